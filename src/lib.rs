@@ -1,0 +1,1 @@
+//! User impersonation at the gateway, as a proxy-wasm filter for Envoy.
