@@ -1,1 +1,23 @@
 //! User impersonation at the gateway, as a proxy-wasm filter for Envoy.
+//!
+//! A backend mints a *subject token* for a user; a support client exchanges it, exactly once, for an
+//! access token that says who the user is and who really acts (RFC 8693). Everything else that
+//! passes Envoy is left as it was.
+//!
+//! The crate is a core without I/O and one folder that has it. The core decides: an
+//! [`endpoint`] reads a request and yields a [`step::Step`], either a call that the host must make
+//! for it or the finished answer. Clock, randomness and Envoy's shared data come in through
+//! [`host::Host`], so that whole exchanges run natively in tests. Only `filter` names `proxy_wasm`,
+//! and it is compiled for wasm alone: a core file that reaches for the SDK does not build natively.
+
+pub mod audit;
+pub mod bearer;
+pub mod config;
+pub mod endpoint;
+pub mod host;
+pub mod jose;
+pub mod oauth;
+pub mod secret;
+pub mod service;
+pub mod step;
+pub mod subject_token;

@@ -1,0 +1,74 @@
+//! A bounded memory of what was verified, by the token's hash: never the token.
+
+use std::collections::{HashMap, VecDeque};
+
+use crate::host::UnixTime;
+use crate::secret::Digest;
+
+/// Values that are good until a time each. When it is full the one that came first goes.
+#[derive(Debug)]
+pub struct ExpiringCache<V> {
+    capacity: usize,
+    values: HashMap<Digest, (UnixTime, V)>,
+    arrivals: VecDeque<Digest>,
+}
+
+impl<V: Clone> ExpiringCache<V> {
+    /// An empty cache for `capacity` values.
+    pub fn new(capacity: usize) -> Self {
+        Self { capacity, values: HashMap::new(), arrivals: VecDeque::new() }
+    }
+
+    /// The value, if it is still good.
+    pub fn get(&self, key: &Digest, now: UnixTime) -> Option<V> {
+        self.values.get(key).filter(|(until, _)| now < *until).map(|(_, value)| value.clone())
+    }
+
+    /// Remembers a value.
+    pub fn insert(&mut self, key: Digest, until: UnixTime, value: V) {
+        if self.values.insert(key, (until, value)).is_none() {
+            self.arrivals.push_back(key);
+        }
+        if self.arrivals.len() > self.capacity
+            && let Some(first) = self.arrivals.pop_front()
+        {
+            self.values.remove(&first);
+        }
+    }
+
+    /// Forgets everything.
+    pub fn clear(&mut self) {
+        self.values.clear();
+        self.arrivals.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(name: &str) -> Digest {
+        Digest::of(name.as_bytes())
+    }
+
+    #[test]
+    fn a_value_is_good_until_its_time() {
+        let mut cache = ExpiringCache::new(2);
+        cache.insert(key("a"), UnixTime::from_millis(10), 1);
+        assert_eq!(cache.get(&key("a"), UnixTime::from_millis(9)), Some(1));
+        assert_eq!(cache.get(&key("a"), UnixTime::from_millis(10)), None);
+        assert_eq!(cache.get(&key("b"), UnixTime::from_millis(9)), None);
+    }
+
+    #[test]
+    fn it_never_holds_more_than_its_capacity() {
+        let mut cache = ExpiringCache::new(2);
+        let late = UnixTime::from_millis(10);
+        for name in ["a", "b", "a", "c"] {
+            cache.insert(key(name), late, name);
+        }
+        let held = ["a", "b", "c"].map(|name| cache.get(&key(name), UnixTime::default()));
+        assert_eq!(held, [None, Some("b"), Some("c")]);
+        assert_eq!(cache.arrivals.len(), cache.values.len());
+    }
+}

@@ -1,0 +1,172 @@
+//! JWT access tokens (RFC 9068), checked as RFC 8725 advises: the algorithm by the key, the issuer by
+//! the configuration, nothing by the token's own word.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::time::Duration;
+
+use jwt_compact::{AlgorithmExt as _, Claims, UntrustedToken};
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+
+use super::{BearerError, ExpiringCache, VerifiedToken};
+use crate::host::UnixTime;
+use crate::jose::{Algorithm, Jws, KeySet};
+use crate::secret::Digest;
+
+/// Verified tokens to remember. A backend uses one token at a time, a support team has hundreds of
+/// members at the most; a token that fell out is verified again.
+const CACHE_CAPACITY: usize = 1024;
+
+/// An issuer whose tokens are accepted, and for what.
+#[derive(Debug)]
+pub struct JwtIssuer {
+    /// `iss`, compared exactly.
+    pub issuer: String,
+    /// One of these must be in `aud`; where there are none, `aud` is not checked.
+    pub audiences: Vec<String>,
+    /// All of these must be in `scope` or `scp`.
+    pub required_scopes: Rc<[String]>,
+    /// How far the issuer's clock may be from ours.
+    pub clock_skew: Duration,
+    /// The issuer's keys.
+    pub keys: KeySet,
+}
+
+/// Verifies tokens of any of its issuers, each once.
+#[derive(Debug)]
+pub struct JwtVerifier {
+    issuers: Vec<JwtIssuer>,
+    verified: RefCell<ExpiringCache<Rc<VerifiedToken>>>,
+}
+
+/// Header parameters that change how a token must be read.
+#[derive(Debug, Clone, Deserialize)]
+struct HeaderExtensions {
+    crit: Option<IgnoredAny>,
+}
+
+/// The claims of RFC 9068 §2.2 that are looked at, and those by which other issuers say the same.
+#[derive(Debug, Deserialize)]
+struct AccessTokenClaims {
+    iss: Option<String>,
+    sub: Option<String>,
+    aud: Option<OneOrMany>,
+    client_id: Option<String>,
+    azp: Option<String>,
+    scope: Option<String>,
+    scp: Option<OneOrMany>,
+    act: Option<IgnoredAny>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum OneOrMany {
+    One(String),
+    Many(Vec<String>),
+}
+
+impl OneOrMany {
+    fn as_slice(&self) -> &[String] {
+        match self {
+            Self::One(one) => std::slice::from_ref(one),
+            Self::Many(many) => many,
+        }
+    }
+}
+
+impl JwtVerifier {
+    /// A verifier that has seen nothing yet.
+    pub fn new(issuers: Vec<JwtIssuer>) -> Self {
+        Self { issuers, verified: RefCell::new(ExpiringCache::new(CACHE_CAPACITY)) }
+    }
+
+    /// Whether `token` has the form of a JWT. Others are opaque: only their issuer can say what they are.
+    pub fn is_jwt(token: &str) -> bool {
+        token.bytes().filter(|byte| *byte == b'.').count() == 2
+    }
+
+    /// Verifies a token and that it has the required scopes.
+    pub fn verify(&self, token: &str, now: UnixTime) -> Result<Rc<VerifiedToken>, BearerError> {
+        let digest = Digest::of(token.as_bytes());
+        if let Some(verified) = self.verified.borrow().get(&digest, now) {
+            return verified.with_required_scopes();
+        }
+        let verified = Rc::new(self.verify_anew(token, now)?);
+        let until = verified.expires_at;
+        self.verified.borrow_mut().insert(digest, until, Rc::clone(&verified));
+        verified.with_required_scopes()
+    }
+
+    fn verify_anew(&self, token: &str, now: UnixTime) -> Result<VerifiedToken, BearerError> {
+        let token: UntrustedToken<'_, HeaderExtensions> =
+            token.try_into().map_err(|_| BearerError::NotAJwt)?;
+        if token.header().other_fields.crit.is_some() {
+            return Err(BearerError::Critical);
+        }
+        let algorithm = Algorithm::from_name(token.algorithm())
+            .ok_or_else(|| BearerError::Algorithm(token.algorithm().to_owned()))?;
+        let claims: Claims<AccessTokenClaims> =
+            token.deserialize_claims_unchecked().map_err(|_| BearerError::Claims)?;
+        let issuer = claims.custom.iss.unwrap_or_default();
+        let issuer = self
+            .issuers
+            .iter()
+            .find(|known| known.issuer == issuer)
+            .ok_or(BearerError::Issuer(issuer))?;
+
+        let kid = token.header().key_id.as_deref();
+        let mut failure = BearerError::NoKey;
+        for key in issuer.keys.candidates(algorithm, kid) {
+            match Jws(algorithm).validator::<AccessTokenClaims>(key).validate(&token) {
+                Ok(token) => return issuer.accept(token.claims(), now),
+                Err(_) => failure = BearerError::Signature,
+            }
+        }
+        Err(failure)
+    }
+}
+
+impl JwtIssuer {
+    /// Checks the claims of a token that this issuer did sign.
+    fn accept(
+        &self,
+        claims: &Claims<AccessTokenClaims>,
+        now: UnixTime,
+    ) -> Result<VerifiedToken, BearerError> {
+        let expiration = claims.expiration.ok_or(BearerError::NoExpiry)?;
+        let expires_at = UnixTime::from_secs(expiration.timestamp()).after(self.clock_skew);
+        if now >= expires_at {
+            return Err(BearerError::Expired);
+        }
+        let valid_from = claims.not_before.map_or(0, |not_before| not_before.timestamp());
+        if now.after(self.clock_skew) < UnixTime::from_secs(valid_from) {
+            return Err(BearerError::NotYetValid);
+        }
+        let claims = &claims.custom;
+        let audiences = claims.aud.as_ref().map_or(&[][..], OneOrMany::as_slice);
+        let meant_for_us = audiences.iter().any(|audience| self.audiences.contains(audience));
+        if !meant_for_us && !self.audiences.is_empty() {
+            return Err(BearerError::Audience);
+        }
+        if claims.act.is_some() {
+            return Err(BearerError::Delegated);
+        }
+        let named = |claim: &Option<String>| claim.clone().filter(|name| !name.is_empty());
+        let subject = named(&claims.sub);
+        let client_id = named(&claims.client_id).or_else(|| named(&claims.azp));
+        if subject.is_none() && client_id.is_none() {
+            return Err(BearerError::Nobody);
+        }
+        let scp = claims.scp.as_ref().map_or(&[][..], OneOrMany::as_slice);
+        let scopes =
+            claims.scope.iter().chain(scp).flat_map(|scope| scope.split(' ')).map(str::to_owned);
+        Ok(VerifiedToken {
+            subject,
+            client_id,
+            scopes: scopes.collect(),
+            expires_at,
+            required_scopes: Rc::clone(&self.required_scopes),
+        })
+    }
+}

@@ -1,0 +1,114 @@
+//! Access tokens that are presented to us: the integrator's backend proves with one that it may mint,
+//! an acting user with one who they are.
+
+mod cache;
+mod jwt;
+
+use std::rc::Rc;
+
+pub use cache::ExpiringCache;
+pub use jwt::{JwtIssuer, JwtVerifier};
+
+use crate::host::UnixTime;
+
+/// An access token that was checked: signature or word of its issuer, time, audience, and that it is
+/// nobody's impersonation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VerifiedToken {
+    /// `sub`: the user, or the client itself for a machine-to-machine token.
+    pub subject: Option<String>,
+    /// `client_id`, or `azp` where there is none.
+    pub client_id: Option<String>,
+    /// What it allows.
+    pub scopes: Vec<String>,
+    /// From when on it is refused, clock skew included.
+    pub expires_at: UnixTime,
+    /// The scopes that its issuer's entry asks for.
+    required_scopes: Rc<[String]>,
+}
+
+impl VerifiedToken {
+    /// Refuses a token that lacks a scope.
+    fn with_required_scopes(self: Rc<Self>) -> Result<Rc<Self>, BearerError> {
+        let complete = self.required_scopes.iter().all(|scope| self.scopes.contains(scope));
+        if complete {
+            Ok(self)
+        } else {
+            Err(BearerError::InsufficientScope(Rc::clone(&self.required_scopes)))
+        }
+    }
+
+    /// Who is accountable for what is done with this token.
+    pub fn caller(&self) -> Option<&str> {
+        self.client_id.as_deref().or(self.subject.as_deref())
+    }
+}
+
+/// Why a presented access token is not good enough. What the caller is told says less.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum BearerError {
+    /// Not a JWT, and nobody is configured to ask about opaque tokens.
+    #[error("not a JWT")]
+    NotAJwt,
+    /// A header member that must be understood and is not (RFC 7515 §4.1.11).
+    #[error("critical header parameters")]
+    Critical,
+    /// No entry for its `iss`.
+    #[error("issuer {0:?} is not trusted")]
+    Issuer(String),
+    /// `none`, HMAC, or something else that is not accepted.
+    #[error("algorithm {0:?} is not accepted")]
+    Algorithm(String),
+    /// No key of the issuer fits `kid` and `alg`.
+    #[error("no key of the issuer fits")]
+    NoKey,
+    /// Not signed by any of the keys that fit.
+    #[error("bad signature")]
+    Signature,
+    /// Claims of the wrong type.
+    #[error("malformed claims")]
+    Claims,
+    /// No `exp`: it would be good for ever.
+    #[error("no exp")]
+    NoExpiry,
+    /// `exp` has passed.
+    #[error("expired")]
+    Expired,
+    /// `nbf` lies ahead.
+    #[error("not valid yet")]
+    NotYetValid,
+    /// Meant for somebody else.
+    #[error("none of the audiences is ours")]
+    Audience,
+    /// It has an `act` claim: whoever holds it acts as somebody else already, and would stay unnamed.
+    #[error("the token is itself an impersonation")]
+    Delegated,
+    /// It names nobody who could be held accountable.
+    #[error("the token names nobody")]
+    Nobody,
+    /// A required scope is missing.
+    #[error("lacks one of the scopes {0:?}")]
+    InsufficientScope(Rc<[String]>),
+}
+
+impl BearerError {
+    /// The check, as a name for metrics.
+    pub const fn reason(&self) -> &'static str {
+        match self {
+            Self::NotAJwt => "not_a_jwt",
+            Self::Critical => "critical_header",
+            Self::Issuer(_) => "issuer",
+            Self::Algorithm(_) => "algorithm",
+            Self::NoKey => "no_key",
+            Self::Signature => "signature",
+            Self::Claims => "claims",
+            Self::NoExpiry => "no_expiry",
+            Self::Expired => "expired",
+            Self::NotYetValid => "not_yet_valid",
+            Self::Audience => "audience",
+            Self::Delegated => "delegated",
+            Self::Nobody => "nobody",
+            Self::InsufficientScope(_) => "insufficient_scope",
+        }
+    }
+}

@@ -1,0 +1,319 @@
+//! Reading a tree of values member by member, so that every problem is found in one go, each with its
+//! path, and no member that nobody asked for goes unnoticed.
+
+use std::cell::RefCell;
+use std::fmt;
+use std::time::Duration;
+
+use serde_json::{Map, Value};
+
+/// One thing that is wrong.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem {
+    /// Where: `subject_tokens.authentication.jwt[0].issuer`.
+    pub path: String,
+    /// What was expected there.
+    pub expected: String,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.path.is_empty() {
+            formatter.write_str(&self.expected)
+        } else {
+            write!(formatter, "{}: {}", self.path, self.expected)
+        }
+    }
+}
+
+/// What is shared by all nodes of one configuration: the world to ask, and what was found.
+pub(super) struct Reading<'r> {
+    pub(super) environment: &'r dyn Fn(&str) -> Option<String>,
+    pub(super) problems: RefCell<Vec<Problem>>,
+    pub(super) warnings: RefCell<Vec<Problem>>,
+}
+
+/// A value and where it stands.
+#[derive(Clone)]
+pub(super) struct Node<'r> {
+    pub(super) reading: &'r Reading<'r>,
+    pub(super) path: String,
+    pub(super) value: &'r Value,
+}
+
+/// The members of an object, each to be asked for.
+pub(super) struct Members<'r> {
+    node: Node<'r>,
+    members: &'r Map<String, Value>,
+    known: Vec<&'static str>,
+}
+
+impl<'r> Node<'r> {
+    /// Notes that something else was expected here.
+    pub(super) fn problem<T>(&self, expected: impl Into<String>) -> Option<T> {
+        let problem = Problem { path: self.path.clone(), expected: expected.into() };
+        self.reading.problems.borrow_mut().push(problem);
+        None
+    }
+
+    /// Notes what works, but is probably not meant.
+    pub(super) fn warn(&self, warning: impl Into<String>) {
+        let warning = Problem { path: self.path.clone(), expected: warning.into() };
+        self.reading.warnings.borrow_mut().push(warning);
+    }
+
+    fn mistyped<T>(&self, expected: &str) -> Option<T> {
+        let found = match self.value {
+            Value::Null => "null",
+            Value::Bool(_) => "a boolean",
+            Value::Number(_) => "a number",
+            Value::String(_) => "a string",
+            Value::Array(_) => "a list",
+            Value::Object(_) => "an object",
+        };
+        self.problem(format!("expected {expected}, found {found}"))
+    }
+
+    pub(super) fn object(self) -> Option<Members<'r>> {
+        match self.value {
+            Value::Object(members) => Some(Members { node: self, members, known: Vec::new() }),
+            _ => self.mistyped("an object"),
+        }
+    }
+
+    pub(super) fn string(self) -> Option<&'r str> {
+        match self.value {
+            Value::String(text) => Some(text),
+            _ => self.mistyped("a string"),
+        }
+    }
+
+    pub(super) fn non_empty_string(self) -> Option<String> {
+        match self.clone().string()? {
+            "" => self.problem("expected a string that is not empty"),
+            text => Some(text.to_owned()),
+        }
+    }
+
+    pub(super) fn boolean(self) -> Option<bool> {
+        match self.value {
+            Value::Bool(value) => Some(*value),
+            _ => self.mistyped("true or false"),
+        }
+    }
+
+    pub(super) fn integer(self, least: u64, most: u64) -> Option<u64> {
+        let expected = || format!("an integer from {least} to {most}");
+        match self.value {
+            Value::Number(number) => match number.as_u64() {
+                Some(value) if (least..=most).contains(&value) => Some(value),
+                _ => self.problem(format!("expected {}", expected())),
+            },
+            _ => self.mistyped(&expected()),
+        }
+    }
+
+    /// A duration such as `600s`, `10m`, `250ms`.
+    pub(super) fn duration(self, least: Duration, most: Duration) -> Option<Duration> {
+        let Value::String(text) = self.value else {
+            return self.mistyped("a duration such as 600s, 10m or 250ms");
+        };
+        match parse_duration(text) {
+            Some(duration) if (least..=most).contains(&duration) => Some(duration),
+            Some(_) => self.problem(format!("expected a duration from {least:?} to {most:?}")),
+            None => self.problem("expected a duration such as 600s, 10m or 250ms"),
+        }
+    }
+
+    /// A duration that tokens are told in: whole seconds.
+    pub(super) fn lifetime(self, most: Duration) -> Option<Duration> {
+        let duration = self.clone().duration(Duration::from_secs(1), most)?;
+        if duration.subsec_nanos() == 0 {
+            Some(duration)
+        } else {
+            self.problem("expected whole seconds")
+        }
+    }
+
+    /// A list, each item by `read`.
+    pub(super) fn list<T>(self, read: impl Fn(Node<'r>) -> Option<T>) -> Option<Vec<T>> {
+        let Value::Array(items) = self.value else { return self.mistyped("a list") };
+        // All items are read before the first bad one is given up on.
+        let items: Vec<_> = items
+            .iter()
+            .enumerate()
+            .map(|(index, value)| {
+                let path = format!("{}[{index}]", self.path);
+                read(Node { reading: self.reading, path, value })
+            })
+            .collect();
+        items.into_iter().collect()
+    }
+
+    pub(super) fn strings(self) -> Option<Vec<String>> {
+        self.list(Node::non_empty_string)
+    }
+
+    /// One of a few words.
+    pub(super) fn one_of<T: Copy>(self, words: &[(&str, T)]) -> Option<T> {
+        let text = self.clone().string()?;
+        match words.iter().find(|(word, _)| *word == text) {
+            Some((_, meaning)) => Some(*meaning),
+            None => {
+                let words: Vec<_> = words.iter().map(|(word, _)| *word).collect();
+                self.problem(format!("expected one of {}", words.join(", ")))
+            }
+        }
+    }
+}
+
+impl<'r> Members<'r> {
+    /// The object itself, to note a problem with it as a whole.
+    pub(super) const fn node(&self) -> &Node<'r> {
+        &self.node
+    }
+
+    /// A member, if it is there.
+    pub(super) fn get(&mut self, name: &'static str) -> Option<Node<'r>> {
+        self.known.push(name);
+        let value = self.members.get(name)?;
+        Some(Node { reading: self.node.reading, path: self.path_of(name), value })
+    }
+
+    /// A member that must be there.
+    pub(super) fn required<T>(
+        &mut self,
+        name: &'static str,
+        read: impl FnOnce(Node<'r>) -> Option<T>,
+    ) -> Option<T> {
+        match self.get(name) {
+            Some(node) => read(node),
+            None => {
+                let problem =
+                    Problem { path: self.path_of(name), expected: "is required".to_owned() };
+                self.node.reading.problems.borrow_mut().push(problem);
+                None
+            }
+        }
+    }
+
+    /// A member that may be left out. The outer `None` is a problem, the inner one its absence.
+    #[expect(clippy::option_option, reason = "a problem and an absence are two things")]
+    pub(super) fn optional<T>(
+        &mut self,
+        name: &'static str,
+        read: impl FnOnce(Node<'r>) -> Option<T>,
+    ) -> Option<Option<T>> {
+        match self.get(name) {
+            Some(node) => read(node).map(Some),
+            None => Some(None),
+        }
+    }
+
+    /// A member with a default.
+    pub(super) fn or<T>(
+        &mut self,
+        name: &'static str,
+        default: T,
+        read: impl FnOnce(Node<'r>) -> Option<T>,
+    ) -> Option<T> {
+        self.optional(name, read).map(|value| value.unwrap_or(default))
+    }
+
+    /// A member that the contract has and this version does not.
+    pub(super) fn not_yet(&mut self, name: &'static str) {
+        if let Some(node) = self.get(name) {
+            let _: Option<()> = node.problem("is not supported yet");
+        }
+    }
+
+    /// Exactly one of some members; its name and value.
+    pub(super) fn exactly_one(
+        &mut self,
+        names: &[&'static str],
+    ) -> Option<(&'static str, Node<'r>)> {
+        let mut given: Vec<_> =
+            names.iter().filter_map(|name| self.get(name).map(|node| (*name, node))).collect();
+        match (given.pop(), given.is_empty()) {
+            (Some(only), true) => Some(only),
+            _ => self.node.problem(format!("expected exactly one of {}", names.join(", "))),
+        }
+    }
+
+    /// Notes every member that was not asked for.
+    pub(super) fn finish(self) {
+        for name in self.members.keys().filter(|name| !self.known.contains(&name.as_str())) {
+            let path = self.path_of(name);
+            let expected = format!("unknown member; expected one of {}", self.known.join(", "));
+            self.node.reading.problems.borrow_mut().push(Problem { path, expected });
+        }
+    }
+
+    fn path_of(&self, name: &str) -> String {
+        // A name that is not one of ours may hold anything; it must not break a log line.
+        let name = name.escape_debug();
+        if self.node.path.is_empty() {
+            name.to_string()
+        } else {
+            format!("{}.{name}", self.node.path)
+        }
+    }
+}
+
+fn parse_duration(text: &str) -> Option<Duration> {
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let (number, unit) = text.split_at_checked(digits)?;
+    let number: u64 = number.parse().ok()?;
+    match unit {
+        "ms" => Some(Duration::from_millis(number)),
+        "s" => Some(Duration::from_secs(number)),
+        "m" => number.checked_mul(60).map(Duration::from_secs),
+        "h" => number.checked_mul(3600).map(Duration::from_secs),
+        // Protobuf writes fractions of a second as `0.25s`.
+        _ => {
+            let fraction = unit.strip_prefix('.')?.strip_suffix('s')?;
+            let valid = (1..=9).contains(&fraction.len())
+                && fraction.bytes().all(|byte| byte.is_ascii_digit());
+            let nanos = if valid { format!("{fraction:0<9}").parse().ok()? } else { return None };
+            Some(Duration::new(number, nanos))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn durations_have_a_unit() {
+        #[rustfmt::skip]
+        let cases = [
+            ("600s",   Some(Duration::from_secs(600))),
+            ("10m",    Some(Duration::from_secs(600))),
+            ("1h",     Some(Duration::from_secs(3600))),
+            ("250ms",  Some(Duration::from_millis(250))),
+            ("0.25s",  Some(Duration::from_millis(250))),
+            ("600",    None),
+            ("",       None),
+            ("s",      None),
+            ("-1s",    None),
+            ("1.s",    None),
+            ("1.+5s",  None),
+            ("1 s",    None),
+            ("99999999999999999999s", None),
+            ("18446744073709551615h", None),
+        ];
+        for (text, duration) in cases {
+            assert_eq!(parse_duration(text), duration, "{text:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_makes_the_duration_parser_panic(text in "[0-9.]*\\PC*") {
+            let _ = parse_duration(&text);
+        }
+    }
+}

@@ -1,0 +1,432 @@
+//! The members of the configuration, section by section.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::node::{Members, Node, Reading};
+use super::{
+    ActorTokens, Client, ClientType, Config, ConfigError, ForeignSubjectTokens, Resource,
+    SubjectTokens,
+};
+use crate::bearer::JwtIssuer;
+use crate::jose::{KeySet, PublishedKey, SigningKey, private_from_pem};
+use crate::oauth::{scope, uri};
+use crate::secret::Digest;
+use crate::subject_token::MAX_CAPACITY;
+
+const DAY: Duration = Duration::from_secs(24 * 3600);
+
+/// The scope that every actor token must carry (specification, section 5).
+const OPENID: &str = "openid";
+
+pub(super) fn config(
+    value: &Value,
+    environment: &dyn Fn(&str) -> Option<String>,
+) -> Result<Config, ConfigError> {
+    let reading =
+        Reading { environment, problems: RefCell::default(), warnings: RefCell::default() };
+    let config = root(Node { reading: &reading, path: String::new(), value });
+    let problems = reading.problems.into_inner();
+    match config {
+        Some(config) if problems.is_empty() => {
+            Ok(Config { warnings: reading.warnings.into_inner(), ..config })
+        }
+        _ => Err(ConfigError { problems }),
+    }
+}
+
+fn root(node: Node<'_>) -> Option<Config> {
+    let mut members = node.object()?;
+    let issuer = members.required("issuer", issuer);
+    let base_path = members.or("base_path", String::new(), base_path);
+    let keys = members.required("signing_keys", signing_keys);
+    let subject_tokens = members.required("subject_tokens", subject_tokens);
+    let access_token_lifetime =
+        members.or("access_tokens", Duration::from_secs(3600), access_tokens);
+    let actor_tokens = members.or("actor_tokens", ActorTokens::default(), actor_tokens);
+    let resources = members.required("resources", resources);
+    let accepts_actors = actor_tokens.as_ref().is_none_or(|actors| !actors.issuers.is_empty());
+    let clients =
+        members.required("clients", |node| clients(node, resources.as_ref(), accepts_actors));
+    let foreign_subject_tokens =
+        members.or("foreign_subject_tokens", ForeignSubjectTokens::Refuse, |node| {
+            node.one_of(&[
+                ("refuse", ForeignSubjectTokens::Refuse),
+                ("pass_through", ForeignSubjectTokens::PassThrough),
+            ])
+        });
+    members.not_yet("custom_claims");
+    identity_gateway(&mut members);
+    members.finish();
+
+    let (signing_key, published_keys) = keys?;
+    Some(Config {
+        issuer: issuer?,
+        base_path: base_path?,
+        signing_key,
+        published_keys,
+        subject_tokens: subject_tokens?,
+        access_token_lifetime: access_token_lifetime?,
+        actor_tokens: actor_tokens?,
+        clients: clients?,
+        resources: resources?,
+        foreign_subject_tokens: foreign_subject_tokens?,
+        warnings: Vec::new(),
+    })
+}
+
+fn identity_gateway(members: &mut Members<'_>) {
+    let documents = members.optional("identity_gateway", |node| {
+        let mut members = node.object()?;
+        let documents = members
+            .or("documents", "merge", |node| node.one_of(&[("merge", "merge"), ("none", "none")]));
+        members.finish();
+        documents
+    });
+    if documents.is_some_and(|documents| documents != Some("none")) {
+        let _: Option<()> = members.node().problem(
+            "identity_gateway.documents: merge, the default, is not supported yet: set it to none",
+        );
+    }
+}
+
+fn issuer(node: Node<'_>) -> Option<String> {
+    let text = node.clone().string()?;
+    match uri::HttpUrl::parse(text) {
+        Some(url) if !url.path.contains('?') && !text.ends_with('/') => Some(text.to_owned()),
+        _ => node
+            .problem("expected an http or https URL without query, fragment or slash at the end"),
+    }
+}
+
+fn base_path(node: Node<'_>) -> Option<String> {
+    let text = node.clone().string()?;
+    let valid = text.is_empty()
+        || text.starts_with('/')
+            && !text.ends_with('/')
+            && text.bytes().all(|byte| byte.is_ascii_graphic() && !b"?#%\"<>\\".contains(&byte));
+    if valid {
+        Some(text.to_owned())
+    } else {
+        node.problem("expected an empty string, or a path such as /tenant-a")
+    }
+}
+
+fn signing_keys(node: Node<'_>) -> Option<(SigningKey, Vec<PublishedKey>)> {
+    let list = node.clone();
+    let keys = node.list(signing_key)?;
+    let mut published: Vec<PublishedKey> = Vec::new();
+    let mut signing = None;
+    for (index, (public, private)) in keys.into_iter().enumerate() {
+        if index == 0 {
+            signing = private;
+        }
+        if published.iter().any(|earlier| earlier.kid == public.kid) {
+            return list.problem(format!("two keys have the kid {:?}", public.kid));
+        }
+        published.push(public);
+    }
+    match signing {
+        Some(signing) => Some((signing, published)),
+        None => {
+            list.problem("expected at least one key, and the first with its private part: it signs")
+        }
+    }
+}
+
+fn signing_key(node: Node<'_>) -> Option<(PublishedKey, Option<SigningKey>)> {
+    let mut members = node.object()?;
+    let kid = members.optional("kid", Node::non_empty_string);
+    let alg = members.optional("alg", Node::non_empty_string);
+    let source = members.exactly_one(&["jwk", "environment_variable", "pem"]);
+    members.finish();
+    let (kid, alg) = (kid?, alg?);
+    let (name, source) = source?;
+    let jwk = match name {
+        "jwk" => match source.value {
+            Value::Object(_) => Ok(source.value.clone()),
+            _ => return source.problem("expected a JWK: an object"),
+        },
+        "pem" => private_from_pem(source.clone().string()?),
+        _ => {
+            let text = variable(&source)?;
+            match serde_json::from_str(&text) {
+                Ok(jwk @ Value::Object(_)) => Ok(jwk),
+                _ => private_from_pem(&text),
+            }
+        }
+    };
+    match jwk.and_then(|jwk| PublishedKey::from_jwk(&jwk, kid.as_deref(), alg.as_deref())) {
+        Ok(key) => Some(key),
+        Err(error) => source.problem(format!("expected {error}")),
+    }
+}
+
+/// The value of the environment variable that a node names.
+fn variable(node: &Node<'_>) -> Option<String> {
+    let name = node.clone().non_empty_string()?;
+    match (node.reading.environment)(&name).filter(|value| !value.is_empty()) {
+        Some(value) => Some(value),
+        None => node.problem(format!(
+            "the environment variable {name:?} is not set; in Envoy it must be named in vm_config.environment_variables"
+        )),
+    }
+}
+
+fn subject_tokens(node: Node<'_>) -> Option<SubjectTokens> {
+    let mut members = node.object()?;
+    let lifetime = members.or("lifetime", Duration::from_secs(600), |node| node.lifetime(DAY));
+    let max_context_bytes = members.or("max_context_bytes", 4096, |node| node.integer(2, 65_536));
+    let issuers = members.required("authentication", |node| {
+        let mut members = node.object()?;
+        let issuers = members.required("jwt", |node| jwt_issuers(node, None));
+        members.not_yet("introspection");
+        members.finish();
+        issuers
+    });
+    members.not_yet("user_lookup");
+    let capacity = members.or("store", 65_536, |node| {
+        let mut members = node.object()?;
+        let capacity = members.or("shared_data", 65_536, |node| {
+            let mut members = node.object()?;
+            let capacity =
+                members.or("capacity", 65_536, |node| node.integer(1, u64::from(MAX_CAPACITY)));
+            members.finish();
+            capacity
+        });
+        members.finish();
+        capacity
+    });
+    members.finish();
+    Some(SubjectTokens {
+        lifetime: lifetime?,
+        max_context_bytes: usize::try_from(max_context_bytes?).ok()?,
+        issuers: issuers?,
+        capacity: u32::try_from(capacity?).ok()?,
+    })
+}
+
+fn access_tokens(node: Node<'_>) -> Option<Duration> {
+    let mut members = node.object()?;
+    let lifetime = members.or("lifetime", Duration::from_secs(3600), |node| node.lifetime(DAY));
+    members.finish();
+    lifetime
+}
+
+fn actor_tokens(node: Node<'_>) -> Option<ActorTokens> {
+    let mut members = node.object()?;
+    let required = members.or("required", false, Node::boolean);
+    let issuers = members.or("jwt", Vec::new(), |node| jwt_issuers(node, Some(OPENID)));
+    members.not_yet("userinfo");
+    members.not_yet("introspection");
+    let node = members.node().clone();
+    members.finish();
+    let actors = ActorTokens { required: required?, issuers: issuers? };
+    if actors.required && actors.issuers.is_empty() {
+        return node.problem(
+            "actor tokens are required, but no way to verify them is given: expected jwt",
+        );
+    }
+    Some(actors)
+}
+
+/// A list of issuers. Each is asked for `always_required` besides its own `required_scopes`.
+fn jwt_issuers(node: Node<'_>, always_required: Option<&str>) -> Option<Vec<JwtIssuer>> {
+    let list = node.clone();
+    let issuers = node.list(|node| jwt_issuer(node, always_required))?;
+    if issuers.is_empty() {
+        return list.problem("expected at least one issuer");
+    }
+    for (index, issuer) in issuers.iter().enumerate() {
+        if issuers.iter().take(index).any(|earlier| earlier.issuer == issuer.issuer) {
+            return list.problem(format!("the issuer {:?} is given twice", issuer.issuer));
+        }
+    }
+    Some(issuers)
+}
+
+fn jwt_issuer(node: Node<'_>, always_required: Option<&str>) -> Option<JwtIssuer> {
+    let mut members = node.object()?;
+    let issuer = members.required("issuer", Node::non_empty_string);
+    let audiences = members.or("audiences", Vec::new(), Node::strings);
+    let required_scopes = members.or("required_scopes", Vec::new(), |node| node.list(scope_token));
+    let clock_skew = members.or("clock_skew", Duration::from_secs(60), |node| {
+        node.duration(Duration::ZERO, Duration::from_secs(3600))
+    });
+    members.not_yet("remote_jwks");
+    let keys = members.required("local_jwks", local_jwks);
+    if audiences.as_ref().is_some_and(Vec::is_empty) {
+        members
+            .node()
+            .warn("no audiences: any token of this issuer is accepted, whomever it was meant for");
+    }
+    if always_required.is_none() && required_scopes.as_ref().is_some_and(Vec::is_empty) {
+        members.node().warn("no required_scopes: any token of this issuer may mint");
+    }
+    members.finish();
+    let mut required_scopes = required_scopes?;
+    if let Some(scope) =
+        always_required.filter(|scope| !required_scopes.iter().any(|known| known == scope))
+    {
+        required_scopes.push(scope.to_owned());
+    }
+    Some(JwtIssuer {
+        issuer: issuer?,
+        audiences: audiences?,
+        required_scopes: required_scopes.into(),
+        clock_skew: clock_skew?,
+        keys: keys?,
+    })
+}
+
+fn scope_token(node: Node<'_>) -> Option<String> {
+    let text = node.clone().string()?;
+    if scope::is_scope_token(text) {
+        return Some(text.to_owned());
+    }
+    node.problem("expected one scope: printable ASCII without spaces, quotes or backslashes")
+}
+
+fn local_jwks(node: Node<'_>) -> Option<KeySet> {
+    let mut members = node.object()?;
+    let source = members.exactly_one(&["inline_string", "environment_variable"]);
+    members.finish();
+    let (name, source) = source?;
+    let text = match name {
+        "inline_string" => source.clone().string()?.to_owned(),
+        _ => variable(&source)?,
+    };
+    let Some(set) = KeySet::parse(text.as_bytes()) else {
+        return source.problem("expected a JWK set: {\"keys\": [...]}");
+    };
+    for (position, error) in &set.broken {
+        let _: Option<()> = source.problem(format!("keys[{position}]: {error}"));
+    }
+    if set.is_empty() && set.broken.is_empty() {
+        return source.problem(
+            "expected at least one key for RS256, RS384, RS512, PS256, ES256, ES384 or EdDSA",
+        );
+    }
+    set.broken.is_empty().then_some(set)
+}
+
+fn clients(
+    node: Node<'_>,
+    resources: Option<&HashMap<String, Resource>>,
+    accepts_actors: bool,
+) -> Option<HashMap<String, Rc<Client>>> {
+    let list = node.clone();
+    let mut clients = HashMap::new();
+    for client in node.list(|node| client(node, resources, accepts_actors))? {
+        let client_id = client.client_id.clone();
+        if clients.insert(client_id.clone(), Rc::new(client)).is_some() {
+            return list.problem(format!("the client_id {client_id:?} is given twice"));
+        }
+    }
+    Some(clients)
+}
+
+fn client(
+    node: Node<'_>,
+    resources: Option<&HashMap<String, Resource>>,
+    accepts_actors: bool,
+) -> Option<Client> {
+    let mut members = node.object()?;
+    let client_id = members.required("client_id", Node::non_empty_string);
+    let r#type = members.required("type", |node| {
+        node.one_of(&[
+            ("traditional_web", ClientType::TraditionalWeb),
+            ("machine_to_machine", ClientType::MachineToMachine),
+            ("single_page", ClientType::SinglePage),
+            ("native", ClientType::Native),
+        ])
+    });
+    let secrets = members.optional("client_secret_sha256", |node| node.list(secret_digest));
+    let allowed = members.optional("resources", |node| {
+        node.list(|node| {
+            let indicator = node.clone().non_empty_string()?;
+            match resources {
+                Some(resources) if !resources.contains_key(&indicator) => {
+                    node.problem("expected the indicator of one of the resources")
+                }
+                _ => Some(indicator),
+            }
+        })
+    });
+    let actor_token_required = members.or("actor_token_required", false, |node| {
+        let required = node.clone().boolean()?;
+        if required && !accepts_actors {
+            return node.problem("no way to verify actor tokens is given in actor_tokens");
+        }
+        Some(required)
+    });
+    let node = members.node().clone();
+    members.finish();
+    let client = Client {
+        client_id: client_id?,
+        r#type: r#type?,
+        secret_digests: secrets.clone()?.unwrap_or_default(),
+        resources: allowed?,
+        actor_token_required: actor_token_required?,
+    };
+    if client.is_confidential() && client.secret_digests.is_empty() {
+        return node.problem("a confidential client needs client_secret_sha256 (see `impersonation-filter hash-secret`)");
+    }
+    if !client.is_confidential() && secrets?.is_some() {
+        return node.problem("a public client (single_page, native) cannot keep a secret: leave client_secret_sha256 out");
+    }
+    Some(client)
+}
+
+fn secret_digest(node: Node<'_>) -> Option<Digest> {
+    let text = node.clone().string()?;
+    let (digits, _) = text.as_bytes().as_chunks::<2>();
+    let bytes: Option<Vec<u8>> = digits.iter().map(hex_byte).collect();
+    match bytes.map(<[u8; 32]>::try_from) {
+        Some(Ok(bytes)) if text.len() == 64 => Some(Digest::from_bytes(bytes)),
+        _ => node.problem(
+            "expected a SHA-256 in 64 hex digits (see `impersonation-filter hash-secret`)",
+        ),
+    }
+}
+
+fn hex_byte(digits: &[u8; 2]) -> Option<u8> {
+    let digits = std::str::from_utf8(digits).ok()?;
+    // `from_str_radix` would also take a sign.
+    let valid = digits.bytes().all(|digit| digit.is_ascii_hexdigit());
+    if valid { u8::from_str_radix(digits, 16).ok() } else { None }
+}
+
+fn resources(node: Node<'_>) -> Option<HashMap<String, Resource>> {
+    let list = node.clone();
+    let mut resources = HashMap::new();
+    for (indicator, resource) in node.list(resource)? {
+        if resources.insert(indicator.clone(), resource).is_some() {
+            return list.problem(format!("the indicator {indicator:?} is given twice"));
+        }
+    }
+    Some(resources)
+}
+
+fn resource(node: Node<'_>) -> Option<(String, Resource)> {
+    let mut members = node.object()?;
+    let indicator = members.required("indicator", |node| {
+        let text = node.clone().string()?;
+        if uri::is_absolute(text) {
+            return Some(text.to_owned());
+        }
+        node.problem("expected an absolute URI without a fragment (RFC 8707)")
+    });
+    let scopes = members.or("scopes", Vec::new(), |node| node.list(scope_token));
+    let access_token_lifetime =
+        members.optional("access_token_lifetime", |node| node.lifetime(DAY));
+    members.finish();
+    Some((indicator?, Resource { scopes: scopes?, access_token_lifetime: access_token_lifetime? }))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,220 @@
+//! How the configuration arrives: as JSON text (`StringValue`) or as a `google.protobuf.Struct`, of
+//! which Envoy hands over the wire bytes.
+
+use prost::Message as _;
+use prost_types::value::Kind;
+use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
+use serde_json::{Map, Number, Value};
+
+/// Why the bytes are no configuration.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum WireError {
+    /// The plugin has no `configuration`.
+    #[error("the plugin has no configuration")]
+    Missing,
+    /// It begins like JSON, but is not.
+    #[error("not valid JSON: {0}")]
+    Json(String),
+    /// Neither JSON nor a Struct.
+    #[error("neither JSON nor a google.protobuf.Struct: give the configuration as either")]
+    Unknown,
+}
+
+/// Decodes either form.
+pub fn decode(bytes: &[u8]) -> Result<Value, WireError> {
+    if bytes.iter().all(u8::is_ascii_whitespace) {
+        return Err(WireError::Missing);
+    }
+    // A Struct can begin with a line feed and a brace too (field 1, 123 bytes long), so JSON that does not
+    // parse is given a second chance.
+    match serde_json::from_slice(bytes) {
+        Ok(Strict(value)) => Ok(value),
+        Err(json_error) => match prost_types::Struct::decode(bytes) {
+            Ok(fields) if !fields.fields.is_empty() => Ok(from_struct(fields)),
+            _ if bytes.trim_ascii_start().first() == Some(&b'{') => {
+                Err(WireError::Json(without_text(&json_error)))
+            }
+            _ => Err(WireError::Unknown),
+        },
+    }
+}
+
+/// Where and what is wrong, without quoting the text: it may be a key.
+fn without_text(error: &serde_json::Error) -> String {
+    let what = match error.classify() {
+        serde_json::error::Category::Data => "a member is given twice",
+        serde_json::error::Category::Eof => "it ends too early",
+        _ => "a syntax error",
+    };
+    format!("{what} at line {} column {}", error.line(), error.column())
+}
+
+fn from_struct(fields: prost_types::Struct) -> Value {
+    let members = fields.fields.into_iter().map(|(name, value)| (name, from_value(value)));
+    Value::Object(members.collect())
+}
+
+fn from_value(value: prost_types::Value) -> Value {
+    match value.kind {
+        None | Some(Kind::NullValue(_)) => Value::Null,
+        Some(Kind::BoolValue(value)) => Value::Bool(value),
+        Some(Kind::NumberValue(value)) => from_double(value),
+        Some(Kind::StringValue(value)) => Value::String(value),
+        Some(Kind::StructValue(fields)) => from_struct(fields),
+        Some(Kind::ListValue(list)) => {
+            Value::Array(list.values.into_iter().map(from_value).collect())
+        }
+    }
+}
+
+/// A Struct knows doubles only; an operator who wrote `4096` meant an integer.
+fn from_double(value: f64) -> Value {
+    const EXACT: f64 = 9_007_199_254_740_992.0;
+    if value.fract() == 0.0 && value.abs() <= EXACT {
+        #[expect(clippy::cast_possible_truncation, reason = "integral and within 2^53: exact")]
+        let integer = value as i64;
+        return Value::Number(integer.into());
+    }
+    Number::from_f64(value).map_or(Value::Null, Value::Number)
+}
+
+/// JSON in which no object has a member twice: of two, one would be ignored.
+struct Strict(Value);
+
+impl<'de> Deserialize<'de> for Strict {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct StrictVisitor;
+
+        impl<'de> Visitor<'de> for StrictVisitor {
+            type Value = Value;
+
+            fn expecting(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                formatter.write_str("JSON")
+            }
+
+            fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
+                Ok(Value::Bool(value))
+            }
+
+            fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
+                Ok(Value::Number(value.into()))
+            }
+
+            fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
+                Ok(Value::Number(value.into()))
+            }
+
+            fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
+                Ok(from_double(value))
+            }
+
+            fn visit_str<E>(self, value: &str) -> Result<Value, E> {
+                Ok(Value::String(value.to_owned()))
+            }
+
+            fn visit_unit<E>(self) -> Result<Value, E> {
+                Ok(Value::Null)
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
+                let mut list = Vec::new();
+                while let Some(Strict(item)) = items.next_element()? {
+                    list.push(item);
+                }
+                Ok(Value::Array(list))
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Value, A::Error> {
+                let mut object = Map::new();
+                while let Some((name, Strict(value))) = members.next_entry::<String, _>()? {
+                    if object.insert(name, value).is_some() {
+                        return Err(A::Error::custom("a member is given twice"));
+                    }
+                }
+                Ok(Value::Object(object))
+            }
+        }
+
+        deserializer.deserialize_any(StrictVisitor).map(Self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn as_struct(value: &Value) -> prost_types::Value {
+        let kind = match value {
+            Value::Null => Kind::NullValue(0),
+            Value::Bool(value) => Kind::BoolValue(*value),
+            Value::Number(value) => Kind::NumberValue(value.as_f64().unwrap()),
+            Value::String(value) => Kind::StringValue(value.clone()),
+            Value::Array(list) => Kind::ListValue(prost_types::ListValue {
+                values: list.iter().map(as_struct).collect(),
+            }),
+            Value::Object(members) => Kind::StructValue(prost_types::Struct {
+                fields: members
+                    .iter()
+                    .map(|(name, value)| (name.clone(), as_struct(value)))
+                    .collect(),
+            }),
+        };
+        prost_types::Value { kind: Some(kind) }
+    }
+
+    fn wire(value: &Value) -> Vec<u8> {
+        match as_struct(value).kind {
+            Some(Kind::StructValue(fields)) => fields.encode_to_vec(),
+            _ => panic!("not an object"),
+        }
+    }
+
+    #[test]
+    fn both_forms_say_the_same() {
+        let value = serde_json::json!({
+            "a": [1, 2.5, -3, true, null, {"b": "c"}], "d": {}, "long": "x".repeat(300), "e": 1_000_000,
+        });
+        assert_eq!(decode(&wire(&value)).unwrap(), value);
+        assert_eq!(decode(value.to_string().as_bytes()).unwrap(), value);
+        assert_eq!(decode(format!("\n{value}\n").as_bytes()).unwrap(), value);
+    }
+
+    #[test]
+    fn a_struct_that_begins_like_json_is_still_a_struct() {
+        // Field 1 with 123 bytes is "\n{".
+        let value = serde_json::json!({"k": "x".repeat(116)});
+        let bytes = wire(&value);
+        assert!(bytes.starts_with(b"\n{"));
+        assert_eq!(decode(&bytes).unwrap(), value);
+    }
+
+    #[test]
+    fn says_what_is_wrong_without_quoting_it() {
+        #[rustfmt::skip]
+        let cases = [
+            ("",                          "the plugin has no configuration"),
+            (" \n",                       "the plugin has no configuration"),
+            ("{\"a\": secret}",           "not valid JSON: a syntax error at line 1 column 7"),
+            ("{\"a\": 1,\n \"a\": 2}",    "not valid JSON: a member is given twice at line 2 column 8"),
+            ("{\"a\": {\"b\": ",          "not valid JSON: it ends too early at line 1 column 12"),
+            ("secret",                    "neither JSON nor a google.protobuf.Struct: give the configuration as either"),
+        ];
+        for (text, message) in cases {
+            assert_eq!(decode(text.as_bytes()).unwrap_err().to_string(), message, "{text:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_make_it_panic(bytes: Vec<u8>) {
+            let _ = decode(&bytes);
+        }
+
+        #[test]
+        fn no_text_makes_it_panic(text in "\\PC*") {
+            let _ = decode(text.as_bytes());
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! The routes of contract section 1: what is ours, and what each of them does with a request.
+
+mod documents;
+mod subject_tokens;
+mod token;
+
+use std::rc::Rc;
+
+pub use documents::Documents;
+
+use crate::audit::Operation;
+use crate::config::ForeignSubjectTokens;
+use crate::host::Host;
+use crate::oauth::error::ErrorResponse;
+use crate::oauth::form::{Looks, looks_like_exchange};
+use crate::service::Service;
+use crate::step::{Finished, Response, Step, Task};
+use crate::subject_token;
+
+/// The most bytes of a request body that is ours.
+pub const MAX_BODY: usize = 64 * 1024;
+
+/// The paths that are ours, whole.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Paths {
+    /// Where subject tokens are minted.
+    pub subject_tokens: String,
+    /// The token endpoint.
+    pub token: String,
+    /// The key set.
+    pub jwks: String,
+    /// The provider's metadata.
+    pub discovery: String,
+}
+
+/// Where a request goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Route {
+    /// Mint a subject token; the whole body is needed.
+    SubjectTokens,
+    /// Perhaps an exchange: the body decides, if it is a form.
+    Token,
+    /// Our keys.
+    Jwks,
+    /// Our metadata.
+    Discovery,
+    /// Not a method of the subject token endpoint.
+    MethodNotAllowed,
+}
+
+/// The head of a request, as far as it matters.
+#[derive(Debug, Clone, Default)]
+pub struct Head {
+    /// Envoy's id of the request.
+    pub request_id: String,
+    /// `authorization`, as it came.
+    pub authorization: Option<Vec<u8>>,
+    /// `content-type`, as it came.
+    pub content_type: Option<Vec<u8>>,
+}
+
+/// A request body.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Body {
+    /// All of it.
+    Whole(Vec<u8>),
+    /// The beginning of one that is longer than [`MAX_BODY`].
+    TooLong(Vec<u8>),
+}
+
+/// What becomes of a request once its body is known.
+pub enum Begun {
+    /// Not ours: it goes on byte for byte.
+    PassThrough,
+    /// Ours.
+    Step(Step),
+}
+
+impl Paths {
+    /// The paths below `base_path`.
+    pub fn new(base_path: &str) -> Self {
+        Self {
+            subject_tokens: format!("{base_path}/api/subject-tokens"),
+            token: format!("{base_path}/oidc/token"),
+            jwks: format!("{base_path}/oidc/jwks"),
+            discovery: format!("{base_path}/oidc/.well-known/openid-configuration"),
+        }
+    }
+
+    /// Which route a request takes; `None` if it is not ours.
+    pub fn route(&self, method: &[u8], path: &[u8]) -> Option<Route> {
+        let path = path.split(|byte| *byte == b'?').next().unwrap_or_default();
+        if path == self.subject_tokens.as_bytes() {
+            match method {
+                b"POST" => Some(Route::SubjectTokens),
+                // A CORS preflight belongs to Envoy's own filter.
+                b"OPTIONS" => None,
+                _ => Some(Route::MethodNotAllowed),
+            }
+        } else if path == self.token.as_bytes() {
+            (method == b"POST").then_some(Route::Token)
+        } else if method != b"GET" {
+            None
+        } else if path == self.jwks.as_bytes() {
+            Some(Route::Jwks)
+        } else if path == self.discovery.as_bytes() {
+            Some(Route::Discovery)
+        } else {
+            None
+        }
+    }
+}
+
+impl Route {
+    /// Whether the body is needed before anything can be said. A token request that is no form is not
+    /// ours and need not be held back.
+    pub fn needs_body(self, head: &Head) -> bool {
+        match self {
+            Self::SubjectTokens => true,
+            Self::Token => media_type_is(head, b"application/x-www-form-urlencoded"),
+            Self::Jwks | Self::Discovery | Self::MethodNotAllowed => false,
+        }
+    }
+}
+
+impl Service {
+    /// Begins to answer a request whose body is known, as far as its route needs it.
+    pub fn begin(
+        self: &Rc<Self>,
+        host: Rc<dyn Host>,
+        route: Route,
+        head: Head,
+        body: Body,
+    ) -> Begun {
+        let service = Rc::clone(self);
+        let step = match route {
+            Route::Token if !route.needs_body(&head) || !self.is_ours(&body) => {
+                return Begun::PassThrough;
+            }
+            Route::Token => {
+                Task::start(host, Operation::Exchange, head.request_id.clone(), |context| {
+                    token::exchange(service, context, head, body)
+                })
+            }
+            Route::SubjectTokens => {
+                Task::start(host, Operation::Mint, head.request_id.clone(), |context| {
+                    subject_tokens::mint(service, context, head, body)
+                })
+            }
+            Route::MethodNotAllowed => Task::start(host, Operation::Mint, head.request_id, |_| {
+                subject_tokens::method_not_allowed()
+            }),
+            Route::Jwks => Step::Done(Finished::document(self.documents.jwks())),
+            Route::Discovery => Step::Done(Finished::document(self.documents.discovery())),
+        };
+        Begun::Step(step)
+    }
+
+    fn is_ours(&self, body: &Body) -> bool {
+        let (Body::Whole(bytes) | Body::TooLong(bytes)) = body;
+        match looks_like_exchange(bytes, subject_token::PREFIX) {
+            Looks::LikeOurExchange => true,
+            Looks::LikeForeignExchange => {
+                self.config.foreign_subject_tokens == ForeignSubjectTokens::Refuse
+            }
+            Looks::LikeAnotherGrant => false,
+        }
+    }
+}
+
+/// Whether the media type of `content-type` is `expected`, whatever its parameters.
+fn media_type_is(head: &Head, expected: &[u8]) -> bool {
+    let content_type = head.content_type.as_deref().unwrap_or_default();
+    let media_type = content_type.split(|byte| *byte == b';').next().unwrap_or_default();
+    media_type.trim_ascii().eq_ignore_ascii_case(expected)
+}
+
+/// The token of an `Authorization: Bearer` header (RFC 6750 §2.1); `None` for anything else.
+fn bearer_token(head: &Head) -> Option<&str> {
+    let header = std::str::from_utf8(head.authorization.as_deref()?).ok()?;
+    let (scheme, token) = header.split_once(' ')?;
+    let token = token.trim_matches(' ');
+    (scheme.eq_ignore_ascii_case("Bearer") && !token.is_empty()).then_some(token)
+}
+
+/// The name that our challenges give the protection space.
+const REALM: &str = "impersonation";
+
+/// The answer to a body over [`MAX_BODY`].
+fn body_too_long() -> ErrorResponse {
+    ErrorResponse::new(413, "invalid_request", "the request body is longer than 64 KiB")
+}
+
+/// The answer when the store or the host failed.
+fn temporarily_unavailable() -> ErrorResponse {
+    ErrorResponse::new(503, "temporarily_unavailable", "try again in a moment")
+}
+
+/// A granted request: the answer, with the headers that every answer with a secret has.
+fn secret_json(status: u16, body: Vec<u8>) -> Response {
+    let headers = vec![
+        ("content-type", "application/json".to_owned()),
+        ("cache-control", "no-store".to_owned()),
+        ("pragma", "no-cache".to_owned()),
+    ];
+    Response { status, headers, body }
+}

@@ -1,0 +1,55 @@
+//! A JWK set (RFC 7517 §5) to verify tokens with.
+
+use serde::Deserialize;
+
+use super::{Algorithm, VerifyingKey, VerifyingKeyError};
+
+/// The keys of an issuer.
+#[derive(Debug, Clone, Default)]
+pub struct KeySet {
+    keys: Vec<VerifyingKey>,
+    /// Members of the set that could not be used although they are meant for us, by position.
+    pub broken: Vec<(usize, VerifyingKeyError)>,
+}
+
+impl KeySet {
+    /// Reads a set. Keys for other purposes are passed over (RFC 7517 §5), broken ones are listed: one
+    /// bad key never spoils the rest. `None` if it is no key set at all.
+    pub fn parse(json: &[u8]) -> Option<Self> {
+        #[derive(Deserialize)]
+        struct Document {
+            keys: Vec<serde_json::Value>,
+        }
+        let document: Document = serde_json::from_slice(json).ok()?;
+        let mut set = Self::default();
+        for (position, jwk) in document.keys.iter().enumerate() {
+            match VerifyingKey::from_jwk(jwk) {
+                Ok(key) => set.keys.push(key),
+                Err(VerifyingKeyError::NotForUs) => {}
+                Err(error) => set.broken.push((position, error)),
+            }
+        }
+        Some(set)
+    }
+
+    /// Whether no key can be used.
+    pub fn is_empty(&self) -> bool {
+        self.keys.is_empty()
+    }
+
+    /// The keys that a token with this header can be signed by. A key that has a `kid` must be named by
+    /// it, if the token names one.
+    pub fn candidates<'k>(
+        &'k self,
+        algorithm: Algorithm,
+        kid: Option<&'k str>,
+    ) -> impl Iterator<Item = &'k VerifyingKey> {
+        self.keys.iter().filter(move |key| {
+            let named = match (kid, &key.kid) {
+                (Some(wanted), Some(kid)) => wanted == kid,
+                _ => true,
+            };
+            named && key.accepts(algorithm)
+        })
+    }
+}

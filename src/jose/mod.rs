@@ -1,0 +1,64 @@
+//! Keys and signatures: JWK (RFC 7517), JWS (RFC 7515) with the algorithms of RFC 7518 and RFC 8037.
+//!
+//! Parsing and the types that tell an untrusted token from a verified one are `jwt-compact`'s. Here is
+//! what it leaves to its users: which key may be used with which algorithm, key sets in which one bad
+//! key does not spoil the rest, and signing without encoding the same header again for each token.
+
+mod key_set;
+mod signing;
+mod verifying;
+
+use std::fmt;
+
+pub use key_set::KeySet;
+pub use signing::{PublishedKey, SignError, SigningKey, SigningKeyError, private_from_pem};
+pub use verifying::{Jws, Signature, VerifyingKey, VerifyingKeyError};
+
+/// A signature algorithm (RFC 7518 §3.1, RFC 8037 §3.1). There is no `none` and no HMAC to confuse a
+/// public key with (RFC 8725 §2.1).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Algorithm {
+    /// Ed25519.
+    EdDsa,
+    /// ECDSA on P-256 with SHA-256.
+    Es256,
+    /// ECDSA on P-384 with SHA-384.
+    Es384,
+    /// RSASSA-PKCS1-v1_5 with SHA-256.
+    Rs256,
+    /// RSASSA-PKCS1-v1_5 with SHA-384.
+    Rs384,
+    /// RSASSA-PKCS1-v1_5 with SHA-512.
+    Rs512,
+    /// RSASSA-PSS with SHA-256.
+    Ps256,
+}
+
+impl Algorithm {
+    const ALL: [Self; 7] =
+        [Self::EdDsa, Self::Es256, Self::Es384, Self::Rs256, Self::Rs384, Self::Rs512, Self::Ps256];
+
+    /// Its name in a JOSE header.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::EdDsa => "EdDSA",
+            Self::Es256 => "ES256",
+            Self::Es384 => "ES384",
+            Self::Rs256 => "RS256",
+            Self::Rs384 => "RS384",
+            Self::Rs512 => "RS512",
+            Self::Ps256 => "PS256",
+        }
+    }
+
+    /// The algorithm of that name; `None` for one that we neither make nor accept.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|algorithm| algorithm.name() == name)
+    }
+}
+
+impl fmt::Display for Algorithm {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.name())
+    }
+}

@@ -1,0 +1,280 @@
+//! Our own keys: what signs access tokens, and what is published so that others can verify them.
+
+use base64::Engine as _;
+use base64::prelude::BASE64_URL_SAFE_NO_PAD;
+use ed25519_dalek::Signer as _;
+use ed25519_dalek::pkcs8::DecodePrivateKey as _;
+use jwt_compact::jwk::JsonWebKey;
+use rsa::signature::{RandomizedSigner as _, SignatureEncoding};
+use rsa::traits::PublicKeyParts as _;
+use rsa::{RsaPrivateKey, RsaPublicKey, pkcs1v15, pss};
+use serde::{Deserialize, Serialize};
+use sha2::Sha256;
+
+use super::Algorithm;
+use crate::host::Host;
+
+/// A key that signs access tokens, parsed once.
+pub struct SigningKey {
+    algorithm: Algorithm,
+    /// The encoded JOSE header with the dot behind it: the same for every token.
+    encoded_header: String,
+    private: PrivateKey,
+}
+
+/// A key in our part of the key set.
+#[derive(Debug, Clone, Serialize)]
+pub struct PublishedKey {
+    #[serde(flatten)]
+    key: JsonWebKey<'static>,
+    /// Its name.
+    pub kid: String,
+    alg: &'static str,
+    #[serde(rename = "use")]
+    public_key_use: &'static str,
+}
+
+/// Why a key cannot sign. It never says anything about the key's contents.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum SigningKeyError {
+    /// Not a JWK at all.
+    #[error("a JWK with kty OKP (Ed25519), EC (P-256 or P-384) or RSA")]
+    NotAKey,
+    /// The private part is not there.
+    #[error("a private key: this JWK has only the public part")]
+    NotPrivate,
+    /// Not a private key in PEM.
+    #[error("a PKCS#8 private key in PEM (BEGIN PRIVATE KEY) for Ed25519, P-256, P-384 or RSA")]
+    NotPem,
+    /// The parts do not belong together, or have the wrong length.
+    #[error("a valid key whose private and public parts belong together")]
+    Mismatched,
+    /// Too short to be secure, or longer than we can sign with.
+    #[error("an RSA key of 2048 to 4096 bits")]
+    Weak,
+    /// `alg` names something that this kind of key cannot do.
+    #[error("an alg that fits the key: EdDSA, ES256, ES384, RS256 or PS256")]
+    Algorithm,
+}
+
+/// A signature could not be made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("signing with {0} failed")]
+pub struct SignError(Algorithm);
+
+enum PrivateKey {
+    Ed25519(Box<ed25519_dalek::SigningKey>),
+    P256(p256::ecdsa::SigningKey),
+    P384(p384::ecdsa::SigningKey),
+    Rs256(Box<pkcs1v15::SigningKey<Sha256>>),
+    Ps256(Box<pss::SigningKey<Sha256>>),
+}
+
+/// A JWK with the members that name it.
+#[derive(Deserialize)]
+struct NamedKey {
+    kid: Option<String>,
+    alg: Option<String>,
+}
+
+/// Reads a PKCS#8 PEM as the JWK that says the same.
+pub fn private_from_pem(pem: &str) -> Result<serde_json::Value, SigningKeyError> {
+    let jwk = if let Ok(key) = ed25519_dalek::SigningKey::from_pkcs8_pem(pem) {
+        serde_json::to_value(JsonWebKey::from(&key))
+    } else if let Ok(key) = p256::ecdsa::SigningKey::from_pkcs8_pem(pem) {
+        serde_json::to_value(JsonWebKey::from(&key))
+    } else if let Ok(key) = p384::ecdsa::SigningKey::from_pkcs8_pem(pem) {
+        let secret = BASE64_URL_SAFE_NO_PAD.encode(key.to_bytes());
+        serde_json::to_value(p384_jwk(key.verifying_key())).map(|mut jwk| {
+            if let Some(members) = jwk.as_object_mut() {
+                members.insert("d".to_owned(), secret.into());
+            }
+            jwk
+        })
+    } else if let Ok(key) = RsaPrivateKey::from_pkcs8_pem(pem) {
+        serde_json::to_value(JsonWebKey::from(&key))
+    } else {
+        return Err(SigningKeyError::NotPem);
+    };
+    jwk.map_err(|_| SigningKeyError::NotPem)
+}
+
+impl PublishedKey {
+    /// Reads a key of ours, and its private part if it is there. `kid` and `alg` stand in for those that
+    /// the JWK does not have; without either, the `kid` is the thumbprint (RFC 7638).
+    pub fn from_jwk(
+        jwk: &serde_json::Value,
+        kid: Option<&str>,
+        alg: Option<&str>,
+    ) -> Result<(Self, Option<SigningKey>), SigningKeyError> {
+        let named = NamedKey::deserialize(jwk).map_err(|_| SigningKeyError::NotAKey)?;
+        let jwk = JsonWebKey::deserialize(jwk).map_err(|_| SigningKeyError::NotAKey)?;
+        let fitting: &[Algorithm] = match &jwk {
+            JsonWebKey::KeyPair { .. } => &[Algorithm::EdDsa],
+            JsonWebKey::EllipticCurve { curve, .. } if curve == "P-384" => &[Algorithm::Es384],
+            JsonWebKey::EllipticCurve { .. } => &[Algorithm::Es256],
+            JsonWebKey::Rsa { .. } => &[Algorithm::Rs256, Algorithm::Ps256],
+            _ => return Err(SigningKeyError::NotAKey),
+        };
+        let algorithm = match named.alg.as_deref().or(alg) {
+            None => fitting.first().copied(),
+            Some(name) => fitting.iter().copied().find(|algorithm| algorithm.name() == name),
+        }
+        .ok_or(SigningKeyError::Algorithm)?;
+        let private =
+            if jwk.is_signing_key() { Some(PrivateKey::from_jwk(&jwk, algorithm)?) } else { None };
+
+        let key = jwk.to_verifying_key();
+        let kid = named
+            .kid
+            .or_else(|| kid.map(str::to_owned))
+            .unwrap_or_else(|| BASE64_URL_SAFE_NO_PAD.encode(key.thumbprint::<Sha256>()));
+        let signing = private.map(|private| SigningKey::new(algorithm, &kid, private));
+        Ok((Self { key, kid, alg: algorithm.name(), public_key_use: "sig" }, signing))
+    }
+}
+
+impl SigningKey {
+    fn new(algorithm: Algorithm, kid: &str, private: PrivateKey) -> Self {
+        #[derive(Serialize)]
+        struct Header<'a> {
+            alg: &'a str,
+            typ: &'a str,
+            kid: &'a str,
+        }
+        // RFC 9068 §2.1: `at+jwt`, so that nobody takes an access token for an ID token.
+        let header = Header { alg: algorithm.name(), typ: "at+jwt", kid };
+        let mut encoded_header = String::new();
+        // Three strings always serialise.
+        let header = serde_json::to_vec(&header).unwrap_or_default();
+        BASE64_URL_SAFE_NO_PAD.encode_string(header, &mut encoded_header);
+        encoded_header.push('.');
+        Self { algorithm, encoded_header, private }
+    }
+
+    /// What it signs with.
+    pub const fn algorithm(&self) -> Algorithm {
+        self.algorithm
+    }
+
+    /// Makes the JWT (JWS compact serialisation, RFC 7515 §3.1) of claims that are JSON already.
+    pub fn sign_jwt(&self, host: &dyn Host, claims: &[u8]) -> Result<String, SignError> {
+        let mut token = String::with_capacity(
+            self.encoded_header.len().saturating_add(claims.len().saturating_mul(2)),
+        );
+        token.push_str(&self.encoded_header);
+        BASE64_URL_SAFE_NO_PAD.encode_string(claims, &mut token);
+        let signature = self.sign(host, token.as_bytes()).ok_or(SignError(self.algorithm))?;
+        token.push('.');
+        BASE64_URL_SAFE_NO_PAD.encode_string(signature, &mut token);
+        Ok(token)
+    }
+
+    fn sign(&self, host: &dyn Host, message: &[u8]) -> Option<Vec<u8>> {
+        match &self.private {
+            PrivateKey::Ed25519(key) => Some(key.try_sign(message).ok()?.to_vec()),
+            PrivateKey::P256(key) => {
+                let signature: p256::ecdsa::Signature = key.try_sign(message).ok()?;
+                Some(signature.to_vec())
+            }
+            PrivateKey::P384(key) => {
+                let signature: p384::ecdsa::Signature = key.try_sign(message).ok()?;
+                Some(signature.to_vec())
+            }
+            PrivateKey::Rs256(key) => {
+                HostRng::sign_with(host, |rng| key.try_sign_with_rng(rng, message))
+            }
+            PrivateKey::Ps256(key) => {
+                HostRng::sign_with(host, |rng| key.try_sign_with_rng(rng, message))
+            }
+        }
+    }
+}
+
+impl PrivateKey {
+    fn from_jwk(jwk: &JsonWebKey<'_>, algorithm: Algorithm) -> Result<Self, SigningKeyError> {
+        let mismatched = |_| SigningKeyError::Mismatched;
+        match jwk {
+            JsonWebKey::KeyPair { .. } => {
+                jwk.try_into().map(|key| Self::Ed25519(Box::new(key))).map_err(mismatched)
+            }
+            JsonWebKey::EllipticCurve { curve, secret, .. } if curve == "P-384" => {
+                let key = secret
+                    .as_deref()
+                    .and_then(|secret| p384::ecdsa::SigningKey::from_slice(secret).ok());
+                let key = key.ok_or(SigningKeyError::Mismatched)?;
+                let matches = p384_jwk(key.verifying_key()) == jwk.to_verifying_key();
+                if matches { Ok(Self::P384(key)) } else { Err(SigningKeyError::Mismatched) }
+            }
+            JsonWebKey::EllipticCurve { .. } => jwk.try_into().map(Self::P256).map_err(mismatched),
+            JsonWebKey::Rsa { .. } => {
+                let key = RsaPrivateKey::try_from(jwk).map_err(mismatched)?;
+                if !(2048..=RsaPublicKey::MAX_SIZE).contains(&key.n().bits()) {
+                    return Err(SigningKeyError::Weak);
+                }
+                Ok(match algorithm {
+                    Algorithm::Ps256 => Self::Ps256(Box::new(pss::SigningKey::new(key))),
+                    _ => Self::Rs256(Box::new(pkcs1v15::SigningKey::new(key))),
+                })
+            }
+            _ => Err(SigningKeyError::NotAKey),
+        }
+    }
+}
+
+fn p384_jwk(key: &p384::ecdsa::VerifyingKey) -> JsonWebKey<'static> {
+    let point = key.to_encoded_point(false);
+    let coordinate =
+        |field: Option<&p384::FieldBytes>| field.map(|field| field.to_vec()).unwrap_or_default();
+    JsonWebKey::EllipticCurve {
+        curve: "P-384".into(),
+        x: coordinate(point.x()).into(),
+        y: coordinate(point.y()).into(),
+        secret: None,
+    }
+}
+
+/// The host's randomness for crates that believe it cannot fail. If it does, it is noted, and what was
+/// made with it is thrown away.
+struct HostRng<'h> {
+    host: &'h dyn Host,
+    failed: bool,
+}
+
+impl<'h> HostRng<'h> {
+    /// Signs with RSA. Randomness blinds the private operation, so that its time says nothing about the
+    /// key, and salts PSS.
+    fn sign_with<S: SignatureEncoding>(
+        host: &'h dyn Host,
+        sign: impl FnOnce(&mut Self) -> Result<S, rsa::signature::Error>,
+    ) -> Option<Vec<u8>> {
+        let mut rng = Self { host, failed: false };
+        let signature = sign(&mut rng).ok()?.to_vec();
+        (!rng.failed).then_some(signature)
+    }
+}
+
+impl rsa::rand_core::RngCore for HostRng<'_> {
+    fn next_u32(&mut self) -> u32 {
+        rsa::rand_core::impls::next_u32_via_fill(self)
+    }
+
+    fn next_u64(&mut self) -> u64 {
+        rsa::rand_core::impls::next_u64_via_fill(self)
+    }
+
+    fn fill_bytes(&mut self, buffer: &mut [u8]) {
+        if self.host.random(buffer).is_err() {
+            self.failed = true;
+            // Not zero: the blinding draws until its number can be inverted.
+            buffer.fill(0x5a);
+        }
+    }
+
+    fn try_fill_bytes(&mut self, buffer: &mut [u8]) -> Result<(), rsa::rand_core::Error> {
+        self.fill_bytes(buffer);
+        Ok(())
+    }
+}
+
+impl rsa::rand_core::CryptoRng for HostRng<'_> {}

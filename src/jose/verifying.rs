@@ -1,0 +1,203 @@
+//! Public keys, each good for the algorithms of its kind and no other (RFC 8725 §3.1).
+
+use std::borrow::Cow;
+use std::convert::Infallible;
+
+use jwt_compact::AlgorithmSignature;
+use jwt_compact::jwk::JsonWebKey;
+use p256::ecdsa::signature::Verifier as _;
+use rsa::pss;
+use rsa::traits::PublicKeyParts as _;
+use rsa::{RsaPublicKey, pkcs1v15};
+use serde::Deserialize;
+use sha2::{Sha256, Sha384, Sha512};
+
+use super::Algorithm;
+
+/// The shortest RSA key that is still secure (RFC 7518 §3.3).
+const MIN_RSA_BITS: usize = 2048;
+
+/// A public key and what it may be used for.
+#[derive(Debug, Clone)]
+pub struct VerifyingKey {
+    /// Its name in its set.
+    pub kid: Option<String>,
+    /// The only algorithm that its owner uses it with, if the owner says so.
+    algorithm: Option<Algorithm>,
+    key: PublicKey,
+}
+
+#[derive(Debug, Clone)]
+enum PublicKey {
+    Ed25519(ed25519_dalek::VerifyingKey),
+    P256(p256::ecdsa::VerifyingKey),
+    P384(p384::ecdsa::VerifyingKey),
+    Rsa(RsaPublicKey),
+}
+
+/// Why a JWK is not used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum VerifyingKeyError {
+    /// A key for something else: encryption, a symmetric key, a curve or algorithm that we do not
+    /// accept. Sets hold such keys rightfully.
+    #[error("not a key for a signature algorithm that is accepted here")]
+    NotForUs,
+    /// A key of ours, but broken.
+    #[error("malformed key")]
+    Malformed,
+    /// Too short to be secure.
+    #[error("RSA keys need 2048 to 4096 bits")]
+    Weak,
+}
+
+/// The members of a JWK beside the key itself.
+#[derive(Deserialize)]
+struct Purpose {
+    kid: Option<String>,
+    alg: Option<String>,
+    #[serde(rename = "use")]
+    public_key_use: Option<String>,
+    key_ops: Option<Vec<String>>,
+    kty: String,
+    crv: Option<String>,
+}
+
+impl VerifyingKey {
+    /// Reads one key of a set.
+    pub fn from_jwk(jwk: &serde_json::Value) -> Result<Self, VerifyingKeyError> {
+        let purpose = Purpose::deserialize(jwk).map_err(|_| VerifyingKeyError::Malformed)?;
+        let kind = (&*purpose.kty, purpose.crv.as_deref());
+        let known =
+            matches!(kind, ("RSA", _) | ("OKP", Some("Ed25519")) | ("EC", Some("P-256" | "P-384")));
+        let signs = purpose.public_key_use.is_none_or(|usage| usage == "sig")
+            && purpose.key_ops.is_none_or(|ops| ops.iter().any(|op| op == "verify"));
+        if !known || !signs {
+            return Err(VerifyingKeyError::NotForUs);
+        }
+        let algorithm = match purpose.alg {
+            None => None,
+            Some(name) => Some(Algorithm::from_name(&name).ok_or(VerifyingKeyError::NotForUs)?),
+        };
+        let jwk = JsonWebKey::deserialize(jwk).map_err(|_| VerifyingKeyError::Malformed)?;
+        let key = PublicKey::from_jwk(&jwk)?;
+        Ok(Self { kid: purpose.kid, algorithm, key })
+    }
+
+    /// Whether a signature by `algorithm` may be checked with this key.
+    pub fn accepts(&self, algorithm: Algorithm) -> bool {
+        self.algorithm.is_none_or(|only| only == algorithm)
+            && match self.key {
+                PublicKey::Ed25519(_) => algorithm == Algorithm::EdDsa,
+                PublicKey::P256(_) => algorithm == Algorithm::Es256,
+                PublicKey::P384(_) => algorithm == Algorithm::Es384,
+                PublicKey::Rsa(_) => matches!(
+                    algorithm,
+                    Algorithm::Rs256 | Algorithm::Rs384 | Algorithm::Rs512 | Algorithm::Ps256
+                ),
+            }
+    }
+
+    fn verify(&self, algorithm: Algorithm, message: &[u8], signature: &[u8]) -> bool {
+        self.accepts(algorithm) && self.key.verify(algorithm, message, signature).is_some()
+    }
+}
+
+impl PublicKey {
+    fn from_jwk(jwk: &JsonWebKey<'_>) -> Result<Self, VerifyingKeyError> {
+        let malformed = |_| VerifyingKeyError::Malformed;
+        match jwk {
+            JsonWebKey::KeyPair { .. } => jwk.try_into().map(Self::Ed25519).map_err(malformed),
+            JsonWebKey::EllipticCurve { curve, x, y, .. } if curve == "P-384" => {
+                p384_from_coordinates(x, y).map(Self::P384).ok_or(VerifyingKeyError::Malformed)
+            }
+            JsonWebKey::EllipticCurve { .. } => jwk.try_into().map(Self::P256).map_err(malformed),
+            JsonWebKey::Rsa { .. } => {
+                let key = RsaPublicKey::try_from(jwk).map_err(malformed)?;
+                if key.n().bits() < MIN_RSA_BITS {
+                    return Err(VerifyingKeyError::Weak);
+                }
+                Ok(Self::Rsa(key))
+            }
+            _ => Err(VerifyingKeyError::NotForUs),
+        }
+    }
+
+    fn verify(&self, algorithm: Algorithm, message: &[u8], signature: &[u8]) -> Option<()> {
+        match self {
+            Self::Ed25519(key) => {
+                let signature = ed25519_dalek::Signature::from_slice(signature).ok()?;
+                key.verify_strict(message, &signature).ok()
+            }
+            Self::P256(key) => {
+                let signature = p256::ecdsa::Signature::from_slice(signature).ok()?;
+                key.verify(message, &signature).ok()
+            }
+            Self::P384(key) => {
+                let signature = p384::ecdsa::Signature::from_slice(signature).ok()?;
+                key.verify(message, &signature).ok()
+            }
+            Self::Rsa(key) if algorithm == Algorithm::Ps256 => {
+                let signature = pss::Signature::try_from(signature).ok()?;
+                pss::VerifyingKey::<Sha256>::new(key.clone()).verify(message, &signature).ok()
+            }
+            Self::Rsa(key) => {
+                let signature = pkcs1v15::Signature::try_from(signature).ok()?;
+                let key = key.clone();
+                match algorithm {
+                    Algorithm::Rs384 => {
+                        pkcs1v15::VerifyingKey::<Sha384>::new(key).verify(message, &signature)
+                    }
+                    Algorithm::Rs512 => {
+                        pkcs1v15::VerifyingKey::<Sha512>::new(key).verify(message, &signature)
+                    }
+                    _ => pkcs1v15::VerifyingKey::<Sha256>::new(key).verify(message, &signature),
+                }
+                .ok()
+            }
+        }
+    }
+}
+
+fn p384_from_coordinates(x: &[u8], y: &[u8]) -> Option<p384::ecdsa::VerifyingKey> {
+    let x: [u8; 48] = x.try_into().ok()?;
+    let y: [u8; 48] = y.try_into().ok()?;
+    let point = p384::EncodedPoint::from_affine_coordinates(&x.into(), &y.into(), false);
+    p384::ecdsa::VerifyingKey::from_encoded_point(&point).ok()
+}
+
+/// One algorithm, in the terms of `jwt-compact`: its validator checks that the token names this
+/// algorithm before it looks at the signature. It verifies only, so its signing key has no values.
+#[derive(Debug, Clone, Copy)]
+pub struct Jws(pub Algorithm);
+
+/// The bytes of a signature; which are well-formed is for the algorithm to say.
+#[derive(Debug)]
+pub struct Signature(Vec<u8>);
+
+impl AlgorithmSignature for Signature {
+    fn try_from_slice(slice: &[u8]) -> Result<Self, anyhow::Error> {
+        Ok(Self(slice.to_vec()))
+    }
+
+    fn as_bytes(&self) -> Cow<'_, [u8]> {
+        Cow::Borrowed(&self.0)
+    }
+}
+
+impl jwt_compact::Algorithm for Jws {
+    type SigningKey = Infallible;
+    type VerifyingKey = VerifyingKey;
+    type Signature = Signature;
+
+    fn name(&self) -> Cow<'static, str> {
+        Cow::Borrowed(self.0.name())
+    }
+
+    fn sign(&self, signing_key: &Infallible, _message: &[u8]) -> Signature {
+        match *signing_key {}
+    }
+
+    fn verify_signature(&self, signature: &Signature, key: &VerifyingKey, message: &[u8]) -> bool {
+        key.verify(self.0, message, &signature.0)
+    }
+}

@@ -1,0 +1,16 @@
+//! What OAuth 2.0 (RFC 6749) and Token Exchange (RFC 8693) say, and no more.
+
+pub mod client_auth;
+pub mod error;
+pub mod form;
+pub mod scope;
+pub mod uri;
+
+/// The grant that this filter serves (RFC 8693 §2.1).
+pub const TOKEN_EXCHANGE: &str = "urn:ietf:params:oauth:grant-type:token-exchange";
+
+/// The token type of subject tokens, actor tokens and what is issued (RFC 8693 §3).
+pub const ACCESS_TOKEN_TYPE: &str = "urn:ietf:params:oauth:token-type:access_token";
+
+/// A JWT by another name (RFC 8693 §3): what is issued is one.
+pub const JWT_TYPE: &str = "urn:ietf:params:oauth:token-type:jwt";

@@ -1,0 +1,92 @@
+//! Secrets in memory: never printed, compared in constant time.
+
+use std::fmt;
+
+use sha2::{Digest as _, Sha256};
+use subtle::ConstantTimeEq as _;
+
+/// Holds what no log may show. `Debug` prints `[redacted]`; there is no `Display`.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret<T>(T);
+
+impl<T> Secret<T> {
+    /// Wraps a secret.
+    pub const fn new(value: T) -> Self {
+        Self(value)
+    }
+
+    /// The secret itself, for the one place that needs it.
+    pub const fn expose(&self) -> &T {
+        &self.0
+    }
+}
+
+impl<T> fmt::Debug for Secret<T> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("[redacted]")
+    }
+}
+
+/// The SHA-256 of a secret: what is stored, and what caches are keyed by, in its stead.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Digest([u8; 32]);
+
+impl Digest {
+    /// Hashes `secret`.
+    pub fn of(secret: &[u8]) -> Self {
+        Self(Sha256::digest(secret).into())
+    }
+
+    /// A digest that was computed elsewhere.
+    pub const fn from_bytes(bytes: [u8; 32]) -> Self {
+        Self(bytes)
+    }
+
+    /// Its bytes.
+    pub const fn as_bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+
+    /// Whether both are the digest of one secret, in time that does not depend on the answer.
+    pub fn matches(&self, other: &Self) -> bool {
+        self.0.ct_eq(&other.0).into()
+    }
+
+    /// A name for the secret that gives nothing of it away: the first 96 bits, in hex. The same
+    /// secret has the same name wherever it turns up, so that log lines can be joined on it.
+    pub fn id(&self) -> String {
+        use fmt::Write as _;
+        self.0.iter().take(12).fold(String::with_capacity(24), |mut id, byte| {
+            let _ = write!(id, "{byte:02x}");
+            id
+        })
+    }
+}
+
+impl fmt::Debug for Digest {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.id())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_secret_is_not_printed() {
+        assert_eq!(format!("{:?}", Secret::new("hunter2")), "[redacted]");
+    }
+
+    #[test]
+    fn a_digest_matches_only_its_own_secret() {
+        assert!(Digest::of(b"a").matches(&Digest::of(b"a")));
+        assert!(!Digest::of(b"a").matches(&Digest::of(b"b")));
+    }
+
+    #[test]
+    fn an_id_is_24_hex_digits_of_the_digest() {
+        // SHA-256("abc") is the example of FIPS 180-2, appendix B.1.
+        assert_eq!(Digest::of(b"abc").id(), "ba7816bf8f01cfea414140de");
+    }
+}

@@ -1,0 +1,158 @@
+//! What a slot holds, as bytes.
+//!
+//! Every version of the format begins with its number and the time after which the slot is free, so
+//! that an older filter, started again on a newer one's shared data, neither exchanges what it does
+//! not understand nor overwrites it before its time. The rest is `postcard`.
+
+use serde::{Deserialize, Serialize};
+
+use crate::host::UnixTime;
+use crate::secret::Digest;
+
+const VERSION: u8 = 1;
+
+/// What a mint is accountable for; kept until the slot is taken again.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Mint {
+    /// Who asked for the token.
+    pub caller: String,
+    /// Envoy's id of the request that minted it.
+    pub request_id: String,
+    /// When, in milliseconds since the epoch.
+    pub at_millis: u64,
+}
+
+/// What an outstanding token grants.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Grant {
+    /// The user to be impersonated.
+    pub user_id: String,
+    /// The operator's free-form context: an object, as compact JSON.
+    pub context: String,
+}
+
+/// What the one exchange is accountable for. It replaces the grant: a spent slot holds no context.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Exchange {
+    /// The client that exchanged the token.
+    pub client_id: String,
+    /// The acting user, where an actor token was there.
+    pub actor_id: Option<String>,
+    /// Envoy's id of the exchange.
+    pub request_id: String,
+    /// The `jti` of the access token.
+    pub jti: String,
+    /// When, in milliseconds since the epoch.
+    pub at_millis: u64,
+}
+
+/// The state of a token: there is no way back from `Spent`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum State {
+    Outstanding(Grant),
+    Spent(Exchange),
+}
+
+/// One token in its slot.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Record {
+    digest: [u8; 32],
+    pub(super) mint: Mint,
+    pub(super) state: State,
+}
+
+impl Record {
+    pub(super) const fn new(digest: &Digest, mint: Mint, state: State) -> Self {
+        Self { digest: *digest.as_bytes(), mint, state }
+    }
+
+    pub(super) const fn digest(&self) -> Digest {
+        Digest::from_bytes(self.digest)
+    }
+
+    /// The slot's bytes; `None` only if memory ran out.
+    pub(super) fn encode(&self, expires_at: UnixTime) -> Option<Vec<u8>> {
+        let mut bytes = Vec::with_capacity(256);
+        bytes.push(VERSION);
+        bytes.extend_from_slice(&expires_at.millis().to_le_bytes());
+        postcard::to_extend(self, bytes).ok()
+    }
+}
+
+/// What can be said of a slot without understanding all of it.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Slot {
+    pub(super) expires_at: UnixTime,
+    /// `None` where a version of the filter wrote it that this one does not know.
+    pub(super) record: Option<Record>,
+}
+
+impl Slot {
+    /// Reads a slot; `None` if no version of the filter wrote these bytes.
+    pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
+        let (version, rest) = bytes.split_first()?;
+        let (expires_at, rest) = rest.split_first_chunk()?;
+        Some(Self {
+            expires_at: UnixTime::from_millis(u64::from_le_bytes(*expires_at)),
+            record: if *version == VERSION { postcard::from_bytes(rest).ok() } else { None },
+        })
+    }
+
+    /// Whether another token may take the slot.
+    pub(super) fn is_free(&self, now: UnixTime) -> bool {
+        let spent = matches!(&self.record, Some(Record { state: State::Spent(_), .. }));
+        spent || self.expires_at <= now
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn record() -> Record {
+        Record::new(
+            &Digest::of(b"token"),
+            Mint { caller: "backend".into(), request_id: "r-1".into(), at_millis: 1 },
+            State::Outstanding(Grant { user_id: "user-42".into(), context: "{}".into() }),
+        )
+    }
+
+    #[test]
+    fn a_record_is_read_back() {
+        let expires_at = UnixTime::from_millis(1_700_000_000_123);
+        let slot = Slot::decode(&record().encode(expires_at).unwrap()).unwrap();
+        assert_eq!(slot, Slot { expires_at, record: Some(record()) });
+    }
+
+    #[test]
+    fn an_unknown_version_holds_its_slot_until_it_expires() {
+        let mut bytes = record().encode(UnixTime::from_millis(1000)).unwrap();
+        bytes[0] = 99;
+        let slot = Slot::decode(&bytes).unwrap();
+        assert_eq!(slot.record, None);
+        assert!(!slot.is_free(UnixTime::from_millis(999)));
+        assert!(slot.is_free(UnixTime::from_millis(1000)));
+    }
+
+    #[test]
+    fn no_byte_of_the_token_is_stored() {
+        let bytes = record().encode(UnixTime::from_millis(1)).unwrap();
+        assert!(!bytes.windows(5).any(|window| window == b"token"));
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_make_the_decoder_panic(bytes: Vec<u8>) {
+            let _ = Slot::decode(&bytes);
+        }
+
+        #[test]
+        fn a_cut_record_is_not_taken_for_a_whole_one(len in 0_usize..80) {
+            let bytes = record().encode(UnixTime::from_millis(1)).unwrap();
+            let cut = &bytes[..len.min(bytes.len().saturating_sub(1))];
+            prop_assert!(Slot::decode(cut).is_none_or(|slot| slot.record.is_none()));
+        }
+    }
+}

@@ -1,0 +1,346 @@
+//! The default store: a bounded table of slots in Envoy's shared data.
+//!
+//! Shared data has no lock and never forgets a key, so there is a fixed set of keys, used again and
+//! again, and every write is a compare-and-set. Two kinds of keys:
+//!
+//! - `…s<slot>` holds one token. **Only this record counts.** To mint is to win the compare-and-set
+//!   on a free slot, to spend is to win it on the outstanding record that was read before.
+//! - `…p<page>` says for each of [`PAGE`] slots until when it is taken. It is a hint, so that a free
+//!   slot is found in a few reads even when nearly all are taken, and a full table is known to be full
+//!   after `capacity / PAGE` reads. A hint that says *free* is checked against the record; one that
+//!   says *taken* though the token was spent only hides the slot until that token would have expired.
+//!
+//! A mint hands out its token after the record is written, and an exchange answers after the record
+//! says *spent*: a worker that dies in between leaves a token that nobody holds, or an exchange that
+//! nobody got, never two.
+//!
+//! Slots are taken in turn, so that a spent record stays readable for as long as possible: that is how
+//! a second exchange is told from a guess.
+
+use std::cell::Cell;
+use std::fmt::Write as _;
+
+use base64::Engine as _;
+use base64::prelude::BASE64_URL_SAFE_NO_PAD;
+
+use super::record::{Exchange, Grant, Mint, Record, Slot, State};
+use super::{NONCE_LEN, SubjectToken};
+use crate::host::{Expected, Host, HostFailure, SharedData, Swap, UnixTime, Version};
+use crate::secret::Digest;
+
+/// Slots to a page. A page is read and written whole: 1 KiB costs little more than a call without data.
+const PAGE: u32 = 256;
+
+/// A page as bytes: four for each slot.
+const PAGE_BYTES: usize = 4 * PAGE as usize;
+
+/// How often a hint is written anew when other workers write the same page; then it is left wrong.
+const HINT_ATTEMPTS: usize = 16;
+
+/// The most slots that a table may have.
+pub const MAX_CAPACITY: u32 = 10_000_000;
+
+/// A table of slots, as one worker sees it. Workers share the slots, not this value.
+#[derive(Debug)]
+pub struct SlotTable {
+    namespace: String,
+    capacity: u32,
+    /// The slot to look at first for the next mint. Workers begin at different places.
+    hand: Cell<Option<u32>>,
+}
+
+/// A token that was found unspent and unexpired, and the version of its record: the right to try and
+/// spend it, once.
+#[derive(Debug)]
+pub struct Outstanding {
+    slot: u32,
+    version: Version,
+    digest: Digest,
+    expires_at: UnixTime,
+    /// Who minted it.
+    pub mint: Mint,
+    /// What it grants.
+    pub grant: Grant,
+}
+
+/// What the table knows of a presented token.
+#[derive(Debug)]
+pub enum Found {
+    /// It can be exchanged.
+    Outstanding(Outstanding),
+    /// It was exchanged before: somebody presents it again.
+    Spent(Mint, Exchange),
+    /// It was not exchanged in time.
+    Expired(Mint),
+    /// No such token: never minted here, or its slot went to another.
+    Unknown,
+}
+
+/// Why a token was not stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum NotStored {
+    /// Every slot holds an outstanding token.
+    #[error("all slots hold outstanding tokens")]
+    Full,
+    /// Shared data or randomness failed.
+    #[error(transparent)]
+    Host(#[from] HostFailure),
+}
+
+/// Why a token was not spent.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NotSpent {
+    /// Another exchange was first.
+    #[error("another exchange was first")]
+    Already(Box<(Mint, Exchange)>),
+    /// It ran out between look-up and spending.
+    #[error("it expired during the exchange")]
+    Expired,
+    /// Shared data failed.
+    #[error(transparent)]
+    Host(#[from] HostFailure),
+}
+
+/// How full a table is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Occupancy {
+    /// Tokens that are neither spent nor expired.
+    pub outstanding: u32,
+    /// When the first of them expires.
+    pub first_expiry: Option<UnixTime>,
+}
+
+impl SlotTable {
+    /// The table of one service. `tenant` names the service: two that share a `vm_id` share the map,
+    /// and a token of one must not be known to the other.
+    pub fn new(tenant: &str, capacity: u32) -> Self {
+        let digest = Digest::of(tenant.as_bytes());
+        let name =
+            digest.as_bytes().first_chunk::<9>().map(|name| BASE64_URL_SAFE_NO_PAD.encode(name));
+        Self { namespace: name.unwrap_or_default(), capacity, hand: Cell::new(None) }
+    }
+
+    /// Stores a new token.
+    pub fn mint(
+        &self,
+        host: &dyn Host,
+        mint: Mint,
+        grant: Grant,
+        expires_at: UnixTime,
+    ) -> Result<(SubjectToken, Digest), NotStored> {
+        let mut nonce = [0; NONCE_LEN];
+        host.random(&mut nonce)?;
+        let now = host.now();
+        let mut record = Record::new(&Digest::of(&[]), mint, State::Outstanding(grant));
+
+        let first = self.hand(host)?;
+        let pages = self.capacity.div_ceil(PAGE);
+        // The page of the hand comes twice: from the hand on, and at last up to it.
+        for turn in 0..=pages {
+            let page = self.page_at(first, turn, pages);
+            let mut hints = Hints::read(host, self.page_key(page))?;
+            let from = if turn == 0 { first.checked_rem(PAGE).unwrap_or(0) } else { 0 };
+            for offset in from..PAGE {
+                let slot = page.saturating_mul(PAGE).saturating_add(offset);
+                if slot >= self.capacity {
+                    break;
+                }
+                if hints.taken(offset, now) {
+                    continue;
+                }
+                let key = self.slot_key(slot);
+                let expected = match host.get(&key)? {
+                    None => Expected::Absent,
+                    Some((bytes, version)) => {
+                        if Slot::decode(&bytes).is_some_and(|slot| !slot.is_free(now)) {
+                            continue;
+                        }
+                        Expected::Version(version)
+                    }
+                };
+                let token = SubjectToken::new(slot, nonce);
+                let digest = token.digest();
+                record = Record::new(&digest, record.mint, record.state);
+                let bytes = record.encode(expires_at).ok_or(HostFailure("memory for a record"))?;
+                if host.compare_and_set(&key, &bytes, expected)? == Swap::Done {
+                    // A hint that fails is a wrong hint, and those are harmless.
+                    let _ = hints.mark(host, offset, expires_at);
+                    self.hand.set(Some(slot.saturating_add(1)));
+                    return Ok((token, digest));
+                }
+            }
+        }
+        Err(NotStored::Full)
+    }
+
+    /// Looks a presented token, of which the digest is known, up: one read.
+    pub fn find(
+        &self,
+        host: &dyn Host,
+        token: &SubjectToken,
+        digest: &Digest,
+    ) -> Result<Found, HostFailure> {
+        let Some((bytes, version)) = host.get(&self.slot_key(token.slot))? else {
+            return Ok(Found::Unknown);
+        };
+        let Some(Slot { expires_at, record: Some(record) }) = Slot::decode(&bytes) else {
+            return Ok(Found::Unknown);
+        };
+        if !record.digest().matches(digest) {
+            return Ok(Found::Unknown);
+        }
+        Ok(match record.state {
+            State::Spent(exchange) => Found::Spent(record.mint, exchange),
+            State::Outstanding(_) if expires_at <= host.now() => Found::Expired(record.mint),
+            State::Outstanding(grant) => Found::Outstanding(Outstanding {
+                slot: token.slot,
+                version,
+                digest: *digest,
+                expires_at,
+                mint: record.mint,
+                grant,
+            }),
+        })
+    }
+
+    /// Spends a token, if nobody has since it was found. Whoever gets `Ok` is the only one.
+    pub fn spend(
+        &self,
+        host: &dyn Host,
+        token: Outstanding,
+        exchange: Exchange,
+    ) -> Result<(), NotSpent> {
+        if token.expires_at <= host.now() {
+            return Err(NotSpent::Expired);
+        }
+        let key = self.slot_key(token.slot);
+        let record = Record::new(&token.digest, token.mint, State::Spent(exchange));
+        let bytes = record.encode(token.expires_at).ok_or(HostFailure("memory for a record"))?;
+        match host.compare_and_set(&key, &bytes, Expected::Version(token.version))? {
+            Swap::Done => {
+                // From here on the token is spent: what fails now only hides a free slot for a while.
+                let (page, offset) = (token.slot / PAGE, token.slot % PAGE);
+                let _ = Hints::read(host, self.page_key(page))
+                    .and_then(|mut hints| hints.mark(host, offset, UnixTime::default()));
+                Ok(())
+            }
+            Swap::Lost => Err(self.winner(host, &key, &token.digest)?),
+        }
+    }
+
+    /// Who was faster, for the log.
+    fn winner(&self, host: &dyn Host, key: &str, ours: &Digest) -> Result<NotSpent, HostFailure> {
+        let slot = host.get(key)?.and_then(|(bytes, _)| Slot::decode(&bytes));
+        Ok(match slot.and_then(|slot| slot.record) {
+            Some(record) if record.digest().matches(ours) => match record.state {
+                State::Spent(exchange) => NotSpent::Already(Box::new((record.mint, exchange))),
+                State::Outstanding(_) => NotSpent::Expired,
+            },
+            // The slot is another token's by now, so ours had been spent or had expired.
+            _ => NotSpent::Expired,
+        })
+    }
+
+    /// Counts the outstanding tokens from the hints: `capacity / 256` reads, for a timer.
+    pub fn occupancy(&self, host: &dyn Host) -> Result<Occupancy, HostFailure> {
+        let now = host.now();
+        let mut occupancy = Occupancy::default();
+        for page in 0..self.capacity.div_ceil(PAGE) {
+            let hints = Hints::read(host, self.page_key(page))?;
+            for until in hints.all().filter(|until| *until > now) {
+                occupancy.outstanding = occupancy.outstanding.saturating_add(1);
+                let first = occupancy.first_expiry.map_or(until, |first| first.min(until));
+                occupancy.first_expiry = Some(first);
+            }
+        }
+        Ok(occupancy)
+    }
+
+    fn hand(&self, host: &dyn Host) -> Result<u32, HostFailure> {
+        let hand = match self.hand.get() {
+            Some(hand) => hand,
+            None => {
+                let mut random = [0; 4];
+                host.random(&mut random)?;
+                u32::from_be_bytes(random)
+            }
+        };
+        Ok(hand.checked_rem(self.capacity).unwrap_or(0))
+    }
+
+    /// The page to look at in the `turn`th place, beginning with the one of slot `first`.
+    fn page_at(&self, first: u32, turn: u32, pages: u32) -> u32 {
+        (first / PAGE).saturating_add(turn).checked_rem(pages).unwrap_or(0)
+    }
+
+    fn slot_key(&self, slot: u32) -> String {
+        self.key('s', slot)
+    }
+
+    fn page_key(&self, page: u32) -> String {
+        self.key('p', page)
+    }
+
+    fn key(&self, kind: char, number: u32) -> String {
+        let mut key = String::with_capacity(24);
+        let _ = write!(key, "{}{kind}{number}", self.namespace);
+        key
+    }
+}
+
+/// When a slot is free again, by its hint.
+fn until(entry: [u8; 4]) -> UnixTime {
+    UnixTime::from_secs(i64::from(u32::from_le_bytes(entry)))
+}
+
+/// One page: until when each of its slots is taken, in whole seconds.
+struct Hints {
+    key: String,
+    bytes: Vec<u8>,
+    version: Option<Version>,
+}
+
+impl Hints {
+    fn read(host: &(impl SharedData + ?Sized), key: String) -> Result<Self, HostFailure> {
+        let (bytes, version) =
+            host.get(&key)?.map_or((Vec::new(), None), |(bytes, version)| (bytes, Some(version)));
+        Ok(Self { key, bytes, version })
+    }
+
+    fn all(&self) -> impl Iterator<Item = UnixTime> + '_ {
+        let (entries, _) = self.bytes.as_chunks();
+        entries.iter().map(|entry| until(*entry))
+    }
+
+    /// Whether the slot is said to be taken. The second in which it becomes free counts as free: the
+    /// record knows better.
+    fn taken(&self, offset: u32, now: UnixTime) -> bool {
+        let (entries, _) = self.bytes.as_chunks();
+        let entry = usize::try_from(offset).ok().and_then(|offset| entries.get(offset));
+        entry.is_some_and(|entry| until(*entry) > now)
+    }
+
+    /// Writes until when a slot is taken, and reads the page anew if others wrote it meanwhile.
+    fn mark(
+        &mut self,
+        host: &(impl SharedData + ?Sized),
+        offset: u32,
+        until: UnixTime,
+    ) -> Result<(), HostFailure> {
+        let entry = u32::try_from(until.secs()).unwrap_or(u32::MAX).to_le_bytes();
+        for _ in 0..HINT_ATTEMPTS {
+            self.bytes.resize(PAGE_BYTES, 0);
+            let (entries, _) = self.bytes.as_chunks_mut();
+            let place = usize::try_from(offset).ok().and_then(|offset| entries.get_mut(offset));
+            if let Some(place) = place {
+                *place = entry;
+            }
+            let expected = self.version.map_or(Expected::Absent, Expected::Version);
+            match host.compare_and_set(&self.key, &self.bytes, expected)? {
+                Swap::Done => return Ok(()),
+                Swap::Lost => *self = Self::read(host, std::mem::take(&mut self.key))?,
+            }
+        }
+        Ok(())
+    }
+}
