@@ -21,3 +21,6 @@ pub mod secret;
 pub mod service;
 pub mod step;
 pub mod subject_token;
+
+#[cfg(target_arch = "wasm32")]
+mod filter;

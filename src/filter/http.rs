@@ -1,0 +1,155 @@
+//! One HTTP stream: holds a request back while the core needs its body or a reply, then answers it or
+//! lets it go.
+
+use std::rc::Rc;
+
+use proxy_wasm::traits::{Context, HttpContext};
+use proxy_wasm::types::{Action, LogLevel};
+
+use super::host::{self, Envoy};
+use crate::audit::Event;
+use crate::endpoint::{Begun, Body, Head, MAX_BODY, Route};
+use crate::service::Service;
+use crate::step::{Finished, Reply, Step, Task};
+
+pub(super) struct Http {
+    service: Option<Rc<Service>>,
+    host: Rc<Envoy>,
+    state: State,
+}
+
+enum State {
+    /// Not ours: Envoy routes it.
+    PassingThrough,
+    /// Held back until its body is complete.
+    Reading(Route, Head),
+    /// Held back until a reply comes.
+    Calling(Task),
+    /// Answered.
+    Answered,
+}
+
+impl Http {
+    pub(super) const fn new(service: Option<Rc<Service>>, host: Rc<Envoy>) -> Self {
+        Self { service, host, state: State::PassingThrough }
+    }
+
+    fn begin(&mut self, service: &Rc<Service>, route: Route, head: Head, body: Body) -> Action {
+        let host = Rc::clone(&self.host);
+        match service.begin(host, route, head, body) {
+            Begun::PassThrough => {
+                self.state = State::PassingThrough;
+                Action::Continue
+            }
+            Begun::Step(step) => {
+                self.run(step);
+                Action::Pause
+            }
+        }
+    }
+
+    fn run(&mut self, mut step: Step) {
+        loop {
+            match step {
+                Step::Call(call, task) => match host::send(&call) {
+                    Ok(_) => {
+                        self.state = State::Calling(task);
+                        return;
+                    }
+                    Err(failure) => step = task.resume(Reply::Failed(failure)),
+                },
+                Step::Done(finished) => {
+                    self.state = State::Answered;
+                    finish(&finished);
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Goes on once the body, `size` bytes so far, is complete or too long.
+    fn read(&mut self, size: usize, complete: bool) -> Action {
+        match std::mem::replace(&mut self.state, State::PassingThrough) {
+            State::PassingThrough => Action::Continue,
+            State::Reading(route, head) if complete || size > MAX_BODY => {
+                let Some(service) = self.service.clone() else { return Action::Continue };
+                let bytes = host::request_body(size.min(MAX_BODY));
+                let body = if size > MAX_BODY { Body::TooLong(bytes) } else { Body::Whole(bytes) };
+                self.begin(&service, route, head, body)
+            }
+            state => {
+                self.state = state;
+                Action::Pause
+            }
+        }
+    }
+}
+
+fn finish(finished: &Finished) {
+    if let Some(event) = &finished.event {
+        audit(event);
+    }
+    if let Some(explanation) = &finished.explanation {
+        host::log(LogLevel::Debug, explanation);
+    }
+    host::respond(&finished.response);
+}
+
+fn audit(event: &Event) {
+    host::log(LogLevel::Info, &event.to_json());
+}
+
+impl Context for Http {
+    fn on_http_call_response(
+        &mut self,
+        _call: u32,
+        num_headers: usize,
+        body_size: usize,
+        _num_trailers: usize,
+    ) {
+        match std::mem::replace(&mut self.state, State::Answered) {
+            State::Calling(task) => self.run(task.resume(host::reply(num_headers, body_size))),
+            state => self.state = state,
+        }
+    }
+}
+
+impl HttpContext for Http {
+    fn on_http_request_headers(&mut self, _num_headers: usize, end_of_stream: bool) -> Action {
+        let Some(service) = self.service.clone() else { return Action::Continue };
+        let path = host::request_header(":path").unwrap_or_default();
+        let method = host::request_header(":method").unwrap_or_default();
+        let Some(route) = service.paths.route(&method, &path) else { return Action::Continue };
+        let head = Head {
+            request_id: host::request_header("x-request-id")
+                .and_then(|id| String::from_utf8(id).ok())
+                .unwrap_or_default(),
+            authorization: host::request_header("authorization"),
+            content_type: host::request_header("content-type"),
+        };
+        if route.needs_body(&head) && !end_of_stream {
+            self.state = State::Reading(route, head);
+            return Action::Pause;
+        }
+        self.begin(&service, route, head, Body::Whole(Vec::new()))
+    }
+
+    fn on_http_request_body(&mut self, body_size: usize, end_of_stream: bool) -> Action {
+        self.read(body_size, end_of_stream)
+    }
+
+    fn on_http_request_trailers(&mut self, _num_trailers: usize) -> Action {
+        // Behind trailers no end of the body is announced: this is it.
+        let size = match self.state {
+            State::Reading(..) => host::request_body(MAX_BODY.saturating_add(1)).len(),
+            _ => 0,
+        };
+        self.read(size, true)
+    }
+
+    fn on_log(&mut self) {
+        if let State::Calling(task) = std::mem::replace(&mut self.state, State::Answered) {
+            audit(&task.abandon());
+        }
+    }
+}
