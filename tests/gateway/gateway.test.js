@@ -1,0 +1,183 @@
+// The gateway alone, without Envoy: what the tests in front of Envoy may take for granted.
+import assert from 'node:assert/strict';
+import { createHash, randomBytes } from 'node:crypto';
+import { after, before, test } from 'node:test';
+import { createRemoteJWKSet, decodeProtectedHeader, jwtVerify } from 'jose';
+import { followTo } from '../harness/browser.js';
+import { startGateway } from '../harness/gateway.js';
+import { freePorts } from '../harness/process.js';
+import { REDIRECT_URI } from './provider.js';
+
+const secrets = {
+  INTEGRATOR_BACKEND_SECRET: randomBytes(16).toString('hex'),
+  SUPPORT_PORTAL_SECRET: randomBytes(16).toString('hex'),
+  INTROSPECTION_SECRET: randomBytes(16).toString('hex'),
+};
+let origin;
+let gateway;
+
+before(async () => {
+  const [port] = await freePorts(1);
+  origin = `http://127.0.0.1:${port}`;
+  gateway = await startGateway({ port, origin, env: secrets });
+});
+
+after(() => gateway.stop());
+
+test('client_credentials with a resource gives a JWT bound to it (RFC 9068)', async () => {
+  const granted = await machineToken({ scope: 'impersonate users:read', resource: `${origin}/api` });
+  assert.equal(granted.scope, 'impersonate users:read');
+  const keys = createRemoteJWKSet(new URL(`${origin}/oidc/jwks`));
+  const { payload } = await jwtVerify(granted.access_token, keys, {
+    issuer: `${origin}/oidc`,
+    audience: `${origin}/api`,
+    typ: 'at+jwt',
+  });
+  assert.equal(payload.client_id, 'integrator-backend');
+  assert.equal(decodeProtectedHeader(granted.access_token).alg, 'ES256');
+});
+
+test('client_credentials without a resource gives an opaque token, which only the filter may introspect', async () => {
+  const { access_token: token } = await machineToken({ scope: 'impersonate' });
+  assert.equal(token.split('.').length, 1);
+  const answer = await introspect(token, 'impersonation-filter', secrets.INTROSPECTION_SECRET);
+  assert.deepEqual(
+    [answer.active, answer.scope, answer.client_id],
+    [true, 'impersonate', 'integrator-backend'],
+  );
+  assert.deepEqual(
+    await introspect(token, 'support-portal', secrets.SUPPORT_PORTAL_SECRET),
+    { active: false },
+  );
+});
+
+test('a user signs in, gets an opaque token with openid, and the token refreshes', async () => {
+  const granted = await signIn('agent-1', { client_id: 'support-portal' });
+  assert.equal(granted.access_token.split('.').length, 1);
+  assert.equal((await userinfo(granted.access_token)).sub, 'agent-1');
+
+  const refreshed = await token({
+    grant_type: 'refresh_token',
+    refresh_token: granted.refresh_token,
+  }, basic('support-portal', secrets.SUPPORT_PORTAL_SECRET));
+  assert.notEqual(refreshed.access_token, granted.access_token);
+  assert.equal((await userinfo(refreshed.access_token)).sub, 'agent-1');
+});
+
+test('a public client needs PKCE and no secret', async () => {
+  const granted = await signIn('user-42', { client_id: 'support-console' });
+  assert.equal((await userinfo(granted.access_token)).sub, 'user-42');
+});
+
+test('nobody signs in as a user who does not exist', async () => {
+  const callback = await followTo(REDIRECT_URI, authorizationUrl({
+    client_id: 'support-portal', login_hint: 'nobody', ...pkce().request,
+  }));
+  assert.equal(callback.searchParams.get('error'), 'access_denied');
+});
+
+test('the management API wants a machine with users:read', async () => {
+  const status = async (id, authorization) => {
+    const headers = authorization ? { authorization } : {};
+    return (await fetch(`${origin}/api/users/${id}`, { headers })).status;
+  };
+  const jwt = await machineToken({ scope: 'users:read', resource: `${origin}/api` });
+  const opaque = await machineToken({ scope: 'users:read' });
+  const otherScope = await machineToken({ scope: 'impersonate', resource: `${origin}/api` });
+  const user = await signIn('user-42', { client_id: 'support-portal' });
+
+  assert.equal(await status('user-42', `Bearer ${jwt.access_token}`), 200);
+  assert.equal(await status('user-42', `Bearer ${opaque.access_token}`), 200);
+  assert.equal(await status('user-44', `Bearer ${jwt.access_token}`), 404);
+  assert.equal(await status('%ff', `Bearer ${jwt.access_token}`), 404);
+  assert.equal(await status('user-42', `Bearer ${otherScope.access_token}`), 403);
+  assert.equal(await status('user-42', `Bearer ${user.access_token}`), 401);
+  assert.equal(await status('user-42', undefined), 401);
+});
+
+test('the documents follow from ISSUER, whatever the Host header says, and can be revalidated', async () => {
+  const url = `${origin}/oidc/.well-known/openid-configuration`;
+  const first = await fetch(url, { headers: { 'x-forwarded-host': 'evil.example' } });
+  const document = await first.json();
+  assert.equal(first.headers.get('content-encoding'), 'gzip');
+  assert.equal(document.issuer, `${origin}/oidc`);
+  assert.equal(document.token_endpoint, `${origin}/oidc/token`);
+  assert.equal(document.jwks_uri, `${origin}/oidc/jwks`);
+
+  // Left alone, fetch would add `cache-control: no-cache`, which asks for the document in any case.
+  const conditional = { 'if-none-match': first.headers.get('etag'), 'cache-control': 'max-age=0' };
+  const again = await fetch(url, { headers: conditional });
+  assert.equal(again.status, 304);
+  const plain = await fetch(url, { headers: { 'accept-encoding': 'identity' } });
+  assert.equal(plain.headers.get('content-encoding'), null);
+  assert.deepEqual(await plain.json(), document);
+});
+
+test('the key set holds no private member', async () => {
+  const { keys } = await (await fetch(`${origin}/oidc/jwks`)).json();
+  assert.equal(keys.length, 1);
+  assert.equal(keys[0].d, undefined);
+});
+
+function basic(id, secret) {
+  return `Basic ${Buffer.from(`${id}:${secret}`).toString('base64')}`;
+}
+
+async function token(form, authorization) {
+  const response = await fetch(`${origin}/oidc/token`, {
+    method: 'POST',
+    headers: authorization ? { authorization } : {},
+    body: new URLSearchParams(form),
+  });
+  const body = await response.json();
+  assert.equal(response.status, 200, JSON.stringify(body));
+  return body;
+}
+
+function machineToken(form) {
+  return token(
+    { grant_type: 'client_credentials', ...form },
+    basic('integrator-backend', secrets.INTEGRATOR_BACKEND_SECRET),
+  );
+}
+
+async function introspect(subject, id, secret) {
+  const response = await fetch(`${origin}/oidc/token/introspection`, {
+    method: 'POST',
+    headers: { authorization: basic(id, secret) },
+    body: new URLSearchParams({ token: subject }),
+  });
+  return response.json();
+}
+
+async function userinfo(accessToken) {
+  const response = await fetch(`${origin}/oidc/me`, { headers: { authorization: `Bearer ${accessToken}` } });
+  assert.equal(response.status, 200);
+  return response.json();
+}
+
+function pkce() {
+  const verifier = randomBytes(32).toString('base64url');
+  const challenge = createHash('sha256').update(verifier).digest('base64url');
+  return { verifier, request: { code_challenge: challenge, code_challenge_method: 'S256' } };
+}
+
+function authorizationUrl(parameters) {
+  return `${origin}/oidc/auth?${new URLSearchParams({
+    response_type: 'code', scope: 'openid', redirect_uri: REDIRECT_URI, ...parameters,
+  })}`;
+}
+
+async function signIn(user, { client_id }) {
+  const { verifier, request } = pkce();
+  const callback = await followTo(REDIRECT_URI, authorizationUrl({ client_id, login_hint: user, ...request }));
+  const form = {
+    grant_type: 'authorization_code',
+    code: callback.searchParams.get('code'),
+    redirect_uri: REDIRECT_URI,
+    code_verifier: verifier,
+  };
+  return client_id === 'support-portal'
+    ? token(form, basic(client_id, secrets.SUPPORT_PORTAL_SECRET))
+    : token({ ...form, client_id });
+}
