@@ -1,18 +1,36 @@
 // A program that runs beside this one: known to be ready by what it prints, and gone when we are done.
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
+import { closeSync, openSync, writeSync } from 'node:fs';
 import { createServer } from 'node:net';
 import { createInterface } from 'node:readline';
 
 const KEPT_LINES = 400;
 const GRACE_MS = 5_000;
 
+/** A program did not do what was waited for. The message ends with the end of its output. */
+export class ProcessError extends Error {}
+
+/** Whatever was started here, ready or not, running or not. */
+const services = [];
+
+/** Stops everything, the youngest first: it may depend on the older ones. */
+export async function stopAll() {
+  for (const service of services.toReversed()) await service.stop();
+}
+
+/** The end of each log, for whoever has to find out what went wrong. */
+export function tails() {
+  return services.map(({ name, tail }) => `The end of the log of ${name}:\n${tail()}`).join('\n\n');
+}
+
 /**
  * Starts a program and waits until a line of its output matches `ready`. Rejects with the end of its
- * output if it stops before that, or is not ready in time.
+ * output if it stops before that, or is not ready in time. `log` names a file for all of its output.
  */
-export async function start(name, command, args, { ready, timeout = 30_000, ...options }) {
+export async function start(name, command, args, { ready, log, timeout = 30_000, ...options }) {
   const child = spawn(command, args, { stdio: ['ignore', 'pipe', 'pipe'], ...options });
+  const file = log && openSync(log, 'w');
   const lines = [];
   const waiting = [];
   const tail = (count = 20) => lines.slice(-count).join('\n');
@@ -35,25 +53,17 @@ export async function start(name, command, args, { ready, timeout = 30_000, ...o
     waiting.splice(waiting.indexOf(entry), 1);
     how(value);
   };
-  const failure = (what) => new Error(`${name} ${what}. The end of its output:\n${tail()}`);
+  const failure = (what) => new ProcessError(`${name} ${what}. The end of its output:\n${tail()}`);
 
   for (const stream of [child.stdout, child.stderr]) {
     createInterface(stream).on('line', (line) => {
       if (lines.push(line) > KEPT_LINES) lines.shift();
+      if (log) writeSync(file, `${line}\n`);
       for (const entry of waiting.filter(({ pattern }) => pattern.test(line))) {
         settle(entry, entry.resolve, line);
       }
     });
   }
-
-  // 'close' comes after the last line of output, 'exit' may come before it.
-  const closed = once(child, 'close').then(
-    ([code, signal]) => `stopped (${signal ?? `status ${code}`})`,
-    (error) => `could not be started: ${error.message}`,
-  );
-  closed.then((how) => {
-    for (const entry of [...waiting]) settle(entry, entry.reject, failure(how));
-  });
 
   const stop = async () => {
     child.kill();
@@ -61,6 +71,18 @@ export async function start(name, command, args, { ready, timeout = 30_000, ...o
     await closed;
     clearTimeout(impatience);
   };
+  const service = { name, pid: child.pid, printed, stop, tail };
+  services.push(service);
+
+  // 'close' comes after the last line of output, 'exit' may come before it.
+  const closed = service.closed = once(child, 'close').then(
+    ([code, signal]) => `stopped (${signal ?? `status ${code}`})`,
+    (error) => `could not be started: ${error.message}`,
+  );
+  closed.then((how) => {
+    if (log) closeSync(file);
+    for (const entry of [...waiting]) settle(entry, entry.reject, failure(how));
+  });
 
   try {
     await printed(ready);
@@ -68,7 +90,7 @@ export async function start(name, command, args, { ready, timeout = 30_000, ...o
     await stop();
     throw error;
   }
-  return { name, pid: child.pid, closed, printed, stop, tail };
+  return service;
 }
 
 /** Whether `port` can be listened on. Asked before Envoy starts: two Envoys may share one port, silently. */

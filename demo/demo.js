@@ -1,0 +1,67 @@
+// `make demo` and `make run`: starts the identity gateway and Envoy with envoy.yaml, and shows the flow
+// through both. `--stay` keeps them until Ctrl-C. Nothing outlives this program, which ends with
+// status 0 only if every step did what it should.
+import { existsSync, mkdirSync } from 'node:fs';
+import { PORTS, ROOT, startEnvoy } from '../tests/harness/envoy.js';
+import { startGateway } from '../tests/harness/gateway.js';
+import { isFree, ProcessError, stopAll, tails } from '../tests/harness/process.js';
+import { pasteable, showFlow } from './flow.js';
+import { assignments } from './http.js';
+import { newSigningKey } from './signing-key.js';
+
+const ORIGIN = `http://127.0.0.1:${PORTS.public}`;
+const MODULE = 'target/wasm32-wasip1/release/impersonation_filter.wasm';
+const LOGS = `${ROOT}target/demo`;
+const stay = process.argv.includes('--stay');
+
+let worked = false;
+const interrupted = new Promise((resolve) => {
+  for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP']) process.once(signal, resolve);
+});
+
+try {
+  await Promise.race([demonstrate(), interrupted]);
+} catch (error) {
+  worked = false;
+  console.error(`\nThe demo failed: ${error.message}${error.cause ? ` (${error.cause.message})` : ''}`);
+  if (!(error instanceof ProcessError)) console.error(`\n${tails()}`);
+}
+await stopAll();
+process.exit(worked ? 0 : 1);
+
+async function demonstrate() {
+  if (!existsSync(`${ROOT}${MODULE}`)) throw new Error(`${MODULE} is missing: make build`);
+  for (const [use, port] of Object.entries(PORTS)) {
+    if (!(await isFree(port))) throw new Error(`port ${port} (${use}) is in use: stop what listens there`);
+  }
+
+  mkdirSync(LOGS, { recursive: true });
+  const gateway = await startGateway({ port: PORTS.gateway, origin: ORIGIN, log: `${LOGS}/gateway.log` });
+  const envoy = await startEnvoy({
+    env: {
+      IMPERSONATION_SIGNING_KEY: JSON.stringify(newSigningKey()),
+      INTROSPECTION_SECRET: 'demo-only-impersonation-filter',
+    },
+    log: `${LOGS}/envoy.log`,
+  });
+  console.log(`Envoy listens on ${ORIGIN}, the identity gateway is behind it. Logs: target/demo`);
+
+  const flow = await showFlow(ORIGIN);
+  console.log('\nThe flow works.');
+  worked = true;
+  if (!stay) return;
+
+  const lines = await pasteable(flow);
+  console.log(`
+Paste this into another shell to try it yourself: the tokens are fresh, the subject token is unspent.
+
+${assignments().join('\n')}
+
+# exchange the subject token (once), use an access token, get another subject token
+${lines.exchange}
+${lines.use}
+${lines.mint}
+
+Envoy stays up until Ctrl-C; its admin interface is on http://127.0.0.1:${PORTS.admin}.`);
+  throw new Error(await Promise.race([gateway, envoy].map(async ({ name, closed }) => `${name} ${await closed}`)));
+}

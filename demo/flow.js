@@ -1,0 +1,160 @@
+// The three-step flow of the README, through Envoy, each step shown and checked.
+import { createHash, randomBytes } from 'node:crypto';
+import { setTimeout as pause } from 'node:timers/promises';
+import { createRemoteJWKSet, jwtVerify } from 'jose';
+import { followTo } from '../tests/harness/browser.js';
+import { curl, keep, send } from './http.js';
+
+const PATIENCE_MS = 30_000;
+const REDIRECT_URI = 'http://127.0.0.1/callback';
+const ACCESS_TOKEN = 'urn:ietf:params:oauth:token-type:access_token';
+const CONTEXT = { ticketId: 'T-1001', reason: 'The customer cannot see an order' };
+
+/** Who takes part. The secrets are those of tests/gateway and of envoy.yaml: for trying things out. */
+const BACKEND = ['integrator-backend', 'demo-only-integrator-backend'];
+const PORTAL = ['support-portal', 'demo-only-support-portal'];
+const AGENT = 'agent-1';
+const CUSTOMER = 'user-42';
+
+export class FlowError extends Error {}
+
+export async function showFlow(origin) {
+  const orders = `${origin}/orders`;
+
+  title('Before the flow: the backend gets a machine\'s access token from the identity gateway');
+  const machine = await show({
+    url: `${origin}/oidc/token`,
+    basic: BACKEND,
+    form: { grant_type: 'client_credentials', scope: 'impersonate users:read', resource: `${origin}/api` },
+  }, 200);
+  const backendToken = keep('BACKEND_TOKEN', machine.access_token);
+
+  title(`Before the flow: ${AGENT} signs in at the support portal (scripted here: no page, no password)`);
+  const agentToken = keep('AGENT_TOKEN', await signIn(origin));
+
+  title(`Step 1: ${AGENT} asks the integrator's backend to act as ${CUSTOMER}`);
+  console.log('That endpoint is the integrator\'s own. It checks that the agent may; here it says yes.');
+
+  title(`Step 2: the backend asks for a subject token for ${CUSTOMER}`);
+  const mint = {
+    url: `${origin}/api/subject-tokens`,
+    bearer: backendToken,
+    json: { userId: CUSTOMER, context: CONTEXT },
+  };
+  const minted = await show(mint, 201);
+  const subjectToken = keep('SUBJECT_TOKEN', minted.subjectToken);
+
+  title('Step 3: the support portal exchanges it, showing who is acting, for a token bound to one API');
+  const exchange = {
+    url: `${origin}/oidc/token`,
+    basic: PORTAL,
+    form: {
+      grant_type: 'urn:ietf:params:oauth:grant-type:token-exchange',
+      client_id: PORTAL[0],
+      scope: 'orders:read',
+      subject_token: subjectToken,
+      subject_token_type: ACCESS_TOKEN,
+      resource: orders,
+      actor_token: agentToken,
+      actor_token_type: ACCESS_TOKEN,
+    },
+  };
+  const granted = await show(exchange, 200);
+  const accessToken = keep('ACCESS_TOKEN', granted.access_token);
+  check(granted.token_type === 'Bearer' && granted.issued_token_type === ACCESS_TOKEN, 'wrong type of token');
+  check(granted.scope === 'orders:read', 'the scope is not what was asked for');
+  check(!('refresh_token' in granted), 'a refresh token came with it');
+
+  title('The token, verified with the key set that the issuer publishes');
+  const discovery = await send({ url: `${origin}/oidc/.well-known/openid-configuration` });
+  check(discovery.json?.grant_types_supported?.includes(exchange.form.grant_type), 'discovery does not name the grant');
+  const keys = createRemoteJWKSet(new URL(discovery.json.jwks_uri));
+  const { protectedHeader, payload } = await jwtVerify(accessToken, keys, {
+    issuer: discovery.json.issuer,
+    audience: orders,
+    typ: 'at+jwt',
+  });
+  print(protectedHeader);
+  print(payload);
+  check(payload.sub === CUSTOMER, `sub is not ${CUSTOMER}`);
+  check(payload.act?.sub === AGENT, `act does not name ${AGENT}`);
+
+  title('It opens the API that it is bound to. Envoy checks it there and hands the claims on');
+  await show({ url: `${orders}/1`, bearer: accessToken }, 200);
+
+  title('It opens no other');
+  await show({ url: `${origin}/invoices/1`, bearer: accessToken }, 403);
+
+  title('A subject token is good for one exchange: step 3 again is refused');
+  const replay = await show(exchange, 400);
+  check(replay.error === 'invalid_request', 'the error is not invalid_request');
+
+  return { mint, exchange, use: { url: `${orders}/1`, bearer: accessToken } };
+}
+
+/** The same requests with a fresh subject token, to be pasted into another shell. */
+export async function pasteable({ mint, exchange, use }) {
+  const { json } = await send(mint);
+  exchange.form.subject_token = keep('SUBJECT_TOKEN', json.subjectToken);
+  return { mint: curl(mint), exchange: curl(exchange), use: curl(use) };
+}
+
+async function signIn(origin) {
+  const verifier = randomBytes(32).toString('base64url');
+  const challenge = createHash('sha256').update(verifier).digest('base64url');
+  const callback = await followTo(REDIRECT_URI, `${origin}/oidc/auth?${new URLSearchParams({
+    client_id: PORTAL[0],
+    response_type: 'code',
+    scope: 'openid',
+    redirect_uri: REDIRECT_URI,
+    login_hint: AGENT,
+    code_challenge: challenge,
+    code_challenge_method: 'S256',
+  })}`);
+  const tokens = await show({
+    url: `${origin}/oidc/token`,
+    basic: PORTAL,
+    form: {
+      grant_type: 'authorization_code',
+      code: callback.searchParams.get('code'),
+      redirect_uri: REDIRECT_URI,
+      code_verifier: verifier,
+    },
+  }, 200);
+  return tokens.access_token;
+}
+
+/** Shows and performs one request. What is not available yet is asked for again, as its answer says. */
+async function show(request, expected) {
+  console.log(`$ ${curl(request)}`);
+  const deadline = Date.now() + PATIENCE_MS;
+  let response = await send(request);
+  while (response.status === 503 && Date.now() < deadline) {
+    await pause(Number(response.headers.get('retry-after') ?? 1) * 1000);
+    response = await send(request);
+  }
+  console.log(`${response.status} ${response.reason}`);
+  if (response.json) print(shortened(response.json));
+  else console.log(response.text);
+  check(response.status === expected, `expected status ${expected}`);
+  return response.json;
+}
+
+/** A JWT tells nothing to whoever reads it here, so its beginning will do. */
+function shortened(body) {
+  return JSON.parse(JSON.stringify(body, (_name, value) => (
+    typeof value === 'string' && value.length > 100 ? `${value.slice(0, 40)}…` : value
+  )));
+}
+
+function check(condition, what) {
+  if (!condition) throw new FlowError(what);
+}
+
+function title(text) {
+  console.log(`\n# ${text}`);
+}
+
+function print(value) {
+  console.log(JSON.stringify(value, null, 2));
+}

@@ -1,0 +1,53 @@
+// Requests that are performed and shown as the curl line that does the same. Values that are kept as
+// shell variables appear there by name, so that a line stays readable and can be pasted.
+
+const variables = new Map();
+
+/** From now on `value` is shown as `$name`. */
+export function keep(name, value) {
+  variables.set(name, value);
+  return value;
+}
+
+export function assignments() {
+  return [...variables].map(([name, value]) => `${name}='${value}'`);
+}
+
+/** `basic` is [user, password], `form` and `json` are the body. */
+export function curl({ url, basic, bearer, form, json }) {
+  const words = [`curl -s ${quote(url)}`];
+  if (basic) words.push(`-u ${quote(basic.join(':'))}`);
+  if (bearer) words.push(`-H ${quote(`Authorization: Bearer ${bearer}`)}`);
+  if (json) words.push(`-H 'Content-Type: application/json'`, `-d ${quote(JSON.stringify(json))}`);
+  for (const field of Object.entries(form ?? {})) {
+    const asIs = /^[\w:/.~-]*$/.test(field[1]);
+    words.push(`${asIs ? '-d' : '--data-urlencode'} ${quote(field.join('='))}`);
+  }
+  return words.join(' \\\n  ');
+}
+
+export async function send({ url, basic, bearer, form, json }) {
+  const headers = {};
+  if (basic) headers.authorization = `Basic ${Buffer.from(basic.join(':')).toString('base64')}`;
+  if (bearer) headers.authorization = `Bearer ${bearer}`;
+  if (json) headers['content-type'] = 'application/json';
+  const body = json ? JSON.stringify(json) : form && new URLSearchParams(form);
+  const response = await fetch(url, { method: body ? 'POST' : 'GET', headers, body });
+  const text = await response.text();
+  return { status: response.status, reason: response.statusText, headers: response.headers, text, json: parsed(text) };
+}
+
+function quote(word) {
+  for (const [name, value] of variables) {
+    if (word.includes(value)) return `"${word.replaceAll(value, `$${name}`)}"`;
+  }
+  return /^[\w:/.=-]+$/.test(word) ? word : `'${word.replaceAll(`'`, `'\\''`)}'`;
+}
+
+function parsed(text) {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return undefined;
+  }
+}

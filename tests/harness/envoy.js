@@ -1,0 +1,51 @@
+// Envoy with the repository's envoy.yaml, as it is or moved to other ports.
+import { execFileSync } from 'node:child_process';
+import { readFileSync } from 'node:fs';
+import { fileURLToPath } from 'node:url';
+import { setTimeout as pause } from 'node:timers/promises';
+import { start } from './process.js';
+
+export const ROOT = fileURLToPath(new URL('../..', import.meta.url));
+export const CONFIG = `${ROOT}envoy.yaml`;
+
+/** The ports that envoy.yaml names. */
+export const PORTS = { public: 10000, admin: 9901, gateway: 9000 };
+
+/** envoy.yaml with other ports, wherever one occurs: issuer and resources are addresses, too. */
+export function configOn(ports) {
+  let yaml = readFileSync(CONFIG, 'utf8');
+  for (const [name, port] of Object.entries(PORTS)) {
+    yaml = yaml.replaceAll(`127.0.0.1:${port}`, `127.0.0.1:${ports[name]}`);
+    yaml = yaml.replaceAll(`port_value: ${port}}`, `port_value: ${ports[name]}}`);
+  }
+  return yaml;
+}
+
+/** Starts Envoy and waits until its workers accept connections. */
+export async function startEnvoy({ config = ['-c', CONFIG], admin = PORTS.admin, env = {}, ...options }) {
+  const envoy = execFileSync(`${ROOT}scripts/envoy`, ['--path'], { encoding: 'utf8' }).trim();
+  const args = [...config, '--disable-hot-restart', '--file-flush-interval-msec', '50'];
+  const running = await start('Envoy', envoy, args, {
+    ready: /starting workers/, // logged just before they start: hence the look at the gauge below
+    cwd: ROOT,
+    env: { ...process.env, ...env },
+    ...options,
+  });
+  try {
+    const started = `http://127.0.0.1:${admin}/stats?filter=^listener_manager.workers_started$`;
+    await poll(async () => (await (await fetch(started)).text()).includes(': 1'));
+  } catch (error) {
+    await running.stop();
+    throw error;
+  }
+  return running;
+}
+
+/** Asks again and again until the answer is true: for what nobody announces. */
+export async function poll(condition, { timeout = 10_000, interval = 20 } = {}) {
+  const deadline = Date.now() + timeout;
+  while (!(await condition())) {
+    if (Date.now() > deadline) throw new Error(`not so after ${timeout} ms: ${condition}`);
+    await pause(interval);
+  }
+}
