@@ -1,0 +1,29 @@
+# What docker-compose.yml runs, one target each: `envoy` with the module in it, and `gateway`, the
+# identity gateway of tests/gateway. For your own image only the first two stages matter.
+
+FROM rust:1.95.0-bookworm AS module
+WORKDIR /src
+# Without rust-toolchain.toml: the image's own compiler is the pinned one, and its lints are not needed.
+COPY Cargo.toml Cargo.lock Makefile ./
+COPY src src
+RUN make build
+
+FROM envoyproxy/envoy:v1.40.0 AS envoy
+WORKDIR /srv
+COPY --from=module /src/target/wasm32-wasip1/release/impersonation_filter.wasm target/wasm32-wasip1/release/
+COPY envoy.yaml .
+# A published port arrives on the container's own interface, so the listener must be there and not on
+# loopback. The admin interface stays on loopback.
+RUN sed -i '/port_value: 10000} # Yours/s/127\.0\.0\.1/0.0.0.0/' envoy.yaml && grep -q 'address: 0\.0\.0\.0, port_value: 10000}' envoy.yaml
+# The key comes from the environment, or from a file that the environment names.
+CMD ["sh", "-c", "export IMPERSONATION_SIGNING_KEY=\"${IMPERSONATION_SIGNING_KEY:-$(cat \"$IMPERSONATION_SIGNING_KEY_FILE\")}\" && exec envoy -c envoy.yaml"]
+
+FROM node:24.11.1-bookworm-slim AS gateway
+WORKDIR /srv/tests/gateway
+COPY tests/gateway/package.json tests/gateway/package-lock.json tests/gateway/.npmrc ./
+RUN npm ci --omit=dev --no-audit --no-fund
+COPY tests/gateway/provider.js tests/gateway/server.js ./
+COPY demo/signing-key.js /srv/demo/
+COPY demo/package.json /srv/demo/
+USER node
+CMD ["node", "server.js"]
