@@ -5,6 +5,8 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
+use crate::upstream::Upstream;
+
 /// A point in time: milliseconds since the Unix epoch, by the host's wall clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct UnixTime(u64);
@@ -103,4 +105,19 @@ pub trait Host: SharedData {
 
     /// Fills `buffer` from a cryptographically secure source.
     fn random(&self, buffer: &mut [u8]) -> Result<(), HostFailure>;
+
+    /// Counts something that happened apart from the outcome of a request.
+    fn count(&self, _counter: Counter) {}
+
+    /// Tells the operator of something that should not be, without secrets.
+    fn warn(&self, _message: &str) {}
+}
+
+/// What is counted besides the outcome of requests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Counter {
+    /// An upstream gave no usable answer.
+    CalloutFailed(Upstream),
+    /// A key of the identity gateway has the `kid` of one of ours.
+    KeyCollision,
 }

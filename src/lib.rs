@@ -16,11 +16,13 @@ pub mod config;
 pub mod endpoint;
 pub mod host;
 pub mod jose;
+pub mod media_type;
 pub mod oauth;
 pub mod secret;
 pub mod service;
 pub mod step;
 pub mod subject_token;
+pub mod upstream;
 
 #[cfg(target_arch = "wasm32")]
 mod filter;

@@ -74,6 +74,8 @@ pub enum Reply {
     Http {
         /// Its status.
         status: u16,
+        /// Whether its content type is JSON.
+        json: bool,
         /// Its whole body.
         body: Vec<u8>,
     },
@@ -101,10 +103,20 @@ pub enum Step {
     Done(Finished),
 }
 
+/// Where a request comes from.
+#[derive(Debug, Clone, Default)]
+pub struct Origin {
+    /// Envoy's id of it.
+    pub request_id: String,
+    /// Its `traceparent`, which every call made for it carries on.
+    pub traceparent: Option<String>,
+}
+
 /// What an endpoint and its driver share: the call that it waits for, the reply, and what is known so far.
 struct Shared {
     call: Option<Call>,
     reply: Option<Reply>,
+    traceparent: Option<String>,
     facts: Facts,
 }
 
@@ -137,7 +149,9 @@ impl Context {
         let mut unsent = Some(call);
         poll_fn(move |_| {
             let mut shared = shared.borrow_mut();
-            if let Some(call) = unsent.take() {
+            if let Some(mut call) = unsent.take() {
+                call.headers
+                    .extend(shared.traceparent.clone().map(|parent| ("traceparent", parent)));
                 shared.call = Some(call);
                 return Poll::Pending;
             }
@@ -161,14 +175,16 @@ impl Task {
     pub fn start<F>(
         host: Rc<dyn Host>,
         operation: Operation,
-        request_id: String,
+        origin: Origin,
         endpoint: impl FnOnce(Context) -> F,
     ) -> Step
     where
         F: Future<Output = Outcome> + 'static,
     {
+        let Origin { request_id, traceparent } = origin;
         let facts = Facts { request_id, ..Facts::default() };
-        let shared = Rc::new(RefCell::new(Shared { call: None, reply: None, facts }));
+        let shared = Shared { call: None, reply: None, traceparent, facts };
+        let shared = Rc::new(RefCell::new(shared));
         let endpoint = Box::pin(endpoint(Context { host, shared: Rc::clone(&shared) }));
         Self { operation, endpoint, shared }.advance()
     }

@@ -11,8 +11,10 @@ use serde::de::IgnoredAny;
 
 use super::{BearerError, ExpiringCache, VerifiedToken};
 use crate::host::UnixTime;
-use crate::jose::{Algorithm, Jws, KeySet};
+use crate::jose::{Algorithm, Jws};
 use crate::secret::Digest;
+use crate::step::Context;
+use crate::upstream::{KeySource, RemoteKeySet};
 
 /// Verified tokens to remember. A backend uses one token at a time, a support team has hundreds of
 /// members at the most; a token that fell out is verified again.
@@ -30,14 +32,22 @@ pub struct JwtIssuer {
     /// How far the issuer's clock may be from ours.
     pub clock_skew: Duration,
     /// The issuer's keys.
-    pub keys: KeySet,
+    pub keys: KeySource,
 }
 
 /// Verifies tokens of any of its issuers, each once.
 #[derive(Debug)]
 pub struct JwtVerifier {
     issuers: Vec<JwtIssuer>,
-    verified: RefCell<ExpiringCache<Rc<VerifiedToken>>>,
+    verified: RefCell<ExpiringCache<Verified>>,
+}
+
+/// A token that was verified, and with which keys: it is good as long as they are.
+#[derive(Debug, Clone)]
+struct Verified {
+    token: Rc<VerifiedToken>,
+    issuer: usize,
+    generation: u64,
 }
 
 /// Header parameters that change how a token must be read.
@@ -81,24 +91,63 @@ impl JwtVerifier {
         Self { issuers, verified: RefCell::new(ExpiringCache::new(CACHE_CAPACITY)) }
     }
 
-    /// Whether `token` has the form of a JWT. Others are opaque: only their issuer can say what they are.
-    pub fn is_jwt(token: &str) -> bool {
-        token.bytes().filter(|byte| *byte == b'.').count() == 2
+    /// The key sets that must be kept fresh.
+    pub fn remote_key_sets(&self) -> impl Iterator<Item = &Rc<RemoteKeySet>> {
+        self.issuers.iter().filter_map(|issuer| match &issuer.keys {
+            KeySource::Remote(remote) => Some(remote),
+            KeySource::Local(_) => None,
+        })
     }
 
     /// Verifies a token and that it has the required scopes.
-    pub fn verify(&self, token: &str, now: UnixTime) -> Result<Rc<VerifiedToken>, BearerError> {
+    pub async fn verify(
+        &self,
+        context: &Context,
+        token: &str,
+    ) -> Result<Rc<VerifiedToken>, BearerError> {
         let digest = Digest::of(token.as_bytes());
-        if let Some(verified) = self.verified.borrow().get(&digest, now) {
+        let now = context.host().now();
+        if let Some(verified) = self.remembered(&digest, now) {
             return verified.with_required_scopes();
         }
-        let verified = Rc::new(self.verify_anew(token, now)?);
-        let until = verified.expires_at;
-        self.verified.borrow_mut().insert(digest, until, Rc::clone(&verified));
+        let token = UntrustedJwt::parse(token)?;
+        let (position, issuer) = self
+            .issuers
+            .iter()
+            .enumerate()
+            .find(|(_, issuer)| issuer.issuer == token.issuer)
+            .ok_or_else(|| BearerError::Issuer(token.issuer.clone()))?;
+        let mut verdict = issuer.verify(&token, now);
+        if let (Err(BearerError::NoKey), KeySource::Remote(remote)) = (&verdict, &issuer.keys) {
+            remote.refresh(context).await?;
+            verdict = issuer.verify(&token, now);
+        }
+        let verified = Rc::new(verdict?);
+        let entry = Verified {
+            token: Rc::clone(&verified),
+            issuer: position,
+            generation: issuer.keys.generation(),
+        };
+        self.verified.borrow_mut().insert(digest, verified.expires_at, entry);
         verified.with_required_scopes()
     }
 
-    fn verify_anew(&self, token: &str, now: UnixTime) -> Result<VerifiedToken, BearerError> {
+    fn remembered(&self, digest: &Digest, now: UnixTime) -> Option<Rc<VerifiedToken>> {
+        let entry = self.verified.borrow().get(digest, now)?;
+        let issuer = self.issuers.get(entry.issuer)?;
+        (issuer.keys.generation() == entry.generation).then_some(entry.token)
+    }
+}
+
+/// A token whose word nobody has vouched for yet.
+struct UntrustedJwt<'t> {
+    token: UntrustedToken<'t, HeaderExtensions>,
+    algorithm: Algorithm,
+    issuer: String,
+}
+
+impl<'t> UntrustedJwt<'t> {
+    fn parse(token: &'t str) -> Result<Self, BearerError> {
         let token: UntrustedToken<'_, HeaderExtensions> =
             token.try_into().map_err(|_| BearerError::NotAJwt)?;
         if token.header().other_fields.crit.is_some() {
@@ -108,26 +157,30 @@ impl JwtVerifier {
             .ok_or_else(|| BearerError::Algorithm(token.algorithm().to_owned()))?;
         let claims: Claims<AccessTokenClaims> =
             token.deserialize_claims_unchecked().map_err(|_| BearerError::Claims)?;
-        let issuer = claims.custom.iss.unwrap_or_default();
-        let issuer = self
-            .issuers
-            .iter()
-            .find(|known| known.issuer == issuer)
-            .ok_or(BearerError::Issuer(issuer))?;
+        Ok(Self { token, algorithm, issuer: claims.custom.iss.unwrap_or_default() })
+    }
+}
 
-        let kid = token.header().key_id.as_deref();
+impl JwtIssuer {
+    /// Checks a token against the keys as they are known now.
+    fn verify(
+        &self,
+        token: &UntrustedJwt<'_>,
+        now: UnixTime,
+    ) -> Result<VerifiedToken, BearerError> {
+        let keys = self.keys.keys()?;
+        let kid = token.token.header().key_id.as_deref();
+        let algorithm = Jws(token.algorithm);
         let mut failure = BearerError::NoKey;
-        for key in issuer.keys.candidates(algorithm, kid) {
-            match Jws(algorithm).validator::<AccessTokenClaims>(key).validate(&token) {
-                Ok(token) => return issuer.accept(token.claims(), now),
+        for key in keys.candidates(token.algorithm, kid) {
+            match algorithm.validator::<AccessTokenClaims>(key).validate(&token.token) {
+                Ok(token) => return self.accept(token.claims(), now),
                 Err(_) => failure = BearerError::Signature,
             }
         }
         Err(failure)
     }
-}
 
-impl JwtIssuer {
     /// Checks the claims of a token that this issuer did sign.
     fn accept(
         &self,

@@ -2,14 +2,64 @@
 //! an acting user with one who they are.
 
 mod cache;
+mod introspection;
 mod jwt;
 
 use std::rc::Rc;
 
 pub use cache::ExpiringCache;
+pub use introspection::{Introspection, Userinfo};
 pub use jwt::{JwtIssuer, JwtVerifier};
 
 use crate::host::UnixTime;
+use crate::step::Context;
+use crate::upstream::UpstreamFailure;
+
+/// The ways in which a token can be verified; the first that applies decides.
+#[derive(Debug, Default)]
+pub struct Verifier {
+    /// For JWTs of issuers that we know.
+    pub jwt: Option<JwtVerifier>,
+    /// For all others, where a user is wanted.
+    pub userinfo: Option<Userinfo>,
+    /// For all others.
+    pub introspection: Option<Introspection>,
+}
+
+impl Verifier {
+    /// Whether there is any way.
+    pub const fn is_empty(&self) -> bool {
+        self.jwt.is_none() && self.userinfo.is_none() && self.introspection.is_none()
+    }
+
+    /// Verifies a token and that it has the required scopes.
+    pub async fn verify(
+        &self,
+        context: &Context,
+        token: &str,
+    ) -> Result<Rc<VerifiedToken>, BearerError> {
+        // RFC 6750 §2.1: what is no b64token is no access token, and fits into no header.
+        let well_formed = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~+/=".contains(&byte);
+        if !token.bytes().all(well_formed) {
+            return Err(BearerError::Malformed);
+        }
+        let mut refusal = BearerError::NotAJwt;
+        if let Some(jwt) = &self.jwt {
+            match jwt.verify(context, token).await {
+                // Not a matter for this way: another may know the token.
+                Err(error @ (BearerError::NotAJwt | BearerError::Issuer(_))) => refusal = error,
+                verdict => return verdict,
+            }
+        }
+        if let Some(userinfo) = &self.userinfo {
+            return userinfo.verify(context, token).await;
+        }
+        if let Some(introspection) = &self.introspection {
+            return introspection.verify(context, token).await;
+        }
+        Err(refusal)
+    }
+}
 
 /// An access token that was checked: signature or word of its issuer, time, audience, and that it is
 /// nobody's impersonation.
@@ -47,6 +97,15 @@ impl VerifiedToken {
 /// Why a presented access token is not good enough. What the caller is told says less.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BearerError {
+    /// Not a `b64token` (RFC 6750 §2.1).
+    #[error("malformed")]
+    Malformed,
+    /// Its issuer does not know it, or not any more.
+    #[error("the issuer says that it is not active")]
+    Inactive,
+    /// The issuer gave no answer.
+    #[error(transparent)]
+    Upstream(#[from] UpstreamFailure),
     /// Not a JWT, and nobody is configured to ask about opaque tokens.
     #[error("not a JWT")]
     NotAJwt,
@@ -95,6 +154,9 @@ impl BearerError {
     /// The check, as a name for metrics.
     pub const fn reason(&self) -> &'static str {
         match self {
+            Self::Malformed => "malformed",
+            Self::Inactive => "inactive",
+            Self::Upstream(_) => "callout_failed",
             Self::NotAJwt => "not_a_jwt",
             Self::Critical => "critical_header",
             Self::Issuer(_) => "issuer",

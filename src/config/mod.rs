@@ -13,14 +13,17 @@ use std::fmt;
 use std::rc::Rc;
 use std::time::Duration;
 
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 
 pub use node::Problem;
 pub use wire::WireError;
 
-use crate::bearer::JwtIssuer;
+use crate::bearer::Verifier;
 use crate::jose::{PublishedKey, SigningKey};
 use crate::secret::Digest;
+use crate::step::Call;
+use crate::upstream::HttpUri;
 
 /// A whole, valid configuration.
 pub struct Config {
@@ -42,6 +45,8 @@ pub struct Config {
     pub clients: HashMap<String, Rc<Client>>,
     /// By indicator.
     pub resources: HashMap<String, Resource>,
+    /// Whether there is a gateway behind us whose documents ours are merged into.
+    pub documents: DocumentSource,
     /// What becomes of subject tokens that are not ours.
     pub foreign_subject_tokens: ForeignSubjectTokens,
     /// What works but is probably not meant.
@@ -55,8 +60,10 @@ pub struct SubjectTokens {
     pub lifetime: Duration,
     /// The most bytes of a context as compact JSON.
     pub max_context_bytes: usize,
-    /// Whose machine-to-machine tokens may mint.
-    pub issuers: Vec<JwtIssuer>,
+    /// Verifies who mints: whose machine-to-machine tokens are good for it.
+    pub callers: Verifier,
+    /// How to ask whether a user exists; `None` to believe the caller.
+    pub user_lookup: Option<UserLookup>,
     /// The most outstanding tokens.
     pub capacity: u32,
 }
@@ -66,9 +73,39 @@ pub struct SubjectTokens {
 pub struct ActorTokens {
     /// Refuse every exchange without an actor.
     pub required: bool,
-    /// Issuers of JWT actor tokens.
-    pub issuers: Vec<JwtIssuer>,
+    /// Verifies who acts.
+    pub verifier: Verifier,
 }
+
+/// Asks the identity gateway about a user.
+#[derive(Debug)]
+pub struct UserLookup {
+    /// Its path holds `{userId}`.
+    pub http_uri: HttpUri,
+}
+
+impl UserLookup {
+    /// The request about one user, on behalf of the caller whose `authorization` it carries. `None` for a
+    /// name that cannot stand in a path: every path normaliser reads a dot segment as something else.
+    pub fn call(&self, user_id: &str, authorization: &str) -> Option<Call> {
+        if matches!(user_id, "." | "..") {
+            return None;
+        }
+        let segment = utf8_percent_encode(user_id, UNRESERVED).to_string();
+        let headers = vec![
+            ("authorization", authorization.to_owned()),
+            ("accept", "application/json".to_owned()),
+        ];
+        let call = self.http_uri.call("GET", headers, Vec::new());
+        Some(Call { path: call.path.replace(USER_ID_PLACEHOLDER, &segment), ..call })
+    }
+}
+
+/// Stands for the user in the address of [`UserLookup`].
+pub const USER_ID_PLACEHOLDER: &str = "{userId}";
+
+/// All but the unreserved characters of RFC 3986 §2.3 are encoded in a path segment.
+const UNRESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 /// What kind of application a client is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -121,6 +158,15 @@ pub enum ForeignSubjectTokens {
     Refuse,
     /// It goes on to the identity gateway.
     PassThrough,
+}
+
+/// Where the key set and the metadata come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DocumentSource {
+    /// The identity gateway's, with ours added.
+    Merged,
+    /// Ours alone: there is no gateway.
+    Alone,
 }
 
 /// Why a configuration was refused: everything that is wrong with it, at least one thing.

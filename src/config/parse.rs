@@ -9,14 +9,15 @@ use serde_json::Value;
 
 use super::node::{Members, Node, Reading};
 use super::{
-    ActorTokens, Client, ClientType, Config, ConfigError, ForeignSubjectTokens, Resource,
-    SubjectTokens,
+    ActorTokens, Client, ClientType, Config, ConfigError, DocumentSource, ForeignSubjectTokens,
+    Resource, SubjectTokens, USER_ID_PLACEHOLDER, UserLookup,
 };
-use crate::bearer::JwtIssuer;
+use crate::bearer::{Introspection, JwtIssuer, JwtVerifier, Userinfo, Verifier};
 use crate::jose::{KeySet, PublishedKey, SigningKey, private_from_pem};
 use crate::oauth::{scope, uri};
-use crate::secret::Digest;
+use crate::secret::{Digest, Secret};
 use crate::subject_token::MAX_CAPACITY;
+use crate::upstream::{HttpUri, KeySource, RemoteKeySet};
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
@@ -49,7 +50,7 @@ fn root(node: Node<'_>) -> Option<Config> {
         members.or("access_tokens", Duration::from_secs(3600), access_tokens);
     let actor_tokens = members.or("actor_tokens", ActorTokens::default(), actor_tokens);
     let resources = members.required("resources", resources);
-    let accepts_actors = actor_tokens.as_ref().is_none_or(|actors| !actors.issuers.is_empty());
+    let accepts_actors = actor_tokens.as_ref().is_none_or(|actors| !actors.verifier.is_empty());
     let clients =
         members.required("clients", |node| clients(node, resources.as_ref(), accepts_actors));
     let foreign_subject_tokens =
@@ -60,7 +61,7 @@ fn root(node: Node<'_>) -> Option<Config> {
             ])
         });
     members.not_yet("custom_claims");
-    identity_gateway(&mut members);
+    let documents = members.or("identity_gateway", DocumentSource::Merged, identity_gateway);
     members.finish();
 
     let (signing_key, published_keys) = keys?;
@@ -74,24 +75,19 @@ fn root(node: Node<'_>) -> Option<Config> {
         actor_tokens: actor_tokens?,
         clients: clients?,
         resources: resources?,
+        documents: documents?,
         foreign_subject_tokens: foreign_subject_tokens?,
         warnings: Vec::new(),
     })
 }
 
-fn identity_gateway(members: &mut Members<'_>) {
-    let documents = members.optional("identity_gateway", |node| {
-        let mut members = node.object()?;
-        let documents = members
-            .or("documents", "merge", |node| node.one_of(&[("merge", "merge"), ("none", "none")]));
-        members.finish();
-        documents
+fn identity_gateway(node: Node<'_>) -> Option<DocumentSource> {
+    let mut members = node.object()?;
+    let documents = members.or("documents", DocumentSource::Merged, |node| {
+        node.one_of(&[("merge", DocumentSource::Merged), ("none", DocumentSource::Alone)])
     });
-    if documents.is_some_and(|documents| documents != Some("none")) {
-        let _: Option<()> = members.node().problem(
-            "identity_gateway.documents: merge, the default, is not supported yet: set it to none",
-        );
-    }
+    members.finish();
+    documents
 }
 
 fn issuer(node: Node<'_>) -> Option<String> {
@@ -181,14 +177,23 @@ fn subject_tokens(node: Node<'_>) -> Option<SubjectTokens> {
     let mut members = node.object()?;
     let lifetime = members.or("lifetime", Duration::from_secs(600), |node| node.lifetime(DAY));
     let max_context_bytes = members.or("max_context_bytes", 4096, |node| node.integer(2, 65_536));
-    let issuers = members.required("authentication", |node| {
+    let callers = members.required("authentication", |node| {
         let mut members = node.object()?;
-        let issuers = members.required("jwt", |node| jwt_issuers(node, None));
-        members.not_yet("introspection");
+        let jwt = members.optional("jwt", |node| jwt_issuers(node, None));
+        let introspection = members.optional("introspection", |node| introspection(node, None));
+        let node = members.node().clone();
         members.finish();
-        issuers
+        let callers = Verifier {
+            jwt: jwt?.map(JwtVerifier::new),
+            userinfo: None,
+            introspection: introspection?,
+        };
+        if callers.is_empty() {
+            return node.problem("expected a way to verify who mints: jwt or introspection");
+        }
+        Some(callers)
     });
-    members.not_yet("user_lookup");
+    let user_lookup = members.optional("user_lookup", user_lookup);
     let capacity = members.or("store", 65_536, |node| {
         let mut members = node.object()?;
         let capacity = members.or("shared_data", 65_536, |node| {
@@ -205,7 +210,8 @@ fn subject_tokens(node: Node<'_>) -> Option<SubjectTokens> {
     Some(SubjectTokens {
         lifetime: lifetime?,
         max_context_bytes: usize::try_from(max_context_bytes?).ok()?,
-        issuers: issuers?,
+        callers: callers?,
+        user_lookup: user_lookup?,
         capacity: u32::try_from(capacity?).ok()?,
     })
 }
@@ -220,18 +226,123 @@ fn access_tokens(node: Node<'_>) -> Option<Duration> {
 fn actor_tokens(node: Node<'_>) -> Option<ActorTokens> {
     let mut members = node.object()?;
     let required = members.or("required", false, Node::boolean);
-    let issuers = members.or("jwt", Vec::new(), |node| jwt_issuers(node, Some(OPENID)));
-    members.not_yet("userinfo");
-    members.not_yet("introspection");
+    let jwt = members.optional("jwt", |node| jwt_issuers(node, Some(OPENID)));
+    let userinfo = members.optional("userinfo", userinfo);
+    let introspection = members.optional("introspection", |node| introspection(node, Some(OPENID)));
     let node = members.node().clone();
     members.finish();
-    let actors = ActorTokens { required: required?, issuers: issuers? };
-    if actors.required && actors.issuers.is_empty() {
+    let verifier = Verifier {
+        jwt: jwt?.map(JwtVerifier::new),
+        userinfo: userinfo?,
+        introspection: introspection?,
+    };
+    let required = required?;
+    if required && verifier.is_empty() {
         return node.problem(
-            "actor tokens are required, but no way to verify them is given: expected jwt",
+            "actor tokens are required, but no way to verify them is given: \
+             expected jwt, userinfo or introspection",
         );
     }
-    Some(actors)
+    Some(ActorTokens { required, verifier })
+}
+
+/// An `HttpUri`. `placeholder` may stand in its path.
+fn http_uri(node: Node<'_>, placeholder: Option<&str>) -> Option<HttpUri> {
+    let mut members = node.object()?;
+    let uri = members.required("uri", |node| {
+        let text = node.clone().string()?;
+        match uri::HttpUrl::parse(text) {
+            Some(url) if placeholder.is_none_or(|name| url.path.matches(name).count() == 1) => {
+                Some(url)
+            }
+            Some(_) => node
+                .problem(format!("expected {} once in the path", placeholder.unwrap_or_default())),
+            None => {
+                node.problem("expected an http or https URL without user information and fragment")
+            }
+        }
+    });
+    let cluster = members.required("cluster", Node::non_empty_string);
+    let timeout = members.or("timeout", Duration::from_secs(2), |node| {
+        node.duration(Duration::from_millis(1), Duration::from_secs(60))
+    });
+    members.finish();
+    let uri = uri?;
+    Some(HttpUri {
+        cluster: cluster?.into(),
+        scheme: uri.scheme.into(),
+        authority: uri.authority.into(),
+        path: uri.path.to_owned(),
+        timeout: timeout?,
+    })
+}
+
+/// How long an answer about an opaque token is remembered: revocation waits as long.
+fn answers_cached_for(members: &mut Members<'_>) -> Option<Duration> {
+    const MOST: Duration = Duration::from_secs(10);
+    members.or("cache_duration", MOST, |node| node.duration(Duration::ZERO, MOST))
+}
+
+fn introspection(node: Node<'_>, always_required: Option<&str>) -> Option<Introspection> {
+    let mut members = node.object()?;
+    let http_uri = members.required("http_uri", |node| http_uri(node, None));
+    let client_id = members.required("client_id", Node::non_empty_string);
+    let client_secret = members.required("client_secret", |node| {
+        let (_, secret) = data_source(node)?;
+        Some(Secret::new(secret))
+    });
+    let required_scopes = required_scopes(&mut members, always_required);
+    let cache_duration = answers_cached_for(&mut members);
+    members.finish();
+    Some(Introspection::new(
+        http_uri?,
+        &client_id?,
+        &client_secret?,
+        required_scopes?,
+        cache_duration?,
+    ))
+}
+
+fn userinfo(node: Node<'_>) -> Option<Userinfo> {
+    let mut members = node.object()?;
+    let http_uri = members.required("http_uri", |node| http_uri(node, None));
+    let cache_duration = answers_cached_for(&mut members);
+    members.finish();
+    Some(Userinfo::new(http_uri?, cache_duration?))
+}
+
+fn user_lookup(node: Node<'_>) -> Option<UserLookup> {
+    let mut members = node.object()?;
+    let http_uri = members.required("http_uri", |node| http_uri(node, Some(USER_ID_PLACEHOLDER)));
+    members.finish();
+    Some(UserLookup { http_uri: http_uri? })
+}
+
+/// The scopes to ask for, `always_required` among them. Where none are asked for, anybody may.
+fn required_scopes(
+    members: &mut Members<'_>,
+    always_required: Option<&str>,
+) -> Option<Rc<[String]>> {
+    let mut scopes = members.or("required_scopes", Vec::new(), |node| node.list(scope_token))?;
+    let missing = always_required.filter(|scope| !scopes.iter().any(|known| known == scope));
+    scopes.extend(missing.map(str::to_owned));
+    if scopes.is_empty() {
+        members.node().warn("no required_scopes: any token of this issuer may mint");
+    }
+    Some(scopes.into())
+}
+
+/// The text of an Envoy `DataSource`, and where it came from.
+fn data_source(node: Node<'_>) -> Option<(Node<'_>, String)> {
+    let mut members = node.object()?;
+    let source = members.exactly_one(&["inline_string", "environment_variable"]);
+    members.finish();
+    let (name, source) = source?;
+    let text = match name {
+        "inline_string" => source.clone().non_empty_string()?,
+        _ => variable(&source)?,
+    };
+    Some((source, text))
 }
 
 /// A list of issuers. Each is asked for `always_required` besides its own `required_scopes`.
@@ -253,31 +364,25 @@ fn jwt_issuer(node: Node<'_>, always_required: Option<&str>) -> Option<JwtIssuer
     let mut members = node.object()?;
     let issuer = members.required("issuer", Node::non_empty_string);
     let audiences = members.or("audiences", Vec::new(), Node::strings);
-    let required_scopes = members.or("required_scopes", Vec::new(), |node| node.list(scope_token));
+    let required_scopes = required_scopes(&mut members, always_required);
     let clock_skew = members.or("clock_skew", Duration::from_secs(60), |node| {
         node.duration(Duration::ZERO, Duration::from_secs(3600))
     });
-    members.not_yet("remote_jwks");
-    let keys = members.required("local_jwks", local_jwks);
+    let keys =
+        members.exactly_one(&["remote_jwks", "local_jwks"]).and_then(|(name, node)| match name {
+            "remote_jwks" => remote_jwks(node),
+            _ => local_jwks(node),
+        });
     if audiences.as_ref().is_some_and(Vec::is_empty) {
-        members
-            .node()
-            .warn("no audiences: any token of this issuer is accepted, whomever it was meant for");
-    }
-    if always_required.is_none() && required_scopes.as_ref().is_some_and(Vec::is_empty) {
-        members.node().warn("no required_scopes: any token of this issuer may mint");
+        let warning =
+            "no audiences: any token of this issuer is accepted, whomever it was meant for";
+        members.node().warn(warning);
     }
     members.finish();
-    let mut required_scopes = required_scopes?;
-    if let Some(scope) =
-        always_required.filter(|scope| !required_scopes.iter().any(|known| known == scope))
-    {
-        required_scopes.push(scope.to_owned());
-    }
     Some(JwtIssuer {
         issuer: issuer?,
         audiences: audiences?,
-        required_scopes: required_scopes.into(),
+        required_scopes: required_scopes?,
         clock_skew: clock_skew?,
         keys: keys?,
     })
@@ -291,15 +396,18 @@ fn scope_token(node: Node<'_>) -> Option<String> {
     node.problem("expected one scope: printable ASCII without spaces, quotes or backslashes")
 }
 
-fn local_jwks(node: Node<'_>) -> Option<KeySet> {
+fn remote_jwks(node: Node<'_>) -> Option<KeySource> {
     let mut members = node.object()?;
-    let source = members.exactly_one(&["inline_string", "environment_variable"]);
+    let http_uri = members.required("http_uri", |node| http_uri(node, None));
+    let cache_duration = members.or("cache_duration", Duration::from_secs(300), |node| {
+        node.duration(Duration::from_secs(1), DAY)
+    });
     members.finish();
-    let (name, source) = source?;
-    let text = match name {
-        "inline_string" => source.clone().string()?.to_owned(),
-        _ => variable(&source)?,
-    };
+    Some(KeySource::Remote(Rc::new(RemoteKeySet::new(http_uri?, cache_duration?))))
+}
+
+fn local_jwks(node: Node<'_>) -> Option<KeySource> {
+    let (source, text) = data_source(node)?;
     let Some(set) = KeySet::parse(text.as_bytes()) else {
         return source.problem("expected a JWK set: {\"keys\": [...]}");
     };
@@ -311,7 +419,7 @@ fn local_jwks(node: Node<'_>) -> Option<KeySet> {
             "expected at least one key for RS256, RS384, RS512, PS256, ES256, ES384 or EdDSA",
         );
     }
-    set.broken.is_empty().then_some(set)
+    set.broken.is_empty().then(|| KeySource::Local(Rc::new(set)))
 }
 
 fn clients(

@@ -1,21 +1,57 @@
-//! The two documents that say how our tokens are verified (RFC 7517 §5, OpenID Connect Discovery §3),
-//! served alone where there is no identity gateway behind us.
+//! The two documents that say how our tokens are verified (RFC 7517 §5, OpenID Connect Discovery §3).
+//!
+//! Before an identity gateway they are its documents with ours added: everybody who trusts the gateway
+//! trusts our tokens without being told. While the gateway has no document to offer ours are served
+//! alone, since the tokens that we issued stay good, and nobody may keep that answer.
 
+use base64::Engine as _;
+use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use serde::Serialize;
+use serde_json::{Map, Value, json};
 
+use super::Route;
 use crate::config::Config;
+use crate::host::{Counter, Host};
 use crate::jose::PublishedKey;
 use crate::oauth::TOKEN_EXCHANGE;
 use crate::oauth::uri::HttpUrl;
+use crate::secret::Digest;
 use crate::step::Response;
 
-/// How long a reader may keep a document, in seconds. A new key should be published this long before it
-/// signs.
-const MAX_AGE: u32 = 300;
+/// How long a reader may keep our document where no gateway says so, in seconds. A new key should be
+/// published this long before it signs.
+const MAX_AGE: &str = "public, max-age=300";
 
-/// Both documents, written once.
+/// What the grants of a provider are that does not list any (OpenID Connect Discovery §3).
+const DEFAULT_GRANTS: [&str; 2] = ["authorization_code", "implicit"];
+
+/// Header fields that speak of the gateway's own bytes, and would be wrong beside ours.
+pub const STALE_HEADERS: [&str; 9] = [
+    "etag",
+    "last-modified",
+    "content-length",
+    "content-encoding",
+    "content-md5",
+    "digest",
+    "content-digest",
+    "repr-digest",
+    "accept-ranges",
+];
+
+/// Request header fields that would let the gateway answer with less than its whole document as it is.
+pub const PARTIAL_HEADERS: [&str; 6] = [
+    "accept-encoding",
+    "if-none-match",
+    "if-modified-since",
+    "if-match",
+    "if-unmodified-since",
+    "range",
+];
+
+/// Our parts of both documents.
 #[derive(Debug)]
 pub struct Documents {
+    keys: Vec<PublishedKey>,
     jwks: Vec<u8>,
     discovery: Vec<u8>,
 }
@@ -59,25 +95,148 @@ impl Documents {
         Self {
             jwks: serde_json::to_vec(&keys).unwrap_or_default(),
             discovery: serde_json::to_vec(&metadata).unwrap_or_default(),
+            keys: config.published_keys.clone(),
         }
     }
 
-    /// Our keys.
-    pub fn jwks(&self) -> Response {
-        // RFC 7517 §8.5.2 has a type of its own for key sets; readers know both.
-        document("application/jwk-set+json", &self.jwks)
+    /// Our document, where there is no gateway.
+    pub fn alone(&self, route: Route, if_none_match: Option<&[u8]>) -> Response {
+        self.answer(route, self.ours(route).to_vec(), Some(MAX_AGE), if_none_match)
     }
 
-    /// Our metadata.
-    pub fn discovery(&self) -> Response {
-        document("application/json", &self.discovery)
+    /// The gateway's document with ours added, or ours alone if the gateway sent none. Where there are
+    /// header fields in the answer they replace the gateway's.
+    pub fn merged(
+        &self,
+        host: &dyn Host,
+        route: Route,
+        document: Option<&[u8]>,
+        if_none_match: Option<&[u8]>,
+    ) -> Response {
+        let document = document.and_then(|document| serde_json::from_slice(document).ok());
+        let merged = document.and_then(|document| match route {
+            Route::Jwks => self.merge_keys(host, document),
+            _ => merge_metadata(document),
+        });
+        match merged.map(|merged| Value::Object(merged).to_string()) {
+            Some(merged) => self.answer(route, merged.into_bytes(), None, if_none_match),
+            None => {
+                host.warn("the identity gateway has no such document: ours is served alone");
+                self.answer(route, self.ours(route).to_vec(), Some("no-store"), None)
+            }
+        }
+    }
+
+    fn ours(&self, route: Route) -> &[u8] {
+        match route {
+            Route::Jwks => &self.jwks,
+            _ => &self.discovery,
+        }
+    }
+
+    /// Adds our keys. If the gateway has one of the same name ours stays: our tokens name it.
+    fn merge_keys(
+        &self,
+        host: &dyn Host,
+        mut document: Map<String, Value>,
+    ) -> Option<Map<String, Value>> {
+        let Value::Array(keys) = document.get_mut("keys")? else { return None };
+        let before = keys.len();
+        keys.retain(|key| {
+            let kid = key.get("kid").and_then(Value::as_str);
+            !self.keys.iter().any(|ours| Some(&*ours.kid) == kid)
+        });
+        if keys.len() != before {
+            host.count(Counter::KeyCollision);
+            host.warn(
+                "a key of the identity gateway has the kid of one of ours, which replaces it",
+            );
+        }
+        for key in &self.keys {
+            keys.push(serde_json::to_value(key).ok()?);
+        }
+        Some(document)
+    }
+
+    fn answer(
+        &self,
+        route: Route,
+        body: Vec<u8>,
+        cache_control: Option<&str>,
+        if_none_match: Option<&[u8]>,
+    ) -> Response {
+        let content_type = match route {
+            Route::Jwks => "application/jwk-set+json",
+            _ => "application/json",
+        };
+        let tag = Digest::of(&body);
+        let tag = tag.as_bytes().first_chunk::<12>().map(|tag| BASE64_URL_SAFE_NO_PAD.encode(tag));
+        let etag = format!("\"{}\"", tag.unwrap_or_default());
+        let unchanged = if_none_match.is_some_and(|known| names_tag(known, &etag));
+        let mut headers = vec![("content-type", content_type.to_owned()), ("etag", etag)];
+        headers.extend(cache_control.map(|value| ("cache-control", value.to_owned())));
+        if unchanged {
+            return Response { status: 304, headers, body: Vec::new() };
+        }
+        Response { status: 200, headers, body }
     }
 }
 
-fn document(content_type: &str, body: &[u8]) -> Response {
-    let headers = vec![
-        ("content-type", content_type.to_owned()),
-        ("cache-control", format!("public, max-age={MAX_AGE}")),
-    ];
-    Response { status: 200, headers, body: body.to_vec() }
+/// Adds our grant; every other member stays as it is.
+fn merge_metadata(mut document: Map<String, Value>) -> Option<Map<String, Value>> {
+    let grants = document.entry("grant_types_supported").or_insert_with(|| json!(DEFAULT_GRANTS));
+    let Value::Array(grants) = grants else { return None };
+    if !grants.iter().any(|grant| grant == TOKEN_EXCHANGE) {
+        grants.push(TOKEN_EXCHANGE.into());
+    }
+    Some(document)
+}
+
+/// Whether an `If-None-Match` names a tag (RFC 9110 §13.1.2; the comparison is weak).
+fn names_tag(if_none_match: &[u8], etag: &str) -> bool {
+    if_none_match.split(|byte| *byte == b',').map(<[u8]>::trim_ascii).any(|known| {
+        let strong = known.strip_prefix(b"W/").unwrap_or(known);
+        strong == etag.as_bytes() || strong == b"*"
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_grant_is_added_and_nothing_else_changes() {
+        let merge = |document: Value| {
+            merge_metadata(document.as_object().unwrap().clone()).map(Value::Object)
+        };
+        #[rustfmt::skip]
+        let cases = [
+            (json!({"z": 1, "grant_types_supported": ["a"], "a": {"b": [null]}}),
+             Some(json!({"z": 1, "grant_types_supported": ["a", TOKEN_EXCHANGE], "a": {"b": [null]}}))),
+            (json!({"grant_types_supported": [TOKEN_EXCHANGE]}),
+             Some(json!({"grant_types_supported": [TOKEN_EXCHANGE]}))),
+            (json!({"issuer": "i"}),
+             Some(json!({"issuer": "i", "grant_types_supported": ["authorization_code", "implicit", TOKEN_EXCHANGE]}))),
+            (json!({"grant_types_supported": "a"}), None),
+        ];
+        for (document, merged) in cases {
+            assert_eq!(merge(document.clone()), merged, "{document}");
+        }
+    }
+
+    #[test]
+    fn a_tag_is_found_among_others() {
+        #[rustfmt::skip]
+        let cases: [(&[u8], bool); 6] = [
+            (b"\"a\"",            true),
+            (b"\"b\", W/\"a\"",   true),
+            (b"*",                true),
+            (b"\"b\"",            false),
+            (b"a",                false),
+            (b"\xff",             false),
+        ];
+        for (header, found) in cases {
+            assert_eq!(names_tag(header, "\"a\""), found, "{}", header.escape_ascii());
+        }
+    }
 }

@@ -6,15 +6,16 @@ mod token;
 
 use std::rc::Rc;
 
-pub use documents::Documents;
+pub use documents::{Documents, PARTIAL_HEADERS, STALE_HEADERS};
 
 use crate::audit::Operation;
-use crate::config::ForeignSubjectTokens;
+use crate::config::{DocumentSource, ForeignSubjectTokens};
 use crate::host::Host;
+use crate::media_type;
 use crate::oauth::error::ErrorResponse;
 use crate::oauth::form::{Looks, looks_like_exchange};
 use crate::service::Service;
-use crate::step::{Finished, Response, Step, Task};
+use crate::step::{Finished, Origin, Response, Step, Task};
 use crate::subject_token;
 
 /// The most bytes of a request body that is ours.
@@ -51,12 +52,14 @@ pub enum Route {
 /// The head of a request, as far as it matters.
 #[derive(Debug, Clone, Default)]
 pub struct Head {
-    /// Envoy's id of the request.
-    pub request_id: String,
+    /// Envoy's id of the request, and its place in a trace.
+    pub origin: Origin,
     /// `authorization`, as it came.
     pub authorization: Option<Vec<u8>>,
     /// `content-type`, as it came.
     pub content_type: Option<Vec<u8>>,
+    /// `if-none-match`, as it came.
+    pub if_none_match: Option<Vec<u8>>,
 }
 
 /// A request body.
@@ -72,6 +75,8 @@ pub enum Body {
 pub enum Begun {
     /// Not ours: it goes on byte for byte.
     PassThrough,
+    /// It goes on, without [`PARTIAL_HEADERS`]; to the document that comes back ours is added.
+    Merge(Route, Option<Vec<u8>>),
     /// Ours.
     Step(Step),
 }
@@ -117,7 +122,7 @@ impl Route {
     pub fn needs_body(self, head: &Head) -> bool {
         match self {
             Self::SubjectTokens => true,
-            Self::Token => media_type_is(head, b"application/x-www-form-urlencoded"),
+            Self::Token => media_type::is(&head.content_type, "application/x-www-form-urlencoded"),
             Self::Jwks | Self::Discovery | Self::MethodNotAllowed => false,
         }
     }
@@ -138,20 +143,25 @@ impl Service {
                 return Begun::PassThrough;
             }
             Route::Token => {
-                Task::start(host, Operation::Exchange, head.request_id.clone(), |context| {
+                Task::start(host, Operation::Exchange, head.origin.clone(), |context| {
                     token::exchange(service, context, head, body)
                 })
             }
             Route::SubjectTokens => {
-                Task::start(host, Operation::Mint, head.request_id.clone(), |context| {
+                Task::start(host, Operation::Mint, head.origin.clone(), |context| {
                     subject_tokens::mint(service, context, head, body)
                 })
             }
-            Route::MethodNotAllowed => Task::start(host, Operation::Mint, head.request_id, |_| {
+            Route::MethodNotAllowed => Task::start(host, Operation::Mint, head.origin, |_| {
                 subject_tokens::method_not_allowed()
             }),
-            Route::Jwks => Step::Done(Finished::document(self.documents.jwks())),
-            Route::Discovery => Step::Done(Finished::document(self.documents.discovery())),
+            Route::Jwks | Route::Discovery => match self.config.documents {
+                DocumentSource::Alone => {
+                    let document = self.documents.alone(route, head.if_none_match.as_deref());
+                    Step::Done(Finished::document(document))
+                }
+                DocumentSource::Merged => return Begun::Merge(route, head.if_none_match),
+            },
         };
         Begun::Step(step)
     }
@@ -166,13 +176,6 @@ impl Service {
             Looks::LikeAnotherGrant => false,
         }
     }
-}
-
-/// Whether the media type of `content-type` is `expected`, whatever its parameters.
-fn media_type_is(head: &Head, expected: &[u8]) -> bool {
-    let content_type = head.content_type.as_deref().unwrap_or_default();
-    let media_type = content_type.split(|byte| *byte == b';').next().unwrap_or_default();
-    media_type.trim_ascii().eq_ignore_ascii_case(expected)
 }
 
 /// The token of an `Authorization: Bearer` header (RFC 6750 §2.1); `None` for anything else.

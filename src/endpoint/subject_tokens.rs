@@ -9,15 +9,15 @@ use std::rc::Rc;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{
-    Body, Head, REALM, bearer_token, body_too_long, media_type_is, secret_json,
-    temporarily_unavailable,
-};
-use crate::bearer::{BearerError, JwtVerifier, VerifiedToken};
+use super::{Body, Head, REALM, bearer_token, body_too_long, secret_json, temporarily_unavailable};
+use crate::bearer::BearerError;
+use crate::config::UserLookup;
+use crate::media_type;
 use crate::oauth::error::{ErrorResponse, Refusal};
 use crate::service::Service;
 use crate::step::{Context, Outcome, Response};
 use crate::subject_token::{Grant, Mint, NotStored};
+use crate::upstream::{Upstream, UpstreamFailure, ask};
 
 /// The longest `userId`, in characters.
 const MAX_USER_ID: usize = 255;
@@ -45,6 +45,12 @@ enum MintError {
     Context,
     #[error("context of {len} bytes, {max} are allowed")]
     ContextTooLong { len: usize, max: usize },
+    #[error("no such user")]
+    UserNotFound,
+    #[error("the caller may not look the user up")]
+    UserLookupRefused,
+    #[error(transparent)]
+    Upstream(#[from] UpstreamFailure),
     #[error("not stored: {0}")]
     NotStored(#[from] NotStored),
 }
@@ -92,16 +98,21 @@ async fn try_mint(
     head: &Head,
     body: Body,
 ) -> Result<Response, MintError> {
-    let caller = authenticate(service, context, head).await?;
+    let token = bearer_token(head).ok_or(MintError::NoBearer)?;
+    let caller = service.config.subject_tokens.callers.verify(context, token).await?;
     let caller = caller.caller().unwrap_or_default().to_owned();
     context.note(|facts| facts.caller = Some(caller.clone()));
 
-    if !media_type_is(head, b"application/json") {
+    if !media_type::is(&head.content_type, "application/json") {
         return Err(MintError::ContentType);
     }
     let Body::Whole(body) = body else { return Err(MintError::BodyTooLong) };
     let grant = parse(&body, service.config.subject_tokens.max_context_bytes)?;
     context.note(|facts| facts.user_id = Some(grant.user_id.clone()));
+
+    if let Some(lookup) = &service.config.subject_tokens.user_lookup {
+        look_up(lookup, context, head, &grant.user_id).await?;
+    }
 
     let host = context.host();
     let now = host.now();
@@ -114,16 +125,24 @@ async fn try_mint(
     Ok(secret_json(201, serde_json::to_vec(&body).unwrap_or_default()))
 }
 
-async fn authenticate(
-    service: &Service,
+/// Asks the identity gateway whether there is such a user, as the caller.
+async fn look_up(
+    lookup: &UserLookup,
     context: &Context,
     head: &Head,
-) -> Result<Rc<VerifiedToken>, MintError> {
-    let token = bearer_token(head).ok_or(MintError::NoBearer)?;
-    if !JwtVerifier::is_jwt(token) {
-        return Err(BearerError::NotAJwt.into());
+    user_id: &str,
+) -> Result<(), MintError> {
+    let authorization =
+        head.authorization.as_deref().and_then(|value| std::str::from_utf8(value).ok());
+    let call =
+        lookup.call(user_id, authorization.unwrap_or_default()).ok_or(MintError::UserNotFound)?;
+    let answer = ask(context, Upstream::UserLookup, call).await?;
+    match answer.status {
+        200..=299 => Ok(()),
+        404 => Err(MintError::UserNotFound),
+        401 | 403 => Err(MintError::UserLookupRefused),
+        _ => Err(answer.unexpected(context.host()).into()),
     }
-    Ok(service.callers.verify(token, context.host().now())?)
 }
 
 /// Reads the body.
@@ -174,6 +193,16 @@ impl Refusal for MintError {
                 )
                 .challenged(challenge)
             }
+            Self::Bearer(BearerError::Upstream(_)) | Self::Upstream(_) => temporarily_unavailable(),
+            Self::UserNotFound => {
+                ErrorResponse::new(404, "user_not_found", "there is no user with this userId")
+            }
+            Self::UserLookupRefused => ErrorResponse::new(
+                403,
+                "insufficient_scope",
+                "the access token does not allow looking up this user",
+            )
+            .challenged(format!("Bearer realm=\"{REALM}\", error=\"insufficient_scope\"")),
             Self::Bearer(_) => {
                 ErrorResponse::new(401, "invalid_token", "the access token is invalid or expired")
                     .challenged(format!(
@@ -214,6 +243,9 @@ impl Refusal for MintError {
             Self::UserId => "user_id",
             Self::Context => "context",
             Self::ContextTooLong { .. } => "context_too_long",
+            Self::UserNotFound => "user_not_found",
+            Self::UserLookupRefused => "user_lookup_refused",
+            Self::Upstream(_) => "callout_failed",
             Self::NotStored(NotStored::Full) => "store_full",
             Self::NotStored(NotStored::Host(_)) => "host_failed",
         }

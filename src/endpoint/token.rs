@@ -13,7 +13,7 @@ use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use serde::Serialize;
 
 use super::{Body, Head, REALM, body_too_long, secret_json, temporarily_unavailable};
-use crate::bearer::{BearerError, JwtVerifier};
+use crate::bearer::BearerError;
 use crate::config::{Client, Resource};
 use crate::host::HostFailure;
 use crate::jose::SignError;
@@ -312,11 +312,11 @@ async fn authenticate_actor(
     if token_type.ok_or(ExchangeError::Missing("actor_token_type"))? != ACCESS_TOKEN_TYPE {
         return Err(ExchangeError::ActorTokenType);
     }
-    let actors = service.actors.as_ref().ok_or(ExchangeError::ActorsNotAccepted)?;
-    if !JwtVerifier::is_jwt(token) {
-        return Err(ExchangeError::Actor(BearerError::NotAJwt));
+    let actors = &service.config.actor_tokens.verifier;
+    if actors.is_empty() {
+        return Err(ExchangeError::ActorsNotAccepted);
     }
-    let verified = actors.verify(token, context.host().now()).map_err(ExchangeError::Actor)?;
+    let verified = actors.verify(context, token).await.map_err(ExchangeError::Actor)?;
     let actor = verified.subject.clone().ok_or(ExchangeError::NamelessActor)?;
     context.note(|facts| facts.actor_id = Some(actor.clone()));
     Ok(Some(actor))
@@ -395,6 +395,7 @@ impl Refusal for ExchangeError {
             Self::ActorTokenType => invalid_request(
                 "actor_token_type must be urn:ietf:params:oauth:token-type:access_token",
             ),
+            Self::Actor(BearerError::Upstream(_)) => temporarily_unavailable(),
             Self::ActorsNotAccepted | Self::Actor(_) | Self::NamelessActor => {
                 invalid_request("the actor token is invalid, expired or lacks the openid scope")
             }
@@ -428,6 +429,7 @@ impl Refusal for ExchangeError {
             Self::ActorRequired => "actor_required",
             Self::LoneActorTokenType | Self::ActorTokenType => "actor_token_type",
             Self::ActorsNotAccepted => "actors_not_accepted",
+            Self::Actor(BearerError::Upstream(_)) => "callout_failed",
             Self::Actor(_) | Self::NamelessActor => "actor_token",
             Self::Sign(_) => "signing_failed",
             Self::Host(_) => "host_failed",

@@ -1,9 +1,13 @@
 //! Envoy, as the core's [`Host`].
 
+use std::time::Duration;
+
 use proxy_wasm::hostcalls;
 use proxy_wasm::types::{BufferType, LogLevel, MapType, Status};
 
+use crate::endpoint::STALE_HEADERS;
 use crate::host::{Expected, Host, HostFailure, SharedData, Swap, UnixTime, Version};
+use crate::media_type;
 use crate::step::{Call, CallFailure, Reply, Response};
 
 /// The world, seen from inside the sandbox.
@@ -56,6 +60,10 @@ impl Host for Envoy {
     fn random(&self, buffer: &mut [u8]) -> Result<(), HostFailure> {
         getrandom::fill(buffer).map_err(|_| HostFailure("randomness"))
     }
+
+    fn warn(&self, message: &str) {
+        log(LogLevel::Warn, message);
+    }
 }
 
 /// A header of the request, as it came. `None` if it is not there.
@@ -75,6 +83,54 @@ pub(super) fn plugin_configuration(len: usize) -> Vec<u8> {
 
 fn buffer(buffer: BufferType, len: usize) -> Vec<u8> {
     hostcalls::get_buffer(buffer, 0, len).ok().flatten().unwrap_or_default()
+}
+
+/// Takes a header from the request before it goes on.
+pub(super) fn remove_request_header(name: &str) {
+    // Envoy refuses this only outside of a request.
+    let _ = hostcalls::remove_map_value(MapType::HttpRequestHeaders, name);
+}
+
+/// Whether the gateway answered with a document: 200, JSON, as it is.
+pub(super) fn is_document() -> bool {
+    let header =
+        |name| hostcalls::get_map_value_bytes(MapType::HttpResponseHeaders, name).ok().flatten();
+    header(":status").is_some_and(|status| status == b"200")
+        && header("content-type").is_some_and(|value| media_type::is_json(&value))
+        && header("content-encoding").is_none_or(|value| value.eq_ignore_ascii_case(b"identity"))
+}
+
+/// The first bytes of the response body, at most `len`.
+pub(super) fn response_body(len: usize) -> Vec<u8> {
+    buffer(BufferType::HttpResponseBody, len)
+}
+
+/// Puts an answer in the place of a gateway's, of whose body `size` bytes are here. Its header fields
+/// replace those of the same name; the others stay.
+pub(super) fn replace_response(response: &Response, size: usize) {
+    for name in STALE_HEADERS {
+        let _ = hostcalls::remove_map_value(MapType::HttpResponseHeaders, name);
+    }
+    let set = |name: &str, value: &str| {
+        let _ = hostcalls::set_map_value_bytes(
+            MapType::HttpResponseHeaders,
+            name,
+            Some(value.as_bytes()),
+        );
+    };
+    set(":status", &response.status.to_string());
+    for (name, value) in &response.headers {
+        set(name, value);
+    }
+    if response.status != 304 {
+        set("content-length", &response.body.len().to_string());
+    }
+    replace_response_body(&response.body, size);
+}
+
+/// Puts `body` in the place of the `size` bytes that are here.
+pub(super) fn replace_response_body(body: &[u8], size: usize) {
+    let _ = hostcalls::set_buffer(BufferType::HttpResponseBody, 0, size, body);
 }
 
 /// Sends a call; the reply will come with the returned number.
@@ -97,13 +153,17 @@ pub(super) fn reply(num_headers: usize, body_size: usize) -> Reply {
     if num_headers == 0 || body_size > MAX_REPLY {
         return Reply::Failed(CallFailure::CutOff);
     }
+    let header = |name| {
+        hostcalls::get_map_value_bytes(MapType::HttpCallResponseHeaders, name).ok().flatten()
+    };
     let status =
-        hostcalls::get_map_value_bytes(MapType::HttpCallResponseHeaders, ":status").ok().flatten();
-    let status = status.and_then(|status| std::str::from_utf8(&status).ok()?.parse().ok());
+        header(":status").and_then(|status| std::str::from_utf8(&status).ok()?.parse().ok());
     match status {
-        Some(status) => {
-            Reply::Http { status, body: buffer(BufferType::HttpCallResponseBody, body_size) }
-        }
+        Some(status) => Reply::Http {
+            status,
+            json: header("content-type").is_some_and(|media_type| media_type::is_json(&media_type)),
+            body: buffer(BufferType::HttpCallResponseBody, body_size),
+        },
         None => Reply::Failed(CallFailure::CutOff),
     }
 }
@@ -114,6 +174,11 @@ pub(super) fn respond(response: &Response) {
     let body = Some(&*response.body).filter(|body| !body.is_empty());
     // Envoy refuses only what the core never makes; the stream is then ended by its timeouts.
     let _ = hostcalls::send_http_response(u32::from(response.status), headers, body);
+}
+
+/// Asks for a tick from now on.
+pub(super) fn tick_every(period: Duration) {
+    let _ = hostcalls::set_tick_period(period);
 }
 
 /// Writes to Envoy's log.

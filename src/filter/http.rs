@@ -8,9 +8,9 @@ use proxy_wasm::types::{Action, LogLevel};
 
 use super::host::{self, Envoy};
 use crate::audit::Event;
-use crate::endpoint::{Begun, Body, Head, MAX_BODY, Route};
+use crate::endpoint::{Begun, Body, Head, MAX_BODY, PARTIAL_HEADERS, Route};
 use crate::service::Service;
-use crate::step::{Finished, Reply, Step, Task};
+use crate::step::{Finished, Origin, Reply, Step, Task};
 
 pub(super) struct Http {
     service: Option<Rc<Service>>,
@@ -27,6 +27,12 @@ enum State {
     Calling(Task),
     /// Answered.
     Answered,
+    /// On its way to the gateway, whose document will be merged with ours.
+    Asked(Route, Option<Vec<u8>>),
+    /// The gateway's document is being read, if it is one.
+    Merging { route: Route, if_none_match: Option<Vec<u8>>, document: bool },
+    /// Ours was sent instead of a document that is too long; what still comes of that is dropped.
+    Replaced,
 }
 
 impl Http {
@@ -39,6 +45,13 @@ impl Http {
         match service.begin(host, route, head, body) {
             Begun::PassThrough => {
                 self.state = State::PassingThrough;
+                Action::Continue
+            }
+            Begun::Merge(route, if_none_match) => {
+                for name in PARTIAL_HEADERS {
+                    host::remove_request_header(name);
+                }
+                self.state = State::Asked(route, if_none_match);
                 Action::Continue
             }
             Begun::Step(step) => {
@@ -70,7 +83,10 @@ impl Http {
     /// Goes on once the body, `size` bytes so far, is complete or too long.
     fn read(&mut self, size: usize, complete: bool) -> Action {
         match std::mem::replace(&mut self.state, State::PassingThrough) {
-            State::PassingThrough => Action::Continue,
+            state @ (State::PassingThrough | State::Asked(..)) => {
+                self.state = state;
+                Action::Continue
+            }
             State::Reading(route, head) if complete || size > MAX_BODY => {
                 let Some(service) = self.service.clone() else { return Action::Continue };
                 let bytes = host::request_body(size.min(MAX_BODY));
@@ -83,6 +99,57 @@ impl Http {
             }
         }
     }
+
+    /// Puts the merged document in the place of the gateway's, of which `size` bytes are here.
+    fn merge(&mut self, size: usize, complete: bool) -> Action {
+        match std::mem::replace(&mut self.state, State::PassingThrough) {
+            State::Merging { route, if_none_match, document }
+                if complete || size > MAX_DOCUMENT =>
+            {
+                let Some(service) = self.service.clone() else { return Action::Continue };
+                let body = if document && size <= MAX_DOCUMENT {
+                    Some(host::response_body(size))
+                } else {
+                    None
+                };
+                let host = &*self.host;
+                let response = service.documents.merged(
+                    host,
+                    route,
+                    body.as_deref(),
+                    if_none_match.as_deref(),
+                );
+                host::replace_response(&response, size);
+                if !complete {
+                    self.state = State::Replaced;
+                }
+                Action::Continue
+            }
+            State::Replaced => {
+                host::replace_response_body(&[], size);
+                self.state = State::Replaced;
+                Action::Continue
+            }
+            state @ State::Merging { .. } => {
+                self.state = state;
+                Action::Pause
+            }
+            state => {
+                self.state = state;
+                Action::Continue
+            }
+        }
+    }
+}
+
+/// The longest document of a gateway that is read; Envoy buffers a megabyte unless it is told otherwise.
+const MAX_DOCUMENT: usize = 512 * 1024;
+
+/// A request header, if it can be passed on and written down as it is.
+fn printable(name: &str) -> Option<String> {
+    let value = String::from_utf8(host::request_header(name)?).ok()?;
+    let printable = value.len() <= 256 && value.bytes().all(|byte| matches!(byte, b' '..=b'~'));
+    printable.then_some(value)
 }
 
 fn finish(finished: &Finished) {
@@ -121,11 +188,13 @@ impl HttpContext for Http {
         let method = host::request_header(":method").unwrap_or_default();
         let Some(route) = service.paths.route(&method, &path) else { return Action::Continue };
         let head = Head {
-            request_id: host::request_header("x-request-id")
-                .and_then(|id| String::from_utf8(id).ok())
-                .unwrap_or_default(),
+            origin: Origin {
+                request_id: printable("x-request-id").unwrap_or_default(),
+                traceparent: printable("traceparent"),
+            },
             authorization: host::request_header("authorization"),
             content_type: host::request_header("content-type"),
+            if_none_match: host::request_header("if-none-match"),
         };
         if route.needs_body(&head) && !end_of_stream {
             self.state = State::Reading(route, head);
@@ -145,6 +214,37 @@ impl HttpContext for Http {
             _ => 0,
         };
         self.read(size, true)
+    }
+
+    fn on_http_response_headers(&mut self, _num_headers: usize, end_of_stream: bool) -> Action {
+        match std::mem::replace(&mut self.state, State::PassingThrough) {
+            State::Asked(route, if_none_match) => {
+                let document = host::is_document();
+                self.state = State::Merging { route, if_none_match, document };
+                if end_of_stream {
+                    return self.merge(0, true);
+                }
+                Action::Pause
+            }
+            state => {
+                self.state = state;
+                Action::Continue
+            }
+        }
+    }
+
+    fn on_http_response_body(&mut self, body_size: usize, end_of_stream: bool) -> Action {
+        self.merge(body_size, end_of_stream)
+    }
+
+    fn on_http_response_trailers(&mut self, _num_trailers: usize) -> Action {
+        match self.state {
+            State::Merging { .. } => {
+                let size = host::response_body(MAX_DOCUMENT.saturating_add(1)).len();
+                self.merge(size, true)
+            }
+            _ => Action::Continue,
+        }
     }
 
     fn on_log(&mut self) {

@@ -1,0 +1,219 @@
+//! The key set of an issuer, kept fresh.
+//!
+//! Workers share it through shared data: one entry for each issuer holds the last good key set and when
+//! the last fetch began. Whoever moves that time by compare-and-set fetches, for all. A fetch that fails
+//! changes nothing: the last good keys stay. Each worker parses a key set once and looks for a newer one
+//! when its timer ticks, or when a token names a key that it does not know.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::time::Duration;
+
+use super::{Fault, HttpUri, Upstream, UpstreamFailure};
+use crate::host::{Expected, Host, HostFailure, Swap, UnixTime, Version};
+use crate::jose::KeySet;
+use crate::secret::Digest;
+use crate::step::{Call, Context, Reply};
+
+/// The least time between two fetches, whoever asks for them. A token with an invented `kid` must not be
+/// a way to make the issuer work.
+const MIN_INTERVAL: Duration = Duration::from_secs(5);
+
+/// The same while there are no keys at all: nothing works yet, so it is tried more often.
+const MIN_INTERVAL_WITHOUT_KEYS: Duration = Duration::from_secs(1);
+
+/// Where an issuer's keys come from.
+#[derive(Debug, Clone)]
+pub enum KeySource {
+    /// The configuration.
+    Local(Rc<KeySet>),
+    /// The issuer.
+    Remote(Rc<RemoteKeySet>),
+}
+
+/// A key set that is fetched.
+#[derive(Debug)]
+pub struct RemoteKeySet {
+    http_uri: HttpUri,
+    cache_duration: Duration,
+    /// The key of the shared entry.
+    entry_key: String,
+    known: RefCell<Known>,
+}
+
+/// What this worker has.
+#[derive(Debug, Default)]
+struct Known {
+    keys: Option<Rc<KeySet>>,
+    document: Option<Digest>,
+    generation: u64,
+    fetched_at: UnixTime,
+}
+
+/// What all workers share. Times are milliseconds since the epoch; zero is never.
+#[derive(Debug, Clone, Default, serde::Serialize, serde::Deserialize)]
+struct Entry {
+    fetched_at: u64,
+    fetch_began_at: u64,
+    document: Vec<u8>,
+}
+
+impl KeySource {
+    /// The keys as they are known now.
+    pub fn keys(&self) -> Result<Rc<KeySet>, UpstreamFailure> {
+        let known = match self {
+            Self::Local(keys) => Some(Rc::clone(keys)),
+            Self::Remote(remote) => remote.known.borrow().keys.clone(),
+        };
+        known.ok_or(UpstreamFailure { upstream: Upstream::Jwks, fault: Fault::Pending })
+    }
+
+    /// Changes whenever the keys do.
+    pub fn generation(&self) -> u64 {
+        match self {
+            Self::Local(_) => 0,
+            Self::Remote(remote) => remote.known.borrow().generation,
+        }
+    }
+}
+
+impl RemoteKeySet {
+    /// A key set that was never fetched. Services that get it from the same place share it.
+    pub fn new(http_uri: HttpUri, cache_duration: Duration) -> Self {
+        let HttpUri { cluster, scheme, authority, path, .. } = &http_uri;
+        let name = format!("{cluster}\n{scheme}://{authority}{path}");
+        let entry_key = format!("k{}", Digest::of(name.as_bytes()).id());
+        Self { http_uri, cache_duration, entry_key, known: RefCell::default() }
+    }
+
+    /// Looks for a newer key set of another worker, and begins a fetch if it is time for one. The reply
+    /// belongs to [`fetched`](Self::fetched).
+    pub fn tick(&self, host: &dyn Host) -> Option<Call> {
+        let (entry, version) = self.read(host).ok()?;
+        self.adopt(&entry);
+        // A quarter of the time is left for fetches that fail.
+        let fresh_for = self.cache_duration.mul_f64(0.75);
+        let due = host.now() >= UnixTime::from_millis(entry.fetched_at).after(fresh_for);
+        if due { self.begin(host, entry, version) } else { None }
+    }
+
+    /// Takes the reply to a fetch. The last good keys stay if it is not a key set.
+    pub fn fetched(&self, host: &dyn Host, reply: &Reply) -> Result<(), UpstreamFailure> {
+        let failed = |fault| Upstream::Jwks.failed(host, fault);
+        let document = match reply {
+            Reply::Http { status: 200, json: true, body } => body,
+            Reply::Http { status: 200, .. } => return Err(failed(Fault::ContentType)),
+            Reply::Http { status, .. } => return Err(failed(Fault::Status(*status))),
+            Reply::Failed(failure) => return Err(failed((*failure).into())),
+        };
+        match KeySet::parse(document) {
+            Some(keys) if !keys.is_empty() => {
+                for (position, error) in &keys.broken {
+                    host.warn(&format!("key set: keys[{position}] is not used: {error}"));
+                }
+            }
+            _ => return Err(failed(Fault::Malformed)),
+        }
+        let fetched_at = host.now().millis();
+        let written = self.read(host).and_then(|(entry, version)| {
+            let entry = Entry { fetched_at, document: document.clone(), ..entry };
+            self.write(host, &entry, version).map(|_| entry)
+        });
+        // If shared data fails, this worker at least has its keys.
+        let entry =
+            written.unwrap_or(Entry { fetched_at, fetch_began_at: 0, document: document.clone() });
+        self.adopt(&entry);
+        Ok(())
+    }
+
+    /// Fetches at once, because a token names a key that is not known. `Ok` if there may be new keys.
+    pub async fn refresh(&self, context: &Context) -> Result<(), UpstreamFailure> {
+        let host = context.host();
+        let before = self.known.borrow().generation;
+        let Ok((entry, version)) = self.read(host) else { return Ok(()) };
+        self.adopt(&entry);
+        if self.known.borrow().generation != before {
+            return Ok(());
+        }
+        let now = host.now();
+        let began_at = UnixTime::from_millis(entry.fetch_began_at);
+        let under_way =
+            entry.fetch_began_at > entry.fetched_at && now < began_at.after(self.http_uri.timeout);
+        match self.begin(host, entry, version) {
+            Some(call) => {
+                let reply = context.call(call).await;
+                self.fetched(context.host(), &reply)
+            }
+            // Somebody else asked a moment ago. The token may well be good: its bearer should try again.
+            None if under_way => {
+                Err(UpstreamFailure { upstream: Upstream::Jwks, fault: Fault::Pending })
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// How old the keys are; `None` before the first.
+    pub fn age(&self, now: UnixTime) -> Option<Duration> {
+        let known = self.known.borrow();
+        known.keys.as_ref().map(|_| now.since(known.fetched_at))
+    }
+
+    /// The call of a fetch, if enough time has passed since the last and no other worker is faster.
+    fn begin(&self, host: &dyn Host, entry: Entry, version: Option<Version>) -> Option<Call> {
+        let interval = if entry.fetched_at == 0 { MIN_INTERVAL_WITHOUT_KEYS } else { MIN_INTERVAL };
+        let now = host.now();
+        if entry.fetch_began_at != 0
+            && now < UnixTime::from_millis(entry.fetch_began_at).after(interval)
+        {
+            return None;
+        }
+        let entry = Entry { fetch_began_at: now.millis(), ..entry };
+        match self.write(host, &entry, version) {
+            Ok(Swap::Done) => {
+                let headers =
+                    vec![("accept", "application/jwk-set+json, application/json".to_owned())];
+                Some(self.http_uri.call("GET", headers, Vec::new()))
+            }
+            Ok(Swap::Lost) | Err(_) => None,
+        }
+    }
+
+    fn read(&self, host: &dyn Host) -> Result<(Entry, Option<Version>), HostFailure> {
+        let Some((bytes, version)) = host.get(&self.entry_key)? else {
+            return Ok((Entry::default(), None));
+        };
+        // What another version of the filter wrote is fetched anew.
+        Ok((postcard::from_bytes(&bytes).unwrap_or_default(), Some(version)))
+    }
+
+    fn write(
+        &self,
+        host: &dyn Host,
+        entry: &Entry,
+        version: Option<Version>,
+    ) -> Result<Swap, HostFailure> {
+        let bytes =
+            postcard::to_allocvec(entry).map_err(|_| HostFailure("memory for a key set"))?;
+        let expected = version.map_or(Expected::Absent, Expected::Version);
+        host.compare_and_set(&self.entry_key, &bytes, expected)
+    }
+
+    /// Makes the shared key set this worker's own, if it is newer.
+    fn adopt(&self, entry: &Entry) {
+        let fetched_at = UnixTime::from_millis(entry.fetched_at);
+        let mut known = self.known.borrow_mut();
+        if fetched_at <= known.fetched_at {
+            return;
+        }
+        known.fetched_at = fetched_at;
+        let document = Digest::of(&entry.document);
+        if known.document == Some(document) {
+            return;
+        }
+        if let Some(keys) = KeySet::parse(&entry.document) {
+            known.keys = Some(Rc::new(keys));
+            known.document = Some(document);
+            known.generation = known.generation.saturating_add(1);
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! The services behind Envoy that the filter asks: by which call, and what counts as an answer.
+//!
+//! An answer is a status that the caller of this module expects and, where there must be one, a JSON
+//! body that says it is JSON. Everything else (refused, timed out, cut off, an error page) is a failure
+//! of the upstream, never a verdict about a token.
+
+mod key_set;
+
+use std::rc::Rc;
+use std::time::Duration;
+
+pub use key_set::{KeySource, RemoteKeySet};
+
+use crate::host::{Counter, Host};
+use crate::step::{Call, CallFailure, Context, Reply};
+
+/// Where an upstream is, as in Envoy's `HttpUri`.
+#[derive(Debug, Clone)]
+pub struct HttpUri {
+    /// The Envoy cluster that is called.
+    pub cluster: Rc<str>,
+    /// `http` or `https`.
+    pub scheme: Rc<str>,
+    /// Host and port.
+    pub authority: Rc<str>,
+    /// Path and query.
+    pub path: String,
+    /// When Envoy gives up.
+    pub timeout: Duration,
+}
+
+/// Which upstream was asked; names the metric.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Upstream {
+    /// A key set.
+    Jwks,
+    /// Token introspection.
+    Introspection,
+    /// Userinfo.
+    Userinfo,
+    /// Whether a user exists.
+    UserLookup,
+}
+
+/// An upstream gave no usable answer.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{}: {fault}", .upstream.name())]
+pub struct UpstreamFailure {
+    /// Which.
+    pub upstream: Upstream,
+    /// Why.
+    pub fault: Fault,
+}
+
+/// What was wrong with an answer, or why there was none.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Fault {
+    /// No reply.
+    #[error(transparent)]
+    Call(#[from] CallFailure),
+    /// Not a status that means anything here.
+    #[error("status {0}")]
+    Status(u16),
+    /// The body does not say that it is JSON.
+    #[error("the reply is not JSON by its content type")]
+    ContentType,
+    /// The body is not what it should be.
+    #[error("the reply is malformed")]
+    Malformed,
+    /// It is being asked right now, and has not answered yet.
+    #[error("it has not answered yet")]
+    Pending,
+}
+
+impl Upstream {
+    /// Its name in logs and metrics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Jwks => "jwks",
+            Self::Introspection => "introspection",
+            Self::Userinfo => "userinfo",
+            Self::UserLookup => "user_lookup",
+        }
+    }
+
+    /// A failure of this upstream, counted and logged here so that no caller can forget to.
+    pub fn failed(self, host: &dyn Host, fault: Fault) -> UpstreamFailure {
+        host.count(Counter::CalloutFailed(self));
+        let failure = UpstreamFailure { upstream: self, fault };
+        host.warn(&format!("callout failed: {failure}"));
+        failure
+    }
+}
+
+impl HttpUri {
+    /// A request to this address.
+    pub fn call(
+        &self,
+        method: &'static str,
+        headers: Vec<(&'static str, String)>,
+        body: Vec<u8>,
+    ) -> Call {
+        Call {
+            cluster: Rc::clone(&self.cluster),
+            method,
+            scheme: Rc::clone(&self.scheme),
+            authority: Rc::clone(&self.authority),
+            path: self.path.clone(),
+            headers,
+            body,
+            timeout: self.timeout,
+        }
+    }
+}
+
+/// Asks an upstream in the course of a request; the answer is a status and a body.
+pub(crate) async fn ask(
+    context: &Context,
+    upstream: Upstream,
+    call: Call,
+) -> Result<Answer, UpstreamFailure> {
+    match context.call(call).await {
+        Reply::Http { status, json, body } => Ok(Answer { upstream, status, json, body }),
+        Reply::Failed(failure) => Err(upstream.failed(context.host(), failure.into())),
+    }
+}
+
+/// What an upstream said.
+pub(crate) struct Answer {
+    upstream: Upstream,
+    /// Its status.
+    pub(crate) status: u16,
+    json: bool,
+    body: Vec<u8>,
+}
+
+impl Answer {
+    /// The body of a 200, as JSON.
+    pub(crate) fn json<T: serde::de::DeserializeOwned>(
+        &self,
+        host: &dyn Host,
+    ) -> Result<T, UpstreamFailure> {
+        if self.status != 200 {
+            return Err(self.unexpected(host));
+        }
+        if !self.json {
+            return Err(self.upstream.failed(host, Fault::ContentType));
+        }
+        serde_json::from_slice(&self.body).map_err(|_| self.upstream.failed(host, Fault::Malformed))
+    }
+
+    /// The failure of an answer whose status means nothing here.
+    pub(crate) fn unexpected(&self, host: &dyn Host) -> UpstreamFailure {
+        self.upstream.failed(host, Fault::Status(self.status))
+    }
+}
