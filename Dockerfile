@@ -5,6 +5,7 @@ FROM rust:1.95.0-bookworm AS module
 WORKDIR /src
 # Without rust-toolchain.toml: the image's own compiler is the pinned one, and its lints are not needed.
 COPY Cargo.toml Cargo.lock Makefile ./
+COPY scripts scripts
 COPY src src
 RUN make build
 

@@ -1,12 +1,15 @@
-# `make run` and `make demo` set up everything they need. Requires cargo, node (20.19 or later) and,
-# where no Envoy is on the PATH, python3 (see scripts/envoy).
+# Everything sets up what it needs. Requires cargo (rustup), node 20.19 or later with npm, and python3
+# with venv where no Envoy is on the PATH (see scripts/envoy).
 .DEFAULT_GOAL := build
-.PHONY: build run demo
+.PHONY: build run demo test lint bench
 
-# The module that Envoy loads: target/wasm32-wasip1/release/impersonation_filter.wasm
+module := target/wasm32-wasip1/release/impersonation_filter.wasm
+
+# The module that Envoy loads.
 build:
 	if command -v rustup >/dev/null; then rustup target add wasm32-wasip1; fi
 	cargo build --release --lib --target wasm32-wasip1
+	scripts/shrink-wasm $(module)
 
 # Envoy in front of an identity gateway on 127.0.0.1:10000, until Ctrl-C, after a look at the flow.
 run: build tests/gateway/node_modules demo/node_modules
@@ -15,6 +18,21 @@ run: build tests/gateway/node_modules demo/node_modules
 # The same, but it ends, and fails unless every step of the flow did what it should.
 demo: build tests/gateway/node_modules demo/node_modules
 	node demo/demo.js
+
+# All that must hold: what .ci/run runs.
+test: lint build tests/gateway/node_modules demo/node_modules
+	cargo test --all-features
+	cd tests/gateway && node --test
+	node demo/demo.js
+
+lint:
+	cargo fmt --check
+	cargo clippy --all-targets --all-features -- -D warnings
+	cargo clippy --lib --target wasm32-wasip1 -- -D warnings
+
+# Figures: a load over loopback, each beside Envoy's own in the same run.
+bench: build
+	cargo bench --bench gateway
 
 %/node_modules: %/package-lock.json
 	cd $* && npm ci --no-audit --no-fund
