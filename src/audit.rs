@@ -3,7 +3,10 @@
 //! Impersonation without accountability is a breach, so an event is filled in as the facts become known
 //! and written down whatever way the request ends. It never holds a token, a secret or a key.
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
+use serde_json::Value;
+
+use crate::subject_token::{Exchange, Mint};
 
 /// What a request wanted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -14,21 +17,35 @@ pub enum Operation {
     Exchange,
 }
 
-/// What happened, in the names of the log.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+/// What happened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EventName {
     /// A subject token was minted.
-    #[serde(rename = "subject_token.created")]
     SubjectTokenCreated,
     /// A request for one was refused.
-    #[serde(rename = "subject_token.refused")]
     SubjectTokenRefused,
     /// A subject token was exchanged.
-    #[serde(rename = "token_exchange.succeeded")]
     TokenExchangeSucceeded,
     /// An exchange was refused.
-    #[serde(rename = "token_exchange.refused")]
     TokenExchangeRefused,
+}
+
+impl EventName {
+    /// Its name in the log.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::SubjectTokenCreated => "subject_token.created",
+            Self::SubjectTokenRefused => "subject_token.refused",
+            Self::TokenExchangeSucceeded => "token_exchange.succeeded",
+            Self::TokenExchangeRefused => "token_exchange.refused",
+        }
+    }
+}
+
+impl Serialize for EventName {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.name())
+    }
 }
 
 /// The facts, as far as they became known.
@@ -60,6 +77,9 @@ pub struct Facts {
     /// The id of the access token.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub jti: Option<String>,
+    /// The free-form context, if the operator wants it here.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub context: Option<Value>,
 }
 
 /// One line of the audit log.
@@ -98,7 +118,63 @@ impl Operation {
     }
 }
 
+/// The alarm about a spent subject token that was presented again.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Replay {
+    /// `subject_token.replayed`.
+    pub alarm: &'static str,
+    /// The token.
+    pub subject_token_id: Option<String>,
+    /// Who asked for it, and when.
+    pub mint: Mint,
+    /// Who exchanged it.
+    pub first_exchange: Exchange,
+    /// The client that presents it again.
+    pub second_client_id: Option<String>,
+    /// Envoy's id of that request.
+    pub second_request_id: String,
+}
+
+impl Replay {
+    /// Puts together what the record and the request say.
+    pub fn new((mint, exchange): (&Mint, &Exchange), second: &Facts) -> Self {
+        Self {
+            alarm: "subject_token.replayed",
+            subject_token_id: second.subject_token_id.clone(),
+            mint: mint.clone(),
+            first_exchange: exchange.clone(),
+            second_client_id: second.client_id.clone(),
+            second_request_id: second.request_id.clone(),
+        }
+    }
+
+    /// The line.
+    pub fn to_json(&self) -> String {
+        serde_json::to_string(self).unwrap_or_default()
+    }
+}
+
 impl Event {
+    /// What an access log can print of it, by name.
+    pub fn members(&self) -> impl Iterator<Item = (&'static str, &str)> {
+        let facts = &self.facts;
+        let optional = [
+            ("subject_token_id", facts.subject_token_id.as_deref()),
+            ("user_id", facts.user_id.as_deref()),
+            ("actor_id", facts.actor_id.as_deref()),
+            ("client_id", facts.client_id.as_deref()),
+            ("caller", facts.caller.as_deref()),
+            ("resource", facts.resource.as_deref()),
+            ("scope", facts.scope.as_deref()),
+            ("jti", facts.jti.as_deref()),
+            ("error", self.error),
+            ("reason", self.reason),
+        ];
+        let given =
+            optional.into_iter().filter_map(|(name, value)| value.map(|value| (name, value)));
+        std::iter::once(("event", self.event.name())).chain(given)
+    }
+
     /// The line. Caller-supplied text is escaped by JSON, so that it can neither end the line nor add a
     /// member.
     pub fn to_json(&self) -> String {

@@ -17,6 +17,7 @@ pub mod endpoint;
 pub mod host;
 pub mod jose;
 pub mod media_type;
+pub mod metrics;
 pub mod oauth;
 pub mod secret;
 pub mod service;

@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use crate::config::Config;
 use crate::endpoint::{Documents, Paths};
-use crate::subject_token::SlotTable;
+use crate::subject_token::{Census, SlotTable};
 use crate::upstream::RemoteKeySet;
 
 /// A configuration, ready to answer. Caches live as long as it does: a changed configuration starts with
@@ -14,6 +14,8 @@ pub struct Service {
     pub config: Config,
     /// Outstanding and spent subject tokens.
     pub store: SlotTable,
+    /// Counts the outstanding ones.
+    pub census: Census,
     /// The paths that are ours.
     pub paths: Paths,
     /// The documents that anybody may read.
@@ -26,7 +28,7 @@ impl Service {
         let store = SlotTable::new(&config.tenant(), config.subject_tokens.capacity);
         let paths = Paths::new(&config.base_path);
         let documents = Documents::new(&config);
-        Self { config, store, paths, documents }
+        Self { config, store, census: Census::default(), paths, documents }
     }
     /// The key sets that must be kept fresh while nobody asks.
     pub fn remote_key_sets(&self) -> impl Iterator<Item = &Rc<RemoteKeySet>> {

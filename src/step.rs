@@ -13,7 +13,7 @@ use std::rc::Rc;
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
-use crate::audit::{Event, Facts, Operation};
+use crate::audit::{Event, Facts, Operation, Replay};
 use crate::host::Host;
 use crate::oauth::error::{ErrorResponse, Refusal};
 
@@ -37,12 +37,14 @@ pub struct Finished {
     pub event: Option<Box<Event>>,
     /// What the operator's log gets besides: why a request was refused, in full.
     pub explanation: Option<String>,
+    /// That a spent token was presented again.
+    pub replay: Option<Box<Replay>>,
 }
 
 impl Finished {
     /// A document: nobody is accountable for having read it.
     pub const fn document(response: Response) -> Self {
-        Self { response, event: None, explanation: None }
+        Self { response, event: None, explanation: None, replay: None }
     }
 }
 
@@ -224,14 +226,17 @@ impl Task {
                 response,
                 event: Some(Box::new(self.operation.succeeded(facts))),
                 explanation: None,
+                replay: None,
             },
             Err(refusal) => {
                 let response = refusal.response();
+                let replay = refusal.replayed().map(|spent| Box::new(Replay::new(spent, &facts)));
                 let event = self.operation.refused(facts, response.error, refusal.reason());
                 Finished {
                     response: response.into_response(),
                     event: Some(Box::new(event)),
                     explanation: Some(refusal.to_string()),
+                    replay,
                 }
             }
         }

@@ -49,6 +49,8 @@ pub struct Config {
     pub documents: DocumentSource,
     /// What becomes of subject tokens that are not ours.
     pub foreign_subject_tokens: ForeignSubjectTokens,
+    /// Whether the audit log gets the free-form context.
+    pub audit_context: bool,
     /// What works but is probably not meant.
     pub warnings: Vec<Problem>,
 }

@@ -61,6 +61,12 @@ fn root(node: Node<'_>) -> Option<Config> {
             ])
         });
     members.not_yet("custom_claims");
+    let audit_context = members.or("audit", false, |node| {
+        let mut members = node.object()?;
+        let context = members.or("context", false, Node::boolean);
+        members.finish();
+        context
+    });
     let documents = members.or("identity_gateway", DocumentSource::Merged, identity_gateway);
     members.finish();
 
@@ -77,6 +83,7 @@ fn root(node: Node<'_>) -> Option<Config> {
         resources: resources?,
         documents: documents?,
         foreign_subject_tokens: foreign_subject_tokens?,
+        audit_context: audit_context?,
         warnings: Vec::new(),
     })
 }

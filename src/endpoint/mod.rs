@@ -166,6 +166,12 @@ impl Service {
         Begun::Step(step)
     }
 
+    /// A context as the audit log gets it: not at all, unless the operator wants it, as it may hold
+    /// personal data.
+    fn audited(&self, context: &str) -> Option<serde_json::Value> {
+        if self.config.audit_context { serde_json::from_str(context).ok() } else { None }
+    }
+
     fn is_ours(&self, body: &Body) -> bool {
         let (Body::Whole(bytes) | Body::TooLong(bytes)) = body;
         match looks_like_exchange(bytes, subject_token::PREFIX) {
@@ -185,6 +191,12 @@ fn bearer_token(head: &Head) -> Option<&str> {
     let token = token.trim_matches(' ');
     (scheme.eq_ignore_ascii_case("Bearer") && !token.is_empty()).then_some(token)
 }
+
+/// The reason of a refusal that is an alarm: a spent subject token was presented again.
+pub const REPLAYED: &str = "subject_token_spent";
+
+/// The reason of a mint that found every slot taken.
+pub const STORE_FULL: &str = "store_full";
 
 /// The name that our challenges give the protection space.
 const REALM: &str = "impersonation";

@@ -108,7 +108,10 @@ async fn try_mint(
     }
     let Body::Whole(body) = body else { return Err(MintError::BodyTooLong) };
     let grant = parse(&body, service.config.subject_tokens.max_context_bytes)?;
-    context.note(|facts| facts.user_id = Some(grant.user_id.clone()));
+    context.note(|facts| {
+        facts.user_id = Some(grant.user_id.clone());
+        facts.context = service.audited(&grant.context);
+    });
 
     if let Some(lookup) = &service.config.subject_tokens.user_lookup {
         look_up(lookup, context, head, &grant.user_id).await?;
@@ -246,7 +249,7 @@ impl Refusal for MintError {
             Self::UserNotFound => "user_not_found",
             Self::UserLookupRefused => "user_lookup_refused",
             Self::Upstream(_) => "callout_failed",
-            Self::NotStored(NotStored::Full) => "store_full",
+            Self::NotStored(NotStored::Full) => super::STORE_FULL,
             Self::NotStored(NotStored::Host(_)) => "host_failed",
         }
     }

@@ -239,6 +239,7 @@ fn find_subject(
         Found::Outstanding(subject) => {
             context.note(|facts| {
                 facts.user_id = Some(subject.grant.user_id.clone());
+                facts.context = service.audited(&subject.grant.context);
                 facts.caller = Some(subject.mint.caller.clone());
             });
             Ok(subject)
@@ -420,7 +421,7 @@ impl Refusal for ExchangeError {
             Self::ForeignSubjectToken => "subject_token_foreign",
             Self::UnknownSubjectToken => "subject_token_unknown",
             Self::ExpiredSubjectToken => "subject_token_expired",
-            Self::SpentSubjectToken(_) => "subject_token_spent",
+            Self::SpentSubjectToken(_) => super::REPLAYED,
             Self::NoResource | Self::MalformedResource => "resource_malformed",
             Self::ResourceRefused => "resource_refused",
             Self::Audience => "audience_given",
@@ -433,6 +434,13 @@ impl Refusal for ExchangeError {
             Self::Actor(_) | Self::NamelessActor => "actor_token",
             Self::Sign(_) => "signing_failed",
             Self::Host(_) => "host_failed",
+        }
+    }
+
+    fn replayed(&self) -> Option<(&Mint, &Exchange)> {
+        match self {
+            Self::SpentSubjectToken(spent) => Some((&spent.0, &spent.1)),
+            _ => None,
         }
     }
 }

@@ -1,17 +1,22 @@
 //! Envoy, as the core's [`Host`].
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use proxy_wasm::hostcalls;
 use proxy_wasm::types::{BufferType, LogLevel, MapType, Status};
 
+use super::abi;
+use super::metrics::Metrics;
 use crate::endpoint::STALE_HEADERS;
-use crate::host::{Expected, Host, HostFailure, SharedData, Swap, UnixTime, Version};
-use crate::media_type;
+use crate::host::{Counter, Expected, Host, HostFailure, SharedData, Swap, UnixTime, Version};
 use crate::step::{Call, CallFailure, Reply, Response};
+use crate::{media_type, metrics};
 
 /// The world, seen from inside the sandbox.
-pub(super) struct Envoy;
+#[derive(Default)]
+pub(super) struct Envoy {
+    pub(super) metrics: Metrics,
+}
 
 /// A version that no value has: Envoy counts up from one. A write that expects it is refused where the
 /// key exists, and creates it where it does not.
@@ -52,8 +57,7 @@ impl SharedData for Envoy {
 
 impl Host for Envoy {
     fn now(&self) -> UnixTime {
-        let now = hostcalls::get_current_time().unwrap_or(std::time::UNIX_EPOCH);
-        let since_epoch = now.duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+        let since_epoch = time().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         UnixTime::default().after(since_epoch)
     }
 
@@ -61,9 +65,18 @@ impl Host for Envoy {
         getrandom::fill(buffer).map_err(|_| HostFailure("randomness"))
     }
 
+    fn count(&self, counter: Counter) {
+        self.metrics.count(metrics::counter(counter));
+    }
+
     fn warn(&self, message: &str) {
         log(LogLevel::Warn, message);
     }
+}
+
+/// The wall clock, to the microsecond.
+pub(super) fn time() -> SystemTime {
+    hostcalls::get_current_time().unwrap_or(SystemTime::UNIX_EPOCH)
 }
 
 /// A header of the request, as it came. `None` if it is not there.
@@ -168,12 +181,15 @@ pub(super) fn reply(num_headers: usize, body_size: usize) -> Reply {
     }
 }
 
-/// Answers the caller.
-pub(super) fn respond(response: &Response) {
-    let headers = response.headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
-    let body = Some(&*response.body).filter(|body| !body.is_empty());
-    // Envoy refuses only what the core never makes; the stream is then ended by its timeouts.
-    let _ = hostcalls::send_http_response(u32::from(response.status), headers, body);
+/// Answers the caller. The reason of a refusal becomes `%RESPONSE_CODE_DETAILS%`.
+pub(super) fn respond(response: &Response, reason: Option<&str>) {
+    let details = reason.map(|reason| format!("impersonation_{reason}")).unwrap_or_default();
+    abi::send_local_response(response.status, &details, &response.headers, &response.body);
+}
+
+/// Sets filter state that an access log prints as `%FILTER_STATE(wasm.impersonation.<name>:PLAIN)%`.
+pub(super) fn set_filter_state(name: &str, value: &str) {
+    let _ = hostcalls::set_property(vec![&format!("impersonation.{name}")], Some(value.as_bytes()));
 }
 
 /// Asks for a tick from now on.

@@ -2,13 +2,15 @@
 //! lets it go.
 
 use std::rc::Rc;
+use std::time::SystemTime;
 
 use proxy_wasm::traits::{Context, HttpContext};
 use proxy_wasm::types::{Action, LogLevel};
 
 use super::host::{self, Envoy};
-use crate::audit::Event;
+use crate::audit::{Event, EventName};
 use crate::endpoint::{Begun, Body, Head, MAX_BODY, PARTIAL_HEADERS, Route};
+use crate::metrics;
 use crate::service::Service;
 use crate::step::{Finished, Origin, Reply, Step, Task};
 
@@ -16,6 +18,8 @@ pub(super) struct Http {
     service: Option<Rc<Service>>,
     host: Rc<Envoy>,
     state: State,
+    /// When the request was complete.
+    began_at: SystemTime,
 }
 
 enum State {
@@ -37,10 +41,11 @@ enum State {
 
 impl Http {
     pub(super) const fn new(service: Option<Rc<Service>>, host: Rc<Envoy>) -> Self {
-        Self { service, host, state: State::PassingThrough }
+        Self { service, host, state: State::PassingThrough, began_at: SystemTime::UNIX_EPOCH }
     }
 
     fn begin(&mut self, service: &Rc<Service>, route: Route, head: Head, body: Body) -> Action {
+        self.began_at = host::time();
         let host = Rc::clone(&self.host);
         match service.begin(host, route, head, body) {
             Begun::PassThrough => {
@@ -73,10 +78,40 @@ impl Http {
                 },
                 Step::Done(finished) => {
                     self.state = State::Answered;
-                    finish(&finished);
+                    self.finish(&finished);
                     return;
                 }
             }
+        }
+    }
+
+    fn finish(&self, finished: &Finished) {
+        if let Some(event) = &finished.event {
+            self.audit(event);
+            if event.event == EventName::TokenExchangeSucceeded {
+                let took = host::time().duration_since(self.began_at).unwrap_or_default();
+                let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+                self.host.metrics.record(metrics::EXCHANGE_DURATION, micros);
+            }
+        }
+        if let Some(replay) = &finished.replay {
+            host::log(LogLevel::Warn, &replay.to_json());
+        }
+        if let Some(explanation) = &finished.explanation {
+            host::log(LogLevel::Debug, explanation);
+        }
+        let reason = finished.event.as_ref().and_then(|event| event.reason);
+        host::respond(&finished.response, reason);
+    }
+
+    /// Writes an event down: in the log, for the access log, in the metrics.
+    fn audit(&self, event: &Event) {
+        host::log(LogLevel::Info, &event.to_json());
+        for (name, value) in event.members() {
+            host::set_filter_state(name, value);
+        }
+        for counter in metrics::counters(event) {
+            self.host.metrics.count(counter);
         }
     }
 
@@ -150,20 +185,6 @@ fn printable(name: &str) -> Option<String> {
     let value = String::from_utf8(host::request_header(name)?).ok()?;
     let printable = value.len() <= 256 && value.bytes().all(|byte| matches!(byte, b' '..=b'~'));
     printable.then_some(value)
-}
-
-fn finish(finished: &Finished) {
-    if let Some(event) = &finished.event {
-        audit(event);
-    }
-    if let Some(explanation) = &finished.explanation {
-        host::log(LogLevel::Debug, explanation);
-    }
-    host::respond(&finished.response);
-}
-
-fn audit(event: &Event) {
-    host::log(LogLevel::Info, &event.to_json());
 }
 
 impl Context for Http {
@@ -249,7 +270,7 @@ impl HttpContext for Http {
 
     fn on_log(&mut self) {
         if let State::Calling(task) = std::mem::replace(&mut self.state, State::Answered) {
-            audit(&task.abandon());
+            self.audit(&task.abandon());
         }
     }
 }

@@ -3,8 +3,10 @@
 //! This folder is the only place that names `proxy_wasm`, and `host` the only file that reads from it:
 //! the SDK's string getters panic on bytes that are not UTF-8, and a panic kills the worker's VM.
 
+mod abi;
 mod host;
 mod http;
+mod metrics;
 mod root;
 
 use proxy_wasm::types::LogLevel;

@@ -10,32 +10,50 @@ use proxy_wasm::types::{ContextType, LogLevel};
 use super::host::{self, Envoy};
 use super::http::Http;
 use crate::config::Config;
+use crate::host::Host as _;
+use crate::metrics;
 use crate::service::Service;
 use crate::step::Reply;
 use crate::upstream::RemoteKeySet;
 
-/// How often key sets are looked at. Envoy calls each worker's VM.
+/// How often key sets and gauges are looked at. Envoy calls each worker's VM.
 const TICK: Duration = Duration::from_secs(1);
 
 #[derive(Default)]
 pub(super) struct Root {
     service: Option<Rc<Service>>,
+    host: Rc<Envoy>,
     /// The key sets that are being fetched, by the number of the call.
     fetches: HashMap<u32, Rc<RemoteKeySet>>,
 }
 
 impl Root {
-    fn refresh_key_sets(&mut self) {
-        let Some(service) = self.service.clone() else { return };
+    fn refresh_key_sets(&mut self, service: &Service) {
         for key_set in service.remote_key_sets() {
-            let Some(call) = key_set.tick(&Envoy) else { continue };
+            let Some(call) = key_set.tick(&*self.host) else { continue };
             match host::send(&call) {
                 Ok(number) => {
                     self.fetches.insert(number, Rc::clone(key_set));
                 }
                 // It is counted and logged there; the next tick tries again.
-                Err(failure) => drop(key_set.fetched(&Envoy, &Reply::Failed(failure))),
+                Err(failure) => drop(key_set.fetched(&*self.host, &Reply::Failed(failure))),
             }
+        }
+    }
+
+    fn set_gauges(&self, service: &Service) {
+        let now = self.host.now();
+        let gauges = &self.host.metrics;
+        if let Some(age) = service.remote_key_sets().filter_map(|key_set| key_set.age(now)).max() {
+            gauges.set(metrics::KEY_SET_AGE, age.as_secs());
+        }
+        if let Ok(Some(occupancy)) = service.census.tick(&*self.host, &service.store) {
+            let lifetime = service.config.subject_tokens.lifetime;
+            let left = occupancy.first_expiry.map(|expiry| expiry.since(now));
+            let age = left.map(|left| lifetime.saturating_sub(left)).unwrap_or_default();
+            gauges.set(metrics::OUTSTANDING, u64::from(occupancy.outstanding));
+            gauges.set(metrics::CAPACITY, u64::from(service.config.subject_tokens.capacity));
+            gauges.set(metrics::OLDEST_AGE, age.as_secs());
         }
     }
 }
@@ -49,7 +67,7 @@ impl Context for Root {
         _num_trailers: usize,
     ) {
         if let Some(key_set) = self.fetches.remove(&call) {
-            let _ = key_set.fetched(&Envoy, &host::reply(num_headers, body_size));
+            let _ = key_set.fetched(&*self.host, &host::reply(num_headers, body_size));
         }
     }
 }
@@ -62,12 +80,9 @@ impl RootContext for Root {
                 for warning in &config.warnings {
                     host::log(LogLevel::Warn, &format!("configuration: {warning}"));
                 }
-                let service = Service::new(config);
-                if service.remote_key_sets().next().is_some() {
-                    host::tick_every(TICK);
-                }
-                self.service = Some(Rc::new(service));
-                self.refresh_key_sets();
+                host::tick_every(TICK);
+                self.service = Some(Rc::new(Service::new(config)));
+                self.on_tick();
                 true
             }
             Err(error) => {
@@ -80,12 +95,13 @@ impl RootContext for Root {
     }
 
     fn on_tick(&mut self) {
-        self.refresh_key_sets();
+        let Some(service) = self.service.clone() else { return };
+        self.refresh_key_sets(&service);
+        self.set_gauges(&service);
     }
 
     fn create_http_context(&self, _context_id: u32) -> Option<Box<dyn HttpContext>> {
-        let host = Rc::new(Envoy);
-        Some(Box::new(Http::new(self.service.clone(), host)))
+        Some(Box::new(Http::new(self.service.clone(), Rc::clone(&self.host))))
     }
 
     fn get_type(&self) -> Option<ContextType> {

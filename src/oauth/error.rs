@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use crate::step::Response;
+use crate::subject_token::{Exchange, Mint};
 
 /// What a refused caller gets. The text for the operator's log is the `Display` of the error itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -65,6 +66,11 @@ pub trait Refusal: std::fmt::Display {
 
     /// Which check refused, as a name of low cardinality for metrics and `%RESPONSE_CODE_DETAILS%`.
     fn reason(&self) -> &'static str;
+
+    /// The mint and the exchange of a spent subject token that was presented again.
+    fn replayed(&self) -> Option<(&Mint, &Exchange)> {
+        None
+    }
 }
 
 impl<R: Refusal + 'static> From<R> for Box<dyn Refusal> {

@@ -3,14 +3,16 @@
 //! A token is `sub_` and the base64url of its slot and 256 random bits. The slot makes every look-up
 //! one read; it says nothing about the user. The store keeps the token's SHA-256, never the token.
 
+mod census;
 mod record;
 mod slots;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 
+pub use census::{Census, Occupancy};
 pub use record::{Exchange, Grant, Mint};
-pub use slots::{Found, MAX_CAPACITY, NotSpent, NotStored, Occupancy, Outstanding, SlotTable};
+pub use slots::{Found, MAX_CAPACITY, NotSpent, NotStored, Outstanding, SlotTable};
 
 use crate::secret::{Digest, Secret};
 

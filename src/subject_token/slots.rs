@@ -24,7 +24,7 @@ use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 
 use super::record::{Exchange, Grant, Mint, Record, Slot, State};
-use super::{NONCE_LEN, SubjectToken};
+use super::{NONCE_LEN, Occupancy, SubjectToken};
 use crate::host::{Expected, Host, HostFailure, SharedData, Swap, UnixTime, Version};
 use crate::secret::Digest;
 
@@ -101,15 +101,6 @@ pub enum NotSpent {
     Host(#[from] HostFailure),
 }
 
-/// How full a table is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Occupancy {
-    /// Tokens that are neither spent nor expired.
-    pub outstanding: u32,
-    /// When the first of them expires.
-    pub first_expiry: Option<UnixTime>,
-}
-
 impl SlotTable {
     /// The table of one service. `tenant` names the service: two that share a `vm_id` share the map,
     /// and a token of one must not be known to the other.
@@ -134,7 +125,7 @@ impl SlotTable {
         let mut record = Record::new(&Digest::of(&[]), mint, State::Outstanding(grant));
 
         let first = self.hand(host)?;
-        let pages = self.capacity.div_ceil(PAGE);
+        let pages = self.pages();
         // The page of the hand comes twice: from the hand on, and at last up to it.
         for turn in 0..=pages {
             let page = self.page_at(first, turn, pages);
@@ -241,19 +232,31 @@ impl SlotTable {
         })
     }
 
-    /// Counts the outstanding tokens from the hints: `capacity / 256` reads, for a timer.
-    pub fn occupancy(&self, host: &dyn Host) -> Result<Occupancy, HostFailure> {
-        let now = host.now();
-        let mut occupancy = Occupancy::default();
-        for page in 0..self.capacity.div_ceil(PAGE) {
-            let hints = Hints::read(host, self.page_key(page))?;
-            for until in hints.all().filter(|until| *until > now) {
-                occupancy.outstanding = occupancy.outstanding.saturating_add(1);
-                let first = occupancy.first_expiry.map_or(until, |first| first.min(until));
-                occupancy.first_expiry = Some(first);
-            }
+    /// Adds the outstanding tokens of one page, by its hints.
+    pub(super) fn count(
+        &self,
+        host: &dyn Host,
+        page: u32,
+        now: UnixTime,
+        counted: &mut Occupancy,
+    ) -> Result<(), HostFailure> {
+        let hints = Hints::read(host, self.page_key(page))?;
+        for until in hints.all().filter(|until| *until > now) {
+            counted.outstanding = counted.outstanding.saturating_add(1);
+            let first = counted.first_expiry.map_or(until, |first| first.min(until));
+            counted.first_expiry = Some(first);
         }
-        Ok(occupancy)
+        Ok(())
+    }
+
+    /// How many pages there are.
+    pub(super) const fn pages(&self) -> u32 {
+        self.capacity.div_ceil(PAGE)
+    }
+
+    /// Where the lease of who counts is kept.
+    pub(super) fn census_key(&self) -> String {
+        format!("{}census", self.namespace)
     }
 
     fn hand(&self, host: &dyn Host) -> Result<u32, HostFailure> {

@@ -1,0 +1,47 @@
+//! Envoy's metrics by name; each is defined once in a VM.
+
+use std::borrow::Cow;
+use std::cell::RefCell;
+use std::collections::HashMap;
+
+use proxy_wasm::hostcalls;
+use proxy_wasm::types::MetricType;
+
+/// The metrics that this VM has defined.
+#[derive(Default)]
+pub(super) struct Metrics {
+    defined: RefCell<HashMap<Cow<'static, str>, u32>>,
+}
+
+impl Metrics {
+    /// Adds one to a counter.
+    pub(super) fn count(&self, name: Cow<'static, str>) {
+        if let Some(id) = self.id(MetricType::Counter, name) {
+            let _ = hostcalls::increment_metric(id, 1);
+        }
+    }
+
+    /// Adds a value to a histogram.
+    pub(super) fn record(&self, name: &'static str, value: u64) {
+        if let Some(id) = self.id(MetricType::Histogram, name.into()) {
+            let _ = hostcalls::record_metric(id, value);
+        }
+    }
+
+    /// Sets a gauge.
+    pub(super) fn set(&self, name: &'static str, value: u64) {
+        if let Some(id) = self.id(MetricType::Gauge, name.into()) {
+            let _ = hostcalls::record_metric(id, value);
+        }
+    }
+
+    fn id(&self, kind: MetricType, name: Cow<'static, str>) -> Option<u32> {
+        let mut defined = self.defined.borrow_mut();
+        if let Some(id) = defined.get(&name) {
+            return Some(*id);
+        }
+        let id = hostcalls::define_metric(kind, &name).ok()?;
+        defined.insert(name, id);
+        Some(id)
+    }
+}

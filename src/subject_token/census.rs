@@ -1,0 +1,94 @@
+//! How many tokens are outstanding, counted on a timer and never on the way of a request.
+//!
+//! One VM counts for all of Envoy: the one that holds a lease in shared data. A large table is counted
+//! over several ticks, so that no tick holds a worker up for more than a fraction of a millisecond.
+
+use std::cell::{Cell, RefCell};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::SlotTable;
+use crate::host::{Expected, Host, HostFailure, Swap, UnixTime};
+
+/// Pages to a tick: as many as the default table has.
+const PAGES_PER_TICK: u32 = 256;
+
+/// How long the others wait for the one that counts.
+const LEASE: Duration = Duration::from_secs(5);
+
+/// How full a table is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Occupancy {
+    /// Tokens that are neither spent nor expired.
+    pub outstanding: u32,
+    /// When the first of them expires.
+    pub first_expiry: Option<UnixTime>,
+}
+
+/// A count under way.
+#[derive(Debug, Default)]
+pub struct Census {
+    /// Names this VM among those that could count; zero until it tried.
+    holder: Cell<u64>,
+    next_page: Cell<u32>,
+    counted: RefCell<Occupancy>,
+}
+
+#[derive(Default, Serialize, Deserialize)]
+struct Lease {
+    holder: u64,
+    until_millis: u64,
+}
+
+impl Census {
+    /// Counts on. `Some` at the end of the table, and only in the VM that counts.
+    pub fn tick(
+        &self,
+        host: &dyn Host,
+        table: &SlotTable,
+    ) -> Result<Option<Occupancy>, HostFailure> {
+        if !self.hold(host, &table.census_key())? {
+            self.next_page.set(0);
+            self.counted.take();
+            return Ok(None);
+        }
+        let first = self.next_page.get();
+        let end = first.saturating_add(PAGES_PER_TICK).min(table.pages());
+        let now = host.now();
+        let mut counted = *self.counted.borrow();
+        for page in first..end {
+            table.count(host, page, now, &mut counted)?;
+        }
+        if end < table.pages() {
+            self.next_page.set(end);
+            self.counted.replace(counted);
+            return Ok(None);
+        }
+        self.next_page.set(0);
+        self.counted.take();
+        Ok(Some(counted))
+    }
+
+    fn hold(&self, host: &dyn Host, key: &str) -> Result<bool, HostFailure> {
+        if self.holder.get() == 0 {
+            let mut random = [0; 8];
+            host.random(&mut random)?;
+            self.holder.set(u64::from_le_bytes(random).max(1));
+        }
+        let (lease, expected) = match host.get(key)? {
+            None => (Lease::default(), Expected::Absent),
+            Some((bytes, version)) => {
+                (postcard::from_bytes(&bytes).unwrap_or_default(), Expected::Version(version))
+            }
+        };
+        let now = host.now();
+        let others = lease.holder != self.holder.get();
+        if others && now < UnixTime::from_millis(lease.until_millis) {
+            return Ok(false);
+        }
+        let lease = Lease { holder: self.holder.get(), until_millis: now.after(LEASE).millis() };
+        let bytes = postcard::to_allocvec(&lease).map_err(|_| HostFailure("memory for a lease"))?;
+        Ok(host.compare_and_set(key, &bytes, expected)? == Swap::Done)
+    }
+}
