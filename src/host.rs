@@ -5,6 +5,7 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
+use crate::jose::TestedCrypto;
 use crate::upstream::Upstream;
 
 /// A point in time: milliseconds since the Unix epoch, by the host's wall clock.
@@ -105,6 +106,11 @@ pub trait Host: SharedData {
 
     /// Fills `buffer` from a cryptographically secure source.
     fn random(&self, buffer: &mut [u8]) -> Result<(), HostFailure>;
+
+    /// The host's own cryptography, if it has some and it passed the self-test.
+    fn native_crypto(&self) -> Option<&TestedCrypto> {
+        None
+    }
 
     /// Counts something that happened apart from the outcome of a request.
     fn count(&self, _counter: Counter) {}

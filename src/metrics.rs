@@ -28,6 +28,8 @@ pub const OUTSTANDING: &str = "impersonation_subject_tokens_outstanding";
 pub const CAPACITY: &str = "impersonation_store_capacity";
 /// How long ago the oldest outstanding token was minted.
 pub const OLDEST_AGE: &str = "impersonation_subject_token_oldest_age_seconds";
+/// Whether access tokens are signed by Envoy's own cryptography (1) or in the sandbox (0).
+pub const NATIVE_SIGNING: &str = "impersonation_native_signing";
 /// How long ago the stalest key set was fetched.
 pub const KEY_SET_AGE: &str = "impersonation_key_set_age_seconds";
 

@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 
 use super::{BearerError, ExpiringCache, VerifiedToken};
-use crate::host::UnixTime;
+use crate::host::{Host, UnixTime};
 use crate::jose::{Algorithm, Jws};
 use crate::secret::Digest;
 use crate::step::Context;
@@ -117,10 +117,10 @@ impl JwtVerifier {
             .enumerate()
             .find(|(_, issuer)| issuer.issuer == token.issuer)
             .ok_or_else(|| BearerError::Issuer(token.issuer.clone()))?;
-        let mut verdict = issuer.verify(&token, now);
+        let mut verdict = issuer.verify(context.host(), &token, now);
         if let (Err(BearerError::NoKey), KeySource::Remote(remote)) = (&verdict, &issuer.keys) {
             remote.refresh(context).await?;
-            verdict = issuer.verify(&token, now);
+            verdict = issuer.verify(context.host(), &token, now);
         }
         let verified = Rc::new(verdict?);
         let entry = Verified {
@@ -165,12 +165,13 @@ impl JwtIssuer {
     /// Checks a token against the keys as they are known now.
     fn verify(
         &self,
+        host: &dyn Host,
         token: &UntrustedJwt<'_>,
         now: UnixTime,
     ) -> Result<VerifiedToken, BearerError> {
         let keys = self.keys.keys()?;
         let kid = token.token.header().key_id.as_deref();
-        let algorithm = Jws(token.algorithm);
+        let algorithm = Jws { algorithm: token.algorithm, native: host.native_crypto() };
         let mut failure = BearerError::NoKey;
         for key in keys.candidates(token.algorithm, kid) {
             match algorithm.validator::<AccessTokenClaims>(key).validate(&token.token) {

@@ -9,6 +9,7 @@ use super::abi;
 use super::metrics::Metrics;
 use crate::endpoint::STALE_HEADERS;
 use crate::host::{Counter, Expected, Host, HostFailure, SharedData, Swap, UnixTime, Version};
+use crate::jose::TestedCrypto;
 use crate::step::{Call, CallFailure, Reply, Response};
 use crate::{media_type, metrics};
 
@@ -16,6 +17,8 @@ use crate::{media_type, metrics};
 #[derive(Default)]
 pub(super) struct Envoy {
     pub(super) metrics: Metrics,
+    /// Filled in by the configuration that was tested with.
+    pub(super) crypto: Option<TestedCrypto>,
 }
 
 /// A version that no value has: Envoy counts up from one. A write that expects it is refused where the
@@ -63,6 +66,10 @@ impl Host for Envoy {
 
     fn random(&self, buffer: &mut [u8]) -> Result<(), HostFailure> {
         getrandom::fill(buffer).map_err(|_| HostFailure("randomness"))
+    }
+
+    fn native_crypto(&self) -> Option<&TestedCrypto> {
+        self.crypto.as_ref()
     }
 
     fn count(&self, counter: Counter) {

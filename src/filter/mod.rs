@@ -4,6 +4,7 @@
 //! the SDK's string getters panic on bytes that are not UTF-8, and a panic kills the worker's VM.
 
 mod abi;
+mod crypto;
 mod host;
 mod http;
 mod metrics;

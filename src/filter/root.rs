@@ -7,10 +7,12 @@ use std::time::Duration;
 use proxy_wasm::traits::{Context, HttpContext, RootContext};
 use proxy_wasm::types::{ContextType, LogLevel};
 
+use super::crypto::ForeignFunctions;
 use super::host::{self, Envoy};
 use super::http::Http;
 use crate::config::Config;
 use crate::host::Host as _;
+use crate::jose::{Algorithm, TestedCrypto};
 use crate::metrics;
 use crate::service::Service;
 use crate::step::Reply;
@@ -41,6 +43,12 @@ impl Root {
         }
     }
 
+    fn set_crypto_gauge(&self, config: &Config) {
+        let native = self.host.crypto.as_ref();
+        let signs = native.is_some_and(|crypto| crypto.signs(config.signing_key.algorithm()));
+        self.host.metrics.set(metrics::NATIVE_SIGNING, u64::from(signs));
+    }
+
     fn set_gauges(&self, service: &Service) {
         let now = self.host.now();
         let gauges = &self.host.metrics;
@@ -55,6 +63,16 @@ impl Root {
             gauges.set(metrics::CAPACITY, u64::from(service.config.subject_tokens.capacity));
             gauges.set(metrics::OLDEST_AGE, age.as_secs());
         }
+    }
+}
+
+/// Says who signs and verifies, and warns of what is slow.
+fn report(crypto: &TestedCrypto, config: &Config) {
+    let algorithm = config.signing_key.algorithm();
+    host::log(LogLevel::Info, &format!("signatures: {crypto}; the rest is done in the sandbox"));
+    if matches!(algorithm, Algorithm::Rs256 | Algorithm::Ps256) && !crypto.signs(algorithm) {
+        let warning = "holds a worker up for about 10 ms in the sandbox: prefer ES256 or EdDSA";
+        host::log(LogLevel::Warn, &format!("signing with {algorithm} {warning}"));
     }
 }
 
@@ -80,6 +98,10 @@ impl RootContext for Root {
                 for warning in &config.warnings {
                     host::log(LogLevel::Warn, &format!("configuration: {warning}"));
                 }
+                let crypto = TestedCrypto::new(Box::new(ForeignFunctions), &config.signing_key);
+                report(&crypto, &config);
+                self.host = Rc::new(Envoy { crypto: Some(crypto), ..Envoy::default() });
+                self.set_crypto_gauge(&config);
                 host::tick_every(TICK);
                 self.service = Some(Rc::new(Service::new(config)));
                 self.on_tick();

@@ -5,12 +5,14 @@
 //! key does not spoil the rest, and signing without encoding the same header again for each token.
 
 mod key_set;
+mod native;
 mod signing;
 mod verifying;
 
 use std::fmt;
 
 pub use key_set::KeySet;
+pub use native::{NativeCrypto, TestedCrypto};
 pub use signing::{PublishedKey, SignError, SigningKey, SigningKeyError, private_from_pem};
 pub use verifying::{Jws, Signature, VerifyingKey, VerifyingKeyError};
 

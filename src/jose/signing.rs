@@ -5,14 +5,16 @@ use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use ed25519_dalek::Signer as _;
 use ed25519_dalek::pkcs8::DecodePrivateKey as _;
 use jwt_compact::jwk::JsonWebKey;
+use rsa::pkcs8::EncodePrivateKey as _;
 use rsa::signature::{RandomizedSigner as _, SignatureEncoding};
 use rsa::traits::PublicKeyParts as _;
 use rsa::{RsaPrivateKey, RsaPublicKey, pkcs1v15, pss};
 use serde::{Deserialize, Serialize};
 use sha2::Sha256;
 
-use super::Algorithm;
+use super::{Algorithm, VerifyingKey};
 use crate::host::Host;
+use crate::secret::Secret;
 
 /// A key that signs access tokens, parsed once.
 pub struct SigningKey {
@@ -20,6 +22,8 @@ pub struct SigningKey {
     /// The encoded JOSE header with the dot behind it: the same for every token.
     encoded_header: String,
     private: PrivateKey,
+    /// The private key as PKCS #8, for the host; `None` where the host has no use for it.
+    der: Option<Secret<Vec<u8>>>,
 }
 
 /// A key in our part of the key set.
@@ -149,7 +153,8 @@ impl SigningKey {
         let header = serde_json::to_vec(&header).unwrap_or_default();
         BASE64_URL_SAFE_NO_PAD.encode_string(header, &mut encoded_header);
         encoded_header.push('.');
-        Self { algorithm, encoded_header, private }
+        let der = private.to_der().map(Secret::new);
+        Self { algorithm, encoded_header, private, der }
     }
 
     /// What it signs with.
@@ -170,7 +175,34 @@ impl SigningKey {
         Ok(token)
     }
 
+    /// The key as the host takes it.
+    pub(super) fn native(&self) -> Option<&[u8]> {
+        self.der.as_ref().map(|der| &**der.expose())
+    }
+
+    /// The public part, where the host could have signed.
+    pub(super) fn verifying_key(&self) -> Option<VerifyingKey> {
+        match &self.private {
+            PrivateKey::P256(key) => Some(VerifyingKey::from_ecdsa_p256(key.verifying_key())),
+            PrivateKey::P384(key) => Some(VerifyingKey::from_ecdsa_p384(key.verifying_key())),
+            PrivateKey::Rs256(key) => {
+                let key: &RsaPrivateKey = (**key).as_ref();
+                Some(VerifyingKey::from_rsa(key.to_public_key()))
+            }
+            PrivateKey::Ed25519(_) | PrivateKey::Ps256(_) => None,
+        }
+    }
+
     fn sign(&self, host: &dyn Host, message: &[u8]) -> Option<Vec<u8>> {
+        let by_host = host
+            .native_crypto()
+            .zip(self.native())
+            .and_then(|(native, key)| native.sign(self.algorithm, key, message));
+        by_host.or_else(|| self.sign_here(host, message))
+    }
+
+    /// Signs in the sandbox.
+    fn sign_here(&self, host: &dyn Host, message: &[u8]) -> Option<Vec<u8>> {
         match &self.private {
             PrivateKey::Ed25519(key) => Some(key.try_sign(message).ok()?.to_vec()),
             PrivateKey::P256(key) => {
@@ -192,6 +224,20 @@ impl SigningKey {
 }
 
 impl PrivateKey {
+    /// PKCS #8, for those algorithms that a host may know.
+    fn to_der(&self) -> Option<Vec<u8>> {
+        let der = match self {
+            Self::P256(key) => key.to_pkcs8_der(),
+            Self::P384(key) => key.to_pkcs8_der(),
+            Self::Rs256(key) => {
+                let key: &RsaPrivateKey = (**key).as_ref();
+                key.to_pkcs8_der()
+            }
+            Self::Ed25519(_) | Self::Ps256(_) => return None,
+        };
+        der.ok().map(|der| der.as_bytes().to_vec())
+    }
+
     fn from_jwk(jwk: &JsonWebKey<'_>, algorithm: Algorithm) -> Result<Self, SigningKeyError> {
         let mismatched = |_| SigningKeyError::Mismatched;
         match jwk {

@@ -6,13 +6,14 @@ use std::convert::Infallible;
 use jwt_compact::AlgorithmSignature;
 use jwt_compact::jwk::JsonWebKey;
 use p256::ecdsa::signature::Verifier as _;
+use rsa::pkcs8::EncodePublicKey as _;
 use rsa::pss;
 use rsa::traits::PublicKeyParts as _;
 use rsa::{RsaPublicKey, pkcs1v15};
 use serde::Deserialize;
 use sha2::{Sha256, Sha384, Sha512};
 
-use super::Algorithm;
+use super::{Algorithm, TestedCrypto};
 
 /// The shortest RSA key that is still secure (RFC 7518 §3.3).
 const MIN_RSA_BITS: usize = 2048;
@@ -25,6 +26,8 @@ pub struct VerifyingKey {
     /// The only algorithm that its owner uses it with, if the owner says so.
     algorithm: Option<Algorithm>,
     key: PublicKey,
+    /// The key as `SubjectPublicKeyInfo`, for the host; `None` where the host has no use for it.
+    der: Option<Vec<u8>>,
 }
 
 #[derive(Debug, Clone)]
@@ -80,7 +83,37 @@ impl VerifyingKey {
         };
         let jwk = JsonWebKey::deserialize(jwk).map_err(|_| VerifyingKeyError::Malformed)?;
         let key = PublicKey::from_jwk(&jwk)?;
-        Ok(Self { kid: purpose.kid, algorithm, key })
+        Ok(Self { kid: purpose.kid, algorithm, ..Self::new(key) })
+    }
+
+    fn new(key: PublicKey) -> Self {
+        let der = match &key {
+            PublicKey::Ed25519(_) => None,
+            PublicKey::P256(key) => Self::p256_der(key),
+            PublicKey::P384(key) => Self::p384_der(key),
+            PublicKey::Rsa(key) => key.to_public_key_der().ok().map(|der| der.into_vec()),
+        };
+        Self { kid: None, algorithm: None, key, der }
+    }
+
+    pub(super) fn from_ecdsa_p256(key: &p256::ecdsa::VerifyingKey) -> Self {
+        Self::new(PublicKey::P256(*key))
+    }
+
+    pub(super) fn from_ecdsa_p384(key: &p384::ecdsa::VerifyingKey) -> Self {
+        Self::new(PublicKey::P384(*key))
+    }
+
+    pub(super) fn from_rsa(key: RsaPublicKey) -> Self {
+        Self::new(PublicKey::Rsa(key))
+    }
+
+    pub(super) fn p256_der(key: &p256::ecdsa::VerifyingKey) -> Option<Vec<u8>> {
+        key.to_public_key_der().ok().map(|der| der.into_vec())
+    }
+
+    pub(super) fn p384_der(key: &p384::ecdsa::VerifyingKey) -> Option<Vec<u8>> {
+        key.to_public_key_der().ok().map(|der| der.into_vec())
     }
 
     /// Whether a signature by `algorithm` may be checked with this key.
@@ -97,8 +130,21 @@ impl VerifyingKey {
             }
     }
 
-    fn verify(&self, algorithm: Algorithm, message: &[u8], signature: &[u8]) -> bool {
-        self.accepts(algorithm) && self.key.verify(algorithm, message, signature).is_some()
+    /// Whether `signature` is one of `message` by this key, as the host says where it can.
+    pub(super) fn verify(
+        &self,
+        native: Option<&TestedCrypto>,
+        algorithm: Algorithm,
+        message: &[u8],
+        signature: &[u8],
+    ) -> bool {
+        if !self.accepts(algorithm) {
+            return false;
+        }
+        let by_host = native
+            .zip(self.der.as_deref())
+            .and_then(|(native, key)| native.verify(algorithm, key, signature, message));
+        by_host.unwrap_or_else(|| self.key.verify(algorithm, message, signature).is_some())
     }
 }
 
@@ -167,8 +213,13 @@ fn p384_from_coordinates(x: &[u8], y: &[u8]) -> Option<p384::ecdsa::VerifyingKey
 
 /// One algorithm, in the terms of `jwt-compact`: its validator checks that the token names this
 /// algorithm before it looks at the signature. It verifies only, so its signing key has no values.
-#[derive(Debug, Clone, Copy)]
-pub struct Jws(pub Algorithm);
+#[derive(Clone, Copy)]
+pub struct Jws<'h> {
+    /// The one that a token must name.
+    pub algorithm: Algorithm,
+    /// The host's cryptography, if it passed its test.
+    pub native: Option<&'h TestedCrypto>,
+}
 
 /// The bytes of a signature; which are well-formed is for the algorithm to say.
 #[derive(Debug)]
@@ -184,13 +235,13 @@ impl AlgorithmSignature for Signature {
     }
 }
 
-impl jwt_compact::Algorithm for Jws {
+impl jwt_compact::Algorithm for Jws<'_> {
     type SigningKey = Infallible;
     type VerifyingKey = VerifyingKey;
     type Signature = Signature;
 
     fn name(&self) -> Cow<'static, str> {
-        Cow::Borrowed(self.0.name())
+        Cow::Borrowed(self.algorithm.name())
     }
 
     fn sign(&self, signing_key: &Infallible, _message: &[u8]) -> Signature {
@@ -198,6 +249,6 @@ impl jwt_compact::Algorithm for Jws {
     }
 
     fn verify_signature(&self, signature: &Signature, key: &VerifyingKey, message: &[u8]) -> bool {
-        key.verify(self.0, message, &signature.0)
+        key.verify(self.native, self.algorithm, message, &signature.0)
     }
 }
