@@ -95,7 +95,7 @@ export function createProvider({ issuer, signingKey, secrets }) {
     async loadExistingGrant({ oidc }) {
       const { accountId } = oidc.session;
       const grant = new oidc.provider.Grant({ accountId, clientId: oidc.client.clientId });
-      grant.addOIDCScope('openid profile email');
+      grant.addOIDCScope(oidc.client.scope);
       grant.addResourceScope(`${origin}/orders`, resources.get(`${origin}/orders`));
       await grant.save();
       return grant;

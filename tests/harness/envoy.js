@@ -22,9 +22,9 @@ export function configOn(ports) {
 }
 
 /** Starts Envoy and waits until its workers accept connections. */
-export async function startEnvoy({ config = ['-c', CONFIG], admin = PORTS.admin, env = {}, ...options }) {
+export async function startEnvoy({ config = CONFIG, admin = PORTS.admin, env = {}, ...options }) {
   const envoy = execFileSync(`${ROOT}scripts/envoy`, ['--path'], { encoding: 'utf8' }).trim();
-  const args = [...config, '--disable-hot-restart', '--file-flush-interval-msec', '50'];
+  const args = ['-c', config, '--disable-hot-restart', '--file-flush-interval-msec', '50'];
   const running = await start('Envoy', envoy, args, {
     ready: /starting workers/, // logged just before they start: hence the look at the gauge below
     cwd: ROOT,

@@ -35,7 +35,8 @@ export async function start(name, command, args, { ready, log, timeout = 30_000,
   const waiting = [];
   const tail = (count = 20) => lines.slice(-count).join('\n');
 
-  // Resolves with the first line that matches, among those already printed too.
+  // Resolves with the first line that matches `pattern`, a RegExp or whatever has a `test`, among those
+  // already printed too.
   const printed = (pattern, limit = timeout) => {
     const already = lines.find((line) => pattern.test(line));
     if (already !== undefined) return Promise.resolve(already);
@@ -43,7 +44,7 @@ export async function start(name, command, args, { ready, log, timeout = 30_000,
       const entry = { pattern, resolve, reject };
       waiting.push(entry);
       entry.timer = setTimeout(
-        () => settle(entry, reject, failure(`printed nothing like ${pattern} in ${limit} ms`)),
+        () => settle(entry, reject, failure(`did not print what was waited for in ${limit} ms`)),
         limit,
       );
     });
