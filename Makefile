@@ -20,10 +20,12 @@ demo: build tests/gateway/node_modules demo/node_modules
 	node demo/demo.js
 
 # All that must hold: what .ci/run runs.
-test: lint build tests/gateway/node_modules demo/node_modules
+test: lint build tests/gateway/node_modules tests/clients/node_modules demo/node_modules
 	cargo test --all-features
 	cd tests/gateway && node --test
+	cd tests/clients && node --test
 	node demo/demo.js
+	node --test tests/compose
 
 lint:
 	cargo fmt --check

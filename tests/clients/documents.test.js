@@ -1,0 +1,115 @@
+// The two documents that the filter adds to: discovery and the key set. Clients and caches must be able
+// to rely on them as they rely on the gateway's own.
+import assert from 'node:assert/strict';
+import { get } from 'node:http';
+import { buffer } from 'node:stream/consumers';
+import { after, before, test } from 'node:test';
+import { gunzipSync } from 'node:zlib';
+import { stopAll } from '../harness/process.js';
+import { startStack } from './stack.js';
+
+const DISCOVERY = '/oidc/.well-known/openid-configuration';
+const KEYS = '/oidc/jwks';
+const EXCHANGE = 'urn:ietf:params:oauth:grant-type:token-exchange';
+
+let stack;
+
+before(async () => {
+  stack = await startStack();
+});
+
+after(stopAll);
+
+test('discovery is the gateway\'s, with our grant added to it', async () => {
+  const [ours, own] = await both(DISCOVERY);
+  assert.deepEqual(ours.json, {
+    ...own.json,
+    grant_types_supported: [...own.json.grant_types_supported, EXCHANGE],
+  });
+  assert.deepEqual(Object.keys(ours.json), Object.keys(own.json));
+});
+
+test('the key set is the gateway\'s, with our public keys added to it', async () => {
+  const [ours, own] = await both(KEYS);
+  const added = ours.json.keys.filter(({ kid }) => !own.json.keys.some((key) => key.kid === kid));
+  const kept = ours.json.keys.filter((key) => !added.includes(key));
+  assert.deepEqual(kept, own.json.keys);
+  assert.deepEqual(added.map(({ kty, crv, alg, use }) => ({ kty, crv, alg, use })), [
+    { kty: 'OKP', crv: 'Ed25519', alg: 'EdDSA', use: 'sig' },
+  ]);
+  assert.equal('d' in added[0], false);
+});
+
+for (const path of [DISCOVERY, KEYS]) {
+  test(`${path}: whatever coding is asked for, the body is what its headers say`, async () => {
+    const bodies = [];
+    for (const coding of [undefined, 'identity', 'gzip', 'gzip, deflate, br', '*']) {
+      const answer = await read(stack.origin, path, coding && { 'accept-encoding': coding });
+      assert.equal(answer.status, 200);
+      if (answer.headers['content-length']) assert.equal(Number(answer.headers['content-length']), answer.raw.length);
+      bodies.push(answer.json); // parsed as its content-encoding says
+    }
+    for (const body of bodies) assert.deepEqual(body, bodies[0]);
+  });
+
+  test(`${path}: type, lifetime and cross-origin headers stay the gateway's`, async () => {
+    const [ours, own] = await both(path);
+    for (const name of ['content-type', 'cache-control', 'access-control-allow-origin']) {
+      assert.equal(ours.headers[name], own.headers[name], name);
+    }
+  });
+
+  test(`${path}: a validator of the gateway's document does not pass for ours`, async () => {
+    const own = await read(stack.behind, path);
+    assert.notEqual(own.headers.etag, undefined);
+    const answer = await read(stack.origin, path, { 'if-none-match': own.headers.etag });
+    assert.equal(answer.status, 200);
+    assert.deepEqual(answer.json, (await read(stack.origin, path)).json);
+  });
+
+  test(`${path}: our validator, where there is one, is good for a revalidation`, async () => {
+    const first = await read(stack.origin, path);
+    const { etag } = first.headers;
+    if (etag === undefined) return;
+    assert.notEqual(etag, (await read(stack.behind, path)).headers.etag);
+    const again = await read(stack.origin, path, { 'if-none-match': etag });
+    assert.ok([200, 304].includes(again.status));
+    if (again.status === 200) assert.deepEqual(again.json, first.json);
+    else assert.equal(again.raw.length, 0);
+  });
+
+  test(`${path}: HEAD and other methods are answered as a GET would let one expect`, async () => {
+    const [ours, own] = [await fetch(`${stack.origin}${path}`, { method: 'HEAD' }), await read(stack.behind, path)];
+    assert.equal(ours.headers.get('content-type'), own.headers['content-type']);
+    assert.equal((await fetch(`${stack.origin}${path}`, { method: 'POST' })).status, 404);
+  });
+}
+
+test('without the gateway our own keys are served alone, and with it again all of them', async () => {
+  const all = await read(stack.origin, KEYS);
+  await stack.gateway.stop();
+  const alone = await read(stack.origin, KEYS);
+  assert.equal(alone.status, 200);
+  assert.deepEqual(alone.json.keys.map(({ crv }) => crv), ['Ed25519']);
+
+  await stack.restartGateway();
+  const again = await read(stack.origin, KEYS);
+  assert.equal(again.json.keys.length, all.json.keys.length);
+});
+
+async function both(path) {
+  return [await read(stack.origin, path), await read(stack.behind, path)];
+}
+
+/** A GET without what fetch adds and decodes by itself. */
+async function read(origin, path, headers = {}) {
+  const response = await new Promise((resolve, reject) => {
+    get(`${origin}${path}`, { headers }, resolve).on('error', reject);
+  });
+  const raw = await buffer(response);
+  const coding = response.headers['content-encoding'] ?? 'identity';
+  const text = coding === 'gzip' ? gunzipSync(raw) : raw;
+  assert.ok(['gzip', 'identity'].includes(coding), coding);
+  const json = text.length > 0 ? JSON.parse(text) : undefined;
+  return { status: response.statusCode, headers: response.headers, raw, json };
+}

@@ -1,0 +1,224 @@
+// The impersonation flow by a real client library, and what the token opens: Envoy's own jwt_authn
+// decides that, with the key set that the issuer publishes.
+import assert from 'node:assert/strict';
+import { after, before, test } from 'node:test';
+import { createRemoteJWKSet, jwtVerify } from 'jose';
+import * as oidc from 'openid-client';
+import { stopAll } from '../harness/process.js';
+import { discover, SECRETS, signIn } from './client.js';
+import { startStack } from './stack.js';
+
+const EXCHANGE = 'urn:ietf:params:oauth:grant-type:token-exchange';
+const ACCESS_TOKEN = 'urn:ietf:params:oauth:token-type:access_token';
+
+let origin;
+let envoy;
+let backend; // the integrator's backend
+let portal; // a confidential client, which must say who is acting
+let console_; // a public client, which need not
+let agentToken; // opaque
+
+before(async () => {
+  ({ origin, envoy } = await startStack());
+  backend = await discover(origin, 'integrator-backend', SECRETS.integratorBackend);
+  portal = await discover(origin, 'support-portal', SECRETS.supportPortal);
+  console_ = await discover(origin, 'support-console', undefined, oidc.None());
+  ({ access_token: agentToken } = await signIn(portal, 'agent-1'));
+});
+
+after(stopAll);
+
+test('a confidential client gets a token for the customer that names the agent', async () => {
+  const granted = await exchange(portal, await subjectToken('user-42'), { actor_token: agentToken });
+
+  assert.deepEqual(Object.keys(granted).sort(), [
+    'access_token', 'expires_in', 'issued_token_type', 'scope', 'token_type',
+  ]);
+  assert.equal(granted.issued_token_type, ACCESS_TOKEN);
+  assert.equal(granted.scope, 'orders:read');
+  const { payload } = await verified(granted.access_token, `${origin}/orders`);
+  assert.equal(payload.sub, 'user-42');
+  assert.equal(payload.client_id, 'support-portal');
+  assert.deepEqual(payload.act, { sub: 'agent-1' });
+  assert.equal(payload.exp - payload.iat, granted.expires_in);
+});
+
+test('a public client gets one without naming anybody, and nobody is named', async () => {
+  const granted = await exchange(console_, await subjectToken('user-43'));
+  const { payload } = await verified(granted.access_token, `${origin}/orders`);
+  assert.equal(payload.sub, 'user-43');
+  assert.equal(payload.client_id, 'support-console');
+  assert.equal('act' in payload, false);
+});
+
+test('a subject token is good for one exchange', async () => {
+  const token = await subjectToken('user-42');
+  await exchange(console_, token);
+  await refused(exchange(console_, token), 400, 'invalid_request');
+});
+
+test('an exchange that is refused leaves the subject token unspent', async () => {
+  const token = await subjectToken('user-42');
+  await refused(exchange(portal, token), 400, 'invalid_request'); // nobody is named as acting
+  await refused(exchange(portal, token, { actor_token: 'not-a-token' }), 400, 'invalid_request');
+  await refused(exchange(portal, token, { actor_token: agentToken, scope: 'admin' }), 400, 'invalid_scope');
+  await refused(
+    exchange(portal, token, { actor_token: agentToken, resource: `${origin}/unknown` }), 400, 'invalid_target',
+  );
+  await exchange(portal, token, { actor_token: agentToken });
+});
+
+test('a confidential client must authenticate', async () => {
+  const impostor = await discover(origin, 'support-portal', 'a-guess');
+  await refused(
+    exchange(impostor, await subjectToken('user-42'), { actor_token: agentToken }), 401, 'invalid_client',
+  );
+});
+
+test('the machine\'s token may be opaque, too: then the gateway is asked about it', async () => {
+  const { access_token: token } = await oidc.clientCredentialsGrant(backend, { scope: 'impersonate users:read' });
+  assert.equal(token.split('.').length, 1);
+  assert.equal((await mint('user-42', token)).status, 201);
+});
+
+test('nobody but a machine with the scope gets a subject token', async () => {
+  const wrongScope = await machineToken('users:read');
+  assert.deepEqual(await answer(mint('user-42', wrongScope)), [403, 'insufficient_scope']);
+  assert.deepEqual(await answer(mint('user-42', agentToken)), [403, 'insufficient_scope']);
+  assert.deepEqual(await answer(mint('user-42', 'not-a-token')), [401, 'invalid_token']);
+  const granted = await exchange(console_, await subjectToken('user-42'));
+  assert.deepEqual(await answer(mint('user-43', granted.access_token)), [401, 'invalid_token']);
+});
+
+test('nor for a user who does not exist', async () => {
+  const token = await machineToken('impersonate users:read');
+  assert.deepEqual(await answer(mint('user-44', token)), [404, 'user_not_found']);
+  assert.deepEqual(await answer(mint('../orders/1', token)), [404, 'user_not_found']);
+  const mayNotLook = await machineToken('impersonate');
+  assert.deepEqual(await answer(mint('user-42', mayNotLook)), [403, 'insufficient_scope']);
+});
+
+test('the token opens the API it is bound to, on behalf of the customer', async () => {
+  const { access_token: token } = await exchange(portal, await subjectToken('user-42'), { actor_token: agentToken });
+  const response = await call('/orders/7', token);
+  assert.equal(response.status, 200);
+  const { path, claims } = await response.json();
+  assert.deepEqual([path, claims.sub, claims.act], ['/orders/7', 'user-42', { sub: 'agent-1' }]);
+});
+
+test('no other token opens it, and it opens no other API', async () => {
+  const forOrders = (await exchange(console_, await subjectToken('user-42'))).access_token;
+  const forInvoices = (await exchange(console_, await subjectToken('user-42'), {
+    resource: `${origin}/invoices`, scope: 'invoices:read',
+  })).access_token;
+  const [header, payload, signature] = forOrders.split('.');
+  const claims = { ...JSON.parse(Buffer.from(payload, 'base64url')), sub: 'user-43' };
+  const forged = [header, Buffer.from(JSON.stringify(claims)).toString('base64url'), signature].join('.');
+
+  const status = async (path, token) => (await call(path, token)).status;
+  assert.equal(await status('/invoices/1', forInvoices), 200);
+  assert.equal(await status('/invoices/1', forOrders), 403);
+  assert.equal(await status('/orders/1', forInvoices), 403);
+  assert.equal(await status('/orders/1', await machineToken('impersonate')), 403);
+  assert.equal(await status('/orders/1', forged), 401);
+  assert.equal(await status('/orders/1', agentToken), 401);
+  assert.equal(await status('/orders/1'), 401);
+});
+
+test('the customer\'s own token from the gateway opens it as well: the key set is one', async () => {
+  const own = await signIn(portal, 'user-42', { resource: `${origin}/orders`, scope: 'openid orders:read' });
+  const token = await oidc.refreshTokenGrant(portal, own.refresh_token, { resource: `${origin}/orders` });
+  const response = await call('/orders/1', token.access_token);
+  assert.equal(response.status, 200);
+  assert.equal((await response.json()).claims.sub, 'user-42');
+});
+
+test('the access log says who acted as whom, and holds no token', async () => {
+  const token = await subjectToken('user-42');
+  const granted = await exchange(portal, token, { actor_token: agentToken });
+  const { payload } = await verified(granted.access_token, `${origin}/orders`);
+  await call('/orders/1', granted.access_token);
+
+  const exchanged = await logged(({ impersonation }) => impersonation?.jti === payload.jti);
+  const { subject_token_id: id, ...facts } = exchanged.impersonation;
+  assert.deepEqual(facts, {
+    event: 'token_exchange.succeeded',
+    user_id: 'user-42',
+    actor_id: 'agent-1',
+    client_id: 'support-portal',
+    caller: 'integrator-backend',
+    resource: `${origin}/orders`,
+    scope: 'orders:read',
+    jti: payload.jti,
+  });
+  const minted = await logged(({ impersonation }) => (
+    impersonation?.event === 'subject_token.created' && impersonation.subject_token_id === id
+  ));
+  assert.equal(minted.impersonation.user_id, 'user-42');
+  const used = await logged((entry) => entry.token?.jti === payload.jti);
+  assert.deepEqual(used.token, { sub: 'user-42', act: 'agent-1', jti: payload.jti });
+
+  const log = envoy.tail(Infinity);
+  for (const secret of [token, agentToken, granted.access_token, SECRETS.supportPortal]) {
+    assert.equal(log.includes(secret), false);
+  }
+});
+
+/** The first entry of the access log, past or to come, that `matches`. */
+async function logged(matches) {
+  const test = (line) => line.startsWith('{') && matches(JSON.parse(line));
+  return JSON.parse(await envoy.printed({ test }));
+}
+
+function machineToken(scope) {
+  return oidc.clientCredentialsGrant(backend, { scope, resource: `${origin}/api` }).then((it) => it.access_token);
+}
+
+function mint(userId, token) {
+  return fetch(`${origin}/api/subject-tokens`, {
+    method: 'POST',
+    headers: { authorization: `Bearer ${token}`, 'content-type': 'application/json' },
+    body: JSON.stringify({ userId, context: { ticketId: 'T-1001' } }),
+  });
+}
+
+async function subjectToken(userId) {
+  const response = await mint(userId, await machineToken('impersonate users:read'));
+  assert.equal(response.status, 201, await response.clone().text());
+  return (await response.json()).subjectToken;
+}
+
+function exchange(config, token, { actor_token: actor, ...parameters } = {}) {
+  return oidc.genericGrantRequest(config, EXCHANGE, {
+    client_id: config.clientMetadata().client_id,
+    scope: 'orders:read',
+    subject_token: token,
+    subject_token_type: ACCESS_TOKEN,
+    resource: `${origin}/orders`,
+    ...(actor && { actor_token: actor, actor_token_type: ACCESS_TOKEN }),
+    ...parameters,
+  });
+}
+
+async function verified(token, audience) {
+  const { jwks_uri: keys, issuer } = portal.serverMetadata();
+  return jwtVerify(token, createRemoteJWKSet(new URL(keys)), { issuer, audience, typ: 'at+jwt' });
+}
+
+function call(path, token) {
+  return fetch(`${origin}${path}`, { headers: token ? { authorization: `Bearer ${token}` } : {} });
+}
+
+async function answer(pending) {
+  const response = await pending;
+  return [response.status, (await response.json()).error];
+}
+
+/** openid-client throws one error for a JSON body and another for a challenge; both name the reason. */
+async function refused(promise, status, error) {
+  await assert.rejects(promise, (thrown) => {
+    assert.equal(thrown.status, status, thrown.message);
+    assert.equal(thrown.error ?? thrown.cause?.[0]?.parameters?.error, error);
+    return true;
+  });
+}

@@ -1,0 +1,78 @@
+// What envoy.yaml promises its operator beside the filter: cross-origin rules, rate limits, and that what
+// is not meant for the public is not on the public listener.
+import assert from 'node:assert/strict';
+import { get } from 'node:http';
+import { after, before, test } from 'node:test';
+import { stopAll } from '../harness/process.js';
+import { startStack } from './stack.js';
+
+const EXCHANGE = 'urn:ietf:params:oauth:grant-type:token-exchange';
+const ENDPOINTS = ['/api/subject-tokens', '/oidc/token'];
+
+let stack;
+
+before(async () => {
+  stack = await startStack();
+});
+
+after(stopAll);
+
+for (const path of ENDPOINTS) {
+  test(`${path}: a browser at the support client's origin may call it, others may not`, async () => {
+    const preflight = (origin) => fetch(`${stack.origin}${path}`, {
+      method: 'OPTIONS',
+      headers: { origin, 'access-control-request-method': 'POST', 'access-control-request-headers': 'authorization' },
+    });
+    const allowed = await preflight('http://localhost:3000');
+    assert.equal(allowed.status, 200);
+    assert.equal(allowed.headers.get('access-control-allow-origin'), 'http://localhost:3000');
+    assert.equal(allowed.headers.get('access-control-allow-methods'), 'POST');
+    assert.match(allowed.headers.get('access-control-allow-headers'), /authorization/);
+
+    const call = (origin) => fetch(`${stack.origin}${path}`, {
+      method: 'POST', headers: { origin }, body: new URLSearchParams({ grant_type: EXCHANGE, subject_token: 'sub_' }),
+    });
+    const answer = await call('http://localhost:3000'); // a refusal, which the script must be able to read
+    assert.equal(answer.headers.get('access-control-allow-origin'), 'http://localhost:3000');
+    assert.equal((await call('https://evil.example')).headers.get('access-control-allow-origin'), null);
+  });
+}
+
+test('two spellings of a path are one path', async () => {
+  for (const path of ['//oidc/jwks', '/x/../oidc/jwks', '/oidc/./jwks']) {
+    // By hand, because fetch would tidy the path up itself.
+    assert.equal((await rawGet(path)).status, 200, path);
+  }
+  assert.equal((await rawGet('/x/../orders/1')).status, 401);
+  assert.equal((await rawGet('/orders%2f1')).status, 307);
+});
+
+test('the admin interface is not on the public listener', async () => {
+  for (const path of ['/ready', '/config_dump', '/quitquitquit']) {
+    assert.equal((await fetch(`${stack.origin}${path}`, { method: 'POST' })).status, 404);
+  }
+});
+
+// Last: for a second afterwards this address has no requests left.
+for (const path of ENDPOINTS) {
+  test(`${path}: too many requests from one address are refused, in JSON and with Retry-After`, async () => {
+    let answer;
+    for (let requests = 0; answer?.status !== 429; requests += 1) {
+      assert.ok(requests < 20_000, 'no limit was met');
+      await answer?.arrayBuffer();
+      answer = await fetch(`${stack.origin}${path}`, { method: 'POST', body: '' });
+    }
+    assert.equal(answer.headers.get('content-type'), 'application/json');
+    assert.equal(answer.headers.get('retry-after'), '1');
+    assert.equal((await answer.json()).error, 'temporarily_unavailable');
+  });
+}
+
+async function rawGet(path) {
+  const { hostname, port } = new URL(stack.origin);
+  return new Promise((resolve, reject) => {
+    get({ hostname, port, path }, (response) => {
+      response.resume().on('end', () => resolve({ status: response.statusCode }));
+    }).on('error', reject);
+  });
+}

@@ -1,0 +1,45 @@
+// A gateway and an Envoy in front of it, with the repository's envoy.yaml moved to free ports.
+import { mkdirSync, writeFileSync } from 'node:fs';
+import { newSigningKey } from '../../demo/signing-key.js';
+import { configOn, ROOT, startEnvoy } from '../harness/envoy.js';
+import { startGateway } from '../harness/gateway.js';
+import { freePorts } from '../harness/process.js';
+import { SECRETS } from './client.js';
+
+const FILES = `${ROOT}target/clients`;
+
+/** Envoy on these ports, before whatever listens on `ports.gateway`. Its files stay for a look. */
+export async function startEnvoyOn(ports) {
+  mkdirSync(FILES, { recursive: true });
+  const config = `${FILES}/envoy-${ports.public}.yaml`;
+  writeFileSync(config, configOn(ports));
+  const envoy = await startEnvoy({
+    config,
+    log: `${FILES}/envoy-${ports.public}.log`,
+    admin: ports.admin,
+    env: {
+      IMPERSONATION_SIGNING_KEY: JSON.stringify(newSigningKey()),
+      INTROSPECTION_SECRET: SECRETS.introspection,
+    },
+  });
+  return { envoy, ports, origin: `http://127.0.0.1:${ports.public}` };
+}
+
+export async function newPorts() {
+  const [public_, admin, gateway] = await freePorts(3);
+  return { public: public_, admin, gateway };
+}
+
+/** The whole of it: `origin` is the address that everyone knows, `behind` is the gateway without Envoy. */
+export async function startStack() {
+  const ports = await newPorts();
+  const origin = `http://127.0.0.1:${ports.public}`;
+  const behind = () => startGateway({ port: ports.gateway, origin });
+  const gateway = await behind();
+  return {
+    ...(await startEnvoyOn(ports)),
+    gateway,
+    restartGateway: behind,
+    behind: `http://127.0.0.1:${ports.gateway}`,
+  };
+}
