@@ -6,7 +6,7 @@ import { once } from 'node:events';
 import { createServer, request as http1 } from 'node:http';
 import { connect } from 'node:http2';
 import { buffer } from 'node:stream/consumers';
-import { after, afterEach, before, test } from 'node:test';
+import { after, before, test } from 'node:test';
 import { stopAll } from '../harness/process.js';
 import { newPorts, startEnvoyOn } from './stack.js';
 
@@ -15,19 +15,17 @@ const MIB = 1024 * 1024;
 
 let origin;
 let upstream;
-let serve; // set by each test
+let serve; // set by each test: what the server does
 
 before(async () => {
   const ports = await newPorts();
-  upstream = createServer((request, response) => serve(request, response));
+  // The filter asks for the gateway's keys whenever it likes: no test is about that.
+  upstream = createServer((request, response) => (
+    request.url === '/oidc/jwks' ? notFound(request, response) : serve(request, response)
+  ));
   upstream.listen(ports.gateway, '127.0.0.1');
   await once(upstream, 'listening');
-  serve = notFound; // the filter asks for the gateway's documents
   ({ origin } = await startEnvoyOn(ports));
-});
-
-afterEach(() => {
-  serve = notFound;
 });
 
 after(async () => {
