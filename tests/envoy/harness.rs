@@ -1,0 +1,47 @@
+//! The tests' own tools, tried against an Envoy without the filter: a failure elsewhere is then not
+//! theirs.
+
+use std::path::Path;
+
+use crate::support::envoy::{Envoy, Options};
+use crate::support::http::{Connection, Request};
+use crate::support::http2;
+use crate::support::upstream::pattern;
+
+#[test]
+fn an_envoy_passes_on_what_it_is_sent_and_goes_when_it_is_dropped() {
+    let envoy = Envoy::start(None, &Options::default()).unwrap();
+    let body = pattern(100_000);
+    let request = Request::post("/a?b=c")
+        .header("x-bytes", b"\xff\x80")
+        .pieces(vec![body.clone(), body.clone()], &[("x-last", "1")])
+        .header("te", "trailers")
+        .header("x-answer-trailers", "yes");
+
+    for answer in
+        [Connection::open(envoy.gateway).send(&request), http2::send(envoy.gateway, &request)]
+    {
+        let received = envoy.upstream.received(&answer).unwrap();
+        assert_eq!((received.method.as_str(), received.target.as_str()), ("POST", "/a?b=c"));
+        assert_eq!(received.body, [body.clone(), body.clone()].concat());
+        assert_eq!(received.trailers, [("x-last".into(), "1".into())]);
+        assert_eq!(answer.body, received.body);
+        assert_eq!(
+            answer.trailers,
+            [("x-upstream-trailer".into(), "at the end".into())],
+            "{answer:?}"
+        );
+    }
+    assert_eq!(Connection::open(envoy.direct).send(&Request::post("/x").body("y")).text(), "{}");
+    assert!(envoy.resident_bytes() > 1 << 20);
+    assert_eq!(envoy.stat("http.gateway.downstream_rq_2xx"), 2);
+    assert!(envoy.log().contains("admin address"));
+
+    let directory = envoy.directory().to_owned();
+    drop(envoy);
+    let running = std::fs::read_dir("/proc")
+        .unwrap()
+        .filter_map(|process| std::fs::read_to_string(process.ok()?.path().join("cmdline")).ok());
+    assert_eq!(running.filter(|line| line.contains(directory.to_str().unwrap())).count(), 0);
+    assert!(Path::new(&directory).exists(), "the log stays for the post-mortem");
+}

@@ -1,0 +1,16 @@
+//! The filter from outside: real requests to a real Envoy, and what comes back.
+//!
+//! Each test is named for the rule it holds and asserts what a caller, an upstream or an operator
+//! sees; none knows how the filter works. One gateway serves all tests that leave its configuration
+//! alone, so they run side by side; the others start their own.
+#![cfg(test)]
+#![expect(
+    clippy::arithmetic_side_effects,
+    clippy::string_slice,
+    reason = "a test that overflows or slices wrongly fails, and that is all it does"
+)]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod harness;

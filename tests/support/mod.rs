@@ -1,0 +1,60 @@
+//! What the tests in a real Envoy and the benchmark stand on: an Envoy with the filter in it, an
+//! upstream that remembers what reached it, clients that speak HTTP as plainly as the wire, and keys.
+//!
+//! Nothing here knows how the filter works. Configurations, requests and tokens are built as an
+//! operator, a backend or an attacker would build them, with libraries the filter does not use.
+
+pub mod configuration;
+pub mod envoy;
+pub mod gateway;
+pub mod http;
+pub mod http2;
+pub mod keys;
+pub mod upstream;
+
+use std::fmt::{Debug, Display};
+use std::sync::LazyLock;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Where everything asynchronous runs; the tests themselves are plain blocking code.
+pub static RUNTIME: LazyLock<tokio::runtime::Runtime> = LazyLock::new(|| {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
+});
+
+/// Looks every few milliseconds until `probe` finds something.
+pub fn wait_for<T>(what: &str, mut probe: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    loop {
+        if let Some(found) = probe() {
+            return found;
+        }
+        assert!(Instant::now() < deadline, "waited in vain for {what}");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// What did not hold, case by case: a table is run to its end before the test fails, and one run
+/// shows everything that is wrong.
+#[derive(Default)]
+pub struct Findings(Vec<String>);
+
+impl Findings {
+    pub fn expect<T: PartialEq + Debug>(&mut self, case: impl Display, got: &T, expected: &T) {
+        if got != expected {
+            self.add(format!("{case}: expected {expected:?}, got {got:?}"));
+        }
+    }
+
+    pub fn add(&mut self, finding: impl Into<String>) {
+        self.0.push(finding.into());
+    }
+}
+
+impl Drop for Findings {
+    fn drop(&mut self) {
+        if !thread::panicking() {
+            assert!(self.0.is_empty(), "{} cases:\n{}", self.0.len(), self.0.join("\n"));
+        }
+    }
+}
