@@ -13,4 +13,15 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod capacity;
+mod client_auth;
+mod configuration;
+mod documents;
+mod exchange;
 mod harness;
+mod hostile;
+mod memory;
+mod mint;
+mod pass_through;
+mod race;
+mod updates;

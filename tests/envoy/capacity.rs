@@ -1,0 +1,68 @@
+//! A store of limited size: full is full, to the token, and nobody who holds one is harmed.
+
+use serde_json::json;
+
+use crate::mint::describes;
+use crate::support::configuration::Configuration;
+use crate::support::gateway::{
+    Gateway, exchange_form, mint_body_request, mint_request, minted, now,
+};
+use crate::support::{Findings, wait_for};
+
+const CAPACITY: &str = "/subject_tokens/store/shared_data/capacity";
+
+#[test]
+fn a_full_store_says_come_back_later_and_keeps_what_it_has() {
+    let gateway = Gateway::start(&Configuration::default().with(CAPACITY, 10));
+    let mut tokens: Vec<_> = (0..10).map(|n| gateway.mint(&format!("u-{n}"))).collect();
+    let mut findings = Findings::default();
+    for attempt in 0..30 {
+        let answer = gateway.send(&mint_request("u-late"));
+        let case = format!("attempt {attempt} at a full store");
+        findings.expect(&case, &answer.refusal(), &(503, "temporarily_unavailable".into()));
+        let seconds = answer.header("retry-after").and_then(|value| value.parse::<u32>().ok());
+        findings.expect(&case, &seconds.is_some_and(|seconds| (1..=600).contains(&seconds)), &true);
+        describes(&mut findings, &case, &answer);
+    }
+    // One out, one in: wherever in the table it was.
+    for place in [9, 0, 4] {
+        let token = tokens.remove(place);
+        assert_eq!(gateway.exchange(&exchange_form(&token)).status, 200, "token {place}");
+        tokens.push(gateway.mint("u-next"));
+        assert_eq!(gateway.send(&mint_request("u-late")).status, 503, "full again");
+        gateway.assert_spent(&token, "its slot has been given to another");
+    }
+    for token in &tokens {
+        gateway.assert_spendable(token, "outstanding all the while");
+    }
+    gateway.assert_serves("after it was full");
+}
+
+#[test]
+fn expired_tokens_make_room() {
+    let configuration =
+        Configuration::default().with(CAPACITY, 3).with("/subject_tokens/lifetime", "2s");
+    let gateway = Gateway::start(&configuration);
+    for round in 0..2 {
+        let minted_at = now();
+        let tokens: Vec<_> = (0..3).map(|_| gateway.mint("u-1")).collect();
+        assert_eq!(gateway.send(&mint_request("u-late")).status, 503, "round {round}");
+        wait_for("the subject tokens to expire", || (now() > minted_at + 3).then_some(()));
+        for token in &tokens {
+            gateway.assert_spent(token, "expired");
+        }
+    }
+    let token = gateway.mint("u-1");
+    gateway.assert_spendable(&token, "in a slot used before");
+}
+
+#[test]
+fn room_is_counted_in_tokens_whatever_their_context() {
+    let gateway = Gateway::start(&Configuration::default().with(CAPACITY, 3));
+    let body = json!({"userId": "u-1", "context": {"k": "x".repeat(4000)}});
+    let tokens: Vec<_> = (0..3).map(|_| minted(&gateway.send(&mint_body_request(&body)))).collect();
+    assert_eq!(gateway.send(&mint_request("u-late")).status, 503);
+    for token in &tokens {
+        gateway.assert_spendable(token, "with a long context");
+    }
+}

@@ -1,0 +1,186 @@
+//! Who asks: RFC 6749 §2.3 for clients with a secret, `client_id` alone for those without.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::json;
+
+use crate::support::Findings;
+use crate::support::configuration::{
+    CLIENT_SECRET, Configuration, ORDERS, PAYMENTS, SIGNING_KEY, sha256_hex,
+};
+use crate::support::gateway::{Gateway, exchange_form, exchange_request, key_set, verify};
+use crate::support::http::{Answer, Request};
+
+#[test]
+fn each_type_of_client_authenticates_its_way() {
+    let gateway = Gateway::shared();
+    let mut findings = Findings::default();
+    for (client, confidential) in [
+        ("support-console", false),
+        ("support-app", false),
+        ("support-portal", true),
+        ("support-robot", true),
+    ] {
+        let token = gateway.mint("u-1");
+        let request = exchange_request(&exchange_form(&token).set("client_id", client));
+        let answer = gateway.send(&request);
+        if confidential {
+            findings.expect(
+                format!("{client} without Basic"),
+                &answer.refusal(),
+                &(401, "invalid_client".into()),
+            );
+            let answer = gateway.send(&request.basic(client, &CLIENT_SECRET));
+            expect_client(&mut findings, &format!("{client}, both"), &answer, client);
+            let only_basic =
+                exchange_request(&exchange_form(&gateway.mint("u-1")).without("client_id"));
+            let answer = gateway.send(&only_basic.basic(client, &CLIENT_SECRET));
+            expect_client(&mut findings, &format!("{client}, Basic alone"), &answer, client);
+        } else {
+            expect_client(&mut findings, client, &answer, client);
+        }
+    }
+}
+
+fn expect_client(findings: &mut Findings, case: &str, answer: &Answer, client: &str) {
+    findings.expect(case, &answer.status, &200);
+    if answer.status == 200 {
+        let (_, claims) = verify(&answer.member("access_token"), &key_set(&SIGNING_KEY));
+        findings.expect(case, &claims["client_id"], &json!(client));
+    }
+}
+
+#[test]
+fn wrong_credentials_are_refused_and_leave_the_token_spendable() {
+    let gateway = Gateway::shared();
+    let token = gateway.mint("u-1");
+    let secret = CLIENT_SECRET.as_str();
+    let other = "x".repeat(secret.len());
+    let hash = sha256_hex(secret);
+    let raw = |value: String| move |request: Request| request.header("authorization", value);
+    let pair = |text: &[u8]| raw(format!("Basic {}", STANDARD.encode(text)));
+    let basic = |id: &str, secret: &str| pair(format!("{id}:{secret}").as_bytes());
+    type Credentials = Box<dyn FnOnce(Request) -> Request>;
+    #[rustfmt::skip]
+    let cases: Vec<(&str, Credentials)> = vec![
+        ("a wrong secret",              Box::new(basic("support-portal", &other))),
+        ("half the secret",             Box::new(basic("support-portal", &secret[..10]))),
+        ("more than the secret",        Box::new(basic("support-portal", &format!("{secret}x")))),
+        ("an empty secret",             Box::new(basic("support-portal", ""))),
+        ("the hash of the secret",      Box::new(basic("support-portal", &hash))),
+        ("the secret in capitals",      Box::new(basic("support-portal", &secret.to_uppercase()))),
+        ("an unknown client",           Box::new(basic("nobody", secret))),
+        ("an empty client",             Box::new(basic("", secret))),
+        ("no colon",                    Box::new(pair(b"support-portal"))),
+        ("only a colon",                Box::new(pair(b":"))),
+        ("nothing",                     Box::new(pair(b""))),
+        ("not UTF-8",                   Box::new(pair(b"support-portal:\xff\xfe"))),
+        ("a NUL",                       Box::new(pair(format!("support-portal:{secret}\0").as_bytes()))),
+        ("half a percent escape",       Box::new(basic("support-portal", &format!("{secret}%4")))),
+        ("not base64",                  Box::new(raw("Basic !!!!".into()))),
+        ("no value",                    Box::new(raw("Basic".into()))),
+        ("the pair not encoded",        Box::new(raw(format!("Basic support-portal:{secret}")))),
+        ("another scheme",              Box::new(raw(format!("Bearer {secret}")))),
+    ];
+    let mut findings = Findings::default();
+    for (case, credentials) in cases {
+        let form = exchange_form(&token).without("client_id").set("client_id", "support-portal");
+        let answer = gateway.send(&credentials(exchange_request(&form)));
+        let (status, error) = answer.refusal();
+        // A client that is named twice and not alike is a malformed request as well as a wrong client.
+        let disagrees = matches!(
+            case,
+            "an unknown client" | "an empty client" | "only a colon" | "nothing" | "no colon"
+        );
+        if !(disagrees && (status, error.as_str()) == (400, "invalid_request")) {
+            findings.expect(case, &(status, error), &(401, "invalid_client".into()));
+            if status == 401 {
+                let (scheme, parameters) = answer.challenge();
+                findings.expect(
+                    case,
+                    &(scheme.as_str(), parameters[0].0.as_str()),
+                    &("Basic", "realm"),
+                );
+            }
+        }
+        if answer.text().contains(secret) {
+            findings.add(format!("{case}: the secret comes back in {answer:?}"));
+        }
+    }
+    gateway.assert_spendable(&token, "after wrong credentials");
+}
+
+#[test]
+fn basic_and_form_must_name_the_same_client() {
+    let gateway = Gateway::shared();
+    let token = gateway.mint("u-1");
+    for other in ["support-robot", "support-console", "nobody"] {
+        let form = exchange_form(&token).set("client_id", other);
+        let answer = gateway.send(&exchange_request(&form).basic("support-portal", &CLIENT_SECRET));
+        let refusal = answer.refusal();
+        let expected = [(400, "invalid_request".to_owned()), (401, "invalid_client".to_owned())];
+        assert!(expected.contains(&refusal), "{other}: {answer:?}");
+    }
+    gateway.assert_spendable(&token, "after two names");
+}
+
+#[test]
+fn the_basic_scheme_is_case_insensitive() {
+    let gateway = Gateway::shared();
+    let pair = STANDARD.encode(format!("support-portal:{}", *CLIENT_SECRET));
+    for scheme in ["basic", "BASIC"] {
+        let form = exchange_form(&gateway.mint("u-1")).without("client_id");
+        let request = exchange_request(&form).header("authorization", format!("{scheme} {pair}"));
+        assert_eq!(gateway.send(&request).status, 200, "{scheme}");
+    }
+}
+
+#[test]
+fn ids_and_secrets_of_any_characters_come_form_urlencoded() {
+    let (id, secret) = ("portal: a+b%2F&=", "s:e c+r%et/=&ü");
+    let client = json!({
+        "client_id": id,
+        "type": "traditional_web",
+        "client_secret_sha256": [sha256_hex(secret)],
+    });
+    let gateway = Gateway::start(&Configuration::default().with("/clients/-", client));
+    let token = gateway.mint("u-1");
+    let form = exchange_form(&token).set("client_id", id);
+    let plain = STANDARD.encode(format!("{id}:{secret}"));
+    let answer =
+        gateway.send(&exchange_request(&form).header("authorization", format!("Basic {plain}")));
+    assert_ne!(answer.status, 200, "a colon in the id cannot come through as it is: {answer:?}");
+    let answer = gateway.send(&exchange_request(&form).basic(id, secret));
+    let mut findings = Findings::default();
+    expect_client(&mut findings, "urlencoded", &answer, id);
+}
+
+#[test]
+fn a_secret_is_rotated_while_the_old_one_still_works() {
+    let client = |secrets: &[&str]| {
+        let hashes: Vec<_> = secrets.iter().map(|secret| sha256_hex(secret)).collect();
+        let client = json!({"client_id": "rotating", "type": "traditional_web", "client_secret_sha256": hashes});
+        Configuration::default().with("/clients/-", client)
+    };
+    let gateway = Gateway::start(&client(&["old-secret"]));
+    let status = |secret: &str| {
+        let form = exchange_form(&gateway.mint("u-1")).without("client_id");
+        gateway.send(&exchange_request(&form).basic("rotating", secret)).status
+    };
+    assert_eq!((status("old-secret"), status("new-secret")), (200, 401));
+    gateway.update(&client(&["old-secret", "new-secret"])).unwrap();
+    assert_eq!((status("old-secret"), status("new-secret"), status("third")), (200, 200, 401));
+    gateway.update(&client(&["new-secret"])).unwrap();
+    assert_eq!((status("old-secret"), status("new-secret")), (401, 200));
+}
+
+#[test]
+fn a_client_may_be_kept_to_some_resources() {
+    let client = json!({"client_id": "only-orders", "type": "single_page", "resources": [ORDERS]});
+    let gateway = Gateway::start(&Configuration::default().with("/clients/-", client));
+    let token = gateway.mint("u-1");
+    let form = exchange_form(&token).set("client_id", "only-orders");
+    let elsewhere = form.clone().set("resource", PAYMENTS).set("scope", "payments:read");
+    assert_eq!(gateway.exchange(&elsewhere).refusal(), (400, "invalid_target".into()));
+    assert_eq!(gateway.exchange(&form).status, 200);
+}

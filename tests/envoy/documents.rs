@@ -1,0 +1,165 @@
+//! The key set and the discovery document that the filter serves alone (`documents: none`), and the
+//! promise behind them: any JWT library verifies what any configured key has signed.
+
+use jsonwebtoken::Algorithm;
+use jsonwebtoken::jwk::{Jwk, ThumbprintHash};
+use serde_json::{Value, json};
+
+use crate::support::Findings;
+use crate::support::configuration::{Configuration, ISSUER, SIGNING_KEY};
+use crate::support::envoy::{Envoy, Filter, Options, Plugin};
+use crate::support::gateway::{EXCHANGE_GRANT, Gateway, exchange_form, verify};
+use crate::support::http::Request;
+use crate::support::keys::Key;
+
+const JWKS: &str = "/oidc/jwks";
+const DISCOVERY: &str = "/oidc/.well-known/openid-configuration";
+
+fn key_set(gateway: &Gateway) -> Value {
+    let answer = gateway.send(&Request::get(JWKS));
+    assert_eq!(answer.status, 200, "{answer:?}");
+    answer.json()
+}
+
+#[test]
+fn the_key_set_has_public_keys_and_nothing_private() {
+    let gateway = Gateway::shared();
+    let answer = gateway.send(&Request::get(JWKS));
+    assert_eq!(answer.status, 200, "{answer:?}");
+    assert!(!gateway.passed_on(&answer));
+    let content_type = answer.header("content-type").unwrap();
+    assert!(
+        ["application/json", "application/jwk-set+json"].contains(&content_type),
+        "{content_type}"
+    );
+    let expected = SIGNING_KEY.public_jwk();
+    let keys = &answer.json()["keys"];
+    assert_eq!(keys.as_array().unwrap().len(), 1);
+    for name in ["kty", "crv", "x", "kid", "alg"] {
+        assert_eq!(keys[0][name], expected[name], "{name}");
+    }
+    assert_eq!(keys[0]["use"], "sig");
+    for secret in SIGNING_KEY.secrets() {
+        assert!(!answer.text().contains(&secret), "a private key in {answer:?}");
+    }
+}
+
+#[test]
+fn the_discovery_document_announces_the_grant() {
+    let gateway = Gateway::shared();
+    let answer = gateway.send(&Request::get(DISCOVERY));
+    assert_eq!(answer.status, 200, "{answer:?}");
+    assert_eq!(answer.header("content-type"), Some("application/json"));
+    assert!(!gateway.passed_on(&answer));
+    let document = answer.json();
+    assert_eq!(document["issuer"], ISSUER);
+    let grants = document["grant_types_supported"].as_array().unwrap();
+    assert!(grants.contains(&json!(EXCHANGE_GRANT)), "{document}");
+    for (member, path) in [("token_endpoint", "/oidc/token"), ("jwks_uri", JWKS)] {
+        let address = document[member].as_str().unwrap_or_default();
+        assert_eq!(address, format!("https://auth.example.com{path}"), "{member}");
+    }
+}
+
+#[test]
+fn documents_answer_get_and_a_query_changes_nothing() {
+    let gateway = Gateway::shared();
+    for path in [JWKS, DISCOVERY] {
+        let plain = gateway.send(&Request::get(path));
+        let queried = gateway.send(&Request::get(&format!("{path}?fresh=1")));
+        assert_eq!((queried.status, &queried.body), (200, &plain.body), "{path}");
+        for method in ["POST", "PUT", "OPTIONS"] {
+            let answer = gateway.send(&Request::new(method, path).body(""));
+            assert!(gateway.passed_on(&answer), "{method} {path}: {answer:?}");
+        }
+    }
+}
+
+#[test]
+fn every_kind_of_key_signs_what_others_verify() {
+    let envoy =
+        Envoy::start(Some(&Filter::from(&Configuration::default())), &Options::default()).unwrap();
+    let gateway = Gateway { envoy };
+    let rsa = Key::generate(Algorithm::RS256, "rsa-1");
+    let keys = [
+        Key::generate(Algorithm::EdDSA, "ed-1"),
+        Key::generate(Algorithm::ES256, "es256-1"),
+        Key::generate(Algorithm::ES384, "es384-1"),
+        rsa.under(Algorithm::PS256, "ps-1"),
+        rsa,
+    ];
+    let mut findings = Findings::default();
+    for key in &keys {
+        let jwk = key.private_jwk();
+        let mut unnamed = jwk.clone();
+        unnamed.as_object_mut().unwrap().remove("kid");
+        let variable = json!({"environment_variable": "KEY"});
+        let mut cases = vec![
+            ("jwk", json!({"jwk": jwk}), String::new(), Some(&key.kid)),
+            ("jwk without a kid", json!({"jwk": unnamed}), String::new(), None),
+            ("JWK in a variable", variable.clone(), jwk.to_string(), Some(&key.kid)),
+        ];
+        // A PEM of an RSA key cannot say PS256.
+        if key.alg != Algorithm::PS256 {
+            cases.push(("pem", json!({"pem": key.pem()}), String::new(), None));
+            cases.push(("PEM in a variable", variable, key.pem().into(), None));
+        }
+        for (form, member, value, kid) in cases {
+            let case = format!("{:?} as {form}", key.alg);
+            let configuration = Configuration::default().with("/signing_keys", json!([member]));
+            let filter = Filter {
+                plugin: Plugin::Struct(configuration.0),
+                environment: vec![("KEY".into(), value)],
+            };
+            if let Err(log) = gateway.envoy.update(&filter) {
+                findings.add(format!("{case}: refused: {log}"));
+                continue;
+            }
+            let jwks = key_set(&gateway);
+            let published: Jwk = serde_json::from_value(jwks["keys"][0].clone()).unwrap();
+            let kid = match kid {
+                Some(kid) => kid.clone(),
+                None => published.thumbprint(ThumbprintHash::SHA256).unwrap(),
+            };
+            findings.expect(&case, &jwks["keys"][0]["kid"], &json!(kid));
+            findings.expect(&case, &jwks["keys"][0]["alg"], &json!(key.alg));
+            let answer = gateway.exchange(&exchange_form(&gateway.mint("u-1")));
+            let (header, claims) = verify(&answer.member("access_token"), &jwks);
+            findings.expect(&case, &header, &json!({"alg": key.alg, "typ": "at+jwt", "kid": kid}));
+            findings.expect(&case, &claims["sub"], &json!("u-1"));
+            for secret in key.secrets() {
+                if jwks.to_string().contains(&secret) {
+                    findings.add(format!("{case}: a private key in {jwks}"));
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn the_first_key_signs_and_all_are_published() {
+    let [old, new] = ["old", "new"].map(|kid| Key::generate(Algorithm::ES256, kid));
+    let signing = |keys: &[&Key]| {
+        let keys: Vec<_> = keys.iter().map(|key| json!({"jwk": key.private_jwk()})).collect();
+        Configuration::default().with("/signing_keys", keys)
+    };
+    let gateway = Gateway::start(&signing(&[&old, &new]));
+    let token = |gateway: &Gateway| {
+        gateway.exchange(&exchange_form(&gateway.mint("u-1"))).member("access_token")
+    };
+    let kids = |gateway: &Gateway| {
+        let jwks = key_set(gateway);
+        let keys = jwks["keys"].as_array().unwrap();
+        keys.iter().map(|key| key["kid"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    let by_old = token(&gateway);
+    assert_eq!(verify(&by_old, &key_set(&gateway)).0["kid"], "old");
+    assert_eq!(kids(&gateway), ["old", "new"]);
+    // Rotation: whoever has the key set of either time verifies the tokens of both.
+    gateway.update(&signing(&[&new, &old])).unwrap();
+    let by_new = token(&gateway);
+    assert_eq!(verify(&by_new, &key_set(&gateway)).0["kid"], "new");
+    verify(&by_old, &key_set(&gateway));
+    gateway.update(&signing(&[&new])).unwrap();
+    assert_eq!(kids(&gateway), ["new"]);
+}

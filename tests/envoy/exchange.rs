@@ -1,0 +1,588 @@
+//! `POST {base}/oidc/token` with the token-exchange grant: what an access token says, who gets one,
+//! and that a subject token is worth exactly one.
+
+use std::collections::HashSet;
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use jsonwebtoken::Algorithm;
+use serde_json::{Value, json};
+
+use crate::mint::describes;
+use crate::support::configuration::{
+    CLIENT_SECRET, Configuration, ISSUER, ORDERS, PAYMENTS, PLAIN, PROVIDER_KEY, SIGNING_KEY,
+};
+use crate::support::gateway::{
+    ACCESS_TOKEN, EXCHANGE_GRANT, Gateway, actor_claims, exchange_form, exchange_request, key_set,
+    mint_body_request, minted, now, portal_request, raw_exchange_request, verify, with_actor,
+};
+use crate::support::http::{Answer, Form, Request};
+use crate::support::keys::{Key, unsigned};
+use crate::support::{Findings, http2, wait_for};
+
+#[test]
+fn answers_200_with_exactly_five_members() {
+    let gateway = Gateway::shared();
+    let over_1 = gateway.exchange(&exchange_form(&gateway.mint("u-1")));
+    let over_2 =
+        http2::send(gateway.envoy.gateway, &exchange_request(&exchange_form(&gateway.mint("u-1"))));
+    for answer in [over_1, over_2] {
+        assert_eq!(answer.status, 200, "{answer:?}");
+        assert_eq!(answer.header("content-type"), Some("application/json"));
+        assert_eq!(answer.header("cache-control"), Some("no-store"));
+        assert_eq!(answer.header("pragma"), Some("no-cache"));
+        assert!(!gateway.passed_on(&answer));
+        let body = answer.json();
+        let members: HashSet<_> = body.as_object().unwrap().keys().map(String::as_str).collect();
+        let expected = ["access_token", "issued_token_type", "token_type", "expires_in", "scope"];
+        assert_eq!(members, HashSet::from(expected));
+        assert_eq!(body["issued_token_type"], ACCESS_TOKEN);
+        assert_eq!(body["token_type"], "Bearer");
+        assert_eq!(body["expires_in"], 3600);
+        assert_eq!(body["scope"], "orders:read");
+    }
+}
+
+#[test]
+fn an_access_token_says_who_for_what_and_how_long_and_no_more() {
+    let gateway = Gateway::shared();
+    let before = now();
+    let answer = gateway.exchange(
+        &exchange_form(&gateway.mint("auth0|ü 1")).set("scope", "orders:write orders:read"),
+    );
+    let (header, mut claims) = verify(&answer.member("access_token"), &key_set(&SIGNING_KEY));
+    let after = now();
+
+    assert_eq!(header, json!({"alg": "EdDSA", "typ": "at+jwt", "kid": SIGNING_KEY.kid}));
+    let iat = claims["iat"].as_u64().unwrap();
+    assert!((before..=after).contains(&iat), "{before} {iat} {after}");
+    let jti = claims["jti"].as_str().unwrap().to_owned();
+    assert!(jti.len() >= 22, "128 bits are 22 characters of base64: {jti}");
+    let mut scopes: Vec<_> = claims["scope"].as_str().unwrap().split(' ').collect();
+    scopes.sort_unstable();
+    assert_eq!(scopes, ["orders:read", "orders:write"]);
+    assert_eq!(claims["scope"], answer.json()["scope"]);
+    for name in ["iat", "jti", "scope"] {
+        claims.as_object_mut().unwrap().remove(name);
+    }
+    let rest = json!({
+        "iss": ISSUER,
+        "sub": "auth0|ü 1",
+        "aud": ORDERS,
+        "client_id": "support-console",
+        "exp": iat + 3600,
+    });
+    assert_eq!(claims, rest);
+}
+
+#[test]
+fn no_two_access_tokens_have_the_same_name() {
+    let gateway = Gateway::shared();
+    let mut seen = HashSet::new();
+    for _ in 0..100 {
+        let claims = claims(&gateway.exchange(&exchange_form(&gateway.mint("u-1"))));
+        assert!(seen.insert(claims["jti"].as_str().unwrap().to_owned()), "the same jti twice");
+    }
+}
+
+fn claims(answer: &Answer) -> Value {
+    assert_eq!(answer.status, 200, "{answer:?}");
+    verify(&answer.member("access_token"), &key_set(&SIGNING_KEY)).1
+}
+
+#[test]
+fn an_access_token_is_for_the_resource_and_lives_as_long_as_the_resource_says() {
+    let gateway = Gateway::shared();
+    for (resource, scope, granted, lifetime) in [
+        (ORDERS, "orders:read", "orders:read", 3600),
+        (PAYMENTS, "payments:read", "payments:read", 900),
+        (PLAIN, "anything", "", 3600),
+    ] {
+        let form =
+            exchange_form(&gateway.mint("u-1")).set("resource", resource).set("scope", scope);
+        let answer = gateway.exchange(&form);
+        let claims = claims(&answer);
+        let body = answer.json();
+        assert_eq!(
+            (&body["expires_in"], &body["scope"]),
+            (&json!(lifetime), &json!(granted)),
+            "{resource}"
+        );
+        assert_eq!(
+            (&claims["aud"], &claims["scope"]),
+            (&json!(resource), &json!(granted)),
+            "{resource}"
+        );
+        assert_eq!(claims["exp"].as_u64().unwrap() - claims["iat"].as_u64().unwrap(), lifetime);
+    }
+}
+
+#[test]
+fn scope_is_what_was_asked_for_cut_down_to_what_the_resource_has() {
+    let gateway = Gateway::shared();
+    let mut findings = Findings::default();
+    #[rustfmt::skip]
+    let cases = [
+        ("orders:read",                            "orders:read"),
+        ("orders:read orders:write",               "orders:read orders:write"),
+        ("orders:read admin",                      "orders:read"),
+        ("admin orders:write openid",              "orders:write"),
+        ("orders:read orders:read",                "orders:read"),
+    ];
+    for (asked, granted) in cases {
+        let answer = gateway.exchange(&exchange_form(&gateway.mint("u-1")).set("scope", asked));
+        findings.expect(asked, &answer.member("scope").as_str(), &granted);
+        findings.expect(asked, &claims(&answer)["scope"], &json!(granted));
+    }
+}
+
+#[test]
+fn the_context_is_stored_and_not_shown() {
+    let gateway = Gateway::shared();
+    let body = json!({"userId": "u-1", "context": {"ticketId": "T-SECRET", "reason": "a"}});
+    let token = minted(&gateway.send(&mint_body_request(&body)));
+    let claims = claims(&gateway.exchange(&exchange_form(&token)));
+    assert!(!claims.to_string().contains("T-SECRET"), "{claims}");
+}
+
+#[test]
+fn a_subject_token_is_worth_one_access_token() {
+    let gateway = Gateway::shared();
+    let token = gateway.mint("u-1");
+    let answer = gateway.exchange(&exchange_form(&token));
+    assert_eq!(answer.status, 200, "{answer:?}");
+    for attempt in ["second", "third"] {
+        gateway.assert_spent(&token, attempt);
+    }
+    // Nor does another client or another resource get anything for it.
+    let answer = gateway.send(&portal_request(&token));
+    assert_eq!(answer.refusal(), (400, "invalid_request".into()));
+    let answer = gateway.exchange(&exchange_form(&token).set("resource", PLAIN));
+    assert_eq!(answer.refusal(), (400, "invalid_request".into()));
+}
+
+#[test]
+fn a_subject_token_ends_with_its_lifetime() {
+    let gateway = Gateway::start(&Configuration::default().with("/subject_tokens/lifetime", "1s"));
+    let minted_at = now();
+    let token = gateway.mint("u-1");
+    wait_for("the subject token to expire", || (now() > minted_at + 2).then_some(()));
+    gateway.assert_spent(&token, "expired");
+    // One that is used at once is good.
+    gateway.assert_serves("after an expiry");
+}
+
+#[test]
+fn only_who_holds_the_secret_learns_that_a_token_is_used_or_expired() {
+    let gateway = Gateway::start(&Configuration::default().with("/subject_tokens/lifetime", "2s"));
+    let describe =
+        |token: &str| gateway.exchange(&exchange_form(token)).member("error_description");
+    let tampered = |token: &str| {
+        let (kept, secret) = token.split_at(token.len() - 12);
+        let turned: String = secret.chars().map(|c| if c == 'A' { 'B' } else { 'A' }).collect();
+        format!("{kept}{turned}")
+    };
+    let unknown = describe(&format!("sub_{}", URL_SAFE_NO_PAD.encode([7; 40])));
+
+    let used = gateway.mint("u-1");
+    assert_eq!(gateway.exchange(&exchange_form(&used)).status, 200);
+    let says_used = describe(&used);
+    assert_eq!(describe(&tampered(&used)), unknown, "the secret of a used token");
+
+    let minted_at = now();
+    let expired = gateway.mint("u-1");
+    assert_eq!(describe(&tampered(&expired)), unknown, "the secret of a good token");
+    wait_for("the subject token to expire", || (now() > minted_at + 3).then_some(()));
+    let says_expired = describe(&expired);
+    assert_eq!(describe(&tampered(&expired)), unknown, "the secret of an expired token");
+
+    assert_ne!(says_used, says_expired);
+    assert_ne!(says_used, unknown);
+    assert_ne!(says_expired, unknown);
+}
+
+type Change = fn(Form) -> Form;
+
+/// What is wrong with a request, and what the answer must be.
+#[rustfmt::skip]
+const REFUSED: &[(&str, Change, u16, &str)] = &[
+    ("no client",                        |form| form.without("client_id"),                                                 400, "invalid_request"),
+    ("empty client",                     |form| form.set("client_id", ""),                                                 400, "invalid_request"),
+    ("two clients",                      |form| form.add("client_id", "support-console"),                                  400, "invalid_request"),
+    ("no scope",                         |form| form.without("scope"),                                                     400, "invalid_request"),
+    ("empty scope",                      |form| form.set("scope", ""),                                                     400, "invalid_request"),
+    ("two scopes parameters",            |form| form.add("scope", "orders:write"),                                         400, "invalid_request"),
+    ("two grants",                       |form| form.add("grant_type", EXCHANGE_GRANT),                                    400, "invalid_request"),
+    ("another grant besides",            |form| form.add("grant_type", "authorization_code"),                              400, "invalid_request"),
+    ("two subject tokens",               |form| form.add("subject_token", "sub_AAAA"),                                     400, "invalid_request"),
+    ("a subject token and nothing",      |form| form.add("subject_token", ""),                                             400, "invalid_request"),
+    ("no subject token type",            |form| form.without("subject_token_type"),                                        400, "invalid_request"),
+    ("empty subject token type",         |form| form.set("subject_token_type", ""),                                        400, "invalid_request"),
+    ("two subject token types",          |form| form.add("subject_token_type", ACCESS_TOKEN),                              400, "invalid_request"),
+    ("subject token type jwt",           |form| form.set("subject_token_type", "urn:ietf:params:oauth:token-type:jwt"),    400, "invalid_request"),
+    ("subject token type id_token",      |form| form.set("subject_token_type", "urn:ietf:params:oauth:token-type:id_token"), 400, "invalid_request"),
+    ("subject token type in capitals",   |form| form.set("subject_token_type", &ACCESS_TOKEN.to_uppercase()),              400, "invalid_request"),
+    ("requested refresh token",          |form| form.set("requested_token_type", "urn:ietf:params:oauth:token-type:refresh_token"), 400, "invalid_request"),
+    ("requested id_token",               |form| form.set("requested_token_type", "urn:ietf:params:oauth:token-type:id_token"), 400, "invalid_request"),
+    ("two requested token types",        |form| form.add("requested_token_type", ACCESS_TOKEN).add("requested_token_type", ACCESS_TOKEN), 400, "invalid_request"),
+    ("no resource",                      |form| form.without("resource"),                                                  400, "invalid_target"),
+    ("relative resource",                |form| form.set("resource", "/orders"),                                           400, "invalid_target"),
+    ("resource without a scheme",        |form| form.set("resource", "api.example.com/orders"),                            400, "invalid_target"),
+    ("resource with a fragment",         |form| form.set("resource", "https://api.example.com/orders#x"),                  400, "invalid_target"),
+    ("resource with an empty fragment",  |form| form.set("resource", "https://api.example.com/orders#"),                   400, "invalid_target"),
+    ("unknown resource",                 |form| form.set("resource", "https://api.example.com/else"),                      400, "invalid_target"),
+    ("resource with a slash more",       |form| form.set("resource", "https://api.example.com/orders/"),                   400, "invalid_target"),
+    ("resource in other letters",        |form| form.set("resource", "https://api.example.com/ORDERS"),                    400, "invalid_target"),
+    ("resource with a space before",     |form| form.set("resource", " https://api.example.com/orders"),                   400, "invalid_target"),
+    ("two resources",                    |form| form.add("resource", PAYMENTS),                                            400, "invalid_target"),
+    ("the same resource twice",          |form| form.add("resource", ORDERS),                                              400, "invalid_target"),
+    ("an audience",                      |form| form.set("audience", "orders"),                                            400, "invalid_target"),
+    ("an audience, no resource",         |form| form.without("resource").set("audience", ORDERS),                          400, "invalid_target"),
+    ("scope of another resource",        |form| form.set("scope", "payments:read"),                                        400, "invalid_scope"),
+    ("scope in other letters",           |form| form.set("scope", "Orders:Read"),                                          400, "invalid_scope"),
+    ("scopes with a comma",              |form| form.set("scope", "orders:read,orders:write"),                             400, "invalid_scope"),
+    ("scope with a quote",               |form| form.set("scope", "orders:read \"x\""),                                    400, "invalid_scope"),
+    ("scope with a backslash",           |form| form.set("scope", "orders:read \\"),                                       400, "invalid_scope"),
+    ("scope with a line feed",           |form| form.set("scope", "orders:read\nx"),                                       400, "invalid_scope"),
+    ("scope with a tab",                 |form| form.set("scope", "orders:read\torders:write"),                            400, "invalid_scope"),
+    ("scope that is not ASCII",          |form| form.set("scope", "orders:read ü"),                                        400, "invalid_scope"),
+    ("actor token type alone",           |form| form.set("actor_token_type", ACCESS_TOKEN),                                400, "invalid_request"),
+    ("actor token without its type",     |form| form.set("actor_token", &actor_token()),                                   400, "invalid_request"),
+    ("actor token of another type",      |form| form.set("actor_token", &actor_token()).set("actor_token_type", "urn:ietf:params:oauth:token-type:jwt"), 400, "invalid_request"),
+    ("empty actor token",                |form| with_actor(form, ""),                                                      400, "invalid_request"),
+    ("two actor tokens",                 |form| with_actor(form, &actor_token()).add("actor_token", &actor_token()),       400, "invalid_request"),
+    ("two actor token types",            |form| with_actor(form, &actor_token()).add("actor_token_type", ACCESS_TOKEN),    400, "invalid_request"),
+    ("unknown client",                   |form| form.set("client_id", "nobody"),                                           401, "invalid_client"),
+    ("client in other letters",          |form| form.set("client_id", "Support-Console"),                                  401, "invalid_client"),
+    ("confidential, no credentials",     |form| form.set("client_id", "support-portal"),                                   401, "invalid_client"),
+    ("confidential, secret in the form", |form| form.set("client_id", "support-portal").set("client_secret", &CLIENT_SECRET), 401, "invalid_client"),
+    ("machine, no credentials",          |form| form.set("client_id", "support-robot"),                                    401, "invalid_client"),
+];
+
+fn actor_token() -> String {
+    PROVIDER_KEY.sign(&actor_claims("agent-1"))
+}
+
+#[test]
+fn a_refused_exchange_says_why_and_leaves_the_token_spendable() {
+    let gateway = Gateway::shared();
+    let mut findings = Findings::default();
+    for &(case, change, status, error) in REFUSED {
+        let token = gateway.mint("u-1");
+        let answer = gateway.exchange(&change(exchange_form(&token)));
+        findings.expect(case, &answer.refusal(), &(status, error.into()));
+        findings.expect(format!("{case}, passed on"), &gateway.passed_on(&answer), &false);
+        describes(&mut findings, case, &answer);
+        if answer.text().contains(&token) || answer.text().contains(&*CLIENT_SECRET) {
+            findings.add(format!("{case}: a secret comes back in {answer:?}"));
+        }
+        if status == 401 {
+            let (scheme, parameters) = answer.challenge();
+            findings.expect(
+                case,
+                &(scheme.as_str(), parameters[0].0.as_str()),
+                &("Basic", "realm"),
+            );
+        }
+        let after = gateway.exchange(&exchange_form(&token));
+        findings.expect(format!("{case}, then the right request"), &after.status, &200);
+    }
+}
+
+#[test]
+fn a_malformed_form_is_refused_and_leaves_the_token_spendable() {
+    let gateway = Gateway::shared();
+    let token = gateway.mint("u-1");
+    let good = exchange_form(&token).encode();
+    #[rustfmt::skip]
+    let cases = [
+        ("half a percent escape",     format!("{good}&x=%4")),
+        ("a percent of no number",    format!("{good}&x=%zz")),
+        ("a value that is not UTF-8", format!("{good}&x=%ff%fe")),
+        ("in a parameter that counts", good.replace("scope=orders", "scope=%C3%28orders")),
+        ("an escape cut at the end",  format!("{good}&x=%")),
+    ];
+    let mut findings = Findings::default();
+    for (case, body) in cases {
+        let answer = gateway.send(&raw_exchange_request(&body));
+        findings.expect(case, &answer.refusal(), &(400, "invalid_request".into()));
+    }
+    gateway.assert_spendable(&token, "after malformed forms");
+}
+
+#[test]
+fn a_form_is_read_as_the_url_standard_writes_it() {
+    let gateway = Gateway::shared();
+    let form = |token: &str| exchange_form(token).encode();
+    #[rustfmt::skip]
+    let cases: Vec<(&str, String)> = vec![
+        ("another order",            form(&gateway.mint("u")).split('&').rev().collect::<Vec<_>>().join("&")),
+        ("every byte escaped",       form(&gateway.mint("u")).replace("orders%3Aread", "%6f%72%64%65%72%73%3a%72%65%61%64")),
+        ("an escaped name",          form(&gateway.mint("u")).replace("scope=", "%73cope=")),
+        ("nothing escaped",          form(&gateway.mint("u")).replace("%3A", ":").replace("%2F", "/")),
+        ("empty pairs",              format!("&&{}&", form(&gateway.mint("u")))),
+        ("unknown parameters",       format!("{}&trace=1&nothing", form(&gateway.mint("u")))),
+        ("a space as %20",          form(&gateway.mint("u")).replace("orders%3Aread", "orders%3Aread%20admin")),
+        ("requested_token_type",     format!("{}&requested_token_type={ACCESS_TOKEN}", form(&gateway.mint("u")))),
+        ("requested_token_type jwt", format!("{}&requested_token_type=urn:ietf:params:oauth:token-type:jwt", form(&gateway.mint("u")))),
+    ];
+    let mut findings = Findings::default();
+    for (case, body) in cases {
+        let answer = gateway.send(&raw_exchange_request(&body));
+        findings.expect(case, &(answer.status, gateway.passed_on(&answer)), &(200, false));
+    }
+    for content_type in [
+        "application/x-www-form-urlencoded; charset=UTF-8",
+        "application/x-www-form-urlencoded;charset=utf-8",
+        "Application/X-WWW-Form-URLEncoded",
+    ] {
+        let request = Request::post("/oidc/token").header("content-type", content_type);
+        let answer = gateway.send(&request.body(form(&gateway.mint("u"))));
+        findings.expect(content_type, &answer.status, &200);
+    }
+    let answer = gateway.send(&{
+        let mut request = exchange_request(&exchange_form(&gateway.mint("u")));
+        request.target.push_str("?trace=1");
+        request
+    });
+    findings.expect("a query", &answer.status, &200);
+}
+
+#[test]
+fn a_form_may_come_in_pieces() {
+    let gateway = Gateway::shared();
+    let request = |token: &str, size: usize, trailers: &[(&str, &str)]| {
+        let body = exchange_form(token).encode().into_bytes();
+        let pieces = body.chunks(size).map(Into::into).collect();
+        raw_exchange_request("").pieces(pieces, trailers)
+    };
+    for size in [1, 7, 1000] {
+        let answer = gateway.send(&request(&gateway.mint("u"), size, &[]));
+        assert_eq!(answer.status, 200, "HTTP/1.1, pieces of {size}: {answer:?}");
+        let answer = gateway.send(&request(&gateway.mint("u"), size, &[("x-last", "1")]));
+        assert_eq!(answer.status, 200, "HTTP/1.1 with trailers, pieces of {size}: {answer:?}");
+        let answer = http2::send(gateway.envoy.gateway, &request(&gateway.mint("u"), size, &[]));
+        assert_eq!(answer.status, 200, "HTTP/2, pieces of {size}: {answer:?}");
+        let request = request(&gateway.mint("u"), size, &[("x-last", "1")]);
+        let answer = http2::send(gateway.envoy.gateway, &request);
+        assert_eq!(answer.status, 200, "HTTP/2 with trailers, pieces of {size}: {answer:?}");
+    }
+}
+
+#[test]
+fn a_form_of_more_than_64_kib_is_refused_and_leaves_the_token_spendable() {
+    let gateway = Gateway::shared();
+    let token = gateway.mint("u-1");
+    let padded = |length: usize| {
+        let form = exchange_form(&token).encode() + "&padding=";
+        let missing = length - form.len();
+        form + &"x".repeat(missing)
+    };
+    let expected = (413, "invalid_request".to_owned());
+    assert_eq!(gateway.send(&raw_exchange_request(&padded(65_537))).refusal(), expected);
+    let chunks = padded(65_537).into_bytes().chunks(9_999).map(Into::into).collect();
+    assert_eq!(gateway.send(&raw_exchange_request("").pieces(chunks, &[])).refusal(), expected);
+    assert_eq!(gateway.send(&raw_exchange_request(&padded(65_536))).status, 200);
+}
+
+#[test]
+fn refuses_every_other_subject_token() {
+    let gateway = Gateway::shared();
+    let good = gateway.mint("u-1");
+    let secret = good.strip_prefix("sub_").unwrap();
+    let random = |length: usize| {
+        let bytes: Vec<u8> = (0..length).map(|_| fastrand::u8(..)).collect();
+        URL_SAFE_NO_PAD.encode(bytes)
+    };
+    #[rustfmt::skip]
+    let cases: Vec<(&str, String)> = vec![
+        ("the prefix",                "sub_".into()),
+        ("half a token",              good[..good.len() / 2].into()),
+        ("a character less",          good[..good.len() - 1].into()),
+        ("a character more",          format!("{good}A")),
+        ("the token twice",           format!("{good}{good}")),
+        ("padded",                    format!("{good}=")),
+        ("a space after",             format!("{good} ")),
+        ("a line feed after",         format!("{good}\n")),
+        ("a NUL after",               format!("{good}\0")),
+        ("standard base64",           format!("sub_+/{}", &secret[2..])),
+        ("not ASCII",                 format!("sub_ü{}", &secret[2..])),
+        ("a random one of its length", format!("sub_{}", &random(64)[..secret.len()])),
+        ("zeros",                     format!("sub_{}", "A".repeat(secret.len()))),
+        ("ones",                      format!("sub_{}", "_".repeat(secret.len()))),
+        ("very long",                 format!("sub_{}", random(20_000))),
+        ("another prefix",            format!("tok_{secret}")),
+        ("the prefix in capitals",    format!("SUB_{secret}")),
+        ("no prefix",                 secret.into()),
+        ("an access token",           PROVIDER_KEY.sign(&actor_claims("u-1"))),
+        ("an opaque token",           random(32)),
+        ("empty",                     String::new()),
+    ];
+    let mut findings = Findings::default();
+    for (case, token) in cases {
+        let answer = gateway.exchange(&exchange_form(&token));
+        findings.expect(case, &answer.refusal(), &(400, "invalid_request".into()));
+        findings.expect(case, &gateway.passed_on(&answer), &false);
+    }
+    for place in (4..good.len()).step_by(3) {
+        let turned = if &good[place..=place] == "A" { "B" } else { "A" };
+        let token = format!("{}{turned}{}", &good[..place], &good[place + 1..]);
+        let answer = gateway.exchange(&exchange_form(&token));
+        findings.expect(
+            format!("character {place} changed"),
+            &answer.refusal(),
+            &(400, "invalid_request".into()),
+        );
+    }
+    gateway.assert_spendable(&good, "after its imitations");
+}
+
+#[test]
+fn checks_in_an_order_that_tells_strangers_nothing() {
+    let gateway = Gateway::shared();
+    let token = gateway.mint("u-1");
+    let form = || exchange_form(&token);
+    let unknown = || exchange_form("sub_AAAA");
+    #[rustfmt::skip]
+    let cases = [
+        ("the form before the client",            form().set("client_id", "nobody").add("scope", "x"),                         400, "invalid_request"),
+        ("the client before the grant",           form().set("client_id", "nobody").set("subject_token_type", "x"),            401, "invalid_client"),
+        ("the client before the subject token",   unknown().set("client_id", "nobody"),                                        401, "invalid_client"),
+        ("the client before the resource",        form().set("client_id", "nobody").set("resource", "https://x.example"),      401, "invalid_client"),
+        ("the client before the scope",           form().set("client_id", "nobody").set("scope", "none"),                      401, "invalid_client"),
+        ("the client before the actor",           with_actor(form().set("client_id", "nobody"), "x"),                          401, "invalid_client"),
+        ("the grant before the resource",         form().set("subject_token_type", "x").set("resource", "https://x.example"),  400, "invalid_request"),
+        ("the subject token before the resource", unknown().set("resource", "https://x.example"),                              400, "invalid_request"),
+        ("the subject token before the scope",    unknown().set("scope", "none"),                                              400, "invalid_request"),
+        ("the resource before the scope",         form().set("resource", "https://x.example").set("scope", "none"),            400, "invalid_target"),
+        ("the resource before the actor",         with_actor(form().set("resource", "https://x.example"), "x"),                400, "invalid_target"),
+        ("the scope before the actor",            with_actor(form().set("scope", "none"), "x"),                                400, "invalid_scope"),
+    ];
+    let mut findings = Findings::default();
+    for (case, form, status, error) in cases {
+        findings.expect(case, &gateway.exchange(&form).refusal(), &(status, error.into()));
+    }
+    gateway.assert_spendable(&token, "after all these");
+}
+
+#[test]
+fn the_actor_is_named_where_there_is_one() {
+    let gateway = Gateway::shared();
+    let answer = gateway.exchange(&with_actor(exchange_form(&gateway.mint("u-1")), &actor_token()));
+    let acted = claims(&answer);
+    assert_eq!((&acted["sub"], &acted["act"]), (&json!("u-1"), &json!({"sub": "agent-1"})));
+    let alone = claims(&gateway.exchange(&exchange_form(&gateway.mint("u-1"))));
+    assert_eq!(alone.get("act"), None);
+}
+
+#[test]
+fn an_actor_proves_the_openid_scope_with_a_valid_token() {
+    let gateway = Gateway::shared();
+    let key = &*PROVIDER_KEY;
+    let stranger = Key::generate(Algorithm::ES256, &key.kid);
+    let actor = |name: &str, value: Value| {
+        let mut claims = actor_claims("agent-1");
+        claims[name] = value;
+        if claims[name].is_null() {
+            claims.as_object_mut().unwrap().remove(name);
+        }
+        claims
+    };
+    let scp = |value: Value| {
+        let mut claims = actor("scope", Value::Null);
+        claims["scp"] = value;
+        claims
+    };
+    let signature = actor_token().rsplit_once('.').unwrap().1.to_owned();
+    #[rustfmt::skip]
+    let cases = [
+        ("as it should be",         key.sign(&actor_claims("agent-1")),                        true),
+        ("openid alone",            key.sign(&actor("scope", json!("openid"))),                true),
+        ("openid at the end",       key.sign(&actor("scope", json!("email openid"))),          true),
+        ("openid in scp",           key.sign(&scp(json!("openid"))),                           true),
+        ("openid in a list",        key.sign(&scp(json!(["email", "openid"]))),                true),
+        ("within the skew",         key.sign(&actor("exp", json!(now() - 30))),                true),
+        ("without openid",          key.sign(&actor("scope", json!("profile email"))),         false),
+        ("openid2",                 key.sign(&actor("scope", json!("openid2"))),               false),
+        ("no scope",                key.sign(&actor("scope", Value::Null)),                    false),
+        ("expired",                 key.sign(&actor("exp", json!(now() - 90))),                false),
+        ("no expiry",               key.sign(&actor("exp", Value::Null)),                      false),
+        ("not yet valid",           key.sign(&actor("nbf", json!(now() + 90))),                false),
+        ("another issuer",          key.sign(&actor("iss", json!("https://evil.example"))),    false),
+        ("another audience",        key.sign(&actor("aud", json!(ORDERS))),                    false),
+        ("no audience",             key.sign(&actor("aud", Value::Null)),                      false),
+        ("no subject",              key.sign(&actor("sub", Value::Null)),                      false),
+        ("an empty subject",        key.sign(&actor("sub", json!(""))),                        false),
+        ("a subject of wrong type", key.sign(&actor("sub", json!(1))),                         false),
+        ("a stranger's key",        stranger.sign(&actor_claims("agent-1")),                   false),
+        ("alg none",                format!("{}.", unsigned(&json!({"alg": "none"}), &actor_claims("agent-1"))), false),
+        ("another's signature",     format!("{}.{signature}", unsigned(&json!({"alg": "RS256", "kid": key.kid}), &actor_claims("agent-2"))), false),
+        ("crit",                    key.sign_with(&json!({"alg": "RS256", "kid": key.kid, "crit": ["x"], "x": 1}), &actor_claims("agent-1")), false),
+        ("a subject token",         gateway.mint("agent-1"),                                   false),
+        ("opaque",                  "0123456789abcdef".into(),                                 false),
+    ];
+    let mut findings = Findings::default();
+    for (case, actor_token, good) in cases {
+        let token = gateway.mint("u-1");
+        let answer = gateway.exchange(&with_actor(exchange_form(&token), &actor_token));
+        if good {
+            findings.expect(case, &answer.status, &200);
+        } else {
+            findings.expect(case, &answer.refusal(), &(400, "invalid_request".into()));
+            describes(&mut findings, case, &answer);
+            let after = gateway.exchange(&with_actor(exchange_form(&token), &self::actor_token()));
+            findings.expect(format!("{case}, then the right request"), &after.status, &200);
+        }
+    }
+}
+
+#[test]
+fn an_actor_may_be_required_of_all_or_of_one_client() {
+    let configuration = Configuration::default().with(
+        "/clients/-",
+        json!({"client_id": "strict", "type": "single_page", "actor_token_required": true}),
+    );
+    let gateway = Gateway::start(&configuration);
+    let refused = (400, "invalid_request".to_owned());
+    let by_strict = |token: &str| exchange_form(token).set("client_id", "strict");
+
+    let token = gateway.mint("u-1");
+    assert_eq!(gateway.exchange(&by_strict(&token)).refusal(), refused);
+    assert_eq!(gateway.exchange(&with_actor(by_strict(&token), &actor_token())).status, 200);
+    assert_eq!(gateway.exchange(&exchange_form(&gateway.mint("u-1"))).status, 200, "other clients");
+
+    gateway.update(&configuration.with("/actor_tokens/required", true)).unwrap();
+    let token = gateway.mint("u-1");
+    assert_eq!(gateway.exchange(&exchange_form(&token)).refusal(), refused);
+    assert_eq!(gateway.exchange(&with_actor(exchange_form(&token), &actor_token())).status, 200);
+}
+
+#[test]
+fn without_a_way_to_check_actors_there_are_none() {
+    let gateway = Gateway::start(&Configuration::default().without("/actor_tokens"));
+    let token = gateway.mint("u-1");
+    let answer = gateway.exchange(&with_actor(exchange_form(&token), &actor_token()));
+    assert_eq!(answer.refusal(), (400, "invalid_request".into()), "{answer:?}");
+    gateway.assert_spendable(&token, "after an actor nobody can check");
+}
+
+#[test]
+fn the_flow_works_below_a_base_path() {
+    let gateway = Gateway::start(&Configuration::default().with("/base_path", "/tenant-a"));
+    let at = |request: Request| {
+        let target = format!("/tenant-a{}", request.target);
+        Request { target, ..request }
+    };
+    let token = minted(&gateway.send(&at(mint_body_request(&json!({"userId": "u-1"})))));
+    let elsewhere = gateway.exchange(&exchange_form(&token));
+    assert!(gateway.passed_on(&elsewhere), "{elsewhere:?}");
+    assert_eq!(gateway.send(&at(exchange_request(&exchange_form(&token)))).status, 200);
+    for path in ["/tenant-a/oidc/jwks", "/tenant-a/oidc/.well-known/openid-configuration"] {
+        assert_eq!(gateway.send(&Request::get(path)).status, 200, "{path}");
+    }
+    for path in ["/api/subject-tokens", "/oidc/jwks", "/tenant-b/oidc/jwks", "/tenant-a2/oidc/jwks"]
+    {
+        let answer = gateway.send(&Request::get(path));
+        assert!(gateway.passed_on(&answer), "{path}: {answer:?}");
+    }
+}

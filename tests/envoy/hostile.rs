@@ -1,0 +1,522 @@
+//! Twenty thousand requests that nobody should send. The filter may refuse them as it likes, but not
+//! with a server error, not by a crash, and not by printing anything worth stealing.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use base64::Engine;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+use fastrand::Rng;
+use serde_json::{Value, json};
+
+use crate::support::configuration::{CLIENT_SECRET, Configuration, PROVIDER_KEY, SIGNING_KEY};
+use crate::support::envoy::Options;
+use crate::support::gateway::{
+    ACCESS_TOKEN, BEARER, EXCHANGE_GRANT, Gateway, actor_claims, backend_claims, exchange_form,
+    mint_request, minted, with_actor,
+};
+use crate::support::http::{Answer, Connection, Form, Request, urlencode};
+use crate::support::keys::unsigned;
+
+const REQUESTS: usize = 20_000;
+const CONNECTIONS: usize = 4;
+
+#[test]
+fn hostile_requests_get_no_server_error_and_harm_nobody() {
+    let seed = std::env::var("HOSTILE_SEED")
+        .map_or_else(|_| fastrand::u64(..), |seed| seed.parse().unwrap());
+    println!("to send the same requests again: HOSTILE_SEED={seed}");
+    let options = Options { concurrency: 2, ..Options::default() };
+    let gateway = Gateway::try_start(&Configuration::default(), &options).unwrap();
+    let bystander = gateway.mint("u-bystander");
+    let deadline = Instant::now() + Duration::from_secs(300);
+
+    let outcomes = thread::scope(|scope| {
+        let attackers: Vec<_> = (0..CONNECTIONS)
+            .map(|number| {
+                let attacker = Attacker::new(&gateway, seed.wrapping_add(number as u64));
+                scope.spawn(move || attacker.attack(REQUESTS / CONNECTIONS, deadline))
+            })
+            .collect();
+        attackers.into_iter().map(|attacker| attacker.join().unwrap()).collect::<Vec<_>>()
+    });
+    let mut statuses = BTreeMap::new();
+    for (status, count) in outcomes.into_iter().flatten() {
+        *statuses.entry(status).or_insert(0) += count;
+    }
+    println!("{statuses:?}");
+    // The attack reached every part: tokens were minted and exchanged in it, and refused in every way.
+    for status in [200, 201, 400, 401, 403, 405, 413, 415] {
+        assert!(statuses.contains_key(&status), "no {status} in {statuses:?}");
+    }
+
+    gateway.assert_every_worker_serves("after the attack");
+    gateway.assert_spendable(&bystander, "minted before the attack");
+    inspect_log(&gateway.envoy.log());
+}
+
+/// Every line is Envoy's own, no line tells a secret, nothing crashed.
+fn inspect_log(log: &str) {
+    for line in log.lines() {
+        assert!(line.starts_with('['), "a line that Envoy did not begin: {line:?}");
+        for level in ["][error]", "][critical]"] {
+            assert!(!line.contains(level), "{line}");
+        }
+        assert!(!line.contains("eyJ"), "a JWT in the log: {line}");
+        let token = line.split("sub_").skip(1).find(|rest| {
+            rest.bytes()
+                .take_while(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(byte))
+                .count()
+                > 30
+        });
+        assert_eq!(token, None, "a subject token in the log: {line}");
+        if let Some(json) = audit(line) {
+            assert!(
+                serde_json::from_str::<Value>(json).is_ok_and(|value| value.is_object()),
+                "{line}"
+            );
+        }
+    }
+    for secret in
+        [SIGNING_KEY.secrets(), vec![CLIENT_SECRET.clone(), STANDARD.encode(&*CLIENT_SECRET)]]
+            .concat()
+    {
+        assert!(!log.contains(&secret), "a secret in the log: {secret}");
+    }
+}
+
+/// The JSON that the filter wrote to this line of the log, if it did.
+fn audit(line: &str) -> Option<&str> {
+    let (_, message) = line.split_once("wasm log")?;
+    message.find(": {").map(|at| &message[at + 2..])
+}
+
+struct Attacker<'a> {
+    gateway: &'a Gateway,
+    random: Rng,
+    /// Subject tokens to play with.
+    tokens: Vec<String>,
+}
+
+/// What goes on the wire, and whether it is framed so that an answer must come.
+struct Shot {
+    method: String,
+    bytes: Vec<u8>,
+    framed: bool,
+}
+
+impl From<Request> for Shot {
+    fn from(request: Request) -> Self {
+        Self { bytes: request.to_bytes(), method: request.method, framed: true }
+    }
+}
+
+impl<'a> Attacker<'a> {
+    fn new(gateway: &'a Gateway, seed: u64) -> Self {
+        let tokens = vec![minted(&gateway.send(&mint_request("u-victim")))];
+        Self { gateway, random: Rng::with_seed(seed), tokens }
+    }
+
+    fn attack(mut self, count: usize, deadline: Instant) -> BTreeMap<u16, usize> {
+        let mut statuses = BTreeMap::new();
+        let mut connection = None;
+        for number in 0..count {
+            assert!(Instant::now() < deadline, "{number} of {count} requests took too long");
+            let shot = self.shot();
+            let answer = self.fire(&mut connection, &shot);
+            let status = answer.as_ref().map_or(0, |answer| answer.status);
+            *statuses.entry(status).or_insert(0) += 1;
+            if let Some(answer) = answer {
+                self.judge(&shot, &answer);
+            }
+        }
+        statuses
+    }
+
+    /// Sends a shot over the open connection or a new one. `None` where no answer was due.
+    fn fire(&mut self, open: &mut Option<Connection>, shot: &Shot) -> Option<Answer> {
+        if !shot.framed {
+            let mut connection = self.gateway.connect();
+            // Envoy may hang up in the middle of what it has already refused.
+            let _ = connection.write(&shot.bytes);
+            let _ = connection.finish();
+            return connection.read_answer(&shot.method).ok();
+        }
+        // A connection that was closed after the last answer is not an outcome: try a fresh one too.
+        if let Some(mut connection) = open.take()
+            && let Ok(answer) = exchange(&mut connection, shot)
+        {
+            *open = reusable(connection, &answer);
+            return Some(answer);
+        }
+        let mut connection = self.gateway.connect();
+        let answer = exchange(&mut connection, shot)
+            .unwrap_or_else(|error| panic!("no answer ({error}) to {}", printable(&shot.bytes)));
+        *open = reusable(connection, &answer);
+        Some(answer)
+    }
+
+    fn judge(&mut self, shot: &Shot, answer: &Answer) {
+        if answer.status >= 500 {
+            // Only what Envoy says to such a request without the filter as well.
+            let mut connection = Connection::open(self.gateway.envoy.bare);
+            let bare = exchange(&mut connection, shot).map(|answer| answer.status).ok();
+            assert_eq!(bare, Some(answer.status), "{answer:?} to {}", printable(&shot.bytes));
+        }
+        if answer.status == 201 && self.tokens.len() < 50 {
+            let body = serde_json::from_slice::<Value>(&answer.body).unwrap_or_default();
+            self.tokens.extend(body["subjectToken"].as_str().map(Into::into));
+        }
+    }
+
+    fn shot(&mut self) -> Shot {
+        match self.random.u32(0..100) {
+            0..20 => self.mint().into(),
+            20..35 => self.mint_with_odd_bearer().into(),
+            35..60 => self.exchange().into(),
+            60..75 => self.exchange_with_odd_token().into(),
+            75..85 => self.anything().into(),
+            85..87 => self.large().into(),
+            87..93 => {
+                let mut shot = Shot::from(self.any_good_request());
+                self.bend(&mut shot.bytes);
+                Shot { framed: false, ..shot }
+            }
+            93..97 => {
+                let mut shot = Shot::from(self.any_good_request());
+                shot.bytes.truncate(self.random.usize(..shot.bytes.len()));
+                Shot { framed: false, ..shot }
+            }
+            97.. => Shot { method: "GET".into(), bytes: self.bytes(300), framed: false },
+        }
+    }
+
+    fn any_good_request(&mut self) -> Request {
+        if self.random.bool() {
+            mint_request("u-1")
+        } else {
+            form_request(self.good_form().encode().as_bytes())
+        }
+    }
+
+    fn mint(&mut self) -> Request {
+        let mut body = match self.random.u32(0..12) {
+            0 => self.bytes(200),
+            1 => Vec::new(),
+            2 => "[".repeat(self.random.usize(..60_000)).into_bytes(),
+            3 => "{\"a\":".repeat(self.random.usize(..12_000)).into_bytes(),
+            4 => {
+                let depth = self.random.usize(..5000);
+                let context = format!("{}1{}", "{\"a\":".repeat(depth), "}".repeat(depth));
+                format!(r#"{{"userId":"u-1","context":{context}}}"#).into_bytes()
+            }
+            5 => json!({"userId": self.odd_text()}).to_string().into_bytes(),
+            6 => json!({"userId": "u", "context": {self.odd_text(): self.odd_value()}})
+                .to_string()
+                .into_bytes(),
+            7 => json!({"userId": self.odd_value(), "context": self.odd_value()})
+                .to_string()
+                .into_bytes(),
+            8 => br#"{"userId":"a","userId":"b","context":{},"context":{"x":1e999}}"#.to_vec(),
+            9 => format!(r#"{{"userId":"\u{:04x}"}}"#, self.random.u16(..)).into_bytes(),
+            _ => json!({"userId": "u-1", "context": {"ticketId": "T-1"}}).to_string().into_bytes(),
+        };
+        if self.random.u32(..3) == 0 {
+            self.bend(&mut body);
+        }
+        let request = Request::post("/api/subject-tokens").bearer(&BEARER).body(body);
+        let content_type = self.pick(
+            &["application/json"; 6],
+            &["", "text/json", "application/json;;=\"", "a\u{fe}b"],
+        );
+        self.dress(request.header("content-type", content_type))
+    }
+
+    fn mint_with_odd_bearer(&mut self) -> Request {
+        let value = self.odd_authorization();
+        let request = Request::post("/api/subject-tokens").header("authorization", value);
+        self.dress(request.json(&json!({"userId": "u-1"})))
+    }
+
+    fn exchange(&mut self) -> Request {
+        let mut form = self.good_form();
+        for _ in 0..self.random.u32(0..3) {
+            let index = self.random.usize(..form.0.len());
+            let text = self.odd_text();
+            match self.random.u32(0..5) {
+                0 => form.0[index].1 = text,
+                1 => form.0[index].0 = text,
+                2 => drop(form.0.remove(index)),
+                3 => form.0.push(form.0[index].clone()),
+                _ => self.random.shuffle(&mut form.0),
+            }
+        }
+        let mut body = form.encode().into_bytes();
+        match self.random.u32(0..6) {
+            0 => self.bend(&mut body),
+            1 => body.truncate(self.random.usize(..=body.len())),
+            2 => body.extend(
+                self.pick(&["%"], &["&&&&=&=&", "&%00=%00", "&a=%F0%9F", "&=%zz%z"]).bytes(),
+            ),
+            _ => {}
+        }
+        let request = form_request(&body);
+        let request = match self.random.u32(0..4) {
+            0 => request.header("authorization", self.odd_authorization()),
+            1 => request.basic("support-portal", &self.odd_text()),
+            _ => request,
+        };
+        self.dress(request)
+    }
+
+    fn exchange_with_odd_token(&mut self) -> Request {
+        let token = self.odd_token();
+        let form = match self.random.u32(0..3) {
+            0 => {
+                let subject_token = self.a_subject_token();
+                with_actor(exchange_form(&subject_token), &token)
+            }
+            _ => exchange_form(&token),
+        };
+        self.dress(form_request(form.encode().as_bytes()))
+    }
+
+    /// A request of any method to any path, ours and others', with any body.
+    fn anything(&mut self) -> Request {
+        let method = self.pick(
+            &["GET", "POST"],
+            &["HEAD", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "PROPFIND", "get"],
+        );
+        let path = self.pick(
+            &[
+                "/oidc/token",
+                "/api/subject-tokens",
+                "/oidc/jwks",
+                "/oidc/.well-known/openid-configuration",
+            ],
+            &[
+                "/",
+                "*",
+                "//oidc/token",
+                "/oidc/token/..",
+                "/oidc/token%00",
+                "/oidc/jwks?%ff",
+                "/oidc/jw\u{fe}ks",
+                "?",
+                "/api",
+            ],
+        );
+        let mut request = Request::new(method, path);
+        if self.random.bool() {
+            let body = self.bytes(500);
+            request = if self.random.bool() {
+                request.body(body)
+            } else {
+                request.pieces(body.chunks(7).map(Into::into).collect(), &[("x-last", "1")])
+            };
+        }
+        self.dress(request)
+    }
+
+    fn large(&mut self) -> Request {
+        let length = self.random.usize(60_000..200_000);
+        let filling =
+            vec![self.pick(&["a"], &["%", "&", "[", "\u{0}", "=", "%41"]).as_bytes()[0]; length];
+        match self.random.u32(0..4) {
+            0 => Request::post("/api/subject-tokens")
+                .bearer(&BEARER)
+                .header("content-type", "application/json")
+                .body(filling),
+            1 => Request::post("/api/subject-tokens")
+                .bearer(&BEARER)
+                .json(&json!({"userId": "u", "context": {"a": "x".repeat(length / 3)}})),
+            2 => form_request(
+                &[
+                    b"grant_type=",
+                    urlencode(EXCHANGE_GRANT.as_bytes()).as_bytes(),
+                    b"&subject_token=sub_",
+                    &filling,
+                ]
+                .concat(),
+            ),
+            _ => form_request(&filling),
+        }
+    }
+
+    /// Headers that a good request has no need of.
+    fn dress(&mut self, mut request: Request) -> Request {
+        for _ in 0..self.random.u32(0..3) {
+            let value = self.header_bytes();
+            request = match self.random.u32(0..8) {
+                0 => request.header("x-odd", value),
+                1 => request.header("cookie", value),
+                2 => request.header("origin", value),
+                3 => request.header("x-request-id", value),
+                4 => request.header("content-encoding", value),
+                5 => request.header("traceparent", value),
+                6 => request.header("accept", value),
+                _ => request.header("x-forwarded-for", value),
+            };
+        }
+        request
+    }
+
+    fn good_form(&mut self) -> Form {
+        let token = self.a_subject_token();
+        let form = exchange_form(&token);
+        if self.random.u32(..4) == 0 {
+            with_actor(form, &PROVIDER_KEY.sign(&actor_claims("agent-1")))
+        } else {
+            form
+        }
+    }
+
+    fn a_subject_token(&mut self) -> String {
+        self.tokens[self.random.usize(..self.tokens.len())].clone()
+    }
+
+    fn odd_authorization(&mut self) -> Vec<u8> {
+        match self.random.u32(0..6) {
+            0 => self.header_bytes(),
+            1 => [b"Bearer ".to_vec(), self.header_bytes()].concat(),
+            2 => [b"Basic ".to_vec(), self.header_bytes()].concat(),
+            3 => format!("Basic {}", STANDARD.encode(self.bytes(40))).into_bytes(),
+            _ => format!(
+                "Bearer {}",
+                self.odd_token().replace(|c: char| c.is_control() || !c.is_ascii(), "")
+            )
+            .into_bytes(),
+        }
+    }
+
+    /// Something where a JWT or a subject token should be.
+    fn odd_token(&mut self) -> String {
+        let part = |bytes: &[u8]| URL_SAFE_NO_PAD.encode(bytes);
+        match self.random.u32(0..12) {
+            0 => "sub_".into(),
+            1 => format!("sub_{}", part(&self.bytes(80))),
+            2 => {
+                let mut token = self.a_subject_token().into_bytes();
+                self.bend(&mut token);
+                String::from_utf8_lossy(&token).into_owned()
+            }
+            3 => format!(
+                "{}.{}.{}",
+                part(&self.bytes(30)),
+                part(&self.bytes(60)),
+                part(&self.bytes(80))
+            ),
+            4 => unsigned(&self.odd_value(), &self.odd_value()) + "." + &part(&self.bytes(70)),
+            5 => ".".repeat(self.random.usize(..2000)),
+            6 => {
+                let header = json!({"alg": self.odd_value(), "kid": self.odd_value(), "typ": self.odd_value()});
+                PROVIDER_KEY.sign_with(&header, &backend_claims())
+            }
+            7 => {
+                let mut claims = backend_claims();
+                let name =
+                    self.pick(&["scope", "aud"], &["exp", "nbf", "iss", "sub", "scp", "iat"]);
+                claims[name] = self.odd_value();
+                PROVIDER_KEY.sign(&claims)
+            }
+            8 => {
+                let mut token = BEARER.clone().into_bytes();
+                self.bend(&mut token);
+                String::from_utf8_lossy(&token).into_owned()
+            }
+            9 => {
+                part(br#"{"alg":"RS256"}"#)
+                    + "."
+                    + &part("{\"a\":".repeat(self.random.usize(..3000)).as_bytes())
+                    + ".AAAA"
+            }
+            10 => ACCESS_TOKEN.into(),
+            _ => self.odd_text(),
+        }
+    }
+
+    fn odd_text(&mut self) -> String {
+        match self.random.u32(0..9) {
+            0 => String::new(),
+            1 => "a\r\nset-cookie: x=1\r\n\r\n{\"event\":\"forged\"}".into(),
+            2 => "\u{0}\u{7f}\u{85}\u{2028}\u{feff}\u{1F600}".into(),
+            3 => "\"},{\"event\":\"forged\\".into(),
+            4 => "%s%n%x{}{:?}${jndi:ldap://x}".into(),
+            5 => "x".repeat(self.random.usize(..5000)),
+            6 => self
+                .pick(
+                    &["-1", "0"],
+                    &["1e999", "NaN", "null", "true", "../../etc/passwd", " ", "\t"],
+                )
+                .into(),
+            _ => (0..self.random.usize(..40)).map(|_| self.random.char(..)).collect(),
+        }
+    }
+
+    fn odd_value(&mut self) -> Value {
+        match self.random.u32(0..9) {
+            0 => Value::Null,
+            1 => json!(self.random.bool()),
+            2 => json!(self.random.i64(..)),
+            3 => json!(self.random.f64() * 1e300),
+            4 => json!([self.odd_text(), -1, {}]),
+            5 => json!({self.odd_text(): [[[[]]]]}),
+            6 => json!(u64::MAX),
+            _ => json!(self.odd_text()),
+        }
+    }
+
+    fn bytes(&mut self, most: usize) -> Vec<u8> {
+        (0..self.random.usize(..most)).map(|_| self.random.u8(..)).collect()
+    }
+
+    /// Bytes that may stand in a header: everything but controls, UTF-8 or not.
+    fn header_bytes(&mut self) -> Vec<u8> {
+        let allowed = |byte: &u8| matches!(byte, b'!'..=b'~' | 0x80..);
+        self.bytes(60).into_iter().filter(allowed).collect()
+    }
+
+    /// One to four bytes changed, lost, doubled or added.
+    fn bend(&mut self, bytes: &mut Vec<u8>) {
+        for _ in 0..self.random.u32(1..5) {
+            if bytes.is_empty() {
+                return;
+            }
+            let place = self.random.usize(..bytes.len());
+            match self.random.u32(0..4) {
+                0 => bytes[place] = self.random.u8(..),
+                1 => drop(bytes.remove(place)),
+                2 => bytes.insert(place, self.random.u8(..)),
+                _ => bytes.insert(place, bytes[place]),
+            }
+        }
+    }
+
+    /// Half of the time one of the usual, else one of the odd.
+    fn pick(&mut self, usual: &[&'static str], odd: &[&'static str]) -> &'static str {
+        let from = if self.random.bool() { usual } else { odd };
+        from[self.random.usize(..from.len())]
+    }
+}
+
+fn form_request(body: &[u8]) -> Request {
+    Request::post("/oidc/token")
+        .header("content-type", "application/x-www-form-urlencoded")
+        .body(body)
+}
+
+fn exchange(connection: &mut Connection, shot: &Shot) -> io::Result<Answer> {
+    connection.write(&shot.bytes)?;
+    connection.read_answer(&shot.method)
+}
+
+/// The connection, unless Envoy will close it.
+fn reusable(connection: Connection, answer: &Answer) -> Option<Connection> {
+    (answer.header("connection") != Some("close")).then_some(connection)
+}
+
+fn printable(bytes: &[u8]) -> String {
+    bytes.escape_ascii().to_string().chars().take(3000).collect()
+}

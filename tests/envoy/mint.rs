@@ -1,0 +1,577 @@
+//! `POST {base}/api/subject-tokens`: who may mint, what they must send, and what they get.
+
+use std::collections::HashSet;
+use std::sync::LazyLock;
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use jsonwebtoken::{Algorithm, EncodingKey};
+use serde_json::{Value, json};
+
+use crate::support::Findings;
+use crate::support::configuration::{Configuration, ISSUER, MANAGEMENT, PROVIDER_KEY, jwks};
+use crate::support::gateway::{
+    BEARER, Gateway, backend_claims, mint_body_request, mint_request, minted, now,
+};
+use crate::support::http::{Answer, Request};
+use crate::support::http2;
+use crate::support::keys::{Key, unsigned};
+
+const MINT: &str = "/api/subject-tokens";
+
+#[test]
+fn answers_201_with_a_fresh_token_and_its_lifetime() {
+    let gateway = Gateway::shared();
+    let request = mint_body_request(&json!({"userId": "u-1", "context": {"ticketId": "T-1"}}));
+    for answer in [gateway.send(&request), http2::send(gateway.envoy.gateway, &request)] {
+        assert_eq!(answer.status, 201, "{answer:?}");
+        assert_eq!(answer.header("content-type"), Some("application/json"));
+        assert_eq!(answer.header("cache-control"), Some("no-store"));
+        assert_eq!(answer.header("content-length"), Some(answer.body.len().to_string().as_str()));
+        assert!(!gateway.passed_on(&answer));
+        let body = answer.json();
+        let members: Vec<_> = body.as_object().unwrap().keys().collect();
+        assert_eq!(members, ["subjectToken", "expiresIn"]);
+        assert_eq!(body["expiresIn"], 600);
+    }
+}
+
+#[test]
+fn a_subject_token_is_opaque_and_never_comes_twice() {
+    let gateway = Gateway::shared();
+    let mut connection = gateway.connect();
+    let mut seen = HashSet::new();
+    for _ in 0..500 {
+        let token = minted(&connection.send(&mint_request("u-1")));
+        let secret = token.strip_prefix("sub_").unwrap_or_else(|| panic!("{token}"));
+        // 256 bits are 43 characters of base64.
+        assert!(secret.len() >= 43 && token.len() <= 100, "{token}");
+        assert!(URL_SAFE_NO_PAD.decode(secret).unwrap().len() >= 32, "{token}");
+        assert!(!token.contains("u-1"));
+        assert!(seen.insert(token), "the same token twice");
+    }
+}
+
+#[test]
+fn the_answer_says_the_configured_lifetime() {
+    let configuration = Configuration::default().with("/subject_tokens/lifetime", "10m");
+    let gateway = Gateway::start(&configuration);
+    assert_eq!(gateway.send(&mint_request("u-1")).json()["expiresIn"], 600);
+    gateway.update(&configuration.with("/subject_tokens/lifetime", "45s")).unwrap();
+    assert_eq!(gateway.send(&mint_request("u-1")).json()["expiresIn"], 45);
+}
+
+/// One provider with a key for each algorithm; a second one with rules of its own.
+struct Providers {
+    gateway: Gateway,
+    keys: Vec<Key>,
+    other: Key,
+}
+
+static PROVIDERS: LazyLock<Providers> = LazyLock::new(|| {
+    let rsa = &*PROVIDER_KEY;
+    let keys = vec![
+        rsa.under(Algorithm::RS256, "k-RS256"),
+        rsa.under(Algorithm::RS384, "k-RS384"),
+        rsa.under(Algorithm::RS512, "k-RS512"),
+        rsa.under(Algorithm::PS256, "k-PS256"),
+        Key::generate(Algorithm::ES256, "k-ES256"),
+        Key::generate(Algorithm::ES384, "k-ES384"),
+        Key::generate(Algorithm::EdDSA, "k-EdDSA"),
+    ];
+    let other = Key::generate(Algorithm::ES256, "other-1");
+    let configuration = Configuration::default()
+        .with(
+            "/subject_tokens/authentication/jwt/0/local_jwks",
+            jwks(&keys.iter().collect::<Vec<_>>()),
+        )
+        .with(
+            "/subject_tokens/authentication/jwt/-",
+            json!({
+                "issuer": "https://ci.example.com/",
+                "audiences": ["urn:one", "urn:two"],
+                "required_scopes": ["impersonate", "support"],
+                "clock_skew": "0s",
+                "local_jwks": jwks(&[&other]),
+            }),
+        );
+    let gateway = Gateway::start(&configuration);
+    Providers { gateway, keys, other }
+});
+
+impl Providers {
+    fn key(&self, alg: Algorithm) -> &Key {
+        self.keys.iter().find(|key| key.alg == alg).unwrap()
+    }
+
+    fn mint(&self, bearer: &str) -> Answer {
+        let request = Request::post(MINT).bearer(bearer).json(&json!({"userId": "u-1"}));
+        self.gateway.send(&request)
+    }
+}
+
+fn other_claims() -> Value {
+    let mut claims = backend_claims();
+    claims["iss"] = json!("https://ci.example.com/");
+    claims["aud"] = json!("urn:two");
+    claims["scope"] = json!("support impersonate");
+    claims
+}
+
+/// The claims of a good token with one of them changed, or left out with `Value::Null`.
+fn claims(name: &str, value: Value) -> Value {
+    let mut claims = backend_claims();
+    claims[name] = value;
+    if claims[name].is_null() {
+        claims.as_object_mut().unwrap().remove(name);
+    }
+    claims
+}
+
+#[test]
+fn a_backend_may_sign_with_any_of_seven_algorithms() {
+    let providers = &*PROVIDERS;
+    let mut findings = Findings::default();
+    for key in &providers.keys {
+        // Twice: a verified bearer may be remembered.
+        for time in ["first", "second"] {
+            let bearer = key.sign(&backend_claims());
+            findings.expect(
+                format!("{:?}, {time}", key.alg),
+                &providers.mint(&bearer).status,
+                &201,
+            );
+        }
+    }
+}
+
+#[test]
+fn a_bearer_is_good_for_every_shape_the_rfcs_allow() {
+    let providers = &*PROVIDERS;
+    let key = providers.key(Algorithm::ES256);
+    let now = now();
+    #[rustfmt::skip]
+    let cases = [
+        ("audience in a list",           key.sign(&claims("aud", json!(["urn:else", MANAGEMENT])))),
+        ("more scopes than needed",      key.sign(&claims("scope", json!("openid impersonate email")))),
+        ("scp as a string",              key.sign(&scp(json!("openid impersonate")))),
+        ("scp as a list",                key.sign(&scp(json!(["openid", "impersonate"])))),
+        ("expired within the skew",      key.sign(&claims("exp", json!(now - 30)))),
+        ("not yet valid, within it",     key.sign(&claims("nbf", json!(now + 30)))),
+        ("fractions of a second",        key.sign(&claims("exp", json!((now + 100) as f64 + 0.5)))),
+        ("no typ",                       key.sign_with(&json!({"alg": "ES256", "kid": key.kid}), &backend_claims())),
+        ("typ JWT",                      key.sign_with(&json!({"alg": "ES256", "kid": key.kid, "typ": "JWT"}), &backend_claims())),
+        ("unknown header members",       key.sign_with(&json!({"alg": "ES256", "kid": key.kid, "x": {"y": [1]}}), &backend_claims())),
+        ("unknown claims",               key.sign(&claims("realm_access", json!({"roles": ["a"]})))),
+        ("a second issuer, by its rules", providers.other.sign(&other_claims())),
+    ];
+    let mut findings = Findings::default();
+    for (case, bearer) in cases {
+        findings.expect(case, &providers.mint(&bearer).status, &201);
+    }
+}
+
+/// A token that says its scopes in `scp`.
+fn scp(value: Value) -> Value {
+    let mut claims = claims("scope", Value::Null);
+    claims["scp"] = value;
+    claims
+}
+
+#[test]
+fn the_bearer_scheme_is_case_insensitive() {
+    let gateway = Gateway::shared();
+    for scheme in ["bearer", "BEARER"] {
+        let request = Request::post(MINT)
+            .header("authorization", format!("{scheme} {}", *BEARER))
+            .json(&json!({"userId": "u-1"}));
+        assert_eq!(gateway.send(&request).status, 201, "{scheme}");
+    }
+}
+
+#[test]
+fn refuses_a_bearer_that_proves_nothing() {
+    let providers = &*PROVIDERS;
+    let [rsa, ec, ed] =
+        [Algorithm::RS256, Algorithm::ES256, Algorithm::EdDSA].map(|alg| providers.key(alg));
+    let good = ec.sign(&backend_claims());
+    let (head, rest) = good.split_once('.').unwrap();
+    let (payload, signature) = rest.split_once('.').unwrap();
+    let stranger = Key::generate(Algorithm::ES256, &ec.kid);
+    let now = now();
+    let with_header = |header: Value| ec.sign_with(&header, &backend_claims());
+    let hmac = |secret: &[u8]| {
+        let input =
+            unsigned(&json!({"alg": "HS256", "typ": "JWT", "kid": rsa.kid}), &backend_claims());
+        let key = EncodingKey::from_secret(secret);
+        let mac = jsonwebtoken::crypto::sign(input.as_bytes(), &key, Algorithm::HS256).unwrap();
+        format!("{input}.{mac}")
+    };
+    let modulus = rsa.public_jwk()["n"].as_str().unwrap().to_owned();
+    let jwk = rsa.public_jwk().to_string();
+    let mut raw = URL_SAFE_NO_PAD.decode(signature).unwrap();
+    raw[10] ^= 1;
+    let bent = URL_SAFE_NO_PAD.encode(&raw);
+    let other_payload = URL_SAFE_NO_PAD.encode(claims("sub", json!("someone-else")).to_string());
+    let zeros = URL_SAFE_NO_PAD.encode([0; 64]);
+
+    #[rustfmt::skip]
+    let cases = [
+        ("alg none, no signature",        format!("{}.", unsigned(&json!({"alg": "none"}), &backend_claims()))),
+        ("alg none, a signature",         format!("{}.{signature}", unsigned(&json!({"alg": "none", "kid": ec.kid}), &backend_claims()))),
+        ("alg None",                      format!("{}.", unsigned(&json!({"alg": "None", "kid": ec.kid}), &backend_claims()))),
+        ("alg missing",                   with_header(json!({"kid": ec.kid}))),
+        ("alg unknown",                   with_header(json!({"alg": "ES257", "kid": ec.kid}))),
+        ("alg not a string",              with_header(json!({"alg": 7, "kid": ec.kid}))),
+        ("HMAC with the modulus",         hmac(modulus.as_bytes())),
+        ("HMAC with the raw modulus",     hmac(&URL_SAFE_NO_PAD.decode(&modulus).unwrap())),
+        ("HMAC with the public key",      hmac(jwk.as_bytes())),
+        ("HMAC with nothing",             hmac(b"")),
+        ("another algorithm's key",       ec.sign_with(&json!({"alg": "ES256", "kid": rsa.kid}), &backend_claims())),
+        ("RS256 by a key for RS512",      rsa.sign_with(&json!({"alg": "RS256", "kid": "k-RS512"}), &backend_claims())),
+        ("PS256 said, RS256 meant",       rsa.sign_with(&json!({"alg": "PS256", "kid": "k-PS256"}), &backend_claims())),
+        ("EdDSA said, ES256 meant",       ec.sign_with(&json!({"alg": "EdDSA", "kid": ed.kid}), &backend_claims())),
+        ("unknown kid",                   with_header(json!({"alg": "ES256", "kid": "no-such-key"}))),
+        ("kid not a string",              with_header(json!({"alg": "ES256", "kid": 1}))),
+        ("a stranger's key",              stranger.sign(&backend_claims())),
+        ("a key in the header",           stranger.sign_with(&json!({"alg": "ES256", "jwk": stranger.public_jwk()}), &backend_claims())),
+        ("a key behind a link",           stranger.sign_with(&json!({"alg": "ES256", "jku": "https://evil.example/", "kid": ec.kid}), &backend_claims())),
+        ("crit",                          with_header(json!({"alg": "ES256", "kid": ec.kid, "crit": ["exp"], "exp": 1}))),
+        ("crit, empty",                   with_header(json!({"alg": "ES256", "kid": ec.kid, "crit": []}))),
+        ("b64 false",                     with_header(json!({"alg": "ES256", "kid": ec.kid, "crit": ["b64"], "b64": false}))),
+        ("expired",                       ec.sign(&claims("exp", json!(now - 90)))),
+        ("no expiry",                     ec.sign(&claims("exp", Value::Null))),
+        ("expiry not a number",           ec.sign(&claims("exp", json!((now + 100).to_string())))),
+        ("expiry negative",               ec.sign(&claims("exp", json!(-1)))),
+        ("not yet valid",                 ec.sign(&claims("nbf", json!(now + 90)))),
+        ("nbf not a number",              ec.sign(&claims("nbf", json!("now")))),
+        ("another issuer",                ec.sign(&claims("iss", json!("https://evil.example")))),
+        ("an issuer with a slash more",   ec.sign(&claims("iss", json!(format!("{ISSUER}/"))))),
+        ("no issuer",                     ec.sign(&claims("iss", Value::Null))),
+        ("issuers in a list",             ec.sign(&claims("iss", json!([ISSUER])))),
+        ("another audience",              ec.sign(&claims("aud", json!("https://api.example.com/orders")))),
+        ("other audiences",               ec.sign(&claims("aud", json!(["a", "b"])))),
+        ("an audience that starts alike", ec.sign(&claims("aud", json!(format!("{MANAGEMENT}/v2"))))),
+        ("no audience",                   ec.sign(&claims("aud", Value::Null))),
+        ("audience of a wrong type",      ec.sign(&claims("aud", json!({MANAGEMENT: true})))),
+        ("the other issuer's name",       ec.sign(&other_claims())),
+        ("the other issuer's key",        providers.other.sign(&backend_claims())),
+        ("the other issuer's audience",   providers.other.sign(&with(other_claims(), "aud", MANAGEMENT))),
+        ("the other issuer's skew",       providers.other.sign(&with(other_claims(), "exp", now - 5))),
+        ("claims exchanged",              format!("{head}.{other_payload}.{signature}")),
+        ("claims not an object",          ec.sign(&json!([1, 2]))),
+        ("claims not JSON",               format!("{head}.{}.{signature}", URL_SAFE_NO_PAD.encode("hello"))),
+        ("one bit of the signature",      format!("{head}.{payload}.{bent}")),
+        ("signature of zeros",            format!("{head}.{payload}.{zeros}")),
+        ("signature cut short",           format!("{head}.{payload}.{}", &signature[..40])),
+        ("signature empty",               format!("{head}.{payload}.")),
+        ("two parts",                     format!("{head}.{payload}")),
+        ("four parts",                    format!("{good}.{signature}")),
+        ("five parts",                    format!("{head}.{payload}.{payload}.{payload}.{signature}")),
+        ("dots",                          "..".into()),
+        ("not base64",                    format!("{head}.{payload}!.{signature}")),
+        ("padded base64",                 format!("{head}.{payload}.{signature}==")),
+        ("an opaque token",               "opaque-access-token-0123456789".into()),
+        ("a subject token",               providers.gateway.send(&Request::post(MINT).bearer(&good).json(&json!({"userId": "u"}))).member("subjectToken")),
+    ];
+    let mut findings = Findings::default();
+    for (case, bearer) in cases {
+        let answer = providers.mint(&bearer);
+        findings.expect(case, &answer.refusal(), &(401, "invalid_token".into()));
+        if answer.status == 401 {
+            let (scheme, parameters) = answer.challenge();
+            findings.expect(case, &scheme.as_str(), &"Bearer");
+            findings.expect(
+                case,
+                &parameters.first().map(|(name, _)| name.as_str()),
+                &Some("realm"),
+            );
+            let error = parameters
+                .iter()
+                .find(|(name, _)| name == "error")
+                .map(|(_, value)| value.as_str());
+            findings.expect(case, &error, &Some("invalid_token"));
+        }
+        if !bearer.is_empty() && answer.text().contains(&bearer) {
+            findings.add(format!("{case}: the bearer comes back in {answer:?}"));
+        }
+    }
+    assert_eq!(providers.mint(&good).status, 201, "the token that the wrong ones were made from");
+}
+
+fn with(mut claims: Value, name: &str, value: impl Into<Value>) -> Value {
+    claims[name] = value.into();
+    claims
+}
+
+#[test]
+fn a_bearer_expires_although_it_was_good_a_moment_ago() {
+    let providers = &*PROVIDERS;
+    // The second issuer allows no skew.
+    let bearer = providers.other.sign(&with(other_claims(), "exp", now() + 2));
+    assert_eq!(providers.mint(&bearer).status, 201);
+    crate::support::wait_for("the bearer to expire", || {
+        let refusal = providers.mint(&bearer).refusal();
+        assert!(
+            refusal == (201, "-".into()) || refusal == (401, "invalid_token".into()),
+            "{refusal:?}"
+        );
+        (refusal.0 == 401).then_some(())
+    });
+}
+
+#[test]
+fn asks_for_a_bearer_without_an_error_code_where_none_came() {
+    let gateway = Gateway::shared();
+    #[rustfmt::skip]
+    let cases = [
+        ("no header",       Request::post(MINT)),
+        ("Basic",           Request::post(MINT).basic("support-backend", "x")),
+        ("another scheme",  Request::post(MINT).header("authorization", "DPoP abc")),
+        ("token in a form", Request::post(&format!("{MINT}?access_token={}", *BEARER))),
+    ];
+    let mut findings = Findings::default();
+    for (case, request) in cases {
+        let answer = gateway.send(&request.json(&json!({"userId": "u-1"})));
+        findings.expect(case, &answer.refusal(), &(401, "invalid_token".into()));
+        let (scheme, parameters) = answer.challenge();
+        let names: Vec<_> = parameters.iter().map(|(name, _)| name.as_str()).collect();
+        findings.expect(case, &(scheme.as_str(), names), &("Bearer", vec!["realm"]));
+    }
+}
+
+#[test]
+fn a_bearer_without_the_scope_learns_which_one_it_lacks() {
+    let providers = &*PROVIDERS;
+    let key = providers.key(Algorithm::ES256);
+    #[rustfmt::skip]
+    let cases = [
+        ("no scope at all",          key.sign(&claims("scope", Value::Null))),
+        ("empty scope",              key.sign(&claims("scope", json!("")))),
+        ("other scopes",             key.sign(&claims("scope", json!("openid email")))),
+        ("a scope that starts alike", key.sign(&claims("scope", json!("impersonate:all")))),
+        ("a scope that ends alike",  key.sign(&claims("scope", json!("no-impersonate")))),
+        ("another case",             key.sign(&claims("scope", json!("Impersonate")))),
+        ("scp without it",           key.sign(&scp(json!(["openid"])))),
+        ("scp list of one string",   key.sign(&scp(json!(["openid impersonate"])))),
+    ];
+    let mut findings = Findings::default();
+    for (case, bearer) in &cases {
+        insufficient(&mut findings, case, &providers.mint(bearer), "impersonate");
+    }
+    let half = providers.other.sign(&with(other_claims(), "scope", "impersonate"));
+    insufficient(&mut findings, "one of two scopes", &providers.mint(&half), "impersonate support");
+}
+
+fn insufficient(findings: &mut Findings, case: &str, answer: &Answer, scope: &str) {
+    findings.expect(case, &answer.refusal(), &(403, "insufficient_scope".into()));
+    if answer.status == 403 {
+        let (scheme, parameters) = answer.challenge();
+        findings.expect(case, &scheme.as_str(), &"Bearer");
+        for (name, value) in [("error", "insufficient_scope"), ("scope", scope)] {
+            let wanted = (name.to_owned(), value.to_owned());
+            if !parameters.contains(&wanted) {
+                findings.add(format!("{case}: no {wanted:?} in {parameters:?}"));
+            }
+        }
+    }
+}
+
+#[test]
+fn accepts_whatever_is_a_user_and_a_context() {
+    let gateway = Gateway::shared();
+    #[rustfmt::skip]
+    let cases = [
+        ("no context",              json!({"userId": "u-1"})),
+        ("empty context",           json!({"userId": "u-1", "context": {}})),
+        ("any context",             json!({"userId": "u-1", "context": {"a": [1, null, {"b": 1.5e300}], "": "ü\u{1F600}\u{0}"}})),
+        ("the shortest user",       json!({"userId": "u"})),
+        ("the longest user",        json!({"userId": "u".repeat(255)})),
+        ("255 characters, not bytes", json!({"userId": "ü".repeat(255)})),
+        ("a user of any alphabet",  json!({"userId": "auth0|５ \"\\/ 用户@example.com"})),
+        ("unknown members",         json!({"userId": "u-1", "lifetime": 5, "user_id": null})),
+    ];
+    let mut findings = Findings::default();
+    for (case, body) in cases {
+        findings.expect(case, &gateway.send(&mint_body_request(&body)).status, &201);
+    }
+}
+
+#[test]
+fn refuses_a_body_that_names_no_user() {
+    let gateway = Gateway::shared();
+    let deep = |opening: &str| opening.repeat(20_000).into_bytes();
+    #[rustfmt::skip]
+    let cases: Vec<(&str, Vec<u8>)> = vec![
+        ("empty",                       b"".to_vec()),
+        ("spaces",                      b"  ".to_vec()),
+        ("not JSON",                    b"userId=u-1".to_vec()),
+        ("cut short",                   br#"{"userId": "u-1""#.to_vec()),
+        ("more after the end",          br#"{"userId": "u-1"} {}"#.to_vec()),
+        ("a trailing comma",            br#"{"userId": "u-1",}"#.to_vec()),
+        ("not UTF-8",                   b"{\"userId\": \"u-\xff\"}".to_vec()),
+        ("half a surrogate",            br#"{"userId": "u-\ud800"}"#.to_vec()),
+        ("a list",                      br#"[{"userId": "u-1"}]"#.to_vec()),
+        ("a string",                    br#""u-1""#.to_vec()),
+        ("null",                        b"null".to_vec()),
+        ("deep lists",                  deep("[")),
+        ("deep objects",                deep("{\"a\":")),
+        ("deep context",                [br#"{"userId": "u-1", "context": {"a": "#.to_vec(), deep("[")].concat()),
+        ("no userId",                   br#"{"context": {}}"#.to_vec()),
+        ("userId null",                 br#"{"userId": null}"#.to_vec()),
+        ("userId a number",             br#"{"userId": 1}"#.to_vec()),
+        ("userId a list",               br#"{"userId": ["u-1"]}"#.to_vec()),
+        ("userId empty",                br#"{"userId": ""}"#.to_vec()),
+        ("userId too long",             format!(r#"{{"userId": "{}"}}"#, "u".repeat(256)).into()),
+        ("userId with a line feed",     br#"{"userId": "u\n1"}"#.to_vec()),
+        ("userId with a NUL",           br#"{"userId": "u\u00001"}"#.to_vec()),
+        ("userId with DEL",             br#"{"userId": "u\u007f1"}"#.to_vec()),
+        ("userId with a C1 control",    br#"{"userId": "u\u00851"}"#.to_vec()),
+        ("context null",                br#"{"userId": "u-1", "context": null}"#.to_vec()),
+        ("context a string",            br#"{"userId": "u-1", "context": "ticket"}"#.to_vec()),
+        ("context a list",              br#"{"userId": "u-1", "context": []}"#.to_vec()),
+    ];
+    let mut findings = Findings::default();
+    for (case, body) in cases {
+        let request =
+            Request::post(MINT).bearer(&BEARER).header("content-type", "application/json");
+        let answer = gateway.send(&request.body(body));
+        findings.expect(case, &answer.refusal(), &(400, "invalid_request".into()));
+        describes(&mut findings, case, &answer);
+    }
+}
+
+/// Every refusal has a description that is fit for a header, a terminal and a log line.
+pub fn describes(findings: &mut Findings, case: &str, answer: &Answer) {
+    let body = serde_json::from_slice::<Value>(&answer.body).unwrap_or_default();
+    let text = body.get("error_description").and_then(Value::as_str).unwrap_or_default();
+    let fit = |byte: u8| matches!(byte, b' '..=b'~') && !matches!(byte, b'"' | b'\\');
+    if text.is_empty() || !text.bytes().all(fit) {
+        findings.add(format!("{case}: no good description in {answer:?}"));
+    }
+    findings.expect(case, &answer.header("content-type"), &Some("application/json"));
+    findings.expect(case, &answer.header("cache-control"), &Some("no-store"));
+}
+
+#[test]
+fn takes_json_and_nothing_else() {
+    let gateway = Gateway::shared();
+    let send = |content_type: Option<&str>| {
+        let request = Request::post(MINT).bearer(&BEARER).body(r#"{"userId":"u-1"}"#);
+        let request = match content_type {
+            Some(value) => request.header("content-type", value),
+            None => request,
+        };
+        gateway.send(&request)
+    };
+    let mut findings = Findings::default();
+    for good in [
+        "application/json",
+        "Application/JSON",
+        "application/json; charset=utf-8",
+        "application/json;charset=UTF-8",
+    ] {
+        findings.expect(good, &send(Some(good)).status, &201);
+    }
+    for wrong in [
+        None,
+        Some("text/plain"),
+        Some("application/x-www-form-urlencoded"),
+        Some("application/jsonp"),
+        Some("x-application/json"),
+        Some(""),
+    ] {
+        let answer = send(wrong);
+        findings.expect(format!("{wrong:?}"), &answer.refusal(), &(415, "invalid_request".into()));
+        describes(&mut findings, "415", &answer);
+    }
+}
+
+#[test]
+fn other_methods_are_told_which_one_is_right() {
+    let gateway = Gateway::shared();
+    let mut findings = Findings::default();
+    for method in ["GET", "HEAD", "PUT", "PATCH", "DELETE"] {
+        let answer =
+            gateway.send(&Request::new(method, MINT).bearer(&BEARER).json(&json!({"userId": "u"})));
+        findings.expect(method, &(answer.status, answer.header("allow")), &(405, Some("POST")));
+        findings.expect(method, &gateway.passed_on(&answer), &false);
+    }
+    // A preflight request is for Envoy's cors filter, or for the gateway behind.
+    let answer = gateway
+        .send(&Request::new("OPTIONS", MINT).header("origin", "https://support.example.com"));
+    assert!(gateway.passed_on(&answer), "{answer:?}");
+}
+
+#[test]
+fn a_body_is_64_kib_at_the_most() {
+    let gateway = Gateway::shared();
+    let body = |length: usize| {
+        let start = r#"{"userId":"u-1","more":""#;
+        format!("{start}{}\"}}", "x".repeat(length - start.len() - 2))
+    };
+    let request = Request::post(MINT).bearer(&BEARER).header("content-type", "application/json");
+    let chunked = |body: String| {
+        request.clone().pieces(body.into_bytes().chunks(10_000).map(Into::into).collect(), &[])
+    };
+    let mut findings = Findings::default();
+    for (case, request, expected) in [
+        ("as much as may be", request.clone().body(body(65_536)), (201, "-")),
+        ("one byte more", request.clone().body(body(65_537)), (413, "invalid_request")),
+        ("far too much", request.clone().body(body(900_000)), (413, "invalid_request")),
+        ("as much as may be, chunked", chunked(body(65_536)), (201, "-")),
+        ("one byte more, chunked", chunked(body(65_537)), (413, "invalid_request")),
+    ] {
+        let expected = (expected.0, expected.1.to_owned());
+        findings.expect(case, &gateway.send(&request).refusal(), &expected);
+        findings.expect(case, &http2::send(gateway.envoy.gateway, &request).refusal(), &expected);
+    }
+}
+
+#[test]
+fn a_context_is_as_long_as_its_compact_json() {
+    let gateway = Gateway::shared();
+    // {"k":"…"} has 8 characters around the value.
+    let compact = |length: usize| format!(r#"{{"k":"{}"}}"#, "x".repeat(length - 8));
+    let spaced = format!("{{ {} \"k\" :\n \"{}\" }}", " ".repeat(5000), "x".repeat(4096 - 8));
+    let mut findings = Findings::default();
+    for (case, context, expected) in [
+        ("as long as may be", compact(4096), (201, "-")),
+        ("one byte more", compact(4097), (413, "invalid_request")),
+        ("spaces do not count", spaced, (201, "-")),
+        ("bytes do", format!(r#"{{"k":"{}"}}"#, "ü".repeat(2045)), (413, "invalid_request")),
+    ] {
+        let body = format!(r#"{{"userId":"u-1","context":{context}}}"#);
+        let request =
+            Request::post(MINT).bearer(&BEARER).header("content-type", "application/json");
+        let refusal = gateway.send(&request.body(body)).refusal();
+        findings.expect(case, &refusal, &(expected.0, expected.1.to_owned()));
+    }
+}
+
+#[test]
+fn a_query_changes_nothing_and_a_path_like_it_is_not_it() {
+    let gateway = Gateway::shared();
+    let send = |path: &str| {
+        gateway.send(&Request::post(path).bearer(&BEARER).json(&json!({"userId": "u-1"})))
+    };
+    let mut findings = Findings::default();
+    for path in ["/api/subject-tokens?", "/api/subject-tokens?trace=1"] {
+        findings.expect(path, &send(path).status, &201);
+    }
+    for path in [
+        "/api/subject-tokens/",
+        "/api/subject-tokens/1",
+        "/api/subject-tokens2",
+        "/api/subject-token",
+        "/API/subject-tokens",
+        "/tenant/api/subject-tokens",
+        "//api/subject-tokens",
+        "/api/subject-tokens%3F",
+        "/api//subject-tokens",
+        "/?/api/subject-tokens",
+    ] {
+        let answer = send(path);
+        findings.expect(path, &gateway.passed_on(&answer), &true);
+    }
+}

@@ -1,0 +1,223 @@
+//! What is not the filter's business goes by unchanged. "Unchanged" is what the same Envoy does with
+//! the same request on a listener without the filter.
+
+use std::net::SocketAddr;
+
+use serde_json::json;
+
+use crate::support::configuration::{CLIENT_SECRET, Configuration};
+use crate::support::gateway::{
+    EXCHANGE_GRANT, Gateway, exchange_form, exchange_request, raw_exchange_request,
+};
+use crate::support::http::{Answer, Connection, Form, Request};
+use crate::support::upstream::{Received, pattern};
+use crate::support::{Findings, http2};
+
+/// How a request is sent: HTTP/1.1 or HTTP/2.
+type Send = fn(SocketAddr, &Request) -> Answer;
+
+const PROTOCOLS: [(&str, Send); 2] = [
+    ("HTTP/1.1", |address, request| Connection::open(address).send(request)),
+    ("HTTP/2", http2::send),
+];
+
+/// Sends the request with the filter and without, and compares what the upstream and the caller saw.
+fn compare(findings: &mut Findings, gateway: &Gateway, case: &str, request: &Request) {
+    for (protocol, send) in PROTOCOLS {
+        let case = format!("{case}, {protocol}");
+        let [filtered, bare] = [gateway.envoy.gateway, gateway.envoy.bare].map(|address| {
+            let answer = send(address, request);
+            (gateway.envoy.upstream.received(&answer).map(lasting), lasting_answer(answer))
+        });
+        if filtered.0.is_none() {
+            findings.add(format!("{case}: never reached the upstream: {:?}", filtered.1));
+        } else if filtered != bare {
+            let shorten = |text: String| text.chars().take(3000).collect::<String>();
+            findings.add(format!(
+                "{case}: with the filter {}\nwithout {}",
+                shorten(format!("{filtered:?}")),
+                shorten(format!("{bare:?}"))
+            ));
+        }
+    }
+}
+
+/// Without what differs from one request to the next anyway.
+fn lasting(mut received: Received) -> Received {
+    received.headers.retain(|(name, _)| name != "x-request-id");
+    received
+}
+
+type Outcome = (u16, Vec<(String, String)>, Vec<u8>, Vec<(String, String)>);
+
+fn lasting_answer(mut answer: Answer) -> Outcome {
+    let fleeting = ["date", "x-envoy-upstream-service-time", "x-upstream-record"];
+    answer.headers.retain(|(name, _)| !fleeting.contains(&name.as_str()));
+    (answer.status, answer.headers, answer.body, answer.trailers)
+}
+
+#[test]
+fn other_requests_to_the_token_endpoint_reach_the_identity_gateway_as_they_were() {
+    let gateway = Gateway::shared();
+    let form = |grant: &str| Form::default().set("grant_type", grant).set("code", "a b&c").encode();
+    let typed = |content_type: &str, body: &[u8]| {
+        Request::post("/oidc/token").header("content-type", content_type).body(body)
+    };
+    let mixed = b"--x\r\ncontent-disposition: form-data; name=\"grant_type\"\r\n\r\nclient_credentials\r\n--x--";
+    #[rustfmt::skip]
+    let cases = [
+        ("authorization code",       raw_exchange_request(&form("authorization_code"))),
+        ("refresh token",            raw_exchange_request(&form("refresh_token"))),
+        ("client credentials, Basic", raw_exchange_request(&form("client_credentials")).basic("support-portal", &CLIENT_SECRET)),
+        ("a wrong Basic",            raw_exchange_request(&form("client_credentials")).basic("nobody", "x")),
+        ("a grant that starts alike", raw_exchange_request(&form(&format!("{EXCHANGE_GRANT}2")))),
+        ("a grant in capitals",      raw_exchange_request(&form(&EXCHANGE_GRANT.to_uppercase()))),
+        ("no grant",                 raw_exchange_request("scope=a")),
+        ("an empty grant",           raw_exchange_request("grant_type=")),
+        ("another grant, malformed", raw_exchange_request("grant_type=password&password=%zz%")),
+        ("another grant, not UTF-8", raw_exchange_request("grant_type=password&password=%ff%fe")),
+        ("an empty form",            raw_exchange_request("")),
+        ("spaces and cases",         raw_exchange_request("grant_type=authorization%5Fcode&a=+%20&A=%7e~")),
+        ("JSON",                     typed("application/json", json!({"grant_type": EXCHANGE_GRANT}).to_string().as_bytes())),
+        ("multipart",                typed("multipart/form-data; boundary=x", mixed)),
+        ("an exchange as plain text", typed("text/plain", exchange_form("sub_AAAA").encode().as_bytes())),
+        ("bytes",                    typed("application/octet-stream", &pattern(5000))),
+        ("no content type",          Request::post("/oidc/token").body(form("password"))),
+        ("no body",                  Request::post("/oidc/token")),
+        ("GET",                      Request::get("/oidc/token?grant_type=a")),
+        ("OPTIONS",                  Request::new("OPTIONS", "/oidc/token").header("origin", "https://a.example")),
+        ("a path with a slash more", Request::post("/oidc/token/").header("content-type", "application/x-www-form-urlencoded").body(exchange_form("sub_AAAA").encode())),
+        ("introspection",            Request::post("/oidc/token/introspection").header("content-type", "application/x-www-form-urlencoded").body("token=sub_AAAA")),
+    ];
+    let mut findings = Findings::default();
+    for (case, request) in cases {
+        compare(&mut findings, gateway, case, &request);
+    }
+}
+
+#[test]
+fn everything_else_is_untouched() {
+    let gateway = Gateway::shared();
+    #[rustfmt::skip]
+    let cases = [
+        ("GET",                      Request::get("/orders?a=b&c=%20d")),
+        ("HEAD",                     Request::new("HEAD", "/orders").header("x-answer-bytes", "1000")),
+        ("PUT",                      Request::new("PUT", "/orders/1").body("x")),
+        ("PATCH",                    Request::new("PATCH", "/orders/1").body("x")),
+        ("DELETE",                   Request::new("DELETE", "/orders/1")),
+        ("a form elsewhere",         Request::post("/orders").header("content-type", "application/x-www-form-urlencoded").body(exchange_form("sub_AAAA").encode())),
+        ("an odd path",              Request::get("/a/../b//c/./%2e%2E/;d=e?f=/oidc/token")),
+        ("headers of odd bytes",     Request::get("/x").header("x-latin", b"caf\xe9 \x80\xff").header("x-tab", "a\tb")),
+        ("an empty header",          Request::get("/x").header("x-empty", "")),
+        ("a header twice",           Request::get("/x").header("x-twice", "1").header("x-twice", "2").header("cookie", "a=1; b=2")),
+        ("a bearer of its own",      Request::get("/x").bearer("whatever")),
+        ("an error from upstream",   Request::get("/x").header("x-answer-status", "503").header("x-answer-bytes", "10")),
+        ("no content",               Request::get("/x").header("x-answer-status", "204")),
+        ("not modified",             Request::get("/x").header("x-answer-status", "304")),
+        ("an empty answer",          Request::get("/x").header("x-answer-bytes", "0")),
+        ("a large answer",           Request::get("/x").header("x-answer-bytes", "3000000")),
+        ("trailers in the answer",   Request::post("/x").header("te", "trailers").header("x-answer-trailers", "1").body("abc")),
+        ("a large body",             Request::post("/x").body(pattern(3_000_000))),
+        ("pieces",                   Request::post("/x").pieces(vec![b"a".to_vec(), pattern(70_000), b"b".to_vec()], &[])),
+        ("pieces and trailers",      Request::post("/x").pieces(vec![pattern(10), pattern(200_000)], &[("x-last", "1"), ("x-later", "2")])),
+    ];
+    let mut findings = Findings::default();
+    for (case, request) in cases {
+        compare(&mut findings, gateway, case, &request);
+    }
+}
+
+#[test]
+fn bodies_of_other_kinds_pass_the_token_endpoint_at_any_size() {
+    let gateway = Gateway::shared();
+    let request = Request::post("/oidc/token").header("content-type", "application/octet-stream");
+    let pieces = || vec![pattern(1), pattern(1_000_000), pattern(2_000_000)];
+    let form = Form::default().set("grant_type", "password").set("password", "&=%+ü");
+    let form_pieces = form.encode().into_bytes().chunks(5).map(Into::into).collect::<Vec<_>>();
+    #[rustfmt::skip]
+    let cases = [
+        ("3 MB",                      request.clone().body(pattern(3_000_000))),
+        ("3 MB in pieces",            request.clone().pieces(pieces(), &[])),
+        ("3 MB and trailers",         request.clone().pieces(pieces(), &[("x-last", "1")])),
+        ("3 MB and back",             request.clone().header("x-answer-trailers", "1").header("te", "trailers").pieces(pieces(), &[])),
+        ("trailers alone",            request.clone().pieces(vec![], &[("x-last", "1")])),
+        ("a form in pieces",          raw_exchange_request("").pieces(form_pieces.clone(), &[])),
+        ("a form and trailers",       raw_exchange_request("").pieces(form_pieces, &[("x-last", "1")])),
+        ("a form of trailers alone",  raw_exchange_request("").pieces(vec![], &[("x-last", "1")])),
+        ("a form of 60 KiB",          raw_exchange_request(&form.set("more", &"x".repeat(60_000)).encode())),
+    ];
+    let mut findings = Findings::default();
+    for (case, request) in cases {
+        compare(&mut findings, gateway, case, &request);
+    }
+}
+
+#[test]
+fn foreign_subject_tokens_pass_where_they_may() {
+    let configuration = Configuration::default().with("/foreign_subject_tokens", "pass_through");
+    let gateway = Gateway::start(&configuration);
+    let mut findings = Findings::default();
+    for (case, token) in [
+        ("opaque", "0123456789abcdef"),
+        ("a JWT", "eyJhbGciOiJub25lIn0.e30."),
+        ("odd", "tok_a b&c=ü"),
+    ] {
+        compare(&mut findings, &gateway, case, &exchange_request(&exchange_form(token)));
+        let by_stranger = exchange_request(&exchange_form(token).set("client_id", "nobody"));
+        compare(
+            &mut findings,
+            &gateway,
+            &format!("{case}, a client of the gateway's"),
+            &by_stranger,
+        );
+        let otherwise = exchange_form(token)
+            .without("resource")
+            .set("audience", "a")
+            .set("subject_token_type", "urn:ietf:params:oauth:token-type:id_token");
+        compare(
+            &mut findings,
+            &gateway,
+            &format!("{case}, parameters of its own"),
+            &exchange_request(&otherwise),
+        );
+    }
+    // Our own are still ours, the unknown ones too.
+    let answer = gateway.exchange(&exchange_form("sub_AAAA"));
+    assert_eq!(answer.refusal(), (400, "invalid_request".into()));
+    assert!(!gateway.passed_on(&answer));
+    gateway.assert_serves("beside foreign tokens");
+}
+
+#[test]
+fn an_upgraded_connection_is_a_pipe() {
+    let gateway = Gateway::shared();
+    for path in ["/socket", "/oidc/token"] {
+        let mut connection = gateway.connect();
+        let upgrade = Request::get(path)
+            .header("connection", "upgrade")
+            .header("upgrade", "websocket")
+            .header("sec-websocket-key", "dGhlIHNhbXBsZSBub25jZQ==");
+        let answer = connection.send(&upgrade);
+        assert_eq!(answer.status, 101, "{path}: {answer:?}");
+        for message in [pattern(10), pattern(100_000)] {
+            connection.write(&message).unwrap();
+            assert_eq!(connection.read_raw(message.len()).unwrap(), message, "{path}");
+        }
+    }
+}
+
+#[test]
+fn a_client_that_expects_100_continue_gets_it() {
+    let gateway = Gateway::shared();
+    let body = exchange_form(&gateway.mint("u-1")).encode();
+    let head = format!(
+        "POST /oidc/token HTTP/1.1\r\nhost: a\r\nexpect: 100-continue\r\ncontent-length: {}\r\n\
+         content-type: application/x-www-form-urlencoded\r\n\r\n",
+        body.len()
+    );
+    let mut connection = gateway.connect();
+    connection.write(head.as_bytes()).unwrap();
+    assert_eq!(connection.read_raw(25).unwrap(), b"HTTP/1.1 100 Continue\r\n\r\n");
+    connection.write(body.as_bytes()).unwrap();
+    assert_eq!(connection.read_answer("POST").unwrap().status, 200);
+}
