@@ -25,7 +25,7 @@ const CACHE_CAPACITY: usize = 1024;
 pub struct JwtIssuer {
     /// `iss`, compared exactly.
     pub issuer: String,
-    /// One of these must be in `aud`; where there are none, `aud` is not checked.
+    /// One of these must be in `aud` (RFC 9068 §4).
     pub audiences: Vec<String>,
     /// All of these must be in `scope` or `scp`.
     pub required_scopes: Rc<[String]>,
@@ -200,7 +200,7 @@ impl JwtIssuer {
         let claims = &claims.custom;
         let audiences = claims.aud.as_ref().map_or(&[][..], OneOrMany::as_slice);
         let meant_for_us = audiences.iter().any(|audience| self.audiences.contains(audience));
-        if !meant_for_us && !self.audiences.is_empty() {
+        if !meant_for_us {
             return Err(BearerError::Audience);
         }
         if claims.act.is_some() {
@@ -212,13 +212,18 @@ impl JwtIssuer {
         if subject.is_none() && client_id.is_none() {
             return Err(BearerError::Nobody);
         }
-        let scp = claims.scp.as_ref().map_or(&[][..], OneOrMany::as_slice);
-        let scopes =
-            claims.scope.iter().chain(scp).flat_map(|scope| scope.split(' ')).map(str::to_owned);
+        // A string is a list with spaces in it; in a list each item is one scope.
+        let split = |scope: &String| scope.split(' ').map(str::to_owned).collect::<Vec<_>>();
+        let mut scopes = claims.scope.as_ref().map(split).unwrap_or_default();
+        match &claims.scp {
+            None => {}
+            Some(OneOrMany::One(scope)) => scopes.extend(split(scope)),
+            Some(OneOrMany::Many(list)) => scopes.extend(list.iter().cloned()),
+        }
         Ok(VerifiedToken {
             subject,
             client_id,
-            scopes: scopes.collect(),
+            scopes,
             expires_at,
             required_scopes: Rc::clone(&self.required_scopes),
         })

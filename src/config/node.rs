@@ -56,6 +56,18 @@ impl<'r> Node<'r> {
         None
     }
 
+    /// The place of an item of this list, to note a problem there.
+    pub(super) fn item(mut self, index: usize) -> Self {
+        self.path = format!("{}[{index}]", self.path);
+        self
+    }
+
+    /// The place of a member of this object, to note a problem there.
+    pub(super) fn member(mut self, name: &str) -> Self {
+        self.path = format!("{}.{name}", self.path);
+        self
+    }
+
     /// Notes what works, but is probably not meant.
     pub(super) fn warn(&self, warning: impl Into<String>) {
         let warning = Problem { path: self.path.clone(), expected: warning.into() };

@@ -129,15 +129,16 @@ fn signing_keys(node: Node<'_>) -> Option<(SigningKey, Vec<PublishedKey>)> {
             signing = private;
         }
         if published.iter().any(|earlier| earlier.kid == public.kid) {
-            return list.problem(format!("two keys have the kid {:?}", public.kid));
+            return list
+                .item(index)
+                .problem(format!("another key has the kid {:?} too", public.kid));
         }
         published.push(public);
     }
     match signing {
         Some(signing) => Some((signing, published)),
-        None => {
-            list.problem("expected at least one key, and the first with its private part: it signs")
-        }
+        None if published.is_empty() => list.problem("expected at least one key"),
+        None => list.item(0).problem("expected a private key: the first key signs"),
     }
 }
 
@@ -361,7 +362,8 @@ fn jwt_issuers(node: Node<'_>, always_required: Option<&str>) -> Option<Vec<JwtI
     }
     for (index, issuer) in issuers.iter().enumerate() {
         if issuers.iter().take(index).any(|earlier| earlier.issuer == issuer.issuer) {
-            return list.problem(format!("the issuer {:?} is given twice", issuer.issuer));
+            let problem = format!("{:?} is given twice", issuer.issuer);
+            return list.item(index).member("issuer").problem(problem);
         }
     }
     Some(issuers)
@@ -370,7 +372,10 @@ fn jwt_issuers(node: Node<'_>, always_required: Option<&str>) -> Option<Vec<JwtI
 fn jwt_issuer(node: Node<'_>, always_required: Option<&str>) -> Option<JwtIssuer> {
     let mut members = node.object()?;
     let issuer = members.required("issuer", Node::non_empty_string);
-    let audiences = members.or("audiences", Vec::new(), Node::strings);
+    let audiences = members.required("audiences", |node| match node.clone().strings()? {
+        audiences if audiences.is_empty() => node.problem("expected at least one audience"),
+        audiences => Some(audiences),
+    });
     let required_scopes = required_scopes(&mut members, always_required);
     let clock_skew = members.or("clock_skew", Duration::from_secs(60), |node| {
         node.duration(Duration::ZERO, Duration::from_secs(3600))
@@ -380,11 +385,6 @@ fn jwt_issuer(node: Node<'_>, always_required: Option<&str>) -> Option<JwtIssuer
             "remote_jwks" => remote_jwks(node),
             _ => local_jwks(node),
         });
-    if audiences.as_ref().is_some_and(Vec::is_empty) {
-        let warning =
-            "no audiences: any token of this issuer is accepted, whomever it was meant for";
-        members.node().warn(warning);
-    }
     members.finish();
     Some(JwtIssuer {
         issuer: issuer?,
@@ -436,10 +436,13 @@ fn clients(
 ) -> Option<HashMap<String, Rc<Client>>> {
     let list = node.clone();
     let mut clients = HashMap::new();
-    for client in node.list(|node| client(node, resources, accepts_actors))? {
+    for (index, client) in
+        node.list(|node| client(node, resources, accepts_actors))?.into_iter().enumerate()
+    {
         let client_id = client.client_id.clone();
         if clients.insert(client_id.clone(), Rc::new(client)).is_some() {
-            return list.problem(format!("the client_id {client_id:?} is given twice"));
+            let problem = format!("{client_id:?} is given twice");
+            return list.item(index).member("client_id").problem(problem);
         }
     }
     Some(clients)
@@ -519,9 +522,10 @@ fn hex_byte(digits: &[u8; 2]) -> Option<u8> {
 fn resources(node: Node<'_>) -> Option<HashMap<String, Resource>> {
     let list = node.clone();
     let mut resources = HashMap::new();
-    for (indicator, resource) in node.list(resource)? {
+    for (index, (indicator, resource)) in node.list(resource)?.into_iter().enumerate() {
         if resources.insert(indicator.clone(), resource).is_some() {
-            return list.problem(format!("the indicator {indicator:?} is given twice"));
+            let problem = format!("{indicator:?} is given twice");
+            return list.item(index).member("indicator").problem(problem);
         }
     }
     Some(resources)

@@ -178,7 +178,10 @@ impl Refusal for MintError {
         let invalid_request =
             |description: &str| ErrorResponse::new(400, "invalid_request", description);
         match self {
-            Self::Method => ErrorResponse::new(405, "invalid_request", "only POST is allowed here"),
+            Self::Method => ErrorResponse {
+                allow: Some("POST"),
+                ..ErrorResponse::new(405, "invalid_request", "only POST is allowed here")
+            },
             // RFC 6750 §3.1: who did not try to authenticate is told how to, not what was wrong.
             Self::NoBearer => {
                 ErrorResponse::new(401, "invalid_token", "a bearer access token is required")

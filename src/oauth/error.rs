@@ -16,6 +16,8 @@ pub struct ErrorResponse {
     pub description: String,
     /// The value of `WWW-Authenticate`.
     pub challenge: Option<String>,
+    /// The value of `Allow` (RFC 9110 §10.2.1).
+    pub allow: Option<&'static str>,
 }
 
 /// When a caller may try again, in seconds: table full and callouts that failed both pass quickly.
@@ -24,7 +26,7 @@ const RETRY_AFTER: &str = "1";
 impl ErrorResponse {
     /// An error with a description that is fit to be sent.
     pub fn new(status: u16, error: &'static str, description: impl Into<String>) -> Self {
-        Self { status, error, description: description.into(), challenge: None }
+        Self { status, error, description: description.into(), challenge: None, allow: None }
     }
 
     /// Adds a challenge.
@@ -47,6 +49,7 @@ impl ErrorResponse {
             ("pragma", "no-cache".to_owned()),
         ];
         headers.extend(self.challenge.map(|challenge| ("www-authenticate", challenge)));
+        headers.extend(self.allow.map(|allow| ("allow", allow.to_owned())));
         if self.status == 503 {
             headers.push(("retry-after", RETRY_AFTER.to_owned()));
         }
