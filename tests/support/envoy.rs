@@ -299,29 +299,16 @@ static ENVOY: LazyLock<PathBuf> = LazyLock::new(|| {
     String::from_utf8(output.stdout).unwrap().trim().into()
 });
 
-/// The module, built anew if it is older than its sources. `IMPERSONATION_FILTER_WASM` names another.
+/// The module, built anew if its sources have changed. `IMPERSONATION_FILTER_WASM` names another.
 pub static MODULE: LazyLock<PathBuf> = LazyLock::new(|| {
     if let Some(path) = std::env::var_os("IMPERSONATION_FILTER_WASM") {
         return path.into();
     }
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
-    let status = Command::new(env!("CARGO"))
-        .current_dir(root)
-        .args([
-            "build",
-            "--quiet",
-            "--release",
-            "--lib",
-            "--target",
-            "wasm32-wasip1",
-            "--target-dir",
-        ])
-        .arg(target)
-        .status()
-        .unwrap();
+    let status =
+        Command::new("make").current_dir(root).args(["--silent", "build"]).status().unwrap();
     assert!(status.success(), "the module does not build");
-    target.join("wasm32-wasip1/release/impersonation_filter.wasm")
+    root.join("target/wasm32-wasip1/release/impersonation_filter.wasm")
 });
 
 /// A directory for one Envoy; what earlier runs left behind goes.
