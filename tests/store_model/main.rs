@@ -1,0 +1,238 @@
+//! The store under every interleaving of the workers that share it.
+//!
+//! The rules that are held against each world are in `model`: a token is spent once at the most; one that
+//! was handed out is found until it is spent or has expired, and nobody overwrites it; no more tokens are
+//! outstanding than the table has slots, and when all is quiet exactly as many can be; a request that is
+//! refused has changed nothing; and a worker that dies after any call costs nobody a token, and one
+//! slot at the most until that would have expired.
+//!
+//! `cargo test --test store_model -- --nocapture` says how much was searched.
+#![cfg(test)]
+#![expect(clippy::arithmetic_side_effects, reason = "counts and small sums that cannot overflow")]
+
+mod explorer;
+mod model;
+#[path = "../world/shared_data.rs"]
+mod shared_data;
+mod worker;
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::Index;
+
+use explorer::Violation;
+use model::{Ends, Scenario, at};
+use worker::{Fault, Op};
+
+/// Every scenario ends in one of these ways, and in each of them at least once.
+fn assert_ends(name: &str, scenario: &Scenario, expected: &[&str]) {
+    let ends = explore(name, scenario);
+    assert_eq!(ends, expected.iter().map(|end| (*end).to_owned()).collect(), "{name}");
+}
+
+fn explore(name: &str, scenario: &Scenario) -> Ends {
+    scenario.explore(name).unwrap_or_else(|violation| panic!("{name}: {violation}"))
+}
+
+/// A slot is taken until then.
+const LONG: u64 = 60_500;
+
+#[test]
+fn of_any_number_of_spends_one_wins() {
+    let spends = |count: usize| {
+        (0..count).fold(Scenario::new(1, &[LONG]), |scenario, _| scenario.spender(0))
+    };
+    assert_ends("spend, spend", &spends(2), &["won | already spent", "already spent | won"]);
+    assert_ends(
+        "spend, spend, spend",
+        &spends(3),
+        &[
+            "won | already spent | already spent",
+            "already spent | won | already spent",
+            "already spent | already spent | won",
+        ],
+    );
+    explore("spend, spend, spend, spend", &spends(4));
+}
+
+#[test]
+fn of_any_number_of_mints_as_many_win_as_there_are_free_slots() {
+    for hands in [[0, 0], [0, 1], [1, 0], [1, 1]] {
+        let mints = Scenario::new(2, &[LONG]).minter(hands[0]).minter(hands[1]);
+        let name = format!("mint, mint: 1 of 2 slots free, from {hands:?}");
+        assert_ends(&name, &mints, &["minted | full", "full | minted"]);
+    }
+    let mints = Scenario::new(1, &[]).minter(0).minter(0);
+    assert_ends("mint, mint: 1 slot", &mints, &["minted | full", "full | minted"]);
+    for hands in [[0, 0], [0, 1]] {
+        let mints = Scenario::new(2, &[]).minter(hands[0]).minter(hands[1]);
+        assert_ends(&format!("mint, mint: 2 slots, from {hands:?}"), &mints, &["minted | minted"]);
+    }
+    for hands in [[0, 0, 0], [0, 0, 1], [0, 1, 1]] {
+        let mints = hands.into_iter().fold(Scenario::new(2, &[]), Scenario::minter);
+        assert_ends(
+            &format!("mint, mint, mint: 2 slots, from {hands:?}"),
+            &mints,
+            &["minted | minted | full", "minted | full | minted", "full | minted | minted"],
+        );
+    }
+}
+
+#[test]
+fn a_spent_slot_goes_to_one_of_those_who_want_it() {
+    let full = Scenario::new(1, &[LONG]).spender(0).minter(0);
+    assert_ends("spend, mint: 1 slot", &full, &["won | full", "won | minted"]);
+    let full = Scenario::new(1, &[LONG]).spender(0).minter(0).minter(0);
+    let ends = ["won | full | full", "won | minted | full", "won | full | minted"];
+    assert_ends("spend, mint, mint: 1 slot", &full, &ends);
+    for hands in [[0, 0], [0, 1], [1, 0], [1, 1]] {
+        let full = Scenario::new(2, &[LONG, LONG]).spender(0).minter(hands[0]).minter(hands[1]);
+        assert_ends(&format!("spend, mint, mint: 2 slots, from {hands:?}"), &full, &ends);
+    }
+    for hands in [[0, 0], [0, 1], [1, 0], [1, 1]] {
+        let half = Scenario::new(2, &[LONG]).spender(0).minter(hands[0]).minter(hands[1]);
+        assert_ends(
+            &format!("spend, mint, mint: 1 of 2 slots free, from {hands:?}"),
+            &half,
+            &["won | minted | full", "won | full | minted", "won | minted | minted"],
+        );
+    }
+}
+
+#[test]
+fn nobody_wins_after_expiry_and_the_slot_is_used_again() {
+    // The hints say "free" from 2000 on, the record holds until 2500.
+    const CLOCK: [u64; 4] = [1000, 2000, 2499, 2500];
+    let spend = Scenario::new(1, &[2500]).spender(0).clock(&CLOCK);
+    assert_ends("spend, clock", &spend, &["won", "expired"]);
+    let spends = Scenario::new(1, &[2500]).spender(0).spender(0).clock(&CLOCK);
+    explore("spend, spend, clock", &spends);
+    let mints = Scenario::new(1, &[2500]).minter(0).minter(0).clock(&CLOCK);
+    assert_ends(
+        "mint, mint, clock: 1 slot",
+        &mints,
+        &["full | full", "full | minted", "minted | full"],
+    );
+    let both = Scenario::new(1, &[2500]).spender(0).minter(0).clock(&CLOCK);
+    assert_ends(
+        "spend, mint, clock: 1 slot",
+        &both,
+        &["won | full", "won | minted", "expired | full", "expired | minted", "unknown | minted"],
+    );
+}
+
+#[test]
+fn a_double_spend_beside_expiry_and_reuse_of_the_slot_wins_once_at_the_most() {
+    let all = Scenario::new(1, &[2500]).spender(0).spender(0).minter(0).clock(&[1000, 2000, 2500]);
+    for end in explore("spend, spend, mint, clock: 1 slot", &all) {
+        assert!(end.matches("won").count() <= 1, "{end}");
+    }
+}
+
+#[test]
+fn of_two_mints_beside_a_spend_and_expiry_one_gets_the_slot() {
+    let all = Scenario::new(1, &[2500]).spender(0).minter(0).minter(0).clock(&[1000, 2000, 2500]);
+    for end in explore("spend, mint, mint, clock: 1 slot", &all) {
+        assert!(end.matches("minted").count() <= 1, "{end}");
+    }
+}
+
+#[test]
+fn workers_that_mint_and_spend_get_by_on_few_slots() {
+    let cycle = [Op::Mint(at(LONG)), Op::SpendOwn];
+    let two = Scenario::new(1, &[]).actor(0, cycle.clone()).actor(0, cycle.clone());
+    assert_ends(
+        "mint then spend, twice: 1 slot",
+        &two,
+        &["minted then won | full", "full | minted then won", "minted then won | minted then won"],
+    );
+    let two = Scenario::new(2, &[]).actor(0, cycle.clone()).actor(0, cycle.clone());
+    assert_ends("mint then spend, twice: 2 slots", &two, &["minted then won | minted then won"]);
+    let short = [Op::Mint(at(2500)), Op::SpendOwn];
+    let two = Scenario::new(1, &[]).actor(0, short.clone()).actor(0, short).clock(&[1000, 2500]);
+    explore("mint then spend, twice, clock: 1 slot", &two);
+}
+
+#[test]
+fn a_contended_page_of_hints_loses_no_slot() {
+    let spends = Scenario::new(3, &[LONG; 3]).spender(0).spender(1).spender(2);
+    assert_ends("spends of 3 tokens on a page", &spends, &["won | won | won"]);
+    let mints = Scenario::new(3, &[]).minter(0).minter(1).minter(2);
+    assert_ends("3 mints on a page", &mints, &["minted | minted | minted"]);
+    let both = Scenario::new(3, &[LONG, LONG]).spender(0).spender(1).minter(2);
+    assert_ends("2 spends and a mint on a page", &both, &["won | won | minted"]);
+}
+
+#[test]
+fn a_search_goes_over_all_pages_and_finds_the_one_free_slot() {
+    let full_page = || Scenario::new(257, &[LONG; 256]);
+    for hands in [[0, 0], [255, 256]] {
+        let mints = full_page().minter(hands[0]).minter(hands[1]);
+        let name = format!("mint, mint: 1 of 257 slots free, from {hands:?}");
+        assert_ends(&name, &mints, &["minted | full", "full | minted"]);
+    }
+    let both = full_page().spender(7).minter(256);
+    assert_ends("spend, mint: 1 of 257 slots free", &both, &["won | minted"]);
+}
+
+#[test]
+fn a_call_that_fails_costs_no_token() {
+    let spends = Scenario::new(1, &[LONG]).spender(0).spender(0).calls_fail();
+    explore("spend, spend, calls fail", &spends);
+    let mints = Scenario::new(2, &[LONG]).minter(0).minter(1).calls_fail();
+    explore("mint, mint, calls fail: 1 of 2 slots free", &mints);
+    let both = Scenario::new(1, &[LONG]).spender(0).minter(0).calls_fail();
+    explore("spend, mint, calls fail: 1 slot", &both);
+    let three = Scenario::new(2, &[LONG]).spender(0).minter(0).minter(1).calls_fail();
+    explore("spend, mint, mint, calls fail: 1 of 2 slots free", &three);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(256))]
+
+    /// More workers that do more than can be searched through: a sample of their schedules.
+    #[test]
+    fn a_crowd_on_few_slots_keeps_the_rules(choices in vec(any::<Index>(), 300)) {
+        let long = [Op::Mint(at(LONG)), Op::SpendOwn];
+        let short = [Op::Mint(at(1500)), Op::SpendOwn];
+        let ops = [long.clone(), short, long].concat();
+        let table = Scenario::new(3, &[1500]).spender(0).spender(0);
+        let crowd = (0..4).fold(table, |crowd, hand| crowd.actor(hand, ops.clone()));
+        let crowd = crowd.clock(&[1000, 1400, 1500, 2000]).calls_fail();
+        let mut choices = choices.into_iter();
+        let choose = |len: usize| choices.next().map_or(0, |choice| choice.index(len));
+        if let Err(violation) = crowd.walk(choose) {
+            prop_assert!(false, "{}", violation);
+        }
+    }
+}
+
+/// The rules find every way in which we broke the store: a search that finds nothing means something.
+#[test]
+fn a_broken_store_is_found_out() {
+    let spends = || Scenario::new(1, &[LONG]).spender(0).spender(0);
+    let mints = || Scenario::new(1, &[]).minter(0).minter(0);
+    let reuse = || Scenario::new(1, &[2500]).spender(0).minter(0).clock(&[1000, 2500]);
+    let full = || Scenario::new(2, &[LONG, LONG]).spender(0).minter(0);
+    let spent_twice = "a token is spent twice";
+    #[rustfmt::skip]
+    let cases = [
+        (Fault::Overwrites,         spends(), spent_twice),
+        (Fault::Overwrites,         mints(),  "an outstanding token is lost: Unknown"),
+        (Fault::Overwrites,         reuse(),  "an outstanding token is lost: Unknown"),
+        (Fault::CreatesOverOthers,  mints(),  "an outstanding token is lost: Unknown"),
+        (Fault::ReadsVersionAgain,  spends(), spent_twice),
+        (Fault::ReadsVersionAgain,  mints(),  "an outstanding token is lost: Unknown"),
+        (Fault::ComparesThenWrites, spends(), spent_twice),
+        (Fault::ComparesThenWrites, mints(),  "an outstanding token is lost: Unknown"),
+        (Fault::IgnoresLosses,      spends(), spent_twice),
+        (Fault::IgnoresLosses,      mints(),  "an outstanding token is lost: Unknown"),
+        (Fault::KeepsHints,         full(),   "only 1 of 2 slots can be used"),
+        (Fault::IgnoresTime,        reuse(),  "a token is spent that had expired before"),
+    ];
+    for (fault, scenario, rule) in cases {
+        let violation: Violation = scenario.broken(fault).explore("").unwrap_err();
+        assert_eq!(violation.rule, rule, "{fault:?}: {violation}");
+        assert!(!violation.schedule.is_empty());
+    }
+}

@@ -1,0 +1,292 @@
+//! The rules of the store, and a scenario to hold them against.
+
+use std::cell::RefCell;
+use std::collections::{BTreeSet, HashSet};
+use std::time::Instant;
+
+use impersonation_filter::host::UnixTime;
+use impersonation_filter::subject_token::{Found, SlotTable};
+
+use crate::explorer::{Actor, Answer, Explorer, Progress, Value, Violation, World, fingerprint};
+use crate::shared_data::EnvoyMap;
+use crate::worker::{
+    Direct, Event, Fault, Op, Refusal, Token, Worker, find, kind_and_number, mint, spend,
+};
+
+/// Later than any token of any scenario.
+const AFTER_ALL: UnixTime = UnixTime::from_millis(1_000_000_000);
+
+/// Slots to a page of hints.
+const PAGE: u32 = 256;
+
+/// A table, what is in it, and who does what to it at the same time.
+pub struct Scenario {
+    capacity: u32,
+    /// Minted before anything else happens, from slot 0 on.
+    tokens: Vec<Token>,
+    shared_data: EnvoyMap<Value>,
+    /// For each actor the slot where its search begins, and what it does.
+    actors: Vec<(u32, Vec<Op>)>,
+    times: Vec<UnixTime>,
+    calls_fail: bool,
+    fault: Option<Fault>,
+    /// To look tokens up with.
+    table: SlotTable,
+}
+
+/// How the actors of a scenario can fare, each way as one line.
+pub type Ends = BTreeSet<String>;
+
+fn table(capacity: u32) -> SlotTable {
+    SlotTable::new("https://auth.example.com/oidc\n", capacity)
+}
+
+pub fn at(millis: u64) -> UnixTime {
+    UnixTime::from_millis(millis)
+}
+
+impl Scenario {
+    /// A table with tokens in its first slots, one for each time of expiry.
+    pub fn new(capacity: u32, expiries: &[u64]) -> Self {
+        let host = Direct::new(&EnvoyMap::default(), at(0));
+        let table = table(capacity);
+        let tokens =
+            expiries.iter().map(|expiry| mint(&host, &table, at(*expiry)).unwrap()).collect();
+        Self {
+            capacity,
+            tokens,
+            shared_data: host.into_shared_data(),
+            actors: Vec::new(),
+            times: vec![at(1000)],
+            calls_fail: false,
+            fault: None,
+            table,
+        }
+    }
+
+    /// One more actor, whose search for a free slot begins at `hand`.
+    pub fn actor(mut self, hand: u32, ops: impl Into<Vec<Op>>) -> Self {
+        self.actors.push((hand, ops.into()));
+        self
+    }
+
+    /// One that spends a token that was there before.
+    pub fn spender(self, token: usize) -> Self {
+        let op = Op::Spend(self.tokens[token].clone());
+        self.actor(0, [op])
+    }
+
+    /// One that mints a token for a long time.
+    pub fn minter(self, hand: u32) -> Self {
+        self.actor(hand, [Op::Mint(at(600_000))])
+    }
+
+    /// A clock that goes on between any two calls.
+    pub fn clock(self, millis: &[u64]) -> Self {
+        Self { times: millis.iter().map(|millis| at(*millis)).collect(), ..self }
+    }
+
+    pub fn calls_fail(self) -> Self {
+        Self { calls_fail: true, ..self }
+    }
+
+    pub fn broken(self, fault: Fault) -> Self {
+        Self { fault: Some(fault), ..self }
+    }
+
+    /// Visits every world of the scenario, holds the rules against it, and says how it can end.
+    pub fn explore(&self, name: &str) -> Result<Ends, Violation> {
+        let started = Instant::now();
+        let ends = RefCell::new(Ends::new());
+        let explored = self.explorer(&ends).explore(self.shared_data.clone())?;
+        println!(
+            "{:>14} interleavings, {:>7} worlds, {:>6} ms: {name}",
+            explored.interleavings,
+            explored.worlds,
+            started.elapsed().as_millis(),
+        );
+        Ok(ends.take())
+    }
+
+    /// Follows one schedule, of which `choose` picks every step among so many.
+    pub fn walk(&self, choose: impl FnMut(usize) -> usize) -> Result<(), Violation> {
+        self.explorer(&RefCell::default()).walk(self.shared_data.clone(), choose)
+    }
+
+    fn explorer<'s>(&'s self, ends: &'s RefCell<Ends>) -> Explorer<'s, Event> {
+        let outlived = RefCell::default();
+        let actors =
+            self.actors.iter().enumerate().map(|(index, (hand, ops))| -> Actor<'_, Event> {
+                Box::new(move |stage| {
+                    let worker = Worker::new(stage, index as u8, *hand, self.fault);
+                    worker.run(&table(self.capacity), ops);
+                })
+            });
+        Explorer {
+            actors: actors.collect(),
+            times: self.times.clone(),
+            calls_fail: self.calls_fail,
+            check: Box::new(move |world| {
+                if world.actors.iter().all(|actor| actor.finished) {
+                    ends.borrow_mut().insert(how_it_ended(world));
+                }
+                self.check(world, &outlived)
+            }),
+        }
+    }
+
+    /// What holds in every world, also if nobody in it moved again.
+    fn check(&self, world: &World<Event>, outlived: &RefCell<HashSet<u128>>) -> Result<(), String> {
+        self.check_events(world)?;
+        let live = self.check_tokens(world)?;
+        self.check_size(world)?;
+        let dead = world.actors.iter().filter(|actor| is_in_trouble(actor)).count();
+        // Most worlds differ only in what the actors know: what comes after them is the same.
+        let live_texts: Vec<_> = live.iter().map(|token| &token.text).collect();
+        let aftermath = fingerprint((&world.shared_data, world.now.millis(), live_texts, dead));
+        if outlived.borrow().contains(&aftermath) {
+            return Ok(());
+        }
+        self.check_aftermath(world, &live, dead)?;
+        outlived.borrow_mut().insert(aftermath);
+        Ok(())
+    }
+
+    /// Nobody is told what is not so.
+    fn check_events(&self, world: &World<Event>) -> Result<(), String> {
+        let mut spent: Vec<&Token> = Vec::new();
+        for actor in &world.actors {
+            for event in &actor.events {
+                match event {
+                    Event::Spent(token) if spent.contains(&token) => {
+                        return Err("a token is spent twice".to_owned());
+                    }
+                    Event::Spent(token) => {
+                        spent.push(token);
+                        if actor.began.is_some_and(|began| began >= token.expires_at) {
+                            return Err("a token is spent that had expired before".to_owned());
+                        }
+                    }
+                    Event::Refused(refusal, writes) if *writes > 0 => {
+                        return Err(format!(
+                            "a request refused with {refusal:?} changed something"
+                        ));
+                    }
+                    _ => {}
+                }
+            }
+        }
+        let won = world.actors.iter().flat_map(|actor| &actor.events);
+        let unspent_win =
+            won.filter(|event| matches!(event, Event::Won(token) if !spent.contains(&token)));
+        match unspent_win.count() {
+            0 => Ok(()),
+            _ => Err("somebody won who spent nothing".to_owned()),
+        }
+    }
+
+    /// What was handed out and not spent can be spent until it expires; the rest cannot. Returns what can.
+    fn check_tokens(&self, world: &World<Event>) -> Result<Vec<Token>, String> {
+        let events = || world.actors.iter().flat_map(|actor| &actor.events);
+        let minted = events().filter_map(|event| match event {
+            Event::Minted(token) => Some(token),
+            _ => None,
+        });
+        let host = Direct::new(&world.shared_data, world.now);
+        let mut live = Vec::new();
+        for token in self.tokens.iter().chain(minted) {
+            let spent =
+                events().any(|event| matches!(event, Event::Spent(spent) if spent == token));
+            let good = !spent && world.now < token.expires_at;
+            let found = find(&host, &self.table, token).unwrap();
+            match (good, found) {
+                (true, Found::Outstanding(_)) => live.push(token.clone()),
+                (true, found) => return Err(format!("an outstanding token is lost: {found:?}")),
+                (false, Found::Outstanding(_)) => {
+                    return Err("a token can be spent that is spent or has expired".to_owned());
+                }
+                (false, _) => {}
+            }
+        }
+        Ok(live)
+    }
+
+    /// No key is there that the capacity has no room for.
+    fn check_size(&self, world: &World<Event>) -> Result<(), String> {
+        for (key, _) in world.shared_data.entries() {
+            let room = match kind_and_number(key) {
+                ('s', number) => number < self.capacity,
+                ('p', number) => number < self.capacity.div_ceil(PAGE),
+                _ => false,
+            };
+            if !room {
+                return Err(format!("there is a key {key} beyond the capacity"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Those who have not finished are dead. What is left of the table still works, but for one slot at
+    /// the most for each of them, and in the end it works whole.
+    fn check_aftermath(
+        &self,
+        world: &World<Event>,
+        live: &[Token],
+        dead: usize,
+    ) -> Result<(), String> {
+        let host = Direct::new(&world.shared_data, world.now);
+        let new = self.fill(&host);
+        let used = live.len() + new.len();
+        let capacity = self.capacity as usize;
+        if used > capacity {
+            return Err(format!("{used} tokens are outstanding at a capacity of {capacity}"));
+        }
+        if used + dead < capacity {
+            return Err(format!("only {used} of {capacity} slots can be used"));
+        }
+        for token in live.iter().chain(&new) {
+            if spend(&host, &self.table, token) != Ok(()) {
+                return Err("an outstanding token cannot be spent".to_owned());
+            }
+            if spend(&host, &self.table, token) != Err(Refusal::AlreadySpent) {
+                return Err("a token can be spent twice".to_owned());
+            }
+        }
+
+        let host = Direct::new(&world.shared_data, AFTER_ALL);
+        let reached = self.fill(&host).len();
+        if reached != capacity {
+            return Err(format!("{reached} of {capacity} slots can be used when all has expired"));
+        }
+        Ok(())
+    }
+
+    fn fill(&self, host: &Direct) -> Vec<Token> {
+        let table = table(self.capacity);
+        let until = AFTER_ALL.after(std::time::Duration::from_secs(600));
+        std::iter::from_fn(|| mint(host, &table, until).ok()).collect()
+    }
+}
+
+/// Whether an actor may have left something undone: it began and did not finish, or a call of it failed.
+fn is_in_trouble(actor: &Progress<Event>) -> bool {
+    let failed = actor.past.iter().any(|(_, answer)| matches!(answer, Answer::Failed));
+    failed || !actor.finished && !actor.past.is_empty()
+}
+
+fn how_it_ended(world: &World<Event>) -> String {
+    let actors = world.actors.iter().map(|actor| {
+        let events = actor.events.iter().filter_map(|event| match event {
+            Event::Minted(_) => Some("minted"),
+            Event::Spent(_) => None,
+            Event::Won(_) => Some("won"),
+            Event::Refused(Refusal::Full, _) => Some("full"),
+            Event::Refused(Refusal::Unknown, _) => Some("unknown"),
+            Event::Refused(Refusal::Expired, _) => Some("expired"),
+            Event::Refused(Refusal::AlreadySpent, _) => Some("already spent"),
+            Event::Refused(Refusal::HostFailed, _) => Some("host failed"),
+        });
+        events.collect::<Vec<_>>().join(" then ")
+    });
+    actors.collect::<Vec<_>>().join(" | ")
+}

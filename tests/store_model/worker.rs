@@ -1,0 +1,275 @@
+//! What the actors do, each as a worker of its own with its own table; and the ways to break the store.
+
+use std::cell::{Cell, RefCell};
+
+use impersonation_filter::host::{
+    Expected, Host, HostFailure, SharedData, Swap, UnixTime, Version,
+};
+use impersonation_filter::subject_token::{
+    Exchange, Found, Grant, Mint, NotSpent, NotStored, SlotTable, SubjectToken,
+};
+
+use crate::explorer::{Stage, Value};
+use crate::shared_data::EnvoyMap;
+
+/// A token as its holder has it, and its time.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Token {
+    pub text: String,
+    pub expires_at: UnixTime,
+}
+
+/// What an actor wants of the table.
+#[derive(Debug, Clone)]
+pub enum Op {
+    /// Mint a token that expires then.
+    Mint(UnixTime),
+    /// Look a token up, and spend it if it can be spent.
+    Spend(Token),
+    /// The same with the token that this actor minted last, if it did.
+    SpendOwn,
+}
+
+/// What came of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Event {
+    Minted(Token),
+    /// The first write of a spend took effect: from here on the token is spent.
+    Spent(Token),
+    /// The spend is over, and its caller was told that it was the one.
+    Won(Token),
+    /// It is over, with an error; and how many writes it did all the same.
+    Refused(Refusal, usize),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refusal {
+    Full,
+    Unknown,
+    Expired,
+    AlreadySpent,
+    HostFailed,
+}
+
+/// A way in which a store could be wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// Writes without naming a version.
+    Overwrites,
+    /// Creates without minding whether another did so before.
+    CreatesOverOthers,
+    /// Reads the version to be expected when it writes, not when it decides to.
+    ReadsVersionAgain,
+    /// Compares and writes in two calls instead of one.
+    ComparesThenWrites,
+    /// Goes on as if it had won when it lost.
+    IgnoresLosses,
+    /// Leaves the hint of a spent token as it is.
+    KeepsHints,
+    /// Never believes that a token has expired.
+    IgnoresTime,
+}
+
+/// A host without schedule: every call is performed at once. For what comes before and after.
+pub struct Direct {
+    shared_data: RefCell<EnvoyMap<Value>>,
+    now: UnixTime,
+    draws: Cell<u64>,
+}
+
+impl Direct {
+    pub fn new(shared_data: &EnvoyMap<Value>, now: UnixTime) -> Self {
+        Self { shared_data: RefCell::new(shared_data.clone()), now, draws: Cell::new(0) }
+    }
+
+    pub fn into_shared_data(self) -> EnvoyMap<Value> {
+        self.shared_data.into_inner()
+    }
+}
+
+impl SharedData for Direct {
+    fn get(&self, key: &str) -> Result<Option<(Vec<u8>, Version)>, HostFailure> {
+        let found = self.shared_data.borrow().get(key);
+        Ok(found.map(|(value, version)| (value.bytes().to_vec(), version)))
+    }
+
+    fn compare_and_set(
+        &self,
+        key: &str,
+        value: &[u8],
+        expected: Expected,
+    ) -> Result<Swap, HostFailure> {
+        Ok(self.shared_data.borrow_mut().compare_and_set(key, Value::new(value), expected))
+    }
+}
+
+impl Host for Direct {
+    fn now(&self) -> UnixTime {
+        self.now
+    }
+
+    fn random(&self, buffer: &mut [u8]) -> Result<(), HostFailure> {
+        draw(buffer, 0, 0xff, &self.draws);
+        Ok(())
+    }
+}
+
+/// One worker on the stage.
+pub struct Worker<'w> {
+    pub stage: &'w Stage<'w, Event>,
+    pub name: u8,
+    /// Where its search for a free slot begins.
+    pub hand: u32,
+    pub fault: Option<Fault>,
+    spending: RefCell<Option<Token>>,
+    has_spent: Cell<bool>,
+    draws: Cell<u64>,
+}
+
+impl<'w> Worker<'w> {
+    pub fn new(stage: &'w Stage<'w, Event>, name: u8, hand: u32, fault: Option<Fault>) -> Self {
+        let (spending, has_spent) = (RefCell::new(None), Cell::new(false));
+        Self { stage, name, hand, fault, spending, has_spent, draws: Cell::new(0) }
+    }
+
+    /// Does what an actor is there for.
+    pub fn run(&self, table: &SlotTable, ops: &[Op]) {
+        let mut own = None;
+        for op in ops {
+            let writes_before = self.stage.writes();
+            let done = match (op, &own) {
+                (Op::Mint(expires_at), _) => mint(self, table, *expires_at).map(|token| {
+                    own = Some(token.clone());
+                    Event::Minted(token)
+                }),
+                (Op::Spend(token), _) | (Op::SpendOwn, Some(token)) => {
+                    *self.spending.borrow_mut() = Some(token.clone());
+                    spend(self, table, token).map(|()| Event::Won(token.clone()))
+                }
+                (Op::SpendOwn, None) => return,
+            };
+            self.spending.take();
+            self.has_spent.set(false);
+            let writes = self.stage.writes() - writes_before;
+            self.stage.note(done.unwrap_or_else(|refusal| Event::Refused(refusal, writes)));
+        }
+    }
+
+    fn swap(&self, key: &str, value: &[u8], expected: Expected) -> Result<Swap, HostFailure> {
+        match (self.fault, expected) {
+            (Some(Fault::Overwrites), _) | (Some(Fault::CreatesOverOthers), Expected::Absent) => {
+                self.stage.overwrite(key, value)
+            }
+            (Some(Fault::ReadsVersionAgain), _) => {
+                let current = self.stage.get(key)?;
+                let expected = current.map_or(Expected::Absent, |(_, now)| Expected::Version(now));
+                self.stage.compare_and_set(key, value, expected)
+            }
+            (Some(Fault::ComparesThenWrites), _) => {
+                let current = self.stage.get(key)?;
+                let current = current.map_or(Expected::Absent, |(_, now)| Expected::Version(now));
+                if current == expected { self.stage.overwrite(key, value) } else { Ok(Swap::Lost) }
+            }
+            (Some(Fault::IgnoresLosses), _) => {
+                let _ = self.stage.compare_and_set(key, value, expected)?;
+                Ok(Swap::Done)
+            }
+            (Some(Fault::KeepsHints), _) if is_page(key) && self.has_spent.get() => Ok(Swap::Done),
+            _ => self.stage.compare_and_set(key, value, expected),
+        }
+    }
+}
+
+impl SharedData for Worker<'_> {
+    fn get(&self, key: &str) -> Result<Option<(Vec<u8>, Version)>, HostFailure> {
+        self.stage.get(key)
+    }
+
+    fn compare_and_set(
+        &self,
+        key: &str,
+        value: &[u8],
+        expected: Expected,
+    ) -> Result<Swap, HostFailure> {
+        let swap = self.swap(key, value, expected)?;
+        if swap == Swap::Done
+            && let Some(token) = self.spending.take()
+        {
+            self.has_spent.set(true);
+            self.stage.note(Event::Spent(token));
+        }
+        Ok(swap)
+    }
+}
+
+impl Host for Worker<'_> {
+    fn now(&self) -> UnixTime {
+        match self.fault {
+            Some(Fault::IgnoresTime) => UnixTime::default(),
+            _ => self.stage.now(),
+        }
+    }
+
+    fn random(&self, buffer: &mut [u8]) -> Result<(), HostFailure> {
+        draw(buffer, self.hand, self.name, &self.draws);
+        Ok(())
+    }
+}
+
+/// Randomness that is the same in each run: four bytes are the hand, more are a nonce, no two alike.
+fn draw(buffer: &mut [u8], hand: u32, name: u8, draws: &Cell<u64>) {
+    if let Ok(buffer) = <&mut [u8; 4]>::try_from(&mut *buffer) {
+        *buffer = hand.to_be_bytes();
+    } else {
+        draws.set(draws.get() + 1);
+        buffer[0] = name;
+        buffer[1..9].copy_from_slice(&draws.get().to_be_bytes());
+    }
+}
+
+/// The namespace has twelve characters; behind it stand the kind of the key and a number.
+pub fn kind_and_number(key: &str) -> (char, u32) {
+    let mut rest = key.chars().skip(12);
+    (rest.next().unwrap(), rest.collect::<String>().parse().unwrap())
+}
+
+fn is_page(key: &str) -> bool {
+    kind_and_number(key).0 == 'p'
+}
+
+pub fn mint(host: &dyn Host, table: &SlotTable, expires_at: UnixTime) -> Result<Token, Refusal> {
+    let mint = Mint { caller: "backend".into(), request_id: "mint".into(), at_millis: 0 };
+    let grant = Grant { user_id: "user-42".into(), context: "{}".into() };
+    match table.mint(host, mint, grant, expires_at) {
+        Ok((token, _)) => Ok(Token { text: token.reveal(), expires_at }),
+        Err(NotStored::Full) => Err(Refusal::Full),
+        Err(NotStored::Host(_)) => Err(Refusal::HostFailed),
+    }
+}
+
+pub fn find(host: &dyn Host, table: &SlotTable, token: &Token) -> Result<Found, HostFailure> {
+    let token = SubjectToken::parse(&token.text).unwrap();
+    table.find(host, &token, &token.digest())
+}
+
+pub fn spend(host: &dyn Host, table: &SlotTable, token: &Token) -> Result<(), Refusal> {
+    let exchange = Exchange {
+        client_id: "portal".into(),
+        actor_id: None,
+        request_id: "exchange".into(),
+        jti: "jti".into(),
+        at_millis: 0,
+    };
+    let outstanding = match find(host, table, token) {
+        Ok(Found::Outstanding(outstanding)) => outstanding,
+        Ok(Found::Spent(..)) => return Err(Refusal::AlreadySpent),
+        Ok(Found::Expired(_)) => return Err(Refusal::Expired),
+        Ok(Found::Unknown) => return Err(Refusal::Unknown),
+        Err(HostFailure(_)) => return Err(Refusal::HostFailed),
+    };
+    table.spend(host, outstanding, exchange).map_err(|error| match error {
+        NotSpent::Already(_) => Refusal::AlreadySpent,
+        NotSpent::Expired => Refusal::Expired,
+        NotSpent::Host(_) => Refusal::HostFailed,
+    })
+}
