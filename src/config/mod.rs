@@ -17,7 +17,7 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 
 pub use node::Problem;
-pub use wire::WireError;
+pub use wire::{WireError, decode};
 
 use crate::bearer::Verifier;
 use crate::jose::{PublishedKey, SigningKey};
