@@ -1,3 +1,9 @@
-//! The native companion of the filter.
+//! The native companion of the filter: what an operator needs before Envoy is started.
 
-fn main() {}
+mod cli;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    cli::main()
+}

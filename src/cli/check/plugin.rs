@@ -1,0 +1,177 @@
+//! The plugin's own configuration, read by the filter's own code; only the environment is another.
+
+use std::collections::HashMap;
+
+use impersonation_filter::config::Config;
+use impersonation_filter::jose::Algorithm;
+use impersonation_filter::secret::Digest;
+use jwt_compact::jwk::JsonWebKey;
+use serde_json::{Value, json};
+
+use super::Findings;
+use super::tree::Place;
+
+/// What is taken for granted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Assume {
+    Nothing,
+    /// That variables which are not set here are set where Envoy runs.
+    UnsetVariables,
+}
+
+/// The environment variables that the plugin will see.
+pub(super) enum Variables<'d> {
+    /// As if Envoy passed everything on.
+    OfThisProcess,
+    /// Those that `vm_config.environment_variables` names.
+    PassedOn {
+        /// Where it is, or should be.
+        path: String,
+        /// From Envoy's own environment: `host_env_keys`.
+        host: Vec<&'d str>,
+        /// Written down: `key_values`.
+        given: HashMap<&'d str, &'d str>,
+    },
+}
+
+/// The member by which the configuration refers to a variable, wherever it may.
+const ENVIRONMENT_VARIABLE: &str = "environment_variable";
+
+/// Checks a configuration; `None` if it is not valid.
+pub(super) fn check(
+    configuration: &Place<'_>,
+    variables: &Variables<'_>,
+    assume: Assume,
+    findings: &mut Findings,
+) -> Option<Config> {
+    let mut value = configuration.value.clone();
+    let mut environment = HashMap::new();
+    for place in uses(configuration) {
+        let Some(name) = place.text().filter(|name| !name.is_empty()) else { continue };
+        let variable = variables.look_up(name, &place, assume, findings);
+        if variable == Variable::Assumed {
+            any_key_fits(&mut value, name);
+        }
+        environment.extend(variable.value(name).map(|value| (name, value)));
+    }
+    let config = Config::from_value(&value, &|name| environment.get(name).cloned());
+    let prefix = &configuration.path;
+    match config {
+        Ok(config) => {
+            for warning in &config.warnings {
+                findings.warning(below(prefix, &warning.path), &*warning.expected);
+            }
+            Some(config)
+        }
+        Err(error) => {
+            for problem in error.problems {
+                findings.problem(below(prefix, &problem.path), problem.expected);
+            }
+            None
+        }
+    }
+}
+
+fn below(prefix: &str, path: &str) -> String {
+    match (prefix, path) {
+        ("", path) => path.to_owned(),
+        (prefix, "") => prefix.to_owned(),
+        (prefix, path) => format!("{prefix}.{path}"),
+    }
+}
+
+/// Every place that names an environment variable.
+fn uses<'d>(place: &Place<'d>) -> Vec<Place<'d>> {
+    let mut found: Vec<_> = place.get(ENVIRONMENT_VARIABLE).into_iter().collect();
+    found.extend(place.children().iter().flat_map(uses));
+    found
+}
+
+/// What is known of a variable.
+#[derive(Debug, PartialEq, Eq)]
+enum Variable {
+    Is(String),
+    /// A problem was reported already, or none is to be: it must not cause another.
+    Assumed,
+    Unset,
+}
+
+impl Variables<'_> {
+    fn look_up(
+        &self,
+        name: &str,
+        place: &Place<'_>,
+        assume: Assume,
+        findings: &mut Findings,
+    ) -> Variable {
+        let of_process = std::env::var(name).ok().filter(|value| !value.is_empty());
+        let is_unset = of_process.is_none() && assume == Assume::Nothing;
+        match self {
+            // The filter itself says so, in its own words.
+            Self::OfThisProcess if is_unset => Variable::Unset,
+            Self::OfThisProcess => of_process.map_or(Variable::Assumed, Variable::Is),
+            Self::PassedOn { given, .. } if given.contains_key(name) => {
+                let value = given.get(name).filter(|value| !value.is_empty());
+                value.map_or(Variable::Unset, |value| Variable::Is((*value).to_owned()))
+            }
+            Self::PassedOn { host, .. } if host.contains(&name) => {
+                if is_unset {
+                    let text = format!(
+                        "the environment variable {name:?} is not set here (--assume-environment takes it for set)"
+                    );
+                    findings.problem(&*place.path, text);
+                }
+                of_process.map_or(Variable::Assumed, Variable::Is)
+            }
+            Self::PassedOn { path, .. } => {
+                let text = format!(
+                    "does not pass {name:?} on, which the configuration uses: add it to host_env_keys"
+                );
+                findings.problem(&**path, text);
+                of_process.map_or(Variable::Assumed, Variable::Is)
+            }
+        }
+    }
+}
+
+impl Variable {
+    fn value(self, name: &str) -> Option<String> {
+        match self {
+            Self::Is(value) => Some(value),
+            Self::Assumed => Some(placeholder(name)),
+            Self::Unset => None,
+        }
+    }
+}
+
+/// A text that is valid whatever the variable is for: a secret, a private key, a key set. Two variables
+/// have two keys.
+fn placeholder(name: &str) -> String {
+    let key = ed25519_dalek::SigningKey::from_bytes(Digest::of(name.as_bytes()).as_bytes());
+    let public = key.verifying_key();
+    let mut text = json!(JsonWebKey::from(&key));
+    if let Value::Object(members) = &mut text {
+        members.insert("keys".to_owned(), json!([JsonWebKey::from(&public)]));
+    }
+    text.to_string()
+}
+
+/// The placeholder is an Ed25519 key; the real one will have to fit the `alg` beside it.
+fn any_key_fits(value: &mut Value, name: &str) {
+    match value {
+        Value::Array(items) => items.iter_mut().for_each(|item| any_key_fits(item, name)),
+        Value::Object(members) => {
+            let is_its = members.get(ENVIRONMENT_VARIABLE).and_then(Value::as_str) == Some(name);
+            let alg = members.get("alg").and_then(Value::as_str).and_then(Algorithm::from_name);
+            if is_its && alg.is_some_and(signs) {
+                members.remove("alg");
+            }
+            members.values_mut().for_each(|member| any_key_fits(member, name));
+        }
+        _ => {}
+    }
+}
+
+const fn signs(algorithm: Algorithm) -> bool {
+    !matches!(algorithm, Algorithm::Rs384 | Algorithm::Rs512)
+}

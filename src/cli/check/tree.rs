@@ -1,0 +1,175 @@
+//! A place in a document: a value and the path that leads to it.
+//!
+//! Envoy's files are protobuf written as JSON or YAML, so a field has two spellings, `null` is the same
+//! as its absence, and a message of any type carries its type in `@type`.
+
+use serde_json::Value;
+
+/// A value and where it stands.
+#[derive(Debug, Clone)]
+pub(super) struct Place<'d> {
+    pub(super) value: &'d Value,
+    pub(super) path: String,
+}
+
+/// A message that says what it is: `google.protobuf.Any`.
+pub(super) struct Message<'d> {
+    /// Its type without the host: `envoy.extensions.filters.http.wasm.v3.Wasm`.
+    pub(super) r#type: &'d str,
+    /// Its fields.
+    pub(super) fields: Place<'d>,
+}
+
+/// Members that are named twice over: a plain struct that stands for a message.
+const TYPED_STRUCTS: [&str; 2] = ["xds.type.v3.TypedStruct", "udpa.type.v1.TypedStruct"];
+
+impl<'d> Place<'d> {
+    pub(super) const fn root(value: &'d Value) -> Self {
+        Self { value, path: String::new() }
+    }
+
+    /// A field, by its name in the proto file.
+    pub(super) fn get(&self, name: &str) -> Option<Self> {
+        let fields = self.value.as_object()?;
+        let camel = camel_case(name);
+        let (name, value) = [name, &camel]
+            .into_iter()
+            .find_map(|name| fields.get_key_value(name).filter(|(_, value)| !value.is_null()))?;
+        Some(Self { value, path: member_path(&self.path, name) })
+    }
+
+    /// A field of a field, and so on.
+    pub(super) fn at(&self, names: &[&str]) -> Option<Self> {
+        names.iter().try_fold(self.clone(), |place, name| place.get(name))
+    }
+
+    /// The items of a list; none if it is no list.
+    pub(super) fn items(&self) -> impl Iterator<Item = Self> + use<'d> {
+        let path = self.path.clone();
+        let items = self.value.as_array().map_or(&[][..], Vec::as_slice);
+        items
+            .iter()
+            .enumerate()
+            .map(move |(index, value)| Self { value, path: item_path(&path, index) })
+    }
+
+    /// The items of a repeated field; none if it is not there.
+    pub(super) fn list(&self, name: &str) -> Vec<Self> {
+        self.get(name).map_or_else(Vec::new, |list| list.items().collect())
+    }
+
+    /// The members of an object, by name; none if it is no object.
+    pub(super) fn members(&self) -> impl Iterator<Item = (&'d str, Self)> + use<'d> {
+        let path = self.path.clone();
+        self.value
+            .as_object()
+            .into_iter()
+            .flatten()
+            .map(move |(name, value)| (&**name, Self { value, path: member_path(&path, name) }))
+    }
+
+    /// What can be stepped into: the items of a list, the members of an object.
+    pub(super) fn children(&self) -> Vec<Self> {
+        self.items().chain(self.members().map(|(_, member)| member)).collect()
+    }
+
+    pub(super) const fn text(&self) -> Option<&'d str> {
+        match self.value {
+            Value::String(text) => Some(text.as_str()),
+            _ => None,
+        }
+    }
+
+    /// The text of a field.
+    pub(super) fn text_of(&self, name: &str) -> Option<&'d str> {
+        self.get(name)?.text()
+    }
+
+    /// Whether a boolean field is set to true.
+    pub(super) fn is_set(&self, name: &str) -> bool {
+        self.get(name).is_some_and(|place| *place.value == Value::Bool(true))
+    }
+
+    /// An unsigned number, which may be written as a string too.
+    pub(super) fn number(&self) -> Option<u64> {
+        match self.value {
+            Value::Number(number) => number.as_u64(),
+            Value::String(text) => text.parse().ok(),
+            _ => None,
+        }
+    }
+
+    /// The message that this is, if it says what it is.
+    pub(super) fn message(&self) -> Option<Message<'d>> {
+        let named = |url: &'d str| url.rsplit('/').next().unwrap_or(url);
+        let r#type = named(self.text_of("@type")?);
+        if TYPED_STRUCTS.contains(&r#type) {
+            return Some(Message {
+                r#type: named(self.text_of("type_url")?),
+                fields: self.get("value")?,
+            });
+        }
+        Some(Message { r#type, fields: self.clone() })
+    }
+}
+
+/// The path of a member: `a.b`, or `a["b.c"]` where a dot would lead astray.
+pub(super) fn member_path(path: &str, name: &str) -> String {
+    let plain = !name.is_empty()
+        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-@".contains(&byte));
+    match (plain, path.is_empty()) {
+        (true, true) => name.to_owned(),
+        (true, false) => format!("{path}.{name}"),
+        (false, _) => format!("{path}[{name:?}]"),
+    }
+}
+
+/// The path of an item: `a[0]`.
+pub(super) fn item_path(path: &str, index: usize) -> String {
+    format!("{path}[{index}]")
+}
+
+fn camel_case(name: &str) -> String {
+    let mut words = name.split('_');
+    let mut camel = words.next().unwrap_or_default().to_owned();
+    for word in words {
+        let mut letters = word.chars();
+        camel.extend(letters.next().map(|first| first.to_ascii_uppercase()));
+        camel.push_str(letters.as_str());
+    }
+    camel
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_field_has_two_spellings_and_null_is_its_absence() {
+        let value = json!({"stat_prefix": 1, "failurePolicy": 2, "vm_config": null});
+        let root = Place::root(&value);
+        assert_eq!(root.get("stat_prefix").unwrap().path, "stat_prefix");
+        assert_eq!(root.get("failure_policy").unwrap().path, "failurePolicy");
+        assert!(root.get("vm_config").is_none());
+    }
+
+    #[test]
+    fn paths_name_one_place() {
+        let value = json!({"a": [{"b.c": {"@type": "d"}}]});
+        let item = Place::root(&value).list("a").remove(0);
+        assert_eq!(item.at(&["b.c", "@type"]).unwrap().path, "a[0][\"b.c\"].@type");
+    }
+
+    #[test]
+    fn a_typed_struct_stands_for_its_message() {
+        let value = json!({
+            "@type": "type.googleapis.com/xds.type.v3.TypedStruct",
+            "type_url": "type.googleapis.com/a.B",
+            "value": {"c": 1},
+        });
+        let message = Place::root(&value).message().unwrap();
+        assert_eq!((message.r#type, &*message.fields.path), ("a.B", "value"));
+    }
+}

@@ -1,0 +1,45 @@
+//! `hash-secret`: the form in which the configuration holds a client's secret.
+//!
+//! The secret is read from standard input: on a command line it would be seen by every user of the
+//! machine, and stay in the shell's history.
+
+use std::io::{self, IsTerminal as _, Read as _, Write as _};
+
+use clap::Args;
+use impersonation_filter::secret::Digest;
+
+use super::{Failure, Verdict};
+
+/// The SHA-256 of a client secret, for client_secret_sha256.
+///
+/// Reads the secret from standard input, without the line break at its end:
+///
+///     impersonation-filter hash-secret < secret.txt
+#[derive(Debug, Args)]
+#[command(verbatim_doc_comment)]
+pub(super) struct Arguments {}
+
+pub(super) fn run(_arguments: &Arguments) -> Result<Verdict, Failure> {
+    let mut stdin = io::stdin().lock();
+    let mut input = String::new();
+    if stdin.is_terminal() {
+        eprintln!("Type the secret, then Enter and Ctrl-D:");
+    }
+    // A client's secret arrives as text, form-urlencoded: nothing else could ever match.
+    stdin.read_to_string(&mut input).map_err(|error| Failure::new("the secret", error))?;
+    let secret = input.strip_suffix('\n').unwrap_or(&input);
+    let secret = secret.strip_suffix('\r').unwrap_or(secret);
+    if secret.is_empty() {
+        return Err(Failure("the secret is empty: give it on standard input".to_owned()));
+    }
+    if secret.contains(['\n', '\r']) {
+        return Err(Failure("the secret has more than one line".to_owned()));
+    }
+    let mut digest = String::with_capacity(64);
+    for byte in Digest::of(secret.as_bytes()).as_bytes() {
+        use std::fmt::Write as _;
+        let _ = write!(digest, "{byte:02x}");
+    }
+    writeln!(io::stdout().lock(), "{digest}")?;
+    Ok(Verdict::Fine)
+}

@@ -1,0 +1,161 @@
+//! `keygen`: a key for `signing_keys`, and the key set by which others verify what it signs.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+
+use base64::Engine as _;
+use base64::prelude::BASE64_URL_SAFE_NO_PAD;
+use clap::{Args, ValueEnum};
+use impersonation_filter::jose::{Algorithm, PublishedKey, private_from_pem};
+use jwt_compact::jwk::JsonWebKey;
+use p384::pkcs8::{EncodePrivateKey as _, LineEnding};
+use rand_core::{OsRng, RngCore as _};
+use rsa::RsaPrivateKey;
+use rsa::traits::PrivateKeyParts as _;
+use serde_json::{Value, json};
+
+use super::{Failure, Verdict};
+
+/// A new signing key: the private JWK, then the public JWK set, each on one line.
+///
+/// Whatever does not go to a file goes to standard output, so that this sets an environment variable:
+///
+///     IMPERSONATION_SIGNING_KEY=$(impersonation-filter keygen --alg EdDSA --public-out jwks.json)
+#[derive(Debug, Args)]
+#[command(verbatim_doc_comment)]
+pub(super) struct Arguments {
+    /// What the key signs with.
+    #[arg(long, value_enum, ignore_case = true)]
+    alg: Alg,
+    /// The key's name; without one, its thumbprint (RFC 7638).
+    #[arg(long, value_parser = clap::builder::NonEmptyStringValueParser::new())]
+    kid: Option<String>,
+    /// The length of an RSA key.
+    #[arg(long, default_value_t = 2048, value_parser = clap::value_parser!(u16).range(2048..=4096))]
+    bits: u16,
+    /// A new file for the private JWK, readable by its owner only.
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+    /// A new file for the public JWK set.
+    #[arg(long, value_name = "FILE")]
+    public_out: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Alg {
+    #[value(name = "EdDSA")]
+    EdDsa,
+    #[value(name = "ES256")]
+    Es256,
+    #[value(name = "ES384")]
+    Es384,
+    #[value(name = "RS256")]
+    Rs256,
+    #[value(name = "PS256")]
+    Ps256,
+}
+
+impl Alg {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::EdDsa => Algorithm::EdDsa,
+            Self::Es256 => Algorithm::Es256,
+            Self::Es384 => Algorithm::Es384,
+            Self::Rs256 => Algorithm::Rs256,
+            Self::Ps256 => Algorithm::Ps256,
+        }
+        .name()
+    }
+}
+
+/// Both documents of one key.
+struct Generated {
+    private_jwk: String,
+    public_jwks: String,
+}
+
+pub(super) fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
+    // Before the key is made: RSA takes its time, and a private key without its public one is no use.
+    let private_file = arguments.out.as_deref().map(|path| create(path, 0o600)).transpose()?;
+    let public_file =
+        arguments.public_out.as_deref().map(|path| create(path, 0o644)).transpose()?;
+    let generated = generate(arguments.alg, arguments.kid.as_deref(), arguments.bits)?;
+    write(private_file, &generated.private_jwk)?;
+    write(public_file, &generated.public_jwks)?;
+    Ok(Verdict::Fine)
+}
+
+/// Never overwrites: the file may hold the key that signs right now.
+fn create(path: &Path, mode: u32) -> Result<File, Failure> {
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, mode);
+    #[cfg(not(unix))]
+    let _ = mode;
+    options.open(path).map_err(|error| Failure::new(path.display(), error))
+}
+
+fn write(file: Option<File>, line: &str) -> io::Result<()> {
+    match file {
+        Some(mut file) => writeln!(file, "{line}"),
+        None => writeln!(io::stdout().lock(), "{line}"),
+    }
+}
+
+fn generate(alg: Alg, kid: Option<&str>, bits: u16) -> Result<Generated, Failure> {
+    let mut jwk = private_jwk(alg, bits)?;
+    // By the same code that reads the configuration: what was made here is accepted there.
+    let (published, signing) =
+        PublishedKey::from_jwk(&jwk, kid, Some(alg.name())).map_err(impossible)?;
+    if signing.is_none() {
+        return Err(impossible("it cannot sign"));
+    }
+    let members = [("kid", &*published.kid), ("alg", alg.name()), ("use", "sig")];
+    add(&mut jwk, members.map(|(name, value)| (name, value.to_owned())));
+    let public_jwks = json!({ "keys": [published] });
+    Ok(Generated { private_jwk: jwk.to_string(), public_jwks: public_jwks.to_string() })
+}
+
+fn private_jwk(alg: Alg, bits: u16) -> Result<Value, Failure> {
+    match alg {
+        Alg::EdDsa => {
+            let mut seed = [0; ed25519_dalek::SECRET_KEY_LENGTH];
+            OsRng.try_fill_bytes(&mut seed).map_err(impossible)?;
+            let key = ed25519_dalek::SigningKey::from_bytes(&seed);
+            serde_json::to_value(JsonWebKey::from(&key)).map_err(impossible)
+        }
+        Alg::Es256 => {
+            let key = p256::ecdsa::SigningKey::random(&mut OsRng);
+            serde_json::to_value(JsonWebKey::from(&key)).map_err(impossible)
+        }
+        Alg::Es384 => {
+            let key = p384::ecdsa::SigningKey::random(&mut OsRng);
+            let pem = key.to_pkcs8_pem(LineEnding::LF).map_err(impossible)?;
+            private_from_pem(&pem).map_err(impossible)
+        }
+        Alg::Rs256 | Alg::Ps256 => {
+            let mut key = RsaPrivateKey::new(&mut OsRng, usize::from(bits)).map_err(impossible)?;
+            key.precompute().map_err(impossible)?;
+            let mut jwk = serde_json::to_value(JsonWebKey::from(&key)).map_err(impossible)?;
+            // RFC 7518 §6.3.2: with `p` and `q` come the other three.
+            let coefficient = key.crt_coefficient();
+            for (name, part) in [("dp", key.dp()), ("dq", key.dq()), ("qi", coefficient.as_ref())] {
+                let part = part.ok_or_else(|| impossible("its parts are incomplete"))?;
+                add(&mut jwk, [(name, BASE64_URL_SAFE_NO_PAD.encode(part.to_bytes_be()))]);
+            }
+            Ok(jwk)
+        }
+    }
+}
+
+fn add<const N: usize>(jwk: &mut Value, members: [(&str, String); N]) {
+    if let Value::Object(jwk) = jwk {
+        jwk.extend(members.map(|(name, value)| (name.to_owned(), value.into())));
+    }
+}
+
+fn impossible(error: impl std::fmt::Display) -> Failure {
+    Failure::new("the key could not be made", error)
+}

@@ -1,0 +1,70 @@
+//! One file for each subcommand, each with its `Arguments` and a `run` that returns what the process
+//! ends with.
+//!
+//! The exit status is part of the interface, for CI and start scripts: 0 all is well, 1 something is
+//! wrong with what was checked, 2 the check itself did not take place.
+
+mod check;
+mod hash_secret;
+mod keygen;
+
+use std::fmt;
+use std::io;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Prepares and checks configurations of the impersonation filter.
+#[derive(Debug, Parser)]
+#[command(version, arg_required_else_help = true)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Check(check::Arguments),
+    Keygen(keygen::Arguments),
+    HashSecret(hash_secret::Arguments),
+}
+
+/// What a subcommand found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Verdict {
+    Fine,
+    Problems,
+}
+
+/// Why a subcommand could not do its work.
+#[derive(Debug)]
+struct Failure(String);
+
+impl Failure {
+    fn new(what: impl fmt::Display, error: impl fmt::Display) -> Self {
+        Self(format!("{what}: {error}"))
+    }
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        Self(error.to_string())
+    }
+}
+
+/// Runs the subcommand that the command line names.
+pub fn main() -> ExitCode {
+    let outcome = match Arguments::parse().command {
+        Command::Check(arguments) => check::run(&arguments),
+        Command::Keygen(arguments) => keygen::run(&arguments),
+        Command::HashSecret(arguments) => hash_secret::run(&arguments),
+    };
+    match outcome {
+        Ok(Verdict::Fine) => ExitCode::SUCCESS,
+        Ok(Verdict::Problems) => ExitCode::from(1),
+        Err(Failure(message)) => {
+            eprintln!("impersonation-filter: {message}");
+            ExitCode::from(2)
+        }
+    }
+}
