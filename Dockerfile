@@ -1,5 +1,5 @@
-# What docker-compose.yml runs, one target each: `envoy` with the module in it, and `gateway`, the
-# identity gateway of tests/gateway. For your own image only the first two stages matter.
+# One target each: `plugin`, the module alone, as Istio and Envoy Gateway fetch it from a registry; and
+# what docker-compose.yml runs, `envoy` with the module in it and `gateway`, which is tests/gateway.
 
 FROM rust:1.95.0-bookworm AS module
 WORKDIR /src
@@ -8,6 +8,9 @@ COPY Cargo.toml Cargo.lock Makefile ./
 COPY scripts scripts
 COPY src src
 RUN make build
+
+FROM scratch AS plugin
+COPY --from=module /src/target/wasm32-wasip1/release/impersonation_filter.wasm /plugin.wasm
 
 FROM envoyproxy/envoy:v1.40.0 AS envoy
 WORKDIR /srv
