@@ -409,8 +409,8 @@ fn the_plugins_own_problems_are_told_with_their_path_in_the_file() {
             edited(&[("client_id: support-console", "client_id: on")]),
             vec!["~.configuration.value.clients[0].client_id: expected a string, found a boolean"]),
         ("what works but is not meant",
-            edited(&[("                          audiences: [https://auth.example.com/api]\n", "")]),
-            vec!["warning: ~.configuration.value.subject_tokens.authentication.jwt[0]: no audiences"]),
+            edited(&[("                          required_scopes: [impersonate]\n", "")]),
+            vec!["warning: ~.configuration.value.subject_tokens.authentication.jwt[0]: no required_scopes"]),
         ("no configuration",
             ENVOY.replace(part(CONFIGURATION, ROUTER), ""),
             vec!["~.configuration: is required"]),
@@ -500,18 +500,20 @@ fn variables_must_be_passed_on_and_set() {
     let two_keys = "- environment_variable: IMPERSONATION_SIGNING_KEY\n                    - {environment_variable: PREVIOUS_KEY, alg: PS256}";
     let one_key = "- environment_variable: IMPERSONATION_SIGNING_KEY";
     let assume = &["--assume-environment"][..];
-    let unset = "~.configuration.value.signing_keys[1].environment_variable: the environment variable \"PREVIOUS_KEY\" is not set here";
-    let not_passed = "~.vm_config.environment_variables: does not pass \"PREVIOUS_KEY\" on";
+    let unset = "~.configuration.value.signing_keys[1].environment_variable: names a variable that is not set here";
+    let not_passed = "~.vm_config.environment_variables: must pass on, by host_env_keys, what ~.configuration.value.signing_keys[1].environment_variable names";
     #[rustfmt::skip]
     let cases = [
         ("passed on, set",             edited(&[]), &[][..], vec![]),
         ("written down",               edited(&[(passed_on, &key_values)]), &[][..], vec![]),
         ("written down, empty",        edited(&[(passed_on, "environment_variables: {key_values: {IMPERSONATION_SIGNING_KEY: ''}}")]), assume,
-            vec!["value.signing_keys[0].environment_variable: the environment variable \"IMPERSONATION_SIGNING_KEY\" is not set"]),
+            vec!["value.signing_keys[0].environment_variable: expected the name of an environment variable that is set"]),
         ("not passed on",              edited(&[("                  environment_variables: {host_env_keys: [IMPERSONATION_SIGNING_KEY]}\n", "")]), &[][..],
-            vec!["~.vm_config.environment_variables: does not pass \"IMPERSONATION_SIGNING_KEY\" on"]),
+            vec!["~.vm_config.environment_variables: must pass on, by host_env_keys, what ~.configuration.value.signing_keys[0].environment_variable names"]),
         ("not passed on, not set",     edited(&[(one_key, two_keys)]), &[][..], vec![not_passed]),
         ("not passed on, assumed",     edited(&[(one_key, two_keys)]), assume,  vec![not_passed]),
+        ("the key itself for a name",  edited(&[(one_key, &format!("- environment_variable: '{}'", signing_key()))]), &[][..],
+            vec!["~.vm_config.environment_variables: must pass on"]),
         ("passed on, not set",         edited(&[(one_key, two_keys), ("[IMPERSONATION_SIGNING_KEY]", "[IMPERSONATION_SIGNING_KEY, PREVIOUS_KEY]")]), &[][..], vec![unset]),
         ("passed on, assumed",         edited(&[(one_key, two_keys), ("[IMPERSONATION_SIGNING_KEY]", "[IMPERSONATION_SIGNING_KEY, PREVIOUS_KEY]")]), assume, vec![]),
         ("assumed, with a wrong alg",  edited(&[(one_key, &two_keys.replace("PS256", "HS256")), ("[IMPERSONATION_SIGNING_KEY]", "[IMPERSONATION_SIGNING_KEY, PREVIOUS_KEY]")]), assume,
@@ -530,8 +532,8 @@ fn variables_must_be_passed_on_and_set() {
         "the plugin's own",
         &check(&path, &[]),
         &[
-            "signing_keys[0].environment_variable: the environment variable \"PREVIOUS_KEY\" is not set",
-            "local_jwks.environment_variable: the environment variable \"KEY_SET\" is not set",
+            "signing_keys[0].environment_variable: expected the name of an environment variable that is set",
+            "local_jwks.environment_variable: expected the name of an environment variable that is set",
         ],
     );
     assert_findings("the plugin's own, assumed", &check(&path, &["--assume-environment"]), &[]);

@@ -175,9 +175,10 @@ fn variable(node: &Node<'_>) -> Option<String> {
     let name = node.clone().non_empty_string()?;
     match (node.reading.environment)(&name).filter(|value| !value.is_empty()) {
         Some(value) => Some(value),
-        None => node.problem(format!(
-            "the environment variable {name:?} is not set; in Envoy it must be named in vm_config.environment_variables"
-        )),
+        // The name is not repeated: it may be the secret itself, put here by mistake.
+        None => node.problem(
+            "expected the name of an environment variable that is set; in Envoy it must be listed in vm_config.environment_variables",
+        ),
     }
 }
 

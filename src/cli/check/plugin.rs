@@ -116,17 +116,16 @@ impl Variables<'_> {
             }
             Self::PassedOn { host, .. } if host.contains(&name) => {
                 if is_unset {
-                    let text = format!(
-                        "the environment variable {name:?} is not set here (--assume-environment takes it for set)"
+                    findings.problem(
+                        &*place.path,
+                        "names a variable that is not set here (--assume-environment takes it for set)",
                     );
-                    findings.problem(&*place.path, text);
                 }
                 of_process.map_or(Variable::Assumed, Variable::Is)
             }
             Self::PassedOn { path, .. } => {
-                let text = format!(
-                    "does not pass {name:?} on, which the configuration uses: add it to host_env_keys"
-                );
+                // Not by its name, which may be the secret itself, put there by mistake.
+                let text = format!("must pass on, by host_env_keys, what {} names", place.path);
                 findings.problem(&**path, text);
                 of_process.map_or(Variable::Assumed, Variable::Is)
             }
