@@ -143,6 +143,7 @@ fn signing_keys(node: Node<'_>) -> Option<(SigningKey, Vec<PublishedKey>)> {
 }
 
 fn signing_key(node: Node<'_>) -> Option<(PublishedKey, Option<SigningKey>)> {
+    let place = node.clone();
     let mut members = node.object()?;
     let kid = members.optional("kid", Node::non_empty_string);
     let alg = members.optional("alg", Node::non_empty_string);
@@ -164,6 +165,14 @@ fn signing_key(node: Node<'_>) -> Option<(PublishedKey, Option<SigningKey>)> {
             }
         }
     };
+    if let Ok(jwk) = &jwk {
+        for (name, beside) in [("kid", &kid), ("alg", &alg)] {
+            let within = jwk.get(name).and_then(Value::as_str);
+            if within.zip(beside.as_deref()).is_some_and(|(within, beside)| within != beside) {
+                return place.member(name).problem(format!("the key itself has another {name}"));
+            }
+        }
+    }
     match jwk.and_then(|jwk| PublishedKey::from_jwk(&jwk, kid.as_deref(), alg.as_deref())) {
         Ok(key) => Some(key),
         Err(error) => source.problem(format!("expected {error}")),
