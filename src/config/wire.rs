@@ -140,7 +140,7 @@ impl<'de> Deserialize<'de> for Strict {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use proptest::prelude::*;
 
     use super::*;
@@ -164,7 +164,8 @@ mod tests {
         prost_types::Value { kind: Some(kind) }
     }
 
-    fn wire(value: &Value) -> Vec<u8> {
+    /// A Struct as Envoy hands it over.
+    pub(in crate::config) fn wire(value: &Value) -> Vec<u8> {
         match as_struct(value).kind {
             Some(Kind::StructValue(fields)) => fields.encode_to_vec(),
             _ => panic!("not an object"),

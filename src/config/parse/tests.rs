@@ -1,1 +1,825 @@
+//! The rules of the configuration, held against one that uses every member there is: each member is
+//! misspelt, mistyped and left out in turn, so that a new one is covered as soon as it is in [`full`].
 
+use proptest::prelude::*;
+use proptest::sample::Index;
+use serde_json::json;
+
+use super::super::wire::tests::wire;
+use super::*;
+use crate::config::Problem;
+use crate::jose::Algorithm;
+
+/// RFC 8037, appendix A.
+const ED25519_X: &str = "11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo";
+const ED25519_D: &str = "nWGxne_9WmC6hEr0kuwsxERJxWl7MmkZcDusAxyuf2A";
+
+/// RFC 7515, appendix A.3.
+const P256_X: &str = "f83OJ3D2xF1Bg8vub9tLe1gHMzV76e8Tus9uPHvRVEU";
+const P256_Y: &str = "x_FEzRu9m36HLN_tue659LNpXW6pCyStikYjKIWI5a0";
+const P256_D: &str = "jpsQnnGQmL-YBIffH1136cspYG6-0iY7X1fCE9-E9LI";
+
+/// RFC 8410, section 10.3.
+const PEM_BODY: &str = "MC4CAQAwBQYDK2VwBCIEINTuctv5E1hK1bbY8fdp+K06/nwoy/HU++CXqI9EdVhC";
+
+const INLINE_SECRET: &str = "correct horse battery staple";
+const SECRET_IN_ENVIRONMENT: &str = "Tr0ub4dor&3";
+
+/// What no message may ever show.
+const SECRETS: [&str; 5] = [ED25519_D, P256_D, PEM_BODY, INLINE_SECRET, SECRET_IN_ENVIRONMENT];
+
+fn ed25519() -> Value {
+    json!({"kty": "OKP", "crv": "Ed25519", "x": ED25519_X, "d": ED25519_D})
+}
+
+fn p256() -> Value {
+    json!({"kty": "EC", "crv": "P-256", "x": P256_X, "y": P256_Y, "d": P256_D})
+}
+
+fn pem() -> String {
+    format!("-----BEGIN PRIVATE KEY-----\n{PEM_BODY}\n-----END PRIVATE KEY-----\n")
+}
+
+fn key_set() -> Value {
+    json!({"keys": [{"kty": "OKP", "crv": "Ed25519", "x": ED25519_X}]})
+}
+
+fn environment(name: &str) -> Option<String> {
+    match name {
+        "SIGNING_KEY" => Some(ed25519().to_string()),
+        "EC_KEY" => Some(p256().to_string()),
+        "PEM_KEY" => Some(pem()),
+        "SECRET" => Some(SECRET_IN_ENVIRONMENT.to_owned()),
+        "KEY_SET" => Some(key_set().to_string()),
+        "EMPTY" => Some(String::new()),
+        _ => None,
+    }
+}
+
+fn http_uri(path: &str) -> Value {
+    let uri = format!("https://auth.example.com{path}");
+    json!({"uri": uri, "cluster": "identity_gateway", "timeout": "3s"})
+}
+
+/// Every member there is.
+fn full() -> Value {
+    json!({
+        "issuer": "https://auth.example.com/oidc",
+        "base_path": "/tenant-a",
+        "signing_keys": [
+            {"jwk": ed25519(), "kid": "first", "alg": "EdDSA"},
+            {"environment_variable": "SIGNING_KEY", "kid": "second", "alg": "EdDSA"},
+            {"pem": pem(), "kid": "third", "alg": "EdDSA"},
+        ],
+        "subject_tokens": {
+            "lifetime": "300s",
+            "max_context_bytes": 1000,
+            "authentication": {
+                "jwt": [
+                    {
+                        "issuer": "https://auth.example.com/oidc",
+                        "audiences": ["https://auth.example.com/api"],
+                        "required_scopes": ["impersonate"],
+                        "clock_skew": "30s",
+                        "remote_jwks": {"http_uri": http_uri("/oidc/jwks"), "cache_duration": "100s"},
+                    },
+                    {
+                        "issuer": "https://other.example.com",
+                        "audiences": ["https://auth.example.com/api"],
+                        "required_scopes": ["impersonate"],
+                        "local_jwks": {"inline_string": key_set().to_string()},
+                    },
+                ],
+                "introspection": {
+                    "http_uri": http_uri("/oidc/token/introspection"),
+                    "client_id": "impersonation-filter",
+                    "client_secret": {"environment_variable": "SECRET"},
+                    "required_scopes": ["impersonate"],
+                    "cache_duration": "5s",
+                },
+            },
+            "user_lookup": {"http_uri": http_uri("/api/users/{userId}")},
+            "store": {"shared_data": {"capacity": 10}},
+        },
+        "access_tokens": {"lifetime": "1800s"},
+        "actor_tokens": {
+            "required": true,
+            "jwt": [{
+                "issuer": "https://auth.example.com/oidc",
+                "audiences": ["https://auth.example.com/api"],
+                "local_jwks": {"environment_variable": "KEY_SET"},
+            }],
+            "userinfo": {"http_uri": http_uri("/oidc/me"), "cache_duration": "0s"},
+            "introspection": {
+                "http_uri": http_uri("/oidc/token/introspection"),
+                "client_id": "impersonation-filter",
+                "client_secret": {"inline_string": INLINE_SECRET},
+            },
+        },
+        "clients": [
+            {
+                "client_id": "portal",
+                "type": "traditional_web",
+                "client_secret_sha256": ["a".repeat(64), "B".repeat(64)],
+                "resources": ["https://api.example.com/orders"],
+                "actor_token_required": true,
+            },
+            {"client_id": "console", "type": "single_page"},
+            {"client_id": "app", "type": "native"},
+            {
+                "client_id": "job",
+                "type": "machine_to_machine",
+                "client_secret_sha256": ["c".repeat(64)],
+            },
+        ],
+        "resources": [
+            {
+                "indicator": "https://api.example.com/orders",
+                "scopes": ["orders:read", "orders:write"],
+                "access_token_lifetime": "900s",
+            },
+            {"indicator": "urn:example:invoices"},
+        ],
+        "foreign_subject_tokens": "pass_through",
+        "audit": {"context": true},
+        "identity_gateway": {"documents": "none"},
+    })
+}
+
+/// No member that has a default.
+fn minimal() -> Value {
+    json!({
+        "issuer": "https://auth.example.com/oidc",
+        "signing_keys": [{"jwk": ed25519()}],
+        "subject_tokens": {"authentication": {"jwt": [{
+            "issuer": "https://auth.example.com/oidc",
+            "audiences": ["https://auth.example.com/api"],
+            "local_jwks": {"inline_string": key_set().to_string()},
+        }]}},
+        "clients": [],
+        "resources": [],
+    })
+}
+
+/// The full configuration with one member changed, by its JSON pointer. `-` adds to a list.
+fn with(pointer: &str, new: Value) -> Value {
+    changed(full(), pointer, new)
+}
+
+fn changed(mut value: Value, pointer: &str, new: Value) -> Value {
+    let (parent, name) = pointer.rsplit_once('/').unwrap();
+    match value.pointer_mut(parent).unwrap() {
+        Value::Object(members) => drop(members.insert(name.to_owned(), new)),
+        Value::Array(items) if name == "-" => items.push(new),
+        Value::Array(items) => items[name.parse::<usize>().unwrap()] = new,
+        _ => panic!("{parent} has no members"),
+    }
+    value
+}
+
+fn without(pointer: &str) -> Value {
+    let mut value = full();
+    let (parent, name) = pointer.rsplit_once('/').unwrap();
+    match value.pointer_mut(parent).unwrap() {
+        Value::Object(members) => drop(members.remove(name).unwrap()),
+        Value::Array(items) => drop(items.remove(name.parse().unwrap())),
+        _ => panic!("{parent} has no members"),
+    }
+    value
+}
+
+fn parse(value: &Value) -> Result<Config, ConfigError> {
+    Config::from_value(value, &environment)
+}
+
+/// What is wrong with a configuration. Whatever it is, it is told without secrets.
+#[track_caller]
+fn problems(value: &Value) -> Vec<Problem> {
+    let problems = parse(value).err().map(|error| error.problems).unwrap_or_default();
+    for problem in &problems {
+        assert_silent(&problem.to_string());
+    }
+    problems
+}
+
+#[track_caller]
+fn assert_silent(text: &str) {
+    for secret in SECRETS {
+        assert!(!text.contains(secret), "{text}");
+        // Nor a part of it that would be worth having.
+        assert!(!text.contains(secret.split_at(10).0), "{text}");
+    }
+}
+
+/// Exactly one problem, there, and its text begins like this.
+#[track_caller]
+fn assert_problem(case: &str, value: &Value, path: &str, text: &str) {
+    let problems = problems(value);
+    let [problem] = &*problems else { panic!("{case}: {problems:#?}") };
+    assert_eq!(problem.path, path, "{case}: {problem}");
+    assert!(problem.expected.starts_with(text), "{case}: {problem}");
+}
+
+/// Every value in a configuration: its JSON pointer, and its path as messages show it.
+fn places(value: &Value) -> Vec<(String, String)> {
+    fn visit(value: &Value, pointer: &str, path: &str, places: &mut Vec<(String, String)>) {
+        places.push((pointer.to_owned(), path.to_owned()));
+        match value {
+            Value::Object(members) => {
+                for (name, member) in members {
+                    let path =
+                        if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+                    visit(member, &format!("{pointer}/{name}"), &path, places);
+                }
+            }
+            Value::Array(items) => {
+                for (index, item) in items.iter().enumerate() {
+                    visit(item, &format!("{pointer}/{index}"), &format!("{path}[{index}]"), places);
+                }
+            }
+            _ => {}
+        }
+    }
+    let mut places = Vec::new();
+    visit(value, "", "", &mut places);
+    // A JWK is not ours: it may have any member (RFC 7517 §4).
+    places.retain(|(pointer, _)| !pointer.contains("/jwk/"));
+    places
+}
+
+#[test]
+fn every_member_can_be_set() {
+    let config = parse(&full()).unwrap();
+    let warnings: Vec<_> = config.warnings.iter().map(ToString::to_string).collect();
+    assert_eq!(warnings, Vec::<String>::new());
+    assert_eq!(config.issuer, "https://auth.example.com/oidc");
+    assert_eq!(config.base_path, "/tenant-a");
+    assert_eq!(config.signing_key.algorithm(), Algorithm::EdDsa);
+    let kids: Vec<_> = config.published_keys.iter().map(|key| &*key.kid).collect();
+    assert_eq!(kids, ["first", "second", "third"]);
+    assert_eq!(config.subject_tokens.lifetime, Duration::from_secs(300));
+    assert_eq!(config.subject_tokens.max_context_bytes, 1000);
+    assert_eq!(config.subject_tokens.capacity, 10);
+    let lookup = &config.subject_tokens.user_lookup.as_ref().unwrap().http_uri;
+    assert_eq!((&*lookup.cluster, lookup.timeout), ("identity_gateway", Duration::from_secs(3)));
+    assert_eq!(config.access_token_lifetime, Duration::from_secs(1800));
+    assert!(config.actor_tokens.required);
+    assert_eq!(config.foreign_subject_tokens, ForeignSubjectTokens::PassThrough);
+    assert_eq!(config.documents, DocumentSource::Alone);
+    assert!(config.audit_context);
+
+    let portal = &config.clients["portal"];
+    assert_eq!(portal.r#type, ClientType::TraditionalWeb);
+    let digests = [Digest::from_bytes([0xaa; 32]), Digest::from_bytes([0xbb; 32])];
+    assert_eq!(portal.secret_digests, digests);
+    assert_eq!(portal.resources, Some(vec!["https://api.example.com/orders".to_owned()]));
+    assert!(portal.actor_token_required);
+    let types = ["console", "app", "job"].map(|client| config.clients[client].r#type);
+    assert_eq!(types, [ClientType::SinglePage, ClientType::Native, ClientType::MachineToMachine]);
+
+    let orders = &config.resources["https://api.example.com/orders"];
+    assert_eq!(orders.scopes, ["orders:read", "orders:write"]);
+    assert_eq!(orders.access_token_lifetime, Some(Duration::from_secs(900)));
+}
+
+#[test]
+fn what_is_left_out_has_its_default() {
+    let mut minimal = minimal();
+    minimal["clients"] = json!([{"client_id": "console", "type": "single_page"}]);
+    minimal["resources"] = json!([{"indicator": "urn:example:invoices"}]);
+    let config = parse(&minimal).unwrap();
+    assert_eq!(config.base_path, "");
+    // RFC 8037, appendix A.3: the thumbprint of that key.
+    assert_eq!(config.published_keys[0].kid, "kPrK_qmxVWaYVA9wwBF6Iuo3vVzz7TxHCTwXBygrS4k");
+    assert_eq!(config.subject_tokens.lifetime, Duration::from_secs(600));
+    assert_eq!(config.subject_tokens.max_context_bytes, 4096);
+    assert_eq!(config.subject_tokens.capacity, 65_536);
+    assert!(config.subject_tokens.user_lookup.is_none());
+    assert_eq!(config.access_token_lifetime, Duration::from_secs(3600));
+    assert!(!config.actor_tokens.required);
+    assert!(config.actor_tokens.verifier.is_empty());
+    assert_eq!(config.foreign_subject_tokens, ForeignSubjectTokens::Refuse);
+    assert_eq!(config.documents, DocumentSource::Merged);
+    assert!(!config.audit_context);
+    let console = &config.clients["console"];
+    assert_eq!((&console.resources, console.actor_token_required), (&None, false));
+    let invoices = &config.resources["urn:example:invoices"];
+    assert_eq!((&*invoices.scopes, invoices.access_token_lifetime), (&[][..], None));
+}
+
+#[test]
+fn an_unknown_member_is_refused_wherever_it_is() {
+    for (pointer, path) in places(&full()) {
+        if !full().pointer(&pointer).unwrap().is_object() || pointer.ends_with("/jwk") {
+            continue;
+        }
+        let value = with(&format!("{pointer}/colour"), json!("blue"));
+        let path = if path.is_empty() { "colour".to_owned() } else { format!("{path}.colour") };
+        assert_problem(&path, &value, &path, "unknown member; expected one of ");
+    }
+    // The name may be anything, and ends up in a log.
+    assert_problem("a forged line", &with("/a\n\u{1b}[2J", json!(1)), "a\\n\\u{1b}[2J", "unknown");
+}
+
+#[test]
+fn a_value_of_another_type_is_refused_where_it_is() {
+    let others = [json!(null), json!(true), json!(7.5), json!("\u{0}"), json!([]), json!({})];
+    for (pointer, path) in places(&full()).into_iter().skip(1) {
+        for other in &others {
+            let value = with(&pointer, other.clone());
+            let (old, new) = (full(), &value);
+            let kind = |value: &Value| std::mem::discriminant(value.pointer(&pointer).unwrap());
+            if kind(&old) == kind(new) {
+                continue;
+            }
+            assert_problem(&format!("{path} = {other}"), &value, &path, "expected ");
+        }
+    }
+    for other in others.iter().filter(|other| !other.is_object()) {
+        assert_problem("the whole", other, "", "expected an object, found ");
+    }
+}
+
+#[test]
+fn what_must_be_there_is_named_when_it_is_not() {
+    #[rustfmt::skip]
+    let required = [
+        "issuer",
+        "signing_keys",
+        "subject_tokens",
+        "subject_tokens.authentication",
+        "subject_tokens.authentication.jwt[0].issuer",
+        "subject_tokens.authentication.jwt[0].audiences",
+        "subject_tokens.authentication.jwt[0].remote_jwks.http_uri",
+        "subject_tokens.authentication.jwt[0].remote_jwks.http_uri.uri",
+        "subject_tokens.authentication.jwt[0].remote_jwks.http_uri.cluster",
+        "subject_tokens.authentication.jwt[1].issuer",
+        "subject_tokens.authentication.jwt[1].audiences",
+        "subject_tokens.authentication.introspection.http_uri",
+        "subject_tokens.authentication.introspection.http_uri.uri",
+        "subject_tokens.authentication.introspection.http_uri.cluster",
+        "subject_tokens.authentication.introspection.client_id",
+        "subject_tokens.authentication.introspection.client_secret",
+        "subject_tokens.user_lookup.http_uri",
+        "subject_tokens.user_lookup.http_uri.uri",
+        "subject_tokens.user_lookup.http_uri.cluster",
+        "actor_tokens.jwt[0].issuer",
+        "actor_tokens.jwt[0].audiences",
+        "actor_tokens.userinfo.http_uri",
+        "actor_tokens.userinfo.http_uri.uri",
+        "actor_tokens.userinfo.http_uri.cluster",
+        "actor_tokens.introspection.http_uri",
+        "actor_tokens.introspection.http_uri.uri",
+        "actor_tokens.introspection.http_uri.cluster",
+        "actor_tokens.introspection.client_id",
+        "actor_tokens.introspection.client_secret",
+        "clients",
+        "clients[0].client_id",
+        "clients[0].type",
+        "clients[1].client_id",
+        "clients[1].type",
+        "clients[2].client_id",
+        "clients[2].type",
+        "clients[3].client_id",
+        "clients[3].type",
+        "resources",
+        "resources[0].indicator",
+        "resources[1].indicator",
+    ];
+    // What is required by something else: a choice of several, or another member.
+    #[rustfmt::skip]
+    let needed = [
+        ("signing_keys[0].jwk",                        "signing_keys[0]",                         "expected exactly one of jwk, environment_variable, pem"),
+        ("signing_keys[1].environment_variable",       "signing_keys[1]",                         "expected exactly one of jwk, environment_variable, pem"),
+        ("signing_keys[2].pem",                        "signing_keys[2]",                         "expected exactly one of jwk, environment_variable, pem"),
+        ("subject_tokens.authentication.jwt[0].remote_jwks", "subject_tokens.authentication.jwt[0]", "expected exactly one of remote_jwks, local_jwks"),
+        ("subject_tokens.authentication.jwt[1].local_jwks",  "subject_tokens.authentication.jwt[1]", "expected exactly one of remote_jwks, local_jwks"),
+        ("subject_tokens.authentication.jwt[1].local_jwks.inline_string", "subject_tokens.authentication.jwt[1].local_jwks", "expected exactly one of inline_string, environment_variable"),
+        ("subject_tokens.authentication.introspection.client_secret.environment_variable", "subject_tokens.authentication.introspection.client_secret", "expected exactly one of inline_string, environment_variable"),
+        ("actor_tokens",                               "clients[0].actor_token_required",         "no way to verify actor tokens is given in actor_tokens"),
+        ("actor_tokens.jwt[0].local_jwks",             "actor_tokens.jwt[0]",                     "expected exactly one of remote_jwks, local_jwks"),
+        ("actor_tokens.jwt[0].local_jwks.environment_variable", "actor_tokens.jwt[0].local_jwks", "expected exactly one of inline_string, environment_variable"),
+        ("actor_tokens.introspection.client_secret.inline_string", "actor_tokens.introspection.client_secret", "expected exactly one of inline_string, environment_variable"),
+        ("clients[0].client_secret_sha256",            "clients[0]",                              "a confidential client needs client_secret_sha256"),
+        ("clients[3].client_secret_sha256",            "clients[3]",                              "a confidential client needs client_secret_sha256"),
+        // These are items of a list: without them it is empty, or something names them.
+        ("subject_tokens.authentication.jwt[0].audiences[0]", "subject_tokens.authentication.jwt[0].audiences", "expected at least one audience"),
+        ("subject_tokens.authentication.jwt[1].audiences[0]", "subject_tokens.authentication.jwt[1].audiences", "expected at least one audience"),
+        ("actor_tokens.jwt[0].audiences[0]",           "actor_tokens.jwt[0].audiences",           "expected at least one audience"),
+        ("actor_tokens.jwt[0]",                        "actor_tokens.jwt",                        "expected at least one issuer"),
+        ("clients[3].client_secret_sha256[0]",         "clients[3]",                              "a confidential client needs client_secret_sha256"),
+        ("resources[0]",                               "clients[0].resources[0]",                 "expected the indicator of one of the resources"),
+    ];
+    for (pointer, path) in places(&full()).into_iter().skip(1) {
+        let value = without(&pointer);
+        if let Some((_, at, text)) = needed.iter().find(|(member, _, _)| *member == path) {
+            assert_problem(&path, &value, at, text);
+        } else if required.contains(&&*path) {
+            assert_problem(&path, &value, &path, "is required");
+        } else {
+            assert_eq!(problems(&value), [], "{path} is optional");
+        }
+    }
+}
+
+#[test]
+fn values_out_of_bounds_are_refused() {
+    const JWT: &str = "/subject_tokens/authentication/jwt/0";
+    const JWT_PATH: &str = "subject_tokens.authentication.jwt[0]";
+    let jwt = |member: &str| (format!("{JWT}/{member}"), format!("{JWT_PATH}.{member}"));
+    let at = |pointer: &str, path: &str| (pointer.to_owned(), path.to_owned());
+    let lookup = |uri: &str| json!(format!("https://auth.example.com{uri}"));
+    let (lookup_pointer, lookup_path) =
+        ("/subject_tokens/user_lookup/http_uri/uri", "subject_tokens.user_lookup.http_uri.uri");
+    #[rustfmt::skip]
+    let cases = [
+        (at("/issuer", "issuer"),                              json!(""),                              "expected an http or https URL"),
+        (at("/issuer", "issuer"),                              json!("auth.example.com"),              "expected an http or https URL"),
+        (at("/issuer", "issuer"),                              json!("https://auth.example.com/"),     "expected an http or https URL"),
+        (at("/issuer", "issuer"),                              json!("https://auth.example.com/?a"),   "expected an http or https URL"),
+        (at("/issuer", "issuer"),                              json!("https://auth.example.com/#a"),   "expected an http or https URL"),
+        (at("/issuer", "issuer"),                              json!("https://u:p@auth.example.com"),  "expected an http or https URL"),
+        (at("/base_path", "base_path"),                        json!("/"),                             "expected an empty string, or a path"),
+        (at("/base_path", "base_path"),                        json!("tenant-a"),                      "expected an empty string, or a path"),
+        (at("/base_path", "base_path"),                        json!("/tenant-a/"),                    "expected an empty string, or a path"),
+        (at("/base_path", "base_path"),                        json!("/tenant a"),                     "expected an empty string, or a path"),
+        (at("/base_path", "base_path"),                        json!("/a?b"),                          "expected an empty string, or a path"),
+        (at("/signing_keys", "signing_keys"),                  json!([]),                              "expected at least one key"),
+        (at("/signing_keys/0/kid", "signing_keys[0].kid"),     json!(""),                              "expected a string that is not empty"),
+        (at("/signing_keys/0/alg", "signing_keys[0].jwk"),     json!("ES256"),                         "expected an alg that fits the key"),
+        (at("/signing_keys/0/alg", "signing_keys[0].jwk"),     json!("none"),                          "expected an alg that fits the key"),
+        (at("/signing_keys/1/alg", "signing_keys[1].environment_variable"), json!("ES256"),            "expected an alg that fits the key"),
+        (at("/signing_keys/1/environment_variable", "signing_keys[1].environment_variable"), json!("NOWHERE"), "expected the name of an environment variable that is set"),
+        (at("/signing_keys/1/environment_variable", "signing_keys[1].environment_variable"), json!("EMPTY"), "expected the name of an environment variable that is set"),
+        (at("/signing_keys/1/environment_variable", "signing_keys[1].environment_variable"), json!("SECRET"), "expected a PKCS#8 private key in PEM"),
+        (at("/signing_keys/2/pem", "signing_keys[2].pem"),     json!(PEM_BODY),                        "expected a PKCS#8 private key in PEM"),
+        (at("/subject_tokens/lifetime", "subject_tokens.lifetime"), json!("0s"),                       "expected a duration from 1s to"),
+        (at("/subject_tokens/lifetime", "subject_tokens.lifetime"), json!("25h"),                      "expected a duration from 1s to"),
+        (at("/subject_tokens/lifetime", "subject_tokens.lifetime"), json!("1500ms"),                   "expected whole seconds"),
+        (at("/subject_tokens/lifetime", "subject_tokens.lifetime"), json!("10 minutes"),               "expected a duration such as"),
+        (at("/subject_tokens/max_context_bytes", "subject_tokens.max_context_bytes"), json!(1),        "expected an integer from 2 to 65536"),
+        (at("/subject_tokens/max_context_bytes", "subject_tokens.max_context_bytes"), json!(65_537),   "expected an integer from 2 to 65536"),
+        (at("/subject_tokens/max_context_bytes", "subject_tokens.max_context_bytes"), json!(-2),       "expected an integer from 2 to 65536"),
+        (at("/subject_tokens/max_context_bytes", "subject_tokens.max_context_bytes"), json!(4096.5),   "expected an integer from 2 to 65536"),
+        (at("/subject_tokens/store/shared_data/capacity", "subject_tokens.store.shared_data.capacity"), json!(0), "expected an integer from 1 to 10000000"),
+        (at("/subject_tokens/store/shared_data/capacity", "subject_tokens.store.shared_data.capacity"), json!(10_000_001), "expected an integer from 1 to 10000000"),
+        (at("/subject_tokens/authentication", "subject_tokens.authentication"), json!({}),             "expected a way to verify who mints"),
+        (at("/subject_tokens/authentication/jwt", "subject_tokens.authentication.jwt"), json!([]),     "expected at least one issuer"),
+        (jwt("issuer"),                                        json!(""),                              "expected a string that is not empty"),
+        (jwt("audiences[0]"),                                  json!(""),                              "expected a string that is not empty"),
+        (jwt("required_scopes[0]"),                            json!("a b"),                           "expected one scope"),
+        (jwt("required_scopes[0]"),                            json!(""),                              "expected one scope"),
+        (jwt("clock_skew"),                                    json!("2h"),                            "expected a duration from 0ns to 3600s"),
+        (jwt("remote_jwks.cache_duration"),                    json!("0s"),                            "expected a duration from 1s to"),
+        (jwt("remote_jwks.http_uri.uri"),                      json!("/oidc/jwks"),                    "expected an http or https URL"),
+        (jwt("remote_jwks.http_uri.uri"),                      json!("https://u:p@auth.example.com/"), "expected an http or https URL"),
+        (jwt("remote_jwks.http_uri.cluster"),                  json!(""),                              "expected a string that is not empty"),
+        (jwt("remote_jwks.http_uri.timeout"),                  json!("0s"),                            "expected a duration from 1ms to 60s"),
+        (jwt("remote_jwks.http_uri.timeout"),                  json!("61s"),                           "expected a duration from 1ms to 60s"),
+        (at(lookup_pointer, lookup_path),                      lookup("/api/users"),                   "expected {userId} once in the path"),
+        (at(lookup_pointer, lookup_path),                      lookup("/{userId}/{userId}"),           "expected {userId} once in the path"),
+        (at("/subject_tokens/authentication/introspection/cache_duration", "subject_tokens.authentication.introspection.cache_duration"), json!("11s"), "expected a duration from 0ns to 10s"),
+        (at("/actor_tokens/introspection/client_secret/inline_string", "actor_tokens.introspection.client_secret.inline_string"), json!(""), "expected a string that is not empty"),
+        (at("/actor_tokens/jwt/0/local_jwks/environment_variable", "actor_tokens.jwt[0].local_jwks.environment_variable"), json!("SECRET"), "expected a JWK set"),
+        (at("/access_tokens/lifetime", "access_tokens.lifetime"), json!("24h1s"),                      "expected a duration such as"),
+        (at("/clients/0/type", "clients[0].type"),             json!("confidential"),                  "expected one of traditional_web, machine_to_machine, single_page, native"),
+        (at("/clients/0/client_secret_sha256/0", "clients[0].client_secret_sha256[0]"), json!("a".repeat(63)), "expected a SHA-256 in 64 hex digits"),
+        (at("/clients/0/client_secret_sha256/0", "clients[0].client_secret_sha256[0]"), json!("g".repeat(64)), "expected a SHA-256 in 64 hex digits"),
+        (at("/clients/0/client_secret_sha256/0", "clients[0].client_secret_sha256[0]"), json!("+a".repeat(32)), "expected a SHA-256 in 64 hex digits"),
+        (at("/clients/0/client_secret_sha256/0", "clients[0].client_secret_sha256[0]"), json!(INLINE_SECRET), "expected a SHA-256 in 64 hex digits"),
+        (at("/resources/1/indicator", "resources[1].indicator"), json!("invoices"),                    "expected an absolute URI"),
+        (at("/resources/1/indicator", "resources[1].indicator"), json!("https://a.example/#b"),        "expected an absolute URI"),
+        (at("/resources/0/scopes/0", "resources[0].scopes[0]"), json!("orders read"),                  "expected one scope"),
+        (at("/resources/0/access_token_lifetime", "resources[0].access_token_lifetime"), json!("0.5s"), "expected a duration from 1s to"),
+        (at("/foreign_subject_tokens", "foreign_subject_tokens"), json!("ignore"),                     "expected one of refuse, pass_through"),
+        (at("/identity_gateway/documents", "identity_gateway.documents"), json!("replace"),            "expected one of merge, none"),
+    ];
+    for ((pointer, path), value, text) in cases {
+        let pointer = pointer.replace('[', "/").replace(']', "").replace('.', "/");
+        assert_problem(&format!("{path} = {value}"), &with(&pointer, value), &path, text);
+    }
+}
+
+#[test]
+fn keys_must_be_whole_and_private_where_they_sign() {
+    let key = |changes: &[(&str, Value)], mut key: Value| {
+        for (name, value) in changes {
+            key[name] = value.clone();
+        }
+        key.as_object_mut().unwrap().retain(|_, value| !value.is_null());
+        key
+    };
+    let other = "AAAAne_9WmC6hEr0kuwsxERJxWl7MmkZcDusAxyuf2A";
+    let weak = json!({"kty": "RSA", "n": "x".repeat(171), "e": "AQAB", "d": "x".repeat(171),
+        "p": "x".repeat(86), "q": "x".repeat(86)});
+    #[rustfmt::skip]
+    let cases = [
+        ("no key at all",            json!({}),                                       "signing_keys[0].jwk", "expected a JWK"),
+        ("an unknown kty",           key(&[("kty", json!("oct"))], ed25519()),        "signing_keys[0].jwk", "expected a JWK"),
+        ("a symmetric key",          json!({"kty": "oct", "k": ED25519_D}),           "signing_keys[0].jwk", "expected a JWK"),
+        ("an unknown curve",         key(&[("crv", json!("P-521"))], p256()),         "signing_keys[0].jwk", "expected "),
+        ("another curve's alg",      key(&[("alg", json!("ES384"))], p256()),         "signing_keys[0].jwk", "expected an alg that fits the key"),
+        ("parts of two keys",        key(&[("d", json!(other))], ed25519()),          "signing_keys[0].jwk", "expected a valid key whose private and public parts belong together"),
+        ("parts of two EC keys",     key(&[("d", json!(other))], p256()),             "signing_keys[0].jwk", "expected a valid key whose private and public parts belong together"),
+        ("a part too short",         key(&[("d", json!("nWGx"))], ed25519()),         "signing_keys[0].jwk", "expected "),
+        ("a part that is no base64", key(&[("d", json!("?"))], ed25519()),            "signing_keys[0].jwk", "expected a JWK"),
+        ("RSA of 1024 bits",         weak,                                            "signing_keys[0].jwk", "expected "),
+        ("the first is public",      key(&[("d", json!(null))], ed25519()),           "signing_keys[0]",     "expected a private key: the first key signs"),
+    ];
+    for (case, jwk, path, text) in cases {
+        let value = changed(minimal(), "/signing_keys/0/jwk", jwk);
+        assert_problem(case, &value, path, text);
+    }
+    // Without `alg` the kind of key decides.
+    for (source, alg) in [
+        (json!({"jwk": p256()}), Algorithm::Es256),
+        (json!({"environment_variable": "EC_KEY"}), Algorithm::Es256),
+        (json!({"environment_variable": "PEM_KEY"}), Algorithm::EdDsa),
+        (json!({"pem": pem(), "alg": "EdDSA"}), Algorithm::EdDsa),
+    ] {
+        let config = parse(&changed(minimal(), "/signing_keys/0", source)).unwrap();
+        assert_eq!(config.signing_key.algorithm(), alg);
+    }
+    // What no longer signs may be public.
+    let public = key(&[("d", json!(null))], p256());
+    assert_eq!(problems(&with("/signing_keys/-", json!({"jwk": public, "kid": "old"}))), []);
+}
+
+#[test]
+fn contradictions_are_refused() {
+    let client = |changes: Value| {
+        let mut client = json!({"client_id": "new", "type": "single_page"});
+        client.as_object_mut().unwrap().extend(changes.as_object().unwrap().clone());
+        with("/clients/-", client)
+    };
+    let hash = json!(["d".repeat(64)]);
+    let no_actors = |mut value: Value| {
+        value["clients"] = json!([]);
+        value["actor_tokens"] = json!({"required": true});
+        value
+    };
+    #[rustfmt::skip]
+    let cases = [
+        ("two sources of one key",     with("/signing_keys/0/pem", json!(pem())),         "signing_keys[0]", "expected exactly one of"),
+        ("two sources of one secret",  with("/actor_tokens/introspection/client_secret/environment_variable", json!("SECRET")), "actor_tokens.introspection.client_secret", "expected exactly one of"),
+        ("two sources of keys",        with("/subject_tokens/authentication/jwt/0/local_jwks", json!({"inline_string": "{}"})), "subject_tokens.authentication.jwt[0]", "expected exactly one of"),
+        ("two names of one key",       with("/signing_keys/0/jwk/kid", json!("other")),   "signing_keys[0].kid", "the key itself has another kid"),
+        ("two algorithms of one key",  with("/signing_keys/0/jwk/alg", json!("RS256")),   "signing_keys[0].alg", "the key itself has another alg"),
+        ("two keys of one name",       with("/signing_keys/1/kid", json!("first")),       "signing_keys[1]", "another key has the kid \"first\" too"),
+        ("one key twice, unnamed",     with("/signing_keys", json!([{"jwk": ed25519()}, {"jwk": ed25519()}])), "signing_keys[1]", "another key has the kid "),
+        ("an issuer twice",            with("/subject_tokens/authentication/jwt/1/issuer", json!("https://auth.example.com/oidc")), "subject_tokens.authentication.jwt[1].issuer", "\"https://auth.example.com/oidc\" is given twice"),
+        ("a client twice",             client(json!({"client_id": "portal"})),            "clients[4].client_id", "\"portal\" is given twice"),
+        ("a resource twice",           with("/resources/1/indicator", json!("https://api.example.com/orders")), "resources[1].indicator", "\"https://api.example.com/orders\" is given twice"),
+        ("a public client's secret",   client(json!({"client_secret_sha256": hash})),     "clients[4]", "a public client (single_page, native) cannot keep a secret"),
+        ("a native client's secret",   client(json!({"type": "native", "client_secret_sha256": hash})), "clients[4]", "a public client"),
+        ("a secret of no digits",      client(json!({"type": "traditional_web", "client_secret_sha256": []})), "clients[4]", "a confidential client needs"),
+        ("an unknown resource",        client(json!({"resources": ["urn:example:nothing"]})), "clients[4].resources[0]", "expected the indicator of one of the resources"),
+        ("actors without a way",       no_actors(full()),                                 "actor_tokens", "actor tokens are required, but no way"),
+    ];
+    for (case, value, path, text) in cases {
+        assert_problem(case, &value, path, text);
+    }
+}
+
+#[test]
+fn all_problems_are_found_at_once() {
+    let mut value = full();
+    for (pointer, new) in [
+        ("/isuer", json!("https://auth.example.com")),
+        ("/signing_keys/1/environment_variable", json!("NOWHERE")),
+        ("/subject_tokens/lifetime", json!(600)),
+        ("/subject_tokens/authentication/jwt/1/clock_skew", json!("one minute")),
+        ("/clients/0/type", json!("website")),
+        ("/clients/2/colour", json!("blue")),
+        ("/resources/1/indicator", json!("invoices")),
+    ] {
+        value = changed(value, pointer, new);
+    }
+    value.as_object_mut().unwrap().remove("issuer");
+    let mut paths: Vec<_> = problems(&value).into_iter().map(|problem| problem.path).collect();
+    paths.sort();
+    assert_eq!(
+        paths,
+        [
+            "clients[0].type",
+            "clients[2].colour",
+            "issuer",
+            "isuer",
+            "resources[1].indicator",
+            "signing_keys[1].environment_variable",
+            "subject_tokens.authentication.jwt[1].clock_skew",
+            "subject_tokens.lifetime",
+        ]
+    );
+    let error = parse(&value).err().unwrap().to_string();
+    assert!(error.contains("issuer: is required; ") || error.ends_with("issuer: is required"));
+}
+
+#[test]
+fn what_is_not_supported_yet_is_not_ignored() {
+    #[rustfmt::skip]
+    let cases = [
+        ("/custom_claims", json!({"script": "const getCustomJwtClaims = () => ({})"})),
+    ];
+    for (pointer, value) in cases {
+        assert_problem(
+            pointer,
+            &with(pointer, value),
+            pointer.trim_start_matches('/'),
+            "is not supported yet",
+        );
+    }
+}
+
+#[test]
+fn what_works_but_is_hardly_meant_is_a_warning() {
+    const JWT: &str = "subject_tokens.authentication.jwt[1]";
+    #[rustfmt::skip]
+    let cases = [
+        ("/subject_tokens/authentication/jwt/1/required_scopes",        json!([]), JWT, "no required_scopes"),
+        ("/subject_tokens/authentication/introspection/required_scopes", json!([]), "subject_tokens.authentication.introspection", "no required_scopes"),
+    ];
+    for (pointer, value, path, text) in cases {
+        let warnings = parse(&with(pointer, value)).unwrap().warnings;
+        let [warning] = &*warnings else { panic!("{pointer}: {warnings:?}") };
+        assert_eq!(warning.path, path, "{pointer}");
+        assert!(warning.expected.starts_with(text), "{pointer}: {warning}");
+    }
+}
+
+/// All of a configuration, for comparison.
+fn summary(config: &Config) -> String {
+    let mut clients: Vec<_> = config.clients.values().map(|client| format!("{client:?}")).collect();
+    clients.sort();
+    let mut resources: Vec<_> =
+        config.resources.iter().map(|resource| format!("{resource:?}")).collect();
+    resources.sort();
+    format!(
+        "{:?}",
+        (
+            (&config.issuer, &config.base_path, config.signing_key.algorithm()),
+            (&config.published_keys, &config.subject_tokens, config.access_token_lifetime),
+            (&config.actor_tokens, clients, resources, config.documents),
+            (config.foreign_subject_tokens, config.audit_context, &config.warnings),
+        )
+    )
+}
+
+#[test]
+fn both_forms_on_the_wire_mean_the_same() {
+    for value in [full(), minimal()] {
+        let text = Config::parse(value.to_string().as_bytes(), &environment).unwrap();
+        let r#struct = Config::parse(&wire(&value), &environment).unwrap();
+        assert_eq!(summary(&r#struct), summary(&text));
+    }
+    let wrong =
+        changed(with("/clients/0/type", json!(7.5)), "/subject_tokens/lifetime", json!(600));
+    let text = Config::parse(wrong.to_string().as_bytes(), &environment).err().unwrap();
+    let r#struct = Config::parse(&wire(&wrong), &environment).err().unwrap();
+    assert_eq!(text.problems.len(), 2);
+    assert_eq!(r#struct, text);
+}
+
+#[test]
+fn nothing_that_is_printed_shows_a_secret() {
+    assert_silent(&summary(&parse(&full()).unwrap()));
+    // Mistakes that put a secret where something else belongs.
+    #[rustfmt::skip]
+    let cases = [
+        ("a key for a variable's name",    with("/signing_keys/1/environment_variable", json!(pem()))),
+        ("a JWK for a variable's name",    with("/signing_keys/1/environment_variable", json!(p256().to_string()))),
+        ("a secret for a variable's name", with("/subject_tokens/authentication/introspection/client_secret/environment_variable", json!(INLINE_SECRET))),
+        ("a secret for its hash",          with("/clients/0/client_secret_sha256", json!([INLINE_SECRET]))),
+        ("a secret for a list of hashes",  with("/clients/0/client_secret_sha256", json!(INLINE_SECRET))),
+        ("a key for an algorithm",         with("/signing_keys/0/alg", json!(ED25519_D))),
+        ("a JWK for a PEM",                with("/signing_keys/2/pem", ed25519())),
+        ("a PEM for a JWK",                with("/signing_keys/0/jwk", json!(pem()))),
+        ("a JWK as text",                  with("/signing_keys/0/jwk", json!(ed25519().to_string()))),
+        ("a JWK without a name for it",    with("/signing_keys/0", ed25519())),
+        ("a private key for a key set",    with("/subject_tokens/authentication/jwt/1/local_jwks/inline_string", json!(ed25519().to_string()))),
+        ("a key set of broken keys",       with("/subject_tokens/authentication/jwt/1/local_jwks/inline_string", json!(json!({"keys": [{"kty": "OKP", "crv": "Ed25519", "x": ED25519_D, "d": "?"}, {"kty": "EC", "crv": "P-256", "x": P256_D, "y": 1}]}).to_string()))),
+        ("a secret as the whole",          json!(INLINE_SECRET)),
+    ];
+    for (case, value) in cases {
+        // Each of them is told of, and `problems` has looked at how.
+        assert_ne!(problems(&value), [], "{case}");
+    }
+    for text in [pem(), format!("{{\"signing_keys\": {}", ed25519()), INLINE_SECRET.to_owned()] {
+        assert_silent(&Config::parse(text.as_bytes(), &environment).err().unwrap().to_string());
+    }
+}
+
+fn any_json() -> impl Strategy<Value = Value> {
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        any::<f64>().prop_map(Value::from),
+        "\\PC{0,20}".prop_map(Value::from),
+        // What gets further than the first check.
+        prop::sample::select(vec![
+            "600s",
+            "https://a.example",
+            "/a",
+            "EdDSA",
+            "ES256",
+            "RS256",
+            "native",
+            "SIGNING_KEY",
+            "KEY_SET",
+            "none",
+            "{\"keys\":[]}",
+            "{userId}",
+            "{}",
+            "P-256",
+            "OKP",
+            "EC",
+            "RSA",
+            "AQAB",
+        ])
+        .prop_map(Value::from),
+    ];
+    let name = prop_oneof![
+        "\\PC{0,5}",
+        prop::sample::select(vec![
+            "issuer",
+            "jwt",
+            "http_uri",
+            "uri",
+            "jwk",
+            "kty",
+            "crv",
+            "x",
+            "y",
+            "d",
+            "n",
+            "e",
+            "p",
+            "q",
+            "kid",
+            "alg",
+            "pem",
+            "environment_variable",
+            "inline_string",
+            "local_jwks",
+            "type",
+        ])
+        .prop_map(str::to_owned),
+    ];
+    leaf.prop_recursive(4, 32, 4, move |inner| {
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+            prop::collection::vec((name.clone(), inner), 0..4)
+                .prop_map(|members| Value::Object(members.into_iter().collect())),
+        ]
+    })
+}
+
+proptest! {
+    #[test]
+    fn no_json_makes_the_parser_panic(value in any_json()) {
+        let _ = parse(&value);
+    }
+
+    #[test]
+    fn no_change_makes_the_parser_panic(
+        changes in prop::collection::vec((any::<Index>(), any_json()), 1..4)
+    ) {
+        let mut value = full();
+        for (index, new) in changes {
+            // JWKs included: they are the parser's too.
+            let places = pointers(&value);
+            *value.pointer_mut(places[index.index(places.len())].as_str()).unwrap() = new;
+        }
+        for problem in problems(&value) {
+            prop_assert!(!problem.expected.is_empty());
+            prop_assert!(!problem.to_string().contains('\n'));
+        }
+    }
+
+    #[test]
+    fn no_bytes_make_the_parser_panic(bytes: Vec<u8>) {
+        let _ = Config::parse(&bytes, &environment);
+    }
+}
+
+/// Every value, whoever's it is.
+fn pointers(value: &Value) -> Vec<String> {
+    let below = |name: &str, value: &Value| -> Vec<String> {
+        // RFC 6901 §3.
+        let name = name.replace('~', "~0").replace('/', "~1");
+        pointers(value).into_iter().map(|pointer| format!("/{name}{pointer}")).collect()
+    };
+    let mut found = vec![String::new()];
+    match value {
+        Value::Object(members) => {
+            found.extend(members.iter().flat_map(|(name, member)| below(name, member)));
+        }
+        Value::Array(items) => {
+            let items = items.iter().enumerate();
+            found.extend(items.flat_map(|(index, item)| below(&index.to_string(), item)));
+        }
+        _ => {}
+    }
+    found
+}
