@@ -289,7 +289,8 @@ impl<E: Clone> Explorer<'_, E> {
     fn beginning(&self, shared_data: EnvoyMap<Value>) -> World<E> {
         let (past, events) = (Vec::new(), Vec::new());
         let idle = Progress { past, events, began: None, finished: false, fingerprint: 0 };
-        let actors = vec![Rc::new(idle); self.actors.len()];
+        let idle = Rc::new(idle);
+        let actors = vec![idle; self.actors.len()];
         World { shared_data, now: self.times[0], ticks: 0, actors }
     }
 
