@@ -1,0 +1,150 @@
+//! What the world does wrong: lost races, shared data and randomness that fail, callers that go away, and
+//! upstreams. A token is lost to none of it, and nobody gets two.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use serde_json::json;
+
+use crate::setting::{ExchangeForm, configuration, configured, mint_form};
+use crate::world::Gateway;
+
+#[test]
+fn of_two_simultaneous_exchanges_one_gets_a_token() {
+    let gateway = Gateway::usual();
+    let form = ExchangeForm::new(&gateway.mint());
+    let other = Gateway::in_world(&gateway.world, &configuration());
+    let others_form = form.clone();
+    gateway.world.before_next_write(move || {
+        assert_eq!(other.exchange(&others_form).status, 200);
+    });
+    let answer = gateway.exchange(&form);
+    assert_eq!((answer.status, answer.text("error")), (400, "invalid_request"));
+    assert_eq!(answer.text("error_description"), "the subject token was already used");
+    assert_eq!(answer.reason(), "subject_token_spent");
+    assert_eq!(answer.event.get("jti"), None, "a token that nobody got has no name");
+    let alarm = answer.alarm.unwrap();
+    assert_eq!(alarm["first_exchange"]["client_id"], "console");
+}
+
+#[test]
+fn of_two_simultaneous_mints_both_get_a_token() {
+    let gateway = Gateway::usual();
+    let other = Rc::new(Gateway::in_world(&gateway.world, &configuration()));
+    for _ in 0..2 {
+        let intruder = Rc::clone(&other);
+        gateway.world.before_next_write(move || {
+            intruder.mint();
+        });
+        let subject_token = gateway.mint();
+        gateway.assert_spendable(&subject_token, "minted beside another");
+    }
+}
+
+/// Whichever call to shared data fails: the exchange is granted, or can be tried again.
+#[test]
+fn shared_data_that_fails_costs_no_token() {
+    let mut statuses = Vec::new();
+    for answered in 0.. {
+        let gateway = Gateway::usual();
+        let subject_token = gateway.mint();
+        gateway.world.fail_shared_data(answered);
+        let answer = gateway.exchange(&ExchangeForm::new(&subject_token));
+        if !gateway.world.heal() {
+            break;
+        }
+        statuses.push(answer.status);
+        if answer.status != 200 {
+            assert_eq!(answer.text("error"), "temporarily_unavailable");
+            assert_eq!(answer.header("retry-after"), Some("1"));
+            assert_eq!(answer.reason(), "host_failed");
+            gateway.assert_spendable(&subject_token, "after shared data failed");
+        }
+    }
+    // Look-up and compare-and-set; then two calls for the hint, which nobody waits for.
+    assert_eq!(statuses, [503, 503, 200, 200]);
+}
+
+#[test]
+fn shared_data_that_fails_mints_nothing() {
+    let mut statuses = Vec::new();
+    for answered in 0.. {
+        let gateway = Gateway::usual();
+        gateway.world.fail_shared_data(answered);
+        let answer = gateway.send(&mint_form().request());
+        if !gateway.world.heal() {
+            break;
+        }
+        statuses.push(answer.status);
+        if answer.status == 503 {
+            assert_eq!(answer.reason(), "host_failed");
+            assert!(gateway.world.stored().is_empty(), "something was stored all the same");
+        }
+    }
+    assert_eq!(statuses, [503, 503, 503, 201]);
+}
+
+#[test]
+fn without_randomness_nothing_is_minted_or_exchanged() {
+    let gateway = Gateway::usual();
+    let subject_token = gateway.mint();
+    gateway.world.fail_randomness(0);
+    let answer = gateway.exchange(&ExchangeForm::new(&subject_token));
+    assert_eq!((answer.status, answer.reason()), (503, "host_failed"));
+    gateway.assert_spendable(&subject_token, "after randomness failed");
+
+    // The nonce, and the slot at which a new worker begins to look.
+    for drawn in 0..2 {
+        let gateway = Gateway::usual();
+        gateway.world.fail_randomness(drawn);
+        let answer = gateway.send(&mint_form().request());
+        assert!(gateway.world.heal());
+        assert_eq!((answer.status, answer.reason()), (503, "host_failed"));
+        assert!(gateway.world.stored().is_empty());
+    }
+}
+
+#[test]
+fn a_caller_who_goes_away_leaves_a_line_in_the_log_and_the_token() {
+    let gateway = Gateway::new(&configured(
+        "/actor_tokens/userinfo",
+        json!({"http_uri": {"uri": "https://auth.example.com/oidc/me", "cluster": "gateway"}}),
+    ));
+    let subject_token = gateway.mint();
+    let form = ExchangeForm::new(&subject_token).actor("opaque");
+    let event = gateway.send_and_wait(&form.request()).abandon();
+    let event: serde_json::Value = serde_json::from_str(&event.to_json()).unwrap();
+    assert_eq!(event["event"], "token_exchange.refused");
+    assert_eq!(event["reason"], "caller_gone");
+    assert_eq!(event["user_id"], "user-42");
+    gateway.assert_spendable(&subject_token, "after its holder went away");
+}
+
+#[test]
+fn a_worker_that_dies_between_two_calls_costs_no_token() {
+    let gateway = Gateway::new(&configured(
+        "/actor_tokens/userinfo",
+        json!({"http_uri": {"uri": "https://auth.example.com/oidc/me", "cluster": "gateway"}}),
+    ));
+    let subject_token = gateway.mint();
+    drop(gateway.send_and_wait(&ExchangeForm::new(&subject_token).actor("opaque").request()));
+    Gateway::in_world(&gateway.world, &configuration())
+        .assert_spendable(&subject_token, "in another worker");
+}
+
+/// The record of a spent token says who was first for as long as its slot is not taken again.
+#[test]
+fn a_replay_is_told_from_a_guess_until_the_slot_is_taken_again() {
+    let gateway = Gateway::usual();
+    let subject_token = gateway.mint();
+    gateway.assert_spendable(&subject_token, "fresh");
+    gateway.world.advance(Duration::from_secs(3600));
+    let late = gateway.exchange(&ExchangeForm::new(&subject_token));
+    assert_eq!(late.reason(), "subject_token_spent", "an hour later");
+    for _ in 0..4 {
+        gateway.mint();
+    }
+    let answer = gateway.exchange(&ExchangeForm::new(&subject_token));
+    assert_eq!(answer.reason(), "subject_token_unknown");
+    assert_eq!(answer.text("error_description"), "the subject token is invalid");
+}

@@ -1,0 +1,17 @@
+//! Whole requests through the core, natively: what the caller sees, and what is written down about it.
+#![cfg(test)]
+#![expect(clippy::arithmetic_side_effects, reason = "small sums that cannot overflow")]
+
+#[path = "../support/keys.rs"]
+mod keys;
+#[path = "../world/mod.rs"]
+mod world;
+
+mod callouts;
+mod failures;
+mod flow;
+mod order;
+mod refusals;
+mod secrecy;
+mod setting;
+mod time;

@@ -1,0 +1,117 @@
+//! The order of the checks (contract, section 4): form, client, grant parameters, subject token, resource
+//! and scope, actor, sign, spend. Of two faults the earlier one is told, whatever the later one is, so that
+//! nobody learns anything about what they have not come near to yet.
+
+use std::rc::Rc;
+
+use crate::setting::{ExchangeForm, configuration};
+use crate::world::Gateway;
+
+/// One thing that is wrong with a request, or with the world when it comes.
+struct Fault {
+    /// The check that finds it.
+    reason: &'static str,
+    spoil: fn(ExchangeForm) -> ExchangeForm,
+    world: fn(&Gateway, &ExchangeForm),
+}
+
+const fn in_form(reason: &'static str, spoil: fn(ExchangeForm) -> ExchangeForm) -> Fault {
+    Fault { reason, spoil, world: |_, _| {} }
+}
+
+/// In the order in which they must be found.
+const FAULTS: [Fault; 11] = [
+    in_form("parameter_repeated", |form| form.add("x", "1").add("x", "2")),
+    in_form("client_authentication", |form| form.basic("portal", "guess")),
+    in_form("parameter_missing", |form| form.without("scope")),
+    in_form("subject_token_type", |form| form.set("subject_token_type", "urn:x")),
+    in_form("requested_token_type", |form| form.set("requested_token_type", "urn:x")),
+    in_form("subject_token_unknown", |form| form.set("subject_token", "sub_x")),
+    in_form("resource_refused", |form| form.set("resource", "https://api.example.com/nothing")),
+    in_form("scope_empty", |form| form.set("scope", "nothing")),
+    in_form("actor_token", |form| form.actor("a.b.c")),
+    Fault {
+        reason: "host_failed",
+        spoil: |form| form,
+        world: |gateway, _| gateway.world.fail_randomness(0),
+    },
+    Fault {
+        reason: "subject_token_spent",
+        spoil: |form| form,
+        world: |gateway, form| {
+            // Another worker is faster, once this one has come to spending.
+            let other = Gateway::in_world(&gateway.world, &configuration());
+            let form = form.clone();
+            let world = Rc::clone(&gateway.world);
+            gateway.world.before_next_write(move || {
+                world.heal();
+                assert_eq!(other.exchange(&form).status, 200);
+            });
+        },
+    },
+];
+
+#[test]
+fn each_fault_is_told_where_it_is_the_only_one() {
+    for fault in FAULTS {
+        let gateway = Gateway::usual();
+        let good = ExchangeForm::new(&gateway.mint()).portal();
+        (fault.world)(&gateway, &good);
+        let answer = gateway.exchange(&(fault.spoil)(good));
+        assert_eq!(answer.reason(), fault.reason, "{answer:?}");
+    }
+}
+
+#[test]
+fn of_any_two_faults_the_earlier_one_is_told_and_the_token_stays() {
+    for (position, first) in FAULTS.iter().enumerate() {
+        for second in &FAULTS[position + 1..] {
+            let case = format!("{} and {}", first.reason, second.reason);
+            let gateway = Gateway::usual();
+            let subject_token = gateway.mint();
+            let good = ExchangeForm::new(&subject_token).portal();
+            (second.world)(&gateway, &good);
+            (first.world)(&gateway, &good);
+            let answer = gateway.exchange(&(first.spoil)((second.spoil)(good)));
+            assert_eq!(answer.reason(), first.reason, "{case}: {answer:?}");
+
+            gateway.world.heal();
+            gateway.world.before_next_write(|| ());
+            gateway.assert_spendable(&subject_token, &case);
+        }
+    }
+}
+
+/// What is known when a check fails is in the log, and nothing that comes later.
+#[test]
+fn a_refusal_is_written_down_with_what_was_known_by_then() {
+    #[rustfmt::skip]
+    let known: [(&str, &[&str]); 11] = [
+        ("parameter_repeated",    &[]),
+        ("client_authentication", &[]),
+        ("parameter_missing",     &["client_id"]),
+        ("subject_token_type",    &["client_id"]),
+        ("requested_token_type",  &["client_id"]),
+        ("subject_token_unknown", &["client_id"]),
+        ("resource_refused",      &["client_id", "subject_token_id", "user_id", "caller", "context"]),
+        ("scope_empty",           &["client_id", "subject_token_id", "user_id", "caller", "context", "resource"]),
+        ("actor_token",           &["client_id", "subject_token_id", "user_id", "caller", "context", "resource", "scope"]),
+        ("host_failed",           &["client_id", "subject_token_id", "user_id", "caller", "context", "resource", "scope"]),
+        ("subject_token_spent",   &["client_id", "subject_token_id", "user_id", "caller", "context", "resource", "scope"]),
+    ];
+    for (fault, (reason, facts)) in FAULTS.iter().zip(known) {
+        assert_eq!(fault.reason, reason);
+        let gateway = Gateway::usual();
+        let good = ExchangeForm::new(&gateway.mint()).portal();
+        (fault.world)(&gateway, &good);
+        let answer = gateway.exchange(&(fault.spoil)(good));
+        let mut members: Vec<_> = answer.event.as_object().unwrap().keys().collect();
+        members.sort_unstable();
+        let mut expected = [&["event", "request_id", "error", "reason"], facts].concat();
+        expected.sort_unstable();
+        assert_eq!(members, expected, "{reason}");
+        assert_eq!(answer.event["event"], "token_exchange.refused");
+        assert_eq!(answer.event["request_id"], "exchange-1");
+        assert_eq!(answer.event["error"], answer.text("error"));
+    }
+}

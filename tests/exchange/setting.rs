@@ -1,0 +1,259 @@
+//! The people and services of these tests, and the requests that they send.
+
+use std::sync::LazyLock;
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use impersonation_filter::secret::Digest;
+use jsonwebtoken::Algorithm;
+use serde_json::{Value, json};
+
+use crate::keys::Key;
+use crate::world::{Answer, Gateway, Request, START};
+
+pub const ISSUER: &str = "https://auth.example.com/oidc";
+pub const MANAGEMENT: &str = "https://auth.example.com/api";
+pub const SUPPORT: &str = "https://support.example.com";
+pub const ORDERS: &str = "https://api.example.com/orders";
+/// A resource whose tokens live for 900 s; the client `console` has no part in it.
+pub const PAYMENTS: &str = "https://api.example.com/payments";
+
+pub const EXCHANGE_GRANT: &str = "urn:ietf:params:oauth:grant-type:token-exchange";
+pub const ACCESS_TOKEN: &str = "urn:ietf:params:oauth:token-type:access_token";
+
+/// The secret of `portal`. It has something in it that the form encoding changes.
+pub const CLIENT_SECRET: &str = "correct horse: battery+staple%";
+pub const INTROSPECTION_SECRET: &str = "introspection battery staple";
+
+/// What the filter signs with.
+pub static SIGNING_KEY: LazyLock<Key> =
+    LazyLock::new(|| Key::generate(Algorithm::EdDSA, "filter-1"));
+/// What the identity provider signs with.
+pub static PROVIDER_KEY: LazyLock<Key> =
+    LazyLock::new(|| Key::generate(Algorithm::EdDSA, "provider-1"));
+
+/// When every test begins, as a `NumericDate`.
+pub const NOW: u64 = START.secs();
+
+pub fn configuration() -> Value {
+    let jwks = json!({"keys": [PROVIDER_KEY.public_jwk()]}).to_string();
+    let digest = Digest::of(CLIENT_SECRET.as_bytes());
+    let secret: String = digest.as_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
+    json!({
+        "issuer": ISSUER,
+        "signing_keys": [{"jwk": SIGNING_KEY.private_jwk()}],
+        "subject_tokens": {
+            "lifetime": "600s",
+            "max_context_bytes": 4096,
+            "authentication": {"jwt": [{
+                "issuer": ISSUER,
+                "audiences": [MANAGEMENT],
+                "required_scopes": ["impersonate"],
+                "clock_skew": "60s",
+                "local_jwks": {"inline_string": jwks},
+            }]},
+            "store": {"shared_data": {"capacity": 4}},
+        },
+        "access_tokens": {"lifetime": "3600s"},
+        "actor_tokens": {"jwt": [{
+            "issuer": ISSUER,
+            "audiences": [SUPPORT],
+            "clock_skew": "60s",
+            "local_jwks": {"inline_string": jwks},
+        }]},
+        "clients": [
+            {"client_id": "portal", "type": "traditional_web", "client_secret_sha256": [secret]},
+            {"client_id": "console", "type": "single_page", "resources": [ORDERS]},
+            {"client_id": "desk", "type": "native", "actor_token_required": true},
+        ],
+        "resources": [
+            {"indicator": ORDERS, "scopes": ["orders:read", "orders:write"]},
+            {"indicator": PAYMENTS, "scopes": ["payments:read"], "access_token_lifetime": "900s"},
+        ],
+        "audit": {"context": true},
+        "identity_gateway": {"documents": "none"},
+    })
+}
+
+/// The same with one member, named by a JSON pointer, set to something else.
+pub fn configured(pointer: &str, value: Value) -> Value {
+    let mut configuration = configuration();
+    let (parent, name) = pointer.rsplit_once('/').unwrap();
+    configuration.pointer_mut(parent).unwrap()[name] = value;
+    configuration
+}
+
+/// The claims of a good machine-to-machine token.
+pub fn backend_claims() -> Value {
+    json!({
+        "iss": ISSUER, "sub": "backend", "client_id": "backend", "aud": MANAGEMENT,
+        "iat": NOW, "exp": NOW + 3600, "scope": "impersonate",
+    })
+}
+
+/// The claims of a good actor token.
+pub fn actor_claims() -> Value {
+    json!({
+        "iss": ISSUER, "sub": "agent-7", "client_id": "desk", "aud": SUPPORT,
+        "iat": NOW, "exp": NOW + 3600, "scope": "openid profile",
+    })
+}
+
+pub fn with(mut claims: Value, name: &str, value: impl Into<Value>) -> Value {
+    claims[name] = value.into();
+    claims
+}
+
+pub fn without(mut claims: Value, name: &str) -> Value {
+    claims.as_object_mut().unwrap().remove(name);
+    claims
+}
+
+pub fn backend_token() -> String {
+    PROVIDER_KEY.sign(&backend_claims())
+}
+
+pub fn actor_token() -> String {
+    PROVIDER_KEY.sign(&actor_claims())
+}
+
+/// A request for a subject token.
+#[derive(Clone)]
+pub struct MintForm {
+    pub authorization: Option<String>,
+    pub content_type: &'static str,
+    pub body: Vec<u8>,
+}
+
+impl MintForm {
+    pub fn new(body: &Value) -> Self {
+        Self {
+            authorization: Some(format!("Bearer {}", backend_token())),
+            content_type: "application/json",
+            body: body.to_string().into_bytes(),
+        }
+    }
+
+    pub fn bearer(self, token: &str) -> Self {
+        Self { authorization: Some(format!("Bearer {token}")), ..self }
+    }
+
+    pub fn body(self, body: impl Into<Vec<u8>>) -> Self {
+        Self { body: body.into(), ..self }
+    }
+
+    pub fn request(&self) -> Request {
+        let mut headers =
+            vec![("x-request-id", "mint-1".to_owned()), ("content-type", self.content_type.into())];
+        headers.extend(self.authorization.clone().map(|value| ("authorization", value)));
+        let path = "/api/subject-tokens".to_owned();
+        Request { method: "POST", path, headers, body: self.body.clone() }
+    }
+}
+
+/// What the backend of these tests usually asks for.
+pub fn mint_form() -> MintForm {
+    MintForm::new(&json!({"userId": "user-42", "context": {"ticketId": "T-1"}}))
+}
+
+/// A request to exchange a subject token.
+#[derive(Clone)]
+pub struct ExchangeForm {
+    pub parameters: Vec<(String, String)>,
+    pub authorization: Option<String>,
+}
+
+impl ExchangeForm {
+    /// One that is granted, by a public client and without an actor.
+    pub fn new(subject_token: &str) -> Self {
+        let parameters = [
+            ("grant_type", EXCHANGE_GRANT),
+            ("client_id", "console"),
+            ("scope", "orders:read"),
+            ("subject_token", subject_token),
+            ("subject_token_type", ACCESS_TOKEN),
+            ("resource", ORDERS),
+        ];
+        let owned = |(name, value): (&str, &str)| (name.to_owned(), value.to_owned());
+        Self { parameters: parameters.map(owned).to_vec(), authorization: None }
+    }
+
+    /// With one value for a parameter, whether it was there or not.
+    pub fn set(mut self, name: &str, value: &str) -> Self {
+        self.parameters.retain(|(known, _)| known != name);
+        self.add(name, value)
+    }
+
+    /// With one more value.
+    pub fn add(mut self, name: &str, value: &str) -> Self {
+        self.parameters.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    pub fn without(mut self, name: &str) -> Self {
+        self.parameters.retain(|(known, _)| known != name);
+        self
+    }
+
+    pub fn subject_token(&self) -> &str {
+        let named = self.parameters.iter().find(|(name, _)| name == "subject_token");
+        named.map_or("", |(_, value)| value)
+    }
+
+    pub fn actor(self, token: &str) -> Self {
+        self.set("actor_token", token).set("actor_token_type", ACCESS_TOKEN)
+    }
+
+    /// By the confidential client.
+    pub fn portal(self) -> Self {
+        self.basic("portal", CLIENT_SECRET).set("client_id", "portal")
+    }
+
+    pub fn basic(mut self, client_id: &str, secret: &str) -> Self {
+        let encode =
+            |text: &str| form_urlencoded::byte_serialize(text.as_bytes()).collect::<String>();
+        let credentials = format!("{}:{}", encode(client_id), encode(secret));
+        self.authorization = Some(format!("Basic {}", BASE64_STANDARD.encode(credentials)));
+        self
+    }
+
+    pub fn request(&self) -> Request {
+        let body =
+            form_urlencoded::Serializer::new(String::new()).extend_pairs(&self.parameters).finish();
+        self.request_with_body(body)
+    }
+
+    pub fn request_with_body(&self, body: impl Into<Vec<u8>>) -> Request {
+        let mut headers = vec![
+            ("x-request-id", "exchange-1".to_owned()),
+            ("content-type", "application/x-www-form-urlencoded".to_owned()),
+        ];
+        headers.extend(self.authorization.clone().map(|value| ("authorization", value)));
+        let path = "/oidc/token".to_owned();
+        Request { method: "POST", path, headers, body: body.into() }
+    }
+}
+
+impl Gateway {
+    /// A gateway with the usual configuration.
+    pub fn usual() -> Self {
+        Self::new(&configuration())
+    }
+
+    /// A fresh subject token for `user-42`.
+    pub fn mint(&self) -> String {
+        let answer = self.send(&mint_form().request());
+        assert_eq!(answer.status, 201, "{answer:?}");
+        answer.text("subjectToken").to_owned()
+    }
+
+    pub fn exchange(&self, form: &ExchangeForm) -> Answer {
+        self.send(&form.request())
+    }
+
+    /// Spends a token that must still be worth something.
+    pub fn assert_spendable(&self, subject_token: &str, case: &str) {
+        let answer = self.exchange(&ExchangeForm::new(subject_token));
+        assert_eq!(answer.status, 200, "{case}: the token was lost: {answer:?}");
+    }
+}
