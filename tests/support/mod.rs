@@ -6,9 +6,11 @@
 
 pub mod configuration;
 pub mod envoy;
+pub mod fronted;
 pub mod gateway;
 pub mod http;
 pub mod http2;
+pub mod idp;
 pub mod keys;
 pub mod upstream;
 
