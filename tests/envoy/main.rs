@@ -18,6 +18,7 @@ mod client_auth;
 mod configuration;
 mod documents;
 mod exchange;
+mod faults;
 mod harness;
 mod hostile;
 mod memory;

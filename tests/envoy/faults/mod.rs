@@ -1,0 +1,146 @@
+//! The services that the filter asks, when they answer and when they fail. The provider is a fake, as a
+//! real one cannot be told to break off in the middle of a body.
+
+mod opaque_tokens;
+mod user_lookup;
+
+use std::fmt::Display;
+use std::time::Duration;
+
+use jsonwebtoken::Algorithm;
+use serde_json::{Value, json};
+
+use crate::support::Findings;
+use crate::support::configuration::{Configuration, MANAGEMENT, SUPPORT};
+use crate::support::fronted::{GATEWAY, http_uri};
+use crate::support::gateway::{
+    actor_claims, backend_claims, exchange_form, exchange_request, with_actor,
+};
+use crate::support::http::{Answer, Request};
+use crate::support::idp::{Reply, Service};
+use crate::support::keys::Key;
+
+/// When Envoy gives a callout up: long enough that a busy machine does not reach it by itself.
+const TIMEOUT: Duration = Duration::from_millis(1500);
+const TIMEOUT_TEXT: &str = "1.5s";
+
+/// What a request may take that waited for one callout.
+const BOUND: Duration = Duration::from_secs(4);
+
+/// Pointers into the configuration.
+const MINTERS: &str = "/subject_tokens/authentication/jwt/-";
+const ACTORS: &str = "/actor_tokens/jwt/-";
+
+/// An issuer whose key set one service serves.
+struct Issuer {
+    service: Service,
+    key: Key,
+}
+
+impl Issuer {
+    fn start(name: &str) -> Self {
+        let issuer = Self {
+            service: Service::start(name),
+            key: Key::generate(Algorithm::EdDSA, &format!("{name}-1")),
+        };
+        issuer.publish(&[&issuer.key]);
+        issuer
+    }
+
+    fn publish(&self, keys: &[&Key]) {
+        let keys: Vec<_> = keys.iter().map(|key| key.public_jwk()).collect();
+        self.service.answer_always(Reply::json(&json!({"keys": keys})));
+    }
+
+    fn url(&self) -> String {
+        format!("https://{}.example.com/oidc", self.service.name.replace('_', "-"))
+    }
+
+    fn remote_jwks(&self, cache_duration: &str) -> Value {
+        let http_uri = http_uri(&self.service, "/jwks", TIMEOUT_TEXT);
+        json!({"http_uri": http_uri, "cache_duration": cache_duration})
+    }
+
+    /// An entry for those who mint.
+    fn minters(&self, cache_duration: &str) -> Value {
+        json!({
+            "issuer": self.url(),
+            "audiences": [MANAGEMENT],
+            "required_scopes": ["impersonate"],
+            "remote_jwks": self.remote_jwks(cache_duration),
+        })
+    }
+
+    /// An entry for those who act.
+    fn actors(&self, cache_duration: &str) -> Value {
+        json!({
+            "issuer": self.url(),
+            "audiences": [SUPPORT],
+            "remote_jwks": self.remote_jwks(cache_duration),
+        })
+    }
+
+    /// A new token of a backend, signed with this key.
+    fn bearer(&self, key: &Key) -> String {
+        let mut claims = backend_claims();
+        claims["iss"] = json!(self.url());
+        key.sign(&claims)
+    }
+
+    /// A new token of an acting user, signed with this key.
+    fn actor(&self, key: &Key) -> String {
+        let mut claims = actor_claims("agent-1");
+        claims["iss"] = json!(self.url());
+        claims["jti"] = json!(fastrand::u64(..).to_string());
+        key.sign(&claims)
+    }
+}
+
+/// The gateway behind the filter, which echoes.
+fn echoing_gateway() -> Service {
+    Service::start(GATEWAY)
+}
+
+/// A configuration whose only minters are those of the issuer.
+fn minters_of(issuer: &Issuer, cache_duration: &str) -> Configuration {
+    let minters = json!([issuer.minters(cache_duration)]);
+    Configuration::default().with("/subject_tokens/authentication/jwt", minters)
+}
+
+fn introspection(service: &Service, cache_duration: &str, required_scopes: Value) -> Value {
+    json!({
+        "http_uri": http_uri(service, "/oidc/token/introspection", TIMEOUT_TEXT),
+        "client_id": "impersonation-filter",
+        "client_secret": {"inline_string": "introspection-secret"},
+        "required_scopes": required_scopes,
+        "cache_duration": cache_duration,
+    })
+}
+
+fn userinfo(service: &Service, cache_duration: &str) -> Value {
+    let http_uri = http_uri(service, "/oidc/me", TIMEOUT_TEXT);
+    json!({"http_uri": http_uri, "cache_duration": cache_duration})
+}
+
+fn mint_with(bearer: &str) -> Request {
+    mint_for(bearer, "u-1")
+}
+
+fn mint_for(bearer: &str, user_id: &str) -> Request {
+    Request::post("/api/subject-tokens").bearer(bearer).json(&json!({"userId": user_id}))
+}
+
+fn exchange_by(subject_token: &str, actor_token: &str) -> Request {
+    exchange_request(&with_actor(exchange_form(subject_token), actor_token))
+}
+
+/// The contract's answer when a service gave none.
+fn expect_unavailable(findings: &mut Findings, case: impl Display, answer: &Answer) {
+    findings.expect(
+        format!("{case}: the answer"),
+        &answer.refusal(),
+        &(503, "temporarily_unavailable".into()),
+    );
+    let seconds = answer.header("retry-after").and_then(|value| value.parse::<u32>().ok());
+    findings.expect(format!("{case}: Retry-After in seconds"), &seconds.is_some(), &true);
+}

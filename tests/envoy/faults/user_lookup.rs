@@ -1,0 +1,107 @@
+//! `user_lookup`: the gateway is asked whether there is such a user, by the caller's own right, and
+//! nothing that a caller names can make it another question.
+
+use serde_json::json;
+
+use super::{TIMEOUT_TEXT, echoing_gateway, mint_for};
+use crate::support::Findings;
+use crate::support::configuration::Configuration;
+use crate::support::fronted::{Fronted, Setup, http_uri};
+use crate::support::gateway::BEARER;
+use crate::support::idp::{Reply, Service};
+
+fn start(users: &Service, path: &str) -> Fronted {
+    let lookup = json!({"http_uri": http_uri(users, path, TIMEOUT_TEXT)});
+    let configuration = Configuration::default().with("/subject_tokens/user_lookup", lookup);
+    Fronted::start(&configuration, &[&echoing_gateway(), users], &Setup::default())
+}
+
+#[test]
+fn the_users_status_decides() {
+    let users = Service::start("users");
+    users.answer(|asked| {
+        Reply::status(asked.target.strip_prefix("/api/users/s").unwrap().parse().unwrap())
+    });
+    let envoy = start(&users, "/api/users/{userId}");
+    let mut findings = Findings::default();
+    #[rustfmt::skip]
+    let cases = [
+        (200, 201, "-"), (204, 201, "-"),
+        (404, 404, "user_not_found"),
+        (401, 403, "insufficient_scope"), (403, 403, "insufficient_scope"),
+        (301, 503, "temporarily_unavailable"), (400, 503, "temporarily_unavailable"),
+        (410, 503, "temporarily_unavailable"), (429, 503, "temporarily_unavailable"),
+        (500, 503, "temporarily_unavailable"), (502, 503, "temporarily_unavailable"),
+        (504, 503, "temporarily_unavailable"),
+    ];
+    for (of_user, status, error) in cases {
+        let failures = envoy.failures("user_lookup");
+        let answer = envoy.send(&mint_for(&BEARER, &format!("s{of_user}")));
+        findings.expect(of_user, &answer.refusal(), &(status, error.to_owned()));
+        let counted = envoy.failures("user_lookup") - failures;
+        findings.expect(format!("{of_user} counted"), &counted, &u64::from(status == 503));
+        let retry = answer.header("retry-after").is_some();
+        findings.expect(format!("{of_user}: Retry-After"), &retry, &(status == 503));
+    }
+}
+
+#[test]
+fn a_user_is_one_percent_encoded_segment() {
+    let users = Service::start("users");
+    users.answer_always(Reply::status(200));
+    let envoy = start(&users, "/api/users/{userId}?fields=id");
+    let long = "é".repeat(255);
+    #[rustfmt::skip]
+    let cases = [
+        ("u-1", "u-1"), ("a/b", "a%2Fb"), ("a?b#c", "a%3Fb%23c"), ("%2e%2e", "%252e%252e"),
+        ("%2e%2e%2fadmin", "%252e%252e%252fadmin"), ("a b", "a%20b"), ("é", "%C3%A9"),
+        ("../admin", "..%2Fadmin"), ("..\\admin", "..%5Cadmin"), ("a;b=c", "a%3Bb%3Dc"),
+        ("a&b=c+d", "a%26b%3Dc%2Bd"), ("{userId}", "%7BuserId%7D"), ("@evil.example", "%40evil.example"),
+        ("//evil.example/", "%2F%2Fevil.example%2F"), ("...", "..."), ("a:80", "a%3A80"),
+        ("\u{202e}\u{1f600}", "%E2%80%AE%F0%9F%98%80"), (" ", "%20"), ("~-._", "~-._"),
+        (&*long, &"%C3%A9".repeat(255)),
+    ];
+    let mut findings = Findings::default();
+    for (user_id, segment) in cases {
+        let answer = envoy.send(&mint_for(&BEARER, user_id));
+        findings.expect(format!("{user_id:?}"), &answer.status, &201);
+        let asked = users.last();
+        findings.expect(
+            format!("{user_id:?}: path"),
+            &asked.target,
+            &format!("/api/users/{segment}?fields=id"),
+        );
+        // The caller's own right, and nothing else of the caller's.
+        let authorization = format!("Bearer {}", *BEARER);
+        findings.expect(user_id, &asked.header("authorization"), &Some(authorization.as_str()));
+        findings.expect(user_id, &asked.header("host"), &Some("users.example.com"));
+        findings.expect(user_id, &asked.method, &"GET".to_owned());
+        findings.expect(user_id, &asked.body.len(), &0);
+    }
+    assert_eq!(users.calls(), cases.len(), "one question for each");
+}
+
+#[test]
+fn what_cannot_be_a_segment_is_never_asked_for() {
+    let users = Service::start("users");
+    users.answer_always(Reply::status(200));
+    let envoy = start(&users, "/api/users/{userId}");
+    let mut findings = Findings::default();
+    #[rustfmt::skip]
+    let cases = [
+        // Every path normaliser takes these for something else, so nobody is called that.
+        (".", (404, "user_not_found")), ("..", (404, "user_not_found")),
+        ("a\r\nx-admin: yes", (400, "invalid_request")), ("a\nb", (400, "invalid_request")),
+        ("a\0b", (400, "invalid_request")), ("\u{85}", (400, "invalid_request")),
+        ("\u{7f}", (400, "invalid_request")), ("", (400, "invalid_request")),
+        (&*"a".repeat(256), (400, "invalid_request")),
+    ];
+    for (user_id, (status, error)) in cases {
+        let answer = envoy.send(&mint_for(&BEARER, user_id));
+        findings.expect(format!("{user_id:?}"), &answer.refusal(), &(status, error.to_owned()));
+    }
+    assert_eq!(users.calls(), 0);
+    // A caller who may not mint asks nothing of anybody.
+    assert_eq!(envoy.send(&mint_for("wrong", "u-1")).status, 401);
+    assert_eq!(users.calls(), 0);
+}
