@@ -111,6 +111,12 @@ pub(super) fn remove_request_header(name: &str) {
     let _ = hostcalls::remove_map_value(MapType::HttpRequestHeaders, name);
 }
 
+/// Gives the request a header of its own before it goes on.
+pub(super) fn set_request_header(name: &str, value: &str) {
+    let value = Some(value.as_bytes());
+    let _ = hostcalls::set_map_value_bytes(MapType::HttpRequestHeaders, name, value);
+}
+
 /// Whether the gateway answered with a document: 200, JSON, as it is.
 pub(super) fn is_document() -> bool {
     let header =

@@ -56,6 +56,8 @@ impl Http {
                 for name in PARTIAL_HEADERS {
                     host::remove_request_header(name);
                 }
+                // RFC 9110 §12.5.3: who says nothing takes any coding.
+                host::set_request_header("accept-encoding", "identity");
                 self.state = State::Asked(route, if_none_match);
                 Action::Continue
             }
@@ -133,6 +135,16 @@ impl Http {
                 Action::Pause
             }
         }
+    }
+
+    /// Answers in the place of a gateway whose answer has no body: Envoy has nothing then that could be
+    /// replaced, and to try would panic in the SDK.
+    fn serve_alone(&mut self, route: Route) -> Action {
+        self.state = State::Answered;
+        let Some(service) = &self.service else { return Action::Continue };
+        let response = service.documents.merged(&*self.host, route, None, None);
+        host::respond(&response, None);
+        Action::Pause
     }
 
     /// Puts the merged document in the place of the gateway's, of which `size` bytes are here.
@@ -241,10 +253,10 @@ impl HttpContext for Http {
         match std::mem::replace(&mut self.state, State::PassingThrough) {
             State::Asked(route, if_none_match) => {
                 let document = host::is_document();
-                self.state = State::Merging { route, if_none_match, document };
                 if end_of_stream {
-                    return self.merge(0, true);
+                    return self.serve_alone(route);
                 }
+                self.state = State::Merging { route, if_none_match, document };
                 Action::Pause
             }
             state => {
@@ -259,12 +271,10 @@ impl HttpContext for Http {
     }
 
     fn on_http_response_trailers(&mut self, _num_trailers: usize) -> Action {
-        match self.state {
-            State::Merging { .. } => {
-                let size = host::response_body(MAX_DOCUMENT.saturating_add(1)).len();
-                self.merge(size, true)
-            }
-            _ => Action::Continue,
+        let State::Merging { route, .. } = self.state else { return Action::Continue };
+        match host::response_body(MAX_DOCUMENT.saturating_add(1)).len() {
+            0 => self.serve_alone(route),
+            size => self.merge(size, true),
         }
     }
 

@@ -1,6 +1,7 @@
 //! The services that the filter asks, when they answer and when they fail. The provider is a fake, as a
 //! real one cannot be told to break off in the middle of a body.
 
+mod documents;
 mod opaque_tokens;
 mod user_lookup;
 

@@ -1,0 +1,383 @@
+//! The gateway's key set and discovery document with ours added, and what is served while the gateway
+//! has none.
+
+use std::io::Write;
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use jsonwebtoken::Algorithm;
+use serde_json::{Value, json};
+
+use super::BOUND;
+use crate::support::Findings;
+use crate::support::configuration::{Configuration, ISSUER, SIGNING_KEY};
+use crate::support::fronted::{Fronted, GATEWAY, Setup};
+use crate::support::gateway::EXCHANGE_GRANT;
+use crate::support::http::{Answer, Request};
+use crate::support::idp::{Asked, Fault, Reply, Service};
+use crate::support::keys::Key;
+
+const JWKS: &str = "/oidc/jwks";
+const DISCOVERY: &str = "/oidc/.well-known/openid-configuration";
+
+fn start(gateway: &Service, setup: &Setup) -> Fronted {
+    let configuration =
+        Configuration::default().with("/identity_gateway", json!({"documents": "merge"}));
+    Fronted::start(&configuration, &[gateway], setup)
+}
+
+/// The gateway's own documents.
+fn gateway_document(target: &str) -> Value {
+    match target {
+        JWKS => json!({
+            "z": [1, 2.5, null, "é"],
+            "keys": [
+                Key::generate(Algorithm::ES256, "theirs").public_jwk(),
+                {"kty": "unheard-of", "n": 1},
+            ],
+            "a": {"b": {}},
+        }),
+        _ => json!({
+            "issuer": ISSUER,
+            "token_endpoint": format!("{ISSUER}/token"),
+            "grant_types_supported": ["authorization_code", "refresh_token"],
+            "claims_supported": ["sub"],
+            "z": null,
+        }),
+    }
+}
+
+/// A gateway whose documents stay the same from one request to the next.
+fn gateway_with_documents() -> (Service, Value, Value) {
+    let gateway = Service::start(GATEWAY);
+    let (key_set, discovery) = (gateway_document(JWKS), gateway_document(DISCOVERY));
+    let documents = (key_set.clone(), discovery.clone());
+    gateway.answer(move |asked| {
+        let document = if asked.target == JWKS { &documents.0 } else { &documents.1 };
+        Reply::json(document)
+            .header("etag", "\"theirs\"")
+            .header("cache-control", "public, max-age=60")
+            .header("last-modified", "Wed, 21 Oct 2015 07:28:00 GMT")
+            .header("x-theirs", "kept")
+    });
+    (gateway, key_set, discovery)
+}
+
+fn kids(document: &Value) -> Vec<&str> {
+    document["keys"].as_array().unwrap().iter().filter_map(|key| key["kid"].as_str()).collect()
+}
+
+/// Ours, without the gateway's: what can be read while it has nothing to offer.
+fn expect_ours_alone(findings: &mut Findings, case: &str, target: &str, answer: &Answer) {
+    findings.expect(format!("{case}: status"), &answer.status, &200);
+    let document = serde_json::from_slice::<Value>(&answer.body).unwrap_or_default();
+    if target == JWKS {
+        let keys = document["keys"].as_array().map_or(0, Vec::len);
+        findings.expect(format!("{case}: keys"), &keys, &1);
+        findings.expect(
+            format!("{case}: kid"),
+            &document["keys"][0]["kid"],
+            &SIGNING_KEY.public_jwk()["kid"],
+        );
+    } else {
+        findings.expect(format!("{case}: issuer"), &document["issuer"], &json!(ISSUER));
+        findings.expect(
+            format!("{case}: grants"),
+            &document["grant_types_supported"],
+            &json!([EXCHANGE_GRANT]),
+        );
+    }
+    expect_honest_length(findings, case, answer);
+    // Nobody may keep what is only good until the gateway is back.
+    findings.expect(
+        format!("{case}: cache-control"),
+        &answer.header("cache-control"),
+        &Some("no-store"),
+    );
+    let content_type = answer.header("content-type").unwrap_or_default();
+    if !content_type.starts_with("application/") || !content_type.ends_with("json") {
+        findings.add(format!("{case}: content-type {content_type}"));
+    }
+    findings.expect(format!("{case}: content-encoding"), &answer.header("content-encoding"), &None);
+}
+
+fn expect_honest_length(findings: &mut Findings, case: &str, answer: &Answer) {
+    let length = answer.header("content-length").map(|length| length.parse().unwrap());
+    findings.expect(
+        format!("{case}: content-length"),
+        &length.unwrap_or(answer.body.len()),
+        &answer.body.len(),
+    );
+}
+
+#[test]
+fn the_key_set_is_the_gateways_and_ours() {
+    let (gateway, theirs, _) = gateway_with_documents();
+    let envoy = start(&gateway, &Setup::default());
+    let answer = envoy.send(&Request::get(JWKS));
+    assert_eq!(answer.status, 200, "{answer:?}");
+    let merged = answer.json();
+    assert_eq!(kids(&merged), ["theirs", "gateway-1"]);
+    // Every other member is what and where it was, even what we do not understand.
+    let mut expected = theirs;
+    let ours = merged["keys"].as_array().unwrap().last().unwrap().clone();
+    expected["keys"].as_array_mut().unwrap().push(ours.clone());
+    assert_eq!(answer.text(), expected.to_string());
+    for (name, value) in SIGNING_KEY.public_jwk().as_object().unwrap() {
+        assert_eq!(&ours[name], value, "{name}");
+    }
+    for secret in SIGNING_KEY.secrets() {
+        assert!(!answer.text().contains(&secret));
+    }
+    assert_eq!(answer.header("content-length"), Some(answer.body.len().to_string().as_str()));
+    assert_eq!(answer.header("x-theirs"), Some("kept"));
+    assert_eq!(answer.header("cache-control"), Some("public, max-age=60"));
+    // These spoke of other bytes.
+    assert_ne!(answer.header("etag"), Some("\"theirs\""));
+    assert_eq!(answer.header("last-modified"), None);
+}
+
+#[test]
+fn the_discovery_document_is_the_gateways_and_our_grant() {
+    let (gateway, _, mut expected) = gateway_with_documents();
+    let envoy = start(&gateway, &Setup::default());
+    let answer = envoy.send(&Request::get(DISCOVERY));
+    assert_eq!(answer.status, 200, "{answer:?}");
+    expected["grant_types_supported"].as_array_mut().unwrap().push(json!(EXCHANGE_GRANT));
+    assert_eq!(answer.text(), expected.to_string());
+    assert_eq!(answer.header("content-length"), Some(answer.body.len().to_string().as_str()));
+    assert_eq!(answer.header("content-type"), Some("application/json"));
+    assert_eq!(answer.header("x-theirs"), Some("kept"));
+}
+
+#[test]
+fn where_both_have_a_kid_ours_wins_and_the_operator_learns_of_it() {
+    let gateway = Service::start(GATEWAY);
+    let theirs = |kid: &str| Key::generate(Algorithm::ES256, kid).public_jwk();
+    gateway.answer_always(Reply::json(&json!({
+        "keys": [theirs("one"), theirs("gateway-1"), theirs("two")],
+    })));
+    let envoy = start(&gateway, &Setup::default());
+    assert_eq!(envoy.metric("impersonation_key_collisions_total"), 0);
+    let merged = envoy.send(&Request::get(JWKS)).json();
+    assert_eq!(kids(&merged), ["one", "two", "gateway-1"]);
+    assert_eq!(merged["keys"][2]["x"], SIGNING_KEY.public_jwk()["x"]);
+    assert_eq!(envoy.metric("impersonation_key_collisions_total"), 1);
+    let log = envoy.log();
+    let line = log.lines().find(|line| line.contains("kid"));
+    assert!(line.is_some_and(|line| line.contains("ours")), "{log}");
+}
+
+#[test]
+fn an_entity_tag_is_ours_and_honest() {
+    let (gateway, ..) = gateway_with_documents();
+    let envoy = start(&gateway, &Setup::default());
+    for target in [JWKS, DISCOVERY] {
+        let first = envoy.send(&Request::get(target));
+        let etag = first.header("etag").unwrap().to_owned();
+        for known in [etag.clone(), format!("W/{etag}"), format!("\"x\", {etag}"), "*".into()] {
+            let again = envoy.send(&Request::get(target).header("if-none-match", &known));
+            assert_eq!(again.status, 304, "{target} {known}: {again:?}");
+            assert_eq!(again.header("etag"), Some(etag.as_str()), "{target}");
+            assert_eq!(again.header("cache-control"), Some("public, max-age=60"), "{target}");
+            assert!(again.body.is_empty(), "{target}");
+            let length = again.header("content-length").map(|length| length.parse().unwrap());
+            assert!(length.is_none_or(|length: usize| length == first.body.len()), "{again:?}");
+        }
+        // The gateway's own tag is not the tag of what is served, and its dates say nothing about it.
+        for (name, value) in [
+            ("if-none-match", "\"theirs\""),
+            ("if-modified-since", "Wed, 21 Oct 2099 07:28:00 GMT"),
+            ("range", "bytes=0-10"),
+        ] {
+            let answer = envoy.send(&Request::get(target).header(name, value));
+            assert_eq!((answer.status, &answer.body), (200, &first.body), "{target} {name}");
+            assert_eq!(gateway.last().header(name), None, "{target}: passed on");
+        }
+    }
+    let before = envoy.send(&Request::get(JWKS));
+    let etag = before.header("etag").unwrap().to_owned();
+    gateway.answer_always(Reply::json(&json!({"keys": []})));
+    let after = envoy.send(&Request::get(JWKS).header("if-none-match", &etag));
+    assert_eq!(after.status, 200, "another key set under the same tag: {after:?}");
+    assert_ne!(after.header("etag"), Some(etag.as_str()));
+}
+
+/// Compresses whenever it may: RFC 9110 §12.5.3 lets it unless the request says `identity`.
+fn compressing(asked: &Asked) -> Reply {
+    let document = json!({"keys": [], "z": "é", "grant_types_supported": ["authorization_code"]});
+    let plain = Reply::json(&document).header("vary", "accept-encoding");
+    if asked.header("accept-encoding").is_some_and(|accepted| !accepted.contains("gzip")) {
+        return plain;
+    }
+    let body = gzip(&["-c"], &plain.body);
+    Reply { body, ..plain }.header("content-encoding", "gzip")
+}
+
+fn gzip(arguments: &[&str], input: &[u8]) -> Vec<u8> {
+    let mut gzip = Command::new("gzip")
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    gzip.stdin.take().unwrap().write_all(input).unwrap();
+    let output = gzip.wait_with_output().unwrap();
+    assert!(output.status.success());
+    output.stdout
+}
+
+#[test]
+fn a_gateway_that_compresses_is_merged_with_all_the_same() {
+    let gateway = Service::start(GATEWAY);
+    gateway.answer(compressing);
+    let envoy = start(&gateway, &Setup::default());
+    let mut findings = Findings::default();
+    for target in [JWKS, DISCOVERY] {
+        for accepted in [None, Some("gzip, br"), Some("identity"), Some("gzip;q=1.0, *;q=0")] {
+            let case = format!("{target} with accept-encoding {accepted:?}");
+            let mut request = Request::get(target);
+            if let Some(accepted) = accepted {
+                request = request.header("accept-encoding", accepted);
+            }
+            let answer = envoy.send(&request);
+            let body = match answer.header("content-encoding") {
+                Some("gzip") => gzip(&["-dc"], &answer.body),
+                _ => answer.body.clone(),
+            };
+            let document: Value = serde_json::from_slice(&body).unwrap_or_default();
+            findings.expect(format!("{case}: theirs"), &document["z"], &json!("é"));
+            let grants = document["grant_types_supported"].as_array().map_or(0, Vec::len);
+            let (keys, expected) = if target == JWKS { (1, 1) } else { (0, 2) };
+            findings.expect(format!("{case}: grants"), &grants, &expected);
+            let found = document["keys"].as_array().map_or(0, Vec::len);
+            findings.expect(format!("{case}: keys"), &found, &keys);
+            expect_honest_length(&mut findings, &case, &answer);
+        }
+    }
+}
+
+#[test]
+fn envoys_own_compressor_compresses_what_was_merged() {
+    let (gateway, ..) = gateway_with_documents();
+    let compressor = json!({
+        "name": "envoy.filters.http.compressor",
+        "typed_config": {
+            "@type": "type.googleapis.com/envoy.extensions.filters.http.compressor.v3.Compressor",
+            "response_direction_config": {"common_config": {
+                "min_content_length": 30,
+                "content_type": ["application/json", "application/jwk-set+json"],
+            }},
+            "compressor_library": {
+                "name": "gzip",
+                "typed_config": {"@type": "type.googleapis.com/envoy.extensions.compression.gzip.compressor.v3.Gzip"},
+            },
+        },
+    });
+    let envoy = start(&gateway, &Setup { filters: vec![compressor], ..Setup::default() });
+    for target in [JWKS, DISCOVERY] {
+        let plain = envoy.send(&Request::get(target));
+        assert_eq!(plain.header("content-encoding"), None);
+        let packed = envoy.send(&Request::get(target).header("accept-encoding", "gzip"));
+        assert_eq!(packed.header("content-encoding"), Some("gzip"), "{packed:?}");
+        assert_eq!(gzip(&["-dc"], &packed.body), plain.body);
+    }
+}
+
+#[test]
+fn a_gateway_without_documents_leaves_ours_alone() {
+    let gateway = Service::start(GATEWAY);
+    let envoy = start(&gateway, &Setup::default());
+    let mut findings = Findings::default();
+    let body = |text: &str| Reply { body: text.into(), ..Reply::json(&Value::Null) };
+    #[rustfmt::skip]
+    let cases = [
+        ("404", Reply::status(404)), ("204", Reply::status(204)),
+        ("401", Reply::status(401).header("www-authenticate", "Basic realm=\"x\"")),
+        ("302", Reply::status(302).header("location", "/login")),
+        ("an error in JSON", Reply { status: 500, ..Reply::json(&json!({"keys": []})) }),
+        ("a list", body("[]")), ("a string", body("\"keys\"")), ("half a document", body("{\"keys\": [")),
+        ("more than one", body("{\"keys\": []} {}")), ("not UTF-8", Reply { body: vec![b'{', 0xff, b'}'], ..body("") }),
+        ("members of other types", body("{\"keys\": {}, \"grant_types_supported\": {}}")),
+        ("deep", body(&"{\"a\":".repeat(2000))),
+    ];
+    for target in [JWKS, DISCOVERY] {
+        for (name, reply) in &cases {
+            gateway.answer_always(reply.clone());
+            let answer = envoy.send(&Request::get(target));
+            expect_ours_alone(&mut findings, &format!("{target}: {name}"), target, &answer);
+        }
+        for fault in [
+            Fault::Refused,
+            Fault::Slow,
+            Fault::ServerError,
+            Fault::WrongContentType,
+            Fault::Junk,
+            Fault::Empty,
+        ] {
+            let case = format!("{target}: {fault:?}");
+            gateway.answer_always(Reply::json(&gateway_document(target)));
+            gateway.fail(fault);
+            let began = Instant::now();
+            let answer = envoy.send(&Request::get(target).header("if-none-match", "*"));
+            expect_ours_alone(&mut findings, &case, target, &answer);
+            if began.elapsed() > BOUND {
+                findings.add(format!("{case}: answered after {:?}", began.elapsed()));
+            }
+            gateway.heal();
+            let answer = envoy.send(&Request::get(target));
+            let healed = answer.json();
+            let whole = healed["z"] == gateway_document(target)["z"];
+            findings.expect(format!("{case}: merged again, healed"), &whole, &true);
+        }
+    }
+}
+
+/// Envoy has begun the answer by then and can only break it off: what must not happen is that half of
+/// a document passes for a whole one, or that somebody waits for ever.
+#[test]
+fn a_gateway_that_breaks_off_never_passes_for_whole() {
+    let (gateway, ..) = gateway_with_documents();
+    let envoy = start(&gateway, &Setup::default());
+    let mut findings = Findings::default();
+    for target in [JWKS, DISCOVERY] {
+        for fault in [Fault::ResetMidBody, Fault::Stalled] {
+            let case = format!("{target}: {fault:?}");
+            gateway.fail(fault);
+            let began = Instant::now();
+            if let Ok(answer) = envoy.connect().try_send(&Request::get(target)) {
+                if answer.status < 500 {
+                    expect_ours_alone(&mut findings, &case, target, &answer);
+                }
+            }
+            if began.elapsed() > BOUND {
+                findings.add(format!("{case}: ended after {:?}", began.elapsed()));
+            }
+            gateway.heal();
+            findings.expect(&case, &envoy.send(&Request::get(target)).status, &200);
+        }
+    }
+}
+
+#[test]
+fn other_methods_are_the_gateways() {
+    let (gateway, ..) = gateway_with_documents();
+    let envoy = start(&gateway, &Setup::default());
+    for target in [JWKS, DISCOVERY] {
+        for method in ["HEAD", "OPTIONS", "POST"] {
+            let request = Request::new(method, target)
+                .header("if-none-match", "\"theirs\"")
+                .header("accept-encoding", "gzip");
+            let answer = envoy.send(&request);
+            assert_eq!(answer.header("etag"), Some("\"theirs\""), "{method} {target}");
+            assert_eq!(answer.header("x-theirs"), Some("kept"), "{method} {target}");
+            let asked = gateway.last();
+            assert_eq!((asked.method.as_str(), asked.target.as_str()), (method, target));
+            assert_eq!(asked.header("if-none-match"), Some("\"theirs\""), "{method} {target}");
+            assert_eq!(asked.header("accept-encoding"), Some("gzip"), "{method} {target}");
+            if method != "HEAD" {
+                assert!(!answer.text().contains("gateway-1"), "{method} {target}");
+            }
+        }
+    }
+}
