@@ -118,7 +118,8 @@ impl JwtVerifier {
             .find(|(_, issuer)| issuer.issuer == token.issuer)
             .ok_or_else(|| BearerError::Issuer(token.issuer.clone()))?;
         let mut verdict = issuer.verify(context.host(), &token, now);
-        if let (Err(BearerError::NoKey), KeySource::Remote(remote)) = (&verdict, &issuer.keys) {
+        let lacks_key = matches!(verdict, Err(BearerError::NoKey | BearerError::Upstream(_)));
+        if let (true, KeySource::Remote(remote)) = (lacks_key, &issuer.keys) {
             remote.refresh(context).await?;
             verdict = issuer.verify(context.host(), &token, now);
         }

@@ -21,8 +21,13 @@ use crate::upstream::RemoteKeySet;
 /// How often key sets and gauges are looked at. Envoy calls each worker's VM.
 const TICK: Duration = Duration::from_secs(1);
 
+/// When they are first. Envoy tries a configuration in a VM that it then throws away, and a fetch with it:
+/// only a VM that stays gets to its first tick.
+const FIRST_TICK: Duration = Duration::from_millis(1);
+
 #[derive(Default)]
 pub(super) struct Root {
+    ticked: bool,
     service: Option<Rc<Service>>,
     host: Rc<Envoy>,
     /// The key sets that are being fetched, by the number of the call.
@@ -102,9 +107,9 @@ impl RootContext for Root {
                 report(&crypto, &config);
                 self.host = Rc::new(Envoy { crypto: Some(crypto), ..Envoy::default() });
                 self.set_crypto_gauge(&config);
-                host::tick_every(TICK);
                 self.service = Some(Rc::new(Service::new(config)));
-                self.on_tick();
+                self.ticked = false;
+                host::tick_every(FIRST_TICK);
                 true
             }
             Err(error) => {
@@ -117,6 +122,9 @@ impl RootContext for Root {
     }
 
     fn on_tick(&mut self) {
+        if !std::mem::replace(&mut self.ticked, true) {
+            host::tick_every(TICK);
+        }
         let Some(service) = self.service.clone() else { return };
         self.refresh_key_sets(&service);
         self.set_gauges(&service);

@@ -13,9 +13,9 @@ use super::{Fault, HttpUri, Upstream, UpstreamFailure};
 use crate::host::{Expected, Host, HostFailure, Swap, UnixTime, Version};
 use crate::jose::KeySet;
 use crate::secret::Digest;
-use crate::step::{Call, Context, Reply};
+use crate::step::{Call, CallFailure, Context, Reply};
 
-/// The least time between two fetches, whoever asks for them. A token with an invented `kid` must not be
+/// The least time between two fetches that tokens ask for. A token with an invented `kid` must not be
 /// a way to make the issuer work.
 const MIN_INTERVAL: Duration = Duration::from_secs(5);
 
@@ -94,12 +94,16 @@ impl RemoteKeySet {
         // A quarter of the time is left for fetches that fail.
         let fresh_for = self.cache_duration.mul_f64(0.75);
         let due = host.now() >= UnixTime::from_millis(entry.fetched_at).after(fresh_for);
-        if due { self.begin(host, entry, version) } else { None }
+        let interval = MIN_INTERVAL.min(fresh_for);
+        if due { self.begin(host, entry, version, interval) } else { None }
     }
 
     /// Takes the reply to a fetch. The last good keys stay if it is not a key set.
     pub fn fetched(&self, host: &dyn Host, reply: &Reply) -> Result<(), UpstreamFailure> {
         let failed = |fault| Upstream::Jwks.failed(host, fault);
+        if matches!(reply, Reply::Failed(CallFailure::NotSent)) {
+            self.take_back(host);
+        }
         let document = match reply {
             Reply::Http { status: 200, json: true, body } => body,
             Reply::Http { status: 200, .. } => return Err(failed(Fault::ContentType)),
@@ -126,7 +130,8 @@ impl RemoteKeySet {
         Ok(())
     }
 
-    /// Fetches at once, because a token names a key that is not known. `Ok` if there may be new keys.
+    /// Fetches at once, because a token names a key that is not known, or none is. `Ok` if there may be
+    /// new keys.
     pub async fn refresh(&self, context: &Context) -> Result<(), UpstreamFailure> {
         let host = context.host();
         let before = self.known.borrow().generation;
@@ -139,7 +144,7 @@ impl RemoteKeySet {
         let began_at = UnixTime::from_millis(entry.fetch_began_at);
         let under_way =
             entry.fetch_began_at > entry.fetched_at && now < began_at.after(self.http_uri.timeout);
-        match self.begin(host, entry, version) {
+        match self.begin(host, entry, version, MIN_INTERVAL) {
             Some(call) => {
                 let reply = context.call(call).await;
                 self.fetched(context.host(), &reply)
@@ -159,8 +164,14 @@ impl RemoteKeySet {
     }
 
     /// The call of a fetch, if enough time has passed since the last and no other worker is faster.
-    fn begin(&self, host: &dyn Host, entry: Entry, version: Option<Version>) -> Option<Call> {
-        let interval = if entry.fetched_at == 0 { MIN_INTERVAL_WITHOUT_KEYS } else { MIN_INTERVAL };
+    fn begin(
+        &self,
+        host: &dyn Host,
+        entry: Entry,
+        version: Option<Version>,
+        interval: Duration,
+    ) -> Option<Call> {
+        let interval = if entry.fetched_at == 0 { MIN_INTERVAL_WITHOUT_KEYS } else { interval };
         let now = host.now();
         if entry.fetch_began_at != 0
             && now < UnixTime::from_millis(entry.fetch_began_at).after(interval)
@@ -175,6 +186,15 @@ impl RemoteKeySet {
                 Some(self.http_uri.call("GET", headers, Vec::new()))
             }
             Ok(Swap::Lost) | Err(_) => None,
+        }
+    }
+
+    /// Lets others begin the first fetch at once, since ours never left: Envoy may not know its clusters
+    /// yet when the first VM begins.
+    fn take_back(&self, host: &dyn Host) {
+        if let Ok((entry @ Entry { fetched_at: 0, .. }, version)) = self.read(host) {
+            // Whoever wrote in between has begun a fetch, and that is as good.
+            let _ = self.write(host, &Entry { fetch_began_at: 0, ..entry }, version);
         }
     }
 

@@ -1,0 +1,260 @@
+//! `remote_jwks`: when key sets are fetched, how often, for whom, and what a change of keys does.
+
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use jsonwebtoken::Algorithm;
+use serde_json::json;
+
+use super::{Issuer, echoing_gateway, expect_unavailable, mint_with, minters_of};
+use crate::support::fronted::{Fronted, Setup};
+use crate::support::http::Answer;
+use crate::support::idp::{Fault, Reply};
+use crate::support::keys::Key;
+use crate::support::{Findings, wait_for};
+
+/// The least time between two fetches that tokens can cause.
+const INTERVAL: Duration = Duration::from_secs(5);
+const FOUR_WORKERS: Setup = Setup { concurrency: 4, filters: Vec::new() };
+
+fn start(issuer: &Issuer, cache_duration: &str, setup: &Setup) -> Fronted {
+    let configuration = minters_of(issuer, cache_duration);
+    let envoy = Fronted::start(&configuration, &[&echoing_gateway(), &issuer.service], setup);
+    wait_for("the first fetch", || (issuer.service.calls() > 0).then_some(()));
+    wait_for("the first key set", || {
+        (envoy.send(&mint_with(&issuer.bearer(&issuer.key))).status == 201).then_some(())
+    });
+    envoy
+}
+
+fn new_key(kid: &str) -> Key {
+    Key::generate(Algorithm::EdDSA, kid)
+}
+
+/// What lies between one fetch and the next.
+fn gaps(issuer: &Issuer) -> Vec<Duration> {
+    let asked = issuer.service.asked();
+    asked.windows(2).map(|pair| pair[1].at - pair[0].at).collect()
+}
+
+#[test]
+fn are_fetched_at_the_start_and_again_before_their_time_is_up() {
+    for (cache_duration, limit) in [("8s", 8), ("4s", 4)] {
+        let issuer = Issuer::start("keys");
+        let configuration = minters_of(&issuer, cache_duration);
+        let services = [&echoing_gateway(), &issuer.service];
+        let envoy = Fronted::start(&configuration, &services, &Setup::default());
+        // Nobody has asked for anything yet.
+        wait_for("two refreshes", || (issuer.service.calls() >= 3).then_some(()));
+        let gaps = gaps(&issuer);
+        let least = Duration::from_secs(limit) / 2;
+        let most = Duration::from_secs(limit);
+        assert!(
+            gaps.iter().all(|gap| (least..most).contains(gap)),
+            "cache_duration {cache_duration}: fetched after {gaps:?}"
+        );
+        assert_eq!(issuer.service.last().target, "/jwks");
+        assert_eq!(issuer.service.last().method, "GET");
+        assert_eq!(envoy.send(&mint_with(&issuer.bearer(&issuer.key))).status, 201);
+        let age = envoy.metric("impersonation_key_set_age_seconds");
+        assert!(age <= limit, "{age} s old");
+    }
+}
+
+#[test]
+fn an_unknown_kid_is_looked_for_at_once_but_not_all_the_time() {
+    let issuer = Issuer::start("keys");
+    let envoy = start(&issuer, "300s", &Setup::default());
+    sleep(INTERVAL);
+    assert_eq!(issuer.service.calls(), 1);
+    // At once: the very request that brings the unknown key is answered.
+    let rotated = new_key("rotated");
+    issuer.publish(&[&issuer.key, &rotated]);
+    assert_eq!(envoy.send(&mint_with(&issuer.bearer(&rotated))).status, 201);
+    assert_eq!(issuer.service.calls(), 2);
+
+    // A token with an invented kid is not worth more than one fetch in five seconds.
+    let began = Instant::now();
+    let mut connection = envoy.connect();
+    let mut sent = 0;
+    while began.elapsed() < Duration::from_secs(11) {
+        let stranger = new_key(&format!("invented-{sent}"));
+        let answer = connection.send(&mint_with(&issuer.bearer(&stranger)));
+        assert_eq!(answer.refusal(), (401, "invalid_token".into()), "{answer:?}");
+        assert_eq!(connection.send(&mint_with(&issuer.bearer(&issuer.key))).status, 201);
+        sent += 1;
+        sleep(Duration::from_millis(20));
+    }
+    assert_eq!(issuer.service.calls(), 4, "after {sent} invented kids in 11 s");
+    let gaps = gaps(&issuer);
+    // Envoy's clock and ours are the same; a little is lost on the way.
+    let least = INTERVAL - Duration::from_millis(300);
+    assert!(gaps.iter().all(|gap| *gap >= least), "{gaps:?}");
+}
+
+#[test]
+fn a_refresh_that_fails_keeps_the_last_good_keys() {
+    let issuer = Issuer::start("keys");
+    let envoy = start(&issuer, "1s", &Setup::default());
+    let mut findings = Findings::default();
+    for fault in [Fault::Refused, Fault::ServerError, Fault::Empty] {
+        let failures = envoy.failures("jwks");
+        issuer.service.fail(fault);
+        wait_for("two refreshes to fail", || {
+            let answer = envoy.send(&mint_with(&issuer.bearer(&issuer.key)));
+            findings.expect(format!("{fault:?}"), &answer.status, &201);
+            sleep(Duration::from_millis(100));
+            (envoy.failures("jwks") >= failures + 2).then_some(())
+        });
+        issuer.service.heal();
+    }
+    // No keys at all are no key set either: somebody has emptied it by mistake.
+    let failures = envoy.failures("jwks");
+    issuer.publish(&[]);
+    wait_for("an empty set", || (envoy.failures("jwks") > failures).then_some(()));
+    let answer = envoy.send(&mint_with(&issuer.bearer(&issuer.key)));
+    findings.expect("an empty set", &answer.status, &201);
+}
+
+#[test]
+fn one_bad_key_never_spoils_the_rest() {
+    let issuer = Issuer::start("keys");
+    let good = issuer.key.public_jwk();
+    let with = |name: &str, value: serde_json::Value| {
+        let mut jwk = new_key("bad").public_jwk();
+        jwk[name] = value;
+        jwk
+    };
+    let bad = json!([
+        null, 7, "key", [], {}, {"kty": "unheard-of"}, {"kty": "oct", "k": "AAAA", "kid": "bad"},
+        with("x", json!("AAAA")), with("x", json!("not base64!")), with("x", json!(7)),
+        with("crv", json!("Ed448")), with("kty", json!("RSA")), with("alg", json!("none")),
+        with("alg", json!(7)), with("kid", json!(7)), with("use", json!("enc")),
+        with("key_ops", json!("verify")),
+        {"kty": "RSA", "n": "AQAB", "e": "AQAB", "kid": "short"},
+        {"kty": "EC", "crv": "P-256", "x": "AAAA", "y": "AAAA", "kid": "off the curve"},
+    ]);
+    let mut keys = bad.as_array().unwrap().clone();
+    let middle = keys.len() / 2;
+    keys.insert(middle, good);
+    issuer.service.answer_always(Reply::json(&json!({"keys": keys, "more": {"a": 1}})));
+    let envoy = start(&issuer, "300s", &Setup::default());
+    assert_eq!(envoy.failures("jwks"), 0);
+    // The operator learns which.
+    let log = envoy.log();
+    assert!(log.contains("key set: keys["), "{log}");
+}
+
+#[test]
+fn what_one_worker_has_fetched_another_has_when_it_needs_it() {
+    let issuer = Issuer::start("keys");
+    let configuration = minters_of(&issuer, "300s");
+    let services = [&echoing_gateway(), &issuer.service];
+    let envoy = Fronted::start(&configuration, &services, &FOUR_WORKERS);
+    wait_for("the first fetch", || (issuer.service.calls() > 0).then_some(()));
+    sleep(Duration::from_millis(200));
+    // No worker that has not looked for itself yet refuses anybody.
+    for connection in &mut envoy.connect_to_every_worker() {
+        let answer = connection.send(&mint_with(&issuer.bearer(&issuer.key)));
+        assert_eq!(answer.status, 201, "{answer:?}");
+    }
+    assert_eq!(issuer.service.calls(), 1);
+    assert_eq!(envoy.failures("jwks"), 0, "{}", envoy.log());
+}
+
+#[test]
+fn one_fetch_serves_all_workers() {
+    let issuer = Issuer::start("keys");
+    let envoy = start(&issuer, "300s", &FOUR_WORKERS);
+    let mut connections = envoy.connect_to_every_worker();
+    wait_for("every worker to have the keys", || {
+        let mint = mint_with(&issuer.bearer(&issuer.key));
+        connections.iter_mut().all(|connection| connection.send(&mint).status == 201).then_some(())
+    });
+    assert_eq!(issuer.service.calls(), 1, "four workers and the main thread");
+
+    sleep(INTERVAL);
+    let rotated = new_key("rotated");
+    issuer.publish(&[&rotated]);
+    let mint = mint_with(&issuer.bearer(&rotated));
+    for connection in &mut connections {
+        connection.write(&mint.to_bytes()).unwrap();
+    }
+    let answers: Vec<Answer> =
+        connections.iter_mut().map(|connection| connection.read_answer("POST").unwrap()).collect();
+    // Whoever comes while the one fetch is under way is told to come again.
+    let mut findings = Findings::default();
+    for answer in answers.iter().filter(|answer| answer.status != 201) {
+        expect_unavailable(&mut findings, "a worker that waits for another's fetch", answer);
+    }
+    assert!(answers.iter().any(|answer| answer.status == 201), "{answers:?}");
+    wait_for("every worker to have the new keys", || {
+        connections.iter_mut().all(|connection| connection.send(&mint).status == 201).then_some(())
+    });
+    assert_eq!(issuer.service.calls(), 2);
+}
+
+#[test]
+fn a_key_comes_and_goes_on_every_worker() {
+    let issuer = Issuer::start("keys");
+    let envoy = start(&issuer, "6s", &FOUR_WORKERS);
+    let mut connections = envoy.connect_to_every_worker();
+    let by_old = mint_with(&issuer.bearer(&issuer.key));
+    // The same token on every worker, so that each remembers that it is good.
+    wait_for("every worker to have the keys", || {
+        connections
+            .iter_mut()
+            .all(|connection| connection.send(&by_old).status == 201)
+            .then_some(())
+    });
+
+    let rotated = new_key("rotated");
+    issuer.publish(&[&rotated]);
+    let published = Instant::now();
+    let by_new = mint_with(&issuer.bearer(&rotated));
+    wait_for("every worker to know the new key", || {
+        connections
+            .iter_mut()
+            .all(|connection| connection.send(&by_new).status == 201)
+            .then_some(())
+    });
+    let took = published.elapsed();
+    assert!(took < INTERVAL + Duration::from_secs(2), "the new key worked after {took:?}");
+    for connection in &mut connections {
+        let answer = connection.send(&by_old);
+        assert_eq!(answer.refusal(), (401, "invalid_token".into()), "{answer:?}");
+    }
+}
+
+#[test]
+fn a_key_that_is_taken_back_stops_working_though_its_tokens_were_remembered() {
+    let issuer = Issuer::start("keys");
+    let other = new_key("other");
+    issuer.publish(&[&issuer.key, &other]);
+    let envoy = start(&issuer, "4s", &FOUR_WORKERS);
+    let mut connections = envoy.connect_to_every_worker();
+    let by_old = mint_with(&issuer.bearer(&issuer.key));
+    wait_for("every worker to have the keys", || {
+        connections
+            .iter_mut()
+            .all(|connection| connection.send(&by_old).status == 201)
+            .then_some(())
+    });
+    let calls = issuer.service.calls();
+    issuer.publish(&[&other]);
+    // Nothing but this token comes: no unknown kid hurries the filter.
+    wait_for("a refresh", || {
+        for connection in &mut connections {
+            connection.send(&by_old);
+        }
+        (issuer.service.calls() > calls).then_some(())
+    });
+    // Each worker looks for what another fetched once a second.
+    sleep(Duration::from_millis(2500));
+    for connection in &mut connections {
+        let answer = connection.send(&by_old);
+        assert_eq!(answer.refusal(), (401, "invalid_token".into()), "{answer:?}");
+    }
+    let answer = envoy.send(&mint_with(&issuer.bearer(&other)));
+    assert_eq!(answer.status, 201, "{answer:?}");
+}
