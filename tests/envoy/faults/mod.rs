@@ -1,9 +1,11 @@
 //! The services that the filter asks, when they answer and when they fail. The provider is a fake, as a
 //! real one cannot be told to break off in the middle of a body.
 
+mod callouts;
 mod documents;
 mod key_sets;
 mod opaque_tokens;
+mod recovery;
 mod user_lookup;
 
 use std::fmt::Display;

@@ -1,0 +1,310 @@
+//! Each callout with each fault: an answer in bounded time, nothing spent, nobody else disturbed, and a
+//! metric that says so.
+
+use std::time::{Duration, Instant};
+
+use jsonwebtoken::Algorithm;
+use serde_json::json;
+
+use super::{
+    ACTORS, BOUND, Issuer, MINTERS, TIMEOUT, echoing_gateway, exchange_by, expect_unavailable,
+    introspection, mint_with, userinfo,
+};
+use crate::support::configuration::Configuration;
+use crate::support::fronted::{Fronted, Setup, http_uri};
+use crate::support::gateway::{BEARER, exchange_form, exchange_request, mint_request, minted};
+use crate::support::http::Request;
+use crate::support::idp::{Fault, Reply, Service};
+use crate::support::keys::Key;
+use crate::support::{Findings, wait_for};
+
+const TRACEPARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+
+/// A request that needs the service, and the status that it gets while the service is well.
+struct Callout<'a> {
+    service: &'a Service,
+    metric: &'a str,
+    request: &'a dyn Fn(&Fronted) -> Request,
+    status: u16,
+}
+
+impl Callout<'_> {
+    fn survives_every_fault(&self, configuration: &Configuration) {
+        let gateway = echoing_gateway();
+        let envoy = Fronted::start(configuration, &[&gateway, self.service], &Setup::default());
+        let mut findings = Findings::default();
+        for fault in Fault::ALL {
+            let case = format!("{} {fault:?}", self.service.name);
+            let request = (self.request)(&envoy);
+            let bystander = minted(&envoy.send(&mint_request("u-bystander")));
+            let failures = envoy.failures(self.metric);
+
+            self.service.fail(fault);
+            let began = Instant::now();
+            let mut waiting = envoy.connect();
+            waiting.write(&request.to_bytes()).unwrap();
+            // There is one worker: whoever held it up would be seen here.
+            let echoed = envoy.send(&Request::get("/anything"));
+            let exchanged = envoy.send(&exchange_request(&exchange_form(&bystander)));
+            let bystanders_took = began.elapsed();
+            let answer = waiting.read_answer("POST").unwrap();
+            let took = began.elapsed();
+
+            expect_unavailable(&mut findings, &case, &answer);
+            findings.expect(format!("{case}: passing through"), &echoed.status, &200);
+            findings.expect(format!("{case}: another exchange"), &exchanged.status, &200);
+            if took > BOUND {
+                findings.add(format!("{case}: answered after {took:?}"));
+            }
+            if fault.takes_the_whole_timeout() && bystanders_took >= TIMEOUT {
+                findings.add(format!("{case}: others waited for {bystanders_took:?}"));
+            }
+            let counted = envoy.failures(self.metric) - failures;
+            findings.expect(format!("{case}: failures counted"), &counted, &1);
+
+            self.service.heal();
+            let answer = envoy.send(&request);
+            findings.expect(
+                format!("{case}: the same again, healed"),
+                &answer.status,
+                &self.status,
+            );
+        }
+    }
+}
+
+/// A mint beforehand by a JWT, so that the exchange alone depends on the service.
+fn exchange_with_opaque_actor(envoy: &Fronted) -> Request {
+    exchange_by(&minted(&envoy.send(&mint_request("u-1"))), "opaque-actor")
+}
+
+#[test]
+fn minters_introspection_survives_every_fault() {
+    let service = Service::start("introspection");
+    service.answer_always(Reply::json(&json!({
+        "active": true, "scope": "impersonate", "client_id": "backend",
+    })));
+    let configuration = Configuration::default().with(
+        "/subject_tokens/authentication/introspection",
+        introspection(&service, "0s", json!(["impersonate"])),
+    );
+    let request = |_: &Fronted| mint_with("opaque-bearer");
+    Callout { service: &service, metric: "introspection", request: &request, status: 201 }
+        .survives_every_fault(&configuration);
+}
+
+#[test]
+fn actors_introspection_survives_every_fault() {
+    let service = Service::start("introspection");
+    service.answer_always(Reply::json(&json!({
+        "active": true, "scope": "openid", "sub": "agent-1",
+    })));
+    let configuration = Configuration::default()
+        .with("/actor_tokens/introspection", introspection(&service, "0s", json!([])));
+    Callout {
+        service: &service,
+        metric: "introspection",
+        request: &exchange_with_opaque_actor,
+        status: 200,
+    }
+    .survives_every_fault(&configuration);
+}
+
+#[test]
+fn userinfo_survives_every_fault() {
+    let service = Service::start("userinfo");
+    service.answer_always(Reply::json(&json!({"sub": "agent-1"})));
+    let configuration =
+        Configuration::default().with("/actor_tokens/userinfo", userinfo(&service, "0s"));
+    Callout {
+        service: &service,
+        metric: "userinfo",
+        request: &exchange_with_opaque_actor,
+        status: 200,
+    }
+    .survives_every_fault(&configuration);
+}
+
+/// The status alone is the answer here, so that a fault of the body is none.
+#[test]
+fn user_lookup_survives_every_fault() {
+    let service = Service::start("users");
+    service.answer_always(Reply::json(&json!({"id": "u-1", "name": "Somebody"})));
+    let lookup =
+        json!({"http_uri": http_uri(&service, "/api/users/{userId}", super::TIMEOUT_TEXT)});
+    let configuration = Configuration::default().with("/subject_tokens/user_lookup", lookup);
+    let gateway = echoing_gateway();
+    let envoy = Fronted::start(&configuration, &[&gateway, &service], &Setup::default());
+    let mut findings = Findings::default();
+    for fault in Fault::ALL {
+        let case = format!("users {fault:?}");
+        let bystander = minted(&envoy.send(&mint_request("u-bystander")));
+        let failures = envoy.failures("user_lookup");
+        service.fail(fault);
+        let began = Instant::now();
+        let mut waiting = envoy.connect();
+        waiting.write(&mint_request("u-1").to_bytes()).unwrap();
+        let exchanged = envoy.send(&exchange_request(&exchange_form(&bystander)));
+        let bystander_took = began.elapsed();
+        let answer = waiting.read_answer("POST").unwrap();
+        let took = began.elapsed();
+        let counted = envoy.failures("user_lookup") - failures;
+        findings.expect(format!("{case}: another exchange"), &exchanged.status, &200);
+        if took > BOUND {
+            findings.add(format!("{case}: answered after {took:?}"));
+        }
+        if fault.takes_the_whole_timeout() && bystander_took >= TIMEOUT {
+            findings.add(format!("{case}: others waited for {bystander_took:?}"));
+        }
+        if matches!(fault, Fault::WrongContentType | Fault::Empty) {
+            findings.expect(format!("{case}: found all the same"), &answer.status, &201);
+            findings.expect(format!("{case}: failures counted"), &counted, &0);
+        } else {
+            expect_unavailable(&mut findings, &case, &answer);
+            findings.expect(format!("{case}: failures counted"), &counted, &1);
+        }
+        service.heal();
+        let answer = envoy.send(&mint_request("u-1"));
+        findings.expect(format!("{case}: healed"), &answer.status, &201);
+    }
+}
+
+/// One issuer with each fault, for those who mint or for those who act.
+struct FaultyIssuer {
+    fault: Fault,
+    issuer: Issuer,
+    request: fn(&Fronted, &Issuer, &Key) -> (Request, u16),
+}
+
+#[test]
+fn key_sets_survive_every_fault() {
+    let minting = |_: &Fronted, issuer: &Issuer, key: &Key| (mint_with(&issuer.bearer(key)), 201);
+    let acting = |envoy: &Fronted, issuer: &Issuer, key: &Key| {
+        let subject_token = minted(&envoy.send(&mint_with(&BEARER)));
+        (exchange_by(&subject_token, &issuer.actor(key)), 200)
+    };
+    let mut configuration = Configuration::default();
+    let mut issuers = Vec::new();
+    for fault in Fault::ALL {
+        let issuer = Issuer::start(&format!("minters_{}", fault.name()));
+        configuration = configuration.with(MINTERS, issuer.minters("300s"));
+        issuers.push(FaultyIssuer { fault, issuer, request: minting });
+        let issuer = Issuer::start(&format!("actors_{}", fault.name()));
+        configuration = configuration.with(ACTORS, issuer.actors("300s"));
+        issuers.push(FaultyIssuer { fault, issuer, request: acting });
+    }
+    let gateway = echoing_gateway();
+    let services: Vec<_> =
+        issuers.iter().map(|faulty| &faulty.issuer.service).chain([&gateway]).collect();
+    for faulty in &issuers {
+        faulty.issuer.service.fail(faulty.fault);
+    }
+    let envoy = Fronted::start(&configuration, &services, &Setup::default());
+    let mut findings = Findings::default();
+
+    // Until the first success there is nothing to verify with.
+    let mut refused = Vec::new();
+    for FaultyIssuer { fault, issuer, request } in &issuers {
+        let case = format!("{} from the start", issuer.service.name);
+        let (request, status) = request(&envoy, issuer, &issuer.key);
+        let began = Instant::now();
+        expect_unavailable(&mut findings, &case, &envoy.send(&request));
+        if began.elapsed() > BOUND {
+            findings.add(format!("{case}: answered after {:?}", began.elapsed()));
+        }
+        let asked = *fault == Fault::Refused || issuer.service.calls() > 0;
+        findings.expect(format!("{case}: asked"), &asked, &true);
+        refused.push((case, request, status));
+    }
+    wait_for("failures to be counted", || (envoy.failures("jwks") >= 16).then_some(()));
+    for faulty in &issuers {
+        faulty.issuer.service.heal();
+    }
+    for (case, request, status) in refused.drain(..) {
+        wait_for(&format!("{case}: the same request to work"), || {
+            (envoy.send(&request).status == status).then_some(())
+        });
+    }
+
+    // From then on the last good keys do, whatever becomes of a refresh.
+    std::thread::sleep(Duration::from_millis(5200));
+    for FaultyIssuer { fault, issuer, request } in &issuers {
+        let case = format!("{} later", issuer.service.name);
+        let rotated = Key::generate(Algorithm::EdDSA, "rotated");
+        let (unknown, status) = request(&envoy, issuer, &rotated);
+        let (known, _) = request(&envoy, issuer, &issuer.key);
+        let (known_again, _) = request(&envoy, issuer, &issuer.key);
+        let (failures, calls) = (envoy.failures("jwks"), issuer.service.calls());
+        issuer.service.fail(*fault);
+        let began = Instant::now();
+        let mut waiting = envoy.connect();
+        waiting.write(&unknown.to_bytes()).unwrap();
+        let meanwhile = envoy.send(&known);
+        let bystander_took = began.elapsed();
+        let answer = waiting.read_answer("POST").unwrap();
+        if began.elapsed() > BOUND {
+            findings.add(format!("{case}: answered after {:?}", began.elapsed()));
+        }
+        if fault.takes_the_whole_timeout() && bystander_took >= TIMEOUT {
+            findings.add(format!("{case}: others waited for {bystander_took:?}"));
+        }
+        expect_unavailable(&mut findings, format!("{case}: unknown kid"), &answer);
+        findings.expect(format!("{case}: known kid meanwhile"), &meanwhile.status, &status);
+        let after = envoy.send(&known_again);
+        findings.expect(format!("{case}: known kid afterwards"), &after.status, &status);
+        let counted = envoy.failures("jwks") - failures;
+        findings.expect(format!("{case}: failures counted"), &counted, &1);
+        let asked = issuer.service.calls() - calls;
+        let reached = usize::from(*fault != Fault::Refused);
+        findings.expect(format!("{case}: fetches"), &asked, &reached);
+
+        issuer.publish(&[&issuer.key, &rotated]);
+        issuer.service.heal();
+        refused.push((case, unknown, status));
+    }
+    for (case, request, status) in refused {
+        wait_for(&format!("{case}: the rotated key to work"), || {
+            (envoy.send(&request).status == status).then_some(())
+        });
+    }
+}
+
+#[test]
+fn every_callout_of_a_request_carries_its_traceparent() {
+    let issuer = Issuer::start("keys");
+    let [users, userinfo_service, minters] =
+        ["users", "userinfo", "introspection"].map(Service::start);
+    userinfo_service.answer_always(Reply::json(&json!({"sub": "agent-1"})));
+    let active = json!({"active": true, "scope": "impersonate", "client_id": "backend"});
+    minters.answer_always(Reply::json(&active));
+    let lookup = http_uri(&users, "/api/users/{userId}", super::TIMEOUT_TEXT);
+    let configuration = Configuration::default()
+        .with(MINTERS, issuer.minters("300s"))
+        .with(
+            "/subject_tokens/authentication/introspection",
+            introspection(&minters, "0s", json!(["impersonate"])),
+        )
+        .with("/subject_tokens/user_lookup", json!({"http_uri": lookup}))
+        .with("/actor_tokens/userinfo", userinfo(&userinfo_service, "0s"));
+    let gateway = echoing_gateway();
+    let services = [&gateway, &users, &userinfo_service, &minters, &issuer.service];
+    let envoy = Fronted::start(&configuration, &services, &Setup::default());
+    wait_for("the key set", || (issuer.service.calls() > 0).then_some(()));
+    let traced = |request: Request| envoy.send(&request.header("traceparent", TRACEPARENT));
+
+    let subject_token = minted(&traced(mint_with("opaque-bearer")));
+    assert_eq!(traced(exchange_by(&subject_token, "opaque-actor")).status, 200);
+    for service in [&users, &userinfo_service, &minters] {
+        assert_eq!(service.last().header("traceparent"), Some(TRACEPARENT), "{}", service.name);
+    }
+    // A fetch that this request is the reason of.
+    std::thread::sleep(Duration::from_millis(5200));
+    let rotated = Key::generate(Algorithm::EdDSA, "rotated");
+    issuer.publish(&[&rotated]);
+    assert_eq!(traced(mint_with(&issuer.bearer(&rotated))).status, 201);
+    assert_eq!(issuer.service.last().header("traceparent"), Some(TRACEPARENT));
+
+    // What the caller did not send is not made up, and no two requests are mixed.
+    minted(&envoy.send(&mint_with("opaque-bearer")));
+    assert_eq!(minters.last().header("traceparent"), None);
+}
