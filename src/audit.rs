@@ -3,8 +3,11 @@
 //! Impersonation without accountability is a breach, so an event is filled in as the facts become known
 //! and written down whatever way the request ends. It never holds a token, a secret or a key.
 
+use std::io;
+
 use serde::{Serialize, Serializer};
 use serde_json::Value;
+use serde_json::ser::Formatter;
 
 use crate::subject_token::{Exchange, Mint};
 
@@ -150,7 +153,7 @@ impl Replay {
 
     /// The line.
     pub fn to_json(&self) -> String {
-        serde_json::to_string(self).unwrap_or_default()
+        one_line(self)
     }
 }
 
@@ -175,9 +178,78 @@ impl Event {
         std::iter::once(("event", self.event.name())).chain(given)
     }
 
-    /// The line. Caller-supplied text is escaped by JSON, so that it can neither end the line nor add a
-    /// member.
+    /// The line. Caller-supplied text is escaped, so that it can neither end the line nor add a member.
     pub fn to_json(&self) -> String {
-        serde_json::to_string(self).unwrap_or_default()
+        one_line(self)
+    }
+}
+
+/// JSON that is one line to every reader and looks like what it is. JSON itself escapes only the ASCII
+/// controls: to some programs a few characters more end a line, and others turn its order around.
+fn one_line(value: &impl Serialize) -> String {
+    let mut line = Vec::with_capacity(512);
+    match value.serialize(&mut serde_json::Serializer::with_formatter(&mut line, OneLine)) {
+        Ok(()) => String::from_utf8(line).unwrap_or_default(),
+        Err(_) => String::new(),
+    }
+}
+
+struct OneLine;
+
+impl Formatter for OneLine {
+    fn write_string_fragment<W: ?Sized + io::Write>(
+        &mut self,
+        writer: &mut W,
+        fragment: &str,
+    ) -> io::Result<()> {
+        if !fragment.contains(moves_text) {
+            return writer.write_all(fragment.as_bytes());
+        }
+        for character in fragment.chars() {
+            if moves_text(character) {
+                // All of them are in the basic plane: four digits.
+                write!(writer, "\\u{:04x}", u32::from(character))?;
+            } else {
+                write!(writer, "{character}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Line and paragraph separators, controls, and the marks that change the direction of text.
+const fn moves_text(character: char) -> bool {
+    matches!(
+        character,
+        '\u{7f}'..='\u{9f}'
+            | '\u{61c}'
+            | '\u{200e}' | '\u{200f}'
+            | '\u{2028}'..='\u{202e}'
+            | '\u{2066}'..='\u{2069}'
+            | '\u{feff}'
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_text_ends_the_line_or_adds_a_member() {
+        let odd =
+            "a\"},{\\\u{0}\r\n\u{b}\u{7f}\u{85}\u{200f}\u{2028}\u{2029}\u{202e}\u{2066}\u{feff}é😀";
+        let facts = Facts {
+            user_id: Some(odd.into()),
+            context: Some(serde_json::json!({odd: [odd]})),
+            ..Facts::default()
+        };
+        let line = Operation::Mint.succeeded(facts).to_json();
+        assert!(!line.contains(|c: char| c.is_control() || moves_text(c)), "{line:?}");
+        assert!(line.contains("é😀"), "what is plain text stays readable: {line}");
+
+        let event: Value = serde_json::from_str(&line).unwrap();
+        assert_eq!(event["user_id"], odd);
+        assert_eq!(event["context"], serde_json::json!({odd: [odd]}));
+        assert_eq!(event.as_object().unwrap().len(), 4, "event, request_id and these two: {line}");
     }
 }
