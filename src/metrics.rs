@@ -8,6 +8,7 @@ use std::borrow::Cow;
 
 use crate::audit::{Event, EventName};
 use crate::host::Counter;
+use crate::upstream::Upstream;
 
 /// Subject tokens that were minted.
 pub const CREATED: &str = "impersonation_subject_tokens_created_total";
@@ -30,8 +31,16 @@ pub const CAPACITY: &str = "impersonation_store_capacity";
 pub const OLDEST_AGE: &str = "impersonation_subject_token_oldest_age_seconds";
 /// Whether access tokens are signed by Envoy's own cryptography (1) or in the sandbox (0).
 pub const NATIVE_SIGNING: &str = "impersonation_native_signing";
-/// How long ago the stalest key set was fetched.
+/// How long ago the stalest key set was fetched; one that never was counts from the start.
 pub const KEY_SET_AGE: &str = "impersonation_key_set_age_seconds";
+
+/// The counters that are there from the start, at zero. A counter that begins at one never grew, as far
+/// as Prometheus can tell: the first replay would raise no alarm.
+pub fn from_the_start() -> impl Iterator<Item = Cow<'static, str>> {
+    let failures = Upstream::ALL.map(|upstream| counter(Counter::CalloutFailed(upstream)));
+    let plain = [CREATED, EXCHANGED, REPLAYED, STORE_FULL, KEY_COLLISIONS];
+    plain.map(Cow::from).into_iter().chain(failures)
+}
 
 /// The counters that an event moves.
 pub fn counters(event: &Event) -> impl Iterator<Item = Cow<'static, str>> {

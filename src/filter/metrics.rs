@@ -14,6 +14,11 @@ pub(super) struct Metrics {
 }
 
 impl Metrics {
+    /// Defines a counter, which is zero if no other VM has counted yet.
+    pub(super) fn define(&self, counter: Cow<'static, str>) {
+        let _ = self.id(MetricType::Counter, counter);
+    }
+
     /// Adds one to a counter.
     pub(super) fn count(&self, name: Cow<'static, str>) {
         if let Some(id) = self.id(MetricType::Counter, name) {

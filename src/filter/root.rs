@@ -11,7 +11,7 @@ use super::crypto::ForeignFunctions;
 use super::host::{self, Envoy};
 use super::http::Http;
 use crate::config::Config;
-use crate::host::Host as _;
+use crate::host::{Host as _, UnixTime};
 use crate::jose::{Algorithm, TestedCrypto};
 use crate::metrics;
 use crate::service::Service;
@@ -32,6 +32,7 @@ pub(super) struct Root {
     host: Rc<Envoy>,
     /// The key sets that are being fetched, by the number of the call.
     fetches: HashMap<u32, Rc<RemoteKeySet>>,
+    configured_at: UnixTime,
 }
 
 impl Root {
@@ -57,7 +58,9 @@ impl Root {
     fn set_gauges(&self, service: &Service) {
         let now = self.host.now();
         let gauges = &self.host.metrics;
-        if let Some(age) = service.remote_key_sets().filter_map(|key_set| key_set.age(now)).max() {
+        let waiting = now.since(self.configured_at);
+        let ages = service.remote_key_sets().map(|key_set| key_set.age(now).unwrap_or(waiting));
+        if let Some(age) = ages.max() {
             gauges.set(metrics::KEY_SET_AGE, age.as_secs());
         }
         if let Ok(Some(occupancy)) = service.census.tick(&*self.host, &service.store) {
@@ -107,6 +110,8 @@ impl RootContext for Root {
                 report(&crypto, &config);
                 self.host = Rc::new(Envoy { crypto: Some(crypto), ..Envoy::default() });
                 self.set_crypto_gauge(&config);
+                metrics::from_the_start().for_each(|counter| self.host.metrics.define(counter));
+                self.configured_at = self.host.now();
                 self.service = Some(Rc::new(Service::new(config)));
                 self.ticked = false;
                 host::tick_every(FIRST_TICK);

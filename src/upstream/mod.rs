@@ -73,6 +73,9 @@ pub enum Fault {
 }
 
 impl Upstream {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Jwks, Self::Introspection, Self::Userinfo, Self::UserLookup];
+
     /// Its name in logs and metrics.
     pub const fn name(self) -> &'static str {
         match self {
