@@ -245,6 +245,7 @@ fn find_subject(
             Ok(subject)
         }
         Found::Spent(mint, exchange) => {
+            context.note(|facts| facts.caller = Some(mint.caller.clone()));
             Err(ExchangeError::SpentSubjectToken(Box::new((mint, exchange))))
         }
         Found::Expired(_) => Err(ExchangeError::ExpiredSubjectToken),
