@@ -13,6 +13,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod audit;
 mod capacity;
 mod client_auth;
 mod configuration;

@@ -1,0 +1,746 @@
+//! Who acted as whom, as an operator reads it: one line in the log for each mint, exchange and refusal,
+//! the same in the access log, and metrics that add up to it.
+
+mod rig;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Barrier;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::hostile::{Attacker, inspect_log};
+use crate::support::configuration::{
+    CLIENT_SECRET, Configuration, MANAGEMENT, ORDERS, PAYMENTS, PROVIDER_KEY, SIGNING_KEY,
+};
+use crate::support::envoy::Options;
+use crate::support::gateway::{
+    ACCESS_TOKEN, BEARER, EXCHANGE_GRANT, Gateway, actor_claims, backend_claims, exchange_form,
+    exchange_request, mint_body_request, mint_request, now, portal_request, raw_exchange_request,
+    raw_part, with_actor,
+};
+use crate::support::http::{Connection, Request};
+use crate::support::{Findings, wait_for};
+use rig::{ABSENT, FILTER_STATE, Rig, SILENT};
+
+const CREATED: &str = "subject_token.created";
+const MINT_REFUSED: &str = "subject_token.refused";
+const EXCHANGED: &str = "token_exchange.succeeded";
+const EXCHANGE_REFUSED: &str = "token_exchange.refused";
+
+/// A request, and what the log must say of it.
+struct Case {
+    name: &'static str,
+    request: Request,
+    status: u16,
+    event: &'static str,
+    error: Option<&'static str>,
+    reason: Option<&'static str>,
+}
+
+fn granted(name: &'static str, request: Request, status: u16, event: &'static str) -> Case {
+    Case { name, request, status, event, error: None, reason: None }
+}
+
+fn no_mint(
+    name: &'static str,
+    request: Request,
+    (status, error, reason): (u16, &'static str, &'static str),
+) -> Case {
+    let event = MINT_REFUSED;
+    Case { name, request, status, event, error: Some(error), reason: Some(reason) }
+}
+
+fn no_exchange(
+    name: &'static str,
+    request: Request,
+    (status, error, reason): (u16, &'static str, &'static str),
+) -> Case {
+    let event = EXCHANGE_REFUSED;
+    Case { name, request, status, event, error: Some(error), reason: Some(reason) }
+}
+
+fn mint_with(bearer: &str) -> Request {
+    Request::post("/api/subject-tokens").bearer(bearer).json(&json!({"userId": "u-1"}))
+}
+
+fn backend_with(name: &str, value: Value) -> String {
+    let mut claims = backend_claims();
+    claims[name] = value;
+    PROVIDER_KEY.sign(&claims)
+}
+
+fn mint_cases() -> Vec<Case> {
+    let post = || Request::post("/api/subject-tokens").bearer(&BEARER);
+    let raw = |body: &str| post().header("content-type", "application/json").body(body);
+    let forged = {
+        let (_, signature) = BEARER.rsplit_once('.').unwrap();
+        let others = backend_with("client_id", json!("another"));
+        format!("{}.{signature}", others.rsplit_once('.').unwrap().0)
+    };
+    let long_context = json!({"userId": "u-1", "context": {"k": "x".repeat(5000)}});
+    vec![
+        granted("a mint", mint_request("u-1"), 201, CREATED),
+        no_mint(
+            "no bearer",
+            Request::post("/api/subject-tokens").json(&json!({"userId": "u-1"})),
+            (401, "invalid_token", "bearer_missing"),
+        ),
+        no_mint("no token", mint_with("a b"), (401, "invalid_token", "malformed")),
+        no_mint("an opaque token", mint_with("opaque"), (401, "invalid_token", "not_a_jwt")),
+        no_mint("a forged token", mint_with(&forged), (401, "invalid_token", "signature")),
+        no_mint(
+            "a token of long ago",
+            mint_with(&backend_with("exp", json!(now() - 3600))),
+            (401, "invalid_token", "expired"),
+        ),
+        no_mint(
+            "a token for others",
+            mint_with(&backend_with("aud", json!("https://other.example"))),
+            (401, "invalid_token", "audience"),
+        ),
+        no_mint(
+            "a token of others",
+            mint_with(&backend_with("iss", json!("https://other.example"))),
+            (401, "invalid_token", "issuer"),
+        ),
+        no_mint(
+            "a token without the scope",
+            mint_with(&backend_with("scope", json!("openid"))),
+            (403, "insufficient_scope", "insufficient_scope"),
+        ),
+        no_mint(
+            "no JSON by its type",
+            post().header("content-type", "text/plain").body(r#"{"userId":"u-1"}"#),
+            (415, "invalid_request", "content_type"),
+        ),
+        no_mint("no JSON", raw("{"), (400, "invalid_request", "body_malformed")),
+        no_mint("a list", raw("[\"u-1\"]"), (400, "invalid_request", "body_malformed")),
+        no_mint("no user", raw("{}"), (400, "invalid_request", "user_id")),
+        no_mint(
+            "a user of two lines",
+            raw(r#"{"userId":"a\nb"}"#),
+            (400, "invalid_request", "user_id"),
+        ),
+        no_mint(
+            "a context that is a text",
+            raw(r#"{"userId":"u","context":"x"}"#),
+            (400, "invalid_request", "context"),
+        ),
+        no_mint(
+            "a long context",
+            mint_body_request(&long_context),
+            (413, "invalid_request", "context_too_long"),
+        ),
+        no_mint(
+            "a long body",
+            raw(&format!("{{\"userId\":\"u\",\"x\":\"{}\"}}", "x".repeat(70_000))),
+            (413, "invalid_request", "body_too_long"),
+        ),
+        no_mint(
+            "another method",
+            Request::get("/api/subject-tokens"),
+            (405, "invalid_request", "method_not_allowed"),
+        ),
+        no_mint(
+            "a method without an answer's body",
+            Request::new("HEAD", "/api/subject-tokens?x=y"),
+            (405, "invalid_request", "method_not_allowed"),
+        ),
+    ]
+}
+
+fn exchange_cases(subject_token: &str, spent: &str) -> Vec<Case> {
+    let good = || exchange_form(subject_token);
+    let form = |form| exchange_request(&form);
+    let actor = |claims| form(with_actor(good(), &PROVIDER_KEY.sign(&claims)));
+    let mut no_openid = actor_claims("agent-1");
+    no_openid["scope"] = json!("profile");
+    let unknown = format!("sub_{}", "A".repeat(48));
+    let invalid = |reason| (400, "invalid_request", reason);
+    let target = |reason| (400, "invalid_target", reason);
+    vec![
+        no_exchange("a spent token", form(exchange_form(spent)), invalid("subject_token_spent")),
+        no_exchange(
+            "an unknown token",
+            form(exchange_form(&unknown)),
+            invalid("subject_token_unknown"),
+        ),
+        no_exchange(
+            "no token of ours",
+            form(exchange_form("eyJ")),
+            invalid("subject_token_foreign"),
+        ),
+        no_exchange("no scope", form(good().without("scope")), invalid("parameter_missing")),
+        no_exchange("an empty scope", form(good().set("scope", "")), invalid("parameter_empty")),
+        no_exchange(
+            "two clients",
+            form(good().add("client_id", "support-app")),
+            invalid("parameter_repeated"),
+        ),
+        no_exchange(
+            "bad encoding",
+            raw_exchange_request(&format!("{}&x=%zz", good().encode())),
+            invalid("form_malformed"),
+        ),
+        no_exchange(
+            "two resources",
+            form(good().add("resource", PAYMENTS)),
+            target("several_resources"),
+        ),
+        no_exchange(
+            "an unknown client",
+            form(good().set("client_id", "\"},{")),
+            (401, "invalid_client", "client_authentication"),
+        ),
+        no_exchange(
+            "a wrong secret",
+            form(good().without("client_id")).basic("support-portal", "wrong"),
+            (401, "invalid_client", "client_authentication"),
+        ),
+        no_exchange(
+            "a subject token of another type",
+            form(good().set("subject_token_type", "urn:x")),
+            invalid("subject_token_type"),
+        ),
+        no_exchange(
+            "another type wanted",
+            form(good().set("requested_token_type", "urn:x")),
+            invalid("requested_token_type"),
+        ),
+        no_exchange("no resource", form(good().without("resource")), target("resource_malformed")),
+        no_exchange(
+            "half a resource",
+            form(good().set("resource", "/x")),
+            target("resource_malformed"),
+        ),
+        no_exchange(
+            "an unknown resource",
+            form(good().set("resource", "https://x.example/\n{")),
+            target("resource_malformed"),
+        ),
+        no_exchange(
+            "nobody's resource",
+            form(good().set("resource", "https://x.example/")),
+            target("resource_refused"),
+        ),
+        no_exchange("an audience", form(good().set("audience", "x")), target("audience_given")),
+        no_exchange(
+            "a malformed scope",
+            form(good().set("scope", "a\"b")),
+            (400, "invalid_scope", "scope_malformed"),
+        ),
+        no_exchange(
+            "no scope to grant",
+            form(good().set("scope", "payments:read")),
+            (400, "invalid_scope", "scope_empty"),
+        ),
+        no_exchange("an actor without openid", actor(no_openid), invalid("actor_token")),
+        no_exchange(
+            "an actor's type alone",
+            form(good().set("actor_token_type", ACCESS_TOKEN)),
+            invalid("actor_token_type"),
+        ),
+        no_exchange(
+            "a long body",
+            form(good().set("x", &"x".repeat(70_000))),
+            (413, "invalid_request", "body_too_long"),
+        ),
+        granted("an exchange", actor(actor_claims("agent-1")), 200, EXCHANGED),
+    ]
+}
+
+/// Requests that leave no line, because nobody acts as anybody.
+fn others() -> Vec<Request> {
+    vec![
+        Request::new("OPTIONS", "/api/subject-tokens"),
+        raw_exchange_request("grant_type=password&username=u"),
+        Request::post("/oidc/token").json(&json!({"grant_type": EXCHANGE_GRANT})),
+        Request::get("/oidc/token"),
+        Request::get("/oidc/jwks"),
+        Request::get("/oidc/.well-known/openid-configuration"),
+        Request::get("/api/subject-tokens/x"),
+    ]
+}
+
+#[test]
+fn every_mint_exchange_and_refusal_leaves_one_line() {
+    let rig = Rig::start(&Configuration::default(), 1);
+    let (token, spent) = (rig.mint(&mint_request("u-1")), rig.mint(&mint_request("u-2")));
+    assert_eq!(rig.send(&portal_request(&spent)).status, 200);
+    let before = rig.events();
+    assert_eq!(before.len(), 3);
+    let cases: Vec<_> = mint_cases().into_iter().chain(exchange_cases(&token, &spent)).collect();
+    let mut findings = Findings::default();
+    for case in &cases {
+        findings.expect(case.name, &rig.send(&case.request).status, &case.status);
+        for request in others() {
+            rig.send(&request);
+        }
+    }
+    let access_log = rig.access_log(3 + cases.len() * (1 + others().len()));
+    let events = rig.events();
+    assert_eq!(events.len(), 3 + cases.len(), "{events:#?}");
+    let theirs = access_log.iter().filter(|line| line["impersonation"]["event"].is_null());
+    assert_eq!(theirs.count(), cases.len() * others().len(), "the others have no filter state");
+    let ours: Vec<_> =
+        access_log.iter().filter(|line| !line["impersonation"]["event"].is_null()).collect();
+
+    for (index, event) in events.iter().enumerate() {
+        let line = ours[index];
+        let name = index.checked_sub(3).map_or("before", |index| cases[index].name);
+        findings.expect(format!("{name}: Envoy's id"), &event["request_id"], &line["request_id"]);
+        findings.expect(
+            format!("{name}: an id"),
+            &event["request_id"].as_str().map(str::len),
+            &Some(36),
+        );
+        for member in FILTER_STATE {
+            let state = &line["impersonation"][member];
+            findings.expect(format!("{name}: {member} in the access log"), state, &event[member]);
+        }
+        let details = event["reason"]
+            .as_str()
+            .map_or_else(String::new, |reason| format!("impersonation_{reason}"));
+        findings.expect(format!("{name}: details"), &line["details"], &json!(details));
+    }
+    for (case, event) in cases.iter().zip(&events[3..]) {
+        let got =
+            (event["event"].as_str().unwrap(), event["error"].as_str(), event["reason"].as_str());
+        findings.expect(case.name, &got, &(case.event, case.error, case.reason));
+    }
+    counters_add_up(&mut findings, &rig.metrics(), &events);
+    tells_no_secret(&rig.log(), &[&token, &spent]);
+}
+
+/// The counters of outcomes are the numbers of events, and there are no others.
+fn counters_add_up(findings: &mut Findings, metrics: &[(String, u64)], events: &[Value]) {
+    let mut expected = BTreeMap::from([
+        ("impersonation_subject_tokens_created_total".to_owned(), 0),
+        ("impersonation_subject_tokens_exchanged_total".to_owned(), 0),
+    ]);
+    for event in events {
+        let text = |member: &str| event[member].as_str().unwrap_or_default();
+        let refusal = |endpoint: &str| {
+            let (error, reason) = (text("error"), text("reason"));
+            format!(
+                "impersonation_refusals_total.endpoint.{endpoint}.error.{error}.reason.{reason}"
+            )
+        };
+        let counter = match text("event") {
+            CREATED => "impersonation_subject_tokens_created_total".to_owned(),
+            EXCHANGED => "impersonation_subject_tokens_exchanged_total".to_owned(),
+            MINT_REFUSED => refusal("subject_tokens"),
+            EXCHANGE_REFUSED => refusal("token"),
+            other => panic!("no event of ours: {other}"),
+        };
+        *expected.entry(counter).or_insert(0) += 1;
+    }
+    let outcome = |name: &str| {
+        ["_created_total", "_exchanged_total"].iter().any(|end| name.ends_with(end))
+            || name.starts_with("impersonation_refusals_total")
+    };
+    let counted: BTreeMap<_, _> =
+        metrics.iter().filter(|(name, _)| outcome(name)).cloned().collect();
+    findings.expect("counters and events", &counted, &expected);
+
+    let of = |reason: &str| events.iter().filter(|event| event["reason"] == reason).count() as u64;
+    let metric =
+        |name: &str| metrics.iter().find(|(have, _)| have == name).map(|(_, value)| *value);
+    let replayed = metric("impersonation_subject_tokens_replayed_total");
+    findings.expect("replays", &replayed, &Some(of("subject_token_spent")));
+    findings.expect("full", &metric("impersonation_store_full_total"), &Some(of("store_full")));
+}
+
+/// None of what was secret in this run is in the log.
+fn tells_no_secret(log: &str, tokens: &[&str]) {
+    assert!(!log.contains("eyJ"), "a JWT in the log");
+    let random_parts = tokens.iter().map(|token| token[12..].to_owned());
+    for secret in
+        SIGNING_KEY.secrets().into_iter().chain(random_parts).chain([CLIENT_SECRET.clone()])
+    {
+        assert!(!log.contains(&secret), "a secret in the log: {secret}");
+    }
+}
+
+#[test]
+fn a_line_says_who_acted_as_whom_and_both_lines_name_one_token() {
+    let rig = Rig::start(&Configuration::default(), 1);
+    let token = rig.mint(&mint_request("u-1"));
+    let form = with_actor(exchange_form(&token), &PROVIDER_KEY.sign(&actor_claims("agent-1")));
+    let answer = rig.send(&exchange_request(&form));
+    let [created, exchanged] = <[Value; 2]>::try_from(rig.events()).unwrap();
+
+    let members = |value: &Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
+    assert_eq!(members(&created), ["event", "request_id", "subject_token_id", "user_id", "caller"]);
+    assert_eq!(
+        (&created["user_id"], &created["caller"]),
+        (&json!("u-1"), &json!("support-backend"))
+    );
+    assert_eq!(created["subject_token_id"], exchanged["subject_token_id"]);
+    let claims = raw_part(&answer.member("access_token"), 1);
+    assert_eq!(
+        exchanged,
+        json!({
+            "event": EXCHANGED,
+            "request_id": exchanged["request_id"],
+            "subject_token_id": created["subject_token_id"],
+            "user_id": "u-1",
+            "actor_id": "agent-1",
+            "client_id": "support-console",
+            "caller": "support-backend",
+            "resource": ORDERS,
+            "scope": "orders:read",
+            "jti": claims["jti"],
+        })
+    );
+    // The id is the beginning of nothing secret: knowing it does not help to find the token.
+    assert!(!token.contains(created["subject_token_id"].as_str().unwrap()));
+}
+
+#[test]
+fn callers_write_no_lines_and_no_members() {
+    let texts = [
+        "\"",
+        "\\",
+        "\\\"},{\\\"",
+        "u\",\"event\":\"token_exchange.succeeded\",\"x\":\"",
+        "u\"}\n{\"event\":\"subject_token.created\"}",
+        "u\r\n[2026-01-01][1][info][wasm] wasm log impersonation: {\"event\":\"forged\"}",
+        "a\u{2028}b\u{2029}c\u{85}d\u{b}e\u{c}f\u{7f}g\u{0}",
+        "\u{202e}gnp.exe\u{2066}\u{200f}\u{feff}",
+        "%s %n ${x} {} {:?} é 用户 \u{1f600}",
+    ];
+    let rig = Rig::start(&Configuration::default().with("/audit/context", true), 1);
+    let mut minted = 0;
+    for text in texts {
+        let may_be_user = !text.chars().any(char::is_control);
+        let user = if may_be_user { text } else { "u-1" };
+        if !may_be_user {
+            assert_eq!(rig.send(&mint_request(text)).status, 400);
+        }
+        // The caller, the actor and the context may hold anything: their issuers vouch for them.
+        let bearer = backend_with("client_id", json!(text));
+        let context = json!({text: text, "event": "forged", "list": [text]});
+        let body = json!({"userId": user, "context": context});
+        let request = Request::post("/api/subject-tokens").bearer(&bearer).json(&body);
+        let token = rig.mint(&request);
+        let form = with_actor(exchange_form(&token), &PROVIDER_KEY.sign(&actor_claims(text)));
+        assert_eq!(rig.send(&exchange_request(&form)).status, 200);
+        minted += 1;
+
+        let events = rig.events();
+        let [.., created, exchanged] = events.as_slice() else { panic!("{events:?}") };
+        assert_eq!((&created["event"], &exchanged["event"]), (&json!(CREATED), &json!(EXCHANGED)));
+        for event in [created, exchanged] {
+            assert_eq!((&event["user_id"], &event["caller"]), (&json!(user), &json!(text)));
+            assert_eq!(event["context"], context);
+        }
+        assert_eq!(exchanged["actor_id"], text);
+    }
+    let log = rig.log();
+    let breaks = |c: char| c != '\n' && (c.is_control() || ('\u{2028}'..='\u{202e}').contains(&c));
+    assert_eq!(log.find(breaks), None, "a character that moves text is in the log as it is");
+    for line in log.lines() {
+        assert!(line.starts_with("[20"), "Envoy did not begin this line: {line:?}");
+    }
+    let events = rig.events();
+    let of = |name: &str| events.iter().filter(|event| event["event"] == name).count();
+    assert_eq!((of(CREATED), of(EXCHANGED)), (minted, minted));
+    assert_eq!(events.len(), rig.access_log(events.len()).len());
+}
+
+#[test]
+fn the_context_is_in_the_log_only_where_the_operator_wants_it() {
+    let rig = Rig::start(&Configuration::default(), 1);
+    let body = json!({"userId": "u-1", "context": {"ticketId": "T-personal"}});
+    let token = rig.mint(&mint_body_request(&body));
+    assert_eq!(rig.send(&exchange_request(&exchange_form(&token))).status, 200);
+    let access_log = rig.access_log(2);
+    assert!(!rig.log().contains("T-personal"));
+    assert!(!json!(access_log).to_string().contains("T-personal"));
+}
+
+#[test]
+fn a_request_id_is_the_one_that_envoy_logs() {
+    let rig = Rig::start(&Configuration::default(), 1);
+    for id in ["their-own", "\"},{\"event\":\"forged\"", "\u{fe}\u{2028}", &"x".repeat(300)] {
+        rig.send(&mint_request("u-1").header("x-request-id", id));
+    }
+    let (events, access_log) = (rig.events(), rig.access_log(4));
+    for (event, line) in events.iter().zip(&access_log) {
+        // Where Envoy lets a caller choose the id, only one that can be written down is.
+        let id = line["request_id"].as_str().unwrap();
+        let printable = id.len() <= 256 && id.bytes().all(|byte| matches!(byte, b' '..=b'~'));
+        assert_eq!(event["request_id"], if printable { id } else { "" });
+    }
+    assert_eq!(events.len(), 4);
+}
+
+#[test]
+fn each_loser_of_a_race_has_its_line_and_raises_the_alarm() {
+    const RIVALS: usize = 32;
+    let rig = Rig::start(&Configuration::default(), 4);
+    let token = rig.mint(&mint_request("u-1"));
+    let request = exchange_request(&exchange_form(&token));
+    let start = Barrier::new(RIVALS);
+    let statuses: Vec<u16> = thread::scope(|scope| {
+        let rival = || {
+            let mut connection = Connection::open(rig.gateway);
+            start.wait();
+            connection.send(&request).status
+        };
+        let rivals: Vec<_> = (0..RIVALS).map(|_| scope.spawn(rival)).collect();
+        rivals.into_iter().map(|rival| rival.join().unwrap()).collect()
+    });
+    assert_eq!(statuses.iter().filter(|&&status| status == 200).count(), 1, "{statuses:?}");
+    let access_log = rig.access_log(1 + RIVALS);
+
+    let (events, alarms) = (rig.events(), rig.alarms());
+    let of = |name: &str| events.iter().filter(|event| event["event"] == name).collect::<Vec<_>>();
+    let (created, winner, losers) = (of(CREATED)[0], of(EXCHANGED)[0], of(EXCHANGE_REFUSED));
+    assert_eq!((events.len(), losers.len(), alarms.len()), (1 + RIVALS, RIVALS - 1, RIVALS - 1));
+    for (loser, alarm) in losers.iter().zip(&alarms) {
+        assert_eq!(loser["reason"], "subject_token_spent");
+        assert_eq!(loser["caller"], "support-backend", "whose token it was: {loser}");
+        let at = (&alarm["mint"]["at_millis"], &alarm["first_exchange"]["at_millis"]);
+        assert!(
+            at.0.as_u64().unwrap() / 1000 <= now() && at.0.as_u64() <= at.1.as_u64(),
+            "{alarm}"
+        );
+        let expected = json!({
+            "alarm": "subject_token.replayed",
+            "subject_token_id": created["subject_token_id"],
+            "mint": {
+                "caller": "support-backend",
+                "request_id": created["request_id"],
+                "at_millis": at.0,
+            },
+            "first_exchange": {
+                "client_id": "support-console",
+                "actor_id": null,
+                "request_id": winner["request_id"],
+                "jti": winner["jti"],
+                "at_millis": at.1,
+            },
+            "second_client_id": "support-console",
+            "second_request_id": alarm["second_request_id"],
+        });
+        assert_eq!(*alarm, expected);
+    }
+    let ids = |values: Vec<&Value>| {
+        let mut ids: Vec<_> = values.iter().map(|id| id.as_str().unwrap().to_owned()).collect();
+        ids.sort();
+        ids
+    };
+    let second: Vec<_> = alarms.iter().map(|alarm| &alarm["second_request_id"]).collect();
+    let lost = losers.iter().map(|loser| &loser["request_id"]).collect();
+    assert_eq!(ids(second), ids(lost), "each alarm names the request that raised it");
+    let logged = |values: &[Value]| ids(values.iter().map(|value| &value["request_id"]).collect());
+    assert_eq!(logged(&events), logged(&access_log));
+    counters_add_up(&mut Findings::default(), &rig.metrics(), &events);
+    tells_no_secret(&rig.log(), &[&token]);
+}
+
+#[test]
+fn a_full_table_is_seen_before_and_after_it_is_full() {
+    let configuration =
+        Configuration::default().with("/subject_tokens/store/shared_data/capacity", 3);
+    let rig = Rig::start(&configuration, 2);
+    let gauge = |name: &str, expected: u64| {
+        wait_for(name, || (rig.metric(name)? == expected).then_some(()));
+    };
+    gauge("impersonation_store_capacity", 3);
+    gauge("impersonation_subject_tokens_outstanding", 0);
+    // An alarm on the first of these needs to have seen none.
+    for counter in [
+        "impersonation_subject_tokens_created_total",
+        "impersonation_subject_tokens_exchanged_total",
+        "impersonation_subject_tokens_replayed_total",
+        "impersonation_store_full_total",
+        "impersonation_key_collisions_total",
+        "impersonation_callout_failures_total.upstream.jwks",
+        "impersonation_callout_failures_total.upstream.userinfo",
+        "impersonation_callout_failures_total.upstream.introspection",
+        "impersonation_callout_failures_total.upstream.user_lookup",
+    ] {
+        assert_eq!(rig.metric(counter), Some(0), "{counter}");
+    }
+
+    let minted_at = Instant::now();
+    let token = rig.mint(&mint_request("u-1"));
+    for user in ["u-2", "u-3"] {
+        rig.mint(&mint_request(user));
+    }
+    for _ in 0..4 {
+        assert_eq!(rig.send(&mint_request("u-late")).status, 503);
+    }
+    gauge("impersonation_subject_tokens_outstanding", 3);
+    let age = wait_for("the oldest token's age", || {
+        let age = rig.metric("impersonation_subject_token_oldest_age_seconds")?;
+        (age >= 2).then_some(age)
+    });
+    assert!(age <= minted_at.elapsed().as_secs() + 1, "{age} s old");
+    assert_eq!(rig.send(&exchange_request(&exchange_form(&token))).status, 200);
+    gauge("impersonation_subject_tokens_outstanding", 2);
+
+    let events = rig.events();
+    let full: Vec<_> = events.iter().filter(|event| event["reason"] == "store_full").collect();
+    assert_eq!(full.len(), 4);
+    assert_eq!(
+        (&full[0]["error"], &full[0]["user_id"]),
+        (&json!("temporarily_unavailable"), &json!("u-late"))
+    );
+    counters_add_up(&mut Findings::default(), &rig.metrics(), &events);
+    wait_for("the histogram", || {
+        rig.prometheus()
+            .lines()
+            .any(|line| line == "impersonation_exchange_duration_microseconds_count{} 1")
+            .then_some(())
+    });
+}
+
+#[test]
+fn a_callout_that_fails_and_a_caller_that_does_not_wait_leave_a_line() {
+    let uri = |path: &str, cluster: &str, timeout: &str| json!({"uri": format!("http://x.example{path}"), "cluster": cluster, "timeout": timeout});
+    let configuration = Configuration::default()
+        .with(
+            "/subject_tokens/authentication/introspection",
+            json!({
+                "http_uri": uri("/introspect", SILENT, "20s"),
+                "client_id": "filter",
+                "client_secret": {"inline_string": "introspection-secret"},
+            }),
+        )
+        .with(
+            "/subject_tokens/authentication/jwt/-",
+            json!({
+                "issuer": "https://absent.example",
+                "audiences": [MANAGEMENT],
+                "remote_jwks": {"http_uri": uri("/jwks", ABSENT, "1s")},
+            }),
+        )
+        .with("/actor_tokens/userinfo", json!({"http_uri": uri("/me", SILENT, "300ms")}));
+    let rig = Rig::start(&configuration, 1);
+    let token = rig.mint(&mint_request("u-1"));
+
+    // The upstream is silent, and the caller goes away.
+    let mut impatient = Connection::open(rig.gateway);
+    impatient.write(&mint_with("opaque").to_bytes()).unwrap();
+    thread::sleep(Duration::from_millis(300));
+    assert_eq!(rig.events().len(), 1, "nothing is over yet");
+    drop(impatient);
+    rig.access_log(2);
+
+    // It is silent, and the caller waits.
+    let form = with_actor(exchange_form(&token), "opaque");
+    assert_eq!(rig.send(&exchange_request(&form)).status, 503);
+    // It is not there.
+    let bearer = backend_with("iss", json!("https://absent.example"));
+    assert_eq!(rig.send(&mint_with(&bearer)).status, 503);
+
+    let access_log = rig.access_log(4);
+    let events = rig.events();
+    let told = |event: &Value| {
+        let text = |name: &str| event[name].as_str().unwrap_or("-").to_owned();
+        [text("event"), text("error"), text("reason")].join(" ")
+    };
+    assert_eq!(
+        events.iter().map(told).collect::<Vec<_>>(),
+        [
+            "subject_token.created - -",
+            "subject_token.refused abandoned caller_gone",
+            "token_exchange.refused temporarily_unavailable callout_failed",
+            "subject_token.refused temporarily_unavailable callout_failed",
+        ]
+    );
+    for (event, line) in events.iter().zip(&access_log) {
+        assert_eq!(event["request_id"], line["request_id"]);
+        assert_eq!(event["event"], line["impersonation"]["event"], "{line}");
+        assert_eq!(event["reason"], line["impersonation"]["reason"], "{line}");
+    }
+    assert_eq!(events[2]["subject_token_id"], events[0]["subject_token_id"]);
+    counters_add_up(&mut Findings::default(), &rig.metrics(), &events);
+    let failed = |upstream: &str| {
+        rig.metric(&format!("impersonation_callout_failures_total.upstream.{upstream}")).unwrap()
+    };
+    assert_eq!((failed("userinfo"), failed("introspection"), failed("user_lookup")), (1, 0, 0));
+    // The filter asks for it again by itself.
+    wait_for("the failed fetches", || (failed("jwks") >= 2).then_some(()));
+    // A key set that never came grows old, too.
+    wait_for("the age of the key set", || {
+        (rig.metric("impersonation_key_set_age_seconds")? >= 2).then_some(())
+    });
+    tells_no_secret(&rig.log(), &[&token]);
+    assert!(!rig.log().contains("introspection-secret"));
+}
+
+#[test]
+fn hostile_requests_have_as_many_lines_as_answers() {
+    const REQUESTS: usize = 4000;
+    const CONNECTIONS: usize = 4;
+    let seed = std::env::var("HOSTILE_SEED")
+        .map_or_else(|_| fastrand::u64(..), |seed| seed.parse().unwrap());
+    println!("to send the same requests again: HOSTILE_SEED={seed}");
+    let options = Options { concurrency: 2, ..Options::default() };
+    let gateway = Gateway::try_start(&Configuration::default(), &options).unwrap();
+    let access_log = log_access(&gateway);
+    let events_before = rig::json_lines(&gateway.envoy.log(), "info", "event").len();
+    assert_eq!(events_before, 0);
+
+    let deadline = Instant::now() + Duration::from_secs(120);
+    thread::scope(|scope| {
+        for number in 0..CONNECTIONS {
+            let attacker = Attacker::new(&gateway, seed.wrapping_add(number as u64));
+            scope.spawn(move || attacker.attack(REQUESTS / CONNECTIONS, deadline));
+        }
+    });
+    // Once every request has ended one more follows, and its line is the last.
+    wait_for("the last requests to end", || {
+        (gateway.envoy.stat("http.gateway.downstream_rq_active") == 0).then_some(())
+    });
+    gateway.send(&Request::get("/the-last"));
+    let lines: Vec<Value> = wait_for("the access log", || {
+        let text = std::fs::read_to_string(&access_log).unwrap();
+        let lines = text.contains("/the-last").then(|| text.lines().map(str::to_owned))?;
+        Some(lines.map(|line| serde_json::from_str(&line).unwrap()).collect())
+    });
+
+    // Only the filter's own answers say that nobody may keep them, in the words of HTTP/1.0.
+    let answered =
+        lines.iter().filter(|line| line["pragma"] == "no-cache" && line["upstream"].is_null());
+    let answered = answered.count();
+    let told = lines.iter().filter(|line| !line["impersonation"]["event"].is_null()).count();
+    let log = gateway.envoy.log();
+    let events = rig::json_lines(&log, "info", "event");
+    assert!(answered > REQUESTS / 3, "only {answered} of {} were the filter's", lines.len());
+    assert_eq!((events.len(), told), (answered, answered), "of {} requests", lines.len());
+    inspect_log(&log);
+}
+
+/// Has the listener write an access log from now on; the harness knows of none.
+fn log_access(gateway: &Gateway) -> PathBuf {
+    const VERSION: &str = "with an access log";
+    let directory = gateway.envoy.directory();
+    let path = directory.join("access.log");
+    let published = std::fs::read_to_string(directory.join("listeners.json")).unwrap();
+    let mut published: Value = serde_json::from_str(&published).unwrap();
+    published["version_info"] = VERSION.into();
+    let manager = &mut published["resources"][0]["filter_chains"][0]["filters"][0]["typed_config"];
+    manager["access_log"] = rig::access_log_to(&path);
+    let version = "/route_config/virtual_hosts/0/routes/0/direct_response/body/inline_string";
+    *manager.pointer_mut(version).unwrap() = VERSION.into();
+    let draft = directory.join("listeners.draft");
+    std::fs::write(&draft, published.to_string()).unwrap();
+    std::fs::rename(draft, directory.join("listeners.json")).unwrap();
+    // Each worker takes it over in its own time: all must, so ask until all have.
+    let mut in_a_row = 0;
+    wait_for("the workers to use the new listener", || {
+        let answer = gateway.send(&Request::get("/listener-version")).text();
+        in_a_row = if answer == VERSION { in_a_row + 1 } else { 0 };
+        (in_a_row == 16).then_some(())
+    });
+    path
+}
