@@ -17,8 +17,9 @@ WORKDIR /srv
 COPY --from=module /src/target/wasm32-wasip1/release/impersonation_filter.wasm target/wasm32-wasip1/release/
 COPY envoy.yaml .
 # A published port arrives on the container's own interface, so the listener must be there and not on
-# loopback. The admin interface stays on loopback.
-RUN sed -i '/port_value: 10000} # Yours/s/127\.0\.0\.1/0.0.0.0/' envoy.yaml && grep -q 'address: 0\.0\.0\.0, port_value: 10000}' envoy.yaml
+# loopback; so must the one for Prometheus, which is another container. The admin interface stays on
+# loopback.
+RUN sed -i '/port_value: \(10000\|9902\)} # Yours/s/127\.0\.0\.1/0.0.0.0/' envoy.yaml && [ "$(grep -c 'address: 0\.0\.0\.0, port_value' envoy.yaml)" = 2 ]
 # The key comes from the environment, or from a file that the environment names.
 CMD ["sh", "-c", "export IMPERSONATION_SIGNING_KEY=\"${IMPERSONATION_SIGNING_KEY:-$(cat \"$IMPERSONATION_SIGNING_KEY_FILE\")}\" && exec envoy -c envoy.yaml"]
 

@@ -9,14 +9,15 @@ export const ROOT = fileURLToPath(new URL('../..', import.meta.url));
 export const CONFIG = `${ROOT}envoy.yaml`;
 
 /** The ports that envoy.yaml names. */
-export const PORTS = { public: 10000, admin: 9901, gateway: 9000 };
+export const PORTS = { public: 10000, admin: 9901, metrics: 9902, gateway: 9000 };
 
-/** envoy.yaml with other ports, wherever one occurs: issuer and resources are addresses, too. */
+/** envoy.yaml with other ports, wherever one occurs: issuer and resources are addresses, too. A port that is not given is any. */
 export function configOn(ports) {
   let yaml = readFileSync(CONFIG, 'utf8');
   for (const [name, port] of Object.entries(PORTS)) {
-    yaml = yaml.replaceAll(`127.0.0.1:${port}`, `127.0.0.1:${ports[name]}`);
-    yaml = yaml.replaceAll(`port_value: ${port}}`, `port_value: ${ports[name]}}`);
+    const other = ports[name] ?? 0;
+    yaml = yaml.replaceAll(`127.0.0.1:${port}`, `127.0.0.1:${other}`);
+    yaml = yaml.replaceAll(`port_value: ${port}}`, `port_value: ${other}}`);
   }
   return yaml;
 }
