@@ -1,7 +1,7 @@
 # Everything sets up what it needs. Requires cargo (rustup), node 20.19 or later with npm, and python3
 # with venv where no Envoy is on the PATH (see scripts/envoy).
 .DEFAULT_GOAL := build
-.PHONY: build run demo test lint bench
+.PHONY: build run demo test test-observability lint bench
 
 module := target/wasm32-wasip1/release/impersonation_filter.wasm
 
@@ -26,6 +26,11 @@ test: lint build tests/gateway/node_modules tests/clients/node_modules demo/node
 	cd tests/clients && node --test
 	node demo/demo.js
 	node --test tests/compose
+	node --test tests/observability
+
+# Metrics, rules and dashboard against a real run (see scripts/prometheus).
+test-observability: build tests/gateway/node_modules
+	node --test tests/observability
 
 lint:
 	cargo fmt --check

@@ -1,0 +1,287 @@
+// What an operator watches: the metrics of a real run of envoy.yaml, the rules and the dashboard that are
+// made of them, and docs/operations.md, which explains them.
+import assert from 'node:assert/strict';
+import { execFileSync, spawnSync } from 'node:child_process';
+import { mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { after, before, test } from 'node:test';
+import { setTimeout as pause } from 'node:timers/promises';
+import { send } from '../../demo/http.js';
+import { newSigningKey } from '../../demo/signing-key.js';
+import { configOn, poll, ROOT, startEnvoy } from '../harness/envoy.js';
+import { startGateway } from '../harness/gateway.js';
+import { freePorts, start, stopAll } from '../harness/process.js';
+
+const FILES = `${ROOT}target/observability`;
+const RULES = `${ROOT}deploy/prometheus/rules.yml`;
+const ACCESS_TOKEN = 'urn:ietf:params:oauth:token-type:access_token';
+
+const read = (path) => readFileSync(`${ROOT}${path}`, 'utf8');
+const dashboard = JSON.parse(read('deploy/grafana/dashboard.json'));
+const operations = read('docs/operations.md');
+
+const found = spawnSync(`${ROOT}scripts/prometheus`, { encoding: 'utf8' });
+const tools = found.status === 0 && found.stdout.trim();
+const skip = !tools && `NOT TESTED: ${found.stderr.trim()}`;
+if (skip) console.error(`\n*** The rules and the dashboard are ${skip} ***\n`);
+
+let ports;
+let origin;
+let exchange;
+let scrape;
+
+before(async () => {
+  rmSync(FILES, { recursive: true, force: true });
+  mkdirSync(FILES, { recursive: true });
+  const [public_, admin, metrics, gateway] = await freePorts(4);
+  ports = { public: public_, admin, metrics, gateway };
+  origin = `http://127.0.0.1:${public_}`;
+  const behind = await startGateway({ port: gateway, origin, log: `${FILES}/gateway.log` });
+  writeFileSync(`${FILES}/envoy.yaml`, configOn(ports));
+  await startEnvoy({
+    config: `${FILES}/envoy.yaml`,
+    log: `${FILES}/envoy.log`,
+    admin,
+    env: {
+      IMPERSONATION_SIGNING_KEY: JSON.stringify(newSigningKey()),
+      INTROSPECTION_SECRET: 'demo-only-impersonation-filter',
+    },
+  });
+  await traffic(behind);
+  scrape = await metricsWith('impersonation_subject_tokens_outstanding 1');
+  writeFileSync(`${FILES}/scrape.txt`, scrape);
+});
+
+after(stopAll);
+
+/** Two mints, one exchange, a replay, two more refusals, and a callout that fails. */
+async function traffic(gateway) {
+  const backend = (await send({
+    url: `${origin}/oidc/token`,
+    basic: ['integrator-backend', 'demo-only-integrator-backend'],
+    form: { grant_type: 'client_credentials', scope: 'impersonate users:read', resource: `${origin}/api` },
+  })).json.access_token;
+  const mint = { url: `${origin}/api/subject-tokens`, bearer: backend, json: { userId: 'user-42' } };
+  await poll(async () => (await send(mint)).status === 201); // once its key set is there
+  const { subjectToken } = (await send(mint)).json;
+  exchange = {
+    url: `${origin}/oidc/token`,
+    form: {
+      grant_type: 'urn:ietf:params:oauth:grant-type:token-exchange',
+      client_id: 'support-console',
+      scope: 'orders:read',
+      subject_token: subjectToken,
+      subject_token_type: ACCESS_TOKEN,
+      resource: `${origin}/orders`,
+    },
+  };
+  assert.equal((await send(exchange)).status, 200);
+  assert.equal((await send(exchange)).status, 400);
+  assert.equal((await send({ ...exchange, basic: ['support-portal', 'wrong'] })).status, 401);
+  assert.equal((await send({ ...mint, bearer: undefined })).status, 401);
+  await gateway.stop();
+  assert.equal((await send(mint)).status, 503);
+}
+
+/** The metrics, once the workers have told them and they have this line. Prometheus reads them here, too. */
+async function metricsWith(line) {
+  let text;
+  await poll(async () => {
+    text = await (await fetch(`http://127.0.0.1:${ports.metrics}/stats/prometheus`)).text();
+    return text.replaceAll('{}', '').split('\n').includes(line);
+  });
+  return text;
+}
+
+/** What a scrape says of the filter: values by series, and types by name. */
+function ours(text) {
+  const lines = text.replaceAll('{}', '').split('\n').filter((line) => line.includes('impersonation_'));
+  const types = new Map(lines.map((line) => /^# TYPE (\w+) (\w+)$/.exec(line)).filter(Boolean).map(([, name, type]) => [name, type]));
+  const series = new Map(lines.map((line) => /^(impersonation_\S+) (\S+)$/.exec(line)).filter(Boolean).map(([, name, value]) => [name, Number(value)]));
+  return { types, series };
+}
+
+/** Every name of a metric in a text: those of histograms as they are scraped. */
+function named(text) {
+  return [...new Set(text.match(/\b(envoy_wasm_)?impersonation_[a-z_]+[a-z]\b/g))].filter((name) => !/^impersonation_(event|\w+_id)$/.test(name));
+}
+
+/** The names under which a scrape can be asked for them. */
+function scraped() {
+  return [...ours(scrape).types].flatMap(([name, type]) => (
+    type === 'histogram' ? [`${name}_bucket`, `${name}_count`, `${name}_sum`] : [name]
+  ));
+}
+
+test('labels are labels, names are Prometheus\'s', () => {
+  const { types, series } = ours(scrape);
+  for (const [name, type] of types) {
+    if (name.startsWith('envoy_')) continue;
+    assert.equal(type === 'counter', name.endsWith('_total'), `${name} is a ${type}`);
+    assert.doesNotMatch(name, /_(endpoint|error|reason|upstream)(_|$)/, 'a label in a name');
+  }
+  const expected = {
+    impersonation_subject_tokens_created_total: (value) => value >= 2,
+    impersonation_subject_tokens_exchanged_total: 1,
+    impersonation_subject_tokens_replayed_total: 1,
+    impersonation_store_full_total: 0,
+    impersonation_key_collisions_total: 0,
+    'impersonation_refusals_total{endpoint="token",error="invalid_request",reason="subject_token_spent"}': 1,
+    'impersonation_refusals_total{endpoint="token",error="invalid_client",reason="client_authentication"}': 1,
+    'impersonation_refusals_total{endpoint="subject_tokens",error="invalid_token",reason="bearer_missing"}': 1,
+    'impersonation_refusals_total{endpoint="subject_tokens",error="temporarily_unavailable",reason="callout_failed"}': (value) => value >= 1,
+    'impersonation_callout_failures_total{upstream="user_lookup"}': 1,
+    'impersonation_callout_failures_total{upstream="introspection"}': 0,
+    'impersonation_callout_failures_total{upstream="userinfo"}': 0,
+    'impersonation_callout_failures_total{upstream="jwks"}': (value) => value >= 0,
+    impersonation_store_capacity: 65536,
+    impersonation_key_set_age_seconds: (value) => value < 60,
+    impersonation_subject_token_oldest_age_seconds: (value) => value < 60,
+    impersonation_exchange_duration_microseconds_count: 1,
+    'impersonation_exchange_duration_microseconds_bucket{le="100"}': (value) => value <= 1,
+    'impersonation_exchange_duration_microseconds_bucket{le="10000000"}': 1,
+    'impersonation_exchange_duration_microseconds_bucket{le="+Inf"}': 1,
+  };
+  for (const [name, value] of Object.entries(expected)) {
+    const got = series.get(name);
+    assert.ok(typeof value === 'function' ? value(got) : got === value, `${name} is ${got}; there are:\n${[...series.keys()].join('\n')}`);
+  }
+});
+
+test('the metrics listener serves the metrics and nothing else', async () => {
+  const requests = [
+    ['GET', '/'], ['GET', '/stats'], ['GET', '/config_dump'], ['GET', '/stats/prometheus/'],
+    ['POST', '/stats/prometheus'], ['POST', '/quitquitquit'], ['GET', '/stats/prometheus/../../config_dump'],
+  ];
+  for (const [method, path] of requests) {
+    const answer = await fetch(`http://127.0.0.1:${ports.metrics}${path}`, { method });
+    assert.equal(answer.status, 404, `${method} ${path}`);
+  }
+  assert.equal((await fetch(`${origin}/stats/prometheus`)).status, 503, 'the public listener asks the gateway, which is gone');
+});
+
+test('the access log says who acted as whom, and why not', async () => {
+  const lines = () => readFileSync(`${FILES}/envoy.log`, 'utf8').split('\n').filter((line) => line.startsWith('{')).map((line) => JSON.parse(line));
+  await poll(() => lines().some(({ details }) => details === 'impersonation_callout_failed'));
+  const succeeded = lines().find(({ impersonation }) => impersonation?.event === 'token_exchange.succeeded');
+  const spent = lines().find(({ details }) => details === 'impersonation_subject_token_spent');
+  const { subject_token_id, jti, ...facts } = succeeded.impersonation;
+  assert.deepEqual(facts, {
+    event: 'token_exchange.succeeded',
+    user_id: 'user-42',
+    client_id: 'support-console',
+    caller: 'integrator-backend',
+    resource: `${origin}/orders`,
+    scope: 'orders:read',
+  });
+  assert.ok(subject_token_id && jti);
+  assert.deepEqual(spent.impersonation, {
+    event: 'token_exchange.refused',
+    subject_token_id,
+    client_id: 'support-console',
+    caller: 'integrator-backend',
+    error: 'invalid_request',
+    reason: 'subject_token_spent',
+  });
+  // What the dashboard asks the log for is there.
+  const asked = JSON.stringify(dashboard).match(/\bimpersonation_(event|\w+_id)\b/g).map((name) => name.replace('impersonation_', ''));
+  const access = read('envoy.yaml');
+  for (const name of asked) assert.ok(access.includes(`${name}: "%FILTER_STATE(wasm.impersonation.${name}:PLAIN)%"`), name);
+});
+
+test('rules and dashboard name no metric that is not there', () => {
+  const there = scraped();
+  const expressions = panels().flatMap(({ targets }) => targets.map(({ expr }) => expr));
+  for (const [where, text] of [['the rules', rulesOnly()], ['the dashboard', expressions.join('\n')]]) {
+    assert.ok(named(text).length >= 8, `${where} name hardly any metric`);
+    for (const name of named(text)) assert.ok(there.includes(name), `${where}: no ${name} in the scrape`);
+  }
+});
+
+test('the operator\'s page explains every metric and every alarm, and no others', () => {
+  const rows = (title) => operations.split(`\n## ${title}\n`)[1].split('\n## ')[0];
+  const explained = [...rows('Metrics').matchAll(/^\| `(impersonation_\w+)`/gm)].map(([, name]) => name);
+  assert.deepEqual(explained.toSorted(), [...ours(scrape).types.keys()].filter((name) => !name.startsWith('envoy_')).toSorted());
+  const alarms = [...read('deploy/prometheus/rules.yml').matchAll(/alert: (\w+)/g)].map(([, name]) => name);
+  assert.deepEqual([...rows('Alarms').matchAll(/^### (\w+)$/gm)].map(([, name]) => name).toSorted(), alarms.toSorted());
+  for (const name of alarms) assert.ok(read('deploy/prometheus/rules.yml').includes(`runbook: docs/operations.md#${name.toLowerCase()}\n`), name);
+});
+
+test('the rules are sound, and fire when they should', { skip }, () => {
+  promtool('check', 'config', '--lint=all', `${ROOT}deploy/prometheus/prometheus.yml`);
+  promtool('check', 'rules', '--lint=all', RULES);
+  promtool('test', 'rules', `${ROOT}deploy/prometheus/rules.test.yml`);
+  const tested = read('deploy/prometheus/rules.test.yml');
+  for (const [, name] of read('deploy/prometheus/rules.yml').matchAll(/alert: (\w+)/g)) {
+    assert.match(tested, new RegExp(`alert(name="|name: )${name}\\b`), `no test has ${name} fire`);
+  }
+});
+
+test('promtool finds no fault with the names, but for what Envoy cannot do', { skip }, () => {
+  const lines = scrape.split('\n').filter((line) => /^(# TYPE )?impersonation_/.test(line)).join('\n');
+  const { stdout, stderr } = spawnSync(`${tools}/promtool`, ['check', 'metrics'], { input: `${lines}\n`, encoding: 'utf8' });
+  const faults = `${stdout}${stderr}`.split('\n').filter((line) => line && !line.endsWith('no help text'));
+  // Its histograms hold integers, and so no seconds.
+  assert.deepEqual(faults, ['impersonation_exchange_duration_microseconds use base unit "seconds" instead of "microseconds"']);
+});
+
+test('a Prometheus draws every panel, and raises the alarm at a replay', { skip, timeout: 90_000 }, async () => {
+  const [port] = await freePorts(1);
+  const config = read('deploy/prometheus/prometheus.yml')
+    .replace('envoy:9902', `127.0.0.1:${ports.metrics}`)
+    .replaceAll('_interval: 15s', '_interval: 1s');
+  writeFileSync(`${FILES}/prometheus.yml`, config);
+  writeFileSync(`${FILES}/rules.yml`, read('deploy/prometheus/rules.yml'));
+  await start('Prometheus', `${tools}/prometheus`, [
+    `--config.file=${FILES}/prometheus.yml`,
+    `--storage.tsdb.path=${FILES}/data`,
+    `--web.listen-address=127.0.0.1:${port}`,
+  ], { ready: /ready to receive web requests/, log: `${FILES}/prometheus.log` });
+  const api = async (path) => (await (await fetch(`http://127.0.0.1:${port}/api/v1/${path}`)).json());
+  const query = (expression) => api(`query?query=${encodeURIComponent(expression)}`);
+
+  // It must have seen the counter before it grows.
+  await poll(async () => (await query('count_over_time(impersonation_subject_tokens_replayed_total[1m])')).data.result[0]?.value[1] >= 2);
+  assert.equal((await send(exchange)).status, 400);
+  const fires = async (name) => (await api('alerts')).data.alerts.some(({ labels, state }) => labels.alertname === name && state === 'firing');
+  await poll(() => fires('ImpersonationReplay'), { timeout: 20_000 });
+
+  // Some rates need two points; then every panel has something to show.
+  await pause(2_000);
+  for (const { title, targets } of panels()) {
+    for (const { expr } of targets) {
+      const asked = expr.replaceAll('$instance', '.*').replace(/\$__(rate_interval|range)/g, '1m');
+      const answer = await query(asked);
+      assert.equal(answer.status, 'success', `${title}: ${asked}: ${answer.error}`);
+      assert.ok(answer.data.result.length > 0, `${title} is empty: ${asked}`);
+    }
+  }
+  const rules = (await api('rules')).data.groups.flatMap((group) => group.rules);
+  for (const { name, health, lastError } of rules) assert.equal(health, 'ok', `${name}: ${lastError}`);
+  for (const { name } of rules.filter(({ type }) => type === 'recording')) {
+    assert.ok((await query(name)).data.result.length > 0, `${name} records nothing`);
+  }
+});
+
+test('the dashboard asks only data sources that are provisioned', () => {
+  const sources = read('deploy/grafana/provisioning/datasources/datasources.yml');
+  for (const panel of dashboard.panels.filter(({ type }) => type !== 'row')) {
+    assert.ok(sources.includes(`type: ${panel.datasource.type}\n`), panel.title);
+    assert.equal(panel.datasource.uid, `\${${panel.datasource.type}}`, panel.title);
+  }
+  const ids = dashboard.panels.map(({ id }) => id);
+  assert.equal(new Set(ids).size, ids.length);
+});
+
+/** The panels that Prometheus fills. */
+function panels() {
+  return dashboard.panels.filter(({ datasource }) => datasource?.type === 'prometheus');
+}
+
+/** The expressions of the rules, without annotations. */
+function rulesOnly() {
+  return read('deploy/prometheus/rules.yml').split('\n').filter((line) => !/^\s*(description|summary|#)/.test(line)).join('\n');
+}
+
+function promtool(...args) {
+  execFileSync(`${tools}/promtool`, args, { stdio: 'pipe', encoding: 'utf8' });
+}
