@@ -23,7 +23,7 @@ use crate::support::gateway::{
 };
 use crate::support::http::{Connection, Request};
 use crate::support::{Findings, wait_for};
-use rig::{ABSENT, FILTER_STATE, Rig, SILENT};
+use rig::{ABSENT, AGREEABLE, FILTER_STATE, Rig, SILENT};
 
 const CREATED: &str = "subject_token.created";
 const MINT_REFUSED: &str = "subject_token.refused";
@@ -602,9 +602,57 @@ fn a_full_table_is_seen_before_and_after_it_is_full() {
     });
 }
 
+fn uri(path: &str, cluster: &str, timeout: &str) -> Value {
+    json!({"uri": format!("http://x.example{path}"), "cluster": cluster, "timeout": timeout})
+}
+
+#[test]
+fn a_callout_is_part_of_the_trace_of_its_request() {
+    let introspection = json!({
+        "http_uri": uri("/introspect", AGREEABLE, "2s"),
+        "client_id": "filter",
+        "client_secret": {"inline_string": "introspection-secret"},
+    });
+    let configuration = Configuration::default()
+        .with("/subject_tokens/authentication/introspection", introspection)
+        .with(
+            "/subject_tokens/user_lookup",
+            json!({"http_uri": uri("/users/{userId}", AGREEABLE, "2s")}),
+        )
+        .with("/actor_tokens/userinfo", json!({"http_uri": uri("/me", AGREEABLE, "2s")}));
+    let rig = Rig::start(&configuration, 1);
+    let trace =
+        |number: u32| format!("00-0af7651916cd43dd8448eb211c80319c-b7ad6b716920333{number}-01");
+    let token = rig.mint(&mint_with("opaque").header("traceparent", trace(1)));
+    let form = with_actor(exchange_form(&token), "opaque");
+    assert_eq!(rig.send(&exchange_request(&form).header("traceparent", trace(2))).status, 200);
+
+    let asked: Vec<_> = rig
+        .asked()
+        .iter()
+        .map(|head| {
+            let parents: Vec<_> =
+                head.lines().filter_map(|line| line.strip_prefix("traceparent: ")).collect();
+            format!("{} {}", head.split(' ').nth(1).unwrap(), parents.join(" "))
+        })
+        .collect();
+    assert_eq!(
+        asked,
+        [
+            format!("/introspect {}", trace(1)),
+            format!("/users/u-1 {}", trace(1)),
+            format!("/me {}", trace(2)),
+        ]
+    );
+    let events = rig.events();
+    assert_eq!(
+        (&events[0]["caller"], &events[1]["actor_id"]),
+        (&json!("opaque-backend"), &json!("opaque-agent"))
+    );
+}
+
 #[test]
 fn a_callout_that_fails_and_a_caller_that_does_not_wait_leave_a_line() {
-    let uri = |path: &str, cluster: &str, timeout: &str| json!({"uri": format!("http://x.example{path}"), "cluster": cluster, "timeout": timeout});
     let configuration = Configuration::default()
         .with(
             "/subject_tokens/authentication/introspection",

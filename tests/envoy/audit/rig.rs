@@ -1,12 +1,15 @@
 //! An Envoy that is looked at as its operator does: its log, an access log that prints what the filter
-//! says of a request, its metrics. Beside the upstream there is one that accepts and never answers, and
-//! one that is not there.
+//! says of a request, its metrics. Beside the upstream there is one that accepts and never answers, one
+//! that is not there, and one that says yes to everything and remembers what it was asked.
 
 use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
 
 use serde_json::{Value, json};
 
@@ -20,6 +23,7 @@ use crate::support::wait_for;
 /// Clusters that a configuration can name beside `identity_gateway`.
 pub const SILENT: &str = "silent";
 pub const ABSENT: &str = "absent";
+pub const AGREEABLE: &str = "agreeable";
 
 /// What the filter sets for access logs.
 pub const FILTER_STATE: [&str; 11] = [
@@ -43,6 +47,7 @@ pub struct Rig {
     _upstream: Upstream,
     /// Connections wait in its backlog for ever.
     _silent: TcpListener,
+    asked: Arc<Mutex<Vec<String>>>,
     _process: Process,
 }
 
@@ -56,6 +61,9 @@ impl Rig {
         fs::create_dir_all(&directory).unwrap();
         let upstream = Upstream::start();
         let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+        let agreeable = TcpListener::bind("127.0.0.1:0").unwrap();
+        let agreeable_address = agreeable.local_addr().unwrap();
+        let asked = agree(agreeable);
         let bootstrap = json!({
             "admin": {"address": address("127.0.0.1:0".parse().unwrap())},
             "static_resources": {
@@ -63,6 +71,7 @@ impl Rig {
                 "clusters": [
                     cluster("identity_gateway", upstream.address),
                     cluster(SILENT, silent.local_addr().unwrap()),
+                    cluster(AGREEABLE, agreeable_address),
                     // Nobody listens on the discard port.
                     cluster(ABSENT, "127.0.0.1:9".parse().unwrap()),
                 ],
@@ -83,7 +92,15 @@ impl Rig {
             Connection::open(admin).send(&Request::get("/listeners?format=json")).json();
         let socket = &listening["listener_statuses"][0]["local_address"]["socket_address"];
         let gateway = format!("127.0.0.1:{}", socket["port_value"]).parse().unwrap();
-        Self { gateway, admin, directory, _upstream: upstream, _silent: silent, _process: process }
+        Self {
+            gateway,
+            admin,
+            directory,
+            _upstream: upstream,
+            _silent: silent,
+            asked,
+            _process: process,
+        }
     }
 
     pub fn send(&self, request: &Request) -> Answer {
@@ -96,6 +113,11 @@ impl Rig {
 
     pub fn log(&self) -> String {
         String::from_utf8(fs::read(self.directory.join("envoy.log")).unwrap()).unwrap()
+    }
+
+    /// The heads of the requests that the agreeable upstream got.
+    pub fn asked(&self) -> Vec<String> {
+        self.asked.lock().unwrap().clone()
     }
 
     /// The audit log.
@@ -222,6 +244,49 @@ impl Drop for Process {
         let _ = self.envoy.kill();
         let _ = self.envoy.wait();
     }
+}
+
+impl Drop for Rig {
+    fn drop(&mut self) {
+        if !thread::panicking() {
+            let _ = fs::remove_dir_all(&self.directory);
+        }
+    }
+}
+
+/// Answers one request after another so that every kind of callout is content.
+fn agree(listener: TcpListener) -> Arc<Mutex<Vec<String>>> {
+    let asked = Arc::new(Mutex::new(Vec::new()));
+    let noted = Arc::clone(&asked);
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let mut reader = BufReader::new(stream.try_clone().unwrap());
+            let mut head = String::new();
+            while !head.ends_with("\r\n\r\n") {
+                reader.read_line(&mut head).unwrap();
+            }
+            let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
+            let length = length.map_or(0, |length| length.parse().unwrap());
+            reader.take(length).read_to_end(&mut Vec::new()).unwrap();
+            noted.lock().unwrap().push(head);
+            let body = json!({
+                "active": true,
+                "scope": "impersonate",
+                "client_id": "opaque-backend",
+                "sub": "opaque-agent",
+            })
+            .to_string();
+            let length = body.len();
+            write!(
+                stream,
+                "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\
+                 connection: close\r\n\r\n{body}"
+            )
+            .unwrap();
+        }
+    });
+    asked
 }
 
 fn listener(configuration: &Configuration, directory: &Path) -> Value {
