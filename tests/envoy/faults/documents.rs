@@ -345,10 +345,10 @@ fn a_gateway_that_breaks_off_never_passes_for_whole() {
             let case = format!("{target}: {fault:?}");
             gateway.fail(fault);
             let began = Instant::now();
-            if let Ok(answer) = envoy.connect().try_send(&Request::get(target)) {
-                if answer.status < 500 {
-                    expect_ours_alone(&mut findings, &case, target, &answer);
-                }
+            if let Ok(answer) = envoy.connect().try_send(&Request::get(target))
+                && answer.status < 500
+            {
+                expect_ours_alone(&mut findings, &case, target, &answer);
             }
             if began.elapsed() > BOUND {
                 findings.add(format!("{case}: ended after {:?}", began.elapsed()));
