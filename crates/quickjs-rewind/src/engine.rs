@@ -1,0 +1,427 @@
+//! The function and its engine: loaded once, called often, put back each time.
+
+use std::rc::Rc;
+
+use rquickjs::context::{EvalOptions, intrinsic};
+use rquickjs::promise::PromiseState;
+use rquickjs::{Array, Context, Ctx, FromJs, Object, Persistent, Promise, Runtime, Value};
+
+use crate::bounds::{Ended, Host, Limits, Next, Watch};
+use crate::heap::{Heap, HeapAllocator, Snapshot};
+
+/// All that JavaScript has, but `performance` (a second clock), `DOMException`, and what needs threads.
+type Intrinsics = (
+    intrinsic::Date,
+    intrinsic::Eval,
+    intrinsic::RegExpCompiler,
+    intrinsic::RegExp,
+    intrinsic::Json,
+    intrinsic::Proxy,
+    intrinsic::MapSet,
+    intrinsic::TypedArrays,
+    intrinsic::Promise,
+    intrinsic::WeakRef,
+);
+
+/// What the engine takes before any script runs, with room to spare.
+const ENGINE_BYTES: usize = 256 * 1024;
+
+/// How stack traces name the script.
+const SCRIPT: &str = "script";
+
+/// Something that JavaScript threw.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Exception {
+    /// Its name and message, as the script gave them: at most some thousand characters.
+    pub message: String,
+    /// Where in the script, counted from 1.
+    pub position: Option<(u32, u32)>,
+}
+
+/// Why a script cannot be called.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum LoadError {
+    /// It does not compile, or its top level throws.
+    #[error("{}", .0.message)]
+    Threw(Exception),
+    /// It declares no function of this name.
+    #[error("the script declares no function {0}")]
+    NoFunction(String),
+    /// Its top level took too long.
+    #[error("the script takes too long to load")]
+    TimedOut,
+    /// Its top level takes too much memory.
+    #[error("the script takes too much memory to load")]
+    OutOfMemory,
+}
+
+/// Why a call has no result.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CallError {
+    /// The host answered [`Next::Stop`].
+    #[error("stopped by the host")]
+    Stopped,
+    /// It took too long.
+    #[error("timed out")]
+    TimedOut,
+    /// It took too much memory, even if the script caught the exception.
+    #[error("out of memory")]
+    OutOfMemory,
+    /// It went too deep.
+    #[error("stack overflow")]
+    StackOverflow,
+    /// It returned a promise that nothing can settle any more.
+    #[error("the promise never resolves")]
+    NeverResolved,
+    /// The function threw, or rejected its promise.
+    #[error("{}", .0.message)]
+    Threw(Exception),
+    /// What it returned threw when it was turned into JSON.
+    #[error("no JSON: {}", .0.message)]
+    NotSerializable(Exception),
+    /// What it returned is nothing that JSON has: `undefined`, a function, a symbol.
+    #[error("no JSON")]
+    NotJson,
+    /// What it returned is longer than it may be.
+    #[error("the result is too long")]
+    TooLong,
+}
+
+/// A JavaScript function that remembers nothing.
+pub struct Function {
+    // Before the runtime, which must be the last to go.
+    roots: Roots<Persistent<rquickjs::Function<'static>>>,
+    context: Context,
+    heap: Rc<Heap>,
+    snapshot: Snapshot,
+    watch: Rc<Watch>,
+    limits: Limits,
+}
+
+/// The functions that the engine holds on to. The host's own are among them because their closures
+/// are not in the heap: if a script could have one collected, putting back the heap would bring back
+/// a function without its closure.
+#[derive(Clone)]
+struct Roots<F> {
+    start: F,
+    finish: F,
+    describe: F,
+    prepare: F,
+    callee: F,
+    _send: F,
+    _random: F,
+}
+
+impl Function {
+    /// Runs the top level of `source`, and finds the function `name` that it declares.
+    ///
+    /// `prelude` is JavaScript that runs before it: an expression for a function, which is given the
+    /// host as an object with `send(channel, text)` and `random()`, and returns a function that makes
+    /// the script's argument out of that of [`Function::call`].
+    pub fn load(
+        name: &str,
+        source: &str,
+        prelude: &str,
+        host: &Rc<dyn Host>,
+        limits: Limits,
+    ) -> Result<Self, LoadError> {
+        let watch = Rc::new(Watch::new(Rc::clone(host)));
+        let bytes = limits.memory_bytes.saturating_add(ENGINE_BYTES);
+        let heap = Heap::new(bytes, Rc::clone(&watch)).ok_or(LoadError::OutOfMemory)?;
+        let runtime = Runtime::new_with_alloc(HeapAllocator(Rc::clone(&heap)))
+            .map_err(|_| LoadError::OutOfMemory)?;
+        runtime.set_max_stack_size(limits.load_stack_bytes);
+        let context =
+            Context::custom::<Intrinsics>(&runtime).map_err(|_| LoadError::OutOfMemory)?;
+        let interrupt = Rc::clone(&watch);
+        runtime.set_interrupt_handler(Some(Box::new(move || interrupt.is_over())));
+
+        watch.start(limits.load_time);
+        let roots = context.with(|ctx| {
+            load(&ctx, name, source, prelude, host, &watch).map_err(|failure| match watch.ended() {
+                Some(Ended::TimedOut | Ended::Stopped) => LoadError::TimedOut,
+                Some(Ended::OutOfMemory) => LoadError::OutOfMemory,
+                None => failure,
+            })
+        })?;
+        runtime.set_max_stack_size(limits.stack_bytes);
+        runtime.run_gc();
+        let snapshot = heap.snapshot();
+        Ok(Self { roots, context, heap, snapshot, watch, limits })
+    }
+
+    /// Calls the function with this JSON, and returns as JSON what it returns or resolves to.
+    pub fn call(&mut self, json: &str) -> Result<String, CallError> {
+        let rewind = Rewind { heap: &self.heap, snapshot: &self.snapshot };
+        self.watch.start(self.limits.time);
+        let result = self.context.with(|ctx| {
+            let result = call(&ctx, &self.roots, json, &self.watch, self.limits.output_bytes);
+            match self.watch.ended() {
+                Some(Ended::Stopped) => Err(CallError::Stopped),
+                Some(Ended::TimedOut) => Err(CallError::TimedOut),
+                Some(Ended::OutOfMemory) => Err(CallError::OutOfMemory),
+                None => result,
+            }
+        });
+        drop(rewind);
+        result
+    }
+}
+
+/// Puts the heap back, even when a panic ends the call.
+struct Rewind<'a> {
+    heap: &'a Heap,
+    snapshot: &'a Snapshot,
+}
+
+impl Drop for Rewind<'_> {
+    #[expect(unsafe_code, reason = "only here is it known that the call is over")]
+    fn drop(&mut self) {
+        // SAFETY: `call` returns plain data, and nothing with the lifetime of its `Ctx` leaves
+        // `Context::with`; the natives take only strings, and keep none of them. What outlives it are
+        // the handles made by `load`, before the snapshot: the context, the roots, and the one
+        // prototype that rquickjs keeps for native functions. Those functions, the only objects whose
+        // finalizer frees memory elsewhere, are roots, so none was freed.
+        unsafe { self.heap.rewind(self.snapshot) }
+    }
+}
+
+type JsFunction<'js> = rquickjs::Function<'js>;
+
+fn load<'js>(
+    ctx: &Ctx<'js>,
+    name: &str,
+    source: &str,
+    prelude: &str,
+    host: &Rc<dyn Host>,
+    watch: &Rc<Watch>,
+) -> Result<Roots<Persistent<JsFunction<'static>>>, LoadError> {
+    // Until there is `describe`, nothing of the script's has run.
+    let broken = |_| LoadError::OutOfMemory;
+    let engine: Object<'_> = evaluate(ctx, "engine", include_str!("engine.js")).map_err(broken)?;
+    let describe: JsFunction<'_> = engine.get("describe").map_err(broken)?;
+    let threw = |_| LoadError::Threw(exception(ctx, &describe));
+
+    let native = Object::new(ctx.clone()).map_err(threw)?;
+    let send = send(ctx, host, watch).map_err(threw)?;
+    let random = random(ctx, host).map_err(threw)?;
+    native.set("send", send.clone()).map_err(threw)?;
+    native.set("random", random.clone()).map_err(threw)?;
+    let prelude: JsFunction<'_> = evaluate(ctx, "prelude", prelude).map_err(threw)?;
+    let prepare: JsFunction<'_> = prelude.call((native,)).map_err(threw)?;
+
+    evaluate::<Value<'_>>(ctx, SCRIPT, source).map_err(threw)?;
+    while ctx.execute_pending_job() && watch.ended().is_none() {}
+    let callee = format!("typeof {name} === 'function' ? {name} : undefined");
+    let callee = evaluate::<Option<JsFunction<'_>>>(ctx, "engine", &callee).map_err(threw)?;
+    let callee = callee.ok_or_else(|| LoadError::NoFunction(name.to_owned()))?;
+    if watch.is_over() {
+        return Err(LoadError::TimedOut);
+    }
+
+    let keep = |function| Persistent::save(ctx, function);
+    Ok(Roots {
+        start: keep(engine.get("start").map_err(threw)?),
+        finish: keep(engine.get("finish").map_err(threw)?),
+        describe: keep(describe),
+        prepare: keep(prepare),
+        callee: keep(callee),
+        _send: keep(send),
+        _random: keep(random),
+    })
+}
+
+/// Scripts are not strict unless they say so, as everywhere but in modules.
+fn evaluate<'js, V: FromJs<'js>>(ctx: &Ctx<'js>, name: &str, source: &str) -> rquickjs::Result<V> {
+    let mut options = EvalOptions::default();
+    options.strict = false;
+    options.filename = Some(name.to_owned());
+    ctx.eval_with_options(source, options)
+}
+
+fn send<'js>(
+    ctx: &Ctx<'js>,
+    host: &Rc<dyn Host>,
+    watch: &Rc<Watch>,
+) -> rquickjs::Result<JsFunction<'js>> {
+    let (host, watch) = (Rc::clone(host), Rc::clone(watch));
+    JsFunction::new(ctx.clone(), move |ctx: Ctx<'js>, channel: String, text: String| {
+        match host.receive(&channel, &text) {
+            Next::Continue => Ok(()),
+            Next::Stop => {
+                watch.end(Ended::Stopped);
+                Err(rquickjs::Exception::throw_message(&ctx, "stopped"))
+            }
+        }
+    })
+}
+
+fn random<'js>(ctx: &Ctx<'js>, host: &Rc<dyn Host>) -> rquickjs::Result<JsFunction<'js>> {
+    let host = Rc::clone(host);
+    JsFunction::new(ctx.clone(), move || host.random())
+}
+
+fn call(
+    ctx: &Ctx<'_>,
+    roots: &Roots<Persistent<JsFunction<'static>>>,
+    json: &str,
+    watch: &Watch,
+    output_bytes: usize,
+) -> Result<String, CallError> {
+    // The runtime is the roots' own: this does not fail.
+    let root = |root: &Persistent<JsFunction<'static>>| {
+        root.clone().restore(ctx).map_err(|_| CallError::NotJson)
+    };
+    let describe = root(&roots.describe)?;
+    let threw = |_| match exception(ctx, &describe) {
+        exception if is_stack_overflow(&exception) => CallError::StackOverflow,
+        exception => CallError::Threw(exception),
+    };
+
+    let (start, prepare, callee) =
+        (root(&roots.start)?, root(&roots.prepare)?, root(&roots.callee)?);
+    let promise: Promise<'_> = start.call((prepare, callee, json)).map_err(threw)?;
+    while promise.state() == PromiseState::Pending
+        && watch.ended().is_none()
+        && ctx.execute_pending_job()
+    {}
+    let Some(value) = promise.result::<Value<'_>>() else { return Err(CallError::NeverResolved) };
+    let value = value.map_err(threw)?;
+
+    let json: Value<'_> =
+        root(&roots.finish)?.call((value, output_bytes)).map_err(|error| match threw(error) {
+            CallError::Threw(exception) => CallError::NotSerializable(exception),
+            error => error,
+        })?;
+    if json.is_undefined() {
+        return Err(CallError::NotJson);
+    }
+    // Where it is no string it is the length.
+    let json = json.as_string().ok_or(CallError::TooLong)?;
+    let json = json.to_string().map_err(threw)?;
+    if json.len() > output_bytes { Err(CallError::TooLong) } else { Ok(json) }
+}
+
+/// What was thrown last.
+fn exception<'js>(ctx: &Ctx<'js>, describe: &JsFunction<'js>) -> Exception {
+    let unreadable =
+        || Exception { message: "an error that cannot be read".into(), position: None };
+    let Ok(described) = describe.call::<_, Array<'_>>((ctx.catch(),)) else { return unreadable() };
+    match (described.get::<String>(0), described.get::<String>(1)) {
+        (Ok(message), Ok(stack)) => Exception { message, position: position(&stack) },
+        _ => unreadable(),
+    }
+}
+
+/// Where in the script the innermost frame is: `    at name (script:3:14)`.
+fn position(stack: &str) -> Option<(u32, u32)> {
+    stack.lines().find_map(|frame| {
+        let (_, frame) = frame.rsplit_once(SCRIPT)?;
+        let (line, column) = frame.trim_end_matches(')').strip_prefix(':')?.split_once(':')?;
+        Some((line.parse().ok()?, column.parse().ok()?))
+    })
+}
+
+/// QuickJS has one message for its own recursion and one for that of its regular expressions.
+fn is_stack_overflow(exception: &Exception) -> bool {
+    ["RangeError: Maximum call stack size exceeded", "SyntaxError: stack overflow"]
+        .contains(&exception.message.as_str())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use super::*;
+
+    struct Here(Instant);
+
+    impl Host for Here {
+        fn now(&self) -> Duration {
+            self.0.elapsed()
+        }
+
+        fn random(&self) -> f64 {
+            0.5
+        }
+
+        fn receive(&self, channel: &str, text: &str) -> Next {
+            assert_eq!((channel, text), ("channel", "text"));
+            Next::Stop
+        }
+    }
+
+    const LIMITS: Limits = Limits {
+        time: Duration::from_millis(50),
+        load_time: Duration::from_secs(1),
+        memory_bytes: 1024 * 1024,
+        stack_bytes: 256 * 1024,
+        load_stack_bytes: 256 * 1024,
+        output_bytes: 100,
+    };
+
+    fn load(source: &str) -> Function {
+        let host: Rc<dyn Host> = Rc::new(Here(Instant::now()));
+        Function::load("f", source, "(host) => (input) => ({ ...host, ...input })", &host, LIMITS)
+            .expect(source)
+    }
+
+    #[test]
+    fn every_call_leaves_every_byte_as_it_was() {
+        let mut function = load(
+            "const kept = [], f = async (input) => {
+               kept.push(input.random()); Object.prototype.x = kept; globalThis[`y${input.what}`] = kept;
+               const { what } = input;
+               delete input.host; input = f.call = Array = Promise.prototype.then = undefined;
+               if (what === 'loop') for (;;);
+               if (what === 'recurse') (function g() { g(); })();
+               if (what === 'memory') for (;;) kept.push([[]]);
+               if (what === 'throw') throw kept;
+               if (what === 'wait') await new Promise(() => {});
+               if (what === 'long') return 'x'.repeat(200);
+               if (what === 'send') input.send('channel', 'text');
+               return kept.length;
+             };",
+        );
+        let before = function.heap.bytes();
+        for what in ["", "loop", "recurse", "memory", "throw", "wait", "long", "send", ""] {
+            let result = function.call(&format!(r#"{{"what":"{what}"}}"#));
+            assert_eq!(result.is_ok(), what.is_empty(), "{what}: {result:?}");
+            assert!(function.heap.bytes() == before, "{what}");
+        }
+        assert_eq!(function.call("{}"), Ok("1".into()));
+    }
+
+    #[test]
+    fn what_is_stopped_stays_stopped() {
+        let mut function = load(
+            "const f = ({ send, stop }) => { if (stop) try { send('channel', 'text'); } catch {} return 1; };",
+        );
+        assert_eq!(function.call(r#"{"stop":true}"#), Err(CallError::Stopped));
+        assert_eq!(function.call(r#"{"stop":false}"#), Ok("1".into()));
+    }
+
+    #[test]
+    fn a_second_function_does_not_disturb_the_first() {
+        let mut one = load("let n = 0; const f = () => ++n;");
+        let mut two = load("let n = 10; const f = () => ++n;");
+        assert_eq!((one.call("{}"), two.call("{}")), (Ok("1".into()), Ok("11".into())));
+        drop(two);
+        assert_eq!(one.call("{}"), Ok("1".into()));
+    }
+
+    #[test]
+    fn finds_the_position_in_the_script_only() {
+        let cases = [
+            ("    at script:3:14\n", Some((3, 14))),
+            ("    at f (script:3:14)\n    at g (script:1:1)\n", Some((3, 14))),
+            ("    at map (native)\n    at <anonymous> (script:7:2)\n", Some((7, 2))),
+            ("    at start (engine:3:14)\n", None),
+            ("    at script:x:1\n", None),
+            ("", None),
+        ];
+        for (stack, expected) in cases {
+            assert_eq!(position(stack), expected, "{stack}");
+        }
+    }
+}
