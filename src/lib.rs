@@ -12,6 +12,7 @@
 
 pub mod audit;
 pub mod bearer;
+pub mod claims;
 pub mod config;
 pub mod endpoint;
 pub mod host;

@@ -1,0 +1,34 @@
+//! What stands for scripts in a build without the feature `custom-claims`.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+
+use serde_json::{Map, Value};
+
+use super::{ClaimsError, CompileError, Input, Limits};
+
+/// No script: this build has no engine.
+pub struct Script(Infallible);
+
+impl Script {
+    /// Refuses.
+    pub fn compile(
+        _source: &str,
+        _limits: &Limits,
+        _environment_variables: &BTreeMap<String, String>,
+    ) -> Result<Self, CompileError> {
+        Err(CompileError {
+            message: "this build has no custom claims (the cargo feature custom-claims)".into(),
+            position: None,
+        })
+    }
+
+    /// Cannot be called: there is no script.
+    pub fn run(
+        &self,
+        _input: &Input<'_>,
+        _log: &mut dyn FnMut(&str),
+    ) -> Result<Map<String, Value>, ClaimsError> {
+        match self.0 {}
+    }
+}
