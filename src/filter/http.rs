@@ -192,11 +192,17 @@ impl Http {
 /// The longest document of a gateway that is read; Envoy buffers a megabyte unless it is told otherwise.
 const MAX_DOCUMENT: usize = 512 * 1024;
 
-/// A request header, if it can be passed on and written down as it is.
+/// A request header, if it can be passed on as it is.
 fn printable(name: &str) -> Option<String> {
     let value = String::from_utf8(host::request_header(name)?).ok()?;
     let printable = value.len() <= 256 && value.bytes().all(|byte| matches!(byte, b' '..=b'~'));
     printable.then_some(value)
+}
+
+/// A request header to be written down, whatever it is: as much of it as anybody needs.
+fn legible(name: &str) -> String {
+    let value = host::request_header(name).unwrap_or_default();
+    String::from_utf8_lossy(value.get(..256).unwrap_or(&value)).into_owned()
 }
 
 impl Context for Http {
@@ -222,7 +228,7 @@ impl HttpContext for Http {
         let Some(route) = service.paths.route(&method, &path) else { return Action::Continue };
         let head = Head {
             origin: Origin {
-                request_id: printable("x-request-id").unwrap_or_default(),
+                request_id: legible("x-request-id"),
                 traceparent: printable("traceparent"),
             },
             authorization: host::request_header("authorization"),
