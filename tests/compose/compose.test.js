@@ -15,6 +15,7 @@ const engine = runs(['docker', 'info']);
 
 test('the file is valid', { skip: !compose && 'no docker compose' }, () => {
   run('config', '--quiet');
+  run('--profile', 'observability', 'config', '--quiet');
 });
 
 test('the flow works, and so do the lines that the demo prints', {
@@ -35,6 +36,7 @@ test('the flow works, and so do the lines that the demo prints', {
   }
   // Nothing but the public listener is published.
   await assert.rejects(fetch('http://127.0.0.1:9901/ready'));
+  await assert.rejects(fetch('http://127.0.0.1:9902/stats/prometheus'));
   await assert.rejects(fetch('http://127.0.0.1:9000/oidc/jwks'));
 });
 
