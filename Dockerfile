@@ -6,6 +6,7 @@ WORKDIR /src
 # Without rust-toolchain.toml: the image's own compiler is the pinned one, and its lints are not needed.
 COPY Cargo.toml Cargo.lock Makefile ./
 COPY scripts scripts
+COPY benches benches
 COPY src src
 RUN make build
 

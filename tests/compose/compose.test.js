@@ -1,7 +1,10 @@
-// docker-compose.yml: read where there is a Docker client, and brought up where there is an engine. It
+// docker-compose.yml and Dockerfile: read where there is a Docker client, and brought up where there is an engine. It
 // needs port 10000, as the README's curl lines do.
 import assert from 'node:assert/strict';
 import { execFileSync, spawnSync } from 'node:child_process';
+import { cpSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { test } from 'node:test';
 import { pasteable, showFlow } from '../../demo/flow.js';
 import { assignments } from '../../demo/http.js';
@@ -16,6 +19,21 @@ const engine = runs(['docker', 'info']);
 test('the file is valid', { skip: !compose && 'no docker compose' }, () => {
   run('config', '--quiet');
   run('--profile', 'observability', 'config', '--quiet');
+});
+
+test('the Dockerfile copies what Cargo needs to read the manifest', { skip: !runs(['cargo', '--version']) && 'no cargo' }, () => {
+  const [, stage] = /AS module\n([^]*?)RUN make build/.exec(readFileSync(`${ROOT}Dockerfile`, 'utf8'));
+  const folder = mkdtempSync(join(tmpdir(), 'image-'));
+  try {
+    for (const [, sources, target] of stage.matchAll(/^COPY (.+) (\S+)$/gm)) {
+      for (const source of sources.split(' ')) {
+        cpSync(join(ROOT, source), join(folder, target === './' ? source : target), { recursive: true });
+      }
+    }
+    execFileSync('cargo', ['fetch', '--locked', '--target', 'wasm32-wasip1'], { cwd: folder, stdio: 'pipe' });
+  } finally {
+    rmSync(folder, { recursive: true });
+  }
 });
 
 test('the flow works, and so do the lines that the demo prints', {
