@@ -271,9 +271,42 @@ fn a_good_configuration_is_valid_in_every_form() {
 }
 
 #[test]
-fn the_configuration_to_start_from_has_nothing_to_improve() {
-    let envoy = Path::new(env!("CARGO_MANIFEST_DIR")).join("envoy.yaml");
-    assert_findings("envoy.yaml", &check(&envoy, &["--assume-environment"]), &[]);
+fn the_configurations_to_start_from_have_nothing_to_improve() {
+    for name in
+        ["envoy.yaml", "deploy/istio/impersonation.yaml", "deploy/envoy-gateway/impersonation.yaml"]
+    {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(name);
+        assert_findings(name, &check(&path, &["--assume-environment"]), &[]);
+    }
+}
+
+#[test]
+fn manifests_are_checked_as_far_as_they_say() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy");
+    let read = |name: &str| std::fs::read_to_string(root.join(name)).unwrap();
+    let istio = read("istio/impersonation.yaml");
+    let gateway = read("envoy-gateway/impersonation.yaml");
+    let wasm_plugin = "apiVersion: extensions.istio.io/v1alpha1\nkind: WasmPlugin\nspec: {pluginConfig: {signing_keys: []}}\n";
+    let without = |text: &str, part: &str| {
+        assert!(text.contains(part), "{part:?}");
+        text.replace(part, "")
+    };
+    let no_patch = gateway.replace("kind: EnvoyPatchPolicy", "kind: Another");
+    #[rustfmt::skip]
+    let cases = [
+        ("Istio, no flag",              without(&istio, "            allow_on_headers_stop_iteration: true\n"), vec![": [0].spec.configPatches[0].patch.value.typed_config.config.allow_on_headers_stop_iteration: must be true"]),
+        ("Istio, a wrong member",       without(&istio, "                  type: single_page\n"), vec!["config.configuration.value.clients[0].type: is required"]),
+        ("Istio, a variable",           istio.replace("[IMPERSONATION_SIGNING_KEY, INTROSPECTION_SECRET]", "[IMPERSONATION_SIGNING_KEY]"), vec!["config.vm_config.environment_variables.host_env_keys: must pass on what "]),
+        ("Istio, WasmPlugin",           wasm_plugin.to_owned(),                      vec![":2: kind: WasmPlugin cannot set allow_on_headers_stop_iteration"]),
+        ("Envoy Gateway, no patches",   no_patch,                                    vec!["warning: [1].spec.wasm[0]: has no field for allow_on_headers_stop_iteration", "warning: [1].spec.wasm[0]: has no field for failure_policy"]),
+        ("Envoy Gateway, wrong member", without(&gateway, "        type: single_page\n"), vec!["[1].spec.wasm[0].config.clients[0].type: is required"]),
+        ("Envoy Gateway, a variable",   without(&gateway, "    env:\n      hostKeys: [IMPERSONATION_SIGNING_KEY, INTROSPECTION_SECRET]\n"), vec!["[1].spec.wasm[0].env.hostKeys: must pass on what ", "[1].spec.wasm[0].env.hostKeys: must pass on what "]),
+        ("something else",              "apiVersion: v1\nkind: Secret\n".to_owned(), vec![": the impersonation filter is nowhere in this file"]),
+    ];
+    for (case, text, expected) in cases {
+        let checked = check(&file("manifest.yaml", &text), &["--assume-environment"]);
+        assert_findings(case, &checked, &expected);
+    }
 }
 
 #[test]
@@ -501,7 +534,7 @@ fn variables_must_be_passed_on_and_set() {
     let one_key = "- environment_variable: IMPERSONATION_SIGNING_KEY";
     let assume = &["--assume-environment"][..];
     let unset = "~.configuration.value.signing_keys[1].environment_variable: names a variable that is not set here";
-    let not_passed = "~.vm_config.environment_variables: must pass on, by host_env_keys, what ~.configuration.value.signing_keys[1].environment_variable names";
+    let not_passed = "~.vm_config.environment_variables.host_env_keys: must pass on what ~.configuration.value.signing_keys[1].environment_variable names";
     #[rustfmt::skip]
     let cases = [
         ("passed on, set",             edited(&[]), &[][..], vec![]),
@@ -509,11 +542,11 @@ fn variables_must_be_passed_on_and_set() {
         ("written down, empty",        edited(&[(passed_on, "environment_variables: {key_values: {IMPERSONATION_SIGNING_KEY: ''}}")]), assume,
             vec!["value.signing_keys[0].environment_variable: expected the name of an environment variable that is set"]),
         ("not passed on",              edited(&[("                  environment_variables: {host_env_keys: [IMPERSONATION_SIGNING_KEY]}\n", "")]), &[][..],
-            vec!["~.vm_config.environment_variables: must pass on, by host_env_keys, what ~.configuration.value.signing_keys[0].environment_variable names"]),
+            vec!["~.vm_config.environment_variables.host_env_keys: must pass on what ~.configuration.value.signing_keys[0].environment_variable names"]),
         ("not passed on, not set",     edited(&[(one_key, two_keys)]), &[][..], vec![not_passed]),
         ("not passed on, assumed",     edited(&[(one_key, two_keys)]), assume,  vec![not_passed]),
         ("the key itself for a name",  edited(&[(one_key, &format!("- environment_variable: '{}'", signing_key()))]), &[][..],
-            vec!["~.vm_config.environment_variables: must pass on"]),
+            vec!["~.vm_config.environment_variables.host_env_keys: must pass on what "]),
         ("passed on, not set",         edited(&[(one_key, two_keys), ("[IMPERSONATION_SIGNING_KEY]", "[IMPERSONATION_SIGNING_KEY, PREVIOUS_KEY]")]), &[][..], vec![unset]),
         ("passed on, assumed",         edited(&[(one_key, two_keys), ("[IMPERSONATION_SIGNING_KEY]", "[IMPERSONATION_SIGNING_KEY, PREVIOUS_KEY]")]), assume, vec![]),
         ("assumed, with a wrong alg",  edited(&[(one_key, &two_keys.replace("PS256", "HS256")), ("[IMPERSONATION_SIGNING_KEY]", "[IMPERSONATION_SIGNING_KEY, PREVIOUS_KEY]")]), assume,

@@ -20,6 +20,11 @@ const MANAGER: &str =
     "envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager";
 const FILTER_CONFIG: &str = "envoy.config.route.v3.FilterConfig";
 
+/// Whether a configuration can only be ours.
+pub(super) fn is_ours(configuration: &Place<'_>) -> bool {
+    OUR_MEMBERS.iter().any(|name| configuration.get(name).is_some())
+}
+
 /// Members that no configuration but ours has.
 const OUR_MEMBERS: [&str; 6] = [
     "signing_keys",
@@ -41,6 +46,19 @@ pub(super) fn is_envoy(root: &Place<'_>) -> bool {
 
 /// Checks an Envoy configuration.
 pub(super) fn check(root: &Place<'_>, assume: Assume, findings: &mut Findings) {
+    if !check_plugins(root, assume, findings) {
+        let found = plugins(root);
+        let others = found.iter().map(|plugin| &*plugin.config.path).collect::<Vec<_>>().join(", ");
+        let text = "the impersonation filter is nowhere in this file";
+        match &*others {
+            "" => findings.problem("", text),
+            others => findings.problem("", format!("{text}; other Wasm filters are: {others}")),
+        }
+    }
+}
+
+/// Checks every plugin of ours, wherever it is. Whether there was one.
+pub(super) fn check_plugins(root: &Place<'_>, assume: Assume, findings: &mut Findings) -> bool {
     let found = plugins(root);
     let clusters = Clusters::read(root);
     let mut managers = HashSet::new();
@@ -59,16 +77,9 @@ pub(super) fn check(root: &Place<'_>, assume: Assume, findings: &mut Findings) {
         let config = plugin.check_configuration(assume, &clusters, findings);
         services.push(Service { plugin, paths, tenant: config.map(|config| config.tenant()) });
     }
-    if services.is_empty() {
-        let others = found.iter().map(|plugin| &*plugin.config.path).collect::<Vec<_>>().join(", ");
-        let text = "the impersonation filter is nowhere in this file";
-        match &*others {
-            "" => findings.problem("", text),
-            others => findings.problem("", format!("{text}; other Wasm filters are: {others}")),
-        }
-    }
     check_reached(&services, findings);
     check_shared(&services, findings);
+    !services.is_empty()
 }
 
 /// A Wasm filter and what is around it.
@@ -174,7 +185,7 @@ impl<'d> Plugin<'d> {
             Value::String(text) => {
                 OUR_MEMBERS.iter().any(|name| text.contains(&format!("\"{name}\"")))
             }
-            _ => OUR_MEMBERS.iter().any(|name| value.get(name).is_some()),
+            _ => is_ours(&value),
         }
     }
 
@@ -236,11 +247,11 @@ impl<'d> Plugin<'d> {
             || member_path(&self.path_of("vm_config"), "environment_variables"),
             |environment| environment.path.clone(),
         );
-        let host = environment.iter().flat_map(|environment| environment.list("host_env_keys"));
+        let keys = environment.as_ref().map_or_else(Vec::new, |all| all.list("host_env_keys"));
         let given = environment.iter().filter_map(|environment| environment.get("key_values"));
         Variables::PassedOn {
-            path,
-            host: host.filter_map(|key| key.text()).collect(),
+            path: member_path(&path, "host_env_keys"),
+            host: keys.iter().filter_map(Place::text).collect(),
             given: given
                 .flat_map(|given| given.members())
                 .filter_map(|(name, value)| Some((name, value.text()?)))

@@ -5,6 +5,7 @@
 //! when it fails: Envoy accepts them all, so somebody has to say so.
 
 mod deployment;
+mod manifest;
 mod plugin;
 mod tree;
 mod yaml;
@@ -22,7 +23,8 @@ use self::plugin::{Assume, Variables};
 use self::tree::Place;
 use super::{Failure, Verdict};
 
-/// Reports every problem of a plugin configuration, or of an Envoy configuration with the plugin in it.
+/// Reports every problem of a plugin configuration, or of an Envoy configuration with the plugin in it:
+/// a bootstrap file, a discovery response on disk, manifests for Istio or Envoy Gateway.
 ///
 /// Exit status: 0 valid, 1 problems, 2 nothing was checked.
 #[derive(Debug, Args)]
@@ -178,7 +180,9 @@ fn check(text: &[u8], syntax: Syntax, assume: Assume) -> Findings {
     let mut findings = Findings::default();
     let Some(value) = parse(text, syntax, &mut findings) else { return findings };
     let root = Place::root(&value);
-    if deployment::is_envoy(&root) {
+    if manifest::is_manifest(&root) {
+        manifest::check(&root, assume, &mut findings);
+    } else if deployment::is_envoy(&root) {
         deployment::check(&root, assume, &mut findings);
     } else {
         plugin::check(&root, &Variables::OfThisProcess, assume, &mut findings);
@@ -196,7 +200,13 @@ fn parse(text: &[u8], syntax: Syntax, findings: &mut Findings) -> Option<Value> 
                 findings.problem("", "not UTF-8");
                 return None;
             };
-            match yaml::read(text) {
+            let document = match yaml::read(text) {
+                Ok(document) if manifest::is_manifest(&Place::root(&document.value)) => {
+                    yaml::read_all(text)
+                }
+                document => document,
+            };
+            match document {
                 Ok(document) => {
                     findings.lines = document.lines;
                     for surprise in document.surprises {

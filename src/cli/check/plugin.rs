@@ -23,13 +23,13 @@ pub(super) enum Assume {
 pub(super) enum Variables<'d> {
     /// As if Envoy passed everything on.
     OfThisProcess,
-    /// Those that `vm_config.environment_variables` names.
+    /// Those that Envoy is told to pass on.
     PassedOn {
-        /// Where it is, or should be.
+        /// Where to add one.
         path: String,
-        /// From Envoy's own environment: `host_env_keys`.
+        /// From Envoy's own environment.
         host: Vec<&'d str>,
-        /// Written down: `key_values`.
+        /// Written down beside them.
         given: HashMap<&'d str, &'d str>,
     },
 }
@@ -125,7 +125,7 @@ impl Variables<'_> {
             }
             Self::PassedOn { path, .. } => {
                 // Not by its name, which may be the secret itself, put there by mistake.
-                let text = format!("must pass on, by host_env_keys, what {} names", place.path);
+                let text = format!("must pass on what {} names", place.path);
                 findings.problem(&**path, text);
                 of_process.map_or(Variable::Assumed, Variable::Is)
             }

@@ -44,15 +44,30 @@ pub(super) struct YamlError {
     pub(super) text: String,
 }
 
-/// Reads the first document of `text`.
+/// Reads the first document of `text`, as Envoy does.
 pub(super) fn read(text: &str) -> Result<Document, YamlError> {
-    let mut composer = Composer {
-        parser: Parser::new_from_str(text),
-        anchors: HashMap::new(),
-        values: 0,
-        document: Document::default(),
-    };
-    composer.read()?;
+    let mut composer = Composer::new(text);
+    composer.document.value = composer.next_document("")?.unwrap_or_default();
+    if composer.next_document("[1]")?.is_some() {
+        composer.surprise("", "the file has several YAML documents: Envoy reads the first only");
+    }
+    Ok(composer.document)
+}
+
+/// Reads all documents of `text`, as a list if there are several.
+pub(super) fn read_all(text: &str) -> Result<Document, YamlError> {
+    let mut first = Composer::new(text);
+    let value = first.next_document("")?.unwrap_or_default();
+    if first.next_document("")?.is_none() {
+        first.document.value = value;
+        return Ok(first.document);
+    }
+    let mut composer = Composer::new(text);
+    let mut documents = Vec::new();
+    while let Some(document) = composer.next_document(&item_path("", documents.len()))? {
+        documents.push(document);
+    }
+    composer.document.value = Value::Array(documents);
     Ok(composer.document)
 }
 
@@ -64,20 +79,30 @@ struct Composer<'t> {
 }
 
 impl<'t> Composer<'t> {
-    fn read(&mut self) -> Result<(), YamlError> {
+    fn new(text: &'t str) -> Self {
+        Self {
+            parser: Parser::new_from_str(text),
+            anchors: HashMap::new(),
+            values: 0,
+            document: Document::default(),
+        }
+    }
+
+    /// The next document, if there is one. Its place is `path`.
+    fn next_document(&mut self, path: &str) -> Result<Option<Value>, YamlError> {
         loop {
-            let (event, span) = self.next()?;
-            match event {
-                Event::StreamEnd => return Ok(()),
-                Event::StreamStart | Event::DocumentStart(_) | Event::Nothing => {}
-                Event::DocumentEnd => break,
-                event => self.document.value = self.value(event, span, "", 0)?,
+            match self.next()? {
+                (Event::StreamEnd, _) => return Ok(None),
+                (
+                    Event::StreamStart
+                    | Event::DocumentStart(_)
+                    | Event::DocumentEnd
+                    | Event::Nothing,
+                    _,
+                ) => {}
+                (event, span) => return self.value(event, span, path, 0).map(Some),
             }
         }
-        if !matches!(self.next()?, (Event::StreamEnd, _)) {
-            self.surprise("", "the file has several YAML documents: Envoy reads the first only");
-        }
-        Ok(())
     }
 
     fn next(&mut self) -> Result<(Event<'t>, Span), YamlError> {
@@ -325,6 +350,15 @@ g: *f
         assert_eq!(document.value, json!({"a": 1, "b": {"c": 2}}));
         let paths: Vec<_> = document.surprises.iter().map(|surprise| &*surprise.path).collect();
         assert_eq!(paths, ["b.c", ""]);
+    }
+
+    #[test]
+    fn all_documents_are_read_where_there_may_be_several() {
+        assert_eq!(read_all("a: 1\n").unwrap().value, json!({"a": 1}));
+        let documents = read_all("---\na: 1\n---\n# nothing\n---\nb: 2\n...\n").unwrap();
+        assert_eq!(documents.value, json!([{"a": 1}, null, {"b": 2}]));
+        assert_eq!(documents.lines.get("[2].b"), Some(&6));
+        assert_eq!(documents.surprises, []);
     }
 
     #[test]
