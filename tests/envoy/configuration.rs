@@ -6,11 +6,10 @@ use serde_json::{Value, json};
 
 use crate::support::Findings;
 use crate::support::configuration::{
-    CLIENT_SECRET, Configuration, ORDERS, PROVIDER_KEY, SIGNING_KEY, sha256_hex,
+    CLIENT_SECRET, Configuration, ORDERS, SIGNING_KEY, sha256_hex,
 };
 use crate::support::envoy::{Envoy, Filter, Listeners, Options, Plugin};
-use crate::support::gateway::{Gateway, backend_claims, exchange_form, mint_request};
-use crate::support::http::Request;
+use crate::support::gateway::{Gateway, exchange_form, mint_request};
 use crate::support::keys::Key;
 
 #[test]
@@ -107,6 +106,7 @@ fn every_mistake_is_refused_with_its_path() {
         (&["clients", "0", "type"],                    ok().without("/clients/0/type")),
         (&["resources", "0", "indicator"],             ok().without("/resources/0/indicator")),
         (&["jwt", "0", "issuer"],                      ok().without(&format!("{JWT}/issuer"))),
+        (&["jwt", "0", "audiences"],                   ok().without(&format!("{JWT}/audiences"))),
         (&["jwt", "0"],                                ok().without(&format!("{JWT}/local_jwks"))),
         // Wrong types.
         (&["issuer"],                                  ok().with("/issuer", 1)),
@@ -146,6 +146,7 @@ fn every_mistake_is_refused_with_its_path() {
         (&["access_tokens", "lifetime"],               ok().with("/access_tokens/lifetime", "0s")),
         (&["access_token_lifetime"],                   ok().with("/resources/0/access_token_lifetime", "x")),
         (&["capacity"],                                ok().with("/subject_tokens/store/shared_data/capacity", 0)),
+        (&["jwt", "0", "audiences"],                   jwt("audiences", json!([]))),
         (&["jwt", "0", "local_jwks"],                  jwt("local_jwks", json!({"inline_string": "no JSON"}))),
         (&["jwt", "0", "local_jwks"],                  jwt("local_jwks", json!({"inline_string": "{\"keys\":[]}"}))),
         (&["jwt", "0", "clock_skew"],                  jwt("clock_skew", json!("-1s"))),
@@ -248,22 +249,6 @@ fn with_small_modulus(rsa: &Key) -> Value {
     let mut jwk = rsa.private_jwk();
     jwk["n"] = json!("AQAB");
     json!({"jwk": jwk})
-}
-
-#[test]
-fn any_audience_is_taken_where_none_is_named_and_the_operator_is_warned() {
-    // As in Envoy's own jwt_authn.
-    let jwt = "/subject_tokens/authentication/jwt/0";
-    let unnamed = Configuration::default().without(&format!("{jwt}/audiences"));
-    let gateway = Gateway::start(&unnamed);
-    let mut claims = backend_claims();
-    claims["aud"] = json!("https://api.example.com/orders");
-    let bearer = PROVIDER_KEY.sign(&claims);
-    let request =
-        Request::post("/api/subject-tokens").bearer(&bearer).json(&json!({"userId": "u"}));
-    assert_eq!(gateway.send(&request).status, 201);
-    let path = ["warning", "subject_tokens", "authentication", "jwt", "0", "audience"];
-    assert!(names(&gateway.envoy.log(), &path), "{}", gateway.envoy.log());
 }
 
 #[test]

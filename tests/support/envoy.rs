@@ -305,9 +305,8 @@ pub static MODULE: LazyLock<PathBuf> = LazyLock::new(|| {
         return path.into();
     }
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let status =
-        Command::new("make").current_dir(root).args(["--silent", "build"]).status().unwrap();
-    assert!(status.success(), "the module does not build");
+    let made = Command::new("make").current_dir(root).args(["--silent", "build"]).output().unwrap();
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
     root.join("target/wasm32-wasip1/release/impersonation_filter.wasm")
 });
 
