@@ -1,11 +1,14 @@
 //! A store of limited size: full is full, to the token, and nobody who holds one is harmed.
 
+use std::thread;
+
 use serde_json::json;
 
 use crate::mint::describes;
 use crate::support::configuration::Configuration;
+use crate::support::envoy::Options;
 use crate::support::gateway::{
-    Gateway, exchange_form, mint_body_request, mint_request, minted, now,
+    Gateway, exchange_form, exchange_request, mint_body_request, mint_request, minted, now,
 };
 use crate::support::{Findings, wait_for};
 
@@ -64,5 +67,31 @@ fn room_is_counted_in_tokens_whatever_their_context() {
     assert_eq!(gateway.send(&mint_request("u-late")).status, 503);
     for token in &tokens {
         gateway.assert_spendable(token, "with a long context");
+    }
+}
+
+#[test]
+fn no_room_is_lost_however_busy_the_store_was() {
+    const ROOM: usize = 16;
+    let options = Options { concurrency: 4, ..Options::default() };
+    let configuration = Configuration::default().with(CAPACITY, ROOM);
+    let gateway = Gateway::try_start(&configuration, &options).unwrap();
+    // Minted by one worker and spent, at once, by another.
+    thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                let (mut backend, mut client) = (gateway.connect(), gateway.connect());
+                for _ in 0..200 {
+                    let token = minted(&backend.send(&mint_request("u-1")));
+                    let answer = client.send(&exchange_request(&exchange_form(&token)));
+                    assert_eq!(answer.status, 200, "{answer:?}");
+                }
+            });
+        }
+    });
+    let tokens: Vec<_> = (0..ROOM).map(|_| gateway.mint("u-1")).collect();
+    assert_eq!(gateway.send(&mint_request("u-late")).status, 503);
+    for token in &tokens {
+        gateway.assert_spendable(token, "minted after the storm");
     }
 }
