@@ -270,6 +270,41 @@ fn key_sets_survive_every_fault() {
 }
 
 #[test]
+fn a_cluster_that_envoy_does_not_have_is_one_that_fails() {
+    let nowhere = |path: &str| json!({"uri": format!("http://x{path}"), "cluster": "nowhere"});
+    let issuer = Issuer::start("nowhere");
+    let configuration = Configuration::default()
+        .with(MINTERS, issuer.minters("300s"))
+        .with("/actor_tokens/userinfo", json!({"http_uri": nowhere("/me")}))
+        .with(
+            "/subject_tokens/authentication/introspection",
+            introspection(&issuer.service, "0s", json!(["impersonate"])),
+        );
+    let envoy = Fronted::start(&configuration, &[&echoing_gateway()], &Setup::default());
+    let mut findings = Findings::default();
+    let subject_token = minted(&envoy.send(&mint_request("u-1")));
+    #[rustfmt::skip]
+    let cases = [
+        ("jwks", mint_with(&issuer.bearer(&issuer.key))),
+        ("introspection", mint_with("opaque-bearer")),
+        ("userinfo", exchange_by(&subject_token, "opaque-actor")),
+    ];
+    for (upstream, request) in cases {
+        expect_unavailable(&mut findings, upstream, &envoy.send(&request));
+        findings.expect(upstream, &(envoy.failures(upstream) > 0), &true);
+    }
+    let answer = envoy.send(&exchange_request(&exchange_form(&subject_token)));
+    findings.expect("without the actor", &answer.status, &200);
+    drop(envoy);
+
+    let lookup = json!({"http_uri": nowhere("/api/users/{userId}")});
+    let configuration = Configuration::default().with("/subject_tokens/user_lookup", lookup);
+    let envoy = Fronted::start(&configuration, &[&echoing_gateway()], &Setup::default());
+    expect_unavailable(&mut findings, "user_lookup", &envoy.send(&mint_request("u-1")));
+    findings.expect("user_lookup", &envoy.failures("user_lookup"), &1);
+}
+
+#[test]
 fn every_callout_of_a_request_carries_its_traceparent() {
     let issuer = Issuer::start("keys");
     let [users, userinfo_service, minters] =

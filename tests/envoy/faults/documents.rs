@@ -12,8 +12,9 @@ use super::BOUND;
 use crate::support::Findings;
 use crate::support::configuration::{Configuration, ISSUER, SIGNING_KEY};
 use crate::support::fronted::{Fronted, GATEWAY, Setup};
-use crate::support::gateway::EXCHANGE_GRANT;
+use crate::support::gateway::{EXCHANGE_GRANT, Gateway};
 use crate::support::http::{Answer, Request};
+use crate::support::http2;
 use crate::support::idp::{Asked, Fault, Reply, Service};
 use crate::support::keys::Key;
 
@@ -333,8 +334,33 @@ fn a_gateway_without_documents_leaves_ours_alone() {
     }
 }
 
-/// Envoy has begun the answer by then and can only break it off: what must not happen is that half of
-/// a document passes for a whole one, or that somebody waits for ever.
+/// HTTP/2 ends an answer in more ways than HTTP/1.1 does.
+#[test]
+fn trailers_of_a_gateway_do_not_matter() {
+    let configuration =
+        Configuration::default().with("/identity_gateway", json!({"documents": "merge"}));
+    let gateway = Gateway::start(&configuration);
+    let mut findings = Findings::default();
+    for target in [JWKS, DISCOVERY] {
+        for (name, size) in [("no body", "0"), ("a body", "1000"), ("a long body", "700000")] {
+            for trailers in [false, true] {
+                let case = format!("{target}: {name}, trailers: {trailers}");
+                let mut request = Request::get(target).header("x-answer-bytes", size);
+                if trailers {
+                    request = request.header("te", "trailers").header("x-answer-trailers", "yes");
+                }
+                for answer in [gateway.send(&request), http2::send(gateway.envoy.gateway, &request)]
+                {
+                    expect_ours_alone(&mut findings, &case, target, &answer);
+                }
+            }
+        }
+    }
+    gateway.assert_serves("after answers with trailers");
+}
+
+/// Envoy answers for itself then, past all filters, so that ours cannot be served: 502 or 504. What must
+/// not happen is that half of a document passes for a whole one, or that somebody waits for ever.
 #[test]
 fn a_gateway_that_breaks_off_never_passes_for_whole() {
     let (gateway, ..) = gateway_with_documents();
@@ -345,9 +371,8 @@ fn a_gateway_that_breaks_off_never_passes_for_whole() {
             let case = format!("{target}: {fault:?}");
             gateway.fail(fault);
             let began = Instant::now();
-            if let Ok(answer) = envoy.connect().try_send(&Request::get(target))
-                && answer.status < 500
-            {
+            let answer = envoy.connect().try_send(&Request::get(target));
+            if let Some(answer) = answer.ok().filter(|answer| answer.status < 500) {
                 expect_ours_alone(&mut findings, &case, target, &answer);
             }
             if began.elapsed() > BOUND {
