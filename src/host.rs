@@ -115,6 +115,9 @@ pub trait Host: SharedData {
     /// Counts something that happened apart from the outcome of a request.
     fn count(&self, _counter: Counter) {}
 
+    /// Tells whoever looks closely.
+    fn debug(&self, _message: &str) {}
+
     /// Tells the operator of something that should not be, without secrets.
     fn warn(&self, _message: &str) {}
 }
@@ -124,6 +127,8 @@ pub trait Host: SharedData {
 pub enum Counter {
     /// An upstream gave no usable answer.
     CalloutFailed(Upstream),
+    /// The operator's function failed.
+    CustomClaimsFailed,
     /// A key of the identity gateway has the `kid` of one of ours.
     KeyCollision,
 }

@@ -18,6 +18,8 @@ pub const EXCHANGED: &str = "impersonation_subject_tokens_exchanged_total";
 pub const REPLAYED: &str = "impersonation_subject_tokens_replayed_total";
 /// Mints that found every slot taken.
 pub const STORE_FULL: &str = "impersonation_store_full_total";
+/// Calls of the operator's function that failed, whatever became of the exchange.
+pub const CUSTOM_CLAIMS_FAILURES: &str = "impersonation_custom_claims_failures_total";
 /// Keys of the identity gateway that have the name of one of ours.
 pub const KEY_COLLISIONS: &str = "impersonation_key_collisions_total";
 /// How long a successful exchange took in the filter, callouts included. Envoy's histograms hold
@@ -38,7 +40,7 @@ pub const KEY_SET_AGE: &str = "impersonation_key_set_age_seconds";
 /// as Prometheus can tell: the first replay would raise no alarm.
 pub fn from_the_start() -> impl Iterator<Item = Cow<'static, str>> {
     let failures = Upstream::ALL.map(|upstream| counter(Counter::CalloutFailed(upstream)));
-    let plain = [CREATED, EXCHANGED, REPLAYED, STORE_FULL, KEY_COLLISIONS];
+    let plain = [CREATED, EXCHANGED, REPLAYED, STORE_FULL, CUSTOM_CLAIMS_FAILURES, KEY_COLLISIONS];
     plain.map(Cow::from).into_iter().chain(failures)
 }
 
@@ -74,6 +76,7 @@ pub fn counter(counter: Counter) -> Cow<'static, str> {
         Counter::CalloutFailed(upstream) => {
             format!("impersonation_callout_failures_total.upstream.{}", upstream.name()).into()
         }
+        Counter::CustomClaimsFailed => CUSTOM_CLAIMS_FAILURES.into(),
         Counter::KeyCollision => KEY_COLLISIONS.into(),
     }
 }

@@ -8,6 +8,7 @@ use serde_json::{Map, Value};
 use super::{ClaimsError, CompileError, Input, Limits};
 
 /// No script: this build has no engine.
+#[derive(Debug)]
 pub struct Script(Infallible);
 
 impl Script {

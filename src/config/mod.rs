@@ -20,6 +20,7 @@ pub use node::Problem;
 pub use wire::{WireError, decode};
 
 use crate::bearer::Verifier;
+use crate::claims::Script;
 use crate::jose::{PublishedKey, SigningKey};
 use crate::secret::Digest;
 use crate::step::Call;
@@ -45,6 +46,8 @@ pub struct Config {
     pub clients: HashMap<String, Rc<Client>>,
     /// By indicator.
     pub resources: HashMap<String, Resource>,
+    /// The operator's say in the claims; `None` for none.
+    pub custom_claims: Option<CustomClaims>,
     /// Whether there is a gateway behind us whose documents ours are merged into.
     pub documents: DocumentSource,
     /// What becomes of subject tokens that are not ours.
@@ -160,6 +163,24 @@ pub enum ForeignSubjectTokens {
     Refuse,
     /// It goes on to the identity gateway.
     PassThrough,
+}
+
+/// The function that adds claims.
+#[derive(Debug)]
+pub struct CustomClaims {
+    /// The compiled script.
+    pub script: Script,
+    /// What becomes of an exchange if it fails.
+    pub on_error: OnError,
+}
+
+/// What becomes of an exchange whose custom claims failed. A script that denies access has not failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnError {
+    /// It is refused, and its subject token stays unspent.
+    Refuse,
+    /// The token is issued without the claims.
+    IssueWithout,
 }
 
 /// Where the key set and the metadata come from.

@@ -93,6 +93,16 @@ impl<'r> Node<'r> {
         }
     }
 
+    /// The members of an object whose names are the operator's own.
+    pub(super) fn entries(self) -> Option<Vec<(String, Self)>> {
+        let Value::Object(members) = self.value else { return self.mistyped("an object") };
+        let entry = |(name, value): (&String, &'r Value)| {
+            let path = format!("{}.{}", self.path, name.escape_debug());
+            (name.clone(), Self { reading: self.reading, path, value })
+        };
+        Some(members.iter().map(entry).collect())
+    }
+
     pub(super) fn string(self) -> Option<&'r str> {
         match self.value {
             Value::String(text) => Some(text),
@@ -230,13 +240,6 @@ impl<'r> Members<'r> {
         read: impl FnOnce(Node<'r>) -> Option<T>,
     ) -> Option<T> {
         self.optional(name, read).map(|value| value.unwrap_or(default))
-    }
-
-    /// A member that the contract has and this version does not.
-    pub(super) fn not_yet(&mut self, name: &'static str) {
-        if let Some(node) = self.get(name) {
-            let _: Option<()> = node.problem("is not supported yet");
-        }
     }
 
     /// Exactly one of some members; its name and value.

@@ -1,7 +1,7 @@
 //! The members of the configuration, section by section.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -9,10 +9,11 @@ use serde_json::Value;
 
 use super::node::{Members, Node, Reading};
 use super::{
-    ActorTokens, Client, ClientType, Config, ConfigError, DocumentSource, ForeignSubjectTokens,
-    Resource, SubjectTokens, USER_ID_PLACEHOLDER, UserLookup,
+    ActorTokens, Client, ClientType, Config, ConfigError, CustomClaims, DocumentSource,
+    ForeignSubjectTokens, OnError, Resource, SubjectTokens, USER_ID_PLACEHOLDER, UserLookup,
 };
 use crate::bearer::{Introspection, JwtIssuer, JwtVerifier, Userinfo, Verifier};
+use crate::claims::{Limits, Script};
 use crate::jose::{KeySet, PublishedKey, SigningKey, private_from_pem};
 use crate::oauth::{scope, uri};
 use crate::secret::{Digest, Secret};
@@ -60,7 +61,7 @@ fn root(node: Node<'_>) -> Option<Config> {
                 ("pass_through", ForeignSubjectTokens::PassThrough),
             ])
         });
-    members.not_yet("custom_claims");
+    let custom_claims = members.optional("custom_claims", custom_claims);
     let audit_context = members.or("audit", false, |node| {
         let mut members = node.object()?;
         let context = members.or("context", false, Node::boolean);
@@ -81,6 +82,7 @@ fn root(node: Node<'_>) -> Option<Config> {
         actor_tokens: actor_tokens?,
         clients: clients?,
         resources: resources?,
+        custom_claims: custom_claims?,
         documents: documents?,
         foreign_subject_tokens: foreign_subject_tokens?,
         audit_context: audit_context?,
@@ -403,6 +405,39 @@ fn jwt_issuer(node: Node<'_>, always_required: Option<&str>) -> Option<JwtIssuer
         clock_skew: clock_skew?,
         keys: keys?,
     })
+}
+
+fn custom_claims(node: Node<'_>) -> Option<CustomClaims> {
+    const LEAST_MEMORY: u64 = 1024 * 1024;
+    const MOST_MEMORY: u64 = 64 * 1024 * 1024;
+    let defaults = Limits::default();
+    let mut members = node.object()?;
+    let source = members.required("script", |node| {
+        let text = node.clone().non_empty_string()?;
+        Some((node, text))
+    });
+    let environment_variables = members.or("environment_variables", BTreeMap::new(), |node| {
+        node.entries()?
+            .into_iter()
+            .map(|(name, node)| Some((name, node.string()?.to_owned())))
+            .collect()
+    });
+    let on_error = members.or("on_error", OnError::Refuse, |node| {
+        node.one_of(&[("refuse", OnError::Refuse), ("issue_without", OnError::IssueWithout)])
+    });
+    let timeout = members.or("timeout", defaults.timeout, |node| {
+        node.duration(Duration::from_millis(1), Duration::from_secs(1))
+    });
+    let memory_bytes = members.or("memory_limit_bytes", defaults.memory_bytes, |node| {
+        usize::try_from(node.integer(LEAST_MEMORY, MOST_MEMORY)?).ok()
+    });
+    members.finish();
+    let (node, source) = source?;
+    let limits = Limits { timeout: timeout?, memory_bytes: memory_bytes?, ..defaults };
+    match Script::compile(&source, &limits, &environment_variables?) {
+        Ok(script) => Some(CustomClaims { script, on_error: on_error? }),
+        Err(error) => node.problem(error.to_string()),
+    }
 }
 
 fn scope_token(node: Node<'_>) -> Option<String> {

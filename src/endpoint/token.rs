@@ -11,16 +11,18 @@ use std::rc::Rc;
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use serde::Serialize;
+use serde_json::{Map, Value};
 
 use super::{Body, Head, REALM, body_too_long, secret_json, temporarily_unavailable};
 use crate::bearer::BearerError;
-use crate::config::{Client, Resource};
-use crate::host::HostFailure;
+use crate::claims::{ClaimsError, Input};
+use crate::config::{Client, CustomClaims, OnError, Resource};
+use crate::host::{Counter, Host, HostFailure};
 use crate::jose::SignError;
 use crate::oauth::client_auth::{self, AuthenticatedClient, ClientAuthError};
 use crate::oauth::error::{ErrorResponse, Refusal};
 use crate::oauth::form::{Form, FormError};
-use crate::oauth::{ACCESS_TOKEN_TYPE, JWT_TYPE, scope, uri};
+use crate::oauth::{ACCESS_TOKEN_TYPE, JWT_TYPE, TOKEN_EXCHANGE, scope, uri};
 use crate::service::Service;
 use crate::step::{Context, Outcome, Response};
 use crate::subject_token::{Exchange, Found, Mint, NotSpent, Outstanding, PREFIX, SubjectToken};
@@ -78,6 +80,8 @@ enum ExchangeError {
     #[error("the actor token has no sub")]
     NamelessActor,
     #[error(transparent)]
+    CustomClaims(#[from] ClaimsError),
+    #[error(transparent)]
     Sign(#[from] SignError),
     #[error(transparent)]
     Host(#[from] HostFailure),
@@ -96,6 +100,22 @@ struct AccessTokenClaims<'a> {
     scope: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     act: Option<Actor<'a>>,
+    /// What the operator's function added; it can have none of the names above.
+    #[serde(flatten)]
+    custom: Map<String, Value>,
+}
+
+/// What the operator's function sees of the claims (contract section 6).
+#[derive(Serialize)]
+struct ScriptToken<'a> {
+    iss: &'a str,
+    sub: &'a str,
+    aud: &'a str,
+    client_id: &'a str,
+    jti: &'a str,
+    scope: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    act: Option<&'a Actor<'a>>,
 }
 
 #[derive(Serialize)]
@@ -145,7 +165,7 @@ async fn try_exchange(
     let now = host.now();
     let lifetime =
         resource.access_token_lifetime.unwrap_or(service.config.access_token_lifetime).as_secs();
-    let claims = AccessTokenClaims {
+    let mut claims = AccessTokenClaims {
         iss: &service.config.issuer,
         sub: &subject.grant.user_id,
         aud: indicator,
@@ -155,7 +175,11 @@ async fn try_exchange(
         jti: &jti,
         scope: &scope,
         act: actor.as_deref().map(|sub| Actor { sub }),
+        custom: Map::new(),
     };
+    if let Some(custom_claims) = &service.config.custom_claims {
+        claims.custom = run_script(custom_claims, host, &claims, &subject.grant.context)?;
+    }
     let claims = serde_json::to_vec(&claims).map_err(|_| HostFailure("memory for claims"))?;
     let access_token = service.config.signing_key.sign_jwt(host, &claims)?;
 
@@ -324,6 +348,38 @@ async fn authenticate_actor(
     Ok(Some(actor))
 }
 
+/// Lets the operator's function add its claims.
+fn run_script(
+    custom_claims: &CustomClaims,
+    host: &dyn Host,
+    claims: &AccessTokenClaims<'_>,
+    subject_token_context: &str,
+) -> Result<Map<String, Value>, ExchangeError> {
+    let token = ScriptToken {
+        iss: claims.iss,
+        sub: claims.sub,
+        aud: claims.aud,
+        client_id: claims.client_id,
+        jti: claims.jti,
+        scope: claims.scope,
+        act: claims.act.as_ref(),
+    };
+    let token = serde_json::to_string(&token).map_err(|_| HostFailure("memory for claims"))?;
+    let input = Input { token: &token, grant_type: TOKEN_EXCHANGE, subject_token_context };
+    match custom_claims.script.run(&input, &mut |line| host.debug(&format!("console: {line}"))) {
+        Ok(custom) => Ok(custom),
+        Err(error @ ClaimsError::Denied(_)) => Err(error.into()),
+        Err(error) => {
+            host.count(Counter::CustomClaimsFailed);
+            host.warn(&format!("custom claims: {error}"));
+            match custom_claims.on_error {
+                OnError::Refuse => Err(error.into()),
+                OnError::IssueWithout => Ok(Map::new()),
+            }
+        }
+    }
+}
+
 fn spend(
     service: &Service,
     context: &Context,
@@ -401,6 +457,12 @@ impl Refusal for ExchangeError {
             Self::ActorsNotAccepted | Self::Actor(_) | Self::NamelessActor => {
                 invalid_request("the actor token is invalid, expired or lacks the openid scope")
             }
+            Self::CustomClaims(ClaimsError::Denied(message)) => {
+                ErrorResponse::new(400, "access_denied", message)
+            }
+            Self::CustomClaims(_) => {
+                ErrorResponse::new(500, "server_error", "the custom claims could not be made")
+            }
             Self::Sign(_) => {
                 ErrorResponse::new(500, "server_error", "the access token could not be signed")
             }
@@ -433,6 +495,8 @@ impl Refusal for ExchangeError {
             Self::ActorsNotAccepted => "actors_not_accepted",
             Self::Actor(BearerError::Upstream(_)) => "callout_failed",
             Self::Actor(_) | Self::NamelessActor => "actor_token",
+            Self::CustomClaims(ClaimsError::Denied(_)) => "custom_claims_denied",
+            Self::CustomClaims(_) => "custom_claims_failed",
             Self::Sign(_) => "signing_failed",
             Self::Host(_) => "host_failed",
         }

@@ -76,6 +76,10 @@ impl Host for Envoy {
         self.metrics.count(metrics::counter(counter));
     }
 
+    fn debug(&self, message: &str) {
+        log(LogLevel::Debug, message);
+    }
+
     fn warn(&self, message: &str) {
         log(LogLevel::Warn, message);
     }

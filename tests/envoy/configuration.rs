@@ -252,14 +252,6 @@ fn with_small_modulus(rsa: &Key) -> Value {
 }
 
 #[test]
-fn what_no_version_does_yet_is_refused_and_not_ignored() {
-    let gateway = Gateway::start(&Configuration::default());
-    let script = json!({"script": "const getCustomJwtClaims = () => ({});"});
-    let log = gateway.update(&Configuration::default().with("/custom_claims", script)).unwrap_err();
-    assert!(names(&log, &["custom_claims"]), "{log}");
-}
-
-#[test]
 fn a_key_from_the_environment_is_not_printed_when_it_is_wrong() {
     let gateway = Gateway::start(&Configuration::default());
     let configuration =

@@ -615,19 +615,29 @@ fn all_problems_are_found_at_once() {
     assert!(error.contains("issuer: is required; ") || error.ends_with("issuer: is required"));
 }
 
+#[cfg(feature = "custom-claims")]
 #[test]
-fn what_is_not_supported_yet_is_not_ignored() {
+fn a_script_is_compiled_at_once_and_its_mistakes_have_a_place() {
+    let claims = |members: Value| {
+        let mut claims = json!({"script": "const getCustomJwtClaims = () => ({})"});
+        for (name, value) in members.as_object().unwrap() {
+            claims[name] = value.clone();
+        }
+        claims
+    };
+    assert!(parse(&with("/custom_claims", claims(json!({})))).is_ok());
     #[rustfmt::skip]
     let cases = [
-        ("/custom_claims", json!({"script": "const getCustomJwtClaims = () => ({})"})),
+        ("no script",         json!({}),                                          "custom_claims.script",                     "is required"),
+        ("a syntax error",    claims(json!({"script": "const a = 1;\n  let = ;"})), "custom_claims.script",                     "line 2"),
+        ("another function",  claims(json!({"script": "const f = () => ({})"})),    "custom_claims.script",                     "the script declares no function getCustomJwtClaims"),
+        ("a number variable", claims(json!({"environment_variables": {"A": 1}})),   "custom_claims.environment_variables.A",    "expected a string"),
+        ("no such word",      claims(json!({"on_error": "ignore"})),                "custom_claims.on_error",                   "expected one of refuse, issue_without"),
+        ("too long",          claims(json!({"timeout": "10s"})),                    "custom_claims.timeout",                    "expected a duration from"),
+        ("too little",        claims(json!({"memory_limit_bytes": 1})),             "custom_claims.memory_limit_bytes",         "expected an integer from"),
     ];
-    for (pointer, value) in cases {
-        assert_problem(
-            pointer,
-            &with(pointer, value),
-            pointer.trim_start_matches('/'),
-            "is not supported yet",
-        );
+    for (case, value, path, expected) in cases {
+        assert_problem(case, &with("/custom_claims", value), path, expected);
     }
 }
 
