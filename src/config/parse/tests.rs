@@ -247,6 +247,22 @@ fn places(value: &Value) -> Vec<(String, String)> {
     places
 }
 
+/// The page that says what every member means.
+const DOCUMENTATION: &str = include_str!("../../../docs/configuration.md");
+
+#[test]
+fn every_member_is_documented() {
+    // What stands between backticks: `lifetime`, `access_tokens.lifetime`.
+    let quoted = |line: &'static str| line.split('`').skip(1).step_by(2);
+    let documented: Vec<_> =
+        DOCUMENTATION.lines().flat_map(quoted).flat_map(|name| name.split('.')).collect();
+    for (pointer, path) in places(&full()).into_iter().skip(1) {
+        let (_, name) = pointer.rsplit_once('/').unwrap();
+        let is_item = name.parse::<usize>().is_ok();
+        assert!(is_item || documented.contains(&name), "{path} is not in docs/configuration.md");
+    }
+}
+
 #[test]
 fn every_member_can_be_set() {
     let config = parse(&full()).unwrap();
