@@ -281,6 +281,14 @@ fn the_configurations_to_start_from_have_nothing_to_improve() {
 }
 
 #[test]
+fn the_example_in_the_readme_is_valid() {
+    let readme = include_str!("../README.md");
+    let (_, example) = readme.split_once("checked by the tests. -->\n```yaml\n").unwrap();
+    let (example, _) = example.split_once("```\n").unwrap();
+    assert_findings("README.md", &check(&file("plugin.yaml", example), &[]), &[]);
+}
+
+#[test]
 fn manifests_are_checked_as_far_as_they_say() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy");
     let read = |name: &str| std::fs::read_to_string(root.join(name)).unwrap();
