@@ -223,3 +223,32 @@ fn parse(text: &[u8], syntax: Syntax, findings: &mut Findings) -> Option<Value> 
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use proptest::sample::Index;
+
+    use super::*;
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        #[test]
+        fn no_change_to_a_configuration_makes_it_panic(
+            edits in prop::collection::vec((any::<Index>(), "[ -~\n]{0,3}"), 1..8)
+        ) {
+            let mut text = include_str!("../../../envoy.yaml").to_owned();
+            for (index, new) in edits {
+                let (at, old) = *index.get(&text.char_indices().collect::<Vec<_>>());
+                text.replace_range(at..at.saturating_add(old.len_utf8()), &new);
+            }
+            for syntax in [Syntax::Yaml, Syntax::Json] {
+                let mut out = Vec::new();
+                let findings = check(text.as_bytes(), syntax, Assume::UnsetVariables);
+                findings.print("envoy.yaml", &mut out).unwrap();
+                prop_assert!(out.ends_with(b"\n"));
+            }
+        }
+    }
+}
