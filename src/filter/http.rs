@@ -233,7 +233,10 @@ impl HttpContext for Http {
             },
             authorization: host::request_header("authorization"),
             content_type: host::request_header("content-type"),
-            if_none_match: host::request_header("if-none-match"),
+            if_none_match: match route {
+                Route::Jwks | Route::Discovery => host::request_header("if-none-match"),
+                _ => None,
+            },
         };
         if route.needs_body(&head) && !end_of_stream {
             self.state = State::Reading(route, head);
