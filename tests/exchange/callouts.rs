@@ -213,16 +213,19 @@ fn key_set(keys: &[&Key]) -> Reply {
 #[test]
 fn before_there_are_keys_nothing_is_verified_and_nobody_is_refused_for_good() {
     let gateway = Gateway::new(&with_remote_keys());
-    let answer = gateway.send(&mint_form().request());
-    assert_eq!((answer.status, answer.reason()), (503, "callout_failed"));
     for (case, failure) in useless() {
+        let sent = failure != Reply::Failed(CallFailure::NotSent);
         gateway.upstream(move |_| failure.clone());
-        gateway.tick();
-        assert_eq!(gateway.send(&mint_form().request()).status, 503, "{case}");
-        gateway.world.advance(Duration::from_secs(1));
+        let answer = gateway.send(&mint_form().request());
+        assert_eq!((answer.status, answer.reason()), (503, "callout_failed"), "{case}");
+        // What was asked and did not answer is left in peace for a second.
+        if sent {
+            assert_eq!(gateway.send(&mint_form().request()).status, 503, "{case}");
+            gateway.world.advance(Duration::from_secs(1));
+        }
     }
+    assert_eq!(gateway.calls.borrow().len(), useless().len());
     gateway.upstream(|_| key_set(&[&PROVIDER_KEY]));
-    gateway.tick();
     assert_eq!(gateway.send(&mint_form().request()).status, 201);
 }
 
