@@ -8,6 +8,8 @@ mod keys;
 mod world;
 
 mod callouts;
+#[cfg(feature = "custom-claims")]
+mod claims;
 mod failures;
 mod flow;
 mod order;

@@ -1,9 +1,13 @@
 //! The order of the checks (contract, section 4): form, client, grant parameters, subject token, resource
-//! and scope, actor, sign, spend. Of two faults the earlier one is told, whatever the later one is, so that
+//! and scope, actor, custom claims, sign, spend. Of two faults the earlier one is told, whatever the later one is, so that
 //! nobody learns anything about what they have not come near to yet.
 
 use std::rc::Rc;
 
+use jsonwebtoken::Algorithm;
+use serde_json::{Value, json};
+
+use crate::keys::Key;
 use crate::setting::{ExchangeForm, configuration};
 use crate::world::Gateway;
 
@@ -20,7 +24,7 @@ const fn in_form(reason: &'static str, spoil: fn(ExchangeForm) -> ExchangeForm) 
 }
 
 /// In the order in which they must be found.
-const FAULTS: [Fault; 11] = [
+const FAULTS: &[Fault] = &[
     in_form("parameter_repeated", |form| form.add("x", "1").add("x", "2")),
     in_form("client_authentication", |form| form.basic("portal", "guess")),
     in_form("parameter_missing", |form| form.without("scope")),
@@ -30,17 +34,20 @@ const FAULTS: [Fault; 11] = [
     in_form("resource_refused", |form| form.set("resource", "https://api.example.com/nothing")),
     in_form("scope_empty", |form| form.set("scope", "nothing")),
     in_form("actor_token", |form| form.actor("a.b.c")),
+    // Every access token has a random name, and the operator's function is told it.
     Fault {
         reason: "host_failed",
         spoil: |form| form,
         world: |gateway, _| gateway.world.fail_randomness(0),
     },
+    #[cfg(feature = "custom-claims")]
+    in_form("custom_claims_denied", |form| form.set("scope", "orders:write")),
     Fault {
         reason: "subject_token_spent",
         spoil: |form| form,
         world: |gateway, form| {
             // Another worker is faster, once this one has come to spending.
-            let other = Gateway::in_world(&gateway.world, &configuration());
+            let other = Gateway::in_world(&gateway.world, &with_script());
             let form = form.clone();
             let world = Rc::clone(&gateway.world);
             gateway.world.before_next_write(move || {
@@ -51,10 +58,25 @@ const FAULTS: [Fault; 11] = [
     },
 ];
 
+/// With a script that denies one scope, in a build that has scripts.
+fn with_script() -> Value {
+    let mut configuration = configuration();
+    if cfg!(feature = "custom-claims") {
+        configuration["custom_claims"] = json!({
+            "timeout": "1s",
+            "script": "const getCustomJwtClaims = ({ token, api }) => {
+                if (token.scope === 'orders:write') api.denyAccess('not today');
+                return {};
+            };",
+        });
+    }
+    configuration
+}
+
 #[test]
 fn each_fault_is_told_where_it_is_the_only_one() {
     for fault in FAULTS {
-        let gateway = Gateway::usual();
+        let gateway = Gateway::new(&with_script());
         let good = ExchangeForm::new(&gateway.mint()).portal();
         (fault.world)(&gateway, &good);
         let answer = gateway.exchange(&(fault.spoil)(good));
@@ -67,7 +89,7 @@ fn of_any_two_faults_the_earlier_one_is_told_and_the_token_stays() {
     for (position, first) in FAULTS.iter().enumerate() {
         for second in &FAULTS[position + 1..] {
             let case = format!("{} and {}", first.reason, second.reason);
-            let gateway = Gateway::usual();
+            let gateway = Gateway::new(&with_script());
             let subject_token = gateway.mint();
             let good = ExchangeForm::new(&subject_token).portal();
             (second.world)(&gateway, &good);
@@ -82,11 +104,35 @@ fn of_any_two_faults_the_earlier_one_is_told_and_the_token_stays() {
     }
 }
 
+/// To sign is the last thing before the token is spent. RSA fails to where there is no randomness for it.
+#[test]
+fn a_token_is_signed_after_the_function_and_before_it_is_spent() {
+    let mut configuration = with_script();
+    configuration["signing_keys"] = json!([
+        {"jwk": Key::generate(Algorithm::RS256, "rsa").private_jwk()},
+    ]);
+    let gateway = Gateway::new(&configuration);
+    let subject_token = gateway.mint();
+    let form = ExchangeForm::new(&subject_token);
+    gateway.world.before_next_write(|| panic!("a token is spent for an exchange that failed"));
+    // The name of the access token is drawn first.
+    gateway.world.fail_randomness(1);
+    assert_eq!(gateway.exchange(&form).reason(), "signing_failed");
+    if cfg!(feature = "custom-claims") {
+        gateway.world.fail_randomness(1);
+        let denied = gateway.exchange(&form.set("scope", "orders:write"));
+        assert_eq!(denied.reason(), "custom_claims_denied");
+        assert!(!gateway.world.heal(), "something was signed for an exchange that was denied");
+    }
+    gateway.world.before_next_write(|| ());
+    gateway.assert_spendable(&subject_token, "after the signature failed");
+}
+
 /// What is known when a check fails is in the log, and nothing that comes later.
 #[test]
 fn a_refusal_is_written_down_with_what_was_known_by_then() {
     #[rustfmt::skip]
-    let known: [(&str, &[&str]); 11] = [
+    let known: &[(&str, &[&str])] = &[
         ("parameter_repeated",    &[]),
         ("client_authentication", &[]),
         ("parameter_missing",     &["client_id"]),
@@ -97,17 +143,19 @@ fn a_refusal_is_written_down_with_what_was_known_by_then() {
         ("scope_empty",           &["client_id", "subject_token_id", "user_id", "caller", "context", "resource"]),
         ("actor_token",           &["client_id", "subject_token_id", "user_id", "caller", "context", "resource", "scope"]),
         ("host_failed",           &["client_id", "subject_token_id", "user_id", "caller", "context", "resource", "scope"]),
+        #[cfg(feature = "custom-claims")]
+        ("custom_claims_denied",  &["client_id", "subject_token_id", "user_id", "caller", "context", "resource", "scope"]),
         ("subject_token_spent",   &["client_id", "subject_token_id", "user_id", "caller", "context", "resource", "scope"]),
     ];
     for (fault, (reason, facts)) in FAULTS.iter().zip(known) {
-        assert_eq!(fault.reason, reason);
-        let gateway = Gateway::usual();
+        assert_eq!(fault.reason, *reason);
+        let gateway = Gateway::new(&with_script());
         let good = ExchangeForm::new(&gateway.mint()).portal();
         (fault.world)(&gateway, &good);
         let answer = gateway.exchange(&(fault.spoil)(good));
         let mut members: Vec<_> = answer.event.as_object().unwrap().keys().collect();
         members.sort_unstable();
-        let mut expected = [&["event", "request_id", "error", "reason"], facts].concat();
+        let mut expected = [&["event", "request_id", "error", "reason"], *facts].concat();
         expected.sort_unstable();
         assert_eq!(members, expected, "{reason}");
         assert_eq!(answer.event["event"], "token_exchange.refused");

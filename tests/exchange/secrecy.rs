@@ -18,13 +18,13 @@ use crate::world::{Answer, Gateway};
 const LEAK: usize = 16;
 
 /// What must not be seen, and where it was looked for.
-struct Watch {
+pub struct Watch {
     secrets: Vec<String>,
     seen: Vec<String>,
 }
 
 impl Watch {
-    fn new() -> Self {
+    pub fn new() -> Self {
         let credentials = |pair: String| BASE64_STANDARD.encode(pair);
         let mut secrets = SIGNING_KEY.secrets();
         secrets.extend([
@@ -40,7 +40,7 @@ impl Watch {
         self.secrets.push(secret.to_owned());
     }
 
-    fn look_at(&mut self, answer: &Answer) {
+    pub fn look_at(&mut self, answer: &Answer) {
         self.seen.push(answer.event.to_string());
         self.seen.push(answer.explanation.clone());
         self.seen.extend(answer.alarm.iter().map(Value::to_string));
@@ -52,14 +52,15 @@ impl Watch {
         }
     }
 
-    fn look_into(&mut self, gateway: &Gateway) {
+    pub fn look_into(&mut self, gateway: &Gateway) {
         self.seen.extend(gateway.world.warnings.borrow().iter().cloned());
+        self.seen.extend(gateway.world.debugged.borrow().iter().cloned());
         for (key, value) in gateway.world.stored() {
             self.seen.extend([key, String::from_utf8_lossy(&value).into_owned()]);
         }
     }
 
-    fn leak(&self) -> Option<String> {
+    pub fn leak(&self) -> Option<String> {
         let pieces = self.secrets.iter().flat_map(|secret| {
             secret.as_bytes().windows(LEAK).map(|piece| String::from_utf8_lossy(piece).into_owned())
         });

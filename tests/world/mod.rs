@@ -38,6 +38,8 @@ pub struct World {
     /// What the operator is told apart from the outcome of requests.
     pub warnings: RefCell<Vec<String>>,
     pub counted: RefCell<Vec<Counter>>,
+    /// What is there for who looks closely.
+    pub debugged: RefCell<Vec<String>>,
 }
 
 impl Default for World {
@@ -51,6 +53,7 @@ impl Default for World {
             intruder: RefCell::default(),
             warnings: RefCell::default(),
             counted: RefCell::default(),
+            debugged: RefCell::default(),
         }
     }
 }
@@ -148,6 +151,10 @@ impl Host for World {
 
     fn count(&self, counter: Counter) {
         self.counted.borrow_mut().push(counter);
+    }
+
+    fn debug(&self, message: &str) {
+        self.debugged.borrow_mut().push(message.to_owned());
     }
 
     fn warn(&self, message: &str) {
