@@ -10,6 +10,7 @@
 #![cfg(test)]
 #![expect(clippy::arithmetic_side_effects, reason = "counts and small sums that cannot overflow")]
 
+mod census;
 mod explorer;
 mod model;
 #[path = "../world/shared_data.rs"]
