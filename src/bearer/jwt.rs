@@ -230,3 +230,6 @@ impl JwtIssuer {
         })
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -64,3 +64,6 @@ impl fmt::Display for Algorithm {
         formatter.write_str(self.name())
     }
 }
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -324,3 +324,6 @@ impl rsa::rand_core::RngCore for HostRng<'_> {
 }
 
 impl rsa::rand_core::CryptoRng for HostRng<'_> {}
+
+#[cfg(test)]
+mod tests;
