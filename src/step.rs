@@ -261,3 +261,6 @@ impl Refusal for Stalled {
         "stalled"
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -220,3 +220,6 @@ fn secret_json(status: u16, body: Vec<u8>) -> Response {
     ];
     Response { status, headers, body }
 }
+
+#[cfg(test)]
+mod tests;

@@ -257,3 +257,6 @@ impl Refusal for MintError {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,64 @@
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+use super::*;
+
+#[test]
+fn a_context_is_kept_as_compact_json_in_its_own_order() {
+    let body =
+        b" {\"context\": {\"z\": 1.50, \"a\": [null, \"\\u00fc\"]}, \"userId\": \"u\", \"x\": 1}\n";
+    let grant = parse(body, 4096).unwrap();
+    assert_eq!(grant.user_id, "u");
+    assert_eq!(grant.context, "{\"z\":1.5,\"a\":[null,\"ü\"]}");
+    assert_eq!(parse(b"{\"userId\": \"u\"}", 4096).unwrap().context, "{}");
+}
+
+#[test]
+fn a_user_id_is_counted_in_characters() {
+    #[rustfmt::skip]
+    let cases = [
+        ("u".to_owned(),            true),
+        (" ".to_owned(),            true),
+        ("auth0|5f7c".to_owned(),   true),
+        ("\u{1f9d1}".repeat(255),   true),
+        ("\u{1f9d1}".repeat(256),   false),
+        (String::new(),             false),
+        ("a\nb".to_owned(),         false),
+        ("\u{7f}".to_owned(),       false),
+        ("\u{9b}".to_owned(),       false),
+    ];
+    for (user_id, good) in cases {
+        assert_eq!(is_user_id(&user_id), good, "{user_id:?}");
+    }
+}
+
+#[test]
+fn a_context_is_as_long_as_it_is_kept() {
+    let body = b"{\"userId\": \"u\", \"context\": {   \"a\"  :  \"bc\"   }}";
+    let len = "{\"a\":\"bc\"}".len();
+    assert!(parse(body, len).is_ok());
+    let error = parse(body, len.saturating_sub(1)).unwrap_err();
+    assert!(matches!(error, MintError::ContextTooLong { len: 10, max: 9 }), "{error}");
+}
+
+proptest! {
+    #[test]
+    fn no_body_makes_the_parser_panic(body: Vec<u8>) {
+        let _ = parse(&body, 64);
+    }
+
+    #[test]
+    fn what_is_accepted_keeps_the_rules(
+        user_id in "\\PC{0,4}|[\\x00-\\x20]{1,2}",
+        context in proptest::option::of("[{}\\[\\]:,\"0-9a-z]{0,24}"),
+        rest in vec("[{}\\[\\]:,\"0-9a-z ]{0,8}", 0..2),
+    ) {
+        let context = context.map_or(String::new(), |context| format!(",\"context\":{context}"));
+        let body = format!("{{\"userId\":{}{context}}}{}", Value::from(user_id), rest.concat());
+        if let Ok(grant) = parse(body.as_bytes(), 16) {
+            prop_assert!(is_user_id(&grant.user_id));
+            prop_assert!(grant.context.len() <= 16);
+            prop_assert!(serde_json::from_str::<Value>(&grant.context).unwrap().is_object());
+        }
+    }
+}

@@ -1,0 +1,118 @@
+use proptest::prelude::*;
+
+use super::*;
+
+const FORM: &[u8] = b"application/x-www-form-urlencoded";
+
+fn head(content_type: Option<&[u8]>, authorization: Option<&[u8]>) -> Head {
+    Head {
+        content_type: content_type.map(<[u8]>::to_vec),
+        authorization: authorization.map(<[u8]>::to_vec),
+        ..Head::default()
+    }
+}
+
+#[test]
+fn a_request_is_ours_by_method_and_whole_path() {
+    use Route::*;
+    #[rustfmt::skip]
+    let cases: [(&[u8], &[u8], Option<Route>); 25] = [
+        (b"POST",    b"/api/subject-tokens",                     Some(SubjectTokens)),
+        (b"POST",    b"/api/subject-tokens?a=b",                 Some(SubjectTokens)),
+        (b"POST",    b"/api/subject-tokens?",                    Some(SubjectTokens)),
+        (b"GET",     b"/api/subject-tokens",                     Some(MethodNotAllowed)),
+        (b"post",    b"/api/subject-tokens",                     Some(MethodNotAllowed)),
+        (b"",        b"/api/subject-tokens",                     Some(MethodNotAllowed)),
+        (b"\xff",    b"/api/subject-tokens",                     Some(MethodNotAllowed)),
+        (b"OPTIONS", b"/api/subject-tokens",                     None),
+        (b"POST",    b"/api/subject-tokens/",                    None),
+        (b"POST",    b"/api/subject-tokens/1",                   None),
+        (b"POST",    b"/api/subject-token",                      None),
+        (b"POST",    b"/API/subject-tokens",                     None),
+        (b"POST",    b"//api/subject-tokens",                    None),
+        (b"POST",    b"/api/subject%2Dtokens",                   None),
+        (b"POST",    b"/oidc/token",                             Some(Token)),
+        (b"GET",     b"/oidc/token",                             None),
+        (b"OPTIONS", b"/oidc/token",                             None),
+        (b"POST",    b"/oidc/token/introspection",               None),
+        (b"GET",     b"/oidc/jwks",                              Some(Jwks)),
+        (b"GET",     b"/oidc/jwks?x",                            Some(Jwks)),
+        (b"POST",    b"/oidc/jwks",                              None),
+        (b"GET",     b"/oidc/.well-known/openid-configuration",  Some(Discovery)),
+        (b"HEAD",    b"/oidc/.well-known/openid-configuration",  None),
+        (b"GET",     b"",                                        None),
+        (b"GET",     b"/\xff",                                   None),
+    ];
+    let paths = Paths::new("");
+    for (method, path, route) in cases {
+        assert_eq!(paths.route(method, path), route, "{}", path.escape_ascii());
+    }
+    let below = Paths::new("/tenant-a");
+    assert_eq!(below.route(b"POST", b"/tenant-a/oidc/token"), Some(Token));
+    assert_eq!(below.route(b"POST", b"/oidc/token"), None);
+    assert_eq!(below.route(b"POST", b"/tenant-b/oidc/token"), None);
+}
+
+#[test]
+fn only_a_form_is_held_back_on_the_token_endpoint() {
+    #[rustfmt::skip]
+    let cases: [(Option<&[u8]>, bool); 7] = [
+        (Some(FORM),                                                    true),
+        (Some(b"application/x-www-form-urlencoded; charset=UTF-8"),     true),
+        (Some(b" Application/X-WWW-Form-URLencoded ;"),                 true),
+        (Some(b"application/json"),                                     false),
+        (Some(b"application/x-www-form-urlencoded2"),                   false),
+        (Some(b"\xff"),                                                 false),
+        (None,                                                          false),
+    ];
+    for (content_type, held) in cases {
+        let head = head(content_type, None);
+        assert_eq!(Route::Token.needs_body(&head), held, "{content_type:?}");
+        assert!(Route::SubjectTokens.needs_body(&head));
+        assert!(!Route::MethodNotAllowed.needs_body(&head));
+        assert!(!Route::Jwks.needs_body(&head));
+    }
+}
+
+#[test]
+fn a_bearer_token_is_taken_out_of_its_header() {
+    #[rustfmt::skip]
+    let cases: [(Option<&[u8]>, Option<&str>); 11] = [
+        (Some(b"Bearer abc"),        Some("abc")),
+        (Some(b"bearer abc"),        Some("abc")),
+        (Some(b"BEARER   abc  "),    Some("abc")),
+        (Some(b"Bearer a b"),        Some("a b")),
+        (Some(b"Bearer "),           None),
+        (Some(b"Bearer"),            None),
+        (Some(b"Basic abc"),         None),
+        (Some(b"Bearerabc"),         None),
+        (Some(b"Bearer \xff"),       None),
+        (Some(b""),                  None),
+        (None,                       None),
+    ];
+    for (header, token) in cases {
+        assert_eq!(bearer_token(&head(None, header)), token, "{header:?}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn no_head_makes_the_routes_panic(
+        base in "(/[a-z]{0,3})?",
+        method: Vec<u8>,
+        path: Vec<u8>,
+        content_type in proptest::option::of(any::<Vec<u8>>()),
+        authorization in proptest::option::of(any::<Vec<u8>>()),
+    ) {
+        let paths = Paths::new(&base);
+        let head = head(content_type.as_deref(), authorization.as_deref());
+        for path in [path, [paths.token.as_bytes(), b"?", &method].concat()] {
+            for method in [&method[..], b"POST", b"GET"] {
+                if let Some(route) = paths.route(method, &path) {
+                    let _ = route.needs_body(&head);
+                }
+            }
+        }
+        let _ = bearer_token(&head);
+    }
+}
