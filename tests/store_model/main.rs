@@ -21,9 +21,12 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::Index;
 
-use explorer::Violation;
+use explorer::{Value, Violation};
+use impersonation_filter::host::Swap;
+use impersonation_filter::subject_token::SlotTable;
 use model::{Ends, Scenario, at};
-use worker::{Fault, Op};
+use shared_data::EnvoyMap;
+use worker::{Direct, Fault, Op, Refusal, kind_and_number, mint, spend};
 
 /// Every scenario ends in one of these ways, and in each of them at least once.
 fn assert_ends(name: &str, scenario: &Scenario, expected: &[&str]) {
@@ -206,6 +209,40 @@ proptest! {
             prop_assert!(false, "{}", violation);
         }
     }
+}
+
+#[test]
+fn services_that_share_a_map_do_not_know_each_others_tokens() {
+    let host = Direct::new(&EnvoyMap::default(), at(1000));
+    let tables = ["a", "b"].map(|tenant| SlotTable::new(tenant, 1));
+    let tokens = tables.each_ref().map(|table| mint(&host, table, at(LONG)).unwrap());
+    assert_eq!(spend(&host, &tables[0], &tokens[1]), Err(Refusal::Unknown));
+    assert_eq!(spend(&host, &tables[1], &tokens[0]), Err(Refusal::Unknown));
+    for (table, token) in tables.iter().zip(&tokens) {
+        assert_eq!(spend(&host, table, token), Ok(()));
+    }
+}
+
+/// A filter that was put back to an older version finds what the newer one wrote.
+#[test]
+fn a_slot_that_a_newer_filter_wrote_is_left_alone_until_its_time() {
+    let host = Direct::new(&EnvoyMap::default(), at(1000));
+    let table = SlotTable::new("a", 1);
+    let token = mint(&host, &table, at(2500)).unwrap();
+    let mut shared_data = host.into_shared_data();
+    let slot = shared_data.entries().find(|(key, _)| kind_and_number(key).0 == 's');
+    let (key, mut bytes) =
+        slot.map(|(key, value)| (key.to_owned(), value.bytes().to_vec())).unwrap();
+    bytes[0] = 99;
+    assert_eq!(shared_data.set(&key, Value::new(&bytes), 0), Swap::Done);
+
+    // The page says "free" from 2000 on; the record says more.
+    for now in [1000, 2000, 2499] {
+        let host = Direct::new(&shared_data, at(now));
+        assert_eq!(spend(&host, &table, &token), Err(Refusal::Unknown), "{now}");
+        assert_eq!(mint(&host, &table, at(LONG)), Err(Refusal::Full), "{now}");
+    }
+    assert!(mint(&Direct::new(&shared_data, at(2500)), &table, at(LONG)).is_ok());
 }
 
 /// The rules find every way in which we broke the store: a search that finds nothing means something.
