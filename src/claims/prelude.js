@@ -2,7 +2,8 @@
 (host, environmentVariables) => {
   'use strict';
   const { stringify } = JSON;
-  const { defineProperty, freeze, getPrototypeOf } = Object;
+  const { defineProperty, freeze, getOwnPropertyNames, getPrototypeOf } = Object;
+  const { apply } = Reflect;
   const uncurry = Function.prototype.bind.bind(Function.prototype.call);
   const slice = uncurry(String.prototype.slice);
   const toWellFormed = uncurry(String.prototype.toWellFormed);
@@ -23,6 +24,29 @@
 
   // QuickJS seeds its own from the clock, and would repeat itself in every call.
   defineProperty(Math, 'random', { value: { random: () => host.random() }.random });
+
+  // An array can be billions of holes long and take no memory, and the built-in functions that go
+  // through it never ask whether they may go on: `Array(n).join()` could hold Envoy up for minutes.
+  const bounded = (array) => {
+    const length = array?.length;
+    if (!(length > 1000)) return;
+    host.look();
+    if (length > 1_000_000) throw new RangeError('array too long');
+  };
+  const instant = ['constructor', 'at', 'entries', 'keys', 'pop', 'push', 'toString', 'values', 'with'];
+  for (const name of getOwnPropertyNames(Array.prototype)) {
+    const method = Array.prototype[name];
+    if (typeof method !== 'function' || instant.includes(name)) continue;
+    const { [name]: wrapper } = {
+      [name](...values) {
+        bounded(this);
+        if (name === 'concat') for (let i = 0; i < values.length; i++) bounded(values[i]);
+        return apply(method, this, values);
+      },
+    };
+    defineProperty(wrapper, 'length', { value: method.length });
+    defineProperty(Array.prototype, name, { value: wrapper });
+  }
 
   const show = (value) => {
     if (typeof value === 'string') return value;

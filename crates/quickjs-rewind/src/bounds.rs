@@ -34,10 +34,10 @@ pub struct Limits {
     pub load_time: Duration,
     /// Memory for what the script makes. The engine's own comes on top.
     pub memory_bytes: usize,
-    /// Stack of a call.
+    /// Stack.
     pub stack_bytes: usize,
-    /// Stack to compile the script, which takes less of it than it needs elsewhere, and run its top level.
-    pub load_stack_bytes: usize,
+    /// Stack to compile the script with, where the compiler needs more of it than it is seen to take.
+    pub compile_stack_bytes: usize,
     /// How long what the function returns may be, as compact JSON.
     pub output_bytes: usize,
 }

@@ -44,6 +44,9 @@ pub enum LoadError {
     /// It does not compile, or its top level throws.
     #[error("{}", .0.message)]
     Threw(Exception),
+    /// It does not compile: brackets within brackets, hundreds deep.
+    #[error("the script is nested too deep")]
+    NestedTooDeep,
     /// It declares no function of this name.
     #[error("the script declares no function {0}")]
     NoFunction(String),
@@ -110,14 +113,16 @@ struct Roots<F> {
     callee: F,
     _send: F,
     _random: F,
+    _look: F,
 }
 
 impl Function {
     /// Runs the top level of `source`, and finds the function `name` that it declares.
     ///
     /// `prelude` is JavaScript that runs before it: an expression for a function, which is given the
-    /// host as an object with `send(channel, text)` and `random()`, and returns a function that makes
-    /// the script's argument out of that of [`Function::call`].
+    /// host as an object with `send(channel, text)`, `random()` and `look()`, which throws when the call
+    /// is over, and returns a function that makes the script's argument out of that of
+    /// [`Function::call`].
     pub fn load(
         name: &str,
         source: &str,
@@ -130,17 +135,22 @@ impl Function {
         let heap = Heap::new(bytes, Rc::clone(&watch)).ok_or(LoadError::OutOfMemory)?;
         let runtime = Runtime::new_with_alloc(HeapAllocator(Rc::clone(&heap)))
             .map_err(|_| LoadError::OutOfMemory)?;
-        runtime.set_max_stack_size(limits.load_stack_bytes);
         let context =
             Context::custom::<Intrinsics>(&runtime).map_err(|_| LoadError::OutOfMemory)?;
         let interrupt = Rc::clone(&watch);
         runtime.set_interrupt_handler(Some(Box::new(move || interrupt.is_over())));
 
         watch.start(limits.load_time);
+        runtime.set_max_stack_size(limits.compile_stack_bytes);
+        let compiles = context.with(|ctx| compiles(&ctx, source));
+        if compiles {
+            runtime.set_max_stack_size(limits.stack_bytes);
+        }
         let roots = context.with(|ctx| {
             load(&ctx, name, source, prelude, host, &watch).map_err(|failure| match watch.ended() {
                 Some(Ended::TimedOut | Ended::Stopped) => LoadError::TimedOut,
                 Some(Ended::OutOfMemory) => LoadError::OutOfMemory,
+                None if !compiles && is_too_deep(&failure) => LoadError::NestedTooDeep,
                 None => failure,
             })
         })?;
@@ -188,6 +198,16 @@ impl Drop for Rewind<'_> {
 
 type JsFunction<'js> = rquickjs::Function<'js>;
 
+/// Compiles the script as a function's body, where nothing of it runs. What does not compile gets no
+/// more stack when it is compiled as what it is, to learn the reason.
+fn compiles(ctx: &Ctx<'_>, source: &str) -> bool {
+    evaluate::<Value<'_>>(ctx, SCRIPT, &format!("(function () {{\n{source}\n}})")).is_ok()
+}
+
+fn is_too_deep(error: &LoadError) -> bool {
+    matches!(error, LoadError::Threw(exception) if is_stack_overflow(exception))
+}
+
 fn load<'js>(
     ctx: &Ctx<'js>,
     name: &str,
@@ -205,8 +225,10 @@ fn load<'js>(
     let native = Object::new(ctx.clone()).map_err(threw)?;
     let send = send(ctx, host, watch).map_err(threw)?;
     let random = random(ctx, host).map_err(threw)?;
+    let look = look(ctx, watch).map_err(threw)?;
     native.set("send", send.clone()).map_err(threw)?;
     native.set("random", random.clone()).map_err(threw)?;
+    native.set("look", look.clone()).map_err(threw)?;
     let prelude: JsFunction<'_> = evaluate(ctx, "prelude", prelude).map_err(threw)?;
     let prepare: JsFunction<'_> = prelude.call((native,)).map_err(threw)?;
 
@@ -228,6 +250,7 @@ fn load<'js>(
         callee: keep(callee),
         _send: keep(send),
         _random: keep(random),
+        _look: keep(look),
     })
 }
 
@@ -259,6 +282,14 @@ fn send<'js>(
 fn random<'js>(ctx: &Ctx<'js>, host: &Rc<dyn Host>) -> rquickjs::Result<JsFunction<'js>> {
     let host = Rc::clone(host);
     JsFunction::new(ctx.clone(), move || host.random())
+}
+
+fn look<'js>(ctx: &Ctx<'js>, watch: &Rc<Watch>) -> rquickjs::Result<JsFunction<'js>> {
+    let watch = Rc::clone(watch);
+    JsFunction::new(ctx.clone(), move |ctx: Ctx<'js>| match watch.is_over() {
+        true => Err(rquickjs::Exception::throw_message(&ctx, "over")),
+        false => Ok(()),
+    })
 }
 
 fn call(
@@ -356,7 +387,7 @@ mod tests {
         load_time: Duration::from_secs(1),
         memory_bytes: 1024 * 1024,
         stack_bytes: 256 * 1024,
-        load_stack_bytes: 256 * 1024,
+        compile_stack_bytes: 256 * 1024,
         output_bytes: 100,
     };
 
