@@ -7,6 +7,7 @@ WORKDIR /src
 COPY Cargo.toml Cargo.lock Makefile ./
 COPY scripts scripts
 COPY benches benches
+COPY crates crates
 COPY src src
 RUN make build
 
