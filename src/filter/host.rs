@@ -130,6 +130,12 @@ pub(super) fn is_document() -> bool {
         && header("content-encoding").is_none_or(|value| value.eq_ignore_ascii_case(b"identity"))
 }
 
+/// How long the gateway says its answer is.
+pub(super) fn response_len() -> Option<usize> {
+    let len = hostcalls::get_map_value_bytes(MapType::HttpResponseHeaders, "content-length");
+    std::str::from_utf8(&len.ok()??).ok()?.parse().ok()
+}
+
 /// The first bytes of the response body, at most `len`.
 pub(super) fn response_body(len: usize) -> Vec<u8> {
     buffer(BufferType::HttpResponseBody, len)

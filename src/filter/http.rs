@@ -137,8 +137,8 @@ impl Http {
         }
     }
 
-    /// Answers in the place of a gateway whose answer has no body: Envoy has nothing then that could be
-    /// replaced, and to try would panic in the SDK.
+    /// Answers in the place of a gateway whose answer has no body, or too long a one. Without a body Envoy
+    /// has nothing that could be replaced, and to try would panic in the SDK.
     fn serve_alone(&mut self, route: Route) -> Action {
         self.state = State::Answered;
         let Some(service) = &self.service else { return Action::Continue };
@@ -262,7 +262,8 @@ impl HttpContext for Http {
         match std::mem::replace(&mut self.state, State::PassingThrough) {
             State::Asked(route, if_none_match) => {
                 let document = host::is_document();
-                if end_of_stream {
+                // What is too long is not even buffered: Envoy has a limit for that, too.
+                if end_of_stream || host::response_len().is_some_and(|len| len > MAX_DOCUMENT) {
                     return self.serve_alone(route);
                 }
                 self.state = State::Merging { route, if_none_match, document };

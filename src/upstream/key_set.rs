@@ -140,21 +140,25 @@ impl RemoteKeySet {
         if self.known.borrow().generation != before {
             return Ok(());
         }
-        let now = host.now();
-        let began_at = UnixTime::from_millis(entry.fetch_began_at);
-        let under_way =
-            entry.fetch_began_at > entry.fetched_at && now < began_at.after(self.http_uri.timeout);
         match self.begin(host, entry, version, MIN_INTERVAL) {
             Some(call) => {
                 let reply = context.call(call).await;
                 self.fetched(context.host(), &reply)
             }
             // Somebody else asked a moment ago. The token may well be good: its bearer should try again.
-            None if under_way => {
+            None if self.is_under_way(host) => {
                 Err(UpstreamFailure { upstream: Upstream::Jwks, fault: Fault::Pending })
             }
             None => Ok(()),
         }
+    }
+
+    /// Whether a worker, perhaps one that was faster a moment ago, waits for a reply.
+    fn is_under_way(&self, host: &dyn Host) -> bool {
+        self.read(host).is_ok_and(|(entry, _)| {
+            let until = UnixTime::from_millis(entry.fetch_began_at).after(self.http_uri.timeout);
+            entry.fetch_began_at > entry.fetched_at && host.now() < until
+        })
     }
 
     /// How old the keys are; `None` before the first.
