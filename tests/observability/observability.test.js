@@ -47,6 +47,8 @@ before(async () => {
     },
   });
   await traffic(behind);
+  // Gauges come with a tick of the filter, histograms every five seconds.
+  await metricsWith('impersonation_exchange_duration_microseconds_count 1');
   scrape = await metricsWith('impersonation_subject_tokens_outstanding 1');
   writeFileSync(`${FILES}/scrape.txt`, scrape);
 });
