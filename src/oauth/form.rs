@@ -6,6 +6,7 @@
 //! guessed at, because the next reader could guess otherwise.
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 
 use percent_encoding::percent_decode;
 
@@ -24,7 +25,8 @@ pub enum FormError {
     #[error("the form is not properly encoded")]
     Encoding,
     /// RFC 6749 §3.2: parameters must not be included more than once.
-    #[error("parameter {0:?} is repeated")]
+    // The name is the caller's own text, and could be a token.
+    #[error("a parameter is repeated")]
     Repeated(String),
     /// RFC 8693 lets `resource` be repeated, we bind a token to one.
     #[error("more than one resource")]
@@ -35,10 +37,12 @@ impl<'a> Form<'a> {
     /// Reads a body.
     pub fn parse(body: &'a [u8]) -> Result<Self, FormError> {
         let mut parameters: Vec<(Cow<'a, str>, Cow<'a, str>)> = Vec::with_capacity(8);
+        // A body is full of names if somebody wants it to be: each is looked for once, not in all others.
+        let mut names = HashSet::new();
         for (name, value) in pairs(body) {
             let name = decode(name).ok_or(FormError::Encoding)?;
             let value = decode(value).ok_or(FormError::Encoding)?;
-            if parameters.iter().any(|(earlier, _)| *earlier == name) {
+            if !names.insert(name.clone()) {
                 match &*name {
                     "resource" => return Err(FormError::SeveralResources),
                     // Repeatable by RFC 8693, and refused for another reason once it is its turn.
@@ -76,9 +80,11 @@ pub fn looks_like_exchange(body: &[u8], prefix: &str) -> Looks {
     let mut exchange = false;
     let mut subject_token = None;
     for (name, value) in pairs(body) {
-        match name {
-            b"grant_type" => exchange |= decode(value).is_some_and(|value| value == TOKEN_EXCHANGE),
-            b"subject_token" => {
+        match decode(name).as_deref() {
+            Some("grant_type") => {
+                exchange |= decode(value).is_some_and(|value| value == TOKEN_EXCHANGE)
+            }
+            Some("subject_token") => {
                 let ours = value.is_empty()
                     || decode(value).is_some_and(|value| value.starts_with(prefix));
                 subject_token = Some(subject_token.unwrap_or(false) || ours);
