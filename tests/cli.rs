@@ -759,3 +759,64 @@ fn a_secret_is_hashed_without_the_line_break_at_its_end() {
     assert_ne!(stdout(&with_input(&["hash-secret"], b" abc")), abc);
     assert_eq!(command(&["hash-secret", "abc"]).output().unwrap().status.code(), Some(2));
 }
+
+#[cfg(feature = "custom-claims")]
+const SCRIPT: &str =
+    "const getCustomJwtClaims = async ({ token, context, environmentVariables, api }) => {
+  const { grant: { type, subjectTokenContext } } = context;
+  console.log('called for', token.accountId);
+  if (subjectTokenContext.denied) return api.denyAccess('No ticket');
+  if (subjectTokenContext.loops) for (;;);
+  return { type, ...subjectTokenContext, region: environmentVariables.REGION };
+};
+";
+
+#[test]
+#[cfg(feature = "custom-claims")]
+fn a_script_is_tried_with_the_input_it_will_get() {
+    let script = file("claims.js", SCRIPT);
+    let input = json!({
+        "token": {"sub": "user_123"},
+        "context": {"grant": {"subjectTokenContext": {"ticketId": "TICKET-123"}}},
+        "environmentVariables": {"REGION": "eu"},
+    });
+    let script = script.to_str().unwrap();
+    let output = with_input(&["claims", script, "--input", "-"], input.to_string().as_bytes());
+    assert_eq!(output.status.code(), Some(0));
+    let claims: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let token_exchange = "urn:ietf:params:oauth:grant-type:token-exchange";
+    let expected = json!({"type": token_exchange, "ticketId": "TICKET-123", "region": "eu"});
+    assert_eq!(claims, expected);
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "called for user_123\n");
+}
+
+#[test]
+#[cfg(feature = "custom-claims")]
+fn a_script_that_fails_says_where() {
+    fn context(context: Value) -> Value {
+        json!({"context": {"grant": {"subjectTokenContext": context}}})
+    }
+    let good = SCRIPT.to_owned();
+    #[rustfmt::skip]
+    let cases = [
+        ("denies",     good.clone(), context(json!({"denied": true})), 1, "the script denied access: No ticket"),
+        ("loops",      good.clone(), context(json!({"loops": true})),  1, "the script timed out"),
+        ("throws",     good.replace("...subject", "...a.subject"), json!({}), 1,
+                       "line 6, column 21: ReferenceError: a is not defined"),
+        ("reserved",   good.clone(), context(json!({"sub": "admin"})), 1, "may not set the claim sub"),
+        ("no syntax",  good.replace("};", "}}"), json!({}),            1, "line 7, column 1: SyntaxError"),
+        ("no script",  String::new(), json!({}),                       1, "declares no function getCustomJwtClaims"),
+        ("a user",     good.clone(), json!({"context": {"user": {}}}), 2, "unknown field `user`"),
+        ("no object",  good, json!([]),                                2, "invalid"),
+    ];
+    for (case, source, input, status, message) in cases {
+        let script = file("claims.js", &source);
+        let input = file("input.json", &input.to_string());
+        let arguments = ["claims", script.to_str().unwrap(), "--input", input.to_str().unwrap()];
+        let output = command(&arguments).output().unwrap();
+        assert_eq!(output.status.code(), Some(status), "{case}");
+        assert!(output.stdout.is_empty(), "{case}");
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(errors.contains(message), "{case}: {errors}");
+    }
+}

@@ -5,6 +5,7 @@
 //! wrong with what was checked, 2 the check itself did not take place.
 
 mod check;
+mod claims;
 mod hash_secret;
 mod keygen;
 
@@ -25,6 +26,7 @@ struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Command {
     Check(check::Arguments),
+    Claims(claims::Arguments),
     Keygen(keygen::Arguments),
     HashSecret(hash_secret::Arguments),
 }
@@ -56,6 +58,7 @@ impl From<io::Error> for Failure {
 pub fn main() -> ExitCode {
     let outcome = match Arguments::parse().command {
         Command::Check(arguments) => check::run(&arguments),
+        Command::Claims(arguments) => claims::run(&arguments),
         Command::Keygen(arguments) => keygen::run(&arguments),
         Command::HashSecret(arguments) => hash_secret::run(&arguments),
     };

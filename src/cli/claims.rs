@@ -1,0 +1,126 @@
+//! `claims`: what a script adds to an access token, before a gateway runs it.
+//!
+//! The same code as in the filter, with the same limits: what fails here fails there.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{self, Read as _, Write as _};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::Args;
+use impersonation_filter::claims::{Input, Limits, Script};
+use impersonation_filter::oauth::TOKEN_EXCHANGE;
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use super::{Failure, Verdict};
+
+/// Runs a getCustomJwtClaims script, and prints the claims that it returns.
+///
+/// The input is what the function is called with, as JSON; whatever is left out is empty:
+///
+///     {
+///       "token": {"sub": "user_123", "client_id": "support-portal"},
+///       "context": {"grant": {"subjectTokenContext": {"ticketId": "TICKET-123"}}},
+///       "environmentVariables": {"REGION": "eu"}
+///     }
+///
+/// What the script logs goes to standard error.
+///
+/// Exit status: 0 claims, 1 the script fails or denies access, 2 it was not run.
+#[derive(Debug, Args)]
+#[command(verbatim_doc_comment)]
+pub(super) struct Arguments {
+    /// The script; - for standard input.
+    #[arg(value_name = "SCRIPT")]
+    script: PathBuf,
+    /// What the function is called with; - for standard input.
+    #[arg(long, value_name = "FILE")]
+    input: PathBuf,
+    /// custom_claims.timeout, in milliseconds.
+    #[arg(long, default_value_t = 10)]
+    timeout: u64,
+    /// custom_claims.memory_limit_bytes.
+    #[arg(long, default_value_t = Limits::default().memory_bytes)]
+    memory_limit_bytes: usize,
+}
+
+/// The function's input. What the filter does not give a script is refused here, so that nobody tries
+/// a script with it.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "camelCase")]
+struct Call {
+    token: Map<String, Value>,
+    context: Context,
+    environment_variables: BTreeMap<String, String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Context {
+    grant: Grant,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "camelCase")]
+struct Grant {
+    r#type: String,
+    subject_token_context: Map<String, Value>,
+}
+
+impl Default for Grant {
+    fn default() -> Self {
+        Self { r#type: TOKEN_EXCHANGE.to_owned(), subject_token_context: Map::new() }
+    }
+}
+
+pub(super) fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
+    if arguments.script == Path::new("-") && arguments.input == Path::new("-") {
+        return Err(Failure("only one of script and input can be standard input".to_owned()));
+    }
+    let source = read(&arguments.script)?;
+    // An object: from a list, serde would take the members in their order here.
+    let call = serde_json::from_str(&read(&arguments.input)?)
+        .and_then(|call: Map<String, Value>| Call::deserialize(Value::Object(call)))
+        .map_err(|error| Failure::new(arguments.input.display(), error))?;
+    let limits = Limits {
+        timeout: Duration::from_millis(arguments.timeout),
+        memory_bytes: arguments.memory_limit_bytes,
+        ..Limits::default()
+    };
+
+    let name = arguments.script.display();
+    let script = match Script::compile(&source, &limits, &call.environment_variables) {
+        Ok(script) => script,
+        Err(error) => {
+            eprintln!("{name}: {error}");
+            return Ok(Verdict::Problems);
+        }
+    };
+    let input = Input {
+        token: &Value::Object(call.token).to_string(),
+        grant_type: &call.context.grant.r#type,
+        subject_token_context: &Value::Object(call.context.grant.subject_token_context).to_string(),
+    };
+    match script.run(&input, &mut |line| eprintln!("{line}")) {
+        Ok(claims) => {
+            writeln!(io::stdout().lock(), "{:#}", Value::Object(claims))?;
+            Ok(Verdict::Fine)
+        }
+        Err(error) => {
+            eprintln!("{name}: {error}");
+            Ok(Verdict::Problems)
+        }
+    }
+}
+
+fn read(path: &Path) -> Result<String, Failure> {
+    let mut text = String::new();
+    if path == Path::new("-") {
+        io::stdin().lock().read_to_string(&mut text).map(|_| text)
+    } else {
+        fs::read_to_string(path)
+    }
+    .map_err(|error| Failure::new(path.display(), error))
+}
