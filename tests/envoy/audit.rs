@@ -15,7 +15,7 @@ use crate::hostile::{Attacker, inspect_log};
 use crate::support::configuration::{
     CLIENT_SECRET, Configuration, MANAGEMENT, ORDERS, PAYMENTS, PROVIDER_KEY, SIGNING_KEY,
 };
-use crate::support::envoy::Options;
+use crate::support::envoy::{Options, listeners_file};
 use crate::support::gateway::{
     ACCESS_TOKEN, BEARER, EXCHANGE_GRANT, Gateway, actor_claims, backend_claims, exchange_form,
     exchange_request, mint_body_request, mint_request, now, portal_request, raw_exchange_request,
@@ -772,7 +772,7 @@ fn log_access(gateway: &Gateway) -> PathBuf {
     const VERSION: &str = "with an access log";
     let directory = gateway.envoy.directory();
     let path = directory.join("access.log");
-    let published = std::fs::read_to_string(directory.join("listeners.json")).unwrap();
+    let published = std::fs::read_to_string(listeners_file(directory)).unwrap();
     let mut published: Value = serde_json::from_str(&published).unwrap();
     published["version_info"] = VERSION.into();
     let manager = &mut published["resources"][0]["filter_chains"][0]["filters"][0]["typed_config"];
@@ -781,7 +781,7 @@ fn log_access(gateway: &Gateway) -> PathBuf {
     *manager.pointer_mut(version).unwrap() = VERSION.into();
     let draft = directory.join("listeners.draft");
     std::fs::write(&draft, published.to_string()).unwrap();
-    std::fs::rename(draft, directory.join("listeners.json")).unwrap();
+    std::fs::rename(draft, listeners_file(directory)).unwrap();
     // Each worker takes it over in its own time: all must, so ask until all have.
     let mut in_a_row = 0;
     wait_for("the workers to use the new listener", || {

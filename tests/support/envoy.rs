@@ -339,11 +339,19 @@ fn publish(directory: &Path, mut listener: Value, version: u32) {
     // Envoy looks when a file is moved into place.
     let draft = directory.join("listeners.draft");
     fs::write(&draft, response.to_string()).unwrap();
-    fs::rename(draft, directory.join("listeners.json")).unwrap();
+    let watched = listeners_file(directory);
+    fs::create_dir_all(watched.parent().unwrap()).unwrap();
+    fs::rename(draft, watched).unwrap();
+}
+
+/// What Envoy watches for new listeners: alone in a directory, because Envoy watches the whole of that,
+/// and would look up at every line of its own log.
+pub fn listeners_file(directory: &Path) -> PathBuf {
+    directory.join("watched/listeners.json")
 }
 
 fn bootstrap_json(directory: &Path, listeners: &[Value], upstream: SocketAddr) -> Value {
-    let watched = directory.join("listeners.json");
+    let watched = listeners_file(directory);
     let dynamic = if watched.exists() {
         json!({"lds_config": {"path_config_source": {"path": watched}}})
     } else {
