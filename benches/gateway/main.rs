@@ -15,7 +15,7 @@
 #![expect(clippy::arithmetic_side_effects, reason = "a benchmark that overflows fails, no more")]
 #![expect(dead_code, reason = "the tests use more of their support than the benchmark does")]
 
-#[path = "../tests/support/mod.rs"]
+#[path = "../../tests/support/mod.rs"]
 mod support;
 
 use std::cell::Cell;
