@@ -38,6 +38,13 @@ pub const STALE_HEADERS: [&str; 9] = [
     "accept-ranges",
 ];
 
+/// Whether a header field of the gateway's answer stays in one that is otherwise ours.
+pub fn stays_beside(ours: &Response, name: &str) -> bool {
+    let of_the_message = name.starts_with(':') || name == "transfer-encoding";
+    let replaced = ours.headers.iter().any(|(ours, _)| *ours == name);
+    !of_the_message && !replaced && !STALE_HEADERS.contains(&name)
+}
+
 /// Request header fields that would let the gateway answer with less than its whole document as it is.
 pub const PARTIAL_HEADERS: [&str; 6] = [
     "accept-encoding",
@@ -203,6 +210,21 @@ fn names_tag(if_none_match: &[u8], etag: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_the_gateway_says_of_its_own_bytes_does_not_stay() {
+        let headers = vec![("content-type", "a/b".to_owned()), ("etag", "\"a\"".to_owned())];
+        let ours = Response { status: 200, headers, body: Vec::new() };
+        for name in ["cache-control", "vary", "set-cookie", "access-control-allow-origin", "date"] {
+            assert!(stays_beside(&ours, name), "{name}");
+        }
+        for name in [":status", "content-type", "etag", "content-length", "transfer-encoding"] {
+            assert!(!stays_beside(&ours, name), "{name}");
+        }
+        for name in STALE_HEADERS {
+            assert!(!stays_beside(&ours, name), "{name}");
+        }
+    }
 
     #[test]
     fn a_grant_is_added_and_nothing_else_changes() {

@@ -6,7 +6,7 @@ mod token;
 
 use std::rc::Rc;
 
-pub use documents::{Documents, PARTIAL_HEADERS, STALE_HEADERS};
+pub use documents::{Documents, PARTIAL_HEADERS, STALE_HEADERS, stays_beside};
 
 use crate::audit::Operation;
 use crate::config::{DocumentSource, ForeignSubjectTokens};
@@ -75,7 +75,7 @@ pub enum Body {
 pub enum Begun {
     /// Not ours: it goes on byte for byte.
     PassThrough,
-    /// It goes on, without [`PARTIAL_HEADERS`]; to the document that comes back ours is added.
+    /// It goes on, as a `GET` without [`PARTIAL_HEADERS`]; to the document that comes back ours is added.
     Merge(Route, Option<Vec<u8>>),
     /// Ours.
     Step(Step),
@@ -104,7 +104,7 @@ impl Paths {
             }
         } else if path == self.token.as_bytes() {
             (method == b"POST").then_some(Route::Token)
-        } else if method != b"GET" {
+        } else if !matches!(method, b"GET" | b"HEAD") {
             None
         } else if path == self.jwks.as_bytes() {
             Some(Route::Jwks)

@@ -16,7 +16,7 @@ fn head(content_type: Option<&[u8]>, authorization: Option<&[u8]>) -> Head {
 fn a_request_is_ours_by_method_and_whole_path() {
     use Route::*;
     #[rustfmt::skip]
-    let cases: [(&[u8], &[u8], Option<Route>); 25] = [
+    let cases: [(&[u8], &[u8], Option<Route>); 27] = [
         (b"POST",    b"/api/subject-tokens",                     Some(SubjectTokens)),
         (b"POST",    b"/api/subject-tokens?a=b",                 Some(SubjectTokens)),
         (b"POST",    b"/api/subject-tokens?",                    Some(SubjectTokens)),
@@ -37,9 +37,11 @@ fn a_request_is_ours_by_method_and_whole_path() {
         (b"POST",    b"/oidc/token/introspection",               None),
         (b"GET",     b"/oidc/jwks",                              Some(Jwks)),
         (b"GET",     b"/oidc/jwks?x",                            Some(Jwks)),
+        (b"HEAD",    b"/oidc/jwks",                              Some(Jwks)),
         (b"POST",    b"/oidc/jwks",                              None),
+        (b"head",    b"/oidc/jwks",                              None),
         (b"GET",     b"/oidc/.well-known/openid-configuration",  Some(Discovery)),
-        (b"HEAD",    b"/oidc/.well-known/openid-configuration",  None),
+        (b"HEAD",    b"/oidc/.well-known/openid-configuration",  Some(Discovery)),
         (b"GET",     b"",                                        None),
         (b"GET",     b"/\xff",                                   None),
     ];

@@ -25,7 +25,7 @@ const NO_GRPC_STATUS: i32 = -1;
 pub(super) fn send_local_response(
     status: u16,
     details: &str,
-    headers: &[(&'static str, String)],
+    headers: &[(impl AsRef<[u8]>, impl AsRef<[u8]>)],
     body: &[u8],
 ) {
     let headers = serialize(headers);
@@ -47,20 +47,20 @@ pub(super) fn send_local_response(
 }
 
 /// The header map of the ABI: how many, the sizes of each name and value, then each with a zero behind.
-fn serialize(headers: &[(&'static str, String)]) -> Vec<u8> {
+fn serialize(headers: &[(impl AsRef<[u8]>, impl AsRef<[u8]>)]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(256);
     let mut push_len = |len: usize| {
         bytes.extend_from_slice(&u32::try_from(len).unwrap_or_default().to_le_bytes());
     };
     push_len(headers.len());
     for (name, value) in headers {
-        push_len(name.len());
-        push_len(value.len());
+        push_len(name.as_ref().len());
+        push_len(value.as_ref().len());
     }
     for (name, value) in headers {
-        bytes.extend_from_slice(name.as_bytes());
+        bytes.extend_from_slice(name.as_ref());
         bytes.push(0);
-        bytes.extend_from_slice(value.as_bytes());
+        bytes.extend_from_slice(value.as_ref());
         bytes.push(0);
     }
     bytes

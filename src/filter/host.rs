@@ -7,7 +7,7 @@ use proxy_wasm::types::{BufferType, LogLevel, MapType, Status};
 
 use super::abi;
 use super::metrics::Metrics;
-use crate::endpoint::STALE_HEADERS;
+use crate::endpoint::{STALE_HEADERS, stays_beside};
 use crate::host::{Counter, Expected, Host, HostFailure, SharedData, Swap, UnixTime, Version};
 use crate::jose::TestedCrypto;
 use crate::step::{Call, CallFailure, Reply, Response};
@@ -162,6 +162,17 @@ pub(super) fn replace_response(response: &Response, size: usize) {
         set("content-length", &response.body.len().to_string());
     }
     replace_response_body(&response.body, size);
+}
+
+/// Answers a `HEAD` in the place of a gateway: with the header fields that [`replace_response`] leaves.
+/// Not by a body that is emptied: a compressor on its way to the caller would fill it again, and the
+/// caller, who expects none, would take that for the next answer. Envoy sends none of an answer of ours.
+pub(super) fn respond_without_body(response: &Response) {
+    let mut headers = hostcalls::get_map_bytes(MapType::HttpResponseHeaders).unwrap_or_default();
+    headers.retain(|(name, _)| stays_beside(response, name));
+    let ours = response.headers.iter();
+    headers.extend(ours.map(|(name, value)| ((*name).to_owned(), value.clone().into_bytes())));
+    abi::send_local_response(response.status, "", &headers, &response.body);
 }
 
 /// Puts `body` in the place of the `size` bytes that are here.

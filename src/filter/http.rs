@@ -18,6 +18,8 @@ pub(super) struct Http {
     service: Option<Rc<Service>>,
     host: Rc<Envoy>,
     state: State,
+    /// Whether a document's header fields are all that is asked for (RFC 9110 §9.3.2).
+    head_only: bool,
     /// When the request was complete.
     began_at: SystemTime,
 }
@@ -41,7 +43,13 @@ enum State {
 
 impl Http {
     pub(super) const fn new(service: Option<Rc<Service>>, host: Rc<Envoy>) -> Self {
-        Self { service, host, state: State::PassingThrough, began_at: SystemTime::UNIX_EPOCH }
+        Self {
+            service,
+            host,
+            state: State::PassingThrough,
+            head_only: false,
+            began_at: SystemTime::UNIX_EPOCH,
+        }
     }
 
     fn begin(&mut self, service: &Rc<Service>, route: Route, head: Head, body: Body) -> Action {
@@ -58,6 +66,11 @@ impl Http {
                 }
                 // RFC 9110 §12.5.3: who says nothing takes any coding.
                 host::set_request_header("accept-encoding", "identity");
+                if self.head_only {
+                    // Length and validator are those of a document that has yet to be merged. Envoy takes
+                    // no request header back once it is sent: the access log says GET.
+                    host::set_request_header(":method", "GET");
+                }
                 self.state = State::Asked(route, if_none_match);
                 Action::Continue
             }
@@ -166,6 +179,11 @@ impl Http {
                     body.as_deref(),
                     if_none_match.as_deref(),
                 );
+                if self.head_only {
+                    self.state = State::Answered;
+                    host::respond_without_body(&response);
+                    return Action::Pause;
+                }
                 host::replace_response(&response, size);
                 if !complete {
                     self.state = State::Replaced;
@@ -226,6 +244,7 @@ impl HttpContext for Http {
         let path = host::request_header(":path").unwrap_or_default();
         let method = host::request_header(":method").unwrap_or_default();
         let Some(route) = service.paths.route(&method, &path) else { return Action::Continue };
+        self.head_only = method == b"HEAD";
         let head = Head {
             origin: Origin {
                 request_id: legible("x-request-id"),

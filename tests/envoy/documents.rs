@@ -68,6 +68,11 @@ fn documents_answer_get_and_a_query_changes_nothing() {
         let plain = gateway.send(&Request::get(path));
         let queried = gateway.send(&Request::get(&format!("{path}?fresh=1")));
         assert_eq!((queried.status, &queried.body), (200, &plain.body), "{path}");
+        let head = gateway.send(&Request::new("HEAD", path));
+        assert_eq!(head.status, 200, "{path}: {head:?}");
+        for name in ["content-type", "content-length", "cache-control", "etag"] {
+            assert_eq!(head.header(name), plain.header(name), "{path}: {name}");
+        }
         for method in ["POST", "PUT", "OPTIONS"] {
             let answer = gateway.send(&Request::new(method, path).body(""));
             assert!(gateway.passed_on(&answer), "{method} {path}: {answer:?}");

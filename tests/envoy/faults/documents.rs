@@ -261,7 +261,20 @@ fn a_gateway_that_compresses_is_merged_with_all_the_same() {
 #[test]
 fn envoys_own_compressor_compresses_what_was_merged() {
     let (gateway, ..) = gateway_with_documents();
-    let compressor = json!({
+    let setup = Setup { filters: vec![compressor()], ..Setup::default() };
+    let envoy = start(&gateway, &setup);
+    for target in [JWKS, DISCOVERY] {
+        let plain = envoy.send(&Request::get(target));
+        assert_eq!(plain.header("content-encoding"), None);
+        let packed = envoy.send(&Request::get(target).header("accept-encoding", "gzip"));
+        assert_eq!(packed.header("content-encoding"), Some("gzip"), "{packed:?}");
+        assert_eq!(gzip(&["-dc"], &packed.body), plain.body);
+    }
+}
+
+/// Envoy's own, before the filter.
+fn compressor() -> Value {
+    json!({
         "name": "envoy.filters.http.compressor",
         "typed_config": {
             "@type": "type.googleapis.com/envoy.extensions.filters.http.compressor.v3.Compressor",
@@ -274,14 +287,80 @@ fn envoys_own_compressor_compresses_what_was_merged() {
                 "typed_config": {"@type": "type.googleapis.com/envoy.extensions.compression.gzip.compressor.v3.Gzip"},
             },
         },
-    });
-    let envoy = start(&gateway, &Setup { filters: vec![compressor], ..Setup::default() });
+    })
+}
+
+/// RFC 9110 §9.3.2: whoever wants to know whether a document has changed need not read it.
+#[test]
+fn head_is_answered_with_the_header_fields_of_get() {
+    let (gateway, ..) = gateway_with_documents();
+    let envoy = start(&gateway, &Setup::default());
+    let mut findings = Findings::default();
     for target in [JWKS, DISCOVERY] {
-        let plain = envoy.send(&Request::get(target));
-        assert_eq!(plain.header("content-encoding"), None);
-        let packed = envoy.send(&Request::get(target).header("accept-encoding", "gzip"));
-        assert_eq!(packed.header("content-encoding"), Some("gzip"), "{packed:?}");
-        assert_eq!(gzip(&["-dc"], &packed.body), plain.body);
+        let etag = envoy.send(&Request::get(target)).header("etag").unwrap().to_owned();
+        let plain = Request::get(target);
+        #[rustfmt::skip]
+        let cases = [
+            ("plain",                  None,                            plain.clone()),
+            ("known",                  None,                            plain.clone().header("if-none-match", &etag)),
+            ("the gateway's is known", None,                            plain.clone().header("if-none-match", "\"theirs\"")),
+            ("compressed",             None,                            plain.clone().header("accept-encoding", "gzip")),
+            ("refused",                Some(Fault::Refused),            plain.clone()),
+            ("no JSON",                Some(Fault::WrongContentType),   plain.clone()),
+            ("junk",                   Some(Fault::Junk),               plain.clone()),
+            ("empty",                  Some(Fault::Empty),              plain.clone()),
+        ];
+        for (name, fault, get) in cases {
+            if let Some(fault) = fault {
+                gateway.fail(fault);
+            }
+            let head = Request { method: "HEAD".into(), ..get.clone() };
+            for http2 in [false, true] {
+                let case = format!("{target}: {name}, HTTP/2: {http2}");
+                let send = |request: &Request| match http2 {
+                    false => envoy.send(request),
+                    true => http2::send(envoy.address, request),
+                };
+                let (head, get) = (send(&head), send(&get));
+                findings.expect(format!("{case}: status"), &head.status, &get.status);
+                findings.expect(format!("{case}: fields"), &lasting(&head), &lasting(&get));
+                findings.expect(format!("{case}: body"), &head.body, &Vec::new());
+            }
+            gateway.heal();
+        }
+        envoy.send(&Request::new("HEAD", target).header("if-none-match", &etag));
+        let asked = gateway.last();
+        assert_eq!((asked.method.as_str(), asked.header("if-none-match")), ("GET", None));
+    }
+}
+
+/// The header fields that do not change from one answer to the next. Envoy says no type of its 304s.
+fn lasting(answer: &Answer) -> Vec<(String, String)> {
+    let mut fields = answer.headers.clone();
+    fields.retain(|(name, _)| match name.as_str() {
+        "date" | "x-envoy-upstream-service-time" => false,
+        "content-type" => answer.status != 304,
+        _ => true,
+    });
+    fields.sort();
+    fields
+}
+
+/// Bytes where none are expected would pass for the next answer on the connection.
+#[test]
+fn nothing_follows_the_answer_to_a_head() {
+    let (gateway, ..) = gateway_with_documents();
+    let setup = Setup { filters: vec![compressor()], ..Setup::default() };
+    let envoy = start(&gateway, &setup);
+    let mut connection = envoy.connect();
+    for target in [JWKS, DISCOVERY] {
+        let whole = connection.send(&Request::get(target));
+        for accepted in ["identity", "gzip"] {
+            let head = Request::new("HEAD", target).header("accept-encoding", accepted);
+            assert_eq!(connection.send(&head).status, 200, "{target} {accepted}");
+            let next = connection.send(&Request::get(target));
+            assert_eq!((next.status, &next.body), (200, &whole.body), "{target} {accepted}");
+        }
     }
 }
 
@@ -389,7 +468,7 @@ fn other_methods_are_the_gateways() {
     let (gateway, ..) = gateway_with_documents();
     let envoy = start(&gateway, &Setup::default());
     for target in [JWKS, DISCOVERY] {
-        for method in ["HEAD", "OPTIONS", "POST"] {
+        for method in ["OPTIONS", "POST"] {
             let request = Request::new(method, target)
                 .header("if-none-match", "\"theirs\"")
                 .header("accept-encoding", "gzip");
@@ -400,9 +479,7 @@ fn other_methods_are_the_gateways() {
             assert_eq!((asked.method.as_str(), asked.target.as_str()), (method, target));
             assert_eq!(asked.header("if-none-match"), Some("\"theirs\""), "{method} {target}");
             assert_eq!(asked.header("accept-encoding"), Some("gzip"), "{method} {target}");
-            if method != "HEAD" {
-                assert!(!answer.text().contains("gateway-1"), "{method} {target}");
-            }
+            assert!(!answer.text().contains("gateway-1"), "{method} {target}");
         }
     }
 }
