@@ -8,11 +8,11 @@ import { SECRETS } from './client.js';
 
 const FILES = `${ROOT}target/clients`;
 
-/** Envoy on these ports, before whatever listens on `ports.gateway`. Its files stay for a look. */
-export async function startEnvoyOn(ports) {
+/** Envoy on these ports, before whatever listens on `ports.gateway`, its configuration changed by `edit`. Its files stay for a look. */
+export async function startEnvoyOn(ports, edit = (yaml) => yaml) {
   mkdirSync(FILES, { recursive: true });
   const config = `${FILES}/envoy-${ports.public}.yaml`;
-  writeFileSync(config, configOn(ports));
+  writeFileSync(config, edit(configOn(ports)));
   const envoy = await startEnvoy({
     config,
     log: `${FILES}/envoy-${ports.public}.log`,
