@@ -1,0 +1,150 @@
+// The gateway dies and comes back while requests flow: what needs it fails at once and says so, the rest
+// goes on, and afterwards all works again without a restart of Envoy.
+import assert from 'node:assert/strict';
+import { generateKeyPairSync } from 'node:crypto';
+import { after, before, test } from 'node:test';
+import { setTimeout as pause } from 'node:timers/promises';
+import * as oidc from 'openid-client';
+import { poll } from '../harness/envoy.js';
+import { startGateway } from '../harness/gateway.js';
+import { stopAll } from '../harness/process.js';
+import { discover, SECRETS } from './client.js';
+import { newPorts, startEnvoyOn } from './stack.js';
+
+const RATE = 50; // requests a second
+const PHASE_MS = 3000; // it lives, is dead, lives again: each so long, at least
+const BOUND_MS = 4000; // what one request may take
+const ACCESS_TOKEN = 'urn:ietf:params:oauth:token-type:access_token';
+
+let ports;
+let origin;
+let envoy;
+let gateway;
+let backendToken;
+let apiToken;
+
+before(async () => {
+  ports = await newPorts();
+  origin = `http://127.0.0.1:${ports.public}`;
+  // The same key before and after, so that what it signed stays good.
+  const { privateKey } = generateKeyPairSync('ec', { namedCurve: 'P-256' });
+  const key = { ...privateKey.export({ format: 'jwk' }), kid: 'kept', alg: 'ES256', use: 'sig' };
+  gateway = () => startGateway({ port: ports.gateway, origin, env: { GATEWAY_SIGNING_KEY: JSON.stringify(key) } });
+});
+
+after(stopAll);
+
+/** What is asked, what a request needs that is made beforehand, and how it ends with and without the gateway. */
+const KINDS = {
+  mint: { alive: 201, dead: 503, send: () => mint() }, // asks whether there is such a user
+  exchange: { alive: 200, dead: 200, prepare: subjectToken, send: (token) => exchange(token) },
+  'key set': { alive: 200, dead: 200, send: () => fetch(`${origin}/oidc/jwks`) },
+  'client_credentials': { alive: 200, dead: 503, send: () => clientCredentials() },
+  API: { alive: 200, dead: 503, send: () => fetch(`${origin}/orders/1`, { headers: { authorization: `Bearer ${apiToken}` } }) },
+};
+
+test('what fails while the gateway is dead works again when it is back', async (context) => {
+  let running = await gateway();
+  ({ envoy } = await startEnvoyOn(ports));
+  const backend = await discover(origin, 'integrator-backend', SECRETS.integratorBackend);
+  ({ access_token: backendToken } = await oidc.clientCredentialsGrant(backend, {
+    scope: 'impersonate users:read', resource: `${origin}/api`,
+  }));
+  await poll(async () => (await mint()).status === 201);
+  apiToken = (await (await exchange(await subjectToken())).json()).access_token;
+  await poll(async () => (await KINDS.API.send()).status === 200);
+
+  const requests = [];
+  for (let n = 0; n < (RATE * 3 * PHASE_MS) / 1000; n += 1) {
+    const [name, kind] = Object.entries(KINDS)[n % Object.keys(KINDS).length];
+    requests.push({ name, kind, prepared: await kind.prepare?.() });
+  }
+  const reloads = await counted('wasm.*vm_reload');
+  const began = Date.now();
+  const since = () => Date.now() - began;
+  const outage = (async () => {
+    await pause(PHASE_MS);
+    const from = since();
+    await running.stop();
+    await pause(2 * PHASE_MS - since());
+    running = await gateway();
+    return { from, to: since() };
+  })();
+  await Promise.all(requests.map(async (request, n) => {
+    await pause((n * 1000) / RATE);
+    request.sent = since();
+    request.status = await request.kind.send(request.prepared).then(drained, ({ cause }) => cause.code);
+    request.took = since() - request.sent;
+  }));
+  const { from, to } = await outage;
+
+  // By half second: what failed.
+  const failed = requests.filter(({ kind, status }) => status !== kind.alive);
+  context.diagnostic(`dead from ${from} ms to ${to} ms; ${failed.length} of ${requests.length} failed`);
+  const lines = failed.map(({ name, sent, status }) => `${Math.floor(sent / 500) / 2} s ${name}: ${status}`);
+  for (const line of new Set(lines)) context.diagnostic(`${line}, ${lines.filter((other) => other === line).length} times`);
+
+  for (const { name, kind, sent, took, status } of requests) {
+    const request = `${name} at ${sent} ms: ${status} after ${took} ms`;
+    assert.ok(took < BOUND_MS, request);
+    // What was under way at the turn may have met either.
+    const alive = sent + took < from || sent > to + 500;
+    const dead = sent > from + 500 && sent + took < 2 * PHASE_MS;
+    if (alive) assert.equal(status, kind.alive, request);
+    else if (dead) assert.equal(status, kind.dead, request);
+    else assert.ok([kind.alive, 502, 503].includes(status), request);
+  }
+  // Nothing was lost: the very same requests work now.
+  for (const { name, kind, prepared } of failed) assert.equal(await drained(await kind.send(prepared)), kind.alive, name);
+  for (const kind of Object.values(KINDS)) {
+    assert.equal(await drained(await kind.send(await kind.prepare?.())), kind.alive);
+  }
+  assert.ok((await counted('impersonation_callout_failures_total.upstream.user_lookup')) > 0);
+  assert.equal(await counted('wasm.*vm_reload'), reloads);
+  process.kill(envoy.pid, 0); // still there
+});
+
+async function drained(response) {
+  await response.arrayBuffer();
+  return response.status;
+}
+
+function mint() {
+  return fetch(`${origin}/api/subject-tokens`, {
+    method: 'POST',
+    headers: { authorization: `Bearer ${backendToken}`, 'content-type': 'application/json' },
+    body: JSON.stringify({ userId: 'user-42' }),
+  });
+}
+
+async function subjectToken() {
+  return (await (await mint()).json()).subjectToken;
+}
+
+function exchange(token) {
+  return fetch(`${origin}/oidc/token`, {
+    method: 'POST',
+    body: new URLSearchParams({
+      grant_type: 'urn:ietf:params:oauth:grant-type:token-exchange',
+      client_id: 'support-console',
+      scope: 'orders:read',
+      subject_token: token,
+      subject_token_type: ACCESS_TOKEN,
+      resource: `${origin}/orders`,
+    }),
+  });
+}
+
+function clientCredentials() {
+  return fetch(`${origin}/oidc/token`, {
+    method: 'POST',
+    headers: { authorization: `Basic ${btoa(`integrator-backend:${SECRETS.integratorBackend}`)}` },
+    body: new URLSearchParams({ grant_type: 'client_credentials', scope: 'users:read' }),
+  });
+}
+
+/** What Envoy counted under names like this, added up. */
+async function counted(name) {
+  const text = await (await fetch(`http://127.0.0.1:${ports.admin}/stats?filter=${name}`)).text();
+  return text.trim().split('\n').reduce((sum, line) => sum + Number(line.split(': ')[1] ?? 0), 0);
+}
