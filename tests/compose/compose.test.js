@@ -1,14 +1,19 @@
-// docker-compose.yml and Dockerfile: read where there is a Docker client, and brought up where there is an engine. It
-// needs port 10000, as the README's curl lines do.
+// docker-compose.yml and Dockerfile: held against the files that they name, read by Docker where there is a client, and
+// brought up where there is an engine that has the base images or can pull them. That needs port 10000, as the
+// README's curl lines do.
 import assert from 'node:assert/strict';
 import { execFileSync, spawnSync } from 'node:child_process';
-import { cpSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { cpSync, existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { createRequire } from 'node:module';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { pasteable, showFlow } from '../../demo/flow.js';
 import { assignments } from '../../demo/http.js';
 import { poll, ROOT } from '../harness/envoy.js';
+import { pasteReadme } from '../harness/readme.js';
+
+const { parse } = createRequire(new URL('../clients/', import.meta.url))('yaml');
 
 const ORIGIN = 'http://127.0.0.1:10000';
 const MINUTES = 60_000;
@@ -16,30 +21,56 @@ const MINUTES = 60_000;
 const compose = [['docker', 'compose'], ['docker-compose']].find((words) => runs([...words, 'version']));
 const engine = runs(['docker', 'info']);
 
+const dockerfile = readFileSync(`${ROOT}Dockerfile`, 'utf8');
+const { services } = parse(readFileSync(`${ROOT}docker-compose.yml`, 'utf8'));
+/** The images that stages begin with, but for `scratch`, which is no image. */
+const bases = [...dockerfile.matchAll(/^FROM (\S+:\S+) AS /gm)].map(([, image]) => image);
+
+test('the file names stages and files that are there, and images by their version', () => {
+  for (const [name, { build, image, volumes = [], ports = [] }] of Object.entries(services)) {
+    if (build) assert.match(dockerfile, new RegExp(`^FROM .* AS ${build.target}$`, 'm'), name);
+    else assert.match(image, /:v?\d+\.\d+\.\d+$/, name);
+    for (const source of volumes.map((volume) => volume.split(':', 1)[0]).filter((path) => path.startsWith('.'))) {
+      assert.ok(existsSync(join(ROOT, source)), `${name}: ${source}`);
+    }
+    for (const port of ports) assert.match(port, /^127\.0\.0\.1:/, name);
+  }
+  assert.equal(bases.length, 3);
+});
+
 test('the file is valid', { skip: !compose && 'no docker compose' }, () => {
   run('config', '--quiet');
   run('--profile', 'observability', 'config', '--quiet');
 });
 
 test('the Dockerfile copies what Cargo needs to read the manifest', { skip: !runs(['cargo', '--version']) && 'no cargo' }, () => {
-  const [, stage] = /AS module\n([^]*?)RUN make build/.exec(readFileSync(`${ROOT}Dockerfile`, 'utf8'));
+  const [, stage] = /AS module\n([^]*?)RUN make build/.exec(dockerfile);
+  const ignored = readFileSync(`${ROOT}.dockerignore`, 'utf8').split('\n');
   const folder = mkdtempSync(join(tmpdir(), 'image-'));
   try {
-    for (const [, sources, target] of stage.matchAll(/^COPY (.+) (\S+)$/gm)) {
+    for (const [, sources, target] of stage.matchAll(/^COPY (?!--from)(.+) (\S+)$/gm)) {
       for (const source of sources.split(' ')) {
+        assert.ok(ignored.includes(`!${source}`), `.dockerignore leaves ${source} out`);
         cpSync(join(ROOT, source), join(folder, target === './' ? source : target), { recursive: true });
       }
     }
+    // The C compiler for wasm is named there.
+    assert.ok(existsSync(join(folder, '.cargo/config.toml')));
     execFileSync('cargo', ['fetch', '--locked', '--target', 'wasm32-wasip1'], { cwd: folder, stdio: 'pipe' });
   } finally {
     rmSync(folder, { recursive: true });
   }
 });
 
-test('the flow works, and so do the lines that the demo prints', {
+test('the flow works, and so do the lines of the README and those that the demo prints', {
   skip: !(compose && engine) && 'no Docker engine',
   timeout: 30 * MINUTES,
 }, async (context) => {
+  const missing = bases.find((image) => !runs(['docker', 'image', 'inspect', image]) && !runs(['docker', 'pull', image]));
+  if (missing) {
+    context.skip(`${missing} is not here and cannot be pulled`);
+    return;
+  }
   context.after(() => run('down', '--volumes', '--remove-orphans'));
   run('up', '--build', '--detach');
   try {
@@ -48,6 +79,7 @@ test('the flow works, and so do the lines that the demo prints', {
     const script = [...assignments(), lines.exchange].join('\n');
     const answer = JSON.parse(execFileSync('sh', ['-c', script], { encoding: 'utf8' }));
     assert.equal(answer.token_type, 'Bearer');
+    assert.match(await pasteReadme(), /"sub":"user-42".*Audiences in Jwt are not allowed$/);
   } catch (error) {
     run('logs', '--tail', '50');
     throw error;

@@ -1,0 +1,17 @@
+// What the README shows is what happens.
+import assert from 'node:assert/strict';
+import { after, test } from 'node:test';
+import { pasteReadme } from '../harness/readme.js';
+import { stopAll } from '../harness/process.js';
+import { startStack } from './stack.js';
+
+after(stopAll);
+
+test('the curl lines work as they are printed', async () => {
+  const { origin } = await startStack();
+  const printed = await pasteReadme(origin);
+  const [orders, invoices] = [printed.slice(0, printed.indexOf('}}') + 2), printed.slice(printed.indexOf('}}') + 2)];
+  const { resource, claims } = JSON.parse(orders);
+  assert.deepEqual([resource, claims.sub, claims.aud, claims.scope], ['orders', 'user-42', `${origin}/orders`, 'orders:read']);
+  assert.equal(invoices, 'Audiences in Jwt are not allowed');
+});
