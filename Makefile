@@ -24,13 +24,13 @@ test: lint build tests/gateway/node_modules tests/clients/node_modules demo/node
 	cargo test --all-features
 	cd tests/gateway && node --test
 	cd tests/clients && node --test
-	node demo/demo.js
-	node --test tests/compose
-	node --test tests/observability
+	cd demo && node --test
+	cd tests/compose && node --test
+	cd tests/observability && node --test
 
 # Metrics, rules and dashboard against a real run (see scripts/prometheus).
 test-observability: build tests/gateway/node_modules
-	node --test tests/observability
+	cd tests/observability && node --test
 
 lint:
 	cargo fmt --check

@@ -1,0 +1,27 @@
+// `make run`, as somebody uses it: the flow is shown, the lines that it prints and those of the README can be pasted into
+// another shell, and Ctrl-C ends all of it.
+import assert from 'node:assert/strict';
+import { execFileSync } from 'node:child_process';
+import { after, test } from 'node:test';
+import { fileURLToPath } from 'node:url';
+import { PORTS } from '../tests/harness/envoy.js';
+import { isFree, start, stopAll } from '../tests/harness/process.js';
+import { pasteReadme } from '../tests/harness/readme.js';
+
+const DEMO = fileURLToPath(new URL('demo.js', import.meta.url));
+
+after(stopAll);
+
+test('the flow works, what is printed can be pasted, and nothing is left behind', async () => {
+  const demo = await start('the demo', process.execPath, [DEMO, '--stay'], { ready: /^Envoy stays up until Ctrl-C/, timeout: 120_000 });
+  const printed = demo.tail(Infinity);
+  assert.match(printed, /^The flow works\.$/m);
+  const [, lines] = /^Paste this .*\n([^]*)^Envoy stays up/m.exec(printed);
+  const answers = execFileSync('sh', ['-c', lines], { encoding: 'utf8' });
+  for (const answer of [/"token_type":"Bearer"/, /"act":{"sub":"agent-1"}/, /"subjectToken":"sub_/]) assert.match(answers, answer);
+  assert.match(await pasteReadme(), /"sub":"user-42".*Audiences in Jwt are not allowed$/);
+
+  process.kill(demo.pid, 'SIGINT');
+  assert.equal(await demo.closed, 'stopped (status 0)');
+  for (const port of Object.values(PORTS)) assert.ok(await isFree(port), String(port));
+});
