@@ -1,19 +1,20 @@
-// The gateway dies and comes back while requests flow: what needs it fails at once and says so, the rest
-// goes on, and afterwards all works again without a restart of Envoy.
+// The gateway is not there yet, or dies and comes back while requests flow: what needs it fails at once and
+// says so, the rest goes on, and afterwards all works without a restart of Envoy.
 import assert from 'node:assert/strict';
 import { generateKeyPairSync } from 'node:crypto';
 import { after, before, test } from 'node:test';
 import { setTimeout as pause } from 'node:timers/promises';
-import * as oidc from 'openid-client';
 import { poll } from '../harness/envoy.js';
 import { startGateway } from '../harness/gateway.js';
 import { stopAll } from '../harness/process.js';
-import { discover, SECRETS } from './client.js';
+import { SECRETS } from './client.js';
 import { newPorts, startEnvoyOn } from './stack.js';
 
 const RATE = 50; // requests a second
 const PHASE_MS = 3000; // it lives, is dead, lives again: each so long, at least
 const BOUND_MS = 4000; // what one request may take
+const { privateKey } = generateKeyPairSync('ec', { namedCurve: 'P-256' });
+const KEY = JSON.stringify({ ...privateKey.export({ format: 'jwk' }), kid: 'kept', alg: 'ES256', use: 'sig' });
 const ACCESS_TOKEN = 'urn:ietf:params:oauth:token-type:access_token';
 
 let ports;
@@ -26,31 +27,42 @@ let apiToken;
 before(async () => {
   ports = await newPorts();
   origin = `http://127.0.0.1:${ports.public}`;
-  // The same key before and after, so that what it signed stays good.
-  const { privateKey } = generateKeyPairSync('ec', { namedCurve: 'P-256' });
-  const key = { ...privateKey.export({ format: 'jwk' }), kid: 'kept', alg: 'ES256', use: 'sig' };
-  gateway = () => startGateway({ port: ports.gateway, origin, env: { GATEWAY_SIGNING_KEY: JSON.stringify(key) } });
 });
 
 after(stopAll);
+
+/** The gateway, with the same key each time, so that what it signed stays good. */
+function startSameGateway() {
+  return startGateway({ port: ports.gateway, origin, env: { GATEWAY_SIGNING_KEY: KEY } });
+}
 
 /** What is asked, what a request needs that is made beforehand, and how it ends with and without the gateway. */
 const KINDS = {
   mint: { alive: 201, dead: 503, send: () => mint() }, // asks whether there is such a user
   exchange: { alive: 200, dead: 200, prepare: subjectToken, send: (token) => exchange(token) },
   'key set': { alive: 200, dead: 200, send: () => fetch(`${origin}/oidc/jwks`) },
-  'client_credentials': { alive: 200, dead: 503, send: () => clientCredentials() },
+  client_credentials: { alive: 200, dead: 503, send: () => clientCredentials() },
   API: { alive: 200, dead: 503, send: () => fetch(`${origin}/orders/1`, { headers: { authorization: `Bearer ${apiToken}` } }) },
 };
 
-test('what fails while the gateway is dead works again when it is back', async (context) => {
-  let running = await gateway();
+test('until the gateway is there, Envoy starts, and who needs its keys is asked to come back', async () => {
+  gateway = await startSameGateway();
+  const behind = `http://127.0.0.1:${ports.gateway}`;
+  const granted = await clientCredentials(behind, { scope: 'impersonate users:read', resource: `${origin}/api` });
+  ({ access_token: backendToken } = await granted.json());
+  await gateway.stop();
+
   ({ envoy } = await startEnvoyOn(ports));
-  const backend = await discover(origin, 'integrator-backend', SECRETS.integratorBackend);
-  ({ access_token: backendToken } = await oidc.clientCredentialsGrant(backend, {
-    scope: 'impersonate users:read', resource: `${origin}/api`,
-  }));
-  await poll(async () => (await mint()).status === 201);
+  const answer = await mint();
+  assert.equal(answer.status, 503);
+  assert.ok(Number(answer.headers.get('retry-after')) > 0);
+  assert.equal((await answer.json()).error, 'temporarily_unavailable');
+
+  gateway = await startSameGateway();
+  await poll(async () => (await mint()).status === 201, { timeout: 20_000, interval: 200 });
+});
+
+test('what fails while the gateway is dead works again when it is back', async (context) => {
   apiToken = (await (await exchange(await subjectToken())).json()).access_token;
   await poll(async () => (await KINDS.API.send()).status === 200);
 
@@ -65,9 +77,9 @@ test('what fails while the gateway is dead works again when it is back', async (
   const outage = (async () => {
     await pause(PHASE_MS);
     const from = since();
-    await running.stop();
+    await gateway.stop();
     await pause(2 * PHASE_MS - since());
-    running = await gateway();
+    gateway = await startSameGateway();
     return { from, to: since() };
   })();
   await Promise.all(requests.map(async (request, n) => {
@@ -135,11 +147,11 @@ function exchange(token) {
   });
 }
 
-function clientCredentials() {
-  return fetch(`${origin}/oidc/token`, {
+function clientCredentials(at = origin, parameters = { scope: 'users:read' }) {
+  return fetch(`${at}/oidc/token`, {
     method: 'POST',
     headers: { authorization: `Basic ${btoa(`integrator-backend:${SECRETS.integratorBackend}`)}` },
-    body: new URLSearchParams({ grant_type: 'client_credentials', scope: 'users:read' }),
+    body: new URLSearchParams({ grant_type: 'client_credentials', ...parameters }),
   });
 }
 
