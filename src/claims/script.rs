@@ -60,6 +60,9 @@ impl Script {
                     let Thrown { message, position } = thrown(exception);
                     CompileError { message, position }
                 }
+                LoadError::NoFunction(_) => {
+                    CompileError { message: error.to_string(), position: Some(looked_for(source)) }
+                }
                 error => CompileError { message: error.to_string(), position: None },
             })?;
         Ok(Self { function: RefCell::new(function), surroundings })
@@ -176,6 +179,14 @@ fn json(input: &Input<'_>) -> String {
 
 fn thrown(Exception { message, position }: Exception) -> Thrown {
     Thrown { message: one_line(&message, LOG_LINE_BYTES), position }
+}
+
+/// Where a script that does not declare the function has something else of its name, or where it ends.
+fn looked_for(source: &str) -> (u32, u32) {
+    let (before, _) = source.split_once(NAME).unwrap_or((source, ""));
+    let from_one = |count: usize| u32::try_from(count).unwrap_or(u32::MAX).saturating_add(1);
+    let line = before.rsplit('\n').next().unwrap_or_default();
+    (from_one(before.matches('\n').count()), from_one(line.chars().count()))
 }
 
 /// A script's text in a log: without line breaks, with which it could forge other lines, and cut.

@@ -646,7 +646,7 @@ fn a_script_is_compiled_at_once_and_its_mistakes_have_a_place() {
     let cases = [
         ("no script",         json!({}),                                          "custom_claims.script",                     "is required"),
         ("a syntax error",    claims(json!({"script": "const a = 1;\n  let = ;"})), "custom_claims.script",                     "line 2"),
-        ("another function",  claims(json!({"script": "const f = () => ({})"})),    "custom_claims.script",                     "the script declares no function getCustomJwtClaims"),
+        ("another function",  claims(json!({"script": "const f = () => ({})"})),    "custom_claims.script",                     "line 1, column 21: the script declares no function getCustomJwtClaims"),
         ("a number variable", claims(json!({"environment_variables": {"A": 1}})),   "custom_claims.environment_variables.A",    "expected a string"),
         ("no such word",      claims(json!({"on_error": "ignore"})),                "custom_claims.on_error",                   "expected one of refuse, issue_without"),
         ("too long",          claims(json!({"timeout": "10s"})),                    "custom_claims.timeout",                    "expected a duration from"),
