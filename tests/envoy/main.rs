@@ -15,6 +15,8 @@ mod support;
 
 mod audit;
 mod capacity;
+#[cfg(feature = "custom-claims")]
+mod claims;
 mod client_auth;
 mod configuration;
 mod documents;

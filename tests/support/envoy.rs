@@ -230,6 +230,12 @@ impl Envoy {
         String::from_utf8_lossy(&fs::read(self.directory.join("envoy.log")).unwrap()).into_owned()
     }
 
+    /// How much one of Envoy's loggers says from now on.
+    pub fn set_log_level(&self, logger: &str, level: &str) {
+        let request = Request::post(&format!("/logging?{logger}={level}"));
+        assert_eq!(Connection::open(self.admin).send(&request).status, 200);
+    }
+
     /// What all its threads together have run so far.
     pub fn cpu_time(&self) -> Duration {
         let threads = format!("/proc/{}/task", self.pid());
