@@ -1,0 +1,133 @@
+//! Whatever a script does, it does to its own exchange. A trap would take the worker's VM with it and all that
+//! was in it, so every way to fail is tried where it will happen.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use serde_json::json;
+
+use super::{FAILURES, call, custom, events, mint, misbehaving, script};
+use crate::support::Findings;
+use crate::support::envoy::Options;
+use crate::support::gateway::{Gateway, exchange_form};
+
+/// Every way to fail, by name; see the file.
+const HOSTILE: &str = include_str!("../../fixtures/claims/hostile.js");
+
+/// Each on a worker of two, whichever it is, and everybody else is served.
+#[test]
+fn a_script_that_fails_fails_its_exchange_and_no_other() {
+    for on_error in ["refuse", "issue_without"] {
+        let configuration = script(HOSTILE).with("/custom_claims/on_error", on_error);
+        let options = Options { concurrency: 2, ..Options::default() };
+        let gateway = Gateway::try_start(&configuration, &options).unwrap();
+        let names = custom(&gateway.send(&misbehaving(&mint(&gateway, &json!({"case": "names"})))));
+        let names = names["names"].as_str().unwrap().split(' ').map(str::to_owned);
+        let names: Vec<_> = names.collect();
+        let done = AtomicBool::new(false);
+        let mut findings = Findings::default();
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                while !done.load(Ordering::Relaxed) {
+                    gateway.assert_serves("beside scripts that fail");
+                    thread::sleep(Duration::from_millis(1));
+                }
+            });
+            for name in &names {
+                let token = mint(&gateway, &json!({"case": name}));
+                let answer = gateway.send(&misbehaving(&token));
+                if on_error == "refuse" {
+                    let refused = (500, "server_error".into());
+                    findings.expect(name, &answer.refusal(), &refused);
+                    let answer = gateway.exchange(&exchange_form(&token));
+                    findings.expect(format!("{name}: its token"), &answer.status, &200);
+                    if answer.status == 200 {
+                        findings.expect(name, &custom(&answer), &json!({"works": true}));
+                    }
+                } else if answer.status == 200 {
+                    findings.expect(name, &custom(&answer), &json!({}));
+                } else {
+                    findings.add(format!("{name}: {answer:?}"));
+                }
+                let after = call(&gateway, &json!({}));
+                findings.expect(format!("after {name}"), &after.status, &200);
+            }
+            done.store(true, Ordering::Relaxed);
+        });
+        gateway.assert_every_worker_serves("after every failure");
+        findings.expect("counted", &gateway.envoy.stat(FAILURES), &(names.len() as u64));
+        let log = gateway.envoy.log();
+        let warnings = log.lines().filter(|line| {
+            line.contains("[warning][wasm]") && line.contains("custom claims: the script")
+                || line.contains("custom claims: the claims are too long")
+                || line.contains("custom claims: what the script returned")
+        });
+        findings.expect("warnings", &warnings.count(), &names.len());
+        let events = events(&log);
+        let failed = events.iter().filter(|event| event["reason"] == "custom_claims_failed");
+        let expected = if on_error == "refuse" { names.len() } else { 0 };
+        findings.expect("audited", &failed.count(), &expected);
+    }
+}
+
+/// Has each fail ten thousand times in one VM, which must not grow by as much as a few bytes for each.
+fn repeat(source: &str, names: &[&str], timeout: &str) {
+    const REPETITIONS: u32 = 10_000;
+    const ROOM: u64 = 512 << 10;
+    let gateway = Gateway::start(&script(source).with("/custom_claims/timeout", timeout));
+    // Each leaves a warning.
+    gateway.envoy.set_log_level("wasm", "error");
+    let tokens: Vec<_> = names.iter().map(|name| mint(&gateway, &json!({"case": name}))).collect();
+    let repeat = |count: u32| {
+        for (name, token) in names.iter().zip(&tokens) {
+            let request = misbehaving(token);
+            let mut connection = gateway.connect();
+            for _ in 0..count {
+                let answer = connection.send(&request);
+                assert_eq!(answer.refusal(), (500, "server_error".into()), "{name}: {answer:?}");
+            }
+        }
+    };
+    repeat(REPETITIONS / 20);
+    let before = gateway.envoy.resident_bytes();
+    repeat(REPETITIONS);
+    let after = gateway.envoy.resident_bytes();
+    println!("{names:?}: {before} bytes, then {after}");
+    assert!(after < before + ROOM, "{before} bytes before 10 000 of {names:?}, {after} after");
+    assert_eq!(gateway.envoy.stat(FAILURES), names.len() as u64 * u64::from(REPETITIONS / 20 * 21));
+    for token in &tokens {
+        gateway.assert_spendable(token, "after ten thousand refusals");
+    }
+    gateway.assert_serves("after ten thousand failures");
+}
+
+#[test]
+fn memory_does_not_grow_with_scripts_that_loop() {
+    repeat(HOSTILE, &["loop"], "1ms");
+}
+
+#[test]
+fn memory_does_not_grow_with_expressions_that_explode() {
+    repeat(HOSTILE, &["expressionNested"], "1ms");
+}
+
+#[test]
+fn memory_does_not_grow_with_objects_that_are_deep() {
+    // Made once, because half of the time would go into making it.
+    let source = "
+        let deep = {};
+        for (let i = 0; i < 10_000; i++) deep = { deep };
+        const getCustomJwtClaims = ({ token }) => token.scope === 'orders:read' ? {} : deep;";
+    repeat(source, &["a deep object"], "10ms");
+}
+
+#[test]
+fn memory_does_not_grow_with_scripts_that_fail_otherwise() {
+    #[rustfmt::skip]
+    let names = [
+        "recursion", "stringTooLong", "memoryAtOnce", "pending", "text", "getter", "cycle", "bigint", "long",
+        "proxyThatThrows", "toPrimitive", "toJson",
+    ];
+    repeat(HOSTILE, &names, "10ms");
+}

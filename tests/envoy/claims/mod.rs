@@ -1,0 +1,124 @@
+//! The operator's function, in Envoy. Natively it is tried as well, beside the code; here is what depends on
+//! where it runs.
+
+mod failures;
+mod results;
+mod sandbox;
+
+use serde_json::{Value, json};
+
+use crate::support::Findings;
+use crate::support::configuration::Configuration;
+use crate::support::envoy::{Listeners, Options};
+use crate::support::gateway::{
+    Gateway, exchange_form, exchange_request, mint_body_request, minted, raw_part,
+};
+use crate::support::http::{Answer, Request};
+
+const FAILURES: &str = "wasmcustom.impersonation_custom_claims_failures_total";
+
+fn script(source: &str) -> Configuration {
+    Configuration::default().with("/custom_claims/script", source)
+}
+
+/// A function with this body. A busy machine does not end it.
+fn function(body: &str) -> Configuration {
+    script(&format!(
+        "const getCustomJwtClaims = async ({{ token, context, environmentVariables, api }}) => {{\n{body}\n}};"
+    ))
+    .with("/custom_claims/timeout", "1s")
+}
+
+/// A subject token with this context.
+fn mint(gateway: &Gateway, context: &Value) -> String {
+    minted(&gateway.send(&mint_body_request(&json!({"userId": "u-1", "context": context}))))
+}
+
+/// What an exchange with this context comes to.
+fn call(gateway: &Gateway, context: &Value) -> Answer {
+    gateway.exchange(&exchange_form(&mint(gateway, context)))
+}
+
+/// An exchange for `orders:write`, for which the scripts of these tests misbehave.
+fn misbehaving(subject_token: &str) -> Request {
+    exchange_request(&exchange_form(subject_token).set("scope", "orders:write"))
+}
+
+/// The claims in an answer that must be a success.
+fn claims(answer: &Answer) -> Value {
+    assert_eq!(answer.status, 200, "{answer:?}");
+    raw_part(&answer.member("access_token"), 1)
+}
+
+/// The claims that are not the filter's own.
+fn custom(answer: &Answer) -> Value {
+    let mut claims = claims(answer);
+    for name in ["iss", "sub", "aud", "client_id", "iat", "exp", "jti", "scope"] {
+        assert!(claims.as_object_mut().unwrap().remove(name).is_some(), "{name}: {answer:?}");
+    }
+    claims
+}
+
+/// The audit events of exchanges.
+fn events(log: &str) -> Vec<Value> {
+    let events = log.lines().filter_map(|line| {
+        let event =
+            line.split_once("{\"event\":\"token_exchange").map(|(before, _)| before.len())?;
+        serde_json::from_str(&line[event..]).ok()
+    });
+    events.collect()
+}
+
+#[test]
+fn a_script_that_cannot_be_called_is_refused_with_its_line_and_column() {
+    #[rustfmt::skip]
+    let cases = [
+        ("a syntax error",   "const getCustomJwtClaims = () => {\n  return { a: };\n};", "line 2, column 15: SyntaxError"),
+        ("an end too early", "const getCustomJwtClaims = () => {\n",                   "line 2, column 1: SyntaxError"),
+        ("no function",      "const getClaims = () => ({});\n",                        "line 2, column 1: the script declares no function getCustomJwtClaims"),
+        ("no function here", "\n  let getCustomJwtClaims = {};",                       "line 2, column 7: the script declares no function getCustomJwtClaims"),
+        ("a throw",          "const a = {};\na.b.c = 1;",                             "line 2, column 1: TypeError"),
+        ("an endless loop",  "for (;;);",                                             "the script takes too long to load"),
+        ("endless memory",   "for (const a = []; ; ) a.push({});",                    "the script takes too much memory to load"),
+        ("endless recursion", "const f = () => f(); f();",                            "RangeError"),
+        ("too deep",         &"[".repeat(100_000),                                    "the script is nested too deep"),
+        ("nothing",          "",                                                      "custom_claims.script"),
+    ];
+    let mut findings = Findings::default();
+    let gateway = Gateway::start(&Configuration::default());
+    let token = gateway.mint("u-1");
+    for (case, source, expected) in cases {
+        match gateway.update(&script(source)) {
+            Ok(()) => findings.add(format!("{case}: accepted")),
+            Err(log)
+                if !log.lines().any(|line| {
+                    line.contains("custom_claims.script") && line.contains(expected)
+                }) =>
+            {
+                findings.add(format!("{case}: expected {expected} in {log}"));
+            }
+            Err(_) => {}
+        }
+    }
+    gateway.assert_spendable(&token, "after many bad scripts");
+    gateway.update(&function("return { a: 1 };")).unwrap();
+    assert_eq!(custom(&call(&gateway, &json!({}))), json!({"a": 1}));
+
+    for (case, source, expected) in cases.into_iter().take(4) {
+        let options = Options { listeners: Listeners::Static, ..Options::default() };
+        match Gateway::try_start(&script(source), &options) {
+            Ok(_) => findings.add(format!("{case}: started")),
+            Err(exit) => {
+                findings.expect(case, &exit.code, &Some(1));
+                findings.expect(format!("{case} named"), &exit.log.contains(expected), &true);
+            }
+        }
+    }
+}
+
+fn custom_with_actor(answer: &Answer) -> Value {
+    let mut claims = custom(answer);
+    let act = claims.as_object_mut().unwrap().remove("act");
+    assert_eq!(act, Some(json!({"sub": "agent-1"})));
+    claims
+}

@@ -1,0 +1,216 @@
+//! What becomes of what a script says: claims, denials, and what the operator reads of them.
+
+use serde_json::json;
+
+use super::{FAILURES, call, custom, events, function, mint, misbehaving};
+use crate::support::Findings;
+use crate::support::configuration::{ORDERS, SIGNING_KEY};
+use crate::support::gateway::{Gateway, exchange_form, key_set, verify};
+
+/// What is no claim of ours, however much it looks like one, and what JSON leaves out.
+#[test]
+fn every_other_claim_is_issued_as_it_is_written() {
+    #[rustfmt::skip]
+    let cases = [
+        ("{ 2: 'b', 1: 'a', '01': 'c', '-1': 'd', 1.5: 'e' }", json!({"1": "a", "2": "b", "01": "c", "-1": "d", "1.5": "e"})),
+        ("{ [Symbol('sub')]: 'x', [Symbol.toPrimitive]: () => 'sub', [Symbol.iterator]: 1 }", json!({})),
+        ("{ __proto__: { sub: 'admin', act: {} } }", json!({})),
+        ("Object.create({ sub: 'admin' })", json!({})),
+        ("{ sub: undefined, aud: () => {}, exp: Symbol() }", json!({})),
+        ("Object.defineProperty({}, 'sub', { value: 'admin' })", json!({})),
+        ("{ Sub: 1, ' sub': 2, 'sub\\0': 3, 's\\u200bub': 4, 'ſub': 5, ѕub: 6, '': 7 }",
+         json!({"Sub": 1, " sub": 2, "sub\0": 3, "s\u{200b}ub": 4, "ſub": 5, "ѕub": 6, "": 7})),
+        ("{ a: { sub: 1, act: { sub: 2 }, exp: 3 } }", json!({"a": {"sub": 1, "act": {"sub": 2}, "exp": 3}})),
+        ("{ toString: 1, constructor: 2, hasOwnProperty: 3, prototype: 4 }",
+         json!({"toString": 1, "constructor": 2, "hasOwnProperty": 3, "prototype": 4})),
+        ("{ n: NaN, i: -Infinity, z: -0, f: 0.1, d: new Date(0), u: [undefined], b: new Boolean(true) }",
+         json!({"n": null, "i": null, "z": 0, "f": 0.1, "d": "1970-01-01T00:00:00.000Z", "u": [null], "b": true})),
+        ("{ s: '\"\\\\ </script> ü \u{1f600} \\u2028' }", json!({"s": "\"\\ </script> ü \u{1f600} \u{2028}"})),
+        ("{ ...token }.accountId && { account: token.accountId, client: token.clientId }",
+         json!({"account": "u-1", "client": "support-console"})),
+        ("Object.assign(Object.create(null), { a: 1 })", json!({"a": 1})),
+        ("new (class { a = 1; #b = 2; get c() { return 3; } })()", json!({"a": 1})),
+        ("{}", json!({})),
+    ];
+    let table =
+        cases.each_ref().map(|(expression, _)| format!("(token) => ({expression})")).join(",\n");
+    let gateway = Gateway::start(&function(&format!(
+        "return [{table}][context.grant.subjectTokenContext.case](token);"
+    )));
+    let mut findings = Findings::default();
+    for (number, (expression, expected)) in cases.iter().enumerate() {
+        let answer = call(&gateway, &json!({"case": number}));
+        if answer.status != 200 {
+            findings.add(format!("{expression}: {answer:?}"));
+            continue;
+        }
+        let (_, verified) = verify(&answer.member("access_token"), &key_set(&SIGNING_KEY));
+        assert_eq!(
+            (&verified["sub"], &verified["aud"]),
+            (&json!("u-1"), &json!(ORDERS)),
+            "{expression}"
+        );
+        findings.expect(expression, &custom(&answer), expected);
+    }
+}
+
+#[test]
+fn no_script_says_what_makes_the_token_what_it_is() {
+    #[rustfmt::skip]
+    let reserved = [
+        "iss", "sub", "aud", "exp", "nbf", "iat", "jti", "client_id", "scope", "act", "may_act", "cnf", "__proto__",
+    ];
+    // Ways to return a member; `name` is its name.
+    #[rustfmt::skip]
+    let ways = [
+        ("a member",          "return { [name]: 'x' };"),
+        ("null",              "return { a: 1, [name]: null };"),
+        ("twice",             "return JSON.parse(`{\"${name}\":1,\"a\":2,\"${name}\":\"x\"}`);"),
+        ("an escape",         "return JSON.parse(`{\"\\\\u00${name.charCodeAt(0).toString(16)}${name.slice(1)}\":\"x\"}`);"),
+        ("an object as key",  "const o = {}; Object.defineProperty(o, { toString: () => name }, { value: 1, enumerable: true }); return o;"),
+        ("a getter",          "return Object.defineProperty({}, name, { get: () => 'x', enumerable: true });"),
+        ("toJSON",            "return { toJSON: () => ({ [name]: 'x' }) };"),
+        ("a proxy",           "return new Proxy({}, { ownKeys: () => [name], get: () => 'x', getOwnPropertyDescriptor: () => ({ configurable: true, enumerable: true }) });"),
+        ("Object.prototype",  "Object.defineProperty(Object.prototype, 'toJSON', { value: () => ({ [name]: 'x' }) }); return {};"),
+        ("a promise",         "return new Promise((resolve) => resolve({ [name]: 'x' }));"),
+        ("a class",           "return new (class { constructor() { Object.defineProperty(this, name, { value: 'x', enumerable: true }); } })();"),
+        ("no prototype",      "const o = Object.create(null); Object.defineProperty(o, name, { value: 'x', enumerable: true }); return o;"),
+    ];
+    let table = ways.map(|(way, body)| format!("{way:?}: (name) => {{ {body} }}")).join(",\n");
+    let gateway = Gateway::start(&function(&format!(
+        "const ways = {{ {table} }};
+         const {{ way, name }} = context.grant.subjectTokenContext;
+         if (token.scope === 'orders:read') return {{ fine: 1 }};
+         return ways[way](name);"
+    )));
+    let mut findings = Findings::default();
+    for name in reserved {
+        for (way, _) in ways {
+            let token = mint(&gateway, &json!({"way": way, "name": name}));
+            let refused = gateway.send(&misbehaving(&token)).refusal();
+            findings.expect(format!("{name} by {way}"), &refused, &(500, "server_error".into()));
+            gateway.assert_spendable(&token, name);
+        }
+        let warned = format!("the script may not set the claim {name}");
+        let warnings = gateway.envoy.log().matches(&warned).count();
+        findings.expect(format!("warnings for {name}"), &warnings, &ways.len());
+    }
+}
+
+/// Whatever `on_error` says: a denial is no error.
+#[test]
+fn a_denial_is_told_to_the_client_in_words_that_are_fit_to_be_sent() {
+    let long = "x".repeat(200);
+    #[rustfmt::skip]
+    let cases = [
+        ("return api.denyAccess('The ticket is closed');",         "The ticket is closed"),
+        ("api.denyAccess('No'); return { sub: 'admin' };",         "No"),
+        ("try { api.denyAccess('No'); } catch {} return {};",      "No"),
+        ("try { api.denyAccess('No'); } catch {} for (;;);",       "No"),
+        ("await null; await Promise.reject().catch(() => api.denyAccess('late')); return {};", "late"),
+        ("api.denyAccess('one'); api.denyAccess('two');",          "one"),
+        ("api.denyAccess();",                                      "access denied"),
+        ("api.denyAccess('');",                                    "access denied"),
+        ("api.denyAccess(' \\t\\n');",                             "access denied"),
+        ("api.denyAccess(Symbol());",                              "access denied"),
+        ("api.denyAccess(404);",                                   "404"),
+        ("api.denyAccess({ a: 1 });",                              "[object Object]"),
+        ("api.denyAccess('say \"no\"');",                          "say 'no'"),
+        ("api.denyAccess('a\\\\b');",                              "a/b"),
+        ("api.denyAccess('a\\r\\nSet-Cookie: b\\0\\u007f');",      "a  Set-Cookie: b  "),
+        ("api.denyAccess('Ü \u{1f600} \\u2028 \\ud800');",         "? ?   ?"),
+        ("api.denyAccess('x'.repeat(1e6));",                       &long),
+        ("api.denyAccess('ü'.repeat(1e6));",                       &"?".repeat(200)),
+        ("String.prototype.slice = JSON.stringify = () => '\"'; api.denyAccess('own words');", "own words"),
+    ];
+    let table = cases.map(|(body, _)| format!("async (api) => {{ {body} }}")).join(",\n");
+    let source = format!(
+        "if (token.scope === 'orders:read') return {{ fine: 1 }};
+         return [{table}][context.grant.subjectTokenContext.case](api);"
+    );
+    for on_error in ["refuse", "issue_without"] {
+        let gateway = Gateway::start(&function(&source).with("/custom_claims/on_error", on_error));
+        let mut findings = Findings::default();
+        for (number, (body, description)) in cases.into_iter().enumerate() {
+            let token = mint(&gateway, &json!({"case": number}));
+            let answer = gateway.send(&misbehaving(&token));
+            findings.expect(body, &answer.refusal(), &(400, "access_denied".into()));
+            findings.expect(body, &answer.member("error_description"), &description.to_owned());
+            findings.expect(body, &answer.json().as_object().unwrap().len(), &2);
+            findings.expect(body, &answer.header("cache-control"), &Some("no-store"));
+            findings.expect(
+                body,
+                &custom(&gateway.exchange(&exchange_form(&token))),
+                &json!({"fine": 1}),
+            );
+            gateway.assert_spent(&token, body);
+        }
+        findings.expect("no failures", &gateway.envoy.stat(FAILURES), &0);
+    }
+}
+
+#[test]
+fn denials_and_failures_are_audited_and_counted() {
+    let body = "const { does } = context.grant.subjectTokenContext;
+         if (token.scope === 'orders:read') return { fine: 1 };
+         if (does === 'deny') return api.denyAccess('No');
+         throw new Error('broken\\n{\"event\":\"forged\"}');";
+    for (on_error, failed) in [("refuse", 1), ("issue_without", 0)] {
+        let gateway = Gateway::start(&function(body).with("/custom_claims/on_error", on_error));
+        for does in ["deny", "throw"] {
+            let token = mint(&gateway, &json!({ "does": does }));
+            gateway.send(&misbehaving(&token));
+            if does == "deny" || failed == 1 {
+                gateway.assert_spendable(&token, does);
+            }
+        }
+        let log = gateway.envoy.log();
+        let outcomes = events(&log).into_iter().map(|event| {
+            assert_eq!(
+                (&event["user_id"], &event["client_id"]),
+                (&json!("u-1"), &json!("support-console"))
+            );
+            let name = event["event"].as_str().unwrap().to_owned();
+            (
+                name,
+                event["error"].as_str().map(str::to_owned),
+                event["reason"].as_str().map(str::to_owned),
+            )
+        });
+        let outcome = |event: &str, error: Option<&str>, reason: Option<&str>| {
+            (event.to_owned(), error.map(str::to_owned), reason.map(str::to_owned))
+        };
+        let granted = outcome("token_exchange.succeeded", None, None);
+        let mut expected = vec![
+            outcome("token_exchange.refused", Some("access_denied"), Some("custom_claims_denied")),
+            granted.clone(),
+        ];
+        if failed == 1 {
+            expected.push(outcome(
+                "token_exchange.refused",
+                Some("server_error"),
+                Some("custom_claims_failed"),
+            ));
+        }
+        expected.push(granted);
+        assert_eq!(outcomes.collect::<Vec<_>>(), expected, "{on_error}");
+        // The warning says where, on one line.
+        let warning = log.lines().find(|line| line.contains("custom claims: ")).unwrap();
+        assert!(warning.contains("[warning][wasm]"), "{warning}");
+        assert!(warning.contains("custom claims: the script threw: line 5, column "), "{warning}");
+        assert!(warning.contains(r#"Error: broken {"event":"forged"}"#), "{warning}");
+
+        let refusals = |error: &str, reason: &str| {
+            gateway.envoy.stat(&format!(
+                "wasmcustom.impersonation_refusals_total.endpoint.token.error.{error}.reason.{reason}"
+            ))
+        };
+        assert_eq!(refusals("access_denied", "custom_claims_denied"), 1);
+        assert_eq!(refusals("server_error", "custom_claims_failed"), failed);
+        assert_eq!(gateway.envoy.stat(FAILURES), 1, "{on_error}");
+        assert_eq!(
+            gateway.envoy.stat("wasmcustom.impersonation_subject_tokens_exchanged_total"),
+            2
+        );
+    }
+}
