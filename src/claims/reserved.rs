@@ -6,7 +6,7 @@ use super::ClaimsError;
 
 /// What the token says by itself; what would take effect in it (`nbf`, `cnf`, `may_act`); and the
 /// name that a consumer in JavaScript may read as all of them at once.
-const RESERVED: [&str; 13] = [
+pub(super) const RESERVED: [&str; 13] = [
     "iss",
     "sub",
     "aud",

@@ -1,6 +1,7 @@
 //! What becomes of what a script says: claims, denials, and what the operator reads of them.
 
-use serde_json::json;
+use fastrand::Rng;
+use serde_json::{Map, Value, json};
 
 use super::{FAILURES, call, custom, events, function, mint, misbehaving};
 use crate::support::Findings;
@@ -212,5 +213,76 @@ fn denials_and_failures_are_audited_and_counted() {
             gateway.envoy.stat("wasmcustom.impersonation_subject_tokens_exchanged_total"),
             2
         );
+    }
+}
+
+/// From the mint to the token, any JSON that fits.
+#[test]
+fn claims_are_what_the_context_was() {
+    let seed = fastrand::u64(..);
+    println!("the seed is {seed}");
+    let mut rng = Rng::with_seed(seed);
+    let gateway =
+        Gateway::start(&function("return { context: context.grant.subjectTokenContext };"));
+    let mut findings = Findings::default();
+    for _ in 0..300 {
+        let context = loop {
+            let context = object(&mut rng, 4);
+            if context.to_string().len() < 4000 {
+                break context;
+            }
+        };
+        let answer = call(&gateway, &context);
+        if answer.status == 200 {
+            let given = as_javascript(&custom(&answer)["context"]);
+            findings.expect(&context, &given, &as_javascript(&context));
+        } else {
+            findings.add(format!("{context}: {answer:?}"));
+        }
+    }
+}
+
+fn object(rng: &mut Rng, depth: u32) -> Value {
+    (0..rng.u8(..6)).map(|_| (text(rng), value(rng, depth))).collect::<Map<_, _>>().into()
+}
+
+fn value(rng: &mut Rng, depth: u32) -> Value {
+    match rng.u8(..if depth == 0 { 7 } else { 9 }) {
+        0 => Value::Null,
+        1 => rng.bool().into(),
+        2 => rng.i64(..).into(),
+        3 => rng.i64(-1000..1000).into(),
+        // Any float: JSON has no others than these.
+        4 => Some(f64::from_bits(rng.u64(..))).filter(|number| number.is_finite()).into(),
+        5 => (rng.f64() * 10_f64.powi(rng.i32(-8..22))).into(),
+        6 => text(rng).into(),
+        7 => object(rng, depth - 1),
+        _ => (0..rng.u8(..6)).map(|_| value(rng, depth - 1)).collect::<Vec<_>>().into(),
+    }
+}
+
+fn text(rng: &mut Rng) -> String {
+    const NAMES: [&str; 8] = ["__proto__", "constructor", "toJSON", "then", "0", "-1", "", "sub"];
+    match rng.u8(..4) {
+        0 => rng.choice(NAMES).unwrap().into(),
+        1 => (0..rng.u8(..10)).map(|_| rng.char(..)).collect(),
+        2 => (0..rng.u8(..10)).map(|_| rng.char(..' ')).collect(),
+        _ => (0..rng.u8(..10)).map(|_| rng.alphanumeric()).collect(),
+    }
+}
+
+/// As JavaScript has it: all numbers are floats, and there is one zero.
+fn as_javascript(value: &Value) -> Value {
+    match value {
+        Value::Number(number) => json!(number.as_f64().unwrap() + 0.0),
+        Value::Array(items) => items.iter().map(as_javascript).collect(),
+        Value::Object(members) => {
+            let members = members.iter();
+            members
+                .map(|(name, value)| (name.clone(), as_javascript(value)))
+                .collect::<Map<_, _>>()
+                .into()
+        }
+        other => other.clone(),
     }
 }
