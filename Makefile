@@ -25,6 +25,7 @@ test: lint build tests/gateway/node_modules tests/clients/node_modules demo/node
 	cd tests/gateway && node --test
 	cd tests/clients && node --test
 	cd demo && node --test
+	cd tests/claims-scripts && node --test
 	cd tests/compose && node --test
 	cd tests/observability && node --test
 

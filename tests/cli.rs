@@ -2,6 +2,10 @@
 #![cfg(test)]
 #![cfg(feature = "cli")]
 
+#[cfg(feature = "custom-claims")]
+#[path = "claims-scripts/cases.rs"]
+mod claims_scripts;
+
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -818,5 +822,41 @@ fn a_script_that_fails_says_where() {
         assert!(output.stdout.is_empty(), "{case}");
         let errors = String::from_utf8_lossy(&output.stderr);
         assert!(errors.contains(message), "{case}: {errors}");
+    }
+}
+
+/// In Envoy they give the same claims, and in another engine.
+#[test]
+#[cfg(feature = "custom-claims")]
+fn scripts_as_operators_have_them_give_the_claims_that_they_gave_before() {
+    for claims_scripts::Case { name, script, mut input, outcome } in claims_scripts::all() {
+        let mut token = json!({
+            "iss": "https://auth.example.com/oidc",
+            "sub": "user_123",
+            "aud": "https://api.example.com/orders",
+            "client_id": "support-console",
+            "scope": "orders:read",
+            "jti": "0a1b2c",
+        });
+        let given = input["token"].take();
+        token.as_object_mut().unwrap().extend(given.as_object().cloned().unwrap_or_default());
+        input["token"] = token;
+        let script = file("claims.js", &script);
+        // A busy machine must not decide a test.
+        let arguments = ["claims", script.to_str().unwrap(), "--input", "-", "--timeout", "1000"];
+        let output = with_input(&arguments, input.to_string().as_bytes());
+        let errors = String::from_utf8_lossy(&output.stderr);
+        match outcome {
+            Ok(expected) => {
+                assert_eq!(output.status.code(), Some(0), "{name}: {errors}");
+                let claims: Value = serde_json::from_slice(&output.stdout).unwrap();
+                assert_eq!(claims, expected, "{name}");
+            }
+            Err(description) => {
+                assert_eq!(output.status.code(), Some(1), "{name}");
+                let denied = format!("the script denied access: {description}");
+                assert!(errors.contains(&denied), "{name}: {errors}");
+            }
+        }
     }
 }

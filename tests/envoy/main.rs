@@ -13,6 +13,10 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+#[cfg(feature = "custom-claims")]
+#[path = "../claims-scripts/cases.rs"]
+mod claims_scripts;
+
 mod audit;
 mod capacity;
 #[cfg(feature = "custom-claims")]

@@ -3,10 +3,57 @@
 use fastrand::Rng;
 use serde_json::{Map, Value, json};
 
-use super::{FAILURES, call, custom, events, function, mint, misbehaving};
+use super::{
+    FAILURES, call, custom, custom_with_actor, events, function, mint, misbehaving, script,
+};
+use crate::claims_scripts::{self, Case};
 use crate::support::Findings;
-use crate::support::configuration::{ORDERS, SIGNING_KEY};
-use crate::support::gateway::{Gateway, exchange_form, key_set, verify};
+use crate::support::configuration::{Configuration, ORDERS, PROVIDER_KEY, SIGNING_KEY};
+use crate::support::gateway::{
+    Gateway, actor_claims, exchange_form, key_set, mint_body_request, minted, verify, with_actor,
+};
+
+/// The command line and another engine are held to the same claims.
+#[test]
+fn scripts_as_operators_have_them_give_the_claims_that_they_gave_before() {
+    let mut findings = Findings::default();
+    let gateway = Gateway::start(&Configuration::default());
+    for Case { name, script: source, input, outcome } in claims_scripts::all() {
+        let environment = input.get("environmentVariables").cloned().unwrap_or_else(|| json!({}));
+        let configuration = script(&source)
+            .with("/custom_claims/environment_variables", environment)
+            .with("/custom_claims/timeout", "1s");
+        gateway.update(&configuration).unwrap();
+        let context = input.pointer("/context/grant/subjectTokenContext");
+        let context = context.cloned().unwrap_or_else(|| json!({}));
+        let token = minted(
+            &gateway.send(&mint_body_request(&json!({"userId": "user_123", "context": context}))),
+        );
+        let mut form = exchange_form(&token);
+        if let Some(scope) = input.pointer("/token/scope") {
+            form = form.set("scope", scope.as_str().unwrap());
+        }
+        let actor = input.pointer("/token/act/sub").map(|actor| actor.as_str().unwrap());
+        if let Some(actor) = actor {
+            form = with_actor(form, &PROVIDER_KEY.sign(&actor_claims(actor)));
+        }
+        let answer = gateway.exchange(&form);
+        match outcome {
+            Err(description) => {
+                findings.expect(&name, &answer.refusal(), &(400, "access_denied".into()));
+                findings.expect(&name, &answer.member("error_description"), &description);
+            }
+            Ok(expected) if answer.status == 200 => {
+                let given =
+                    if actor.is_some() { custom_with_actor(&answer) } else { custom(&answer) };
+                findings.expect(&name, &given, &expected);
+            }
+            Ok(_) => {
+                findings.add(format!("{name}: {answer:?} {:?}", gateway.envoy.log().lines().last()))
+            }
+        }
+    }
+}
 
 /// What is no claim of ours, however much it looks like one, and what JSON leaves out.
 #[test]

@@ -1,0 +1,6 @@
+/**
+ * What the editor of such a service starts with.
+ */
+const getCustomJwtClaims = async ({ token, context, environmentVariables }) => {
+  return {};
+};
