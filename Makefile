@@ -22,6 +22,7 @@ demo: build tests/gateway/node_modules demo/node_modules
 # All that must hold: what .ci/run runs.
 test: lint build tests/gateway/node_modules tests/clients/node_modules demo/node_modules
 	cargo test --all-features
+	cargo test --no-default-features --features cli --lib --test cli without_the_engine
 	cd tests/gateway && node --test
 	cd tests/clients && node --test
 	cd demo && node --test
@@ -37,6 +38,7 @@ lint:
 	cargo fmt --check
 	cargo clippy --all-targets --all-features -- -D warnings
 	cargo clippy --lib --target wasm32-wasip1 -- -D warnings
+	cargo clippy --lib --package impersonation-filter --target wasm32-wasip1 --no-default-features -- -D warnings
 
 # Figures: a load over loopback, each beside Envoy's own in the same run.
 bench: build

@@ -825,6 +825,15 @@ fn a_script_that_fails_says_where() {
     }
 }
 
+#[test]
+#[cfg(not(feature = "custom-claims"))]
+fn a_build_without_the_engine_runs_no_script() {
+    let script = file("claims.js", "const getCustomJwtClaims = () => ({});");
+    let output = command(&["claims", script.to_str().unwrap(), "--input", "-"]).output().unwrap();
+    assert_eq!((output.status.code(), stdout(&output)), (Some(2), ""));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("custom-claims"));
+}
+
 /// In Envoy they give the same claims, and in another engine.
 #[test]
 #[cfg(feature = "custom-claims")]

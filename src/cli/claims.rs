@@ -76,6 +76,11 @@ impl Default for Grant {
 }
 
 pub(super) fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
+    if !cfg!(feature = "custom-claims") {
+        return Err(Failure(
+            "this build runs no scripts (the cargo feature custom-claims)".to_owned(),
+        ));
+    }
     if arguments.script == Path::new("-") && arguments.input == Path::new("-") {
         return Err(Failure("only one of script and input can be standard input".to_owned()));
     }

@@ -39,7 +39,10 @@ fn an_envoy_passes_on_what_it_is_sent_and_goes_when_it_is_dropped() {
     );
     assert!(envoy.resident_bytes() > 1 << 20 && !envoy.cpu_time().is_zero());
     assert_eq!(envoy.stat("http.gateway.downstream_rq_2xx"), 2);
-    assert!(envoy.log().contains("admin address"));
+    assert!(envoy.log().contains("admin address") && !envoy.log().contains("[debug]"));
+    envoy.set_log_level("router", "debug");
+    Connection::open(envoy.gateway).send(&Request::get("/"));
+    assert!(envoy.log().contains("[debug][router]"));
 
     let directory = envoy.directory().to_owned();
     drop(envoy);

@@ -657,6 +657,21 @@ fn a_script_is_compiled_at_once_and_its_mistakes_have_a_place() {
     }
 }
 
+/// It cannot do what the operator relies on.
+#[cfg(not(feature = "custom-claims"))]
+#[test]
+fn a_build_without_the_engine_refuses_every_script() {
+    let claims = json!({"script": "const getCustomJwtClaims = () => ({})"});
+    let expected = "this build has no custom claims";
+    assert_problem("a script", &with("/custom_claims", claims), "custom_claims.script", expected);
+    assert_problem(
+        "none",
+        &with("/custom_claims", json!({})),
+        "custom_claims.script",
+        "is required",
+    );
+}
+
 #[test]
 fn what_works_but_is_hardly_meant_is_a_warning() {
     const JWT: &str = "subject_tokens.authentication.jwt[1]";
