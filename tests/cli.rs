@@ -825,6 +825,37 @@ fn a_script_that_fails_says_where() {
     }
 }
 
+/// No more than a configuration can ask for, and no deeper than Envoy lets a script go.
+#[test]
+#[cfg(feature = "custom-claims")]
+fn a_script_is_tried_within_the_limits_of_the_filter() {
+    const RECURSE: &str = "const depth = (n) => (n === 0 ? 0 : 1 + depth(n - 1));";
+    let works = "const getCustomJwtClaims = () => ({ a: 'x'.repeat(2e6).length });".to_owned();
+    let deep = |calls: u32| {
+        format!("{RECURSE} const getCustomJwtClaims = () => ({{ depth: depth({calls}) }});")
+    };
+    #[rustfmt::skip]
+    let cases: [(&str, String, &[&str], i32, &str); 9] = [
+        ("the least",         works.clone(), &["--timeout", "1000", "--memory-limit-bytes", "1048576"], 1, "out of memory"),
+        ("the most",          works.clone(), &["--timeout", "1000", "--memory-limit-bytes", "67108864"], 0, ""),
+        ("too short",         works.clone(), &["--timeout", "0"],                    2, "expected a duration in 1ms..=1s"),
+        ("too long",          works.clone(), &["--timeout", "1001"],                 2, "expected a duration in 1ms..=1s"),
+        ("no milliseconds",   works.clone(), &["--timeout", "10ms"],                 2, "a number of milliseconds"),
+        ("too little memory", works.clone(), &["--memory-limit-bytes", "1048575"],   2, "expected a number in 1048576..=67108864"),
+        ("too much memory",   works,         &["--memory-limit-bytes", "67108865"],  2, "expected a number in 1048576..=67108864"),
+        ("deep",              deep(200),     &["--timeout", "1000"],                 0, ""),
+        ("too deep",          deep(700),     &["--timeout", "1000"],                 1, "overflowed its stack"),
+    ];
+    for (case, source, options, status, message) in cases {
+        let (script, input) = (file("claims.js", &source), file("input.json", "{}"));
+        let arguments = ["claims", script.to_str().unwrap(), "--input", input.to_str().unwrap()];
+        let output = command(&[&arguments, options].concat()).output().unwrap();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(status), "{case}: {errors}");
+        assert!(errors.contains(message), "{case}: {errors}");
+    }
+}
+
 #[test]
 #[cfg(not(feature = "custom-claims"))]
 fn a_build_without_the_engine_runs_no_script() {

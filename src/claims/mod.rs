@@ -15,6 +15,7 @@ mod reserved;
 #[cfg(feature = "custom-claims")]
 mod script;
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 #[cfg(not(feature = "custom-claims"))]
@@ -31,6 +32,14 @@ pub struct Limits {
     pub memory_bytes: usize,
     /// How long the claims may be, as compact JSON.
     pub output_bytes: usize,
+}
+
+impl Limits {
+    /// What an operator may ask for as `timeout`.
+    pub const TIMEOUTS: RangeInclusive<Duration> =
+        Duration::from_millis(1)..=Duration::from_secs(1);
+    /// What an operator may ask for as `memory_limit_bytes`.
+    pub const MEMORY_BYTES: RangeInclusive<u64> = 1024 * 1024..=64 * 1024 * 1024;
 }
 
 impl Default for Limits {

@@ -39,10 +39,10 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "FILE")]
     input: PathBuf,
     /// custom_claims.timeout, in milliseconds.
-    #[arg(long, default_value_t = 10)]
+    #[arg(long, default_value_t = 10, value_parser = milliseconds)]
     timeout: u64,
     /// custom_claims.memory_limit_bytes.
-    #[arg(long, default_value_t = Limits::default().memory_bytes)]
+    #[arg(long, default_value_t = Limits::default().memory_bytes, value_parser = memory)]
     memory_limit_bytes: usize,
 }
 
@@ -72,6 +72,22 @@ struct Grant {
 impl Default for Grant {
     fn default() -> Self {
         Self { r#type: TOKEN_EXCHANGE.to_owned(), subject_token_context: Map::new() }
+    }
+}
+
+fn milliseconds(text: &str) -> Result<u64, String> {
+    let milliseconds = text.parse().map_err(|_| "expected a number of milliseconds")?;
+    match Limits::TIMEOUTS.contains(&Duration::from_millis(milliseconds)) {
+        true => Ok(milliseconds),
+        false => Err(format!("expected a duration in {:?}", Limits::TIMEOUTS)),
+    }
+}
+
+fn memory(text: &str) -> Result<usize, String> {
+    let bytes = text.parse().map_err(|_| "expected a number of bytes")?;
+    match Limits::MEMORY_BYTES.contains(&bytes) {
+        true => usize::try_from(bytes).map_err(|error| error.to_string()),
+        false => Err(format!("expected a number in {:?}", Limits::MEMORY_BYTES)),
     }
 }
 

@@ -408,8 +408,6 @@ fn jwt_issuer(node: Node<'_>, always_required: Option<&str>) -> Option<JwtIssuer
 }
 
 fn custom_claims(node: Node<'_>) -> Option<CustomClaims> {
-    const LEAST_MEMORY: u64 = 1024 * 1024;
-    const MOST_MEMORY: u64 = 64 * 1024 * 1024;
     let defaults = Limits::default();
     let mut members = node.object()?;
     let source = members.required("script", |node| {
@@ -426,10 +424,11 @@ fn custom_claims(node: Node<'_>) -> Option<CustomClaims> {
         node.one_of(&[("refuse", OnError::Refuse), ("issue_without", OnError::IssueWithout)])
     });
     let timeout = members.or("timeout", defaults.timeout, |node| {
-        node.duration(Duration::from_millis(1), Duration::from_secs(1))
+        node.duration(*Limits::TIMEOUTS.start(), *Limits::TIMEOUTS.end())
     });
     let memory_bytes = members.or("memory_limit_bytes", defaults.memory_bytes, |node| {
-        usize::try_from(node.integer(LEAST_MEMORY, MOST_MEMORY)?).ok()
+        let (least, most) = Limits::MEMORY_BYTES.into_inner();
+        usize::try_from(node.integer(least, most)?).ok()
     });
     members.finish();
     let (node, source) = source?;
