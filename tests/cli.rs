@@ -825,6 +825,37 @@ fn a_script_that_fails_says_where() {
     }
 }
 
+#[test]
+#[cfg(feature = "custom-claims")]
+fn the_readme_shows_what_a_script_gives() {
+    let readme = include_str!("../README.md");
+    let (_, section) = readme.split_once("run by the tests, as docs/claims. -->").unwrap();
+    let block = |language: &str| {
+        let (_, block) = section.split_once(&format!("```{language}\n")).unwrap();
+        block.split_once("```\n").unwrap().0
+    };
+    let source = include_str!("../docs/claims/impersonation.js");
+    assert_eq!(block("js"), source);
+    assert_eq!(block("json"), include_str!("../docs/claims/input.json"));
+
+    let (line, printed) = block("console").split_once('\n').unwrap();
+    let mut words = line.split(' ');
+    assert_eq!((words.next(), words.next()), (Some("$"), Some("impersonation-filter")));
+    let arguments: Vec<_> = words.collect();
+    let root = env!("CARGO_MANIFEST_DIR");
+    let output = command(&arguments).current_dir(root).output().unwrap();
+    assert_eq!((output.status.code(), stdout(&output)), (Some(0), printed));
+    assert!(output.stderr.is_empty());
+
+    let script = file("impersonation.js", &source.replace("grant.subject", "grants.subject"));
+    let arguments = ["claims", script.to_str().unwrap(), "--input", "docs/claims/input.json"];
+    let output = command(&arguments).current_dir(root).output().unwrap();
+    assert_eq!((output.status.code(), stdout(&output)), (Some(1), ""));
+    let printed = String::from_utf8_lossy(&output.stderr)
+        .replace(script.to_str().unwrap(), "docs/claims/impersonation.js");
+    assert_eq!(printed, block("text"));
+}
+
 /// No more than a configuration can ask for, and no deeper than Envoy lets a script go.
 #[test]
 #[cfg(feature = "custom-claims")]

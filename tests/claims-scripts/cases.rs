@@ -1,5 +1,5 @@
-//! The scripts in this folder, each with what it is given and what it gives. `reference.test.js` holds them
-//! against another engine.
+//! The scripts in this folder and the README's, each with what it is given and what it gives.
+//! `reference.test.js` holds those in this folder against another engine.
 
 use std::fs;
 use std::path::Path;
@@ -34,6 +34,19 @@ pub fn all() -> Vec<Case> {
             },
         });
     }
+    let docs = |name: &str| {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/claims").join(name);
+        fs::read_to_string(path).unwrap()
+    };
+    let readme = include_str!("../../README.md");
+    let (_, claims) = readme.split_once("--input docs/claims/input.json\n").unwrap();
+    let (claims, _) = claims.split_once("```").unwrap();
+    cases.push(Case {
+        name: "the README's".into(),
+        script: docs("impersonation.js"),
+        input: serde_json::from_str(&docs("input.json")).unwrap(),
+        outcome: Ok(serde_json::from_str(claims).unwrap()),
+    });
     cases.sort_by(|a, b| a.name.cmp(&b.name));
     assert!(cases.len() > 15, "the scripts have gone");
     cases
