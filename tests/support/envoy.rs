@@ -58,6 +58,8 @@ pub struct Options {
     pub core: Option<usize>,
     /// What the `direct` listener answers below which path.
     pub direct_responses: Vec<(&'static str, String)>,
+    /// How long a listener that was replaced stays.
+    pub drain_seconds: u32,
 }
 
 impl Default for Options {
@@ -67,6 +69,8 @@ impl Default for Options {
             listeners: Listeners::Watched,
             core: None,
             direct_responses: Vec::new(),
+            // Envoy's own.
+            drain_seconds: 600,
         }
     }
 }
@@ -130,6 +134,7 @@ impl Envoy {
             .arg("--admin-address-path")
             .arg(&admin_file)
             .args(["--concurrency", &options.concurrency.to_string()])
+            .args(["--drain-time-s", &options.drain_seconds.to_string()])
             // Info, as in production, but for the two pages about what Envoy was built with.
             .args(["--log-level", "info", "--component-log-level", "main:warning"])
             .args(["--service-node", "test", "--service-cluster", "test"])

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::{FAILURES, call, custom, events, mint, misbehaving, script};
+use super::{FAILURES, call, custom, events, function, mint, misbehaving, script};
 use crate::support::Findings;
 use crate::support::envoy::Options;
 use crate::support::gateway::{Gateway, exchange_form};
@@ -130,4 +130,23 @@ fn memory_does_not_grow_with_scripts_that_fail_otherwise() {
         "proxyThatThrows", "toPrimitive", "toJson",
     ];
     repeat(HOSTILE, &names, "10ms");
+}
+
+/// A VM has a gigabyte of addresses, which is fifteen scripts of this size. Envoy keeps a listener that was
+/// replaced until it has drained it.
+#[test]
+fn a_script_that_was_replaced_gives_its_memory_back() {
+    let options = Options { drain_seconds: 1, ..Options::default() };
+    let configuration = |round: u32| {
+        function(&format!("return {{ round: {round} }};"))
+            .with("/custom_claims/memory_limit_bytes", 64 << 20)
+    };
+    let gateway = Gateway::try_start(&configuration(0), &options).unwrap();
+    for round in 1..=30 {
+        gateway.update(&configuration(round)).unwrap();
+        assert_eq!(custom(&call(&gateway, &json!({}))), json!({ "round": round }));
+        if round % 6 == 0 {
+            thread::sleep(Duration::from_secs(2));
+        }
+    }
 }

@@ -82,6 +82,19 @@ fn table_entry(body: &str) -> String {
 }
 
 #[test]
+fn a_script_is_loaded_once() {
+    let gateway = Gateway::start(&script(
+        "const loaded = Math.random();
+         const getCustomJwtClaims = () => ({ loaded });",
+    ));
+    let first = custom(&call(&gateway, &json!({})));
+    assert!(first["loaded"].is_f64(), "{first}");
+    for _ in 0..5 {
+        assert_eq!(custom(&call(&gateway, &json!({}))), first);
+    }
+}
+
+#[test]
 fn a_script_reaches_nothing_but_itself_and_its_input() {
     #[rustfmt::skip]
     let unreachable = [
