@@ -41,7 +41,7 @@ lint:
 	cargo clippy --lib --package impersonation-filter --target wasm32-wasip1 --no-default-features -- -D warnings
 
 # Figures: a load over loopback, each beside Envoy's own in the same run.
-bench: build
+bench: build tests/gateway/node_modules
 	cargo bench --bench gateway
 
 %/node_modules: %/package-lock.json

@@ -6,8 +6,9 @@ use std::net::SocketAddr;
 use serde_json::json;
 
 use crate::support::configuration::{CLIENT_SECRET, Configuration};
+use crate::support::envoy::Options;
 use crate::support::gateway::{
-    EXCHANGE_GRANT, Gateway, exchange_form, exchange_request, raw_exchange_request,
+    EXCHANGE_GRANT, Gateway, exchange_form, exchange_request, mint_request, raw_exchange_request,
 };
 use crate::support::http::{Answer, Connection, Form, Request};
 use crate::support::upstream::{Received, pattern};
@@ -220,4 +221,16 @@ fn a_client_that_expects_100_continue_gets_it() {
     assert_eq!(connection.read_raw(25).unwrap(), b"HTTP/1.1 100 Continue\r\n\r\n");
     connection.write(body.as_bytes()).unwrap();
     assert_eq!(connection.read_answer("POST").unwrap().status, 200);
+}
+
+/// As on the routes of envoy.yaml that it is not for.
+#[test]
+fn where_it_is_disabled_even_its_own_requests_go_by() {
+    let options = Options { disabled: true, ..Options::default() };
+    let gateway = Gateway::try_start(&Configuration::default(), &options).unwrap();
+    let exchange = exchange_request(&exchange_form(&gateway.mint("u-1")));
+    for request in [mint_request("u-1"), exchange, Request::get("/oidc/jwks")] {
+        let answer = Connection::open(gateway.envoy.disabled.unwrap()).send(&request);
+        assert!(gateway.passed_on(&answer), "{request:?}: {answer:?}");
+    }
 }

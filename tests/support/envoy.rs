@@ -60,6 +60,8 @@ pub struct Options {
     pub direct_responses: Vec<(&'static str, String)>,
     /// How long a listener that was replaced stays.
     pub drain_seconds: u32,
+    /// Whether there is a listener `disabled`, which has the filter in its chain, switched off.
+    pub disabled: bool,
 }
 
 impl Default for Options {
@@ -71,6 +73,7 @@ impl Default for Options {
             direct_responses: Vec::new(),
             // Envoy's own.
             drain_seconds: 600,
+            disabled: false,
         }
     }
 }
@@ -79,6 +82,8 @@ pub struct Envoy {
     pub gateway: SocketAddr,
     pub bare: SocketAddr,
     pub direct: SocketAddr,
+    /// If it was asked for.
+    pub disabled: Option<SocketAddr>,
     pub upstream: Upstream,
     admin: SocketAddr,
     directory: PathBuf,
@@ -109,6 +114,11 @@ impl Envoy {
             listener("bare", vec![router()], &routes_to_upstream(0)),
             listener("direct", vec![buffer(), router()], &direct.collect()),
         ];
+        if options.disabled {
+            let mut filters = http_filters(filter);
+            filters[0]["disabled"] = true.into();
+            listeners.push(listener("disabled", filters, &routes_to_upstream(0)));
+        }
         if options.listeners == Listeners::Static {
             listeners.push(gateway);
         } else {
@@ -172,6 +182,7 @@ impl Envoy {
             gateway: address("gateway"),
             bare: address("bare"),
             direct: address("direct"),
+            disabled: options.disabled.then(|| address("disabled")),
             upstream,
             admin,
             version: Mutex::new(1),
@@ -299,8 +310,8 @@ impl Drop for Process {
     }
 }
 
-/// Answered by the `gateway` listener's own routes with the version of the listener.
-const VERSION_PATH: &str = "/listener-version";
+/// Answered by the routes of a listener, but for `direct`, with the version of the listener.
+pub const VERSION_PATH: &str = "/listener-version";
 
 /// The Envoy to run, found the way `make run` finds it.
 static ENVOY: LazyLock<PathBuf> = LazyLock::new(|| {

@@ -1,0 +1,113 @@
+//! Mints and exchanges per second, beside Envoy answering the same requests from its configuration.
+
+use jsonwebtoken::Algorithm;
+use serde_json::json;
+
+use crate::chart::{self, Bar};
+use crate::lane::Lane;
+use crate::load::{CONNECTIONS, envoy_core, leave_envoy_alone};
+use crate::support::configuration::Configuration;
+use crate::support::envoy::Options;
+use crate::support::gateway::{Gateway, exchange_form, mint_body_request, minted};
+use crate::support::http::Request;
+use crate::support::keys::Key;
+
+const ROUNDS: usize = 15;
+/// Requests in one turn of one lane, but for those of a slow key.
+const TURN: usize = 3000;
+
+/// A function like the one that the specification shows (section 2.4).
+const SAMPLE: &str = include_str!("../../docs/claims/impersonation.js");
+
+pub fn run() {
+    leave_envoy_alone();
+    let plain = Configuration::default();
+    let scripted =
+        plain.clone().with("/custom_claims", json!({"script": {"inline_string": SAMPLE}}));
+    #[rustfmt::skip]
+    let kinds = [
+        ("exchange, ES256",                    Algorithm::ES256, &plain,    TURN),
+        ("exchange, ES256, with the function", Algorithm::ES256, &scripted, TURN),
+        ("exchange, EdDSA",                    Algorithm::EdDSA, &plain,    TURN),
+        ("exchange, ES384",                    Algorithm::ES384, &plain,    TURN / 4),
+        ("exchange, RS256",                    Algorithm::RS256, &plain,    TURN / 20),
+        // The host has no PSS: what RS256 costs too where the host cannot sign.
+        ("exchange, PS256, in the sandbox",    Algorithm::PS256, &plain,    TURN / 100),
+    ];
+    let gateways = kinds.map(|(_, algorithm, configuration, _)| with_key(algorithm, configuration));
+    let envoy = &gateways[0].envoy;
+    let mut direct_mint = Lane::new("direct_response to a mint", envoy, envoy.direct, 200);
+    let mut direct_exchange = Lane::new("direct_response to an exchange", envoy, envoy.direct, 200);
+    let mut lanes: Vec<_> = kinds
+        .iter()
+        .zip(&gateways)
+        .map(|((name, _, _, turn), Gateway { envoy })| {
+            let mint = Lane::new("mint", envoy, envoy.gateway, 201);
+            (mint, Lane::new(name, envoy, envoy.gateway, 200), *turn)
+        })
+        .collect();
+
+    let mints = vec![mint_with_context().to_bytes(); TURN];
+    for round in 0..=ROUNDS {
+        direct_mint.turn(&mints);
+        for (number, (mint, exchange, turn)) in lanes.iter_mut().enumerate() {
+            mint.turn(&mints[..*turn]);
+            let exchanges = mint.exchanges();
+            if number == 0 {
+                direct_exchange.turn(&exchanges);
+            }
+            exchange.turn(&exchanges);
+        }
+        if round == 0 {
+            [&mut direct_mint, &mut direct_exchange].into_iter().for_each(Lane::forget);
+            for (mint, exchange, _) in &mut lanes {
+                [mint, exchange].into_iter().for_each(Lane::forget);
+            }
+        }
+    }
+
+    println!("\none worker, {CONNECTIONS} connections, {ROUNDS} turns each");
+    Lane::print_head();
+    direct_mint.print(None);
+    lanes[0].0.print(Some(&direct_mint));
+    direct_exchange.print(None);
+    for (_, exchange, _) in &lanes {
+        exchange.print(Some(&direct_exchange));
+    }
+    let (without, with) = (&lanes[0].1, &lanes[1].1);
+    println!("the function makes an exchange take {:.2} times as long", without.ratio(with));
+
+    let exchanges = lanes.iter().map(|(_, exchange, _)| exchange);
+    let bars: Vec<_> = [&direct_mint, &lanes[0].0, &direct_exchange]
+        .into_iter()
+        .chain(exchanges)
+        .map(|lane| Bar::new(&lane.name, lane.rate()))
+        .collect();
+    chart::draw("throughput", "Requests per second, one worker on one core", 0, &bars);
+}
+
+/// A gateway that signs with a new key, on Envoy's core, and that knows the right answers to the same
+/// requests for its `direct` listener.
+pub fn with_key(algorithm: Algorithm, configuration: &Configuration) -> Gateway {
+    let key = Key::generate(algorithm, "k");
+    let configuration =
+        configuration.clone().with("/signing_keys/0", json!({"jwk": key.private_jwk()}));
+    // Answers of the right size, taken from the filter itself.
+    let sample = Gateway::start(&configuration);
+    let mint = sample.send(&mint_with_context());
+    let exchange = sample.exchange(&exchange_form(&minted(&mint)));
+    let options = Options {
+        core: envoy_core(),
+        direct_responses: vec![("/api/", mint.text()), ("/oidc/", exchange.text())],
+        ..Options::default()
+    };
+    Gateway::try_start(&configuration, &options).unwrap()
+}
+
+/// With the context that the function wants.
+pub fn mint_with_context() -> Request {
+    mint_body_request(&json!({
+        "userId": "user_123",
+        "context": {"ticketId": "TICKET-123", "reason": "Checkout fails", "supportEngineerId": "eng-42"},
+    }))
+}

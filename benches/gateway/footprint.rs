@@ -1,0 +1,73 @@
+//! What the filter takes before it serves anybody, and after it has served a million.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::Instant;
+
+use crate::load::{envoy_core, leave_envoy_alone, median};
+use crate::support::configuration::Configuration;
+use crate::support::envoy::{Envoy, MODULE, Options};
+use crate::support::gateway::{Gateway, mint_request};
+
+pub fn size() {
+    let bytes = std::fs::metadata(&*MODULE).unwrap().len();
+    println!("module                          {:>8.2} MB", bytes as f64 / 1e6);
+}
+
+/// From the start of the process until `/ready` says so.
+pub fn ready() {
+    let median_of = |start: &dyn Fn() -> Envoy| {
+        let times = (0..5).map(|_| {
+            let started = Instant::now();
+            let envoy = start();
+            let elapsed = started.elapsed();
+            drop(envoy);
+            elapsed.as_secs_f64()
+        });
+        median(times.collect())
+    };
+    let with = median_of(&|| Gateway::start(&Configuration::default()).envoy);
+    let without = median_of(&|| Envoy::start(None, &Options::default()).unwrap());
+    println!("Envoy is ready after            {with:>8.2} s   ({without:.2} s without the filter)");
+}
+
+/// Envoy's resident memory after many times more tokens than it has room for.
+pub fn memory() {
+    leave_envoy_alone();
+    const CAPACITY: u64 = 10_000;
+    const FIRST: u64 = 20_000;
+    const ALL: u64 = 1_000_000;
+    let configuration = Configuration::default()
+        .with("/subject_tokens/store/shared_data/capacity", CAPACITY)
+        .with("/subject_tokens/lifetime", "1s");
+    let options = Options { core: envoy_core(), ..Options::default() };
+    let gateway = Gateway::try_start(&configuration, &options).unwrap();
+    let (minted, full) = (AtomicU64::new(0), AtomicU64::new(0));
+    let mint_until = |count: u64| {
+        thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    let mut connection = gateway.connect();
+                    let request = mint_request("u-1").to_bytes();
+                    while minted.load(Ordering::Relaxed) < count {
+                        connection.write(&request).unwrap();
+                        match connection.read_answer("POST").unwrap().status {
+                            201 => minted.fetch_add(1, Ordering::Relaxed),
+                            503 => full.fetch_add(1, Ordering::Relaxed),
+                            status => panic!("{status}"),
+                        };
+                    }
+                });
+            }
+        });
+        gateway.envoy.resident_bytes() as f64 / f64::from(1 << 20)
+    };
+    let before = mint_until(FIRST);
+    let after = mint_until(ALL);
+    println!(
+        "\n{ALL} mints at capacity {CAPACITY}, lifetime 1 s ({} more refused: full)",
+        full.into_inner()
+    );
+    println!("resident after the first {FIRST}  {before:>8.1} MiB");
+    println!("resident after all              {after:>8.1} MiB, {:+.1} MiB", after - before);
+}

@@ -1,0 +1,116 @@
+//! One kind of request to one address, measured in turns.
+
+use std::net::SocketAddr;
+use std::time::Instant;
+
+use serde_json::Value;
+
+use crate::load::{Load, Reply, median, quantile};
+use crate::support::envoy::Envoy;
+use crate::support::gateway::{exchange_form, exchange_request};
+
+pub struct Lane<'a> {
+    pub name: String,
+    envoy: &'a Envoy,
+    status: u16,
+    load: Load,
+    /// The bodies of the last turn's answers.
+    bodies: Vec<Vec<u8>>,
+    /// Requests per second, turn by turn.
+    rates: Vec<f64>,
+    /// Seconds, of every request of every turn.
+    latencies: Vec<f64>,
+    /// Seconds that the turns took, and how many of them Envoy was running.
+    elapsed: f64,
+    busy: f64,
+}
+
+impl<'a> Lane<'a> {
+    pub fn new(name: &str, envoy: &'a Envoy, address: SocketAddr, status: u16) -> Self {
+        Self {
+            name: name.into(),
+            envoy,
+            status,
+            load: Load::new(address),
+            bodies: Vec::new(),
+            rates: Vec::new(),
+            latencies: Vec::new(),
+            elapsed: 0.0,
+            busy: 0.0,
+        }
+    }
+
+    pub fn turn(&mut self, requests: &[Vec<u8>]) {
+        let worked = self.envoy.cpu_time();
+        let began = Instant::now();
+        let answers = self.load.run(requests);
+        let elapsed = began.elapsed().as_secs_f64();
+        self.busy += (self.envoy.cpu_time() - worked).as_secs_f64();
+        self.elapsed += elapsed;
+        self.rates.push(requests.len() as f64 / elapsed);
+        self.bodies.clear();
+        for answer in answers {
+            let Reply { status, body, latency } = answer;
+            assert_eq!(status, self.status, "{}: {}", self.name, String::from_utf8_lossy(&body));
+            self.latencies.push(latency);
+            self.bodies.push(body);
+        }
+    }
+
+    /// An exchange of each subject token that the last turn minted.
+    pub fn exchanges(&self) -> Vec<Vec<u8>> {
+        self.bodies.iter().map(|body| exchange_of(body)).collect()
+    }
+
+    /// Leaves out what was measured so far: connections, caches and the clock of the processor are warm
+    /// now.
+    pub fn forget(&mut self) {
+        self.rates.clear();
+        self.latencies.clear();
+        (self.elapsed, self.busy) = (0.0, 0.0);
+    }
+
+    pub fn print_head() {
+        println!(
+            "{:<36}{:>8}{:>9}{:>9}{:>8}{:>7}{:>8}{:>10}",
+            "", "req/s", "p50 ms", "p99 ms", "CPU us", "busy", "ratio", "CPU ratio"
+        );
+    }
+
+    pub fn print(&self, baseline: Option<&Self>) {
+        let ratios = baseline.map_or(String::new(), |baseline| {
+            format!("{:>8.2}{:>10.2}", self.ratio(baseline), baseline.cpu() / self.cpu())
+        });
+        println!(
+            "{:<36}{:>8.0}{:>9.2}{:>9.2}{:>8.1}{:>6.0}%{ratios}",
+            self.name,
+            self.rate(),
+            quantile(&self.latencies, 0.5) * 1e3,
+            quantile(&self.latencies, 0.99) * 1e3,
+            self.cpu() * 1e6,
+            self.busy / self.elapsed * 100.0,
+        );
+    }
+
+    /// Requests per second.
+    pub fn rate(&self) -> f64 {
+        median(self.rates.clone())
+    }
+
+    /// The rate beside another's, which had its turns between this one's.
+    pub fn ratio(&self, baseline: &Self) -> f64 {
+        median(self.rates.iter().zip(&baseline.rates).map(|(rate, base)| rate / base).collect())
+    }
+
+    /// Seconds that Envoy ran for each request.
+    pub fn cpu(&self) -> f64 {
+        self.busy / self.latencies.len() as f64
+    }
+}
+
+/// An exchange of the subject token in the answer to a mint.
+pub fn exchange_of(minted: &[u8]) -> Vec<u8> {
+    let minted: Value = serde_json::from_slice(minted).unwrap();
+    let subject_token = minted["subjectToken"].as_str().unwrap();
+    exchange_request(&exchange_form(subject_token)).to_bytes()
+}

@@ -1,0 +1,179 @@
+//! The load, the cores that it and Envoy run on, and the statistics.
+
+use std::cell::Cell;
+use std::io::{ErrorKind, Read, Write};
+use std::net::SocketAddr;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::runtime::{self, Runtime};
+
+/// Connections of a [`Load`].
+pub const CONNECTIONS: usize = 16;
+
+/// A closed loop: each connection sends its next request when it has the answer to the last. All
+/// connections are driven by one thread: on a machine with two cores, threads of their own would spend
+/// more on taking turns than on requests.
+pub struct Load {
+    runtime: Runtime,
+    connections: Vec<(TcpStream, Vec<u8>)>,
+}
+
+pub struct Reply {
+    pub status: u16,
+    pub body: Vec<u8>,
+    /// Seconds.
+    pub latency: f64,
+}
+
+impl Load {
+    pub fn new(address: SocketAddr) -> Self {
+        let runtime = runtime::Builder::new_current_thread().enable_io().build().unwrap();
+        let connect = async || {
+            let stream = TcpStream::connect(address).await.unwrap();
+            stream.set_nodelay(true).unwrap();
+            (stream, Vec::with_capacity(16 * 1024))
+        };
+        let connections = (0..CONNECTIONS).map(|_| runtime.block_on(connect())).collect();
+        Self { runtime, connections }
+    }
+
+    /// Sends every request once, over whichever connection is free first.
+    pub fn run(&mut self, requests: &[Vec<u8>]) -> Vec<Reply> {
+        let next = Cell::new(0);
+        let drive = async |(stream, buffer): &mut (TcpStream, Vec<u8>)| {
+            let mut replies = Vec::with_capacity(requests.len() / CONNECTIONS + 1);
+            while let Some(request) = requests.get(next.replace(next.get() + 1)) {
+                let sent = Instant::now();
+                stream.write_all(request).await.unwrap();
+                let (status, body) = read_reply(stream, buffer).await;
+                replies.push(Reply { status, body, latency: sent.elapsed().as_secs_f64() });
+            }
+            replies
+        };
+        let all: FuturesUnordered<_> = self.connections.iter_mut().map(drive).collect();
+        self.runtime.block_on(all.concat())
+    }
+}
+
+async fn read_reply(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> (u16, Vec<u8>) {
+    buffer.clear();
+    loop {
+        assert_ne!(stream.read_buf(buffer).await.unwrap(), 0, "the server hung up");
+        if let Some(reply) = parse(buffer) {
+            return reply;
+        }
+    }
+}
+
+/// Status and body of an answer, once it is complete.
+fn parse(buffer: &[u8]) -> Option<(u16, Vec<u8>)> {
+    let mut headers = [httparse::EMPTY_HEADER; 32];
+    let mut head = httparse::Response::new(&mut headers);
+    let httparse::Status::Complete(start) = head.parse(buffer).unwrap() else { return None };
+    let named = |header: &&httparse::Header| header.name.eq_ignore_ascii_case("content-length");
+    let length = head.headers.iter().find(named).unwrap().value;
+    let length: usize = str::from_utf8(length).unwrap().parse().unwrap();
+    buffer.get(start..start + length).map(|body| (head.code.unwrap(), body.to_vec()))
+}
+
+/// An open loop: requests are sent when they are due, whether or not others were answered, as by a
+/// crowd that does not know of each other. A latency is counted from when a request was due.
+pub struct OpenLoop {
+    address: SocketAddr,
+    idle: Vec<OpenConnection>,
+}
+
+struct OpenConnection {
+    stream: std::net::TcpStream,
+    buffer: Vec<u8>,
+    due: Instant,
+}
+
+impl OpenLoop {
+    pub fn new(address: SocketAddr) -> Self {
+        Self { address, idle: Vec::new() }
+    }
+
+    /// Sends every request once, `rate` of them a second; the latencies in seconds. Sleeps never, so
+    /// that it is never late.
+    pub fn run(&mut self, requests: &[Vec<u8>], rate: f64, status: u16) -> Vec<f64> {
+        let mut latencies = Vec::with_capacity(requests.len());
+        let mut busy: Vec<OpenConnection> = Vec::new();
+        let mut waiting = requests.iter();
+        let began = Instant::now();
+        let due = |number: usize| began + Duration::from_secs_f64(number as f64 / rate);
+        while latencies.len() < requests.len() {
+            let sent = requests.len() - waiting.len();
+            if Instant::now() >= due(sent)
+                && let Some(request) = waiting.next()
+            {
+                let mut connection = self.idle.pop().unwrap_or_else(|| self.connect());
+                connection.stream.write_all(request).unwrap();
+                connection.due = due(sent);
+                busy.push(connection);
+            }
+            let mut place = 0;
+            while let Some(connection) = busy.get_mut(place) {
+                match connection.read() {
+                    None => place += 1,
+                    Some(answered) => {
+                        assert_eq!(answered, status);
+                        latencies.push(connection.due.elapsed().as_secs_f64());
+                        self.idle.push(busy.swap_remove(place));
+                    }
+                }
+            }
+        }
+        latencies
+    }
+
+    fn connect(&self) -> OpenConnection {
+        let stream = std::net::TcpStream::connect(self.address).unwrap();
+        stream.set_nodelay(true).unwrap();
+        stream.set_nonblocking(true).unwrap();
+        OpenConnection { stream, buffer: Vec::with_capacity(16 * 1024), due: Instant::now() }
+    }
+}
+
+impl OpenConnection {
+    /// The status, if the answer is complete.
+    fn read(&mut self) -> Option<u16> {
+        let mut chunk = [0; 16 * 1024];
+        match self.stream.read(&mut chunk) {
+            Ok(0) => panic!("the server hung up"),
+            Ok(count) => self.buffer.extend_from_slice(&chunk[..count]),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return None,
+            Err(error) => panic!("{error}"),
+        }
+        let (status, _) = parse(&self.buffer)?;
+        self.buffer.clear();
+        Some(status)
+    }
+}
+
+/// Where Envoy runs, if there is another core for the load.
+pub fn envoy_core() -> Option<usize> {
+    thread::available_parallelism().is_ok_and(|cores| cores.get() > 1).then_some(0)
+}
+
+/// Keeps this thread, and those it starts, off Envoy's core.
+pub fn leave_envoy_alone() {
+    if envoy_core().is_some() {
+        core_affinity::set_for_current(core_affinity::CoreId { id: 1 });
+    }
+}
+
+pub fn median(values: Vec<f64>) -> f64 {
+    quantile(&values, 0.5)
+}
+
+pub fn quantile(values: &[f64], at: f64) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_unstable_by(f64::total_cmp);
+    sorted[((sorted.len() - 1) as f64 * at).round() as usize]
+}

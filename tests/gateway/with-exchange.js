@@ -1,0 +1,98 @@
+// A provider that has the grant itself: what `make bench` measures the filter beside. The same `oidc-provider`,
+// with everything in the memory of one process, and no more done for an exchange than must be.
+//
+// Prints a line of JSON: its port and a machine's access token that may mint.
+import { generateKeyPairSync, randomBytes } from 'node:crypto';
+import { once } from 'node:events';
+import { createServer } from 'node:http';
+import { Provider, errors } from 'oidc-provider';
+
+const TOKEN_EXCHANGE = 'urn:ietf:params:oauth:grant-type:token-exchange';
+const ACCESS_TOKEN = 'urn:ietf:params:oauth:token-type:access_token';
+const ORDERS = 'https://api.example.com/orders';
+const LIFETIME = 600;
+
+const { privateKey } = generateKeyPairSync('ec', { namedCurve: 'P-256' });
+const signingKey = { ...privateKey.export({ format: 'jwk' }), kid: 'k', alg: 'ES256', use: 'sig' };
+const server = createServer();
+server.listen(0, '127.0.0.1');
+await once(server, 'listening');
+const { port } = server.address();
+
+const orders = {
+  scope: 'orders:read orders:write',
+  audience: ORDERS,
+  accessTokenFormat: 'jwt',
+  accessTokenTTL: 3600,
+  jwt: { sign: { alg: 'ES256' } },
+};
+const provider = new Provider(`http://127.0.0.1:${port}/oidc`, {
+  clients: [
+    {
+      client_id: 'support-backend', client_secret: randomBytes(24).toString('hex'),
+      grant_types: ['client_credentials'], redirect_uris: [], response_types: [],
+    },
+    {
+      client_id: 'support-console', token_endpoint_auth_method: 'none',
+      grant_types: [TOKEN_EXCHANGE], redirect_uris: [], response_types: [],
+    },
+  ],
+  clientDefaults: { id_token_signed_response_alg: 'ES256' },
+  jwks: { keys: [signingKey] },
+  cookies: { keys: [randomBytes(32).toString('base64url')] },
+  scopes: ['openid', 'impersonate', 'orders:read', 'orders:write'],
+  features: { clientCredentials: { enabled: true }, devInteractions: { enabled: false } },
+  findAccount: (_ctx, sub) => ({ accountId: sub, claims: () => ({ sub }) }),
+});
+
+/** What is outstanding: subject token → user, context, expiry. */
+const outstanding = new Map();
+
+provider.registerGrantType(TOKEN_EXCHANGE, async (ctx) => {
+  const { params, client } = ctx.oidc;
+  const subject = outstanding.get(params.subject_token);
+  if (params.subject_token_type !== ACCESS_TOKEN || !(subject?.expires > Date.now())) {
+    throw new errors.InvalidRequest('the subject token is invalid');
+  }
+  if (params.resource !== ORDERS) throw new errors.InvalidTarget();
+  const scope = params.scope.split(' ').filter((one) => orders.scope.split(' ').includes(one)).join(' ');
+  if (scope === '') throw new errors.InvalidScope('no scope can be granted', params.scope);
+  outstanding.delete(params.subject_token);
+  const token = new provider.AccessToken({ accountId: subject.userId, client, scope, gty: 'token_exchange' });
+  token.resourceServer = new provider.ResourceServer(ORDERS, orders);
+  ctx.body = {
+    access_token: await token.save(),
+    issued_token_type: ACCESS_TOKEN,
+    token_type: 'Bearer',
+    expires_in: token.expiration,
+    scope,
+  };
+}, ['resource', 'scope', 'subject_token', 'subject_token_type']);
+
+const oidc = provider.callback();
+server.on('request', (request, response) => {
+  if (request.method === 'POST' && request.url === '/api/subject-tokens') {
+    mint(request, response).catch(() => response.writeHead(400).end());
+    return;
+  }
+  request.originalUrl = request.url;
+  request.url = request.url.slice('/oidc'.length);
+  oidc(request, response);
+});
+
+async function mint(request, response) {
+  const token = await provider.ClientCredentials.find(request.headers.authorization?.slice('Bearer '.length));
+  if (!token?.scopes.has('impersonate')) return void response.writeHead(403).end();
+  let body = '';
+  for await (const chunk of request) body += chunk;
+  const { userId, context = {} } = JSON.parse(body);
+  const subjectToken = `sub_${randomBytes(32).toString('base64url')}`;
+  outstanding.set(subjectToken, { userId, context, expires: Date.now() + LIFETIME * 1000 });
+  const answer = JSON.stringify({ subjectToken, expiresIn: LIFETIME });
+  response.writeHead(201, { 'content-type': 'application/json', 'content-length': Buffer.byteLength(answer) });
+  response.end(answer);
+}
+
+const client = await provider.Client.find('support-backend');
+const bearer = await new provider.ClientCredentials({ client, scope: 'impersonate' }).save();
+console.log(JSON.stringify({ port, bearer }));
