@@ -22,8 +22,10 @@ const SAMPLE: &str = include_str!("../../docs/claims/impersonation.js");
 pub fn run() {
     leave_envoy_alone();
     let plain = Configuration::default();
-    let scripted =
-        plain.clone().with("/custom_claims", json!({"script": {"inline_string": SAMPLE}}));
+    let scripted = plain.clone().with(
+        "/custom_claims",
+        json!({"script": SAMPLE, "environment_variables": {"REGION": "eu"}}),
+    );
     #[rustfmt::skip]
     let kinds = [
         ("exchange, ES256",                    Algorithm::ES256, &plain,    TURN),
