@@ -202,7 +202,9 @@ impl Formatter for OneLine {
         writer: &mut W,
         fragment: &str,
     ) -> io::Result<()> {
-        if !fragment.contains(moves_text) {
+        // Nearly all text is ASCII, and of that the serialiser has escaped all controls but one.
+        let plain = fragment.is_ascii() && !fragment.as_bytes().contains(&0x7f);
+        if plain || !fragment.contains(moves_text) {
             return writer.write_all(fragment.as_bytes());
         }
         for character in fragment.chars() {

@@ -146,16 +146,18 @@ impl RemoteKeySet {
                 self.fetched(context.host(), &reply)
             }
             // Somebody else asked a moment ago. The token may well be good: its bearer should try again.
-            None if self.is_under_way(host) => {
+            None if self.is_under_way(host) && self.known.borrow().generation == before => {
                 Err(UpstreamFailure { upstream: Upstream::Jwks, fault: Fault::Pending })
             }
             None => Ok(()),
         }
     }
 
-    /// Whether a worker, perhaps one that was faster a moment ago, waits for a reply.
+    /// Whether a worker, perhaps one that was faster a moment ago, waits for a reply. What it has got by
+    /// now is made this worker's own.
     fn is_under_way(&self, host: &dyn Host) -> bool {
         self.read(host).is_ok_and(|(entry, _)| {
+            self.adopt(&entry);
             let until = UnixTime::from_millis(entry.fetch_began_at).after(self.http_uri.timeout);
             entry.fetch_began_at > entry.fetched_at && host.now() < until
         })
