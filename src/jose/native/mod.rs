@@ -5,6 +5,8 @@
 //! what the crates sign, sign what the crates verify, and refuse another key's signature. An algorithm
 //! that fails stays with the crates. The protocol code does not know the difference.
 
+#[cfg(test)]
+mod tests;
 mod vectors;
 
 use std::fmt;
@@ -46,6 +48,32 @@ const fn hash(algorithm: Algorithm) -> Option<&'static str> {
         Algorithm::Es384 | Algorithm::Rs384 => Some("sha384"),
         Algorithm::Rs512 => Some("sha512"),
         Algorithm::EdDsa | Algorithm::Ps256 => None,
+    }
+}
+
+/// The host's form of a signature made into that of a JWS: for ECDSA r‖s (RFC 7518 §3.4), each as long as the
+/// curve's order whatever zeros it begins with.
+fn jws_from_host(algorithm: Algorithm, signature: Vec<u8>) -> Option<Vec<u8>> {
+    match algorithm {
+        Algorithm::Es256 => Some(p256::ecdsa::Signature::from_der(&signature).ok()?.to_vec()),
+        Algorithm::Es384 => Some(p384::ecdsa::Signature::from_der(&signature).ok()?.to_vec()),
+        _ => Some(signature),
+    }
+}
+
+/// The other way round: for ECDSA DER, where a number has no zeros before it but one that keeps it from being
+/// negative. `None` for what has the wrong length, or numbers that no signature has.
+fn host_from_jws(algorithm: Algorithm, signature: &[u8]) -> Option<Vec<u8>> {
+    match algorithm {
+        Algorithm::Es256 => {
+            let signature = p256::ecdsa::Signature::from_slice(signature).ok()?;
+            Some(signature.to_der().as_bytes().to_vec())
+        }
+        Algorithm::Es384 => {
+            let signature = p384::ecdsa::Signature::from_slice(signature).ok()?;
+            Some(signature.to_der().as_bytes().to_vec())
+        }
+        _ => Some(signature.to_vec()),
     }
 }
 
@@ -103,11 +131,7 @@ impl TestedCrypto {
         message: &[u8],
     ) -> Option<Vec<u8>> {
         let signature = self.crypto.sign(hash(algorithm)?, private_key, message)?;
-        match algorithm {
-            Algorithm::Es256 => Some(p256::ecdsa::Signature::from_der(&signature).ok()?.to_vec()),
-            Algorithm::Es384 => Some(p384::ecdsa::Signature::from_der(&signature).ok()?.to_vec()),
-            _ => Some(signature),
-        }
+        jws_from_host(algorithm, signature)
     }
 
     fn verify_untested(
@@ -117,18 +141,8 @@ impl TestedCrypto {
         signature: &[u8],
         message: &[u8],
     ) -> Option<bool> {
-        // What has no DER form is no signature: nothing to ask the host about.
-        let signature = match algorithm {
-            Algorithm::Es256 => match p256::ecdsa::Signature::from_slice(signature) {
-                Ok(signature) => signature.to_der().as_bytes().to_vec(),
-                Err(_) => return Some(false),
-            },
-            Algorithm::Es384 => match p384::ecdsa::Signature::from_slice(signature) {
-                Ok(signature) => signature.to_der().as_bytes().to_vec(),
-                Err(_) => return Some(false),
-            },
-            _ => signature.to_vec(),
-        };
+        // What has no form for the host is no signature: nothing to ask it about.
+        let Some(signature) = host_from_jws(algorithm, signature) else { return Some(false) };
         self.crypto.verify(hash(algorithm)?, public_key, &signature, message)
     }
 
