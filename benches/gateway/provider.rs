@@ -1,6 +1,7 @@
 //! Whole flows, one mint and one exchange, beside npm `oidc-provider` with the same grant in memory: one
 //! process against one worker, each on the same core, both signing with ES256.
 
+use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::path::Path;
@@ -81,7 +82,9 @@ impl Provider {
             None => Command::new("node"),
         };
         let command = command.arg(script).env("NODE_ENV", "production").stdout(Stdio::piped());
-        let mut process = command.spawn().unwrap();
+        // Where Envoy's log goes, too: into a file.
+        let log = Path::new(env!("CARGO_TARGET_TMPDIR")).join("provider.log");
+        let mut process = command.stderr(File::create(log).unwrap()).spawn().unwrap();
         // Warnings about its setting come first.
         let lines = BufReader::new(process.stdout.take().unwrap()).lines();
         let ready: Option<Value> =

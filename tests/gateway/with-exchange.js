@@ -1,5 +1,6 @@
 // A provider that has the grant itself: what `make bench` measures the filter beside. The same `oidc-provider`,
-// with everything in the memory of one process, and no more done for an exchange than must be.
+// with everything in the memory of one process, and no more done for an exchange than must be: who minted and who
+// exchanged goes to standard error, a line each, as the filter's audit log does.
 //
 // Prints a line of JSON: its port and a machine's access token that may mint.
 import { generateKeyPairSync, randomBytes } from 'node:crypto';
@@ -45,6 +46,8 @@ const provider = new Provider(`http://127.0.0.1:${port}/oidc`, {
   findAccount: (_ctx, sub) => ({ accountId: sub, claims: () => ({ sub }) }),
 });
 
+const audit = (event) => process.stderr.write(`${JSON.stringify(event)}\n`);
+
 /** What is outstanding: subject token → user, context, expiry. */
 const outstanding = new Map();
 
@@ -60,8 +63,13 @@ provider.registerGrantType(TOKEN_EXCHANGE, async (ctx) => {
   outstanding.delete(params.subject_token);
   const token = new provider.AccessToken({ accountId: subject.userId, client, scope, gty: 'token_exchange' });
   token.resourceServer = new provider.ResourceServer(ORDERS, orders);
+  const accessToken = await token.save();
+  audit({
+    event: 'token_exchange.succeeded', user_id: subject.userId, client_id: client.clientId, caller: subject.caller,
+    resource: ORDERS, scope, jti: token.jti,
+  });
   ctx.body = {
-    access_token: await token.save(),
+    access_token: accessToken,
     issued_token_type: ACCESS_TOKEN,
     token_type: 'Bearer',
     expires_in: token.expiration,
@@ -87,7 +95,9 @@ async function mint(request, response) {
   for await (const chunk of request) body += chunk;
   const { userId, context = {} } = JSON.parse(body);
   const subjectToken = `sub_${randomBytes(32).toString('base64url')}`;
-  outstanding.set(subjectToken, { userId, context, expires: Date.now() + LIFETIME * 1000 });
+  const caller = token.clientId;
+  outstanding.set(subjectToken, { userId, context, caller, expires: Date.now() + LIFETIME * 1000 });
+  audit({ event: 'subject_token.created', user_id: userId, caller });
   const answer = JSON.stringify({ subjectToken, expiresIn: LIFETIME });
   response.writeHead(201, { 'content-type': 'application/json', 'content-length': Buffer.byteLength(answer) });
   response.end(answer);
