@@ -184,6 +184,22 @@ mod tests {
             let _ = Form::parse(&body);
         }
 
+    /// Anybody can send a form, and a worker does nothing else while it reads one. Looking for each name in
+    /// all others takes some two hundred times as long for sixteen times the length; what is asked for is
+    /// far from that and from sixteen, and one good moment of the machine is enough.
+    #[test]
+    fn reading_takes_time_in_proportion_to_the_length() {
+        let time = |parameters: u32| {
+            let names: Vec<_> = (0..parameters).map(|number| format!("{number:x}")).collect();
+            let body = names.join("&");
+            let started = std::time::Instant::now();
+            assert!(Form::parse(body.as_bytes()).is_ok_and(|form| form.get("x").is_none()));
+            started.elapsed()
+        };
+        let linear = (0..20).any(|_| time(16_000) < time(1000) * 64);
+        assert!(linear, "1000 parameters take {:?}, 16000 {:?}", time(1000), time(16_000));
+    }
+
         #[test]
         fn reads_what_another_library_wrote(parameters in proptest::collection::btree_map("[a-z]{1,5}", "\\PC{0,12}", 0..6)) {
             let body = form_urlencoded::Serializer::new(String::new()).extend_pairs(&parameters).finish();

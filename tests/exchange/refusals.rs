@@ -303,3 +303,10 @@ fn what_is_not_ours_goes_on() {
         assert!(gateway.try_send(&request).is_none(), "{method} {path}");
     }
 }
+    let subject_token = gateway.mint();
+    let good = ExchangeForm::new(&subject_token).request();
+    let escaped = String::from_utf8(good.body.clone()).unwrap();
+    let escaped =
+        escaped.replace("grant_type", "grant%5Ftype").replace("subject_token", "subject%5ftoken");
+    let answer = pass_through.try_send(&Request { body: escaped.into(), ..good });
+    assert_eq!(answer.unwrap().reason(), "subject_token_unknown", "names can be escaped too");
