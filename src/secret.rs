@@ -27,6 +27,12 @@ impl<T> fmt::Debug for Secret<T> {
     }
 }
 
+/// What `Debug` may print of bytes in which there can be a secret: how many there are.
+pub fn redacted(bytes: &[u8]) -> impl fmt::Debug + use<> {
+    let len = bytes.len();
+    fmt::from_fn(move |formatter| write!(formatter, "[{len} bytes redacted]"))
+}
+
 /// The SHA-256 of a secret: what is stored, and what caches are keyed by, in its stead.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Digest([u8; 32]);

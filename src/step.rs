@@ -7,6 +7,7 @@
 //! to send. [`Task::resume`] takes the task itself, so that a reply cannot be used twice.
 
 use std::cell::RefCell;
+use std::fmt;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::rc::Rc;
@@ -16,9 +17,10 @@ use std::time::Duration;
 use crate::audit::{Event, Facts, Operation, Replay};
 use crate::host::Host;
 use crate::oauth::error::{ErrorResponse, Refusal};
+use crate::secret::redacted;
 
 /// An answer to the caller.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Response {
     /// The HTTP status.
     pub status: u16,
@@ -49,7 +51,7 @@ impl Finished {
 }
 
 /// An HTTP request that Envoy must send for us.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Call {
     /// The Envoy cluster.
     pub cluster: Rc<str>,
@@ -70,7 +72,7 @@ pub struct Call {
 }
 
 /// What came of a [`Call`].
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub enum Reply {
     /// An upstream answered.
     Http {
@@ -94,6 +96,51 @@ pub enum CallFailure {
     /// The connection ended before the reply did, or the reply was too long.
     #[error("the reply was cut off")]
     CutOff,
+}
+
+// Header fields and bodies hold tokens and credentials: of them only names and lengths are printed.
+
+impl fmt::Debug for Response {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("Response")
+            .field("status", &self.status)
+            .field("headers", &names(&self.headers))
+            .field("body", &redacted(&self.body))
+            .finish()
+    }
+}
+
+impl fmt::Debug for Call {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { cluster, method, scheme, authority, path, headers, body, timeout } = self;
+        formatter
+            .debug_struct("Call")
+            .field("cluster", cluster)
+            .field("request", &format_args!("{method} {scheme}://{authority}{path}"))
+            .field("headers", &names(headers))
+            .field("body", &redacted(body))
+            .field("timeout", timeout)
+            .finish()
+    }
+}
+
+impl fmt::Debug for Reply {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Http { status, json, body } => formatter
+                .debug_struct("Http")
+                .field("status", status)
+                .field("json", json)
+                .field("body", &redacted(body))
+                .finish(),
+            Self::Failed(failure) => formatter.debug_tuple("Failed").field(failure).finish(),
+        }
+    }
+}
+
+fn names<'h>(headers: &'h [(&'static str, String)]) -> Vec<&'h str> {
+    headers.iter().map(|(name, _)| *name).collect()
 }
 
 /// What the driver does next.

@@ -4,6 +4,7 @@ mod documents;
 mod subject_tokens;
 mod token;
 
+use std::fmt;
 use std::rc::Rc;
 
 pub use documents::{Documents, PARTIAL_HEADERS, STALE_HEADERS, stays_beside};
@@ -14,6 +15,7 @@ use crate::host::Host;
 use crate::media_type;
 use crate::oauth::error::ErrorResponse;
 use crate::oauth::form::{Looks, looks_like_exchange};
+use crate::secret::redacted;
 use crate::service::Service;
 use crate::step::{Finished, Origin, Response, Step, Task};
 use crate::subject_token;
@@ -50,7 +52,7 @@ pub enum Route {
 }
 
 /// The head of a request, as far as it matters.
-#[derive(Debug, Clone, Default)]
+#[derive(Clone, Default)]
 pub struct Head {
     /// Envoy's id of the request, and its place in a trace.
     pub origin: Origin,
@@ -63,12 +65,28 @@ pub struct Head {
 }
 
 /// A request body.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub enum Body {
     /// All of it.
     Whole(Vec<u8>),
     /// The beginning of one that is longer than [`MAX_BODY`].
     TooLong(Vec<u8>),
+}
+
+impl fmt::Debug for Head {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Head").field("origin", &self.origin).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Body {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (name, bytes) = match self {
+            Self::Whole(bytes) => ("Whole", bytes),
+            Self::TooLong(bytes) => ("TooLong", bytes),
+        };
+        formatter.debug_tuple(name).field(&redacted(bytes)).finish()
+    }
 }
 
 /// What becomes of a request once its body is known.

@@ -404,7 +404,7 @@ impl Refusal for ExchangeError {
         match self {
             Self::BodyTooLong => body_too_long(),
             Self::Form(FormError::Encoding) => invalid_request("the form is not properly encoded"),
-            Self::Form(FormError::Repeated(_)) => invalid_request("a parameter is given twice"),
+            Self::Form(FormError::Repeated) => invalid_request("a parameter is given twice"),
             Self::Form(FormError::SeveralResources) => {
                 invalid_target("only one resource may be given")
             }
@@ -474,7 +474,7 @@ impl Refusal for ExchangeError {
         match self {
             Self::BodyTooLong => "body_too_long",
             Self::Form(FormError::Encoding) => "form_malformed",
-            Self::Form(FormError::Repeated(_)) => "parameter_repeated",
+            Self::Form(FormError::Repeated) => "parameter_repeated",
             Self::Form(FormError::SeveralResources) => "several_resources",
             Self::Client(_) => "client_authentication",
             Self::Missing(_) => "parameter_missing",

@@ -1,9 +1,13 @@
 //! No token, secret or key is ever written down: not in the audit log, not in the operator's log, not in an
 //! error's description, not in shared data, whether requests are granted, refused, or nonsense.
 
+use std::time::Duration;
+
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use impersonation_filter::step::Reply;
+use impersonation_filter::endpoint::{Body, Head};
+use impersonation_filter::oauth::form::Form;
+use impersonation_filter::step::{Call, Reply, Response};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -132,6 +136,55 @@ fn nothing_secret_is_written_down() {
     watch.look_into(&gateway);
     assert!(watch.seen.iter().any(|seen| seen.contains("subject_token.replayed")));
     assert_eq!(watch.leak(), None);
+}
+
+/// Where a form is badly put together, a value can stand where a name should.
+#[test]
+fn a_secret_in_the_place_of_a_name_is_not_written_down() {
+    let gateway = Gateway::usual();
+    let subject_token = gateway.mint();
+    let mut watch = Watch::new();
+    watch.keep_secret(&subject_token);
+    let form = ExchangeForm::new(&subject_token).add(&subject_token, "").add(&subject_token, "");
+    let answer = gateway.exchange(&form);
+    assert_eq!(answer.reason(), "parameter_repeated");
+    watch.look_at(&answer);
+    watch.look_into(&gateway);
+    assert_eq!(watch.leak(), None);
+}
+
+/// What a type prints of itself ends up in a log some day.
+#[test]
+fn nothing_prints_its_secrets() {
+    let secret = "sub_0123456789abcdef0123456789abcdef";
+    let head = Head { authorization: Some(secret.into()), ..Head::default() };
+    let call = Call {
+        cluster: "gateway".into(),
+        method: "POST",
+        scheme: "https".into(),
+        authority: "auth.example.com".into(),
+        path: "/oidc/me".into(),
+        headers: vec![("authorization", secret.to_owned())],
+        body: secret.into(),
+        timeout: Duration::ZERO,
+    };
+    let response =
+        Response { status: 200, headers: vec![("x", secret.to_owned())], body: secret.into() };
+    let (form, repeated) = (format!("{secret}={secret}"), format!("{secret}&{secret}"));
+    let printed = [
+        format!("{head:?}"),
+        format!("{:?}", [Body::Whole(secret.into()), Body::TooLong(secret.into())]),
+        format!("{:?}", Form::parse(form.as_bytes())),
+        format!("{:?}", Form::parse(repeated.as_bytes())),
+        format!("{call:?}"),
+        format!("{:?}", Reply::Http { status: 200, json: true, body: secret.into() }),
+        format!("{response:?}"),
+    ];
+    let bytes = format!("{:?}", secret.as_bytes());
+    for text in printed {
+        let leaks = text.contains(secret) || text.contains(bytes.trim_matches(['[', ']']));
+        assert!(!leaks, "{text}");
+    }
 }
 
 const NAMES: [&str; 12] = [
