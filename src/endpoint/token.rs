@@ -463,10 +463,10 @@ impl Refusal for ExchangeError {
             Self::CustomClaims(_) => {
                 ErrorResponse::new(500, "server_error", "the custom claims could not be made")
             }
-            Self::Sign(_) => {
+            Self::Sign(SignError::Key(_)) => {
                 ErrorResponse::new(500, "server_error", "the access token could not be signed")
             }
-            Self::Host(_) => temporarily_unavailable(),
+            Self::Sign(SignError::Host(..)) | Self::Host(_) => temporarily_unavailable(),
         }
     }
 

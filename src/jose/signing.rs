@@ -6,14 +6,14 @@ use ed25519_dalek::Signer as _;
 use ed25519_dalek::pkcs8::DecodePrivateKey as _;
 use jwt_compact::jwk::JsonWebKey;
 use rsa::pkcs8::EncodePrivateKey as _;
-use rsa::signature::{RandomizedSigner as _, SignatureEncoding};
+use rsa::signature::{RandomizedSigner as _, SignatureEncoding as _};
 use rsa::traits::PublicKeyParts as _;
 use rsa::{RsaPrivateKey, RsaPublicKey, pkcs1v15, pss};
 use serde::{Deserialize, Serialize};
 use sha2::Sha256;
 
 use super::{Algorithm, VerifyingKey};
-use crate::host::Host;
+use crate::host::{Host, HostFailure};
 use crate::secret::Secret;
 
 /// A key that signs access tokens, parsed once.
@@ -63,8 +63,14 @@ pub enum SigningKeyError {
 
 /// A signature could not be made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("signing with {0} failed")]
-pub struct SignError(Algorithm);
+pub enum SignError {
+    /// The key cannot sign this.
+    #[error("signing with {0} failed")]
+    Key(Algorithm),
+    /// The host has no randomness at the moment; what it takes another time is another matter.
+    #[error("signing with {0} failed: {1}")]
+    Host(Algorithm, HostFailure),
+}
 
 enum PrivateKey {
     Ed25519(Box<ed25519_dalek::SigningKey>),
@@ -169,7 +175,7 @@ impl SigningKey {
         );
         token.push_str(&self.encoded_header);
         BASE64_URL_SAFE_NO_PAD.encode_string(claims, &mut token);
-        let signature = self.sign(host, token.as_bytes()).ok_or(SignError(self.algorithm))?;
+        let signature = self.sign(host, token.as_bytes())?;
         token.push('.');
         BASE64_URL_SAFE_NO_PAD.encode_string(signature, &mut token);
         Ok(token)
@@ -193,32 +199,37 @@ impl SigningKey {
         }
     }
 
-    fn sign(&self, host: &dyn Host, message: &[u8]) -> Option<Vec<u8>> {
+    fn sign(&self, host: &dyn Host, message: &[u8]) -> Result<Vec<u8>, SignError> {
         let by_host = host
             .native_crypto()
             .zip(self.native())
             .and_then(|(native, key)| native.sign(self.algorithm, key, message));
-        by_host.or_else(|| self.sign_here(host, message))
+        by_host.map_or_else(|| self.sign_here(host, message), Ok)
     }
 
     /// Signs in the sandbox.
-    fn sign_here(&self, host: &dyn Host, message: &[u8]) -> Option<Vec<u8>> {
-        match &self.private {
-            PrivateKey::Ed25519(key) => Some(key.try_sign(message).ok()?.to_vec()),
+    fn sign_here(&self, host: &dyn Host, message: &[u8]) -> Result<Vec<u8>, SignError> {
+        let mut rng = HostRng { host, failure: None };
+        let signature = match &self.private {
+            PrivateKey::Ed25519(key) => key.try_sign(message).map(|signature| signature.to_vec()),
             PrivateKey::P256(key) => {
-                let signature: p256::ecdsa::Signature = key.try_sign(message).ok()?;
-                Some(signature.to_vec())
+                key.try_sign(message).map(|signature: p256::ecdsa::Signature| signature.to_vec())
             }
             PrivateKey::P384(key) => {
-                let signature: p384::ecdsa::Signature = key.try_sign(message).ok()?;
-                Some(signature.to_vec())
+                key.try_sign(message).map(|signature: p384::ecdsa::Signature| signature.to_vec())
             }
+            // Randomness blinds the private operation, so that its time says nothing about the key,
+            // and salts PSS.
             PrivateKey::Rs256(key) => {
-                HostRng::sign_with(host, |rng| key.try_sign_with_rng(rng, message))
+                key.try_sign_with_rng(&mut rng, message).map(|signature| signature.to_vec())
             }
             PrivateKey::Ps256(key) => {
-                HostRng::sign_with(host, |rng| key.try_sign_with_rng(rng, message))
+                key.try_sign_with_rng(&mut rng, message).map(|signature| signature.to_vec())
             }
+        };
+        match rng.failure {
+            Some(failure) => Err(SignError::Host(self.algorithm, failure)),
+            None => signature.map_err(|_| SignError::Key(self.algorithm)),
         }
     }
 }
@@ -284,20 +295,7 @@ fn p384_jwk(key: &p384::ecdsa::VerifyingKey) -> JsonWebKey<'static> {
 /// made with it is thrown away.
 struct HostRng<'h> {
     host: &'h dyn Host,
-    failed: bool,
-}
-
-impl<'h> HostRng<'h> {
-    /// Signs with RSA. Randomness blinds the private operation, so that its time says nothing about the
-    /// key, and salts PSS.
-    fn sign_with<S: SignatureEncoding>(
-        host: &'h dyn Host,
-        sign: impl FnOnce(&mut Self) -> Result<S, rsa::signature::Error>,
-    ) -> Option<Vec<u8>> {
-        let mut rng = Self { host, failed: false };
-        let signature = sign(&mut rng).ok()?.to_vec();
-        (!rng.failed).then_some(signature)
-    }
+    failure: Option<HostFailure>,
 }
 
 impl rsa::rand_core::RngCore for HostRng<'_> {
@@ -310,8 +308,8 @@ impl rsa::rand_core::RngCore for HostRng<'_> {
     }
 
     fn fill_bytes(&mut self, buffer: &mut [u8]) {
-        if self.host.random(buffer).is_err() {
-            self.failed = true;
+        if let Err(failure) = self.host.random(buffer) {
+            self.failure = Some(failure);
             // Not zero: the blinding draws until its number can be inverted.
             buffer.fill(0x5a);
         }

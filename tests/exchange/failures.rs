@@ -4,8 +4,10 @@
 use std::rc::Rc;
 use std::time::Duration;
 
+use jsonwebtoken::Algorithm;
 use serde_json::json;
 
+use crate::keys::Key;
 use crate::setting::{ExchangeForm, configuration, configured, mint_form};
 use crate::world::Gateway;
 
@@ -124,6 +126,23 @@ fn a_caller_who_goes_away_leaves_a_line_in_the_log_and_the_token() {
 fn a_worker_that_dies_between_two_calls_costs_no_token() {
     let gateway = Gateway::new(&configured(
         "/actor_tokens/userinfo",
+/// RSA needs randomness for its signature too.
+#[test]
+fn a_signature_without_randomness_is_not_sent_and_can_be_tried_again() {
+    let key = Key::generate(Algorithm::RS256, "rsa");
+    for algorithm in [Algorithm::RS256, Algorithm::PS256] {
+        let jwk = key.under(algorithm, "rsa").private_jwk();
+        let gateway = Gateway::new(&configured("/signing_keys/0/jwk", jwk));
+        let subject_token = gateway.mint();
+        gateway.world.fail_randomness(1);
+        let answer = gateway.exchange(&ExchangeForm::new(&subject_token));
+        assert!(gateway.world.heal());
+        assert_eq!((answer.status, answer.text("error")), (503, "temporarily_unavailable"));
+        assert_eq!((answer.reason(), answer.header("retry-after")), ("signing_failed", Some("1")));
+        gateway.assert_spendable(&subject_token, "after its signature failed");
+    }
+}
+
         json!({"http_uri": {"uri": "https://auth.example.com/oidc/me", "cluster": "gateway"}}),
     ));
     let subject_token = gateway.mint();
