@@ -388,6 +388,8 @@ fn spend(
 ) -> Result<(), ExchangeError> {
     service.store.spend(context.host(), subject, exchange).map_err(|error| match error {
         NotSpent::Already(winner) => ExchangeError::SpentSubjectToken(winner),
+        // As whoever comes a moment later is told.
+        NotSpent::Forgotten => ExchangeError::UnknownSubjectToken,
         NotSpent::Expired => ExchangeError::ExpiredSubjectToken,
         NotSpent::Host(failure) => ExchangeError::Host(failure),
     })

@@ -93,6 +93,9 @@ pub enum NotSpent {
     /// Another exchange was first.
     #[error("another exchange was first")]
     Already(Box<(Mint, Exchange)>),
+    /// Another exchange was first, and since then its slot went to another token.
+    #[error("another exchange was first, and nobody knows which any more")]
+    Forgotten,
     /// It ran out between look-up and spending.
     #[error("it expired during the exchange")]
     Expired,
@@ -227,8 +230,8 @@ impl SlotTable {
                 State::Spent(exchange) => NotSpent::Already(Box::new((record.mint, exchange))),
                 State::Outstanding(_) => NotSpent::Expired,
             },
-            // The slot is another token's by now, so ours had been spent or had expired.
-            _ => NotSpent::Expired,
+            // It had not expired a moment ago, so it was spent before its slot was taken again.
+            _ => NotSpent::Forgotten,
         })
     }
 

@@ -29,6 +29,26 @@ fn of_two_simultaneous_exchanges_one_gets_a_token() {
     assert_eq!(alarm["first_exchange"]["client_id"], "console");
 }
 
+/// The token had not expired, and nobody can say any more who was first.
+#[test]
+fn who_comes_second_and_finds_the_slot_taken_again_is_told_as_later() {
+    let gateway = Gateway::usual();
+    let subject_token = gateway.mint();
+    let form = ExchangeForm::new(&subject_token);
+    let other = Gateway::in_world(&gateway.world, &configuration());
+    gateway.world.before_next_write(move || {
+        other.assert_spendable(&subject_token, "fresh");
+        for _ in 0..4 {
+            other.mint();
+        }
+    });
+    for case in ["in the race", "later"] {
+        let answer = gateway.exchange(&form);
+        assert_eq!((answer.status, answer.reason()), (400, "subject_token_unknown"), "{case}");
+        assert_eq!(answer.text("error_description"), "the subject token is invalid", "{case}");
+    }
+}
+
 #[test]
 fn of_two_simultaneous_mints_both_get_a_token() {
     let gateway = Gateway::usual();
@@ -106,6 +126,23 @@ fn without_randomness_nothing_is_minted_or_exchanged() {
     }
 }
 
+/// RSA needs randomness for its signature too.
+#[test]
+fn a_signature_without_randomness_is_not_sent_and_can_be_tried_again() {
+    let key = Key::generate(Algorithm::RS256, "rsa");
+    for algorithm in [Algorithm::RS256, Algorithm::PS256] {
+        let jwk = key.under(algorithm, "rsa").private_jwk();
+        let gateway = Gateway::new(&configured("/signing_keys/0/jwk", jwk));
+        let subject_token = gateway.mint();
+        gateway.world.fail_randomness(1);
+        let answer = gateway.exchange(&ExchangeForm::new(&subject_token));
+        assert!(gateway.world.heal());
+        assert_eq!((answer.status, answer.text("error")), (503, "temporarily_unavailable"));
+        assert_eq!((answer.reason(), answer.header("retry-after")), ("signing_failed", Some("1")));
+        gateway.assert_spendable(&subject_token, "after its signature failed");
+    }
+}
+
 #[test]
 fn a_caller_who_goes_away_leaves_a_line_in_the_log_and_the_token() {
     let gateway = Gateway::new(&configured(
@@ -126,23 +163,6 @@ fn a_caller_who_goes_away_leaves_a_line_in_the_log_and_the_token() {
 fn a_worker_that_dies_between_two_calls_costs_no_token() {
     let gateway = Gateway::new(&configured(
         "/actor_tokens/userinfo",
-/// RSA needs randomness for its signature too.
-#[test]
-fn a_signature_without_randomness_is_not_sent_and_can_be_tried_again() {
-    let key = Key::generate(Algorithm::RS256, "rsa");
-    for algorithm in [Algorithm::RS256, Algorithm::PS256] {
-        let jwk = key.under(algorithm, "rsa").private_jwk();
-        let gateway = Gateway::new(&configured("/signing_keys/0/jwk", jwk));
-        let subject_token = gateway.mint();
-        gateway.world.fail_randomness(1);
-        let answer = gateway.exchange(&ExchangeForm::new(&subject_token));
-        assert!(gateway.world.heal());
-        assert_eq!((answer.status, answer.text("error")), (503, "temporarily_unavailable"));
-        assert_eq!((answer.reason(), answer.header("retry-after")), ("signing_failed", Some("1")));
-        gateway.assert_spendable(&subject_token, "after its signature failed");
-    }
-}
-
         json!({"http_uri": {"uri": "https://auth.example.com/oidc/me", "cluster": "gateway"}}),
     ));
     let subject_token = gateway.mint();

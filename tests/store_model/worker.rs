@@ -269,6 +269,7 @@ pub fn spend(host: &dyn Host, table: &SlotTable, token: &Token) -> Result<(), Re
     };
     table.spend(host, outstanding, exchange).map_err(|error| match error {
         NotSpent::Already(_) => Refusal::AlreadySpent,
+        NotSpent::Forgotten => Refusal::Unknown,
         NotSpent::Expired => Refusal::Expired,
         NotSpent::Host(_) => Refusal::HostFailed,
     })
