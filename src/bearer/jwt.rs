@@ -53,7 +53,13 @@ struct Verified {
 /// Header parameters that change how a token must be read.
 #[derive(Debug, Clone, Deserialize)]
 struct HeaderExtensions {
-    crit: Option<IgnoredAny>,
+    /// Whether it is there. Nothing that it can say makes it one that is understood, not even `null`.
+    #[serde(default, deserialize_with = "is_there")]
+    crit: bool,
+}
+
+fn is_there<'de, D: serde::Deserializer<'de>>(member: D) -> Result<bool, D::Error> {
+    IgnoredAny::deserialize(member).map(|_| true)
 }
 
 /// The claims of RFC 9068 §2.2 that are looked at, and those by which other issuers say the same.
@@ -151,7 +157,7 @@ impl<'t> UntrustedJwt<'t> {
     fn parse(token: &'t str) -> Result<Self, BearerError> {
         let token: UntrustedToken<'_, HeaderExtensions> =
             token.try_into().map_err(|_| BearerError::NotAJwt)?;
-        if token.header().other_fields.crit.is_some() {
+        if token.header().other_fields.crit {
             return Err(BearerError::Critical);
         }
         let algorithm = Algorithm::from_name(token.algorithm())
