@@ -241,6 +241,8 @@ fn an_rsa_key_has_a_decent_length_and_exponent() {
         ("2040 bits",      key(2040, "AQAB"), Some(Weak)),
         ("2048 bits",      key(2048, "AQAB"), None),
         ("4096 bits",      key(4096, "AQAB"), None),
+        ("4104 bits",      key(4104, "AQAB"), Some(Weak)),
+        ("8192 bits",      key(8192, "AQAB"), Some(Weak)),
         ("an exponent of 1", key(2048, "AQ"), Some(Malformed)),
         ("an even exponent", key(2048, "BA"), Some(Malformed)),
         ("no exponent",    key(2048, ""),     Some(Malformed)),
@@ -248,8 +250,6 @@ fn an_rsa_key_has_a_decent_length_and_exponent() {
     for (case, jwk, refused) in cases {
         assert_eq!(VerifyingKey::from_jwk(&jwk).err(), refused, "{case}");
     }
-    // Longer than can be verified in reasonable time.
-    assert!(VerifyingKey::from_jwk(&key(8192, "AQAB")).is_err());
 }
 
 /// RFC 8725 §3.5 and RFC 8032 §8.9: with the neutral element for a key and for R anybody could sign.

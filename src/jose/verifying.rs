@@ -8,8 +8,7 @@ use jwt_compact::jwk::JsonWebKey;
 use p256::ecdsa::signature::Verifier as _;
 use rsa::pkcs8::EncodePublicKey as _;
 use rsa::pss;
-use rsa::traits::PublicKeyParts as _;
-use rsa::{RsaPublicKey, pkcs1v15};
+use rsa::{BigUint, RsaPublicKey, pkcs1v15};
 use serde::Deserialize;
 use sha2::{Sha256, Sha384, Sha512};
 
@@ -48,7 +47,7 @@ pub enum VerifyingKeyError {
     /// A key of ours, but broken.
     #[error("malformed key")]
     Malformed,
-    /// Too short to be secure.
+    /// Too short to be secure, or too long to be verified with in reasonable time.
     #[error("RSA keys need 2048 to 4096 bits")]
     Weak,
 }
@@ -157,12 +156,12 @@ impl PublicKey {
                 p384_from_coordinates(x, y).map(Self::P384).ok_or(VerifyingKeyError::Malformed)
             }
             JsonWebKey::EllipticCurve { .. } => jwk.try_into().map(Self::P256).map_err(malformed),
-            JsonWebKey::Rsa { .. } => {
-                let key = RsaPublicKey::try_from(jwk).map_err(malformed)?;
-                if key.n().bits() < MIN_RSA_BITS {
+            JsonWebKey::Rsa { modulus, .. } => {
+                let bits = BigUint::from_bytes_be(modulus).bits();
+                if !(MIN_RSA_BITS..=RsaPublicKey::MAX_SIZE).contains(&bits) {
                     return Err(VerifyingKeyError::Weak);
                 }
-                Ok(Self::Rsa(key))
+                RsaPublicKey::try_from(jwk).map(Self::Rsa).map_err(malformed)
             }
             _ => Err(VerifyingKeyError::NotForUs),
         }
