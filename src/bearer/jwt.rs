@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use jwt_compact::{AlgorithmExt as _, Claims, UntrustedToken};
 use serde::Deserialize;
-use serde::de::IgnoredAny;
+use serde::de::{DeserializeOwned, IgnoredAny};
 
 use super::{BearerError, ExpiringCache, VerifiedToken};
 use crate::host::{Host, UnixTime};
-use crate::jose::{Algorithm, Jws};
+use crate::jose::{Algorithm, Jws, KeySet};
 use crate::secret::Digest;
 use crate::step::Context;
 use crate::upstream::{KeySource, RemoteKeySet};
@@ -105,10 +105,11 @@ impl JwtVerifier {
         })
     }
 
-    /// Verifies a token and that it has the required scopes.
+    /// Verifies a token, that it has the required scopes, and that none of our own keys signed it.
     pub async fn verify(
         &self,
         context: &Context,
+        own_keys: &KeySet,
         token: &str,
     ) -> Result<Rc<VerifiedToken>, BearerError> {
         let digest = Digest::of(token.as_bytes());
@@ -117,12 +118,13 @@ impl JwtVerifier {
             return verified.with_required_scopes();
         }
         let token = UntrustedJwt::parse(token)?;
+        let named = token.issuer()?;
         let (position, issuer) = self
             .issuers
             .iter()
             .enumerate()
-            .find(|(_, issuer)| issuer.issuer == token.issuer)
-            .ok_or_else(|| BearerError::Issuer(token.issuer.clone()))?;
+            .find(|(_, issuer)| issuer.issuer == named)
+            .ok_or(BearerError::Issuer(named))?;
         let mut verdict = issuer.verify(context.host(), &token, now);
         let lacks_key = matches!(verdict, Err(BearerError::NoKey | BearerError::Upstream(_)));
         if let (true, KeySource::Remote(remote)) = (lacks_key, &issuer.keys) {
@@ -130,6 +132,9 @@ impl JwtVerifier {
             verdict = issuer.verify(context.host(), &token, now);
         }
         let verified = Rc::new(verdict?);
+        if token.is_signed_by(context.host(), own_keys) {
+            return Err(BearerError::SelfIssued);
+        }
         let entry = Verified {
             token: Rc::clone(&verified),
             issuer: position,
@@ -147,14 +152,13 @@ impl JwtVerifier {
 }
 
 /// A token whose word nobody has vouched for yet.
-struct UntrustedJwt<'t> {
+pub(super) struct UntrustedJwt<'t> {
     token: UntrustedToken<'t, HeaderExtensions>,
     algorithm: Algorithm,
-    issuer: String,
 }
 
 impl<'t> UntrustedJwt<'t> {
-    fn parse(token: &'t str) -> Result<Self, BearerError> {
+    pub(super) fn parse(token: &'t str) -> Result<Self, BearerError> {
         let token: UntrustedToken<'_, HeaderExtensions> =
             token.try_into().map_err(|_| BearerError::NotAJwt)?;
         if token.header().other_fields.crit {
@@ -162,9 +166,37 @@ impl<'t> UntrustedJwt<'t> {
         }
         let algorithm = Algorithm::from_name(token.algorithm())
             .ok_or_else(|| BearerError::Algorithm(token.algorithm().to_owned()))?;
+        Ok(Self { token, algorithm })
+    }
+
+    /// Whose it says that it is.
+    fn issuer(&self) -> Result<String, BearerError> {
         let claims: Claims<AccessTokenClaims> =
-            token.deserialize_claims_unchecked().map_err(|_| BearerError::Claims)?;
-        Ok(Self { token, algorithm, issuer: claims.custom.iss.unwrap_or_default() })
+            self.token.deserialize_claims_unchecked().map_err(|_| BearerError::Claims)?;
+        Ok(claims.custom.iss.unwrap_or_default())
+    }
+
+    /// Whether one of `keys` signed it, whatever it says.
+    pub(super) fn is_signed_by(&self, host: &dyn Host, keys: &KeySet) -> bool {
+        self.claims::<IgnoredAny>(host, keys).is_ok()
+    }
+
+    /// Its claims, if one of `keys` signed it.
+    fn claims<T: DeserializeOwned>(
+        &self,
+        host: &dyn Host,
+        keys: &KeySet,
+    ) -> Result<Claims<T>, BearerError> {
+        let algorithm = Jws { algorithm: self.algorithm, native: host.native_crypto() };
+        let kid = self.token.header().key_id.as_deref();
+        let mut failure = BearerError::NoKey;
+        for key in keys.candidates(self.algorithm, kid) {
+            match algorithm.validator::<T>(key).validate(&self.token) {
+                Ok(token) => return Ok(token.into_parts().1),
+                Err(_) => failure = BearerError::Signature,
+            }
+        }
+        Err(failure)
     }
 }
 
@@ -177,16 +209,7 @@ impl JwtIssuer {
         now: UnixTime,
     ) -> Result<VerifiedToken, BearerError> {
         let keys = self.keys.keys()?;
-        let kid = token.token.header().key_id.as_deref();
-        let algorithm = Jws { algorithm: token.algorithm, native: host.native_crypto() };
-        let mut failure = BearerError::NoKey;
-        for key in keys.candidates(token.algorithm, kid) {
-            match algorithm.validator::<AccessTokenClaims>(key).validate(&token.token) {
-                Ok(token) => return self.accept(token.claims(), now),
-                Err(_) => failure = BearerError::Signature,
-            }
-        }
-        Err(failure)
+        self.accept(&token.claims(host, &keys)?, now)
     }
 
     /// Checks the claims of a token that this issuer did sign.

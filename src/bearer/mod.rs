@@ -9,9 +9,11 @@ use std::rc::Rc;
 
 pub use cache::ExpiringCache;
 pub use introspection::{Introspection, Userinfo};
+use jwt::UntrustedJwt;
 pub use jwt::{JwtIssuer, JwtVerifier};
 
 use crate::host::UnixTime;
+use crate::jose::KeySet;
 use crate::step::Context;
 use crate::upstream::UpstreamFailure;
 
@@ -24,6 +26,8 @@ pub struct Verifier {
     pub userinfo: Option<Userinfo>,
     /// For all others.
     pub introspection: Option<Introspection>,
+    /// Our own keys. All that they sign are impersonations.
+    pub own_keys: Rc<KeySet>,
 }
 
 impl Verifier {
@@ -45,11 +49,17 @@ impl Verifier {
         }
         let mut refusal = BearerError::NotAJwt;
         if let Some(jwt) = &self.jwt {
-            match jwt.verify(context, token).await {
+            match jwt.verify(context, &self.own_keys, token).await {
                 // Not a matter for this way: another may know the token.
                 Err(error @ (BearerError::NotAJwt | BearerError::Issuer(_))) => refusal = error,
                 verdict => return verdict,
             }
+        }
+        // The gateway publishes our keys with its own, so it may well say that such a token is good.
+        if UntrustedJwt::parse(token)
+            .is_ok_and(|token| token.is_signed_by(context.host(), &self.own_keys))
+        {
+            return Err(BearerError::SelfIssued);
         }
         if let Some(userinfo) = &self.userinfo {
             return userinfo.verify(context, token).await;
@@ -142,6 +152,10 @@ pub enum BearerError {
     /// It has an `act` claim: whoever holds it acts as somebody else already, and would stay unnamed.
     #[error("the token is itself an impersonation")]
     Delegated,
+    /// We signed it ourselves, for an impersonation. Without an `act` claim it looks like a token of the
+    /// user whom it names, and with it somebody would act as that user, accountable to nobody.
+    #[error("the token is an impersonation: one of our own signing keys signed it")]
+    SelfIssued,
     /// It names nobody who could be held accountable.
     #[error("the token names nobody")]
     Nobody,
@@ -168,7 +182,7 @@ impl BearerError {
             Self::Expired => "expired",
             Self::NotYetValid => "not_yet_valid",
             Self::Audience => "audience",
-            Self::Delegated => "delegated",
+            Self::Delegated | Self::SelfIssued => "delegated",
             Self::Nobody => "nobody",
             Self::InsufficientScope(_) => "insufficient_scope",
         }

@@ -72,14 +72,18 @@ fn root(node: Node<'_>) -> Option<Config> {
     members.finish();
 
     let (signing_key, published_keys) = keys?;
+    let own_keys = Rc::new(KeySet::of(&published_keys));
+    let (mut subject_tokens, mut actor_tokens) = (subject_tokens?, actor_tokens?);
+    subject_tokens.callers.own_keys = Rc::clone(&own_keys);
+    actor_tokens.verifier.own_keys = own_keys;
     Some(Config {
         issuer: issuer?,
         base_path: base_path?,
         signing_key,
         published_keys,
-        subject_tokens: subject_tokens?,
+        subject_tokens,
         access_token_lifetime: access_token_lifetime?,
-        actor_tokens: actor_tokens?,
+        actor_tokens,
         clients: clients?,
         resources: resources?,
         custom_claims: custom_claims?,
@@ -205,8 +209,8 @@ fn subject_tokens(node: Node<'_>) -> Option<SubjectTokens> {
         members.finish();
         let callers = Verifier {
             jwt: jwt?.map(JwtVerifier::new),
-            userinfo: None,
             introspection: introspection?,
+            ..Verifier::default()
         };
         if callers.is_empty() {
             return node.problem("expected a way to verify who mints: jwt or introspection");
@@ -255,6 +259,7 @@ fn actor_tokens(node: Node<'_>) -> Option<ActorTokens> {
         jwt: jwt?.map(JwtVerifier::new),
         userinfo: userinfo?,
         introspection: introspection?,
+        ..Verifier::default()
     };
     let required = required?;
     if required && verifier.is_empty() {

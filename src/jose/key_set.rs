@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use super::{Algorithm, VerifyingKey, VerifyingKeyError};
+use super::{Algorithm, PublishedKey, VerifyingKey, VerifyingKeyError};
 
 /// The keys of an issuer.
 #[derive(Debug, Clone, Default)]
@@ -30,6 +30,13 @@ impl KeySet {
             }
         }
         Some(set)
+    }
+
+    /// The keys that we publish.
+    pub fn of(published: &[PublishedKey]) -> Self {
+        let jwks = published.iter().filter_map(|key| serde_json::to_value(key).ok());
+        let keys = jwks.filter_map(|jwk| VerifyingKey::from_jwk(&jwk).ok());
+        Self { keys: keys.collect(), broken: Vec::new() }
     }
 
     /// Whether no key can be used.

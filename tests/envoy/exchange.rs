@@ -10,7 +10,8 @@ use serde_json::{Value, json};
 
 use crate::mint::describes;
 use crate::support::configuration::{
-    CLIENT_SECRET, Configuration, ISSUER, ORDERS, PAYMENTS, PLAIN, PROVIDER_KEY, SIGNING_KEY,
+    CLIENT_SECRET, Configuration, ISSUER, MANAGEMENT, ORDERS, PAYMENTS, PLAIN, PROVIDER_KEY,
+    SIGNING_KEY, SUPPORT, jwks,
 };
 use crate::support::gateway::{
     ACCESS_TOKEN, EXCHANGE_GRANT, Gateway, actor_claims, exchange_form, exchange_request, key_set,
@@ -534,6 +535,32 @@ fn an_actor_proves_the_openid_scope_with_a_valid_token() {
             findings.expect(format!("{case}, then the right request"), &after.status, &200);
         }
     }
+}
+
+/// The gateway's key set has our keys in it, so by its signature such a token is as good as any.
+#[test]
+fn an_impersonation_neither_mints_nor_acts_even_if_it_names_no_actor() {
+    let keys = jwks(&[&PROVIDER_KEY, &SIGNING_KEY]);
+    let audiences = json!([MANAGEMENT, SUPPORT, ORDERS]);
+    let gateway = Gateway::start(
+        &Configuration::default()
+            .with("/subject_tokens/authentication/jwt/0/local_jwks", keys.clone())
+            .with("/subject_tokens/authentication/jwt/0/audiences", audiences.clone())
+            .with("/actor_tokens/jwt/0/local_jwks", keys)
+            .with("/actor_tokens/jwt/0/audiences", audiences)
+            .with("/resources/0/scopes", json!(["openid", "impersonate"])),
+    );
+    let form = exchange_form(&gateway.mint("u-1")).set("scope", "openid impersonate");
+    let impersonation = gateway.exchange(&form).member("access_token");
+
+    let mint = Request::post("/api/subject-tokens").json(&json!({"userId": "u-2"}));
+    let minted = gateway.send(&mint.bearer(&impersonation));
+    assert_eq!(minted.refusal(), (401, "invalid_token".into()), "{minted:?}");
+    let form = form.set("subject_token", &gateway.mint("u-2"));
+    let refused = gateway.exchange(&with_actor(form.clone(), &impersonation));
+    assert_eq!(refused.refusal(), (400, "invalid_request".into()), "{refused:?}");
+    let acted = gateway.exchange(&with_actor(form, &actor_token()));
+    assert_eq!(claims(&acted)["act"], json!({"sub": "agent-1"}));
 }
 
 #[test]

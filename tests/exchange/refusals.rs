@@ -1,12 +1,14 @@
 //! Every row of the contract's table of errors (section 5): status, code and headers, one line in the
 //! audit log, and a subject token that is worth as much as before.
 
+use jsonwebtoken::Algorithm;
 use serde_json::{Value, json};
 
+use crate::keys::Key;
 use crate::setting::{
-    ACCESS_TOKEN, CLIENT_SECRET, ExchangeForm, ISSUER, MANAGEMENT, MintForm, NOW, PAYMENTS,
-    PROVIDER_KEY, actor_claims, actor_token, backend_claims, configuration, configured, mint_form,
-    with, without,
+    ACCESS_TOKEN, CLIENT_SECRET, ExchangeForm, ISSUER, MANAGEMENT, MintForm, NOW, ORDERS, PAYMENTS,
+    PROVIDER_KEY, SIGNING_KEY, actor_claims, actor_token, backend_claims, configuration,
+    configured, mint_form, with, without,
 };
 use crate::world::{Answer, Gateway, Request};
 
@@ -279,6 +281,57 @@ fn an_actor_may_be_required_of_everybody_and_none_accepted() {
     none.assert_spendable(&subject_token, "without the actor");
 }
 
+/// Signed by us it is in the issuer's name, and without an `act` claim it looks like the user's own token.
+/// Whoever could use it as such would act as somebody else, accountable to nobody.
+#[test]
+fn an_impersonation_neither_mints_nor_acts_even_if_it_names_no_actor() {
+    let retired = Key::generate(Algorithm::ES256, "filter-0");
+    let mut configuration = configuration();
+    let all = [PROVIDER_KEY.public_jwk(), SIGNING_KEY.public_jwk(), retired.public_jwk()];
+    let jwks = json!({"inline_string": json!({"keys": all}).to_string()});
+    for issuer in ["/subject_tokens/authentication/jwt/0", "/actor_tokens/jwt/0"] {
+        let issuer = configuration.pointer_mut(issuer).unwrap();
+        issuer["audiences"] = json!([ORDERS]);
+        issuer["local_jwks"] = jwks.clone();
+    }
+    configuration["signing_keys"] =
+        json!([{"jwk": SIGNING_KEY.private_jwk()}, {"jwk": retired.public_jwk()}]);
+    configuration["resources"][0]["scopes"] = json!(["openid", "impersonate"]);
+    let gateway = Gateway::new(&configuration);
+    let backend = with(backend_claims(), "aud", ORDERS);
+    let mint = |bearer: &str| gateway.send(&mint_form().bearer(bearer).request());
+
+    let subject_token = mint(&sign(backend.clone())).text("subjectToken").to_owned();
+    let form = ExchangeForm::new(&subject_token).set("scope", "openid impersonate");
+    let impersonation = gateway.exchange(&form).text("access_token").to_owned();
+    let subject_token = mint(&sign(backend.clone())).text("subjectToken").to_owned();
+    let form = form.set("subject_token", &subject_token);
+    for (case, token) in [
+        ("as it was issued", impersonation.clone()),
+        ("by a key that signed before", retired.sign(&backend)),
+        ("with custom claims", SIGNING_KEY.sign(&with(backend.clone(), "azp", json!({})))),
+        ("for a client alone", SIGNING_KEY.sign(&without(backend.clone(), "sub"))),
+    ] {
+        let reason = if case == "with custom claims" { "claims" } else { "delegated" };
+        for _ in ["fresh", "again"] {
+            assert_refused(&mint(&token), case, 401, "invalid_token", reason);
+        }
+        let answer = gateway.exchange(&form.clone().actor(&token));
+        assert_refused(&answer, case, 400, "invalid_request", "actor_token");
+
+        // The gateway is not asked either: it knows our keys, and would say yes.
+        let asked = json!({"uri": "https://auth.example.com/oidc/me", "cluster": "gateway"});
+        let mut configuration = configuration.clone();
+        configuration["actor_tokens"] = json!({"userinfo": {"http_uri": asked}});
+        let other = Gateway::in_world(&gateway.world, &configuration);
+        let answer = other.exchange(&form.clone().actor(&token));
+        assert_refused(&answer, case, 400, "invalid_request", "actor_token");
+    }
+    let own = sign(with(with(actor_claims(), "aud", ORDERS), "sub", "user-42"));
+    let answer = gateway.exchange(&form.actor(&own));
+    assert_eq!(answer.status, 200, "who proves it some other way: {answer:?}");
+}
+
 #[test]
 fn what_is_not_ours_goes_on() {
     let gateway = Gateway::usual();
@@ -286,6 +339,13 @@ fn what_is_not_ours_goes_on() {
     let form = ExchangeForm::new("eyJhbGciOiJub25lIn0.e30.");
     assert!(pass_through.try_send(&form.request()).is_none());
     assert!(gateway.try_send(&form.request()).is_some());
+    let subject_token = gateway.mint();
+    let good = ExchangeForm::new(&subject_token).request();
+    let escaped = String::from_utf8(good.body.clone()).unwrap();
+    let escaped =
+        escaped.replace("grant_type", "grant%5Ftype").replace("subject_token", "subject%5ftoken");
+    let answer = pass_through.try_send(&Request { body: escaped.into(), ..good });
+    assert_eq!(answer.unwrap().reason(), "subject_token_unknown", "names can be escaped too");
     for grant in ["authorization_code", "refresh_token", "client_credentials", ""] {
         assert!(gateway.try_send(&form.clone().set("grant_type", grant).request()).is_none());
     }
@@ -303,10 +363,3 @@ fn what_is_not_ours_goes_on() {
         assert!(gateway.try_send(&request).is_none(), "{method} {path}");
     }
 }
-    let subject_token = gateway.mint();
-    let good = ExchangeForm::new(&subject_token).request();
-    let escaped = String::from_utf8(good.body.clone()).unwrap();
-    let escaped =
-        escaped.replace("grant_type", "grant%5Ftype").replace("subject_token", "subject%5ftoken");
-    let answer = pass_through.try_send(&Request { body: escaped.into(), ..good });
-    assert_eq!(answer.unwrap().reason(), "subject_token_unknown", "names can be escaped too");

@@ -65,7 +65,7 @@ fn verify_on(host: &Rc<TestHost>, verifier: &Rc<JwtVerifier>, token: &str) -> Ve
     let (slot, verifier, token) = (Rc::clone(&verdict), Rc::clone(verifier), token.to_owned());
     let host = Rc::clone(host) as Rc<dyn Host>;
     let step = Task::start(host, Operation::Mint, Origin::default(), |context| async move {
-        *slot.borrow_mut() = Some(verifier.verify(&context, &token).await);
+        *slot.borrow_mut() = Some(verifier.verify(&context, &KeySet::default(), &token).await);
         Ok(Response { status: 204, headers: Vec::new(), body: Vec::new() })
     });
     assert!(matches!(step, Step::Done(_)));
