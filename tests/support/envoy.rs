@@ -86,6 +86,7 @@ pub struct Envoy {
     pub disabled: Option<SocketAddr>,
     pub upstream: Upstream,
     admin: SocketAddr,
+    concurrency: u32,
     directory: PathBuf,
     version: Mutex<u32>,
     process: Mutex<Process>,
@@ -185,6 +186,7 @@ impl Envoy {
             disabled: options.disabled.then(|| address("disabled")),
             upstream,
             admin,
+            concurrency: options.concurrency,
             version: Mutex::new(1),
             process: Mutex::new(process),
             directory,
@@ -217,7 +219,7 @@ impl Envoy {
         wait_for("the workers to use the new listener", || {
             let answer = Connection::open(self.gateway).send(&Request::get(VERSION_PATH));
             in_a_row = if answer.text() == version.to_string() { in_a_row + 1 } else { 0 };
-            (in_a_row == 16).then_some(())
+            (in_a_row == 16 * self.concurrency).then_some(())
         });
         Ok(())
     }
@@ -236,9 +238,12 @@ impl Envoy {
 
     /// How many connections each worker has open on the `gateway` listener.
     pub fn connections_by_worker(&self) -> Vec<u64> {
-        let of_gateway =
-            get(self.admin, "/stats?filter=^listener.gateway.worker_.*downstream_cx_active");
-        of_gateway.lines().map(|line| line.rsplit_once(": ").unwrap().1.parse().unwrap()).collect()
+        connections_by_worker(self.admin)
+    }
+
+    /// One connection on each worker at least.
+    pub fn connect_to_every_worker(&self) -> Vec<Connection> {
+        connect_to_every_worker(self.gateway, self.admin)
     }
 
     /// Everything that Envoy has printed.
@@ -349,6 +354,28 @@ fn fresh_directory() -> PathBuf {
     let directory = root.join(std::process::id().to_string()).join(count.to_string());
     fs::create_dir_all(&directory).unwrap();
     directory
+}
+
+/// One connection on each worker at least; those that others have just closed do not count.
+pub fn connect_to_every_worker(gateway: SocketAddr, admin: SocketAddr) -> Vec<Connection> {
+    let mut connections = Vec::new();
+    wait_for("every worker to have a connection", || {
+        let open = connections_by_worker(admin);
+        if open.iter().sum::<u64>() != connections.len() as u64 {
+            return None;
+        }
+        let all = !open.is_empty() && open.iter().all(|&count| count > 0);
+        if !all {
+            connections.push(Connection::open(gateway));
+        }
+        all.then_some(())
+    });
+    connections
+}
+
+fn connections_by_worker(admin: SocketAddr) -> Vec<u64> {
+    let open = get(admin, "/stats?filter=^listener.gateway.worker_.*downstream_cx_active");
+    open.lines().map(|line| line.rsplit_once(": ").unwrap().1.parse().unwrap()).collect()
 }
 
 fn get(admin: SocketAddr, target: &str) -> String {

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use super::configuration::Configuration;
-use super::envoy::MODULE;
+use super::envoy::{MODULE, connect_to_every_worker};
 use super::http::{Answer, Connection, Request};
 use super::idp::Service;
 use super::wait_for;
@@ -94,13 +94,17 @@ impl Fronted {
         self.connect().send(request)
     }
 
-    /// A counter or gauge of the filter; 0 if there is none of that name.
-    pub fn metric(&self, name: &str) -> u64 {
-        let name = format!("wasmcustom.{name}");
+    /// A counter or gauge of Envoy's; 0 if there is none of that name.
+    pub fn stat(&self, name: &str) -> u64 {
         let target = format!("/stats?filter=^{name}$");
         let all = Connection::open(self.admin).send(&Request::get(&target)).text();
-        let value = all.lines().find_map(|line| line.strip_prefix(&*name)?.strip_prefix(": "));
+        let value = all.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
         value.map_or(0, |value| value.parse().unwrap())
+    }
+
+    /// A counter or gauge of the filter; 0 if there is none of that name.
+    pub fn metric(&self, name: &str) -> u64 {
+        self.stat(&format!("wasmcustom.{name}"))
     }
 
     /// How many calls of a kind have failed.
@@ -110,15 +114,7 @@ impl Fronted {
 
     /// One connection on each worker at least.
     pub fn connect_to_every_worker(&self) -> Vec<Connection> {
-        let mut connections = Vec::new();
-        wait_for("every worker to have a connection", || {
-            connections.push(self.connect());
-            let stats =
-                Request::get("/stats?filter=^listener.gateway.worker_.*downstream_cx_active");
-            let open = Connection::open(self.admin).send(&stats).text();
-            open.lines().all(|line| !line.ends_with(": 0")).then_some(())
-        });
-        connections
+        connect_to_every_worker(self.address, self.admin)
     }
 
     /// Everything that Envoy has printed.
@@ -213,7 +209,7 @@ fn bootstrap_json(configuration: &Configuration, services: &[&Service], setup: &
                 "stream_idle_timeout": "15s",
                 "request_timeout": "15s",
                 "route_config": {"virtual_hosts": [{"name": "all", "domains": ["*"], "routes": [
-                    {"match": {"prefix": "/"}, "route": {"cluster": GATEWAY, "timeout": "2s"}},
+                    {"match": {"prefix": "/"}, "route": {"cluster": GATEWAY, "timeout": "3s"}},
                 ]}]},
                 "http_filters": filters,
             },

@@ -12,7 +12,6 @@ use super::configuration::{
 use super::envoy::{Envoy, Exit, Filter, Options, Plugin};
 use super::http::{Answer, Connection, Form, Request};
 use super::keys::Key;
-use super::wait_for;
 
 pub const EXCHANGE_GRANT: &str = "urn:ietf:params:oauth:grant-type:token-exchange";
 pub const ACCESS_TOKEN: &str = "urn:ietf:params:oauth:token-type:access_token";
@@ -72,12 +71,7 @@ impl Gateway {
 
     /// Does the whole flow on every worker: on many connections, until each worker has had one.
     pub fn assert_every_worker_serves(&self, case: &str) {
-        let mut connections = Vec::new();
-        wait_for("every worker to have a connection", || {
-            connections.push(self.connect());
-            self.envoy.connections_by_worker().iter().all(|&open| open > 0).then_some(())
-        });
-        for connection in &mut connections {
+        for connection in &mut self.envoy.connect_to_every_worker() {
             let token = minted(&connection.send(&mint_request("u-after")));
             let answer = connection.send(&exchange_request(&exchange_form(&token)));
             assert_eq!(answer.status, 200, "{case}: {answer:?}");

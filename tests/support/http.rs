@@ -181,6 +181,9 @@ impl fmt::Debug for Answer {
     }
 }
 
+/// How long an answer may take that comes at all. Nothing here proves that something is fast.
+const PATIENCE: Duration = Duration::from_secs(60);
+
 /// A connection that is kept alive for as many requests as the other side allows.
 pub struct Connection {
     stream: TcpStream,
@@ -195,8 +198,8 @@ impl Connection {
     pub fn try_open(address: SocketAddr) -> io::Result<Self> {
         let stream = TcpStream::connect(address)?;
         stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(Duration::from_secs(20)))?;
-        stream.set_write_timeout(Some(Duration::from_secs(20)))?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_write_timeout(Some(PATIENCE))?;
         Ok(Self { stream, unread: Vec::new() })
     }
 

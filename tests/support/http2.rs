@@ -17,7 +17,7 @@ use super::http::{Answer, Body, Request};
 /// Sends one request over a connection of its own.
 pub fn send(address: SocketAddr, request: &Request) -> Answer {
     RUNTIME.block_on(async {
-        tokio::time::timeout(Duration::from_secs(20), exchange(address, request))
+        tokio::time::timeout(Duration::from_secs(60), exchange(address, request))
             .await
             .unwrap_or_else(|_| panic!("no answer over HTTP/2: {request:?}"))
     })

@@ -16,7 +16,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::watch;
 
-use super::RUNTIME;
+use super::{RUNTIME, wait_for};
 
 /// What goes wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -322,11 +322,13 @@ impl Service {
     }
 }
 
+/// Binds a port, which for a moment can be that of somebody else's connection.
 fn bind(address: SocketAddr) -> TcpSocket {
-    let socket = TcpSocket::new_v4().unwrap();
-    socket.set_reuseaddr(true).unwrap();
-    socket.bind(address).unwrap_or_else(|error| panic!("{address}: {error}"));
-    socket
+    wait_for(&format!("{address} to be free"), || {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.set_reuseaddr(true).unwrap();
+        socket.bind(address).ok().map(|()| socket)
+    })
 }
 
 /// Answers with the request: its method and target, and its body.

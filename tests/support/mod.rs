@@ -24,9 +24,10 @@ pub static RUNTIME: LazyLock<tokio::runtime::Runtime> = LazyLock::new(|| {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
 });
 
-/// Looks every few milliseconds until `probe` finds something.
+/// Looks every few milliseconds until `probe` finds something: what takes longest on a machine that is busy
+/// with something else must still be found, and what does not come is waited for once.
 pub fn wait_for<T>(what: &str, mut probe: impl FnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + Duration::from_secs(30);
+    let deadline = Instant::now() + Duration::from_secs(120);
     loop {
         if let Some(found) = probe() {
             return found;

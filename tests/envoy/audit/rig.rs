@@ -150,6 +150,14 @@ impl Rig {
         all.text().lines().filter_map(parse).collect()
     }
 
+    /// A counter or gauge of Envoy's; 0 if there is none of that name.
+    pub fn stat(&self, name: &str) -> u64 {
+        let target = format!("/stats?filter=^{name}$");
+        let all = Connection::open(self.admin).send(&Request::get(&target)).text();
+        let value = all.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
+        value.map_or(0, |value| value.parse().unwrap())
+    }
+
     pub fn prometheus(&self) -> String {
         Connection::open(self.admin).send(&Request::get("/stats/prometheus")).text()
     }
@@ -263,8 +271,9 @@ fn agree(listener: TcpListener) -> Arc<Mutex<Vec<String>>> {
             let mut stream = stream.unwrap();
             let mut reader = BufReader::new(stream.try_clone().unwrap());
             let mut head = String::new();
-            while !head.ends_with("\r\n\r\n") {
-                reader.read_line(&mut head).unwrap();
+            while !head.ends_with("\r\n\r\n") && reader.read_line(&mut head).unwrap() > 0 {}
+            if head.is_empty() {
+                continue;
             }
             let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
             let length = length.map_or(0, |length| length.parse().unwrap());

@@ -1,6 +1,6 @@
 //! The provider dies and comes back while requests flow.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -18,9 +18,9 @@ use crate::support::http::Request;
 use crate::support::idp::{Fault, Reply, Service};
 
 const RATE: u32 = 50;
-/// The provider lives, is dead, lives again: each so long.
+/// The provider lives, is dead, lives again: each so long at least.
 const PHASE: Duration = Duration::from_secs(3);
-/// What is sent this shortly before or after a change may meet either.
+/// Whoever is asked this shortly after a change may not have noticed.
 const BLUR: Duration = Duration::from_millis(700);
 
 /// What a request needs of the provider.
@@ -68,9 +68,26 @@ impl Kind {
 struct Outcome {
     kind: Kind,
     sent: Duration,
-    took: Duration,
+    ended: Duration,
     status: u16,
     request: Request,
+}
+
+/// When the provider was really dead: killing it takes a while, and so does bringing it back.
+struct Death {
+    begins: Duration,
+    is_complete: Duration,
+    ends: Duration,
+    is_over: Duration,
+}
+
+impl Death {
+    /// Whether the provider was alive all the while, or dead; `None` if a request may have met either.
+    fn spared(&self, sent: Duration, ended: Duration) -> Option<bool> {
+        let (alive_before, alive_after) = (ended < self.begins, sent > self.is_over + BLUR);
+        let dead = sent > self.is_complete + BLUR && ended < self.ends;
+        (alive_before || alive_after || dead).then_some(!dead)
+    }
 }
 
 #[test]
@@ -104,15 +121,24 @@ fn what_fails_while_the_provider_is_dead_works_when_it_is_back() {
 
     let (report, outcomes) = mpsc::channel();
     let began = Instant::now();
-    thread::scope(|scope| {
+    let death = thread::scope(|scope| {
         let (envoy, issuer) = (&envoy, &issuer);
-        scope.spawn(|| {
-            thread::sleep(PHASE.saturating_sub(began.elapsed()));
+        let death = scope.spawn(|| {
+            thread::sleep(PHASE);
+            let begins = began.elapsed();
             services.iter().for_each(|service| service.fail(Fault::Refused));
-            thread::sleep((PHASE * 2).saturating_sub(began.elapsed()));
+            let is_complete = began.elapsed();
+            thread::sleep(PHASE);
+            let ends = began.elapsed();
             services.iter().for_each(|service| service.heal());
+            let is_over = began.elapsed();
+            thread::sleep(PHASE);
+            Death { begins, is_complete, ends, is_over }
         });
-        for n in 0..RATE * 3 * u32::try_from(PHASE.as_secs()).unwrap() {
+        for n in 0.. {
+            if death.is_finished() {
+                break;
+            }
             thread::sleep((Duration::from_secs(1) / RATE * n).saturating_sub(began.elapsed()));
             let kind = Kind::ALL[n as usize % Kind::ALL.len()];
             let report = report.clone();
@@ -120,11 +146,12 @@ fn what_fails_while_the_provider_is_dead_works_when_it_is_back() {
                 let request = kind.request(envoy, issuer);
                 let sent = began.elapsed();
                 let answer = envoy.connect().try_send(&request);
-                let took = began.elapsed() - sent;
+                let ended = began.elapsed();
                 let status = answer.map_or(0, |answer| answer.status);
-                report.send(Outcome { kind, sent, took, status, request }).unwrap();
+                report.send(Outcome { kind, sent, ended, status, request }).unwrap();
             });
         }
+        death.join().unwrap()
     });
     drop(report);
     let outcomes: Vec<_> = outcomes.iter().collect();
@@ -138,18 +165,19 @@ fn what_fails_while_the_provider_is_dead_works_when_it_is_back() {
         println!("{:4} ms {kind:?}: {count} x {status}", half_second * 500);
     }
     let mut findings = Findings::default();
-    for Outcome { kind, sent, took, status, .. } in &outcomes {
+    let mut met = BTreeSet::new();
+    for Outcome { kind, sent, ended, status, .. } in &outcomes {
         let case = format!("{kind:?} at {sent:?}");
-        if *took > BOUND {
+        let took = *ended - *sent;
+        if took > BOUND {
             findings.add(format!("{case}: took {took:?}"));
         }
-        let into_phase = Duration::from_nanos((sent.as_nanos() % PHASE.as_nanos()) as u64);
-        let blurred = into_phase < BLUR && *sent > PHASE || into_phase + BLUR > PHASE;
-        let alive = !(PHASE..PHASE * 2).contains(sent);
-        if !blurred {
+        if let Some(alive) = death.spared(*sent, *ended) {
             findings.expect(case, status, &kind.expected(alive));
+            met.insert((*kind, alive));
         }
     }
+    findings.expect("each kind met the provider, dead and alive", &met.len(), &10);
     // Whatever was refused was not lost: the very same requests work now, on every worker.
     let mut connections = envoy.connect_to_every_worker();
     for outcome in outcomes.iter().filter(|outcome| outcome.status == 503) {
