@@ -56,15 +56,19 @@ test('the admin interface is not on the public listener', async () => {
 // Last: for a second afterwards this address has no requests left.
 for (const path of ENDPOINTS) {
   test(`${path}: too many requests from one address are refused, in JSON and with Retry-After`, async () => {
+    // Many at once: one after the other they can be slower than the limit.
     let answer;
-    for (let requests = 0; answer?.status !== 429; requests += 1) {
-      assert.ok(requests < 20_000, 'no limit was met');
-      await answer?.arrayBuffer();
-      answer = await fetch(`${stack.origin}${path}`, { method: 'POST', body: '' });
+    for (let rounds = 0; answer === undefined; rounds += 1) {
+      assert.ok(rounds < 50, 'no limit was met');
+      const answers = await Promise.all(Array.from({ length: 400 }, async () => {
+        const response = await fetch(`${stack.origin}${path}`, { method: 'POST', body: '' });
+        return { status: response.status, headers: response.headers, text: await response.text() };
+      }));
+      answer = answers.find(({ status }) => status === 429);
     }
     assert.equal(answer.headers.get('content-type'), 'application/json');
     assert.equal(answer.headers.get('retry-after'), '1');
-    assert.equal((await answer.json()).error, 'temporarily_unavailable');
+    assert.equal(JSON.parse(answer.text).error, 'temporarily_unavailable');
   });
 }
 

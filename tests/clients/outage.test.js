@@ -12,7 +12,9 @@ import { newPorts, startEnvoyOn } from './stack.js';
 
 const RATE = 50; // requests a second
 const PHASE_MS = 3000; // it lives, is dead, lives again: each so long, at least
-const BOUND_MS = 4000; // what one request may take
+const BLUR_MS = 1000; // whoever is asked this shortly after a turn may not have noticed
+const BOUND_MS = 15_000; // what one request may take on a busy machine: a callout gives up after 10 s
+const CUT_OFF = 'cut off'; // a body that breaks off, as the gateway dies
 const { privateKey } = generateKeyPairSync('ec', { namedCurve: 'P-256' });
 const KEY = JSON.stringify({ ...privateKey.export({ format: 'jwk' }), kid: 'kept', alg: 'ES256', use: 'sig' });
 const ACCESS_TOKEN = 'urn:ietf:params:oauth:token-type:access_token';
@@ -59,7 +61,7 @@ test('until the gateway is there, Envoy starts, and who needs its keys is asked 
   assert.equal((await answer.json()).error, 'temporarily_unavailable');
 
   gateway = await startSameGateway();
-  await poll(async () => (await mint()).status === 201, { timeout: 20_000, interval: 200 });
+  await poll(async () => (await mint()).status === 201, { interval: 200 });
 });
 
 test('what fails while the gateway is dead works again when it is back', async (context) => {
@@ -76,23 +78,25 @@ test('what fails while the gateway is dead works again when it is back', async (
   const since = () => Date.now() - began;
   const outage = (async () => {
     await pause(PHASE_MS);
-    const from = since();
+    const dies = since();
     await gateway.stop();
-    await pause(2 * PHASE_MS - since());
+    const dead = since();
+    await pause(PHASE_MS);
+    const returns = since();
     gateway = await startSameGateway();
-    return { from, to: since() };
+    return { dies, dead, returns, back: since() };
   })();
   await Promise.all(requests.map(async (request, n) => {
     await pause((n * 1000) / RATE);
     request.sent = since();
-    request.status = await request.kind.send(request.prepared).then(drained, ({ cause }) => cause.code);
+    request.status = await request.kind.send(request.prepared).then(drained).catch(() => CUT_OFF);
     request.took = since() - request.sent;
   }));
-  const { from, to } = await outage;
+  const turns = await outage;
 
   // By half second: what failed.
   const failed = requests.filter(({ kind, status }) => status !== kind.alive);
-  context.diagnostic(`dead from ${from} ms to ${to} ms; ${failed.length} of ${requests.length} failed`);
+  context.diagnostic(`dead from ${turns.dead} ms to ${turns.returns} ms; ${failed.length} of ${requests.length} failed`);
   const lines = failed.map(({ name, sent, status }) => `${Math.floor(sent / 500) / 2} s ${name}: ${status}`);
   for (const line of new Set(lines)) context.diagnostic(`${line}, ${lines.filter((other) => other === line).length} times`);
 
@@ -100,11 +104,11 @@ test('what fails while the gateway is dead works again when it is back', async (
     const request = `${name} at ${sent} ms: ${status} after ${took} ms`;
     assert.ok(took < BOUND_MS, request);
     // What was under way at the turn may have met either.
-    const alive = sent + took < from || sent > to + 500;
-    const dead = sent > from + 500 && sent + took < 2 * PHASE_MS;
+    const alive = sent + took < turns.dies || sent > turns.back + BLUR_MS;
+    const dead = sent > turns.dead + BLUR_MS && sent + took < turns.returns;
     if (alive) assert.equal(status, kind.alive, request);
     else if (dead) assert.equal(status, kind.dead, request);
-    else assert.ok([kind.alive, 502, 503].includes(status), request);
+    else assert.ok([kind.alive, 502, 503, CUT_OFF].includes(status), request);
   }
   // Nothing was lost: the very same requests work now.
   for (const { name, kind, prepared } of failed) assert.equal(await drained(await kind.send(prepared)), kind.alive, name);

@@ -28,7 +28,7 @@ export function tails() {
  * Starts a program and waits until a line of its output matches `ready`. Rejects with the end of its
  * output if it stops before that, or is not ready in time. `log` names a file for all of its output.
  */
-export async function start(name, command, args, { ready, log, timeout = 30_000, ...options }) {
+export async function start(name, command, args, { ready, log, timeout = 120_000, ...options }) {
   const child = spawn(command, args, { stdio: ['ignore', 'pipe', 'pipe'], ...options });
   const file = log && openSync(log, 'w');
   const lines = [];

@@ -4,7 +4,6 @@ import assert from 'node:assert/strict';
 import { execFileSync, spawnSync } from 'node:child_process';
 import { mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { after, before, test } from 'node:test';
-import { setTimeout as pause } from 'node:timers/promises';
 import { send } from '../../demo/http.js';
 import { newSigningKey } from '../../demo/signing-key.js';
 import { configOn, poll, ROOT, startEnvoy } from '../harness/envoy.js';
@@ -136,8 +135,8 @@ test('labels are labels, names are Prometheus\'s', () => {
     'impersonation_callout_failures_total{upstream="userinfo"}': 0,
     'impersonation_callout_failures_total{upstream="jwks"}': (value) => value >= 0,
     impersonation_store_capacity: 65536,
-    impersonation_key_set_age_seconds: (value) => value < 60,
-    impersonation_subject_token_oldest_age_seconds: (value) => value < 60,
+    impersonation_key_set_age_seconds: (value) => value < 300,
+    impersonation_subject_token_oldest_age_seconds: (value) => value < 300,
     impersonation_exchange_duration_microseconds_count: 1,
     'impersonation_exchange_duration_microseconds_bucket{le="100"}': (value) => value <= 1,
     'impersonation_exchange_duration_microseconds_bucket{le="10000000"}': 1,
@@ -226,7 +225,7 @@ test('promtool finds no fault with the names, but for what Envoy cannot do', { s
   assert.deepEqual(faults, ['impersonation_exchange_duration_microseconds use base unit "seconds" instead of "microseconds"']);
 });
 
-test('a Prometheus draws every panel, and raises the alarm at a replay', { skip, timeout: 90_000 }, async () => {
+test('a Prometheus draws every panel, and raises the alarm at a replay', { skip, timeout: 600_000 }, async () => {
   const [port] = await freePorts(1);
   const config = read('deploy/prometheus/prometheus.yml')
     .replace('envoy:9902', `127.0.0.1:${ports.metrics}`)
@@ -245,22 +244,23 @@ test('a Prometheus draws every panel, and raises the alarm at a replay', { skip,
   await poll(async () => (await query('count_over_time(impersonation_subject_tokens_replayed_total[1m])')).data.result[0]?.value[1] >= 2);
   assert.equal((await send(exchange)).status, 400);
   const fires = async (name) => (await api('alerts')).data.alerts.some(({ labels, state }) => labels.alertname === name && state === 'firing');
-  await poll(() => fires('ImpersonationReplay'), { timeout: 20_000 });
+  await poll(() => fires('ImpersonationReplay'));
 
   // Some rates need two points; then every panel has something to show.
-  await pause(2_000);
   for (const { title, targets } of panels()) {
     for (const { expr } of targets) {
       const asked = expr.replaceAll('$instance', '.*').replace(/\$__(rate_interval|range)/g, '1m');
-      const answer = await query(asked);
-      assert.equal(answer.status, 'success', `${title}: ${asked}: ${answer.error}`);
-      assert.ok(answer.data.result.length > 0, `${title} is empty: ${asked}`);
+      await poll(async () => {
+        const answer = await query(asked);
+        assert.equal(answer.status, 'success', `${title}: ${asked}: ${answer.error}`);
+        return answer.data.result.length > 0;
+      }).catch((error) => assert.fail(`${title} is empty: ${asked}: ${error.message}`));
     }
   }
   const rules = (await api('rules')).data.groups.flatMap((group) => group.rules);
   for (const { name, health, lastError } of rules) assert.equal(health, 'ok', `${name}: ${lastError}`);
   for (const { name } of rules.filter(({ type }) => type === 'recording')) {
-    assert.ok((await query(name)).data.result.length > 0, `${name} records nothing`);
+    await poll(async () => (await query(name)).data.result.length > 0).catch(() => assert.fail(`${name} records nothing`));
   }
 });
 
