@@ -18,7 +18,7 @@ fn compile(source: &str) -> Result<Script, CompileError> {
     let environment =
         environment.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned()));
     // Generous: tests run on busy machines, unoptimised.
-    let limits = Limits { timeout: Duration::from_millis(50), ..Limits::default() };
+    let limits = Limits { timeout: Duration::from_millis(250), ..Limits::default() };
     Script::compile(source, &limits, &environment.collect())
 }
 
@@ -359,7 +359,9 @@ fn a_failure_of_size_fails_one_call_and_the_next_works() {
         let script = compile(&works_or(body)).unwrap_or_else(|error| panic!("{body}: {error}"));
         for _ in 0..2 {
             let error = run(&script, CONTEXT).expect_err(body);
-            let expected = matches!(error, ClaimsError::OutOfMemory | ClaimsError::TimedOut);
+            // Which bound is met first is for the machine to say; a BigInt has one of its own.
+            let expected = matches!(error, ClaimsError::OutOfMemory | ClaimsError::TimedOut)
+                || error.to_string().ends_with("BigInt is too large to allocate");
             assert!(expected, "{body}: {error}");
             assert_eq!(run(&script, r#"{"works":1}"#), Ok(json!({"works": true})), "after {body}");
         }

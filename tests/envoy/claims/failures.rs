@@ -8,9 +8,9 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::{FAILURES, call, custom, events, function, mint, misbehaving, script};
-use crate::support::Findings;
 use crate::support::envoy::Options;
 use crate::support::gateway::{Gateway, exchange_form};
+use crate::support::{Findings, wait_for};
 
 /// Every way to fail, by name; see the file.
 const HOSTILE: &str = include_str!("../../fixtures/claims/hostile.js");
@@ -19,7 +19,10 @@ const HOSTILE: &str = include_str!("../../fixtures/claims/hostile.js");
 #[test]
 fn a_script_that_fails_fails_its_exchange_and_no_other() {
     for on_error in ["refuse", "issue_without"] {
-        let configuration = script(HOSTILE).with("/custom_claims/on_error", on_error);
+        // Ten times what it is by itself: a busy machine must not end the scripts that behave.
+        let configuration = script(HOSTILE)
+            .with("/custom_claims/on_error", on_error)
+            .with("/custom_claims/timeout", "100ms");
         let options = Options { concurrency: 2, ..Options::default() };
         let gateway = Gateway::try_start(&configuration, &options).unwrap();
         let names = custom(&gateway.send(&misbehaving(&mint(&gateway, &json!({"case": "names"})))));
@@ -28,6 +31,8 @@ fn a_script_that_fails_fails_its_exchange_and_no_other() {
         let done = AtomicBool::new(false);
         let mut findings = Findings::default();
         thread::scope(|scope| {
+            // Also when this thread panics, or the other would never end.
+            let _done = SetWhenDropped(&done);
             scope.spawn(|| {
                 while !done.load(Ordering::Relaxed) {
                     gateway.assert_serves("beside scripts that fail");
@@ -53,7 +58,6 @@ fn a_script_that_fails_fails_its_exchange_and_no_other() {
                 let after = call(&gateway, &json!({}));
                 findings.expect(format!("after {name}"), &after.status, &200);
             }
-            done.store(true, Ordering::Relaxed);
         });
         gateway.assert_every_worker_serves("after every failure");
         findings.expect("counted", &gateway.envoy.stat(FAILURES), &(names.len() as u64));
@@ -68,6 +72,14 @@ fn a_script_that_fails_fails_its_exchange_and_no_other() {
         let failed = events.iter().filter(|event| event["reason"] == "custom_claims_failed");
         let expected = if on_error == "refuse" { names.len() } else { 0 };
         findings.expect("audited", &failed.count(), &expected);
+    }
+}
+
+struct SetWhenDropped<'a>(&'a AtomicBool);
+
+impl Drop for SetWhenDropped<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
     }
 }
 
@@ -97,9 +109,11 @@ fn repeat(source: &str, names: &[&str], timeout: &str) {
     assert!(after < before + ROOM, "{before} bytes before 10 000 of {names:?}, {after} after");
     assert_eq!(gateway.envoy.stat(FAILURES), names.len() as u64 * u64::from(REPETITIONS / 20 * 21));
     for token in &tokens {
-        gateway.assert_spendable(token, "after ten thousand refusals");
+        // The time is short for a script that behaves, too, when the machine is busy; a refusal costs nothing.
+        wait_for("a token to be good after ten thousand refusals", || {
+            (gateway.exchange(&exchange_form(token)).status == 200).then_some(())
+        });
     }
-    gateway.assert_serves("after ten thousand failures");
 }
 
 #[test]
