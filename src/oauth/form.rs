@@ -6,7 +6,8 @@
 //! guessed at, because the next reader could guess otherwise.
 
 use std::borrow::Cow;
-use std::collections::HashSet;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::fmt;
 
 use percent_encoding::percent_decode;
@@ -15,7 +16,8 @@ use super::TOKEN_EXCHANGE;
 
 /// A form whose every parameter could be read and occurs once.
 pub struct Form<'a> {
-    parameters: Vec<(Cow<'a, str>, Cow<'a, str>)>,
+    /// By name.
+    parameters: HashMap<Cow<'a, str>, Cow<'a, str>>,
 }
 
 /// Why a form was refused.
@@ -36,28 +38,29 @@ pub enum FormError {
 impl<'a> Form<'a> {
     /// Reads a body.
     pub fn parse(body: &'a [u8]) -> Result<Self, FormError> {
-        let mut parameters: Vec<(Cow<'a, str>, Cow<'a, str>)> = Vec::with_capacity(8);
         // A body is full of names if somebody wants it to be: each is looked for once, not in all others.
-        let mut names = HashSet::new();
+        let mut parameters: HashMap<Cow<'a, str>, Cow<'a, str>> = HashMap::with_capacity(8);
         for (name, value) in pairs(body) {
             let name = decode(name).ok_or(FormError::Encoding)?;
             let value = decode(value).ok_or(FormError::Encoding)?;
-            if !names.insert(name.clone()) {
-                match &*name {
+            match parameters.entry(name) {
+                Entry::Vacant(entry) => {
+                    entry.insert(value);
+                }
+                Entry::Occupied(entry) => match &**entry.key() {
                     "resource" => return Err(FormError::SeveralResources),
                     // Repeatable by RFC 8693, and refused for another reason once it is its turn.
-                    "audience" => continue,
+                    "audience" => {}
                     _ => return Err(FormError::Repeated),
-                }
+                },
             }
-            parameters.push((name, value));
         }
         Ok(Self { parameters })
     }
 
     /// The value of a parameter; empty where it is there without one.
     pub fn get(&self, name: &str) -> Option<&str> {
-        self.parameters.iter().find(|(known, _)| known == name).map(|(_, value)| &**value)
+        self.parameters.get(name).map(|value| &**value)
     }
 }
 
