@@ -2,40 +2,13 @@ use std::cell::Cell;
 use std::future::pending;
 
 use super::*;
-use crate::host::{Expected, HostFailure, SharedData, Swap, UnixTime, Version};
-
-struct Nowhere;
-
-impl SharedData for Nowhere {
-    fn get(&self, _key: &str) -> Result<Option<(Vec<u8>, Version)>, HostFailure> {
-        Err(HostFailure("shared data"))
-    }
-
-    fn compare_and_set(
-        &self,
-        _key: &str,
-        _value: &[u8],
-        _expected: Expected,
-    ) -> Result<Swap, HostFailure> {
-        Err(HostFailure("shared data"))
-    }
-}
-
-impl Host for Nowhere {
-    fn now(&self) -> UnixTime {
-        UnixTime::default()
-    }
-
-    fn random(&self, _buffer: &mut [u8]) -> Result<(), HostFailure> {
-        Err(HostFailure("randomness"))
-    }
-}
+use crate::jose::tests::host::TestHost;
 
 fn start<F>(origin: Origin, endpoint: impl FnOnce(Context) -> F) -> Step
 where
     F: Future<Output = Outcome> + 'static,
 {
-    Task::start(Rc::new(Nowhere), Operation::Exchange, origin, endpoint)
+    Task::start(Rc::new(TestHost::default()), Operation::Exchange, origin, endpoint)
 }
 
 fn origin(traceparent: Option<&str>) -> Origin {
