@@ -7,7 +7,7 @@ use impersonation_filter::host::{
 };
 use impersonation_filter::subject_token::{Census, Occupancy, SlotTable};
 
-use crate::explorer::{Actor, Explorer, Stage, Value};
+use crate::explorer::{Actor, Explorer, Value};
 use crate::model::at;
 use crate::shared_data::EnvoyMap;
 use crate::worker::{Direct, mint, spend};
@@ -15,14 +15,14 @@ use crate::worker::{Direct, mint, spend};
 const TENANT: &str = "https://auth.example.com/oidc\n";
 
 /// A VM that counts, with a name that it draws.
-struct Vm<'v> {
-    stage: &'v Stage<'v, Occupancy>,
+struct Vm<'h> {
+    host: &'h dyn Host,
     name: u8,
 }
 
 impl SharedData for Vm<'_> {
     fn get(&self, key: &str) -> Result<Option<(Vec<u8>, Version)>, HostFailure> {
-        self.stage.get(key)
+        self.host.get(key)
     }
 
     fn compare_and_set(
@@ -31,13 +31,13 @@ impl SharedData for Vm<'_> {
         value: &[u8],
         expected: Expected,
     ) -> Result<Swap, HostFailure> {
-        self.stage.compare_and_set(key, value, expected)
+        self.host.compare_and_set(key, value, expected)
     }
 }
 
 impl Host for Vm<'_> {
     fn now(&self) -> UnixTime {
-        self.stage.now()
+        self.host.now()
     }
 
     fn random(&self, buffer: &mut [u8]) -> Result<(), HostFailure> {
@@ -57,7 +57,7 @@ fn of_any_vms_that_tick_at_once_one_counts() {
     let counts = RefCell::new(Vec::new());
     let vm = |name| -> Actor<'_, Occupancy> {
         Box::new(move |stage| {
-            let (vm, table) = (Vm { stage, name }, SlotTable::new(TENANT, 3));
+            let (vm, table) = (Vm { host: stage, name }, SlotTable::new(TENANT, 3));
             if let Ok(Some(occupancy)) = Census::default().tick(&vm, &table) {
                 stage.note(occupancy);
             }
@@ -93,9 +93,9 @@ fn another_vm_counts_when_the_first_is_gone() {
     let table = SlotTable::new(TENANT, 3);
     let (first, second) = (Census::default(), Census::default());
     let mut tick = |census: &Census, name: u8, millis: u64| {
-        let host = Named { direct: Direct::new(&shared_data, at(millis)), name };
-        let counted = census.tick(&host, &table).unwrap().is_some();
-        shared_data = host.direct.into_shared_data();
+        let direct = Direct::new(&shared_data, at(millis));
+        let counted = census.tick(&Vm { host: &direct, name }, &table).unwrap().is_some();
+        shared_data = direct.into_shared_data();
         counted
     };
     for second_number in 1..=3 {
@@ -110,58 +110,28 @@ fn another_vm_counts_when_the_first_is_gone() {
 
 #[test]
 fn spent_and_expired_tokens_do_not_count() {
-    let host = Named { direct: Direct::new(&EnvoyMap::default(), at(1000)), name: 1 };
+    let direct = Direct::new(&EnvoyMap::default(), at(1000));
+    let host = Vm { host: &direct, name: 1 };
     let table = SlotTable::new(TENANT, 600);
     let tokens: Vec<_> = [5000, 3000, 1000, 4000]
-        .map(|expiry| mint(&host.direct, &table, at(expiry)).unwrap())
+        .map(|expiry| mint(&direct, &table, at(expiry)).unwrap())
         .into_iter()
         .collect();
-    spend(&host.direct, &table, &tokens[1]).unwrap();
+    spend(&direct, &table, &tokens[1]).unwrap();
     let counted = Census::default().tick(&host, &table).unwrap().unwrap();
     assert_eq!(counted, Occupancy { outstanding: 2, first_expiry: Some(at(4000)) });
 }
 
 #[test]
 fn a_large_table_is_counted_over_several_ticks() {
-    let host = Named { direct: Direct::new(&EnvoyMap::default(), at(1000)), name: 1 };
+    let direct = Direct::new(&EnvoyMap::default(), at(1000));
+    let host = Vm { host: &direct, name: 1 };
     // 256 pages of 256 slots to a tick, and one slot more.
     let (table, census) = (SlotTable::new(TENANT, 65_537), Census::default());
-    mint(&host.direct, &table, at(5000)).unwrap();
+    mint(&direct, &table, at(5000)).unwrap();
     for _ in 0..2 {
         assert_eq!(census.tick(&host, &table), Ok(None));
         let counted = census.tick(&host, &table).unwrap().unwrap();
         assert_eq!(counted, Occupancy { outstanding: 1, first_expiry: Some(at(5000)) });
-    }
-}
-
-/// A host that draws one name.
-struct Named {
-    direct: Direct,
-    name: u8,
-}
-
-impl SharedData for Named {
-    fn get(&self, key: &str) -> Result<Option<(Vec<u8>, Version)>, HostFailure> {
-        self.direct.get(key)
-    }
-
-    fn compare_and_set(
-        &self,
-        key: &str,
-        value: &[u8],
-        expected: Expected,
-    ) -> Result<Swap, HostFailure> {
-        self.direct.compare_and_set(key, value, expected)
-    }
-}
-
-impl Host for Named {
-    fn now(&self) -> UnixTime {
-        self.direct.now()
-    }
-
-    fn random(&self, buffer: &mut [u8]) -> Result<(), HostFailure> {
-        buffer.fill(self.name);
-        Ok(())
     }
 }

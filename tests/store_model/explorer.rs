@@ -19,7 +19,9 @@ use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::rc::Rc;
 
-use impersonation_filter::host::{Expected, HostFailure, Swap, UnixTime, Version};
+use impersonation_filter::host::{
+    Expected, Host, HostFailure, SharedData, Swap, UnixTime, Version,
+};
 
 use crate::shared_data::EnvoyMap;
 
@@ -122,8 +124,8 @@ pub struct Stage<'s, E> {
 /// The call was not performed in this run.
 struct Cut;
 
-impl<E> Stage<'_, E> {
-    pub fn get(&self, key: &str) -> Result<Option<(Vec<u8>, Version)>, HostFailure> {
+impl<E> SharedData for Stage<'_, E> {
+    fn get(&self, key: &str) -> Result<Option<(Vec<u8>, Version)>, HostFailure> {
         let answer = self.ask(Call::Get(key.to_owned()), |map| Answer::Got(map.get(key)));
         match answer {
             Ok(Answer::Got(found)) => {
@@ -133,7 +135,7 @@ impl<E> Stage<'_, E> {
         }
     }
 
-    pub fn compare_and_set(
+    fn compare_and_set(
         &self,
         key: &str,
         value: &[u8],
@@ -141,7 +143,27 @@ impl<E> Stage<'_, E> {
     ) -> Result<Swap, HostFailure> {
         self.write(key, |map| map.compare_and_set(key, Value::new(value), expected))
     }
+}
 
+impl<E> Host for Stage<'_, E> {
+    fn now(&self) -> UnixTime {
+        let asked_while_it_ran = matches!(self.past.get(self.replayed.get()), Some((Call::Now, _)));
+        if self.clock_stands && !asked_while_it_ran {
+            return self.now;
+        }
+        match self.ask(Call::Now, |_| Answer::Now(self.now.millis())) {
+            Ok(Answer::Now(millis)) => UnixTime::from_millis(millis),
+            _ => self.now,
+        }
+    }
+
+    /// Who draws numbers draws its own, the same in each run.
+    fn random(&self, _buffer: &mut [u8]) -> Result<(), HostFailure> {
+        Err(HostFailure("randomness"))
+    }
+}
+
+impl<E> Stage<'_, E> {
     /// The write that the filter never uses.
     pub fn overwrite(&self, key: &str, value: &[u8]) -> Result<Swap, HostFailure> {
         self.write(key, |map| map.set(key, Value::new(value), 0))
@@ -160,17 +182,6 @@ impl<E> Stage<'_, E> {
             Ok(Answer::Written) => Ok(Swap::Done),
             Ok(Answer::Lost) => Ok(Swap::Lost),
             _ => Err(HostFailure("shared data")),
-        }
-    }
-
-    pub fn now(&self) -> UnixTime {
-        let asked_while_it_ran = matches!(self.past.get(self.replayed.get()), Some((Call::Now, _)));
-        if self.clock_stands && !asked_while_it_ran {
-            return self.now;
-        }
-        match self.ask(Call::Now, |_| Answer::Now(self.now.millis())) {
-            Ok(Answer::Now(millis)) => UnixTime::from_millis(millis),
-            _ => self.now,
         }
     }
 
