@@ -3,8 +3,7 @@
 //! The same code as in the filter, with the same limits: what fails here fails there.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -137,11 +136,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
 }
 
 fn read(path: &Path) -> Result<String, Failure> {
-    let mut text = String::new();
-    if path == Path::new("-") {
-        io::stdin().lock().read_to_string(&mut text).map(|_| text)
-    } else {
-        fs::read_to_string(path)
-    }
-    .map_err(|error| Failure::new(path.display(), error))
+    super::open(path)
+        .and_then(io::read_to_string)
+        .map_err(|error| Failure::new(path.display(), error))
 }

@@ -10,7 +10,9 @@ mod hash_secret;
 mod keygen;
 
 use std::fmt;
-use std::io;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -52,6 +54,14 @@ impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Self {
         Self(error.to_string())
     }
+}
+
+/// A file to read from; `-` is standard input.
+fn open(file: &Path) -> io::Result<Box<dyn Read>> {
+    if file == Path::new("-") {
+        return Ok(Box::new(io::stdin().lock()));
+    }
+    Ok(Box::new(File::open(file)?))
 }
 
 /// Runs the subcommand that the command line names.

@@ -151,11 +151,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
 
 fn read(file: &Path) -> Result<Vec<u8>, Failure> {
     let mut bytes = Vec::new();
-    let read = if file.as_os_str() == "-" {
-        io::stdin().lock().read_to_end(&mut bytes)
-    } else {
-        std::fs::File::open(file).and_then(|mut file| file.read_to_end(&mut bytes))
-    };
+    let read = super::open(file).and_then(|mut file| file.read_to_end(&mut bytes));
     read.map_err(|error| Failure::new(file.display(), error))?;
     Ok(bytes)
 }
