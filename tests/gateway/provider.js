@@ -1,6 +1,6 @@
 // The OpenID provider: npm `oidc-provider` as its documentation sets it up, without anything made
 // for the filter. What a platform team has to register with its own provider is in `clients`.
-import { createHash, randomBytes } from 'node:crypto';
+import { createHash, generateKeyPairSync, randomBytes, randomUUID } from 'node:crypto';
 import { gzipSync } from 'node:zlib';
 import { Provider, errors } from 'oidc-provider';
 
@@ -13,6 +13,12 @@ export const users = new Map([
 
 /** Where a scripted sign-in ends. Nothing listens there: the code is read from the redirect. */
 export const REDIRECT_URI = 'http://127.0.0.1/callback';
+
+/** A private JWK for a provider to sign with. */
+export function newSigningKey() {
+  const { privateKey } = generateKeyPairSync('ec', { namedCurve: 'P-256' });
+  return { ...privateKey.export({ format: 'jwk' }), kid: randomUUID(), alg: 'ES256', use: 'sig' };
+}
 
 export function createProvider({ issuer, signingKey, secrets }) {
   const { origin } = new URL(issuer);

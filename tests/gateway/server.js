@@ -8,11 +8,10 @@
 //   GATEWAY_SIGNING_KEY   private JWK; without it a key is made at start and lost at the end
 //   INTEGRATOR_BACKEND_SECRET, SUPPORT_PORTAL_SECRET, INTROSPECTION_SECRET   the clients' secrets;
 //                the defaults are for trying things out, and say so
-import { generateKeyPairSync, randomUUID } from 'node:crypto';
 import { once } from 'node:events';
 import { createServer } from 'node:http';
 import { createLocalJWKSet, jwtVerify } from 'jose';
-import { createProvider, signInByHint, users } from './provider.js';
+import { createProvider, newSigningKey, signInByHint, users } from './provider.js';
 
 const { env } = process;
 const issuer = new URL(env.ISSUER ?? 'http://127.0.0.1:10000/oidc');
@@ -125,9 +124,4 @@ function decode(segment) {
   } catch {
     return undefined;
   }
-}
-
-function newSigningKey() {
-  const { privateKey } = generateKeyPairSync('ec', { namedCurve: 'P-256' });
-  return { ...privateKey.export({ format: 'jwk' }), kid: randomUUID(), alg: 'ES256', use: 'sig' };
 }

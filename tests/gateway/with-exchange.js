@@ -3,18 +3,17 @@
 // exchanged goes to standard error, a line each, as the filter's audit log does.
 //
 // Prints a line of JSON: its port and a machine's access token that may mint.
-import { generateKeyPairSync, randomBytes } from 'node:crypto';
+import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
 import { createServer } from 'node:http';
 import { Provider, errors } from 'oidc-provider';
+import { newSigningKey } from './provider.js';
 
 const TOKEN_EXCHANGE = 'urn:ietf:params:oauth:grant-type:token-exchange';
 const ACCESS_TOKEN = 'urn:ietf:params:oauth:token-type:access_token';
 const ORDERS = 'https://api.example.com/orders';
 const LIFETIME = 600;
 
-const { privateKey } = generateKeyPairSync('ec', { namedCurve: 'P-256' });
-const signingKey = { ...privateKey.export({ format: 'jwk' }), kid: 'k', alg: 'ES256', use: 'sig' };
 const server = createServer();
 server.listen(0, '127.0.0.1');
 await once(server, 'listening');
@@ -39,7 +38,7 @@ const provider = new Provider(`http://127.0.0.1:${port}/oidc`, {
     },
   ],
   clientDefaults: { id_token_signed_response_alg: 'ES256' },
-  jwks: { keys: [signingKey] },
+  jwks: { keys: [newSigningKey()] },
   cookies: { keys: [randomBytes(32).toString('base64url')] },
   scopes: ['openid', 'impersonate', 'orders:read', 'orders:write'],
   features: { clientCredentials: { enabled: true }, devInteractions: { enabled: false } },
