@@ -9,11 +9,18 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 pub struct Bar {
     name: String,
     value: f64,
+    color: RGBColor,
 }
 
 impl Bar {
-    pub fn new(name: &str, value: f64) -> Self {
-        Self { name: name.into(), value }
+    /// Of the filter.
+    pub fn of_ours(name: &str, value: f64) -> Self {
+        Self { name: name.into(), value, color: RGBColor(52, 101, 164) }
+    }
+
+    /// Of what the filter is measured beside.
+    pub fn of_the_measure(name: &str, value: f64) -> Self {
+        Self { name: name.into(), value, color: RGBColor(160, 160, 160) }
     }
 }
 
@@ -42,11 +49,8 @@ pub fn draw(name: &str, title: &str, decimals: usize, bars: &[Bar]) {
     for (row, bar) in (0..).zip(bars) {
         let middle = HEAD + ROW * row + ROW / 2;
         let end = NAMES + (f64::from(WIDTH - NAMES - VALUES) * bar.value / most).round() as i32;
-        // What is not ours is the measure: grey.
-        let ours = !bar.name.starts_with("direct") && !bar.name.starts_with("oidc-provider");
-        let color = if ours { RGBColor(52, 101, 164) } else { RGBColor(160, 160, 160) };
         let corners = [(NAMES, middle - 9), (end.max(NAMES + 1), middle + 9)];
-        area.draw(&Rectangle::new(corners, color.filled())).unwrap();
+        area.draw(&Rectangle::new(corners, bar.color.filled())).unwrap();
         let dark = RGBColor(60, 60, 60);
         write(&bar.name, (NAMES - 8, middle), text(14, dark, HPos::Right));
         write(&format!("{:.decimals$}", bar.value), (end + 6, middle), text(14, dark, HPos::Left));

@@ -79,12 +79,10 @@ pub fn run() {
     let (without, with) = (&lanes[0].1, &lanes[1].1);
     println!("the function makes an exchange take {:.2} times as long", without.ratio(with));
 
-    let exchanges = lanes.iter().map(|(_, exchange, _)| exchange);
-    let bars: Vec<_> = [&direct_mint, &lanes[0].0, &direct_exchange]
-        .into_iter()
-        .chain(exchanges)
-        .map(|lane| Bar::new(&lane.name, lane.rate()))
-        .collect();
+    let ours = |lane: &Lane<'_>| Bar::of_ours(&lane.name, lane.rate());
+    let measure = |lane: &Lane<'_>| Bar::of_the_measure(&lane.name, lane.rate());
+    let mut bars = vec![measure(&direct_mint), ours(&lanes[0].0), measure(&direct_exchange)];
+    bars.extend(lanes.iter().map(|(_, exchange, _)| ours(exchange)));
     chart::draw("throughput", "Requests per second, one worker on one core", 0, &bars);
 }
 

@@ -59,8 +59,10 @@ pub fn run() {
     println!("{:<36}{ours:>9.0}", "the filter, one worker");
     println!("{:<36}{theirs:>9.0}", "oidc-provider, one process");
     println!("ratio {ratio:.1}");
-    let bars =
-        [Bar::new("filter, one worker", ours), Bar::new("oidc-provider, one process", theirs)];
+    let bars = [
+        Bar::of_ours("filter, one worker", ours),
+        Bar::of_the_measure("oidc-provider, one process", theirs),
+    ];
     chart::draw("flows", "Whole flows per second: one mint, one exchange, ES256", 0, &bars);
 }
 
