@@ -1,14 +1,17 @@
 # Everything sets up what it needs. Requires cargo (rustup), node 20.19 or later with npm, and python3
 # with venv where no Envoy is on the PATH (see scripts/envoy).
 .DEFAULT_GOAL := build
-.PHONY: build run demo test test-observability lint bench
+.PHONY: wasm-target build run demo test test-observability lint bench
 
 module := target/wasm32-wasip1/release/impersonation_filter.wasm
 
-# The module that Envoy loads.
-build:
+# rust-toolchain.toml names it, but where rustup does not install by itself somebody has to say so.
+wasm-target:
 	if command -v rustup >/dev/null; then rustup target add wasm32-wasip1; fi
-	cargo build --release --lib --target wasm32-wasip1
+
+# The module that Envoy loads.
+build: wasm-target
+	cargo build --release --package impersonation-filter --lib --target wasm32-wasip1
 	scripts/shrink-wasm $(module)
 
 # Envoy in front of an identity gateway on 127.0.0.1:10000, until Ctrl-C, after a look at the flow.
@@ -22,7 +25,7 @@ demo: build tests/gateway/node_modules demo/node_modules
 # All that must hold: what .ci/run runs.
 test: lint build tests/gateway/node_modules tests/clients/node_modules demo/node_modules
 	cargo test --all-features
-	cargo test --no-default-features --features cli --lib --test cli without_the_engine
+	cargo test --package impersonation-filter-cli --package impersonation-core --no-default-features without_the_engine
 	cd tests/gateway && node --test
 	cd tests/clients && node --test
 	cd demo && node --test
@@ -34,11 +37,11 @@ test: lint build tests/gateway/node_modules tests/clients/node_modules demo/node
 test-observability: build tests/gateway/node_modules
 	cd tests/observability && node --test
 
-lint:
-	cargo fmt --check
-	cargo clippy --all-targets --all-features -- -D warnings
-	cargo clippy --lib --target wasm32-wasip1 -- -D warnings
-	cargo clippy --lib --package impersonation-filter --target wasm32-wasip1 --no-default-features -- -D warnings
+lint: wasm-target
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets --all-features -- -D warnings
+	cargo clippy --lib --package impersonation-filter --package impersonation-core --package quickjs-rewind --target wasm32-wasip1 -- -D warnings
+	cargo clippy --lib --package impersonation-filter --package impersonation-core --target wasm32-wasip1 --no-default-features -- -D warnings
 
 # Figures: a load over loopback, each beside Envoy's own in the same run.
 bench: build tests/gateway/node_modules

@@ -1,134 +1,239 @@
-//! What the core needs from the world and gets at once: a clock, randomness, shared data.
-//!
-//! What takes a round trip is not here: that is a [`Call`](crate::step::Call).
+//! Envoy, as the core's [`Host`].
 
-use std::num::NonZeroU32;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
-use crate::jose::TestedCrypto;
-use crate::upstream::Upstream;
+use proxy_wasm::hostcalls;
+use proxy_wasm::types::{BufferType, LogLevel, MapType, Status};
 
-/// A point in time: milliseconds since the Unix epoch, by the host's wall clock.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
-pub struct UnixTime(u64);
+use crate::abi;
+use crate::metrics::Metrics;
+use impersonation_core::endpoint::{STALE_HEADERS, stays_beside};
+use impersonation_core::host::{
+    Counter, Expected, Host, HostFailure, SharedData, Swap, UnixTime, Version,
+};
+use impersonation_core::jose::TestedCrypto;
+use impersonation_core::step::{Call, CallFailure, Reply, Response};
+use impersonation_core::{media_type, metrics};
 
-impl UnixTime {
-    /// From milliseconds since the epoch.
-    pub const fn from_millis(millis: u64) -> Self {
-        Self(millis)
-    }
-
-    /// From seconds since the epoch; what lies before it or is too far to count is clamped.
-    pub fn from_secs(secs: i64) -> Self {
-        Self(u64::try_from(secs).unwrap_or(0).saturating_mul(1000))
-    }
-
-    /// Milliseconds since the epoch.
-    pub const fn millis(self) -> u64 {
-        self.0
-    }
-
-    /// Whole seconds since the epoch, rounded down: a `NumericDate` (RFC 7519 §2).
-    pub const fn secs(self) -> u64 {
-        self.0 / 1000
-    }
-
-    /// This much later; never past the end of time.
-    #[must_use]
-    pub fn after(self, duration: Duration) -> Self {
-        Self(self.0.saturating_add(millis(duration)))
-    }
-
-    /// This much earlier; never before the epoch.
-    #[must_use]
-    pub fn before(self, duration: Duration) -> Self {
-        Self(self.0.saturating_sub(millis(duration)))
-    }
-
-    /// How long ago `earlier` was; nothing if it lies ahead.
-    pub fn since(self, earlier: Self) -> Duration {
-        Duration::from_millis(self.0.saturating_sub(earlier.0))
-    }
+/// The world, seen from inside the sandbox.
+#[derive(Default)]
+pub(crate) struct Envoy {
+    pub(crate) metrics: Metrics,
+    /// Filled in by the configuration that was tested with.
+    pub(crate) crypto: Option<TestedCrypto>,
 }
 
-fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
-}
+/// A version that no value has: Envoy counts up from one. A write that expects it is refused where the
+/// key exists, and creates it where it does not.
+const NEVER_CURRENT: u32 = u32::MAX;
 
-/// The host did not do what it always does: no randomness, or shared data out of order.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the host refused {0}")]
-pub struct HostFailure(pub &'static str);
+/// The longest reply of an upstream that is read.
+const MAX_REPLY: usize = 1024 * 1024;
 
-/// The version of a value in shared data. Envoy gives every write a new one.
-pub type Version = NonZeroU32;
+impl SharedData for Envoy {
+    fn get(&self, key: &str) -> Result<Option<(Vec<u8>, Version)>, HostFailure> {
+        let (value, version) =
+            hostcalls::get_shared_data(key).map_err(|_| HostFailure("shared data"))?;
+        let version = version.and_then(Version::new);
+        Ok(version.map(|version| (value.unwrap_or_default(), version)))
+    }
 
-/// What a write expects to replace.
-///
-/// Envoy also has a write that expects nothing and always overwrites. It is left out on purpose: with
-/// it two workers could both believe that they spent a token.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Expected {
-    /// No such key: the write creates it.
-    Absent,
-    /// The value that was read with this version.
-    Version(Version),
-}
-
-/// What became of a compare-and-set.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[must_use]
-pub enum Swap {
-    /// The value is ours.
-    Done,
-    /// Somebody wrote since we read: nothing was changed.
-    Lost,
-}
-
-/// Envoy's shared data: one map for all workers, without locks, that never forgets a key.
-pub trait SharedData {
-    /// The value of `key` and its version, `None` where it was never written.
-    fn get(&self, key: &str) -> Result<Option<(Vec<u8>, Version)>, HostFailure>;
-
-    /// Writes `value` if the key still is what `expected` says, atomically.
     fn compare_and_set(
         &self,
         key: &str,
         value: &[u8],
         expected: Expected,
-    ) -> Result<Swap, HostFailure>;
+    ) -> Result<Swap, HostFailure> {
+        let version = match expected {
+            Expected::Absent => NEVER_CURRENT,
+            Expected::Version(version) => version.get(),
+        };
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "this is the one place, and it names a version"
+        )]
+        match hostcalls::set_shared_data(key, Some(value), Some(version)) {
+            Ok(()) => Ok(Swap::Done),
+            Err(Status::CasMismatch) => Ok(Swap::Lost),
+            Err(_) => Err(HostFailure("shared data")),
+        }
+    }
 }
 
-/// The world as the core sees it.
-pub trait Host: SharedData {
-    /// The wall clock.
-    fn now(&self) -> UnixTime;
-
-    /// Fills `buffer` from a cryptographically secure source.
-    fn random(&self, buffer: &mut [u8]) -> Result<(), HostFailure>;
-
-    /// The host's own cryptography, if it has some and it passed the self-test.
-    fn native_crypto(&self) -> Option<&TestedCrypto> {
-        None
+impl Host for Envoy {
+    fn now(&self) -> UnixTime {
+        let since_epoch = time().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        UnixTime::default().after(since_epoch)
     }
 
-    /// Counts something that happened apart from the outcome of a request.
-    fn count(&self, _counter: Counter) {}
+    fn random(&self, buffer: &mut [u8]) -> Result<(), HostFailure> {
+        getrandom::fill(buffer).map_err(|_| HostFailure("randomness"))
+    }
 
-    /// Tells whoever looks closely.
-    fn debug(&self, _message: &str) {}
+    fn native_crypto(&self) -> Option<&TestedCrypto> {
+        self.crypto.as_ref()
+    }
 
-    /// Tells the operator of something that should not be, without secrets.
-    fn warn(&self, _message: &str) {}
+    fn count(&self, counter: Counter) {
+        self.metrics.count(metrics::counter(counter));
+    }
+
+    fn debug(&self, message: &str) {
+        log(LogLevel::Debug, message);
+    }
+
+    fn warn(&self, message: &str) {
+        log(LogLevel::Warn, message);
+    }
 }
 
-/// What is counted besides the outcome of requests.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Counter {
-    /// An upstream gave no usable answer.
-    CalloutFailed(Upstream),
-    /// The operator's function failed.
-    CustomClaimsFailed,
-    /// A key of the identity gateway has the `kid` of one of ours.
-    KeyCollision,
+/// The wall clock, to the microsecond.
+pub(crate) fn time() -> SystemTime {
+    hostcalls::get_current_time().unwrap_or(SystemTime::UNIX_EPOCH)
+}
+
+/// A header of the request, as it came. `None` if it is not there.
+pub(crate) fn request_header(name: &str) -> Option<Vec<u8>> {
+    hostcalls::get_map_value_bytes(MapType::HttpRequestHeaders, name).ok().flatten()
+}
+
+/// The first bytes of the request body, at most `len`.
+pub(crate) fn request_body(len: usize) -> Vec<u8> {
+    buffer(BufferType::HttpRequestBody, len)
+}
+
+/// The configuration of the plugin.
+pub(crate) fn plugin_configuration(len: usize) -> Vec<u8> {
+    buffer(BufferType::PluginConfiguration, len)
+}
+
+fn buffer(buffer: BufferType, len: usize) -> Vec<u8> {
+    hostcalls::get_buffer(buffer, 0, len).ok().flatten().unwrap_or_default()
+}
+
+/// Takes a header from the request before it goes on.
+pub(crate) fn remove_request_header(name: &str) {
+    // Envoy refuses this only outside of a request.
+    let _ = hostcalls::remove_map_value(MapType::HttpRequestHeaders, name);
+}
+
+/// Gives the request a header of its own before it goes on.
+pub(crate) fn set_request_header(name: &str, value: &str) {
+    let value = Some(value.as_bytes());
+    let _ = hostcalls::set_map_value_bytes(MapType::HttpRequestHeaders, name, value);
+}
+
+/// Whether the gateway answered with a document: 200, JSON, as it is.
+pub(crate) fn is_document() -> bool {
+    let header =
+        |name| hostcalls::get_map_value_bytes(MapType::HttpResponseHeaders, name).ok().flatten();
+    header(":status").is_some_and(|status| status == b"200")
+        && header("content-type").is_some_and(|value| media_type::is_json(&value))
+        && header("content-encoding").is_none_or(|value| value.eq_ignore_ascii_case(b"identity"))
+}
+
+/// How long the gateway says its answer is.
+pub(crate) fn response_len() -> Option<usize> {
+    let len = hostcalls::get_map_value_bytes(MapType::HttpResponseHeaders, "content-length");
+    std::str::from_utf8(&len.ok()??).ok()?.parse().ok()
+}
+
+/// The first bytes of the response body, at most `len`.
+pub(crate) fn response_body(len: usize) -> Vec<u8> {
+    buffer(BufferType::HttpResponseBody, len)
+}
+
+/// Puts an answer in the place of a gateway's, of whose body `size` bytes are here. Its header fields
+/// replace those of the same name; the others stay.
+pub(crate) fn replace_response(response: &Response, size: usize) {
+    for name in STALE_HEADERS {
+        let _ = hostcalls::remove_map_value(MapType::HttpResponseHeaders, name);
+    }
+    let set = |name: &str, value: &str| {
+        let _ = hostcalls::set_map_value_bytes(
+            MapType::HttpResponseHeaders,
+            name,
+            Some(value.as_bytes()),
+        );
+    };
+    set(":status", &response.status.to_string());
+    for (name, value) in &response.headers {
+        set(name, value);
+    }
+    if response.status != 304 {
+        set("content-length", &response.body.len().to_string());
+    }
+    replace_response_body(&response.body, size);
+}
+
+/// Answers a `HEAD` in the place of a gateway: with the header fields that [`replace_response`] leaves.
+/// Not by a body that is emptied: a compressor on its way to the caller would fill it again, and the
+/// caller, who expects none, would take that for the next answer. Envoy sends none of an answer of ours.
+pub(crate) fn respond_without_body(response: &Response) {
+    let mut headers = hostcalls::get_map_bytes(MapType::HttpResponseHeaders).unwrap_or_default();
+    headers.retain(|(name, _)| stays_beside(response, name));
+    let ours = response.headers.iter();
+    headers.extend(ours.map(|(name, value)| ((*name).to_owned(), value.clone().into_bytes())));
+    abi::send_local_response(response.status, "", &headers, &response.body);
+}
+
+/// Puts `body` in the place of the `size` bytes that are here.
+pub(crate) fn replace_response_body(body: &[u8], size: usize) {
+    let _ = hostcalls::set_buffer(BufferType::HttpResponseBody, 0, size, body);
+}
+
+/// Sends a call; the reply will come with the returned number.
+pub(crate) fn send(call: &Call) -> Result<u32, CallFailure> {
+    let mut headers = vec![
+        (":method", call.method),
+        (":scheme", &*call.scheme),
+        (":authority", &*call.authority),
+        (":path", &*call.path),
+    ];
+    headers.extend(call.headers.iter().map(|(name, value)| (*name, value.as_str())));
+    let body = Some(&*call.body).filter(|body| !body.is_empty());
+    hostcalls::dispatch_http_call(&call.cluster, headers, body, Vec::new(), call.timeout)
+        .map_err(|_| CallFailure::NotSent)
+}
+
+/// The reply that a callback announced.
+pub(crate) fn reply(num_headers: usize, body_size: usize) -> Reply {
+    // Without headers there was no reply, and to ask for one would panic in the SDK.
+    if num_headers == 0 || body_size > MAX_REPLY {
+        return Reply::Failed(CallFailure::CutOff);
+    }
+    let header = |name| {
+        hostcalls::get_map_value_bytes(MapType::HttpCallResponseHeaders, name).ok().flatten()
+    };
+    let status =
+        header(":status").and_then(|status| std::str::from_utf8(&status).ok()?.parse().ok());
+    match status {
+        Some(status) => Reply::Http {
+            status,
+            json: header("content-type").is_some_and(|media_type| media_type::is_json(&media_type)),
+            body: buffer(BufferType::HttpCallResponseBody, body_size),
+        },
+        None => Reply::Failed(CallFailure::CutOff),
+    }
+}
+
+/// Answers the caller. The reason of a refusal becomes `%RESPONSE_CODE_DETAILS%`.
+pub(crate) fn respond(response: &Response, reason: Option<&str>) {
+    let details = reason.map(|reason| format!("impersonation_{reason}")).unwrap_or_default();
+    abi::send_local_response(response.status, &details, &response.headers, &response.body);
+}
+
+/// Sets filter state that an access log prints as `%FILTER_STATE(wasm.impersonation.<name>:PLAIN)%`.
+pub(crate) fn set_filter_state(name: &str, value: &str) {
+    let _ = hostcalls::set_property(vec![&format!("impersonation.{name}")], Some(value.as_bytes()));
+}
+
+/// Asks for a tick from now on.
+pub(crate) fn tick_every(period: Duration) {
+    let _ = hostcalls::set_tick_period(period);
+}
+
+/// Writes to Envoy's log.
+pub(crate) fn log(level: LogLevel, message: &str) {
+    let _ = hostcalls::log(level, message);
 }

@@ -1,30 +1,20 @@
-//! User impersonation at the gateway, as a proxy-wasm filter for Envoy.
+//! The plugin: Envoy's callbacks on one side, `impersonation_core` on the other. It decides nothing.
 //!
-//! A backend mints a *subject token* for a user; a support client exchanges it, exactly once, for an
-//! access token that says who the user is and who really acts (RFC 8693). Everything else that
-//! passes Envoy is left as it was.
-//!
-//! The crate is a core without I/O and one folder that has it. The core decides: an
-//! [`endpoint`] reads a request and yields a [`step::Step`], either a call that the host must make
-//! for it or the finished answer. Clock, randomness and Envoy's shared data come in through
-//! [`host::Host`], so that whole exchanges run natively in tests. Only `filter` names `proxy_wasm`,
-//! and it is compiled for wasm alone: a core file that reaches for the SDK does not build natively.
+//! This folder is the only place that names `proxy_wasm`, and `host` the only file that reads from it:
+//! the SDK's string getters panic on bytes that are not UTF-8, and a panic kills the worker's VM.
+#![cfg(target_arch = "wasm32")]
 
-pub mod audit;
-pub mod bearer;
-pub mod claims;
-pub mod config;
-pub mod endpoint;
-pub mod host;
-pub mod jose;
-pub mod media_type;
-pub mod metrics;
-pub mod oauth;
-pub mod secret;
-pub mod service;
-pub mod step;
-pub mod subject_token;
-pub mod upstream;
+mod abi;
+mod crypto;
+mod host;
+mod http;
+mod metrics;
+mod root;
 
-#[cfg(target_arch = "wasm32")]
-mod filter;
+use proxy_wasm::types::LogLevel;
+
+proxy_wasm::main! {{
+    // Envoy filters by its own level; this also turns a panic into a log line.
+    proxy_wasm::set_log_level(LogLevel::Debug);
+    proxy_wasm::set_root_context(|_| Box::new(root::Root::default()));
+}}

@@ -3,9 +3,9 @@
 
 use std::time::Duration;
 
-use impersonation_filter::host::Counter;
-use impersonation_filter::step::{CallFailure, Reply};
-use impersonation_filter::upstream::Upstream;
+use impersonation_core::host::Counter;
+use impersonation_core::step::{CallFailure, Reply};
+use impersonation_core::upstream::Upstream;
 use jsonwebtoken::Algorithm;
 use serde_json::{Value, json};
 

@@ -1,7 +1,7 @@
 //! Custom claims in the course of an exchange: what the operator's function is told, and what becomes of the
 //! exchange when it denies, fails or reaches too far.
 
-use impersonation_filter::host::Counter;
+use impersonation_core::host::Counter;
 use serde_json::{Value, json};
 
 use crate::flow::claims;

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use impersonation_filter::endpoint::{Body, Head};
-use impersonation_filter::oauth::form::Form;
-use impersonation_filter::step::{Call, Reply, Response};
+use impersonation_core::endpoint::{Body, Head};
+use impersonation_core::oauth::form::Form;
+use impersonation_core::step::{Call, Reply, Response};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use serde_json::{Value, json};

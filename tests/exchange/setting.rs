@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use impersonation_filter::secret::Digest;
+use impersonation_core::secret::Digest;
 use jsonwebtoken::Algorithm;
 use serde_json::{Value, json};
 

@@ -4,7 +4,7 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use impersonation_filter::step::Reply;
+use impersonation_core::step::Reply;
 use serde_json::{Value, json};
 
 use crate::flow::claims;

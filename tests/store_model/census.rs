@@ -2,10 +2,8 @@
 
 use std::cell::RefCell;
 
-use impersonation_filter::host::{
-    Expected, Host, HostFailure, SharedData, Swap, UnixTime, Version,
-};
-use impersonation_filter::subject_token::{Census, Occupancy, SlotTable};
+use impersonation_core::host::{Expected, Host, HostFailure, SharedData, Swap, UnixTime, Version};
+use impersonation_core::subject_token::{Census, Occupancy, SlotTable};
 
 use crate::explorer::{Actor, Explorer, Value};
 use crate::model::at;

@@ -19,9 +19,7 @@ use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::rc::Rc;
 
-use impersonation_filter::host::{
-    Expected, Host, HostFailure, SharedData, Swap, UnixTime, Version,
-};
+use impersonation_core::host::{Expected, Host, HostFailure, SharedData, Swap, UnixTime, Version};
 
 use crate::shared_data::EnvoyMap;
 

@@ -2,10 +2,8 @@
 
 use std::cell::{Cell, RefCell};
 
-use impersonation_filter::host::{
-    Expected, Host, HostFailure, SharedData, Swap, UnixTime, Version,
-};
-use impersonation_filter::subject_token::{
+use impersonation_core::host::{Expected, Host, HostFailure, SharedData, Swap, UnixTime, Version};
+use impersonation_core::subject_token::{
     Exchange, Found, Grant, Mint, NotSpent, NotStored, SlotTable, SubjectToken,
 };
 

@@ -11,13 +11,13 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use std::time::Duration;
 
-use impersonation_filter::config::Config;
-use impersonation_filter::endpoint::{Begun, Body, Head, MAX_BODY};
-use impersonation_filter::host::{
+use impersonation_core::config::Config;
+use impersonation_core::endpoint::{Begun, Body, Head, MAX_BODY};
+use impersonation_core::host::{
     Counter, Expected, Host, HostFailure, SharedData, Swap, UnixTime, Version,
 };
-use impersonation_filter::service::Service;
-use impersonation_filter::step::{Call, Finished, Origin, Reply, Step, Task};
+use impersonation_core::service::Service;
+use impersonation_core::step::{Call, Finished, Origin, Reply, Step, Task};
 use serde_json::Value;
 
 use shared_data::EnvoyMap;

@@ -7,7 +7,7 @@ use std::borrow::Borrow;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use impersonation_filter::host::{Expected, Swap, Version};
+use impersonation_core::host::{Expected, Swap, Version};
 
 /// A version that no value has, as the filter names it to create a key.
 const NEVER_CURRENT: u32 = u32::MAX;

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
-use impersonation_filter::claims::{Input, Limits, Script};
-use impersonation_filter::oauth::TOKEN_EXCHANGE;
+use impersonation_core::claims::{Input, Limits, Script};
+use impersonation_core::oauth::TOKEN_EXCHANGE;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 

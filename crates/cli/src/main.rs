@@ -1,3 +1,5 @@
+//! The native companion of the filter: what an operator needs before Envoy is started.
+//!
 //! One file for each subcommand, each with its `Arguments` and a `run` that returns what the process
 //! ends with.
 //!
@@ -64,8 +66,7 @@ fn open(file: &Path) -> io::Result<Box<dyn Read>> {
     Ok(Box::new(File::open(file)?))
 }
 
-/// Runs the subcommand that the command line names.
-pub fn main() -> ExitCode {
+fn main() -> ExitCode {
     let outcome = match Arguments::parse().command {
         Command::Check(arguments) => check::run(&arguments),
         Command::Claims(arguments) => claims::run(&arguments),

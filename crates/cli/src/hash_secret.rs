@@ -6,7 +6,7 @@
 use std::io::{self, IsTerminal as _, Read as _, Write as _};
 
 use clap::Args;
-use impersonation_filter::secret::Digest;
+use impersonation_core::secret::Digest;
 
 use super::{Failure, Verdict};
 

@@ -7,14 +7,14 @@ use std::time::SystemTime;
 use proxy_wasm::traits::{Context, HttpContext};
 use proxy_wasm::types::{Action, LogLevel};
 
-use super::host::{self, Envoy};
-use crate::audit::{Event, EventName};
-use crate::endpoint::{Begun, Body, Head, MAX_BODY, PARTIAL_HEADERS, Route};
-use crate::metrics;
-use crate::service::Service;
-use crate::step::{Finished, Origin, Reply, Step, Task};
+use crate::host::{self, Envoy};
+use impersonation_core::audit::{Event, EventName};
+use impersonation_core::endpoint::{Begun, Body, Head, MAX_BODY, PARTIAL_HEADERS, Route};
+use impersonation_core::metrics;
+use impersonation_core::service::Service;
+use impersonation_core::step::{Finished, Origin, Reply, Step, Task};
 
-pub(super) struct Http {
+pub(crate) struct Http {
     service: Option<Rc<Service>>,
     host: Rc<Envoy>,
     state: State,
@@ -42,7 +42,7 @@ enum State {
 }
 
 impl Http {
-    pub(super) const fn new(service: Option<Rc<Service>>, host: Rc<Envoy>) -> Self {
+    pub(crate) const fn new(service: Option<Rc<Service>>, host: Rc<Envoy>) -> Self {
         Self {
             service,
             host,

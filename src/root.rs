@@ -7,16 +7,16 @@ use std::time::Duration;
 use proxy_wasm::traits::{Context, HttpContext, RootContext};
 use proxy_wasm::types::{ContextType, LogLevel};
 
-use super::crypto::ForeignFunctions;
-use super::host::{self, Envoy};
-use super::http::Http;
-use crate::config::Config;
-use crate::host::{Host as _, UnixTime};
-use crate::jose::{Algorithm, TestedCrypto};
-use crate::metrics;
-use crate::service::Service;
-use crate::step::Reply;
-use crate::upstream::RemoteKeySet;
+use crate::crypto::ForeignFunctions;
+use crate::host::{self, Envoy};
+use crate::http::Http;
+use impersonation_core::config::Config;
+use impersonation_core::host::{Host as _, UnixTime};
+use impersonation_core::jose::{Algorithm, TestedCrypto};
+use impersonation_core::metrics;
+use impersonation_core::service::Service;
+use impersonation_core::step::Reply;
+use impersonation_core::upstream::RemoteKeySet;
 
 /// How often key sets and gauges are looked at. Envoy calls each worker's VM.
 const TICK: Duration = Duration::from_secs(1);
@@ -26,7 +26,7 @@ const TICK: Duration = Duration::from_secs(1);
 const FIRST_TICK: Duration = Duration::from_millis(1);
 
 #[derive(Default)]
-pub(super) struct Root {
+pub(crate) struct Root {
     ticked: bool,
     service: Option<Rc<Service>>,
     host: Rc<Envoy>,

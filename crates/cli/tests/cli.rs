@@ -1,9 +1,8 @@
 //! The companion binary as an operator meets it: real files, standard output, exit status.
 #![cfg(test)]
-#![cfg(feature = "cli")]
 
 #[cfg(feature = "custom-claims")]
-#[path = "claims-scripts/cases.rs"]
+#[path = "../../../tests/claims-scripts/cases.rs"]
 mod claims_scripts;
 
 use std::io::Write as _;
@@ -279,14 +278,14 @@ fn the_configurations_to_start_from_have_nothing_to_improve() {
     for name in
         ["envoy.yaml", "deploy/istio/impersonation.yaml", "deploy/envoy-gateway/impersonation.yaml"]
     {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(name);
+        let path = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")).join(name);
         assert_findings(name, &check(&path, &["--assume-environment"]), &[]);
     }
 }
 
 #[test]
 fn the_example_in_the_readme_is_valid() {
-    let readme = include_str!("../README.md");
+    let readme = include_str!("../../../README.md");
     let (_, example) = readme.split_once("checked by the tests. -->\n```yaml\n").unwrap();
     let (example, _) = example.split_once("```\n").unwrap();
     assert_findings("README.md", &check(&file("plugin.yaml", example), &[]), &[]);
@@ -294,7 +293,7 @@ fn the_example_in_the_readme_is_valid() {
 
 #[test]
 fn manifests_are_checked_as_far_as_they_say() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy");
+    let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")).join("deploy");
     let read = |name: &str| std::fs::read_to_string(root.join(name)).unwrap();
     let istio = read("istio/impersonation.yaml");
     let gateway = read("envoy-gateway/impersonation.yaml");
@@ -828,21 +827,21 @@ fn a_script_that_fails_says_where() {
 #[test]
 #[cfg(feature = "custom-claims")]
 fn the_readme_shows_what_a_script_gives() {
-    let readme = include_str!("../README.md");
+    let readme = include_str!("../../../README.md");
     let (_, section) = readme.split_once("run by the tests, as docs/claims. -->").unwrap();
     let block = |language: &str| {
         let (_, block) = section.split_once(&format!("```{language}\n")).unwrap();
         block.split_once("```\n").unwrap().0
     };
-    let source = include_str!("../docs/claims/impersonation.js");
+    let source = include_str!("../../../docs/claims/impersonation.js");
     assert_eq!(block("js"), source);
-    assert_eq!(block("json"), include_str!("../docs/claims/input.json"));
+    assert_eq!(block("json"), include_str!("../../../docs/claims/input.json"));
 
     let (line, printed) = block("console").split_once('\n').unwrap();
     let mut words = line.split(' ');
     assert_eq!((words.next(), words.next()), (Some("$"), Some("impersonation-filter")));
     let arguments: Vec<_> = words.collect();
-    let root = env!("CARGO_MANIFEST_DIR");
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
     let output = command(&arguments).current_dir(root).output().unwrap();
     assert_eq!((output.status.code(), stdout(&output)), (Some(0), printed));
     assert!(output.stderr.is_empty());

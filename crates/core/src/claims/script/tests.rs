@@ -641,7 +641,7 @@ fn the_log_has_what_the_operator_needs() {
 /// The same script runs in Envoy, where what does not fail in the script is a trap.
 #[test]
 fn a_hostile_script_hurts_itself_only() {
-    let script = compile(include_str!("../../../tests/fixtures/claims/hostile.js")).unwrap();
+    let script = compile(include_str!("../../../../../tests/fixtures/claims/hostile.js")).unwrap();
     let names = run(&script, r#"{"case":"names"}"#).unwrap();
     for name in names["names"].as_str().unwrap().split(' ') {
         let result = run(&script, &json!({ "case": name }).to_string());

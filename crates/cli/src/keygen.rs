@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use clap::{Args, ValueEnum};
-use impersonation_filter::jose::{Algorithm, PublishedKey, private_from_pem};
+use impersonation_core::jose::{Algorithm, PublishedKey, private_from_pem};
 use jwt_compact::jwk::JsonWebKey;
 use p384::pkcs8::{EncodePrivateKey as _, LineEnding};
 use rand_core::{OsRng, RngCore as _};

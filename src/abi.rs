@@ -22,7 +22,7 @@ unsafe extern "C" {
 const NO_GRPC_STATUS: i32 = -1;
 
 /// Answers the request. `details` becomes `%RESPONSE_CODE_DETAILS%`.
-pub(super) fn send_local_response(
+pub(crate) fn send_local_response(
     status: u16,
     details: &str,
     headers: &[(impl AsRef<[u8]>, impl AsRef<[u8]>)],

@@ -16,7 +16,7 @@ use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use impersonation_filter::config;
+use impersonation_core::config;
 use serde_json::Value;
 
 use self::plugin::{Assume, Variables};
@@ -234,7 +234,7 @@ mod tests {
         fn no_change_to_a_configuration_makes_it_panic(
             edits in prop::collection::vec((any::<Index>(), "[ -~\n]{0,3}"), 1..8)
         ) {
-            let mut text = include_str!("../../../envoy.yaml").to_owned();
+            let mut text = include_str!("../../../../envoy.yaml").to_owned();
             for (index, new) in edits {
                 let (at, old) = *index.get(&text.char_indices().collect::<Vec<_>>());
                 text.replace_range(at..at.saturating_add(old.len_utf8()), &new);

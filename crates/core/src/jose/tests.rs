@@ -2,7 +2,7 @@
 //! are not what they seem.
 
 #[expect(clippy::arithmetic_side_effects, reason = "it takes keys apart that it made itself")]
-#[path = "../../tests/support/keys.rs"]
+#[path = "../../../../tests/support/keys.rs"]
 pub(crate) mod keys;
 
 pub(crate) mod host;

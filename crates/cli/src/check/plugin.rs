@@ -2,9 +2,9 @@
 
 use std::collections::HashMap;
 
-use impersonation_filter::config::Config;
-use impersonation_filter::jose::Algorithm;
-use impersonation_filter::secret::Digest;
+use impersonation_core::config::Config;
+use impersonation_core::jose::Algorithm;
+use impersonation_core::secret::Digest;
 use jwt_compact::jwk::JsonWebKey;
 use serde_json::{Value, json};
 

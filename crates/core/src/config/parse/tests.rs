@@ -248,7 +248,7 @@ fn places(value: &Value) -> Vec<(String, String)> {
 }
 
 /// The page that says what every member means.
-const DOCUMENTATION: &str = include_str!("../../../docs/configuration.md");
+const DOCUMENTATION: &str = include_str!("../../../../../docs/configuration.md");
 
 #[test]
 fn every_member_is_documented() {

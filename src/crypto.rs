@@ -3,10 +3,10 @@
 use prost::Message;
 use proxy_wasm::hostcalls;
 
-use crate::jose::NativeCrypto;
+use impersonation_core::jose::NativeCrypto;
 
 /// Envoy's `sign` and `verify_signature`; an Envoy without them answers nothing.
-pub(super) struct ForeignFunctions;
+pub(crate) struct ForeignFunctions;
 
 #[derive(Message)]
 struct SignArguments {

@@ -6,8 +6,8 @@
 
 use std::collections::{HashMap, HashSet};
 
-use impersonation_filter::config::{self, Config};
-use impersonation_filter::endpoint::{MAX_BODY, Paths};
+use impersonation_core::config::{self, Config};
+use impersonation_core::endpoint::{MAX_BODY, Paths};
 use serde_json::Value;
 
 use super::Findings;

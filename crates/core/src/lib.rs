@@ -1,0 +1,26 @@
+//! What the impersonation filter decides.
+//!
+//! A backend mints a *subject token* for a user; a support client exchanges it, exactly once, for an
+//! access token that says who the user is and who really acts (RFC 8693). Everything else that
+//! passes Envoy is left as it was.
+//!
+//! Nothing here does I/O, and nothing here can name `proxy_wasm`: it is not among the dependencies. An
+//! [`endpoint`] reads a request and yields a [`step::Step`], either a call that the host must make
+//! for it or the finished answer. Clock, randomness and Envoy's shared data come in through
+//! [`host::Host`], so that whole exchanges run natively in tests.
+
+pub mod audit;
+pub mod bearer;
+pub mod claims;
+pub mod config;
+pub mod endpoint;
+pub mod host;
+pub mod jose;
+pub mod media_type;
+pub mod metrics;
+pub mod oauth;
+pub mod secret;
+pub mod service;
+pub mod step;
+pub mod subject_token;
+pub mod upstream;

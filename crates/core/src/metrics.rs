@@ -1,0 +1,82 @@
+//! The metrics, each name written once (documented in docs/operations.md).
+//!
+//! Envoy's Wasm metrics have no labels, so a label is written into the name, as `.label.value`; the
+//! `stats_config` of envoy.yaml takes it out again. Values come from the fixed words of the code, never
+//! from a request.
+
+use std::borrow::Cow;
+
+use crate::audit::{Event, EventName};
+use crate::host::Counter;
+use crate::upstream::Upstream;
+
+/// Subject tokens that were minted.
+pub const CREATED: &str = "impersonation_subject_tokens_created_total";
+/// Subject tokens that were exchanged.
+pub const EXCHANGED: &str = "impersonation_subject_tokens_exchanged_total";
+/// Spent subject tokens that were presented again: somebody has what is not theirs.
+pub const REPLAYED: &str = "impersonation_subject_tokens_replayed_total";
+/// Mints that found every slot taken.
+pub const STORE_FULL: &str = "impersonation_store_full_total";
+/// Calls of the operator's function that failed, whatever became of the exchange.
+pub const CUSTOM_CLAIMS_FAILURES: &str = "impersonation_custom_claims_failures_total";
+/// Keys of the identity gateway that have the name of one of ours.
+pub const KEY_COLLISIONS: &str = "impersonation_key_collisions_total";
+/// How long a successful exchange took in the filter, callouts included. Envoy's histograms hold
+/// integers, so that the base unit, seconds, would round everything to zero.
+pub const EXCHANGE_DURATION: &str = "impersonation_exchange_duration_microseconds";
+/// Tokens that are neither spent nor expired.
+pub const OUTSTANDING: &str = "impersonation_subject_tokens_outstanding";
+/// The most tokens that can be outstanding.
+pub const CAPACITY: &str = "impersonation_store_capacity";
+/// How long ago the oldest outstanding token was minted.
+pub const OLDEST_AGE: &str = "impersonation_subject_token_oldest_age_seconds";
+/// Whether access tokens are signed by Envoy's own cryptography (1) or in the sandbox (0).
+pub const NATIVE_SIGNING: &str = "impersonation_native_signing";
+/// How long ago the stalest key set was fetched; one that never was counts from the start.
+pub const KEY_SET_AGE: &str = "impersonation_key_set_age_seconds";
+
+/// The counters that are there from the start, at zero. A counter that begins at one never grew, as far
+/// as Prometheus can tell: the first replay would raise no alarm.
+pub fn from_the_start() -> impl Iterator<Item = Cow<'static, str>> {
+    let failures = Upstream::ALL.map(|upstream| counter(Counter::CalloutFailed(upstream)));
+    let plain = [CREATED, EXCHANGED, REPLAYED, STORE_FULL, CUSTOM_CLAIMS_FAILURES, KEY_COLLISIONS];
+    plain.map(Cow::from).into_iter().chain(failures)
+}
+
+/// The counters that an event moves.
+pub fn counters(event: &Event) -> impl Iterator<Item = Cow<'static, str>> {
+    let endpoint = match event.event {
+        EventName::SubjectTokenCreated | EventName::SubjectTokenRefused => "subject_tokens",
+        EventName::TokenExchangeSucceeded | EventName::TokenExchangeRefused => "token",
+    };
+    let reason = event.reason.unwrap_or_default();
+    let outcome = match event.event {
+        EventName::SubjectTokenCreated => CREATED.into(),
+        EventName::TokenExchangeSucceeded => EXCHANGED.into(),
+        EventName::SubjectTokenRefused | EventName::TokenExchangeRefused => {
+            let error = event.error.unwrap_or_default();
+            format!(
+                "impersonation_refusals_total.endpoint.{endpoint}.error.{error}.reason.{reason}"
+            )
+            .into()
+        }
+    };
+    let besides = match reason {
+        crate::endpoint::REPLAYED => Some(REPLAYED.into()),
+        crate::endpoint::STORE_FULL => Some(STORE_FULL.into()),
+        _ => None,
+    };
+    std::iter::once(outcome).chain(besides)
+}
+
+/// The counter of something that happened apart from the outcome of a request.
+pub fn counter(counter: Counter) -> Cow<'static, str> {
+    match counter {
+        Counter::CalloutFailed(upstream) => {
+            format!("impersonation_callout_failures_total.upstream.{}", upstream.name()).into()
+        }
+        Counter::CustomClaimsFailed => CUSTOM_CLAIMS_FAILURES.into(),
+        Counter::KeyCollision => KEY_COLLISIONS.into(),
+    }
+}
