@@ -2,10 +2,10 @@
 
 use crate::lane::Lane;
 use crate::load::{envoy_core, leave_envoy_alone};
-use crate::support::configuration::Configuration;
-use crate::support::envoy::{Options, VERSION_PATH};
-use crate::support::gateway::Gateway;
-use crate::support::http::Request;
+use testkit::configuration::Configuration;
+use testkit::envoy::{Options, VERSION_PATH};
+use testkit::gateway::Gateway;
+use testkit::http::Request;
 
 const ROUNDS: usize = 30;
 const TURN: usize = 5000;

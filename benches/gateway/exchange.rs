@@ -6,11 +6,11 @@ use serde_json::json;
 use crate::chart::{self, Bar};
 use crate::lane::Lane;
 use crate::load::{CONNECTIONS, envoy_core, leave_envoy_alone};
-use crate::support::configuration::Configuration;
-use crate::support::envoy::Options;
-use crate::support::gateway::{Gateway, exchange_form, mint_body_request, minted};
-use crate::support::http::Request;
-use crate::support::keys::Key;
+use testkit::configuration::Configuration;
+use testkit::envoy::Options;
+use testkit::gateway::{Gateway, exchange_form, mint_body_request, minted};
+use testkit::http::Request;
+use testkit::keys::Key;
 
 const ROUNDS: usize = 15;
 /// Requests in one turn of one lane, but for those of a slow key.

@@ -5,9 +5,9 @@ use std::thread;
 use std::time::Instant;
 
 use crate::load::{envoy_core, leave_envoy_alone, median};
-use crate::support::configuration::Configuration;
-use crate::support::envoy::{Envoy, MODULE, Options};
-use crate::support::gateway::{Gateway, mint_request};
+use testkit::configuration::Configuration;
+use testkit::envoy::{Envoy, MODULE, Options};
+use testkit::gateway::{Gateway, mint_request};
 
 pub fn size() {
     let bytes = std::fs::metadata(&*MODULE).unwrap().len();

@@ -6,8 +6,8 @@ use std::time::Instant;
 use serde_json::Value;
 
 use crate::load::{Load, Reply, median, quantile};
-use crate::support::envoy::Envoy;
-use crate::support::gateway::{exchange_form, exchange_request};
+use testkit::envoy::Envoy;
+use testkit::gateway::{exchange_form, exchange_request};
 
 pub struct Lane<'a> {
     pub name: String,

@@ -6,8 +6,8 @@ use crate::chart::{self, Bar};
 use crate::exchange::{mint_with_context, with_key};
 use crate::lane::exchange_of;
 use crate::load::{Load, OpenLoop, leave_envoy_alone, median, quantile};
-use crate::support::configuration::Configuration;
-use crate::support::gateway::Gateway;
+use testkit::configuration::Configuration;
+use testkit::gateway::Gateway;
 
 const ROUNDS: usize = 10;
 const TURN: usize = 3000;

@@ -13,10 +13,6 @@
 //! `cargo bench --bench gateway -- exchange latency` some parts.
 #![cfg(test)]
 #![expect(clippy::arithmetic_side_effects, reason = "a benchmark that overflows fails, no more")]
-#![expect(dead_code, reason = "the tests use more of their support than the benchmark does")]
-
-#[path = "../../tests/support/mod.rs"]
-mod support;
 
 mod chart;
 mod disabled;

@@ -15,8 +15,8 @@ use crate::chart::{self, Bar};
 use crate::exchange::{mint_with_context, with_key};
 use crate::lane::exchange_of;
 use crate::load::{Load, envoy_core, leave_envoy_alone, median};
-use crate::support::configuration::Configuration;
-use crate::support::gateway::Gateway;
+use testkit::configuration::Configuration;
+use testkit::gateway::Gateway;
 
 const ROUNDS: usize = 15;
 const TURN: usize = 1000;

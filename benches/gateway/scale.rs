@@ -2,9 +2,9 @@
 
 use crate::lane::Lane;
 use crate::load::{Load, envoy_core, leave_envoy_alone};
-use crate::support::configuration::Configuration;
-use crate::support::envoy::Options;
-use crate::support::gateway::{Gateway, mint_request};
+use testkit::configuration::Configuration;
+use testkit::envoy::Options;
+use testkit::gateway::{Gateway, mint_request};
 
 const OUTSTANDING: [usize; 3] = [10, 10_000, 1_000_000];
 const ROUNDS: usize = 10;

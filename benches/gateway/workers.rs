@@ -10,9 +10,9 @@ use std::time::Instant;
 
 use crate::lane::exchange_of;
 use crate::load::{Load, median};
-use crate::support::configuration::Configuration;
-use crate::support::envoy::Options;
-use crate::support::gateway::{Gateway, mint_request};
+use testkit::configuration::Configuration;
+use testkit::envoy::Options;
+use testkit::gateway::{Gateway, mint_request};
 
 const ROUNDS: usize = 15;
 /// Requests of one half of the load in one turn.

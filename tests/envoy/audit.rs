@@ -12,18 +12,18 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::hostile::{Attacker, inspect_log};
-use crate::support::configuration::{
+use rig::{ABSENT, AGREEABLE, FILTER_STATE, Rig, SILENT};
+use testkit::configuration::{
     CLIENT_SECRET, Configuration, MANAGEMENT, ORDERS, PAYMENTS, PROVIDER_KEY, SIGNING_KEY,
 };
-use crate::support::envoy::{Options, listeners_file};
-use crate::support::gateway::{
+use testkit::envoy::{Options, listeners_file};
+use testkit::gateway::{
     ACCESS_TOKEN, BEARER, EXCHANGE_GRANT, Gateway, actor_claims, backend_claims, exchange_form,
     exchange_request, mint_body_request, mint_request, now, portal_request, raw_exchange_request,
     raw_part, with_actor,
 };
-use crate::support::http::{Connection, Request};
-use crate::support::{Findings, wait_for};
-use rig::{ABSENT, AGREEABLE, FILTER_STATE, Rig, SILENT};
+use testkit::http::{Connection, Request};
+use testkit::{Findings, wait_for};
 
 const CREATED: &str = "subject_token.created";
 const MINT_REFUSED: &str = "subject_token.refused";

@@ -5,12 +5,12 @@ use std::thread;
 use serde_json::json;
 
 use crate::mint::describes;
-use crate::support::configuration::Configuration;
-use crate::support::envoy::Options;
-use crate::support::gateway::{
+use testkit::configuration::Configuration;
+use testkit::envoy::Options;
+use testkit::gateway::{
     Gateway, exchange_form, exchange_request, mint_body_request, mint_request, minted, now,
 };
-use crate::support::{Findings, wait_for};
+use testkit::{Findings, wait_for};
 
 const CAPACITY: &str = "/subject_tokens/store/shared_data/capacity";
 

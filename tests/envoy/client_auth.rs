@@ -4,12 +4,12 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::json;
 
-use crate::support::Findings;
-use crate::support::configuration::{
+use testkit::Findings;
+use testkit::configuration::{
     CLIENT_SECRET, Configuration, ORDERS, PAYMENTS, SIGNING_KEY, sha256_hex,
 };
-use crate::support::gateway::{Gateway, exchange_form, exchange_request, key_set, verify};
-use crate::support::http::{Answer, Request};
+use testkit::gateway::{Gateway, exchange_form, exchange_request, key_set, verify};
+use testkit::http::{Answer, Request};
 
 #[test]
 fn each_type_of_client_authenticates_its_way() {

@@ -4,13 +4,11 @@
 use jsonwebtoken::Algorithm;
 use serde_json::{Value, json};
 
-use crate::support::Findings;
-use crate::support::configuration::{
-    CLIENT_SECRET, Configuration, ORDERS, SIGNING_KEY, sha256_hex,
-};
-use crate::support::envoy::{Envoy, Filter, Listeners, Options, Plugin};
-use crate::support::gateway::{Gateway, exchange_form, mint_request};
-use crate::support::keys::Key;
+use testkit::Findings;
+use testkit::configuration::{CLIENT_SECRET, Configuration, ORDERS, SIGNING_KEY, sha256_hex};
+use testkit::envoy::{Envoy, Filter, Listeners, Options, Plugin};
+use testkit::gateway::{Gateway, exchange_form, mint_request};
+use testkit::keys::Key;
 
 #[test]
 fn both_forms_of_configuration_mean_the_same() {

@@ -5,12 +5,12 @@ use jsonwebtoken::Algorithm;
 use jsonwebtoken::jwk::{Jwk, ThumbprintHash};
 use serde_json::{Value, json};
 
-use crate::support::Findings;
-use crate::support::configuration::{Configuration, ISSUER, SIGNING_KEY};
-use crate::support::envoy::{Envoy, Filter, Options, Plugin};
-use crate::support::gateway::{EXCHANGE_GRANT, Gateway, exchange_form, verify};
-use crate::support::http::Request;
-use crate::support::keys::Key;
+use testkit::Findings;
+use testkit::configuration::{Configuration, ISSUER, SIGNING_KEY};
+use testkit::envoy::{Envoy, Filter, Options, Plugin};
+use testkit::gateway::{EXCHANGE_GRANT, Gateway, exchange_form, verify};
+use testkit::http::Request;
+use testkit::keys::Key;
 
 const JWKS: &str = "/oidc/jwks";
 const DISCOVERY: &str = "/oidc/.well-known/openid-configuration";

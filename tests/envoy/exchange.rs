@@ -9,17 +9,17 @@ use jsonwebtoken::Algorithm;
 use serde_json::{Value, json};
 
 use crate::mint::describes;
-use crate::support::configuration::{
+use testkit::configuration::{
     CLIENT_SECRET, Configuration, ISSUER, MANAGEMENT, ORDERS, PAYMENTS, PLAIN, PROVIDER_KEY,
     SIGNING_KEY, SUPPORT, jwks,
 };
-use crate::support::gateway::{
+use testkit::gateway::{
     ACCESS_TOKEN, EXCHANGE_GRANT, Gateway, actor_claims, exchange_form, exchange_request, key_set,
     mint_body_request, minted, now, portal_request, raw_exchange_request, verify, with_actor,
 };
-use crate::support::http::{Answer, Form, Request};
-use crate::support::keys::{Key, unsigned};
-use crate::support::{Findings, http2, wait_for};
+use testkit::http::{Answer, Form, Request};
+use testkit::keys::{Key, unsigned};
+use testkit::{Findings, http2, wait_for};
 
 #[test]
 fn answers_200_with_exactly_five_members() {

@@ -3,10 +3,10 @@
 
 use std::path::Path;
 
-use crate::support::envoy::{Envoy, Options};
-use crate::support::http::{Connection, Request};
-use crate::support::http2;
-use crate::support::upstream::pattern;
+use testkit::envoy::{Envoy, Options};
+use testkit::http::{Connection, Request};
+use testkit::http2;
+use testkit::upstream::pattern;
 
 #[test]
 fn an_envoy_passes_on_what_it_is_sent_and_goes_when_it_is_dropped() {

@@ -11,14 +11,14 @@ use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use fastrand::Rng;
 use serde_json::{Value, json};
 
-use crate::support::configuration::{CLIENT_SECRET, Configuration, PROVIDER_KEY, SIGNING_KEY};
-use crate::support::envoy::Options;
-use crate::support::gateway::{
+use testkit::configuration::{CLIENT_SECRET, Configuration, PROVIDER_KEY, SIGNING_KEY};
+use testkit::envoy::Options;
+use testkit::gateway::{
     ACCESS_TOKEN, BEARER, EXCHANGE_GRANT, Gateway, actor_claims, backend_claims, exchange_form,
     mint_request, minted, with_actor,
 };
-use crate::support::http::{Answer, Connection, Form, Request, urlencode};
-use crate::support::keys::unsigned;
+use testkit::http::{Answer, Connection, Form, Request, urlencode};
+use testkit::keys::unsigned;
 
 const REQUESTS: usize = 20_000;
 const CONNECTIONS: usize = 4;

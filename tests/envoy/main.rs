@@ -10,13 +10,6 @@
     reason = "a test that overflows or slices wrongly fails, and that is all it does"
 )]
 
-#[path = "../support/mod.rs"]
-mod support;
-
-#[cfg(feature = "custom-claims")]
-#[path = "../claims-scripts/cases.rs"]
-mod claims_scripts;
-
 mod audit;
 mod capacity;
 #[cfg(feature = "custom-claims")]

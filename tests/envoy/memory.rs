@@ -4,12 +4,12 @@
 use jsonwebtoken::Algorithm;
 use serde_json::json;
 
-use crate::support::configuration::{Configuration, PROVIDER_KEY, jwks};
-use crate::support::gateway::{
+use testkit::configuration::{Configuration, PROVIDER_KEY, jwks};
+use testkit::gateway::{
     Gateway, backend_claims, exchange_form, exchange_request, mint_request, minted,
 };
-use crate::support::http::Request;
-use crate::support::keys::Key;
+use testkit::http::Request;
+use testkit::keys::Key;
 
 const CAPACITY: &str = "/subject_tokens/store/shared_data/capacity";
 const ROOM: u64 = 20 << 20;

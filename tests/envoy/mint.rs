@@ -8,14 +8,14 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use jsonwebtoken::{Algorithm, EncodingKey};
 use serde_json::{Value, json};
 
-use crate::support::Findings;
-use crate::support::configuration::{Configuration, ISSUER, MANAGEMENT, PROVIDER_KEY, jwks};
-use crate::support::gateway::{
+use testkit::Findings;
+use testkit::configuration::{Configuration, ISSUER, MANAGEMENT, PROVIDER_KEY, jwks};
+use testkit::gateway::{
     BEARER, Gateway, backend_claims, mint_body_request, mint_request, minted, now,
 };
-use crate::support::http::{Answer, Request};
-use crate::support::http2;
-use crate::support::keys::{Key, unsigned};
+use testkit::http::{Answer, Request};
+use testkit::http2;
+use testkit::keys::{Key, unsigned};
 
 const MINT: &str = "/api/subject-tokens";
 
@@ -310,7 +310,7 @@ fn a_bearer_expires_although_it_was_good_a_moment_ago() {
     // The second issuer allows no skew.
     let bearer = providers.other.sign(&with(other_claims(), "exp", now() + 5));
     assert_eq!(providers.mint(&bearer).status, 201);
-    crate::support::wait_for("the bearer to expire", || {
+    testkit::wait_for("the bearer to expire", || {
         let refusal = providers.mint(&bearer).refusal();
         assert!(
             refusal == (201, "-".into()) || refusal == (401, "invalid_token".into()),

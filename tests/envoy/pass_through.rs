@@ -5,14 +5,14 @@ use std::net::SocketAddr;
 
 use serde_json::json;
 
-use crate::support::configuration::{CLIENT_SECRET, Configuration};
-use crate::support::envoy::Options;
-use crate::support::gateway::{
+use testkit::configuration::{CLIENT_SECRET, Configuration};
+use testkit::envoy::Options;
+use testkit::gateway::{
     EXCHANGE_GRANT, Gateway, exchange_form, exchange_request, mint_request, raw_exchange_request,
 };
-use crate::support::http::{Answer, Connection, Form, Request};
-use crate::support::upstream::{Received, pattern};
-use crate::support::{Findings, http2};
+use testkit::http::{Answer, Connection, Form, Request};
+use testkit::upstream::{Received, pattern};
+use testkit::{Findings, http2};
 
 /// How a request is sent: HTTP/1.1 or HTTP/2.
 type Send = fn(SocketAddr, &Request) -> Answer;

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::Barrier;
 use std::thread;
 
-use crate::support::configuration::Configuration;
-use crate::support::envoy::Options;
-use crate::support::gateway::{Gateway, exchange_form, exchange_request, mint_request, raw_part};
-use crate::support::http::Connection;
-use crate::support::wait_for;
+use testkit::configuration::Configuration;
+use testkit::envoy::Options;
+use testkit::gateway::{Gateway, exchange_form, exchange_request, mint_request, raw_part};
+use testkit::http::Connection;
+use testkit::wait_for;
 
 #[test]
 fn of_simultaneous_exchanges_exactly_one_succeeds() {

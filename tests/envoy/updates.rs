@@ -4,12 +4,10 @@
 use jsonwebtoken::Algorithm;
 use serde_json::json;
 
-use crate::support::configuration::{Configuration, ORDERS};
-use crate::support::envoy::{Filter, Options, Plugin};
-use crate::support::gateway::{
-    Gateway, exchange_form, exchange_request, mint_request, minted, raw_part,
-};
-use crate::support::keys::Key;
+use testkit::configuration::{Configuration, ORDERS};
+use testkit::envoy::{Filter, Options, Plugin};
+use testkit::gateway::{Gateway, exchange_form, exchange_request, mint_request, minted, raw_part};
+use testkit::keys::Key;
 
 const CAPACITY: &str = "/subject_tokens/store/shared_data/capacity";
 

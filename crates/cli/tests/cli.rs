@@ -1,10 +1,6 @@
 //! The companion binary as an operator meets it: real files, standard output, exit status.
 #![cfg(test)]
 
-#[cfg(feature = "custom-claims")]
-#[path = "../../../tests/claims-scripts/cases.rs"]
-mod claims_scripts;
-
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -899,7 +895,7 @@ fn a_build_without_the_engine_runs_no_script() {
 #[test]
 #[cfg(feature = "custom-claims")]
 fn scripts_as_operators_have_them_give_the_claims_that_they_gave_before() {
-    for claims_scripts::Case { name, script, mut input, outcome } in claims_scripts::all() {
+    for testkit::scripts::Case { name, script, mut input, outcome } in testkit::scripts::all() {
         let mut token = json!({
             "iss": "https://auth.example.com/oidc",
             "sub": "user_123",

@@ -13,12 +13,12 @@ use std::thread;
 
 use serde_json::{Value, json};
 
-use crate::support::configuration::Configuration;
-use crate::support::envoy::MODULE;
-use crate::support::gateway::minted;
-use crate::support::http::{Answer, Connection, Request};
-use crate::support::upstream::Upstream;
-use crate::support::wait_for;
+use testkit::configuration::Configuration;
+use testkit::envoy::MODULE;
+use testkit::gateway::minted;
+use testkit::http::{Answer, Connection, Request};
+use testkit::upstream::Upstream;
+use testkit::wait_for;
 
 /// Clusters that a configuration can name beside `identity_gateway`.
 pub const SILENT: &str = "silent";

@@ -8,9 +8,9 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::{FAILURES, call, custom, events, function, mint, misbehaving, script};
-use crate::support::envoy::Options;
-use crate::support::gateway::{Gateway, exchange_form};
-use crate::support::{Findings, wait_for};
+use testkit::envoy::Options;
+use testkit::gateway::{Gateway, exchange_form};
+use testkit::{Findings, wait_for};
 
 /// Every way to fail, by name; see the file.
 const HOSTILE: &str = include_str!("../../fixtures/claims/hostile.js");

@@ -7,13 +7,13 @@ mod sandbox;
 
 use serde_json::{Value, json};
 
-use crate::support::Findings;
-use crate::support::configuration::Configuration;
-use crate::support::envoy::{Listeners, Options};
-use crate::support::gateway::{
+use testkit::Findings;
+use testkit::configuration::Configuration;
+use testkit::envoy::{Listeners, Options};
+use testkit::gateway::{
     Gateway, exchange_form, exchange_request, mint_body_request, minted, raw_part,
 };
-use crate::support::http::{Answer, Request};
+use testkit::http::{Answer, Request};
 
 const FAILURES: &str = "wasmcustom.impersonation_custom_claims_failures_total";
 

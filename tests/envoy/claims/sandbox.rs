@@ -5,10 +5,10 @@ use std::collections::BTreeSet;
 use serde_json::json;
 
 use super::{call, custom, custom_with_actor, function, mint, script};
-use crate::support::Findings;
-use crate::support::configuration::{CLIENT_SECRET, PROVIDER_KEY, SIGNING_KEY};
-use crate::support::envoy::{Envoy, Filter, Options, Plugin};
-use crate::support::gateway::{
+use testkit::Findings;
+use testkit::configuration::{CLIENT_SECRET, PROVIDER_KEY, SIGNING_KEY};
+use testkit::envoy::{Envoy, Filter, Options, Plugin};
+use testkit::gateway::{
     BEARER, Gateway, actor_claims, exchange_form, exchange_request, now, with_actor,
 };
 

@@ -10,13 +10,13 @@ use super::{
     ACTORS, BOUND, Issuer, MINTERS, TIMEOUT, echoing_gateway, exchange_by, expect_unavailable,
     introspection, mint_with, userinfo,
 };
-use crate::support::configuration::Configuration;
-use crate::support::fronted::{Fronted, Setup, http_uri};
-use crate::support::gateway::{BEARER, exchange_form, exchange_request, mint_request, minted};
-use crate::support::http::Request;
-use crate::support::idp::{Fault, Reply, Service};
-use crate::support::keys::Key;
-use crate::support::{Findings, wait_for};
+use testkit::configuration::Configuration;
+use testkit::fronted::{Fronted, Setup, http_uri};
+use testkit::gateway::{BEARER, exchange_form, exchange_request, mint_request, minted};
+use testkit::http::Request;
+use testkit::idp::{Fault, Reply, Service};
+use testkit::keys::Key;
+use testkit::{Findings, wait_for};
 
 const TRACEPARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 

@@ -9,14 +9,14 @@ use jsonwebtoken::Algorithm;
 use serde_json::{Value, json};
 
 use super::BOUND;
-use crate::support::Findings;
-use crate::support::configuration::{Configuration, ISSUER, SIGNING_KEY};
-use crate::support::fronted::{Fronted, GATEWAY, Setup};
-use crate::support::gateway::{EXCHANGE_GRANT, Gateway};
-use crate::support::http::{Answer, Request};
-use crate::support::http2;
-use crate::support::idp::{Asked, Fault, Reply, Service};
-use crate::support::keys::Key;
+use testkit::Findings;
+use testkit::configuration::{Configuration, ISSUER, SIGNING_KEY};
+use testkit::fronted::{Fronted, GATEWAY, Setup};
+use testkit::gateway::{EXCHANGE_GRANT, Gateway};
+use testkit::http::{Answer, Request};
+use testkit::http2;
+use testkit::idp::{Asked, Fault, Reply, Service};
+use testkit::keys::Key;
 
 const JWKS: &str = "/oidc/jwks";
 const DISCOVERY: &str = "/oidc/.well-known/openid-configuration";

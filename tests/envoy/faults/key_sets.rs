@@ -7,11 +7,11 @@ use jsonwebtoken::Algorithm;
 use serde_json::json;
 
 use super::{Issuer, echoing_gateway, expect_unavailable, mint_with, minters_of};
-use crate::support::fronted::{Fronted, Setup};
-use crate::support::http::{Answer, Connection};
-use crate::support::idp::{Fault, Reply};
-use crate::support::keys::Key;
-use crate::support::{Findings, wait_for};
+use testkit::fronted::{Fronted, Setup};
+use testkit::http::{Answer, Connection};
+use testkit::idp::{Fault, Reply};
+use testkit::keys::Key;
+use testkit::{Findings, wait_for};
 
 /// The least time between two fetches that tokens can cause.
 const INTERVAL: Duration = Duration::from_secs(5);

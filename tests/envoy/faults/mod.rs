@@ -14,15 +14,13 @@ use std::time::Duration;
 use jsonwebtoken::Algorithm;
 use serde_json::{Value, json};
 
-use crate::support::Findings;
-use crate::support::configuration::{Configuration, MANAGEMENT, SUPPORT};
-use crate::support::fronted::{GATEWAY, http_uri};
-use crate::support::gateway::{
-    actor_claims, backend_claims, exchange_form, exchange_request, with_actor,
-};
-use crate::support::http::{Answer, Request};
-use crate::support::idp::{Reply, Service};
-use crate::support::keys::Key;
+use testkit::Findings;
+use testkit::configuration::{Configuration, MANAGEMENT, SUPPORT};
+use testkit::fronted::{GATEWAY, http_uri};
+use testkit::gateway::{actor_claims, backend_claims, exchange_form, exchange_request, with_actor};
+use testkit::http::{Answer, Request};
+use testkit::idp::{Reply, Service};
+use testkit::keys::Key;
 
 /// When Envoy gives a callout up: long enough that a busy machine does not reach it by itself.
 const TIMEOUT: Duration = Duration::from_secs(3);

@@ -9,12 +9,12 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
 use super::{echoing_gateway, exchange_by, introspection, mint_with, userinfo};
-use crate::support::Findings;
-use crate::support::configuration::Configuration;
-use crate::support::fronted::{Fronted, Setup};
-use crate::support::gateway::{mint_request, minted, now, raw_part};
-use crate::support::http::Answer;
-use crate::support::idp::{Reply, Service};
+use testkit::Findings;
+use testkit::configuration::Configuration;
+use testkit::fronted::{Fronted, Setup};
+use testkit::gateway::{mint_request, minted, now, raw_part};
+use testkit::http::Answer;
+use testkit::idp::{Reply, Service};
 
 const MINTERS: &str = "/subject_tokens/authentication/introspection";
 const ACTORS: &str = "/actor_tokens/introspection";

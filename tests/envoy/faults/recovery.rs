@@ -10,12 +10,12 @@ use serde_json::json;
 use super::{
     BOUND, Issuer, MINTERS, echoing_gateway, exchange_by, introspection, mint_with, userinfo,
 };
-use crate::support::Findings;
-use crate::support::configuration::Configuration;
-use crate::support::fronted::{Fronted, Setup};
-use crate::support::gateway::{mint_request, minted};
-use crate::support::http::Request;
-use crate::support::idp::{Fault, Reply, Service};
+use testkit::Findings;
+use testkit::configuration::Configuration;
+use testkit::fronted::{Fronted, Setup};
+use testkit::gateway::{mint_request, minted};
+use testkit::http::Request;
+use testkit::idp::{Fault, Reply, Service};
 
 const RATE: u32 = 50;
 /// The provider lives, is dead, lives again: each so long at least.
@@ -112,7 +112,7 @@ fn what_fails_while_the_provider_is_dead_works_when_it_is_back() {
     let setup = Setup { concurrency: 2, ..Setup::default() };
     let mut envoy = Fronted::start(&configuration, &services, &setup);
     let warm = envoy.connect_to_every_worker();
-    crate::support::wait_for("the keys", || {
+    testkit::wait_for("the keys", || {
         let mint = mint_with(&issuer.bearer(&issuer.key));
         (envoy.send(&mint).status == 201).then_some(())
     });

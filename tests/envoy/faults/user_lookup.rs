@@ -4,11 +4,11 @@
 use serde_json::json;
 
 use super::{TIMEOUT_TEXT, echoing_gateway, mint_for};
-use crate::support::Findings;
-use crate::support::configuration::Configuration;
-use crate::support::fronted::{Fronted, Setup, http_uri};
-use crate::support::gateway::BEARER;
-use crate::support::idp::{Reply, Service};
+use testkit::Findings;
+use testkit::configuration::Configuration;
+use testkit::fronted::{Fronted, Setup, http_uri};
+use testkit::gateway::BEARER;
+use testkit::idp::{Reply, Service};
 
 fn start(users: &Service, path: &str) -> Fronted {
     let lookup = json!({"http_uri": http_uri(users, path, TIMEOUT_TEXT)});

@@ -1,10 +1,6 @@
 //! Keys and signatures against the examples of the RFCs, against another library, and against keys that
 //! are not what they seem.
 
-#[expect(clippy::arithmetic_side_effects, reason = "it takes keys apart that it made itself")]
-#[path = "../../../../tests/support/keys.rs"]
-pub(crate) mod keys;
-
 pub(crate) mod host;
 pub(crate) mod rfc;
 
@@ -17,8 +13,8 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use self::host::{AwsLc, Manner, TestHost};
-use self::keys::Key;
 use super::*;
+use testkit::keys::Key;
 
 fn decode(text: &str) -> Vec<u8> {
     BASE64_URL_SAFE_NO_PAD.decode(text).unwrap()

@@ -14,9 +14,9 @@ use super::*;
 use crate::audit::Operation;
 use crate::jose::KeySet;
 use crate::jose::tests::host::{AwsLc, Manner, TestHost};
-use crate::jose::tests::keys::{Key, unsigned};
 use crate::jose::tests::{keys_of_all_kinds, signing_key};
 use crate::step::{Origin, Response, Step, Task};
+use testkit::keys::{Key, unsigned};
 
 const ISSUER: &str = "https://auth.example.com/oidc";
 const AUDIENCE: &str = "https://auth.example.com/api";

@@ -8,8 +8,8 @@ use impersonation_core::secret::Digest;
 use jsonwebtoken::Algorithm;
 use serde_json::{Value, json};
 
-use crate::keys::Key;
 use crate::world::{Answer, Gateway, Request, START};
+use testkit::keys::Key;
 
 pub const ISSUER: &str = "https://auth.example.com/oidc";
 pub const MANAGEMENT: &str = "https://auth.example.com/api";

@@ -6,12 +6,12 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 
-use super::configuration::{
+use crate::configuration::{
     CLIENT_SECRET, Configuration, ISSUER, MANAGEMENT, ORDERS, PROVIDER_KEY, SUPPORT,
 };
-use super::envoy::{Envoy, Exit, Filter, Options, Plugin};
-use super::http::{Answer, Connection, Form, Request};
-use super::keys::Key;
+use crate::envoy::{Envoy, Exit, Filter, Options, Plugin};
+use crate::http::{Answer, Connection, Form, Request};
+use crate::keys::Key;
 
 pub const EXCHANGE_GRANT: &str = "urn:ietf:params:oauth:grant-type:token-exchange";
 pub const ACCESS_TOKEN: &str = "urn:ietf:params:oauth:token-type:access_token";

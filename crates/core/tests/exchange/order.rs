@@ -7,9 +7,9 @@ use std::rc::Rc;
 use jsonwebtoken::Algorithm;
 use serde_json::{Value, json};
 
-use crate::keys::Key;
 use crate::setting::{ExchangeForm, configuration};
 use crate::world::Gateway;
+use testkit::keys::Key;
 
 /// One thing that is wrong with a request, or with the world when it comes.
 struct Fault {

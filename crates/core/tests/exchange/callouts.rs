@@ -9,12 +9,12 @@ use impersonation_core::upstream::Upstream;
 use jsonwebtoken::Algorithm;
 use serde_json::{Value, json};
 
-use crate::keys::Key;
 use crate::setting::{
     ExchangeForm, INTROSPECTION_SECRET, NOW, PROVIDER_KEY, backend_claims, configuration,
     configured, mint_form,
 };
 use crate::world::{Answer, Gateway};
+use testkit::keys::Key;
 
 fn reply(status: u16, body: &Value) -> Reply {
     Reply::Http { status, json: true, body: body.to_string().into_bytes() }

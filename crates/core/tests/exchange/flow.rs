@@ -4,12 +4,12 @@ use jsonwebtoken::jwk::JwkSet;
 use jsonwebtoken::{Algorithm, DecodingKey, Validation};
 use serde_json::{Value, json};
 
-use crate::keys::Key;
 use crate::setting::{
     ACCESS_TOKEN, ExchangeForm, ISSUER, NOW, ORDERS, PAYMENTS, SIGNING_KEY, actor_token,
     configuration, configured, mint_form,
 };
 use crate::world::{Answer, Gateway, Request};
+use testkit::keys::Key;
 
 /// The claims of the access token in an answer, verified with the keys that the gateway publishes.
 pub fn claims(gateway: &Gateway, answer: &Answer) -> Value {

@@ -13,9 +13,9 @@ use hyper::header::{HeaderMap, HeaderValue};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use super::RUNTIME;
-use super::http::Answer;
-use super::http2::pairs;
+use crate::RUNTIME;
+use crate::http::Answer;
+use crate::http2::pairs;
 
 /// The response header that says which record belongs to an answer.
 const RECORD: &str = "x-upstream-record";

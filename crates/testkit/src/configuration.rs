@@ -7,7 +7,7 @@ use aws_lc_rs::rand;
 use jsonwebtoken::Algorithm;
 use serde_json::{Map, Value, json};
 
-use super::keys::Key;
+use crate::keys::Key;
 
 pub const ISSUER: &str = "https://auth.example.com/oidc";
 /// Whom a backend's access token must be for.

@@ -4,13 +4,13 @@
 use jsonwebtoken::Algorithm;
 use serde_json::{Value, json};
 
-use crate::keys::Key;
 use crate::setting::{
     ACCESS_TOKEN, CLIENT_SECRET, ExchangeForm, ISSUER, MANAGEMENT, MintForm, NOW, ORDERS, PAYMENTS,
     PROVIDER_KEY, SIGNING_KEY, actor_claims, actor_token, backend_claims, configuration,
     configured, mint_form, with, without,
 };
 use crate::world::{Answer, Gateway, Request};
+use testkit::keys::Key;
 
 /// What is true of every refusal.
 fn assert_refused(answer: &Answer, case: &str, status: u16, error: &str, reason: &str) {
@@ -188,7 +188,7 @@ fn a_refused_mint_is_told_why() {
         ("delegated",        |form| form.bearer(&sign(with(backend_claims(), "act", json!({"sub": "x"})))), 401, "invalid_token", "delegated"),
         ("nobody",           |form| form.bearer(&sign(json!({"iss": ISSUER, "aud": MANAGEMENT, "exp": NOW + 9, "scope": "impersonate"}))), 401, "invalid_token", "nobody"),
         ("another kid",      |form| form.bearer(&PROVIDER_KEY.sign_with(&json!({"alg": "EdDSA", "kid": "x"}), &backend_claims())), 401, "invalid_token", "no_key"),
-        ("algorithm none",   |form| form.bearer(&format!("{}.", crate::keys::unsigned(&json!({"alg": "none"}), &backend_claims()))), 401, "invalid_token", "algorithm"),
+        ("algorithm none",   |form| form.bearer(&format!("{}.", testkit::keys::unsigned(&json!({"alg": "none"}), &backend_claims()))), 401, "invalid_token", "algorithm"),
         ("lacks the scope",  |form| form.bearer(&sign(with(backend_claims(), "scope", "openid"))),   403, "insufficient_scope", "insufficient_scope"),
     ];
     #[rustfmt::skip]

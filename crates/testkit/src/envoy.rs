@@ -15,9 +15,9 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::http::{Connection, Request};
-use super::upstream::Upstream;
-use super::wait_for;
+use crate::http::{Connection, Request};
+use crate::upstream::Upstream;
+use crate::{repository, scratch, wait_for};
 
 /// How the plugin's configuration is given.
 #[derive(Clone, Debug)]
@@ -320,7 +320,7 @@ pub const VERSION_PATH: &str = "/listener-version";
 
 /// The Envoy to run, found the way `make run` finds it.
 static ENVOY: LazyLock<PathBuf> = LazyLock::new(|| {
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/envoy");
+    let script = repository().join("scripts/envoy");
     let output = Command::new(script).arg("--path").stderr(Stdio::inherit()).output().unwrap();
     assert!(output.status.success(), "scripts/envoy --path failed");
     String::from_utf8(output.stdout).unwrap().trim().into()
@@ -331,7 +331,7 @@ pub static MODULE: LazyLock<PathBuf> = LazyLock::new(|| {
     if let Some(path) = std::env::var_os("IMPERSONATION_FILTER_WASM") {
         return path.into();
     }
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let root = repository();
     let made = Command::new("make").current_dir(root).args(["--silent", "build"]).output().unwrap();
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
     root.join("target/wasm32-wasip1/release/impersonation_filter.wasm")
@@ -340,7 +340,7 @@ pub static MODULE: LazyLock<PathBuf> = LazyLock::new(|| {
 /// A directory for one Envoy; what earlier runs left behind goes.
 fn fresh_directory() -> PathBuf {
     static COUNT: AtomicU32 = AtomicU32::new(0);
-    let root = Path::new(env!("CARGO_TARGET_TMPDIR")).join("envoy");
+    let root = scratch().join("envoy");
     let count = COUNT.fetch_add(1, Ordering::Relaxed);
     fs::create_dir_all(&root).unwrap();
     if count == 0 {

@@ -2,8 +2,6 @@
 #![cfg(test)]
 #![expect(clippy::arithmetic_side_effects, reason = "small sums that cannot overflow")]
 
-#[path = "../support/keys.rs"]
-mod keys;
 #[path = "../world/mod.rs"]
 mod world;
 

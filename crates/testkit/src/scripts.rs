@@ -1,10 +1,10 @@
-//! The scripts in this folder and the README's, each with what it is given and what it gives.
-//! `reference.test.js` holds those in this folder against another engine.
-
-use std::fs;
-use std::path::Path;
+//! The scripts of `tests/claims-scripts` and the README's, each with what it is given and what it gives.
+//! `reference.test.js` there holds them against another engine.
 
 use serde_json::Value;
+use std::fs;
+
+use crate::repository;
 
 pub struct Case {
     pub name: String,
@@ -16,7 +16,7 @@ pub struct Case {
 }
 
 pub fn all() -> Vec<Case> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/claims-scripts");
+    let folder = repository().join("tests/claims-scripts");
     let mut cases = Vec::new();
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
@@ -35,10 +35,10 @@ pub fn all() -> Vec<Case> {
         });
     }
     let docs = |name: &str| {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/claims").join(name);
+        let path = repository().join("docs/claims").join(name);
         fs::read_to_string(path).unwrap()
     };
-    let readme = include_str!("../../README.md");
+    let readme = fs::read_to_string(repository().join("README.md")).unwrap();
     let (_, claims) = readme.split_once("--input docs/claims/input.json\n").unwrap();
     let (claims, _) = claims.split_once("```").unwrap();
     cases.push(Case {

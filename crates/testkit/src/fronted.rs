@@ -3,18 +3,18 @@
 
 use std::fs::{self, File};
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::configuration::Configuration;
-use super::envoy::{MODULE, connect_to_every_worker};
-use super::http::{Answer, Connection, Request};
-use super::idp::Service;
-use super::wait_for;
+use crate::configuration::Configuration;
+use crate::envoy::{MODULE, connect_to_every_worker};
+use crate::http::{Answer, Connection, Request};
+use crate::idp::Service;
+use crate::{repository, scratch, wait_for};
 
 /// The cluster of the identity gateway.
 pub const GATEWAY: &str = "identity_gateway";
@@ -45,7 +45,7 @@ impl Fronted {
         fs::write(&bootstrap, bootstrap_json(configuration, services, setup).to_string()).unwrap();
         let admin_file = directory.join("admin");
         let log = File::create(directory.join("envoy.log")).unwrap();
-        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/envoy");
+        let script = repository().join("scripts/envoy");
         let path = Command::new(script).arg("--path").stderr(Stdio::inherit()).output().unwrap();
         let mut envoy = Command::new(str::from_utf8(&path.stdout).unwrap().trim())
             .arg("--config-path")
@@ -154,8 +154,7 @@ pub fn http_uri(service: &Service, path: &str, timeout: &str) -> Value {
 fn fresh_directory() -> PathBuf {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let count = COUNT.fetch_add(1, Ordering::Relaxed);
-    let run =
-        Path::new(env!("CARGO_TARGET_TMPDIR")).join("envoy").join(std::process::id().to_string());
+    let run = scratch().join("envoy").join(std::process::id().to_string());
     let directory = run.join(format!("fronted-{count}"));
     fs::create_dir_all(&directory).unwrap();
     directory

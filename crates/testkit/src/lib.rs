@@ -12,9 +12,11 @@ pub mod http;
 pub mod http2;
 pub mod idp;
 pub mod keys;
+pub mod scripts;
 pub mod upstream;
 
 use std::fmt::{Debug, Display};
+use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -23,6 +25,19 @@ use std::time::{Duration, Instant};
 pub static RUNTIME: LazyLock<tokio::runtime::Runtime> = LazyLock::new(|| {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
 });
+
+/// The repository.
+pub fn repository() -> &'static Path {
+    static REPOSITORY: LazyLock<PathBuf> = LazyLock::new(|| {
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
+    });
+    &REPOSITORY
+}
+
+/// Where tests may write.
+pub fn scratch() -> PathBuf {
+    repository().join("target/tmp")
+}
 
 /// Looks every few milliseconds until `probe` finds something: what takes longest on a machine that is busy
 /// with something else must still be found, and what does not come is waited for once.

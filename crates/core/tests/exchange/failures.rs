@@ -7,9 +7,9 @@ use std::time::Duration;
 use jsonwebtoken::Algorithm;
 use serde_json::json;
 
-use crate::keys::Key;
 use crate::setting::{ExchangeForm, configuration, configured, mint_form};
 use crate::world::Gateway;
+use testkit::keys::Key;
 
 #[test]
 fn of_two_simultaneous_exchanges_one_gets_a_token() {

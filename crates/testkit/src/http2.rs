@@ -11,8 +11,8 @@ use hyper::body::Frame;
 use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 
-use super::RUNTIME;
-use super::http::{Answer, Body, Request};
+use crate::RUNTIME;
+use crate::http::{Answer, Body, Request};
 
 /// Sends one request over a connection of its own.
 pub fn send(address: SocketAddr, request: &Request) -> Answer {
