@@ -7,10 +7,10 @@ use proxy_wasm::types::{BufferType, LogLevel, MapType, Status};
 
 use crate::abi;
 use crate::metrics::Metrics;
-use impersonation_core::endpoint::{STALE_HEADERS, stays_beside};
 use impersonation_core::host::{
     Counter, Expected, Host, HostFailure, SharedData, Swap, UnixTime, Version,
 };
+use impersonation_core::issuer::{STALE_HEADERS, stays_beside};
 use impersonation_core::jose::TestedCrypto;
 use impersonation_core::step::{Call, CallFailure, Reply, Response};
 use impersonation_core::{media_type, metrics};

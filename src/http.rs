@@ -9,9 +9,9 @@ use proxy_wasm::types::{Action, LogLevel};
 
 use crate::host::{self, Envoy};
 use impersonation_core::audit::{Event, EventName};
-use impersonation_core::endpoint::{Begun, Body, Head, MAX_BODY, PARTIAL_HEADERS, Route};
+use impersonation_core::issuer::Service;
+use impersonation_core::issuer::{Begun, Body, Head, MAX_BODY, PARTIAL_HEADERS, Route};
 use impersonation_core::metrics;
-use impersonation_core::service::Service;
 use impersonation_core::step::{Finished, Origin, Reply, Step, Task};
 
 pub(crate) struct Http {

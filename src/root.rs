@@ -12,9 +12,9 @@ use crate::host::{self, Envoy};
 use crate::http::Http;
 use impersonation_core::config::Config;
 use impersonation_core::host::{Host as _, UnixTime};
+use impersonation_core::issuer::Service;
 use impersonation_core::jose::{Algorithm, TestedCrypto};
 use impersonation_core::metrics;
-use impersonation_core::service::Service;
 use impersonation_core::step::Reply;
 use impersonation_core::upstream::RemoteKeySet;
 

@@ -9,7 +9,7 @@ use serde::{Serialize, Serializer};
 use serde_json::Value;
 use serde_json::ser::Formatter;
 
-use crate::subject_token::{Exchange, Mint};
+use crate::store::{Exchange, Mint};
 
 /// What a request wanted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

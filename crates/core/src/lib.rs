@@ -5,7 +5,7 @@
 //! passes Envoy is left as it was.
 //!
 //! Nothing here does I/O, and nothing here can name `proxy_wasm`: it is not among the dependencies. An
-//! [`endpoint`] reads a request and yields a [`step::Step`], either a call that the host must make
+//! [`issuer`] reads a request and yields a [`step::Step`], either a call that the host must make
 //! for it or the finished answer. Clock, randomness and Envoy's shared data come in through
 //! [`host::Host`], so that whole exchanges run natively in tests.
 
@@ -13,14 +13,13 @@ pub mod audit;
 pub mod bearer;
 pub mod claims;
 pub mod config;
-pub mod endpoint;
 pub mod host;
+pub mod issuer;
 pub mod jose;
 pub mod media_type;
 pub mod metrics;
 pub mod oauth;
 pub mod secret;
-pub mod service;
 pub mod step;
-pub mod subject_token;
+pub mod store;
 pub mod upstream;

@@ -63,8 +63,8 @@ pub fn counters(event: &Event) -> impl Iterator<Item = Cow<'static, str>> {
         }
     };
     let besides = match reason {
-        crate::endpoint::REPLAYED => Some(REPLAYED.into()),
-        crate::endpoint::STORE_FULL => Some(STORE_FULL.into()),
+        crate::issuer::REPLAYED => Some(REPLAYED.into()),
+        crate::issuer::STORE_FULL => Some(STORE_FULL.into()),
         _ => None,
     };
     std::iter::once(outcome).chain(besides)

@@ -7,7 +7,7 @@
 use std::collections::{HashMap, HashSet};
 
 use impersonation_core::config::{self, Config};
-use impersonation_core::endpoint::{MAX_BODY, Paths};
+use impersonation_core::issuer::{MAX_BODY, Paths};
 use serde_json::Value;
 
 use super::Findings;

@@ -17,7 +17,7 @@ use crate::claims::{Limits, Script};
 use crate::jose::{KeySet, PublishedKey, SigningKey, private_from_pem};
 use crate::oauth::{scope, uri};
 use crate::secret::{Digest, Secret};
-use crate::subject_token::MAX_CAPACITY;
+use crate::store::MAX_CAPACITY;
 use crate::upstream::{HttpUri, KeySource, RemoteKeySet};
 
 const DAY: Duration = Duration::from_secs(24 * 3600);

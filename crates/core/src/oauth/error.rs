@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use crate::step::Response;
-use crate::subject_token::{Exchange, Mint};
+use crate::store::{Exchange, Mint};
 
 /// What a refused caller gets. The text for the operator's log is the `Display` of the error itself.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use impersonation_core::endpoint::{Body, Head};
+use impersonation_core::issuer::{Body, Head};
 use impersonation_core::oauth::form::Form;
 use impersonation_core::step::{Call, Reply, Response};
 use proptest::collection::vec;

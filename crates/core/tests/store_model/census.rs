@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 
 use impersonation_core::host::{Expected, Host, HostFailure, SharedData, Swap, UnixTime, Version};
-use impersonation_core::subject_token::{Census, Occupancy, SlotTable};
+use impersonation_core::store::{Census, Occupancy, SlotTable};
 
 use crate::explorer::{Actor, Explorer, Value};
 use crate::model::at;

@@ -23,7 +23,7 @@ use proptest::sample::Index;
 
 use explorer::{Value, Violation};
 use impersonation_core::host::Swap;
-use impersonation_core::subject_token::SlotTable;
+use impersonation_core::store::SlotTable;
 use model::{Ends, Scenario, at};
 use shared_data::EnvoyMap;
 use worker::{Direct, Fault, Op, Refusal, kind_and_number, mint, spend};

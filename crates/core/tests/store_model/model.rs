@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashSet};
 use std::time::Instant;
 
 use impersonation_core::host::UnixTime;
-use impersonation_core::subject_token::{Found, SlotTable};
+use impersonation_core::store::{Found, SlotTable};
 
 use crate::explorer::{Actor, Answer, Explorer, Progress, Value, Violation, World, fingerprint};
 use crate::shared_data::EnvoyMap;

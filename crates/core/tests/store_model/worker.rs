@@ -3,7 +3,7 @@
 use std::cell::{Cell, RefCell};
 
 use impersonation_core::host::{Expected, Host, HostFailure, SharedData, Swap, UnixTime, Version};
-use impersonation_core::subject_token::{
+use impersonation_core::store::{
     Exchange, Found, Grant, Mint, NotSpent, NotStored, SlotTable, SubjectToken,
 };
 

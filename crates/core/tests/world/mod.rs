@@ -12,11 +12,11 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use impersonation_core::config::Config;
-use impersonation_core::endpoint::{Begun, Body, Head, MAX_BODY};
 use impersonation_core::host::{
     Counter, Expected, Host, HostFailure, SharedData, Swap, UnixTime, Version,
 };
-use impersonation_core::service::Service;
+use impersonation_core::issuer::Service;
+use impersonation_core::issuer::{Begun, Body, Head, MAX_BODY};
 use impersonation_core::step::{Call, Finished, Origin, Reply, Step, Task};
 use serde_json::Value;
 

@@ -9,14 +9,14 @@ use std::rc::Rc;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::service::Service;
 use super::{Body, Head, REALM, bearer_token, body_too_long, secret_json, temporarily_unavailable};
 use crate::bearer::BearerError;
 use crate::config::UserLookup;
 use crate::media_type;
 use crate::oauth::error::{ErrorResponse, Refusal};
-use crate::service::Service;
 use crate::step::{Context, Outcome, Response};
-use crate::subject_token::{Grant, Mint, NotStored};
+use crate::store::{Grant, Mint, NotStored};
 use crate::upstream::{Upstream, UpstreamFailure, ask};
 
 /// The longest `userId`, in characters.

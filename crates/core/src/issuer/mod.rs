@@ -1,13 +1,15 @@
 //! The routes of contract section 1: what is ours, and what each of them does with a request.
 
 mod documents;
-mod subject_tokens;
-mod token;
+mod exchange;
+mod mint;
+mod service;
 
 use std::fmt;
 use std::rc::Rc;
 
 pub use documents::{Documents, PARTIAL_HEADERS, STALE_HEADERS, stays_beside};
+pub use service::Service;
 
 use crate::audit::Operation;
 use crate::config::{DocumentSource, ForeignSubjectTokens};
@@ -16,9 +18,8 @@ use crate::media_type;
 use crate::oauth::error::ErrorResponse;
 use crate::oauth::form::{Looks, looks_like_exchange};
 use crate::secret::redacted;
-use crate::service::Service;
 use crate::step::{Finished, Origin, Response, Step, Task};
-use crate::subject_token;
+use crate::store;
 
 /// The most bytes of a request body that is ours.
 pub const MAX_BODY: usize = 64 * 1024;
@@ -162,17 +163,17 @@ impl Service {
             }
             Route::Token => {
                 Task::start(host, Operation::Exchange, head.origin.clone(), |context| {
-                    token::exchange(service, context, head, body)
+                    exchange::exchange(service, context, head, body)
                 })
             }
             Route::SubjectTokens => {
                 Task::start(host, Operation::Mint, head.origin.clone(), |context| {
-                    subject_tokens::mint(service, context, head, body)
+                    mint::mint(service, context, head, body)
                 })
             }
-            Route::MethodNotAllowed => Task::start(host, Operation::Mint, head.origin, |_| {
-                subject_tokens::method_not_allowed()
-            }),
+            Route::MethodNotAllowed => {
+                Task::start(host, Operation::Mint, head.origin, |_| mint::method_not_allowed())
+            }
             Route::Jwks | Route::Discovery => match self.config.documents {
                 DocumentSource::Alone => {
                     let document = self.documents.alone(route, head.if_none_match.as_deref());
@@ -192,7 +193,7 @@ impl Service {
 
     fn is_ours(&self, body: &Body) -> bool {
         let (Body::Whole(bytes) | Body::TooLong(bytes)) = body;
-        match looks_like_exchange(bytes, subject_token::PREFIX) {
+        match looks_like_exchange(bytes, store::PREFIX) {
             Looks::LikeOurExchange => true,
             Looks::LikeForeignExchange => {
                 self.config.foreign_subject_tokens == ForeignSubjectTokens::Refuse

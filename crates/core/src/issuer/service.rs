@@ -2,9 +2,9 @@
 
 use std::rc::Rc;
 
+use super::{Documents, Paths};
 use crate::config::Config;
-use crate::endpoint::{Documents, Paths};
-use crate::subject_token::{Census, SlotTable};
+use crate::store::{Census, SlotTable};
 use crate::upstream::RemoteKeySet;
 
 /// A configuration, ready to answer. Caches live as long as it does: a changed configuration starts with

@@ -13,6 +13,7 @@ use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
+use super::service::Service;
 use super::{Body, Head, REALM, body_too_long, secret_json, temporarily_unavailable};
 use crate::bearer::BearerError;
 use crate::claims::{ClaimsError, Input};
@@ -23,9 +24,8 @@ use crate::oauth::client_auth::{self, AuthenticatedClient, ClientAuthError};
 use crate::oauth::error::{ErrorResponse, Refusal};
 use crate::oauth::form::{Form, FormError};
 use crate::oauth::{ACCESS_TOKEN_TYPE, JWT_TYPE, TOKEN_EXCHANGE, scope, uri};
-use crate::service::Service;
 use crate::step::{Context, Outcome, Response};
-use crate::subject_token::{Exchange, Found, Mint, NotSpent, Outstanding, PREFIX, SubjectToken};
+use crate::store::{Exchange, Found, Mint, NotSpent, Outstanding, PREFIX, SubjectToken};
 
 /// Why an exchange was refused.
 ///
