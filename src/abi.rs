@@ -1,8 +1,5 @@
-//! The one host function of the ABI that the SDK does not pass on in full.
-#![expect(
-    unsafe_code,
-    reason = "the SDK's send_http_response leaves out the details of the response"
-)]
+//! What the SDK does not pass on: the details of a local response, and a way to act as another context.
+#![expect(unsafe_code, reason = "functions of the ABI that the SDK has no safe wrapper for")]
 
 #[link(wasm_import_module = "env")]
 unsafe extern "C" {
@@ -16,6 +13,18 @@ unsafe extern "C" {
         headers_size: usize,
         grpc_status: i32,
     ) -> u32;
+}
+
+unsafe extern "C" {
+    /// The SDK's own entry for a callback that Envoy makes for a root context.
+    safe fn proxy_on_queue_ready(context_id: u32, queue_id: u32);
+}
+
+/// Has the SDK call `on_queue_ready` of the root context, as if Envoy had: what is dispatched in it is the root
+/// context's, and its reply comes there. Not to be called from a callback of the root context itself, which the
+/// SDK still holds then.
+pub(crate) fn call_root(root: u32) {
+    proxy_on_queue_ready(root, 0);
 }
 
 /// No gRPC status: the answer is plain HTTP.

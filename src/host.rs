@@ -1,19 +1,20 @@
 //! Envoy, as the core's [`Host`].
 
+use std::borrow::Cow;
 use std::time::{Duration, SystemTime};
 
+use impersonation_core::host::{
+    Expected, Host, HostFailure, Level, SharedData, Swap, UnixTime, Version,
+};
+use impersonation_core::jose::TestedCrypto;
+use impersonation_core::media_type;
+use impersonation_core::step::{Call, CallFailure, GrpcCall, GrpcStatus, HttpCall, Reply};
+use prost::Message;
 use proxy_wasm::hostcalls;
 use proxy_wasm::types::{BufferType, LogLevel, MapType, Status};
 
 use crate::abi;
 use crate::metrics::Metrics;
-use impersonation_core::host::{
-    Counter, Expected, Host, HostFailure, SharedData, Swap, UnixTime, Version,
-};
-use impersonation_core::issuer::{STALE_HEADERS, stays_beside};
-use impersonation_core::jose::TestedCrypto;
-use impersonation_core::step::{Call, CallFailure, Reply, Response};
-use impersonation_core::{media_type, metrics};
 
 /// The world, seen from inside the sandbox.
 #[derive(Default)]
@@ -62,8 +63,7 @@ impl SharedData for Envoy {
 
 impl Host for Envoy {
     fn now(&self) -> UnixTime {
-        let since_epoch = time().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        UnixTime::default().after(since_epoch)
+        UnixTime::default().after(since_epoch())
     }
 
     fn random(&self, buffer: &mut [u8]) -> Result<(), HostFailure> {
@@ -74,27 +74,56 @@ impl Host for Envoy {
         self.crypto.as_ref()
     }
 
-    fn count(&self, counter: Counter) {
-        self.metrics.count(metrics::counter(counter));
+    fn micros(&self) -> u64 {
+        u64::try_from(since_epoch().as_micros()).unwrap_or(u64::MAX)
     }
 
-    fn debug(&self, message: &str) {
-        log(LogLevel::Debug, message);
+    fn define(&self, counter: Cow<'static, str>) {
+        self.metrics.define(counter);
     }
 
-    fn warn(&self, message: &str) {
-        log(LogLevel::Warn, message);
+    fn count(&self, counter: Cow<'static, str>) {
+        self.metrics.count(counter);
+    }
+
+    fn record(&self, histogram: &'static str, value: u64) {
+        self.metrics.record(histogram, value);
+    }
+
+    fn set(&self, gauge: &'static str, value: u64) {
+        self.metrics.set(gauge, value);
+    }
+
+    fn log(&self, level: Level, line: &str) {
+        log(level, line);
     }
 }
 
 /// The wall clock, to the microsecond.
-pub(crate) fn time() -> SystemTime {
-    hostcalls::get_current_time().unwrap_or(SystemTime::UNIX_EPOCH)
+fn since_epoch() -> Duration {
+    let now = hostcalls::get_current_time().unwrap_or(SystemTime::UNIX_EPOCH);
+    now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default()
 }
 
-/// A header of the request, as it came. `None` if it is not there.
-pub(crate) fn request_header(name: &str) -> Option<Vec<u8>> {
-    hostcalls::get_map_value_bytes(MapType::HttpRequestHeaders, name).ok().flatten()
+/// A header field, as it is. `None` if it is not there.
+pub(crate) fn header(map: MapType, name: &str) -> Option<Vec<u8>> {
+    hostcalls::get_map_value_bytes(map, name).ok().flatten()
+}
+
+/// All header fields.
+pub(crate) fn headers(map: MapType) -> Vec<(String, Vec<u8>)> {
+    hostcalls::get_map_bytes(map).unwrap_or_default()
+}
+
+/// Replaces a header field.
+pub(crate) fn set_header(map: MapType, name: &str, value: &str) {
+    // Envoy refuses this only outside of a stream.
+    let _ = hostcalls::set_map_value_bytes(map, name, Some(value.as_bytes()));
+}
+
+/// Takes a header field away.
+pub(crate) fn remove_header(map: MapType, name: &str) {
+    let _ = hostcalls::remove_map_value(map, name);
 }
 
 /// The first bytes of the request body, at most `len`.
@@ -111,70 +140,9 @@ fn buffer(buffer: BufferType, len: usize) -> Vec<u8> {
     hostcalls::get_buffer(buffer, 0, len).ok().flatten().unwrap_or_default()
 }
 
-/// Takes a header from the request before it goes on.
-pub(crate) fn remove_request_header(name: &str) {
-    // Envoy refuses this only outside of a request.
-    let _ = hostcalls::remove_map_value(MapType::HttpRequestHeaders, name);
-}
-
-/// Gives the request a header of its own before it goes on.
-pub(crate) fn set_request_header(name: &str, value: &str) {
-    let value = Some(value.as_bytes());
-    let _ = hostcalls::set_map_value_bytes(MapType::HttpRequestHeaders, name, value);
-}
-
-/// Whether the gateway answered with a document: 200, JSON, as it is.
-pub(crate) fn is_document() -> bool {
-    let header =
-        |name| hostcalls::get_map_value_bytes(MapType::HttpResponseHeaders, name).ok().flatten();
-    header(":status").is_some_and(|status| status == b"200")
-        && header("content-type").is_some_and(|value| media_type::is_json(&value))
-        && header("content-encoding").is_none_or(|value| value.eq_ignore_ascii_case(b"identity"))
-}
-
-/// How long the gateway says its answer is.
-pub(crate) fn response_len() -> Option<usize> {
-    let len = hostcalls::get_map_value_bytes(MapType::HttpResponseHeaders, "content-length");
-    std::str::from_utf8(&len.ok()??).ok()?.parse().ok()
-}
-
 /// The first bytes of the response body, at most `len`.
 pub(crate) fn response_body(len: usize) -> Vec<u8> {
     buffer(BufferType::HttpResponseBody, len)
-}
-
-/// Puts an answer in the place of a gateway's, of whose body `size` bytes are here. Its header fields
-/// replace those of the same name; the others stay.
-pub(crate) fn replace_response(response: &Response, size: usize) {
-    for name in STALE_HEADERS {
-        let _ = hostcalls::remove_map_value(MapType::HttpResponseHeaders, name);
-    }
-    let set = |name: &str, value: &str| {
-        let _ = hostcalls::set_map_value_bytes(
-            MapType::HttpResponseHeaders,
-            name,
-            Some(value.as_bytes()),
-        );
-    };
-    set(":status", &response.status.to_string());
-    for (name, value) in &response.headers {
-        set(name, value);
-    }
-    if response.status != 304 {
-        set("content-length", &response.body.len().to_string());
-    }
-    replace_response_body(&response.body, size);
-}
-
-/// Answers a `HEAD` in the place of a gateway: with the header fields that [`replace_response`] leaves.
-/// Not by a body that is emptied: a compressor on its way to the caller would fill it again, and the
-/// caller, who expects none, would take that for the next answer. Envoy sends none of an answer of ours.
-pub(crate) fn respond_without_body(response: &Response) {
-    let mut headers = hostcalls::get_map_bytes(MapType::HttpResponseHeaders).unwrap_or_default();
-    headers.retain(|(name, _)| stays_beside(response, name));
-    let ours = response.headers.iter();
-    headers.extend(ours.map(|(name, value)| ((*name).to_owned(), value.clone().into_bytes())));
-    abi::send_local_response(response.status, "", &headers, &response.body);
 }
 
 /// Puts `body` in the place of the `size` bytes that are here.
@@ -182,8 +150,27 @@ pub(crate) fn replace_response_body(body: &[u8], size: usize) {
     let _ = hostcalls::set_buffer(BufferType::HttpResponseBody, 0, size, body);
 }
 
-/// Sends a call; the reply will come with the returned number.
-pub(crate) fn send(call: &Call) -> Result<u32, CallFailure> {
+/// Names a call until its reply comes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum CallId {
+    Http(u32),
+    Grpc(u32),
+}
+
+/// Acts for another context from here on, until the callback returns. One that is gone cannot be acted for.
+pub(crate) fn act_for(context: u32) {
+    let _ = hostcalls::set_effective_context(context);
+}
+
+/// Sends a call for the context that is acted for.
+pub(crate) fn send(call: &Call) -> Result<CallId, CallFailure> {
+    match call {
+        Call::Http(call) => send_http(call),
+        Call::Grpc(call) => send_grpc(call),
+    }
+}
+
+fn send_http(call: &HttpCall) -> Result<CallId, CallFailure> {
     let mut headers = vec![
         (":method", call.method),
         (":scheme", &*call.scheme),
@@ -193,18 +180,56 @@ pub(crate) fn send(call: &Call) -> Result<u32, CallFailure> {
     headers.extend(call.headers.iter().map(|(name, value)| (*name, value.as_str())));
     let body = Some(&*call.body).filter(|body| !body.is_empty());
     hostcalls::dispatch_http_call(&call.cluster, headers, body, Vec::new(), call.timeout)
+        .map(CallId::Http)
         .map_err(|_| CallFailure::NotSent)
 }
 
-/// The reply that a callback announced.
-pub(crate) fn reply(num_headers: usize, body_size: usize) -> Reply {
+/// `envoy.config.core.v3.GrpcService`, as far as it is needed: Envoy takes a name that is not one for a cluster's,
+/// but tries to read it as one first, and some names end the process then.
+#[derive(Message)]
+struct GrpcService {
+    #[prost(message, optional, tag = "1")]
+    envoy_grpc: Option<EnvoyGrpc>,
+}
+
+#[derive(Message)]
+struct EnvoyGrpc {
+    #[prost(string, tag = "1")]
+    cluster_name: String,
+    #[prost(string, tag = "2")]
+    authority: String,
+}
+
+fn send_grpc(call: &GrpcCall) -> Result<CallId, CallFailure> {
+    let service = GrpcService {
+        envoy_grpc: Some(EnvoyGrpc {
+            cluster_name: call.cluster.as_ref().to_owned(),
+            authority: call.authority.as_deref().unwrap_or_default().to_owned(),
+        }),
+    };
+    // The SDK takes text. Lengths below 128 are text in protobuf, and names of clusters are no longer.
+    let service = String::from_utf8(service.encode_to_vec()).map_err(|_| CallFailure::NotSent)?;
+    let metadata = call.metadata.iter().map(|(name, value)| (*name, value.as_bytes())).collect();
+    let message = Some(&*call.message);
+    hostcalls::dispatch_grpc_call(
+        &service,
+        call.service,
+        call.method,
+        metadata,
+        message,
+        call.timeout,
+    )
+    .map(CallId::Grpc)
+    .map_err(|_| CallFailure::NotSent)
+}
+
+/// The reply over HTTP that a callback announced.
+pub(crate) fn http_reply(num_headers: usize, body_size: usize) -> Reply {
     // Without headers there was no reply, and to ask for one would panic in the SDK.
     if num_headers == 0 || body_size > MAX_REPLY {
         return Reply::Failed(CallFailure::CutOff);
     }
-    let header = |name| {
-        hostcalls::get_map_value_bytes(MapType::HttpCallResponseHeaders, name).ok().flatten()
-    };
+    let header = |name| header(MapType::HttpCallResponseHeaders, name);
     let status =
         header(":status").and_then(|status| std::str::from_utf8(&status).ok()?.parse().ok());
     match status {
@@ -217,10 +242,20 @@ pub(crate) fn reply(num_headers: usize, body_size: usize) -> Reply {
     }
 }
 
-/// Answers the caller. The reason of a refusal becomes `%RESPONSE_CODE_DETAILS%`.
-pub(crate) fn respond(response: &Response, reason: Option<&str>) {
-    let details = reason.map(|reason| format!("impersonation_{reason}")).unwrap_or_default();
-    abi::send_local_response(response.status, &details, &response.headers, &response.body);
+/// The reply over gRPC that a callback announced.
+pub(crate) fn grpc_reply(status: u32, size: usize) -> Reply {
+    if status != 0 {
+        return Reply::Grpc(Err(GrpcStatus(status)));
+    }
+    if size > MAX_REPLY {
+        return Reply::Failed(CallFailure::CutOff);
+    }
+    Reply::Grpc(Ok(buffer(BufferType::GrpcReceiveBuffer, size)))
+}
+
+/// Answers the caller. `details` becomes `%RESPONSE_CODE_DETAILS%`.
+pub(crate) fn respond(status: u16, headers: &[(&str, &[u8])], body: &[u8], details: &str) {
+    abi::send_local_response(status, details, headers, body);
 }
 
 /// Sets filter state that an access log prints as `%FILTER_STATE(wasm.impersonation.<name>:PLAIN)%`.
@@ -234,6 +269,12 @@ pub(crate) fn tick_every(period: Duration) {
 }
 
 /// Writes to Envoy's log.
-pub(crate) fn log(level: LogLevel, message: &str) {
-    let _ = hostcalls::log(level, message);
+pub(crate) fn log(level: Level, line: &str) {
+    let level = match level {
+        Level::Debug => LogLevel::Debug,
+        Level::Info => LogLevel::Info,
+        Level::Warn => LogLevel::Warn,
+        Level::Error => LogLevel::Error,
+    };
+    let _ = hostcalls::log(level, line);
 }

@@ -10,11 +10,12 @@ mod host;
 mod http;
 mod metrics;
 mod root;
+mod worker;
 
 use proxy_wasm::types::LogLevel;
 
 proxy_wasm::main! {{
     // Envoy filters by its own level; this also turns a panic into a log line.
     proxy_wasm::set_log_level(LogLevel::Debug);
-    proxy_wasm::set_root_context(|_| Box::new(root::Root::default()));
+    proxy_wasm::set_root_context(|context| Box::new(root::Root::new(context)));
 }}

@@ -11,7 +11,8 @@ use serde_json::{Value, json};
 use testkit::Findings;
 use testkit::configuration::{Configuration, ISSUER, MANAGEMENT, PROVIDER_KEY, jwks};
 use testkit::gateway::{
-    BEARER, Gateway, backend_claims, mint_body_request, mint_request, minted, now,
+    BEARER, Gateway, backend_claims, exchange_form, mint_body_request, mint_request, minted, now,
+    raw_part,
 };
 use testkit::http::{Answer, Request};
 use testkit::http2;
@@ -388,12 +389,31 @@ fn accepts_whatever_is_a_user_and_a_context() {
         ("the longest user",        json!({"userId": "u".repeat(255)})),
         ("255 characters, not bytes", json!({"userId": "ü".repeat(255)})),
         ("a user of any alphabet",  json!({"userId": "auth0|５ \"\\/ 用户@example.com"})),
-        ("unknown members",         json!({"userId": "u-1", "lifetime": 5, "user_id": null})),
     ];
     let mut findings = Findings::default();
     for (case, body) in cases {
         findings.expect(case, &gateway.send(&mint_body_request(&body)).status, &201);
     }
+}
+
+/// A limit that was misspelt must not be a token without it.
+#[test]
+fn refuses_a_member_that_it_does_not_know() {
+    let gateway = Gateway::shared();
+    for name in ["user_id", "UserId", "lifetime", "expires_in", "", "__proto__"] {
+        let answer = gateway.send(&mint_body_request(&json!({"userId": "u-1", name: null})));
+        assert_eq!(answer.refusal(), (400, "invalid_request".into()), "{name:?}: {answer:?}");
+    }
+}
+
+#[test]
+fn says_where_the_token_is_by_the_name_that_audit_and_access_token_have_for_it() {
+    let gateway = Gateway::shared();
+    let answer = gateway.send(&mint_request("u-1"));
+    let id = answer.header("location").unwrap().strip_prefix("/api/subject-tokens/").unwrap();
+    let exchanged = gateway.exchange(&exchange_form(&minted(&answer)));
+    assert_eq!(exchanged.status, 200, "{exchanged:?}");
+    assert_eq!(raw_part(&exchanged.member("access_token"), 1)["txn"], id);
 }
 
 #[test]
@@ -506,8 +526,8 @@ fn other_methods_are_told_which_one_is_right() {
 fn a_body_is_64_kib_at_the_most() {
     let gateway = Gateway::shared();
     let body = |length: usize| {
-        let start = r#"{"userId":"u-1","more":""#;
-        format!("{start}{}\"}}", "x".repeat(length - start.len() - 2))
+        let start = r#"{"userId":"u-1""#;
+        format!("{start}{}}}", " ".repeat(length - start.len() - 1))
     };
     let request = Request::post(MINT).bearer(&BEARER).header("content-type", "application/json");
     let chunked = |body: String| {

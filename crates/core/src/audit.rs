@@ -3,12 +3,16 @@
 //! Impersonation without accountability is a breach, so an event is filled in as the facts become known
 //! and written down whatever way the request ends. It never holds a token, a secret or a key.
 
+use std::borrow::Cow;
+use std::cell::RefCell;
 use std::io;
+use std::rc::Rc;
 
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 use serde_json::ser::Formatter;
 
+use crate::metrics;
 use crate::store::{Exchange, Mint};
 
 /// What a request wanted.
@@ -80,6 +84,9 @@ pub struct Facts {
     /// The id of the access token.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub jti: Option<String>,
+    /// That the caller had left before the outcome was known.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub caller_gone: bool,
     /// The free-form context, if the operator wants it here.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub context: Option<Value>,
@@ -101,23 +108,64 @@ pub struct Event {
     pub reason: Option<&'static str>,
 }
 
-impl Operation {
+/// What is written down about one request, as it becomes known: whatever way the request ends, it is there.
+#[derive(Debug, Clone)]
+pub struct Trail {
+    operation: Operation,
+    facts: Rc<RefCell<Facts>>,
+}
+
+impl Trail {
+    /// The trail of a request that Envoy names `request_id`.
+    pub fn new(operation: Operation, request_id: String) -> Self {
+        let facts = Facts { request_id, ..Facts::default() };
+        Self { operation, facts: Rc::new(RefCell::new(facts)) }
+    }
+
+    /// Notes a fact as soon as it is known.
+    pub fn note(&self, fact: impl FnOnce(&mut Facts)) {
+        fact(&mut self.facts.borrow_mut());
+    }
+
+    /// Envoy's id of the request.
+    pub fn request_id(&self) -> String {
+        self.facts.borrow().request_id.clone()
+    }
+
     /// The event of a request that was granted.
-    pub fn succeeded(self, facts: Facts) -> Event {
-        let event = match self {
-            Self::Mint => EventName::SubjectTokenCreated,
-            Self::Exchange => EventName::TokenExchangeSucceeded,
+    pub fn granted(&self) -> Event {
+        let event = match self.operation {
+            Operation::Mint => EventName::SubjectTokenCreated,
+            Operation::Exchange => EventName::TokenExchangeSucceeded,
         };
-        Event { event, facts, error: None, reason: None }
+        Event { event, facts: self.facts.take(), error: None, reason: None }
     }
 
     /// The event of a request that was not.
-    pub fn refused(self, facts: Facts, error: &'static str, reason: &'static str) -> Event {
-        let event = match self {
-            Self::Mint => EventName::SubjectTokenRefused,
-            Self::Exchange => EventName::TokenExchangeRefused,
+    pub fn refused(&self, error: &'static str, reason: &'static str) -> Event {
+        let event = match self.operation {
+            Operation::Mint => EventName::SubjectTokenRefused,
+            Operation::Exchange => EventName::TokenExchangeRefused,
         };
-        Event { event, facts, error: Some(error), reason: Some(reason) }
+        Event { event, facts: self.facts.take(), error: Some(error), reason: Some(reason) }
+    }
+
+    /// The event of a request whose caller left before anything came of it.
+    pub fn abandoned(&self) -> Event {
+        self.refused("abandoned", "caller_gone")
+    }
+
+    /// The alarm about a spent token that this request presents.
+    pub fn replay(&self, mint: Mint, first_exchange: Exchange) -> Replay {
+        let facts = self.facts.borrow();
+        Replay {
+            alarm: "subject_token.replayed",
+            subject_token_id: facts.subject_token_id.clone(),
+            mint,
+            first_exchange,
+            second_client_id: facts.client_id.clone(),
+            second_request_id: facts.request_id.clone(),
+        }
     }
 }
 
@@ -139,18 +187,6 @@ pub struct Replay {
 }
 
 impl Replay {
-    /// Puts together what the record and the request say.
-    pub fn new((mint, exchange): (&Mint, &Exchange), second: &Facts) -> Self {
-        Self {
-            alarm: "subject_token.replayed",
-            subject_token_id: second.subject_token_id.clone(),
-            mint: mint.clone(),
-            first_exchange: exchange.clone(),
-            second_client_id: second.client_id.clone(),
-            second_request_id: second.request_id.clone(),
-        }
-    }
-
     /// The line.
     pub fn to_json(&self) -> String {
         one_line(self)
@@ -158,6 +194,26 @@ impl Replay {
 }
 
 impl Event {
+    /// The counter that it moves.
+    pub fn counter(&self) -> Cow<'static, str> {
+        match self.event {
+            EventName::SubjectTokenCreated => metrics::CREATED.into(),
+            EventName::TokenExchangeSucceeded => metrics::EXCHANGED.into(),
+            EventName::SubjectTokenRefused => self.refusals("subject_tokens"),
+            EventName::TokenExchangeRefused => self.refusals("token"),
+        }
+    }
+
+    /// Whether it is that of an exchange that was granted.
+    pub fn is_exchange(&self) -> bool {
+        self.event == EventName::TokenExchangeSucceeded
+    }
+
+    fn refusals(&self, endpoint: &'static str) -> Cow<'static, str> {
+        let (error, reason) = (self.error.unwrap_or_default(), self.reason.unwrap_or_default());
+        metrics::refused(endpoint, error, reason)
+    }
+
     /// What an access log can print of it, by name.
     pub fn members(&self) -> impl Iterator<Item = (&'static str, &str)> {
         let facts = &self.facts;
@@ -240,12 +296,12 @@ mod tests {
     fn no_text_ends_the_line_or_adds_a_member() {
         let odd =
             "a\"},{\\\u{0}\r\n\u{b}\u{7f}\u{85}\u{200f}\u{2028}\u{2029}\u{202e}\u{2066}\u{feff}é😀";
-        let facts = Facts {
-            user_id: Some(odd.into()),
-            context: Some(serde_json::json!({odd: [odd]})),
-            ..Facts::default()
-        };
-        let line = Operation::Mint.succeeded(facts).to_json();
+        let trail = Trail::new(Operation::Mint, String::new());
+        trail.note(|facts| {
+            facts.user_id = Some(odd.into());
+            facts.context = Some(serde_json::json!({odd: [odd]}));
+        });
+        let line = trail.granted().to_json();
         assert!(!line.contains(|c: char| c.is_control() || moves_text(c)), "{line:?}");
         assert!(line.contains("é😀"), "what is plain text stays readable: {line}");
 

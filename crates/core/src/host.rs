@@ -1,59 +1,12 @@
-//! What the core needs from the world and gets at once: a clock, randomness, shared data.
+//! What the core needs from the world and gets at once: a clock, randomness, shared data, a log, counters.
 //!
 //! What takes a round trip is not here: that is a [`Call`](crate::step::Call).
 
+use std::borrow::Cow;
 use std::num::NonZeroU32;
-use std::time::Duration;
 
 use crate::jose::TestedCrypto;
-use crate::upstream::Upstream;
-
-/// A point in time: milliseconds since the Unix epoch, by the host's wall clock.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
-pub struct UnixTime(u64);
-
-impl UnixTime {
-    /// From milliseconds since the epoch.
-    pub const fn from_millis(millis: u64) -> Self {
-        Self(millis)
-    }
-
-    /// From seconds since the epoch; what lies before it or is too far to count is clamped.
-    pub fn from_secs(secs: i64) -> Self {
-        Self(u64::try_from(secs).unwrap_or(0).saturating_mul(1000))
-    }
-
-    /// Milliseconds since the epoch.
-    pub const fn millis(self) -> u64 {
-        self.0
-    }
-
-    /// Whole seconds since the epoch, rounded down: a `NumericDate` (RFC 7519 §2).
-    pub const fn secs(self) -> u64 {
-        self.0 / 1000
-    }
-
-    /// This much later; never past the end of time.
-    #[must_use]
-    pub fn after(self, duration: Duration) -> Self {
-        Self(self.0.saturating_add(millis(duration)))
-    }
-
-    /// This much earlier; never before the epoch.
-    #[must_use]
-    pub fn before(self, duration: Duration) -> Self {
-        Self(self.0.saturating_sub(millis(duration)))
-    }
-
-    /// How long ago `earlier` was; nothing if it lies ahead.
-    pub fn since(self, earlier: Self) -> Duration {
-        Duration::from_millis(self.0.saturating_sub(earlier.0))
-    }
-}
-
-fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
-}
+pub use crate::time::UnixTime;
 
 /// The host did not do what it always does: no randomness, or shared data out of order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -73,6 +26,12 @@ pub enum Expected {
     Absent,
     /// The value that was read with this version.
     Version(Version),
+}
+
+impl From<Option<Version>> for Expected {
+    fn from(version: Option<Version>) -> Self {
+        version.map_or(Self::Absent, Self::Version)
+    }
 }
 
 /// What became of a compare-and-set.
@@ -99,10 +58,28 @@ pub trait SharedData {
     ) -> Result<Swap, HostFailure>;
 }
 
+/// How much a line of the operator's log matters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Level {
+    /// For who looks closely.
+    Debug,
+    /// What happened, and should: the audit log.
+    Info,
+    /// What should not be.
+    Warn,
+    /// What keeps the filter from its work.
+    Error,
+}
+
 /// The world as the core sees it.
 pub trait Host: SharedData {
     /// The wall clock.
     fn now(&self) -> UnixTime;
+
+    /// Microseconds by the wall clock, to measure how long something took.
+    fn micros(&self) -> u64 {
+        self.now().millis().saturating_mul(1000)
+    }
 
     /// Fills `buffer` from a cryptographically secure source.
     fn random(&self, buffer: &mut [u8]) -> Result<(), HostFailure>;
@@ -112,23 +89,33 @@ pub trait Host: SharedData {
         None
     }
 
-    /// Counts something that happened apart from the outcome of a request.
-    fn count(&self, _counter: Counter) {}
+    /// Lets a counter of [`metrics`](crate::metrics) be there, at zero if nobody has counted yet.
+    fn define(&self, _counter: Cow<'static, str>) {}
+
+    /// Adds one to a counter of [`metrics`](crate::metrics).
+    fn count(&self, _counter: Cow<'static, str>) {}
+
+    /// Adds a value to a histogram of [`metrics`](crate::metrics).
+    fn record(&self, _histogram: &'static str, _value: u64) {}
+
+    /// Sets a gauge of [`metrics`](crate::metrics).
+    fn set(&self, _gauge: &'static str, _value: u64) {}
+
+    /// Writes a line to the operator's log, without secrets.
+    fn log(&self, _level: Level, _line: &str) {}
+
+    /// Tells the operator what is so.
+    fn info(&self, line: &str) {
+        self.log(Level::Info, line);
+    }
 
     /// Tells whoever looks closely.
-    fn debug(&self, _message: &str) {}
+    fn debug(&self, line: &str) {
+        self.log(Level::Debug, line);
+    }
 
-    /// Tells the operator of something that should not be, without secrets.
-    fn warn(&self, _message: &str) {}
-}
-
-/// What is counted besides the outcome of requests.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Counter {
-    /// An upstream gave no usable answer.
-    CalloutFailed(Upstream),
-    /// The operator's function failed.
-    CustomClaimsFailed,
-    /// A key of the identity gateway has the `kid` of one of ours.
-    KeyCollision,
+    /// Tells the operator of something that should not be.
+    fn warn(&self, line: &str) {
+        self.log(Level::Warn, line);
+    }
 }

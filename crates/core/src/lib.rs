@@ -22,4 +22,6 @@ pub mod oauth;
 pub mod secret;
 pub mod step;
 pub mod store;
+pub mod stream;
+pub mod time;
 pub mod upstream;

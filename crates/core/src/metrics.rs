@@ -6,10 +6,6 @@
 
 use std::borrow::Cow;
 
-use crate::audit::{Event, EventName};
-use crate::host::Counter;
-use crate::upstream::Upstream;
-
 /// Subject tokens that were minted.
 pub const CREATED: &str = "impersonation_subject_tokens_created_total";
 /// Subject tokens that were exchanged.
@@ -36,47 +32,17 @@ pub const NATIVE_SIGNING: &str = "impersonation_native_signing";
 /// How long ago the stalest key set was fetched; one that never was counts from the start.
 pub const KEY_SET_AGE: &str = "impersonation_key_set_age_seconds";
 
-/// The counters that are there from the start, at zero. A counter that begins at one never grew, as far
-/// as Prometheus can tell: the first replay would raise no alarm.
-pub fn from_the_start() -> impl Iterator<Item = Cow<'static, str>> {
-    let failures = Upstream::ALL.map(|upstream| counter(Counter::CalloutFailed(upstream)));
-    let plain = [CREATED, EXCHANGED, REPLAYED, STORE_FULL, CUSTOM_CLAIMS_FAILURES, KEY_COLLISIONS];
-    plain.map(Cow::from).into_iter().chain(failures)
+/// The counters that are there from the start, at zero, besides those of [`callout_failed`]. A counter that
+/// begins at one never grew, as far as Prometheus can tell: the first replay would raise no alarm.
+pub const FROM_THE_START: [&str; 6] =
+    [CREATED, EXCHANGED, REPLAYED, STORE_FULL, CUSTOM_CLAIMS_FAILURES, KEY_COLLISIONS];
+
+/// Requests to `endpoint` that were refused with the code `error`, by the check `reason`.
+pub fn refused(endpoint: &str, error: &str, reason: &str) -> Cow<'static, str> {
+    format!("impersonation_refusals_total.endpoint.{endpoint}.error.{error}.reason.{reason}").into()
 }
 
-/// The counters that an event moves.
-pub fn counters(event: &Event) -> impl Iterator<Item = Cow<'static, str>> {
-    let endpoint = match event.event {
-        EventName::SubjectTokenCreated | EventName::SubjectTokenRefused => "subject_tokens",
-        EventName::TokenExchangeSucceeded | EventName::TokenExchangeRefused => "token",
-    };
-    let reason = event.reason.unwrap_or_default();
-    let outcome = match event.event {
-        EventName::SubjectTokenCreated => CREATED.into(),
-        EventName::TokenExchangeSucceeded => EXCHANGED.into(),
-        EventName::SubjectTokenRefused | EventName::TokenExchangeRefused => {
-            let error = event.error.unwrap_or_default();
-            format!(
-                "impersonation_refusals_total.endpoint.{endpoint}.error.{error}.reason.{reason}"
-            )
-            .into()
-        }
-    };
-    let besides = match reason {
-        crate::issuer::REPLAYED => Some(REPLAYED.into()),
-        crate::issuer::STORE_FULL => Some(STORE_FULL.into()),
-        _ => None,
-    };
-    std::iter::once(outcome).chain(besides)
-}
-
-/// The counter of something that happened apart from the outcome of a request.
-pub fn counter(counter: Counter) -> Cow<'static, str> {
-    match counter {
-        Counter::CalloutFailed(upstream) => {
-            format!("impersonation_callout_failures_total.upstream.{}", upstream.name()).into()
-        }
-        Counter::CustomClaimsFailed => CUSTOM_CLAIMS_FAILURES.into(),
-        Counter::KeyCollision => KEY_COLLISIONS.into(),
-    }
+/// Calls to `upstream` that got no usable answer.
+pub fn callout_failed(upstream: &str) -> Cow<'static, str> {
+    format!("impersonation_callout_failures_total.upstream.{upstream}").into()
 }

@@ -1,10 +1,14 @@
-//! The vocabulary between the core and whoever drives it: calls out, replies in, an answer at the end.
+//! The vocabulary between the core and whoever drives it: calls out, replies in, a result at the end.
 //!
-//! An endpoint is an `async fn`: the compiler turns it into the state machine that we would otherwise
-//! write by hand, and the checks stay in one function, in the order that makes them safe. Nothing
-//! runs it but [`Task`]: there is no executor, no waker and no I/O. Where the protocol needs the
-//! network it awaits [`Context::call`], the task stops there, and [`Step::Call`] tells the driver what
-//! to send. [`Task::resume`] takes the task itself, so that a reply cannot be used twice.
+//! Whatever takes a round trip is an `async fn`: the compiler turns it into the state machine that we would
+//! otherwise write by hand, and its checks stay in one function, in the order that makes them safe. Nothing
+//! runs it but [`Task`]: there is no executor, no waker and no I/O. Where the network is needed it awaits
+//! [`Context::call`], the task stops there, and [`Step::Call`] tells the driver what to send.
+//! [`Task::resume`] takes the task itself, so that a reply cannot be used twice. A request and the work that
+//! nobody waits for differ in their result alone.
+//!
+//! A caller can leave at any time. A task whose call may have changed something elsewhere goes on without it,
+//! so that somebody learns what came of that; any other stops where it is.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -14,9 +18,7 @@ use std::rc::Rc;
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
-use crate::audit::{Event, Facts, Operation, Replay};
 use crate::host::Host;
-use crate::oauth::error::{ErrorResponse, Refusal};
 use crate::secret::redacted;
 
 /// An answer to the caller.
@@ -30,29 +32,18 @@ pub struct Response {
     pub body: Vec<u8>,
 }
 
-/// The end of a request that is ours: the answer, and what to write down about it.
-#[derive(Debug)]
-pub struct Finished {
-    /// What the caller gets.
-    pub response: Response,
-    /// What the audit log gets; `None` for a document that anybody may read.
-    pub event: Option<Box<Event>>,
-    /// What the operator's log gets besides: why a request was refused, in full.
-    pub explanation: Option<String>,
-    /// That a spent token was presented again.
-    pub replay: Option<Box<Replay>>,
+/// A request that Envoy must send for us.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Call {
+    /// Over HTTP.
+    Http(HttpCall),
+    /// A unary call over gRPC.
+    Grpc(GrpcCall),
 }
 
-impl Finished {
-    /// A document: nobody is accountable for having read it.
-    pub const fn document(response: Response) -> Self {
-        Self { response, event: None, explanation: None, replay: None }
-    }
-}
-
-/// An HTTP request that Envoy must send for us.
+/// A request over HTTP.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Call {
+pub struct HttpCall {
     /// The Envoy cluster.
     pub cluster: Rc<str>,
     /// `GET` or `POST`.
@@ -71,10 +62,29 @@ pub struct Call {
     pub timeout: Duration,
 }
 
+/// A unary call over gRPC.
+#[derive(Clone, PartialEq, Eq)]
+pub struct GrpcCall {
+    /// The Envoy cluster, which speaks HTTP/2.
+    pub cluster: Rc<str>,
+    /// The `:authority`; the cluster's name where there is none.
+    pub authority: Option<Rc<str>>,
+    /// The full name of the service: `etcdserverpb.KV`.
+    pub service: &'static str,
+    /// The method: `Range`.
+    pub method: &'static str,
+    /// Metadata of the call.
+    pub metadata: Vec<(&'static str, &'static str)>,
+    /// The message, encoded.
+    pub message: Vec<u8>,
+    /// When Envoy gives up.
+    pub timeout: Duration,
+}
+
 /// What came of a [`Call`].
 #[derive(Clone, PartialEq, Eq)]
 pub enum Reply {
-    /// An upstream answered.
+    /// An upstream answered over HTTP.
     Http {
         /// Its status.
         status: u16,
@@ -83,9 +93,17 @@ pub enum Reply {
         /// Its whole body.
         body: Vec<u8>,
     },
+    /// An upstream answered over gRPC: with a message, or with a status that is not `OK`. Envoy makes timeouts
+    /// and connections that failed into a status, too.
+    Grpc(Result<Vec<u8>, GrpcStatus>),
     /// Nobody answered: refused, reset, timed out, no such cluster.
     Failed(CallFailure),
 }
+
+/// The status of a gRPC call that failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("gRPC status {0}")]
+pub struct GrpcStatus(pub u32);
 
 /// Why there was no reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -98,7 +116,16 @@ pub enum CallFailure {
     CutOff,
 }
 
-// Header fields and bodies hold tokens and credentials: of them only names and lengths are printed.
+/// What becomes of a call when the caller leaves for whom it is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WhenCallerLeaves {
+    /// It only asks: it is cancelled, and its task with it.
+    Cancel,
+    /// It may change something, or others wait for it too: it and its task go on.
+    GoOn,
+}
+
+// Header fields, bodies and messages hold tokens and credentials: of them only names and lengths are printed.
 
 impl fmt::Debug for Response {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -111,17 +138,29 @@ impl fmt::Debug for Response {
     }
 }
 
-impl fmt::Debug for Call {
+impl fmt::Debug for HttpCall {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { cluster, method, scheme, authority, path, headers, body, timeout } = self;
         formatter
-            .debug_struct("Call")
+            .debug_struct("HttpCall")
             .field("cluster", cluster)
             .field("request", &format_args!("{method} {scheme}://{authority}{path}"))
             .field("headers", &names(headers))
             .field("body", &redacted(body))
             .field("timeout", timeout)
             .finish()
+    }
+}
+
+impl fmt::Debug for GrpcCall {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("GrpcCall")
+            .field("cluster", &self.cluster)
+            .field("method", &format_args!("/{}/{}", self.service, self.method))
+            .field("message", &redacted(&self.message))
+            .field("timeout", &self.timeout)
+            .finish_non_exhaustive()
     }
 }
 
@@ -134,6 +173,10 @@ impl fmt::Debug for Reply {
                 .field("json", json)
                 .field("body", &redacted(body))
                 .finish(),
+            Self::Grpc(Ok(message)) => {
+                formatter.debug_tuple("Grpc").field(&redacted(message)).finish()
+            }
+            Self::Grpc(Err(status)) => formatter.debug_tuple("Grpc").field(status).finish(),
             Self::Failed(failure) => formatter.debug_tuple("Failed").field(failure).finish(),
         }
     }
@@ -145,31 +188,56 @@ fn names<'h>(headers: &'h [(&'static str, String)]) -> Vec<&'h str> {
 
 /// What the driver does next.
 #[must_use]
-pub enum Step {
+pub enum Step<T> {
     /// Send this, then give the reply to [`Task::resume`].
-    Call(Call, Task),
-    /// Answer the caller; it is over.
-    Done(Finished),
+    Call(Call, Task<T>),
+    /// It is over.
+    Done(T),
+    /// It is over without a result: what came next was for a caller who has left.
+    Stopped,
 }
 
-/// Where a request comes from.
-#[derive(Debug, Clone, Default)]
-pub struct Origin {
-    /// Envoy's id of it.
-    pub request_id: String,
-    /// Its `traceparent`, which every call made for it carries on.
-    pub traceparent: Option<String>,
+/// How far a task has come.
+#[must_use]
+pub enum Progress<T> {
+    /// A call is under way; its reply belongs to [`Task::resume`].
+    Waiting(Task<T>),
+    /// It is over.
+    Done(T),
+    /// As [`Step::Stopped`].
+    Stopped,
 }
 
-/// What an endpoint and its driver share: the call that it waits for, the reply, and what is known so far.
+impl<T> Step<T> {
+    /// Goes on until a call is under way or there is nothing left to do. `send` sends a call; one that cannot
+    /// be sent has failed at once.
+    pub fn run(
+        mut self,
+        mut send: impl FnMut(&Call, WhenCallerLeaves) -> Result<(), CallFailure>,
+    ) -> Progress<T> {
+        loop {
+            match self {
+                Self::Call(call, task) => match send(&call, task.when_caller_leaves()) {
+                    Ok(()) => return Progress::Waiting(task),
+                    Err(failure) => self = task.resume(Reply::Failed(failure)),
+                },
+                Self::Done(result) => return Progress::Done(result),
+                Self::Stopped => return Progress::Stopped,
+            }
+        }
+    }
+}
+
+/// What a task and its driver share: the call that it waits for, the reply, and whether anybody waits for it.
 struct Shared {
     call: Option<Call>,
     reply: Option<Reply>,
+    when_caller_leaves: WhenCallerLeaves,
+    caller_has_left: bool,
     traceparent: Option<String>,
-    facts: Facts,
 }
 
-/// What an endpoint is given besides its request: the host, a way to call out, a place for the facts.
+/// What an `async fn` is given besides its own arguments: the host, and a way to call out.
 #[derive(Clone)]
 pub struct Context {
     host: Rc<dyn Host>,
@@ -182,26 +250,44 @@ impl Context {
         &*self.host
     }
 
-    /// Notes a fact for the audit log as soon as it is known, so that it is there whatever comes next.
-    pub fn note(&self, fact: impl FnOnce(&mut Facts)) {
-        fact(&mut self.shared.borrow_mut().facts);
-    }
-
-    /// Envoy's id of this request.
-    pub fn request_id(&self) -> String {
-        self.shared.borrow().facts.request_id.clone()
-    }
-
-    /// Stops here until the driver brings the reply to `call`.
+    /// Asks, and stops here until the driver brings the reply. Should the caller leave meanwhile, or have left,
+    /// there is nobody to ask for: the task ends here.
     pub fn call(&self, call: Call) -> impl Future<Output = Reply> + use<> {
+        self.wait_for(call, WhenCallerLeaves::Cancel)
+    }
+
+    /// The same for a call that may change something: the task goes on with its reply, whether anybody still
+    /// waits for the outcome or not.
+    pub fn call_to_the_end(&self, call: Call) -> impl Future<Output = Reply> + use<> {
+        self.wait_for(call, WhenCallerLeaves::GoOn)
+    }
+
+    /// Ends the task here if its caller has left: to be awaited before anything that cannot be taken back.
+    pub fn still_wanted(&self) -> impl Future<Output = ()> + use<> {
+        let shared = Rc::clone(&self.shared);
+        poll_fn(
+            move |_| if shared.borrow().caller_has_left { Poll::Pending } else { Poll::Ready(()) },
+        )
+    }
+
+    fn wait_for(
+        &self,
+        call: Call,
+        when_caller_leaves: WhenCallerLeaves,
+    ) -> impl Future<Output = Reply> + use<> {
         let shared = Rc::clone(&self.shared);
         let mut unsent = Some(call);
         poll_fn(move |_| {
             let mut shared = shared.borrow_mut();
+            if shared.caller_has_left && when_caller_leaves == WhenCallerLeaves::Cancel {
+                return Poll::Pending;
+            }
             if let Some(mut call) = unsent.take() {
-                call.headers
-                    .extend(shared.traceparent.clone().map(|parent| ("traceparent", parent)));
+                if let (Call::Http(call), Some(parent)) = (&mut call, &shared.traceparent) {
+                    call.headers.push(("traceparent", parent.clone()));
+                }
                 shared.call = Some(call);
+                shared.when_caller_leaves = when_caller_leaves;
                 return Poll::Pending;
             }
             shared.reply.take().map_or(Poll::Pending, Poll::Ready)
@@ -209,103 +295,61 @@ impl Context {
     }
 }
 
-/// How an endpoint ends.
-pub type Outcome = Result<Response, Box<dyn Refusal>>;
-
-/// A request under way, stopped at a call.
-pub struct Task {
-    operation: Operation,
-    endpoint: Pin<Box<dyn Future<Output = Outcome>>>,
+/// Something under way, stopped at a call.
+pub struct Task<T> {
+    future: Pin<Box<dyn Future<Output = T>>>,
     shared: Rc<RefCell<Shared>>,
 }
 
-impl Task {
-    /// Runs `endpoint` to its first call, or to its end.
+impl<T> Task<T> {
+    /// Runs `begin` to its first call, or to its end. Every call over HTTP that is made for it carries
+    /// `traceparent`, its place in a trace.
     pub fn start<F>(
         host: Rc<dyn Host>,
-        operation: Operation,
-        origin: Origin,
-        endpoint: impl FnOnce(Context) -> F,
-    ) -> Step
+        traceparent: Option<String>,
+        begin: impl FnOnce(Context) -> F,
+    ) -> Step<T>
     where
-        F: Future<Output = Outcome> + 'static,
+        F: Future<Output = T> + 'static,
     {
-        let Origin { request_id, traceparent } = origin;
-        let facts = Facts { request_id, ..Facts::default() };
-        let shared = Shared { call: None, reply: None, traceparent, facts };
-        let shared = Rc::new(RefCell::new(shared));
-        let endpoint = Box::pin(endpoint(Context { host, shared: Rc::clone(&shared) }));
-        Self { operation, endpoint, shared }.advance()
+        let shared = Rc::new(RefCell::new(Shared {
+            call: None,
+            reply: None,
+            when_caller_leaves: WhenCallerLeaves::Cancel,
+            caller_has_left: false,
+            traceparent,
+        }));
+        let future = Box::pin(begin(Context { host, shared: Rc::clone(&shared) }));
+        Self { future, shared }.advance()
     }
 
     /// Goes on with the reply to the call that it stopped at.
-    pub fn resume(self, reply: Reply) -> Step {
+    pub fn resume(self, reply: Reply) -> Step<T> {
         self.shared.borrow_mut().reply = Some(reply);
         self.advance()
     }
 
-    /// Gives up, because the caller is gone: what is left is to write it down.
-    pub fn abandon(self) -> Event {
-        self.operation.refused(self.take_facts(), "abandoned", "caller_gone")
+    /// What becomes of the call that is under way when the caller leaves.
+    pub fn when_caller_leaves(&self) -> WhenCallerLeaves {
+        self.shared.borrow().when_caller_leaves
     }
 
-    fn advance(mut self) -> Step {
+    /// Notes that the caller has left. The task itself, if it has to go on without; `None` if it is over.
+    pub fn caller_left(self) -> Option<Self> {
+        self.shared.borrow_mut().caller_has_left = true;
+        (self.when_caller_leaves() == WhenCallerLeaves::GoOn).then_some(self)
+    }
+
+    fn advance(mut self) -> Step<T> {
         let mut waiting = std::task::Context::from_waker(Waker::noop());
-        let outcome = match self.endpoint.as_mut().poll(&mut waiting) {
-            Poll::Ready(outcome) => outcome,
+        match self.future.as_mut().poll(&mut waiting) {
+            Poll::Ready(result) => Step::Done(result),
             Poll::Pending => {
                 let call = self.shared.borrow_mut().call.take();
-                match call {
-                    Some(call) => return Step::Call(call, self),
-                    // It awaits what nobody will bring. No endpoint does; were one to, the caller
-                    // must get an answer all the same.
-                    None => Err(Stalled.into()),
-                }
-            }
-        };
-        Step::Done(self.finish(outcome))
-    }
-
-    fn finish(self, outcome: Outcome) -> Finished {
-        let facts = self.take_facts();
-        match outcome {
-            Ok(response) => Finished {
-                response,
-                event: Some(Box::new(self.operation.succeeded(facts))),
-                explanation: None,
-                replay: None,
-            },
-            Err(refusal) => {
-                let response = refusal.response();
-                let replay = refusal.replayed().map(|spent| Box::new(Replay::new(spent, &facts)));
-                let event = self.operation.refused(facts, response.error, refusal.reason());
-                Finished {
-                    response: response.into_response(),
-                    event: Some(Box::new(event)),
-                    explanation: Some(refusal.to_string()),
-                    replay,
-                }
+                // Without a call it awaits what nobody will bring.
+                call.map_or(Step::Stopped, |call| Step::Call(call, self))
             }
         }
-    }
-
-    fn take_facts(&self) -> Facts {
-        std::mem::take(&mut self.shared.borrow_mut().facts)
-    }
-}
-
-/// An endpoint waits for nothing.
-#[derive(Debug, thiserror::Error)]
-#[error("the endpoint stopped without a call")]
-struct Stalled;
-
-impl Refusal for Stalled {
-    fn response(&self) -> ErrorResponse {
-        ErrorResponse::new(500, "server_error", "internal error")
-    }
-
-    fn reason(&self) -> &'static str {
-        "stalled"
     }
 }
 

@@ -53,7 +53,7 @@ fn claims(answer: &Answer) -> Value {
 /// The claims that are not the filter's own.
 fn custom(answer: &Answer) -> Value {
     let mut claims = claims(answer);
-    for name in ["iss", "sub", "aud", "client_id", "iat", "exp", "jti", "scope"] {
+    for name in ["iss", "sub", "aud", "client_id", "iat", "exp", "jti", "txn", "scope"] {
         assert!(claims.as_object_mut().unwrap().remove(name).is_some(), "{name}: {answer:?}");
     }
     claims

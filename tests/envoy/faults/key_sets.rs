@@ -1,5 +1,6 @@
 //! `remote_jwks`: when key sets are fetched, how often, for whom, and what a change of keys does.
 
+use std::sync::{Mutex, mpsc};
 use std::thread::sleep;
 use std::time::Duration;
 
@@ -116,12 +117,66 @@ fn a_refresh_that_fails_keeps_the_last_good_keys() {
         });
         issuer.service.heal();
     }
-    // No keys at all are no key set either: somebody has emptied it by mistake.
-    let failures = envoy.failures("jwks");
+}
+
+/// An issuer whose keys are out withdraws them all.
+#[test]
+fn an_emptied_key_set_is_a_key_set() {
+    let issuer = Issuer::start("keys");
+    let envoy = start(&issuer, "1s", &Setup::default());
+    wait_for("the keys", || {
+        let answer = envoy.send(&mint_with(&issuer.bearer(&issuer.key)));
+        (answer.status == 201).then_some(())
+    });
     issuer.publish(&[]);
-    wait_for("an empty set", || (envoy.failures("jwks") > failures).then_some(()));
-    let answer = envoy.send(&mint_with(&issuer.bearer(&issuer.key)));
-    findings.expect("an empty set", &answer.status, &201);
+    wait_for("the keys to be withdrawn", || {
+        let answer = envoy.send(&mint_with(&issuer.bearer(&issuer.key)));
+        (answer.status == 401).then_some(())
+    });
+    issuer.publish(&[&issuer.key]);
+    wait_for("a new key", || {
+        let answer = envoy.send(&mint_with(&issuer.bearer(&issuer.key)));
+        (answer.status == 201).then_some(())
+    });
+}
+
+/// Hanging up must not be a way to keep the keys of yesterday: a fetch that a stranger's token asked for goes on, and
+/// serves everybody.
+#[test]
+fn whoever_asks_for_keys_and_hangs_up_holds_nobody_up() {
+    let issuer = Issuer::start("keys");
+    let envoy = start(&issuer, "300s", &Setup::default());
+    wait_for("the keys", || {
+        let answer = envoy.send(&mint_with(&issuer.bearer(&issuer.key)));
+        (answer.status == 201).then_some(())
+    });
+    // Later than the least time between two fetches that tokens ask for.
+    sleep(INTERVAL);
+    let rotated = new_key("rotated");
+    let (release, held) = mpsc::channel::<()>();
+    let (held, keys) = (Mutex::new(held), json!({"keys": [rotated.public_jwk()]}));
+    issuer.service.answer(move |_| {
+        let _ = held.lock().unwrap().recv();
+        Reply::json(&keys)
+    });
+    let asked = issuer.service.calls();
+    let mut stranger = envoy.connect();
+    let request = mint_with(&issuer.bearer(&new_key("invented")));
+    stranger.write(&request.to_bytes()).unwrap();
+    wait_for("the stranger's fetch", || (issuer.service.calls() > asked).then_some(()));
+    drop(stranger);
+    wait_for("Envoy to see the stranger gone", || {
+        (envoy.stat("http.gateway.downstream_cx_destroy_remote_active_rq") > 0).then_some(())
+    });
+    drop(release);
+    wait_for("the new key", || {
+        let answer = envoy.send(&mint_with(&issuer.bearer(&rotated)));
+        (answer.status == 201).then_some(())
+    });
+    assert_eq!(issuer.service.calls(), asked + 1, "the stranger's fetch brought it");
+    let log = envoy.log();
+    let line = log.lines().find(|line| line.contains("\"caller_gone\":true"));
+    assert!(line.is_some_and(|line| line.contains("\"reason\":\"no_key\"")), "{log}");
 }
 
 #[test]

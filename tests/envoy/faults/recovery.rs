@@ -99,6 +99,8 @@ fn what_fails_while_the_provider_is_dead_works_when_it_is_back() {
     minters.answer_always(Reply::json(&json!({
         "active": true, "scope": "impersonate", "client_id": "backend",
     })));
+    // Once there was a key set, which stands in while the provider is dead.
+    gateway.answer_always(Reply::json(&json!({"keys": [issuer.key.public_jwk()]})));
     let configuration = Configuration::default()
         // So short that refreshes fail while the provider is dead.
         .with(MINTERS, issuer.minters("1s"))
@@ -116,6 +118,7 @@ fn what_fails_while_the_provider_is_dead_works_when_it_is_back() {
         let mint = mint_with(&issuer.bearer(&issuer.key));
         (envoy.send(&mint).status == 201).then_some(())
     });
+    assert_eq!(envoy.send(&Request::get("/oidc/jwks")).status, 200);
     drop(warm);
     thread::sleep(Duration::from_millis(1200));
 

@@ -5,12 +5,20 @@ use std::collections::{HashMap, VecDeque};
 use crate::host::UnixTime;
 use crate::secret::Digest;
 
-/// Values that are good until a time each. When it is full the one that came first goes.
+/// Values that are good until a time each. When it is full the one that came first goes. One that was remembered
+/// in the future was so before the clock was set back, and is not good any more.
 #[derive(Debug)]
 pub struct ExpiringCache<V> {
     capacity: usize,
-    values: HashMap<Digest, (UnixTime, V)>,
+    values: HashMap<Digest, Entry<V>>,
     arrivals: VecDeque<Digest>,
+}
+
+#[derive(Debug)]
+struct Entry<V> {
+    since: UnixTime,
+    until: UnixTime,
+    value: V,
 }
 
 impl<V: Clone> ExpiringCache<V> {
@@ -21,12 +29,13 @@ impl<V: Clone> ExpiringCache<V> {
 
     /// The value, if it is still good.
     pub fn get(&self, key: &Digest, now: UnixTime) -> Option<V> {
-        self.values.get(key).filter(|(until, _)| now < *until).map(|(_, value)| value.clone())
+        let good = |entry: &&Entry<V>| now < entry.until && !entry.since.is_ahead_of(now);
+        self.values.get(key).filter(good).map(|entry| entry.value.clone())
     }
 
-    /// Remembers a value.
-    pub fn insert(&mut self, key: Digest, until: UnixTime, value: V) {
-        if self.values.insert(key, (until, value)).is_none() {
+    /// Remembers a value, from `since` on.
+    pub fn insert(&mut self, key: Digest, since: UnixTime, until: UnixTime, value: V) {
+        if self.values.insert(key, Entry { since, until, value }).is_none() {
             self.arrivals.push_back(key);
         }
         if self.arrivals.len() > self.capacity
@@ -45,6 +54,8 @@ impl<V: Clone> ExpiringCache<V> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     fn key(name: &str) -> Digest {
@@ -54,10 +65,19 @@ mod tests {
     #[test]
     fn a_value_is_good_until_its_time() {
         let mut cache = ExpiringCache::new(2);
-        cache.insert(key("a"), UnixTime::from_millis(10), 1);
+        cache.insert(key("a"), UnixTime::default(), UnixTime::from_millis(10), 1);
         assert_eq!(cache.get(&key("a"), UnixTime::from_millis(9)), Some(1));
         assert_eq!(cache.get(&key("a"), UnixTime::from_millis(10)), None);
         assert_eq!(cache.get(&key("b"), UnixTime::from_millis(9)), None);
+    }
+
+    #[test]
+    fn a_value_from_before_the_clock_was_set_back_is_not_good() {
+        let mut cache = ExpiringCache::new(1);
+        let hour = UnixTime::from_millis(3_600_000);
+        cache.insert(key("a"), hour, hour.after(Duration::from_secs(10)), 1);
+        assert_eq!(cache.get(&key("a"), hour.before(Duration::from_secs(1))), Some(1));
+        assert_eq!(cache.get(&key("a"), hour.before(Duration::from_secs(6))), None);
     }
 
     #[test]
@@ -65,7 +85,7 @@ mod tests {
         let mut cache = ExpiringCache::new(2);
         let late = UnixTime::from_millis(10);
         for name in ["a", "b", "a", "c"] {
-            cache.insert(key(name), late, name);
+            cache.insert(key(name), UnixTime::default(), late, name);
         }
         let held = ["a", "b", "c"].map(|name| cache.get(&key(name), UnixTime::default()));
         assert_eq!(held, [None, Some("b"), Some("c")]);

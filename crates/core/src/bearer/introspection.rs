@@ -196,7 +196,7 @@ impl Answers {
     fn insert(&self, digest: Digest, now: UnixTime, until: UnixTime, verdict: &Verdict) {
         if !self.cache_duration.is_zero() {
             let until = until.min(now.after(self.cache_duration));
-            self.verdicts.borrow_mut().insert(digest, until, verdict.clone());
+            self.verdicts.borrow_mut().insert(digest, now, until, verdict.clone());
         }
     }
 }

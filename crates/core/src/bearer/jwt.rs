@@ -140,7 +140,7 @@ impl JwtVerifier {
             issuer: position,
             generation: issuer.keys.generation(),
         };
-        self.verified.borrow_mut().insert(digest, verified.expires_at, entry);
+        self.verified.borrow_mut().insert(digest, now, verified.expires_at, entry);
         verified.with_required_scopes()
     }
 
@@ -208,7 +208,7 @@ impl JwtIssuer {
         token: &UntrustedJwt<'_>,
         now: UnixTime,
     ) -> Result<VerifiedToken, BearerError> {
-        let keys = self.keys.keys()?;
+        let keys = self.keys.keys(now)?;
         self.accept(&token.claims(host, &keys)?, now)
     }
 

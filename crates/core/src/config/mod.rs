@@ -23,7 +23,7 @@ use crate::bearer::Verifier;
 use crate::claims::Script;
 use crate::jose::{PublishedKey, SigningKey};
 use crate::secret::Digest;
-use crate::step::Call;
+use crate::step::HttpCall;
 use crate::upstream::HttpUri;
 
 /// A whole, valid configuration.
@@ -92,7 +92,7 @@ pub struct UserLookup {
 impl UserLookup {
     /// The request about one user, on behalf of the caller whose `authorization` it carries. `None` for a
     /// name that cannot stand in a path: every path normaliser reads a dot segment as something else.
-    pub fn call(&self, user_id: &str, authorization: &str) -> Option<Call> {
+    pub fn call(&self, user_id: &str, authorization: &str) -> Option<HttpCall> {
         if matches!(user_id, "." | "..") {
             return None;
         }
@@ -102,7 +102,7 @@ impl UserLookup {
             ("accept", "application/json".to_owned()),
         ];
         let call = self.http_uri.call("GET", headers, Vec::new());
-        Some(Call { path: call.path.replace(USER_ID_PLACEHOLDER, &segment), ..call })
+        Some(HttpCall { path: call.path.replace(USER_ID_PLACEHOLDER, &segment), ..call })
     }
 }
 

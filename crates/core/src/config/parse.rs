@@ -18,7 +18,7 @@ use crate::jose::{KeySet, PublishedKey, SigningKey, private_from_pem};
 use crate::oauth::{scope, uri};
 use crate::secret::{Digest, Secret};
 use crate::store::MAX_CAPACITY;
-use crate::upstream::{HttpUri, KeySource, RemoteKeySet};
+use crate::upstream::{DEFAULT_MAX_STALE, HttpUri, KeySource, RemoteKeySet};
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
@@ -453,13 +453,21 @@ fn scope_token(node: Node<'_>) -> Option<String> {
 }
 
 fn remote_jwks(node: Node<'_>) -> Option<KeySource> {
+    let place = node.clone();
     let mut members = node.object()?;
     let http_uri = members.required("http_uri", |node| http_uri(node, None));
     let cache_duration = members.or("cache_duration", Duration::from_secs(300), |node| {
         node.duration(Duration::from_secs(1), DAY)
     });
+    let max_stale = members.or("max_stale", DEFAULT_MAX_STALE, |node| {
+        node.duration(Duration::ZERO, DAY.saturating_mul(365))
+    });
     members.finish();
-    Some(KeySource::Remote(Rc::new(RemoteKeySet::new(http_uri?, cache_duration?))))
+    let (cache_duration, max_stale) = (cache_duration?, max_stale?);
+    if !max_stale.is_zero() && max_stale < cache_duration {
+        return place.member("max_stale").problem("expected at least cache_duration, or 0s");
+    }
+    Some(KeySource::Remote(Rc::new(RemoteKeySet::new(http_uri?, cache_duration, max_stale))))
 }
 
 fn local_jwks(node: Node<'_>) -> Option<KeySource> {

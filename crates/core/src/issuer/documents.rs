@@ -1,18 +1,21 @@
 //! The two documents that say how our tokens are verified (RFC 7517 §5, OpenID Connect Discovery §3).
 //!
 //! Before an identity gateway they are its documents with ours added: everybody who trusts the gateway
-//! trusts our tokens without being told. While the gateway has no document to offer ours are served
-//! alone, since the tokens that we issued stay good, and nobody may keep that answer.
+//! trusts our tokens without being told. A gateway that fails never becomes half a document: whoever kept a
+//! key set with our keys alone would refuse every token of the gateway's until it fetched the next one. The
+//! gateway's last good document stands in for it (RFC 5861 §4), and without one its failure goes on as it is.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use super::Route;
+use super::last_good::LastGood;
+use super::routes::Route;
 use crate::config::Config;
-use crate::host::{Counter, Host};
+use crate::host::Host;
 use crate::jose::PublishedKey;
+use crate::metrics;
 use crate::oauth::TOKEN_EXCHANGE;
 use crate::oauth::uri::HttpUrl;
 use crate::secret::Digest;
@@ -21,6 +24,9 @@ use crate::step::Response;
 /// How long a reader may keep our document where no gateway says so, in seconds. A new key should be
 /// published this long before it signs.
 const MAX_AGE: &str = "public, max-age=300";
+
+/// The same for a document that stands in for one that the gateway failed to give.
+const STAND_IN_MAX_AGE: &str = "max-age=60";
 
 /// What the grants of a provider are that does not list any (OpenID Connect Discovery §3).
 const DEFAULT_GRANTS: [&str; 2] = ["authorization_code", "implicit"];
@@ -61,6 +67,8 @@ pub struct Documents {
     keys: Vec<PublishedKey>,
     jwks: Vec<u8>,
     discovery: Vec<u8>,
+    last_jwks: LastGood,
+    last_discovery: LastGood,
 }
 
 #[derive(Serialize)]
@@ -87,6 +95,7 @@ impl Documents {
             .map(|url| format!("{}://{}", url.scheme, url.authority))
             .unwrap_or_default();
         let base = format!("{origin}{}", config.base_path);
+        let tenant = config.tenant();
         let metadata = Metadata {
             issuer: &config.issuer,
             token_endpoint: format!("{base}/oidc/token"),
@@ -103,6 +112,8 @@ impl Documents {
             jwks: serde_json::to_vec(&keys).unwrap_or_default(),
             discovery: serde_json::to_vec(&metadata).unwrap_or_default(),
             keys: config.published_keys.clone(),
+            last_jwks: LastGood::new(&tenant, "jwks"),
+            last_discovery: LastGood::new(&tenant, "discovery"),
         }
     }
 
@@ -111,27 +122,46 @@ impl Documents {
         self.answer(route, self.ours(route).to_vec(), Some(MAX_AGE), if_none_match)
     }
 
-    /// The gateway's document with ours added, or ours alone if the gateway sent none. Where there are
-    /// header fields in the answer they replace the gateway's.
+    /// The gateway's document with ours added; `None` if the gateway sent no such document. The header fields in
+    /// the answer replace the gateway's.
     pub fn merged(
         &self,
         host: &dyn Host,
         route: Route,
-        document: Option<&[u8]>,
+        document: &[u8],
         if_none_match: Option<&[u8]>,
-    ) -> Response {
-        let document = document.and_then(|document| serde_json::from_slice(document).ok());
-        let merged = document.and_then(|document| match route {
+    ) -> Option<Response> {
+        let merged = self.merge(host, route, document)?;
+        self.last_good(route).remember(host, document);
+        Some(self.answer(route, merged, None, if_none_match))
+    }
+
+    /// The gateway's last good document with ours added, where the gateway failed; `None` without one.
+    pub fn stand_in(
+        &self,
+        host: &dyn Host,
+        route: Route,
+        if_none_match: Option<&[u8]>,
+    ) -> Option<Response> {
+        let document = self.last_good(route).recall(host)?;
+        let merged = self.merge(host, route, &document)?;
+        Some(self.answer(route, merged, Some(STAND_IN_MAX_AGE), if_none_match))
+    }
+
+    fn last_good(&self, route: Route) -> &LastGood {
+        match route {
+            Route::Jwks => &self.last_jwks,
+            _ => &self.last_discovery,
+        }
+    }
+
+    fn merge(&self, host: &dyn Host, route: Route, document: &[u8]) -> Option<Vec<u8>> {
+        let document = serde_json::from_slice(document).ok()?;
+        let merged = match route {
             Route::Jwks => self.merge_keys(host, document),
             _ => merge_metadata(document),
-        });
-        match merged.map(|merged| Value::Object(merged).to_string()) {
-            Some(merged) => self.answer(route, merged.into_bytes(), None, if_none_match),
-            None => {
-                host.warn("the identity gateway has no such document: ours is served alone");
-                self.answer(route, self.ours(route).to_vec(), Some("no-store"), None)
-            }
-        }
+        };
+        Some(Value::Object(merged?).to_string().into_bytes())
     }
 
     fn ours(&self, route: Route) -> &[u8] {
@@ -154,7 +184,7 @@ impl Documents {
             !self.keys.iter().any(|ours| Some(&*ours.kid) == kid)
         });
         if keys.len() != before {
-            host.count(Counter::KeyCollision);
+            host.count(metrics::KEY_COLLISIONS.into());
             host.warn(
                 "a key of the identity gateway has the kid of one of ours, which replaces it",
             );

@@ -6,86 +6,25 @@
 //!
 //! RFC 8693 §2 defines the exchange, RFC 6749 §5.2 the errors.
 
-use std::rc::Rc;
-
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
+use super::answer::secret_json;
+use super::refusal::Refusal;
+use super::request::{Body, Head};
 use super::service::Service;
-use super::{Body, Head, REALM, body_too_long, secret_json, temporarily_unavailable};
-use crate::bearer::BearerError;
+use crate::audit::Trail;
 use crate::claims::{ClaimsError, Input};
 use crate::config::{Client, CustomClaims, OnError, Resource};
-use crate::host::{Counter, Host, HostFailure};
-use crate::jose::SignError;
-use crate::oauth::client_auth::{self, AuthenticatedClient, ClientAuthError};
-use crate::oauth::error::{ErrorResponse, Refusal};
-use crate::oauth::form::{Form, FormError};
+use crate::host::{Host, HostFailure};
+use crate::metrics;
+use crate::oauth::client_auth::{self, AuthenticatedClient};
+use crate::oauth::form::Form;
 use crate::oauth::{ACCESS_TOKEN_TYPE, JWT_TYPE, TOKEN_EXCHANGE, scope, uri};
-use crate::step::{Context, Outcome, Response};
+use crate::step::{Context, Response};
 use crate::store::{Exchange, Found, Mint, NotSpent, Outstanding, PREFIX, SubjectToken};
-
-/// Why an exchange was refused.
-///
-/// `Display` is for the operator's log. What the caller gets never says which check of a client or of a
-/// token failed, beyond what the holder of the right secret may know.
-#[derive(Debug, thiserror::Error)]
-enum ExchangeError {
-    #[error("body over the limit")]
-    BodyTooLong,
-    #[error(transparent)]
-    Form(#[from] FormError),
-    #[error("client authentication failed: {0}")]
-    Client(#[from] ClientAuthError),
-    #[error("parameter {0} is missing")]
-    Missing(&'static str),
-    #[error("parameter {0} is empty")]
-    Empty(&'static str),
-    #[error("subject_token_type is not supported")]
-    SubjectTokenType,
-    #[error("requested_token_type is not supported")]
-    RequestedTokenType,
-    #[error("the subject token is not one of ours")]
-    ForeignSubjectToken,
-    #[error("the subject token is unknown")]
-    UnknownSubjectToken,
-    #[error("the subject token has expired")]
-    ExpiredSubjectToken,
-    #[error("the subject token was used already: minted by {:?}, exchanged by {:?}", .0.0.caller, .0.1.client_id)]
-    SpentSubjectToken(Box<(Mint, Exchange)>),
-    #[error("resource is missing")]
-    NoResource,
-    #[error("resource is not an absolute URI without fragment")]
-    MalformedResource,
-    #[error("resource is unknown or not for this client")]
-    ResourceRefused,
-    #[error("audience is given")]
-    Audience,
-    #[error("scope has bad syntax")]
-    MalformedScope,
-    #[error("no scope can be granted")]
-    NoScope,
-    #[error("an actor token is required")]
-    ActorRequired,
-    #[error("actor_token_type without actor_token")]
-    LoneActorTokenType,
-    #[error("actor_token_type is not supported")]
-    ActorTokenType,
-    #[error("actor tokens are not accepted")]
-    ActorsNotAccepted,
-    #[error("actor token refused: {0}")]
-    Actor(BearerError),
-    #[error("the actor token has no sub")]
-    NamelessActor,
-    #[error(transparent)]
-    CustomClaims(#[from] ClaimsError),
-    #[error(transparent)]
-    Sign(#[from] SignError),
-    #[error(transparent)]
-    Host(#[from] HostFailure),
-}
 
 /// The claims of an access token (RFC 9068 §2.2, RFC 8693 §4.1).
 #[derive(Serialize)]
@@ -97,6 +36,9 @@ struct AccessTokenClaims<'a> {
     iat: u64,
     exp: u64,
     jti: &'a str,
+    /// The subject token's id (RFC 8417 §2.2): whoever sees this token knows it for an impersonation, and finds
+    /// it on mint, exchange and use in the audit log.
+    txn: &'a str,
     scope: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     act: Option<Actor<'a>>,
@@ -105,7 +47,7 @@ struct AccessTokenClaims<'a> {
     custom: Map<String, Value>,
 }
 
-/// What the operator's function sees of the claims (contract section 6).
+/// What the operator's function sees of the claims.
 #[derive(Serialize)]
 struct ScriptToken<'a> {
     iss: &'a str,
@@ -123,7 +65,7 @@ struct Actor<'a> {
     sub: &'a str,
 }
 
-/// The answer (specification, section 2.3): these five members and no other.
+/// The answer (RFC 8693 §2.2.1): these five members and no other.
 #[derive(Serialize)]
 struct TokenResponse<'a> {
     access_token: &'a str,
@@ -135,28 +77,20 @@ struct TokenResponse<'a> {
 
 /// Exchanges a subject token.
 pub(super) async fn exchange(
-    service: Rc<Service>,
-    context: Context,
-    head: Head,
-    body: Body,
-) -> Outcome {
-    Ok(try_exchange(&service, &context, &head, body).await?)
-}
-
-async fn try_exchange(
     service: &Service,
     context: &Context,
-    head: &Head,
+    trail: &Trail,
+    head: Head,
     body: Body,
-) -> Result<Response, ExchangeError> {
-    let Body::Whole(body) = body else { return Err(ExchangeError::BodyTooLong) };
+) -> Result<Response, Refusal> {
+    let Body::Whole(body) = body else { return Err(Refusal::body_too_long()) };
     let form = Form::parse(&body)?;
-    let client = authenticate(service, context, head, &form)?;
+    let client = authenticate(service, trail, &head, &form)?;
     let parameters = Parameters::read(&form)?;
-    let subject = find_subject(service, context, parameters.subject_token)?;
-    let (indicator, resource) = find_resource(service, context, &client, &form)?;
-    let scope = grant_scope(context, parameters.scope, resource)?;
-    let actor = authenticate_actor(service, context, &client, &form).await?;
+    let subject = find_subject(service, context, trail, parameters.subject_token).await?;
+    let (indicator, resource) = find_resource(service, trail, &client, &form)?;
+    let scope = grant_scope(trail, parameters.scope, resource)?;
+    let actor = authenticate_actor(service, context, trail, &client, &form, &subject).await?;
 
     let host = context.host();
     let mut random = [0; 16];
@@ -173,6 +107,7 @@ async fn try_exchange(
         iat: now.secs(),
         exp: now.secs().saturating_add(lifetime),
         jti: &jti,
+        txn: &subject.id(),
         scope: &scope,
         act: actor.as_deref().map(|sub| Actor { sub }),
         custom: Map::new(),
@@ -186,13 +121,13 @@ async fn try_exchange(
     let spent = Exchange {
         client_id: client.client_id.clone(),
         actor_id: actor,
-        request_id: context.request_id(),
+        request_id: trail.request_id(),
         jti: jti.clone(),
         at_millis: now.millis(),
     };
-    spend(service, context, subject, spent)?;
+    spend(service, context, trail, subject, spent).await?;
 
-    context.note(|facts| facts.jti = Some(jti));
+    trail.note(|facts| facts.jti = Some(jti));
     let body = TokenResponse {
         access_token: &access_token,
         issued_token_type: ACCESS_TOKEN_TYPE,
@@ -205,14 +140,14 @@ async fn try_exchange(
 
 fn authenticate(
     service: &Service,
-    context: &Context,
+    trail: &Trail,
     head: &Head,
     form: &Form<'_>,
-) -> Result<AuthenticatedClient, ExchangeError> {
+) -> Result<AuthenticatedClient, Refusal> {
     let find = |client_id: &str| service.config.clients.get(client_id).cloned();
     let client = client_auth::authenticate(form, head.authorization.as_deref(), find)?;
     // Only now: a client_id that nobody proved would let anybody write into our log.
-    context.note(|facts| facts.client_id = Some(client.client_id.clone()));
+    trail.note(|facts| facts.client_id = Some(client.client_id.clone()));
     Ok(client)
 }
 
@@ -223,98 +158,145 @@ struct Parameters<'f> {
 }
 
 impl<'f> Parameters<'f> {
-    fn read(form: &'f Form<'_>) -> Result<Self, ExchangeError> {
+    fn read(form: &'f Form<'_>) -> Result<Self, Refusal> {
         let scope = required(form, "scope")?;
         let subject_token = required(form, "subject_token")?;
         if required(form, "subject_token_type")? != ACCESS_TOKEN_TYPE {
-            return Err(ExchangeError::SubjectTokenType);
+            return Err(Refusal::invalid_request(
+                "subject_token_type",
+                "subject_token_type must be urn:ietf:params:oauth:token-type:access_token",
+            ));
         }
         let requested = optional(form, "requested_token_type")?;
         if requested.is_some_and(|requested| ![ACCESS_TOKEN_TYPE, JWT_TYPE].contains(&requested)) {
-            return Err(ExchangeError::RequestedTokenType);
+            return Err(Refusal::invalid_request(
+                "requested_token_type",
+                "requested_token_type must be urn:ietf:params:oauth:token-type:access_token or \
+                 urn:ietf:params:oauth:token-type:jwt",
+            ));
         }
         Ok(Self { subject_token, scope })
     }
 }
 
-fn required<'f>(form: &'f Form<'_>, name: &'static str) -> Result<&'f str, ExchangeError> {
-    optional(form, name)?.ok_or(ExchangeError::Missing(name))
+fn required<'f>(form: &'f Form<'_>, name: &'static str) -> Result<&'f str, Refusal> {
+    optional(form, name)?.ok_or_else(|| missing(name))
 }
 
-fn optional<'f>(form: &'f Form<'_>, name: &'static str) -> Result<Option<&'f str>, ExchangeError> {
+fn missing(name: &'static str) -> Refusal {
+    Refusal::invalid_request("parameter_missing", "").telling(format!("{name} is missing"))
+}
+
+fn optional<'f>(form: &'f Form<'_>, name: &'static str) -> Result<Option<&'f str>, Refusal> {
     match form.get(name) {
-        Some("") => Err(ExchangeError::Empty(name)),
+        Some("") => {
+            Err(Refusal::invalid_request("parameter_empty", "").telling(format!("{name} is empty")))
+        }
         value => Ok(value),
     }
 }
 
-fn find_subject(
+async fn find_subject(
     service: &Service,
     context: &Context,
+    trail: &Trail,
     subject_token: &str,
-) -> Result<Outstanding, ExchangeError> {
+) -> Result<Outstanding, Refusal> {
     if !subject_token.starts_with(PREFIX) {
-        return Err(ExchangeError::ForeignSubjectToken);
+        let refusal = Refusal::invalid_request("subject_token_foreign", INVALID_SUBJECT_TOKEN);
+        return Err(refusal.because("the subject token is not one of ours"));
     }
-    let token = SubjectToken::parse(subject_token).ok_or(ExchangeError::UnknownSubjectToken)?;
+    let token = SubjectToken::parse(subject_token).ok_or_else(unknown)?;
     let digest = token.digest();
-    context.note(|facts| facts.subject_token_id = Some(digest.id()));
-    match service.store.find(context.host(), &token, &digest)? {
+    trail.note(|facts| facts.subject_token_id = Some(digest.id()));
+    let minted_for = |mint: &Mint, user_id: Option<&str>| {
+        trail.note(|facts| {
+            facts.caller = Some(mint.caller.clone());
+            facts.user_id = user_id.map(str::to_owned);
+        });
+    };
+    match service.store.find(context, &token, &digest).await? {
         Found::Outstanding(subject) => {
-            context.note(|facts| {
-                facts.user_id = Some(subject.grant.user_id.clone());
-                facts.context = service.audited(&subject.grant.context);
-                facts.caller = Some(subject.mint.caller.clone());
-            });
+            minted_for(&subject.mint, Some(&subject.grant.user_id));
+            trail.note(|facts| facts.context = service.audited(&subject.grant.context));
             Ok(subject)
         }
         Found::Spent(mint, exchange) => {
-            context.note(|facts| facts.caller = Some(mint.caller.clone()));
-            Err(ExchangeError::SpentSubjectToken(Box::new((mint, exchange))))
+            minted_for(&mint, None);
+            Err(spent(trail, mint, exchange))
         }
-        Found::Expired(_) => Err(ExchangeError::ExpiredSubjectToken),
-        Found::Unknown => Err(ExchangeError::UnknownSubjectToken),
+        Found::Expired(mint, grant) => {
+            minted_for(&mint, Some(&grant.user_id));
+            Err(expired())
+        }
+        Found::Unknown => Err(unknown()),
     }
+}
+
+/// What whoever presents a token is told that is none of ours, or not known.
+const INVALID_SUBJECT_TOKEN: &str = "the subject token is invalid";
+
+fn unknown() -> Refusal {
+    Refusal::invalid_request("subject_token_unknown", INVALID_SUBJECT_TOKEN)
+        .because("the subject token is unknown")
+}
+
+fn expired() -> Refusal {
+    Refusal::invalid_request("subject_token_expired", "the subject token has expired")
+}
+
+/// Somebody has a token that is not theirs, now or before.
+fn spent(trail: &Trail, mint: Mint, first: Exchange) -> Refusal {
+    let by = format!("minted by {:?}, exchanged by {:?}", mint.caller, first.client_id);
+    Refusal::invalid_request("subject_token_spent", "the subject token was already used")
+        .because(format_args!("the subject token was used already: {by}"))
+        .counted(metrics::REPLAYED)
+        .alarming(trail.replay(mint, first))
 }
 
 /// The one resource that the access token will be bound to (RFC 8707 §2).
 fn find_resource<'s>(
     service: &'s Service,
-    context: &Context,
+    trail: &Trail,
     client: &Client,
     form: &Form<'_>,
-) -> Result<(&'s str, &'s Resource), ExchangeError> {
+) -> Result<(&'s str, &'s Resource), Refusal> {
     if form.get("audience").is_some() {
-        return Err(ExchangeError::Audience);
+        let told = "audience is not supported, use resource";
+        return Err(Refusal::invalid_target("audience_given", told));
     }
     let indicator = form.get("resource").filter(|resource| !resource.is_empty());
-    let indicator = indicator.ok_or(ExchangeError::NoResource)?;
+    let indicator = indicator
+        .ok_or(const { Refusal::invalid_target("resource_malformed", "resource is missing") })?;
+    let refused = || {
+        let told = "the resource is unknown or not available to this client";
+        Refusal::invalid_target("resource_refused", told)
+    };
     let Some((indicator, resource)) = service.config.resources.get_key_value(indicator) else {
-        let absolute = uri::is_absolute(indicator);
-        return Err(if absolute {
-            ExchangeError::ResourceRefused
-        } else {
-            ExchangeError::MalformedResource
-        });
+        if uri::is_absolute(indicator) {
+            return Err(refused());
+        }
+        let told = "resource must be an absolute URI without a fragment";
+        return Err(Refusal::invalid_target("resource_malformed", told));
     };
     if client.resources.as_ref().is_some_and(|allowed| !allowed.contains(indicator)) {
-        return Err(ExchangeError::ResourceRefused);
+        return Err(refused());
     }
-    context.note(|facts| facts.resource = Some(indicator.clone()));
+    trail.note(|facts| facts.resource = Some(indicator.clone()));
     Ok((indicator, resource))
 }
 
-fn grant_scope(
-    context: &Context,
-    requested: &str,
-    resource: &Resource,
-) -> Result<String, ExchangeError> {
-    let requested = scope::parse(requested).ok_or(ExchangeError::MalformedScope)?;
+fn grant_scope(trail: &Trail, requested: &str, resource: &Resource) -> Result<String, Refusal> {
+    let requested = scope::parse(requested).ok_or_else(|| {
+        let told = "scope must be a list of scopes with one space between them";
+        Refusal::invalid_scope("scope_malformed", told)
+    })?;
     let granted = scope::cut(&requested, &resource.scopes).join(" ");
     if granted.is_empty() && !resource.scopes.is_empty() {
-        return Err(ExchangeError::NoScope);
+        let told = "none of the requested scopes can be granted for this resource";
+        return Err(Refusal::invalid_scope("scope_empty", told));
     }
-    context.note(|facts| facts.scope = Some(granted.clone()));
+    trail.note(|facts| facts.scope = Some(granted.clone()));
     Ok(granted)
 }
 
@@ -322,29 +304,45 @@ fn grant_scope(
 async fn authenticate_actor(
     service: &Service,
     context: &Context,
+    trail: &Trail,
     client: &Client,
     form: &Form<'_>,
-) -> Result<Option<String>, ExchangeError> {
+    subject: &Outstanding,
+) -> Result<Option<String>, Refusal> {
     let token_type = optional(form, "actor_token_type")?;
     let Some(token) = optional(form, "actor_token")? else {
         if token_type.is_some() {
-            return Err(ExchangeError::LoneActorTokenType);
+            let told = "actor_token_type is given without actor_token";
+            return Err(Refusal::invalid_request("actor_token_type", told));
         }
         if service.config.actor_tokens.required || client.actor_token_required {
-            return Err(ExchangeError::ActorRequired);
+            return Err(Refusal::invalid_request("actor_required", "actor_token is required"));
         }
         return Ok(None);
     };
-    if token_type.ok_or(ExchangeError::Missing("actor_token_type"))? != ACCESS_TOKEN_TYPE {
-        return Err(ExchangeError::ActorTokenType);
+    if token_type.ok_or_else(|| missing("actor_token_type"))? != ACCESS_TOKEN_TYPE {
+        return Err(Refusal::invalid_request(
+            "actor_token_type",
+            "actor_token_type must be urn:ietf:params:oauth:token-type:access_token",
+        ));
     }
     let actors = &service.config.actor_tokens.verifier;
     if actors.is_empty() {
-        return Err(ExchangeError::ActorsNotAccepted);
+        let told = "the actor token is invalid, expired or lacks the openid scope";
+        let refusal = Refusal::invalid_request("actors_not_accepted", told);
+        return Err(refusal.because("actor tokens are not accepted"));
     }
-    let verified = actors.verify(context, token).await.map_err(ExchangeError::Actor)?;
-    let actor = verified.subject.clone().ok_or(ExchangeError::NamelessActor)?;
-    context.note(|facts| facts.actor_id = Some(actor.clone()));
+    let verified = actors.verify(context, token).await.map_err(|error| Refusal::actor(&error))?;
+    let actor = verified
+        .subject
+        .clone()
+        .ok_or_else(|| Refusal::invalid_actor().because("the actor token has no sub"))?;
+    trail.note(|facts| facts.actor_id = Some(actor.clone()));
+    // Nobody impersonates themselves: there would be no second person to hold accountable.
+    if actor == subject.grant.user_id {
+        let told = "the actor must not be the user who is impersonated";
+        return Err(Refusal::invalid_request("actor_is_user", told));
+    }
     Ok(Some(actor))
 }
 
@@ -354,7 +352,7 @@ fn run_script(
     host: &dyn Host,
     claims: &AccessTokenClaims<'_>,
     subject_token_context: &str,
-) -> Result<Map<String, Value>, ExchangeError> {
+) -> Result<Map<String, Value>, Refusal> {
     let token = ScriptToken {
         iss: claims.iss,
         sub: claims.sub,
@@ -370,7 +368,7 @@ fn run_script(
         Ok(custom) => Ok(custom),
         Err(error @ ClaimsError::Denied(_)) => Err(error.into()),
         Err(error) => {
-            host.count(Counter::CustomClaimsFailed);
+            host.count(metrics::CUSTOM_CLAIMS_FAILURES.into());
             host.warn(&format!("custom claims: {error}"));
             match custom_claims.on_error {
                 OnError::Refuse => Err(error.into()),
@@ -380,134 +378,21 @@ fn run_script(
     }
 }
 
-fn spend(
+/// The last step, and the one that only one request can take.
+async fn spend(
     service: &Service,
     context: &Context,
+    trail: &Trail,
     subject: Outstanding,
     exchange: Exchange,
-) -> Result<(), ExchangeError> {
-    service.store.spend(context.host(), subject, exchange).map_err(|error| match error {
-        NotSpent::Already(winner) => ExchangeError::SpentSubjectToken(winner),
+) -> Result<(), Refusal> {
+    // A caller who has left could not use the token any more.
+    context.still_wanted().await;
+    service.store.spend(context, subject, exchange).await.map_err(|error| match error {
+        NotSpent::Already(winner) => spent(trail, winner.0, winner.1),
         // As whoever comes a moment later is told.
-        NotSpent::Forgotten => ExchangeError::UnknownSubjectToken,
-        NotSpent::Expired => ExchangeError::ExpiredSubjectToken,
-        NotSpent::Host(failure) => ExchangeError::Host(failure),
+        NotSpent::Forgotten => unknown(),
+        NotSpent::Expired => expired(),
+        NotSpent::Host(failure) => failure.into(),
     })
-}
-
-impl Refusal for ExchangeError {
-    fn response(&self) -> ErrorResponse {
-        let invalid_request =
-            |description: &str| ErrorResponse::new(400, "invalid_request", description);
-        let invalid_target =
-            |description: &str| ErrorResponse::new(400, "invalid_target", description);
-        let invalid_scope =
-            |description: &str| ErrorResponse::new(400, "invalid_scope", description);
-        match self {
-            Self::BodyTooLong => body_too_long(),
-            Self::Form(FormError::Encoding) => invalid_request("the form is not properly encoded"),
-            Self::Form(FormError::Repeated) => invalid_request("a parameter is given twice"),
-            Self::Form(FormError::SeveralResources) => {
-                invalid_target("only one resource may be given")
-            }
-            Self::Client(ClientAuthError::NoClientId | ClientAuthError::EmptyClientId) => {
-                invalid_request("client_id is missing")
-            }
-            Self::Client(ClientAuthError::TwoMethods) => invalid_request(
-                "client_secret must not be given in the form beside the Authorization header",
-            ),
-            Self::Client(_) => {
-                ErrorResponse::new(401, "invalid_client", "client authentication failed")
-                    .challenged(format!("Basic realm=\"{REALM}\", charset=\"UTF-8\""))
-            }
-            Self::Missing(name) => invalid_request(&format!("{name} is missing")),
-            Self::Empty(name) => invalid_request(&format!("{name} is empty")),
-            Self::SubjectTokenType => invalid_request(
-                "subject_token_type must be urn:ietf:params:oauth:token-type:access_token",
-            ),
-            Self::RequestedTokenType => invalid_request(
-                "requested_token_type must be urn:ietf:params:oauth:token-type:access_token or \
-                 urn:ietf:params:oauth:token-type:jwt",
-            ),
-            Self::ForeignSubjectToken | Self::UnknownSubjectToken => {
-                invalid_request("the subject token is invalid")
-            }
-            Self::ExpiredSubjectToken => invalid_request("the subject token has expired"),
-            Self::SpentSubjectToken(_) => invalid_request("the subject token was already used"),
-            Self::NoResource => invalid_target("resource is missing"),
-            Self::MalformedResource => {
-                invalid_target("resource must be an absolute URI without a fragment")
-            }
-            Self::ResourceRefused => {
-                invalid_target("the resource is unknown or not available to this client")
-            }
-            Self::Audience => invalid_target("audience is not supported, use resource"),
-            Self::MalformedScope => {
-                invalid_scope("scope must be a list of scopes with one space between them")
-            }
-            Self::NoScope => {
-                invalid_scope("none of the requested scopes can be granted for this resource")
-            }
-            Self::ActorRequired => invalid_request("actor_token is required"),
-            Self::LoneActorTokenType => {
-                invalid_request("actor_token_type is given without actor_token")
-            }
-            Self::ActorTokenType => invalid_request(
-                "actor_token_type must be urn:ietf:params:oauth:token-type:access_token",
-            ),
-            Self::Actor(BearerError::Upstream(_)) => temporarily_unavailable(),
-            Self::ActorsNotAccepted | Self::Actor(_) | Self::NamelessActor => {
-                invalid_request("the actor token is invalid, expired or lacks the openid scope")
-            }
-            Self::CustomClaims(ClaimsError::Denied(message)) => {
-                ErrorResponse::new(400, "access_denied", message)
-            }
-            Self::CustomClaims(_) => {
-                ErrorResponse::new(500, "server_error", "the custom claims could not be made")
-            }
-            Self::Sign(SignError::Key(_)) => {
-                ErrorResponse::new(500, "server_error", "the access token could not be signed")
-            }
-            Self::Sign(SignError::Host(..)) | Self::Host(_) => temporarily_unavailable(),
-        }
-    }
-
-    fn reason(&self) -> &'static str {
-        match self {
-            Self::BodyTooLong => "body_too_long",
-            Self::Form(FormError::Encoding) => "form_malformed",
-            Self::Form(FormError::Repeated) => "parameter_repeated",
-            Self::Form(FormError::SeveralResources) => "several_resources",
-            Self::Client(_) => "client_authentication",
-            Self::Missing(_) => "parameter_missing",
-            Self::Empty(_) => "parameter_empty",
-            Self::SubjectTokenType => "subject_token_type",
-            Self::RequestedTokenType => "requested_token_type",
-            Self::ForeignSubjectToken => "subject_token_foreign",
-            Self::UnknownSubjectToken => "subject_token_unknown",
-            Self::ExpiredSubjectToken => "subject_token_expired",
-            Self::SpentSubjectToken(_) => super::REPLAYED,
-            Self::NoResource | Self::MalformedResource => "resource_malformed",
-            Self::ResourceRefused => "resource_refused",
-            Self::Audience => "audience_given",
-            Self::MalformedScope => "scope_malformed",
-            Self::NoScope => "scope_empty",
-            Self::ActorRequired => "actor_required",
-            Self::LoneActorTokenType | Self::ActorTokenType => "actor_token_type",
-            Self::ActorsNotAccepted => "actors_not_accepted",
-            Self::Actor(BearerError::Upstream(_)) => "callout_failed",
-            Self::Actor(_) | Self::NamelessActor => "actor_token",
-            Self::CustomClaims(ClaimsError::Denied(_)) => "custom_claims_denied",
-            Self::CustomClaims(_) => "custom_claims_failed",
-            Self::Sign(_) => "signing_failed",
-            Self::Host(_) => "host_failed",
-        }
-    }
-
-    fn replayed(&self) -> Option<(&Mint, &Exchange)> {
-        match self {
-            Self::SpentSubjectToken(spent) => Some((&spent.0, &spent.1)),
-            _ => None,
-        }
-    }
 }

@@ -1,11 +1,17 @@
-//! One configured service: what every request of a worker shares.
+//! One configured service: what all requests of a worker share, and what it does while nobody asks.
 
+use std::borrow::Cow;
 use std::rc::Rc;
 
-use super::{Documents, Paths};
+use super::documents::Documents;
+use super::routes::Paths;
 use crate::config::Config;
-use crate::store::{Census, SlotTable};
-use crate::upstream::RemoteKeySet;
+use crate::host::{Host, UnixTime};
+use crate::jose::Algorithm;
+use crate::metrics;
+use crate::step::{Step, Task};
+use crate::store::Store;
+use crate::upstream::{RemoteKeySet, Upstream};
 
 /// A configuration, ready to answer. Caches live as long as it does: a changed configuration starts with
 /// empty ones, so nothing verified under the old rules is taken for granted under the new.
@@ -13,28 +19,83 @@ pub struct Service {
     /// What the operator wrote.
     pub config: Config,
     /// Outstanding and spent subject tokens.
-    pub store: SlotTable,
-    /// Counts the outstanding ones.
-    pub census: Census,
+    pub store: Store,
     /// The paths that are ours.
     pub paths: Paths,
     /// The documents that anybody may read.
-    pub documents: Documents,
+    pub(crate) documents: Documents,
+    configured_at: UnixTime,
 }
 
 impl Service {
     /// Builds what can be built once.
-    pub fn new(config: Config) -> Self {
-        let store = SlotTable::new(&config.tenant(), config.subject_tokens.capacity);
+    pub fn new(config: Config, now: UnixTime) -> Self {
+        let store = Store::new(
+            &config.tenant(),
+            config.subject_tokens.capacity,
+            config.subject_tokens.lifetime,
+        );
         let paths = Paths::new(&config.base_path);
         let documents = Documents::new(&config);
-        Self { config, store, census: Census::default(), paths, documents }
+        Self { config, store, paths, documents, configured_at: now }
     }
-    /// The key sets that must be kept fresh while nobody asks.
-    pub fn remote_key_sets(&self) -> impl Iterator<Item = &Rc<RemoteKeySet>> {
+
+    /// Says how it will work: what was probably not meant, and who signs and verifies.
+    pub fn introduce(&self, host: &dyn Host) {
+        for warning in &self.config.warnings {
+            host.warn(&format!("configuration: {warning}"));
+        }
+        let failures = Upstream::ALL.map(|upstream| metrics::callout_failed(upstream.name()));
+        metrics::FROM_THE_START
+            .map(Cow::from)
+            .into_iter()
+            .chain(failures)
+            .for_each(|counter| host.define(counter));
+        let crypto = host.native_crypto();
+        let algorithm = self.config.signing_key.algorithm();
+        let native = crypto.is_some_and(|crypto| crypto.signs(algorithm));
+        host.set(metrics::NATIVE_SIGNING, u64::from(native));
+        if let Some(crypto) = crypto {
+            host.info(&format!("signatures: {crypto}; the rest is done in the sandbox"));
+        }
+        if matches!(algorithm, Algorithm::Rs256 | Algorithm::Ps256) && !native {
+            let slow = "holds a worker up for about 10 ms in the sandbox: prefer ES256 or EdDSA";
+            host.warn(&format!("signing with {algorithm} {slow}"));
+        }
+    }
+
+    /// What is due now that nobody waits for: key sets are fetched, gauges set.
+    pub fn tick(self: &Rc<Self>, host: &Rc<dyn Host>) -> Vec<Step<()>> {
+        self.set_gauges(&**host);
+        let fetch = |key_set: &Rc<RemoteKeySet>| {
+            let key_set = Rc::clone(key_set);
+            Task::start(Rc::clone(host), None, |context| async move {
+                key_set.keep_fresh(&context).await;
+            })
+        };
+        self.remote_key_sets().map(fetch).collect()
+    }
+
+    fn set_gauges(&self, host: &dyn Host) {
+        let now = host.now();
+        let waiting = now.since(self.configured_at);
+        let ages = self.remote_key_sets().map(|key_set| key_set.age(now).unwrap_or(waiting));
+        if let Some(age) = ages.max() {
+            host.set(metrics::KEY_SET_AGE, age.as_secs());
+        }
+        self.store.set_gauges(host);
+    }
+
+    fn remote_key_sets(&self) -> impl Iterator<Item = &Rc<RemoteKeySet>> {
         let callers = &self.config.subject_tokens.callers;
         let actors = &self.config.actor_tokens.verifier;
         let jwt = callers.jwt.iter().chain(&actors.jwt);
         jwt.flat_map(|jwt| jwt.remote_key_sets())
+    }
+
+    /// A context as the audit log gets it: not at all, unless the operator wants it, as it may hold
+    /// personal data.
+    pub(super) fn audited(&self, context: &str) -> Option<serde_json::Value> {
+        if self.config.audit_context { serde_json::from_str(context).ok() } else { None }
     }
 }

@@ -4,19 +4,15 @@ use std::future::pending;
 use super::*;
 use crate::jose::tests::host::TestHost;
 
-fn start<F>(origin: Origin, endpoint: impl FnOnce(Context) -> F) -> Step
+fn start<T, F>(traceparent: Option<&str>, begin: impl FnOnce(Context) -> F) -> Step<T>
 where
-    F: Future<Output = Outcome> + 'static,
+    F: Future<Output = T> + 'static,
 {
-    Task::start(Rc::new(TestHost::default()), Operation::Exchange, origin, endpoint)
-}
-
-fn origin(traceparent: Option<&str>) -> Origin {
-    Origin { request_id: "r-1".to_owned(), traceparent: traceparent.map(str::to_owned) }
+    Task::start(Rc::new(TestHost::default()), traceparent.map(str::to_owned), begin)
 }
 
 fn call(path: &str) -> Call {
-    Call {
+    Call::Http(HttpCall {
         cluster: "c".into(),
         method: "GET",
         scheme: "https".into(),
@@ -25,55 +21,51 @@ fn call(path: &str) -> Call {
         headers: Vec::new(),
         body: Vec::new(),
         timeout: Duration::from_secs(1),
-    }
+    })
 }
 
 fn reply(status: u16) -> Reply {
     Reply::Http { status, json: false, body: Vec::new() }
 }
 
-fn done(step: Step) -> Finished {
+fn done<T>(step: Step<T>) -> T {
     match step {
-        Step::Done(finished) => finished,
+        Step::Done(result) => result,
         Step::Call(call, _) => panic!("calls {call:?}"),
+        Step::Stopped => panic!("stopped"),
     }
 }
 
-fn called(step: Step) -> (Call, Task) {
+fn called<T>(step: Step<T>) -> (HttpCall, Task<T>) {
     match step {
-        Step::Call(call, task) => (call, task),
-        Step::Done(finished) => panic!("ends {finished:?}"),
+        Step::Call(Call::Http(call), task) => (call, task),
+        _ => panic!("does not call over HTTP"),
     }
-}
-
-fn no_content(status: u16) -> Outcome {
-    Ok(Response { status, headers: Vec::new(), body: Vec::new() })
 }
 
 #[test]
 fn each_reply_goes_to_the_call_that_it_was_for() {
-    let step = start(origin(None), |context| async move {
-        let mut sum = 0;
+    let step = start(None, |context| async move {
+        let mut statuses = Vec::new();
         for path in ["/1", "/2"] {
             if let Reply::Http { status, .. } = context.call(call(path)).await {
-                sum = status.saturating_sub(sum);
+                statuses.push(status);
             }
         }
-        no_content(sum)
+        statuses
     });
     let (first, task) = called(step);
     assert_eq!((first.path.as_str(), first.headers.len()), ("/1", 0));
     let (second, task) = called(task.resume(reply(200)));
     assert_eq!(second.path, "/2");
-    assert_eq!(done(task.resume(reply(404))).response.status, 204);
+    assert_eq!(done(task.resume(reply(404))), [200, 404]);
 }
 
 #[test]
 fn every_call_carries_the_trace_on() {
-    let step = start(origin(Some("00-1-2-01")), |context| async move {
+    let step = start(Some("00-1-2-01"), |context| async move {
         context.call(call("/1")).await;
         context.call(call("/2")).await;
-        no_content(204)
     });
     let (first, task) = called(step);
     let (second, _) = called(task.resume(Reply::Failed(CallFailure::NotSent)));
@@ -83,40 +75,30 @@ fn every_call_carries_the_trace_on() {
 }
 
 #[test]
-fn a_fact_is_written_down_however_the_request_ends() {
-    let noting = || {
-        start(origin(None), |context| async move {
-            context.note(|facts| facts.user_id = Some("user-42".to_owned()));
-            context.call(call("/")).await;
-            context.note(|facts| facts.actor_id = Some("agent-7".to_owned()));
-            no_content(200)
-        })
-    };
-    let finished = done(called(noting()).1.resume(reply(200)));
-    let event = finished.event.unwrap();
-    assert_eq!(event.event.name(), "token_exchange.succeeded");
-    assert_eq!(event.facts.request_id, "r-1");
-    assert_eq!(event.facts.user_id.as_deref(), Some("user-42"));
-    assert_eq!(event.facts.actor_id.as_deref(), Some("agent-7"));
-
-    let event = called(noting()).1.abandon();
-    assert_eq!(event.event.name(), "token_exchange.refused");
-    assert_eq!((event.error, event.reason), (Some("abandoned"), Some("caller_gone")));
-    assert_eq!(event.facts.user_id.as_deref(), Some("user-42"));
-    assert_eq!(event.facts.actor_id, None);
+fn a_call_that_cannot_be_sent_has_failed_at_once() {
+    let step = start(None, |context| async move {
+        [context.call(call("/1")).await, context.call(call("/2")).await]
+    });
+    let mut sent = 0;
+    let progress = step.run(|_, _| {
+        sent += 1;
+        Err(CallFailure::NotSent)
+    });
+    let Progress::Done(replies) = progress else { panic!("it waits") };
+    assert_eq!(
+        (sent, replies),
+        (2, [CallFailure::NotSent, CallFailure::NotSent].map(Reply::Failed))
+    );
 }
 
 #[test]
-fn an_endpoint_that_waits_for_nothing_is_answered_for() {
-    let finished = done(start(origin(None), |_| pending()));
-    assert_eq!(finished.response.status, 500);
-    let event = finished.event.unwrap();
-    assert_eq!((event.error, event.reason), (Some("server_error"), Some("stalled")));
+fn a_task_that_waits_for_nothing_stops() {
+    assert!(matches!(start(None, |_| pending::<()>()), Step::Stopped));
 }
 
-/// What an endpoint holds is let go of as soon as it ends, or is given up.
+/// What a task holds is let go of as soon as it ends, or its caller leaves.
 #[test]
-fn an_abandoned_endpoint_is_dropped() {
+fn a_task_that_only_asks_ends_when_its_caller_leaves() {
     struct Held(Rc<Cell<bool>>);
     impl Drop for Held {
         fn drop(&mut self) {
@@ -125,13 +107,47 @@ fn an_abandoned_endpoint_is_dropped() {
     }
     let dropped = Rc::new(Cell::new(false));
     let held = Held(Rc::clone(&dropped));
-    let step = start(origin(None), |context| async move {
+    let step = start(None, |context| async move {
         context.call(call("/")).await;
         drop(held);
-        no_content(204)
     });
     let (_, task) = called(step);
     assert!(!dropped.get());
-    let _ = task.abandon();
+    assert!(task.caller_left().is_none());
     assert!(dropped.get());
+}
+
+#[test]
+fn a_task_that_may_have_changed_something_goes_on_without_its_caller() {
+    let step = start(None, |context| async move {
+        context.call_to_the_end(call("/change")).await;
+        context.call_to_the_end(call("/change-again")).await;
+        "changed"
+    });
+    let (_, task) = called(step);
+    let task = task.caller_left().expect("it goes on");
+    let (again, task) = called(task.resume(reply(503)));
+    assert_eq!(again.path, "/change-again");
+    assert_eq!(done(task.resume(reply(200))), "changed");
+}
+
+#[test]
+fn nothing_is_begun_for_a_caller_who_has_left() {
+    let step = start(None, |context| async move {
+        context.call_to_the_end(call("/change")).await;
+        context.call(call("/ask")).await;
+    });
+    let task = called(step).1.caller_left().expect("it goes on");
+    assert!(matches!(task.resume(reply(200)), Step::Stopped), "it asks nobody");
+
+    let changed = Rc::new(Cell::new(false));
+    let change = Rc::clone(&changed);
+    let step = start(None, |context| async move {
+        context.call_to_the_end(call("/fetch")).await;
+        context.still_wanted().await;
+        change.set(true);
+    });
+    let task = called(step).1.caller_left().expect("it goes on");
+    assert!(matches!(task.resume(reply(200)), Step::Stopped));
+    assert!(!changed.get());
 }

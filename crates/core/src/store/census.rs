@@ -9,10 +9,13 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::SlotTable;
-use crate::host::{Expected, Host, HostFailure, Swap, UnixTime};
+use crate::host::{Host, HostFailure, Swap, UnixTime};
 
 /// Pages to a tick: as many as the default table has.
 const PAGES_PER_TICK: u32 = 256;
+
+/// The format of a lease.
+const VERSION: u8 = 1;
 
 /// How long the others wait for the one that counts.
 const LEASE: Duration = Duration::from_secs(5);
@@ -76,19 +79,30 @@ impl Census {
             host.random(&mut random)?;
             self.holder.set(u64::from_le_bytes(random).max(1));
         }
-        let (lease, expected) = match host.get(key)? {
-            None => (Lease::default(), Expected::Absent),
-            Some((bytes, version)) => {
-                (postcard::from_bytes(&bytes).unwrap_or_default(), Expected::Version(version))
-            }
-        };
+        let found = host.get(key)?;
+        let lease = found.as_ref().and_then(|(bytes, _)| Lease::decode(bytes)).unwrap_or_default();
         let now = host.now();
         let others = lease.holder != self.holder.get();
-        if others && now < UnixTime::from_millis(lease.until_millis) {
+        // A lease that runs for longer than any was taken before the clock was set back.
+        let until = UnixTime::from_millis(lease.until_millis);
+        if others && now < until && !until.is_ahead_of(now.after(LEASE)) {
             return Ok(false);
         }
         let lease = Lease { holder: self.holder.get(), until_millis: now.after(LEASE).millis() };
-        let bytes = postcard::to_allocvec(&lease).map_err(|_| HostFailure("memory for a lease"))?;
+        let bytes = lease.encode().ok_or(HostFailure("memory for a lease"))?;
+        let expected = found.map(|(_, version)| version).into();
         Ok(host.compare_and_set(key, &bytes, expected)? == Swap::Done)
+    }
+}
+
+impl Lease {
+    fn encode(&self) -> Option<Vec<u8>> {
+        postcard::to_extend(self, vec![VERSION]).ok()
+    }
+
+    /// Reads a lease; one of another version of the filter is nobody's.
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        let (version, rest) = bytes.split_first()?;
+        if *version == VERSION { postcard::from_bytes(rest).ok() } else { None }
     }
 }

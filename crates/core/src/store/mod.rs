@@ -7,6 +7,8 @@ mod census;
 mod record;
 mod slots;
 
+use std::time::Duration;
+
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 
@@ -14,7 +16,70 @@ pub use census::{Census, Occupancy};
 pub use record::{Exchange, Grant, Mint};
 pub use slots::{Found, MAX_CAPACITY, NotSpent, NotStored, Outstanding, SlotTable};
 
+use crate::host::{Host, HostFailure, UnixTime};
+use crate::metrics;
 use crate::secret::{Digest, Secret};
+use crate::step::Context;
+
+/// Where subject tokens are kept. Of any number of simultaneous attempts to spend one, exactly one succeeds.
+///
+/// The verbs are `async` because a store may be elsewhere; shared data answers at once.
+#[derive(Debug)]
+pub struct Store {
+    table: SlotTable,
+    census: Census,
+    capacity: u32,
+    lifetime: Duration,
+}
+
+impl Store {
+    /// The store of the service that `tenant` names, for `capacity` outstanding tokens, each for `lifetime`.
+    pub fn new(tenant: &str, capacity: u32, lifetime: Duration) -> Self {
+        let table = SlotTable::new(tenant, capacity, lifetime);
+        Self { table, census: Census::default(), capacity, lifetime }
+    }
+
+    /// Stores a new token.
+    pub async fn mint(
+        &self,
+        context: &Context,
+        mint: Mint,
+        grant: Grant,
+        expires_at: UnixTime,
+    ) -> Result<(SubjectToken, Digest), NotStored> {
+        self.table.mint(context.host(), mint, grant, expires_at)
+    }
+
+    /// Looks a presented token up, of which the digest is known.
+    pub async fn find(
+        &self,
+        context: &Context,
+        token: &SubjectToken,
+        digest: &Digest,
+    ) -> Result<Found, HostFailure> {
+        self.table.find(context.host(), token, digest)
+    }
+
+    /// Spends a token, if nobody has since it was found. Whoever gets `Ok` is the only one.
+    pub async fn spend(
+        &self,
+        context: &Context,
+        token: Outstanding,
+        exchange: Exchange,
+    ) -> Result<(), NotSpent> {
+        self.table.spend(context.host(), token, exchange)
+    }
+
+    /// Counts on, and says how full the store is when the count is complete.
+    pub fn set_gauges(&self, host: &dyn Host) {
+        let Ok(Some(occupancy)) = self.census.tick(host, &self.table) else { return };
+        let left = occupancy.first_expiry.map(|expiry| expiry.since(host.now()));
+        let age = left.map(|left| self.lifetime.saturating_sub(left)).unwrap_or_default();
+        host.set(metrics::OUTSTANDING, u64::from(occupancy.outstanding));
+        host.set(metrics::CAPACITY, u64::from(self.capacity));
+        host.set(metrics::OLDEST_AGE, age.as_secs());
+    }
+}
 
 /// What every subject token of this filter begins with; others are somebody else's.
 pub const PREFIX: &str = "sub_";

@@ -53,6 +53,12 @@ pub(super) enum State {
     Spent(Exchange),
 }
 
+/// Whether a token is in its time. One that was minted in the future was minted before the clock was set back,
+/// and nobody knows how long ago that was: it has expired.
+pub(super) fn is_current(mint: &Mint, expires_at: UnixTime, now: UnixTime) -> bool {
+    now < expires_at && !UnixTime::from_millis(mint.at_millis).is_ahead_of(now)
+}
+
 /// One token in its slot.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Record {
@@ -100,8 +106,11 @@ impl Slot {
 
     /// Whether another token may take the slot.
     pub(super) fn is_free(&self, now: UnixTime) -> bool {
-        let spent = matches!(&self.record, Some(Record { state: State::Spent(_), .. }));
-        spent || self.expires_at <= now
+        match &self.record {
+            Some(Record { state: State::Spent(_), .. }) => true,
+            Some(record) => !is_current(&record.mint, self.expires_at, now),
+            None => self.expires_at <= now,
+        }
     }
 }
 

@@ -19,11 +19,12 @@
 
 use std::cell::Cell;
 use std::fmt::Write as _;
+use std::time::Duration;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 
-use super::record::{Exchange, Grant, Mint, Record, Slot, State};
+use super::record::{Exchange, Grant, Mint, Record, Slot, State, is_current};
 use super::{NONCE_LEN, Occupancy, SubjectToken};
 use crate::host::{Expected, Host, HostFailure, SharedData, Swap, UnixTime, Version};
 use crate::secret::Digest;
@@ -45,6 +46,8 @@ pub const MAX_CAPACITY: u32 = 10_000_000;
 pub struct SlotTable {
     namespace: String,
     capacity: u32,
+    /// How long a token can be outstanding.
+    lifetime: Duration,
     /// The slot to look at first for the next mint. Workers begin at different places.
     hand: Cell<Option<u32>>,
 }
@@ -71,7 +74,7 @@ pub enum Found {
     /// It was exchanged before: somebody presents it again.
     Spent(Mint, Exchange),
     /// It was not exchanged in time.
-    Expired(Mint),
+    Expired(Mint, Grant),
     /// No such token: never minted here, or its slot went to another.
     Unknown,
 }
@@ -104,14 +107,21 @@ pub enum NotSpent {
     Host(#[from] HostFailure),
 }
 
+impl Outstanding {
+    /// Names the token: the same as in the audit of its mint.
+    pub fn id(&self) -> String {
+        self.digest.id()
+    }
+}
+
 impl SlotTable {
     /// The table of one service. `tenant` names the service: two that share a `vm_id` share the map,
     /// and a token of one must not be known to the other.
-    pub fn new(tenant: &str, capacity: u32) -> Self {
+    pub fn new(tenant: &str, capacity: u32, lifetime: Duration) -> Self {
         let digest = Digest::of(tenant.as_bytes());
         let name =
             digest.as_bytes().first_chunk::<9>().map(|name| BASE64_URL_SAFE_NO_PAD.encode(name));
-        Self { namespace: name.unwrap_or_default(), capacity, hand: Cell::new(None) }
+        Self { namespace: name.unwrap_or_default(), capacity, lifetime, hand: Cell::new(None) }
     }
 
     /// Stores a new token.
@@ -139,7 +149,7 @@ impl SlotTable {
                 if slot >= self.capacity {
                     break;
                 }
-                if hints.taken(offset, now) {
+                if hints.taken(offset, now, self.lifetime) {
                     continue;
                 }
                 let key = self.slot_key(slot);
@@ -167,7 +177,7 @@ impl SlotTable {
         Err(NotStored::Full)
     }
 
-    /// Looks a presented token, of which the digest is known, up: one read.
+    /// Looks a presented token up, of which the digest is known: one read.
     pub fn find(
         &self,
         host: &dyn Host,
@@ -185,7 +195,9 @@ impl SlotTable {
         }
         Ok(match record.state {
             State::Spent(exchange) => Found::Spent(record.mint, exchange),
-            State::Outstanding(_) if expires_at <= host.now() => Found::Expired(record.mint),
+            State::Outstanding(grant) if !is_current(&record.mint, expires_at, host.now()) => {
+                Found::Expired(record.mint, grant)
+            }
             State::Outstanding(grant) => Found::Outstanding(Outstanding {
                 slot: token.slot,
                 version,
@@ -204,7 +216,7 @@ impl SlotTable {
         token: Outstanding,
         exchange: Exchange,
     ) -> Result<(), NotSpent> {
-        if token.expires_at <= host.now() {
+        if !is_current(&token.mint, token.expires_at, host.now()) {
             return Err(NotSpent::Expired);
         }
         let key = self.slot_key(token.slot);
@@ -244,7 +256,7 @@ impl SlotTable {
         counted: &mut Occupancy,
     ) -> Result<(), HostFailure> {
         let hints = Hints::read(host, self.page_key(page))?;
-        for until in hints.all().filter(|until| *until > now) {
+        for until in hints.all().filter(|until| is_ahead(*until, now, self.lifetime)) {
             counted.outstanding = counted.outstanding.saturating_add(1);
             let first = counted.first_expiry.map_or(until, |first| first.min(until));
             counted.first_expiry = Some(first);
@@ -294,6 +306,13 @@ impl SlotTable {
     }
 }
 
+/// Whether a hint says that its slot is taken. None is for longer than a token lives, so that one that is was
+/// written before the clock was set back, and says nothing. The second in which a slot becomes free counts as
+/// free: the record knows better.
+fn is_ahead(until: UnixTime, now: UnixTime, lifetime: Duration) -> bool {
+    until > now && !until.is_ahead_of(now.after(lifetime))
+}
+
 /// When a slot is free again, by its hint.
 fn until(entry: [u8; 4]) -> UnixTime {
     UnixTime::from_secs(i64::from(u32::from_le_bytes(entry)))
@@ -318,12 +337,11 @@ impl Hints {
         entries.iter().map(|entry| until(*entry))
     }
 
-    /// Whether the slot is said to be taken. The second in which it becomes free counts as free: the
-    /// record knows better.
-    fn taken(&self, offset: u32, now: UnixTime) -> bool {
+    /// Whether the slot is said to be taken.
+    fn taken(&self, offset: u32, now: UnixTime, lifetime: Duration) -> bool {
         let (entries, _) = self.bytes.as_chunks();
         let entry = usize::try_from(offset).ok().and_then(|offset| entries.get(offset));
-        entry.is_some_and(|entry| until(*entry) > now)
+        entry.is_some_and(|entry| is_ahead(until(*entry), now, lifetime))
     }
 
     /// Writes until when a slot is taken, and reads the page anew if others wrote it meanwhile.

@@ -1,19 +1,23 @@
 //! The key set of an issuer, kept fresh.
 //!
 //! Workers share it through shared data: one entry for each issuer holds the last good key set and when
-//! the last fetch began. Whoever moves that time by compare-and-set fetches, for all. A fetch that fails
-//! changes nothing: the last good keys stay. Each worker parses a key set once and looks for a newer one
-//! when its timer ticks, or when a token names a key that it does not know.
+//! the last fetch began. Whoever moves that time by compare-and-set fetches, for all, and to the end: a token
+//! can ask for a fetch, but whoever sent it cannot stop the fetch by leaving. One that fails changes nothing:
+//! the last good keys stay, until they are too stale to be believed. Each worker parses a key set once and
+//! looks for a newer one when its timer ticks, or when a token names a key that it does not know.
+//!
+//! A time that lies ahead was written before the clock was set back. It says nothing about how long ago that
+//! was, so that whatever waits for it is due.
 
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 
 use super::{Fault, HttpUri, Upstream, UpstreamFailure};
-use crate::host::{Expected, Host, HostFailure, Swap, UnixTime, Version};
+use crate::host::{Host, HostFailure, Swap, UnixTime, Version};
 use crate::jose::KeySet;
 use crate::secret::Digest;
-use crate::step::{Call, CallFailure, Context, Reply};
+use crate::step::{Call, CallFailure, Context, HttpCall, Reply};
 
 /// The least time between two fetches that tokens ask for. A token with an invented `kid` must not be
 /// a way to make the issuer work.
@@ -21,6 +25,12 @@ const MIN_INTERVAL: Duration = Duration::from_secs(5);
 
 /// The same while there are no keys at all: nothing works yet, so it is tried more often.
 const MIN_INTERVAL_WITHOUT_KEYS: Duration = Duration::from_secs(1);
+
+/// The format of the shared entry.
+const VERSION: u8 = 1;
+
+/// How long keys count that cannot be refreshed, where the operator says nothing else.
+pub const DEFAULT_MAX_STALE: Duration = Duration::from_secs(24 * 3600);
 
 /// Where an issuer's keys come from.
 #[derive(Debug, Clone)]
@@ -36,6 +46,8 @@ pub enum KeySource {
 pub struct RemoteKeySet {
     http_uri: HttpUri,
     cache_duration: Duration,
+    /// How long keys count that cannot be refreshed; zero for ever.
+    max_stale: Duration,
     /// The key of the shared entry.
     entry_key: String,
     known: RefCell<Known>,
@@ -60,10 +72,10 @@ struct Entry {
 
 impl KeySource {
     /// The keys as they are known now.
-    pub fn keys(&self) -> Result<Rc<KeySet>, UpstreamFailure> {
+    pub fn keys(&self, now: UnixTime) -> Result<Rc<KeySet>, UpstreamFailure> {
         let known = match self {
             Self::Local(keys) => Some(Rc::clone(keys)),
-            Self::Remote(remote) => remote.known.borrow().keys.clone(),
+            Self::Remote(remote) => remote.keys(now),
         };
         known.ok_or(UpstreamFailure { upstream: Upstream::Jwks, fault: Fault::Pending })
     }
@@ -79,27 +91,44 @@ impl KeySource {
 
 impl RemoteKeySet {
     /// A key set that was never fetched. Services that get it from the same place share it.
-    pub fn new(http_uri: HttpUri, cache_duration: Duration) -> Self {
+    pub fn new(http_uri: HttpUri, cache_duration: Duration, max_stale: Duration) -> Self {
         let HttpUri { cluster, scheme, authority, path, .. } = &http_uri;
         let name = format!("{cluster}\n{scheme}://{authority}{path}");
         let entry_key = format!("k{}", Digest::of(name.as_bytes()).id());
-        Self { http_uri, cache_duration, entry_key, known: RefCell::default() }
+        Self { http_uri, cache_duration, max_stale, entry_key, known: RefCell::default() }
     }
 
-    /// Looks for a newer key set of another worker, and begins a fetch if it is time for one. The reply
-    /// belongs to [`fetched`](Self::fetched).
-    pub fn tick(&self, host: &dyn Host) -> Option<Call> {
+    fn keys(&self, now: UnixTime) -> Option<Rc<KeySet>> {
+        let known = self.known.borrow();
+        let current = self.max_stale.is_zero() || known.fetched_at.is_within(self.max_stale, now);
+        known.keys.as_ref().filter(|_| current).map(Rc::clone)
+    }
+
+    /// Looks for a newer key set of another worker, and fetches one if it is time for it.
+    pub async fn keep_fresh(&self, context: &Context) {
+        if let Some(call) = self.due(context.host()) {
+            // A failure is counted and logged there; the next tick tries again.
+            let _ = self.fetch(context, call).await;
+        }
+    }
+
+    fn due(&self, host: &dyn Host) -> Option<HttpCall> {
         let (entry, version) = self.read(host).ok()?;
         self.adopt(&entry);
         // A quarter of the time is left for fetches that fail.
         let fresh_for = self.cache_duration.mul_f64(0.75);
-        let due = host.now() >= UnixTime::from_millis(entry.fetched_at).after(fresh_for);
+        let fresh = UnixTime::from_millis(entry.fetched_at).is_within(fresh_for, host.now());
         let interval = MIN_INTERVAL.min(fresh_for);
-        if due { self.begin(host, entry, version, interval) } else { None }
+        if fresh { None } else { self.begin(host, entry, version, interval) }
+    }
+
+    async fn fetch(&self, context: &Context, call: HttpCall) -> Result<(), UpstreamFailure> {
+        let reply = context.call_to_the_end(Call::Http(call)).await;
+        self.fetched(context.host(), &reply)
     }
 
     /// Takes the reply to a fetch. The last good keys stay if it is not a key set.
-    pub fn fetched(&self, host: &dyn Host, reply: &Reply) -> Result<(), UpstreamFailure> {
+    fn fetched(&self, host: &dyn Host, reply: &Reply) -> Result<(), UpstreamFailure> {
         let failed = |fault| Upstream::Jwks.failed(host, fault);
         if matches!(reply, Reply::Failed(CallFailure::NotSent)) {
             self.take_back(host);
@@ -108,15 +137,16 @@ impl RemoteKeySet {
             Reply::Http { status: 200, json: true, body } => body,
             Reply::Http { status: 200, .. } => return Err(failed(Fault::ContentType)),
             Reply::Http { status, .. } => return Err(failed(Fault::Status(*status))),
+            Reply::Grpc(_) => return Err(failed(Fault::Malformed)),
             Reply::Failed(failure) => return Err(failed((*failure).into())),
         };
-        match KeySet::parse(document) {
-            Some(keys) if !keys.is_empty() => {
-                for (position, error) in &keys.broken {
-                    host.warn(&format!("key set: keys[{position}] is not used: {error}"));
-                }
-            }
-            _ => return Err(failed(Fault::Malformed)),
+        let Some(keys) = KeySet::parse(document) else { return Err(failed(Fault::Malformed)) };
+        for (position, error) in &keys.broken {
+            host.warn(&format!("key set: keys[{position}] is not used: {error}"));
+        }
+        // An issuer may withdraw all of its keys, and then nothing that it signed is good any more.
+        if keys.is_empty() {
+            host.warn("key set: there is no key in it that can be used");
         }
         let fetched_at = host.now().millis();
         let written = self.read(host).and_then(|(entry, version)| {
@@ -141,10 +171,7 @@ impl RemoteKeySet {
             return Ok(());
         }
         match self.begin(host, entry, version, MIN_INTERVAL) {
-            Some(call) => {
-                let reply = context.call(call).await;
-                self.fetched(context.host(), &reply)
-            }
+            Some(call) => self.fetch(context, call).await,
             // Somebody else asked a moment ago. The token may well be good: its bearer should try again.
             None if self.is_under_way(host) && self.known.borrow().generation == before => {
                 Err(UpstreamFailure { upstream: Upstream::Jwks, fault: Fault::Pending })
@@ -158,15 +185,18 @@ impl RemoteKeySet {
     fn is_under_way(&self, host: &dyn Host) -> bool {
         self.read(host).is_ok_and(|(entry, _)| {
             self.adopt(&entry);
-            let until = UnixTime::from_millis(entry.fetch_began_at).after(self.http_uri.timeout);
-            entry.fetch_began_at > entry.fetched_at && host.now() < until
+            let (began_at, now) = (UnixTime::from_millis(entry.fetch_began_at), host.now());
+            let fetched_at = UnixTime::from_millis(entry.fetched_at);
+            let over = fetched_at >= began_at && !fetched_at.is_ahead_of(now);
+            !over && began_at.is_within(self.http_uri.timeout, now)
         })
     }
 
-    /// How old the keys are; `None` before the first.
+    /// How old the keys are; `None` before the first, and where the clock was set back since.
     pub fn age(&self, now: UnixTime) -> Option<Duration> {
         let known = self.known.borrow();
-        known.keys.as_ref().map(|_| now.since(known.fetched_at))
+        let dated = known.keys.is_some() && !known.fetched_at.is_ahead_of(now);
+        dated.then(|| now.since(known.fetched_at))
     }
 
     /// The call of a fetch, if enough time has passed since the last and no other worker is faster.
@@ -176,12 +206,10 @@ impl RemoteKeySet {
         entry: Entry,
         version: Option<Version>,
         interval: Duration,
-    ) -> Option<Call> {
+    ) -> Option<HttpCall> {
         let interval = if entry.fetched_at == 0 { MIN_INTERVAL_WITHOUT_KEYS } else { interval };
         let now = host.now();
-        if entry.fetch_began_at != 0
-            && now < UnixTime::from_millis(entry.fetch_began_at).after(interval)
-        {
+        if UnixTime::from_millis(entry.fetch_began_at).is_within(interval, now) {
             return None;
         }
         let entry = Entry { fetch_began_at: now.millis(), ..entry };
@@ -209,7 +237,11 @@ impl RemoteKeySet {
             return Ok((Entry::default(), None));
         };
         // What another version of the filter wrote is fetched anew.
-        Ok((postcard::from_bytes(&bytes).unwrap_or_default(), Some(version)))
+        let entry = match bytes.split_first() {
+            Some((&VERSION, entry)) => postcard::from_bytes(entry).unwrap_or_default(),
+            _ => Entry::default(),
+        };
+        Ok((entry, Some(version)))
     }
 
     fn write(
@@ -218,17 +250,17 @@ impl RemoteKeySet {
         entry: &Entry,
         version: Option<Version>,
     ) -> Result<Swap, HostFailure> {
-        let bytes =
-            postcard::to_allocvec(entry).map_err(|_| HostFailure("memory for a key set"))?;
-        let expected = version.map_or(Expected::Absent, Expected::Version);
-        host.compare_and_set(&self.entry_key, &bytes, expected)
+        let bytes = postcard::to_extend(entry, vec![VERSION])
+            .map_err(|_| HostFailure("memory for a key set"))?;
+        host.compare_and_set(&self.entry_key, &bytes, version.into())
     }
 
-    /// Makes the shared key set this worker's own, if it is newer.
+    /// Makes the shared key set this worker's own, if it is another: what is shared is never older, whatever
+    /// the clock did in between.
     fn adopt(&self, entry: &Entry) {
         let fetched_at = UnixTime::from_millis(entry.fetched_at);
         let mut known = self.known.borrow_mut();
-        if fetched_at <= known.fetched_at {
+        if entry.fetched_at == 0 || fetched_at == known.fetched_at {
             return;
         }
         known.fetched_at = fetched_at;

@@ -9,10 +9,11 @@ mod key_set;
 use std::rc::Rc;
 use std::time::Duration;
 
-pub use key_set::{KeySource, RemoteKeySet};
+pub use key_set::{DEFAULT_MAX_STALE, KeySource, RemoteKeySet};
 
-use crate::host::{Counter, Host};
-use crate::step::{Call, CallFailure, Context, Reply};
+use crate::host::Host;
+use crate::metrics;
+use crate::step::{Call, CallFailure, Context, HttpCall, Reply};
 
 /// Where an upstream is, as in Envoy's `HttpUri`.
 #[derive(Debug, Clone)]
@@ -88,7 +89,7 @@ impl Upstream {
 
     /// A failure of this upstream, counted and logged here so that no caller can forget to.
     pub fn failed(self, host: &dyn Host, fault: Fault) -> UpstreamFailure {
-        host.count(Counter::CalloutFailed(self));
+        host.count(metrics::callout_failed(self.name()));
         let failure = UpstreamFailure { upstream: self, fault };
         host.warn(&format!("callout failed: {failure}"));
         failure
@@ -102,8 +103,8 @@ impl HttpUri {
         method: &'static str,
         headers: Vec<(&'static str, String)>,
         body: Vec<u8>,
-    ) -> Call {
-        Call {
+    ) -> HttpCall {
+        HttpCall {
             cluster: Rc::clone(&self.cluster),
             method,
             scheme: Rc::clone(&self.scheme),
@@ -120,10 +121,11 @@ impl HttpUri {
 pub(crate) async fn ask(
     context: &Context,
     upstream: Upstream,
-    call: Call,
+    call: HttpCall,
 ) -> Result<Answer, UpstreamFailure> {
-    match context.call(call).await {
+    match context.call(Call::Http(call)).await {
         Reply::Http { status, json, body } => Ok(Answer { upstream, status, json, body }),
+        Reply::Grpc(_) => Err(upstream.failed(context.host(), Fault::Malformed)),
         Reply::Failed(failure) => Err(upstream.failed(context.host(), failure.into())),
     }
 }

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use impersonation_core::host::Counter;
+use impersonation_core::metrics;
 use impersonation_core::step::{CallFailure, Reply};
 use impersonation_core::upstream::Upstream;
 use jsonwebtoken::Algorithm;
@@ -51,7 +51,8 @@ fn useless() -> Vec<(&'static str, Reply)> {
 fn assert_unavailable(gateway: &Gateway, answer: &Answer, upstream: Upstream, case: &str) {
     assert_eq!((answer.status, answer.reason()), (503, "callout_failed"), "{case}: {answer:?}");
     assert_eq!(answer.text("error"), "temporarily_unavailable", "{case}");
-    assert_eq!(*gateway.world.counted.borrow(), [Counter::CalloutFailed(upstream)], "{case}");
+    let failed = metrics::callout_failed(upstream.name());
+    assert_eq!(*gateway.world.counted.borrow(), [failed], "{case}");
     assert_eq!(gateway.world.warnings.borrow().len(), 1, "{case}");
 }
 
@@ -197,7 +198,7 @@ fn a_user_is_looked_up_on_behalf_of_the_caller() {
 }
 
 /// The keys of the backend's issuer come from the issuer.
-fn with_remote_keys() -> Value {
+pub fn with_remote_keys() -> Value {
     let mut configuration = configuration();
     let issuer = configuration.pointer_mut("/subject_tokens/authentication/jwt/0").unwrap();
     issuer.as_object_mut().unwrap().remove("local_jwks");
@@ -205,7 +206,7 @@ fn with_remote_keys() -> Value {
     configuration
 }
 
-fn key_set(keys: &[&Key]) -> Reply {
+pub fn key_set(keys: &[&Key]) -> Reply {
     let keys: Vec<_> = keys.iter().map(|key| key.public_jwk()).collect();
     reply(200, &json!({"keys": keys}))
 }

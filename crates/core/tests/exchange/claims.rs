@@ -1,7 +1,7 @@
 //! Custom claims in the course of an exchange: what the operator's function is told, and what becomes of the
 //! exchange when it denies, fails or reaches too far.
 
-use impersonation_core::host::Counter;
+use impersonation_core::metrics;
 use serde_json::{Value, json};
 
 use crate::flow::claims;
@@ -88,13 +88,17 @@ fn a_function_that_fails_refuses_one_exchange_or_is_done_without() {
             let form = ExchangeForm::new(&subject_token).set("scope", "orders:write");
             let answer = gateway.exchange(&form);
             assert_eq!(answer.status, status, "{case}: {answer:?}");
-            assert_eq!(*gateway.world.counted.borrow(), [Counter::CustomClaimsFailed], "{case}");
+            assert_eq!(
+                *gateway.world.counted.borrow(),
+                [metrics::CUSTOM_CLAIMS_FAILURES],
+                "{case}"
+            );
             assert_eq!(gateway.world.warnings.borrow().len(), 1, "{case}");
             if status == 200 {
                 let claims = claims(&gateway, &answer);
                 assert_eq!(claims["sub"], "user-42", "{case}");
                 assert_eq!(claims.get("act"), None, "{case}");
-                assert_eq!(claims.as_object().unwrap().len(), 8, "{case}: {claims}");
+                assert_eq!(claims.as_object().unwrap().len(), 9, "{case}: {claims}");
             } else {
                 assert_eq!(answer.text("error"), "server_error", "{case}");
                 assert_eq!(answer.reason(), "custom_claims_failed", "{case}");

@@ -84,6 +84,7 @@ fn a_client_exchanges_it_for_an_access_token() {
         json!({
             "iss": ISSUER, "sub": "user-42", "aud": ORDERS, "client_id": "console",
             "iat": NOW, "exp": NOW + 3600, "jti": jti, "scope": "orders:write orders:read",
+            "txn": minted.event["subject_token_id"],
         })
     );
     assert_eq!(

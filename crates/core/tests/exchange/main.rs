@@ -8,8 +8,10 @@ mod world;
 mod callouts;
 #[cfg(feature = "custom-claims")]
 mod claims;
+mod documents;
 mod failures;
 mod flow;
+mod leaving;
 mod order;
 mod refusals;
 mod secrecy;

@@ -1,6 +1,8 @@
 //! Every row of the contract's table of errors (section 5): status, code and headers, one line in the
 //! audit log, and a subject token that is worth as much as before.
 
+use std::time::Duration;
+
 use jsonwebtoken::Algorithm;
 use serde_json::{Value, json};
 
@@ -327,9 +329,66 @@ fn an_impersonation_neither_mints_nor_acts_even_if_it_names_no_actor() {
         let answer = other.exchange(&form.clone().actor(&token));
         assert_refused(&answer, case, 400, "invalid_request", "actor_token");
     }
-    let own = sign(with(with(actor_claims(), "aud", ORDERS), "sub", "user-42"));
+    let own = sign(with(actor_claims(), "aud", ORDERS));
     let answer = gateway.exchange(&form.actor(&own));
     assert_eq!(answer.status, 200, "who proves it some other way: {answer:?}");
+}
+
+#[test]
+fn nobody_impersonates_themselves() {
+    let gateway = Gateway::usual();
+    let subject_token = gateway.mint();
+    let own = PROVIDER_KEY.sign(&with(actor_claims(), "sub", "user-42"));
+    let answer = gateway.exchange(&ExchangeForm::new(&subject_token).actor(&own));
+    assert_refused(&answer, "the user", 400, "invalid_request", "actor_is_user");
+    assert_eq!(answer.event["actor_id"], "user-42");
+    gateway.assert_spendable(&subject_token, "after its own user acted");
+}
+
+/// What is behind 64 KiB of padding nobody has looked at.
+#[test]
+fn a_form_that_is_too_long_to_be_read_does_not_go_on() {
+    let padded = |form: &ExchangeForm| {
+        let request = form.request();
+        let body = [b"x=".as_slice(), &b"y".repeat(64 * 1024), b"&", &request.body].concat();
+        Request { body, ..request }
+    };
+    let refuses = Gateway::usual();
+    let passes = Gateway::new(&configured("/foreign_subject_tokens", json!("pass_through")));
+    for (case, gateway) in [("refuse", &refuses), ("pass_through", &passes)] {
+        let form = ExchangeForm::new(&gateway.mint());
+        let answer = gateway.try_send(&padded(&form));
+        if case == "refuse" {
+            assert_refused(&answer.unwrap(), case, 413, "invalid_request", "body_too_long");
+        } else {
+            assert!(answer.is_none(), "{case}: nobody can say whose it is");
+        }
+    }
+}
+
+#[test]
+fn a_mint_says_where_its_token_is_and_knows_every_member() {
+    let gateway = Gateway::usual();
+    let answer = gateway.send(&mint_form().request());
+    let id = answer.event["subject_token_id"].as_str().unwrap().to_owned();
+    assert_eq!(answer.header("location"), Some(&*format!("/api/subject-tokens/{id}")));
+    for body in [json!({"userId": "u", "expiresin": 60}), json!({"userId": "u", "user_id": "u"})] {
+        let answer = gateway.send(&mint_form().body(body.to_string()).request());
+        assert_refused(&answer, "misspelt", 400, "invalid_request", "body_malformed");
+    }
+}
+
+#[test]
+fn an_expired_token_is_written_down_with_whom_it_was_for() {
+    let gateway = Gateway::usual();
+    let form = ExchangeForm::new(&gateway.mint());
+    gateway.world.advance(Duration::from_secs(600));
+    let answer = gateway.exchange(&form);
+    assert_refused(&answer, "expired", 400, "invalid_request", "subject_token_expired");
+    assert_eq!(
+        (&answer.event["user_id"], &answer.event["caller"]),
+        (&json!("user-42"), &json!("backend"))
+    );
 }
 
 #[test]

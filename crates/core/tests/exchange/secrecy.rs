@@ -7,7 +7,7 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use impersonation_core::issuer::{Body, Head};
 use impersonation_core::oauth::form::Form;
-use impersonation_core::step::{Call, Reply, Response};
+use impersonation_core::step::{HttpCall, Reply, Response};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -158,7 +158,7 @@ fn a_secret_in_the_place_of_a_name_is_not_written_down() {
 fn nothing_prints_its_secrets() {
     let secret = "sub_0123456789abcdef0123456789abcdef";
     let head = Head { authorization: Some(secret.into()), ..Head::default() };
-    let call = Call {
+    let call = HttpCall {
         cluster: "gateway".into(),
         method: "POST",
         scheme: "https".into(),

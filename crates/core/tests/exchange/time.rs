@@ -5,8 +5,11 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use impersonation_core::step::Reply;
+use jsonwebtoken::Algorithm;
 use serde_json::{Value, json};
+use testkit::keys::Key;
 
+use crate::callouts::{key_set, with_remote_keys};
 use crate::flow::claims;
 use crate::setting::{
     ExchangeForm, NOW, PROVIDER_KEY, actor_claims, backend_claims, configured, mint_form, with,
@@ -117,4 +120,117 @@ fn expires_in_and_exp_say_the_same() {
     let claims = claims(&gateway, &answer);
     assert_eq!(claims["iat"], NOW);
     assert_eq!(claims["exp"], NOW + answer.body["expires_in"].as_u64().unwrap());
+}
+
+// A clock that is set back or forth. What was written in the future says nothing about how long ago that was.
+
+#[test]
+fn subject_tokens_from_before_the_clock_was_set_back_have_expired() {
+    let gateway = Gateway::usual();
+    let token = gateway.mint();
+    gateway.world.set_back(Duration::from_secs(5));
+    gateway.assert_spendable(&token, "as clocks are corrected all the time");
+
+    let tokens: Vec<_> = (0..4).map(|_| gateway.mint()).collect();
+    gateway.world.set_back(Duration::from_secs(3600));
+    for token in &tokens {
+        let answer = gateway.exchange(&ExchangeForm::new(token));
+        assert_eq!((answer.status, answer.reason()), (400, "subject_token_expired"));
+    }
+    for _ in 0..4 {
+        gateway.assert_spendable(&gateway.mint(), "in the slot of one that has expired");
+    }
+}
+
+#[test]
+fn subject_tokens_expire_when_the_clock_is_set_forward() {
+    let gateway = Gateway::usual();
+    let token = gateway.mint();
+    gateway.world.advance(Duration::from_secs(365 * 24 * 3600));
+    let form = ExchangeForm::new(&token);
+    assert_eq!(gateway.exchange(&form).reason(), "subject_token_expired");
+    let backend = PROVIDER_KEY.sign(&with(backend_claims(), "exp", NOW + 366 * 24 * 3600));
+    let minted = gateway.send(&mint_form().bearer(&backend).request());
+    gateway.assert_spendable(minted.text("subjectToken"), "minted since");
+}
+
+#[test]
+fn key_sets_are_fetched_anew_when_the_clock_was_set() {
+    type Step = fn(&Gateway);
+    let cases: [(&str, Step); 2] = [
+        ("back", |gateway| gateway.world.set_back(Duration::from_secs(3600))),
+        ("forward", |gateway| gateway.world.advance(Duration::from_secs(1800))),
+    ];
+    for (case, set) in cases {
+        let first = Gateway::new(&with_remote_keys());
+        first.upstream(|_| key_set(&[&PROVIDER_KEY]));
+        first.tick();
+        let second = Gateway::in_world(&first.world, &with_remote_keys());
+        second.tick();
+
+        set(&first);
+        let new = Key::generate(Algorithm::ES256, "provider-2");
+        let keys = key_set(&[&new]);
+        first.upstream(move |_| keys.clone());
+        first.tick();
+        assert_eq!(first.calls.borrow().len(), 2, "{case}");
+        let claims = with(with(backend_claims(), "iat", NOW - 7200), "exp", NOW + 7200);
+        let rotated = mint_form().bearer(&new.sign(&claims));
+        second.tick();
+        assert!(second.calls.borrow().is_empty(), "{case}: one fetches for all");
+        for gateway in [&first, &second] {
+            assert_eq!(gateway.send(&rotated.request()).status, 201, "{case}");
+        }
+        first.tick();
+        assert_eq!(first.calls.borrow().len(), 2, "{case}: and once");
+    }
+}
+
+#[test]
+fn keys_that_cannot_be_refreshed_count_for_as_long_as_the_operator_says() {
+    for (max_stale, after, status) in [
+        (None, 86_399, 201),
+        (None, 86_400, 503),
+        (Some("600s"), 600, 503),
+        (Some("0s"), 864_000, 201),
+    ] {
+        let mut configuration = with_remote_keys();
+        let jwt = &mut configuration["subject_tokens"]["authentication"]["jwt"][0];
+        if let Some(max_stale) = max_stale {
+            jwt["remote_jwks"]["max_stale"] = max_stale.into();
+        }
+        let gateway = Gateway::new(&configuration);
+        gateway.upstream(|_| key_set(&[&PROVIDER_KEY]));
+        gateway.tick();
+        gateway.world.advance(Duration::from_secs(after));
+        let bearer = PROVIDER_KEY.sign(&with(backend_claims(), "exp", NOW + 1_000_000));
+        if status == 503 {
+            // Whoever comes makes the filter try once more.
+            gateway.upstream(|_| Reply::Http { status: 500, json: false, body: Vec::new() });
+        }
+        let answer = gateway.send(&mint_form().bearer(&bearer).request());
+        assert_eq!(answer.status, status, "{max_stale:?} after {after} s: {answer:?}");
+    }
+}
+
+#[test]
+fn an_answer_about_an_opaque_token_is_not_remembered_over_a_clock_that_was_set_back() {
+    let gateway = Gateway::new(&configured(
+        "/actor_tokens/userinfo",
+        json!({"http_uri": {"uri": "https://auth.example.com/oidc/me", "cluster": "gateway"}}),
+    ));
+    let says = |status: u16| {
+        move |_: &_| Reply::Http {
+            status,
+            json: true,
+            body: json!({"sub": "agent-7"}).to_string().into_bytes(),
+        }
+    };
+    gateway.upstream(says(200));
+    let form = |gateway: &Gateway| ExchangeForm::new(&gateway.mint()).actor("opaque");
+    assert_eq!(gateway.exchange(&form(&gateway)).status, 200);
+    assert_eq!(gateway.exchange(&form(&gateway)).status, 200, "remembered");
+    gateway.world.set_back(Duration::from_secs(60));
+    gateway.upstream(says(401));
+    assert_eq!(gateway.exchange(&form(&gateway)).reason(), "actor_token", "asked about again");
 }

@@ -6,7 +6,7 @@ use impersonation_core::host::{Expected, Host, HostFailure, SharedData, Swap, Un
 use impersonation_core::store::{Census, Occupancy, SlotTable};
 
 use crate::explorer::{Actor, Explorer, Value};
-use crate::model::at;
+use crate::model::{LIFETIME, at};
 use crate::shared_data::EnvoyMap;
 use crate::worker::{Direct, mint, spend};
 
@@ -47,7 +47,7 @@ impl Host for Vm<'_> {
 #[test]
 fn of_any_vms_that_tick_at_once_one_counts() {
     let direct = Direct::new(&EnvoyMap::default(), at(1000));
-    let table = SlotTable::new(TENANT, 3);
+    let table = SlotTable::new(TENANT, 3, LIFETIME);
     for _ in 0..2 {
         mint(&direct, &table, at(9000)).unwrap();
     }
@@ -55,7 +55,7 @@ fn of_any_vms_that_tick_at_once_one_counts() {
     let counts = RefCell::new(Vec::new());
     let vm = |name| -> Actor<'_, Occupancy> {
         Box::new(move |stage| {
-            let (vm, table) = (Vm { host: stage, name }, SlotTable::new(TENANT, 3));
+            let (vm, table) = (Vm { host: stage, name }, SlotTable::new(TENANT, 3, LIFETIME));
             if let Ok(Some(occupancy)) = Census::default().tick(&vm, &table) {
                 stage.note(occupancy);
             }
@@ -88,7 +88,7 @@ fn of_any_vms_that_tick_at_once_one_counts() {
 #[test]
 fn another_vm_counts_when_the_first_is_gone() {
     let mut shared_data = EnvoyMap::default();
-    let table = SlotTable::new(TENANT, 3);
+    let table = SlotTable::new(TENANT, 3, LIFETIME);
     let (first, second) = (Census::default(), Census::default());
     let mut tick = |census: &Census, name: u8, millis: u64| {
         let direct = Direct::new(&shared_data, at(millis));
@@ -110,7 +110,7 @@ fn another_vm_counts_when_the_first_is_gone() {
 fn spent_and_expired_tokens_do_not_count() {
     let direct = Direct::new(&EnvoyMap::default(), at(1000));
     let host = Vm { host: &direct, name: 1 };
-    let table = SlotTable::new(TENANT, 600);
+    let table = SlotTable::new(TENANT, 600, LIFETIME);
     let tokens: Vec<_> = [5000, 3000, 1000, 4000]
         .map(|expiry| mint(&direct, &table, at(expiry)).unwrap())
         .into_iter()
@@ -125,7 +125,7 @@ fn a_large_table_is_counted_over_several_ticks() {
     let direct = Direct::new(&EnvoyMap::default(), at(1000));
     let host = Vm { host: &direct, name: 1 };
     // 256 pages of 256 slots to a tick, and one slot more.
-    let (table, census) = (SlotTable::new(TENANT, 65_537), Census::default());
+    let (table, census) = (SlotTable::new(TENANT, 65_537, LIFETIME), Census::default());
     mint(&direct, &table, at(5000)).unwrap();
     for _ in 0..2 {
         assert_eq!(census.tick(&host, &table), Ok(None));

@@ -24,7 +24,7 @@ use proptest::sample::Index;
 use explorer::{Value, Violation};
 use impersonation_core::host::Swap;
 use impersonation_core::store::SlotTable;
-use model::{Ends, Scenario, at};
+use model::{Ends, LIFETIME, Scenario, at};
 use shared_data::EnvoyMap;
 use worker::{Direct, Fault, Op, Refusal, kind_and_number, mint, spend};
 
@@ -214,7 +214,7 @@ proptest! {
 #[test]
 fn services_that_share_a_map_do_not_know_each_others_tokens() {
     let host = Direct::new(&EnvoyMap::default(), at(1000));
-    let tables = ["a", "b"].map(|tenant| SlotTable::new(tenant, 1));
+    let tables = ["a", "b"].map(|tenant| SlotTable::new(tenant, 1, LIFETIME));
     let tokens = tables.each_ref().map(|table| mint(&host, table, at(LONG)).unwrap());
     assert_eq!(spend(&host, &tables[0], &tokens[1]), Err(Refusal::Unknown));
     assert_eq!(spend(&host, &tables[1], &tokens[0]), Err(Refusal::Unknown));
@@ -227,7 +227,7 @@ fn services_that_share_a_map_do_not_know_each_others_tokens() {
 #[test]
 fn a_slot_that_a_newer_filter_wrote_is_left_alone_until_its_time() {
     let host = Direct::new(&EnvoyMap::default(), at(1000));
-    let table = SlotTable::new("a", 1);
+    let table = SlotTable::new("a", 1, LIFETIME);
     let token = mint(&host, &table, at(2500)).unwrap();
     let mut shared_data = host.into_shared_data();
     let slot = shared_data.entries().find(|(key, _)| kind_and_number(key).0 == 's');

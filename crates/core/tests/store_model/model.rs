@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 use std::collections::{BTreeSet, HashSet};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use impersonation_core::host::UnixTime;
 use impersonation_core::store::{Found, SlotTable};
@@ -37,8 +37,11 @@ pub struct Scenario {
 /// How the actors of a scenario can fare, each way as one line.
 pub type Ends = BTreeSet<String>;
 
+/// Longer than any token of these tests lives.
+pub const LIFETIME: Duration = Duration::from_secs(24 * 3600);
+
 fn table(capacity: u32) -> SlotTable {
-    SlotTable::new("https://auth.example.com/oidc\n", capacity)
+    SlotTable::new("https://auth.example.com/oidc\n", capacity, LIFETIME)
 }
 
 pub fn at(millis: u64) -> UnixTime {

@@ -261,7 +261,7 @@ pub fn spend(host: &dyn Host, table: &SlotTable, token: &Token) -> Result<(), Re
     let outstanding = match find(host, table, token) {
         Ok(Found::Outstanding(outstanding)) => outstanding,
         Ok(Found::Spent(..)) => return Err(Refusal::AlreadySpent),
-        Ok(Found::Expired(_)) => return Err(Refusal::Expired),
+        Ok(Found::Expired(..)) => return Err(Refusal::Expired),
         Ok(Found::Unknown) => return Err(Refusal::Unknown),
         Err(HostFailure(_)) => return Err(Refusal::HostFailed),
     };

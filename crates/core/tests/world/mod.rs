@@ -2,10 +2,12 @@
 //! moved, with randomness that can be repeated, shared data in a map, and upstreams that say what a test
 //! tells them to.
 //!
-//! [`Gateway`] is to the core what `src/filter` is in Envoy, and loops until a request is answered.
+//! [`Gateway`] is to the core what the plugin is in Envoy: it shows a stream its request, sends its calls, and
+//! takes down what it does.
 
 pub mod shared_data;
 
+use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -13,11 +15,14 @@ use std::time::Duration;
 
 use impersonation_core::config::Config;
 use impersonation_core::host::{
-    Counter, Expected, Host, HostFailure, SharedData, Swap, UnixTime, Version,
+    Expected, Host, HostFailure, Level, SharedData, Swap, UnixTime, Version,
 };
 use impersonation_core::issuer::Service;
-use impersonation_core::issuer::{Begun, Body, Head, MAX_BODY};
-use impersonation_core::step::{Call, Finished, Origin, Reply, Step, Task};
+use impersonation_core::metrics;
+use impersonation_core::step::{
+    Call, CallFailure, HttpCall, Progress, Reply, Step, WhenCallerLeaves,
+};
+use impersonation_core::stream::{Flow, HttpStream, Stream};
 use serde_json::Value;
 
 use shared_data::EnvoyMap;
@@ -37,7 +42,12 @@ pub struct World {
     intruder: RefCell<Option<Box<dyn FnOnce()>>>,
     /// What the operator is told apart from the outcome of requests.
     pub warnings: RefCell<Vec<String>>,
-    pub counted: RefCell<Vec<Counter>>,
+    /// The alarms about spent tokens.
+    alarms: RefCell<Vec<String>>,
+    /// The audit log.
+    events: RefCell<Vec<String>>,
+    /// What is counted besides the outcome of requests.
+    pub counted: RefCell<Vec<Cow<'static, str>>>,
     /// What is there for who looks closely.
     pub debugged: RefCell<Vec<String>>,
 }
@@ -52,6 +62,8 @@ impl Default for World {
             random_fails_after: Cell::new(None),
             intruder: RefCell::default(),
             warnings: RefCell::default(),
+            alarms: RefCell::default(),
+            events: RefCell::default(),
             counted: RefCell::default(),
             debugged: RefCell::default(),
         }
@@ -61,6 +73,11 @@ impl Default for World {
 impl World {
     pub fn advance(&self, by: Duration) {
         self.now.set(self.now.get().after(by));
+    }
+
+    /// Sets the clock back.
+    pub fn set_back(&self, by: Duration) {
+        self.now.set(self.now.get().before(by));
     }
 
     /// Lets the call to shared data fail that comes after `answered` others.
@@ -149,16 +166,27 @@ impl Host for World {
         Ok(())
     }
 
-    fn count(&self, counter: Counter) {
-        self.counted.borrow_mut().push(counter);
+    fn count(&self, counter: Cow<'static, str>) {
+        let outcomes = [
+            metrics::CREATED,
+            metrics::EXCHANGED,
+            metrics::REPLAYED,
+            metrics::STORE_FULL,
+            "impersonation_refusals_total",
+        ];
+        if !outcomes.iter().any(|outcome| counter.starts_with(outcome)) {
+            self.counted.borrow_mut().push(counter);
+        }
     }
 
-    fn debug(&self, message: &str) {
-        self.debugged.borrow_mut().push(message.to_owned());
-    }
-
-    fn warn(&self, message: &str) {
-        self.warnings.borrow_mut().push(message.to_owned());
+    fn log(&self, level: Level, line: &str) {
+        let lines = match level {
+            Level::Debug => &self.debugged,
+            Level::Info => &self.events,
+            Level::Warn if line.starts_with("{\"alarm\"") => &self.alarms,
+            Level::Warn | Level::Error => &self.warnings,
+        };
+        lines.borrow_mut().push(line.to_owned());
     }
 }
 
@@ -171,18 +199,11 @@ pub struct Request {
     pub body: Vec<u8>,
 }
 
-impl Request {
-    fn header(&self, name: &str) -> Option<Vec<u8>> {
-        let found = self.headers.iter().find(|(known, _)| *known == name);
-        found.map(|(_, value)| value.clone().into_bytes())
-    }
-}
-
 /// What became of a request.
 #[derive(Debug)]
 pub struct Answer {
     pub status: u16,
-    pub headers: Vec<(&'static str, String)>,
+    pub headers: Vec<(String, String)>,
     pub body: Value,
     /// The line of the audit log.
     pub event: Value,
@@ -193,20 +214,8 @@ pub struct Answer {
 }
 
 impl Answer {
-    fn new(finished: Finished) -> Self {
-        let Finished { response, event, explanation, replay } = finished;
-        Self {
-            status: response.status,
-            headers: response.headers,
-            body: serde_json::from_slice(&response.body).unwrap(),
-            event: event.map_or(Value::Null, |event| json(&event.to_json())),
-            alarm: replay.map(|replay| json(&replay.to_json())),
-            explanation: explanation.unwrap_or_default(),
-        }
-    }
-
     pub fn header(&self, name: &str) -> Option<&str> {
-        let found = self.headers.iter().find(|(known, _)| *known == name);
+        let found = self.headers.iter().find(|(known, _)| known == name);
         found.map(|(_, value)| value.as_str())
     }
 
@@ -227,7 +236,7 @@ fn json(line: &str) -> Value {
 }
 
 /// What an upstream does with a call.
-pub type Upstream = Box<dyn Fn(&Call) -> Reply>;
+pub type Upstream = Box<dyn Fn(&HttpCall) -> Reply>;
 
 /// One worker, with a service.
 pub struct Gateway {
@@ -235,7 +244,138 @@ pub struct Gateway {
     pub service: Rc<Service>,
     upstreams: RefCell<VecDeque<Upstream>>,
     /// The calls that went out.
-    pub calls: RefCell<Vec<Call>>,
+    pub calls: RefCell<Vec<HttpCall>>,
+}
+
+/// An answer that was sent.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Sent {
+    pub status: u16,
+    pub headers: Vec<(String, Vec<u8>)>,
+    pub body: Vec<u8>,
+}
+
+/// A stream as Envoy would have it.
+#[derive(Default)]
+pub struct Shown {
+    pub request_headers: RefCell<Vec<(String, Vec<u8>)>>,
+    request_body: Vec<u8>,
+    /// The gateway's answer, as far as it is here.
+    pub response_headers: RefCell<Vec<(String, Vec<u8>)>>,
+    pub response_body: RefCell<Vec<u8>>,
+    /// What the filter answered.
+    pub answered: RefCell<Option<Sent>>,
+    pub filter_state: RefCell<Vec<(String, String)>>,
+    called: RefCell<Option<(HttpCall, WhenCallerLeaves)>>,
+}
+
+impl Shown {
+    pub fn new(request: &Request) -> Self {
+        let headers = [(":method", request.method), (":path", &request.path)];
+        let headers = headers.iter().map(|(name, value)| ((*name).into(), (*value).into()));
+        let more = request.headers.iter();
+        let more = more.map(|(name, value)| ((*name).into(), value.clone().into_bytes()));
+        Self {
+            request_headers: RefCell::new(headers.chain(more).collect()),
+            request_body: request.body.clone(),
+            ..Self::default()
+        }
+    }
+}
+
+fn find(headers: &[(String, Vec<u8>)], name: &str) -> Option<Vec<u8>> {
+    headers.iter().find(|(known, _)| known == name).map(|(_, value)| value.clone())
+}
+
+fn set(headers: &mut Vec<(String, Vec<u8>)>, name: &str, value: &str) {
+    headers.retain(|(known, _)| known != name);
+    headers.push((name.into(), value.into()));
+}
+
+impl HttpStream for Shown {
+    fn request_header(&self, name: &str) -> Option<Vec<u8>> {
+        find(&self.request_headers.borrow(), name)
+    }
+
+    fn set_request_header(&self, name: &str, value: &str) {
+        set(&mut self.request_headers.borrow_mut(), name, value);
+    }
+
+    fn remove_request_header(&self, name: &str) {
+        self.request_headers.borrow_mut().retain(|(known, _)| known != name);
+    }
+
+    fn request_body(&self, len: usize) -> Vec<u8> {
+        self.request_body[..len.min(self.request_body.len())].to_vec()
+    }
+
+    fn response_header(&self, name: &str) -> Option<Vec<u8>> {
+        find(&self.response_headers.borrow(), name)
+    }
+
+    fn response_headers(&self) -> Vec<(String, Vec<u8>)> {
+        self.response_headers.borrow().clone()
+    }
+
+    fn set_response_header(&self, name: &str, value: &str) {
+        set(&mut self.response_headers.borrow_mut(), name, value);
+    }
+
+    fn remove_response_header(&self, name: &str) {
+        self.response_headers.borrow_mut().retain(|(known, _)| known != name);
+    }
+
+    fn response_body(&self, len: usize) -> Vec<u8> {
+        let body = self.response_body.borrow();
+        body[..len.min(body.len())].to_vec()
+    }
+
+    fn replace_response_body(&self, body: &[u8], size: usize) {
+        self.response_body.borrow_mut().splice(..size, body.iter().copied());
+    }
+
+    fn respond(&self, status: u16, headers: &[(&str, &[u8])], body: &[u8], _details: &str) {
+        let headers = headers.iter().map(|(name, value)| ((*name).to_owned(), value.to_vec()));
+        let answer = Sent { status, headers: headers.collect(), body: body.to_vec() };
+        assert!(self.answered.replace(Some(answer)).is_none(), "answered twice");
+    }
+
+    fn set_filter_state(&self, name: &str, value: &str) {
+        self.filter_state.borrow_mut().push((name.to_owned(), value.to_owned()));
+    }
+
+    fn send(&self, call: &Call, when_caller_leaves: WhenCallerLeaves) -> Result<(), CallFailure> {
+        let Call::Http(call) = call else { panic!("{call:?} is not over HTTP") };
+        self.called.replace(Some((call.clone(), when_caller_leaves)));
+        Ok(())
+    }
+}
+
+/// A request that waits for the reply to its call.
+pub struct Waiting<'g> {
+    gateway: &'g Gateway,
+    stream: Stream,
+    shown: Shown,
+}
+
+impl Waiting<'_> {
+    /// The caller leaves. The line of the audit log, if that was the end of it.
+    pub fn leave(&mut self) -> Option<Value> {
+        let before = self.gateway.world.events.borrow().len();
+        let goes_on = self.stream.on_end(&self.shown);
+        let event = self.gateway.world.events.borrow().get(before).map(|line| json(line));
+        assert_eq!(goes_on, event.is_none(), "either it goes on, or there is a line about it");
+        event
+    }
+
+    /// The reply comes; what is called next is answered, too. The line of the audit log.
+    pub fn reply(&mut self, reply: Reply) -> Value {
+        let before = self.gateway.world.events.borrow().len();
+        self.stream.on_reply(&self.shown, reply);
+        self.gateway.answer_calls(&mut self.stream, &self.shown);
+        assert!(self.shown.answered.borrow().is_none(), "an answer to nobody");
+        json(&self.gateway.world.events.borrow()[before])
+    }
 }
 
 impl Gateway {
@@ -250,45 +390,81 @@ impl Gateway {
         let config = Config::parse(&bytes, &|_| None).unwrap_or_else(|error| panic!("{error}"));
         Self {
             world: Rc::clone(world),
-            service: Rc::new(Service::new(config)),
+            service: Rc::new(Service::new(config, world.now())),
             upstreams: RefCell::default(),
             calls: RefCell::default(),
         }
     }
 
     /// Says what the next upstream that is called will do.
-    pub fn upstream(&self, upstream: impl Fn(&Call) -> Reply + 'static) {
+    pub fn upstream(&self, upstream: impl Fn(&HttpCall) -> Reply + 'static) {
         self.upstreams.borrow_mut().push_back(Box::new(upstream));
     }
 
-    /// Lets the timer of the worker tick: key sets that are due are fetched.
+    /// Lets the timer of the worker tick: what is due is done.
     pub fn tick(&self) {
-        for key_set in self.service.remote_key_sets() {
-            if let Some(call) = key_set.tick(&*self.world) {
-                let reply = self.reply(call);
-                let _ = key_set.fetched(&*self.world, &reply);
-            }
+        let host = Rc::clone(&self.world) as Rc<dyn Host>;
+        for step in self.service.tick(&host) {
+            self.run(step);
         }
+    }
+
+    fn run(&self, mut step: Step<()>) {
+        loop {
+            let mut called = None;
+            let progress = step.run(|call, _| {
+                called = Some(call.clone());
+                Ok(())
+            });
+            let Progress::Waiting(task) = progress else { return };
+            let Some(Call::Http(call)) = called else { panic!("nothing is called over HTTP") };
+            step = task.resume(self.reply(call));
+        }
+    }
+
+    /// A stream of this worker.
+    pub fn stream(&self) -> Stream {
+        Stream::new(Some(Rc::clone(&self.service)), Rc::clone(&self.world) as Rc<dyn Host>)
     }
 
     /// Plays a request to its end; `None` if it goes on to the identity gateway.
     pub fn try_send(&self, request: &Request) -> Option<Answer> {
-        let mut step = self.begin(request)?;
+        let (events, alarms) = (self.world.events.borrow().len(), self.world.alarms.borrow().len());
+        let (mut stream, shown, flow) = self.begin(request);
+        if flow == Flow::Continue {
+            return None;
+        }
+        self.answer_calls(&mut stream, &shown);
+        assert!(!stream.on_end(&shown), "it is answered, and goes on");
+        let Sent { status, headers, body } =
+            shown.answered.take().expect("neither answered nor let go");
+        let line = |lines: &RefCell<Vec<String>>, before: usize| {
+            // Whoever came in between has lines of their own before ours.
+            lines.borrow().get(before..).and_then(<[_]>::last).map(|line| json(line))
+        };
+        let event = line(&self.world.events, events).unwrap_or(Value::Null);
+        let refused = !event["error"].is_null();
+        let last = self.world.debugged.borrow().last().filter(|_| refused).cloned();
+        let text = |value: Vec<u8>| String::from_utf8(value).unwrap();
+        Some(Answer {
+            status,
+            headers: headers.into_iter().map(|(name, value)| (name, text(value))).collect(),
+            body: serde_json::from_slice(&body).unwrap(),
+            event,
+            alarm: line(&self.world.alarms, alarms),
+            explanation: last.unwrap_or_default(),
+        })
+    }
+
+    fn answer_calls(&self, stream: &mut Stream, shown: &Shown) {
         loop {
-            match step {
-                Step::Done(finished) => return Some(Answer::new(finished)),
-                Step::Call(call, task) => {
-                    let upstream = self.upstreams.borrow_mut().pop_front();
-                    let reply =
-                        upstream.unwrap_or_else(|| panic!("nobody expects {call:?}"))(&call);
-                    self.calls.borrow_mut().push(call);
-                    step = task.resume(reply);
-                }
-            }
+            let called = shown.called.take();
+            let Some((call, _)) = called else { return };
+            stream.on_reply(shown, self.reply(call));
         }
     }
 
-    fn reply(&self, call: Call) -> Reply {
+    fn reply(&self, call: HttpCall) -> Reply {
         let upstream = self.upstreams.borrow_mut().pop_front();
         let reply = upstream.unwrap_or_else(|| panic!("nobody expects {call:?}"))(&call);
         self.calls.borrow_mut().push(call);
@@ -301,35 +477,19 @@ impl Gateway {
     }
 
     /// Plays a request up to its first call.
-    pub fn send_and_wait(&self, request: &Request) -> Task {
-        match self.begin(request) {
-            Some(Step::Call(_, task)) => task,
-            _ => panic!("nothing is called"),
-        }
+    pub fn send_and_wait(&self, request: &Request) -> Waiting<'_> {
+        let (stream, shown, _) = self.begin(request);
+        assert!(shown.called.take().is_some(), "nothing is called");
+        Waiting { gateway: self, stream, shown }
     }
 
-    fn begin(&self, request: &Request) -> Option<Step> {
-        let route = self.service.paths.route(request.method.as_bytes(), request.path.as_bytes())?;
-        let head = Head {
-            origin: Origin {
-                request_id: String::from_utf8(request.header("x-request-id").unwrap_or_default())
-                    .unwrap(),
-                traceparent: None,
-            },
-            authorization: request.header("authorization"),
-            content_type: request.header("content-type"),
-            if_none_match: request.header("if-none-match"),
-        };
-        let mut body = request.body.clone();
-        let body = if body.len() > MAX_BODY {
-            body.truncate(MAX_BODY);
-            Body::TooLong(body)
-        } else {
-            Body::Whole(body)
-        };
-        match self.service.begin(Rc::clone(&self.world) as Rc<dyn Host>, route, head, body) {
-            Begun::Step(step) => Some(step),
-            Begun::PassThrough | Begun::Merge(..) => None,
+    fn begin(&self, request: &Request) -> (Stream, Shown, Flow) {
+        let (mut stream, shown) = (self.stream(), Shown::new(request));
+        let size = request.body.len();
+        let mut flow = stream.on_request_headers(&shown, size == 0);
+        if size > 0 && shown.answered.borrow().is_none() {
+            flow = stream.on_request_body(&shown, size, true);
         }
+        (stream, shown, flow)
     }
 }

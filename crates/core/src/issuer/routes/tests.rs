@@ -1,6 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::issuer::request::bearer_token;
 
 const FORM: &[u8] = b"application/x-www-form-urlencoded";
 
@@ -73,27 +74,6 @@ fn only_a_form_is_held_back_on_the_token_endpoint() {
         assert!(Route::SubjectTokens.needs_body(&head));
         assert!(!Route::MethodNotAllowed.needs_body(&head));
         assert!(!Route::Jwks.needs_body(&head));
-    }
-}
-
-#[test]
-fn a_bearer_token_is_taken_out_of_its_header() {
-    #[rustfmt::skip]
-    let cases: [(Option<&[u8]>, Option<&str>); 11] = [
-        (Some(b"Bearer abc"),        Some("abc")),
-        (Some(b"bearer abc"),        Some("abc")),
-        (Some(b"BEARER   abc  "),    Some("abc")),
-        (Some(b"Bearer a b"),        Some("a b")),
-        (Some(b"Bearer "),           None),
-        (Some(b"Bearer"),            None),
-        (Some(b"Basic abc"),         None),
-        (Some(b"Bearerabc"),         None),
-        (Some(b"Bearer \xff"),       None),
-        (Some(b""),                  None),
-        (None,                       None),
-    ];
-    for (header, token) in cases {
-        assert_eq!(bearer_token(&head(None, header)), token, "{header:?}");
     }
 }
 

@@ -1,0 +1,93 @@
+//! From a request whose body is known to the endpoint that answers it.
+
+use std::rc::Rc;
+
+use super::answer::Answer;
+use super::refusal::Refusal;
+use super::request::{Body, Head};
+use super::routes::Route;
+use super::service::Service;
+use super::{exchange, mint};
+use crate::audit::{Operation, Trail};
+use crate::config::{DocumentSource, ForeignSubjectTokens};
+use crate::host::Host;
+use crate::oauth::form::{Looks, looks_like_exchange};
+use crate::step::{Context, Response, Step, Task};
+use crate::store;
+
+/// What becomes of a request once its body is known.
+pub enum Begun {
+    /// Not ours: it goes on byte for byte.
+    PassThrough,
+    /// It goes on, as a `GET` without [`PARTIAL_HEADERS`](super::PARTIAL_HEADERS); to the document that comes
+    /// back ours is added.
+    Merge(Route, Option<Vec<u8>>),
+    /// Ours, and answered at once.
+    Answer(Answer),
+    /// Ours, and somebody is accountable for it.
+    Endpoint(Step<Answer>, Trail),
+}
+
+/// Begins to answer a request whose body is known, as far as its route needs it.
+pub fn begin(
+    service: &Rc<Service>,
+    host: Rc<dyn Host>,
+    route: Route,
+    head: Head,
+    body: Body,
+) -> Begun {
+    let shared = Rc::clone(service);
+    match route {
+        Route::Token if !route.needs_body(&head) || !is_ours(service, &body) => Begun::PassThrough,
+        Route::Token => {
+            endpoint(host, Operation::Exchange, head, |context, trail, head| async move {
+                exchange::exchange(&shared, &context, &trail, head, body).await
+            })
+        }
+        Route::SubjectTokens => {
+            endpoint(host, Operation::Mint, head, |context, trail, head| async move {
+                mint::mint(&shared, &context, &trail, head, body).await
+            })
+        }
+        Route::MethodNotAllowed => endpoint(host, Operation::Mint, head, |_, _, _| async {
+            let told = "only POST is allowed here";
+            let refusal = Refusal::new(405, "invalid_request", "method_not_allowed", told);
+            Err(refusal.allowing("POST"))
+        }),
+        Route::Jwks | Route::Discovery => match service.config.documents {
+            DocumentSource::Alone => {
+                let document = service.documents.alone(route, head.if_none_match.as_deref());
+                Begun::Answer(Answer::document(document))
+            }
+            DocumentSource::Merged => Begun::Merge(route, head.if_none_match),
+        },
+    }
+}
+
+fn endpoint<F>(
+    host: Rc<dyn Host>,
+    operation: Operation,
+    head: Head,
+    endpoint: impl FnOnce(Context, Trail, Head) -> F + 'static,
+) -> Begun
+where
+    F: Future<Output = Result<Response, Refusal>> + 'static,
+{
+    let trail = Trail::new(operation, head.request_id.clone());
+    let step = Task::start(host, head.traceparent.clone(), |context| {
+        let trail = trail.clone();
+        async move { Answer::new(endpoint(context, trail.clone(), head).await, &trail) }
+    });
+    Begun::Endpoint(step, trail)
+}
+
+/// Whether a form on the token endpoint is for us. What is too long to be read whole could be anything: where
+/// foreign tokens are refused, nothing goes on that was not looked at.
+fn is_ours(service: &Service, body: &Body) -> bool {
+    let refuse = service.config.foreign_subject_tokens == ForeignSubjectTokens::Refuse;
+    match looks_like_exchange(body.bytes(), store::PREFIX) {
+        Looks::LikeOurExchange => true,
+        Looks::LikeForeignExchange => refuse,
+        Looks::LikeAnotherGrant => refuse && matches!(body, Body::TooLong(_)),
+    }
+}

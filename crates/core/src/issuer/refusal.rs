@@ -1,0 +1,349 @@
+//! Why a request is refused: one value, for everybody who learns of it.
+//!
+//! The caller reads a code and what to change, and never which check of a credential failed; the operator's log
+//! what was wrong; metrics and audit the check, as a word of low cardinality. Each check of ours makes its
+//! refusal where it stands, so that what a stranger is told can be read beside what was looked at. What other
+//! rooms find wrong is translated here, once.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use serde::Serialize;
+
+use crate::audit::Replay;
+use crate::bearer::BearerError;
+use crate::claims::ClaimsError;
+use crate::host::HostFailure;
+use crate::jose::SignError;
+use crate::metrics;
+use crate::oauth::client_auth::ClientAuthError;
+use crate::oauth::form::FormError;
+use crate::step::Response;
+use crate::store::NotStored;
+use crate::upstream::UpstreamFailure;
+
+/// The name that our challenges give the protection space.
+const REALM: &str = "impersonation";
+
+/// When a caller may try again, in seconds: table full and callouts that failed both pass quickly.
+const RETRY_AFTER: &str = "1";
+
+/// A request that is refused.
+#[derive(Debug)]
+pub(super) struct Refusal {
+    status: u16,
+    error: &'static str,
+    reason: &'static str,
+    /// The `error_description`: ASCII without quotes or backslashes (RFC 6749 §5.2), without secrets.
+    told: Cow<'static, str>,
+    /// For the operator's log; empty where it would say no more than `told`.
+    wrong: String,
+    header: Option<Box<(&'static str, Cow<'static, str>)>>,
+    counter: Option<&'static str>,
+    alarm: Option<Box<Replay>>,
+}
+
+impl Refusal {
+    /// A refusal with a status, the `error` code, the check that refused, and what the caller is told.
+    pub(super) const fn new(
+        status: u16,
+        error: &'static str,
+        reason: &'static str,
+        told: &'static str,
+    ) -> Self {
+        Self {
+            status,
+            error,
+            reason,
+            told: Cow::Borrowed(told),
+            wrong: String::new(),
+            header: None,
+            counter: None,
+            alarm: None,
+        }
+    }
+
+    /// RFC 6749 §5.2, RFC 8693 §2.2.2.
+    pub(super) const fn invalid_request(reason: &'static str, told: &'static str) -> Self {
+        Self::new(400, "invalid_request", reason, told)
+    }
+
+    /// RFC 8707 §2.
+    pub(super) const fn invalid_target(reason: &'static str, told: &'static str) -> Self {
+        Self::new(400, "invalid_target", reason, told)
+    }
+
+    /// RFC 6749 §5.2.
+    pub(super) const fn invalid_scope(reason: &'static str, told: &'static str) -> Self {
+        Self::new(400, "invalid_scope", reason, told)
+    }
+
+    /// Nobody can say whether the request is good; the same one may succeed in a moment.
+    pub(super) fn temporarily_unavailable(reason: &'static str, wrong: impl fmt::Display) -> Self {
+        Self::new(503, "temporarily_unavailable", reason, "try again in a moment").because(wrong)
+    }
+
+    /// A body that is longer than is read.
+    pub(super) const fn body_too_long() -> Self {
+        let told = "the request body is longer than 64 KiB";
+        Self::new(413, "invalid_request", "body_too_long", told)
+    }
+
+    /// The endpoint waits for what nobody will bring.
+    pub(super) const fn stalled() -> Self {
+        Self::new(500, "server_error", "stalled", "internal error")
+    }
+
+    /// A bearer token that was not good enough for the endpoint (RFC 6750 §3).
+    pub(super) fn bearer(error: &BearerError) -> Self {
+        let reason = error.reason();
+        match error {
+            BearerError::Upstream(_) => Self::temporarily_unavailable(reason, ""),
+            BearerError::InsufficientScope(scopes) => Self::new(
+                403,
+                "insufficient_scope",
+                reason,
+                "the access token lacks a required scope",
+            )
+            .challenged(&format!(
+                "Bearer realm=\"{REALM}\", error=\"insufficient_scope\", scope=\"{}\"",
+                scopes.join(" ")
+            )),
+            _ => {
+                let told = "the access token is invalid or expired";
+                Self::new(401, "invalid_token", reason, told).challenged(&format!(
+                    "Bearer realm=\"{REALM}\", error=\"invalid_token\", error_description=\"{told}\""
+                ))
+            }
+        }
+        .because(format_args!("bearer refused: {error}"))
+    }
+
+    /// No bearer token at all: who did not try to authenticate is told how to, not what was wrong (RFC 6750
+    /// §3.1).
+    pub(super) fn no_bearer() -> Self {
+        let told = "a bearer access token is required";
+        Self::new(401, "invalid_token", "bearer_missing", told)
+            .challenged(&format!("Bearer realm=\"{REALM}\""))
+    }
+
+    /// The gateway does not let the caller look a user up.
+    pub(super) fn user_lookup_refused() -> Self {
+        let told = "the access token does not allow looking up this user";
+        Self::new(403, "insufficient_scope", "user_lookup_refused", told)
+            .challenged(&format!("Bearer realm=\"{REALM}\", error=\"insufficient_scope\""))
+    }
+
+    /// An actor token that was not good enough. Which check failed is nobody's business but the operator's.
+    pub(super) fn actor(error: &BearerError) -> Self {
+        match error {
+            BearerError::Upstream(_) => Self::temporarily_unavailable("callout_failed", ""),
+            _ => Self::invalid_actor(),
+        }
+        .because(format_args!("actor token refused: {error}"))
+    }
+
+    /// The same, where it is not the token's own fault.
+    pub(super) const fn invalid_actor() -> Self {
+        let told = "the actor token is invalid, expired or lacks the openid scope";
+        Self::invalid_request("actor_token", told)
+    }
+
+    /// Says what was wrong, to the operator.
+    #[must_use]
+    pub(super) fn because(self, wrong: impl fmt::Display) -> Self {
+        Self { wrong: wrong.to_string(), ..self }
+    }
+
+    /// Says something else to the caller.
+    #[must_use]
+    pub(super) fn telling(self, told: String) -> Self {
+        Self { told: told.into(), ..self }
+    }
+
+    /// Counts it apart, too.
+    #[must_use]
+    pub(super) const fn counted(mut self, counter: &'static str) -> Self {
+        self.counter = Some(counter);
+        self
+    }
+
+    /// Raises an alarm, too.
+    #[must_use]
+    pub(super) fn alarming(self, alarm: Replay) -> Self {
+        Self { alarm: Some(Box::new(alarm)), ..self }
+    }
+
+    /// Says which methods there are (RFC 9110 §10.2.1).
+    #[must_use]
+    pub(super) fn allowing(self, methods: &'static str) -> Self {
+        Self { header: Some(Box::new(("allow", methods.into()))), ..self }
+    }
+
+    fn challenged(self, challenge: &str) -> Self {
+        Self { header: Some(Box::new(("www-authenticate", challenge.to_owned().into()))), ..self }
+    }
+
+    /// The `error` code.
+    pub(super) const fn error(&self) -> &'static str {
+        self.error
+    }
+
+    /// The check, for metrics, audit and `%RESPONSE_CODE_DETAILS%`.
+    pub(super) const fn reason(&self) -> &'static str {
+        self.reason
+    }
+
+    /// A counter that it moves besides that of refusals.
+    pub(super) const fn counter(&self) -> Option<&'static str> {
+        self.counter
+    }
+
+    /// The alarm that it raises.
+    pub(super) fn take_alarm(&mut self) -> Option<Box<Replay>> {
+        self.alarm.take()
+    }
+
+    /// What the caller gets.
+    pub(super) fn into_response(self) -> Response {
+        #[derive(Serialize)]
+        struct Body<'a> {
+            error: &'a str,
+            error_description: &'a str,
+        }
+        let body = Body { error: self.error, error_description: &self.told };
+        let mut headers = vec![
+            ("content-type", "application/json".to_owned()),
+            ("cache-control", "no-store".to_owned()),
+            ("pragma", "no-cache".to_owned()),
+        ];
+        headers.extend(self.header.map(|header| (header.0, header.1.into_owned())));
+        if self.status == 503 {
+            headers.push(("retry-after", RETRY_AFTER.to_owned()));
+        }
+        Response {
+            status: self.status,
+            headers,
+            // Two strings always serialise.
+            body: serde_json::to_vec(&body).unwrap_or_default(),
+        }
+    }
+}
+
+/// For the operator's log.
+impl fmt::Display for Refusal {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(if self.wrong.is_empty() { &self.told } else { &self.wrong })
+    }
+}
+
+impl From<FormError> for Refusal {
+    fn from(error: FormError) -> Self {
+        match error {
+            FormError::Encoding => {
+                Self::invalid_request("form_malformed", "the form is not properly encoded")
+            }
+            FormError::Repeated => {
+                Self::invalid_request("parameter_repeated", "a parameter is given twice")
+            }
+            FormError::SeveralResources => {
+                Self::invalid_target("several_resources", "only one resource may be given")
+            }
+        }
+    }
+}
+
+impl From<ClientAuthError> for Refusal {
+    fn from(error: ClientAuthError) -> Self {
+        const REASON: &str = "client_authentication";
+        match error {
+            ClientAuthError::NoClientId | ClientAuthError::EmptyClientId => {
+                Self::invalid_request(REASON, "client_id is missing")
+            }
+            ClientAuthError::TwoMethods => Self::invalid_request(
+                REASON,
+                "client_secret must not be given in the form beside the Authorization header",
+            ),
+            _ => Self::new(401, "invalid_client", REASON, "client authentication failed")
+                .challenged(&format!("Basic realm=\"{REALM}\", charset=\"UTF-8\"")),
+        }
+        .because(format_args!("client authentication failed: {error}"))
+    }
+}
+
+impl From<ClaimsError> for Refusal {
+    fn from(error: ClaimsError) -> Self {
+        let wrong = error.to_string();
+        match error {
+            ClaimsError::Denied(message) => {
+                Self::new(400, "access_denied", "custom_claims_denied", "").telling(message)
+            }
+            _ => Self::new(
+                500,
+                "server_error",
+                "custom_claims_failed",
+                "the custom claims could not be made",
+            ),
+        }
+        .because(wrong)
+    }
+}
+
+impl From<SignError> for Refusal {
+    fn from(error: SignError) -> Self {
+        const REASON: &str = "signing_failed";
+        match error {
+            SignError::Key(_) => {
+                Self::new(500, "server_error", REASON, "the access token could not be signed")
+                    .because(error)
+            }
+            SignError::Host(..) => Self::temporarily_unavailable(REASON, error),
+        }
+    }
+}
+
+impl From<NotStored> for Refusal {
+    fn from(error: NotStored) -> Self {
+        let refusal = match error {
+            NotStored::Full => {
+                Self::temporarily_unavailable("store_full", "").counted(metrics::STORE_FULL)
+            }
+            NotStored::Host(_) => Self::temporarily_unavailable("host_failed", ""),
+        };
+        refusal.because(format_args!("not stored: {error}"))
+    }
+}
+
+impl From<UpstreamFailure> for Refusal {
+    fn from(failure: UpstreamFailure) -> Self {
+        Self::temporarily_unavailable("callout_failed", failure)
+    }
+}
+
+impl From<HostFailure> for Refusal {
+    fn from(failure: HostFailure) -> Self {
+        Self::temporarily_unavailable("host_failed", failure)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_503_asks_to_come_back() {
+        let retry = |refusal: Refusal| {
+            let response = refusal.into_response();
+            response.headers.iter().any(|(name, _)| *name == "retry-after")
+        };
+        assert!(retry(HostFailure("randomness").into()));
+        assert!(!retry(Refusal::stalled()));
+    }
+
+    #[test]
+    fn the_log_is_told_what_was_wrong_or_else_what_the_caller_is_told() {
+        let refusal = Refusal::invalid_request("x", "scope is missing");
+        assert_eq!(refusal.to_string(), "scope is missing");
+        assert_eq!(refusal.because("no scope").to_string(), "no scope");
+    }
+}

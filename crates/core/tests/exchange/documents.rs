@@ -1,0 +1,183 @@
+//! The two documents before a gateway, as a stream sees them: what is asked of the gateway, what becomes of its
+//! answer, and what stands in for it when it fails.
+
+use std::time::Duration;
+
+use impersonation_core::stream::{Flow, Stream};
+use serde_json::{Value, json};
+
+use crate::setting::{PROVIDER_KEY, configured};
+use crate::world::{Gateway, Request, Sent, Shown};
+
+const KINDS: [(&str, &str); 2] =
+    [("/oidc/jwks", "keys"), ("/oidc/.well-known/openid-configuration", "grant_types_supported")];
+
+fn gateway() -> Gateway {
+    Gateway::new(&configured("/identity_gateway", json!({"documents": "merge"})))
+}
+
+fn asked(gateway: &Gateway, method: &'static str, path: &str) -> (Stream, Shown) {
+    let headers =
+        vec![("if-none-match", "\"a\"".to_owned()), ("accept-encoding", "gzip".to_owned())];
+    let request = Request { method, path: path.to_owned(), headers, body: Vec::new() };
+    let (mut stream, shown) = (gateway.stream(), Shown::new(&request));
+    assert_eq!(stream.on_request_headers(&shown, true), Flow::Continue);
+    (stream, shown)
+}
+
+/// The gateway's answer: status, content type, body.
+type Theirs<'a> = (u16, &'a str, &'a [u8]);
+
+fn document() -> Vec<u8> {
+    json!({"keys": [PROVIDER_KEY.public_jwk()], "issuer": "i"}).to_string().into_bytes()
+}
+
+/// What the caller gets, if it is ours. Else the gateway's answer goes on.
+fn answered(
+    gateway: &Gateway,
+    method: &'static str,
+    path: &str,
+    (status, content_type, body): Theirs<'_>,
+) -> Option<Sent> {
+    let (mut stream, shown) = asked(gateway, method, path);
+    shown.response_headers.replace(vec![
+        (":status".to_owned(), status.to_string().into_bytes()),
+        ("content-type".to_owned(), content_type.as_bytes().to_vec()),
+        ("content-length".to_owned(), body.len().to_string().into_bytes()),
+        ("etag".to_owned(), b"\"theirs\"".to_vec()),
+        ("vary".to_owned(), b"origin".to_vec()),
+    ]);
+    let before = shown.response_headers.borrow().clone();
+    let mut flow = stream.on_response_headers(&shown, body.is_empty());
+    // In two pieces, the second of which is the last.
+    if !body.is_empty() && shown.answered.borrow().is_none() {
+        for (len, last) in [(body.len() / 2, false), (body.len(), true)] {
+            shown.response_body.replace(body[..len].to_vec());
+            flow = stream.on_response_body(&shown, len, last);
+        }
+    }
+    assert!(!stream.on_end(&shown));
+    if let Some(answer) = shown.answered.take() {
+        assert_eq!(flow, Flow::Pause);
+        return Some(answer);
+    }
+    assert_eq!(flow, Flow::Continue);
+    let (headers, now) = (shown.response_headers.take(), shown.response_body.take());
+    if headers == before && now == body {
+        return None;
+    }
+    let status = header(&headers, ":status").unwrap().parse().unwrap();
+    Some(Sent { status, headers, body: now })
+}
+
+fn header<'h>(headers: &'h [(String, Vec<u8>)], name: &str) -> Option<&'h str> {
+    let found = headers.iter().find(|(known, _)| known == name);
+    found.map(|(_, value)| str::from_utf8(value).unwrap())
+}
+
+#[test]
+fn the_gateway_is_asked_for_its_whole_document_as_it_is() {
+    for method in ["GET", "HEAD"] {
+        let (_, shown) = asked(&gateway(), method, "/oidc/jwks");
+        let headers = shown.request_headers.take();
+        assert_eq!(header(&headers, ":method"), Some("GET"));
+        assert_eq!(header(&headers, "accept-encoding"), Some("identity"));
+        assert_eq!(header(&headers, "if-none-match"), None);
+    }
+}
+
+#[test]
+fn ours_is_added_to_the_gateways() {
+    for (path, member) in KINDS {
+        for method in ["GET", "HEAD"] {
+            let body = document();
+            let theirs = (200, "application/json", &*body);
+            let Sent { status, headers, body: merged } =
+                answered(&gateway(), method, path, theirs).unwrap();
+            assert_eq!(status, 200, "{method} {path}");
+            let merged: Value = serde_json::from_slice(&merged).unwrap();
+            assert!(merged[member].as_array().unwrap().len() >= 2, "{merged}");
+            assert_eq!(merged["issuer"], "i");
+            assert_ne!(header(&headers, "etag"), Some("\"theirs\""));
+            assert_eq!(header(&headers, "vary"), Some("origin"));
+            assert_eq!(header(&headers, "cache-control"), None);
+        }
+    }
+}
+
+/// Everything that is not 200 with JSON of the right kind.
+fn failures() -> Vec<(&'static str, Theirs<'static>)> {
+    vec![
+        ("unavailable", (503, "text/plain", b"no healthy upstream")),
+        ("unavailable, in JSON", (503, "application/json", b"{\"keys\": []}")),
+        ("too many requests", (429, "application/json", b"{}")),
+        ("not found", (404, "text/html", b"<html>")),
+        ("no body", (200, "application/json", b"")),
+        ("a page", (200, "text/html", b"{\"keys\": []}")),
+        ("no JSON", (200, "application/json", b"{\"keys\": [")),
+        ("another JSON", (200, "application/json", b"[]")),
+        ("another kind", (200, "application/json", b"{\"keys\": 1, \"grant_types_supported\": 1}")),
+    ]
+}
+
+#[test]
+fn a_failure_of_the_gateway_reaches_the_caller_as_it_is() {
+    for (path, _) in KINDS {
+        for (case, theirs) in failures() {
+            assert_eq!(answered(&gateway(), "GET", path, theirs), None, "{case}: {path}");
+            let Sent { status, headers, body } =
+                answered(&gateway(), "HEAD", path, theirs).unwrap();
+            assert_eq!((status, body), (theirs.0, Vec::new()), "{case}: HEAD {path}");
+            assert_eq!(header(&headers, "content-type"), Some(theirs.1), "{case}: HEAD {path}");
+        }
+    }
+}
+
+#[test]
+fn the_last_good_document_stands_in_for_an_hour_at_every_worker() {
+    for (path, member) in KINDS {
+        for (case, theirs) in failures() {
+            for method in ["GET", "HEAD"] {
+                let first = gateway();
+                let body = document();
+                let good = (200, "application/json", &*body);
+                let merged = answered(&first, "GET", path, good).unwrap().body;
+                let merge = json!({"documents": "merge"});
+                let second =
+                    Gateway::in_world(&first.world, &configured("/identity_gateway", merge));
+                first.world.advance(Duration::from_secs(3599));
+                let Sent { status, headers, body } =
+                    answered(&second, method, path, theirs).unwrap();
+                assert_eq!((status, &body), (200, &merged), "{case}: {method} {path}: {member}");
+                assert_eq!(header(&headers, "cache-control"), Some("max-age=60"), "{case}");
+                assert_eq!(header(&headers, "vary"), None, "{case}: nothing of the failure");
+                first.world.advance(Duration::from_secs(1));
+                let late = answered(&second, "GET", path, theirs);
+                assert_eq!(late, None, "{case}: {path}: after an hour");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_document_from_before_the_clock_was_set_back_does_not_stand_in() {
+    let gateway = gateway();
+    let body = document();
+    answered(&gateway, "GET", "/oidc/jwks", (200, "application/json", &body)).unwrap();
+    gateway.world.set_back(Duration::from_secs(60));
+    let failed = (503, "text/plain", b"x".as_slice());
+    assert_eq!(answered(&gateway, "GET", "/oidc/jwks", failed), None);
+    answered(&gateway, "GET", "/oidc/jwks", (200, "application/json", &body)).unwrap();
+    assert!(answered(&gateway, "GET", "/oidc/jwks", failed).is_some(), "a new one does");
+}
+
+#[test]
+fn a_document_that_is_too_long_is_no_document() {
+    let gateway = gateway();
+    let long = format!("{{\"keys\": [], \"x\": \"{}\"}}", "y".repeat(512 * 1024)).into_bytes();
+    let theirs = (200, "application/json", &*long);
+    assert_eq!(answered(&gateway, "GET", "/oidc/jwks", theirs), None);
+    let body = document();
+    answered(&gateway, "GET", "/oidc/jwks", (200, "application/json", &body)).unwrap();
+    assert_eq!(answered(&gateway, "GET", "/oidc/jwks", theirs).unwrap().status, 200);
+}
