@@ -22,6 +22,7 @@ pub mod oauth;
 pub mod secret;
 pub mod step;
 pub mod store;
+mod strict_json;
 pub mod stream;
 pub mod time;
 pub mod upstream;

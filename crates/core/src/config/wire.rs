@@ -3,8 +3,9 @@
 
 use prost::Message as _;
 use prost_types::value::Kind;
-use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
-use serde_json::{Map, Number, Value};
+use serde_json::Value;
+
+use crate::strict_json::{Strict, from_double};
 
 /// Why the bytes are no configuration.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -64,78 +65,6 @@ fn from_value(value: prost_types::Value) -> Value {
         Some(Kind::ListValue(list)) => {
             Value::Array(list.values.into_iter().map(from_value).collect())
         }
-    }
-}
-
-/// A Struct knows doubles only; an operator who wrote `4096` meant an integer.
-fn from_double(value: f64) -> Value {
-    const EXACT: f64 = 9_007_199_254_740_992.0;
-    if value.fract() == 0.0 && value.abs() <= EXACT {
-        #[expect(clippy::cast_possible_truncation, reason = "integral and within 2^53: exact")]
-        let integer = value as i64;
-        return Value::Number(integer.into());
-    }
-    Number::from_f64(value).map_or(Value::Null, Value::Number)
-}
-
-/// JSON in which no object has a member twice: of two, one would be ignored.
-struct Strict(Value);
-
-impl<'de> Deserialize<'de> for Strict {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct StrictVisitor;
-
-        impl<'de> Visitor<'de> for StrictVisitor {
-            type Value = Value;
-
-            fn expecting(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                formatter.write_str("JSON")
-            }
-
-            fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
-                Ok(Value::Bool(value))
-            }
-
-            fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
-                Ok(Value::Number(value.into()))
-            }
-
-            fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
-                Ok(Value::Number(value.into()))
-            }
-
-            fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
-                Ok(from_double(value))
-            }
-
-            fn visit_str<E>(self, value: &str) -> Result<Value, E> {
-                Ok(Value::String(value.to_owned()))
-            }
-
-            fn visit_unit<E>(self) -> Result<Value, E> {
-                Ok(Value::Null)
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
-                let mut list = Vec::new();
-                while let Some(Strict(item)) = items.next_element()? {
-                    list.push(item);
-                }
-                Ok(Value::Array(list))
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Value, A::Error> {
-                let mut object = Map::new();
-                while let Some((name, Strict(value))) = members.next_entry::<String, _>()? {
-                    if object.insert(name, value).is_some() {
-                        return Err(A::Error::custom("a member is given twice"));
-                    }
-                }
-                Ok(Value::Object(object))
-            }
-        }
-
-        deserializer.deserialize_any(StrictVisitor).map(Self)
     }
 }
 
