@@ -46,6 +46,8 @@ pub(super) struct Arguments {
 enum Alg {
     #[value(name = "EdDSA")]
     EdDsa,
+    #[value(name = "Ed25519")]
+    Ed25519,
     #[value(name = "ES256")]
     Es256,
     #[value(name = "ES384")]
@@ -60,6 +62,7 @@ impl Alg {
     const fn name(self) -> &'static str {
         match self {
             Self::EdDsa => Algorithm::EdDsa,
+            Self::Ed25519 => Algorithm::Ed25519,
             Self::Es256 => Algorithm::Es256,
             Self::Es384 => Algorithm::Es384,
             Self::Rs256 => Algorithm::Rs256,
@@ -120,7 +123,7 @@ fn generate(alg: Alg, kid: Option<&str>, bits: u16) -> Result<Generated, Failure
 
 fn private_jwk(alg: Alg, bits: u16) -> Result<Value, Failure> {
     match alg {
-        Alg::EdDsa => {
+        Alg::EdDsa | Alg::Ed25519 => {
             let mut seed = [0; ed25519_dalek::SECRET_KEY_LENGTH];
             OsRng.try_fill_bytes(&mut seed).map_err(impossible)?;
             let key = ed25519_dalek::SigningKey::from_bytes(&seed);

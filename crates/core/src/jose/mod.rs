@@ -16,12 +16,14 @@ pub use native::{NativeCrypto, TestedCrypto};
 pub use signing::{PublishedKey, SignError, SigningKey, SigningKeyError, private_from_pem};
 pub use verifying::{Jws, Signature, VerifyingKey, VerifyingKeyError};
 
-/// A signature algorithm (RFC 7518 §3.1, RFC 8037 §3.1). There is no `none` and no HMAC to confuse a
+/// A signature algorithm (RFC 7518 §3.1, RFC 8037 §3.1, RFC 9864 §2.2). There is no `none` and no HMAC to confuse a
 /// public key with (RFC 8725 §2.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Algorithm {
-    /// Ed25519.
+    /// Ed25519, under the name that it had first: any Edwards curve, by the key.
     EdDsa,
+    /// Ed25519, under the name of its own that it was given later. The same signatures as [`Self::EdDsa`] here.
+    Ed25519,
     /// ECDSA on P-256 with SHA-256.
     Es256,
     /// ECDSA on P-384 with SHA-384.
@@ -37,13 +39,22 @@ pub enum Algorithm {
 }
 
 impl Algorithm {
-    const ALL: [Self; 7] =
-        [Self::EdDsa, Self::Es256, Self::Es384, Self::Rs256, Self::Rs384, Self::Rs512, Self::Ps256];
+    const ALL: [Self; 8] = [
+        Self::EdDsa,
+        Self::Ed25519,
+        Self::Es256,
+        Self::Es384,
+        Self::Rs256,
+        Self::Rs384,
+        Self::Rs512,
+        Self::Ps256,
+    ];
 
     /// Its name in a JOSE header.
     pub const fn name(self) -> &'static str {
         match self {
             Self::EdDsa => "EdDSA",
+            Self::Ed25519 => "Ed25519",
             Self::Es256 => "ES256",
             Self::Es384 => "ES384",
             Self::Rs256 => "RS256",
@@ -51,6 +62,15 @@ impl Algorithm {
             Self::Rs512 => "RS512",
             Self::Ps256 => "PS256",
         }
+    }
+
+    /// Whether both names stand for the same signatures.
+    fn is_same_as(self, other: Self) -> bool {
+        let [this, other] = [self, other].map(|algorithm| match algorithm {
+            Self::Ed25519 => Self::EdDsa,
+            other => other,
+        });
+        this == other
     }
 
     /// The algorithm of that name; `None` for one that we neither make nor accept.

@@ -57,7 +57,7 @@ pub enum SigningKeyError {
     #[error("an RSA key of 2048 to 4096 bits")]
     Weak,
     /// `alg` names something that this kind of key cannot do.
-    #[error("an alg that fits the key: EdDSA, ES256, ES384, RS256 or PS256")]
+    #[error("an alg that fits the key: EdDSA, Ed25519, ES256, ES384, RS256 or PS256")]
     Algorithm,
 }
 
@@ -120,7 +120,7 @@ impl PublishedKey {
         let named = NamedKey::deserialize(jwk).map_err(|_| SigningKeyError::NotAKey)?;
         let jwk = JsonWebKey::deserialize(jwk).map_err(|_| SigningKeyError::NotAKey)?;
         let fitting: &[Algorithm] = match &jwk {
-            JsonWebKey::KeyPair { .. } => &[Algorithm::EdDsa],
+            JsonWebKey::KeyPair { .. } => &[Algorithm::EdDsa, Algorithm::Ed25519],
             JsonWebKey::EllipticCurve { curve, .. } if curve == "P-384" => &[Algorithm::Es384],
             JsonWebKey::EllipticCurve { .. } => &[Algorithm::Es256],
             JsonWebKey::Rsa { .. } => &[Algorithm::Rs256, Algorithm::Ps256],

@@ -79,7 +79,7 @@ fn verifies_the_examples_of_rfc_7515_and_rfc_8037() {
         assert!(!key.verify(None, algorithm, input, &signature[1..]), "{section}");
         assert!(!key.verify(None, algorithm, input, &[&signature[..], &[0]].concat()), "{section}");
         assert!(!key.verify(None, algorithm, input, &[]), "{section}");
-        for other in Algorithm::ALL.into_iter().filter(|other| *other != algorithm) {
+        for other in Algorithm::ALL.into_iter().filter(|other| !other.is_same_as(algorithm)) {
             assert!(!key.verify(None, other, input, &signature), "{section} as {other}");
         }
     }
@@ -154,6 +154,41 @@ fn another_library_verifies_what_is_signed_here() {
             assert_eq!(verified.header.typ.as_deref(), Some("at+jwt"));
         }
     }
+}
+
+/// RFC 9864 §2.2: `Ed25519` is what `EdDSA` means with such a key. Tokens and keys may have either name,
+/// each for itself.
+#[test]
+fn ed25519_is_another_name_of_eddsa() {
+    let key = Key::generate(jsonwebtoken::Algorithm::EdDSA, "k");
+    let names = [Algorithm::EdDsa, Algorithm::Ed25519];
+    let host = TestHost::default();
+    for of_key in names {
+        let mut jwk = key.private_jwk();
+        jwk["alg"] = json!(of_key.name());
+        let (published, signing) = PublishedKey::from_jwk(&jwk, None, None).unwrap();
+        let published = serde_json::to_value(published).unwrap();
+        assert_eq!(published["alg"], of_key.name());
+        let token = signing.unwrap().sign_jwt(&host, b"{}").unwrap();
+        let header: Value =
+            serde_json::from_slice(&decode(token.split('.').next().unwrap())).unwrap();
+        assert_eq!(header["alg"], of_key.name());
+
+        let (input, signature) = parts(&token);
+        let set = KeySet::parse(json!({"keys": [published]}).to_string().as_bytes()).unwrap();
+        for of_token in names {
+            let candidates: Vec<_> = set.candidates(of_token, Some("k")).collect();
+            let [candidate] = &*candidates else { panic!("{of_key} {of_token}") };
+            assert!(candidate.verify(None, of_token, input, &signature), "{of_key} {of_token}");
+        }
+        assert_eq!(set.candidates(Algorithm::Es256, Some("k")).count(), 0);
+    }
+    let mut jwk = key.private_jwk();
+    jwk.as_object_mut().unwrap().remove("alg");
+    assert_eq!(signing_key(&jwk).algorithm(), Algorithm::EdDsa, "where the key does not say");
+    jwk["alg"] = json!("Ed448");
+    let refused = PublishedKey::from_jwk(&jwk, None, None).err();
+    assert_eq!(refused, Some(SigningKeyError::Algorithm));
 }
 
 #[test]

@@ -117,9 +117,11 @@ impl VerifyingKey {
 
     /// Whether a signature by `algorithm` may be checked with this key.
     pub fn accepts(&self, algorithm: Algorithm) -> bool {
-        self.algorithm.is_none_or(|only| only == algorithm)
+        self.algorithm.is_none_or(|only| only.is_same_as(algorithm))
             && match self.key {
-                PublicKey::Ed25519(_) => algorithm == Algorithm::EdDsa,
+                PublicKey::Ed25519(_) => {
+                    matches!(algorithm, Algorithm::EdDsa | Algorithm::Ed25519)
+                }
                 PublicKey::P256(_) => algorithm == Algorithm::Es256,
                 PublicKey::P384(_) => algorithm == Algorithm::Es384,
                 PublicKey::Rsa(_) => matches!(

@@ -47,7 +47,7 @@ const fn hash(algorithm: Algorithm) -> Option<&'static str> {
         Algorithm::Es256 | Algorithm::Rs256 => Some("sha256"),
         Algorithm::Es384 | Algorithm::Rs384 => Some("sha384"),
         Algorithm::Rs512 => Some("sha512"),
-        Algorithm::EdDsa | Algorithm::Ps256 => None,
+        Algorithm::EdDsa | Algorithm::Ed25519 | Algorithm::Ps256 => None,
     }
 }
 
@@ -185,7 +185,7 @@ impl TestedCrypto {
                 *last ^= 0x02;
                 (key, other, BASE64_STANDARD.decode(signature).ok()?)
             }
-            Algorithm::EdDsa | Algorithm::Ps256 => return None,
+            Algorithm::EdDsa | Algorithm::Ed25519 | Algorithm::Ps256 => return None,
         };
         let verify =
             |key: &[u8], message: &[u8]| self.verify_untested(algorithm, key, &signature, message);
