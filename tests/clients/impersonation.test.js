@@ -4,6 +4,7 @@ import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 import { createRemoteJWKSet, jwtVerify } from 'jose';
 import * as oidc from 'openid-client';
+import { OPAQUE_API } from '../gateway/provider.js';
 import { poll } from '../harness/envoy.js';
 import { stopAll } from '../harness/process.js';
 import { discover, SECRETS, signIn } from './client.js';
@@ -80,15 +81,20 @@ test('a confidential client must authenticate', async () => {
 });
 
 test('the machine\'s token may be opaque, too: then the gateway is asked about it', async () => {
-  const { access_token: token } = await oidc.clientCredentialsGrant(backend, { scope: 'impersonate users:read' });
-  assert.equal(token.split('.').length, 1);
-  assert.equal((await mint('user-42', token)).status, 201);
+  const opaque = async (parameters) => {
+    const granted = await oidc.clientCredentialsGrant(backend, { scope: 'impersonate users:read', ...parameters });
+    assert.equal(granted.access_token.split('.').length, 1);
+    return granted.access_token;
+  };
+  assert.equal((await mint('user-42', await opaque({ resource: OPAQUE_API }))).status, 201);
+  // One that is for nobody in particular is not for us.
+  assert.deepEqual(await answer(mint('user-42', await opaque({}))), [401, 'invalid_token']);
 });
 
 test('nobody but a machine with the scope gets a subject token', async () => {
   const wrongScope = await machineToken('users:read');
   assert.deepEqual(await answer(mint('user-42', wrongScope)), [403, 'insufficient_scope']);
-  assert.deepEqual(await answer(mint('user-42', agentToken)), [403, 'insufficient_scope']);
+  assert.deepEqual(await answer(mint('user-42', agentToken)), [401, 'invalid_token']);
   assert.deepEqual(await answer(mint('user-42', 'not-a-token')), [401, 'invalid_token']);
   const granted = await exchange(console_, await subjectToken('user-42'));
   assert.deepEqual(await answer(mint('user-43', granted.access_token)), [401, 'invalid_token']);

@@ -6,7 +6,7 @@ import { createRemoteJWKSet, decodeProtectedHeader, jwtVerify } from 'jose';
 import { followTo } from '../harness/browser.js';
 import { startGateway } from '../harness/gateway.js';
 import { freePorts } from '../harness/process.js';
-import { REDIRECT_URI } from './provider.js';
+import { OPAQUE_API, REDIRECT_URI } from './provider.js';
 
 const secrets = {
   INTEGRATOR_BACKEND_SECRET: randomBytes(16).toString('hex'),
@@ -49,6 +49,16 @@ test('client_credentials without a resource gives an opaque token, which only th
     await introspect(token, 'support-portal', secrets.SUPPORT_PORTAL_SECRET),
     { active: false },
   );
+});
+
+test('an opaque token has an audience if it is asked for', async () => {
+  const audience = async (form) => {
+    const { access_token: token } = await machineToken({ scope: 'impersonate', ...form });
+    assert.equal(token.split('.').length, 1);
+    return (await introspect(token, 'impersonation-filter', secrets.INTROSPECTION_SECRET)).aud;
+  };
+  assert.equal(await audience({}), undefined);
+  assert.equal(await audience({ resource: OPAQUE_API }), `${origin}/api`);
 });
 
 test('a user signs in, gets an opaque token with openid, and the token refreshes', async () => {

@@ -14,6 +14,9 @@ export const users = new Map([
 /** Where a scripted sign-in ends. Nothing listens there: the code is read from the redirect. */
 export const REDIRECT_URI = 'http://127.0.0.1/callback';
 
+/** The management API under a name of its own: as `resource` it gives an opaque token for it. */
+export const OPAQUE_API = 'urn:gateway:api:opaque';
+
 /** A private JWK for a provider to sign with. */
 export function newSigningKey() {
   const { privateKey } = generateKeyPairSync('ec', { namedCurve: 'P-256' });
@@ -24,11 +27,12 @@ export function createProvider({ issuer, signingKey, secrets }) {
   const { origin } = new URL(issuer);
 
   // RFC 8707: who asks for a token with one of these as `resource` gets a JWT bound to it (RFC 9068);
-  // who names no resource gets an opaque token.
+  // who names no resource gets an opaque token, for no audience. `OPAQUE_API` gives one for the API.
   const resources = new Map([
     [`${origin}/api`, 'impersonate users:read'],
     [`${origin}/orders`, 'orders:read orders:write'],
     [`${origin}/invoices`, 'invoices:read'],
+    [OPAQUE_API, 'impersonate users:read'],
   ]);
 
   const signsIn = {
@@ -77,6 +81,9 @@ export function createProvider({ issuer, signingKey, secrets }) {
         getResourceServerInfo(_ctx, indicator) {
           const scope = resources.get(indicator);
           if (scope === undefined) throw new errors.InvalidTarget();
+          if (indicator === OPAQUE_API) {
+            return { scope, audience: `${origin}/api`, accessTokenFormat: 'opaque' };
+          }
           return {
             scope,
             audience: indicator,

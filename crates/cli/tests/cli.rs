@@ -54,6 +54,7 @@ static_resources:
                         - issuer: https://auth.example.com/oidc
                           audiences: [https://auth.example.com/api]
                           required_scopes: [impersonate]
+                          client_ids: [integrator-backend]
                           local_jwks:
                             inline_string: '{"keys":[{"kty":"OKP","crv":"Ed25519","x":"11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"}]}'
                     clients:
@@ -91,6 +92,7 @@ fn plugin() -> Value {
             "issuer": "https://auth.example.com/oidc",
             "audiences": ["https://auth.example.com/api"],
             "required_scopes": ["impersonate"],
+            "client_ids": ["integrator-backend"],
             "local_jwks": {"inline_string": local_jwks.to_string()},
         }]}},
         "clients": [{"client_id": "support-console", "type": "single_page"}],
@@ -432,7 +434,7 @@ fn the_plugins_own_problems_are_told_with_their_path_in_the_file() {
     let cases = [
         ("an unknown member",
             edited(&[("type: single_page", "type: single_page\n                      colour: blue")]),
-            vec![":51: ~.configuration.value.clients[0].colour: unknown member"]),
+            vec![":52: ~.configuration.value.clients[0].colour: unknown member"]),
         ("several problems at once",
             edited(&[("type: single_page", "type: website"), ("scopes: [orders:read]", "scopes: orders:read")]),
             vec!["~.configuration.value.clients[0].type: expected one of", "~.configuration.value.resources[0].scopes: expected a list"]),
@@ -483,7 +485,7 @@ fn the_plugins_own_problems_are_told_with_their_path_in_the_file() {
             vec!["~.configuration.value.clients[0][\"<<\"]: Envoy has no merge keys", "~.configuration.value.clients[0].<<: unknown member", "~.configuration.value.clients[0].type: is required"]),
         ("a member given twice",
             edited(&[("type: single_page", "type: native\n                      type: single_page")]),
-            vec![":51: ~.configuration.value.clients[0].type: is given twice"]),
+            vec![":52: ~.configuration.value.clients[0].type: is given twice"]),
         ("two documents",
             format!("{ENVOY}---\nstatic_resources: {{}}\n"),
             vec!["the file has several YAML documents"]),
@@ -647,7 +649,7 @@ fn the_exit_status_tells_problems_from_no_check() {
 
 #[test]
 fn a_generated_key_signs_and_its_set_verifies() {
-    for alg in ["EdDSA", "ES256", "ES384", "ps256"] {
+    for alg in ["EdDSA", "Ed25519", "ES256", "ES384", "ps256"] {
         let output = command(&["keygen", "--alg", alg]).output().unwrap();
         assert!(output.status.success(), "{alg}");
         let documents: Vec<Value> =

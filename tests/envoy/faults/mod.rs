@@ -5,6 +5,7 @@ mod callouts;
 mod documents;
 mod key_sets;
 mod opaque_tokens;
+mod presented_tokens;
 mod recovery;
 mod user_lookup;
 

@@ -88,7 +88,7 @@ fn a_minters_answer_decides() {
         ("unlimited",      active(json!({})),                                  201, ""),
         ("more-scopes",    active(json!({"scope": "a impersonate b"})),        201, ""),
         ("named-by-sub",   active(json!({"client_id": null})),                 201, ""),
-        ("unknown-claims", active(json!({"aud": ["x"], "token_type": 7})),     201, ""),
+        ("unknown-claims", active(json!({"aud": {"x": 1}, "ext": 7})),         201, ""),
         ("inactive",       json!({"active": false}),                           401, "invalid_token"),
         ("inactive-scope", active(json!({"active": false})),                   401, "invalid_token"),
         ("expired",        active(json!({"exp": past})),                       401, "invalid_token"),
@@ -101,6 +101,7 @@ fn a_minters_answer_decides() {
         // What is no introspection answer says nothing about the token.
         ("no-verdict",     json!({"scope": "impersonate", "client_id": "b"}),  503, "temporarily_unavailable"),
         ("verdict-string", active(json!({"active": "true"})),                  503, "temporarily_unavailable"),
+        ("type-number",    active(json!({"token_type": 7})),                   503, "temporarily_unavailable"),
         ("a-list",         json!([active(json!({}))]),                         503, "temporarily_unavailable"),
     ];
     let service = Service::start("introspection");

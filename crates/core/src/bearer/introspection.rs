@@ -1,5 +1,9 @@
 //! Opaque access tokens: their issuer is asked (RFC 7662, OpenID Connect Core §5.3).
 //!
+//! `active` says that the issuer knows the token, not that it is one for us: an endpoint may answer for
+//! every token of every client, refresh tokens and bound ones among them. So the rest of the answer is held
+//! against the same rules as the claims of a JWT. A member that is `null` is not there.
+//!
 //! An answer is remembered for a moment, so that a burst of requests with one token asks once. A failure
 //! to answer is not: it says nothing about the token.
 
@@ -12,8 +16,9 @@ use base64::prelude::BASE64_STANDARD;
 use form_urlencoded::byte_serialize;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
+use serde_json::Value;
 
-use super::{BearerError, ExpiringCache, VerifiedToken};
+use super::{BearerError, ExpiringCache, VerifiedToken, allows, bounded};
 use crate::host::UnixTime;
 use crate::secret::{Digest, Secret};
 use crate::step::Context;
@@ -30,8 +35,20 @@ pub struct Introspection {
     http_uri: HttpUri,
     /// The value of our own `authorization` header.
     credentials: Secret<String>,
-    required_scopes: Rc<[String]>,
+    rules: TokenRules,
     answers: Answers,
+}
+
+/// What an answer must say beside `active`.
+#[derive(Debug, Clone)]
+pub struct TokenRules {
+    /// All of these must be in `scope`.
+    pub required_scopes: Rc<[String]>,
+    /// One of these must be in `aud`. `None` for not looking at it.
+    pub audiences: Option<Vec<String>>,
+    /// The clients that the token may be issued to: `client_id`, or `azp` where there is none. `None` for
+    /// any.
+    pub client_ids: Option<Vec<String>>,
 }
 
 /// Asks a userinfo endpoint: a token that it accepts carries the scope `openid`.
@@ -48,21 +65,62 @@ struct Answers {
     verdicts: RefCell<ExpiringCache<Verdict>>,
 }
 
-/// RFC 7662 §2.2.
+/// RFC 7662 §2.2, and those members by which some issuers say more.
 #[derive(Deserialize)]
 struct IntrospectionAnswer {
     active: bool,
     scope: Option<String>,
     client_id: Option<String>,
+    azp: Option<String>,
     sub: Option<String>,
+    iss: Option<String>,
+    /// Of any type: it is looked at only where it must name somebody.
+    aud: Option<Value>,
     exp: Option<f64>,
     nbf: Option<f64>,
+    token_type: Option<String>,
+    token_use: Option<String>,
+    typ: Option<String>,
     act: Option<IgnoredAny>,
+    cnf: Option<IgnoredAny>,
 }
 
 #[derive(Deserialize)]
 struct UserinfoAnswer {
     sub: String,
+    act: Option<IgnoredAny>,
+}
+
+impl IntrospectionAnswer {
+    /// What it is, where it says that it is something else than a bearer's access token. `token_type` is
+    /// RFC 6749 §7.1's, or an identifier of RFC 8693 §3 or the last word of one. Some issuers always say
+    /// `Bearer` there and have a member of their own for what it is.
+    fn not_an_access_token(&self) -> Option<&str> {
+        const ACCESS_TOKEN: &str = "urn:ietf:params:oauth:token-type:access_token";
+        const JWT: &str = "urn:ietf:params:oauth:token-type:jwt";
+        let members: [(&Option<String>, &[&str]); 3] = [
+            (&self.token_type, &["Bearer", "access_token", ACCESS_TOKEN, JWT]),
+            (&self.token_use, &["access_token", "access"]),
+            (&self.typ, &["Bearer", "at+jwt", "application/at+jwt", "JWT"]),
+        ];
+        members.into_iter().find_map(|(member, accepted)| {
+            let said = member.as_deref()?;
+            let known = accepted.iter().any(|known| known.eq_ignore_ascii_case(said));
+            if known { None } else { Some(said) }
+        })
+    }
+
+    /// Whether it is meant for one of `audiences`.
+    fn is_for(&self, audiences: &[String]) -> bool {
+        let named = |value: &Value| {
+            value.as_str().is_some_and(|value| audiences.iter().any(|audience| audience == value))
+        };
+        match &self.aud {
+            Some(Value::Array(list)) => list.iter().any(named),
+            Some(one) => named(one),
+            None => false,
+        }
+    }
 }
 
 impl Introspection {
@@ -71,18 +129,19 @@ impl Introspection {
         http_uri: HttpUri,
         client_id: &str,
         client_secret: &Secret<String>,
-        required_scopes: Rc<[String]>,
+        rules: TokenRules,
         cache_duration: Duration,
     ) -> Self {
         // RFC 6749 §2.3.1: form-encoded, then base64.
         let encode = |text: &str| byte_serialize(text.as_bytes()).collect::<String>();
         let pair = format!("{}:{}", encode(client_id), encode(client_secret.expose()));
         let credentials = Secret::new(format!("Basic {}", BASE64_STANDARD.encode(pair)));
-        Self { http_uri, credentials, required_scopes, answers: Answers::new(cache_duration) }
+        Self { http_uri, credentials, rules, answers: Answers::new(cache_duration) }
     }
 
-    /// Verifies a token and that it has the required scopes.
-    pub async fn verify(&self, context: &Context, token: &str) -> Verdict {
+    /// Verifies a token and that it has the required scopes. `issuer` is whose it is by its own word, if it
+    /// is a JWT that says so.
+    pub async fn verify(&self, context: &Context, token: &str, issuer: Option<&str>) -> Verdict {
         let digest = Digest::of(token.as_bytes());
         let now = context.host().now();
         if let Some(verdict) = self.answers.get(&digest, now) {
@@ -100,16 +159,25 @@ impl Introspection {
         let call = self.http_uri.call("POST", headers, body.into_bytes());
         let answer = ask(context, Upstream::Introspection, call).await?;
         let answer: IntrospectionAnswer = answer.json(context.host())?;
-        let verdict = self.judge(answer, now);
+        let verdict = self.judge(answer, issuer, now);
         let until =
             verdict.as_ref().map_or(UnixTime::from_millis(u64::MAX), |token| token.expires_at);
         self.answers.insert(digest, now, until, &verdict);
         verdict
     }
 
-    fn judge(&self, answer: IntrospectionAnswer, now: UnixTime) -> Verdict {
+    fn judge(&self, answer: IntrospectionAnswer, issuer: Option<&str>, now: UnixTime) -> Verdict {
         if !answer.active {
             return Err(BearerError::Inactive);
+        }
+        if let Some(said) = answer.not_an_access_token() {
+            return Err(BearerError::NotAnAccessToken(said.to_owned()));
+        }
+        // RFC 7662 §2.2: the issuer of this token. An answer that names another is about another token.
+        if let (Some(named), Some(said)) = (issuer, &answer.iss)
+            && named != said
+        {
+            return Err(BearerError::Issuer(said.clone()));
         }
         let expires_at = answer.exp.map_or(UnixTime::from_millis(u64::MAX), numeric_date);
         if expires_at <= now {
@@ -118,13 +186,25 @@ impl Introspection {
         if answer.nbf.is_some_and(|not_before| numeric_date(not_before) > now) {
             return Err(BearerError::NotYetValid);
         }
+        if self.rules.audiences.as_ref().is_some_and(|audiences| !answer.is_for(audiences)) {
+            return Err(BearerError::Audience);
+        }
         if answer.act.is_some() {
             return Err(BearerError::Delegated);
         }
-        let named = |name: Option<String>| name.filter(|name| !name.is_empty());
-        let (subject, client_id) = (named(answer.sub), named(answer.client_id));
+        if answer.cnf.is_some() {
+            return Err(BearerError::SenderConstrained);
+        }
+        let subject = bounded(answer.sub)?;
+        let client_id = match bounded(answer.client_id)? {
+            None => bounded(answer.azp)?,
+            some => some,
+        };
         if subject.is_none() && client_id.is_none() {
             return Err(BearerError::Nobody);
+        }
+        if !allows(self.rules.client_ids.as_deref(), client_id.as_deref()) {
+            return Err(BearerError::Client);
         }
         let scope = answer.scope.unwrap_or_default();
         Rc::new(VerifiedToken {
@@ -132,7 +212,7 @@ impl Introspection {
             client_id,
             scopes: scope.split(' ').map(str::to_owned).collect(),
             expires_at,
-            required_scopes: Rc::clone(&self.required_scopes),
+            required_scopes: Rc::clone(&self.rules.required_scopes),
         })
         .with_required_scopes()
     }
@@ -160,21 +240,19 @@ impl Userinfo {
         let verdict = match answer.status {
             // RFC 6750 §3.1: what is wrong with the token.
             400 | 401 | 403 => Err(BearerError::Inactive),
-            _ => {
-                let UserinfoAnswer { sub } = answer.json(context.host())?;
-                self.judge(sub)
-            }
+            _ => self.judge(answer.json(context.host())?),
         };
         self.answers.insert(digest, now, UnixTime::from_millis(u64::MAX), &verdict);
         verdict
     }
 
-    fn judge(&self, sub: String) -> Verdict {
-        if sub.is_empty() {
-            return Err(BearerError::Nobody);
+    fn judge(&self, answer: UserinfoAnswer) -> Verdict {
+        if answer.act.is_some() {
+            return Err(BearerError::Delegated);
         }
+        let subject = bounded(Some(answer.sub))?.ok_or(BearerError::Nobody)?;
         Ok(Rc::new(VerifiedToken {
-            subject: Some(sub),
+            subject: Some(subject),
             client_id: None,
             scopes: Vec::new(),
             expires_at: UnixTime::from_millis(u64::MAX),

@@ -1,19 +1,30 @@
 //! JWT access tokens (RFC 9068), checked as RFC 8725 advises: the algorithm by the key, the issuer by
 //! the configuration, nothing by the token's own word.
+//!
+//! A token that another parser could read as a JWT is read here as one or refused. If it counted as opaque
+//! where it is not written as it should be, whoever holds it could choose how it is verified: signatures
+//! cover neither padding nor the bits that the last character has to spare, and what is asked about opaque
+//! tokens often ignores both.
 
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 
-use jwt_compact::{AlgorithmExt as _, Claims, UntrustedToken};
+use base64::Engine as _;
+use base64::alphabet::URL_SAFE;
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+use base64::prelude::BASE64_URL_SAFE_NO_PAD;
+use jwt_compact::{AlgorithmExt as _, Claims, UntrustedToken, ValidationError};
 use serde::Deserialize;
 use serde::de::{DeserializeOwned, IgnoredAny};
+use serde_json::{Map, Value};
 
-use super::{BearerError, ExpiringCache, VerifiedToken};
+use super::{BearerError, ExpiringCache, VerifiedToken, allows, bounded};
 use crate::host::{Host, UnixTime};
 use crate::jose::{Algorithm, Jws, KeySet};
 use crate::secret::Digest;
 use crate::step::Context;
+use crate::strict_json::Strict;
 use crate::upstream::{KeySource, RemoteKeySet};
 
 /// Verified tokens to remember. A backend uses one token at a time, a support team has hundreds of
@@ -29,6 +40,8 @@ pub struct JwtIssuer {
     pub audiences: Vec<String>,
     /// All of these must be in `scope` or `scp`.
     pub required_scopes: Rc<[String]>,
+    /// The clients that it may be issued to: `client_id`, or `azp` where there is none. `None` for any.
+    pub client_ids: Option<Vec<String>>,
     /// How far the issuer's clock may be from ours.
     pub clock_skew: Duration,
     /// The issuer's keys.
@@ -50,14 +63,6 @@ struct Verified {
     generation: u64,
 }
 
-/// Header parameters that change how a token must be read.
-#[derive(Debug, Clone, Deserialize)]
-struct HeaderExtensions {
-    /// Whether it is there. Nothing that it can say makes it one that is understood, not even `null`.
-    #[serde(default, deserialize_with = "is_there")]
-    crit: bool,
-}
-
 fn is_there<'de, D: serde::Deserializer<'de>>(member: D) -> Result<bool, D::Error> {
     IgnoredAny::deserialize(member).map(|_| true)
 }
@@ -65,14 +70,18 @@ fn is_there<'de, D: serde::Deserializer<'de>>(member: D) -> Result<bool, D::Erro
 /// The claims of RFC 9068 §2.2 that are looked at, and those by which other issuers say the same.
 #[derive(Debug, Deserialize)]
 struct AccessTokenClaims {
-    iss: Option<String>,
     sub: Option<String>,
     aud: Option<OneOrMany>,
     client_id: Option<String>,
     azp: Option<String>,
     scope: Option<String>,
     scp: Option<OneOrMany>,
-    act: Option<IgnoredAny>,
+    /// Whether it is there. Nothing that it can say makes it no delegation, not even `null`.
+    #[serde(default, deserialize_with = "is_there")]
+    act: bool,
+    /// The same: nobody here can check a proof of possession (RFC 7800).
+    #[serde(default, deserialize_with = "is_there")]
+    cnf: bool,
 }
 
 #[derive(Debug, Deserialize)]
@@ -106,6 +115,7 @@ impl JwtVerifier {
     }
 
     /// Verifies a token, that it has the required scopes, and that none of our own keys signed it.
+    /// [`BearerError::Issuer`] is the only refusal after which another way may be tried.
     pub async fn verify(
         &self,
         context: &Context,
@@ -124,7 +134,7 @@ impl JwtVerifier {
             .iter()
             .enumerate()
             .find(|(_, issuer)| issuer.issuer == named)
-            .ok_or(BearerError::Issuer(named))?;
+            .ok_or_else(|| BearerError::Issuer(named.to_owned()))?;
         let mut verdict = issuer.verify(context.host(), &token, now);
         let lacks_key = matches!(verdict, Err(BearerError::NoKey | BearerError::Upstream(_)));
         if let (true, KeySource::Remote(remote)) = (lacks_key, &issuer.keys) {
@@ -151,33 +161,96 @@ impl JwtVerifier {
     }
 }
 
-/// A token whose word nobody has vouched for yet.
+/// Whether a token is a JWT to whoever may read it: three parts with dots between them. Anything else is
+/// opaque, encrypted JWTs too (five parts, RFC 7516): only their issuer can tell what is in them.
+///
+/// A signed one with parts to spare, which a careless parser ignores, is neither.
+pub(super) fn is_jwt(token: &str) -> Result<bool, BearerError> {
+    // As forgiving as anybody.
+    const FORGIVING: GeneralPurpose = GeneralPurpose::new(
+        &URL_SAFE,
+        GeneralPurposeConfig::new()
+            .with_decode_allow_trailing_bits(true)
+            .with_decode_padding_mode(DecodePaddingMode::Indifferent),
+    );
+    let (first, others) = match token.split_once('.') {
+        None => return Ok(false),
+        Some((first, rest)) => (first, rest.split('.').count()),
+    };
+    if others == 2 {
+        return Ok(true);
+    }
+    let header = first.trim_end_matches('=').replace('+', "-").replace('/', "_");
+    let header = FORGIVING.decode(header).unwrap_or_default();
+    let header: Map<String, Value> = serde_json::from_slice(&header).unwrap_or_default();
+    let encrypted = others == 4 && header.contains_key("enc");
+    if header.contains_key("alg") && !encrypted { Err(BearerError::NotAJwt) } else { Ok(false) }
+}
+
+/// A token whose word nobody has vouched for yet, written in the one way in which it can be written.
 pub(super) struct UntrustedJwt<'t> {
-    token: UntrustedToken<'t, HeaderExtensions>,
-    algorithm: Algorithm,
+    token: UntrustedToken<'t>,
+    claims: Map<String, Value>,
 }
 
 impl<'t> UntrustedJwt<'t> {
     pub(super) fn parse(token: &'t str) -> Result<Self, BearerError> {
-        let token: UntrustedToken<'_, HeaderExtensions> =
-            token.try_into().map_err(|_| BearerError::NotAJwt)?;
-        if token.header().other_fields.crit {
+        // Knows three parts in canonical base64url only: no padding, no bits to spare.
+        let parsed = UntrustedToken::new(token).map_err(|_| BearerError::NotAJwt)?;
+        let mut parts = token.split('.').map(object);
+        let header = parts.next().flatten().ok_or(BearerError::NotAJwt)?;
+        let claims = parts.next().flatten().ok_or(BearerError::Claims)?;
+        // Nothing that it can say makes it one that is understood, not even `null`. RFC 7797 §7: there is no
+        // JWT with `b64`.
+        if header.contains_key("crit") || header.contains_key("b64") {
             return Err(BearerError::Critical);
         }
-        let algorithm = Algorithm::from_name(token.algorithm())
-            .ok_or_else(|| BearerError::Algorithm(token.algorithm().to_owned()))?;
-        Ok(Self { token, algorithm })
+        match header.get("typ") {
+            None => {}
+            Some(Value::String(r#type)) if is_access_token(r#type) => {}
+            Some(other) => return Err(BearerError::NotAnAccessToken(other.to_string())),
+        }
+        Ok(Self { token: parsed, claims })
     }
 
-    /// Whose it says that it is.
-    fn issuer(&self) -> Result<String, BearerError> {
-        let claims: Claims<AccessTokenClaims> =
-            self.token.deserialize_claims_unchecked().map_err(|_| BearerError::Claims)?;
-        Ok(claims.custom.iss.unwrap_or_default())
+    /// Whose it says that it is; empty if it does not say.
+    pub(super) fn issuer(&self) -> Result<&str, BearerError> {
+        match self.claims.get("iss") {
+            None | Some(Value::Null) => Ok(""),
+            Some(Value::String(issuer)) => Ok(issuer),
+            Some(_) => Err(BearerError::Claims),
+        }
+    }
+
+    /// Refuses what is no bearer of its own by its own word, or by our signature. Others may vouch for the
+    /// rest of what it says; that it is an impersonation they need not know or repeat.
+    pub(super) fn check_unlisted(
+        &self,
+        host: &dyn Host,
+        own_keys: &KeySet,
+    ) -> Result<(), BearerError> {
+        if self.claims.contains_key("act") {
+            return Err(BearerError::Delegated);
+        }
+        if self.claims.contains_key("cnf") {
+            return Err(BearerError::SenderConstrained);
+        }
+        if self.token.signature_bytes().is_empty() {
+            return Err(BearerError::Signature);
+        }
+        if self.is_signed_by(host, own_keys) {
+            return Err(BearerError::SelfIssued);
+        }
+        Ok(())
+    }
+
+    fn algorithm(&self) -> Result<Algorithm, BearerError> {
+        let name = self.token.algorithm();
+        Algorithm::from_name(name).ok_or_else(|| BearerError::Algorithm(name.to_owned()))
     }
 
     /// Whether one of `keys` signed it, whatever it says.
-    pub(super) fn is_signed_by(&self, host: &dyn Host, keys: &KeySet) -> bool {
+    fn is_signed_by(&self, host: &dyn Host, keys: &KeySet) -> bool {
         self.claims::<IgnoredAny>(host, keys).is_ok()
     }
 
@@ -187,17 +260,35 @@ impl<'t> UntrustedJwt<'t> {
         host: &dyn Host,
         keys: &KeySet,
     ) -> Result<Claims<T>, BearerError> {
-        let algorithm = Jws { algorithm: self.algorithm, native: host.native_crypto() };
+        let named = self.algorithm()?;
+        let algorithm = Jws { algorithm: named, native: host.native_crypto() };
         let kid = self.token.header().key_id.as_deref();
         let mut failure = BearerError::NoKey;
-        for key in keys.candidates(self.algorithm, kid) {
+        for key in keys.candidates(named, kid) {
             match algorithm.validator::<T>(key).validate(&self.token) {
                 Ok(token) => return Ok(token.into_parts().1),
+                Err(ValidationError::MalformedClaims(_)) => return Err(BearerError::Claims),
                 Err(_) => failure = BearerError::Signature,
             }
         }
         Err(failure)
     }
+}
+
+/// The JSON object in a part of a token: strict in its base64url, in its UTF-8, and in naming a member once.
+/// RFC 7519 §4 would also allow to take the last of two; others take the first.
+fn object(part: &str) -> Option<Map<String, Value>> {
+    let json = BASE64_URL_SAFE_NO_PAD.decode(part).ok()?;
+    match serde_json::from_slice(&json) {
+        Ok(Strict(Value::Object(members))) => Some(members),
+        _ => None,
+    }
+}
+
+/// RFC 9068 §4 and RFC 8725 §3.11, with `JWT` for issuers that name no more than the format. Media types
+/// know no letter case (RFC 7515 §4.1.9).
+fn is_access_token(r#type: &str) -> bool {
+    ["at+jwt", "application/at+jwt", "JWT"].iter().any(|known| known.eq_ignore_ascii_case(r#type))
 }
 
 impl JwtIssuer {
@@ -233,14 +324,22 @@ impl JwtIssuer {
         if !meant_for_us {
             return Err(BearerError::Audience);
         }
-        if claims.act.is_some() {
+        if claims.act {
             return Err(BearerError::Delegated);
         }
-        let named = |claim: &Option<String>| claim.clone().filter(|name| !name.is_empty());
-        let subject = named(&claims.sub);
-        let client_id = named(&claims.client_id).or_else(|| named(&claims.azp));
+        if claims.cnf {
+            return Err(BearerError::SenderConstrained);
+        }
+        let subject = bounded(claims.sub.clone())?;
+        let client_id = match bounded(claims.client_id.clone())? {
+            None => bounded(claims.azp.clone())?,
+            some => some,
+        };
         if subject.is_none() && client_id.is_none() {
             return Err(BearerError::Nobody);
+        }
+        if !allows(self.client_ids.as_deref(), client_id.as_deref()) {
+            return Err(BearerError::Client);
         }
         // A string is a list with spaces in it; in a list each item is one scope.
         let split = |scope: &String| scope.split(' ').map(str::to_owned).collect::<Vec<_>>();

@@ -1,5 +1,9 @@
 //! Access tokens that are presented to us: the integrator's backend proves with one that it may mint,
 //! an acting user with one who they are.
+//!
+//! What a token is decides how it is verified, never who presents it: a JWT of an issuer in the list is a
+//! matter for that entry alone, and one that cannot be read is shown to nobody, as whoever is asked might
+//! read it in another way.
 
 mod cache;
 mod introspection;
@@ -8,9 +12,9 @@ mod jwt;
 use std::rc::Rc;
 
 pub use cache::ExpiringCache;
-pub use introspection::{Introspection, Userinfo};
-use jwt::UntrustedJwt;
+pub use introspection::{Introspection, TokenRules, Userinfo};
 pub use jwt::{JwtIssuer, JwtVerifier};
+use jwt::{UntrustedJwt, is_jwt};
 
 use crate::host::UnixTime;
 use crate::jose::KeySet;
@@ -42,33 +46,58 @@ impl Verifier {
         context: &Context,
         token: &str,
     ) -> Result<Rc<VerifiedToken>, BearerError> {
-        // RFC 6750 §2.1: what is no b64token is no access token, and fits into no header.
-        let well_formed = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~+/=".contains(&byte);
-        if !token.bytes().all(well_formed) {
+        if !is_b64token(token) {
             return Err(BearerError::Malformed);
         }
         let mut refusal = BearerError::NotAJwt;
-        if let Some(jwt) = &self.jwt {
-            match jwt.verify(context, &self.own_keys, token).await {
-                // Not a matter for this way: another may know the token.
-                Err(error @ (BearerError::NotAJwt | BearerError::Issuer(_))) => refusal = error,
-                verdict => return verdict,
+        let mut issuer = None;
+        let untrusted;
+        if is_jwt(token)? {
+            if let Some(jwt) = &self.jwt {
+                match jwt.verify(context, &self.own_keys, token).await {
+                    // Not a matter for this way: another may know the token.
+                    Err(error @ BearerError::Issuer(_)) => refusal = error,
+                    verdict => return verdict,
+                }
             }
-        }
-        // The gateway publishes our keys with its own, so it may well say that such a token is good.
-        if UntrustedJwt::parse(token)
-            .is_ok_and(|token| token.is_signed_by(context.host(), &self.own_keys))
-        {
-            return Err(BearerError::SelfIssued);
+            // The gateway publishes our keys with its own, so it may well say that such a token is good.
+            untrusted = UntrustedJwt::parse(token)?;
+            untrusted.check_unlisted(context.host(), &self.own_keys)?;
+            issuer = Some(untrusted.issuer()?).filter(|issuer| !issuer.is_empty());
         }
         if let Some(userinfo) = &self.userinfo {
             return userinfo.verify(context, token).await;
         }
         if let Some(introspection) = &self.introspection {
-            return introspection.verify(context, token).await;
+            return introspection.verify(context, token, issuer).await;
         }
         Err(refusal)
     }
+}
+
+/// RFC 6750 §2.1: what is no `b64token` is no access token, and fits into no header.
+fn is_b64token(token: &str) -> bool {
+    let token = token.trim_end_matches('=');
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~+/".contains(&byte);
+    !token.is_empty() && token.bytes().all(allowed)
+}
+
+/// The most characters of what names a user or a client, as of `userId`.
+const MAX_NAME: usize = 255;
+
+/// What a token names somebody by, if it does: it goes into records, logs and tokens.
+fn bounded(name: Option<String>) -> Result<Option<String>, BearerError> {
+    match name.filter(|name| !name.is_empty()) {
+        Some(name) if name.chars().count() > MAX_NAME || name.chars().any(char::is_control) => {
+            Err(BearerError::Identifier)
+        }
+        name => Ok(name),
+    }
+}
+
+/// Whether a list, where there is one, has this in it.
+fn allows(list: Option<&[String]>, value: Option<&str>) -> bool {
+    list.is_none_or(|list| value.is_some_and(|value| list.iter().any(|item| item == value)))
 }
 
 /// An access token that was checked: signature or word of its issuer, time, audience, and that it is
@@ -116,9 +145,13 @@ pub enum BearerError {
     /// The issuer gave no answer.
     #[error(transparent)]
     Upstream(#[from] UpstreamFailure),
-    /// Not a JWT, and nobody is configured to ask about opaque tokens.
+    /// Not a JWT where there must be one: it looks like one and is written in another way than the one that
+    /// there is, or nobody is configured to ask about opaque tokens.
     #[error("not a JWT")]
     NotAJwt,
+    /// It says itself that it is something else: an ID token, a logout token, a refresh token.
+    #[error("not an access token but {0:?}")]
+    NotAnAccessToken(String),
     /// A header member that must be understood and is not (RFC 7515 §4.1.11).
     #[error("critical header parameters")]
     Critical,
@@ -134,7 +167,7 @@ pub enum BearerError {
     /// Not signed by any of the keys that fit.
     #[error("bad signature")]
     Signature,
-    /// Claims of the wrong type.
+    /// Claims of the wrong type, or one of them twice.
     #[error("malformed claims")]
     Claims,
     /// No `exp`: it would be good for ever.
@@ -149,6 +182,12 @@ pub enum BearerError {
     /// Meant for somebody else.
     #[error("none of the audiences is ours")]
     Audience,
+    /// Issued to a client that may not use it here.
+    #[error("issued to a client that is not in client_ids")]
+    Client,
+    /// It is bound to a key (`cnf`, RFC 7800): without the proof of that key it is no bearer token.
+    #[error("sender-constrained, and no proof of possession is accepted")]
+    SenderConstrained,
     /// It has an `act` claim: whoever holds it acts as somebody else already, and would stay unnamed.
     #[error("the token is itself an impersonation")]
     Delegated,
@@ -159,6 +198,9 @@ pub enum BearerError {
     /// It names nobody who could be held accountable.
     #[error("the token names nobody")]
     Nobody,
+    /// What it names somebody by is longer than 255 characters, or has control characters in it.
+    #[error("names somebody by more than 255 characters, or by control characters")]
+    Identifier,
     /// A required scope is missing.
     #[error("lacks one of the scopes {0:?}")]
     InsufficientScope(Rc<[String]>),
@@ -172,6 +214,7 @@ impl BearerError {
             Self::Inactive => "inactive",
             Self::Upstream(_) => "callout_failed",
             Self::NotAJwt => "not_a_jwt",
+            Self::NotAnAccessToken(_) => "not_an_access_token",
             Self::Critical => "critical_header",
             Self::Issuer(_) => "issuer",
             Self::Algorithm(_) => "algorithm",
@@ -182,8 +225,11 @@ impl BearerError {
             Self::Expired => "expired",
             Self::NotYetValid => "not_yet_valid",
             Self::Audience => "audience",
+            Self::Client => "client",
+            Self::SenderConstrained => "sender_constrained",
             Self::Delegated | Self::SelfIssued => "delegated",
             Self::Nobody => "nobody",
+            Self::Identifier => "identifier",
             Self::InsufficientScope(_) => "insufficient_scope",
         }
     }

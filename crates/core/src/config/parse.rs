@@ -12,7 +12,7 @@ use super::{
     ActorTokens, Client, ClientType, Config, ConfigError, CustomClaims, DocumentSource,
     ForeignSubjectTokens, OnError, Resource, SubjectTokens, USER_ID_PLACEHOLDER, UserLookup,
 };
-use crate::bearer::{Introspection, JwtIssuer, JwtVerifier, Userinfo, Verifier};
+use crate::bearer::{Introspection, JwtIssuer, JwtVerifier, TokenRules, Userinfo, Verifier};
 use crate::claims::{Limits, Script};
 use crate::jose::{KeySet, PublishedKey, SigningKey, private_from_pem};
 use crate::oauth::{scope, uri};
@@ -317,15 +317,19 @@ fn introspection(node: Node<'_>, always_required: Option<&str>) -> Option<Intros
         Some(Secret::new(secret))
     });
     let required_scopes = required_scopes(&mut members, always_required);
+    let audiences = members.optional("audiences", audiences);
+    if matches!(audiences, Some(None)) {
+        members.node().warn("no audiences: a token that is meant for anybody is accepted");
+    }
+    let client_ids = client_ids(&mut members, always_required);
     let cache_duration = answers_cached_for(&mut members);
     members.finish();
-    Some(Introspection::new(
-        http_uri?,
-        &client_id?,
-        &client_secret?,
-        required_scopes?,
-        cache_duration?,
-    ))
+    let rules = TokenRules {
+        required_scopes: required_scopes?,
+        audiences: audiences?,
+        client_ids: client_ids?,
+    };
+    Some(Introspection::new(http_uri?, &client_id?, &client_secret?, rules, cache_duration?))
 }
 
 fn userinfo(node: Node<'_>) -> Option<Userinfo> {
@@ -355,6 +359,34 @@ fn required_scopes(
         members.node().warn("no required_scopes: any token of this issuer may mint");
     }
     Some(scopes.into())
+}
+
+/// The clients whose tokens may mint. Of actor tokens nobody asks this: they have `always_required`.
+#[expect(clippy::option_option, reason = "a problem and an absence are two things")]
+fn client_ids(
+    members: &mut Members<'_>,
+    always_required: Option<&str>,
+) -> Option<Option<Vec<String>>> {
+    if always_required.is_some() {
+        return Some(None);
+    }
+    let client_ids = members.optional("client_ids", |node| match node.clone().strings()? {
+        client_ids if client_ids.is_empty() => node.problem("expected at least one client"),
+        client_ids => Some(client_ids),
+    });
+    if matches!(client_ids, Some(None)) {
+        members
+            .node()
+            .warn("no client_ids: the tokens of any client may mint, those of its users too");
+    }
+    client_ids
+}
+
+fn audiences(node: Node<'_>) -> Option<Vec<String>> {
+    match node.clone().strings()? {
+        audiences if audiences.is_empty() => node.problem("expected at least one audience"),
+        audiences => Some(audiences),
+    }
 }
 
 /// The text of an Envoy `DataSource`, and where it came from.
@@ -389,11 +421,9 @@ fn jwt_issuers(node: Node<'_>, always_required: Option<&str>) -> Option<Vec<JwtI
 fn jwt_issuer(node: Node<'_>, always_required: Option<&str>) -> Option<JwtIssuer> {
     let mut members = node.object()?;
     let issuer = members.required("issuer", Node::non_empty_string);
-    let audiences = members.required("audiences", |node| match node.clone().strings()? {
-        audiences if audiences.is_empty() => node.problem("expected at least one audience"),
-        audiences => Some(audiences),
-    });
+    let audiences = members.required("audiences", audiences);
     let required_scopes = required_scopes(&mut members, always_required);
+    let client_ids = client_ids(&mut members, always_required);
     let clock_skew = members.or("clock_skew", Duration::from_secs(60), |node| {
         node.duration(Duration::ZERO, Duration::from_secs(3600))
     });
@@ -407,6 +437,7 @@ fn jwt_issuer(node: Node<'_>, always_required: Option<&str>) -> Option<JwtIssuer
         issuer: issuer?,
         audiences: audiences?,
         required_scopes: required_scopes?,
+        client_ids: client_ids?,
         clock_skew: clock_skew?,
         keys: keys?,
     })
@@ -480,7 +511,7 @@ fn local_jwks(node: Node<'_>) -> Option<KeySource> {
     }
     if set.is_empty() && set.broken.is_empty() {
         return source.problem(
-            "expected at least one key for RS256, RS384, RS512, PS256, ES256, ES384 or EdDSA",
+            "expected at least one key for RS256, RS384, RS512, PS256, ES256, ES384, EdDSA or Ed25519",
         );
     }
     set.broken.is_empty().then(|| KeySource::Local(Rc::new(set)))

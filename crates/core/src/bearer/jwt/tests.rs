@@ -32,6 +32,7 @@ fn issuer(jwks: &[Value]) -> JwtIssuer {
         issuer: ISSUER.to_owned(),
         audiences: vec![AUDIENCE.to_owned(), "other".to_owned()],
         required_scopes: Rc::new(["impersonate".to_owned()]),
+        client_ids: None,
         clock_skew: Duration::from_secs(SKEW),
         keys: key_source(jwks),
     }
@@ -340,6 +341,15 @@ fn the_claims_must_name_us_and_somebody() {
         ("act, empty",            with("act", json!({})),                          Some(Delegated)),
         ("act, a string",         with("act", "x"),                                Some(Delegated)),
         ("act, false",            with("act", false),                              Some(Delegated)),
+        ("act, null",             with("act", Value::Null),                        Some(Delegated)),
+        ("cnf",                   with("cnf", json!({"jkt": "x"})),                Some(SenderConstrained)),
+        ("cnf, empty",            with("cnf", json!({})),                          Some(SenderConstrained)),
+        ("cnf, null",             with("cnf", Value::Null),                        Some(SenderConstrained)),
+        ("sub of 255 characters", with("sub", "\u{e4}".repeat(255)),               None),
+        ("sub of 256 characters", with("sub", "a".repeat(256)),                    Some(Identifier)),
+        ("sub of two lines",      with("sub", "a\nb"),                             Some(Identifier)),
+        ("client_id, too long",   with("client_id", "a".repeat(256)),              Some(Identifier)),
+        ("azp with a control",    with("azp", "a\u{85}b"),                         Some(Identifier)),
         ("client_id alone",       by_client,                                       None),
         ("azp alone",             by_azp,                                          None),
         ("nobody",                nobody,                                          Some(Nobody)),
@@ -358,6 +368,168 @@ fn the_claims_must_name_us_and_somebody() {
     let signature = jsonwebtoken::crypto::sign(input.as_bytes(), &pem, Other::EdDSA).unwrap();
     let verdict = verify_with(&[key.public_jwk()], &format!("{input}.{signature}"));
     assert_eq!(verdict.unwrap_err(), BearerError::Claims, "a claim that is given twice");
+}
+
+#[test]
+fn a_token_is_for_the_clients_that_it_may_be_issued_to() {
+    let key = Key::generate(Other::EdDSA, "k");
+    let listed = || JwtIssuer {
+        client_ids: Some(vec!["backend".to_owned(), "job".to_owned()]),
+        ..issuer(&[key.public_jwk()])
+    };
+    let changed = |changes: &[(&str, &str)]| {
+        let mut claims = claims();
+        for (name, value) in changes {
+            claims[*name] = json!(value);
+        }
+        claims
+    };
+    #[rustfmt::skip]
+    let cases = [
+        ("client_id",             changed(&[("client_id", "job")]),                     true),
+        ("azp",                   changed(&[("azp", "job")]),                           true),
+        ("azp beside an empty client_id", changed(&[("client_id", ""), ("azp", "job")]), true),
+        ("another client",        changed(&[("client_id", "portal")]),                  false),
+        ("another azp",           changed(&[("azp", "portal")]),                        false),
+        ("client_id decides",     changed(&[("client_id", "portal"), ("azp", "job")]),  false),
+        ("another case",          changed(&[("client_id", "Job")]),                     false),
+        ("two names in one",      changed(&[("client_id", "job backend")]),             false),
+        ("sub alone",             changed(&[("sub", "job")]),                           false),
+    ];
+    for (case, claims, accepted) in cases {
+        let verifier = verifier(vec![listed()]);
+        let verdict = verify_on(&host_at(NOW * 1000), &verifier, &key.sign(&claims));
+        assert_eq!(verdict.err(), (!accepted).then_some(BearerError::Client), "{case}");
+    }
+}
+
+/// RFC 9068 §4, RFC 8725 §3.11.
+#[test]
+fn what_says_that_it_is_something_else_is_no_access_token() {
+    let key = Key::generate(Other::EdDSA, "k");
+    #[rustfmt::skip]
+    let cases = [
+        (json!("at+jwt"),                  true),
+        (json!("AT+JWT"),                  true),
+        (json!("application/at+jwt"),      true),
+        (json!("Application/AT+JWT"),      true),
+        (json!("JWT"),                     true),
+        (json!("jwt"),                     true),
+        (json!("logout+jwt"),              false),
+        (json!("dpop+jwt"),                false),
+        (json!("secevent+jwt"),            false),
+        (json!("token-introspection+jwt"), false),
+        (json!("oauth-authz-req+jwt"),     false),
+        (json!("text/at+jwt"),             false),
+        (json!("at+jwt; a=b"),             false),
+        (json!(" at+jwt"),                 false),
+        (json!(""),                        false),
+        (json!(null),                      false),
+    ];
+    for (typ, accepted) in cases {
+        let token = key.sign_with(&json!({"alg": "EdDSA", "kid": "k", "typ": typ}), &claims());
+        let refused = (!accepted).then(|| BearerError::NotAnAccessToken(typ.to_string()));
+        assert_eq!(verify_with(&[key.public_jwk()], &token).err(), refused, "{typ}");
+    }
+    for typ in [json!(1), json!(["JWT"])] {
+        let token = key.sign_with(&json!({"alg": "EdDSA", "kid": "k", "typ": typ}), &claims());
+        let refused = verify_with(&[key.public_jwk()], &token).unwrap_err();
+        assert_eq!(refused, BearerError::NotAJwt, "{typ}");
+    }
+}
+
+/// The signature holds for all of them. Another parser reads them, perhaps in another way.
+#[test]
+fn what_two_parsers_may_read_differently_is_refused() {
+    let key = Key::generate(Other::EdDSA, "k");
+    let pem = EncodingKey::from_ed_pem(key.pem().as_bytes()).unwrap();
+    let verdict = |header: &[u8], payload: &[u8]| {
+        let part = |part: &[u8]| BASE64_URL_SAFE_NO_PAD.encode(part);
+        let input = format!("{}.{}", part(header), part(payload));
+        let signature = jsonwebtoken::crypto::sign(input.as_bytes(), &pem, Other::EdDSA).unwrap();
+        verify_with(&[key.public_jwk()], &format!("{input}.{signature}")).err()
+    };
+    let header = r#"{"alg":"EdDSA","kid":"k"}"#;
+    let payload = claims().to_string();
+    assert_eq!(verdict(header.as_bytes(), payload.as_bytes()), None);
+    assert_eq!(verdict(b" {\n\"alg\":\"EdDSA\"}\t", format!("\r {payload} ").as_bytes()), None);
+
+    let first = |json: &str, more: &str| json.replacen('{', &format!("{{{more},"), 1).into_bytes();
+    let in_header = |more: &str| first(header, more);
+    let in_payload = |more: &str| first(&payload, more);
+    let broken = |json: &str| [b"{\"x\":\"\xff\",", &json.as_bytes()[1..]].concat();
+    let deep = format!(r#""x":{}1{}"#, "[".repeat(200), "]".repeat(200));
+    use BearerError::*;
+    #[rustfmt::skip]
+    let headers = [
+        ("kid twice",              in_header(r#""kid":"other""#),              NotAJwt),
+        ("kid twice, one escaped", in_header(r#""\u006bid":"other""#),         NotAJwt),
+        ("any member twice",       in_header(r#""x":1,"x":1"#),                NotAJwt),
+        ("a member twice, deeper", in_header(r#""x":[{"y":1,"y":1}]"#),        NotAJwt),
+        ("crit, escaped",          in_header(r#""\u0063rit":["exp"]"#),        Critical),
+        ("b64 without crit",       in_header(r#""b64":false"#),                Critical),
+        ("a nested JWT",           in_header(r#""cty":"JWT""#),                NotAJwt),
+        ("a byte order mark",      format!("\u{feff}{header}").into_bytes(),   NotAJwt),
+        ("not UTF-8",              broken(header),                             NotAJwt),
+        ("more behind it",         format!("{header}{{}}").into_bytes(),       NotAJwt),
+    ];
+    for (case, header, refused) in headers {
+        assert_eq!(verdict(&header, payload.as_bytes()), Some(refused), "{case}");
+    }
+    #[rustfmt::skip]
+    let payloads = [
+        ("two issuers",            in_payload(r#""iss":"https://other.example""#), Claims),
+        ("two issuers, one null",  in_payload(r#""iss":null"#),                    Claims),
+        ("one issuer twice",       in_payload(&format!(r#""iss":"{ISSUER}""#)),    Claims),
+        ("two users, one escaped", in_payload(r#""s\u0075b":"root""#),             Claims),
+        ("two actors",             in_payload(r#""act":{},"act":{}"#),             Claims),
+        ("an actor, escaped",      in_payload(r#""\u0061ct":{"sub":"x"}"#),        Delegated),
+        ("a key, escaped",         in_payload(r#""\u0063nf":null"#),               SenderConstrained),
+        ("any claim twice",        in_payload(r#""x":1,"x":1"#),                   Claims),
+        ("a claim twice, deeper",  in_payload(r#""x":{"y":[{"z":1,"z":1}]}"#),     Claims),
+        ("a byte order mark",      format!("\u{feff}{payload}").into_bytes(),      Claims),
+        ("not UTF-8",              broken(&payload),                               Claims),
+        ("half a surrogate",       in_payload(r#""x":"\ud800""#),                  Claims),
+        ("a number without end",   in_payload(r#""x":1e999"#),                     Claims),
+        ("no number",              in_payload(r#""x":NaN"#),                       Claims),
+        ("a comma to spare",       payload.replace('}', ",}").into_bytes(),        Claims),
+        ("a comment",              in_payload(r#"/**/"x":1"#),                     Claims),
+        ("more behind it",         format!("{payload}{{}}").into_bytes(),          Claims),
+        ("deeper than many go",    in_payload(&deep),                              Claims),
+    ];
+    for (case, payload, refused) in payloads {
+        assert_eq!(verdict(header.as_bytes(), &payload), Some(refused), "{case}");
+    }
+}
+
+/// What is no JWT is asked about; what could be one to somebody else is not.
+#[test]
+fn only_what_nobody_reads_as_a_signed_token_is_opaque() {
+    let key = Key::generate(Other::EdDSA, "k");
+    let good = key.sign(&claims());
+    let (input, _) = good.rsplit_once('.').unwrap();
+    let (header, _) = input.split_once('.').unwrap();
+    let encrypted = BASE64_URL_SAFE_NO_PAD.encode(r#"{"alg":"RSA-OAEP","enc":"A256GCM"}"#);
+    #[rustfmt::skip]
+    let cases = [
+        ("opaque",                      "0123456789".to_owned(),          Ok(false)),
+        ("with a dot",                  "ya29.a0AfB_x".to_owned(),        Ok(false)),
+        ("with dots",                   "a.b.c.d".to_owned(),             Ok(false)),
+        ("JSON without a dot",          header.to_owned(),                Ok(false)),
+        ("encrypted",                   format!("{encrypted}.a.b.c.d"),   Ok(false)),
+        ("a JWT",                       good.clone(),                     Ok(true)),
+        ("three parts",                 "a.b.c".to_owned(),               Ok(true)),
+        ("dots alone",                  "..".to_owned(),                  Ok(true)),
+        ("no signature",                input.to_owned(),                 Err(BearerError::NotAJwt)),
+        ("a part to spare",             format!("{good}.x"),              Err(BearerError::NotAJwt)),
+        ("a dot to spare",              format!("{good}."),               Err(BearerError::NotAJwt)),
+        ("two parts to spare",          format!("{good}.x.y"),            Err(BearerError::NotAJwt)),
+        ("a header with padding",       format!("{header}=.a.b.c"),       Err(BearerError::NotAJwt)),
+        ("encrypted, a part to spare",  format!("{encrypted}.a.b.c.d.e"), Err(BearerError::NotAJwt)),
+    ];
+    for (case, token, expected) in cases {
+        assert_eq!(is_jwt(&token), expected, "{case}");
+    }
 }
 
 /// What a caller is called in the log.
@@ -496,6 +668,7 @@ proptest! {
     #[test]
     fn no_text_makes_the_verifier_panic(text in "\\PC*", parts in vec("[A-Za-z0-9_=-]{0,20}", 0..5)) {
         for token in [text, parts.join(".")] {
+            let _ = is_jwt(&token);
             prop_assert!(verify_with(&[], &token).is_err());
         }
     }

@@ -80,6 +80,7 @@ fn full() -> Value {
                         "issuer": "https://auth.example.com/oidc",
                         "audiences": ["https://auth.example.com/api"],
                         "required_scopes": ["impersonate"],
+                        "client_ids": ["integrator-backend", "nightly-job"],
                         "clock_skew": "30s",
                         "remote_jwks": {"http_uri": http_uri("/oidc/jwks"), "cache_duration": "100s"},
                     },
@@ -87,6 +88,7 @@ fn full() -> Value {
                         "issuer": "https://other.example.com",
                         "audiences": ["https://auth.example.com/api"],
                         "required_scopes": ["impersonate"],
+                        "client_ids": ["integrator-backend"],
                         "local_jwks": {"inline_string": key_set().to_string()},
                     },
                 ],
@@ -95,6 +97,8 @@ fn full() -> Value {
                     "client_id": "impersonation-filter",
                     "client_secret": {"environment_variable": "SECRET"},
                     "required_scopes": ["impersonate"],
+                    "audiences": ["https://auth.example.com/api"],
+                    "client_ids": ["integrator-backend"],
                     "cache_duration": "5s",
                 },
             },
@@ -114,6 +118,7 @@ fn full() -> Value {
                 "http_uri": http_uri("/oidc/token/introspection"),
                 "client_id": "impersonation-filter",
                 "client_secret": {"inline_string": INLINE_SECRET},
+                "audiences": ["https://auth.example.com/api"],
             },
         },
         "clients": [
@@ -421,6 +426,10 @@ fn what_must_be_there_is_named_when_it_is_not() {
         // These are items of a list: without them it is empty, or something names them.
         ("subject_tokens.authentication.jwt[0].audiences[0]", "subject_tokens.authentication.jwt[0].audiences", "expected at least one audience"),
         ("subject_tokens.authentication.jwt[1].audiences[0]", "subject_tokens.authentication.jwt[1].audiences", "expected at least one audience"),
+        ("subject_tokens.authentication.jwt[1].client_ids[0]", "subject_tokens.authentication.jwt[1].client_ids", "expected at least one client"),
+        ("subject_tokens.authentication.introspection.audiences[0]", "subject_tokens.authentication.introspection.audiences", "expected at least one audience"),
+        ("subject_tokens.authentication.introspection.client_ids[0]", "subject_tokens.authentication.introspection.client_ids", "expected at least one client"),
+        ("actor_tokens.introspection.audiences[0]",    "actor_tokens.introspection.audiences",    "expected at least one audience"),
         ("actor_tokens.jwt[0].audiences[0]",           "actor_tokens.jwt[0].audiences",           "expected at least one audience"),
         ("actor_tokens.jwt[0]",                        "actor_tokens.jwt",                        "expected at least one issuer"),
         ("clients[3].client_secret_sha256[0]",         "clients[3]",                              "a confidential client needs client_secret_sha256"),
@@ -483,6 +492,8 @@ fn values_out_of_bounds_are_refused() {
         (at("/subject_tokens/authentication/jwt", "subject_tokens.authentication.jwt"), json!([]),     "expected at least one issuer"),
         (jwt("issuer"),                                        json!(""),                              "expected a string that is not empty"),
         (jwt("audiences[0]"),                                  json!(""),                              "expected a string that is not empty"),
+        (jwt("client_ids"),                                    json!([]),                              "expected at least one client"),
+        (jwt("client_ids[1]"),                                 json!(""),                              "expected a string that is not empty"),
         (jwt("required_scopes[0]"),                            json!("a b"),                           "expected one scope"),
         (jwt("required_scopes[0]"),                            json!(""),                              "expected one scope"),
         (jwt("clock_skew"),                                    json!("2h"),                            "expected a duration from 0ns to 3600s"),
@@ -675,16 +686,31 @@ fn a_build_without_the_engine_refuses_every_script() {
 #[test]
 fn what_works_but_is_hardly_meant_is_a_warning() {
     const JWT: &str = "subject_tokens.authentication.jwt[1]";
+    const INTROSPECTION: &str = "subject_tokens.authentication.introspection";
     #[rustfmt::skip]
     let cases = [
-        ("/subject_tokens/authentication/jwt/1/required_scopes",        json!([]), JWT, "no required_scopes"),
-        ("/subject_tokens/authentication/introspection/required_scopes", json!([]), "subject_tokens.authentication.introspection", "no required_scopes"),
+        (with("/subject_tokens/authentication/jwt/1/required_scopes", json!([])),        JWT,           "no required_scopes"),
+        (with("/subject_tokens/authentication/introspection/required_scopes", json!([])), INTROSPECTION, "no required_scopes"),
+        (without("/subject_tokens/authentication/jwt/1/client_ids"),                     JWT,           "no client_ids"),
+        (without("/subject_tokens/authentication/introspection/client_ids"),             INTROSPECTION, "no client_ids"),
+        (without("/subject_tokens/authentication/introspection/audiences"),              INTROSPECTION, "no audiences"),
+        (without("/actor_tokens/introspection/audiences"),                               "actor_tokens.introspection", "no audiences"),
     ];
-    for (pointer, value, path, text) in cases {
-        let warnings = parse(&with(pointer, value)).unwrap().warnings;
-        let [warning] = &*warnings else { panic!("{pointer}: {warnings:?}") };
-        assert_eq!(warning.path, path, "{pointer}");
-        assert!(warning.expected.starts_with(text), "{pointer}: {warning}");
+    for (value, path, text) in cases {
+        let warnings = parse(&value).unwrap().warnings;
+        let [warning] = &*warnings else { panic!("{path}, {text}: {warnings:?}") };
+        assert_eq!(warning.path, path, "{text}");
+        assert!(warning.expected.starts_with(text), "{path}: {warning}");
+    }
+}
+
+/// Who acts is a user: which client the token was issued to says nothing about them.
+#[test]
+fn client_ids_are_for_those_who_mint() {
+    for (way, place) in [("jwt/0", "jwt[0]"), ("introspection", "introspection")] {
+        let value = with(&format!("/actor_tokens/{way}/client_ids"), json!(["console"]));
+        let path = format!("actor_tokens.{place}.client_ids");
+        assert_problem(way, &value, &path, "unknown member");
     }
 }
 

@@ -1,0 +1,441 @@
+//! Access tokens that are not what they seem: to the filter, to whom it asks, or to the library of either.
+//!
+//! Whoever is asked here says yes to everything, as forgiving services do. What it must not be asked it is
+//! then not asked.
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use jsonwebtoken::Algorithm;
+use serde_json::{Value, json};
+
+use super::{echoing_gateway, exchange_by, introspection, mint_with, userinfo};
+use testkit::Findings;
+use testkit::configuration::{Configuration, ISSUER, MANAGEMENT, PROVIDER_KEY};
+use testkit::fronted::{Fronted, Setup};
+use testkit::gateway::{
+    Gateway, actor_claims, backend_claims, exchange_form, exchange_request, mint_request, minted,
+    raw_part,
+};
+use testkit::http::Request;
+use testkit::idp::{Reply, Service};
+use testkit::keys::{Key, unsigned};
+
+const MINTERS: &str = "/subject_tokens/authentication/introspection";
+
+/// An issuer that the configuration does not list, so that somebody is asked about its tokens.
+const UNLISTED: &str = "https://unlisted.example.com";
+
+/// A filter that asks `introspection` about minters and `userinfo` about actors, with everybody saying yes.
+struct Forgiving {
+    introspection: Service,
+    userinfo: Service,
+    envoy: Fronted,
+}
+
+impl Forgiving {
+    fn start(change: impl FnOnce(Configuration) -> Configuration) -> Self {
+        let (minters, actors) = (Service::start("introspection"), Service::start("userinfo"));
+        minters.answer_always(Reply::json(&json!({
+            "active": true, "scope": "impersonate", "client_id": "support-backend",
+        })));
+        actors.answer_always(Reply::json(&json!({"sub": "agent-1"})));
+        let configuration = Configuration::default()
+            .with(MINTERS, introspection(&minters, "0s", json!(["impersonate"])))
+            .with("/actor_tokens/userinfo", userinfo(&actors, "0s"));
+        let services = [&echoing_gateway(), &minters, &actors];
+        let envoy = Fronted::start(&change(configuration), &services, &Setup::default());
+        Self { introspection: minters, userinfo: actors, envoy }
+    }
+
+    fn calls(&self) -> usize {
+        self.introspection.calls() + self.userinfo.calls()
+    }
+
+    /// How often a mint was refused for this.
+    fn refusals(&self, error: &str, reason: &str) -> u64 {
+        self.envoy.metric(&format!(
+            "impersonation_refusals_total.endpoint.subject_tokens.error.{error}.reason.{reason}"
+        ))
+    }
+
+    /// The status of a mint with this token, and of an exchange with it as the actor's.
+    fn present(&self, token: &str) -> (u16, u16) {
+        let subject_token = minted(&self.envoy.send(&mint_request("u-1")));
+        let minting = self.envoy.send(&mint_with(token)).status;
+        (minting, self.envoy.send(&exchange_by(&subject_token, token)).status)
+    }
+}
+
+/// The same JWT to a forgiving parser: what the signature does not cover is written in another way.
+fn disguises(token: &str) -> Vec<(&'static str, String)> {
+    let (input, signature) = token.rsplit_once('.').unwrap();
+    let (header, payload) = input.split_once('.').unwrap();
+    let alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+    // The last of 342 characters carries 2 bits of the 256 bytes, and has 4 to spare.
+    let spare_bit = |part: &str| {
+        let (rest, last) = part.split_at(part.len() - 1);
+        let place = alphabet.find(last).unwrap();
+        format!("{rest}{}", &alphabet[place + 1..place + 2])
+    };
+    assert_eq!(signature.len() % 4, 2, "{signature}");
+    #[rustfmt::skip]
+    let disguised = vec![
+        ("padding",                   format!("{token}==")),
+        ("half the padding",          format!("{token}=")),
+        ("bits to spare",             format!("{input}.{}", spare_bit(signature))),
+        ("the other alphabet",        format!("{input}.{}", signature.replace('-', "+").replace('_', "/"))),
+        ("something in between",      format!("{input}.~{signature}")),
+        ("a part to spare",           format!("{token}.x")),
+        ("a dot to spare",            format!("{token}.")),
+        ("two parts to spare",        format!("{token}.x.y")),
+        ("a padded header",           format!("{header}==.{payload}.{signature}")),
+        ("a padded payload",          format!("{header}.{payload}==.{signature}")),
+    ];
+    // A signature that is the same in both alphabets is no disguise.
+    disguised.into_iter().filter(|(_, disguised)| disguised != token).collect()
+}
+
+#[test]
+fn a_jwt_in_disguise_is_shown_to_nobody() {
+    let gateway_key = Key::generate(Algorithm::RS256, "gateway-rs");
+    let forgiving = Forgiving::start(|configuration| {
+        configuration.with("/signing_keys/0/jwk", gateway_key.private_jwk())
+    });
+    // An impersonation: ours, and issued without an actor.
+    let subject_token = minted(&forgiving.envoy.send(&mint_request("u-victim")));
+    let ours = forgiving.envoy.send(&exchange_request(&exchange_form(&subject_token)));
+    let other_audience = |mut claims: Value| {
+        claims["aud"] = json!("https://elsewhere.example.com");
+        PROVIDER_KEY.sign(&claims)
+    };
+    let tokens = [
+        ("a backend's, for others", other_audience(backend_claims())),
+        ("a user's, for others", other_audience(actor_claims("agent-1"))),
+        ("an impersonation", ours.member("access_token")),
+    ];
+    let mut findings = Findings::default();
+    for (whose, token) in tokens {
+        findings.expect(whose, &forgiving.present(&token), &(401, 400));
+        for (disguise, token) in disguises(&token) {
+            findings.expect(
+                format!("{whose}, {disguise}"),
+                &forgiving.present(&token),
+                &(401, 400),
+            );
+        }
+    }
+    findings.expect("nobody was asked", &forgiving.calls(), &0);
+    // Nor do good ones become better by it.
+    for (disguise, token) in disguises(&PROVIDER_KEY.sign(&backend_claims())) {
+        findings.expect(disguise, &forgiving.envoy.send(&mint_with(&token)).status, &401);
+    }
+    findings.expect("still nobody", &forgiving.calls(), &0);
+    let told = forgiving.refusals("invalid_token", "not_a_jwt") > 0;
+    findings.expect("refused for what they are", &told, &true);
+}
+
+#[test]
+fn what_cannot_be_read_in_one_way_is_shown_to_nobody() {
+    let forgiving = Forgiving::start(|configuration| configuration);
+    let stranger = Key::generate(Algorithm::EdDSA, "stranger");
+    let part = |json: &[u8]| URL_SAFE_NO_PAD.encode(json);
+    let header = part(br#"{"alg":"EdDSA","kid":"stranger"}"#);
+    let with_payload = |json: &[u8]| format!("{header}.{}.c2ln", part(json));
+    let claims = json!({"iss": UNLISTED, "sub": "x"});
+    let with_header = |header: Value| stranger.sign_with(&header, &claims);
+    #[rustfmt::skip]
+    let cases = [
+        ("three words",             "a.b.c".to_owned()),
+        ("dots",                    "..".to_owned()),
+        ("two issuers",             with_payload(br#"{"iss":"https://a.example","iss":"https://b.example","sub":"x"}"#)),
+        ("two subjects",            with_payload(br#"{"sub":"x","s\u0075b":"y"}"#)),
+        ("two actors",              with_payload(br#"{"sub":"x","act":null,"act":{}}"#)),
+        ("a list of issuers",       with_payload(br#"{"iss":["https://a.example"],"sub":"x"}"#)),
+        ("a byte order mark",       with_payload("\u{feff}{\"sub\":\"x\"}".as_bytes())),
+        ("not UTF-8",               with_payload(b"{\"sub\":\"\xff\"}")),
+        ("no object",               with_payload(b"[1]")),
+        ("two algorithms",          format!("{}.{}.c2ln", part(br#"{"alg":"none","alg":"EdDSA"}"#), part(b"{}"))),
+        ("an unencoded payload",    format!("{}.hello.c2ln", part(br#"{"alg":"EdDSA","b64":false,"crit":["b64"]}"#))),
+        ("b64",                     with_header(json!({"alg": "EdDSA", "b64": true}))),
+        ("crit",                    with_header(json!({"alg": "EdDSA", "crit": []}))),
+        ("a nested token",          with_header(json!({"alg": "EdDSA", "cty": "JWT"}))),
+        ("a logout token",          with_header(json!({"alg": "EdDSA", "typ": "logout+jwt"}))),
+        ("no signature",            format!("{}.", unsigned(&json!({"alg": "none"}), &claims))),
+    ];
+    let mut findings = Findings::default();
+    for (case, token) in cases {
+        findings.expect(case, &forgiving.present(&token), &(401, 400));
+        findings.expect(format!("{case}: calls"), &forgiving.calls(), &0);
+    }
+    // What it is compared with: the unlisted issuer is asked about, whatever it signs with, and so is what is
+    // encrypted for it.
+    let encrypted = format!("{}.a.b.c.d", part(br#"{"alg":"dir","enc":"A256GCM"}"#));
+    let symmetric =
+        format!("{}.c2ln", unsigned(&json!({"alg": "HS256", "typ": "at+JWT"}), &claims));
+    for (case, token) in [
+        ("readable", stranger.sign(&claims)),
+        ("symmetric", symmetric),
+        ("encrypted", encrypted),
+        ("opaque", "2YotnFZFEjr1zCsicMWpAA".to_owned()),
+        ("opaque, with dots", "v1.2YotnFZ.FEjr1zC.sicMWpAA".to_owned()),
+    ] {
+        findings.expect(case, &forgiving.present(&token), &(201, 200));
+    }
+    findings.expect("each is asked about", &forgiving.calls(), &10);
+}
+
+/// RFC 8693 §4.1: who has `act` acts for somebody already.
+#[test]
+fn a_delegated_token_neither_mints_nor_acts_whoever_vouches_for_it() {
+    let forgiving = Forgiving::start(|configuration| configuration);
+    let stranger = Key::generate(Algorithm::EdDSA, "stranger");
+    let mut findings = Findings::default();
+    let actors =
+        [json!({"sub": "agent-1"}), json!({}), json!(""), json!(false), json!(0), json!(null)];
+    for act in actors {
+        let token = stranger.sign(&json!({"iss": UNLISTED, "sub": "u-victim", "act": act}));
+        findings.expect(&act, &forgiving.present(&token), &(401, 400));
+    }
+    findings.expect("refused as", &forgiving.refusals("invalid_token", "delegated"), &6);
+    // One that is bound to a key is no bearer's: RFC 9449, RFC 8705, RFC 7800.
+    for cnf in [json!({"jkt": "x"}), json!({"x5t#S256": "x"}), json!({}), json!(null)] {
+        let token = stranger.sign(&json!({"iss": UNLISTED, "sub": "agent-1", "cnf": cnf}));
+        findings.expect(&cnf, &forgiving.present(&token), &(401, 400));
+        let mut listed = backend_claims();
+        listed["cnf"] = cnf.clone();
+        let answer = forgiving.envoy.send(&mint_with(&PROVIDER_KEY.sign(&listed)));
+        findings.expect(format!("{cnf}, of a listed issuer"), &answer.status, &401);
+    }
+    let refusals = forgiving.refusals("invalid_token", "sender_constrained");
+    findings.expect("refused as", &refusals, &8);
+    findings.expect("nobody was asked", &forgiving.calls(), &0);
+}
+
+#[test]
+fn what_userinfo_says_of_an_actor_is_held_against_the_same_rules() {
+    let forgiving = Forgiving::start(|configuration| configuration);
+    #[rustfmt::skip]
+    let cases = [
+        (json!({"sub": "agent-1"}),                          200),
+        (json!({"sub": "a".repeat(255)}),                    200),
+        (json!({"sub": "\u{e4}".repeat(255), "act": null}),  200),
+        (json!({"sub": "a".repeat(256)}),                    400),
+        (json!({"sub": "a".repeat(100_000)}),                400),
+        (json!({"sub": "agent\n1"}),                         400),
+        (json!({"sub": "agent\u{0}"}),                       400),
+        (json!({"sub": "agent\u{9b}31m"}),                   400),
+        (json!({"sub": "u-1", "act": {"sub": "agent-1"}}),   400),
+    ];
+    let mut findings = Findings::default();
+    for (answer, status) in cases {
+        forgiving.userinfo.answer_always(Reply::json(&answer));
+        let subject_token = minted(&forgiving.envoy.send(&mint_request("u-2")));
+        let exchanged = forgiving.envoy.send(&exchange_by(&subject_token, "opaque"));
+        let case: String = answer.to_string().chars().take(60).collect();
+        findings.expect(&case, &exchanged.status, &status);
+        if exchanged.status == 200 {
+            let claims = raw_part(&exchanged.member("access_token"), 1);
+            findings.expect(&case, &claims["act"]["sub"], &answer["sub"]);
+        }
+    }
+}
+
+#[test]
+fn an_introspection_answer_is_held_against_the_rules_of_a_jwt() {
+    let service = Service::start("introspection");
+    let configuration = Configuration::default()
+        .with(MINTERS, introspection(&service, "0s", json!(["impersonate"])))
+        .with(&format!("{MINTERS}/audiences"), json!([MANAGEMENT, "urn:second"]))
+        .with(&format!("{MINTERS}/client_ids"), json!(["integrator-backend", "nightly-job"]));
+    let envoy = Fronted::start(&configuration, &[&echoing_gateway(), &service], &Setup::default());
+    let active = |changes: Value| {
+        let mut answer = json!({
+            "active": true, "scope": "impersonate", "client_id": "integrator-backend",
+            "aud": MANAGEMENT, "iss": ISSUER, "token_type": "Bearer",
+        });
+        answer.as_object_mut().unwrap().extend(changes.as_object().unwrap().clone());
+        answer
+    };
+    let long = "a".repeat(256);
+    #[rustfmt::skip]
+    let cases = [
+        (json!({}),                                             201, ""),
+        (json!({"aud": ["x", "urn:second"]}),                   201, ""),
+        (json!({"aud": "x"}),                                   401, "audience"),
+        (json!({"aud": ["x", format!("{MANAGEMENT}/")]}),       401, "audience"),
+        (json!({"aud": []}),                                    401, "audience"),
+        (json!({"aud": null}),                                  401, "audience"),
+        (json!({"aud": {MANAGEMENT: true}}),                    401, "audience"),
+        (json!({"client_id": "nightly-job"}),                   201, ""),
+        (json!({"client_id": "support-portal"}),                401, "client"),
+        (json!({"client_id": "support-portal", "azp": "integrator-backend"}), 401, "client"),
+        (json!({"client_id": null, "azp": "integrator-backend"}), 201, ""),
+        (json!({"client_id": null, "sub": "integrator-backend"}), 401, "client"),
+        (json!({"client_id": long}),                            401, "identifier"),
+        (json!({"sub": long}),                                  401, "identifier"),
+        (json!({"sub": "a\u{1b}[2J"}),                          401, "identifier"),
+        (json!({"token_type": "bearer"}),                       201, ""),
+        (json!({"token_type": null}),                           201, ""),
+        (json!({"token_type": "access_token"}),                 201, ""),
+        (json!({"token_type": "urn:ietf:params:oauth:token-type:access_token"}), 201, ""),
+        (json!({"token_type": "refresh_token"}),                401, "not_an_access_token"),
+        (json!({"token_type": "urn:ietf:params:oauth:token-type:refresh_token"}), 401, "not_an_access_token"),
+        (json!({"token_type": "DPoP"}),                         401, "not_an_access_token"),
+        (json!({"token_type": "N_A"}),                          401, "not_an_access_token"),
+        (json!({"token_type": ""}),                             401, "not_an_access_token"),
+        (json!({"token_use": "access_token"}),                  201, ""),
+        (json!({"token_use": "refresh_token"}),                 401, "not_an_access_token"),
+        (json!({"typ": "Bearer"}),                              201, ""),
+        (json!({"typ": "Refresh"}),                             401, "not_an_access_token"),
+        (json!({"typ": "ID"}),                                  401, "not_an_access_token"),
+        (json!({"cnf": {"jkt": "x"}}),                          401, "sender_constrained"),
+        (json!({"cnf": {}}),                                    401, "sender_constrained"),
+        (json!({"cnf": null}),                                  201, ""),
+        (json!({"act": {}}),                                    401, "delegated"),
+        (json!({"act": null}),                                  201, ""),
+        // Opaque: whose it is nobody else says.
+        (json!({"iss": "https://another.example.com"}),         201, ""),
+    ];
+    let mut findings = Findings::default();
+    let refusals = |reason: &str| {
+        envoy.metric(&format!(
+            "impersonation_refusals_total.endpoint.subject_tokens.error.invalid_token.reason.{reason}"
+        ))
+    };
+    for (changes, status, reason) in cases {
+        let case: String = changes.to_string().chars().take(80).collect();
+        service.answer_always(Reply::json(&active(changes)));
+        let before = refusals(reason);
+        findings.expect(&case, &envoy.send(&mint_with("opaque")).status, &status);
+        if status != 201 {
+            findings.expect(format!("{case}: as {reason}"), &(refusals(reason) - before), &1);
+        }
+    }
+    // A JWT says itself whose it is: an answer about another issuer's token is none about this one.
+    let stranger = Key::generate(Algorithm::EdDSA, "stranger");
+    #[rustfmt::skip]
+    let cases = [
+        (json!(UNLISTED),                  201),
+        (json!(null),                      201),
+        (json!(format!("{UNLISTED}/")),    401),
+        (json!(ISSUER),                    401),
+    ];
+    for (iss, status) in cases {
+        service.answer_always(Reply::json(&active(json!({"iss": iss}))));
+        let token = stranger.sign(&json!({"iss": UNLISTED, "sub": "x"}));
+        findings.expect(iss, &envoy.send(&mint_with(&token)).status, &status);
+    }
+}
+
+#[test]
+fn only_tokens_of_the_listed_clients_mint() {
+    let gateway = Gateway::start(&Configuration::default().with(
+        "/subject_tokens/authentication/jwt/0/client_ids",
+        json!(["support-backend", "nightly-job"]),
+    ));
+    let status = |changes: Value| {
+        let mut claims = backend_claims();
+        claims.as_object_mut().unwrap().extend(changes.as_object().unwrap().clone());
+        claims.as_object_mut().unwrap().retain(|_, claim| !claim.is_null());
+        gateway.send(&mint_with(&PROVIDER_KEY.sign(&claims))).refusal()
+    };
+    let refused = || (401, "invalid_token".to_owned());
+    let minted = || (201, "-".to_owned());
+    let mut findings = Findings::default();
+    #[rustfmt::skip]
+    let cases = [
+        (json!({}),                                                       minted()),
+        (json!({"client_id": "nightly-job"}),                             minted()),
+        (json!({"client_id": null, "azp": "support-backend"}),            minted()),
+        // A user's token has the right scope and audience, and is a user's all the same.
+        (json!({"client_id": "support-portal", "sub": "agent-1"}),        refused()),
+        (json!({"client_id": "support-portal", "azp": "support-backend"}), refused()),
+        (json!({"client_id": null, "sub": "support-backend"}),            refused()),
+        (json!({"client_id": null, "azp": "support-portal"}),             refused()),
+    ];
+    for (changes, expected) in cases {
+        findings.expect(&changes, &status(changes.clone()), &expected);
+    }
+}
+
+/// RFC 9068 §4, RFC 8725 §3.11.
+#[test]
+fn a_token_of_another_type_is_no_access_token() {
+    let gateway = Gateway::shared();
+    let mut findings = Findings::default();
+    let subject_token = gateway.mint("u-1");
+    #[rustfmt::skip]
+    let cases = [
+        ("at+jwt", true), ("AT+JWT", true), ("application/at+jwt", true), ("JWT", true), ("jwt", true),
+        ("logout+jwt", false), ("dpop+jwt", false), ("secevent+jwt", false), ("", false), ("at+jwt ", false),
+    ];
+    for (typ, accepted) in cases {
+        let header = json!({"alg": "RS256", "kid": PROVIDER_KEY.kid, "typ": typ});
+        let bearer = PROVIDER_KEY.sign_with(&header, &backend_claims());
+        let status = if accepted { 201 } else { 401 };
+        findings.expect(typ, &gateway.send(&mint_with(&bearer)).status, &status);
+        if !accepted {
+            let actor = PROVIDER_KEY.sign_with(&header, &actor_claims("agent-1"));
+            findings.expect(typ, &gateway.send(&exchange_by(&subject_token, &actor)).status, &400);
+        }
+    }
+    gateway.assert_spendable(&subject_token, "after all of them");
+}
+
+/// RFC 9864 §2.2.
+#[test]
+fn ed25519_is_a_name_for_what_eddsa_means() {
+    let provider = Key::generate(Algorithm::EdDSA, "provider-ed");
+    let signing = Key::generate(Algorithm::EdDSA, "signing-ed");
+    let renamed = |mut jwk: Value, name: &str| {
+        jwk["alg"] = json!(name);
+        jwk
+    };
+    let mut findings = Findings::default();
+    for of_key in ["EdDSA", "Ed25519"] {
+        let set = json!({"keys": [renamed(provider.public_jwk(), of_key)]}).to_string();
+        let set = json!({"inline_string": set});
+        let gateway = Gateway::start(
+            &Configuration::default()
+                .with("/subject_tokens/authentication/jwt/0/local_jwks", set)
+                .with("/signing_keys/0/jwk", renamed(signing.private_jwk(), of_key)),
+        );
+        for of_token in ["EdDSA", "Ed25519"] {
+            let header = json!({"alg": of_token, "typ": "at+jwt", "kid": provider.kid});
+            let bearer = provider.sign_with(&header, &backend_claims());
+            let answer = gateway.send(&mint_with(&bearer));
+            findings.expect(format!("{of_token} by a key for {of_key}"), &answer.status, &201);
+            if answer.status != 201 {
+                continue;
+            }
+            let form = exchange_form(&minted(&answer));
+            let token = gateway.exchange(&form).member("access_token");
+            findings.expect("issued with", &raw_part(&token, 0)["alg"], &json!(of_key));
+            let published = gateway.send(&Request::get("/oidc/jwks")).json();
+            findings.expect("published as", &published["keys"][0]["alg"], &json!(of_key));
+        }
+        let other =
+            provider.sign_with(&json!({"alg": "Ed448", "kid": provider.kid}), &backend_claims());
+        findings.expect("Ed448", &gateway.send(&mint_with(&other)).status, &401);
+    }
+}
+
+/// An actor whose name is no `userId` would be in tokens, records and logs.
+#[test]
+fn a_jwt_names_actors_and_callers_within_bounds() {
+    let gateway = Gateway::shared();
+    let mut findings = Findings::default();
+    let subject_token = gateway.mint("u-1");
+    for sub in ["a".repeat(256), "agent\n1".to_owned(), "agent\u{85}".to_owned()] {
+        let actor = PROVIDER_KEY.sign(&actor_claims(&sub));
+        let answer = gateway.send(&exchange_by(&subject_token, &actor));
+        findings.expect(sub.escape_debug(), &answer.status, &400);
+        let mut claims = backend_claims();
+        claims["client_id"] = json!(sub);
+        let answer = gateway.send(&mint_with(&PROVIDER_KEY.sign(&claims)));
+        findings.expect(sub.escape_debug(), &answer.status, &401);
+    }
+    let longest = PROVIDER_KEY.sign(&actor_claims(&"\u{e4}".repeat(255)));
+    let answer = gateway.send(&exchange_by(&subject_token, &longest));
+    findings.expect("255 characters", &answer.status, &200);
+}
