@@ -22,7 +22,7 @@ pub mod oauth;
 pub mod secret;
 pub mod step;
 pub mod store;
-mod strict_json;
 pub mod stream;
+mod strict_json;
 pub mod time;
 pub mod upstream;

@@ -14,6 +14,23 @@ pub fn is_json(content_type: &[u8]) -> bool {
         || essence.starts_with(b"application/") && essence.ends_with(b"+json")
 }
 
+/// Whether ASCII in such a body is ASCII to every reader. A form says what it is in ASCII; a `charset` that no
+/// form has (the URL standard knows UTF-8 alone) can hide that from one reader and show it to the next.
+///
+/// Readers do not agree on how a parameter is told from its surroundings either, so whatever could be a
+/// `charset` is looked at.
+pub fn is_ascii_based(content_type: &Option<Vec<u8>>) -> bool {
+    let content_type = content_type.as_deref().unwrap_or_default().to_ascii_lowercase();
+    let content_type = String::from_utf8_lossy(&content_type);
+    content_type.split("charset").skip(1).all(|rest| {
+        let Some((_, value)) = rest.split_once('=') else { return true };
+        let value = value.trim_start_matches([' ', '\t', '"', '\'']);
+        let value = value.split([' ', '\t', '"', '\'', ';', ',']).next().unwrap_or_default();
+        matches!(value, "" | "utf-8" | "utf8" | "us-ascii" | "ascii" | "latin1")
+            || ["iso-8859-", "windows-125", "cp125"].iter().any(|family| value.starts_with(family))
+    })
+}
+
 fn essence(content_type: &[u8]) -> &[u8] {
     content_type.split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii()
 }
@@ -37,5 +54,35 @@ mod tests {
         for (content_type, json) in cases {
             assert_eq!(is_json(content_type), json, "{}", content_type.escape_ascii());
         }
+    }
+
+    #[test]
+    fn takes_no_charset_that_could_hide_what_a_form_says() {
+        #[rustfmt::skip]
+        let cases: [(&str, bool); 18] = [
+            ("",                                   true),
+            ("; a=b",                              true),
+            ("; charset",                          true),
+            ("; charset=",                         true),
+            ("; charset=utf-8",                    true),
+            (";Charset=\"UTF-8\"; a=b",            true),
+            ("; charset = utf8 ; a=b",             true),
+            ("; charset=ISO-8859-15",              true),
+            ("; charset=windows-1252",             true),
+            ("; charset=utf-16le",                 false),
+            ("; charset=\"utf-16\"",               false),
+            ("; charset=\"u\\tf-8\"",             false),
+            ("; charset=iso-2022-jp",              false),
+            ("; charset=ibm037",                   false),
+            ("; charset=utf-8; charset=utf-16le",  false),
+            ("; a=\"; charset=utf-8\"; CHARSET=x", false),
+            (", a/b; charset=utf-16le",            false),
+            ("; x-charset=utf-16le",               false),
+        ];
+        for (parameters, ascii) in cases {
+            let content_type = format!("application/x-www-form-urlencoded{parameters}");
+            assert_eq!(is_ascii_based(&Some(content_type.into())), ascii, "{parameters}");
+        }
+        assert!(is_ascii_based(&None));
     }
 }

@@ -11,6 +11,7 @@ use super::{exchange, mint};
 use crate::audit::{Operation, Trail};
 use crate::config::{DocumentSource, ForeignSubjectTokens};
 use crate::host::Host;
+use crate::media_type;
 use crate::oauth::form::{Looks, looks_like_exchange};
 use crate::step::{Context, Response, Step, Task};
 use crate::store;
@@ -38,7 +39,9 @@ pub fn begin(
 ) -> Begun {
     let shared = Rc::clone(service);
     match route {
-        Route::Token if !route.needs_body(&head) || !is_ours(service, &body) => Begun::PassThrough,
+        Route::Token if !route.needs_body(&head) || !is_ours(service, &head, &body) => {
+            Begun::PassThrough
+        }
         Route::Token => {
             endpoint(host, Operation::Exchange, head, |context, trail, head| async move {
                 exchange::exchange(&shared, &context, &trail, head, body).await
@@ -83,7 +86,11 @@ where
 
 /// Whether a form on the token endpoint is for us. What is too long to be read whole could be anything: where
 /// foreign tokens are refused, nothing goes on that was not looked at.
-fn is_ours(service: &Service, body: &Body) -> bool {
+fn is_ours(service: &Service, head: &Head, body: &Body) -> bool {
+    // What it says cannot be read here, and perhaps behind us: it is ours, to refuse it.
+    if !media_type::is_ascii_based(&head.content_type) {
+        return true;
+    }
     let refuse = service.config.foreign_subject_tokens == ForeignSubjectTokens::Refuse;
     match looks_like_exchange(body.bytes(), store::PREFIX) {
         Looks::LikeOurExchange => true,

@@ -19,9 +19,10 @@ use crate::audit::Trail;
 use crate::claims::{ClaimsError, Input};
 use crate::config::{Client, CustomClaims, OnError, Resource};
 use crate::host::{Host, HostFailure};
+use crate::media_type;
 use crate::metrics;
 use crate::oauth::client_auth::{self, AuthenticatedClient};
-use crate::oauth::form::Form;
+use crate::oauth::form::{Form, FormError};
 use crate::oauth::{ACCESS_TOKEN_TYPE, JWT_TYPE, TOKEN_EXCHANGE, scope, uri};
 use crate::step::{Context, Response};
 use crate::store::{Exchange, Found, Mint, NotSpent, Outstanding, PREFIX, SubjectToken};
@@ -84,6 +85,9 @@ pub(super) async fn exchange(
     body: Body,
 ) -> Result<Response, Refusal> {
     let Body::Whole(body) = body else { return Err(Refusal::body_too_long()) };
+    if !media_type::is_ascii_based(&head.content_type) {
+        return Err(FormError::Charset.into());
+    }
     let form = Form::parse(&body)?;
     let client = authenticate(service, trail, &head, &form)?;
     let parameters = Parameters::read(&form)?;

@@ -243,6 +243,9 @@ impl From<FormError> for Refusal {
             FormError::Encoding => {
                 Self::invalid_request("form_malformed", "the form is not properly encoded")
             }
+            FormError::Charset => {
+                Self::invalid_request("form_malformed", "the form must be in UTF-8")
+            }
             FormError::Repeated => {
                 Self::invalid_request("parameter_repeated", "a parameter is given twice")
             }

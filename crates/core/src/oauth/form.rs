@@ -14,6 +14,9 @@ use percent_encoding::percent_decode;
 
 use super::TOKEN_EXCHANGE;
 
+/// What some readers take away before they read, and others for the beginning of the first name.
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+
 /// A form whose every parameter could be read and occurs once.
 pub struct Form<'a> {
     /// By name.
@@ -26,6 +29,9 @@ pub enum FormError {
     /// A percent sign without two hex digits, or bytes that are not UTF-8.
     #[error("the form is not properly encoded")]
     Encoding,
+    /// A `charset` in which ASCII need not be ASCII: see [`is_ascii_based`](crate::media_type::is_ascii_based).
+    #[error("the form is in a charset that is not read")]
+    Charset,
     /// RFC 6749 §3.2: parameters must not be included more than once. Which one is not said: a name is the
     /// caller's own text, and could be a token.
     #[error("a parameter is repeated")]
@@ -38,6 +44,9 @@ pub enum FormError {
 impl<'a> Form<'a> {
     /// Reads a body.
     pub fn parse(body: &'a [u8]) -> Result<Self, FormError> {
+        if body.starts_with(BYTE_ORDER_MARK) {
+            return Err(FormError::Encoding);
+        }
         // A body is full of names if somebody wants it to be: each is looked for once, not in all others.
         let mut parameters: HashMap<Cow<'a, str>, Cow<'a, str>> = HashMap::with_capacity(8);
         for (name, value) in pairs(body) {
@@ -89,14 +98,17 @@ pub enum Looks {
 pub fn looks_like_exchange(body: &[u8], prefix: &str) -> Looks {
     let mut exchange = false;
     let mut subject_token = None;
-    for (name, value) in pairs(body) {
+    for (name, value) in pairs(body.strip_prefix(BYTE_ORDER_MARK).unwrap_or(body)) {
         match decode(name).as_deref() {
             Some("grant_type") => {
                 exchange |= decode(value).is_some_and(|value| value == TOKEN_EXCHANGE)
             }
             Some("subject_token") => {
-                let ours = value.is_empty()
-                    || decode(value).is_some_and(|value| value.starts_with(prefix));
+                // As the most forgiving reader has it: what is badly encoded behind the prefix is refused by
+                // us, and not by somebody who reads around it.
+                let begins_with_prefix =
+                    || percent_decode(value).take(prefix.len()).eq(prefix.bytes());
+                let ours = value.is_empty() || begins_with_prefix();
                 subject_token = Some(subject_token.unwrap_or(false) || ours);
             }
             _ => {}
@@ -151,7 +163,8 @@ mod tests {
     #[test]
     fn refuses_what_two_readers_could_read_differently() {
         #[rustfmt::skip]
-        let cases: [(&[u8], FormError); 7] = [
+        let cases: [(&[u8], FormError); 8] = [
+            (b"\xef\xbb\xbfa=1",     FormError::Encoding),
             (b"a=1&a=2",               FormError::Repeated),
             (b"a=1&%61=2",             FormError::Repeated),
             (b"a=%",                   FormError::Encoding),
@@ -172,8 +185,13 @@ mod tests {
         let cases = [
             (format!("{GRANT}&subject_token=sub_a"),                          Looks::LikeOurExchange),
             (format!("subject_token=sub%5fa&{GRANT}"),                        Looks::LikeOurExchange),
+            (format!("\u{feff}{GRANT}&subject_token=sub_a"),                  Looks::LikeOurExchange),
             (GRANT.to_owned(),                                                Looks::LikeOurExchange),
             (format!("{GRANT}&subject_token="),                               Looks::LikeOurExchange),
+            (format!("{GRANT}&subject_token=sub_%ff"),                        Looks::LikeOurExchange),
+            (format!("{GRANT}&subject_token=%73ub_a%"),                       Looks::LikeOurExchange),
+            (format!("{GRANT}&subject_token=sub_%zz"),                        Looks::LikeOurExchange),
+            (format!("{GRANT}&subject_token=%ffsub_a"),                       Looks::LikeForeignExchange),
             (format!("{GRANT}&subject_token=eyJ"),                            Looks::LikeForeignExchange),
             (format!("{GRANT}&subject_token=eyJ&subject_token=sub_a"),        Looks::LikeOurExchange),
             (format!("grant_type=password&{GRANT}&subject_token=sub_a"),      Looks::LikeOurExchange),
