@@ -15,6 +15,7 @@
 )]
 
 mod forms;
+mod tokens;
 
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;

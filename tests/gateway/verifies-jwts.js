@@ -1,0 +1,34 @@
+// What npm `jose` makes of tokens: reads lines of base64, a token each, from standard input, and answers each with its
+// claims as JSON, or null where it does not verify. What tests/differential holds the filter's reading against.
+//
+//   node verifies-jwts.js '{"keys": [...], "issuer": ..., "audiences": [...], "algorithms": [...]}'
+import { createInterface } from 'node:readline';
+import { createLocalJWKSet, flattenedVerify, generalVerify, jwtVerify } from 'jose';
+
+const { keys, issuer, audiences, algorithms } = JSON.parse(process.argv[2]);
+const keySet = createLocalJWKSet({ keys });
+
+for await (const line of createInterface({ input: process.stdin })) {
+  const token = Buffer.from(line, 'base64').toString();
+  console.log(JSON.stringify(await compact(token) ?? await serialized(token) ?? null));
+}
+
+async function compact(token) {
+  try {
+    return (await jwtVerify(token, keySet, { issuer, audience: audiences, algorithms })).payload;
+  } catch {
+    return undefined;
+  }
+}
+
+/** RFC 7515 §7.2: no JWT, but its signature is as good. */
+async function serialized(token) {
+  try {
+    const jws = JSON.parse(token);
+    const verify = 'signatures' in jws ? generalVerify : flattenedVerify;
+    const { payload } = await verify(jws, keySet, { algorithms });
+    return JSON.parse(new TextDecoder().decode(payload));
+  } catch {
+    return undefined;
+  }
+}
