@@ -1,12 +1,10 @@
-//! The companion binary as an operator meets it: real files, standard output, exit status.
-#![cfg(test)]
+//! `check`: what it finds in a configuration, and what it lets be.
 
-use std::io::Write as _;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::path::Path;
 
 use serde_json::{Value, json};
+
+use crate::{command, file, fresh, stdout, with_input};
 
 /// A whole Envoy configuration without a fault. The key is the example of RFC 8037, appendix A.1.
 const ENVOY: &str = r#"
@@ -81,7 +79,7 @@ fn signing_key() -> Value {
     })
 }
 
-fn plugin() -> Value {
+pub fn plugin() -> Value {
     let local_jwks = json!({"keys": [
         {"kty": "OKP", "crv": "Ed25519", "x": "11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"},
     ]});
@@ -101,51 +99,14 @@ fn plugin() -> Value {
     })
 }
 
-/// A path that no other test has.
-fn fresh(name: &str) -> PathBuf {
-    static COUNT: AtomicUsize = AtomicUsize::new(0);
-    let number = COUNT.fetch_add(1, Ordering::Relaxed);
-    let directory =
-        Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("cli-{}-{number}", std::process::id()));
-    std::fs::create_dir_all(&directory).unwrap();
-    directory.join(name)
-}
-
-fn file(name: &str, content: &str) -> PathBuf {
-    let path = fresh(name);
-    std::fs::write(&path, content).unwrap();
-    path
-}
-
-fn command(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_impersonation-filter"));
-    command.args(arguments).env_clear();
-    command
-}
-
-fn with_input(arguments: &[&str], input: &[u8]) -> Output {
-    let mut child = command(arguments)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    child.stdin.take().unwrap().write_all(input).unwrap();
-    child.wait_with_output().unwrap()
-}
-
-fn stdout(output: &Output) -> &str {
-    std::str::from_utf8(&output.stdout).unwrap()
-}
-
-struct Checked {
-    status: Option<i32>,
+pub struct Checked {
+    pub status: Option<i32>,
     /// Without the name of the file.
-    lines: Vec<String>,
+    pub lines: Vec<String>,
 }
 
 /// Checks a file, with the signing key in the environment.
-fn check(path: &Path, options: &[&str]) -> Checked {
+pub fn check(path: &Path, options: &[&str]) -> Checked {
     let name = path.to_str().unwrap();
     let output = command(&["check", name])
         .args(options)
@@ -283,7 +244,7 @@ fn the_configurations_to_start_from_have_nothing_to_improve() {
 
 #[test]
 fn the_example_in_the_readme_is_valid() {
-    let readme = include_str!("../../../README.md");
+    let readme = include_str!("../../../../README.md");
     let (_, example) = readme.split_once("checked by the tests. -->\n```yaml\n").unwrap();
     let (example, _) = example.split_once("```\n").unwrap();
     assert_findings("README.md", &check(&file("plugin.yaml", example), &[]), &[]);
@@ -645,286 +606,4 @@ fn the_exit_status_tells_problems_from_no_check() {
     }
     let output = with_input(&["check", "-"], plugin().to_string().as_bytes());
     assert_eq!((output.status.code(), stdout(&output)), (Some(0), "-: valid\n"));
-}
-
-#[test]
-fn a_generated_key_signs_and_its_set_verifies() {
-    for alg in ["EdDSA", "Ed25519", "ES256", "ES384", "ps256"] {
-        let output = command(&["keygen", "--alg", alg]).output().unwrap();
-        assert!(output.status.success(), "{alg}");
-        let documents: Vec<Value> =
-            stdout(&output).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-        let [private, set] = documents.try_into().unwrap();
-        let public = &set["keys"][0];
-        assert_eq!(set["keys"].as_array().unwrap().len(), 1, "{alg}");
-        for member in ["kid", "alg", "use", "kty", "crv", "x", "y", "n", "e"] {
-            assert_eq!(private.get(member), public.get(member), "{alg} {member}");
-        }
-        for member in ["d", "p", "q", "dp", "dq", "qi"] {
-            assert_eq!(public.get(member), None, "{alg} {member}");
-            assert_eq!(
-                private.get(member).is_some(),
-                member == "d" || alg == "ps256",
-                "{alg} {member}"
-            );
-        }
-        assert!(private["alg"].as_str().unwrap().eq_ignore_ascii_case(alg));
-
-        // The private key as the operator passes it, the set as an issuer publishes it.
-        let mut plugin = plugin();
-        plugin["signing_keys"] = json!([{"jwk": private}]);
-        plugin["subject_tokens"]["authentication"]["jwt"][0]["local_jwks"]["inline_string"] =
-            json!(set.to_string());
-        let checked = check(&file("plugin.json", &plugin.to_string()), &[]);
-        assert_eq!(checked.status, Some(0), "{alg}: {:?}", checked.lines);
-    }
-}
-
-#[test]
-fn a_key_has_the_name_it_is_given_or_its_thumbprint() {
-    let kid = |arguments: &[&str]| {
-        let output = command(&["keygen", "--alg", "ES256"]).args(arguments).output().unwrap();
-        let line = stdout(&output).lines().next().unwrap().to_owned();
-        serde_json::from_str::<Value>(&line).unwrap()["kid"].as_str().unwrap().to_owned()
-    };
-    assert_eq!(kid(&["--kid", "2026-11"]), "2026-11");
-    assert_eq!(kid(&[]).len(), 43);
-    assert_ne!(kid(&[]), kid(&[]));
-}
-
-#[test]
-fn key_files_are_private_and_never_overwritten() {
-    let [private, public] = ["key.json", "jwks.json"].map(fresh);
-    let [private, public] = [&private, &public].map(|path| path.to_str().unwrap());
-    let arguments = ["keygen", "--alg", "EdDSA", "--out", private, "--public-out", public];
-    let output = command(&arguments).output().unwrap();
-    assert_eq!((output.status.code(), stdout(&output)), (Some(0), ""));
-    let read =
-        |path| serde_json::from_str::<Value>(&std::fs::read_to_string(path).unwrap()).unwrap();
-    let (key, set) = (read(private), read(public));
-    assert_eq!(key["x"], set["keys"][0]["x"]);
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::PermissionsExt as _;
-        assert_eq!(std::fs::metadata(private).unwrap().permissions().mode() & 0o777, 0o600);
-    }
-
-    let output = command(&arguments).output().unwrap();
-    assert_eq!(output.status.code(), Some(2));
-    assert_eq!(read(private), key);
-
-    // What does not go to a file goes to standard output.
-    let other = fresh("key.json");
-    let output =
-        command(&["keygen", "--alg", "EdDSA", "--out", other.to_str().unwrap()]).output().unwrap();
-    assert!(stdout(&output).starts_with("{\"keys\":"));
-}
-
-#[test]
-fn impossible_keys_are_refused() {
-    #[rustfmt::skip]
-    let cases: &[&[&str]] = &[
-        &["keygen"],
-        &["keygen", "--alg", "HS256"],
-        &["keygen", "--alg", "none"],
-        &["keygen", "--alg", "RS256", "--bits", "1024"],
-        &["keygen", "--alg", "RS256", "--bits", "8192"],
-        &["keygen", "--alg", "EdDSA", "--kid", ""],
-    ];
-    for arguments in cases {
-        let output = command(arguments).output().unwrap();
-        assert_eq!((output.status.code(), stdout(&output)), (Some(2), ""), "{arguments:?}");
-    }
-}
-
-#[test]
-fn a_secret_is_hashed_without_the_line_break_at_its_end() {
-    // SHA-256("abc") is the example of FIPS 180-2, appendix B.1.
-    let abc = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad\n";
-    #[rustfmt::skip]
-    let cases: &[(&[u8], Option<&str>)] = &[
-        (b"abc",        Some(abc)),
-        (b"abc\n",      Some(abc)),
-        (b"abc\r\n",    Some(abc)),
-        (b"",           None),
-        (b"\n",         None),
-        (b"abc\n\n",    None),
-        (b"abc\ndef",   None),
-        (b"\xff",       None),
-    ];
-    for (input, digest) in cases {
-        let output = with_input(&["hash-secret"], input);
-        assert_eq!(output.status.code(), Some(if digest.is_some() { 0 } else { 2 }), "{input:?}");
-        assert_eq!(stdout(&output), digest.unwrap_or_default(), "{input:?}");
-    }
-    assert_ne!(stdout(&with_input(&["hash-secret"], b" abc")), abc);
-    assert_eq!(command(&["hash-secret", "abc"]).output().unwrap().status.code(), Some(2));
-}
-
-#[cfg(feature = "custom-claims")]
-const SCRIPT: &str =
-    "const getCustomJwtClaims = async ({ token, context, environmentVariables, api }) => {
-  const { grant: { type, subjectTokenContext } } = context;
-  console.log('called for', token.accountId);
-  if (subjectTokenContext.denied) return api.denyAccess('No ticket');
-  if (subjectTokenContext.loops) for (;;);
-  return { type, ...subjectTokenContext, region: environmentVariables.REGION };
-};
-";
-
-#[test]
-#[cfg(feature = "custom-claims")]
-fn a_script_is_tried_with_the_input_it_will_get() {
-    let script = file("claims.js", SCRIPT);
-    let input = json!({
-        "token": {"sub": "user_123"},
-        "context": {"grant": {"subjectTokenContext": {"ticketId": "TICKET-123"}}},
-        "environmentVariables": {"REGION": "eu"},
-    });
-    let script = script.to_str().unwrap();
-    let output = with_input(&["claims", script, "--input", "-"], input.to_string().as_bytes());
-    assert_eq!(output.status.code(), Some(0));
-    let claims: Value = serde_json::from_slice(&output.stdout).unwrap();
-    let token_exchange = "urn:ietf:params:oauth:grant-type:token-exchange";
-    let expected = json!({"type": token_exchange, "ticketId": "TICKET-123", "region": "eu"});
-    assert_eq!(claims, expected);
-    assert_eq!(String::from_utf8_lossy(&output.stderr), "called for user_123\n");
-}
-
-#[test]
-#[cfg(feature = "custom-claims")]
-fn a_script_that_fails_says_where() {
-    fn context(context: Value) -> Value {
-        json!({"context": {"grant": {"subjectTokenContext": context}}})
-    }
-    let good = SCRIPT.to_owned();
-    #[rustfmt::skip]
-    let cases = [
-        ("denies",     good.clone(), context(json!({"denied": true})), 1, "the script denied access: No ticket"),
-        ("loops",      good.clone(), context(json!({"loops": true})),  1, "the script timed out"),
-        ("throws",     good.replace("...subject", "...a.subject"), json!({}), 1,
-                       "line 6, column 21: ReferenceError: a is not defined"),
-        ("reserved",   good.clone(), context(json!({"sub": "admin"})), 1, "may not set the claim sub"),
-        ("no syntax",  good.replace("};", "}}"), json!({}),            1, "line 7, column 1: SyntaxError"),
-        ("no script",  String::new(), json!({}),                       1, "declares no function getCustomJwtClaims"),
-        ("a user",     good.clone(), json!({"context": {"user": {}}}), 2, "unknown field `user`"),
-        ("no object",  good, json!([]),                                2, "invalid"),
-    ];
-    for (case, source, input, status, message) in cases {
-        let script = file("claims.js", &source);
-        let input = file("input.json", &input.to_string());
-        let arguments = ["claims", script.to_str().unwrap(), "--input", input.to_str().unwrap()];
-        let output = command(&arguments).output().unwrap();
-        assert_eq!(output.status.code(), Some(status), "{case}");
-        assert!(output.stdout.is_empty(), "{case}");
-        let errors = String::from_utf8_lossy(&output.stderr);
-        assert!(errors.contains(message), "{case}: {errors}");
-    }
-}
-
-#[test]
-#[cfg(feature = "custom-claims")]
-fn the_readme_shows_what_a_script_gives() {
-    let readme = include_str!("../../../README.md");
-    let (_, section) = readme.split_once("run by the tests, as docs/claims. -->").unwrap();
-    let block = |language: &str| {
-        let (_, block) = section.split_once(&format!("```{language}\n")).unwrap();
-        block.split_once("```\n").unwrap().0
-    };
-    let source = include_str!("../../../docs/claims/impersonation.js");
-    assert_eq!(block("js"), source);
-    assert_eq!(block("json"), include_str!("../../../docs/claims/input.json"));
-
-    let (line, printed) = block("console").split_once('\n').unwrap();
-    let mut words = line.split(' ');
-    assert_eq!((words.next(), words.next()), (Some("$"), Some("impersonation-filter")));
-    let arguments: Vec<_> = words.collect();
-    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
-    let output = command(&arguments).current_dir(root).output().unwrap();
-    assert_eq!((output.status.code(), stdout(&output)), (Some(0), printed));
-    assert!(output.stderr.is_empty());
-
-    let script = file("impersonation.js", &source.replace("grant.subject", "grants.subject"));
-    let arguments = ["claims", script.to_str().unwrap(), "--input", "docs/claims/input.json"];
-    let output = command(&arguments).current_dir(root).output().unwrap();
-    assert_eq!((output.status.code(), stdout(&output)), (Some(1), ""));
-    let printed = String::from_utf8_lossy(&output.stderr)
-        .replace(script.to_str().unwrap(), "docs/claims/impersonation.js");
-    assert_eq!(printed, block("text"));
-}
-
-/// No more than a configuration can ask for, and no deeper than Envoy lets a script go.
-#[test]
-#[cfg(feature = "custom-claims")]
-fn a_script_is_tried_within_the_limits_of_the_filter() {
-    const RECURSE: &str = "const depth = (n) => (n === 0 ? 0 : 1 + depth(n - 1));";
-    let works = "const getCustomJwtClaims = () => ({ a: 'x'.repeat(2e6).length });".to_owned();
-    let deep = |calls: u32| {
-        format!("{RECURSE} const getCustomJwtClaims = () => ({{ depth: depth({calls}) }});")
-    };
-    #[rustfmt::skip]
-    let cases: [(&str, String, &[&str], i32, &str); 9] = [
-        ("the least",         works.clone(), &["--timeout", "1000", "--memory-limit-bytes", "1048576"], 1, "out of memory"),
-        ("the most",          works.clone(), &["--timeout", "1000", "--memory-limit-bytes", "67108864"], 0, ""),
-        ("too short",         works.clone(), &["--timeout", "0"],                    2, "expected a duration in 1ms..=1s"),
-        ("too long",          works.clone(), &["--timeout", "1001"],                 2, "expected a duration in 1ms..=1s"),
-        ("no milliseconds",   works.clone(), &["--timeout", "10ms"],                 2, "a number of milliseconds"),
-        ("too little memory", works.clone(), &["--memory-limit-bytes", "1048575"],   2, "expected a number in 1048576..=67108864"),
-        ("too much memory",   works,         &["--memory-limit-bytes", "67108865"],  2, "expected a number in 1048576..=67108864"),
-        ("deep",              deep(200),     &["--timeout", "1000"],                 0, ""),
-        ("too deep",          deep(700),     &["--timeout", "1000"],                 1, "overflowed its stack"),
-    ];
-    for (case, source, options, status, message) in cases {
-        let (script, input) = (file("claims.js", &source), file("input.json", "{}"));
-        let arguments = ["claims", script.to_str().unwrap(), "--input", input.to_str().unwrap()];
-        let output = command(&[&arguments, options].concat()).output().unwrap();
-        let errors = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(status), "{case}: {errors}");
-        assert!(errors.contains(message), "{case}: {errors}");
-    }
-}
-
-#[test]
-#[cfg(not(feature = "custom-claims"))]
-fn a_build_without_the_engine_runs_no_script() {
-    let script = file("claims.js", "const getCustomJwtClaims = () => ({});");
-    let output = command(&["claims", script.to_str().unwrap(), "--input", "-"]).output().unwrap();
-    assert_eq!((output.status.code(), stdout(&output)), (Some(2), ""));
-    assert!(String::from_utf8_lossy(&output.stderr).contains("custom-claims"));
-}
-
-/// In Envoy they give the same claims, and in another engine.
-#[test]
-#[cfg(feature = "custom-claims")]
-fn scripts_as_operators_have_them_give_the_claims_that_they_gave_before() {
-    for testkit::scripts::Case { name, script, mut input, outcome } in testkit::scripts::all() {
-        let mut token = json!({
-            "iss": "https://auth.example.com/oidc",
-            "sub": "user_123",
-            "aud": "https://api.example.com/orders",
-            "client_id": "support-console",
-            "scope": "orders:read",
-            "jti": "0a1b2c",
-        });
-        let given = input["token"].take();
-        token.as_object_mut().unwrap().extend(given.as_object().cloned().unwrap_or_default());
-        input["token"] = token;
-        let script = file("claims.js", &script);
-        // A busy machine must not decide a test.
-        let arguments = ["claims", script.to_str().unwrap(), "--input", "-", "--timeout", "1000"];
-        let output = with_input(&arguments, input.to_string().as_bytes());
-        let errors = String::from_utf8_lossy(&output.stderr);
-        match outcome {
-            Ok(expected) => {
-                assert_eq!(output.status.code(), Some(0), "{name}: {errors}");
-                let claims: Value = serde_json::from_slice(&output.stdout).unwrap();
-                assert_eq!(claims, expected, "{name}");
-            }
-            Err(description) => {
-                assert_eq!(output.status.code(), Some(1), "{name}");
-                let denied = format!("the script denied access: {description}");
-                assert!(errors.contains(&denied), "{name}: {errors}");
-            }
-        }
-    }
 }

@@ -1,0 +1,96 @@
+//! `keygen`: keys that sign, with sets that verify, in files that nobody else reads.
+
+use serde_json::{Value, json};
+
+use crate::check::{check, plugin};
+use crate::{command, file, fresh, stdout};
+
+#[test]
+fn a_generated_key_signs_and_its_set_verifies() {
+    for alg in ["EdDSA", "Ed25519", "ES256", "ES384", "ps256"] {
+        let output = command(&["keygen", "--alg", alg]).output().unwrap();
+        assert!(output.status.success(), "{alg}");
+        let documents: Vec<Value> =
+            stdout(&output).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let [private, set] = documents.try_into().unwrap();
+        let public = &set["keys"][0];
+        assert_eq!(set["keys"].as_array().unwrap().len(), 1, "{alg}");
+        for member in ["kid", "alg", "use", "kty", "crv", "x", "y", "n", "e"] {
+            assert_eq!(private.get(member), public.get(member), "{alg} {member}");
+        }
+        for member in ["d", "p", "q", "dp", "dq", "qi"] {
+            assert_eq!(public.get(member), None, "{alg} {member}");
+            assert_eq!(
+                private.get(member).is_some(),
+                member == "d" || alg == "ps256",
+                "{alg} {member}"
+            );
+        }
+        assert!(private["alg"].as_str().unwrap().eq_ignore_ascii_case(alg));
+
+        // The private key as the operator passes it, the set as an issuer publishes it.
+        let mut plugin = plugin();
+        plugin["signing_keys"] = json!([{"jwk": private}]);
+        plugin["subject_tokens"]["authentication"]["jwt"][0]["local_jwks"]["inline_string"] =
+            json!(set.to_string());
+        let checked = check(&file("plugin.json", &plugin.to_string()), &[]);
+        assert_eq!(checked.status, Some(0), "{alg}: {:?}", checked.lines);
+    }
+}
+
+#[test]
+fn a_key_has_the_name_it_is_given_or_its_thumbprint() {
+    let kid = |arguments: &[&str]| {
+        let output = command(&["keygen", "--alg", "ES256"]).args(arguments).output().unwrap();
+        let line = stdout(&output).lines().next().unwrap().to_owned();
+        serde_json::from_str::<Value>(&line).unwrap()["kid"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(kid(&["--kid", "2026-11"]), "2026-11");
+    assert_eq!(kid(&[]).len(), 43);
+    assert_ne!(kid(&[]), kid(&[]));
+}
+
+#[test]
+fn key_files_are_private_and_never_overwritten() {
+    let [private, public] = ["key.json", "jwks.json"].map(fresh);
+    let [private, public] = [&private, &public].map(|path| path.to_str().unwrap());
+    let arguments = ["keygen", "--alg", "EdDSA", "--out", private, "--public-out", public];
+    let output = command(&arguments).output().unwrap();
+    assert_eq!((output.status.code(), stdout(&output)), (Some(0), ""));
+    let read =
+        |path| serde_json::from_str::<Value>(&std::fs::read_to_string(path).unwrap()).unwrap();
+    let (key, set) = (read(private), read(public));
+    assert_eq!(key["x"], set["keys"][0]["x"]);
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt as _;
+        assert_eq!(std::fs::metadata(private).unwrap().permissions().mode() & 0o777, 0o600);
+    }
+
+    let output = command(&arguments).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert_eq!(read(private), key);
+
+    // What does not go to a file goes to standard output.
+    let other = fresh("key.json");
+    let output =
+        command(&["keygen", "--alg", "EdDSA", "--out", other.to_str().unwrap()]).output().unwrap();
+    assert!(stdout(&output).starts_with("{\"keys\":"));
+}
+
+#[test]
+fn impossible_keys_are_refused() {
+    #[rustfmt::skip]
+    let cases: &[&[&str]] = &[
+        &["keygen"],
+        &["keygen", "--alg", "HS256"],
+        &["keygen", "--alg", "none"],
+        &["keygen", "--alg", "RS256", "--bits", "1024"],
+        &["keygen", "--alg", "RS256", "--bits", "8192"],
+        &["keygen", "--alg", "EdDSA", "--kid", ""],
+    ];
+    for arguments in cases {
+        let output = command(arguments).output().unwrap();
+        assert_eq!((output.status.code(), stdout(&output)), (Some(2), ""), "{arguments:?}");
+    }
+}

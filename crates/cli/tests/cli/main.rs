@@ -1,0 +1,50 @@
+//! The companion binary as an operator meets it: real files, standard output, exit status. One file for
+//! each subcommand; here is what runs it.
+#![cfg(test)]
+
+mod check;
+mod claims;
+mod hash_secret;
+mod keygen;
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// A path that no other test has.
+pub fn fresh(name: &str) -> PathBuf {
+    static COUNT: AtomicUsize = AtomicUsize::new(0);
+    let number = COUNT.fetch_add(1, Ordering::Relaxed);
+    let directory =
+        Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("cli-{}-{number}", std::process::id()));
+    std::fs::create_dir_all(&directory).unwrap();
+    directory.join(name)
+}
+
+pub fn file(name: &str, content: &str) -> PathBuf {
+    let path = fresh(name);
+    std::fs::write(&path, content).unwrap();
+    path
+}
+
+pub fn command(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_impersonation-filter"));
+    command.args(arguments).env_clear();
+    command
+}
+
+pub fn with_input(arguments: &[&str], input: &[u8]) -> Output {
+    let mut child = command(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(input).unwrap();
+    child.wait_with_output().unwrap()
+}
+
+pub fn stdout(output: &Output) -> &str {
+    std::str::from_utf8(&output.stdout).unwrap()
+}
