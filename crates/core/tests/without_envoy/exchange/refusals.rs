@@ -6,12 +6,12 @@ use std::time::Duration;
 use jsonwebtoken::Algorithm;
 use serde_json::{Value, json};
 
-use crate::setting::{
+use super::setting::{
     ACCESS_TOKEN, CLIENT_SECRET, ExchangeForm, ISSUER, MANAGEMENT, MintForm, NOW, ORDERS, PAYMENTS,
     PROVIDER_KEY, SIGNING_KEY, actor_claims, actor_token, backend_claims, configuration,
     configured, mint_form, with, without,
 };
-use crate::world::{Answer, Gateway, Request};
+use crate::driver::{Answer, Gateway, Request};
 use testkit::keys::Key;
 
 /// What is true of every refusal.

@@ -6,8 +6,8 @@ use std::time::Duration;
 use impersonation_core::stream::{Flow, Stream};
 use serde_json::{Value, json};
 
-use crate::setting::{PROVIDER_KEY, configured};
-use crate::world::{Gateway, Request, Sent, Shown};
+use super::setting::{PROVIDER_KEY, configured};
+use crate::driver::{Gateway, Request, Sent, Shown};
 
 const KINDS: [(&str, &str); 2] =
     [("/oidc/jwks", "keys"), ("/oidc/.well-known/openid-configuration", "grant_types_supported")];

@@ -6,26 +6,23 @@
 //! refused has changed nothing; and a worker that dies after any call costs nobody a token, and one
 //! slot at the most until that would have expired.
 //!
-//! `cargo test --test store_model -- --nocapture` says how much was searched.
-#![cfg(test)]
-#![expect(clippy::arithmetic_side_effects, reason = "counts and small sums that cannot overflow")]
+//! `cargo test -p impersonation-core --test without_envoy store_model -- --nocapture` says how much was
+//! searched.
 
 mod census;
 mod explorer;
 mod model;
-#[path = "../world/shared_data.rs"]
-mod shared_data;
 mod worker;
 
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::Index;
 
+use crate::driver::shared_data::EnvoyMap;
 use explorer::{Value, Violation};
 use impersonation_core::host::Swap;
 use impersonation_core::store::SlotTable;
 use model::{Ends, LIFETIME, Scenario, at};
-use shared_data::EnvoyMap;
 use worker::{Direct, Fault, Op, Refusal, kind_and_number, mint, spend};
 
 /// Every scenario ends in one of these ways, and in each of them at least once.

@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 use impersonation_core::host::UnixTime;
 use impersonation_core::store::{Found, SlotTable};
 
-use crate::explorer::{Actor, Answer, Explorer, Progress, Value, Violation, World, fingerprint};
-use crate::shared_data::EnvoyMap;
-use crate::worker::{
+use super::explorer::{Actor, Answer, Explorer, Progress, Value, Violation, World, fingerprint};
+use super::worker::{
     Direct, Event, Fault, Op, Refusal, Token, Worker, find, kind_and_number, mint, spend,
 };
+use crate::driver::shared_data::EnvoyMap;
 
 /// Later than any token of any scenario.
 const AFTER_ALL: UnixTime = UnixTime::from_millis(1_000_000_000);

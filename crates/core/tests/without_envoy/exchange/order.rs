@@ -7,8 +7,8 @@ use std::rc::Rc;
 use jsonwebtoken::Algorithm;
 use serde_json::{Value, json};
 
-use crate::setting::{ExchangeForm, configuration};
-use crate::world::Gateway;
+use super::setting::{ExchangeForm, configuration};
+use crate::driver::Gateway;
 use testkit::keys::Key;
 
 /// One thing that is wrong with a request, or with the world when it comes.

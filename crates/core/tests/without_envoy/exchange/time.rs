@@ -9,12 +9,12 @@ use jsonwebtoken::Algorithm;
 use serde_json::{Value, json};
 use testkit::keys::Key;
 
-use crate::callouts::{key_set, with_remote_keys};
-use crate::flow::claims;
-use crate::setting::{
+use super::callouts::{key_set, with_remote_keys};
+use super::flow::claims;
+use super::setting::{
     ExchangeForm, NOW, PROVIDER_KEY, actor_claims, backend_claims, configured, mint_form, with,
 };
-use crate::world::Gateway;
+use crate::driver::Gateway;
 
 const LIFETIME: Duration = Duration::from_secs(600);
 const INSTANT: Duration = Duration::from_millis(1);

@@ -5,10 +5,10 @@ use std::cell::RefCell;
 use impersonation_core::host::{Expected, Host, HostFailure, SharedData, Swap, UnixTime, Version};
 use impersonation_core::store::{Census, Occupancy, SlotTable};
 
-use crate::explorer::{Actor, Explorer, Value};
-use crate::model::{LIFETIME, at};
-use crate::shared_data::EnvoyMap;
-use crate::worker::{Direct, mint, spend};
+use super::explorer::{Actor, Explorer, Value};
+use super::model::{LIFETIME, at};
+use super::worker::{Direct, mint, spend};
+use crate::driver::shared_data::EnvoyMap;
 
 const TENANT: &str = "https://auth.example.com/oidc\n";
 

@@ -4,11 +4,11 @@ use jsonwebtoken::jwk::JwkSet;
 use jsonwebtoken::{Algorithm, DecodingKey, Validation};
 use serde_json::{Value, json};
 
-use crate::setting::{
+use super::setting::{
     ACCESS_TOKEN, ExchangeForm, ISSUER, NOW, ORDERS, PAYMENTS, SIGNING_KEY, actor_token,
     configuration, configured, mint_form,
 };
-use crate::world::{Answer, Gateway, Request};
+use crate::driver::{Answer, Gateway, Request};
 use testkit::keys::Key;
 
 /// The claims of the access token in an answer, verified with the keys that the gateway publishes.

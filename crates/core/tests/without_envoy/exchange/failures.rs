@@ -7,8 +7,8 @@ use std::time::Duration;
 use jsonwebtoken::Algorithm;
 use serde_json::json;
 
-use crate::setting::{ExchangeForm, configuration, configured, mint_form};
-use crate::world::Gateway;
+use super::setting::{ExchangeForm, configuration, configured, mint_form};
+use crate::driver::Gateway;
 use testkit::keys::Key;
 
 #[test]

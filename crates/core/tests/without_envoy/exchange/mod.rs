@@ -1,9 +1,4 @@
 //! Whole requests through the core, natively: what the caller sees, and what is written down about it.
-#![cfg(test)]
-#![expect(clippy::arithmetic_side_effects, reason = "small sums that cannot overflow")]
-
-#[path = "../world/mod.rs"]
-mod world;
 
 mod callouts;
 #[cfg(feature = "custom-claims")]

@@ -7,8 +7,8 @@ use impersonation_core::store::{
     Exchange, Found, Grant, Mint, NotSpent, NotStored, SlotTable, SubjectToken,
 };
 
-use crate::explorer::{Stage, Value};
-use crate::shared_data::EnvoyMap;
+use super::explorer::{Stage, Value};
+use crate::driver::shared_data::EnvoyMap;
 
 /// A token as its holder has it, and its time.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -9,11 +9,11 @@ use impersonation_core::upstream::Upstream;
 use jsonwebtoken::Algorithm;
 use serde_json::{Value, json};
 
-use crate::setting::{
+use super::setting::{
     ExchangeForm, INTROSPECTION_SECRET, NOW, PROVIDER_KEY, backend_claims, configuration,
     configured, mint_form,
 };
-use crate::world::{Answer, Gateway};
+use crate::driver::{Answer, Gateway};
 use testkit::keys::Key;
 
 fn reply(status: u16, body: &Value) -> Reply {

@@ -8,7 +8,7 @@ use impersonation_core::secret::Digest;
 use jsonwebtoken::Algorithm;
 use serde_json::{Value, json};
 
-use crate::world::{Answer, Gateway, Request, START};
+use crate::driver::{Answer, Gateway, Request, START};
 use testkit::keys::Key;
 
 pub const ISSUER: &str = "https://auth.example.com/oidc";

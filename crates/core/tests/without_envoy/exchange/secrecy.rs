@@ -12,11 +12,11 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use crate::setting::{
+use super::setting::{
     CLIENT_SECRET, ExchangeForm, INTROSPECTION_SECRET, MintForm, SIGNING_KEY, actor_token,
     backend_token, configured, mint_form,
 };
-use crate::world::{Answer, Gateway};
+use crate::driver::{Answer, Gateway};
 
 /// So many characters of a secret in a row are a leak.
 const LEAK: usize = 16;

@@ -7,9 +7,9 @@ use jsonwebtoken::Algorithm;
 use serde_json::json;
 use testkit::keys::Key;
 
-use crate::callouts::{key_set, with_remote_keys};
-use crate::setting::{PROVIDER_KEY, backend_claims, mint_form};
-use crate::world::Gateway;
+use super::callouts::{key_set, with_remote_keys};
+use super::setting::{PROVIDER_KEY, backend_claims, mint_form};
+use crate::driver::Gateway;
 
 /// A worker that knows the issuer's first key, and a request by a token of its second.
 fn rotated() -> (Gateway, Key) {

@@ -21,7 +21,7 @@ use std::rc::Rc;
 
 use impersonation_core::host::{Expected, Host, HostFailure, SharedData, Swap, UnixTime, Version};
 
-use crate::shared_data::EnvoyMap;
+use crate::driver::shared_data::EnvoyMap;
 
 /// A value in shared data, hashed once.
 #[derive(Clone)]

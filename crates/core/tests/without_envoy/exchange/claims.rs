@@ -4,10 +4,10 @@
 use impersonation_core::metrics;
 use serde_json::{Value, json};
 
-use crate::flow::claims;
-use crate::secrecy::Watch;
-use crate::setting::{ExchangeForm, ISSUER, ORDERS, actor_token, configuration, mint_form};
-use crate::world::Gateway;
+use super::flow::claims;
+use super::secrecy::Watch;
+use super::setting::{ExchangeForm, ISSUER, ORDERS, actor_token, configuration, mint_form};
+use crate::driver::Gateway;
 
 /// A gateway whose function has this body.
 fn gateway(body: &str, on_error: &str) -> Gateway {

@@ -1,0 +1,8 @@
+//! The core without Envoy: `driver` does for it what the plugin does, `exchange` plays whole requests and
+//! `store_model` every interleaving of the store's workers.
+#![cfg(test)]
+#![expect(clippy::arithmetic_side_effects, reason = "counts and small sums that cannot overflow")]
+
+mod driver;
+mod exchange;
+mod store_model;
