@@ -37,7 +37,6 @@ WORKDIR /srv/tests/gateway
 COPY tests/gateway/package.json tests/gateway/package-lock.json tests/gateway/.npmrc ./
 RUN npm ci --omit=dev --no-audit --no-fund
 COPY tests/gateway/provider.js tests/gateway/server.js ./
-COPY demo/signing-key.js /srv/demo/
-COPY demo/package.json /srv/demo/
+COPY stack/package.json stack/signing-key.js /srv/stack/
 USER node
 CMD ["node", "server.js"]

@@ -15,15 +15,15 @@ build: wasm-target
 	scripts/shrink-wasm $(module)
 
 # Envoy in front of an identity gateway on 127.0.0.1:10000, until Ctrl-C, after a look at the flow.
-run: build tests/gateway/node_modules demo/node_modules
+run: build tests/gateway/node_modules stack/node_modules
 	node demo/demo.js --stay
 
 # The same, but it ends, and fails unless every step of the flow did what it should.
-demo: build tests/gateway/node_modules demo/node_modules
+demo: build tests/gateway/node_modules stack/node_modules
 	node demo/demo.js
 
 # All that must hold: what .ci/run runs.
-test: lint build tests/gateway/node_modules tests/clients/node_modules demo/node_modules
+test: lint build tests/gateway/node_modules tests/clients/node_modules stack/node_modules
 	cargo test --all-features
 	cargo test --package impersonation-filter-cli --package impersonation-core --no-default-features without_the_engine
 	cd tests/gateway && node --test

@@ -2,12 +2,12 @@
 // through both. `--stay` keeps them until Ctrl-C. Nothing outlives this program, which ends with
 // status 0 only if every step did what it should.
 import { existsSync, mkdirSync } from 'node:fs';
-import { PORTS, ROOT, startEnvoy } from '../tests/harness/envoy.js';
-import { startGateway } from '../tests/harness/gateway.js';
-import { isFree, ProcessError, stopAll, tails } from '../tests/harness/process.js';
-import { pasteable, showFlow } from './flow.js';
-import { assignments } from './http.js';
-import { newSigningKey } from './signing-key.js';
+import { PORTS, ROOT, startEnvoy } from '../stack/envoy.js';
+import { startGateway } from '../stack/gateway.js';
+import { isFree, ProcessError, stopAll, tails } from '../stack/process.js';
+import { pasteable, showFlow } from '../stack/flow.js';
+import { assignments } from '../stack/requests.js';
+import { newSigningKey } from '../stack/signing-key.js';
 
 const ORIGIN = `http://127.0.0.1:${PORTS.public}`;
 const MODULE = 'target/wasm32-wasip1/release/impersonation_filter.wasm';

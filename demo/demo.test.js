@@ -4,9 +4,9 @@ import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { after, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
-import { PORTS } from '../tests/harness/envoy.js';
-import { isFree, start, stopAll } from '../tests/harness/process.js';
-import { pasteReadme } from '../tests/harness/readme.js';
+import { PORTS } from '../stack/envoy.js';
+import { isFree, start, stopAll } from '../stack/process.js';
+import { pasteReadme } from '../stack/readme.js';
 
 const DEMO = fileURLToPath(new URL('demo.js', import.meta.url));
 

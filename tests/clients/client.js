@@ -1,6 +1,6 @@
 // openid-client as its documentation uses it, for the clients that tests/gateway knows.
 import * as oidc from 'openid-client';
-import { followTo } from '../harness/browser.js';
+import { followTo } from '../../stack/browser.js';
 
 export const SECRETS = {
   integratorBackend: 'demo-only-integrator-backend',

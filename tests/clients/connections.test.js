@@ -5,7 +5,7 @@ import { once } from 'node:events';
 import { createServer } from 'node:http';
 import { connect } from 'node:net';
 import { after, before, test } from 'node:test';
-import { stopAll } from '../harness/process.js';
+import { stopAll } from '../../stack/process.js';
 import { newPorts, startEnvoyOn } from './stack.js';
 
 const EXCHANGE = 'grant_type=urn:ietf:params:oauth:grant-type:token-exchange&client_id=support-console&subject_token=sub_a';

@@ -7,8 +7,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { parse, parseAllDocuments, stringify } from 'yaml';
-import { newSigningKey } from '../../demo/signing-key.js';
-import { CONFIG, ROOT } from '../harness/envoy.js';
+import { newSigningKey } from '../../stack/signing-key.js';
+import { CONFIG, ROOT } from '../../stack/envoy.js';
 
 test('Istio: the EnvoyFilter', () => {
   const { spec } = manifest('istio', 'EnvoyFilter');

@@ -5,7 +5,7 @@ import { get } from 'node:http';
 import { buffer } from 'node:stream/consumers';
 import { after, before, test } from 'node:test';
 import { gunzipSync } from 'node:zlib';
-import { stopAll } from '../harness/process.js';
+import { stopAll } from '../../stack/process.js';
 import { startStack } from './stack.js';
 
 const DISCOVERY = '/oidc/.well-known/openid-configuration';

@@ -3,8 +3,8 @@ import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 import { decodeJwt, decodeProtectedHeader } from 'jose';
 import * as oidc from 'openid-client';
-import { startGateway } from '../harness/gateway.js';
-import { freePorts, stopAll } from '../harness/process.js';
+import { startGateway } from '../../stack/gateway.js';
+import { freePorts, stopAll } from '../../stack/process.js';
 import { discover, SECRETS, signIn } from './client.js';
 import { startStack } from './stack.js';
 

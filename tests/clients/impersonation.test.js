@@ -5,8 +5,8 @@ import { after, before, test } from 'node:test';
 import { createRemoteJWKSet, jwtVerify } from 'jose';
 import * as oidc from 'openid-client';
 import { OPAQUE_API } from '../gateway/provider.js';
-import { poll } from '../harness/envoy.js';
-import { stopAll } from '../harness/process.js';
+import { poll } from '../../stack/envoy.js';
+import { stopAll } from '../../stack/process.js';
 import { discover, SECRETS, signIn } from './client.js';
 import { startStack } from './stack.js';
 

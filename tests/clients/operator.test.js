@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import { get } from 'node:http';
 import { after, before, test } from 'node:test';
-import { stopAll } from '../harness/process.js';
+import { stopAll } from '../../stack/process.js';
 import { startStack } from './stack.js';
 
 const EXCHANGE = 'urn:ietf:params:oauth:grant-type:token-exchange';

@@ -4,9 +4,9 @@ import assert from 'node:assert/strict';
 import { generateKeyPairSync } from 'node:crypto';
 import { after, before, test } from 'node:test';
 import { setTimeout as pause } from 'node:timers/promises';
-import { poll } from '../harness/envoy.js';
-import { startGateway } from '../harness/gateway.js';
-import { stopAll } from '../harness/process.js';
+import { poll } from '../../stack/envoy.js';
+import { startGateway } from '../../stack/gateway.js';
+import { stopAll } from '../../stack/process.js';
 import { SECRETS } from './client.js';
 import { newPorts, startEnvoyOn } from './stack.js';
 

@@ -7,7 +7,7 @@ import { createServer, request as http1 } from 'node:http';
 import { connect } from 'node:http2';
 import { buffer } from 'node:stream/consumers';
 import { after, before, test } from 'node:test';
-import { stopAll } from '../harness/process.js';
+import { stopAll } from '../../stack/process.js';
 import { newPorts, startEnvoyOn } from './stack.js';
 
 const PATHS = ['/oidc/token', '/elsewhere'];

@@ -1,9 +1,9 @@
 // What the README shows is what happens.
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
-import { poll } from '../harness/envoy.js';
-import { pasteReadme } from '../harness/readme.js';
-import { stopAll } from '../harness/process.js';
+import { poll } from '../../stack/envoy.js';
+import { pasteReadme } from '../../stack/readme.js';
+import { stopAll } from '../../stack/process.js';
 import { startStack } from './stack.js';
 
 after(stopAll);

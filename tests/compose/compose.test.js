@@ -8,10 +8,10 @@ import { createRequire } from 'node:module';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { test } from 'node:test';
-import { pasteable, showFlow } from '../../demo/flow.js';
-import { assignments } from '../../demo/http.js';
-import { poll, ROOT } from '../harness/envoy.js';
-import { pasteReadme } from '../harness/readme.js';
+import { pasteable, showFlow } from '../../stack/flow.js';
+import { assignments } from '../../stack/requests.js';
+import { poll, ROOT } from '../../stack/envoy.js';
+import { pasteReadme } from '../../stack/readme.js';
 
 const { parse } = createRequire(new URL('../clients/', import.meta.url))('yaml');
 

@@ -3,9 +3,9 @@ import assert from 'node:assert/strict';
 import { createHash, randomBytes } from 'node:crypto';
 import { after, before, test } from 'node:test';
 import { createRemoteJWKSet, decodeProtectedHeader, jwtVerify } from 'jose';
-import { followTo } from '../harness/browser.js';
-import { startGateway } from '../harness/gateway.js';
-import { freePorts } from '../harness/process.js';
+import { followTo } from '../../stack/browser.js';
+import { startGateway } from '../../stack/gateway.js';
+import { freePorts } from '../../stack/process.js';
 import { OPAQUE_API, REDIRECT_URI } from './provider.js';
 
 const secrets = {

@@ -4,11 +4,11 @@ import assert from 'node:assert/strict';
 import { execFileSync, spawnSync } from 'node:child_process';
 import { mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { after, before, test } from 'node:test';
-import { send } from '../../demo/http.js';
-import { newSigningKey } from '../../demo/signing-key.js';
-import { configOn, poll, ROOT, startEnvoy } from '../harness/envoy.js';
-import { startGateway } from '../harness/gateway.js';
-import { freePorts, start, stopAll } from '../harness/process.js';
+import { send } from '../../stack/requests.js';
+import { newSigningKey } from '../../stack/signing-key.js';
+import { configOn, poll, ROOT, startEnvoy } from '../../stack/envoy.js';
+import { startGateway } from '../../stack/gateway.js';
+import { freePorts, start, stopAll } from '../../stack/process.js';
 
 const FILES = `${ROOT}target/observability`;
 const RULES = `${ROOT}deploy/prometheus/rules.yml`;

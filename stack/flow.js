@@ -2,8 +2,8 @@
 import { createHash, randomBytes } from 'node:crypto';
 import { setTimeout as pause } from 'node:timers/promises';
 import { createRemoteJWKSet, jwtVerify } from 'jose';
-import { followTo } from '../tests/harness/browser.js';
-import { curl, keep, send } from './http.js';
+import { followTo } from './browser.js';
+import { curl, keep, send } from './requests.js';
 
 const PATIENCE_MS = 30_000;
 const REDIRECT_URI = 'http://127.0.0.1/callback';

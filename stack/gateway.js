@@ -1,7 +1,7 @@
 import { fileURLToPath } from 'node:url';
 import { start } from './process.js';
 
-const SERVER = fileURLToPath(new URL('../gateway/server.js', import.meta.url));
+const SERVER = fileURLToPath(new URL('../tests/gateway/server.js', import.meta.url));
 
 /** The identity gateway on `port`, whose public address is `origin`. */
 export function startGateway({ port, origin, env = {}, ...options }) {
