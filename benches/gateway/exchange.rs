@@ -7,8 +7,7 @@ use crate::chart::{self, Bar};
 use crate::lane::Lane;
 use crate::load::{CONNECTIONS, envoy_core, leave_envoy_alone};
 use testkit::configuration::Configuration;
-use testkit::envoy::Options;
-use testkit::gateway::{Gateway, exchange_form, mint_body_request, minted};
+use testkit::gateway::{Gateway, Options, exchange_form, mint_body_request, minted};
 use testkit::http::Request;
 use testkit::keys::Key;
 
@@ -38,14 +37,16 @@ pub fn run() {
     ];
     let gateways = kinds.map(|(_, algorithm, configuration, _)| with_key(algorithm, configuration));
     let envoy = &gateways[0].envoy;
-    let mut direct_mint = Lane::new("direct_response to a mint", envoy, envoy.direct, 200);
-    let mut direct_exchange = Lane::new("direct_response to an exchange", envoy, envoy.direct, 200);
+    let mut direct_mint =
+        Lane::new("direct_response to a mint", envoy, envoy.address("direct"), 200);
+    let mut direct_exchange =
+        Lane::new("direct_response to an exchange", envoy, envoy.address("direct"), 200);
     let mut lanes: Vec<_> = kinds
         .iter()
         .zip(&gateways)
-        .map(|((name, _, _, turn), Gateway { envoy })| {
-            let mint = Lane::new("mint", envoy, envoy.gateway, 201);
-            (mint, Lane::new(name, envoy, envoy.gateway, 200), *turn)
+        .map(|((name, _, _, turn), Gateway { envoy, .. })| {
+            let mint = Lane::new("mint", envoy, envoy.address("gateway"), 201);
+            (mint, Lane::new(name, envoy, envoy.address("gateway"), 200), *turn)
         })
         .collect();
 

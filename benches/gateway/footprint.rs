@@ -6,8 +6,8 @@ use std::time::Instant;
 
 use crate::load::{envoy_core, leave_envoy_alone, median};
 use testkit::configuration::Configuration;
-use testkit::envoy::{Envoy, MODULE, Options};
-use testkit::gateway::{Gateway, mint_request};
+use testkit::envoy::MODULE;
+use testkit::gateway::{Gateway, Options, mint_request};
 
 pub fn size() {
     let bytes = std::fs::metadata(&*MODULE).unwrap().len();
@@ -16,7 +16,7 @@ pub fn size() {
 
 /// From the start of the process until `/ready` says so.
 pub fn ready() {
-    let median_of = |start: &dyn Fn() -> Envoy| {
+    let median_of = |start: &dyn Fn() -> Gateway| {
         let times = (0..5).map(|_| {
             let started = Instant::now();
             let envoy = start();
@@ -26,8 +26,8 @@ pub fn ready() {
         });
         median(times.collect())
     };
-    let with = median_of(&|| Gateway::start(&Configuration::default()).envoy);
-    let without = median_of(&|| Envoy::start(None, &Options::default()).unwrap());
+    let with = median_of(&|| Gateway::start(&Configuration::default()));
+    let without = median_of(&|| Gateway::without_filter(&Options::default()));
     println!("Envoy is ready after            {with:>8.2} s   ({without:.2} s without the filter)");
 }
 

@@ -17,13 +17,13 @@ type Kind = fn(&str, f64) -> Bar;
 
 pub fn run() {
     leave_envoy_alone();
-    let Gateway { envoy } = with_key(Algorithm::ES256, &Configuration::default());
+    let Gateway { envoy, .. } = with_key(Algorithm::ES256, &Configuration::default());
     let mints = vec![mint_with_context().to_bytes(); TURN];
-    let mut minting = Load::new(envoy.gateway);
+    let mut minting = Load::new(envoy.address("gateway"));
     let mut exchanges =
         || -> Vec<_> { minting.run(&mints).iter().map(|reply| exchange_of(&reply.body)).collect() };
 
-    let mut closed = Load::new(envoy.gateway);
+    let mut closed = Load::new(envoy.address("gateway"));
     let peaks = (0..5).map(|_| {
         let requests = exchanges();
         let began = std::time::Instant::now();
@@ -33,8 +33,13 @@ pub fn run() {
     let rate = median(peaks.collect()) / 2.0;
 
     let mut kinds = [
-        ("direct_response", OpenLoop::new(envoy.direct), Vec::new(), Bar::of_the_measure as Kind),
-        ("exchange, ES256", OpenLoop::new(envoy.gateway), Vec::new(), Bar::of_ours),
+        (
+            "direct_response",
+            OpenLoop::new(envoy.address("direct")),
+            Vec::new(),
+            Bar::of_the_measure as Kind,
+        ),
+        ("exchange, ES256", OpenLoop::new(envoy.address("gateway")), Vec::new(), Bar::of_ours),
     ];
     for round in 0..=ROUNDS {
         for (_, load, latencies, _) in &mut kinds {

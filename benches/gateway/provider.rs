@@ -23,14 +23,14 @@ const TURN: usize = 1000;
 
 pub fn run() {
     leave_envoy_alone();
-    let Gateway { envoy } = with_key(Algorithm::ES256, &Configuration::default());
+    let Gateway { envoy, .. } = with_key(Algorithm::ES256, &Configuration::default());
     let provider = Provider::start();
     let mint = mint_with_context();
     let mut for_provider = mint.clone();
     for_provider.headers.retain(|(name, _)| name != "authorization");
     let for_provider = for_provider.bearer(&provider.bearer).to_bytes();
     let mut both = [
-        (Load::new(envoy.gateway), vec![mint.to_bytes(); TURN], Vec::new()),
+        (Load::new(envoy.address("gateway")), vec![mint.to_bytes(); TURN], Vec::new()),
         (Load::new(provider.address), vec![for_provider; TURN], Vec::new()),
     ];
     for round in 0..=ROUNDS {

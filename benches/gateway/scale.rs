@@ -3,8 +3,7 @@
 use crate::lane::Lane;
 use crate::load::{Load, envoy_core, leave_envoy_alone};
 use testkit::configuration::Configuration;
-use testkit::envoy::Options;
-use testkit::gateway::{Gateway, mint_request};
+use testkit::gateway::{Gateway, Options, mint_request};
 
 const OUTSTANDING: [usize; 3] = [10, 10_000, 1_000_000];
 const ROUNDS: usize = 10;
@@ -19,7 +18,7 @@ pub fn run() {
         let options = Options { core: envoy_core(), ..Options::default() };
         let gateway = Gateway::try_start(&configuration, &options).unwrap();
         let mint = mint_request("u-1").to_bytes();
-        let mut load = Load::new(gateway.envoy.gateway);
+        let mut load = Load::new(gateway.address());
         // Buffers and stacks are there before what is weighed comes.
         let warm = OUTSTANDING[0];
         load.run(&vec![mint.clone(); warm]);
@@ -34,9 +33,9 @@ pub fn run() {
         let grown = gateway.envoy.resident_bytes().saturating_sub(before);
         (gateway, grown as f64 / outstanding as f64)
     });
-    let mut lanes = gateways.each_ref().map(|(Gateway { envoy }, _)| {
-        let exchange = Lane::new("", envoy, envoy.gateway, 200);
-        (Lane::new("mint", envoy, envoy.gateway, 201), exchange)
+    let mut lanes = gateways.each_ref().map(|(Gateway { envoy, .. }, _)| {
+        let exchange = Lane::new("", envoy, envoy.address("gateway"), 200);
+        (Lane::new("mint", envoy, envoy.address("gateway"), 201), exchange)
     });
     let mints = vec![mint_request("u-1").to_bytes(); TURN];
     for round in 0..=ROUNDS {

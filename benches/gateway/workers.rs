@@ -11,8 +11,7 @@ use std::time::Instant;
 use crate::lane::exchange_of;
 use crate::load::{Load, median};
 use testkit::configuration::Configuration;
-use testkit::envoy::Options;
-use testkit::gateway::{Gateway, mint_request};
+use testkit::gateway::{Gateway, Options, mint_request};
 
 const ROUNDS: usize = 15;
 /// Requests of one half of the load in one turn.
@@ -24,11 +23,11 @@ pub fn run() {
         Gateway::try_start(&Configuration::default(), &options).unwrap()
     });
     let mut measured = [Measured::default(), Measured::default()];
-    let mut loads = gateways
-        .each_ref()
-        .map(|Gateway { envoy }| [Load::new(envoy.gateway), Load::new(envoy.gateway)]);
+    let mut loads = gateways.each_ref().map(|Gateway { envoy, .. }| {
+        [Load::new(envoy.address("gateway")), Load::new(envoy.address("gateway"))]
+    });
     for round in 0..=ROUNDS {
-        for ((Gateway { envoy }, halves), measured) in
+        for ((Gateway { envoy, .. }, halves), measured) in
             gateways.iter().zip(&mut loads).zip(&mut measured)
         {
             let worked = envoy.cpu_time();

@@ -7,10 +7,9 @@ use fastrand::Rng;
 use serde_json::Value;
 use testkit::Findings;
 use testkit::configuration::{Configuration, ORDERS};
-use testkit::fronted::{Fronted, GATEWAY, Setup};
-use testkit::gateway::{ACCESS_TOKEN, EXCHANGE_GRANT};
+use testkit::gateway::{ACCESS_TOKEN, EXCHANGE_GRANT, IDENTITY_GATEWAY, in_front_of};
 use testkit::http::{Answer, Request};
-use testkit::idp::{Reply, Service};
+use testkit::server::{Reply, Server};
 
 use crate::{Client, Plan, Provider, in_parallel};
 
@@ -52,14 +51,14 @@ impl Reading {
 
 /// The gateway, and what it has read so far, by `x-case`.
 struct Gateway {
-    service: Service,
+    service: Server,
     readings: Arc<Mutex<HashMap<String, Reading>>>,
 }
 
 impl Gateway {
     fn before(provider: &Provider) -> Self {
         let readings = Arc::new(Mutex::new(HashMap::new()));
-        let service = Service::start(GATEWAY);
+        let service = Server::start(IDENTITY_GATEWAY);
         let noted = Arc::clone(&readings);
         let client = Mutex::new(Client::of(provider.address));
         service.answer(move |asked| {
@@ -83,13 +82,12 @@ fn what_the_gateway_reads_as_an_exchange_never_gets_there() {
     let plan = Plan::new();
     let provider = Provider::start();
     let gateway = Gateway::before(&provider);
-    let setup = Setup::default();
-    let refusing = Fronted::start(&Configuration::default(), &[&gateway.service], &setup);
+    let refusing = in_front_of(&[&gateway.service], &Configuration::default()).start();
     let passing = Configuration::default().with("/foreign_subject_tokens", "pass_through");
-    let passing = Fronted::start(&passing, &[&gateway.service], &setup);
+    let passing = in_front_of(&[&gateway.service], &passing).start();
 
     let cases = plan.inputs(generate);
-    let clients = || [provider.address, refusing.address, passing.address].map(Client::of);
+    let clients = || [provider.address("gateway"), refusing.address("gateway"), passing.address("gateway")].map(Client::of);
     let alone = in_parallel(&cases, clients, |[direct, refusing, passing], number, case| {
         refusing.send(&case.request(&format!("refuse-{number}")));
         passing.send(&case.request(&format!("pass_through-{number}")));

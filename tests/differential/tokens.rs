@@ -13,13 +13,14 @@ use fastrand::Rng;
 use jsonwebtoken::{Algorithm, EncodingKey};
 use serde_json::{Value, json};
 use testkit::configuration::{Configuration, ISSUER, MANAGEMENT, PROVIDER_KEY, SUPPORT, jwks};
-use testkit::fronted::{Fronted, GATEWAY, Setup, http_uri};
+use testkit::envoy::Envoy;
 use testkit::gateway::{
-    actor_claims, exchange_form, exchange_request, mint_request, minted, now, raw_part, with_actor,
+    IDENTITY_GATEWAY, actor_claims, exchange_form, exchange_request, http_uri, in_front_of,
+    mint_request, minted, now, raw_part, with_actor,
 };
 use testkit::http::Request;
-use testkit::idp::{Reply, Service};
 use testkit::keys::Key;
+use testkit::server::{Reply, Server};
 use testkit::{Findings, repository};
 
 use crate::{Client, Plan, in_parallel, node};
@@ -50,9 +51,9 @@ static KEYS: LazyLock<Vec<(Key, EncodingKey)>> = LazyLock::new(|| {
 fn yes_sayer(
     name: &str,
     yes: Value,
-    token_of: impl Fn(&testkit::idp::Asked) -> String + Send + Sync + 'static,
-) -> (Service, Arc<Mutex<HashSet<String>>>) {
-    let service = Service::start(name);
+    token_of: impl Fn(&testkit::server::Received) -> String + Send + Sync + 'static,
+) -> (Server, Arc<Mutex<HashSet<String>>>) {
+    let service = Server::start(name);
     let shown = Arc::new(Mutex::new(HashSet::new()));
     let noted = Arc::clone(&shown);
     let reply = Reply::json(&yes);
@@ -80,7 +81,7 @@ fn what_a_library_verifies_is_verified_here_or_refused() {
     pyjwt.arg(repository().join("tests/differential/verifies_jwts.py")).arg(&expected);
     let libraries = [("jose", read_all(jose, &tokens)), ("PyJWT", read_all(pyjwt, &tokens))];
 
-    let gateway = Service::start(GATEWAY);
+    let gateway = Server::start(IDENTITY_GATEWAY);
     let (userinfo, shown_to_userinfo) = yes_sayer("userinfo", json!({"sub": "whoever"}), |asked| {
         asked.header("authorization").unwrap().trim_start_matches("Bearer ").to_owned()
     });
@@ -103,10 +104,10 @@ fn what_a_library_verifies_is_verified_here_or_refused() {
             }),
         );
     let services = [&gateway, &userinfo, &introspection];
-    let fronted = Fronted::start(&configuration, &services, &Setup::default());
+    let envoy = in_front_of(&services, &configuration).start();
 
-    let actors = act(&fronted, &tokens);
-    let callers = mint(&fronted, &tokens);
+    let actors = act(&envoy, &tokens);
+    let callers = mint(&envoy, &tokens);
     let shown = [&shown_to_userinfo, &shown_to_introspection].map(|shown| shown.lock().unwrap());
 
     let mut findings = Findings::default();
@@ -168,10 +169,10 @@ fn read_all(mut program: Command, tokens: &[String]) -> Vec<Option<Value>> {
 }
 
 /// Presents each token as an actor's. Whose it is, where it is accepted.
-fn act(fronted: &Fronted, tokens: &[String]) -> Vec<Option<Value>> {
+fn act(envoy: &Envoy, tokens: &[String]) -> Vec<Option<Value>> {
     in_parallel(
         tokens,
-        || (Client::of(fronted.address), None),
+        || (Client::of(envoy.address("gateway")), None),
         |(client, subject_token), _, token| {
             // A refused exchange leaves the subject token as it was.
             let outstanding = subject_token
@@ -190,10 +191,10 @@ fn act(fronted: &Fronted, tokens: &[String]) -> Vec<Option<Value>> {
 }
 
 /// Presents each token as a backend's. Whose it is, where it is accepted, by the audit log.
-fn mint(fronted: &Fronted, tokens: &[String]) -> Vec<Option<Value>> {
+fn mint(envoy: &Envoy, tokens: &[String]) -> Vec<Option<Value>> {
     let statuses = in_parallel(
         tokens,
-        || Client::of(fronted.address),
+        || Client::of(envoy.address("gateway")),
         |client, number, token| {
             // No other token gets into a header.
             if !token.bytes().all(|byte| byte.is_ascii_graphic()) || token.is_empty() {
@@ -208,7 +209,7 @@ fn mint(fronted: &Fronted, tokens: &[String]) -> Vec<Option<Value>> {
     );
     let name = |number: usize| format!("by-{number}");
     testkit::wait_for("the lines of the audit log", || {
-        let log = fronted.log();
+        let log = envoy.log();
         let created = log.lines().filter_map(|line| {
             let event: Value = serde_json::from_str(line.get(line.find('{')?..)?).ok()?;
             let created = event["event"] == "subject_token.created";

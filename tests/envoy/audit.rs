@@ -1,10 +1,9 @@
 //! Who acted as whom, as an operator reads it: one line in the log for each mint, exchange and refusal,
 //! the same in the access log, and metrics that add up to it.
 
-mod rig;
+mod observed;
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::sync::Barrier;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -12,17 +11,17 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::hostile::{Attacker, inspect_log};
-use rig::{ABSENT, AGREEABLE, FILTER_STATE, Rig, SILENT};
+use observed::{ABSENT, AGREEABLE, FILTER_STATE, Observed, SILENT, json_lines, with_access_log};
+use testkit::bootstrap::Filter;
 use testkit::configuration::{
     CLIENT_SECRET, Configuration, MANAGEMENT, ORDERS, PAYMENTS, PROVIDER_KEY, SIGNING_KEY,
 };
-use testkit::envoy::{Options, listeners_file};
 use testkit::gateway::{
-    ACCESS_TOKEN, BEARER, EXCHANGE_GRANT, Gateway, actor_claims, backend_claims, exchange_form,
-    exchange_request, mint_body_request, mint_request, now, portal_request, raw_exchange_request,
-    raw_part, with_actor,
+    ACCESS_TOKEN, BEARER, EXCHANGE_GRANT, Gateway, Options, actor_claims, backend_claims,
+    exchange_form, exchange_request, listener, mint_body_request, mint_request, now,
+    portal_request, raw_exchange_request, raw_part, with_actor,
 };
-use testkit::http::{Connection, Request};
+use testkit::http::Request;
 use testkit::{Findings, wait_for};
 
 const CREATED: &str = "subject_token.created";
@@ -267,21 +266,21 @@ fn others() -> Vec<Request> {
 
 #[test]
 fn every_mint_exchange_and_refusal_leaves_one_line() {
-    let rig = Rig::start(&Configuration::default(), 1);
-    let (token, spent) = (rig.mint(&mint_request("u-1")), rig.mint(&mint_request("u-2")));
-    assert_eq!(rig.send(&portal_request(&spent)).status, 200);
-    let before = rig.events();
+    let observed = Observed::start(&Configuration::default(), 1);
+    let (token, spent) = (observed.mint(&mint_request("u-1")), observed.mint(&mint_request("u-2")));
+    assert_eq!(observed.envoy.send(&portal_request(&spent)).status, 200);
+    let before = observed.events();
     assert_eq!(before.len(), 3);
     let cases: Vec<_> = mint_cases().into_iter().chain(exchange_cases(&token, &spent)).collect();
     let mut findings = Findings::default();
     for case in &cases {
-        findings.expect(case.name, &rig.send(&case.request).status, &case.status);
+        findings.expect(case.name, &observed.envoy.send(&case.request).status, &case.status);
         for request in others() {
-            rig.send(&request);
+            observed.envoy.send(&request);
         }
     }
-    let access_log = rig.access_log(3 + cases.len() * (1 + others().len()));
-    let events = rig.events();
+    let access_log = observed.access_log(3 + cases.len() * (1 + others().len()));
+    let events = observed.events();
     assert_eq!(events.len(), 3 + cases.len(), "{events:#?}");
     let theirs = access_log.iter().filter(|line| line["impersonation"]["event"].is_null());
     assert_eq!(theirs.count(), cases.len() * others().len(), "the others have no filter state");
@@ -311,8 +310,8 @@ fn every_mint_exchange_and_refusal_leaves_one_line() {
             (event["event"].as_str().unwrap(), event["error"].as_str(), event["reason"].as_str());
         findings.expect(case.name, &got, &(case.event, case.error, case.reason));
     }
-    counters_add_up(&mut findings, &rig.metrics(), &events);
-    tells_no_secret(&rig.log(), &[&token, &spent]);
+    counters_add_up(&mut findings, &observed.envoy.metrics(), &events);
+    tells_no_secret(&observed.log(), &[&token, &spent]);
 }
 
 /// The counters of outcomes are the numbers of events, and there are no others.
@@ -367,11 +366,11 @@ fn tells_no_secret(log: &str, tokens: &[&str]) {
 
 #[test]
 fn a_line_says_who_acted_as_whom_and_both_lines_name_one_token() {
-    let rig = Rig::start(&Configuration::default(), 1);
-    let token = rig.mint(&mint_request("u-1"));
+    let observed = Observed::start(&Configuration::default(), 1);
+    let token = observed.mint(&mint_request("u-1"));
     let form = with_actor(exchange_form(&token), &PROVIDER_KEY.sign(&actor_claims("agent-1")));
-    let answer = rig.send(&exchange_request(&form));
-    let [created, exchanged] = <[Value; 2]>::try_from(rig.events()).unwrap();
+    let answer = observed.envoy.send(&exchange_request(&form));
+    let [created, exchanged] = <[Value; 2]>::try_from(observed.events()).unwrap();
 
     let members = |value: &Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
     assert_eq!(members(&created), ["event", "request_id", "subject_token_id", "user_id", "caller"]);
@@ -413,7 +412,7 @@ fn callers_write_no_lines_and_no_members() {
         "\u{202e}gnp.exe\u{2066}\u{200f}\u{feff}",
         "%s %n ${x} {} {:?} é 用户 \u{1f600}",
     ];
-    let rig = Rig::start(&Configuration::default().with("/audit/context", true), 1);
+    let observed = Observed::start(&Configuration::default().with("/audit/context", true), 1);
     let mut minted = 0;
     for text in texts {
         let may_be_user = !text.chars().any(char::is_control);
@@ -421,19 +420,19 @@ fn callers_write_no_lines_and_no_members() {
         let user = if may_be_user { format!("{text}u") } else { "u-1".to_owned() };
         let user = user.as_str();
         if !may_be_user {
-            assert_eq!(rig.send(&mint_request(text)).status, 400);
+            assert_eq!(observed.envoy.send(&mint_request(text)).status, 400);
         }
         // The caller, the actor and the context may hold anything: their issuers vouch for them.
         let bearer = backend_with("client_id", json!(text));
         let context = json!({text: text, "event": "forged", "list": [text]});
         let body = json!({"userId": user, "context": context});
         let request = Request::post("/api/subject-tokens").bearer(&bearer).json(&body);
-        let token = rig.mint(&request);
+        let token = observed.mint(&request);
         let form = with_actor(exchange_form(&token), &PROVIDER_KEY.sign(&actor_claims(text)));
-        assert_eq!(rig.send(&exchange_request(&form)).status, 200);
+        assert_eq!(observed.envoy.send(&exchange_request(&form)).status, 200);
         minted += 1;
 
-        let events = rig.events();
+        let events = observed.events();
         let [.., created, exchanged] = events.as_slice() else { panic!("{events:?}") };
         assert_eq!((&created["event"], &exchanged["event"]), (&json!(CREATED), &json!(EXCHANGED)));
         for event in [created, exchanged] {
@@ -442,36 +441,36 @@ fn callers_write_no_lines_and_no_members() {
         }
         assert_eq!(exchanged["actor_id"], text);
     }
-    let log = rig.log();
+    let log = observed.log();
     let breaks = |c: char| c != '\n' && (c.is_control() || ('\u{2028}'..='\u{202e}').contains(&c));
     assert_eq!(log.find(breaks), None, "a character that moves text is in the log as it is");
     for line in log.lines() {
         assert!(line.starts_with("[20"), "Envoy did not begin this line: {line:?}");
     }
-    let events = rig.events();
+    let events = observed.events();
     let of = |name: &str| events.iter().filter(|event| event["event"] == name).count();
     assert_eq!((of(CREATED), of(EXCHANGED)), (minted, minted));
-    assert_eq!(events.len(), rig.access_log(events.len()).len());
+    assert_eq!(events.len(), observed.access_log(events.len()).len());
 }
 
 #[test]
 fn the_context_is_in_the_log_only_where_the_operator_wants_it() {
-    let rig = Rig::start(&Configuration::default(), 1);
+    let observed = Observed::start(&Configuration::default(), 1);
     let body = json!({"userId": "u-1", "context": {"ticketId": "T-personal"}});
-    let token = rig.mint(&mint_body_request(&body));
-    assert_eq!(rig.send(&exchange_request(&exchange_form(&token))).status, 200);
-    let access_log = rig.access_log(2);
-    assert!(!rig.log().contains("T-personal"));
+    let token = observed.mint(&mint_body_request(&body));
+    assert_eq!(observed.envoy.send(&exchange_request(&exchange_form(&token))).status, 200);
+    let access_log = observed.access_log(2);
+    assert!(!observed.log().contains("T-personal"));
     assert!(!json!(access_log).to_string().contains("T-personal"));
 }
 
 #[test]
 fn a_request_id_is_the_one_that_envoy_logs() {
-    let rig = Rig::start(&Configuration::default(), 1);
+    let observed = Observed::start(&Configuration::default(), 1);
     for id in ["their-own", "\"},{\"event\":\"forged\"", "\u{fe}\u{2028}", &"x".repeat(300)] {
-        rig.send(&mint_request("u-1").header("x-request-id", id));
+        observed.envoy.send(&mint_request("u-1").header("x-request-id", id));
     }
-    let (events, access_log) = (rig.events(), rig.access_log(4));
+    let (events, access_log) = (observed.events(), observed.access_log(4));
     for (event, line) in events.iter().zip(&access_log) {
         // Where Envoy lets a caller choose the id, as much of it as anybody needs.
         let id: String = line["request_id"].as_str().unwrap().chars().take(256).collect();
@@ -483,13 +482,13 @@ fn a_request_id_is_the_one_that_envoy_logs() {
 #[test]
 fn each_loser_of_a_race_has_its_line_and_raises_the_alarm() {
     const RIVALS: usize = 32;
-    let rig = Rig::start(&Configuration::default(), 4);
-    let token = rig.mint(&mint_request("u-1"));
+    let observed = Observed::start(&Configuration::default(), 4);
+    let token = observed.mint(&mint_request("u-1"));
     let request = exchange_request(&exchange_form(&token));
     let start = Barrier::new(RIVALS);
     let statuses: Vec<u16> = thread::scope(|scope| {
         let rival = || {
-            let mut connection = Connection::open(rig.gateway);
+            let mut connection = observed.envoy.connect();
             start.wait();
             connection.send(&request).status
         };
@@ -497,9 +496,9 @@ fn each_loser_of_a_race_has_its_line_and_raises_the_alarm() {
         rivals.into_iter().map(|rival| rival.join().unwrap()).collect()
     });
     assert_eq!(statuses.iter().filter(|&&status| status == 200).count(), 1, "{statuses:?}");
-    let access_log = rig.access_log(1 + RIVALS);
+    let access_log = observed.access_log(1 + RIVALS);
 
-    let (events, alarms) = (rig.events(), rig.alarms());
+    let (events, alarms) = (observed.events(), observed.alarms());
     let of = |name: &str| events.iter().filter(|event| event["event"] == name).collect::<Vec<_>>();
     let (created, winner, losers) = (of(CREATED)[0], of(EXCHANGED)[0], of(EXCHANGE_REFUSED));
     assert_eq!((events.len(), losers.len(), alarms.len()), (1 + RIVALS, RIVALS - 1, RIVALS - 1));
@@ -541,17 +540,17 @@ fn each_loser_of_a_race_has_its_line_and_raises_the_alarm() {
     assert_eq!(ids(second), ids(lost), "each alarm names the request that raised it");
     let logged = |values: &[Value]| ids(values.iter().map(|value| &value["request_id"]).collect());
     assert_eq!(logged(&events), logged(&access_log));
-    counters_add_up(&mut Findings::default(), &rig.metrics(), &events);
-    tells_no_secret(&rig.log(), &[&token]);
+    counters_add_up(&mut Findings::default(), &observed.envoy.metrics(), &events);
+    tells_no_secret(&observed.log(), &[&token]);
 }
 
 #[test]
 fn a_full_table_is_seen_before_and_after_it_is_full() {
     let configuration =
         Configuration::default().with("/subject_tokens/store/shared_data/capacity", 3);
-    let rig = Rig::start(&configuration, 2);
+    let observed = Observed::start(&configuration, 2);
     let gauge = |name: &str, expected: u64| {
-        wait_for(name, || (rig.metric(name)? == expected).then_some(()));
+        wait_for(name, || (observed.envoy.metric(name)? == expected).then_some(()));
     };
     gauge("impersonation_store_capacity", 3);
     gauge("impersonation_subject_tokens_outstanding", 0);
@@ -567,36 +566,38 @@ fn a_full_table_is_seen_before_and_after_it_is_full() {
         "impersonation_callout_failures_total.upstream.introspection",
         "impersonation_callout_failures_total.upstream.user_lookup",
     ] {
-        assert_eq!(rig.metric(counter), Some(0), "{counter}");
+        assert_eq!(observed.envoy.metric(counter), Some(0), "{counter}");
     }
 
     let minted_at = Instant::now();
-    let token = rig.mint(&mint_request("u-1"));
+    let token = observed.mint(&mint_request("u-1"));
     for user in ["u-2", "u-3"] {
-        rig.mint(&mint_request(user));
+        observed.mint(&mint_request(user));
     }
     for _ in 0..4 {
-        assert_eq!(rig.send(&mint_request("u-late")).status, 503);
+        assert_eq!(observed.envoy.send(&mint_request("u-late")).status, 503);
     }
     gauge("impersonation_subject_tokens_outstanding", 3);
     let age = wait_for("the oldest token's age", || {
-        let age = rig.metric("impersonation_subject_token_oldest_age_seconds")?;
+        let age = observed.envoy.metric("impersonation_subject_token_oldest_age_seconds")?;
         (age >= 2).then_some(age)
     });
     assert!(age <= minted_at.elapsed().as_secs() + 1, "{age} s old");
-    assert_eq!(rig.send(&exchange_request(&exchange_form(&token))).status, 200);
+    assert_eq!(observed.envoy.send(&exchange_request(&exchange_form(&token))).status, 200);
     gauge("impersonation_subject_tokens_outstanding", 2);
 
-    let events = rig.events();
+    let events = observed.events();
     let full: Vec<_> = events.iter().filter(|event| event["reason"] == "store_full").collect();
     assert_eq!(full.len(), 4);
     assert_eq!(
         (&full[0]["error"], &full[0]["user_id"]),
         (&json!("temporarily_unavailable"), &json!("u-late"))
     );
-    counters_add_up(&mut Findings::default(), &rig.metrics(), &events);
+    counters_add_up(&mut Findings::default(), &observed.envoy.metrics(), &events);
     wait_for("the histogram", || {
-        rig.prometheus()
+        observed
+            .envoy
+            .prometheus()
             .lines()
             .any(|line| line == "impersonation_exchange_duration_microseconds_count{} 1")
             .then_some(())
@@ -621,21 +622,21 @@ fn a_callout_is_part_of_the_trace_of_its_request() {
             json!({"http_uri": uri("/users/{userId}", AGREEABLE, "2s")}),
         )
         .with("/actor_tokens/userinfo", json!({"http_uri": uri("/me", AGREEABLE, "2s")}));
-    let rig = Rig::start(&configuration, 1);
+    let observed = Observed::start(&configuration, 1);
     let trace =
         |number: u32| format!("00-0af7651916cd43dd8448eb211c80319c-b7ad6b716920333{number}-01");
-    let token = rig.mint(&mint_with("opaque").header("traceparent", trace(1)));
+    let token = observed.mint(&mint_with("opaque").header("traceparent", trace(1)));
     let form = with_actor(exchange_form(&token), "opaque");
-    assert_eq!(rig.send(&exchange_request(&form).header("traceparent", trace(2))).status, 200);
+    assert_eq!(
+        observed.envoy.send(&exchange_request(&form).header("traceparent", trace(2))).status,
+        200
+    );
 
-    let asked: Vec<_> = rig
-        .asked()
+    let asked: Vec<_> = observed
+        .agreeable
+        .received()
         .iter()
-        .map(|head| {
-            let parents: Vec<_> =
-                head.lines().filter_map(|line| line.strip_prefix("traceparent: ")).collect();
-            format!("{} {}", head.split(' ').nth(1).unwrap(), parents.join(" "))
-        })
+        .map(|request| format!("{} {}", request.target, request.header("traceparent").unwrap()))
         .collect();
     assert_eq!(
         asked,
@@ -645,7 +646,7 @@ fn a_callout_is_part_of_the_trace_of_its_request() {
             format!("/me {}", trace(2)),
         ]
     );
-    let events = rig.events();
+    let events = observed.events();
     assert_eq!(
         (&events[0]["caller"], &events[1]["actor_id"]),
         (&json!("opaque-backend"), &json!("opaque-agent"))
@@ -672,28 +673,28 @@ fn a_callout_that_fails_and_a_caller_that_does_not_wait_leave_a_line() {
             }),
         )
         .with("/actor_tokens/userinfo", json!({"http_uri": uri("/me", SILENT, "300ms")}));
-    let rig = Rig::start(&configuration, 1);
-    let token = rig.mint(&mint_request("u-1"));
+    let observed = Observed::start(&configuration, 1);
+    let token = observed.mint(&mint_request("u-1"));
 
     // The upstream is silent, and the caller goes away.
-    let mut impatient = Connection::open(rig.gateway);
+    let mut impatient = observed.envoy.connect();
     impatient.write(&mint_with("opaque").to_bytes()).unwrap();
     wait_for("the upstream to be asked", || {
-        (rig.stat(&format!("cluster.{SILENT}.upstream_rq_active")) == 1).then_some(())
+        (observed.envoy.stat(&format!("cluster.{SILENT}.upstream_rq_active")) == 1).then_some(())
     });
-    assert_eq!(rig.events().len(), 1, "nothing is over yet");
+    assert_eq!(observed.events().len(), 1, "nothing is over yet");
     drop(impatient);
-    rig.access_log(2);
+    observed.access_log(2);
 
     // It is silent, and the caller waits.
     let form = with_actor(exchange_form(&token), "opaque");
-    assert_eq!(rig.send(&exchange_request(&form)).status, 503);
+    assert_eq!(observed.envoy.send(&exchange_request(&form)).status, 503);
     // It is not there.
     let bearer = backend_with("iss", json!("https://absent.example"));
-    assert_eq!(rig.send(&mint_with(&bearer)).status, 503);
+    assert_eq!(observed.envoy.send(&mint_with(&bearer)).status, 503);
 
-    let access_log = rig.access_log(4);
-    let events = rig.events();
+    let access_log = observed.access_log(4);
+    let events = observed.events();
     let told = |event: &Value| {
         let text = |name: &str| event[name].as_str().unwrap_or("-").to_owned();
         [text("event"), text("error"), text("reason")].join(" ")
@@ -713,19 +714,22 @@ fn a_callout_that_fails_and_a_caller_that_does_not_wait_leave_a_line() {
         assert_eq!(event["reason"], line["impersonation"]["reason"], "{line}");
     }
     assert_eq!(events[2]["subject_token_id"], events[0]["subject_token_id"]);
-    counters_add_up(&mut Findings::default(), &rig.metrics(), &events);
+    counters_add_up(&mut Findings::default(), &observed.envoy.metrics(), &events);
     let failed = |upstream: &str| {
-        rig.metric(&format!("impersonation_callout_failures_total.upstream.{upstream}")).unwrap()
+        observed
+            .envoy
+            .metric(&format!("impersonation_callout_failures_total.upstream.{upstream}"))
+            .unwrap()
     };
     assert_eq!((failed("userinfo"), failed("introspection"), failed("user_lookup")), (1, 0, 0));
     // The filter asks for it again by itself.
     wait_for("the failed fetches", || (failed("jwks") >= 2).then_some(()));
     // A key set that never came grows old, too.
     wait_for("the age of the key set", || {
-        (rig.metric("impersonation_key_set_age_seconds")? >= 2).then_some(())
+        (observed.envoy.metric("impersonation_key_set_age_seconds")? >= 2).then_some(())
     });
-    tells_no_secret(&rig.log(), &[&token]);
-    assert!(!rig.log().contains("introspection-secret"));
+    tells_no_secret(&observed.log(), &[&token]);
+    assert!(!observed.log().contains("introspection-secret"));
 }
 
 #[test]
@@ -737,8 +741,9 @@ fn hostile_requests_have_as_many_lines_as_answers() {
     println!("to send the same requests again: HOSTILE_SEED={seed}");
     let options = Options { concurrency: 2, ..Options::default() };
     let gateway = Gateway::try_start(&Configuration::default(), &options).unwrap();
-    let access_log = log_access(&gateway);
-    let events_before = rig::json_lines(&gateway.envoy.log(), "info", "event").len();
+    let listener = listener("gateway", Some(Filter::from(&Configuration::default()).into()));
+    gateway.envoy.update(with_access_log(listener)).unwrap();
+    let events_before = json_lines(&gateway.envoy.log(), "info", "event").len();
     assert_eq!(events_before, 0);
 
     let deadline = Instant::now() + Duration::from_secs(300);
@@ -753,11 +758,9 @@ fn hostile_requests_have_as_many_lines_as_answers() {
         (gateway.envoy.stat("http.gateway.downstream_rq_active") == 0).then_some(())
     });
     gateway.send(&Request::get("/the-last"));
-    let lines: Vec<Value> = wait_for("the access log", || {
-        let text = std::fs::read_to_string(&access_log).unwrap();
-        let complete = text.contains("/the-last") && text.ends_with('\n');
-        let lines = complete.then(|| text.lines().map(str::to_owned))?;
-        Some(lines.map(|line| serde_json::from_str(&line).unwrap()).collect())
+    let lines = wait_for("the access log", || {
+        let lines = gateway.envoy.access_log();
+        lines.iter().any(|line| line["path"] == "/the-last").then_some(lines)
     });
 
     // Only the filter's own answers say that nobody may keep them, in the words of HTTP/1.0.
@@ -766,33 +769,8 @@ fn hostile_requests_have_as_many_lines_as_answers() {
     let answered = answered.count();
     let told = lines.iter().filter(|line| !line["impersonation"]["event"].is_null()).count();
     let log = gateway.envoy.log();
-    let events = rig::json_lines(&log, "info", "event");
+    let events = json_lines(&log, "info", "event");
     assert!(answered > REQUESTS / 3, "only {answered} of {} were the filter's", lines.len());
     assert_eq!((events.len(), told), (answered, answered), "of {} requests", lines.len());
     inspect_log(&log);
-}
-
-/// Has the listener write an access log from now on; the harness knows of none.
-fn log_access(gateway: &Gateway) -> PathBuf {
-    const VERSION: &str = "with an access log";
-    let directory = gateway.envoy.directory();
-    let path = directory.join("access.log");
-    let published = std::fs::read_to_string(listeners_file(directory)).unwrap();
-    let mut published: Value = serde_json::from_str(&published).unwrap();
-    published["version_info"] = VERSION.into();
-    let manager = &mut published["resources"][0]["filter_chains"][0]["filters"][0]["typed_config"];
-    manager["access_log"] = rig::access_log_to(&path);
-    let version = "/route_config/virtual_hosts/0/routes/0/direct_response/body/inline_string";
-    *manager.pointer_mut(version).unwrap() = VERSION.into();
-    let draft = directory.join("listeners.draft");
-    std::fs::write(&draft, published.to_string()).unwrap();
-    std::fs::rename(draft, listeners_file(directory)).unwrap();
-    // Each worker takes it over in its own time: all must, so ask until all have.
-    let mut in_a_row = 0;
-    wait_for("the workers to use the new listener", || {
-        let answer = gateway.send(&Request::get("/listener-version")).text();
-        in_a_row = if answer == VERSION { in_a_row + 1 } else { 0 };
-        (in_a_row == 32).then_some(())
-    });
-    path
 }

@@ -6,9 +6,8 @@ use serde_json::json;
 
 use crate::mint::describes;
 use testkit::configuration::Configuration;
-use testkit::envoy::Options;
 use testkit::gateway::{
-    Gateway, exchange_form, exchange_request, mint_body_request, mint_request, minted, now,
+    Gateway, Options, exchange_form, exchange_request, mint_body_request, mint_request, minted, now,
 };
 use testkit::{Findings, wait_for};
 

@@ -5,9 +5,9 @@ use jsonwebtoken::Algorithm;
 use serde_json::{Value, json};
 
 use testkit::Findings;
+use testkit::bootstrap::{Filter, Plugin};
 use testkit::configuration::{CLIENT_SECRET, Configuration, ORDERS, SIGNING_KEY, sha256_hex};
-use testkit::envoy::{Envoy, Filter, Listeners, Options, Plugin};
-use testkit::gateway::{Gateway, exchange_form, mint_request};
+use testkit::gateway::{Gateway, Listeners, Options, exchange_form, mint_request};
 use testkit::keys::Key;
 
 #[test]
@@ -22,7 +22,7 @@ fn both_forms_of_configuration_mean_the_same() {
     for plugin in [Plugin::Struct(configuration.0.clone()), text, pretty] {
         let case = format!("{plugin:?}").chars().take(10).collect::<String>();
         let options = Options { listeners: Listeners::Static, ..Options::default() };
-        let gateway = Gateway { envoy: Envoy::start(Some(&plugin.into()), &options).unwrap() };
+        let gateway = Gateway::try_start(plugin, &options).unwrap();
         assert_eq!(gateway.send(&mint_request("u-1")).json()["expiresIn"], 250, "{case}");
         let form = exchange_form(&gateway.mint("u-1")).set("client_id", "tricky \"ü\"\n");
         assert_eq!(gateway.exchange(&form).status, 200, "{case}");
@@ -257,10 +257,10 @@ fn a_key_from_the_environment_is_not_printed_when_it_is_wrong() {
     let wrong = ["super-secret-but-no-key", r#"{"kty":"OKP","d":"super-secret-but-no-key"}"#];
     for value in wrong {
         let filter = Filter {
-            plugin: Plugin::Struct(configuration.0.clone()),
             environment: vec![("KEY".into(), value.into())],
+            ..Filter::from(&configuration)
         };
-        let log = gateway.envoy.update(&filter).unwrap_err();
+        let log = gateway.update(&filter).unwrap_err();
         assert!(names(&log, &["signing_keys", "0"]), "{log}");
         assert!(!log.contains("super-secret"), "{log}");
     }

@@ -6,8 +6,8 @@ use jsonwebtoken::jwk::{Jwk, ThumbprintHash};
 use serde_json::{Value, json};
 
 use testkit::Findings;
+use testkit::bootstrap::Filter;
 use testkit::configuration::{Configuration, ISSUER, SIGNING_KEY};
-use testkit::envoy::{Envoy, Filter, Options, Plugin};
 use testkit::gateway::{EXCHANGE_GRANT, Gateway, exchange_form, verify};
 use testkit::http::Request;
 use testkit::keys::Key;
@@ -82,9 +82,7 @@ fn documents_answer_get_and_a_query_changes_nothing() {
 
 #[test]
 fn every_kind_of_key_signs_what_others_verify() {
-    let envoy =
-        Envoy::start(Some(&Filter::from(&Configuration::default())), &Options::default()).unwrap();
-    let gateway = Gateway { envoy };
+    let gateway = Gateway::start(&Configuration::default());
     let rsa = Key::generate(Algorithm::RS256, "rsa-1");
     let keys = [
         Key::generate(Algorithm::EdDSA, "ed-1"),
@@ -112,11 +110,9 @@ fn every_kind_of_key_signs_what_others_verify() {
         for (form, member, value, kid) in cases {
             let case = format!("{:?} as {form}", key.alg);
             let configuration = Configuration::default().with("/signing_keys", json!([member]));
-            let filter = Filter {
-                plugin: Plugin::Struct(configuration.0),
-                environment: vec![("KEY".into(), value)],
-            };
-            if let Err(log) = gateway.envoy.update(&filter) {
+            let filter =
+                Filter { environment: vec![("KEY".into(), value)], ..Filter::from(&configuration) };
+            if let Err(log) = gateway.update(&filter) {
                 findings.add(format!("{case}: refused: {log}"));
                 continue;
             }

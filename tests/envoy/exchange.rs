@@ -26,7 +26,7 @@ fn answers_200_with_exactly_five_members() {
     let gateway = Gateway::shared();
     let over_1 = gateway.exchange(&exchange_form(&gateway.mint("u-1")));
     let over_2 =
-        http2::send(gateway.envoy.gateway, &exchange_request(&exchange_form(&gateway.mint("u-1"))));
+        http2::send(gateway.address(), &exchange_request(&exchange_form(&gateway.mint("u-1"))));
     for answer in [over_1, over_2] {
         assert_eq!(answer.status, 200, "{answer:?}");
         assert_eq!(answer.header("content-type"), Some("application/json"));
@@ -362,10 +362,10 @@ fn a_form_may_come_in_pieces() {
         assert_eq!(answer.status, 200, "HTTP/1.1, pieces of {size}: {answer:?}");
         let answer = gateway.send(&request(&gateway.mint("u"), size, &[("x-last", "1")]));
         assert_eq!(answer.status, 200, "HTTP/1.1 with trailers, pieces of {size}: {answer:?}");
-        let answer = http2::send(gateway.envoy.gateway, &request(&gateway.mint("u"), size, &[]));
+        let answer = http2::send(gateway.address(), &request(&gateway.mint("u"), size, &[]));
         assert_eq!(answer.status, 200, "HTTP/2, pieces of {size}: {answer:?}");
         let request = request(&gateway.mint("u"), size, &[("x-last", "1")]);
-        let answer = http2::send(gateway.envoy.gateway, &request);
+        let answer = http2::send(gateway.address(), &request);
         assert_eq!(answer.status, 200, "HTTP/2 with trailers, pieces of {size}: {answer:?}");
     }
 }

@@ -3,15 +3,16 @@
 
 use std::path::Path;
 
-use testkit::envoy::{Envoy, Options};
+use testkit::gateway::{Gateway, Options};
 use testkit::http::{Connection, Request};
 use testkit::http2;
-use testkit::upstream::pattern;
+use testkit::server::pattern;
 
 #[test]
 fn an_envoy_passes_on_what_it_is_sent_and_goes_when_it_is_dropped() {
     let direct_responses = vec![("/x", "at once".into())];
-    let envoy = Envoy::start(None, &Options { direct_responses, ..Options::default() }).unwrap();
+    let options = Options { direct_responses, ..Options::default() };
+    let Gateway { envoy, upstream } = Gateway::without_filter(&options);
     let body = pattern(100_000);
     let request = Request::post("/a?b=c")
         .header("x-bytes", b"\xff\x80")
@@ -19,10 +20,11 @@ fn an_envoy_passes_on_what_it_is_sent_and_goes_when_it_is_dropped() {
         .header("te", "trailers")
         .header("x-answer-trailers", "yes");
 
-    for answer in
-        [Connection::open(envoy.gateway).send(&request), http2::send(envoy.gateway, &request)]
-    {
-        let received = envoy.upstream.received(&answer).unwrap();
+    for answer in [
+        Connection::open(envoy.address("gateway")).send(&request),
+        http2::send(envoy.address("gateway"), &request),
+    ] {
+        let received = upstream.received_for(&answer).unwrap();
         assert_eq!((received.method.as_str(), received.target.as_str()), ("POST", "/a?b=c"));
         assert_eq!(received.body, [body.clone(), body.clone()].concat());
         assert_eq!(received.trailers, [("x-last".into(), "1".into())]);
@@ -34,14 +36,14 @@ fn an_envoy_passes_on_what_it_is_sent_and_goes_when_it_is_dropped() {
         );
     }
     assert_eq!(
-        Connection::open(envoy.direct).send(&Request::post("/x").body("y")).text(),
+        Connection::open(envoy.address("direct")).send(&Request::post("/x").body("y")).text(),
         "at once"
     );
     assert!(envoy.resident_bytes() > 1 << 20 && !envoy.cpu_time().is_zero());
     assert_eq!(envoy.stat("http.gateway.downstream_rq_2xx"), 2);
     assert!(envoy.log().contains("admin address") && !envoy.log().contains("[debug]"));
     envoy.set_log_level("router", "debug");
-    Connection::open(envoy.gateway).send(&Request::get("/"));
+    Connection::open(envoy.address("gateway")).send(&Request::get("/"));
     assert!(envoy.log().contains("[debug][router]"));
 
     let directory = envoy.directory().to_owned();

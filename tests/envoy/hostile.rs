@@ -12,10 +12,9 @@ use fastrand::Rng;
 use serde_json::{Value, json};
 
 use testkit::configuration::{CLIENT_SECRET, Configuration, PROVIDER_KEY, SIGNING_KEY};
-use testkit::envoy::Options;
 use testkit::gateway::{
-    ACCESS_TOKEN, BEARER, EXCHANGE_GRANT, Gateway, actor_claims, backend_claims, exchange_form,
-    mint_request, minted, with_actor,
+    ACCESS_TOKEN, BEARER, EXCHANGE_GRANT, Gateway, Options, actor_claims, backend_claims,
+    exchange_form, mint_request, minted, with_actor,
 };
 use testkit::http::{Answer, Connection, Form, Request, urlencode};
 use testkit::keys::unsigned;
@@ -168,7 +167,7 @@ impl<'a> Attacker<'a> {
     fn judge(&mut self, shot: &Shot, answer: &Answer) {
         if answer.status >= 500 {
             // Only what Envoy says to such a request without the filter as well.
-            let mut connection = Connection::open(self.gateway.envoy.bare);
+            let mut connection = Connection::open(self.gateway.envoy.address("bare"));
             let bare = exchange(&mut connection, shot).map(|answer| answer.status).ok();
             assert_eq!(bare, Some(answer.status), "{answer:?} to {}", printable(&shot.bytes));
         }

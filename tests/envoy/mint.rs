@@ -24,7 +24,7 @@ const MINT: &str = "/api/subject-tokens";
 fn answers_201_with_a_fresh_token_and_its_lifetime() {
     let gateway = Gateway::shared();
     let request = mint_body_request(&json!({"userId": "u-1", "context": {"ticketId": "T-1"}}));
-    for answer in [gateway.send(&request), http2::send(gateway.envoy.gateway, &request)] {
+    for answer in [gateway.send(&request), http2::send(gateway.address(), &request)] {
         assert_eq!(answer.status, 201, "{answer:?}");
         assert_eq!(answer.header("content-type"), Some("application/json"));
         assert_eq!(answer.header("cache-control"), Some("no-store"));
@@ -543,7 +543,7 @@ fn a_body_is_64_kib_at_the_most() {
     ] {
         let expected = (expected.0, expected.1.to_owned());
         findings.expect(case, &gateway.send(&request).refusal(), &expected);
-        findings.expect(case, &http2::send(gateway.envoy.gateway, &request).refusal(), &expected);
+        findings.expect(case, &http2::send(gateway.address(), &request).refusal(), &expected);
     }
 }
 

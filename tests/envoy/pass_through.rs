@@ -6,12 +6,12 @@ use std::net::SocketAddr;
 use serde_json::json;
 
 use testkit::configuration::{CLIENT_SECRET, Configuration};
-use testkit::envoy::Options;
 use testkit::gateway::{
-    EXCHANGE_GRANT, Gateway, exchange_form, exchange_request, mint_request, raw_exchange_request,
+    EXCHANGE_GRANT, Gateway, Options, exchange_form, exchange_request, mint_request,
+    raw_exchange_request,
 };
 use testkit::http::{Answer, Connection, Form, Request};
-use testkit::upstream::{Received, pattern};
+use testkit::server::{Received, pattern};
 use testkit::{Findings, http2};
 
 /// How a request is sent: HTTP/1.1 or HTTP/2.
@@ -26,9 +26,9 @@ const PROTOCOLS: [(&str, Send); 2] = [
 fn compare(findings: &mut Findings, gateway: &Gateway, case: &str, request: &Request) {
     for (protocol, send) in PROTOCOLS {
         let case = format!("{case}, {protocol}");
-        let [filtered, bare] = [gateway.envoy.gateway, gateway.envoy.bare].map(|address| {
+        let [filtered, bare] = [gateway.address(), gateway.envoy.address("bare")].map(|address| {
             let answer = send(address, request);
-            (gateway.envoy.upstream.received(&answer).map(lasting), lasting_answer(answer))
+            (gateway.upstream.received_for(&answer).map(lasting), lasting_answer(answer))
         });
         if filtered.0.is_none() {
             findings.add(format!("{case}: never reached the upstream: {:?}", filtered.1));
@@ -43,10 +43,13 @@ fn compare(findings: &mut Findings, gateway: &Gateway, case: &str, request: &Req
     }
 }
 
+type Message = (String, String, String, Vec<(String, Vec<u8>)>, Vec<u8>, Vec<(String, String)>);
+
 /// Without what differs from one request to the next anyway.
-fn lasting(mut received: Received) -> Received {
-    received.headers.retain(|(name, _)| name != "x-request-id");
-    received
+fn lasting(received: Received) -> Message {
+    let Received { version, method, target, mut headers, body, trailers, .. } = received;
+    headers.retain(|(name, _)| name != "x-request-id");
+    (version, method, target, headers, body, trailers)
 }
 
 type Outcome = (u16, Vec<(String, String)>, Vec<u8>, Vec<(String, String)>);
@@ -230,7 +233,7 @@ fn where_it_is_disabled_even_its_own_requests_go_by() {
     let gateway = Gateway::try_start(&Configuration::default(), &options).unwrap();
     let exchange = exchange_request(&exchange_form(&gateway.mint("u-1")));
     for request in [mint_request("u-1"), exchange, Request::get("/oidc/jwks")] {
-        let answer = Connection::open(gateway.envoy.disabled.unwrap()).send(&request);
+        let answer = Connection::open(gateway.envoy.address("disabled")).send(&request);
         assert!(gateway.passed_on(&answer), "{request:?}: {answer:?}");
     }
 }

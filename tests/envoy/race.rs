@@ -5,8 +5,7 @@ use std::sync::Barrier;
 use std::thread;
 
 use testkit::configuration::Configuration;
-use testkit::envoy::Options;
-use testkit::gateway::{Gateway, exchange_form, exchange_request, mint_request, raw_part};
+use testkit::gateway::{Gateway, Options, exchange_form, exchange_request, mint_request, raw_part};
 use testkit::http::Connection;
 use testkit::wait_for;
 

@@ -4,9 +4,11 @@
 use jsonwebtoken::Algorithm;
 use serde_json::json;
 
+use testkit::bootstrap::{Filter, Plugin};
 use testkit::configuration::{Configuration, ORDERS};
-use testkit::envoy::{Filter, Options, Plugin};
-use testkit::gateway::{Gateway, exchange_form, exchange_request, mint_request, minted, raw_part};
+use testkit::gateway::{
+    Gateway, Options, exchange_form, exchange_request, mint_request, minted, raw_part,
+};
 use testkit::keys::Key;
 
 const CAPACITY: &str = "/subject_tokens/store/shared_data/capacity";
@@ -45,8 +47,7 @@ fn outstanding_tokens_outlive_every_change() {
         gateway.assert_spent(&token, case);
     }
     let (_, last) = tokens.pop().unwrap();
-    let text = Plugin::Text(start.0.to_string()).into();
-    gateway.envoy.update(&text).unwrap();
+    gateway.update(Plugin::Text(start.0.to_string())).unwrap();
     gateway.assert_spendable(&last, "the configuration as a string");
 }
 
@@ -82,7 +83,7 @@ fn a_refused_configuration_leaves_the_old_one_serving() {
         ("nothing", Plugin::Text(String::new()).into()),
     ];
     for (case, filter) in refused {
-        let outcome = gateway.envoy.update(&filter);
+        let outcome = gateway.update(&filter);
         assert!(outcome.is_err(), "{case}: accepted");
         gateway.assert_serves(case);
     }

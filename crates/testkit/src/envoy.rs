@@ -1,94 +1,26 @@
-//! One Envoy process with the filter in it, from bootstrap to `/stats`.
-//!
-//! Three listeners share the process: `gateway` runs the filter, `bare` routes to the same upstream
-//! without it (the standard for what "untouched" means), and `direct` reads a POST whole and answers
-//! it from the configuration (the standard for speed). All ports are the system's choice.
+//! One Envoy process, from its start to its end: what it answers, says, counts and uses.
 
 use std::fs::{self, File};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::LazyLock;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{LazyLock, Mutex};
 use std::time::{Duration, Instant};
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use crate::http::{Connection, Request};
-use crate::upstream::Upstream;
+use crate::bootstrap::{Bootstrap, Listener, VERSION_PATH, access_log_file, listeners_file};
+use crate::http::{Answer, Connection, Request};
 use crate::{repository, scratch, wait_for};
 
-/// How the plugin's configuration is given.
-#[derive(Clone, Debug)]
-pub enum Plugin {
-    /// A `google.protobuf.Struct`: YAML or JSON in the middle of the listener.
-    Struct(Value),
-    /// A `google.protobuf.StringValue`.
-    Text(String),
-}
-
-#[derive(Clone, Debug)]
-pub struct Filter {
-    pub plugin: Plugin,
-    /// `vm_config.environment_variables.key_values`
-    pub environment: Vec<(String, String)>,
-}
-
-impl From<Plugin> for Filter {
-    fn from(plugin: Plugin) -> Self {
-        Self { plugin, environment: Vec::new() }
-    }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Listeners {
-    /// In the bootstrap: a filter that refuses its configuration ends the process.
-    Static,
-    /// In a file that Envoy watches: [`Envoy::update`] changes it.
-    Watched,
-}
-
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// Workers, as `--concurrency` has it.
-    pub concurrency: u32,
-    pub listeners: Listeners,
-    /// Run on this core only.
-    pub core: Option<usize>,
-    /// What the `direct` listener answers below which path.
-    pub direct_responses: Vec<(&'static str, String)>,
-    /// How long a listener that was replaced stays.
-    pub drain_seconds: u32,
-    /// Whether there is a listener `disabled`, which has the filter in its chain, switched off.
-    pub disabled: bool,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self {
-            concurrency: 1,
-            listeners: Listeners::Watched,
-            core: None,
-            direct_responses: Vec::new(),
-            // Envoy's own.
-            drain_seconds: 600,
-            disabled: false,
-        }
-    }
-}
-
 pub struct Envoy {
-    pub gateway: SocketAddr,
-    pub bare: SocketAddr,
-    pub direct: SocketAddr,
-    /// If it was asked for.
-    pub disabled: Option<SocketAddr>,
-    pub upstream: Upstream,
+    /// By name, the first of the bootstrap first.
+    listeners: Vec<(String, SocketAddr)>,
     admin: SocketAddr,
-    concurrency: u32,
-    directory: PathBuf,
+    bootstrap: Mutex<Bootstrap>,
     version: Mutex<u32>,
+    directory: PathBuf,
     process: Mutex<Process>,
 }
 
@@ -100,61 +32,13 @@ pub struct Exit {
 }
 
 impl Envoy {
-    /// Starts Envoy and waits until it is ready. Without a filter the `gateway` listener is a bare one.
-    pub fn start(filter: Option<&Filter>, options: &Options) -> Result<Self, Exit> {
-        let upstream = Upstream::start();
+    pub(crate) fn start(bootstrap: &Bootstrap) -> Result<Self, Exit> {
         let directory = fresh_directory();
-        let gateway = listener("gateway", http_filters(filter), &routes_to_upstream(1));
-        let direct = options.direct_responses.iter().map(|(prefix, body)| {
-            json!({
-                "match": {"prefix": prefix},
-                "direct_response": {"status": 200, "body": {"inline_string": body}},
-            })
-        });
-        let mut listeners = vec![
-            listener("bare", vec![router()], &routes_to_upstream(0)),
-            listener("direct", vec![buffer(), router()], &direct.collect()),
-        ];
-        if options.disabled {
-            let mut filters = http_filters(filter);
-            filters[0]["disabled"] = true.into();
-            listeners.push(listener("disabled", filters, &routes_to_upstream(0)));
-        }
-        if options.listeners == Listeners::Static {
-            listeners.push(gateway);
-        } else {
-            publish(&directory, gateway, 1);
-        }
-        let bootstrap = directory.join("envoy.json");
-        fs::write(&bootstrap, bootstrap_json(&directory, &listeners, upstream.address).to_string())
-            .unwrap();
-
+        publish(&directory, &bootstrap.watched_listeners(1, &directory));
+        let configuration = directory.join("envoy.json");
+        fs::write(&configuration, bootstrap.to_json(&directory).to_string()).unwrap();
         let admin_file = directory.join("admin");
-        let log = File::create(directory.join("envoy.log")).unwrap();
-        let mut command = match options.core {
-            Some(core) => {
-                let mut command = Command::new("taskset");
-                command.args(["--cpu-list", &core.to_string()]).arg(&*ENVOY);
-                command
-            }
-            None => Command::new(&*ENVOY),
-        };
-        command
-            .arg("--config-path")
-            .arg(&bootstrap)
-            .arg("--admin-address-path")
-            .arg(&admin_file)
-            .args(["--concurrency", &options.concurrency.to_string()])
-            .args(["--drain-time-s", &options.drain_seconds.to_string()])
-            // Info, as in production, but for the two pages about what Envoy was built with.
-            .args(["--log-level", "info", "--component-log-level", "main:warning"])
-            .args(["--service-node", "test", "--service-cluster", "test"])
-            // Without it Envoy dies with the thread that started it, and two cannot run at once.
-            .arg("--disable-hot-restart")
-            .stdin(Stdio::null())
-            .stdout(log.try_clone().unwrap())
-            .stderr(log);
-        let mut process = Process::spawn(&mut command);
+        let mut process = Process::spawn(&mut command(bootstrap, &directory));
 
         let read_log = || fs::read_to_string(directory.join("envoy.log")).unwrap_or_default();
         let ready = wait_for("Envoy to be ready", || {
@@ -168,7 +52,8 @@ impl Envoy {
         });
         let admin = ready?;
 
-        let listening: Value = serde_json::from_str(&get(admin, "/listeners?format=json")).unwrap();
+        let listening =
+            Connection::open(admin).send(&Request::get("/listeners?format=json")).json();
         let address = |name: &str| -> SocketAddr {
             let all = listening["listener_statuses"].as_array().unwrap();
             let Some(found) = all.iter().find(|status| status["name"] == name) else {
@@ -179,23 +64,36 @@ impl Envoy {
                 .parse()
                 .unwrap()
         };
+        let listeners = bootstrap.listeners.iter();
         Ok(Self {
-            gateway: address("gateway"),
-            bare: address("bare"),
-            direct: address("direct"),
-            disabled: options.disabled.then(|| address("disabled")),
-            upstream,
+            listeners: listeners.map(|one| (one.name.clone(), address(&one.name))).collect(),
             admin,
-            concurrency: options.concurrency,
+            bootstrap: Mutex::new(bootstrap.clone()),
             version: Mutex::new(1),
             process: Mutex::new(process),
             directory,
         })
     }
 
-    /// Gives the running listener another filter configuration. Returns once every worker uses it,
-    /// or the reason why Envoy refused it and stayed with the old one.
-    pub fn update(&self, filter: &Filter) -> Result<(), String> {
+    /// Where a listener of the bootstrap listens.
+    pub fn address(&self, listener: &str) -> SocketAddr {
+        let found = self.listeners.iter().find(|(name, _)| name == listener);
+        found.unwrap_or_else(|| panic!("there is no listener {listener}")).1
+    }
+
+    /// Connects to the first listener.
+    pub fn connect(&self) -> Connection {
+        Connection::open(self.listeners[0].1)
+    }
+
+    /// Sends a request to the first listener, over a connection of its own.
+    pub fn send(&self, request: &Request) -> Answer {
+        self.connect().send(request)
+    }
+
+    /// Puts another listener in the place of the watched one with its name. Returns once every worker uses
+    /// it, or the reason why Envoy refused it and stayed with the old one.
+    pub fn update(&self, listener: Listener) -> Result<(), String> {
         let mut version = self.version.lock().unwrap();
         *version += 1;
         let outcomes = || {
@@ -204,9 +102,14 @@ impl Envoy {
         };
         let (accepted, refused) = outcomes();
         let logged = self.log().len();
-        let gateway =
-            listener("gateway", http_filters(Some(filter)), &routes_to_upstream(*version));
-        publish(&self.directory, gateway, *version);
+        let address = self.address(&listener.name);
+        let workers = {
+            let mut bootstrap = self.bootstrap.lock().unwrap();
+            let old = bootstrap.listeners.iter_mut().find(|old| old.name == listener.name);
+            *old.unwrap() = listener.watched();
+            publish(&self.directory, &bootstrap.watched_listeners(*version, &self.directory));
+            bootstrap.workers
+        };
         let (_, refused_now) = wait_for("Envoy to read its listener", || {
             let now = outcomes();
             (now != (accepted, refused)).then_some(now)
@@ -217,38 +120,90 @@ impl Envoy {
         // Each worker takes the listener over in its own time: all must, so ask until all have.
         let mut in_a_row = 0;
         wait_for("the workers to use the new listener", || {
-            let answer = Connection::open(self.gateway).send(&Request::get(VERSION_PATH));
+            let answer = Connection::open(address).send(&Request::get(VERSION_PATH));
             in_a_row = if answer.text() == version.to_string() { in_a_row + 1 } else { 0 };
-            (in_a_row == 16 * self.concurrency).then_some(())
+            (in_a_row == 16 * workers).then_some(())
         });
         Ok(())
     }
 
-    /// Where its configuration and its log are.
+    /// Where its configuration and its logs are.
     pub fn directory(&self) -> &Path {
         &self.directory
     }
 
+    /// What the admin interface has there.
+    pub fn admin(&self, target: &str) -> String {
+        Connection::open(self.admin).send(&Request::get(target)).text()
+    }
+
     /// A counter or gauge; 0 if there is none of that name.
     pub fn stat(&self, name: &str) -> u64 {
-        let all = get(self.admin, &format!("/stats?filter=^{name}$"));
+        let all = self.admin(&format!("/stats?filter=^{name}$"));
         let value = all.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
         value.map_or(0, |value| value.parse().unwrap())
     }
 
-    /// How many connections each worker has open on the `gateway` listener.
-    pub fn connections_by_worker(&self) -> Vec<u64> {
-        connections_by_worker(self.admin)
+    /// All counters and gauges of the filter.
+    pub fn metrics(&self) -> Vec<(String, u64)> {
+        let parse = |line: &str| {
+            let (name, value) = line.strip_prefix("wasmcustom.")?.split_once(": ")?;
+            Some((name.to_owned(), value.parse().ok()?))
+        };
+        self.admin("/stats?filter=impersonation").lines().filter_map(parse).collect()
     }
 
-    /// One connection on each worker at least.
+    /// A counter or gauge of the filter; `None` if there is none of that name.
+    pub fn metric(&self, name: &str) -> Option<u64> {
+        self.metrics().into_iter().find_map(|(have, value)| (have == name).then_some(value))
+    }
+
+    /// How many calls of a kind have failed.
+    pub fn failures(&self, upstream: &str) -> u64 {
+        let name = format!("impersonation_callout_failures_total.upstream.{upstream}");
+        self.metric(&name).unwrap_or(0)
+    }
+
+    /// All metrics, as Prometheus reads them.
+    pub fn prometheus(&self) -> String {
+        self.admin("/stats/prometheus")
+    }
+
+    /// How many connections each worker has open on the first listener.
+    pub fn connections_by_worker(&self) -> Vec<u64> {
+        let listener = &self.listeners[0].0;
+        let open = self
+            .admin(&format!("/stats?filter=^listener.{listener}.worker_.*downstream_cx_active"));
+        open.lines().map(|line| line.rsplit_once(": ").unwrap().1.parse().unwrap()).collect()
+    }
+
+    /// One connection on each worker at least; those that others have just closed do not count.
     pub fn connect_to_every_worker(&self) -> Vec<Connection> {
-        connect_to_every_worker(self.gateway, self.admin)
+        let mut connections = Vec::new();
+        wait_for("every worker to have a connection", || {
+            let open = self.connections_by_worker();
+            if open.iter().sum::<u64>() != connections.len() as u64 {
+                return None;
+            }
+            let all = !open.is_empty() && open.iter().all(|&count| count > 0);
+            if !all {
+                connections.push(self.connect());
+            }
+            all.then_some(())
+        });
+        connections
     }
 
     /// Everything that Envoy has printed.
     pub fn log(&self) -> String {
         String::from_utf8_lossy(&fs::read(self.directory.join("envoy.log")).unwrap()).into_owned()
+    }
+
+    /// The complete lines of the access log so far: see [`Listener::access_log`].
+    pub fn access_log(&self) -> Vec<Value> {
+        let text = fs::read_to_string(access_log_file(&self.directory)).unwrap_or_default();
+        let lines = text.split_inclusive('\n').filter(|line| line.ends_with('\n'));
+        lines.map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
     /// How much one of Envoy's loggers says from now on.
@@ -267,8 +222,13 @@ impl Envoy {
         Duration::from_nanos(nanoseconds.sum())
     }
 
-    fn pid(&self) -> u32 {
+    pub fn pid(&self) -> u32 {
         self.process.lock().unwrap().envoy.id()
+    }
+
+    /// Still the process that was started.
+    pub fn is_running(&self) -> bool {
+        self.process.lock().unwrap().envoy.try_wait().unwrap().is_none()
     }
 
     /// Resident memory, in bytes.
@@ -277,6 +237,36 @@ impl Envoy {
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
         line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
     }
+}
+
+fn command(bootstrap: &Bootstrap, directory: &Path) -> Command {
+    let log = File::create(directory.join("envoy.log")).unwrap();
+    let mut command = match bootstrap.command_prefix.split_first() {
+        Some((program, words)) => {
+            let mut command = Command::new(program);
+            command.args(words).arg(&*ENVOY);
+            command
+        }
+        None => Command::new(&*ENVOY),
+    };
+    command
+        .arg("--config-path")
+        .arg(directory.join("envoy.json"))
+        .arg("--admin-address-path")
+        .arg(directory.join("admin"))
+        .args(["--concurrency", &bootstrap.workers.to_string()])
+        .args(["--drain-time-s", &bootstrap.drain_seconds.to_string()])
+        // Info, as in production, but for the two pages about what Envoy was built with.
+        .args(["--log-level", "info", "--component-log-level", "main:warning"])
+        .args(["--file-flush-interval-msec", "20"])
+        .args(["--service-node", "test", "--service-cluster", "test"])
+        // Without it Envoy dies with the thread that started it, and two cannot run at once.
+        .arg("--disable-hot-restart")
+        .envs(bootstrap.environment.iter().map(|(name, value)| (name, value)))
+        .stdin(Stdio::null())
+        .stdout(log.try_clone().unwrap())
+        .stderr(log);
+    command
 }
 
 /// An Envoy that ends when this does, even when this is never dropped: a shell waits for the end of
@@ -314,9 +304,6 @@ impl Drop for Process {
         let _ = self.envoy.wait();
     }
 }
-
-/// Answered by the routes of a listener, but for `direct`, with the version of the listener.
-pub const VERSION_PATH: &str = "/listener-version";
 
 /// The Envoy to run, found the way `make run` finds it.
 static ENVOY: LazyLock<PathBuf> = LazyLock::new(|| {
@@ -356,171 +343,11 @@ fn fresh_directory() -> PathBuf {
     directory
 }
 
-/// One connection on each worker at least; those that others have just closed do not count.
-pub fn connect_to_every_worker(gateway: SocketAddr, admin: SocketAddr) -> Vec<Connection> {
-    let mut connections = Vec::new();
-    wait_for("every worker to have a connection", || {
-        let open = connections_by_worker(admin);
-        if open.iter().sum::<u64>() != connections.len() as u64 {
-            return None;
-        }
-        let all = !open.is_empty() && open.iter().all(|&count| count > 0);
-        if !all {
-            connections.push(Connection::open(gateway));
-        }
-        all.then_some(())
-    });
-    connections
-}
-
-fn connections_by_worker(admin: SocketAddr) -> Vec<u64> {
-    let open = get(admin, "/stats?filter=^listener.gateway.worker_.*downstream_cx_active");
-    open.lines().map(|line| line.rsplit_once(": ").unwrap().1.parse().unwrap()).collect()
-}
-
-fn get(admin: SocketAddr, target: &str) -> String {
-    Connection::open(admin).send(&Request::get(target)).text()
-}
-
-fn publish(directory: &Path, mut listener: Value, version: u32) {
-    listener["@type"] = "type.googleapis.com/envoy.config.listener.v3.Listener".into();
-    let response = json!({"version_info": version.to_string(), "resources": [listener]});
+fn publish(directory: &Path, listeners: &Value) {
     // Envoy looks when a file is moved into place.
     let draft = directory.join("listeners.draft");
-    fs::write(&draft, response.to_string()).unwrap();
+    fs::write(&draft, listeners.to_string()).unwrap();
     let watched = listeners_file(directory);
     fs::create_dir_all(watched.parent().unwrap()).unwrap();
     fs::rename(draft, watched).unwrap();
-}
-
-/// What Envoy watches for new listeners: alone in a directory, because Envoy watches the whole of that,
-/// and would look up at every line of its own log.
-pub fn listeners_file(directory: &Path) -> PathBuf {
-    directory.join("watched/listeners.json")
-}
-
-fn bootstrap_json(directory: &Path, listeners: &[Value], upstream: SocketAddr) -> Value {
-    let watched = listeners_file(directory);
-    let dynamic = if watched.exists() {
-        json!({"lds_config": {"path_config_source": {"path": watched}}})
-    } else {
-        json!({})
-    };
-    json!({
-        "admin": {"address": socket_address("127.0.0.1:0".parse().unwrap())},
-        "dynamic_resources": dynamic,
-        "static_resources": {
-            "listeners": listeners,
-            "clusters": [{
-                "name": "identity_gateway",
-                "connect_timeout": "2s",
-                "load_assignment": {"cluster_name": "identity_gateway", "endpoints": [{"lb_endpoints": [
-                    {"endpoint": {"address": socket_address(upstream)}},
-                ]}]},
-                // HTTP/2 stays HTTP/2, so that trailers and framing have no translation to hide behind.
-                "typed_extension_protocol_options": {
-                    "envoy.extensions.upstreams.http.v3.HttpProtocolOptions": {
-                        "@type": "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions",
-                        "use_downstream_protocol_config": {
-                            "http_protocol_options": {"enable_trailers": true},
-                            "http2_protocol_options": {},
-                        },
-                    },
-                },
-            }],
-        },
-    })
-}
-
-fn listener(name: &str, http_filters: Vec<Value>, routes: &Value) -> Value {
-    json!({
-        "name": name,
-        "stat_prefix": name,
-        "address": socket_address("127.0.0.1:0".parse().unwrap()),
-        "filter_chains": [{"filters": [{
-            "name": "envoy.filters.network.http_connection_manager",
-            "typed_config": {
-                "@type": "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
-                "stat_prefix": name,
-                "codec_type": "AUTO",
-                "stream_idle_timeout": "15s",
-                "request_timeout": "15s",
-                "http_protocol_options": {"enable_trailers": true},
-                "upgrade_configs": [{"upgrade_type": "websocket"}],
-                "route_config": {
-                    "virtual_hosts": [{"name": "all", "domains": ["*"], "routes": routes}],
-                },
-                "http_filters": http_filters,
-            },
-        }]}],
-    })
-}
-
-fn routes_to_upstream(version: u32) -> Value {
-    json!([
-        {
-            "match": {"path": VERSION_PATH},
-            "direct_response": {"status": 200, "body": {"inline_string": version.to_string()}},
-        },
-        {"match": {"prefix": "/"}, "route": {"cluster": "identity_gateway", "timeout": "15s"}},
-    ])
-}
-
-fn http_filters(filter: Option<&Filter>) -> Vec<Value> {
-    filter.map(wasm).into_iter().chain([router()]).collect()
-}
-
-fn wasm(filter: &Filter) -> Value {
-    let configuration = match &filter.plugin {
-        Plugin::Struct(value) => json!({
-            "@type": "type.googleapis.com/google.protobuf.Struct",
-            "value": value,
-        }),
-        Plugin::Text(text) => json!({
-            "@type": "type.googleapis.com/google.protobuf.StringValue",
-            "value": text,
-        }),
-    };
-    let environment: serde_json::Map<_, _> =
-        filter.environment.iter().map(|(name, value)| (name.clone(), json!(value))).collect();
-    json!({
-        "name": "impersonation",
-        "typed_config": {
-            "@type": "type.googleapis.com/envoy.extensions.filters.http.wasm.v3.Wasm",
-            "config": {
-                "name": "impersonation",
-                "configuration": configuration,
-                "vm_config": {
-                    "vm_id": "impersonation",
-                    "runtime": "envoy.wasm.runtime.v8",
-                    "code": {"local": {"filename": &*MODULE}},
-                    "environment_variables": {"key_values": environment},
-                },
-                "allow_on_headers_stop_iteration": true,
-                "failure_policy": "FAIL_RELOAD",
-                "reload_config": {"backoff": {"base_interval": "1s"}},
-            },
-        },
-    })
-}
-
-fn buffer() -> Value {
-    json!({
-        "name": "envoy.filters.http.buffer",
-        "typed_config": {
-            "@type": "type.googleapis.com/envoy.extensions.filters.http.buffer.v3.Buffer",
-            "max_request_bytes": 65536,
-        },
-    })
-}
-
-fn router() -> Value {
-    json!({
-        "name": "envoy.filters.http.router",
-        "typed_config": {"@type": "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router"},
-    })
-}
-
-fn socket_address(address: SocketAddr) -> Value {
-    json!({"socket_address": {"address": address.ip().to_string(), "port_value": address.port()}})
 }

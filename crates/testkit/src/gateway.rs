@@ -1,24 +1,80 @@
 //! The impersonation flow as its three parties see it: a backend that mints, a support client that
 //! exchanges, and the APIs that verify what comes out.
 
+use std::net::SocketAddr;
 use std::sync::LazyLock;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 
+use crate::bootstrap::{Bootstrap, Cluster, Filter, Listener, buffer, disabled};
 use crate::configuration::{
     CLIENT_SECRET, Configuration, ISSUER, MANAGEMENT, ORDERS, PROVIDER_KEY, SUPPORT,
 };
-use crate::envoy::{Envoy, Exit, Filter, Options, Plugin};
+use crate::envoy::{Envoy, Exit};
 use crate::http::{Answer, Connection, Form, Request};
 use crate::keys::Key;
+use crate::server::{Server, as_asked};
 
 pub const EXCHANGE_GRANT: &str = "urn:ietf:params:oauth:grant-type:token-exchange";
 pub const ACCESS_TOKEN: &str = "urn:ietf:params:oauth:token-type:access_token";
 
-/// An Envoy that serves the impersonation flow.
+/// The name of the cluster that everything goes to which is not the filter's.
+pub const IDENTITY_GATEWAY: &str = "identity_gateway";
+
+/// The filter before these servers: one cluster for each, by its name, and all that is not the filter's goes
+/// to the one called [`IDENTITY_GATEWAY`].
+pub fn in_front_of(servers: &[&Server], configuration: &Configuration) -> Bootstrap {
+    let listener = Listener::new("gateway").filter(Filter::from(configuration));
+    Bootstrap::default().listener(listener.route_to(IDENTITY_GATEWAY, "3s")).servers(servers)
+}
+
+/// What [`Gateway`] is started with besides the filter.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Workers, as `--concurrency` has it.
+    pub concurrency: u32,
+    pub listeners: Listeners,
+    /// Run on this core only.
+    pub core: Option<usize>,
+    /// What the `direct` listener answers below which path.
+    pub direct_responses: Vec<(&'static str, String)>,
+    /// How long a listener that was replaced stays.
+    pub drain_seconds: u32,
+    /// Whether there is a listener `disabled`, which has the filter in its chain, switched off.
+    pub disabled: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            concurrency: 1,
+            listeners: Listeners::Watched,
+            core: None,
+            direct_responses: Vec::new(),
+            // Envoy's own.
+            drain_seconds: 600,
+            disabled: false,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Listeners {
+    /// In the bootstrap: a filter that refuses its configuration ends the process.
+    Static,
+    /// In a file that Envoy watches: [`Gateway::update`] changes it.
+    Watched,
+}
+
+/// An Envoy that serves the impersonation flow before an upstream that answers [`as_asked`].
+///
+/// Three listeners share the process: `gateway` runs the filter, `bare` routes to the same upstream
+/// without it (the standard for what "untouched" means), and `direct` reads a POST whole and answers
+/// it from the configuration (the standard for speed).
 pub struct Gateway {
     pub envoy: Envoy,
+    pub upstream: Server,
 }
 
 impl Gateway {
@@ -36,22 +92,59 @@ impl Gateway {
         Self::try_start(configuration, &Options::default()).unwrap()
     }
 
-    pub fn try_start(configuration: &Configuration, options: &Options) -> Result<Self, Exit> {
-        let filter = Filter::from(configuration);
-        Ok(Self { envoy: Envoy::start(Some(&filter), options)? })
+    pub fn try_start(filter: impl Into<Filter>, options: &Options) -> Result<Self, Exit> {
+        Self::start_with(Some(filter.into()), options)
     }
 
-    pub fn update(&self, configuration: &Configuration) -> Result<(), String> {
-        self.envoy.update(&Filter::from(configuration))
+    /// Its `gateway` listener is a bare one, too.
+    pub fn without_filter(options: &Options) -> Self {
+        Self::start_with(None, options).unwrap()
+    }
+
+    fn start_with(filter: Option<Filter>, options: &Options) -> Result<Self, Exit> {
+        let upstream = Server::start(IDENTITY_GATEWAY);
+        upstream.answer(as_asked);
+        let direct = Listener::new("direct").filter(buffer());
+        let answers = options.direct_responses.iter();
+        let direct = answers.fold(direct, |direct, (prefix, body)| direct.answer(prefix, body));
+        let gateway = listener("gateway", filter.clone().map(Value::from));
+        let mut bootstrap = Bootstrap::default()
+            .listener(match options.listeners {
+                Listeners::Static => gateway,
+                Listeners::Watched => gateway.watched(),
+            })
+            .listener(listener("bare", None))
+            .listener(direct)
+            .cluster(Cluster::new(IDENTITY_GATEWAY, upstream.address).as_downstream())
+            .workers(options.concurrency)
+            .drain_seconds(options.drain_seconds);
+        if options.disabled {
+            bootstrap = bootstrap.listener(listener("disabled", filter.map(disabled)));
+        }
+        if let Some(core) = options.core {
+            bootstrap = bootstrap.core(core);
+        }
+        Ok(Self { envoy: bootstrap.try_start()?, upstream })
+    }
+
+    /// Gives the running listener another filter. Returns once every worker uses it, or the reason why Envoy
+    /// refused it and stayed with the old one.
+    pub fn update(&self, filter: impl Into<Filter>) -> Result<(), String> {
+        self.envoy.update(listener("gateway", Some(filter.into().into())))
+    }
+
+    /// Where the filter is.
+    pub fn address(&self) -> SocketAddr {
+        self.envoy.address("gateway")
     }
 
     pub fn connect(&self) -> Connection {
-        Connection::open(self.envoy.gateway)
+        self.envoy.connect()
     }
 
     /// Sends a request over a connection of its own.
     pub fn send(&self, request: &Request) -> Answer {
-        self.connect().send(request)
+        self.envoy.send(request)
     }
 
     /// A subject token for `user`.
@@ -91,14 +184,20 @@ impl Gateway {
 
     /// Whether the upstream saw the request that this is the answer to.
     pub fn passed_on(&self, answer: &Answer) -> bool {
-        self.envoy.upstream.received(answer).is_some()
+        self.upstream.received_for(answer).is_some()
     }
 }
 
-impl From<&Configuration> for Filter {
-    fn from(configuration: &Configuration) -> Self {
-        Plugin::Struct(configuration.0.clone()).into()
-    }
+/// A listener before the upstream of a [`Gateway`].
+pub fn listener(name: &str, filter: Option<Value>) -> Listener {
+    let listener = Listener::new(name).route_to(IDENTITY_GATEWAY, "15s");
+    filter.into_iter().fold(listener, Listener::filter)
+}
+
+/// A fetch or a question over a server's cluster, that gives up after `timeout`.
+pub fn http_uri(server: &Server, path: &str, timeout: &str) -> Value {
+    let uri = format!("http://{}.example.com{path}", server.name.replace('_', "-"));
+    json!({"uri": uri, "cluster": server.name, "timeout": timeout})
 }
 
 /// The subject token in an answer that must be a success.

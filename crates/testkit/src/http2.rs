@@ -58,15 +58,18 @@ fn frames(body: &Body) -> BoxBody<Bytes, Infallible> {
     let mut frames: Vec<_> =
         data.iter().map(|piece| Frame::data(Bytes::from(piece.clone()))).collect();
     if !trailers.is_empty() {
-        let map: HeaderMap = trailers
-            .iter()
-            .map(|(name, value)| {
-                (name.parse::<HeaderName>().unwrap(), value.parse::<HeaderValue>().unwrap())
-            })
-            .collect();
-        frames.push(Frame::trailers(map));
+        frames.push(Frame::trailers(header_map(trailers)));
     }
     StreamBody::new(futures_util::stream::iter(frames.into_iter().map(Ok))).boxed()
+}
+
+pub fn header_map(pairs: &[(String, String)]) -> HeaderMap {
+    pairs
+        .iter()
+        .map(|(name, value)| {
+            (name.parse::<HeaderName>().unwrap(), value.parse::<HeaderValue>().unwrap())
+        })
+        .collect()
 }
 
 pub fn pairs(headers: &HeaderMap) -> Vec<(String, String)> {

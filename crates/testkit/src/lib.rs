@@ -1,19 +1,20 @@
-//! What the tests in a real Envoy and the benchmark stand on: an Envoy with the filter in it, an
-//! upstream that remembers what reached it, clients that speak HTTP as plainly as the wire, and keys.
+//! What the tests in a real Envoy and the benchmark stand on: an Envoy with the filter in it,
+//! servers that answer, fail and remember as a test says, clients that speak HTTP as plainly as the wire, and
+//! keys.
 //!
 //! Nothing here knows how the filter works. Configurations, requests and tokens are built as an
 //! operator, a backend or an attacker would build them, with libraries the filter does not use.
 
+pub mod bootstrap;
+pub mod claims_scripts;
 pub mod configuration;
 pub mod envoy;
-pub mod fronted;
 pub mod gateway;
 pub mod http;
 pub mod http2;
-pub mod idp;
 pub mod keys;
-pub mod scripts;
-pub mod upstream;
+
+pub mod server;
 
 use std::fmt::{Debug, Display};
 use std::path::{Path, PathBuf};

@@ -8,8 +8,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::{FAILURES, call, custom, events, function, mint, misbehaving, script};
-use testkit::envoy::Options;
-use testkit::gateway::{Gateway, exchange_form};
+use testkit::gateway::{Gateway, Options, exchange_form};
 use testkit::{Findings, wait_for};
 
 /// Every way to fail, by name; see the file.

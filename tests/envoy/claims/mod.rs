@@ -9,9 +9,9 @@ use serde_json::{Value, json};
 
 use testkit::Findings;
 use testkit::configuration::Configuration;
-use testkit::envoy::{Listeners, Options};
 use testkit::gateway::{
-    Gateway, exchange_form, exchange_request, mint_body_request, minted, raw_part,
+    Gateway, Listeners, Options, exchange_form, exchange_request, mint_body_request, minted,
+    raw_part,
 };
 use testkit::http::{Answer, Request};
 

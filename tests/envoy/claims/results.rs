@@ -7,18 +7,18 @@ use super::{
     FAILURES, call, custom, custom_with_actor, events, function, mint, misbehaving, script,
 };
 use testkit::Findings;
+use testkit::claims_scripts::{self, Case};
 use testkit::configuration::{Configuration, ORDERS, PROVIDER_KEY, SIGNING_KEY};
 use testkit::gateway::{
     Gateway, actor_claims, exchange_form, key_set, mint_body_request, minted, verify, with_actor,
 };
-use testkit::scripts::{self, Case};
 
 /// The command line and another engine are held to the same claims.
 #[test]
 fn scripts_as_operators_have_them_give_the_claims_that_they_gave_before() {
     let mut findings = Findings::default();
     let gateway = Gateway::start(&Configuration::default());
-    for Case { name, script: source, input, outcome } in scripts::all() {
+    for Case { name, script: source, input, outcome } in claims_scripts::all() {
         let environment = input.get("environmentVariables").cloned().unwrap_or_else(|| json!({}));
         let configuration = script(&source)
             .with("/custom_claims/environment_variables", environment)

@@ -6,10 +6,10 @@ use serde_json::json;
 
 use super::{call, custom, custom_with_actor, function, mint, script};
 use testkit::Findings;
+use testkit::bootstrap::Filter;
 use testkit::configuration::{CLIENT_SECRET, PROVIDER_KEY, SIGNING_KEY};
-use testkit::envoy::{Envoy, Filter, Options, Plugin};
 use testkit::gateway::{
-    BEARER, Gateway, actor_claims, exchange_form, exchange_request, now, with_actor,
+    BEARER, Gateway, Options, actor_claims, exchange_form, exchange_request, now, with_actor,
 };
 
 /// All on one worker, one after the other.
@@ -130,10 +130,10 @@ fn a_script_reaches_nothing_but_itself_and_its_input() {
     ))
     .with("/custom_claims/environment_variables", json!({"REGION": "eu", "__proto__": "p"}));
     let filter = Filter {
-        plugin: Plugin::Struct(configuration.0),
         environment: vec![("SECRET".into(), "of the VM".into())],
+        ..Filter::from(&configuration)
     };
-    let gateway = Gateway { envoy: Envoy::start(Some(&filter), &Options::default()).unwrap() };
+    let gateway = Gateway::try_start(&filter, &Options::default()).unwrap();
     let claims = custom(&call(&gateway, &json!({})));
     let reached = claims["reached"].as_array().unwrap().iter();
     let reached: Vec<_> =

@@ -11,27 +11,29 @@ use super::{
     introspection, mint_with, userinfo,
 };
 use testkit::configuration::Configuration;
-use testkit::fronted::{Fronted, Setup, http_uri};
-use testkit::gateway::{BEARER, exchange_form, exchange_request, mint_request, minted};
+use testkit::envoy::Envoy;
+use testkit::gateway::{
+    BEARER, exchange_form, exchange_request, http_uri, in_front_of, mint_request, minted,
+};
 use testkit::http::Request;
-use testkit::idp::{Fault, Reply, Service};
 use testkit::keys::Key;
+use testkit::server::{Fault, Reply, Server};
 use testkit::{Findings, wait_for};
 
 const TRACEPARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 
 /// A request that needs the service, and the status that it gets while the service is well.
 struct Callout<'a> {
-    service: &'a Service,
+    service: &'a Server,
     metric: &'a str,
-    request: &'a dyn Fn(&Fronted) -> Request,
+    request: &'a dyn Fn(&Envoy) -> Request,
     status: u16,
 }
 
 impl Callout<'_> {
     fn survives_every_fault(&self, configuration: &Configuration) {
         let gateway = echoing_gateway();
-        let envoy = Fronted::start(configuration, &[&gateway, self.service], &Setup::default());
+        let envoy = in_front_of(&[&gateway, self.service], configuration).start();
         let mut findings = Findings::default();
         for fault in Fault::ALL {
             let case = format!("{} {fault:?}", self.service.name);
@@ -74,13 +76,13 @@ impl Callout<'_> {
 }
 
 /// A mint beforehand by a JWT, so that the exchange alone depends on the service.
-fn exchange_with_opaque_actor(envoy: &Fronted) -> Request {
+fn exchange_with_opaque_actor(envoy: &Envoy) -> Request {
     exchange_by(&minted(&envoy.send(&mint_request("u-1"))), "opaque-actor")
 }
 
 #[test]
 fn minters_introspection_survives_every_fault() {
-    let service = Service::start("introspection");
+    let service = Server::start("introspection");
     service.answer_always(Reply::json(&json!({
         "active": true, "scope": "impersonate", "client_id": "backend",
     })));
@@ -88,14 +90,14 @@ fn minters_introspection_survives_every_fault() {
         "/subject_tokens/authentication/introspection",
         introspection(&service, "0s", json!(["impersonate"])),
     );
-    let request = |_: &Fronted| mint_with("opaque-bearer");
+    let request = |_: &Envoy| mint_with("opaque-bearer");
     Callout { service: &service, metric: "introspection", request: &request, status: 201 }
         .survives_every_fault(&configuration);
 }
 
 #[test]
 fn actors_introspection_survives_every_fault() {
-    let service = Service::start("introspection");
+    let service = Server::start("introspection");
     service.answer_always(Reply::json(&json!({
         "active": true, "scope": "openid", "sub": "agent-1",
     })));
@@ -112,7 +114,7 @@ fn actors_introspection_survives_every_fault() {
 
 #[test]
 fn userinfo_survives_every_fault() {
-    let service = Service::start("userinfo");
+    let service = Server::start("userinfo");
     service.answer_always(Reply::json(&json!({"sub": "agent-1"})));
     let configuration =
         Configuration::default().with("/actor_tokens/userinfo", userinfo(&service, "0s"));
@@ -128,13 +130,13 @@ fn userinfo_survives_every_fault() {
 /// The status alone is the answer here, so that a fault of the body is none.
 #[test]
 fn user_lookup_survives_every_fault() {
-    let service = Service::start("users");
+    let service = Server::start("users");
     service.answer_always(Reply::json(&json!({"id": "u-1", "name": "Somebody"})));
     let lookup =
         json!({"http_uri": http_uri(&service, "/api/users/{userId}", super::TIMEOUT_TEXT)});
     let configuration = Configuration::default().with("/subject_tokens/user_lookup", lookup);
     let gateway = echoing_gateway();
-    let envoy = Fronted::start(&configuration, &[&gateway, &service], &Setup::default());
+    let envoy = in_front_of(&[&gateway, &service], &configuration).start();
     let mut findings = Findings::default();
     for fault in Fault::ALL {
         let case = format!("users {fault:?}");
@@ -173,13 +175,13 @@ fn user_lookup_survives_every_fault() {
 struct FaultyIssuer {
     fault: Fault,
     issuer: Issuer,
-    request: fn(&Fronted, &Issuer, &Key) -> (Request, u16),
+    request: fn(&Envoy, &Issuer, &Key) -> (Request, u16),
 }
 
 #[test]
 fn key_sets_survive_every_fault() {
-    let minting = |_: &Fronted, issuer: &Issuer, key: &Key| (mint_with(&issuer.bearer(key)), 201);
-    let acting = |envoy: &Fronted, issuer: &Issuer, key: &Key| {
+    let minting = |_: &Envoy, issuer: &Issuer, key: &Key| (mint_with(&issuer.bearer(key)), 201);
+    let acting = |envoy: &Envoy, issuer: &Issuer, key: &Key| {
         let subject_token = minted(&envoy.send(&mint_with(&BEARER)));
         (exchange_by(&subject_token, &issuer.actor(key)), 200)
     };
@@ -199,7 +201,7 @@ fn key_sets_survive_every_fault() {
     for faulty in &issuers {
         faulty.issuer.service.fail(faulty.fault);
     }
-    let envoy = Fronted::start(&configuration, &services, &Setup::default());
+    let envoy = in_front_of(&services, &configuration).start();
     let mut findings = Findings::default();
 
     // Until the first success there is nothing to verify with.
@@ -284,7 +286,7 @@ fn a_cluster_that_envoy_does_not_have_is_one_that_fails() {
             "/subject_tokens/authentication/introspection",
             introspection(&issuer.service, "0s", json!(["impersonate"])),
         );
-    let envoy = Fronted::start(&configuration, &[&echoing_gateway()], &Setup::default());
+    let envoy = in_front_of(&[&echoing_gateway()], &configuration).start();
     let mut findings = Findings::default();
     let subject_token = minted(&envoy.send(&mint_request("u-1")));
     #[rustfmt::skip]
@@ -303,7 +305,7 @@ fn a_cluster_that_envoy_does_not_have_is_one_that_fails() {
 
     let lookup = json!({"http_uri": nowhere("/api/users/{userId}")});
     let configuration = Configuration::default().with("/subject_tokens/user_lookup", lookup);
-    let envoy = Fronted::start(&configuration, &[&echoing_gateway()], &Setup::default());
+    let envoy = in_front_of(&[&echoing_gateway()], &configuration).start();
     expect_unavailable(&mut findings, "user_lookup", &envoy.send(&mint_request("u-1")));
     findings.expect("user_lookup", &envoy.failures("user_lookup"), &1);
 }
@@ -312,7 +314,7 @@ fn a_cluster_that_envoy_does_not_have_is_one_that_fails() {
 fn every_callout_of_a_request_carries_its_traceparent() {
     let issuer = Issuer::start("keys");
     let [users, userinfo_service, minters] =
-        ["users", "userinfo", "introspection"].map(Service::start);
+        ["users", "userinfo", "introspection"].map(Server::start);
     userinfo_service.answer_always(Reply::json(&json!({"sub": "agent-1"})));
     let active = json!({"active": true, "scope": "impersonate", "client_id": "backend"});
     minters.answer_always(Reply::json(&active));
@@ -327,7 +329,7 @@ fn every_callout_of_a_request_carries_its_traceparent() {
         .with("/actor_tokens/userinfo", userinfo(&userinfo_service, "0s"));
     let gateway = echoing_gateway();
     let services = [&gateway, &users, &userinfo_service, &minters, &issuer.service];
-    let envoy = Fronted::start(&configuration, &services, &Setup::default());
+    let envoy = in_front_of(&services, &configuration).start();
     wait_for("the key set", || (issuer.service.calls() > 0).then_some(()));
     let traced = |request: Request| envoy.send(&request.header("traceparent", TRACEPARENT));
 

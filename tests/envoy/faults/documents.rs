@@ -10,21 +10,26 @@ use serde_json::{Value, json};
 
 use super::BOUND;
 use testkit::Findings;
+use testkit::bootstrap::Bootstrap;
 use testkit::configuration::{Configuration, ISSUER, SIGNING_KEY};
-use testkit::fronted::{Fronted, GATEWAY, Setup};
-use testkit::gateway::{EXCHANGE_GRANT, Gateway};
+use testkit::envoy::Envoy;
+use testkit::gateway::{EXCHANGE_GRANT, Gateway, IDENTITY_GATEWAY, in_front_of};
 use testkit::http::{Answer, Request};
 use testkit::http2;
-use testkit::idp::{Asked, Fault, Reply, Service};
 use testkit::keys::Key;
+use testkit::server::{Fault, Received, Reply, Server};
 
 const JWKS: &str = "/oidc/jwks";
 const DISCOVERY: &str = "/oidc/.well-known/openid-configuration";
 
-fn start(gateway: &Service, setup: &Setup) -> Fronted {
+fn start(gateway: &Server) -> Envoy {
+    merging(gateway).start()
+}
+
+fn merging(gateway: &Server) -> Bootstrap {
     let configuration =
         Configuration::default().with("/identity_gateway", json!({"documents": "merge"}));
-    Fronted::start(&configuration, &[gateway], setup)
+    in_front_of(&[gateway], &configuration)
 }
 
 /// The gateway's own documents.
@@ -49,8 +54,8 @@ fn gateway_document(target: &str) -> Value {
 }
 
 /// A gateway whose documents stay the same from one request to the next.
-fn gateway_with_documents() -> (Service, Value, Value) {
-    let gateway = Service::start(GATEWAY);
+fn gateway_with_documents() -> (Server, Value, Value) {
+    let gateway = Server::start(IDENTITY_GATEWAY);
     let (key_set, discovery) = (gateway_document(JWKS), gateway_document(DISCOVERY));
     let documents = (key_set.clone(), discovery.clone());
     gateway.answer(move |asked| {
@@ -80,7 +85,7 @@ fn expect_honest_length(findings: &mut Findings, case: &str, answer: &Answer) {
 #[test]
 fn the_key_set_is_the_gateways_and_ours() {
     let (gateway, theirs, _) = gateway_with_documents();
-    let envoy = start(&gateway, &Setup::default());
+    let envoy = start(&gateway);
     let answer = envoy.send(&Request::get(JWKS));
     assert_eq!(answer.status, 200, "{answer:?}");
     let merged = answer.json();
@@ -107,7 +112,7 @@ fn the_key_set_is_the_gateways_and_ours() {
 #[test]
 fn the_discovery_document_is_the_gateways_and_our_grant() {
     let (gateway, _, mut expected) = gateway_with_documents();
-    let envoy = start(&gateway, &Setup::default());
+    let envoy = start(&gateway);
     let answer = envoy.send(&Request::get(DISCOVERY));
     assert_eq!(answer.status, 200, "{answer:?}");
     expected["grant_types_supported"].as_array_mut().unwrap().push(json!(EXCHANGE_GRANT));
@@ -119,17 +124,17 @@ fn the_discovery_document_is_the_gateways_and_our_grant() {
 
 #[test]
 fn where_both_have_a_kid_ours_wins_and_the_operator_learns_of_it() {
-    let gateway = Service::start(GATEWAY);
+    let gateway = Server::start(IDENTITY_GATEWAY);
     let theirs = |kid: &str| Key::generate(Algorithm::ES256, kid).public_jwk();
     gateway.answer_always(Reply::json(&json!({
         "keys": [theirs("one"), theirs("gateway-1"), theirs("two")],
     })));
-    let envoy = start(&gateway, &Setup::default());
-    assert_eq!(envoy.metric("impersonation_key_collisions_total"), 0);
+    let envoy = start(&gateway);
+    assert_eq!(envoy.metric("impersonation_key_collisions_total"), Some(0));
     let merged = envoy.send(&Request::get(JWKS)).json();
     assert_eq!(kids(&merged), ["one", "two", "gateway-1"]);
     assert_eq!(merged["keys"][2]["x"], SIGNING_KEY.public_jwk()["x"]);
-    assert_eq!(envoy.metric("impersonation_key_collisions_total"), 1);
+    assert_eq!(envoy.metric("impersonation_key_collisions_total"), Some(1));
     let log = envoy.log();
     let line = log.lines().find(|line| line.contains("kid"));
     assert!(line.is_some_and(|line| line.contains("ours")), "{log}");
@@ -138,7 +143,7 @@ fn where_both_have_a_kid_ours_wins_and_the_operator_learns_of_it() {
 #[test]
 fn an_entity_tag_is_ours_and_honest() {
     let (gateway, ..) = gateway_with_documents();
-    let envoy = start(&gateway, &Setup::default());
+    let envoy = start(&gateway);
     for target in [JWKS, DISCOVERY] {
         let first = envoy.send(&Request::get(target));
         let etag = first.header("etag").unwrap().to_owned();
@@ -171,7 +176,7 @@ fn an_entity_tag_is_ours_and_honest() {
 }
 
 /// Compresses whenever it may: RFC 9110 §12.5.3 lets it unless the request says `identity`.
-fn compressing(asked: &Asked) -> Reply {
+fn compressing(asked: &Received) -> Reply {
     let document = json!({"keys": [], "z": "é", "grant_types_supported": ["authorization_code"]});
     let plain = Reply::json(&document).header("vary", "accept-encoding");
     if asked.header("accept-encoding").is_some_and(|accepted| !accepted.contains("gzip")) {
@@ -196,9 +201,9 @@ fn gzip(arguments: &[&str], input: &[u8]) -> Vec<u8> {
 
 #[test]
 fn a_gateway_that_compresses_is_merged_with_all_the_same() {
-    let gateway = Service::start(GATEWAY);
+    let gateway = Server::start(IDENTITY_GATEWAY);
     gateway.answer(compressing);
-    let envoy = start(&gateway, &Setup::default());
+    let envoy = start(&gateway);
     let mut findings = Findings::default();
     for target in [JWKS, DISCOVERY] {
         for accepted in [None, Some("gzip, br"), Some("identity"), Some("gzip;q=1.0, *;q=0")] {
@@ -227,8 +232,9 @@ fn a_gateway_that_compresses_is_merged_with_all_the_same() {
 #[test]
 fn envoys_own_compressor_compresses_what_was_merged() {
     let (gateway, ..) = gateway_with_documents();
-    let setup = Setup { filters: vec![compressor()], ..Setup::default() };
-    let envoy = start(&gateway, &setup);
+    let compressing =
+        merging(&gateway).edit_listener(|listener| listener.first_filter(compressor()));
+    let envoy = compressing.start();
     for target in [JWKS, DISCOVERY] {
         let plain = envoy.send(&Request::get(target));
         assert_eq!(plain.header("content-encoding"), None);
@@ -260,7 +266,7 @@ fn compressor() -> Value {
 #[test]
 fn head_is_answered_with_the_header_fields_of_get() {
     let (gateway, ..) = gateway_with_documents();
-    let envoy = start(&gateway, &Setup::default());
+    let envoy = start(&gateway);
     let mut findings = Findings::default();
     for target in [JWKS, DISCOVERY] {
         let etag = envoy.send(&Request::get(target)).header("etag").unwrap().to_owned();
@@ -285,7 +291,7 @@ fn head_is_answered_with_the_header_fields_of_get() {
                 let case = format!("{target}: {name}, HTTP/2: {http2}");
                 let send = |request: &Request| match http2 {
                     false => envoy.send(request),
-                    true => http2::send(envoy.address, request),
+                    true => http2::send(envoy.address("gateway"), request),
                 };
                 let (head, get) = (send(&head), send(&get));
                 findings.expect(format!("{case}: status"), &head.status, &get.status);
@@ -316,8 +322,9 @@ fn lasting(answer: &Answer) -> Vec<(String, String)> {
 #[test]
 fn nothing_follows_the_answer_to_a_head() {
     let (gateway, ..) = gateway_with_documents();
-    let setup = Setup { filters: vec![compressor()], ..Setup::default() };
-    let envoy = start(&gateway, &setup);
+    let compressing =
+        merging(&gateway).edit_listener(|listener| listener.first_filter(compressor()));
+    let envoy = compressing.start();
     let mut connection = envoy.connect();
     for target in [JWKS, DISCOVERY] {
         let whole = connection.send(&Request::get(target));
@@ -359,8 +366,8 @@ const FAULTS: [Fault; 6] = [
 
 #[test]
 fn a_failure_of_the_gateway_reaches_the_caller_as_it_is() {
-    let gateway = Service::start(GATEWAY);
-    let envoy = start(&gateway, &Setup::default());
+    let gateway = Server::start(IDENTITY_GATEWAY);
+    let envoy = start(&gateway);
     let mut findings = Findings::default();
     for target in [JWKS, DISCOVERY] {
         for (name, reply) in no_documents() {
@@ -370,8 +377,8 @@ fn a_failure_of_the_gateway_reaches_the_caller_as_it_is() {
             findings.expect(format!("{case}: status"), &answer.status, &reply.status);
             findings.expect(format!("{case}: body"), &answer.body, &reply.body);
             for (name, value) in &reply.headers {
-                let kept = answer.header(name);
-                findings.expect(format!("{case}: {name}"), &kept, &Some(value.as_str()));
+                let kept = answer.header(name).map(str::as_bytes);
+                findings.expect(format!("{case}: {name}"), &kept, &Some(value.as_slice()));
             }
         }
         gateway.answer_always(Reply::json(&gateway_document(target)));
@@ -400,7 +407,7 @@ fn a_failure_of_the_gateway_reaches_the_caller_as_it_is() {
 #[test]
 fn the_gateways_last_good_document_stands_in_for_one_that_fails() {
     let (gateway, ..) = gateway_with_documents();
-    let envoy = start(&gateway, &Setup { concurrency: 2, ..Setup::default() });
+    let envoy = merging(&gateway).workers(2).start();
     let mut findings = Findings::default();
     for target in [JWKS, DISCOVERY] {
         // One worker merges it, and all have it.
@@ -452,8 +459,7 @@ fn trailers_of_a_gateway_do_not_matter() {
                 if trailers {
                     request = request.header("te", "trailers").header("x-answer-trailers", "yes");
                 }
-                for answer in [gateway.send(&request), http2::send(gateway.envoy.gateway, &request)]
-                {
+                for answer in [gateway.send(&request), http2::send(gateway.address(), &request)] {
                     // No document, and so it goes on as it is.
                     findings.expect(format!("{case}: status"), &answer.status, &200);
                     findings.expect(format!("{case}: length"), &answer.body.len(), &size);
@@ -469,7 +475,7 @@ fn trailers_of_a_gateway_do_not_matter() {
 #[test]
 fn a_gateway_that_breaks_off_never_passes_for_whole() {
     let (gateway, ..) = gateway_with_documents();
-    let envoy = start(&gateway, &Setup::default());
+    let envoy = start(&gateway);
     let mut findings = Findings::default();
     for target in [JWKS, DISCOVERY] {
         for fault in [Fault::ResetMidBody, Fault::Stalled] {
@@ -492,7 +498,7 @@ fn a_gateway_that_breaks_off_never_passes_for_whole() {
 #[test]
 fn other_methods_are_the_gateways() {
     let (gateway, ..) = gateway_with_documents();
-    let envoy = start(&gateway, &Setup::default());
+    let envoy = start(&gateway);
     for target in [JWKS, DISCOVERY] {
         for method in ["OPTIONS", "POST"] {
             let request = Request::new(method, target)

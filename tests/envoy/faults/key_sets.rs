@@ -8,19 +8,21 @@ use jsonwebtoken::Algorithm;
 use serde_json::json;
 
 use super::{Issuer, echoing_gateway, expect_unavailable, mint_with, minters_of};
-use testkit::fronted::{Fronted, Setup};
+use testkit::envoy::Envoy;
+use testkit::gateway::in_front_of;
 use testkit::http::{Answer, Connection};
-use testkit::idp::{Fault, Reply};
 use testkit::keys::Key;
+use testkit::server::{Fault, Reply};
 use testkit::{Findings, wait_for};
 
 /// The least time between two fetches that tokens can cause.
 const INTERVAL: Duration = Duration::from_secs(5);
-const FOUR_WORKERS: Setup = Setup { concurrency: 4, filters: Vec::new() };
 
-fn start(issuer: &Issuer, cache_duration: &str, setup: &Setup) -> Fronted {
+fn start(issuer: &Issuer, cache_duration: &str, workers: u32) -> Envoy {
     let configuration = minters_of(issuer, cache_duration);
-    let envoy = Fronted::start(&configuration, &[&echoing_gateway(), &issuer.service], setup);
+    let envoy = in_front_of(&[&echoing_gateway(), &issuer.service], &configuration)
+        .workers(workers)
+        .start();
     wait_for("the first fetch", || (issuer.service.calls() > 0).then_some(()));
     wait_for("the first key set", || {
         (envoy.send(&mint_with(&issuer.bearer(&issuer.key))).status == 201).then_some(())
@@ -41,7 +43,7 @@ fn expect_one_fetch_at_a_time(issuer: &Issuer) {
 
 /// What lies between one fetch and the next.
 fn gaps(issuer: &Issuer) -> Vec<Duration> {
-    let asked = issuer.service.asked();
+    let asked = issuer.service.received();
     asked.windows(2).map(|pair| pair[1].at - pair[0].at).collect()
 }
 
@@ -51,7 +53,7 @@ fn are_fetched_at_the_start_and_again_before_their_time_is_up() {
         let issuer = Issuer::start("keys");
         let configuration = minters_of(&issuer, cache_duration);
         let services = [&echoing_gateway(), &issuer.service];
-        let envoy = Fronted::start(&configuration, &services, &Setup::default());
+        let envoy = in_front_of(&services, &configuration).start();
         // Nobody has asked for anything yet.
         wait_for("two refreshes", || (issuer.service.calls() >= 3).then_some(()));
         let gaps = gaps(&issuer);
@@ -65,7 +67,7 @@ fn are_fetched_at_the_start_and_again_before_their_time_is_up() {
         assert_eq!(issuer.service.last().target, "/jwks");
         assert_eq!(issuer.service.last().method, "GET");
         assert_eq!(envoy.send(&mint_with(&issuer.bearer(&issuer.key))).status, 201);
-        let age = envoy.metric("impersonation_key_set_age_seconds");
+        let age = envoy.metric("impersonation_key_set_age_seconds").unwrap();
         assert!(age <= limit + 2, "{age} s old");
     }
 }
@@ -73,7 +75,7 @@ fn are_fetched_at_the_start_and_again_before_their_time_is_up() {
 #[test]
 fn an_unknown_kid_is_looked_for_at_once_but_not_all_the_time() {
     let issuer = Issuer::start("keys");
-    let envoy = start(&issuer, "300s", &Setup::default());
+    let envoy = start(&issuer, "300s", 1);
     let fetched = issuer.service.calls();
     sleep(INTERVAL);
     assert_eq!(issuer.service.calls(), fetched, "nobody asked");
@@ -104,7 +106,7 @@ fn an_unknown_kid_is_looked_for_at_once_but_not_all_the_time() {
 #[test]
 fn a_refresh_that_fails_keeps_the_last_good_keys() {
     let issuer = Issuer::start("keys");
-    let envoy = start(&issuer, "1s", &Setup::default());
+    let envoy = start(&issuer, "1s", 1);
     let mut findings = Findings::default();
     for fault in [Fault::Refused, Fault::ServerError, Fault::Empty] {
         let failures = envoy.failures("jwks");
@@ -123,7 +125,7 @@ fn a_refresh_that_fails_keeps_the_last_good_keys() {
 #[test]
 fn an_emptied_key_set_is_a_key_set() {
     let issuer = Issuer::start("keys");
-    let envoy = start(&issuer, "1s", &Setup::default());
+    let envoy = start(&issuer, "1s", 1);
     wait_for("the keys", || {
         let answer = envoy.send(&mint_with(&issuer.bearer(&issuer.key)));
         (answer.status == 201).then_some(())
@@ -145,7 +147,7 @@ fn an_emptied_key_set_is_a_key_set() {
 #[test]
 fn whoever_asks_for_keys_and_hangs_up_holds_nobody_up() {
     let issuer = Issuer::start("keys");
-    let envoy = start(&issuer, "300s", &Setup::default());
+    let envoy = start(&issuer, "300s", 1);
     wait_for("the keys", || {
         let answer = envoy.send(&mint_with(&issuer.bearer(&issuer.key)));
         (answer.status == 201).then_some(())
@@ -201,7 +203,7 @@ fn one_bad_key_never_spoils_the_rest() {
     let middle = keys.len() / 2;
     keys.insert(middle, good);
     issuer.service.answer_always(Reply::json(&json!({"keys": keys, "more": {"a": 1}})));
-    let envoy = start(&issuer, "300s", &Setup::default());
+    let envoy = start(&issuer, "300s", 1);
     assert_eq!(envoy.failures("jwks"), 0);
     // The operator learns which.
     let log = envoy.log();
@@ -213,7 +215,7 @@ fn what_one_worker_has_fetched_another_has_when_it_needs_it() {
     let issuer = Issuer::start("keys");
     let configuration = minters_of(&issuer, "300s");
     let services = [&echoing_gateway(), &issuer.service];
-    let envoy = Fronted::start(&configuration, &services, &FOUR_WORKERS);
+    let envoy = in_front_of(&services, &configuration).workers(4).start();
     let answered = format!("cluster.{}.upstream_rq_200", issuer.service.name);
     wait_for("the first fetch", || (envoy.stat(&answered) > 0).then_some(()));
     sleep(Duration::from_millis(200));
@@ -229,7 +231,7 @@ fn what_one_worker_has_fetched_another_has_when_it_needs_it() {
 #[test]
 fn one_fetch_serves_all_workers() {
     let issuer = Issuer::start("keys");
-    let envoy = start(&issuer, "300s", &FOUR_WORKERS);
+    let envoy = start(&issuer, "300s", 4);
     let mut connections = envoy.connect_to_every_worker();
     wait_for("every worker to have the keys", || {
         let mint = mint_with(&issuer.bearer(&issuer.key));
@@ -262,7 +264,7 @@ fn one_fetch_serves_all_workers() {
 #[test]
 fn a_key_comes_and_goes_on_every_worker() {
     let issuer = Issuer::start("keys");
-    let envoy = start(&issuer, "6s", &FOUR_WORKERS);
+    let envoy = start(&issuer, "6s", 4);
     let mut connections = envoy.connect_to_every_worker();
     let by_old = mint_with(&issuer.bearer(&issuer.key));
     // The same token on every worker, so that each remembers that it is good.
@@ -293,7 +295,7 @@ fn a_key_that_is_taken_back_stops_working_though_its_tokens_were_remembered() {
     let issuer = Issuer::start("keys");
     let other = new_key("other");
     issuer.publish(&[&issuer.key, &other]);
-    let envoy = start(&issuer, "4s", &FOUR_WORKERS);
+    let envoy = start(&issuer, "4s", 4);
     let mut connections = envoy.connect_to_every_worker();
     let by_old = mint_with(&issuer.bearer(&issuer.key));
     wait_for("every worker to have the keys", || {

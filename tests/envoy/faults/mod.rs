@@ -17,11 +17,13 @@ use serde_json::{Value, json};
 
 use testkit::Findings;
 use testkit::configuration::{Configuration, MANAGEMENT, SUPPORT};
-use testkit::fronted::{GATEWAY, http_uri};
-use testkit::gateway::{actor_claims, backend_claims, exchange_form, exchange_request, with_actor};
+use testkit::gateway::{
+    IDENTITY_GATEWAY, actor_claims, backend_claims, exchange_form, exchange_request, http_uri,
+    with_actor,
+};
 use testkit::http::{Answer, Request};
-use testkit::idp::{Reply, Service};
 use testkit::keys::Key;
+use testkit::server::{Reply, Server};
 
 /// When Envoy gives a callout up: long enough that a busy machine does not reach it by itself.
 const TIMEOUT: Duration = Duration::from_secs(3);
@@ -37,14 +39,14 @@ const ACTORS: &str = "/actor_tokens/jwt/-";
 
 /// An issuer whose key set one service serves.
 struct Issuer {
-    service: Service,
+    service: Server,
     key: Key,
 }
 
 impl Issuer {
     fn start(name: &str) -> Self {
         let issuer = Self {
-            service: Service::start(name),
+            service: Server::start(name),
             key: Key::generate(Algorithm::EdDSA, &format!("{name}-1")),
         };
         issuer.publish(&[&issuer.key]);
@@ -101,8 +103,8 @@ impl Issuer {
 }
 
 /// The gateway behind the filter, which echoes.
-fn echoing_gateway() -> Service {
-    Service::start(GATEWAY)
+fn echoing_gateway() -> Server {
+    Server::start(IDENTITY_GATEWAY)
 }
 
 /// A configuration whose only minters are those of the issuer.
@@ -111,7 +113,7 @@ fn minters_of(issuer: &Issuer, cache_duration: &str) -> Configuration {
     Configuration::default().with("/subject_tokens/authentication/jwt", minters)
 }
 
-fn introspection(service: &Service, cache_duration: &str, required_scopes: Value) -> Value {
+fn introspection(service: &Server, cache_duration: &str, required_scopes: Value) -> Value {
     json!({
         "http_uri": http_uri(service, "/oidc/token/introspection", TIMEOUT_TEXT),
         "client_id": "impersonation-filter",
@@ -121,7 +123,7 @@ fn introspection(service: &Service, cache_duration: &str, required_scopes: Value
     })
 }
 
-fn userinfo(service: &Service, cache_duration: &str) -> Value {
+fn userinfo(service: &Server, cache_duration: &str) -> Value {
     let http_uri = http_uri(service, "/oidc/me", TIMEOUT_TEXT);
     json!({"http_uri": http_uri, "cache_duration": cache_duration})
 }

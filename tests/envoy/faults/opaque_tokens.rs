@@ -11,16 +11,16 @@ use serde_json::{Value, json};
 use super::{echoing_gateway, exchange_by, introspection, mint_with, userinfo};
 use testkit::Findings;
 use testkit::configuration::Configuration;
-use testkit::fronted::{Fronted, Setup};
-use testkit::gateway::{mint_request, minted, now, raw_part};
+use testkit::envoy::Envoy;
+use testkit::gateway::{in_front_of, mint_request, minted, now, raw_part};
 use testkit::http::Answer;
-use testkit::idp::{Reply, Service};
+use testkit::server::{Reply, Server};
 
 const MINTERS: &str = "/subject_tokens/authentication/introspection";
 const ACTORS: &str = "/actor_tokens/introspection";
 
 /// What each token is, by introspection; the others are not active.
-fn knows(service: &Service, tokens: &[(&str, Value)]) {
+fn knows(service: &Server, tokens: &[(&str, Value)]) {
     let tokens: HashMap<String, Value> =
         tokens.iter().map(|(token, answer)| ((*token).into(), answer.clone())).collect();
     service.answer(move |asked| {
@@ -29,18 +29,18 @@ fn knows(service: &Service, tokens: &[(&str, Value)]) {
     });
 }
 
-fn start(configuration: &Configuration, service: &Service) -> Fronted {
-    Fronted::start(configuration, &[&echoing_gateway(), service], &Setup::default())
+fn start(configuration: &Configuration, service: &Server) -> Envoy {
+    in_front_of(&[&echoing_gateway(), service], configuration).start()
 }
 
 /// An exchange of a fresh subject token by this actor, and the token if it was refused.
-fn act(envoy: &Fronted, actor_token: &str) -> Answer {
+fn act(envoy: &Envoy, actor_token: &str) -> Answer {
     envoy.send(&exchange_by(&minted(&envoy.send(&mint_request("u-1"))), actor_token))
 }
 
 #[test]
 fn introspection_asks_as_rfc_7662_has_it() {
-    let service = Service::start("introspection");
+    let service = Server::start("introspection");
     let token = "opaque-.~_+/==";
     knows(&service, &[(token, json!({"active": true, "scope": "impersonate", "client_id": "b"}))]);
     let (client_id, secret) = ("filter:with/colon", "s3cr:t +%&é\u{20ac}");
@@ -104,7 +104,7 @@ fn a_minters_answer_decides() {
         ("type-number",    active(json!({"token_type": 7})),                   503, "temporarily_unavailable"),
         ("a-list",         json!([active(json!({}))]),                         503, "temporarily_unavailable"),
     ];
-    let service = Service::start("introspection");
+    let service = Server::start("introspection");
     knows(&service, &cases.clone().map(|(token, answer, ..)| (token, answer)));
     let configuration = Configuration::default()
         .with(MINTERS, introspection(&service, "0s", json!(["impersonate"])));
@@ -146,7 +146,7 @@ fn an_actors_answer_decides() {
         ("expired",    json!({"active": true, "scope": "openid", "sub": "agent-1", "exp": past}),  400),
         ("inactive",   json!({"active": false}),                                                   400),
     ];
-    let service = Service::start("introspection");
+    let service = Server::start("introspection");
     knows(&service, &cases.clone().map(|(token, answer, _)| (token, answer)));
     let configuration =
         Configuration::default().with(ACTORS, introspection(&service, "0s", json!([])));
@@ -169,7 +169,7 @@ fn an_actors_answer_decides() {
 
 #[test]
 fn userinfo_proves_who_acts() {
-    let service = Service::start("userinfo");
+    let service = Server::start("userinfo");
     service.answer(|asked| {
         let token = asked.header("authorization").unwrap().strip_prefix("Bearer ").unwrap();
         match token {
@@ -196,7 +196,7 @@ fn userinfo_proves_who_acts() {
             findings.expect(token, &claims["act"], &json!({"sub": "agent-1"}));
         }
     }
-    let asked = &service.asked()[0];
+    let asked = &service.received()[0];
     assert_eq!((asked.method.as_str(), asked.target.as_str()), ("GET", "/oidc/me"));
     assert!(!envoy.log().contains("empty-sub"), "a token in the log");
 }
@@ -204,7 +204,7 @@ fn userinfo_proves_who_acts() {
 #[test]
 fn an_answer_is_remembered_for_its_time_and_no_longer() {
     let active = json!({"active": true, "scope": "impersonate openid", "sub": "agent-1"});
-    let service = Service::start("introspection");
+    let service = Server::start("introspection");
     knows(&service, &[("a", active.clone()), ("b", active.clone())]);
     let minters = |cache_duration| {
         let introspection = introspection(&service, cache_duration, json!(["impersonate"]));
@@ -212,7 +212,7 @@ fn an_answer_is_remembered_for_its_time_and_no_longer() {
     };
     // The default, which is also the most: 10 s.
     let envoy = start(&minters("10s").without(&format!("{MINTERS}/cache_duration")), &service);
-    let calls_of = |envoy: &Fronted, token: &str, count: usize, status: u16| {
+    let calls_of = |envoy: &Envoy, token: &str, count: usize, status: u16| {
         let before = service.calls();
         for _ in 0..count {
             assert_eq!(envoy.send(&mint_with(token)).status, status, "{token}");
@@ -242,7 +242,7 @@ fn an_answer_is_remembered_for_its_time_and_no_longer() {
 
 #[test]
 fn userinfo_is_remembered_but_a_failure_is_not() {
-    let service = Service::start("userinfo");
+    let service = Server::start("userinfo");
     service.answer_always(Reply::json(&json!({"sub": "agent-1"})));
     let configuration =
         Configuration::default().with("/actor_tokens/userinfo", userinfo(&service, "6s"));
@@ -268,7 +268,7 @@ fn userinfo_is_remembered_but_a_failure_is_not() {
 
 #[test]
 fn a_jwt_of_a_known_issuer_is_never_asked_about() {
-    let service = Service::start("introspection");
+    let service = Server::start("introspection");
     let configuration = Configuration::default()
         .with(MINTERS, introspection(&service, "0s", json!(["impersonate"])));
     let envoy = start(&configuration, &service);

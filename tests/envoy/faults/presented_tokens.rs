@@ -11,14 +11,14 @@ use serde_json::{Value, json};
 use super::{echoing_gateway, exchange_by, introspection, mint_with, userinfo};
 use testkit::Findings;
 use testkit::configuration::{Configuration, ISSUER, MANAGEMENT, PROVIDER_KEY};
-use testkit::fronted::{Fronted, Setup};
+use testkit::envoy::Envoy;
 use testkit::gateway::{
-    Gateway, actor_claims, backend_claims, exchange_form, exchange_request, mint_request, minted,
-    raw_part,
+    Gateway, actor_claims, backend_claims, exchange_form, exchange_request, in_front_of,
+    mint_request, minted, raw_part,
 };
 use testkit::http::Request;
-use testkit::idp::{Reply, Service};
 use testkit::keys::{Key, unsigned};
+use testkit::server::{Reply, Server};
 
 const MINTERS: &str = "/subject_tokens/authentication/introspection";
 
@@ -27,14 +27,14 @@ const UNLISTED: &str = "https://unlisted.example.com";
 
 /// A filter that asks `introspection` about minters and `userinfo` about actors, with everybody saying yes.
 struct Forgiving {
-    introspection: Service,
-    userinfo: Service,
-    envoy: Fronted,
+    introspection: Server,
+    userinfo: Server,
+    envoy: Envoy,
 }
 
 impl Forgiving {
     fn start(change: impl FnOnce(Configuration) -> Configuration) -> Self {
-        let (minters, actors) = (Service::start("introspection"), Service::start("userinfo"));
+        let (minters, actors) = (Server::start("introspection"), Server::start("userinfo"));
         minters.answer_always(Reply::json(&json!({
             "active": true, "scope": "impersonate", "client_id": "support-backend",
         })));
@@ -43,7 +43,7 @@ impl Forgiving {
             .with(MINTERS, introspection(&minters, "0s", json!(["impersonate"])))
             .with("/actor_tokens/userinfo", userinfo(&actors, "0s"));
         let services = [&echoing_gateway(), &minters, &actors];
-        let envoy = Fronted::start(&change(configuration), &services, &Setup::default());
+        let envoy = in_front_of(&services, &change(configuration)).start();
         Self { introspection: minters, userinfo: actors, envoy }
     }
 
@@ -53,9 +53,11 @@ impl Forgiving {
 
     /// How often a mint was refused for this.
     fn refusals(&self, error: &str, reason: &str) -> u64 {
-        self.envoy.metric(&format!(
-            "impersonation_refusals_total.endpoint.subject_tokens.error.{error}.reason.{reason}"
-        ))
+        self.envoy
+            .metric(&format!(
+                "impersonation_refusals_total.endpoint.subject_tokens.error.{error}.reason.{reason}"
+            ))
+            .unwrap_or(0)
     }
 
     /// The status of a mint with this token, and of an exchange with it as the actor's.
@@ -242,12 +244,12 @@ fn what_userinfo_says_of_an_actor_is_held_against_the_same_rules() {
 
 #[test]
 fn an_introspection_answer_is_held_against_the_rules_of_a_jwt() {
-    let service = Service::start("introspection");
+    let service = Server::start("introspection");
     let configuration = Configuration::default()
         .with(MINTERS, introspection(&service, "0s", json!(["impersonate"])))
         .with(&format!("{MINTERS}/audiences"), json!([MANAGEMENT, "urn:second"]))
         .with(&format!("{MINTERS}/client_ids"), json!(["integrator-backend", "nightly-job"]));
-    let envoy = Fronted::start(&configuration, &[&echoing_gateway(), &service], &Setup::default());
+    let envoy = in_front_of(&[&echoing_gateway(), &service], &configuration).start();
     let active = |changes: Value| {
         let mut answer = json!({
             "active": true, "scope": "impersonate", "client_id": "integrator-backend",
@@ -300,7 +302,7 @@ fn an_introspection_answer_is_held_against_the_rules_of_a_jwt() {
     let refusals = |reason: &str| {
         envoy.metric(&format!(
             "impersonation_refusals_total.endpoint.subject_tokens.error.invalid_token.reason.{reason}"
-        ))
+        )).unwrap_or(0)
     };
     for (changes, status, reason) in cases {
         let case: String = changes.to_string().chars().take(80).collect();

@@ -12,10 +12,10 @@ use super::{
 };
 use testkit::Findings;
 use testkit::configuration::Configuration;
-use testkit::fronted::{Fronted, Setup};
-use testkit::gateway::{mint_request, minted};
+use testkit::envoy::Envoy;
+use testkit::gateway::{in_front_of, mint_request, minted};
 use testkit::http::Request;
-use testkit::idp::{Fault, Reply, Service};
+use testkit::server::{Fault, Reply, Server};
 
 const RATE: u32 = 50;
 /// The provider lives, is dead, lives again: each so long at least.
@@ -50,7 +50,7 @@ impl Kind {
         }
     }
 
-    fn request(self, envoy: &Fronted, issuer: &Issuer) -> Request {
+    fn request(self, envoy: &Envoy, issuer: &Issuer) -> Request {
         match self {
             Self::KnownKey => mint_with(&issuer.bearer(&issuer.key)),
             Self::Introspection => mint_with("opaque-bearer"),
@@ -93,8 +93,8 @@ impl Death {
 #[test]
 fn what_fails_while_the_provider_is_dead_works_when_it_is_back() {
     let issuer = Issuer::start("keys");
-    let (gateway, users) = (echoing_gateway(), Service::start("userinfo"));
-    let minters = Service::start("introspection");
+    let (gateway, users) = (echoing_gateway(), Server::start("userinfo"));
+    let minters = Server::start("introspection");
     users.answer_always(Reply::json(&json!({"sub": "agent-1"})));
     minters.answer_always(Reply::json(&json!({
         "active": true, "scope": "impersonate", "client_id": "backend",
@@ -111,8 +111,7 @@ fn what_fails_while_the_provider_is_dead_works_when_it_is_back() {
         .with("/actor_tokens/userinfo", userinfo(&users, "0s"))
         .with("/identity_gateway", json!({"documents": "merge"}));
     let services = [&gateway, &users, &minters, &issuer.service];
-    let setup = Setup { concurrency: 2, ..Setup::default() };
-    let mut envoy = Fronted::start(&configuration, &services, &setup);
+    let envoy = in_front_of(&services, &configuration).workers(2).start();
     let warm = envoy.connect_to_every_worker();
     testkit::wait_for("the keys", || {
         let mint = mint_with(&issuer.bearer(&issuer.key));

@@ -6,19 +6,19 @@ use serde_json::json;
 use super::{TIMEOUT_TEXT, echoing_gateway, mint_for};
 use testkit::Findings;
 use testkit::configuration::Configuration;
-use testkit::fronted::{Fronted, Setup, http_uri};
-use testkit::gateway::BEARER;
-use testkit::idp::{Reply, Service};
+use testkit::envoy::Envoy;
+use testkit::gateway::{BEARER, http_uri, in_front_of};
+use testkit::server::{Reply, Server};
 
-fn start(users: &Service, path: &str) -> Fronted {
+fn start(users: &Server, path: &str) -> Envoy {
     let lookup = json!({"http_uri": http_uri(users, path, TIMEOUT_TEXT)});
     let configuration = Configuration::default().with("/subject_tokens/user_lookup", lookup);
-    Fronted::start(&configuration, &[&echoing_gateway(), users], &Setup::default())
+    in_front_of(&[&echoing_gateway(), users], &configuration).start()
 }
 
 #[test]
 fn the_users_status_decides() {
-    let users = Service::start("users");
+    let users = Server::start("users");
     users.answer(|asked| {
         Reply::status(asked.target.strip_prefix("/api/users/s").unwrap().parse().unwrap())
     });
@@ -47,7 +47,7 @@ fn the_users_status_decides() {
 
 #[test]
 fn a_user_is_one_percent_encoded_segment() {
-    let users = Service::start("users");
+    let users = Server::start("users");
     users.answer_always(Reply::status(200));
     let envoy = start(&users, "/api/users/{userId}?fields=id");
     let long = "é".repeat(255);
@@ -83,7 +83,7 @@ fn a_user_is_one_percent_encoded_segment() {
 
 #[test]
 fn what_cannot_be_a_segment_is_never_asked_for() {
-    let users = Service::start("users");
+    let users = Server::start("users");
     users.answer_always(Reply::status(200));
     let envoy = start(&users, "/api/users/{userId}");
     let mut findings = Findings::default();

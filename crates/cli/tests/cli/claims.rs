@@ -143,7 +143,9 @@ fn a_build_without_the_engine_runs_no_script() {
 #[test]
 #[cfg(feature = "custom-claims")]
 fn scripts_as_operators_have_them_give_the_claims_that_they_gave_before() {
-    for testkit::scripts::Case { name, script, mut input, outcome } in testkit::scripts::all() {
+    for testkit::claims_scripts::Case { name, script, mut input, outcome } in
+        testkit::claims_scripts::all()
+    {
         let mut token = json!({
             "iss": "https://auth.example.com/oidc",
             "sub": "user_123",
