@@ -4,22 +4,15 @@ use std::sync::LazyLock;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use impersonation_core::secret::Digest;
 use jsonwebtoken::Algorithm;
 use serde_json::{Value, json};
 
 use crate::driver::{Answer, Gateway, Request, START};
+pub use testkit::configuration::{ISSUER, MANAGEMENT, ORDERS, PAYMENTS, SUPPORT};
+use testkit::configuration::{jwks, sha256_hex};
+pub use testkit::gateway::{ACCESS_TOKEN, EXCHANGE_GRANT};
+use testkit::http::{Form, urlencode};
 use testkit::keys::Key;
-
-pub const ISSUER: &str = "https://auth.example.com/oidc";
-pub const MANAGEMENT: &str = "https://auth.example.com/api";
-pub const SUPPORT: &str = "https://support.example.com";
-pub const ORDERS: &str = "https://api.example.com/orders";
-/// A resource whose tokens live for 900 s; the client `console` has no part in it.
-pub const PAYMENTS: &str = "https://api.example.com/payments";
-
-pub const EXCHANGE_GRANT: &str = "urn:ietf:params:oauth:grant-type:token-exchange";
-pub const ACCESS_TOKEN: &str = "urn:ietf:params:oauth:token-type:access_token";
 
 /// The secret of `portal`. It has something in it that the form encoding changes.
 pub const CLIENT_SECRET: &str = "correct horse: battery+staple%";
@@ -36,9 +29,7 @@ pub static PROVIDER_KEY: LazyLock<Key> =
 pub const NOW: u64 = START.secs();
 
 pub fn configuration() -> Value {
-    let jwks = json!({"keys": [PROVIDER_KEY.public_jwk()]}).to_string();
-    let digest = Digest::of(CLIENT_SECRET.as_bytes());
-    let secret: String = digest.as_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
+    let secret = sha256_hex(CLIENT_SECRET);
     json!({
         "issuer": ISSUER,
         "signing_keys": [{"jwk": SIGNING_KEY.private_jwk()}],
@@ -50,7 +41,7 @@ pub fn configuration() -> Value {
                 "audiences": [MANAGEMENT],
                 "required_scopes": ["impersonate"],
                 "clock_skew": "60s",
-                "local_jwks": {"inline_string": jwks},
+                "local_jwks": jwks(&[&PROVIDER_KEY]),
             }]},
             "store": {"shared_data": {"capacity": 4}},
         },
@@ -59,7 +50,7 @@ pub fn configuration() -> Value {
             "issuer": ISSUER,
             "audiences": [SUPPORT],
             "clock_skew": "60s",
-            "local_jwks": {"inline_string": jwks},
+            "local_jwks": jwks(&[&PROVIDER_KEY]),
         }]},
         "clients": [
             {"client_id": "portal", "type": "traditional_web", "client_secret_sha256": [secret]},
@@ -159,44 +150,39 @@ pub fn mint_form() -> MintForm {
 /// A request to exchange a subject token.
 #[derive(Clone)]
 pub struct ExchangeForm {
-    pub parameters: Vec<(String, String)>,
+    pub parameters: Form,
     pub authorization: Option<String>,
 }
 
 impl ExchangeForm {
     /// One that is granted, by a public client and without an actor.
     pub fn new(subject_token: &str) -> Self {
-        let parameters = [
-            ("grant_type", EXCHANGE_GRANT),
-            ("client_id", "console"),
-            ("scope", "orders:read"),
-            ("subject_token", subject_token),
-            ("subject_token_type", ACCESS_TOKEN),
-            ("resource", ORDERS),
-        ];
-        let owned = |(name, value): (&str, &str)| (name.to_owned(), value.to_owned());
-        Self { parameters: parameters.map(owned).to_vec(), authorization: None }
+        let parameters = Form::default()
+            .set("grant_type", EXCHANGE_GRANT)
+            .set("client_id", "console")
+            .set("scope", "orders:read")
+            .set("subject_token", subject_token)
+            .set("subject_token_type", ACCESS_TOKEN)
+            .set("resource", ORDERS);
+        Self { parameters, authorization: None }
     }
 
     /// With one value for a parameter, whether it was there or not.
-    pub fn set(mut self, name: &str, value: &str) -> Self {
-        self.parameters.retain(|(known, _)| known != name);
-        self.add(name, value)
+    pub fn set(self, name: &str, value: &str) -> Self {
+        Self { parameters: self.parameters.set(name, value), ..self }
     }
 
     /// With one more value.
-    pub fn add(mut self, name: &str, value: &str) -> Self {
-        self.parameters.push((name.to_owned(), value.to_owned()));
-        self
+    pub fn add(self, name: &str, value: &str) -> Self {
+        Self { parameters: self.parameters.add(name, value), ..self }
     }
 
-    pub fn without(mut self, name: &str) -> Self {
-        self.parameters.retain(|(known, _)| known != name);
-        self
+    pub fn without(self, name: &str) -> Self {
+        Self { parameters: self.parameters.without(name), ..self }
     }
 
     pub fn subject_token(&self) -> &str {
-        let named = self.parameters.iter().find(|(name, _)| name == "subject_token");
+        let named = self.parameters.0.iter().find(|(name, _)| name == "subject_token");
         named.map_or("", |(_, value)| value)
     }
 
@@ -210,17 +196,14 @@ impl ExchangeForm {
     }
 
     pub fn basic(mut self, client_id: &str, secret: &str) -> Self {
-        let encode =
-            |text: &str| form_urlencoded::byte_serialize(text.as_bytes()).collect::<String>();
+        let encode = |text: &str| urlencode(text.as_bytes());
         let credentials = format!("{}:{}", encode(client_id), encode(secret));
         self.authorization = Some(format!("Basic {}", BASE64_STANDARD.encode(credentials)));
         self
     }
 
     pub fn request(&self) -> Request {
-        let body =
-            form_urlencoded::Serializer::new(String::new()).extend_pairs(&self.parameters).finish();
-        self.request_with_body(body)
+        self.request_with_body(self.parameters.encode())
     }
 
     pub fn request_with_body(&self, body: impl Into<Vec<u8>>) -> Request {
