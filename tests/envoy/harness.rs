@@ -3,10 +3,13 @@
 
 use std::path::Path;
 
+use serde_json::json;
+
+use testkit::bootstrap::{Bootstrap, Cluster, Listener};
 use testkit::gateway::{Gateway, Options};
 use testkit::http::{Connection, Request};
-use testkit::http2;
-use testkit::server::pattern;
+use testkit::server::{Fault, Reply, Server, pattern};
+use testkit::{Findings, http2, wait_for};
 
 #[test]
 fn an_envoy_passes_on_what_it_is_sent_and_goes_when_it_is_dropped() {
@@ -53,4 +56,91 @@ fn an_envoy_passes_on_what_it_is_sent_and_goes_when_it_is_dropped() {
         .filter_map(|process| std::fs::read_to_string(process.ok()?.path().join("cmdline")).ok());
     assert_eq!(running.filter(|line| line.contains(directory.to_str().unwrap())).count(), 0);
     assert!(Path::new(&directory).exists(), "the log stays for the post-mortem");
+}
+
+#[test]
+fn a_server_answers_by_its_rule_and_fails_as_it_is_told_over_either_protocol() {
+    let mut findings = Findings::default();
+    for http2 in [false, true] {
+        let server = Server::start("served");
+        server.answer(|received| {
+            Reply::json(&json!({"target": received.target, "long": "x".repeat(9000)}))
+        });
+        let cluster = Cluster::new(&server.name, server.address);
+        let cluster = if http2 { cluster.http2() } else { cluster };
+        let listener = Listener::new("front").route_to(&server.name, "2s");
+        let envoy = Bootstrap::default().listener(listener).cluster(cluster).start();
+
+        let answer = envoy.send(&Request::get("/a?b=c").header("x-odd", b"\xff"));
+        assert_eq!((answer.status, answer.member("target")), (200, "/a?b=c".into()));
+        let received = server.last();
+        assert_eq!(received.version, if http2 { "HTTP/2.0" } else { "HTTP/1.1" });
+        assert!(received.headers.contains(&("x-odd".into(), b"\xff".to_vec())), "{received:?}");
+
+        #[rustfmt::skip]
+        let expected = [
+            (Fault::Refused,          Some((503, "text/plain"))),
+            (Fault::Slow,             Some((504, "text/plain"))),
+            (Fault::Stalled,          None),
+            (Fault::ResetMidBody,     None),
+            (Fault::ServerError,      Some((500, "text/html"))),
+            (Fault::WrongContentType, Some((200, "text/html"))),
+            (Fault::Junk,             Some((200, "application/json"))),
+            (Fault::Empty,            Some((200, "application/json"))),
+        ];
+        assert_eq!(expected.map(|(fault, _)| fault), Fault::ALL);
+        for (fault, expected) in expected {
+            server.fail(fault);
+            let answer = envoy.connect().try_send(&Request::get("/")).ok();
+            let got = answer
+                .as_ref()
+                .map(|answer| (answer.status, answer.header("content-type").unwrap()));
+            findings.expect(format!("{fault:?}, HTTP/2: {http2}"), &got, &expected);
+            server.heal();
+            let case = format!("healed of {fault:?}, HTTP/2: {http2}");
+            findings.expect(case, &envoy.send(&Request::get("/")).status, &200);
+        }
+    }
+}
+
+#[test]
+fn two_envoys_run_at_once_each_with_what_its_bootstrap_says() {
+    let server = Server::start("behind");
+    let cluster = Cluster::new("behind", server.address).with(
+        "health_checks",
+        json!([{
+            "timeout": "1s", "interval": "1s", "unhealthy_threshold": 1, "healthy_threshold": 1,
+            "http_health_check": {"path": "/health"},
+        }]),
+    );
+    let listener = Listener::new("inner").route_to("behind", "5s");
+    let inner = Bootstrap::default().listener(listener).cluster(cluster).workers(2).start();
+    wait_for("the health check", || {
+        (inner.stat("cluster.behind.health_check.success") > 0).then_some(())
+    });
+    let listener = Listener::new("outer")
+        .route_to("inner", "5s")
+        .access_log(json!({"path": "%REQ(:PATH)%", "from": "%ENVIRONMENT(PLACE)%", "to": "%ENVIRONMENT(GIVEN)%"}))
+        .watched();
+    let bootstrap = Bootstrap::default()
+        .listener(listener.clone())
+        .cluster(Cluster::new("inner", inner.address("inner")))
+        .stats_tag("place", "^http\\.((.+?)\\.)downstream_rq_total$")
+        .environment("PLACE", "the table")
+        .command_prefix(&["env", "GIVEN=by a prefix"]);
+    let outer = bootstrap.start();
+    assert_eq!(outer.send(&Request::get("/through-both")).status, 200);
+    assert_eq!(server.received().iter().filter(|one| one.target == "/through-both").count(), 1);
+    let lines = wait_for("the access log", || {
+        let lines = outer.access_log();
+        (!lines.is_empty()).then_some(lines)
+    });
+    assert_eq!(lines, [json!({"path": "/through-both", "from": "the table", "to": "by a prefix"})]);
+    assert!(outer.prometheus().contains("place=\"outer\""), "{}", outer.prometheus());
+
+    let answers = Listener::new("outer").answer("/", "of its own");
+    outer.update(answers).unwrap();
+    assert_eq!(outer.send(&Request::get("/")).text(), "of its own");
+    assert!(outer.update(listener.route(json!({"match": {}}))).is_err());
+    assert!(inner.is_running() && outer.is_running());
 }
