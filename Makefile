@@ -1,7 +1,9 @@
 # Everything sets up what it needs. Requires cargo (rustup), node 20.19 or later with npm, and python3
 # with venv where no Envoy is on the PATH (see scripts/envoy).
 .DEFAULT_GOAL := build
-.PHONY: wasm-target build run demo test test-observability lint bench
+.PHONY: wasm-target build run demo bench lint lint-format lint-native lint-wasm test parts test-binaries tools \
+  test-core test-envoy test-differential test-without-engine test-gateway test-clients test-demo test-claims-scripts test-compose \
+  test-observability
 
 module := target/wasm32-wasip1/release/impersonation_filter.wasm
 
@@ -22,26 +24,73 @@ run: build tests/gateway/node_modules stack/node_modules
 demo: build tests/gateway/node_modules stack/node_modules
 	node demo/demo.js
 
-# All that must hold: what .ci/run runs.
-test: lint build tests/gateway/node_modules tests/clients/node_modules stack/node_modules
-	cargo test --all-features
-	cargo test --package impersonation-filter-cli --package impersonation-core --no-default-features without_the_engine
+# All that must hold: what .ci/run runs. Parts that do not need each other run side by side, and what each
+# prints comes in one piece when it ends; those that failed are named again at the end.
+test:
+	@mkdir -p target
+	@bash -o pipefail -c '$(MAKE) --no-print-directory --jobs 5 --output-sync=target --keep-going parts 2>&1 | tee target/test.log' \
+	  || { echo; echo "What failed:"; grep -F '***' target/test.log; exit 1; }
+
+# The longest first. The lints' compiler runs behind everything that a test waits for.
+parts: test-envoy test-differential test-binaries build test-clients test-observability test-core lint-native lint-wasm \
+  test-without-engine test-demo test-compose test-gateway test-claims-scripts lint-format
+
+test-binaries:
+	cargo test --all-features --no-run --message-format=json-render-diagnostics > target/test-binaries.json
+
+# More at once than there are cores, as they wait for Envoy most of the time.
+test-envoy: test-binaries build tools
+	IMPERSONATION_FILTER_WASM=$(CURDIR)/$(module) RUST_TEST_THREADS=6 scripts/run-tests target/test-binaries.json envoy
+
+test-differential: test-binaries build tools tests/gateway/node_modules
+	IMPERSONATION_FILTER_WASM=$(CURDIR)/$(module) scripts/run-tests target/test-binaries.json differential
+
+# All that need no Envoy.
+test-core: test-binaries
+	scripts/run-tests target/test-binaries.json --but envoy differential
+
+# After what runs the companion, which it builds anew without the engine.
+test-without-engine: test-core lint-native
+	nice cargo test --package impersonation-filter-cli --package impersonation-core --no-default-features without_the_engine
+	nice cargo test --all-features --doc
+
+test-gateway: tests/gateway/node_modules
 	cd tests/gateway && node --test
+
+test-clients: build tools tests/gateway/node_modules tests/clients/node_modules
 	cd tests/clients && node --test
-	cd demo && node --test
+
+# These two have the ports that envoy.yaml names.
+test-demo: build tools tests/gateway/node_modules stack/node_modules
+	cd demo && flock ../target/.ports.lock node --test
+
+test-compose: tests/clients/node_modules stack/node_modules
+	cd tests/compose && flock ../../target/.ports.lock node --test
+
+test-claims-scripts:
 	cd tests/claims-scripts && node --test
-	cd tests/compose && node --test
-	cd tests/observability && node --test
 
 # Metrics, rules and dashboard against a real run (see scripts/prometheus).
-test-observability: build tests/gateway/node_modules
+test-observability: build tools tests/gateway/node_modules
 	cd tests/observability && node --test
 
-lint: wasm-target
+# Fetched on first use, beside the compiler.
+tools:
+	scripts/envoy --path
+
+lint: lint-format lint-native lint-wasm
+
+lint-format:
 	cargo fmt --all --check
-	cargo clippy --workspace --all-targets --all-features -- -D warnings
-	cargo clippy --lib --package impersonation-filter --package impersonation-core --package quickjs-rewind --target wasm32-wasip1 -- -D warnings
-	cargo clippy --lib --package impersonation-filter --package impersonation-core --target wasm32-wasip1 --no-default-features -- -D warnings
+
+# Where both are wanted the tests come first: their binaries are waited for.
+lint-native: $(if $(filter parts,$(MAKECMDGOALS)),test-binaries)
+	nice cargo clippy --workspace --all-targets --all-features -- -D warnings
+
+# By the profile of the module, whose C is compiled then.
+lint-wasm: wasm-target $(if $(filter parts,$(MAKECMDGOALS)),build)
+	nice cargo clippy --release --lib --package impersonation-filter --package impersonation-core --package quickjs-rewind --target wasm32-wasip1 -- -D warnings
+	nice cargo clippy --release --lib --package impersonation-filter --package impersonation-core --target wasm32-wasip1 --no-default-features -- -D warnings
 
 # Figures: a load over loopback, each beside Envoy's own in the same run.
 bench: build tests/gateway/node_modules
