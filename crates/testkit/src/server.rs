@@ -288,7 +288,7 @@ impl Server {
             (Port::Closed(socket), fault) if fault != Some(Fault::Refused) => self.open(socket),
             (port, _) => port,
         };
-        drop(state);
+        // While nobody can read the new fault without it: see `take`.
         self.changed.send_modify(|count| *count += 1);
     }
 
@@ -308,16 +308,30 @@ impl Server {
     }
 
     async fn serve(&self, stream: TcpStream) -> io::Result<()> {
-        if begins_as_http2(&stream).await? {
-            return self.serve_http2(stream).await;
+        let mut changed = self.changed.subscribe();
+        let http2 = {
+            let begins = pin!(begins_as_http2(&stream));
+            match select(begins, pin!(refused(self, &mut changed))).await {
+                Either::Left((http2, _)) => http2?,
+                Either::Right(_) => return Ok(()),
+            }
+        };
+        if http2 {
+            return self.serve_http2(stream, changed).await;
         }
-        self.serve_http1(stream).await
+        self.serve_http1(stream, changed).await
     }
 
-    /// Notes a request; what goes wrong with it, and what is answered if nothing does.
-    fn take(&self, mut received: Received) -> (Option<Fault>, Reply) {
+    /// Notes a request; what goes wrong with it, and what is answered if nothing does. What changes from here
+    /// on has changed: the change that brought this fault may not have been looked at yet.
+    fn take(
+        &self,
+        mut received: Received,
+        changed: &mut watch::Receiver<u64>,
+    ) -> (Option<Fault>, Reply) {
         let (fault, rule) = {
             let mut state = self.state.lock().unwrap();
+            changed.mark_unchanged();
             received.index = state.received.len();
             state.received.push(received.clone());
             (state.fault, Arc::clone(&state.rule))
@@ -338,8 +352,11 @@ impl Server {
         }
     }
 
-    async fn serve_http1(&self, mut stream: TcpStream) -> io::Result<()> {
-        let mut changed = self.changed.subscribe();
+    async fn serve_http1(
+        &self,
+        mut stream: TcpStream,
+        mut changed: watch::Receiver<u64>,
+    ) -> io::Result<()> {
         let mut unread = Vec::new();
         loop {
             let received = {
@@ -350,7 +367,7 @@ impl Server {
                 }
             };
             let method = received.method.clone();
-            let (fault, reply) = self.take(received);
+            let (fault, reply) = self.take(received, &mut changed);
             let whole = reply.to_bytes(&method);
             let half = whole.len().saturating_sub(reply.body.len().div_ceil(2));
             match fault {
@@ -375,8 +392,11 @@ impl Server {
         }
     }
 
-    async fn serve_http2(&self, stream: TcpStream) -> io::Result<()> {
-        let mut changed = self.changed.subscribe();
+    async fn serve_http2(
+        &self,
+        stream: TcpStream,
+        mut changed: watch::Receiver<u64>,
+    ) -> io::Result<()> {
         let server = self.clone();
         let service =
             hyper::service::service_fn(move |request| server.clone().answer_http2(request));
@@ -391,7 +411,7 @@ impl Server {
         let (head, body) = request.into_parts();
         let body = body.collect().await.map_err(io::Error::other)?;
         let headers = head.headers.iter();
-        let (fault, reply) = self.take(Received {
+        let received = Received {
             index: 0,
             at: Instant::now(),
             version: format!("{:?}", head.version),
@@ -402,7 +422,8 @@ impl Server {
                 .collect(),
             trailers: body.trailers().map(pairs).unwrap_or_default(),
             body: body.to_bytes().to_vec(),
-        });
+        };
+        let (fault, reply) = self.take(received, &mut changed);
         let mut response = hyper::Response::builder().status(reply.status);
         for (name, value) in &reply.headers {
             response = response.header(name, value.as_slice());
