@@ -155,6 +155,11 @@ impl Stream {
             State::Reading(route, head) if end_of_stream || size > MAX_BODY => {
                 let Some(service) = self.service.clone() else { return Flow::Continue };
                 let bytes = http.request_body(size.min(MAX_BODY));
+                // What cannot be read cannot be known for somebody else's.
+                if bytes.len() < size.min(MAX_BODY) {
+                    self.finish(http, &Answer::unreadable());
+                    return Flow::Pause;
+                }
                 let body = if size > MAX_BODY { Body::TooLong(bytes) } else { Body::Whole(bytes) };
                 self.begin(http, &service, route, head, body)
             }

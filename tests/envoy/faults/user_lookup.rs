@@ -45,6 +45,19 @@ fn the_users_status_decides() {
     }
 }
 
+/// A page says 200 of anything: of a login, and of what is not there.
+#[test]
+fn a_page_says_nothing_of_a_user() {
+    let users = Service::start("users");
+    let envoy = start(&users, "/api/users/{userId}");
+    for content_type in ["text/html", "text/plain", "application/problem"] {
+        let page = Reply { body: b"<h1>Not found</h1>".to_vec(), ..Reply::status(200) };
+        users.answer_always(page.header("content-type", content_type));
+        let answer = envoy.send(&mint_for(&BEARER, "u-1"));
+        assert_eq!(answer.refusal(), (503, "temporarily_unavailable".into()), "{content_type}");
+    }
+}
+
 #[test]
 fn a_user_is_one_percent_encoded_segment() {
     let users = Server::start("users");

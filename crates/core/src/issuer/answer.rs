@@ -2,6 +2,7 @@
 
 use super::refusal::Refusal;
 use crate::audit::{Event, Replay, Trail};
+use crate::host::HostFailure;
 use crate::step::Response;
 
 /// What the caller gets, and what is written down about it.
@@ -39,6 +40,13 @@ impl Answer {
                 response: refusal.into_response(),
             },
         }
+    }
+
+    /// The answer to a request of which the host does not show what it announced.
+    pub(crate) fn unreadable() -> Self {
+        let refusal = Refusal::from(HostFailure("the body of a request"));
+        let explanation = Some(refusal.to_string());
+        Self { explanation, ..Self::document(refusal.into_response()) }
     }
 
     /// The answer to a request whose endpoint waits for what nobody will bring. None does; were one to, the

@@ -64,6 +64,7 @@ pub const PARTIAL_HEADERS: [&str; 6] = [
 /// Our parts of both documents.
 #[derive(Debug)]
 pub struct Documents {
+    issuer: String,
     keys: Vec<PublishedKey>,
     jwks: Vec<u8>,
     discovery: Vec<u8>,
@@ -109,6 +110,7 @@ impl Documents {
         let keys = KeySetDocument { keys: &config.published_keys };
         // Strings and lists of strings always serialise.
         Self {
+            issuer: config.issuer.clone(),
             jwks: serde_json::to_vec(&keys).unwrap_or_default(),
             discovery: serde_json::to_vec(&metadata).unwrap_or_default(),
             keys: config.published_keys.clone(),
@@ -131,8 +133,11 @@ impl Documents {
         document: &[u8],
         if_none_match: Option<&[u8]>,
     ) -> Option<Response> {
-        let merged = self.merge(host, route, document)?;
-        self.last_good(route).remember(host, document);
+        let (merged, is_ours) = self.merge(host, route, document)?;
+        // A gateway may write a document by what a request says of its host: one like that is its asker's alone.
+        if is_ours {
+            self.last_good(route).remember(host, document);
+        }
         Some(self.answer(route, merged, None, if_none_match))
     }
 
@@ -144,7 +149,7 @@ impl Documents {
         if_none_match: Option<&[u8]>,
     ) -> Option<Response> {
         let document = self.last_good(route).recall(host)?;
-        let merged = self.merge(host, route, &document)?;
+        let (merged, _) = self.merge(host, route, &document)?;
         Some(self.answer(route, merged, Some(STAND_IN_MAX_AGE), if_none_match))
     }
 
@@ -155,13 +160,19 @@ impl Documents {
         }
     }
 
-    fn merge(&self, host: &dyn Host, route: Route, document: &[u8]) -> Option<Vec<u8>> {
-        let document = serde_json::from_slice(document).ok()?;
+    /// The merged document, and whether it is that of our issuer (OpenID Connect Discovery §4.3); a key set names
+    /// none.
+    fn merge(&self, host: &dyn Host, route: Route, document: &[u8]) -> Option<(Vec<u8>, bool)> {
+        let document: Map<String, Value> = serde_json::from_slice(document).ok()?;
+        let is_ours = match route {
+            Route::Jwks => true,
+            _ => document.get("issuer").is_some_and(|issuer| *issuer == self.issuer),
+        };
         let merged = match route {
             Route::Jwks => self.merge_keys(host, document),
             _ => merge_metadata(document),
         };
-        Some(Value::Object(merged?).to_string().into_bytes())
+        Some((Value::Object(merged?).to_string().into_bytes(), is_ours))
     }
 
     fn ours(&self, route: Route) -> &[u8] {

@@ -104,7 +104,7 @@ async fn look_up(
     let call = lookup.call(user_id, authorization.unwrap_or_default()).ok_or_else(not_found)?;
     let answer = ask(context, Upstream::UserLookup, call).await?;
     match answer.status {
-        200..=299 => Ok(()),
+        _ if answer.says_yes() => Ok(()),
         404 => Err(not_found()),
         401 | 403 => Err(Refusal::user_lookup_refused()),
         _ => Err(answer.unexpected(context.host()).into()),

@@ -151,11 +151,25 @@ impl Answer {
         if !self.json {
             return Err(self.upstream.failed(host, Fault::ContentType));
         }
+        // `serde` would take a list for the members in order.
+        if self.body.trim_ascii_start().first() != Some(&b'{') {
+            return Err(self.upstream.failed(host, Fault::Malformed));
+        }
         serde_json::from_slice(&self.body).map_err(|_| self.upstream.failed(host, Fault::Malformed))
     }
 
-    /// The failure of an answer whose status means nothing here.
+    /// Whether it says that what was asked about is there: a success, with JSON or without a body. A page, which may
+    /// be that of a login or say that there is nothing, is neither yes nor no.
+    pub(crate) fn says_yes(&self) -> bool {
+        matches!(self.status, 200..=299) && (self.json || self.body.is_empty())
+    }
+
+    /// The failure of an answer that means nothing here.
     pub(crate) fn unexpected(&self, host: &dyn Host) -> UpstreamFailure {
-        self.upstream.failed(host, Fault::Status(self.status))
+        let fault = match self.status {
+            200..=299 => Fault::ContentType,
+            status => Fault::Status(status),
+        };
+        self.upstream.failed(host, fault)
     }
 }

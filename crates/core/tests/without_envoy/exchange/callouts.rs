@@ -190,6 +190,13 @@ fn a_user_is_looked_up_on_behalf_of_the_caller() {
         assert_eq!(answer.body["error"].as_str(), error, "{status}");
         assert_eq!(gateway.world.stored().is_empty(), minted != 201, "{status}");
     }
+    // A page that says that there is nothing here, or asks for a password, does not say that there is a user.
+    for body in ["<html>", "{}", "not found"] {
+        let gateway = Gateway::new(&configured("/subject_tokens/user_lookup", lookup.clone()));
+        gateway.upstream(|_| Reply::Http { status: 200, json: false, body: body.into() });
+        let answer = gateway.send(&mint_form().request());
+        assert_eq!((answer.status, answer.reason()), (503, "callout_failed"), "{body}");
+    }
     for user_id in [".", ".."] {
         let gateway = Gateway::new(&configured("/subject_tokens/user_lookup", lookup.clone()));
         let form = mint_form().body(json!({"userId": user_id}).to_string());
@@ -290,5 +297,19 @@ fn the_last_good_keys_stay_when_a_fetch_fails() {
         gateway.tick();
         assert_eq!(gateway.calls.borrow().len(), 2, "{case}");
         assert_eq!(gateway.send(&mint_form().request()).status, 201, "{case}");
+    }
+}
+
+/// A list has members in an order, which may be that of the members that are looked for.
+#[test]
+fn a_list_is_no_answer_about_a_token() {
+    let lists = [json!(["agent-1"]), json!([true, "impersonate openid", "client", "agent-1"])];
+    for list in lists {
+        let gateway = Gateway::new(&configured("/actor_tokens/introspection", introspection()));
+        let form = ExchangeForm::new(&gateway.mint()).actor("opaque");
+        let answer = list.clone();
+        gateway.upstream(move |_| reply(200, &answer));
+        let answer = gateway.exchange(&form);
+        assert_unavailable(&gateway, &answer, Upstream::Introspection, &list.to_string());
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use impersonation_core::stream::{Flow, Stream};
 use serde_json::{Value, json};
 
-use super::setting::{PROVIDER_KEY, configured};
+use super::setting::{ISSUER, PROVIDER_KEY, configured};
 use crate::driver::{Gateway, Request, Sent, Shown};
 
 const KINDS: [(&str, &str); 2] =
@@ -29,7 +29,7 @@ fn asked(gateway: &Gateway, method: &'static str, path: &str) -> (Stream, Shown)
 type Theirs<'a> = (u16, &'a str, &'a [u8]);
 
 fn document() -> Vec<u8> {
-    json!({"keys": [PROVIDER_KEY.public_jwk()], "issuer": "i"}).to_string().into_bytes()
+    json!({"keys": [PROVIDER_KEY.public_jwk()], "issuer": ISSUER}).to_string().into_bytes()
 }
 
 /// What the caller gets, if it is ours. Else the gateway's answer goes on.
@@ -97,7 +97,7 @@ fn ours_is_added_to_the_gateways() {
             assert_eq!(status, 200, "{method} {path}");
             let merged: Value = serde_json::from_slice(&merged).unwrap();
             assert!(merged[member].as_array().unwrap().len() >= 2, "{merged}");
-            assert_eq!(merged["issuer"], "i");
+            assert_eq!(merged["issuer"], ISSUER);
             assert_ne!(header(&headers, "etag"), Some("\"theirs\""));
             assert_eq!(header(&headers, "vary"), Some("origin"));
             assert_eq!(header(&headers, "cache-control"), None);
@@ -180,4 +180,14 @@ fn a_document_that_is_too_long_is_no_document() {
     let body = document();
     answered(&gateway, "GET", "/oidc/jwks", (200, "application/json", &body)).unwrap();
     assert_eq!(answered(&gateway, "GET", "/oidc/jwks", theirs).unwrap().status, 200);
+}
+
+/// A gateway that believes a request about its host writes the document of whoever asks.
+#[test]
+fn only_the_document_of_our_issuer_is_kept_for_others() {
+    let gateway = gateway();
+    let path = "/oidc/.well-known/openid-configuration";
+    let strange = json!({"issuer": "https://evil.example/oidc"}).to_string().into_bytes();
+    answered(&gateway, "GET", path, (200, "application/json", &strange)).unwrap();
+    assert_eq!(answered(&gateway, "GET", path, (503, "text/plain", b"x")), None);
 }
