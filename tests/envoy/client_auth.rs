@@ -9,7 +9,7 @@ use testkit::configuration::{
     CLIENT_SECRET, Configuration, ORDERS, PAYMENTS, SIGNING_KEY, sha256_hex,
 };
 use testkit::gateway::{Gateway, exchange_form, exchange_request, key_set, verify};
-use testkit::http::{Answer, Request};
+use testkit::http::{Answer, Request, urlencode};
 
 #[test]
 fn each_type_of_client_authenticates_its_way() {
@@ -153,6 +153,55 @@ fn ids_and_secrets_of_any_characters_come_form_urlencoded() {
     let answer = gateway.send(&exchange_request(&form).basic(id, secret));
     let mut findings = Findings::default();
     expect_client(&mut findings, "urlencoded", &answer, id);
+}
+
+/// The specification (section 5) has Basic's pair as it is, RFC 6749 §2.3.1 form-urlencodes both halves.
+#[test]
+fn a_secret_of_any_characters_comes_as_it_is_or_form_urlencoded() {
+    #[rustfmt::skip]
+    let secrets = ["a+b", "100%sure", "50%25", "padded==", "a:b:c", "x&y=z", "two words", "clé-é", "+%=:& é"];
+    let clients = secrets.iter().enumerate().map(|(number, secret)| {
+        json!({"client_id": format!("client {number}+"), "type": "traditional_web", "client_secret_sha256": [sha256_hex(secret)]})
+    });
+    let configuration = clients.fold(Configuration::default(), |configuration, client| {
+        configuration.with("/clients/-", client)
+    });
+    let gateway = Gateway::start(&configuration);
+    let token = gateway.mint("u-1");
+    let mut findings = Findings::default();
+    let encoded = |text: &str| urlencode(text.as_bytes());
+    for (number, secret) in secrets.iter().enumerate() {
+        let id = format!("client {number}+");
+        let send = |token: &str, form_id: Option<&str>, pair: String| {
+            let form = exchange_form(token).without("client_id");
+            let form = form_id.into_iter().fold(form, |form, id| form.set("client_id", id));
+            let pair = format!("Basic {}", STANDARD.encode(pair));
+            gateway.send(&exchange_request(&form).header("authorization", pair))
+        };
+        for (reading, pair) in [
+            ("as it is", format!("{id}:{secret}")),
+            ("urlencoded", format!("{}:{}", encoded(&id), encoded(secret))),
+        ] {
+            for form_id in [None, Some(&*id)] {
+                let answer = send(&gateway.mint("u-1"), form_id, pair.clone());
+                let case = format!("{secret} {reading}, client_id {form_id:?} in the form");
+                expect_client(&mut findings, &case, &answer, &id);
+            }
+            let twice = format!("{}:{}", encoded(&encoded(&id)), encoded(&encoded(secret)));
+            #[rustfmt::skip]
+            let refused = [
+                ("another in the form", Some("support-portal"), pair.clone()),
+                ("and more",            None,                   format!("{pair}x")),
+                ("encoded twice",       None,                   twice),
+            ];
+            for (case, form_id, pair) in refused {
+                let refusal = send(&token, form_id, pair).refusal();
+                let case = format!("{secret} {reading}, {case}");
+                findings.expect(case, &refusal, &(401, "invalid_client".into()));
+            }
+        }
+    }
+    gateway.assert_spendable(&token, "after wrong credentials");
 }
 
 #[test]

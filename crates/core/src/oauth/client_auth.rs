@@ -3,6 +3,10 @@
 //! Only this module can make an [`AuthenticatedClient`], so that no later step runs for a client that
 //! was not authenticated. An unknown client and a wrong secret take the same path and get the same
 //! answer: a stranger learns neither which clients exist nor how near a guess was.
+//!
+//! Basic has two readings: the specification (section 5) puts name and secret into it as they are, RFC
+//! 6749 form-urlencodes them first. A client is who it says if name and secret are right in one of them.
+//! Whoever knows neither gains nothing by that, and a secret needs no characters that are the same in both.
 
 use std::rc::Rc;
 
@@ -57,68 +61,85 @@ pub enum ClientAuthError {
 pub fn authenticate(
     form: &Form<'_>,
     authorization: Option<&[u8]>,
-    find: impl FnOnce(&str) -> Option<Rc<Client>>,
+    find: impl Fn(&str) -> Option<Rc<Client>>,
 ) -> Result<AuthenticatedClient, ClientAuthError> {
-    let basic = authorization
-        .map(|header| Basic::parse(header).ok_or(ClientAuthError::Malformed))
-        .transpose()?;
+    let basic =
+        authorization.map(|header| basic(header).ok_or(ClientAuthError::Malformed)).transpose()?;
     let named = form.get("client_id");
     if named == Some("") {
         return Err(ClientAuthError::EmptyClientId);
     }
-    let client_id = match (&basic, named) {
-        (Some(basic), Some(named)) if basic.client_id != named => {
-            return Err(ClientAuthError::TwoClients);
-        }
-        (Some(basic), _) => &*basic.client_id,
-        (None, Some(named)) => named,
-        (None, None) => return Err(ClientAuthError::NoClientId),
+    let Some(readings) = basic else {
+        return match find(named.ok_or(ClientAuthError::NoClientId)?) {
+            Some(client) if client.is_confidential() => Err(ClientAuthError::SecretMissing),
+            Some(client) => Ok(AuthenticatedClient(client)),
+            None => Err(ClientAuthError::Failed),
+        };
     };
-    if basic.is_some() && form.get("client_secret").is_some() {
+    let agrees = |reading: &Credentials| named.is_none_or(|named| named == reading.client_id);
+    if !readings.iter().any(agrees) {
+        return Err(ClientAuthError::TwoClients);
+    }
+    if form.get("client_secret").is_some() {
         return Err(ClientAuthError::TwoMethods);
     }
-    let client = find(client_id);
-    let confidential = client.as_ref().is_none_or(|client| client.is_confidential());
-    let secret_is_right = match &basic {
-        Some(basic) if confidential => {
-            let presented = Digest::of(basic.client_secret.as_bytes());
-            let known = client.as_ref().map_or(&[][..], |client| &client.secret_digests);
-            // All are compared, whichever matches.
-            known.iter().fold(false, |right, digest| right | digest.matches(&presented))
-        }
-        // A public client has no secret to be right about; libraries send an empty one.
-        Some(basic) => basic.client_secret.is_empty(),
-        None if confidential && client.is_some() => return Err(ClientAuthError::SecretMissing),
-        None => true,
-    };
-    match client {
-        Some(client) if secret_is_right => Ok(AuthenticatedClient(client)),
-        _ => Err(ClientAuthError::Failed),
+    let proven = readings.each_ref().map(|reading| {
+        let client = find(&reading.client_id);
+        let secret_is_right = reading.prove(client.as_deref());
+        client.filter(|_| secret_is_right && agrees(reading))
+    });
+    // Two clients may be meant, `a+b` and `a b`, if they share a secret: then the specification's.
+    match proven.into_iter().flatten().next() {
+        Some(client) => Ok(AuthenticatedClient(client)),
+        None => Err(ClientAuthError::Failed),
     }
 }
 
-/// The credentials of an `Authorization: Basic` header, form-decoded.
-struct Basic {
+/// A name and a secret, as one reading of `Authorization: Basic` has them.
+#[derive(Clone)]
+struct Credentials {
     client_id: String,
     client_secret: String,
 }
 
-impl Basic {
-    fn parse(header: &[u8]) -> Option<Self> {
-        let header = std::str::from_utf8(header).ok()?;
-        let (scheme, credentials) = header.split_once(' ')?;
-        if !scheme.eq_ignore_ascii_case("Basic") {
-            return None;
-        }
-        let decoded = BASE64_STANDARD.decode(credentials.trim_matches(' ')).ok()?;
-        let colon = decoded.iter().position(|byte| *byte == b':')?;
-        let (client_id, client_secret) = decoded.split_at_checked(colon)?;
-        let (_, client_secret) = client_secret.split_first()?;
-        Some(Self {
-            client_id: form::decode(client_id)?.into_owned(),
-            client_secret: form::decode(client_secret)?.into_owned(),
-        })
+impl Credentials {
+    /// Whether the secret is this client's. It is hashed, and compared at least once, for nobody's too.
+    fn prove(&self, client: Option<&Client>) -> bool {
+        let presented = Digest::of(self.client_secret.as_bytes());
+        let known = match client {
+            // A public client has no secret to be right about; libraries send an empty one.
+            Some(client) if !client.is_confidential() => return self.client_secret.is_empty(),
+            Some(client) => &*client.secret_digests,
+            None => &[Digest::from_bytes([0; 32])],
+        };
+        // All are compared, whichever matches.
+        let right = known.iter().fold(false, |right, digest| right | digest.matches(&presented));
+        right && client.is_some()
     }
+}
+
+/// The credentials of an `Authorization: Basic` header: as they are, and form-decoded. What cannot be
+/// decoded is read as it is once more, which takes as long and proves no more.
+fn basic(header: &[u8]) -> Option<[Credentials; 2]> {
+    let header = std::str::from_utf8(header).ok()?;
+    let (scheme, credentials) = header.split_once(' ')?;
+    if !scheme.eq_ignore_ascii_case("Basic") {
+        return None;
+    }
+    let pair =
+        String::from_utf8(BASE64_STANDARD.decode(credentials.trim_matches(' ')).ok()?).ok()?;
+    // The first colon ends the name (RFC 7617 §2): others belong to the secret.
+    let (client_id, client_secret) = pair.split_once(':')?;
+    let decoded = form::decode(client_id.as_bytes()).zip(form::decode(client_secret.as_bytes()));
+    let raw = Credentials { client_id: client_id.into(), client_secret: client_secret.into() };
+    let decoded = decoded.map_or_else(
+        || raw.clone(),
+        |(client_id, client_secret)| Credentials {
+            client_id: client_id.into_owned(),
+            client_secret: client_secret.into_owned(),
+        },
+    );
+    Some([raw, decoded])
 }
 
 #[cfg(test)]
@@ -140,6 +161,11 @@ mod tests {
         let clients = [
             client("portal", ClientType::TraditionalWeb, &["old", "n:e w%"]),
             client("console", ClientType::SinglePage, &[]),
+            client("raw", ClientType::TraditionalWeb, &["a+b%20=:&é c", "100%sure"]),
+            client("a+b", ClientType::TraditionalWeb, &["shared", "plus"]),
+            client("a b", ClientType::TraditionalWeb, &["shared", "space", "in sp"]),
+            client("c%2Bd", ClientType::TraditionalWeb, &["s"]),
+            client("e+f", ClientType::SinglePage, &[]),
         ];
         authenticate(
             &Form::parse(form.as_bytes()).unwrap(),
@@ -151,6 +177,50 @@ mod tests {
 
     fn basic(credentials: &str) -> String {
         format!("Basic {}", BASE64_STANDARD.encode(credentials))
+    }
+
+    /// Name and secret as they are, and form-urlencoded: right in one reading is right, and nothing between.
+    #[test]
+    fn reads_basic_as_it_is_and_form_decoded() {
+        use ClientAuthError::*;
+        #[rustfmt::skip]
+        let cases = [
+            ("as it is",                         "",                "raw:a+b%20=:&é c",                   Ok("raw")),
+            ("encoded",                          "",                "raw:a%2Bb%2520%3D%3A%26%C3%A9+c",    Ok("raw")),
+            ("encoded in part",                  "",                "raw:a%2Bb%2520=:&é c",               Ok("raw")),
+            ("decoded once too often",           "",                "raw:a b =:&é c",                     Err(Failed)),
+            ("encoded twice",                    "",                "raw:a%252Bb%252520=:&é c",           Err(Failed)),
+            ("no valid encoding",                "",                "raw:100%sure",                       Ok("raw")),
+            ("no valid encoding, and encoded",   "",                "raw:100%25sure",                     Ok("raw")),
+            ("nothing but what is decodable",    "",                "raw:100%",                           Err(Failed)),
+            ("the name as it is",                "",                "a+b:plus",                           Ok("a+b")),
+            ("the name encoded",                 "",                "a%2Bb:plus",                         Ok("a+b")),
+            ("the other name, encoded",          "",                "a+b:space",                          Ok("a b")),
+            ("the other name as it is",          "",                "a b:space",                          Ok("a b")),
+            ("both readings are right",          "",                "a+b:shared",                         Ok("a+b")),
+            ("both, the form says which",        "client_id=a+b",   "a+b:shared",                         Ok("a b")),
+            ("both, the form says the other",    "client_id=a%2Bb", "a+b:shared",                         Ok("a+b")),
+            ("right, but the form says another", "client_id=a+b",   "a+b:plus",                           Err(Failed)),
+            ("the form agrees with neither",     "client_id=a%2Bb", "a b:space",                          Err(TwoClients)),
+            ("a name that is the same in both",  "",                "a b:in+sp",                          Ok("a b")),
+            ("name as it is, secret encoded",    "",                "c%2Bd:%73",                          Err(Failed)),
+            ("a name that looks encoded",        "",                "c%2Bd:s",                            Ok("c%2Bd")),
+            ("a public client as it is",         "",                "e+f:",                               Ok("e+f")),
+            ("a public client, encoded",         "",                "e%2Bf:",                             Ok("e+f")),
+            ("a public client with a secret",    "",                "e+f:+",                              Err(Failed)),
+            ("an unknown name, no valid encoding", "",              "100%:100%sure",                      Err(Failed)),
+        ];
+        for (case, form, credentials, expected) in cases {
+            assert_eq!(run(form, Some(&basic(credentials))), expected.map(str::to_owned), "{case}");
+        }
+    }
+
+    #[test]
+    fn refuses_credentials_that_are_not_utf_8() {
+        for credentials in [&b"raw:\xe9"[..], b"r\xe9w:a", b"\xff:\xff"] {
+            let header = format!("Basic {}", BASE64_STANDARD.encode(credentials));
+            assert_eq!(run("", Some(&header)), Err(ClientAuthError::Malformed));
+        }
     }
 
     #[test]
