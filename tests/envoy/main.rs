@@ -19,6 +19,7 @@ mod configuration;
 mod documents;
 mod exchange;
 mod faults;
+mod grpc;
 mod harness;
 mod hostile;
 mod memory;
