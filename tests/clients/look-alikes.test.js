@@ -1,0 +1,126 @@
+// One path, one meaning: what only looks like a path of the filter or of an API comes neither to the filter nor to
+// jwt_authn, so it must not come to the gateway either, which might take it for that path.
+import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
+import { once } from 'node:events';
+import { createServer } from 'node:http';
+import { connect } from 'node:http2';
+import { connect as connectTcp } from 'node:net';
+import { after, before, test } from 'node:test';
+import { parseAllDocuments } from 'yaml';
+import { ROOT } from '../harness/envoy.js';
+import { stopAll } from '../harness/process.js';
+import { newPorts, startEnvoyOn } from './stack.js';
+
+const OURS = ['/api/subject-tokens', '/oidc/token', '/oidc/jwks', '/oidc/.well-known/openid-configuration'];
+const APIS = ['/orders', '/invoices'];
+
+/** What somebody's server takes for `path`, one way or another. */
+function lookAlikes(path) {
+  const [, first, rest] = /^\/([^/]+)(.*)$/.exec(path);
+  const encoded = (character) => `%${character.charCodeAt(0).toString(16)}`;
+  return [
+    path.toUpperCase(),
+    `/${first[0].toUpperCase()}${first.slice(1)}${rest}`,
+    `/${first};x${rest}`, `/${first};x=1;y${rest}`, `/${first};${rest}`, `/${first}%3bx${rest}`, `/${first}%3Bx${rest}`,
+    `/;x${path}`, `/%3bx${path}`, `/.;${path}`, `/elsewhere/..;${path}`, `/elsewhere/..;x=1${path}`, `/elsewhere/%2e%2e;${path}`,
+    `/elsewhere/..%3b${path}`, `/${first}/;x${rest}`, `/${first}/.;x${rest}`,
+    `/${encoded(first[0])}${first.slice(1)}${rest}`, `/${encoded(first[0]).toUpperCase()}${first.slice(1)}${rest}`,
+    `/${first.toUpperCase()};x${rest}`,
+    `${path};x`, `${path};`, `${path};x/`, `${path};x?a=b`, `${path}%3bx`, `${path.toUpperCase()}/`, `${path.toUpperCase()}?a=b`,
+  ];
+}
+
+/** Of a path that is whole, not a prefix. */
+const longer = (path) => [`${path}/`, `${path}//`, `${path}/.`, `${path}/x/..`, `${path}/?a=b`, `${path}/;x`, path.replaceAll('-', '%2d').replace('token', '%74oken').replace('jwks', 'jwk%73')];
+
+/** Beside the paths above, and the gateway's own. */
+const LEGITIMATE = [
+  '/', '/oidc', '/oidc/', '/api', '/api/', '/oidc/auth?client_id=a;b&x=%41', '/oidc/auth/abc', '/oidc/me', '/oidc/token/introspection', '/oidc/token/revocation',
+  '/oidc/token/introspection/', '/oidc/tokens', '/oidc/jwks.json', '/oidc/.well-known/', '/oidc/.well-known/jwks', '/.well-known/openid-configuration', '/oidc/session/end',
+  '/api/users/user-42', '/api/users/a%3Bb', '/api/users/a%20b%40c', '/api/users/%C3%A9', '/api/users/a;b', '/api/subject-tokens-of', '/api/subject-tokens/x/context',
+  '/orders-of/1', '/ordersx', '/my/orders/1', '/elsewhere;jsessionid=1', '/elsewhere/a;b/c', '/elsewhere/.well-known', '/elsewhere/...;x', '/%7Ejohn', '/100%25',
+];
+
+let reached; // what came to the gateway of what was sent here
+let upstream;
+let ports;
+
+before(async () => {
+  ports = await newPorts();
+  upstream = createServer((request, response) => {
+    if (request.headers['x-sent-here']) reached.push(request.url);
+    response.end('the gateway');
+  });
+  upstream.listen(ports.gateway, '127.0.0.1');
+  await once(upstream, 'listening');
+});
+
+after(async () => {
+  await stopAll();
+  upstream.closeAllConnections();
+  upstream.close();
+});
+
+const shipped = (yaml) => yaml;
+/** envoy.yaml with the regular expressions of a manifest in the place of its own. */
+const withRegexes = (regexes) => (yaml) => {
+  const own = [...yaml.matchAll(/safe_regex: \{regex: '([^']*)'/g)].map(([, regex]) => regex);
+  const [ofApis] = own.splice(-1);
+  assert.equal(own.length, regexes.length);
+  const replaced = own.reduce((all, regex, index) => all.replace(`'${regex}'`, () => `'${regexes[index]}'`), yaml);
+  return replaced.replace(`'${ofApis}'`, "'/none'");
+};
+const manifest = (folder, pick) => (
+  parseAllDocuments(readFileSync(`${ROOT}deploy/${folder}/impersonation.yaml`, 'utf8')).map((it) => it.toJS()).map(pick).find(Boolean)
+);
+const istio = manifest('istio', ({ spec }) => spec.http?.find(({ name }) => name === 'look-alikes')?.match.map(({ uri }) => uri.regex));
+const envoyGateway = manifest('envoy-gateway', ({ metadata, spec }) => (
+  metadata.name === 'impersonation-look-alikes' && spec.rules[0].matches.map(({ path }) => path.value)
+));
+
+for (const [whose, edit, apis] of [
+  ['envoy.yaml', shipped, APIS],
+  ['the manifest for Istio', withRegexes(istio), []],
+  ['the manifest for Envoy Gateway', withRegexes(envoyGateway), []],
+]) {
+  test(`${whose}: a look-alike comes to nobody, and what is the gateway's comes to it`, async () => {
+    const { envoy } = await startEnvoyOn(ports, edit);
+    const faults = [];
+    const refused = [...OURS, ...apis, ...apis.map((api) => `${api}/1`)].flatMap(lookAlikes).concat(OURS.flatMap(longer));
+    const passing = apis.length > 0 ? LEGITIMATE : [...LEGITIMATE, '/Reports/1', '/reports;x/1'];
+    for (const [protocol, send] of [['HTTP/1.1', send1], ['HTTP/2', send2]]) {
+      for (const path of refused) {
+        reached = [];
+        const status = await send(path);
+        // What Envoy itself makes one of these paths, it routes like it: then the filter or jwt_authn sees it.
+        const routed = reached.every((url) => OURS.includes(url.split('?')[0]));
+        if (!routed || (reached.length === 0 && ![404, 401, 307].includes(status))) faults.push(`${protocol} ${path}: ${status}, reached ${reached}`);
+      }
+      for (const path of passing) {
+        reached = [];
+        const status = await send(path);
+        if (reached.length !== 1 || status !== 200) faults.push(`${protocol} ${path}: ${status}, should have reached the gateway`);
+      }
+    }
+    await envoy.stop();
+    assert.deepEqual(faults, []);
+  });
+}
+
+/** Sends the target as it is: no client library normalises it. */
+async function send1(target) {
+  const socket = connectTcp(ports.public, '127.0.0.1');
+  socket.write(`POST ${target} HTTP/1.1\r\nhost: a.test\r\nx-sent-here: 1\r\ncontent-length: 0\r\n\r\n`);
+  const [start] = await once(socket, 'data');
+  socket.destroy();
+  return Number(/^HTTP\/1.1 (\d+)/.exec(start)?.[1]);
+}
+
+async function send2(target) {
+  const session = connect(`http://127.0.0.1:${ports.public}`);
+  const stream = session.request({ ':method': 'POST', ':path': target, 'x-sent-here': '1' }, { endStream: true });
+  const [headers] = await once(stream, 'response');
+  session.destroy();
+  return headers[':status'];
+}
