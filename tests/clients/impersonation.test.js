@@ -16,9 +16,9 @@ const ACCESS_TOKEN = 'urn:ietf:params:oauth:token-type:access_token';
 let origin;
 let envoy;
 let backend; // the integrator's backend
-let portal; // a confidential client, which must say who is acting
-let console_; // a public client, which need not
-let agentToken; // opaque
+let portal; // a confidential client
+let console_; // a public client
+let agentToken; // opaque: both must say who is acting
 
 before(async () => {
   ({ origin, envoy } = await startStack());
@@ -48,23 +48,26 @@ test('a confidential client gets a token for the customer that names the agent',
   assert.equal(payload.exp - payload.iat, granted.expires_in);
 });
 
-test('a public client gets one without naming anybody, and nobody is named', async () => {
-  const granted = await exchange(console_, await subjectToken('user-43'));
+test('a public client gets one as well', async () => {
+  const granted = await exchange(console_, await subjectToken('user-43'), { actor_token: agentToken });
   const { payload } = await verified(granted.access_token, `${origin}/orders`);
-  assert.equal(payload.sub, 'user-43');
-  assert.equal(payload.client_id, 'support-console');
-  assert.equal('act' in payload, false);
+  assert.deepEqual([payload.sub, payload.client_id, payload.act], ['user-43', 'support-console', { sub: 'agent-1' }]);
+});
+
+test('no client gets one without saying who is acting, also not for what another was refused', async () => {
+  const token = await subjectToken('user-42');
+  for (const client of [portal, console_]) await refused(exchange(client, token), 400, 'invalid_request');
+  await exchange(console_, token, { actor_token: agentToken });
 });
 
 test('a subject token is good for one exchange', async () => {
   const token = await subjectToken('user-42');
-  await exchange(console_, token);
-  await refused(exchange(console_, token), 400, 'invalid_request');
+  await exchange(console_, token, { actor_token: agentToken });
+  await refused(exchange(console_, token, { actor_token: agentToken }), 400, 'invalid_request');
 });
 
 test('an exchange that is refused leaves the subject token unspent', async () => {
   const token = await subjectToken('user-42');
-  await refused(exchange(portal, token), 400, 'invalid_request'); // nobody is named as acting
   await refused(exchange(portal, token, { actor_token: 'not-a-token' }), 400, 'invalid_request');
   await refused(exchange(portal, token, { actor_token: agentToken, scope: 'admin' }), 400, 'invalid_scope');
   await refused(
@@ -96,7 +99,7 @@ test('nobody but a machine with the scope gets a subject token', async () => {
   assert.deepEqual(await answer(mint('user-42', wrongScope)), [403, 'insufficient_scope']);
   assert.deepEqual(await answer(mint('user-42', agentToken)), [401, 'invalid_token']);
   assert.deepEqual(await answer(mint('user-42', 'not-a-token')), [401, 'invalid_token']);
-  const granted = await exchange(console_, await subjectToken('user-42'));
+  const granted = await exchange(console_, await subjectToken('user-42'), { actor_token: agentToken });
   assert.deepEqual(await answer(mint('user-43', granted.access_token)), [401, 'invalid_token']);
 });
 
@@ -117,9 +120,9 @@ test('the token opens the API it is bound to, on behalf of the customer', async 
 });
 
 test('no other token opens it, and it opens no other API', async () => {
-  const forOrders = (await exchange(console_, await subjectToken('user-42'))).access_token;
+  const forOrders = (await exchange(console_, await subjectToken('user-42'), { actor_token: agentToken })).access_token;
   const forInvoices = (await exchange(console_, await subjectToken('user-42'), {
-    resource: `${origin}/invoices`, scope: 'invoices:read',
+    actor_token: agentToken, resource: `${origin}/invoices`, scope: 'invoices:read',
   })).access_token;
   const [header, payload, signature] = forOrders.split('.');
   const claims = { ...JSON.parse(Buffer.from(payload, 'base64url')), sub: 'user-43' };

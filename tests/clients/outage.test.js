@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { generateKeyPairSync } from 'node:crypto';
 import { after, before, test } from 'node:test';
 import { setTimeout as pause } from 'node:timers/promises';
-import { poll } from '../../stack/envoy.js';
+import { poll, withoutActors } from '../../stack/envoy.js';
 import { startGateway } from '../../stack/gateway.js';
 import { stopAll } from '../../stack/process.js';
 import { SECRETS } from './client.js';
@@ -54,7 +54,7 @@ test('until the gateway is there, Envoy starts, and who needs its keys is asked 
   ({ access_token: backendToken } = await granted.json());
   await gateway.stop();
 
-  ({ envoy } = await startEnvoyOn(ports));
+  ({ envoy } = await startEnvoyOn(ports, withoutActors));
   const answer = await mint();
   assert.equal(answer.status, 503);
   assert.ok(Number(answer.headers.get('retry-after')) > 0);

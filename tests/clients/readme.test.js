@@ -13,8 +13,10 @@ test('the curl lines work as they are printed', async () => {
   // Until the filter has the gateway's keys it asks whoever mints to come back.
   let printed;
   await poll(async () => (printed = await pasteReadme(origin)).startsWith('{'));
-  const [orders, invoices] = [printed.slice(0, printed.indexOf('}}') + 2), printed.slice(printed.indexOf('}}') + 2)];
+  const end = printed.lastIndexOf('}') + 1;
+  const [orders, invoices] = [printed.slice(0, end), printed.slice(end)];
   const { resource, claims } = JSON.parse(orders);
   assert.deepEqual([resource, claims.sub, claims.aud, claims.scope], ['orders', 'user-42', `${origin}/orders`, 'orders:read']);
+  assert.deepEqual(claims.act, { sub: 'agent-1' });
   assert.equal(invoices, 'Audiences in Jwt are not allowed');
 });

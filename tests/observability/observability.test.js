@@ -6,7 +6,7 @@ import { mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { after, before, test } from 'node:test';
 import { send } from '../../stack/requests.js';
 import { newSigningKey } from '../../stack/signing-key.js';
-import { configOn, poll, ROOT, startEnvoy } from '../../stack/envoy.js';
+import { configOn, poll, ROOT, startEnvoy, withoutActors } from '../../stack/envoy.js';
 import { startGateway } from '../../stack/gateway.js';
 import { freePorts, start, stopAll } from '../../stack/process.js';
 
@@ -35,7 +35,7 @@ before(async () => {
   ports = { public: public_, admin, metrics, gateway };
   origin = `http://127.0.0.1:${public_}`;
   const behind = await startGateway({ port: gateway, origin, log: `${FILES}/gateway.log` });
-  writeFileSync(`${FILES}/envoy.yaml`, configOn(ports));
+  writeFileSync(`${FILES}/envoy.yaml`, withoutActors(configOn(ports)));
   await startEnvoy({
     config: `${FILES}/envoy.yaml`,
     log: `${FILES}/envoy.log`,

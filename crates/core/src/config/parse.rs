@@ -52,8 +52,10 @@ fn root(node: Node<'_>) -> Option<Config> {
     let actor_tokens = members.or("actor_tokens", ActorTokens::default(), actor_tokens);
     let resources = members.required("resources", resources);
     let accepts_actors = actor_tokens.as_ref().is_none_or(|actors| !actors.verifier.is_empty());
-    let clients =
-        members.required("clients", |node| clients(node, resources.as_ref(), accepts_actors));
+    let requires_actors = actor_tokens.as_ref().is_none_or(|actors| actors.required);
+    let clients = members.required("clients", |node| {
+        clients(node, resources.as_ref(), accepts_actors, requires_actors)
+    });
     let foreign_subject_tokens =
         members.or("foreign_subject_tokens", ForeignSubjectTokens::Refuse, |node| {
             node.one_of(&[
@@ -521,12 +523,15 @@ fn clients(
     node: Node<'_>,
     resources: Option<&HashMap<String, Resource>>,
     accepts_actors: bool,
+    requires_actors: bool,
 ) -> Option<HashMap<String, Rc<Client>>> {
     let list = node.clone();
+    let listed = node.list(|node| client(node, resources, accepts_actors))?;
+    if !requires_actors {
+        warn_of_weaker_clients(&list, &listed);
+    }
     let mut clients = HashMap::new();
-    for (index, client) in
-        node.list(|node| client(node, resources, accepts_actors))?.into_iter().enumerate()
-    {
+    for (index, client) in listed.into_iter().enumerate() {
         let client_id = client.client_id.clone();
         if clients.insert(client_id.clone(), Rc::new(client)).is_some() {
             let problem = format!("{client_id:?} is given twice");
@@ -534,6 +539,29 @@ fn clients(
         }
     }
     Some(clients)
+}
+
+/// A subject token is not for one client alone: what one is refused because it names no actor, another gets
+/// that need not. So a requirement holds for a resource if each client that may ask for it has it.
+fn warn_of_weaker_clients(list: &Node<'_>, clients: &[Client]) {
+    let share_a_resource = |one: &Client, other: &Client| match (&one.resources, &other.resources) {
+        (Some(one), Some(other)) => one.iter().any(|resource| other.contains(resource)),
+        (Some(some), None) | (None, Some(some)) => !some.is_empty(),
+        (None, None) => true,
+    };
+    for (index, client) in clients.iter().enumerate() {
+        let stricter = clients
+            .iter()
+            .find(|other| other.actor_token_required && share_a_resource(client, other))
+            .filter(|_| !client.actor_token_required);
+        if let Some(stricter) = stricter {
+            list.clone().item(index).warn(format!(
+                "exchanges without an actor token what {:?} must have one for: \
+                 set actor_token_required here too, or actor_tokens.required",
+                stricter.client_id
+            ));
+        }
+    }
 }
 
 fn client(

@@ -217,6 +217,44 @@ fn assert_silent(text: &str) {
 }
 
 /// Exactly one problem, there, and its text begins like this.
+/// A subject token that one client is refused for want of an actor, the other would exchange.
+#[test]
+fn a_client_that_need_not_name_an_actor_beside_one_that_must_is_a_warning() {
+    const ORDERS: &str = "https://api.example.com/orders";
+    const PLAIN: &str = "urn:example:invoices";
+    let strict = json!({"client_id": "strict", "type": "native", "actor_token_required": true});
+    let strict_for = |resource: &str| json!({"client_id": "strict", "type": "native", "actor_token_required": true, "resources": [resource]});
+    let portal = json!({
+        "client_id": "portal", "type": "traditional_web", "client_secret_sha256": ["a".repeat(64)],
+    });
+    let console = json!({"client_id": "console", "type": "single_page"});
+    let console_for = |resource: &str| json!({"client_id": "console", "type": "single_page", "resources": [resource]});
+    #[rustfmt::skip]
+    let cases = [
+        ("a public one",           json!([strict, console]),                           vec!["clients[1]"]),
+        ("before it",              json!([console, strict]),                           vec!["clients[0]"]),
+        ("a confidential one",     json!([strict, portal, console]),                   vec!["clients[1]", "clients[2]"]),
+        ("for the same resource",  json!([strict_for(ORDERS), console_for(ORDERS)]),   vec!["clients[1]"]),
+        ("for any resource",       json!([strict_for(ORDERS), console]),               vec!["clients[1]"]),
+        ("for another resource",   json!([strict_for(ORDERS), console_for(PLAIN)]),    vec![]),
+        ("all need one",           json!([strict, strict_for(ORDERS)]),                vec![]),
+        ("nobody needs one",       json!([portal, console]),                           vec![]),
+    ];
+    for (case, mut clients, expected) in cases {
+        for (index, client) in clients.as_array_mut().unwrap().iter_mut().enumerate() {
+            client["client_id"] =
+                json!(format!("{}-{index}", client["client_id"].as_str().unwrap()));
+        }
+        for required in [false, true] {
+            let mut value = with("/clients", clients.clone());
+            value["actor_tokens"]["required"] = json!(required);
+            let warnings = parse(&value).unwrap().warnings;
+            let paths: Vec<_> = warnings.iter().map(|warning| &*warning.path).collect();
+            assert_eq!(paths, if required { vec![] } else { expected.clone() }, "{case}");
+        }
+    }
+}
+
 #[track_caller]
 fn assert_problem(case: &str, value: &Value, path: &str, text: &str) {
     let problems = problems(value);
