@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 
+use impersonation_core::issuer::MAX_BODY;
 use serde_json::Value;
 
 use super::plugin::{self, Assume, Variables};
@@ -24,6 +25,7 @@ pub(super) fn check(root: &Place<'_>, assume: Assume, findings: &mut Findings) {
     let mut found = deployment::check_plugins(root, assume, findings);
     for manifest in &manifests {
         match manifest.text_of("kind") {
+            Some("EnvoyFilter") if found => check_istio_buffers(manifest, findings),
             Some("EnvoyExtensionPolicy") => {
                 found |= check_extension_policy(manifest, &manifests, assume, findings);
             }
@@ -81,7 +83,73 @@ fn check_extension_policy(
             }
         }
     }
+    if found && !manifests.iter().any(raises_buffer_limit) {
+        findings.warning(
+            &*policy.path,
+            format!(
+                "Envoy Gateway's connections hold 32 KiB, and no ClientTrafficPolicy in this file sets \
+                 connection.bufferLimit to at least {MAX_BODY}: Envoy would refuse bodies that the filter accepts"
+            ),
+        );
+    }
     found
+}
+
+/// Istio leaves Envoy's limit of 1 MiB, but its profile EDGE for gateways sets 32 KiB: the routes that the
+/// filter is on, or the listener, have to say that they take more.
+fn check_istio_buffers(manifest: &Place<'_>, findings: &mut Findings) {
+    let patches = manifest.get("spec").map_or_else(Vec::new, |spec| spec.list("configPatches"));
+    let patched = |place: &Place<'_>, to: &str, field: &str| {
+        let limit = place.at(&["patch", "value", field]);
+        place.text_of("applyTo") == Some(to) && limit.is_some_and(|limit| holds_a_body(limit.value))
+    };
+    let raised = patches.iter().any(|patch| {
+        patched(patch, "HTTP_ROUTE", "request_body_buffer_limit")
+            || patched(patch, "LISTENER", "per_connection_buffer_limit_bytes")
+    });
+    let filter = patches.iter().find(|patch| {
+        patch.text_of("applyTo") == Some("HTTP_ROUTE")
+            && patch.at(&["patch", "value", "typed_per_filter_config"]).is_some()
+    });
+    if let Some(filter) = filter.filter(|_| !raised) {
+        findings.warning(
+            &*filter.path,
+            format!(
+                "sets no request_body_buffer_limit of at least {MAX_BODY}: under Istio's profile EDGE connections \
+                 hold 32 KiB, and Envoy would refuse bodies that the filter accepts"
+            ),
+        );
+    }
+}
+
+/// Whether a manifest makes Envoy Gateway's connections hold what the filter reads.
+fn raises_buffer_limit(manifest: &Place<'_>) -> bool {
+    manifest.text_of("kind") == Some("ClientTrafficPolicy")
+        && manifest
+            .at(&["spec", "connection", "bufferLimit"])
+            .is_some_and(|limit| holds_a_body(limit.value))
+}
+
+/// Whether as many bytes as the filter reads are within a limit: a number, or a quantity of Kubernetes.
+fn holds_a_body(limit: &Value) -> bool {
+    const UNITS: [(&str, u64); 7] = [
+        ("Ki", 1 << 10),
+        ("Mi", 1 << 20),
+        ("Gi", 1 << 30),
+        ("k", 1000),
+        ("M", 1_000_000),
+        ("G", 1_000_000_000),
+        ("", 1),
+    ];
+    let bytes = match limit {
+        Value::Number(number) => number.as_u64(),
+        Value::String(text) => UNITS
+            .iter()
+            .find_map(|(unit, size)| Some((text.strip_suffix(unit)?, size)))
+            .and_then(|(count, size)| count.parse::<u64>().ok()?.checked_mul(*size)),
+        _ => None,
+    };
+    bytes.is_some_and(|bytes| usize::try_from(bytes).map_or(true, |bytes| bytes >= MAX_BODY))
 }
 
 /// Whether a manifest is a policy that adds `field` to what Envoy Gateway generates.

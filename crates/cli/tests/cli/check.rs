@@ -262,6 +262,12 @@ fn manifests_are_checked_as_far_as_they_say() {
         text.replace(part, "")
     };
     let no_patch = gateway.replace("kind: EnvoyPatchPolicy", "kind: Another");
+    let limit = |text: &str, from: &str, to: &str| {
+        assert!(text.contains(from), "{from:?}");
+        text.replace(from, to)
+    };
+    let buffers = "warning: [1]: Envoy Gateway's connections hold 32 KiB, and no ClientTrafficPolicy in this file sets connection.bufferLimit to at least 65536";
+    let edge = "warning: [0].spec.configPatches[2]: sets no request_body_buffer_limit of at least 65536: under Istio's profile EDGE connections hold 32 KiB";
     #[rustfmt::skip]
     let cases = [
         ("Istio, no flag",              without(&istio, "            allow_on_headers_stop_iteration: true\n"), vec![": [0].spec.configPatches[0].patch.value.typed_config.config.allow_on_headers_stop_iteration: must be true"]),
@@ -271,6 +277,16 @@ fn manifests_are_checked_as_far_as_they_say() {
         ("Envoy Gateway, no patches",   no_patch,                                    vec!["warning: [1].spec.wasm[0]: has no field for allow_on_headers_stop_iteration", "warning: [1].spec.wasm[0]: has no field for failure_policy"]),
         ("Envoy Gateway, wrong member", without(&gateway, "        type: single_page\n"), vec!["[1].spec.wasm[0].config.clients[0].type: is required"]),
         ("Envoy Gateway, a variable",   without(&gateway, "    env:\n      hostKeys: [IMPERSONATION_SIGNING_KEY, INTROSPECTION_SECRET]\n"), vec!["[1].spec.wasm[0].env.hostKeys: must pass on what ", "[1].spec.wasm[0].env.hostKeys: must pass on what "]),
+        ("Envoy Gateway, its default",  gateway.replace("kind: ClientTrafficPolicy", "kind: Another"), vec![buffers]),
+        ("Envoy Gateway, too little",   limit(&gateway, "bufferLimit: 1Mi", "bufferLimit: 32Ki"),   vec![buffers]),
+        ("Envoy Gateway, one too few",  limit(&gateway, "bufferLimit: 1Mi", "bufferLimit: 65535"),  vec![buffers]),
+        ("Envoy Gateway, no quantity",  limit(&gateway, "bufferLimit: 1Mi", "bufferLimit: much"),   vec![buffers]),
+        ("Envoy Gateway, just enough",  limit(&gateway, "bufferLimit: 1Mi", "bufferLimit: 64Ki"),   vec![]),
+        ("Envoy Gateway, by thousands", limit(&gateway, "bufferLimit: 1Mi", "bufferLimit: 66k"),    vec![]),
+        ("Envoy Gateway, a number",     limit(&gateway, "bufferLimit: 1Mi", "bufferLimit: 131072"), vec![]),
+        ("Istio, its edge profile",     limit(&istio, "request_body_buffer_limit: 131072", "timeout: 15s"), vec![edge]),
+        ("Istio, too little",           limit(&istio, "request_body_buffer_limit: 131072", "request_body_buffer_limit: 32768"), vec![edge]),
+        ("Istio, by the listener",      limit(&istio, "        request_body_buffer_limit: 131072\n", "").replace("  # Where it is on:", "  - applyTo: LISTENER\n    patch: {operation: MERGE, value: {per_connection_buffer_limit_bytes: 1048576}}\n  # Where it is on:"), vec![]),
         ("something else",              "apiVersion: v1\nkind: Secret\n".to_owned(), vec![": the impersonation filter is nowhere in this file"]),
     ];
     for (case, text, expected) in cases {
