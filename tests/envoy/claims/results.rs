@@ -106,7 +106,8 @@ fn every_other_claim_is_issued_as_it_is_written() {
 fn no_script_says_what_makes_the_token_what_it_is() {
     #[rustfmt::skip]
     let reserved = [
-        "iss", "sub", "aud", "exp", "nbf", "iat", "jti", "client_id", "scope", "act", "may_act", "cnf", "__proto__",
+        "iss", "sub", "aud", "exp", "nbf", "iat", "jti", "client_id", "scope", "act", "may_act", "cnf", "txn", "scp", "azp",
+        "__proto__",
     ];
     // Ways to return a member; `name` is its name.
     #[rustfmt::skip]

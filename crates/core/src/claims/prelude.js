@@ -25,28 +25,77 @@
   // QuickJS seeds its own from the clock, and would repeat itself in every call.
   defineProperty(Math, 'random', { value: { random: () => host.random() }.random });
 
-  // An array can be billions of holes long and take no memory, and the built-in functions that go
-  // through it never ask whether they may go on: `Array(n).join()` could hold Envoy up for minutes.
-  const bounded = (array) => {
+  // What is built in goes through arrays and strings without ever asking whether it may go on. An array can
+  // be billions of holes long and take no memory: `Array(n).join()` could hold Envoy up for minutes, as could
+  // looking for half a megabyte in another. Each is asked for by those that are named here, beforehand.
+  const tooLong = (what) => {
+    throw new RangeError(`${what} too long`);
+  };
+  const boundedArray = (array) => {
     const length = array?.length;
+    if (!(length > 1000)) return 0;
+    host.look();
+    return length > 131_072 ? tooLong('array') : length;
+  };
+  const boundedString = (string, sought) => {
+    const length = string?.length;
     if (!(length > 1000)) return;
     host.look();
-    if (length > 1_000_000) throw new RangeError('array too long');
+    if (length > 131_072) tooLong('string');
+    if (typeof sought === 'string' && length * sought.length > 4_194_304) tooLong('what is looked for is');
   };
-  const instant = ['constructor', 'at', 'entries', 'keys', 'pop', 'push', 'toString', 'values', 'with'];
-  for (const name of getOwnPropertyNames(Array.prototype)) {
-    const method = Array.prototype[name];
-    if (typeof method !== 'function' || instant.includes(name)) continue;
-    const { [name]: wrapper } = {
-      [name](...values) {
-        bounded(this);
-        if (name === 'concat') for (let i = 0; i < values.length; i++) bounded(values[i]);
-        return apply(method, this, values);
-      },
-    };
-    defineProperty(wrapper, 'length', { value: method.length });
-    defineProperty(Array.prototype, name, { value: wrapper });
+  const guard = (object, names, check) => {
+    for (const name of names) {
+      const method = object[name];
+      if (typeof method !== 'function') continue;
+      const { [name]: wrapper } = {
+        [name](...values) {
+          check(this, values);
+          return apply(method, this, values);
+        },
+      };
+      defineProperty(wrapper, 'length', { value: method.length });
+      defineProperty(object, name, { value: wrapper });
+    }
+  };
+  // A letter can have any number of marks, which are sorted one by one.
+  const boundedMarks = (string) => {
+    if (string?.length > 4096) tooLong('string');
+  };
+  // Making a string costs as much as going through it, unless it fits into no script's memory anyway.
+  const boundedMade = (length) => {
+    if (length > 1_048_576 && length <= 67_108_864) tooLong('string');
+  };
+  const instant = [
+    'constructor', 'at', 'entries', 'keys', 'pop', 'push', 'subarray', 'toString', 'values', 'with', 'buffer', 'byteLength',
+    'byteOffset', 'length',
+  ];
+  const TypedArray = getPrototypeOf(Uint8Array);
+  for (const { prototype } of [Array, TypedArray]) {
+    guard(prototype, getOwnPropertyNames(prototype).filter((name) => !instant.includes(name)), boundedArray);
   }
+  guard(Array.prototype, ['concat'], (array, values) => {
+    let length = boundedArray(array);
+    for (let i = 0; i < values.length; i++) length += boundedArray(values[i]);
+    if (length > 131_072) tooLong('array');
+  });
+  guard(String.prototype, [
+    'includes', 'indexOf', 'isWellFormed', 'lastIndexOf', 'localeCompare', 'match', 'matchAll', 'replace', 'replaceAll', 'search', 'split', 'toLocaleLowerCase', 'toLocaleUpperCase', 'toLowerCase', 'toUpperCase',
+    'toWellFormed', 'trim', 'trimEnd', 'trimStart',
+  ], (string, values) => boundedString(string, values[0]));
+  guard(String.prototype, ['normalize'], boundedMarks);
+  guard(String.prototype, ['repeat'], (string, values) => boundedMade(string?.length * values[0]));
+  guard(String.prototype, ['padEnd', 'padStart'], (_, values) => boundedMade(values[0]));
+  const ofString = (_, values) => boundedString(values[0]);
+  guard(globalThis, [
+    'decodeURI', 'decodeURIComponent', 'encodeURI', 'encodeURIComponent', 'escape', 'parseFloat', 'parseInt', 'unescape',
+  ], ofString);
+  guard(JSON, ['parse'], ofString);
+  guard(Date, ['parse'], ofString);
+  guard(Iterator.prototype, ['drop'], (_, values) => {
+    if (values[0] > 131_072) tooLong('what is dropped is');
+  });
+  guard(String, ['raw'], (_, values) => boundedArray(values[0]?.raw));
 
   const show = (value) => {
     if (typeof value === 'string') return value;

@@ -4,9 +4,10 @@ use serde_json::{Map, Value};
 
 use super::ClaimsError;
 
-/// What the token says by itself; what would take effect in it (`nbf`, `cnf`, `may_act`); and the
-/// name that a consumer in JavaScript may read as all of them at once.
-pub(super) const RESERVED: [&str; 13] = [
+/// What the token says by itself; what would take effect in it (`nbf`, `cnf`, `may_act`, `txn`), or does
+/// as another name of something else (`scp` of `scope`, `azp` of `client_id`); and the name that a
+/// consumer in JavaScript may read as all of them at once.
+pub(super) const RESERVED: [&str; 16] = [
     "iss",
     "sub",
     "aud",
@@ -19,6 +20,9 @@ pub(super) const RESERVED: [&str; 13] = [
     "act",
     "may_act",
     "cnf",
+    "txn",
+    "scp",
+    "azp",
     "__proto__",
 ];
 

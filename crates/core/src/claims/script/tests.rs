@@ -329,6 +329,9 @@ fn a_failure_fails_one_call_and_the_next_works() {
         ("return { 'client\\u005fid': 'x' };", Reserved("client_id")),
         ("return new (class { may_act = {} })();", Reserved("may_act")),
         ("return Object.assign(() => {}, { cnf: {} }).call?.x ?? { cnf: {} };", Reserved("cnf")),
+        ("return { txn: 'x' };", Reserved("txn")),
+        ("return { scp: ['admin'] };", Reserved("scp")),
+        ("return { azp: 'another' };", Reserved("azp")),
     ];
     for (body, error) in cases {
         let script = compile(&works_or(body)).unwrap_or_else(|error| panic!("{body}: {error}"));
@@ -339,7 +342,7 @@ fn a_failure_fails_one_call_and_the_next_works() {
     }
 }
 
-/// Time or memory, whichever runs out first on this machine.
+/// Time or memory, whichever runs out first on this machine, where no bound of its own is met before.
 #[test]
 fn a_failure_of_size_fails_one_call_and_the_next_works() {
     let bodies = [
@@ -353,15 +356,17 @@ fn a_failure_of_size_fails_one_call_and_the_next_works() {
         "let a = [1]; for (;;) a = a.concat(a);",
         "const o = {}; for (let i = 0; ; i++) o[`k${i}`] = i;",
         "for (let f = () => 1; ; ) f = f.bind(null);",
-        "return { s: 'x'.repeat(4e6).replaceAll('x', 'yy') };",
+        "return { s: 'x'.repeat(1e6).replaceAll('x', 'yy') };",
+        "let s = 'x'; for (;;) s = (s + s).replaceAll('x', 'xy');",
     ];
     for body in bodies {
         let script = compile(&works_or(body)).unwrap_or_else(|error| panic!("{body}: {error}"));
         for _ in 0..2 {
             let error = run(&script, CONTEXT).expect_err(body);
-            // Which bound is met first is for the machine to say; a BigInt has one of its own.
+            // Which is met first is for the machine to say.
+            let bounds = ["BigInt is too large to allocate", "array too long", "string too long"];
             let expected = matches!(error, ClaimsError::OutOfMemory | ClaimsError::TimedOut)
-                || error.to_string().ends_with("BigInt is too large to allocate");
+                || bounds.iter().any(|bound| error.to_string().ends_with(bound));
             assert!(expected, "{body}: {error}");
             assert_eq!(run(&script, r#"{"works":1}"#), Ok(json!({"works": true})), "after {body}");
         }
@@ -514,6 +519,76 @@ fn has_what_javascript_has_and_a_console() {
         decodeURIComponent encodeURI encodeURIComponent escape globalThis isFinite isNaN parseFloat \
         parseInt queueMicrotask undefined unescape";
     assert_eq!(names, expected);
+}
+
+/// None of these asks whether it may go on, and some would take minutes: they are refused beforehand, and so
+/// whatever the machine is doing.
+#[test]
+fn what_cannot_be_stopped_is_not_begun() {
+    #[rustfmt::skip]
+    let cases = [
+        ("Array(131_073).sort()",                                  "array too long"),
+        ("Array(131_073).flat()",                                  "array too long"),
+        ("[].concat(Array(70_000), Array(70_000))",                "array too long"),
+        ("new Uint8Array(131_073).sort()",                         "array too long"),
+        ("new Uint8Array(131_073).join()",                         "array too long"),
+        ("String.raw({ raw: { length: 4e9 } })",                   "array too long"),
+        ("long.replaceAll('x', '')",                               "string too long"),
+        ("long.replace(/x/g, '')",                                 "string too long"),
+        ("long.split('')",                                         "string too long"),
+        ("long.match(/x/g)",                                       "string too long"),
+        ("long.toUpperCase()",                                     "string too long"),
+        ("('a' + '\\u0301\\u0316'.repeat(2048)).normalize('NFC')",  "string too long"),
+        ("long.localeCompare(long)",                               "string too long"),
+        ("long.trim()",                                            "string too long"),
+        ("decodeURIComponent(long)",                               "string too long"),
+        ("escape(long)",                                           "string too long"),
+        ("parseInt(long)",                                         "string too long"),
+        ("JSON.parse(long)",                                       "string too long"),
+        ("Date.parse(long)",                                       "string too long"),
+        ("'x'.repeat(2e6)",                                        "string too long"),
+        ("'x'.padEnd(2e6)",                                        "string too long"),
+        ("'x'.repeat(100_000).indexOf('x'.repeat(50_000) + 'y')",  "what is looked for is too long"),
+        ("'x'.repeat(100_000).lastIndexOf('y' + 'x'.repeat(200))", "what is looked for is too long"),
+        ("'x'.repeat(100_000).includes('x'.repeat(200) + 'y')",    "what is looked for is too long"),
+        ("'x'.repeat(100_000).split('x'.repeat(200) + 'y')",       "what is looked for is too long"),
+        ("'x'.repeat(100_000).replace('x'.repeat(200) + 'y', '')", "what is looked for is too long"),
+        ("long[Symbol.iterator]().drop(4e9).next()",               "what is dropped is too long"),
+    ];
+    for (expression, expected) in cases {
+        let error =
+            claims(&format!("const long = 'x'.repeat(131_073); {expression}; return {{}};"));
+        let error = error.expect_err(expression).to_string();
+        assert!(error.ends_with(&format!("RangeError: {expected}")), "{expression}: {error}");
+    }
+}
+
+#[test]
+fn strings_are_what_they_were() {
+    #[rustfmt::skip]
+    let cases = [
+        ("'a-b-c'.split('-').join('+').replaceAll('+', '')",  json!("abc")),
+        ("'a1b22'.replace(/[0-9]+/g, (digits) => digits.length)", json!("a1b2")),
+        ("'x'.repeat(100_000).replaceAll('x', '').length",     json!(0)),
+        ("'x'.repeat(60_000).concat('needle').indexOf('needle')", json!(60_000)),
+        ("[...'a1b2'.matchAll(/[a-z]/g)].length",              json!(2)),
+        ("'é'.normalize('NFD').length",                        json!(2)),
+        ("['a'.padStart(3, '.'), 'ab'.repeat(2), ' a '.trim()]", json!(["..a", "abab", "a"])),
+        ("String.raw`a\\n${1}`",                             json!("a\\n1")),
+        ("[encodeURIComponent('a b'), decodeURIComponent('%41'), parseInt('12px'), JSON.parse('[1]')[0]]", json!(["a%20b", "A", 12, 1])),
+        ("JSON.parse('{\"a\":1}', (key, value) => key === 'a' ? 2 : value)", json!({"a": 2})),
+        ("[String.prototype.split.name, String.prototype.split.length, JSON.parse.length]", json!(["split", 2, 2])),
+        ("[Object.keys(String.prototype), Object.keys(JSON)]",  json!([[], []])),
+        ("Array.from(Uint8Array.of(3, 1, 2).sort().map((n) => n * 2))", json!([2, 4, 6])),
+        ("[1, 2, 3].values().drop(1).toArray()",               json!([2, 3])),
+        ("(() => { try { String.prototype.trim.call(null); } catch (e) { return e.name; } })()", json!("TypeError")),
+        ("(() => { try { new Uint8Array(1).map(); } catch (e) { return e.name; } })()", json!("TypeError")),
+        ("(() => { try { 'x'.repeat(-1); } catch (e) { return e.name; } })()", json!("RangeError")),
+    ];
+    for (expression, expected) in cases {
+        let expected = Ok(json!({ "value": expected }));
+        assert_eq!(claims(&format!("return {{ value: {expression} }};")), expected, "{expression}");
+    }
 }
 
 #[test]
