@@ -258,20 +258,6 @@ pub(crate) fn respond(status: u16, headers: &[(&str, &[u8])], body: &[u8], detai
     abi::send_local_response(status, details, headers, body);
 }
 
-/// Gives an answer of ours the status that it was sent with. Envoy makes of any answer to a gRPC request one
-/// of gRPC: whatever status it is told becomes 200, and the body a header. Here the body can no longer be
-/// had; so what is no refusal becomes one, rather than half an answer.
-pub(crate) fn keep_status(status: u16) {
-    const RESPONSE: MapType = MapType::HttpResponseHeaders;
-    if header(RESPONSE, "grpc-status").is_some() {
-        for name in ["grpc-status", "grpc-message", "content-type"] {
-            remove_header(RESPONSE, name);
-        }
-        let status = if status < 400 { 415 } else { status };
-        set_header(RESPONSE, ":status", &status.to_string());
-    }
-}
-
 /// Sets filter state that an access log prints as `%FILTER_STATE(wasm.impersonation.<name>:PLAIN)%`.
 pub(crate) fn set_filter_state(name: &str, value: &str) {
     let _ = hostcalls::set_property(vec![&format!("impersonation.{name}")], Some(value.as_bytes()));

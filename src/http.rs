@@ -23,20 +23,13 @@ pub(crate) struct Held {
     pub(crate) context: u32,
     /// The call whose reply comes to the root context.
     pub(crate) elsewhere: Cell<Option<CallId>>,
-    /// The status of the answer, if it is ours.
-    pub(crate) answered: Cell<Option<u16>>,
 }
 
 impl Http {
     pub(crate) fn new(worker: &Rc<Worker>, context: u32) -> Self {
         let host = Rc::clone(&worker.host);
         let stream = RefCell::new(Stream::new(worker.service.clone(), host));
-        let held = Rc::new(Held {
-            stream,
-            context,
-            elsewhere: Cell::default(),
-            answered: Cell::default(),
-        });
+        let held = Rc::new(Held { stream, context, elsewhere: Cell::default() });
         Self { worker: Rc::clone(worker), held }
     }
 
@@ -88,9 +81,6 @@ impl HttpContext for Http {
     }
 
     fn on_http_response_headers(&mut self, _num_headers: usize, end_of_stream: bool) -> Action {
-        if let Some(status) = self.held.answered.get() {
-            host::keep_status(status);
-        }
         action(self.held.stream.borrow_mut().on_response_headers(&self.live(), end_of_stream))
     }
 
@@ -162,7 +152,6 @@ impl HttpStream for Live<'_> {
     }
 
     fn respond(&self, status: u16, headers: &[(&str, &[u8])], body: &[u8], details: &str) {
-        self.held.answered.set(Some(status));
         host::respond(status, headers, body, details);
     }
 

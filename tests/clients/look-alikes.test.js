@@ -8,8 +8,8 @@ import { connect } from 'node:http2';
 import { connect as connectTcp } from 'node:net';
 import { after, before, test } from 'node:test';
 import { parseAllDocuments } from 'yaml';
-import { ROOT } from '../harness/envoy.js';
-import { stopAll } from '../harness/process.js';
+import { ROOT } from '../../stack/envoy.js';
+import { stopAll } from '../../stack/process.js';
 import { newPorts, startEnvoyOn } from './stack.js';
 
 const OURS = ['/api/subject-tokens', '/oidc/token', '/oidc/jwks', '/oidc/.well-known/openid-configuration'];

@@ -31,6 +31,12 @@ pub fn is_ascii_based(content_type: &Option<Vec<u8>>) -> bool {
     })
 }
 
+/// Whether Envoy may take a request of this content type for gRPC, and answer it as such.
+pub fn is_grpc(content_type: &[u8]) -> bool {
+    const GRPC: &[u8] = b"application/grpc";
+    content_type.get(..GRPC.len()).is_some_and(|start| start.eq_ignore_ascii_case(GRPC))
+}
+
 fn essence(content_type: &[u8]) -> &[u8] {
     content_type.split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii()
 }

@@ -80,6 +80,10 @@ pub struct Stream {
     state: State,
     /// Whether a document's header fields are all that is asked for (RFC 9110 §9.3.2).
     head_only: bool,
+    /// Whether Envoy makes an answer of ours one of gRPC.
+    grpc: bool,
+    /// The status of an answer of ours of which it does.
+    sent: Option<u16>,
     /// When the request was complete, in microseconds.
     began_at: u64,
     caller_has_left: bool,
@@ -115,6 +119,8 @@ impl Stream {
             host,
             state: State::PassingThrough,
             head_only: false,
+            grpc: false,
+            sent: None,
             began_at: 0,
             caller_has_left: false,
         }
@@ -137,6 +143,7 @@ impl Stream {
                 _ => None,
             },
         };
+        self.grpc = head.content_type.as_deref().is_some_and(media_type::is_grpc);
         if route.needs_body(&head) && !end_of_stream {
             self.state = State::Reading(route, head);
             return Flow::Pause;
@@ -188,7 +195,12 @@ impl Stream {
                 }
                 self.stay(State::Merging(document), Flow::Pause)
             }
-            state => self.stay(state, Flow::Continue),
+            state => {
+                if let Some(status) = self.sent.take() {
+                    keep_status(http, status);
+                }
+                self.stay(state, Flow::Continue)
+            }
         }
     }
 
@@ -325,6 +337,7 @@ impl Stream {
         if !self.caller_has_left {
             let reason = answer.event.as_ref().and_then(|event| event.reason);
             let details = reason.map(|reason| format!("impersonation_{reason}"));
+            self.sent = self.grpc.then_some(answer.response.status);
             respond(http, &answer.response, &details.unwrap_or_default());
         }
     }
@@ -393,6 +406,19 @@ impl Stream {
 fn respond(http: &dyn HttpStream, response: &Response, details: &str) {
     let headers = response.headers.iter().map(|(name, value)| (*name, value.as_bytes()));
     http.respond(response.status, &headers.collect::<Vec<_>>(), &response.body, details);
+}
+
+/// Gives an answer of ours the status that it was sent with. Envoy makes of any answer to a gRPC request one of
+/// gRPC: whatever status it is told becomes 200, and the body a header. Here the body can no longer be had; so what
+/// is no refusal becomes one, rather than half an answer.
+fn keep_status(http: &dyn HttpStream, status: u16) {
+    if http.response_header("grpc-status").is_some() {
+        for name in ["grpc-status", "grpc-message", "content-type"] {
+            http.remove_response_header(name);
+        }
+        let status = if status < 400 { 415 } else { status };
+        http.set_response_header(":status", &status.to_string());
+    }
 }
 
 /// Puts an answer in the place of a gateway's, of whose body `size` bytes are here. Its header fields
