@@ -43,13 +43,17 @@ const LEGITIMATE = [
 ];
 
 let reached; // what came to the gateway of what was sent here
+let fields; // and the header fields of the last that came
 let upstream;
 let ports;
 
 before(async () => {
   ports = await newPorts();
   upstream = createServer((request, response) => {
-    if (request.headers['x-sent-here']) reached.push(request.url);
+    if (request.headers['x-sent-here']) {
+      reached.push(request.url);
+      fields = request.headers;
+    }
     response.end('the gateway');
   });
   upstream.listen(ports.gateway, '127.0.0.1');
@@ -107,6 +111,23 @@ for (const [whose, edit, apis] of [
     assert.deepEqual(faults, []);
   });
 }
+
+test('no header field says which path a request is for, and no query who sends it', async () => {
+  const { envoy } = await startEnvoyOn(ports, shipped);
+  const send = (path, headers) => fetch(`http://127.0.0.1:${ports.public}${path}`, { headers: { ...headers, 'x-sent-here': '1' } });
+  reached = [];
+  await send('/anything', { 'x-original-url': '/orders/1', 'x-rewrite-url': '/orders/1', 'x-kept': 'yes' });
+  assert.deepEqual(reached, ['/anything']);
+  assert.deepEqual([fields['x-original-url'], fields['x-rewrite-url'], fields['x-kept']], [undefined, undefined, 'yes']);
+  // The same in both places: what a query says is not even looked at.
+  const token = 'eyJhbGciOiJFZERTQSJ9.eyJpc3MiOiJ4In0.AAAA';
+  const header = await send('/orders/1', { authorization: `Bearer ${token}` });
+  const query = await send(`/orders/1?access_token=${token}`, {});
+  assert.equal(await query.text(), 'Jwt is missing');
+  assert.notEqual(await header.text(), 'Jwt is missing');
+  assert.deepEqual([query.status, header.status, reached.length], [401, 401, 1]);
+  await envoy.stop();
+});
 
 /** Sends the target as it is: no client library normalises it. */
 async function send1(target) {

@@ -411,6 +411,7 @@ fn the_gateways_last_good_document_stands_in_for_one_that_fails() {
     let mut findings = Findings::default();
     for target in [JWKS, DISCOVERY] {
         // One worker merges it, and all have it.
+        gateway.answer_always(Reply::json(&gateway_document(target)));
         let good = envoy.send(&Request::get(target));
         let mut expect_good = |case: &str, answer: &Answer| {
             findings.expect(format!("{case}: status"), &answer.status, &200);
