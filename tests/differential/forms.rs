@@ -87,7 +87,9 @@ fn what_the_gateway_reads_as_an_exchange_never_gets_there() {
     let passing = in_front_of(&[&gateway.service], &passing).start();
 
     let cases = plan.inputs(generate);
-    let clients = || [provider.address("gateway"), refusing.address("gateway"), passing.address("gateway")].map(Client::of);
+    let clients = || {
+        [provider.address, refusing.address("gateway"), passing.address("gateway")].map(Client::of)
+    };
     let alone = in_parallel(&cases, clients, |[direct, refusing, passing], number, case| {
         refusing.send(&case.request(&format!("refuse-{number}")));
         passing.send(&case.request(&format!("pass_through-{number}")));

@@ -613,3 +613,14 @@ fn the_flow_works_below_a_base_path() {
         assert!(gateway.passed_on(&answer), "{path}: {answer:?}");
     }
 }
+
+/// There would be no second person to hold accountable.
+#[test]
+fn nobody_impersonates_themselves() {
+    let gateway = Gateway::shared();
+    let token = gateway.mint("u-1");
+    let own = with_actor(exchange_form(&token), &PROVIDER_KEY.sign(&actor_claims("u-1")));
+    let answer = gateway.exchange(&own);
+    assert_eq!(answer.refusal(), (400, "invalid_request".into()), "{answer:?}");
+    gateway.assert_spendable(&token, "after its own user acted");
+}

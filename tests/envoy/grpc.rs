@@ -89,7 +89,7 @@ fn a_connection_is_good_for_more_after_grpc() {
 }
 
 fn both(gateway: &Gateway, request: &Request) -> [(&'static str, Answer); 2] {
-    let address: SocketAddr = gateway.envoy.gateway;
+    let address: SocketAddr = gateway.address();
     [
         ("HTTP/1.1", Connection::open(address).send(request)),
         ("HTTP/2", http2::send(address, request)),

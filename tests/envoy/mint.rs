@@ -594,3 +594,16 @@ fn a_query_changes_nothing_and_a_path_like_it_is_not_it() {
         findings.expect(path, &gateway.passed_on(&answer), &true);
     }
 }
+
+/// Envoy puts two into one, which is no bearer token: nobody has to guess which one counts.
+#[test]
+fn two_authorization_fields_are_nobodys() {
+    let gateway = Gateway::shared();
+    let bearer = format!("Bearer {}", *BEARER);
+    for other in [bearer.as_str(), "Bearer x", "Basic eDp5"] {
+        let request = mint_request("u-1").header("authorization", other);
+        for answer in [gateway.send(&request), http2::send(gateway.address(), &request)] {
+            assert_eq!(answer.refusal(), (401, "invalid_token".into()), "{other}: {answer:?}");
+        }
+    }
+}

@@ -237,3 +237,24 @@ fn where_it_is_disabled_even_its_own_requests_go_by() {
         assert!(gateway.passed_on(&answer), "{request:?}: {answer:?}");
     }
 }
+
+/// What is behind 64 KiB of padding nobody has looked at: a subject token, perhaps.
+#[test]
+fn a_form_that_is_too_long_to_be_read_does_not_go_on() {
+    let gateway = Gateway::shared();
+    let token = gateway.mint("u-1");
+    let grant = "grant_type=urn%3Aietf%3Aparams%3Aoauth%3Agrant-type%3Atoken-exchange";
+    for rest in [format!("{grant}&subject_token={token}"), "grant_type=password".to_owned()] {
+        let body = format!("padding={}&{rest}", "x".repeat(64 * 1024));
+        for request in [
+            raw_exchange_request(&body),
+            raw_exchange_request(&body)
+                .pieces(body.as_bytes().chunks(10_000).map(Into::into).collect(), &[]),
+        ] {
+            let answer = gateway.send(&request);
+            assert_eq!(answer.refusal(), (413, "invalid_request".into()), "{answer:?}");
+            assert!(!gateway.passed_on(&answer));
+        }
+    }
+    gateway.assert_spendable(&token, "after it was padded");
+}

@@ -2,6 +2,7 @@
 //! real one cannot be told to break off in the middle of a body.
 
 mod callouts;
+mod clock;
 mod documents;
 mod key_sets;
 mod opaque_tokens;

@@ -48,7 +48,7 @@ fn the_users_status_decides() {
 /// A page says 200 of anything: of a login, and of what is not there.
 #[test]
 fn a_page_says_nothing_of_a_user() {
-    let users = Service::start("users");
+    let users = Server::start("users");
     let envoy = start(&users, "/api/users/{userId}");
     for content_type in ["text/html", "text/plain", "application/problem"] {
         let page = Reply { body: b"<h1>Not found</h1>".to_vec(), ..Reply::status(200) };

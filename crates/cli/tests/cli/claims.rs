@@ -104,7 +104,8 @@ fn the_readme_shows_what_a_script_gives() {
 #[cfg(feature = "custom-claims")]
 fn a_script_is_tried_within_the_limits_of_the_filter() {
     const RECURSE: &str = "const depth = (n) => (n === 0 ? 0 : 1 + depth(n - 1));";
-    let works = "const getCustomJwtClaims = () => ({ a: new ArrayBuffer(2e6).byteLength });".to_owned();
+    let works =
+        "const getCustomJwtClaims = () => ({ a: new ArrayBuffer(2e6).byteLength });".to_owned();
     let deep = |calls: u32| {
         format!("{RECURSE} const getCustomJwtClaims = () => ({{ depth: depth({calls}) }});")
     };

@@ -1,0 +1,65 @@
+//! A wall clock for Envoy that can be set, while Envoy runs.
+//!
+//! Nobody may set the machine's own. What measures time, timers and timeouts, goes by another clock, which stays.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use crate::bootstrap::Bootstrap;
+use crate::scratch;
+
+/// The library that puts itself before the system's.
+static LIBRARY: LazyLock<PathBuf> = LazyLock::new(|| {
+    let folder = scratch().join("clock");
+    fs::create_dir_all(&folder).unwrap();
+    let source = folder.join("clock.c");
+    fs::write(&source, include_str!("clock.c")).unwrap();
+    let library = folder.join(format!("clock-{}.so", std::process::id()));
+    let made = Command::new("cc")
+        .args(["-O2", "-shared", "-fPIC", "-o"])
+        .args([&library, &source])
+        .status()
+        .unwrap();
+    assert!(made.success(), "cc failed");
+    library
+});
+
+/// The wall clock of the Envoys that were given it.
+pub struct Clock {
+    offset: PathBuf,
+}
+
+impl Default for Clock {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Clock {
+    /// A clock that is right.
+    pub fn new() -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let offset = LIBRARY.with_file_name(format!("offset-{}-{count}", std::process::id()));
+        fs::write(&offset, "0").unwrap();
+        Self { offset }
+    }
+
+    /// Sets it this many seconds forth from now, or back.
+    pub fn set(&self, seconds: i64) {
+        // Whole, or not at all: it is read all the time.
+        let new = self.offset.with_extension("new");
+        fs::write(&new, seconds.to_string()).unwrap();
+        fs::rename(new, &self.offset).unwrap();
+    }
+
+    /// Lets an Envoy go by it.
+    pub fn for_envoy(&self, bootstrap: Bootstrap) -> Bootstrap {
+        bootstrap
+            .environment("LD_PRELOAD", LIBRARY.to_str().unwrap())
+            .environment("CLOCK_OFFSET", self.offset.to_str().unwrap())
+    }
+}

@@ -1,0 +1,59 @@
+//! A wall clock that is set while Envoy runs: what was written in the future says nothing about how long ago that was.
+
+use jsonwebtoken::Algorithm;
+
+use super::{Issuer, echoing_gateway, mint_with, minters_of};
+use testkit::clock::Clock;
+use testkit::configuration::Configuration;
+use testkit::gateway::{exchange_form, exchange_request, in_front_of, mint_request, minted};
+use testkit::keys::Key;
+use testkit::wait_for;
+
+const HOUR: i64 = 3600;
+
+#[test]
+fn key_sets_are_fetched_anew_when_the_clock_was_set_back() {
+    let clock = Clock::new();
+    let issuer = Issuer::start("keys");
+    let services = [&echoing_gateway(), &issuer.service];
+    let bootstrap = in_front_of(&services, &minters_of(&issuer, "300s")).workers(2);
+    let envoy = clock.for_envoy(bootstrap).start();
+    wait_for("the keys", || {
+        (envoy.send(&mint_with(&issuer.bearer(&issuer.key))).status == 201).then_some(())
+    });
+    let rotated = Key::generate(Algorithm::EdDSA, "rotated");
+    issuer.publish(&[&rotated]);
+    clock.set(-HOUR);
+    for connection in &mut envoy.connect_to_every_worker() {
+        wait_for("the new key", || {
+            (connection.send(&mint_with(&issuer.bearer(&rotated))).status == 201).then_some(())
+        });
+    }
+    wait_for("the age of the keys", || {
+        envoy.metric("impersonation_key_set_age_seconds").filter(|age| *age < 60)
+    });
+}
+
+#[test]
+fn subject_tokens_expire_when_the_clock_is_set_and_leave_their_slots() {
+    let clock = Clock::new();
+    let configuration =
+        Configuration::default().with("/subject_tokens/store/shared_data/capacity", 4);
+    let bootstrap = in_front_of(&[&echoing_gateway()], &configuration);
+    let envoy = clock.for_envoy(bootstrap).start();
+    let mint = || minted(&envoy.send(&mint_request("u-1")));
+    let exchange = |token: &str| envoy.send(&exchange_request(&exchange_form(token)));
+    for seconds in [-HOUR, 0] {
+        let tokens = [mint(), mint(), mint(), mint()];
+        clock.set(seconds);
+        for token in &tokens {
+            let answer = exchange(token);
+            assert_eq!(answer.refusal(), (400, "invalid_request".into()), "{seconds}: {answer:?}");
+            assert!(answer.text().contains("has expired"), "{seconds}: {answer:?}");
+        }
+        let fresh = [mint(), mint(), mint(), mint()];
+        for token in &fresh {
+            assert_eq!(exchange(token).status, 200, "{seconds}");
+        }
+    }
+}
