@@ -15,7 +15,7 @@ const ROUNDS: usize = 15;
 /// Requests in one turn of one lane, but for those of a slow key.
 const TURN: usize = 3000;
 
-/// A function like the one that the specification shows (section 2.4).
+/// The function of docs/claims, which puts the context into one claim.
 const SAMPLE: &str = include_str!("../../docs/claims/impersonation.js");
 
 pub fn run() {

@@ -155,7 +155,7 @@ fn ids_and_secrets_of_any_characters_come_form_urlencoded() {
     expect_client(&mut findings, "urlencoded", &answer, id);
 }
 
-/// The specification (section 5) has Basic's pair as it is, RFC 6749 §2.3.1 form-urlencodes both halves.
+/// Many services have Basic's pair as it is (RFC 7617 §2), RFC 6749 §2.3.1 form-urlencodes both halves.
 #[test]
 fn a_secret_of_any_characters_comes_as_it_is_or_form_urlencoded() {
     #[rustfmt::skip]

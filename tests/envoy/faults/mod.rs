@@ -141,7 +141,7 @@ fn exchange_by(subject_token: &str, actor_token: &str) -> Request {
     exchange_request(&with_actor(exchange_form(subject_token), actor_token))
 }
 
-/// The contract's answer when a service gave none.
+/// The answer when a service gave none.
 fn expect_unavailable(findings: &mut Findings, case: impl Display, answer: &Answer) {
     findings.expect(
         format!("{case}: the answer"),

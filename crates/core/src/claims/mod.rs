@@ -1,7 +1,7 @@
 //! Custom claims: what the operator's `getCustomJwtClaims` adds to an access token.
 //!
 //! Operators bring a function that they wrote for their identity service. It is given what it is
-//! given there (specification, section 2.4), and less to do harm with: no network, no files, bounded
+//! given there, and less to do harm with: no network, no files, bounded
 //! time, memory and stack, nothing kept from one exchange to the next, and no say in the claims that
 //! make the token what it is. A script that fails costs its own exchange and no other.
 //!

@@ -22,7 +22,7 @@ use crate::upstream::{DEFAULT_MAX_STALE, HttpUri, KeySource, RemoteKeySet};
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
-/// The scope that every actor token must carry (specification, section 5).
+/// The scope that every actor token must carry: it was issued to a user who signed in (OpenID Connect Core §3.1.2.1).
 const OPENID: &str = "openid";
 
 pub(super) fn config(

@@ -4,7 +4,7 @@
 //! was not authenticated. An unknown client and a wrong secret take the same path and get the same
 //! answer: a stranger learns neither which clients exist nor how near a guess was.
 //!
-//! Basic has two readings: the specification (section 5) puts name and secret into it as they are, RFC
+//! Basic has two readings: many services put name and secret into it as they are (RFC 7617 §2), RFC
 //! 6749 form-urlencodes them first. A client is who it says if name and secret are right in one of them.
 //! Whoever knows neither gains nothing by that, and a secret needs no characters that are the same in both.
 
@@ -88,7 +88,7 @@ pub fn authenticate(
         let secret_is_right = reading.prove(client.as_deref());
         client.filter(|_| secret_is_right && agrees(reading))
     });
-    // Two clients may be meant, `a+b` and `a b`, if they share a secret: then the specification's.
+    // Two clients may be meant, `a+b` and `a b`, if they share a secret: then the one named as it is.
     match proven.into_iter().flatten().next() {
         Some(client) => Ok(AuthenticatedClient(client)),
         None => Err(ClientAuthError::Failed),

@@ -73,7 +73,7 @@ const getCustomJwtClaims = async ({ token, context, environmentVariables }) => {
   return {};
 };"),
 
-        ("the specification's sample", json!({"impersonation": {
+        ("the context in one claim", json!({"impersonation": {
             "ticketId": "TICKET-123", "reason": "Checkout fails", "supportEngineerId": "eng-42",
         }}), r"
 const getCustomJwtClaims = async ({ token, context, environmentVariables }) => {

@@ -1,4 +1,4 @@
-//! Every row of the contract's table of errors (section 5): status, code and headers, one line in the
+//! Every error that an endpoint can answer with: status, code and headers, one line in the
 //! audit log, and a subject token that is worth as much as before.
 
 use std::time::Duration;
