@@ -38,7 +38,7 @@ pub fn memory() {
     const FIRST: u64 = 20_000;
     const ALL: u64 = 1_000_000;
     let configuration = Configuration::default()
-        .with("/subject_tokens/store/shared_data/capacity", CAPACITY)
+        .with("/store/shared_data/capacity", CAPACITY)
         .with("/subject_tokens/lifetime", "1s");
     let options = Options { core: envoy_core(), ..Options::default() };
     let gateway = Gateway::try_start(&configuration, &options).unwrap();

@@ -13,7 +13,7 @@ pub fn run() {
     leave_envoy_alone();
     let configuration = Configuration::default()
         .with("/subject_tokens/lifetime", "3600s")
-        .with("/subject_tokens/store/shared_data/capacity", 1_100_000);
+        .with("/store/shared_data/capacity", 1_100_000);
     let gateways = OUTSTANDING.map(|outstanding| {
         let options = Options { core: envoy_core(), ..Options::default() };
         let gateway = Gateway::try_start(&configuration, &options).unwrap();

@@ -546,8 +546,7 @@ fn each_loser_of_a_race_has_its_line_and_raises_the_alarm() {
 
 #[test]
 fn a_full_table_is_seen_before_and_after_it_is_full() {
-    let configuration =
-        Configuration::default().with("/subject_tokens/store/shared_data/capacity", 3);
+    let configuration = Configuration::default().with("/store/shared_data/capacity", 3);
     let observed = Observed::start(&configuration, 2);
     let gauge = |name: &str, expected: u64| {
         wait_for(name, || (observed.envoy.metric(name)? == expected).then_some(()));

@@ -11,7 +11,7 @@ use testkit::gateway::{
 };
 use testkit::{Findings, wait_for};
 
-const CAPACITY: &str = "/subject_tokens/store/shared_data/capacity";
+const CAPACITY: &str = "/store/shared_data/capacity";
 
 #[test]
 fn a_full_store_says_come_back_later_and_keeps_what_it_has() {

@@ -14,7 +14,7 @@ use testkit::keys::Key;
 fn both_forms_of_configuration_mean_the_same() {
     let configuration = Configuration::default()
         .with("/subject_tokens/lifetime", "250s")
-        .with("/subject_tokens/store/shared_data/capacity", 5)
+        .with("/store/shared_data/capacity", 5)
         .with("/actor_tokens/required", false)
         .with("/clients/-", json!({"client_id": "tricky \"ü\"\n", "type": "native"}));
     let text = Plugin::Text(configuration.0.to_string());
@@ -93,7 +93,8 @@ fn every_mistake_is_refused_with_its_path() {
         (&["subject_tokens", "life_time"],             ok().with("/subject_tokens/life_time", "1s")),
         (&["clients", "0", "secret"],                  ok().with("/clients/0/secret", "x")),
         (&["resources", "1", "scope"],                 ok().with("/resources/1/scope", "x")),
-        (&["subject_tokens", "store", "memory"],       ok().with("/subject_tokens/store/memory", json!({}))),
+        (&["store", "memory"],                         ok().with("/store/memory", json!({}))),
+        (&["subject_tokens", "store"],                 ok().with("/store", json!({}))),
         (&["signing_keys", "0", "file"],               ok().with("/signing_keys/0/file", "x")),
         // Members that must be there.
         (&["issuer"],                                  ok().without("/issuer")),
@@ -117,9 +118,9 @@ fn every_mistake_is_refused_with_its_path() {
         (&["max_context_bytes"],                       ok().with("/subject_tokens/max_context_bytes", "4096")),
         (&["max_context_bytes"],                       ok().with("/subject_tokens/max_context_bytes", 4096.5)),
         (&["max_context_bytes"],                       ok().with("/subject_tokens/max_context_bytes", -1)),
-        (&["capacity"],                                ok().with("/subject_tokens/store/shared_data/capacity", "10")),
-        (&["capacity"],                                ok().with("/subject_tokens/store/shared_data/capacity", 0.5)),
-        (&["capacity"],                                ok().with("/subject_tokens/store/shared_data/capacity", 1e300)),
+        (&["capacity"],                                ok().with("/store/shared_data/capacity", "10")),
+        (&["capacity"],                                ok().with("/store/shared_data/capacity", 0.5)),
+        (&["capacity"],                                ok().with("/store/shared_data/capacity", 1e300)),
         (&["clients"],                                 ok().with("/clients", "support-portal")),
         (&["clients", "0", "type"],                    ok().with("/clients/0/type", "spa")),
         (&["clients", "2", "client_secret_sha256"],    ok().with("/clients/2/client_secret_sha256", secret.clone())),
@@ -143,7 +144,7 @@ fn every_mistake_is_refused_with_its_path() {
         (&["subject_tokens", "lifetime"],              ok().with("/subject_tokens/lifetime", "99999999999999999999s")),
         (&["access_tokens", "lifetime"],               ok().with("/access_tokens/lifetime", "0s")),
         (&["access_token_lifetime"],                   ok().with("/resources/0/access_token_lifetime", "x")),
-        (&["capacity"],                                ok().with("/subject_tokens/store/shared_data/capacity", 0)),
+        (&["capacity"],                                ok().with("/store/shared_data/capacity", 0)),
         (&["jwt", "0", "audiences"],                   jwt("audiences", json!([]))),
         (&["jwt", "0", "local_jwks"],                  jwt("local_jwks", json!({"inline_string": "no JSON"}))),
         (&["jwt", "0", "local_jwks"],                  jwt("local_jwks", json!({"inline_string": "{\"keys\":[]}"}))),

@@ -11,7 +11,7 @@ use testkit::gateway::{
 use testkit::http::Request;
 use testkit::keys::Key;
 
-const CAPACITY: &str = "/subject_tokens/store/shared_data/capacity";
+const CAPACITY: &str = "/store/shared_data/capacity";
 const ROOM: u64 = 20 << 20;
 
 #[test]

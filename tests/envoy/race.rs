@@ -67,8 +67,7 @@ fn simultaneous_mints_take_all_the_room_there_is_and_never_each_others() {
     const ROOM: usize = 8;
     const ROUNDS: usize = 300;
     let options = Options { concurrency: 4, ..Options::default() };
-    let configuration =
-        Configuration::default().with("/subject_tokens/store/shared_data/capacity", ROOM);
+    let configuration = Configuration::default().with("/store/shared_data/capacity", ROOM);
     let gateway = Gateway::try_start(&configuration, &options).unwrap();
     let start = Barrier::new(ROOM);
     // Each round fills the whole store at once: two that took one slot would show, and so would one

@@ -11,7 +11,7 @@ use testkit::gateway::{
 };
 use testkit::keys::Key;
 
-const CAPACITY: &str = "/subject_tokens/store/shared_data/capacity";
+const CAPACITY: &str = "/store/shared_data/capacity";
 
 #[test]
 fn outstanding_tokens_outlive_every_change() {

@@ -53,8 +53,8 @@ impl Default for Configuration {
                     "clock_skew": "60s",
                     "local_jwks": jwks(&[&PROVIDER_KEY]),
                 }]},
-                "store": {"shared_data": {"capacity": 65536}},
             },
+            "store": {"shared_data": {"capacity": 65536}},
             "access_tokens": {"lifetime": "3600s"},
             "actor_tokens": {"jwt": [{
                 "issuer": ISSUER,

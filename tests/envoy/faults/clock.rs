@@ -38,7 +38,7 @@ fn key_sets_are_fetched_anew_when_the_clock_was_set_back() {
 fn subject_tokens_expire_when_the_clock_is_set_and_leave_their_slots() {
     let clock = Clock::new();
     let configuration =
-        Configuration::default().with("/subject_tokens/store/shared_data/capacity", 4);
+        Configuration::default().with("/store/shared_data/capacity", 4);
     let bootstrap = in_front_of(&[&echoing_gateway()], &configuration);
     let envoy = clock.for_envoy(bootstrap).start();
     let mint = || minted(&envoy.send(&mint_request("u-1")));

@@ -38,6 +38,8 @@ pub struct Config {
     pub published_keys: Vec<PublishedKey>,
     /// Minting.
     pub subject_tokens: SubjectTokens,
+    /// Where they are kept.
+    pub store: Store,
     /// How long an access token is good for, where its resource says nothing else.
     pub access_token_lifetime: Duration,
     /// Who is acting.
@@ -69,8 +71,22 @@ pub struct SubjectTokens {
     pub callers: Verifier,
     /// How to ask whether a user exists; `None` to believe the caller.
     pub user_lookup: Option<UserLookup>,
-    /// The most outstanding tokens.
-    pub capacity: u32,
+}
+
+/// Where subject tokens are until they are exchanged.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Store {
+    /// In Envoy's shared data.
+    SharedData {
+        /// The most outstanding tokens.
+        capacity: u32,
+    },
+}
+
+impl Default for Store {
+    fn default() -> Self {
+        Self::SharedData { capacity: parse::DEFAULT_CAPACITY }
+    }
 }
 
 /// How acting users are recognised.

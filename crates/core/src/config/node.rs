@@ -46,6 +46,8 @@ pub(super) struct Members<'r> {
     node: Node<'r>,
     members: &'r Map<String, Value>,
     known: Vec<&'static str>,
+    /// Members that are refused already.
+    gone: Vec<&'static str>,
 }
 
 impl<'r> Node<'r> {
@@ -88,7 +90,9 @@ impl<'r> Node<'r> {
 
     pub(super) fn object(self) -> Option<Members<'r>> {
         match self.value {
-            Value::Object(members) => Some(Members { node: self, members, known: Vec::new() }),
+            Value::Object(members) => {
+                Some(Members { node: self, members, known: Vec::new(), gone: Vec::new() })
+            }
             _ => self.mistyped("an object"),
         }
     }
@@ -255,9 +259,21 @@ impl<'r> Members<'r> {
         }
     }
 
+    /// Refuses a member that has another place now, counted from the top level.
+    pub(super) fn moved(&mut self, name: &'static str, place: &str) {
+        if self.members.contains_key(name) {
+            let expected = format!("has moved: it is {place} at the top level now");
+            let _: Option<()> = self.node.clone().member(name).problem(expected);
+            self.gone.push(name);
+        }
+    }
+
     /// Notes every member that was not asked for.
     pub(super) fn finish(self) {
-        for name in self.members.keys().filter(|name| !self.known.contains(&name.as_str())) {
+        for name in self.members.keys().map(String::as_str) {
+            if self.known.contains(&name) || self.gone.contains(&name) {
+                continue;
+            }
             let path = self.path_of(name);
             let expected = format!("unknown member; expected one of {}", self.known.join(", "));
             self.node.reading.problems.borrow_mut().push(Problem { path, expected });

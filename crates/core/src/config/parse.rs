@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::node::{Members, Node, Reading};
 use super::{
     ActorTokens, Client, ClientType, Config, ConfigError, CustomClaims, DocumentSource,
-    ForeignSubjectTokens, OnError, Resource, SubjectTokens, USER_ID_PLACEHOLDER, UserLookup,
+    ForeignSubjectTokens, OnError, Resource, Store, SubjectTokens, USER_ID_PLACEHOLDER, UserLookup,
 };
 use crate::bearer::{Introspection, JwtIssuer, JwtVerifier, TokenRules, Userinfo, Verifier};
 use crate::claims::{Limits, Script};
@@ -19,6 +19,9 @@ use crate::oauth::{scope, uri};
 use crate::secret::{Digest, Secret};
 use crate::store::MAX_CAPACITY;
 use crate::upstream::{DEFAULT_MAX_STALE, HttpUri, KeySource, RemoteKeySet};
+
+/// The capacity of the store in shared data.
+pub(super) const DEFAULT_CAPACITY: u32 = 65_536;
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
@@ -47,6 +50,7 @@ fn root(node: Node<'_>) -> Option<Config> {
     let base_path = members.or("base_path", String::new(), base_path);
     let keys = members.required("signing_keys", signing_keys);
     let subject_tokens = members.required("subject_tokens", subject_tokens);
+    let store = members.or("store", Store::default(), store);
     let access_token_lifetime =
         members.or("access_tokens", Duration::from_secs(3600), access_tokens);
     let actor_tokens = members.or("actor_tokens", ActorTokens::default(), actor_tokens);
@@ -84,6 +88,7 @@ fn root(node: Node<'_>) -> Option<Config> {
         signing_key,
         published_keys,
         subject_tokens,
+        store: store?,
         access_token_lifetime: access_token_lifetime?,
         actor_tokens,
         clients: clients?,
@@ -220,26 +225,28 @@ fn subject_tokens(node: Node<'_>) -> Option<SubjectTokens> {
         Some(callers)
     });
     let user_lookup = members.optional("user_lookup", user_lookup);
-    let capacity = members.or("store", 65_536, |node| {
-        let mut members = node.object()?;
-        let capacity = members.or("shared_data", 65_536, |node| {
-            let mut members = node.object()?;
-            let capacity =
-                members.or("capacity", 65_536, |node| node.integer(1, u64::from(MAX_CAPACITY)));
-            members.finish();
-            capacity
-        });
-        members.finish();
-        capacity
-    });
+    members.moved("store", "store");
     members.finish();
     Some(SubjectTokens {
         lifetime: lifetime?,
         max_context_bytes: usize::try_from(max_context_bytes?).ok()?,
         callers: callers?,
         user_lookup: user_lookup?,
-        capacity: u32::try_from(capacity?).ok()?,
     })
+}
+
+fn store(node: Node<'_>) -> Option<Store> {
+    let mut members = node.object()?;
+    let shared_data = members.or("shared_data", Store::default(), |node| {
+        let mut members = node.object()?;
+        let capacity = members.or("capacity", DEFAULT_CAPACITY, |node| {
+            u32::try_from(node.integer(1, u64::from(MAX_CAPACITY))?).ok()
+        });
+        members.finish();
+        Some(Store::SharedData { capacity: capacity? })
+    });
+    members.finish();
+    shared_data
 }
 
 fn access_tokens(node: Node<'_>) -> Option<Duration> {

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use super::documents::Documents;
 use super::routes::Paths;
-use crate::config::Config;
+use crate::config::{self, Config};
 use crate::host::{Host, UnixTime};
 use crate::jose::Algorithm;
 use crate::metrics;
@@ -30,11 +30,8 @@ pub struct Service {
 impl Service {
     /// Builds what can be built once.
     pub fn new(config: Config, now: UnixTime) -> Self {
-        let store = Store::new(
-            &config.tenant(),
-            config.subject_tokens.capacity,
-            config.subject_tokens.lifetime,
-        );
+        let config::Store::SharedData { capacity } = config.store;
+        let store = Store::new(&config.tenant(), capacity, config.subject_tokens.lifetime);
         let paths = Paths::new(&config.base_path);
         let documents = Documents::new(&config);
         Self { config, store, paths, documents, configured_at: now }

@@ -103,8 +103,8 @@ fn full() -> Value {
                 },
             },
             "user_lookup": {"http_uri": http_uri("/api/users/{userId}")},
-            "store": {"shared_data": {"capacity": 10}},
         },
+        "store": {"shared_data": {"capacity": 10}},
         "access_tokens": {"lifetime": "1800s"},
         "actor_tokens": {
             "required": true,
@@ -318,7 +318,7 @@ fn every_member_can_be_set() {
     assert_eq!(kids, ["first", "second", "third"]);
     assert_eq!(config.subject_tokens.lifetime, Duration::from_secs(300));
     assert_eq!(config.subject_tokens.max_context_bytes, 1000);
-    assert_eq!(config.subject_tokens.capacity, 10);
+    assert_eq!(config.store, Store::SharedData { capacity: 10 });
     let lookup = &config.subject_tokens.user_lookup.as_ref().unwrap().http_uri;
     assert_eq!((&*lookup.cluster, lookup.timeout), ("identity_gateway", Duration::from_secs(3)));
     assert_eq!(config.access_token_lifetime, Duration::from_secs(1800));
@@ -352,7 +352,7 @@ fn what_is_left_out_has_its_default() {
     assert_eq!(config.published_keys[0].kid, "kPrK_qmxVWaYVA9wwBF6Iuo3vVzz7TxHCTwXBygrS4k");
     assert_eq!(config.subject_tokens.lifetime, Duration::from_secs(600));
     assert_eq!(config.subject_tokens.max_context_bytes, 4096);
-    assert_eq!(config.subject_tokens.capacity, 65_536);
+    assert_eq!(config.store, Store::SharedData { capacity: 65_536 });
     assert!(config.subject_tokens.user_lookup.is_none());
     assert_eq!(config.access_token_lifetime, Duration::from_secs(3600));
     assert!(!config.actor_tokens.required);
@@ -524,8 +524,8 @@ fn values_out_of_bounds_are_refused() {
         (at("/subject_tokens/max_context_bytes", "subject_tokens.max_context_bytes"), json!(65_537),   "expected an integer from 2 to 65536"),
         (at("/subject_tokens/max_context_bytes", "subject_tokens.max_context_bytes"), json!(-2),       "expected an integer from 2 to 65536"),
         (at("/subject_tokens/max_context_bytes", "subject_tokens.max_context_bytes"), json!(4096.5),   "expected an integer from 2 to 65536"),
-        (at("/subject_tokens/store/shared_data/capacity", "subject_tokens.store.shared_data.capacity"), json!(0), "expected an integer from 1 to 10000000"),
-        (at("/subject_tokens/store/shared_data/capacity", "subject_tokens.store.shared_data.capacity"), json!(10_000_001), "expected an integer from 1 to 10000000"),
+        (at("/store/shared_data/capacity", "store.shared_data.capacity"), json!(0), "expected an integer from 1 to 10000000"),
+        (at("/store/shared_data/capacity", "store.shared_data.capacity"), json!(10_000_001), "expected an integer from 1 to 10000000"),
         (at("/subject_tokens/authentication", "subject_tokens.authentication"), json!({}),             "expected a way to verify who mints"),
         (at("/subject_tokens/authentication/jwt", "subject_tokens.authentication.jwt"), json!([]),     "expected at least one issuer"),
         (jwt("issuer"),                                        json!(""),                              "expected a string that is not empty"),
@@ -742,6 +742,16 @@ fn what_works_but_is_hardly_meant_is_a_warning() {
     }
 }
 
+/// A member that has moved is told where to, and is not offered as one that there is.
+#[test]
+fn a_member_at_its_old_place_is_told_the_new_one() {
+    let value = with("/store", json!({"shared_data": {"capacity": 10}}));
+    let text = "has moved: it is store at the top level now";
+    assert_problem("store", &value, "subject_tokens.store", text);
+    let [problem] = &*problems(&with("/subject_tokens/colour", json!(1))) else { panic!() };
+    assert!(!problem.expected.contains("store"), "{problem}");
+}
+
 /// Who acts is a user: which client the token was issued to says nothing about them.
 #[test]
 fn client_ids_are_for_those_who_mint() {
@@ -765,7 +775,7 @@ fn summary(config: &Config) -> String {
             (&config.issuer, &config.base_path, config.signing_key.algorithm()),
             (&config.published_keys, &config.subject_tokens, config.access_token_lifetime),
             (&config.actor_tokens, clients, resources, config.documents),
-            (config.foreign_subject_tokens, config.audit_context, &config.warnings),
+            (config.foreign_subject_tokens, config.audit_context, &config.store, &config.warnings),
         )
     )
 }

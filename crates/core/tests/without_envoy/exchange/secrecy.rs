@@ -234,8 +234,7 @@ fn no_form_gets_more_than_an_answer() {
 
 #[test]
 fn no_body_gets_more_than_an_answer() {
-    let gateway =
-        Gateway::new(&configured("/subject_tokens/store/shared_data/capacity", json!(100_000)));
+    let gateway = Gateway::new(&configured("/store/shared_data/capacity", json!(100_000)));
     let json = "[{}\\[\\]:,\"0-9a-z\\\\ ]{0,60}";
     let content_type = proptest::sample::select(vec!["application/json", "text/plain", ""]);
     proptest!(|(bytes in vec(any::<u8>(), 0..200), json in json, content_type in content_type)| {

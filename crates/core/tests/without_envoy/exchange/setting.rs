@@ -43,8 +43,8 @@ pub fn configuration() -> Value {
                 "clock_skew": "60s",
                 "local_jwks": jwks(&[&PROVIDER_KEY]),
             }]},
-            "store": {"shared_data": {"capacity": 4}},
         },
+        "store": {"shared_data": {"capacity": 4}},
         "access_tokens": {"lifetime": "3600s"},
         "actor_tokens": {"jwt": [{
             "issuer": ISSUER,
