@@ -6,7 +6,6 @@ use std::time::{Duration, SystemTime};
 use impersonation_core::host::{
     Expected, Host, HostFailure, Level, SharedData, Swap, UnixTime, Version,
 };
-use impersonation_core::jose::TestedCrypto;
 use impersonation_core::media_type;
 use impersonation_core::step::{Call, CallFailure, GrpcCall, GrpcStatus, HttpCall, Reply};
 use prost::Message;
@@ -20,8 +19,6 @@ use crate::metrics::Metrics;
 #[derive(Default)]
 pub(crate) struct Envoy {
     pub(crate) metrics: Metrics,
-    /// Filled in by the configuration that was tested with.
-    pub(crate) crypto: Option<TestedCrypto>,
 }
 
 /// A version that no value has: Envoy counts up from one. A write that expects it is refused where the
@@ -68,10 +65,6 @@ impl Host for Envoy {
 
     fn random(&self, buffer: &mut [u8]) -> Result<(), HostFailure> {
         getrandom::fill(buffer).map_err(|_| HostFailure("randomness"))
-    }
-
-    fn native_crypto(&self) -> Option<&TestedCrypto> {
-        self.crypto.as_ref()
     }
 
     fn micros(&self) -> u64 {

@@ -3,10 +3,8 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use impersonation_core::config::Config;
 use impersonation_core::host::{Host, Level};
 use impersonation_core::issuer::Service;
-use impersonation_core::jose::TestedCrypto;
 use proxy_wasm::traits::{Context, HttpContext, RootContext};
 use proxy_wasm::types::ContextType;
 
@@ -56,11 +54,11 @@ impl Context for Root {
 impl RootContext for Root {
     fn on_configure(&mut self, plugin_configuration_size: usize) -> bool {
         let bytes = host::plugin_configuration(plugin_configuration_size);
-        match Config::parse(&bytes, &|name| std::env::var(name).ok()) {
-            Ok(config) => {
-                let crypto = TestedCrypto::new(Box::new(ForeignFunctions), &config.signing_key);
-                let host = Rc::new(Envoy { crypto: Some(crypto), ..Envoy::default() });
-                let service = Service::new(config, host.now());
+        let host = Rc::new(Envoy::default());
+        let environment = |name: &str| std::env::var(name).ok();
+        let native = Some(Box::new(ForeignFunctions) as Box<_>);
+        match Service::configure(&bytes, &environment, host.now(), native) {
+            Ok(service) => {
                 service.introduce(&*host);
                 self.worker = Rc::new(Worker::new(self.context, host, Some(Rc::new(service))));
                 self.ticked = false;

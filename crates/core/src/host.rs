@@ -5,7 +5,6 @@
 use std::borrow::Cow;
 use std::num::NonZeroU32;
 
-use crate::jose::TestedCrypto;
 pub use crate::time::UnixTime;
 
 /// The host did not do what it always does: no randomness, or shared data out of order.
@@ -83,11 +82,6 @@ pub trait Host: SharedData {
 
     /// Fills `buffer` from a cryptographically secure source.
     fn random(&self, buffer: &mut [u8]) -> Result<(), HostFailure>;
-
-    /// The host's own cryptography, if it has some and it passed the self-test.
-    fn native_crypto(&self) -> Option<&TestedCrypto> {
-        None
-    }
 
     /// Lets a counter of [`metrics`](crate::metrics) be there, at zero if nobody has counted yet.
     fn define(&self, _counter: Cow<'static, str>) {}

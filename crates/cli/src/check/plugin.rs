@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use impersonation_core::config::Config;
+use impersonation_core::issuer;
 use impersonation_core::jose::Algorithm;
 use impersonation_core::secret::Digest;
 use jwt_compact::jwk::JsonWebKey;
@@ -54,7 +55,7 @@ pub(super) fn check(
         }
         environment.extend(variable.value(name).map(|value| (name, value)));
     }
-    let config = Config::from_value(&value, &|name| environment.get(name).cloned());
+    let config = issuer::check(&value, &|name| environment.get(name).cloned());
     let prefix = &configuration.path;
     match config {
         Ok(config) => {

@@ -44,12 +44,6 @@ impl<V: Clone> ExpiringCache<V> {
             self.values.remove(&first);
         }
     }
-
-    /// Forgets everything.
-    pub fn clear(&mut self) {
-        self.values.clear();
-        self.arrivals.clear();
-    }
 }
 
 #[cfg(test)]

@@ -19,10 +19,11 @@ use serde::de::IgnoredAny;
 use serde_json::Value;
 
 use super::{BearerError, ExpiringCache, VerifiedToken, allows, bounded};
+use crate::config::{self, HttpUri, TokenRules};
 use crate::host::UnixTime;
 use crate::secret::{Digest, Secret};
 use crate::step::Context;
-use crate::upstream::{HttpUri, Upstream, ask};
+use crate::upstream::{Upstream, ask};
 
 /// Answers to remember.
 const CACHE_CAPACITY: usize = 1024;
@@ -37,18 +38,6 @@ pub struct Introspection {
     credentials: Secret<String>,
     rules: TokenRules,
     answers: Answers,
-}
-
-/// What an answer must say beside `active`.
-#[derive(Debug, Clone)]
-pub struct TokenRules {
-    /// All of these must be in `scope`.
-    pub required_scopes: Rc<[String]>,
-    /// One of these must be in `aud`. `None` for not looking at it.
-    pub audiences: Option<Vec<String>>,
-    /// The clients that the token may be issued to: `client_id`, or `azp` where there is none. `None` for
-    /// any.
-    pub client_ids: Option<Vec<String>>,
 }
 
 /// Asks a userinfo endpoint: a token that it accepts carries the scope `openid`.
@@ -124,19 +113,20 @@ impl IntrospectionAnswer {
 }
 
 impl Introspection {
-    /// Asks `http_uri` as the client `client_id`.
-    pub fn new(
-        http_uri: HttpUri,
-        client_id: &str,
-        client_secret: &Secret<String>,
-        rules: TokenRules,
-        cache_duration: Duration,
-    ) -> Self {
+    /// One that was asked nothing yet.
+    pub fn new(config: &config::Introspection) -> Self {
+        let config::Introspection { http_uri, client_id, client_secret, rules, cache_duration } =
+            config;
         // RFC 6749 §2.3.1: form-encoded, then base64.
         let encode = |text: &str| byte_serialize(text.as_bytes()).collect::<String>();
         let pair = format!("{}:{}", encode(client_id), encode(client_secret.expose()));
         let credentials = Secret::new(format!("Basic {}", BASE64_STANDARD.encode(pair)));
-        Self { http_uri, credentials, rules, answers: Answers::new(cache_duration) }
+        Self {
+            http_uri: http_uri.clone(),
+            credentials,
+            rules: rules.clone(),
+            answers: Answers::new(*cache_duration),
+        }
     }
 
     /// Verifies a token and that it has the required scopes. `issuer` is whose it is by its own word, if it
@@ -219,9 +209,10 @@ impl Introspection {
 }
 
 impl Userinfo {
-    /// Asks `http_uri`.
-    pub fn new(http_uri: HttpUri, cache_duration: Duration) -> Self {
-        Self { http_uri, answers: Answers::new(cache_duration) }
+    /// One that was asked nothing yet.
+    pub fn new(config: &config::Userinfo) -> Self {
+        let config::Userinfo { http_uri, cache_duration } = config;
+        Self { http_uri: http_uri.clone(), answers: Answers::new(*cache_duration) }
     }
 
     /// Verifies a token; its user is the answer's `sub`.

@@ -8,20 +8,19 @@
 
 use std::cell::RefCell;
 use std::rc::Rc;
-use std::time::Duration;
 
 use base64::Engine as _;
 use base64::alphabet::URL_SAFE;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
-use jwt_compact::{AlgorithmExt as _, Claims, UntrustedToken, ValidationError};
 use serde::Deserialize;
 use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::{Map, Value};
 
 use super::{BearerError, ExpiringCache, VerifiedToken, allows, bounded};
-use crate::host::{Host, UnixTime};
-use crate::jose::{Algorithm, Jws, KeySet};
+use crate::config::JwtIssuer;
+use crate::host::UnixTime;
+use crate::jose::{Algorithm, Claims, JwtError, KeySet, TestedCrypto, UntrustedJwt};
 use crate::secret::Digest;
 use crate::step::Context;
 use crate::strict_json::Strict;
@@ -31,27 +30,17 @@ use crate::upstream::{KeySource, RemoteKeySet};
 /// members at the most; a token that fell out is verified again.
 const CACHE_CAPACITY: usize = 1024;
 
-/// An issuer whose tokens are accepted, and for what.
+/// An issuer whose tokens are accepted, with its keys as far as they are known.
 #[derive(Debug)]
-pub struct JwtIssuer {
-    /// `iss`, compared exactly.
-    pub issuer: String,
-    /// One of these must be in `aud` (RFC 9068 §4).
-    pub audiences: Vec<String>,
-    /// All of these must be in `scope` or `scp`.
-    pub required_scopes: Rc<[String]>,
-    /// The clients that it may be issued to: `client_id`, or `azp` where there is none. `None` for any.
-    pub client_ids: Option<Vec<String>>,
-    /// How far the issuer's clock may be from ours.
-    pub clock_skew: Duration,
-    /// The issuer's keys.
-    pub keys: KeySource,
+struct Issuer {
+    config: JwtIssuer,
+    keys: KeySource,
 }
 
 /// Verifies tokens of any of its issuers, each once.
 #[derive(Debug)]
-pub struct JwtVerifier {
-    issuers: Vec<JwtIssuer>,
+pub(super) struct JwtVerifier {
+    issuers: Vec<Issuer>,
     verified: RefCell<ExpiringCache<Verified>>,
 }
 
@@ -103,6 +92,8 @@ impl OneOrMany {
 impl JwtVerifier {
     /// A verifier that has seen nothing yet.
     pub fn new(issuers: Vec<JwtIssuer>) -> Self {
+        let issuer = |config: JwtIssuer| Issuer { keys: KeySource::new(&config.keys), config };
+        let issuers = issuers.into_iter().map(issuer).collect();
         Self { issuers, verified: RefCell::new(ExpiringCache::new(CACHE_CAPACITY)) }
     }
 
@@ -119,6 +110,7 @@ impl JwtVerifier {
     pub async fn verify(
         &self,
         context: &Context,
+        crypto: Option<&TestedCrypto>,
         own_keys: &KeySet,
         token: &str,
     ) -> Result<Rc<VerifiedToken>, BearerError> {
@@ -127,22 +119,22 @@ impl JwtVerifier {
         if let Some(verified) = self.remembered(&digest, now) {
             return verified.with_required_scopes();
         }
-        let token = UntrustedJwt::parse(token)?;
+        let token = AccessJwt::parse(token)?;
         let named = token.issuer()?;
         let (position, issuer) = self
             .issuers
             .iter()
             .enumerate()
-            .find(|(_, issuer)| issuer.issuer == named)
+            .find(|(_, issuer)| issuer.config.issuer == named)
             .ok_or_else(|| BearerError::Issuer(named.to_owned()))?;
-        let mut verdict = issuer.verify(context.host(), &token, now);
+        let mut verdict = issuer.verify(crypto, &token, now);
         let lacks_key = matches!(verdict, Err(BearerError::NoKey | BearerError::Upstream(_)));
         if let (true, KeySource::Remote(remote)) = (lacks_key, &issuer.keys) {
             remote.refresh(context).await?;
-            verdict = issuer.verify(context.host(), &token, now);
+            verdict = issuer.verify(crypto, &token, now);
         }
         let verified = Rc::new(verdict?);
-        if token.is_signed_by(context.host(), own_keys) {
+        if token.is_signed_by(crypto, own_keys) {
             return Err(BearerError::SelfIssued);
         }
         let entry = Verified {
@@ -188,15 +180,15 @@ pub(super) fn is_jwt(token: &str) -> Result<bool, BearerError> {
 }
 
 /// A token whose word nobody has vouched for yet, written in the one way in which it can be written.
-pub(super) struct UntrustedJwt<'t> {
-    token: UntrustedToken<'t>,
+pub(super) struct AccessJwt<'t> {
+    token: UntrustedJwt<'t>,
     claims: Map<String, Value>,
 }
 
-impl<'t> UntrustedJwt<'t> {
+impl<'t> AccessJwt<'t> {
     pub(super) fn parse(token: &'t str) -> Result<Self, BearerError> {
         // Knows three parts in canonical base64url only: no padding, no bits to spare.
-        let parsed = UntrustedToken::new(token).map_err(|_| BearerError::NotAJwt)?;
+        let parsed = UntrustedJwt::parse(token).ok_or(BearerError::NotAJwt)?;
         let mut parts = token.split('.').map(object);
         let header = parts.next().flatten().ok_or(BearerError::NotAJwt)?;
         let claims = parts.next().flatten().ok_or(BearerError::Claims)?;
@@ -226,7 +218,7 @@ impl<'t> UntrustedJwt<'t> {
     /// rest of what it says; that it is an impersonation they need not know or repeat.
     pub(super) fn check_unlisted(
         &self,
-        host: &dyn Host,
+        crypto: Option<&TestedCrypto>,
         own_keys: &KeySet,
     ) -> Result<(), BearerError> {
         if self.claims.contains_key("act") {
@@ -235,10 +227,10 @@ impl<'t> UntrustedJwt<'t> {
         if self.claims.contains_key("cnf") {
             return Err(BearerError::SenderConstrained);
         }
-        if self.token.signature_bytes().is_empty() {
+        if !self.token.has_signature() {
             return Err(BearerError::Signature);
         }
-        if self.is_signed_by(host, own_keys) {
+        if self.is_signed_by(crypto, own_keys) {
             return Err(BearerError::SelfIssued);
         }
         Ok(())
@@ -250,25 +242,23 @@ impl<'t> UntrustedJwt<'t> {
     }
 
     /// Whether one of `keys` signed it, whatever it says.
-    fn is_signed_by(&self, host: &dyn Host, keys: &KeySet) -> bool {
-        self.claims::<IgnoredAny>(host, keys).is_ok()
+    fn is_signed_by(&self, crypto: Option<&TestedCrypto>, keys: &KeySet) -> bool {
+        self.claims::<IgnoredAny>(crypto, keys).is_ok()
     }
 
     /// Its claims, if one of `keys` signed it.
     fn claims<T: DeserializeOwned>(
         &self,
-        host: &dyn Host,
+        crypto: Option<&TestedCrypto>,
         keys: &KeySet,
     ) -> Result<Claims<T>, BearerError> {
         let named = self.algorithm()?;
-        let algorithm = Jws { algorithm: named, native: host.native_crypto() };
-        let kid = self.token.header().key_id.as_deref();
         let mut failure = BearerError::NoKey;
-        for key in keys.candidates(named, kid) {
-            match algorithm.validator::<T>(key).validate(&self.token) {
-                Ok(token) => return Ok(token.into_parts().1),
-                Err(ValidationError::MalformedClaims(_)) => return Err(BearerError::Claims),
-                Err(_) => failure = BearerError::Signature,
+        for key in keys.candidates(named, self.token.key_id()) {
+            match self.token.verify(crypto, named, key) {
+                Ok(claims) => return Ok(claims),
+                Err(JwtError::Claims) => return Err(BearerError::Claims),
+                Err(JwtError::Signature) => failure = BearerError::Signature,
             }
         }
         Err(failure)
@@ -291,16 +281,16 @@ fn is_access_token(r#type: &str) -> bool {
     ["at+jwt", "application/at+jwt", "JWT"].iter().any(|known| known.eq_ignore_ascii_case(r#type))
 }
 
-impl JwtIssuer {
+impl Issuer {
     /// Checks a token against the keys as they are known now.
     fn verify(
         &self,
-        host: &dyn Host,
-        token: &UntrustedJwt<'_>,
+        crypto: Option<&TestedCrypto>,
+        token: &AccessJwt<'_>,
         now: UnixTime,
     ) -> Result<VerifiedToken, BearerError> {
         let keys = self.keys.keys(now)?;
-        self.accept(&token.claims(host, &keys)?, now)
+        self.accept(&token.claims(crypto, &keys)?, now)
     }
 
     /// Checks the claims of a token that this issuer did sign.
@@ -310,17 +300,18 @@ impl JwtIssuer {
         now: UnixTime,
     ) -> Result<VerifiedToken, BearerError> {
         let expiration = claims.expiration.ok_or(BearerError::NoExpiry)?;
-        let expires_at = UnixTime::from_secs(expiration.timestamp()).after(self.clock_skew);
+        let expires_at = UnixTime::from_secs(expiration).after(self.config.clock_skew);
         if now >= expires_at {
             return Err(BearerError::Expired);
         }
-        let valid_from = claims.not_before.map_or(0, |not_before| not_before.timestamp());
-        if now.after(self.clock_skew) < UnixTime::from_secs(valid_from) {
+        let valid_from = claims.not_before.unwrap_or(0);
+        if now.after(self.config.clock_skew) < UnixTime::from_secs(valid_from) {
             return Err(BearerError::NotYetValid);
         }
         let claims = &claims.custom;
         let audiences = claims.aud.as_ref().map_or(&[][..], OneOrMany::as_slice);
-        let meant_for_us = audiences.iter().any(|audience| self.audiences.contains(audience));
+        let meant_for_us =
+            audiences.iter().any(|audience| self.config.audiences.contains(audience));
         if !meant_for_us {
             return Err(BearerError::Audience);
         }
@@ -338,7 +329,7 @@ impl JwtIssuer {
         if subject.is_none() && client_id.is_none() {
             return Err(BearerError::Nobody);
         }
-        if !allows(self.client_ids.as_deref(), client_id.as_deref()) {
+        if !allows(self.config.client_ids.as_deref(), client_id.as_deref()) {
             return Err(BearerError::Client);
         }
         // A string is a list with spaces in it; in a list each item is one scope.
@@ -354,7 +345,7 @@ impl JwtIssuer {
             client_id,
             scopes,
             expires_at,
-            required_scopes: Rc::clone(&self.required_scopes),
+            required_scopes: Rc::clone(&self.config.required_scopes),
         })
     }
 }

@@ -11,30 +11,44 @@ mod jwt;
 
 use std::rc::Rc;
 
-pub use cache::ExpiringCache;
-pub use introspection::{Introspection, TokenRules, Userinfo};
-pub use jwt::{JwtIssuer, JwtVerifier};
-use jwt::{UntrustedJwt, is_jwt};
+use cache::ExpiringCache;
+use introspection::{Introspection, Userinfo};
+use jwt::{AccessJwt, JwtVerifier, is_jwt};
 
+use crate::config::Verification;
 use crate::host::UnixTime;
-use crate::jose::KeySet;
+use crate::jose::{KeySet, TestedCrypto};
 use crate::step::Context;
-use crate::upstream::UpstreamFailure;
+use crate::upstream::{RemoteKeySet, UpstreamFailure};
 
-/// The ways in which a token can be verified; the first that applies decides.
-#[derive(Debug, Default)]
+/// Verifies tokens in the configured ways; the first that applies decides.
 pub struct Verifier {
-    /// For JWTs of issuers that we know.
-    pub jwt: Option<JwtVerifier>,
-    /// For all others, where a user is wanted.
-    pub userinfo: Option<Userinfo>,
-    /// For all others.
-    pub introspection: Option<Introspection>,
-    /// Our own keys. All that they sign are impersonations.
-    pub own_keys: Rc<KeySet>,
+    jwt: Option<JwtVerifier>,
+    userinfo: Option<Userinfo>,
+    introspection: Option<Introspection>,
+    own_keys: Rc<KeySet>,
+    crypto: Option<Rc<TestedCrypto>>,
 }
 
 impl Verifier {
+    /// A verifier that has seen nothing yet. All that `own_keys` sign are impersonations, and nobody's own
+    /// tokens.
+    pub fn new(
+        ways: &Verification,
+        own_keys: Rc<KeySet>,
+        crypto: Option<Rc<TestedCrypto>>,
+    ) -> Self {
+        let jwt = (!ways.jwt.is_empty()).then(|| JwtVerifier::new(ways.jwt.clone()));
+        let userinfo = ways.userinfo.as_ref().map(Userinfo::new);
+        let introspection = ways.introspection.as_ref().map(Introspection::new);
+        Self { jwt, userinfo, introspection, own_keys, crypto }
+    }
+
+    /// The key sets that must be kept fresh.
+    pub fn remote_key_sets(&self) -> impl Iterator<Item = &Rc<RemoteKeySet>> {
+        self.jwt.iter().flat_map(JwtVerifier::remote_key_sets)
+    }
+
     /// Whether there is any way.
     pub const fn is_empty(&self) -> bool {
         self.jwt.is_none() && self.userinfo.is_none() && self.introspection.is_none()
@@ -49,20 +63,21 @@ impl Verifier {
         if !is_b64token(token) {
             return Err(BearerError::Malformed);
         }
+        let crypto = self.crypto.as_deref();
         let mut refusal = BearerError::NotAJwt;
         let mut issuer = None;
         let untrusted;
         if is_jwt(token)? {
             if let Some(jwt) = &self.jwt {
-                match jwt.verify(context, &self.own_keys, token).await {
+                match jwt.verify(context, crypto, &self.own_keys, token).await {
                     // Not a matter for this way: another may know the token.
                     Err(error @ BearerError::Issuer(_)) => refusal = error,
                     verdict => return verdict,
                 }
             }
             // The gateway publishes our keys with its own, so it may well say that such a token is good.
-            untrusted = UntrustedJwt::parse(token)?;
-            untrusted.check_unlisted(context.host(), &self.own_keys)?;
+            untrusted = AccessJwt::parse(token)?;
+            untrusted.check_unlisted(crypto, &self.own_keys)?;
             issuer = Some(untrusted.issuer()?).filter(|issuer| !issuer.is_empty());
         }
         if let Some(userinfo) = &self.userinfo {

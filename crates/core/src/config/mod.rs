@@ -1,32 +1,32 @@
 //! What the operator writes, in the form in which it cannot be wrong any more.
 //!
-//! [`Config::parse`] reads everything before it gives up and reports every problem with its path. A
+//! [`Config::from_value`] reads everything before it gives up and reports every problem with its path. A
 //! member that nobody reads is a problem too: in security software a misspelt `required` must not
 //! silently mean `false`.
+//!
+//! A configuration is data: nothing in it has fetched, remembered or run anything. What does is built from it by
+//! [`Service`](crate::issuer::Service).
 
 mod node;
 mod parse;
 mod wire;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::rc::Rc;
 use std::time::Duration;
 
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 
 pub use node::Problem;
 pub use wire::{WireError, decode};
 
-use crate::bearer::Verifier;
-use crate::claims::Script;
-use crate::jose::{PublishedKey, SigningKey};
-use crate::secret::Digest;
-use crate::step::HttpCall;
-use crate::upstream::HttpUri;
+use crate::claims::Limits;
+use crate::jose::{Algorithm, KeySet, PublishedKey};
+use crate::secret::{Digest, Secret};
 
 /// A whole, valid configuration.
+#[derive(Debug)]
 pub struct Config {
     /// `iss` of what is issued.
     pub issuer: String,
@@ -60,15 +60,26 @@ pub struct Config {
     pub warnings: Vec<Problem>,
 }
 
-/// How subject tokens are minted and kept.
+/// The key that signs.
+#[derive(Debug)]
+pub struct SigningKey {
+    /// The private key, which was found to be one.
+    pub jwk: Secret<Value>,
+    /// Its name.
+    pub kid: String,
+    /// What it signs with.
+    pub algorithm: Algorithm,
+}
+
+/// How subject tokens are minted.
 #[derive(Debug)]
 pub struct SubjectTokens {
     /// How long a token can be exchanged.
     pub lifetime: Duration,
     /// The most bytes of a context as compact JSON.
     pub max_context_bytes: usize,
-    /// Verifies who mints: whose machine-to-machine tokens are good for it.
-    pub callers: Verifier,
+    /// How it is verified who mints: whose machine-to-machine tokens are good for it.
+    pub authentication: Verification,
     /// How to ask whether a user exists; `None` to believe the caller.
     pub user_lookup: Option<UserLookup>,
 }
@@ -94,8 +105,99 @@ impl Default for Store {
 pub struct ActorTokens {
     /// Refuse every exchange without an actor.
     pub required: bool,
-    /// Verifies who acts.
-    pub verifier: Verifier,
+    /// How it is verified who acts.
+    pub verification: Verification,
+}
+
+/// The ways in which a presented token can be verified; the first that applies decides.
+#[derive(Debug, Clone, Default)]
+pub struct Verification {
+    /// For JWTs of issuers that we know.
+    pub jwt: Vec<JwtIssuer>,
+    /// For all others, where a user is wanted.
+    pub userinfo: Option<Userinfo>,
+    /// For all others.
+    pub introspection: Option<Introspection>,
+}
+
+impl Verification {
+    /// Whether there is any way.
+    pub const fn is_empty(&self) -> bool {
+        self.jwt.is_empty() && self.userinfo.is_none() && self.introspection.is_none()
+    }
+}
+
+/// An issuer whose tokens are accepted, and for what.
+#[derive(Debug, Clone)]
+pub struct JwtIssuer {
+    /// `iss`, compared exactly.
+    pub issuer: String,
+    /// One of these must be in `aud` (RFC 9068 §4).
+    pub audiences: Vec<String>,
+    /// All of these must be in `scope` or `scp`.
+    pub required_scopes: Rc<[String]>,
+    /// The clients that it may be issued to: `client_id`, or `azp` where there is none. `None` for any.
+    pub client_ids: Option<Vec<String>>,
+    /// How far the issuer's clock may be from ours.
+    pub clock_skew: Duration,
+    /// The issuer's keys.
+    pub keys: Jwks,
+}
+
+/// Where an issuer's keys come from.
+#[derive(Debug, Clone)]
+pub enum Jwks {
+    /// The configuration.
+    Local(Rc<KeySet>),
+    /// The issuer.
+    Remote(RemoteJwks),
+}
+
+/// A key set that is fetched.
+#[derive(Debug, Clone)]
+pub struct RemoteJwks {
+    /// Where from.
+    pub http_uri: HttpUri,
+    /// How long it is good for.
+    pub cache_duration: Duration,
+    /// How long keys count that cannot be refreshed; zero for ever.
+    pub max_stale: Duration,
+}
+
+/// Asks an introspection endpoint.
+#[derive(Debug, Clone)]
+pub struct Introspection {
+    /// Where it is.
+    pub http_uri: HttpUri,
+    /// Who asks.
+    pub client_id: String,
+    /// Its secret.
+    pub client_secret: Secret<String>,
+    /// What an answer must say.
+    pub rules: TokenRules,
+    /// How long an answer is remembered.
+    pub cache_duration: Duration,
+}
+
+/// What an introspection endpoint must say beside `active`.
+#[derive(Debug, Clone)]
+pub struct TokenRules {
+    /// All of these must be in `scope`.
+    pub required_scopes: Rc<[String]>,
+    /// One of these must be in `aud`. `None` for not looking at it.
+    pub audiences: Option<Vec<String>>,
+    /// The clients that the token may be issued to: `client_id`, or `azp` where there is none. `None` for
+    /// any.
+    pub client_ids: Option<Vec<String>>,
+}
+
+/// Asks a userinfo endpoint.
+#[derive(Debug, Clone)]
+pub struct Userinfo {
+    /// Where it is.
+    pub http_uri: HttpUri,
+    /// How long an answer is remembered.
+    pub cache_duration: Duration,
 }
 
 /// Asks the identity gateway about a user.
@@ -105,28 +207,23 @@ pub struct UserLookup {
     pub http_uri: HttpUri,
 }
 
-impl UserLookup {
-    /// The request about one user, on behalf of the caller whose `authorization` it carries. `None` for a
-    /// name that cannot stand in a path: every path normaliser reads a dot segment as something else.
-    pub fn call(&self, user_id: &str, authorization: &str) -> Option<HttpCall> {
-        if matches!(user_id, "." | "..") {
-            return None;
-        }
-        let segment = utf8_percent_encode(user_id, UNRESERVED).to_string();
-        let headers = vec![
-            ("authorization", authorization.to_owned()),
-            ("accept", "application/json".to_owned()),
-        ];
-        let call = self.http_uri.call("GET", headers, Vec::new());
-        Some(HttpCall { path: call.path.replace(USER_ID_PLACEHOLDER, &segment), ..call })
-    }
+/// Where an upstream is, as in Envoy's `HttpUri`.
+#[derive(Debug, Clone)]
+pub struct HttpUri {
+    /// The Envoy cluster that is called.
+    pub cluster: Rc<str>,
+    /// `http` or `https`.
+    pub scheme: Rc<str>,
+    /// Host and port.
+    pub authority: Rc<str>,
+    /// Path and query.
+    pub path: String,
+    /// When Envoy gives up.
+    pub timeout: Duration,
 }
 
 /// Stands for the user in the address of [`UserLookup`].
 pub const USER_ID_PLACEHOLDER: &str = "{userId}";
-
-/// All but the unreserved characters of RFC 3986 §2.3 are encoded in a path segment.
-const UNRESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 /// What kind of application a client is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -184,8 +281,12 @@ pub enum ForeignSubjectTokens {
 /// The function that adds claims.
 #[derive(Debug)]
 pub struct CustomClaims {
-    /// The compiled script.
-    pub script: Script,
+    /// The script that declares it.
+    pub script: String,
+    /// What the script finds as `environmentVariables`. Secrets may be among them.
+    pub environment_variables: Secret<BTreeMap<String, String>>,
+    /// What one call may use up.
+    pub limits: Limits,
     /// What becomes of an exchange if it fails.
     pub on_error: OnError,
 }
@@ -224,24 +325,32 @@ impl fmt::Display for ConfigError {
     }
 }
 
-impl Config {
-    /// Reads a configuration as it arrives in a plugin. `environment` looks a variable up.
-    pub fn parse(
-        bytes: &[u8],
-        environment: &dyn Fn(&str) -> Option<String>,
-    ) -> Result<Self, ConfigError> {
-        let value = wire::decode(bytes).map_err(|error| ConfigError {
-            problems: vec![Problem { path: String::new(), expected: error.to_string() }],
-        })?;
-        Self::from_value(&value, environment)
+impl From<WireError> for ConfigError {
+    fn from(error: WireError) -> Self {
+        Problem { path: String::new(), expected: error.to_string() }.into()
     }
+}
 
-    /// Reads a configuration that was decoded already.
-    pub fn from_value(
-        value: &Value,
-        environment: &dyn Fn(&str) -> Option<String>,
-    ) -> Result<Self, ConfigError> {
-        parse::config(value, environment)
+impl From<Problem> for ConfigError {
+    fn from(problem: Problem) -> Self {
+        Self { problems: vec![problem] }
+    }
+}
+
+/// What a configuration is read with.
+pub trait Surroundings {
+    /// Looks an environment variable up.
+    fn variable(&self, name: &str) -> Option<String>;
+
+    /// Says what is wrong with a script, which shows when it is compiled: in this way it is reported with all the
+    /// rest.
+    fn try_script(&self, custom_claims: &CustomClaims) -> Result<(), String>;
+}
+
+impl Config {
+    /// Reads a configuration, decoded.
+    pub fn from_value(value: &Value, surroundings: &dyn Surroundings) -> Result<Self, ConfigError> {
+        parse::config(value, surroundings)
     }
 
     /// What names this service among those that share Envoy's shared data. It stays the same over changed

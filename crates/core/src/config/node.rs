@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 
+use super::Surroundings;
+
 /// One thing that is wrong.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
@@ -28,7 +30,7 @@ impl fmt::Display for Problem {
 
 /// What is shared by all nodes of one configuration: the world to ask, and what was found.
 pub(super) struct Reading<'r> {
-    pub(super) environment: &'r dyn Fn(&str) -> Option<String>,
+    pub(super) surroundings: &'r dyn Surroundings,
     pub(super) problems: RefCell<Vec<Problem>>,
     pub(super) warnings: RefCell<Vec<Problem>>,
 }

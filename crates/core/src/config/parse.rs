@@ -10,18 +10,21 @@ use serde_json::Value;
 use super::node::{Members, Node, Reading};
 use super::{
     ActorTokens, Client, ClientType, Config, ConfigError, CustomClaims, DocumentSource,
-    ForeignSubjectTokens, OnError, Resource, Store, SubjectTokens, USER_ID_PLACEHOLDER, UserLookup,
+    ForeignSubjectTokens, HttpUri, Introspection, Jwks, JwtIssuer, OnError, RemoteJwks, Resource,
+    SigningKey, Store, SubjectTokens, Surroundings, TokenRules, USER_ID_PLACEHOLDER, UserLookup,
+    Userinfo, Verification,
 };
-use crate::bearer::{Introspection, JwtIssuer, JwtVerifier, TokenRules, Userinfo, Verifier};
-use crate::claims::{Limits, Script};
-use crate::jose::{KeySet, PublishedKey, SigningKey, private_from_pem};
+use crate::claims::Limits;
+use crate::jose::{Algorithm, KeySet, PublishedKey, private_from_pem};
 use crate::oauth::{scope, uri};
 use crate::secret::{Digest, Secret};
 use crate::store::MAX_CAPACITY;
-use crate::upstream::{DEFAULT_MAX_STALE, HttpUri, KeySource, RemoteKeySet};
 
 /// The capacity of the store in shared data.
 pub(super) const DEFAULT_CAPACITY: u32 = 65_536;
+
+/// How long keys count that cannot be refreshed, where the operator says nothing else.
+const DEFAULT_MAX_STALE: Duration = DAY;
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
@@ -30,10 +33,10 @@ const OPENID: &str = "openid";
 
 pub(super) fn config(
     value: &Value,
-    environment: &dyn Fn(&str) -> Option<String>,
+    surroundings: &dyn Surroundings,
 ) -> Result<Config, ConfigError> {
     let reading =
-        Reading { environment, problems: RefCell::default(), warnings: RefCell::default() };
+        Reading { surroundings, problems: RefCell::default(), warnings: RefCell::default() };
     let config = root(Node { reading: &reading, path: String::new(), value });
     let problems = reading.problems.into_inner();
     match config {
@@ -55,7 +58,7 @@ fn root(node: Node<'_>) -> Option<Config> {
         members.or("access_tokens", Duration::from_secs(3600), access_tokens);
     let actor_tokens = members.or("actor_tokens", ActorTokens::default(), actor_tokens);
     let resources = members.required("resources", resources);
-    let accepts_actors = actor_tokens.as_ref().is_none_or(|actors| !actors.verifier.is_empty());
+    let accepts_actors = actor_tokens.as_ref().is_none_or(|actors| !actors.verification.is_empty());
     let requires_actors = actor_tokens.as_ref().is_none_or(|actors| actors.required);
     let clients = members.required("clients", |node| {
         clients(node, resources.as_ref(), accepts_actors, requires_actors)
@@ -78,19 +81,15 @@ fn root(node: Node<'_>) -> Option<Config> {
     members.finish();
 
     let (signing_key, published_keys) = keys?;
-    let own_keys = Rc::new(KeySet::of(&published_keys));
-    let (mut subject_tokens, mut actor_tokens) = (subject_tokens?, actor_tokens?);
-    subject_tokens.callers.own_keys = Rc::clone(&own_keys);
-    actor_tokens.verifier.own_keys = own_keys;
     Some(Config {
         issuer: issuer?,
         base_path: base_path?,
         signing_key,
         published_keys,
-        subject_tokens,
+        subject_tokens: subject_tokens?,
         store: store?,
         access_token_lifetime: access_token_lifetime?,
-        actor_tokens,
+        actor_tokens: actor_tokens?,
         clients: clients?,
         resources: resources?,
         custom_claims: custom_claims?,
@@ -137,9 +136,13 @@ fn signing_keys(node: Node<'_>) -> Option<(SigningKey, Vec<PublishedKey>)> {
     let keys = node.list(signing_key)?;
     let mut published: Vec<PublishedKey> = Vec::new();
     let mut signing = None;
-    for (index, (public, private)) in keys.into_iter().enumerate() {
+    for (index, (jwk, public, private)) in keys.into_iter().enumerate() {
         if index == 0 {
-            signing = private;
+            signing = private.map(|algorithm| SigningKey {
+                jwk: Secret::new(jwk),
+                kid: public.kid.clone(),
+                algorithm,
+            });
         }
         if published.iter().any(|earlier| earlier.kid == public.kid) {
             return list
@@ -155,7 +158,8 @@ fn signing_keys(node: Node<'_>) -> Option<(SigningKey, Vec<PublishedKey>)> {
     }
 }
 
-fn signing_key(node: Node<'_>) -> Option<(PublishedKey, Option<SigningKey>)> {
+/// A key as it was given, as it is published, and what it signs with if it is private.
+fn signing_key(node: Node<'_>) -> Option<(Value, PublishedKey, Option<Algorithm>)> {
     let place = node.clone();
     let mut members = node.object()?;
     let kid = members.optional("kid", Node::non_empty_string);
@@ -186,7 +190,11 @@ fn signing_key(node: Node<'_>) -> Option<(PublishedKey, Option<SigningKey>)> {
             }
         }
     }
-    match jwk.and_then(|jwk| PublishedKey::from_jwk(&jwk, kid.as_deref(), alg.as_deref())) {
+    let read = |jwk| {
+        let (public, private) = PublishedKey::from_jwk(&jwk, kid.as_deref(), alg.as_deref())?;
+        Ok((jwk, public, private.map(|key| key.algorithm())))
+    };
+    match jwk.and_then(read) {
         Ok(key) => Some(key),
         Err(error) => source.problem(format!("expected {error}")),
     }
@@ -195,7 +203,7 @@ fn signing_key(node: Node<'_>) -> Option<(PublishedKey, Option<SigningKey>)> {
 /// The value of the environment variable that a node names.
 fn variable(node: &Node<'_>) -> Option<String> {
     let name = node.clone().non_empty_string()?;
-    match (node.reading.environment)(&name).filter(|value| !value.is_empty()) {
+    match node.reading.surroundings.variable(&name).filter(|value| !value.is_empty()) {
         Some(value) => Some(value),
         // The name is not repeated: it may be the secret itself, put here by mistake.
         None => node.problem(
@@ -208,21 +216,21 @@ fn subject_tokens(node: Node<'_>) -> Option<SubjectTokens> {
     let mut members = node.object()?;
     let lifetime = members.or("lifetime", Duration::from_secs(600), |node| node.lifetime(DAY));
     let max_context_bytes = members.or("max_context_bytes", 4096, |node| node.integer(2, 65_536));
-    let callers = members.required("authentication", |node| {
+    let authentication = members.required("authentication", |node| {
         let mut members = node.object()?;
         let jwt = members.optional("jwt", |node| jwt_issuers(node, None));
         let introspection = members.optional("introspection", |node| introspection(node, None));
         let node = members.node().clone();
         members.finish();
-        let callers = Verifier {
-            jwt: jwt?.map(JwtVerifier::new),
+        let authentication = Verification {
+            jwt: jwt?.unwrap_or_default(),
+            userinfo: None,
             introspection: introspection?,
-            ..Verifier::default()
         };
-        if callers.is_empty() {
+        if authentication.is_empty() {
             return node.problem("expected a way to verify who mints: jwt or introspection");
         }
-        Some(callers)
+        Some(authentication)
     });
     let user_lookup = members.optional("user_lookup", user_lookup);
     members.moved("store", "store");
@@ -230,7 +238,7 @@ fn subject_tokens(node: Node<'_>) -> Option<SubjectTokens> {
     Some(SubjectTokens {
         lifetime: lifetime?,
         max_context_bytes: usize::try_from(max_context_bytes?).ok()?,
-        callers: callers?,
+        authentication: authentication?,
         user_lookup: user_lookup?,
     })
 }
@@ -264,20 +272,19 @@ fn actor_tokens(node: Node<'_>) -> Option<ActorTokens> {
     let introspection = members.optional("introspection", |node| introspection(node, Some(OPENID)));
     let node = members.node().clone();
     members.finish();
-    let verifier = Verifier {
-        jwt: jwt?.map(JwtVerifier::new),
+    let verification = Verification {
+        jwt: jwt?.unwrap_or_default(),
         userinfo: userinfo?,
         introspection: introspection?,
-        ..Verifier::default()
     };
     let required = required?;
-    if required && verifier.is_empty() {
+    if required && verification.is_empty() {
         return node.problem(
             "actor tokens are required, but no way to verify them is given: \
              expected jwt, userinfo or introspection",
         );
     }
-    Some(ActorTokens { required, verifier })
+    Some(ActorTokens { required, verification })
 }
 
 /// An `HttpUri`. `placeholder` may stand in its path.
@@ -338,7 +345,13 @@ fn introspection(node: Node<'_>, always_required: Option<&str>) -> Option<Intros
         audiences: audiences?,
         client_ids: client_ids?,
     };
-    Some(Introspection::new(http_uri?, &client_id?, &client_secret?, rules, cache_duration?))
+    Some(Introspection {
+        http_uri: http_uri?,
+        client_id: client_id?,
+        client_secret: client_secret?,
+        rules,
+        cache_duration: cache_duration?,
+    })
 }
 
 fn userinfo(node: Node<'_>) -> Option<Userinfo> {
@@ -346,7 +359,7 @@ fn userinfo(node: Node<'_>) -> Option<Userinfo> {
     let http_uri = members.required("http_uri", |node| http_uri(node, None));
     let cache_duration = answers_cached_for(&mut members);
     members.finish();
-    Some(Userinfo::new(http_uri?, cache_duration?))
+    Some(Userinfo { http_uri: http_uri?, cache_duration: cache_duration? })
 }
 
 fn user_lookup(node: Node<'_>) -> Option<UserLookup> {
@@ -455,7 +468,7 @@ fn jwt_issuer(node: Node<'_>, always_required: Option<&str>) -> Option<JwtIssuer
 fn custom_claims(node: Node<'_>) -> Option<CustomClaims> {
     let defaults = Limits::default();
     let mut members = node.object()?;
-    let source = members.required("script", |node| {
+    let script = members.required("script", |node| {
         let text = node.clone().non_empty_string()?;
         Some((node, text))
     });
@@ -476,11 +489,17 @@ fn custom_claims(node: Node<'_>) -> Option<CustomClaims> {
         usize::try_from(node.integer(least, most)?).ok()
     });
     members.finish();
-    let (node, source) = source?;
+    let (node, script) = script?;
     let limits = Limits { timeout: timeout?, memory_bytes: memory_bytes?, ..defaults };
-    match Script::compile(&source, &limits, &environment_variables?) {
-        Ok(script) => Some(CustomClaims { script, on_error: on_error? }),
-        Err(error) => node.problem(error.to_string()),
+    let custom_claims = CustomClaims {
+        script,
+        environment_variables: Secret::new(environment_variables?),
+        limits,
+        on_error: on_error?,
+    };
+    match node.reading.surroundings.try_script(&custom_claims) {
+        Ok(()) => Some(custom_claims),
+        Err(problem) => node.problem(problem),
     }
 }
 
@@ -492,7 +511,7 @@ fn scope_token(node: Node<'_>) -> Option<String> {
     node.problem("expected one scope: printable ASCII without spaces, quotes or backslashes")
 }
 
-fn remote_jwks(node: Node<'_>) -> Option<KeySource> {
+fn remote_jwks(node: Node<'_>) -> Option<Jwks> {
     let place = node.clone();
     let mut members = node.object()?;
     let http_uri = members.required("http_uri", |node| http_uri(node, None));
@@ -507,10 +526,10 @@ fn remote_jwks(node: Node<'_>) -> Option<KeySource> {
     if !max_stale.is_zero() && max_stale < cache_duration {
         return place.member("max_stale").problem("expected at least cache_duration, or 0s");
     }
-    Some(KeySource::Remote(Rc::new(RemoteKeySet::new(http_uri?, cache_duration, max_stale))))
+    Some(Jwks::Remote(RemoteJwks { http_uri: http_uri?, cache_duration, max_stale }))
 }
 
-fn local_jwks(node: Node<'_>) -> Option<KeySource> {
+fn local_jwks(node: Node<'_>) -> Option<Jwks> {
     let (source, text) = data_source(node)?;
     let Some(set) = KeySet::parse(text.as_bytes()) else {
         return source.problem("expected a JWK set: {\"keys\": [...]}");
@@ -523,7 +542,7 @@ fn local_jwks(node: Node<'_>) -> Option<KeySource> {
             "expected at least one key for RS256, RS384, RS512, PS256, ES256, ES384, EdDSA or Ed25519",
         );
     }
-    set.broken.is_empty().then(|| KeySource::Local(Rc::new(set)))
+    set.broken.is_empty().then(|| Jwks::Local(Rc::new(set)))
 }
 
 fn clients(

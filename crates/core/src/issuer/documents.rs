@@ -11,7 +11,7 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::last_good::LastGood;
-use super::routes::Route;
+use super::routes::{Paths, Route};
 use crate::config::Config;
 use crate::host::Host;
 use crate::jose::PublishedKey;
@@ -91,20 +91,19 @@ struct Metadata<'a> {
 
 impl Documents {
     /// Writes the documents of a configuration.
-    pub fn new(config: &Config) -> Self {
+    pub fn new(config: &Config, paths: &Paths) -> Self {
         let origin = HttpUrl::parse(&config.issuer)
             .map(|url| format!("{}://{}", url.scheme, url.authority))
             .unwrap_or_default();
-        let base = format!("{origin}{}", config.base_path);
         let tenant = config.tenant();
         let metadata = Metadata {
             issuer: &config.issuer,
-            token_endpoint: format!("{base}/oidc/token"),
-            jwks_uri: format!("{base}/oidc/jwks"),
+            token_endpoint: format!("{origin}{}", paths.token),
+            jwks_uri: format!("{origin}{}", paths.jwks),
             grant_types_supported: [TOKEN_EXCHANGE],
             response_types_supported: [],
             subject_types_supported: ["public"],
-            id_token_signing_alg_values_supported: vec![config.signing_key.algorithm().name()],
+            id_token_signing_alg_values_supported: vec![config.signing_key.algorithm.name()],
             token_endpoint_auth_methods_supported: ["client_secret_basic", "none"],
         };
         let keys = KeySetDocument { keys: &config.published_keys };

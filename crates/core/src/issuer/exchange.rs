@@ -14,10 +14,10 @@ use serde_json::{Map, Value};
 use super::answer::secret_json;
 use super::refusal::Refusal;
 use super::request::{Body, Head};
-use super::service::Service;
+use super::service::{CustomClaims, Service};
 use crate::audit::Trail;
 use crate::claims::{ClaimsError, Input};
-use crate::config::{Client, CustomClaims, OnError, Resource};
+use crate::config::{Client, OnError, Resource};
 use crate::host::{Host, HostFailure};
 use crate::media_type;
 use crate::metrics;
@@ -116,11 +116,11 @@ pub(super) async fn exchange(
         act: actor.as_deref().map(|sub| Actor { sub }),
         custom: Map::new(),
     };
-    if let Some(custom_claims) = &service.config.custom_claims {
+    if let Some(custom_claims) = &service.custom_claims {
         claims.custom = run_script(custom_claims, host, &claims, &subject.grant.context)?;
     }
     let claims = serde_json::to_vec(&claims).map_err(|_| HostFailure("memory for claims"))?;
-    let access_token = service.config.signing_key.sign_jwt(host, &claims)?;
+    let access_token = service.signing_key.sign_jwt(host, service.crypto.as_deref(), &claims)?;
 
     let spent = Exchange {
         client_id: client.client_id.clone(),
@@ -330,7 +330,7 @@ async fn authenticate_actor(
             "actor_token_type must be urn:ietf:params:oauth:token-type:access_token",
         ));
     }
-    let actors = &service.config.actor_tokens.verifier;
+    let actors = &service.actors;
     if actors.is_empty() {
         let told = "the actor token is invalid, expired or lacks the openid scope";
         let refusal = Refusal::invalid_request("actors_not_accepted", told);

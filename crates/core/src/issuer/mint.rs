@@ -54,7 +54,7 @@ pub(super) async fn mint(
     body: Body,
 ) -> Result<Response, Refusal> {
     let token = bearer_token(&head).ok_or_else(Refusal::no_bearer)?;
-    let callers = &service.config.subject_tokens.callers;
+    let callers = &service.callers;
     let caller = callers.verify(context, token).await.map_err(|error| Refusal::bearer(&error))?;
     let caller = caller.caller().unwrap_or_default().to_owned();
     trail.note(|facts| facts.caller = Some(caller.clone()));

@@ -3,6 +3,7 @@
 
 mod answer;
 mod begin;
+mod configure;
 mod documents;
 mod exchange;
 mod last_good;
@@ -14,6 +15,7 @@ mod service;
 
 pub use answer::Answer;
 pub use begin::{Begun, begin};
+pub use configure::{Environment, check};
 pub use documents::{PARTIAL_HEADERS, STALE_HEADERS, stays_beside};
 pub use request::{Body, Head, MAX_BODY};
 pub use routes::{Paths, Route};

@@ -5,9 +5,11 @@ use std::rc::Rc;
 
 use super::documents::Documents;
 use super::routes::Paths;
-use crate::config::{self, Config};
+use crate::bearer::Verifier;
+use crate::claims::Script;
+use crate::config::{Config, OnError};
 use crate::host::{Host, UnixTime};
-use crate::jose::Algorithm;
+use crate::jose::{Algorithm, SigningKey, TestedCrypto};
 use crate::metrics;
 use crate::step::{Step, Task};
 use crate::store::Store;
@@ -24,19 +26,28 @@ pub struct Service {
     pub paths: Paths,
     /// The documents that anybody may read.
     pub(crate) documents: Documents,
-    configured_at: UnixTime,
+    /// Signs access tokens.
+    pub(crate) signing_key: SigningKey,
+    /// The host's cryptography, as far as it passed the test.
+    pub(crate) crypto: Option<Rc<TestedCrypto>>,
+    /// Verifies who mints: whose machine-to-machine tokens are good for it.
+    pub(crate) callers: Verifier,
+    /// Verifies who acts.
+    pub(crate) actors: Verifier,
+    /// The operator's say in the claims; `None` for none.
+    pub(crate) custom_claims: Option<CustomClaims>,
+    pub(super) configured_at: UnixTime,
+}
+
+/// The operator's function, ready to be called.
+pub(crate) struct CustomClaims {
+    /// The compiled script.
+    pub(crate) script: Script,
+    /// What becomes of an exchange if it fails.
+    pub(crate) on_error: OnError,
 }
 
 impl Service {
-    /// Builds what can be built once.
-    pub fn new(config: Config, now: UnixTime) -> Self {
-        let config::Store::SharedData { capacity } = config.store;
-        let store = Store::new(&config.tenant(), capacity, config.subject_tokens.lifetime);
-        let paths = Paths::new(&config.base_path);
-        let documents = Documents::new(&config);
-        Self { config, store, paths, documents, configured_at: now }
-    }
-
     /// Says how it will work: what was probably not meant, and who signs and verifies.
     pub fn introduce(&self, host: &dyn Host) {
         for warning in &self.config.warnings {
@@ -48,8 +59,8 @@ impl Service {
             .into_iter()
             .chain(failures)
             .for_each(|counter| host.define(counter));
-        let crypto = host.native_crypto();
-        let algorithm = self.config.signing_key.algorithm();
+        let crypto = self.crypto.as_ref();
+        let algorithm = self.signing_key.algorithm();
         let native = crypto.is_some_and(|crypto| crypto.signs(algorithm));
         host.set(metrics::NATIVE_SIGNING, u64::from(native));
         if let Some(crypto) = crypto {
@@ -84,10 +95,7 @@ impl Service {
     }
 
     fn remote_key_sets(&self) -> impl Iterator<Item = &Rc<RemoteKeySet>> {
-        let callers = &self.config.subject_tokens.callers;
-        let actors = &self.config.actor_tokens.verifier;
-        let jwt = callers.jwt.iter().chain(&actors.jwt);
-        jwt.flat_map(|jwt| jwt.remote_key_sets())
+        self.callers.remote_key_sets().chain(self.actors.remote_key_sets())
     }
 
     /// A context as the audit log gets it: not at all, unless the operator wants it, as it may hold

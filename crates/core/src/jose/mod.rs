@@ -4,6 +4,7 @@
 //! what it leaves to its users: which key may be used with which algorithm, key sets in which one bad
 //! key does not spoil the rest, and signing without encoding the same header again for each token.
 
+mod jwt;
 mod key_set;
 mod native;
 mod signing;
@@ -11,10 +12,11 @@ mod verifying;
 
 use std::fmt;
 
+pub use jwt::{Claims, JwtError, UntrustedJwt};
 pub use key_set::KeySet;
 pub use native::{NativeCrypto, TestedCrypto};
 pub use signing::{PublishedKey, SignError, SigningKey, SigningKeyError, private_from_pem};
-pub use verifying::{Jws, Signature, VerifyingKey, VerifyingKeyError};
+pub use verifying::{VerifyingKey, VerifyingKeyError};
 
 /// A signature algorithm (RFC 7518 §3.1, RFC 8037 §3.1, RFC 9864 §2.2). There is no `none` and no HMAC to confuse a
 /// public key with (RFC 8725 §2.1).

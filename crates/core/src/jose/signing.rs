@@ -12,7 +12,7 @@ use rsa::{RsaPrivateKey, RsaPublicKey, pkcs1v15, pss};
 use serde::{Deserialize, Serialize};
 use sha2::Sha256;
 
-use super::{Algorithm, VerifyingKey};
+use super::{Algorithm, TestedCrypto, VerifyingKey};
 use crate::host::{Host, HostFailure};
 use crate::secret::Secret;
 
@@ -169,13 +169,19 @@ impl SigningKey {
     }
 
     /// Makes the JWT (JWS compact serialisation, RFC 7515 §3.1) of claims that are JSON already.
-    pub fn sign_jwt(&self, host: &dyn Host, claims: &[u8]) -> Result<String, SignError> {
+    /// The host's cryptography signs where it can.
+    pub fn sign_jwt(
+        &self,
+        host: &dyn Host,
+        crypto: Option<&TestedCrypto>,
+        claims: &[u8],
+    ) -> Result<String, SignError> {
         let mut token = String::with_capacity(
             self.encoded_header.len().saturating_add(claims.len().saturating_mul(2)),
         );
         token.push_str(&self.encoded_header);
         BASE64_URL_SAFE_NO_PAD.encode_string(claims, &mut token);
-        let signature = self.sign(host, token.as_bytes())?;
+        let signature = self.sign(host, crypto, token.as_bytes())?;
         token.push('.');
         BASE64_URL_SAFE_NO_PAD.encode_string(signature, &mut token);
         Ok(token)
@@ -199,11 +205,15 @@ impl SigningKey {
         }
     }
 
-    fn sign(&self, host: &dyn Host, message: &[u8]) -> Result<Vec<u8>, SignError> {
-        let by_host = host
-            .native_crypto()
+    fn sign(
+        &self,
+        host: &dyn Host,
+        crypto: Option<&TestedCrypto>,
+        message: &[u8],
+    ) -> Result<Vec<u8>, SignError> {
+        let by_host = crypto
             .zip(self.native())
-            .and_then(|(native, key)| native.sign(self.algorithm, key, message));
+            .and_then(|(crypto, key)| crypto.sign(self.algorithm, key, message));
         by_host.map_or_else(|| self.sign_here(host, message), Ok)
     }
 

@@ -215,16 +215,16 @@ fn p384_from_coordinates(x: &[u8], y: &[u8]) -> Option<p384::ecdsa::VerifyingKey
 /// One algorithm, in the terms of `jwt-compact`: its validator checks that the token names this
 /// algorithm before it looks at the signature. It verifies only, so its signing key has no values.
 #[derive(Clone, Copy)]
-pub struct Jws<'h> {
+pub(super) struct Jws<'h> {
     /// The one that a token must name.
-    pub algorithm: Algorithm,
+    pub(super) algorithm: Algorithm,
     /// The host's cryptography, if it passed its test.
-    pub native: Option<&'h TestedCrypto>,
+    pub(super) crypto: Option<&'h TestedCrypto>,
 }
 
 /// The bytes of a signature; which are well-formed is for the algorithm to say.
 #[derive(Debug)]
-pub struct Signature(Vec<u8>);
+pub(super) struct Signature(Vec<u8>);
 
 impl AlgorithmSignature for Signature {
     fn try_from_slice(slice: &[u8]) -> Result<Self, anyhow::Error> {
@@ -250,6 +250,6 @@ impl jwt_compact::Algorithm for Jws<'_> {
     }
 
     fn verify_signature(&self, signature: &Signature, key: &VerifyingKey, message: &[u8]) -> bool {
-        key.verify(self.native, self.algorithm, message, &signature.0)
+        key.verify(self.crypto, self.algorithm, message, &signature.0)
     }
 }

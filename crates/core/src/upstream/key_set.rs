@@ -13,7 +13,8 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 
-use super::{Fault, HttpUri, Upstream, UpstreamFailure};
+use super::{Fault, Upstream, UpstreamFailure};
+use crate::config::{HttpUri, Jwks, RemoteJwks};
 use crate::host::{Host, HostFailure, Swap, UnixTime, Version};
 use crate::jose::KeySet;
 use crate::secret::Digest;
@@ -29,9 +30,6 @@ const MIN_INTERVAL_WITHOUT_KEYS: Duration = Duration::from_secs(1);
 /// The format of the shared entry.
 const VERSION: u8 = 1;
 
-/// How long keys count that cannot be refreshed, where the operator says nothing else.
-pub const DEFAULT_MAX_STALE: Duration = Duration::from_secs(24 * 3600);
-
 /// Where an issuer's keys come from.
 #[derive(Debug, Clone)]
 pub enum KeySource {
@@ -44,10 +42,7 @@ pub enum KeySource {
 /// A key set that is fetched.
 #[derive(Debug)]
 pub struct RemoteKeySet {
-    http_uri: HttpUri,
-    cache_duration: Duration,
-    /// How long keys count that cannot be refreshed; zero for ever.
-    max_stale: Duration,
+    config: RemoteJwks,
     /// The key of the shared entry.
     entry_key: String,
     known: RefCell<Known>,
@@ -71,6 +66,14 @@ struct Entry {
 }
 
 impl KeySource {
+    /// Keys from there, of which those that are fetched are not known yet.
+    pub fn new(keys: &Jwks) -> Self {
+        match keys {
+            Jwks::Local(keys) => Self::Local(Rc::clone(keys)),
+            Jwks::Remote(remote) => Self::Remote(Rc::new(RemoteKeySet::new(remote.clone()))),
+        }
+    }
+
     /// The keys as they are known now.
     pub fn keys(&self, now: UnixTime) -> Result<Rc<KeySet>, UpstreamFailure> {
         let known = match self {
@@ -91,16 +94,17 @@ impl KeySource {
 
 impl RemoteKeySet {
     /// A key set that was never fetched. Services that get it from the same place share it.
-    pub fn new(http_uri: HttpUri, cache_duration: Duration, max_stale: Duration) -> Self {
-        let HttpUri { cluster, scheme, authority, path, .. } = &http_uri;
+    pub fn new(config: RemoteJwks) -> Self {
+        let HttpUri { cluster, scheme, authority, path, .. } = &config.http_uri;
         let name = format!("{cluster}\n{scheme}://{authority}{path}");
         let entry_key = format!("k{}", Digest::of(name.as_bytes()).id());
-        Self { http_uri, cache_duration, max_stale, entry_key, known: RefCell::default() }
+        Self { config, entry_key, known: RefCell::default() }
     }
 
     fn keys(&self, now: UnixTime) -> Option<Rc<KeySet>> {
         let known = self.known.borrow();
-        let current = self.max_stale.is_zero() || known.fetched_at.is_within(self.max_stale, now);
+        let current = self.config.max_stale.is_zero()
+            || known.fetched_at.is_within(self.config.max_stale, now);
         known.keys.as_ref().filter(|_| current).map(Rc::clone)
     }
 
@@ -116,7 +120,7 @@ impl RemoteKeySet {
         let (entry, version) = self.read(host).ok()?;
         self.adopt(&entry);
         // A quarter of the time is left for fetches that fail.
-        let fresh_for = self.cache_duration.mul_f64(0.75);
+        let fresh_for = self.config.cache_duration.mul_f64(0.75);
         let fresh = UnixTime::from_millis(entry.fetched_at).is_within(fresh_for, host.now());
         let interval = MIN_INTERVAL.min(fresh_for);
         if fresh { None } else { self.begin(host, entry, version, interval) }
@@ -188,7 +192,7 @@ impl RemoteKeySet {
             let (began_at, now) = (UnixTime::from_millis(entry.fetch_began_at), host.now());
             let fetched_at = UnixTime::from_millis(entry.fetched_at);
             let over = fetched_at >= began_at && !fetched_at.is_ahead_of(now);
-            !over && began_at.is_within(self.http_uri.timeout, now)
+            !over && began_at.is_within(self.config.http_uri.timeout, now)
         })
     }
 
@@ -217,7 +221,7 @@ impl RemoteKeySet {
             Ok(Swap::Done) => {
                 let headers =
                     vec![("accept", "application/jwk-set+json, application/json".to_owned())];
-                Some(self.http_uri.call("GET", headers, Vec::new()))
+                Some(self.config.http_uri.call("GET", headers, Vec::new()))
             }
             Ok(Swap::Lost) | Err(_) => None,
         }

@@ -5,30 +5,16 @@
 //! of the upstream, never a verdict about a token.
 
 mod key_set;
+mod user_lookup;
 
 use std::rc::Rc;
-use std::time::Duration;
 
-pub use key_set::{DEFAULT_MAX_STALE, KeySource, RemoteKeySet};
+pub use key_set::{KeySource, RemoteKeySet};
 
+use crate::config::HttpUri;
 use crate::host::Host;
 use crate::metrics;
 use crate::step::{Call, CallFailure, Context, HttpCall, Reply};
-
-/// Where an upstream is, as in Envoy's `HttpUri`.
-#[derive(Debug, Clone)]
-pub struct HttpUri {
-    /// The Envoy cluster that is called.
-    pub cluster: Rc<str>,
-    /// `http` or `https`.
-    pub scheme: Rc<str>,
-    /// Host and port.
-    pub authority: Rc<str>,
-    /// Path and query.
-    pub path: String,
-    /// When Envoy gives up.
-    pub timeout: Duration,
-}
 
 /// Which upstream was asked; names the metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

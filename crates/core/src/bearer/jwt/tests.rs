@@ -1,6 +1,8 @@
 //! Tokens that are good, tokens that want to be taken for good ones (RFC 8725 §2), and what is remembered
 //! of both.
 
+use std::time::Duration;
+
 use base64::Engine as _;
 use base64::prelude::{BASE64_STANDARD, BASE64_URL_SAFE_NO_PAD};
 use jsonwebtoken::{Algorithm as Other, EncodingKey};
@@ -9,6 +11,8 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::config::Jwks;
+use crate::host::Host;
 use crate::jose::KeySet;
 use crate::jose::tests::host::{AwsLc, Manner, TestHost};
 use crate::jose::tests::{keys_of_all_kinds, signing_key};
@@ -22,9 +26,9 @@ const SKEW: u64 = 60;
 
 type Verdict = Result<Rc<VerifiedToken>, BearerError>;
 
-fn key_source(jwks: &[Value]) -> KeySource {
+fn key_source(jwks: &[Value]) -> Jwks {
     let set = KeySet::parse(json!({"keys": jwks}).to_string().as_bytes()).unwrap();
-    KeySource::Local(Rc::new(set))
+    Jwks::Local(Rc::new(set))
 }
 
 fn issuer(jwks: &[Value]) -> JwtIssuer {
@@ -60,8 +64,9 @@ fn without(name: &str) -> Value {
 /// Verifies a token as a request does that presents it.
 fn verify_on(host: &Rc<TestHost>, verifier: &Rc<JwtVerifier>, token: &str) -> Verdict {
     let (verifier, token) = (Rc::clone(verifier), token.to_owned());
-    let step = Task::start(Rc::clone(host) as Rc<dyn Host>, None, |context| async move {
-        verifier.verify(&context, &KeySet::default(), &token).await
+    let (world, host) = (Rc::clone(host) as Rc<dyn Host>, Rc::clone(host));
+    let step = Task::start(world, None, |context| async move {
+        verifier.verify(&context, host.native.as_ref(), &KeySet::default(), &token).await
     });
     let Step::Done(verdict) = step else { panic!("it calls") };
     verdict

@@ -7,7 +7,8 @@ use serde_json::json;
 
 use super::super::wire::tests::wire;
 use super::*;
-use crate::config::Problem;
+use crate::config::{Problem, decode};
+use crate::issuer;
 use crate::jose::Algorithm;
 
 /// RFC 8037, appendix A.
@@ -193,8 +194,13 @@ fn without(pointer: &str) -> Value {
     value
 }
 
+/// Reads a configuration as it arrives.
+fn read(bytes: &[u8]) -> Result<Config, ConfigError> {
+    parse(&decode(bytes)?)
+}
+
 fn parse(value: &Value) -> Result<Config, ConfigError> {
-    Config::from_value(value, &environment)
+    issuer::check(value, &environment)
 }
 
 /// What is wrong with a configuration. Whatever it is, it is told without secrets.
@@ -313,7 +319,7 @@ fn every_member_can_be_set() {
     assert_eq!(warnings, Vec::<String>::new());
     assert_eq!(config.issuer, "https://auth.example.com/oidc");
     assert_eq!(config.base_path, "/tenant-a");
-    assert_eq!(config.signing_key.algorithm(), Algorithm::EdDsa);
+    assert_eq!(config.signing_key.algorithm, Algorithm::EdDsa);
     let kids: Vec<_> = config.published_keys.iter().map(|key| &*key.kid).collect();
     assert_eq!(kids, ["first", "second", "third"]);
     assert_eq!(config.subject_tokens.lifetime, Duration::from_secs(300));
@@ -356,7 +362,7 @@ fn what_is_left_out_has_its_default() {
     assert!(config.subject_tokens.user_lookup.is_none());
     assert_eq!(config.access_token_lifetime, Duration::from_secs(3600));
     assert!(!config.actor_tokens.required);
-    assert!(config.actor_tokens.verifier.is_empty());
+    assert!(config.actor_tokens.verification.is_empty());
     assert_eq!(config.foreign_subject_tokens, ForeignSubjectTokens::Refuse);
     assert_eq!(config.documents, DocumentSource::Merged);
     assert!(!config.audit_context);
@@ -603,7 +609,7 @@ fn keys_must_be_whole_and_private_where_they_sign() {
         (json!({"pem": pem(), "alg": "EdDSA"}), Algorithm::EdDsa),
     ] {
         let config = parse(&changed(minimal(), "/signing_keys/0", source)).unwrap();
-        assert_eq!(config.signing_key.algorithm(), alg);
+        assert_eq!(config.signing_key.algorithm, alg);
     }
     // What no longer signs may be public.
     let public = key(&[("d", json!(null))], p256());
@@ -706,6 +712,17 @@ fn a_script_is_compiled_at_once_and_its_mistakes_have_a_place() {
     }
 }
 
+/// A script is compiled whatever else is wrong.
+#[cfg(feature = "custom-claims")]
+#[test]
+fn what_shows_when_something_is_built_is_found_with_all_the_rest() {
+    let value = with("/custom_claims", json!({"script": "let = ;"}));
+    let value = changed(value, "/subject_tokens/lifetime", json!("soon"));
+    let value = changed(value, "/signing_keys/0/jwk/d", json!("AAAA"));
+    let paths: Vec<_> = problems(&value).into_iter().map(|problem| problem.path).collect();
+    assert_eq!(paths, ["signing_keys[0].jwk", "subject_tokens.lifetime", "custom_claims.script"]);
+}
+
 /// It cannot do what the operator relies on.
 #[cfg(not(feature = "custom-claims"))]
 #[test]
@@ -772,7 +789,7 @@ fn summary(config: &Config) -> String {
     format!(
         "{:?}",
         (
-            (&config.issuer, &config.base_path, config.signing_key.algorithm()),
+            (&config.issuer, &config.base_path, config.signing_key.algorithm),
             (&config.published_keys, &config.subject_tokens, config.access_token_lifetime),
             (&config.actor_tokens, clients, resources, config.documents),
             (config.foreign_subject_tokens, config.audit_context, &config.store, &config.warnings),
@@ -783,14 +800,14 @@ fn summary(config: &Config) -> String {
 #[test]
 fn both_forms_on_the_wire_mean_the_same() {
     for value in [full(), minimal()] {
-        let text = Config::parse(value.to_string().as_bytes(), &environment).unwrap();
-        let r#struct = Config::parse(&wire(&value), &environment).unwrap();
+        let text = read(value.to_string().as_bytes()).unwrap();
+        let r#struct = read(&wire(&value)).unwrap();
         assert_eq!(summary(&r#struct), summary(&text));
     }
     let wrong =
         changed(with("/clients/0/type", json!(7.5)), "/subject_tokens/lifetime", json!(600));
-    let text = Config::parse(wrong.to_string().as_bytes(), &environment).err().unwrap();
-    let r#struct = Config::parse(&wire(&wrong), &environment).err().unwrap();
+    let text = read(wrong.to_string().as_bytes()).err().unwrap();
+    let r#struct = read(&wire(&wrong)).err().unwrap();
     assert_eq!(text.problems.len(), 2);
     assert_eq!(r#struct, text);
 }
@@ -820,7 +837,7 @@ fn nothing_that_is_printed_shows_a_secret() {
         assert_ne!(problems(&value), [], "{case}");
     }
     for text in [pem(), format!("{{\"signing_keys\": {}", ed25519()), INLINE_SECRET.to_owned()] {
-        assert_silent(&Config::parse(text.as_bytes(), &environment).err().unwrap().to_string());
+        assert_silent(&read(text.as_bytes()).err().unwrap().to_string());
     }
 }
 
@@ -914,7 +931,7 @@ proptest! {
 
     #[test]
     fn no_bytes_make_the_parser_panic(bytes: Vec<u8>) {
-        let _ = Config::parse(&bytes, &environment);
+        let _ = read(&bytes);
     }
 }
 

@@ -18,7 +18,7 @@ fn signs_the_examples_of_rfc_7515_a_2_and_rfc_8037_a_4() {
         (a2, rfc::A2_INPUT, rfc::A2_SIGNATURE),
         (ed25519, rfc::ED25519_INPUT, rfc::ED25519_SIGNATURE),
     ] {
-        let signed = signing_key(&jwk).sign(&TestHost::default(), input.as_bytes()).unwrap();
+        let signed = signing_key(&jwk).sign(&TestHost::default(), None, input.as_bytes()).unwrap();
         assert_eq!(BASE64_URL_SAFE_NO_PAD.encode(signed), signature);
     }
 }
@@ -33,7 +33,7 @@ fn rsa_does_not_sign_without_randomness() {
             continue;
         };
         let signs = !matches!(algorithm, Algorithm::Rs256 | Algorithm::Ps256);
-        assert_eq!(signing.sign_jwt(&host, b"{}").is_ok(), signs, "{algorithm}");
+        assert_eq!(signing.sign_jwt(&host, None, b"{}").is_ok(), signs, "{algorithm}");
     }
 }
 

@@ -46,10 +46,6 @@ impl Host for TestHost {
         }
         getrandom::fill(buffer).map_err(|_| HostFailure("randomness"))
     }
-
-    fn native_crypto(&self) -> Option<&TestedCrypto> {
-        self.native.as_ref()
-    }
 }
 
 /// What hosts are tested with, as one can tell that has seen it once.

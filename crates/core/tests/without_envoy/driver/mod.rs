@@ -13,7 +13,6 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use std::time::Duration;
 
-use impersonation_core::config::Config;
 use impersonation_core::host::{
     Expected, Host, HostFailure, Level, SharedData, Swap, UnixTime, Version,
 };
@@ -387,10 +386,11 @@ impl Gateway {
     /// One more worker in a world, or the same after its configuration changed.
     pub fn in_world(world: &Rc<World>, configuration: &Value) -> Self {
         let bytes = configuration.to_string().into_bytes();
-        let config = Config::parse(&bytes, &|_| None).unwrap_or_else(|error| panic!("{error}"));
+        let service = Service::configure(&bytes, &|_| None, world.now(), None);
+        let service = service.unwrap_or_else(|error| panic!("{error}"));
         Self {
             world: Rc::clone(world),
-            service: Rc::new(Service::new(config, world.now())),
+            service: Rc::new(service),
             upstreams: RefCell::default(),
             calls: RefCell::default(),
         }

@@ -1,0 +1,114 @@
+//! From what the operator wrote to what is alive.
+//!
+//! What shows only when something is built, such as a script that does not compile, is reported like everything
+//! else that is wrong: at once, and with its path.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use serde_json::Value;
+
+use super::documents::Documents;
+use super::routes::Paths;
+use super::service::{CustomClaims, Service};
+use crate::bearer::Verifier;
+use crate::claims::Script;
+use crate::config::{self, Config, ConfigError, Problem, Surroundings, decode};
+use crate::host::UnixTime;
+use crate::jose::{KeySet, NativeCrypto, PublishedKey, SigningKey, TestedCrypto};
+use crate::store::Store;
+
+/// Looks an environment variable up.
+pub type Environment<'e> = &'e dyn Fn(&str) -> Option<String>;
+
+/// Reads a configuration that was decoded already, and tries what will be built from it.
+pub fn check(value: &Value, environment: Environment<'_>) -> Result<Config, ConfigError> {
+    Config::from_value(value, &Trial { environment, script: RefCell::default() })
+}
+
+impl Service {
+    /// Reads a configuration as it arrives in a plugin, and builds what it says. `native` is the host's
+    /// cryptography, which is put to the test first.
+    pub fn configure(
+        bytes: &[u8],
+        environment: Environment<'_>,
+        now: UnixTime,
+        native: Option<Box<dyn NativeCrypto>>,
+    ) -> Result<Self, ConfigError> {
+        let value = decode(bytes)?;
+        let trial = Trial { environment, script: RefCell::default() };
+        let config = Config::from_value(&value, &trial)?;
+        Self::build(config, trial.script.into_inner(), now, native)
+    }
+
+    /// Builds what is alive. `script` is that of the configuration, if it was compiled already.
+    fn build(
+        config: Config,
+        script: Option<Script>,
+        now: UnixTime,
+        native: Option<Box<dyn NativeCrypto>>,
+    ) -> Result<Self, ConfigError> {
+        let signing_key = signing_key(&config.signing_key)?;
+        let custom_claims = match &config.custom_claims {
+            Some(written) => {
+                let script = script.map_or_else(|| compile(written), Ok);
+                let problem = |expected| Problem { path: "custom_claims.script".into(), expected };
+                Some(CustomClaims { script: script.map_err(problem)?, on_error: written.on_error })
+            }
+            None => None,
+        };
+        let crypto = native.map(|native| Rc::new(TestedCrypto::new(native, &signing_key)));
+        let own_keys = Rc::new(KeySet::of(&config.published_keys));
+        let verifier = |ways| Verifier::new(ways, Rc::clone(&own_keys), crypto.clone());
+        let callers = verifier(&config.subject_tokens.authentication);
+        let actors = verifier(&config.actor_tokens.verification);
+        let config::Store::SharedData { capacity } = config.store;
+        let store = Store::new(&config.tenant(), capacity, config.subject_tokens.lifetime);
+        let paths = Paths::new(&config.base_path);
+        let documents = Documents::new(&config, &paths);
+        Ok(Self {
+            config,
+            store,
+            paths,
+            documents,
+            signing_key,
+            crypto,
+            callers,
+            actors,
+            custom_claims,
+            configured_at: now,
+        })
+    }
+}
+
+/// The surroundings in which a configuration is read that something will be built from.
+struct Trial<'e> {
+    environment: Environment<'e>,
+    /// What was compiled, so that nobody does it twice.
+    script: RefCell<Option<Script>>,
+}
+
+impl Surroundings for Trial<'_> {
+    fn variable(&self, name: &str) -> Option<String> {
+        (self.environment)(name)
+    }
+
+    fn try_script(&self, custom_claims: &config::CustomClaims) -> Result<(), String> {
+        self.script.replace(Some(compile(custom_claims)?));
+        Ok(())
+    }
+}
+
+fn compile(custom_claims: &config::CustomClaims) -> Result<Script, String> {
+    let config::CustomClaims { script, environment_variables, limits, .. } = custom_claims;
+    Script::compile(script, limits, environment_variables.expose())
+        .map_err(|error| error.to_string())
+}
+
+fn signing_key(key: &config::SigningKey) -> Result<SigningKey, Problem> {
+    let (kid, alg) = (Some(&*key.kid), Some(key.algorithm.name()));
+    let problem = |expected: String| Problem { path: "signing_keys[0]".to_owned(), expected };
+    let (_, private) = PublishedKey::from_jwk(key.jwk.expose(), kid, alg)
+        .map_err(|error| problem(format!("expected {error}")))?;
+    private.ok_or_else(|| problem("expected a private key: the first key signs".to_owned()))
+}
