@@ -35,11 +35,6 @@ pub(super) fn run(_arguments: &Arguments) -> Result<Verdict, Failure> {
     if secret.contains(['\n', '\r']) {
         return Err(Failure("the secret has more than one line".to_owned()));
     }
-    let mut digest = String::with_capacity(64);
-    for byte in Digest::of(secret.as_bytes()).as_bytes() {
-        use std::fmt::Write as _;
-        let _ = write!(digest, "{byte:02x}");
-    }
-    writeln!(io::stdout().lock(), "{digest}")?;
+    writeln!(io::stdout().lock(), "{}", Digest::of(secret.as_bytes()).to_hex())?;
     Ok(Verdict::Fine)
 }

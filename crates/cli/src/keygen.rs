@@ -8,8 +8,7 @@ use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use clap::{Args, ValueEnum};
 use impersonation_core::jose::{Algorithm, PublishedKey, private_from_pem};
-use jwt_compact::jwk::JsonWebKey;
-use p384::pkcs8::{EncodePrivateKey as _, LineEnding};
+use p384::pkcs8::{EncodePrivateKey, LineEnding};
 use rand_core::{OsRng, RngCore as _};
 use rsa::RsaPrivateKey;
 use rsa::traits::PrivateKeyParts as _;
@@ -127,21 +126,14 @@ fn private_jwk(alg: Alg, bits: u16) -> Result<Value, Failure> {
             let mut seed = [0; ed25519_dalek::SECRET_KEY_LENGTH];
             OsRng.try_fill_bytes(&mut seed).map_err(impossible)?;
             let key = ed25519_dalek::SigningKey::from_bytes(&seed);
-            serde_json::to_value(JsonWebKey::from(&key)).map_err(impossible)
+            jwk(&key)
         }
-        Alg::Es256 => {
-            let key = p256::ecdsa::SigningKey::random(&mut OsRng);
-            serde_json::to_value(JsonWebKey::from(&key)).map_err(impossible)
-        }
-        Alg::Es384 => {
-            let key = p384::ecdsa::SigningKey::random(&mut OsRng);
-            let pem = key.to_pkcs8_pem(LineEnding::LF).map_err(impossible)?;
-            private_from_pem(&pem).map_err(impossible)
-        }
+        Alg::Es256 => jwk(&p256::ecdsa::SigningKey::random(&mut OsRng)),
+        Alg::Es384 => jwk(&p384::ecdsa::SigningKey::random(&mut OsRng)),
         Alg::Rs256 | Alg::Ps256 => {
             let mut key = RsaPrivateKey::new(&mut OsRng, usize::from(bits)).map_err(impossible)?;
             key.precompute().map_err(impossible)?;
-            let mut jwk = serde_json::to_value(JsonWebKey::from(&key)).map_err(impossible)?;
+            let mut jwk = jwk(&key)?;
             // RFC 7518 §6.3.2: with `p` and `q` come the other three.
             let coefficient = key.crt_coefficient();
             for (name, part) in [("dp", key.dp()), ("dq", key.dq()), ("qi", coefficient.as_ref())] {
@@ -151,6 +143,12 @@ fn private_jwk(alg: Alg, bits: u16) -> Result<Value, Failure> {
             Ok(jwk)
         }
     }
+}
+
+/// A key as the JWK that says the same, by the code that reads the configuration.
+fn jwk(key: &impl EncodePrivateKey) -> Result<Value, Failure> {
+    let pem = key.to_pkcs8_pem(LineEnding::LF).map_err(impossible)?;
+    private_from_pem(&pem).map_err(impossible)
 }
 
 fn add<const N: usize>(jwk: &mut Value, members: [(&str, String); N]) {

@@ -48,6 +48,18 @@ impl Digest {
         Self(bytes)
     }
 
+    /// Reads the 64 hex digits of one, in either letter case; `None` if they are none.
+    pub fn from_hex(text: &str) -> Option<Self> {
+        let mut bytes = [0; 32];
+        let len = base16ct::mixed::decode(text, &mut bytes).ok()?.len();
+        (len == bytes.len()).then_some(Self(bytes))
+    }
+
+    /// All of it, in hex.
+    pub fn to_hex(&self) -> String {
+        base16ct::lower::encode_string(&self.0)
+    }
+
     /// Its bytes.
     pub const fn as_bytes(&self) -> &[u8; 32] {
         &self.0
@@ -61,11 +73,9 @@ impl Digest {
     /// A name for the secret that gives nothing of it away: the first 96 bits, in hex. The same
     /// secret has the same name wherever it turns up, so that log lines can be joined on it.
     pub fn id(&self) -> String {
-        use fmt::Write as _;
-        self.0.iter().take(12).fold(String::with_capacity(24), |mut id, byte| {
-            let _ = write!(id, "{byte:02x}");
-            id
-        })
+        let mut id = self.to_hex();
+        id.truncate(24);
+        id
     }
 }
 

@@ -2,11 +2,12 @@
 
 use std::collections::HashMap;
 
+use base64::Engine as _;
+use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use impersonation_core::config::Config;
 use impersonation_core::issuer;
 use impersonation_core::jose::Algorithm;
 use impersonation_core::secret::Digest;
-use jwt_compact::jwk::JsonWebKey;
 use serde_json::{Value, json};
 
 use super::Findings;
@@ -148,12 +149,11 @@ impl Variable {
 /// have two keys.
 fn placeholder(name: &str) -> String {
     let key = ed25519_dalek::SigningKey::from_bytes(Digest::of(name.as_bytes()).as_bytes());
-    let public = key.verifying_key();
-    let mut text = json!(JsonWebKey::from(&key));
-    if let Value::Object(members) = &mut text {
-        members.insert("keys".to_owned(), json!([JsonWebKey::from(&public)]));
-    }
-    text.to_string()
+    let encode = |bytes: &[u8]| BASE64_URL_SAFE_NO_PAD.encode(bytes);
+    let (x, d) = (encode(key.verifying_key().as_bytes()), encode(key.as_bytes()));
+    // RFC 8037 §2.
+    let public = json!({"kty": "OKP", "crv": "Ed25519", "x": x});
+    json!({"kty": "OKP", "crv": "Ed25519", "x": x, "d": d, "keys": [public]}).to_string()
 }
 
 /// The placeholder is an Ed25519 key; the real one will have to fit the `alg` beside it.

@@ -292,7 +292,11 @@ fn http_uri(node: Node<'_>, placeholder: Option<&str>) -> Option<HttpUri> {
     let mut members = node.object()?;
     let uri = members.required("uri", |node| {
         let text = node.clone().string()?;
-        match uri::HttpUrl::parse(text) {
+        let url = match placeholder {
+            Some(name) => uri::HttpUrl::parse_template(text, name),
+            None => uri::HttpUrl::parse(text),
+        };
+        match url {
             Some(url) if placeholder.is_none_or(|name| url.path.matches(name).count() == 1) => {
                 Some(url)
             }
@@ -643,22 +647,12 @@ fn client(
 }
 
 fn secret_digest(node: Node<'_>) -> Option<Digest> {
-    let text = node.clone().string()?;
-    let (digits, _) = text.as_bytes().as_chunks::<2>();
-    let bytes: Option<Vec<u8>> = digits.iter().map(hex_byte).collect();
-    match bytes.map(<[u8; 32]>::try_from) {
-        Some(Ok(bytes)) if text.len() == 64 => Some(Digest::from_bytes(bytes)),
-        _ => node.problem(
+    match Digest::from_hex(node.clone().string()?) {
+        Some(digest) => Some(digest),
+        None => node.problem(
             "expected a SHA-256 in 64 hex digits (see `impersonation-filter hash-secret`)",
         ),
     }
-}
-
-fn hex_byte(digits: &[u8; 2]) -> Option<u8> {
-    let digits = std::str::from_utf8(digits).ok()?;
-    // `from_str_radix` would also take a sign.
-    let valid = digits.bytes().all(|digit| digit.is_ascii_hexdigit());
-    if valid { u8::from_str_radix(digits, 16).ok() } else { None }
 }
 
 fn resources(node: Node<'_>) -> Option<HashMap<String, Resource>> {

@@ -1,14 +1,21 @@
 //! Absolute URIs, as far as resource indicators need them (RFC 8707 §2, RFC 3986 §4.3).
 
+use fluent_uri::Uri;
+use fluent_uri::component::Authority;
+
 /// Whether `text` is an absolute URI without a fragment.
 pub fn is_absolute(text: &str) -> bool {
-    let Some((scheme, rest)) = text.split_once(':') else { return false };
-    let mut scheme = scheme.bytes();
-    scheme.next().is_some_and(|byte| byte.is_ascii_alphabetic())
-        && scheme.all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte))
-        && !rest.is_empty()
-        && rest != "//"
-        && rest.bytes().all(|byte| byte.is_ascii_graphic() && !b"#\"<>\\^`{|}".contains(&byte))
+    let Ok(uri) = Uri::parse(text) else { return false };
+    let names_something = match uri.authority() {
+        Some(authority) => is_whole(&authority) || !uri.path().is_empty(),
+        None => !uri.path().is_empty() || uri.query().is_some(),
+    };
+    !uri.has_fragment() && names_something
+}
+
+/// Whether an authority has a host, and a port that there can be if it has one.
+fn is_whole(authority: &Authority<'_>) -> bool {
+    !authority.host().is_empty() && authority.port_to_u16().is_ok()
 }
 
 /// An `http` or `https` URL in the parts that a request needs.
@@ -25,16 +32,30 @@ pub struct HttpUrl<'a> {
 impl<'a> HttpUrl<'a> {
     /// Splits a URL; `None` if it is not one, or has user information or a fragment.
     pub fn parse(text: &'a str) -> Option<Self> {
-        let (scheme, rest) = text.split_once("://")?;
-        let end = rest.find(['/', '?']).unwrap_or(rest.len());
-        let (authority, path) = rest.split_at_checked(end)?;
+        let uri = Uri::parse(text).ok()?;
+        let scheme = uri.scheme().as_str();
+        let authority = uri.authority()?;
         let valid = matches!(scheme, "http" | "https")
-            && !authority.is_empty()
-            && authority
-                .bytes()
-                .all(|byte| byte.is_ascii_alphanumeric() || b"-._~:[]".contains(&byte))
-            && path.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'#')
-            && !path.starts_with('?');
+            && is_whole(&authority)
+            && !authority.has_userinfo()
+            && !uri.has_fragment();
+        // With an authority the path is empty or begins with a slash.
+        let bare = uri.path().is_empty();
+        if !valid || bare && uri.has_query() {
+            return None;
+        }
+        let authority = authority.as_str();
+        let (_, path) = text.split_once("://")?.1.split_at_checked(authority.len())?;
+        Some(Self { scheme, authority, path: if bare { "/" } else { path } })
+    }
+
+    /// Splits a URL in which `placeholder` may stand, which is no part of any URI, and stays in its path.
+    pub fn parse_template(text: &'a str, placeholder: &str) -> Option<Self> {
+        let filled = text.replace(placeholder, &"_".repeat(placeholder.len()));
+        let url = HttpUrl::parse(&filled)?;
+        let (scheme, rest) = text.split_once("://")?;
+        let (authority, path) = rest.split_at_checked(url.authority.len())?;
+        let valid = authority == url.authority;
         valid.then_some(Self { scheme, authority, path: if path.is_empty() { "/" } else { path } })
     }
 }
@@ -59,6 +80,9 @@ mod tests {
             ("1https://a",                     false),
             ("https://api.example.com/#a",     false),
             ("https://api.example.com/a b",    false),
+            ("https://api.example.com:b",      false),
+            ("https://a:b:c/",                 false),
+            ("https://api.example.com/%4",     false),
         ];
         for (text, absolute) in cases {
             assert_eq!(is_absolute(text), absolute, "{text:?}");
@@ -78,9 +102,31 @@ mod tests {
             ("https:///path",                None),
             ("https://a.example/#f",         None),
             ("a.example",                    None),
+            ("https://a:b:c/",               None),
+            ("https://a.example:99999/",     None),
+            ("https://a.example:/",          url("https", "a.example:", "/")),
+            ("https://[::1/",                None),
+            ("https://a.example?b=c",        None),
+            ("https://a.example/%4",         None),
+            ("https://a.example/{userId}",   None),
         ];
         for (text, parts) in cases {
             assert_eq!(HttpUrl::parse(text), parts, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_placeholder_may_stand_in_the_path_alone() {
+        let url = |scheme, authority, path| Some(HttpUrl { scheme, authority, path });
+        #[rustfmt::skip]
+        let cases = [
+            ("https://a.example/users/{userId}?a", url("https", "a.example", "/users/{userId}?a")),
+            ("https://a.example",                  url("https", "a.example", "/")),
+            ("https://{userId}/{userId}",          None),
+            ("https://a.example/{user}",           None),
+        ];
+        for (text, parts) in cases {
+            assert_eq!(HttpUrl::parse_template(text, "{userId}"), parts, "{text:?}");
         }
     }
 }
