@@ -2,8 +2,8 @@
 # with venv where no Envoy is on the PATH (see scripts/envoy).
 .DEFAULT_GOAL := build
 .PHONY: wasm-target build run demo bench lint lint-format lint-native lint-wasm test parts test-binaries tools \
-  test-core test-envoy test-differential test-without-engine test-gateway test-clients test-demo test-claims-scripts test-compose \
-  test-observability
+  test-core test-envoy test-differential test-without-engine test-gateway test-clients test-demo \
+  test-claims-scripts test-compose test-observability
 
 module := target/wasm32-wasip1/release/impersonation_filter.wasm
 
@@ -32,8 +32,8 @@ test:
 	  || { echo; echo "What failed:"; grep -F '***' target/test.log; exit 1; }
 
 # The longest first. The lints' compiler runs behind everything that a test waits for.
-parts: test-envoy test-differential test-binaries build test-clients test-observability test-core lint-native lint-wasm \
-  test-without-engine test-demo test-compose test-gateway test-claims-scripts lint-format
+parts: test-envoy test-differential test-binaries build test-clients test-observability test-core lint-native \
+  lint-wasm test-without-engine test-demo test-compose test-gateway test-claims-scripts lint-format
 
 test-binaries:
 	cargo test --all-features --no-run --message-format=json-render-diagnostics > target/test-binaries.json
@@ -77,6 +77,7 @@ test-observability: build tools tests/gateway/node_modules
 # Fetched on first use, beside the compiler.
 tools:
 	scripts/envoy --path
+	scripts/pyjwt --version
 
 lint: lint-format lint-native lint-wasm
 

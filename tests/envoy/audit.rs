@@ -421,14 +421,19 @@ fn callers_write_no_lines_and_no_members() {
         let user = user.as_str();
         if !may_be_user {
             assert_eq!(observed.envoy.send(&mint_request(text)).status, 400);
+            let bearer = backend_with("client_id", json!(text));
+            let request = Request::post("/api/subject-tokens").bearer(&bearer);
+            let refused = observed.envoy.send(&request.json(&json!({"userId": "u-1"})));
+            assert_eq!(refused.status, 401, "{refused:?}");
         }
-        // The caller, the actor and the context may hold anything: their issuers vouch for them.
-        let bearer = backend_with("client_id", json!(text));
+        // The context may hold anything, caller and actor anything but controls: their issuers vouch for them.
+        let named = if may_be_user { text } else { "a-name" };
+        let bearer = backend_with("client_id", json!(named));
         let context = json!({text: text, "event": "forged", "list": [text]});
         let body = json!({"userId": user, "context": context});
         let request = Request::post("/api/subject-tokens").bearer(&bearer).json(&body);
         let token = observed.mint(&request);
-        let form = with_actor(exchange_form(&token), &PROVIDER_KEY.sign(&actor_claims(text)));
+        let form = with_actor(exchange_form(&token), &PROVIDER_KEY.sign(&actor_claims(named)));
         assert_eq!(observed.envoy.send(&exchange_request(&form)).status, 200);
         minted += 1;
 
@@ -436,10 +441,10 @@ fn callers_write_no_lines_and_no_members() {
         let [.., created, exchanged] = events.as_slice() else { panic!("{events:?}") };
         assert_eq!((&created["event"], &exchanged["event"]), (&json!(CREATED), &json!(EXCHANGED)));
         for event in [created, exchanged] {
-            assert_eq!((&event["user_id"], &event["caller"]), (&json!(user), &json!(text)));
+            assert_eq!((&event["user_id"], &event["caller"]), (&json!(user), &json!(named)));
             assert_eq!(event["context"], context);
         }
-        assert_eq!(exchanged["actor_id"], text);
+        assert_eq!(exchanged["actor_id"], named);
     }
     let log = observed.log();
     let breaks = |c: char| c != '\n' && (c.is_control() || ('\u{2028}'..='\u{202e}').contains(&c));
