@@ -12,6 +12,7 @@
 pub mod audit;
 pub mod bearer;
 pub mod claims;
+mod client;
 pub mod config;
 pub mod host;
 pub mod issuer;

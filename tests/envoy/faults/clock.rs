@@ -37,8 +37,7 @@ fn key_sets_are_fetched_anew_when_the_clock_was_set_back() {
 #[test]
 fn subject_tokens_expire_when_the_clock_is_set_and_leave_their_slots() {
     let clock = Clock::new();
-    let configuration =
-        Configuration::default().with("/store/shared_data/capacity", 4);
+    let configuration = Configuration::default().with("/store/shared_data/capacity", 4);
     let bootstrap = in_front_of(&[&echoing_gateway()], &configuration);
     let envoy = clock.for_envoy(bootstrap).start();
     let mint = || minted(&envoy.send(&mint_request("u-1")));

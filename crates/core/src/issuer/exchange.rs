@@ -17,11 +17,11 @@ use super::request::{Body, Head};
 use super::service::{CustomClaims, Service};
 use crate::audit::Trail;
 use crate::claims::{ClaimsError, Input};
+use crate::client::{self, AuthenticatedClient};
 use crate::config::{Client, OnError, Resource};
 use crate::host::{Host, HostFailure};
 use crate::media_type;
 use crate::metrics;
-use crate::oauth::client_auth::{self, AuthenticatedClient};
 use crate::oauth::form::{Form, FormError};
 use crate::oauth::{ACCESS_TOKEN_TYPE, JWT_TYPE, TOKEN_EXCHANGE, scope, uri};
 use crate::step::{Context, Response};
@@ -149,7 +149,7 @@ fn authenticate(
     form: &Form<'_>,
 ) -> Result<AuthenticatedClient, Refusal> {
     let find = |client_id: &str| service.config.clients.get(client_id).cloned();
-    let client = client_auth::authenticate(form, head.authorization.as_deref(), find)?;
+    let client = client::authenticate(form, head.authorization.as_deref(), find)?;
     // Only now: a client_id that nobody proved would let anybody write into our log.
     trail.note(|facts| facts.client_id = Some(client.client_id.clone()));
     Ok(client)

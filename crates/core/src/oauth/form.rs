@@ -130,7 +130,7 @@ fn pairs(body: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
 }
 
 /// Decodes a name or a value strictly.
-pub(super) fn decode(encoded: &[u8]) -> Option<Cow<'_, str>> {
+pub(crate) fn decode(encoded: &[u8]) -> Option<Cow<'_, str>> {
     if !encoded.iter().any(|byte| matches!(byte, b'%' | b'+')) {
         return std::str::from_utf8(encoded).ok().map(Cow::Borrowed);
     }

@@ -1,6 +1,5 @@
 //! What OAuth 2.0 (RFC 6749) and Token Exchange (RFC 8693) say, and no more.
 
-pub mod client_auth;
 pub mod form;
 pub mod scope;
 pub mod uri;

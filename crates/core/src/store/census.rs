@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::SlotTable;
+use super::slots::{Occupancy, SlotTable};
 use crate::host::{Host, HostFailure, Swap, UnixTime};
 
 /// Pages to a tick: as many as the default table has.
@@ -19,15 +19,6 @@ const VERSION: u8 = 1;
 
 /// How long the others wait for the one that counts.
 const LEASE: Duration = Duration::from_secs(5);
-
-/// How full a table is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Occupancy {
-    /// Tokens that are neither spent nor expired.
-    pub outstanding: u32,
-    /// When the first of them expires.
-    pub first_expiry: Option<UnixTime>,
-}
 
 /// A count under way.
 #[derive(Debug, Default)]

@@ -12,9 +12,9 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 
-pub use census::{Census, Occupancy};
+pub use census::Census;
 pub use record::{Exchange, Grant, Mint};
-pub use slots::{Found, MAX_CAPACITY, NotSpent, NotStored, Outstanding, SlotTable};
+pub use slots::{Found, MAX_CAPACITY, NotSpent, NotStored, Occupancy, Outstanding, SlotTable};
 
 use crate::host::{Host, HostFailure, UnixTime};
 use crate::metrics;

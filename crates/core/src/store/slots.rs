@@ -25,7 +25,7 @@ use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 
 use super::record::{Exchange, Grant, Mint, Record, Slot, State, is_current};
-use super::{NONCE_LEN, Occupancy, SubjectToken};
+use super::{NONCE_LEN, SubjectToken};
 use crate::host::{Expected, Host, HostFailure, SharedData, Swap, UnixTime, Version};
 use crate::secret::Digest;
 
@@ -50,6 +50,15 @@ pub struct SlotTable {
     lifetime: Duration,
     /// The slot to look at first for the next mint. Workers begin at different places.
     hand: Cell<Option<u32>>,
+}
+
+/// How full a table is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Occupancy {
+    /// Tokens that are neither spent nor expired.
+    pub outstanding: u32,
+    /// When the first of them expires.
+    pub first_expiry: Option<UnixTime>,
 }
 
 /// A token that was found unspent and unexpired, and the version of its record: the right to try and

@@ -13,8 +13,8 @@ use std::rc::Rc;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 
-use super::form::{self, Form};
 use crate::config::Client;
+use crate::oauth::form::{self, Form};
 use crate::secret::Digest;
 
 /// A client whose right to its `client_id` was checked: by its secret if it is confidential.
