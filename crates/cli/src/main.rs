@@ -10,6 +10,7 @@ mod check;
 mod claims;
 mod hash_secret;
 mod keygen;
+mod schema;
 
 use std::fmt;
 use std::fs::File;
@@ -33,6 +34,7 @@ enum Command {
     Claims(claims::Arguments),
     Keygen(keygen::Arguments),
     HashSecret(hash_secret::Arguments),
+    Schema(schema::Arguments),
 }
 
 /// What a subcommand found.
@@ -72,6 +74,7 @@ fn main() -> ExitCode {
         Command::Claims(arguments) => claims::run(&arguments),
         Command::Keygen(arguments) => keygen::run(&arguments),
         Command::HashSecret(arguments) => hash_secret::run(&arguments),
+        Command::Schema(arguments) => schema::run(&arguments),
     };
     match outcome {
         Ok(Verdict::Fine) => ExitCode::SUCCESS,

@@ -6,6 +6,7 @@ mod check;
 mod claims;
 mod hash_secret;
 mod keygen;
+mod schema;
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};

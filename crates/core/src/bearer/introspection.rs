@@ -114,19 +114,14 @@ impl IntrospectionAnswer {
 
 impl Introspection {
     /// One that was asked nothing yet.
-    pub fn new(config: &config::Introspection) -> Self {
+    pub fn new(config: config::Introspection) -> Self {
         let config::Introspection { http_uri, client_id, client_secret, rules, cache_duration } =
             config;
         // RFC 6749 §2.3.1: form-encoded, then base64.
         let encode = |text: &str| byte_serialize(text.as_bytes()).collect::<String>();
-        let pair = format!("{}:{}", encode(client_id), encode(client_secret.expose()));
+        let pair = format!("{}:{}", encode(&client_id), encode(client_secret.expose()));
         let credentials = Secret::new(format!("Basic {}", BASE64_STANDARD.encode(pair)));
-        Self {
-            http_uri: http_uri.clone(),
-            credentials,
-            rules: rules.clone(),
-            answers: Answers::new(*cache_duration),
-        }
+        Self { http_uri, credentials, rules, answers: Answers::new(cache_duration) }
     }
 
     /// Verifies a token and that it has the required scopes. `issuer` is whose it is by its own word, if it
@@ -210,9 +205,9 @@ impl Introspection {
 
 impl Userinfo {
     /// One that was asked nothing yet.
-    pub fn new(config: &config::Userinfo) -> Self {
+    pub fn new(config: config::Userinfo) -> Self {
         let config::Userinfo { http_uri, cache_duration } = config;
-        Self { http_uri: http_uri.clone(), answers: Answers::new(*cache_duration) }
+        Self { http_uri, answers: Answers::new(cache_duration) }
     }
 
     /// Verifies a token; its user is the answer's `sub`.

@@ -33,14 +33,10 @@ pub struct Verifier {
 impl Verifier {
     /// A verifier that has seen nothing yet. All that `own_keys` sign are impersonations, and nobody's own
     /// tokens.
-    pub fn new(
-        ways: &Verification,
-        own_keys: Rc<KeySet>,
-        crypto: Option<Rc<TestedCrypto>>,
-    ) -> Self {
-        let jwt = (!ways.jwt.is_empty()).then(|| JwtVerifier::new(ways.jwt.clone()));
-        let userinfo = ways.userinfo.as_ref().map(Userinfo::new);
-        let introspection = ways.introspection.as_ref().map(Introspection::new);
+    pub fn new(ways: Verification, own_keys: Rc<KeySet>, crypto: Option<Rc<TestedCrypto>>) -> Self {
+        let jwt = (!ways.jwt.is_empty()).then(|| JwtVerifier::new(ways.jwt));
+        let userinfo = ways.userinfo.map(Userinfo::new);
+        let introspection = ways.introspection.map(Introspection::new);
         Self { jwt, userinfo, introspection, own_keys, crypto }
     }
 

@@ -110,7 +110,7 @@ pub struct ActorTokens {
 }
 
 /// The ways in which a presented token can be verified; the first that applies decides.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Default)]
 pub struct Verification {
     /// For JWTs of issuers that we know.
     pub jwt: Vec<JwtIssuer>,
@@ -128,7 +128,7 @@ impl Verification {
 }
 
 /// An issuer whose tokens are accepted, and for what.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct JwtIssuer {
     /// `iss`, compared exactly.
     pub issuer: String,
@@ -165,7 +165,7 @@ pub struct RemoteJwks {
 }
 
 /// Asks an introspection endpoint.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct Introspection {
     /// Where it is.
     pub http_uri: HttpUri,
@@ -180,7 +180,7 @@ pub struct Introspection {
 }
 
 /// What an introspection endpoint must say beside `active`.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct TokenRules {
     /// All of these must be in `scope`.
     pub required_scopes: Rc<[String]>,
@@ -192,7 +192,7 @@ pub struct TokenRules {
 }
 
 /// Asks a userinfo endpoint.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct Userinfo {
     /// Where it is.
     pub http_uri: HttpUri,

@@ -4,6 +4,7 @@
 //! else that is wrong: at once, and with its path.
 
 use std::cell::RefCell;
+use std::mem;
 use std::rc::Rc;
 
 use serde_json::Value;
@@ -43,7 +44,7 @@ impl Service {
 
     /// Builds what is alive. `script` is that of the configuration, if it was compiled already.
     fn build(
-        config: Config,
+        mut config: Config,
         script: Option<Script>,
         now: UnixTime,
         native: Option<Box<dyn NativeCrypto>>,
@@ -60,8 +61,9 @@ impl Service {
         let crypto = native.map(|native| Rc::new(TestedCrypto::new(native, &signing_key)));
         let own_keys = Rc::new(KeySet::of(&config.published_keys));
         let verifier = |ways| Verifier::new(ways, Rc::clone(&own_keys), crypto.clone());
-        let callers = verifier(&config.subject_tokens.authentication);
-        let actors = verifier(&config.actor_tokens.verification);
+        // Moved, as secrets are among it that nobody else needs.
+        let callers = verifier(mem::take(&mut config.subject_tokens.authentication));
+        let actors = verifier(mem::take(&mut config.actor_tokens.verification));
         let config::Store::SharedData { capacity } = config.store;
         let store = Store::new(&config.tenant(), capacity, config.subject_tokens.lifetime);
         let paths = Paths::new(&config.base_path);

@@ -18,7 +18,7 @@ use crate::upstream::{RemoteKeySet, Upstream};
 /// A configuration, ready to answer. Caches live as long as it does: a changed configuration starts with
 /// empty ones, so nothing verified under the old rules is taken for granted under the new.
 pub struct Service {
-    /// What the operator wrote.
+    /// What the operator wrote, but for how tokens are verified: that is in `callers` and `actors`.
     pub config: Config,
     /// Outstanding and spent subject tokens.
     pub store: Store,

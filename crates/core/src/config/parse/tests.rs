@@ -1,6 +1,8 @@
 //! The rules of the configuration, held against one that uses every member there is: each member is
 //! misspelt, mistyped and left out in turn, so that a new one is covered as soon as it is in [`full`].
 
+mod schema;
+
 use proptest::prelude::*;
 use proptest::sample::Index;
 use serde_json::json;
@@ -184,7 +186,10 @@ fn changed(mut value: Value, pointer: &str, new: Value) -> Value {
 }
 
 fn without(pointer: &str) -> Value {
-    let mut value = full();
+    removed(full(), pointer)
+}
+
+fn removed(mut value: Value, pointer: &str) -> Value {
     let (parent, name) = pointer.rsplit_once('/').unwrap();
     match value.pointer_mut(parent).unwrap() {
         Value::Object(members) => drop(members.remove(name).unwrap()),
