@@ -94,7 +94,7 @@ fn every_mistake_is_refused_with_its_path() {
         (&["clients", "0", "secret"],                  ok().with("/clients/0/secret", "x")),
         (&["resources", "1", "scope"],                 ok().with("/resources/1/scope", "x")),
         (&["store", "memory"],                         ok().with("/store/memory", json!({}))),
-        (&["subject_tokens", "store"],                 ok().with("/store", json!({}))),
+        (&["subject_tokens", "store"],                 ok().with("/subject_tokens/store", json!({}))),
         (&["signing_keys", "0", "file"],               ok().with("/signing_keys/0/file", "x")),
         // Members that must be there.
         (&["issuer"],                                  ok().without("/issuer")),

@@ -767,7 +767,7 @@ fn what_works_but_is_hardly_meant_is_a_warning() {
 /// A member that has moved is told where to, and is not offered as one that there is.
 #[test]
 fn a_member_at_its_old_place_is_told_the_new_one() {
-    let value = with("/store", json!({"shared_data": {"capacity": 10}}));
+    let value = with("/subject_tokens/store", json!({"shared_data": {"capacity": 10}}));
     let text = "has moved: it is store at the top level now";
     assert_problem("store", &value, "subject_tokens.store", text);
     let [problem] = &*problems(&with("/subject_tokens/colour", json!(1))) else { panic!() };
