@@ -13,6 +13,7 @@ use serde_json::Value;
 use serde_json::ser::Formatter;
 
 use crate::metrics;
+use crate::policy::Bounds;
 use crate::store::{Exchange, Mint};
 
 /// What a request wanted.
@@ -84,6 +85,9 @@ pub struct Facts {
     /// The id of the access token.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub jti: Option<String>,
+    /// What the subject token is good for at most, if that is less than everything.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bounds: Option<Bounds>,
     /// That the caller had left before the outcome was known.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub caller_gone: bool,

@@ -20,6 +20,7 @@ pub mod jose;
 pub mod media_type;
 pub mod metrics;
 pub mod oauth;
+pub mod policy;
 pub mod secret;
 pub mod step;
 pub mod store;

@@ -24,6 +24,7 @@ use crate::media_type;
 use crate::metrics;
 use crate::oauth::form::{Form, FormError};
 use crate::oauth::{ACCESS_TOKEN_TYPE, JWT_TYPE, TOKEN_EXCHANGE, scope, uri};
+use crate::policy::Bounds;
 use crate::step::{Context, Response};
 use crate::store::{Exchange, Found, Mint, NotSpent, Outstanding, PREFIX, SubjectToken};
 
@@ -91,9 +92,10 @@ pub(super) async fn exchange(
     let form = Form::parse(&body)?;
     let client = authenticate(service, trail, &head, &form)?;
     let parameters = Parameters::read(&form)?;
-    let subject = find_subject(service, context, trail, parameters.subject_token).await?;
-    let (indicator, resource) = find_resource(service, trail, &client, &form)?;
-    let scope = grant_scope(trail, parameters.scope, resource)?;
+    let subject = find_subject(service, context, trail, &client, parameters.subject_token).await?;
+    let bounds = &subject.mint.bounds;
+    let (indicator, resource) = find_resource(service, trail, &client, bounds, &form)?;
+    let scope = grant_scope(trail, parameters.scope, resource, bounds)?;
     let actor = authenticate_actor(service, context, trail, &client, &form, &subject).await?;
 
     let host = context.host();
@@ -101,8 +103,8 @@ pub(super) async fn exchange(
     host.random(&mut random)?;
     let jti = BASE64_URL_SAFE_NO_PAD.encode(random);
     let now = host.now();
-    let lifetime =
-        resource.access_token_lifetime.unwrap_or(service.config.access_token_lifetime).as_secs();
+    let lifetime = resource.access_token_lifetime.unwrap_or(service.config.access_token_lifetime);
+    let lifetime = bounds.access_token_lifetime(lifetime).as_secs();
     let mut claims = AccessTokenClaims {
         iss: &service.config.issuer,
         sub: &subject.grant.user_id,
@@ -204,6 +206,7 @@ async fn find_subject(
     service: &Service,
     context: &Context,
     trail: &Trail,
+    client: &Client,
     subject_token: &str,
 ) -> Result<Outstanding, Refusal> {
     if !subject_token.starts_with(PREFIX) {
@@ -217,21 +220,26 @@ async fn find_subject(
         trail.note(|facts| {
             facts.caller = Some(mint.caller.clone());
             facts.user_id = user_id.map(str::to_owned);
+            facts.bounds = Some(mint.bounds.clone()).filter(|bounds| !bounds.is_empty());
         });
     };
+    // A client learns nothing of tokens that are not its own, whatever has become of them.
+    let is_theirs = |mint: &Mint| mint.bounds.allows_client(&client.client_id);
     match service.store.find(context, &token, &digest).await? {
         Found::Outstanding(subject) => {
             minted_for(&subject.mint, Some(&subject.grant.user_id));
             trail.note(|facts| facts.context = service.audited(&subject.grant.context));
-            Ok(subject)
+            if is_theirs(&subject.mint) { Ok(subject) } else { Err(bound_to_another_client()) }
         }
         Found::Spent(mint, exchange) => {
             minted_for(&mint, None);
-            Err(spent(trail, mint, exchange))
+            let theirs = is_theirs(&mint);
+            let refusal = spent(trail, mint, exchange);
+            Err(if theirs { refusal } else { refusal.telling(INVALID_SUBJECT_TOKEN.to_owned()) })
         }
         Found::Expired(mint, grant) => {
             minted_for(&mint, Some(&grant.user_id));
-            Err(expired())
+            Err(if is_theirs(&mint) { expired() } else { bound_to_another_client() })
         }
         Found::Unknown => Err(unknown()),
     }
@@ -243,6 +251,12 @@ const INVALID_SUBJECT_TOKEN: &str = "the subject token is invalid";
 fn unknown() -> Refusal {
     Refusal::invalid_request("subject_token_unknown", INVALID_SUBJECT_TOKEN)
         .because("the subject token is unknown")
+}
+
+/// To the client as if there were no such token.
+fn bound_to_another_client() -> Refusal {
+    Refusal::invalid_request("bound_client", INVALID_SUBJECT_TOKEN)
+        .because("the subject token is bound to other clients")
 }
 
 fn expired() -> Refusal {
@@ -263,6 +277,7 @@ fn find_resource<'s>(
     service: &'s Service,
     trail: &Trail,
     client: &Client,
+    bounds: &Bounds,
     form: &Form<'_>,
 ) -> Result<(&'s str, &'s Resource), Refusal> {
     if form.get("audience").is_some() {
@@ -287,19 +302,34 @@ fn find_resource<'s>(
         return Err(refused());
     }
     trail.note(|facts| facts.resource = Some(indicator.clone()));
+    if !bounds.allows_resource(indicator) {
+        let told = "the subject token is not for this resource";
+        return Err(Refusal::invalid_target("bound_resource", told));
+    }
     Ok((indicator, resource))
 }
 
-fn grant_scope(trail: &Trail, requested: &str, resource: &Resource) -> Result<String, Refusal> {
+fn grant_scope(
+    trail: &Trail,
+    requested: &str,
+    resource: &Resource,
+    bounds: &Bounds,
+) -> Result<String, Refusal> {
     let requested = scope::parse(requested).ok_or_else(|| {
         let told = "scope must be a list of scopes with one space between them";
         Refusal::invalid_scope("scope_malformed", told)
     })?;
-    let granted = scope::cut(&requested, &resource.scopes).join(" ");
+    let mut granted = scope::cut(&requested, &resource.scopes);
     if granted.is_empty() && !resource.scopes.is_empty() {
         let told = "none of the requested scopes can be granted for this resource";
         return Err(Refusal::invalid_scope("scope_empty", told));
     }
+    granted.retain(|scope| bounds.allows_scope(scope));
+    if granted.is_empty() && !resource.scopes.is_empty() {
+        let told = "none of the requested scopes can be granted for this subject token";
+        return Err(Refusal::invalid_scope("bound_scope", told));
+    }
+    let granted = granted.join(" ");
     trail.note(|facts| facts.scope = Some(granted.clone()));
     Ok(granted)
 }
@@ -318,6 +348,9 @@ async fn authenticate_actor(
         if token_type.is_some() {
             let told = "actor_token_type is given without actor_token";
             return Err(Refusal::invalid_request("actor_token_type", told));
+        }
+        if !subject.mint.bounds.allows_actor(None) {
+            return Err(bound_to_another_actor());
         }
         if service.config.actor_tokens.required || client.actor_token_required {
             return Err(Refusal::invalid_request("actor_required", "actor_token is required"));
@@ -347,7 +380,15 @@ async fn authenticate_actor(
         let told = "the actor must not be the user who is impersonated";
         return Err(Refusal::invalid_request("actor_is_user", told));
     }
+    if !subject.mint.bounds.allows_actor(Some(&actor)) {
+        return Err(bound_to_another_actor());
+    }
     Ok(Some(actor))
+}
+
+fn bound_to_another_actor() -> Refusal {
+    let told = "the subject token needs the actor token of the user that it was minted for";
+    Refusal::invalid_request("bound_actor", told)
 }
 
 /// Lets the operator's function add its claims.

@@ -4,8 +4,8 @@
 //! accepted. Whether the requester may impersonate that user was the backend's to decide; here it is
 //! held accountable for it.
 
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::{Map, Value};
 
 use super::answer::secret_json;
 use super::refusal::Refusal;
@@ -14,22 +14,54 @@ use super::service::Service;
 use crate::audit::Trail;
 use crate::config::UserLookup;
 use crate::media_type;
+use crate::policy::{Bounds, BoundsError, Offer, is_user_id};
 use crate::step::{Context, Response};
 use crate::store::{Grant, Mint};
 use crate::upstream::{Upstream, ask};
 
-/// The longest `userId`, in characters.
-const MAX_USER_ID: usize = 255;
-
 /// The request. A member that nobody knows is refused: it may be a limit that was misspelt, and a token without
 /// it would be worth more than its caller wanted.
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
 struct MintRequest {
-    #[serde(rename = "userId", default)]
+    #[serde(default)]
     user_id: Value,
     #[serde(default = "empty_object")]
     context: Value,
+    #[serde(default, deserialize_with = "given")]
+    expires_in: Option<Value>,
+    #[serde(default, deserialize_with = "given")]
+    client_id: Option<Value>,
+    #[serde(default, deserialize_with = "given")]
+    resource: Option<Value>,
+    #[serde(default, deserialize_with = "given")]
+    scope: Option<Value>,
+    #[serde(default, deserialize_with = "given")]
+    actor_id: Option<Value>,
+    #[serde(default, deserialize_with = "given")]
+    access_token_expires_in: Option<Value>,
+}
+
+impl MintRequest {
+    fn bounds(self) -> Result<Bounds, BoundsError> {
+        let given = [
+            self.expires_in,
+            self.client_id,
+            self.resource,
+            self.scope,
+            self.actor_id,
+            self.access_token_expires_in,
+        ];
+        let named = Bounds::MEMBERS.into_iter().zip(given);
+        let given: Map<_, _> =
+            named.filter_map(|(name, value)| Some((name.to_owned(), value?))).collect();
+        Bounds::read(&given)
+    }
+}
+
+/// A member that is there is something, `null` too: it must not look like one that was left out.
+fn given<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, D::Error> {
+    Value::deserialize(deserializer).map(Some)
 }
 
 /// The answer.
@@ -64,11 +96,13 @@ pub(super) async fn mint(
         return Err(Refusal::new(415, "invalid_request", "content_type", told));
     }
     let Body::Whole(body) = body else { return Err(Refusal::body_too_long()) };
-    let grant = parse(&body, service.config.subject_tokens.max_context_bytes)?;
+    let (grant, bounds) = parse(&body, service.config.subject_tokens.max_context_bytes)?;
     trail.note(|facts| {
         facts.user_id = Some(grant.user_id.clone());
+        facts.bounds = Some(bounds.clone()).filter(|bounds| !bounds.is_empty());
         facts.context = service.audited(&grant.context);
     });
+    bounds.check(&Offer::of(&service.config), &grant.user_id)?;
 
     if let Some(lookup) = &service.config.subject_tokens.user_lookup {
         look_up(lookup, context, &head, &grant.user_id).await?;
@@ -77,8 +111,8 @@ pub(super) async fn mint(
     // A token for nobody would only take up room.
     context.still_wanted().await;
     let now = context.host().now();
-    let lifetime = service.config.subject_tokens.lifetime;
-    let mint = Mint { caller, request_id: trail.request_id(), at_millis: now.millis() };
+    let lifetime = bounds.lifetime(service.config.subject_tokens.lifetime);
+    let mint = Mint { caller, request_id: trail.request_id(), at_millis: now.millis(), bounds };
     let (token, digest) = service.store.mint(context, mint, grant, now.after(lifetime)).await?;
     let id = digest.id();
     trail.note(|facts| facts.subject_token_id = Some(id.clone()));
@@ -112,14 +146,14 @@ async fn look_up(
 }
 
 /// Reads the body.
-fn parse(body: &[u8], max_context_bytes: usize) -> Result<Grant, Refusal> {
+fn parse(body: &[u8], max_context_bytes: usize) -> Result<(Grant, Bounds), Refusal> {
     // `serde` would take a list for the members in order.
     if body.trim_ascii_start().first() != Some(&b'{') {
         return Err(not_an_object());
     }
     let request: MintRequest = serde_json::from_slice(body).map_err(|_| not_an_object())?;
-    let user_id = match request.user_id {
-        Value::String(user_id) if is_user_id(&user_id) => user_id,
+    let user_id = match &request.user_id {
+        Value::String(user_id) if is_user_id(user_id) => user_id.clone(),
         _ => {
             return Err(Refusal::invalid_request(
                 "user_id",
@@ -136,18 +170,14 @@ fn parse(body: &[u8], max_context_bytes: usize) -> Result<Grant, Refusal> {
             "context must not be longer than {max_context_bytes} bytes as compact JSON"
         )));
     }
-    Ok(Grant { user_id, context })
+    Ok((Grant { user_id, context }, request.bounds()?))
 }
 
 fn not_an_object() -> Refusal {
     Refusal::invalid_request(
         "body_malformed",
-        "the body must be a JSON object of userId and context, each given once",
+        "the body must be a JSON object of userId, context and bounds, each given once",
     )
-}
-
-fn is_user_id(text: &str) -> bool {
-    (1..=MAX_USER_ID).contains(&text.chars().count()) && !text.chars().any(char::is_control)
 }
 
 #[cfg(test)]

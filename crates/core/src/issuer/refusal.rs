@@ -18,6 +18,7 @@ use crate::host::HostFailure;
 use crate::jose::SignError;
 use crate::metrics;
 use crate::oauth::form::FormError;
+use crate::policy::BoundsError;
 use crate::step::Response;
 use crate::store::NotStored;
 use crate::upstream::UpstreamFailure;
@@ -302,6 +303,13 @@ impl From<SignError> for Refusal {
             }
             SignError::Host(..) => Self::temporarily_unavailable(REASON, error),
         }
+    }
+}
+
+/// A bound that is malformed, or that nobody could ever meet.
+impl From<BoundsError> for Refusal {
+    fn from(error: BoundsError) -> Self {
+        Self::invalid_request("bounds", "").telling(error.to_string())
     }
 }
 

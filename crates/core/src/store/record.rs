@@ -3,16 +3,24 @@
 //! Every version of the format begins with its number and the time after which the slot is free, so
 //! that an older filter, started again on a newer one's shared data, neither exchanges what it does
 //! not understand nor overwrites it before its time. The rest is `postcard`.
+//!
+//! Version 1 knows no bounds. It is still read, so that what was minted before an upgrade is exchanged after it;
+//! it is written no more.
 
-use serde::{Deserialize, Serialize};
+use serde::ser::SerializeStruct;
+use serde::{Deserialize, Serialize, Serializer};
 
 use crate::host::UnixTime;
+use crate::policy::Bounds;
 use crate::secret::Digest;
 
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
+
+/// The version before: without bounds.
+const UNBOUNDED_VERSION: u8 = 1;
 
 /// What a mint is accountable for; kept until the slot is taken again.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct Mint {
     /// Who asked for the token.
     pub caller: String,
@@ -20,6 +28,25 @@ pub struct Mint {
     pub request_id: String,
     /// When, in milliseconds since the epoch.
     pub at_millis: u64,
+    /// What the token is good for at most; known also of one that is spent, of which not everybody may learn.
+    pub bounds: Bounds,
+}
+
+/// All of it to a store; to people no bounds where there are none.
+impl Serialize for Mint {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let hidden = serializer.is_human_readable() && self.bounds.is_empty();
+        let mut members = serializer.serialize_struct("Mint", if hidden { 3 } else { 4 })?;
+        members.serialize_field("caller", &self.caller)?;
+        members.serialize_field("request_id", &self.request_id)?;
+        members.serialize_field("at_millis", &self.at_millis)?;
+        if hidden {
+            members.skip_field("bounds")?;
+        } else {
+            members.serialize_field("bounds", &self.bounds)?;
+        }
+        members.end()
+    }
 }
 
 /// What an outstanding token grants.
@@ -67,6 +94,30 @@ pub(super) struct Record {
     pub(super) state: State,
 }
 
+/// A record of version 1.
+#[derive(Deserialize)]
+struct UnboundedRecord {
+    digest: [u8; 32],
+    mint: UnboundedMint,
+    state: State,
+}
+
+#[derive(Deserialize)]
+struct UnboundedMint {
+    caller: String,
+    request_id: String,
+    at_millis: u64,
+}
+
+impl From<UnboundedRecord> for Record {
+    fn from(record: UnboundedRecord) -> Self {
+        let UnboundedRecord { digest, mint, state } = record;
+        let UnboundedMint { caller, request_id, at_millis } = mint;
+        let mint = Mint { caller, request_id, at_millis, bounds: Bounds::default() };
+        Self { digest, mint, state }
+    }
+}
+
 impl Record {
     pub(super) const fn new(digest: &Digest, mint: Mint, state: State) -> Self {
         Self { digest: *digest.as_bytes(), mint, state }
@@ -100,7 +151,13 @@ impl Slot {
         let (expires_at, rest) = rest.split_first_chunk()?;
         Some(Self {
             expires_at: UnixTime::from_millis(u64::from_le_bytes(*expires_at)),
-            record: if *version == VERSION { postcard::from_bytes(rest).ok() } else { None },
+            record: match *version {
+                VERSION => postcard::from_bytes(rest).ok(),
+                UNBOUNDED_VERSION => {
+                    postcard::from_bytes::<UnboundedRecord>(rest).ok().map(Record::from)
+                }
+                _ => None,
+            },
         })
     }
 
@@ -123,9 +180,66 @@ mod tests {
     fn record() -> Record {
         Record::new(
             &Digest::of(b"token"),
-            Mint { caller: "backend".into(), request_id: "r-1".into(), at_millis: 1 },
+            Mint {
+                caller: "backend".into(),
+                request_id: "r-1".into(),
+                at_millis: 1,
+                bounds: Bounds {
+                    expires_in: Some(300),
+                    client_ids: Some(vec!["console".into()]),
+                    resources: Some(vec!["https://api.example.com/orders".into()]),
+                    scopes: Some(vec!["orders:read".into(), "orders:write".into()]),
+                    actor_id: Some("agent-7".into()),
+                    access_token_expires_in: Some(60),
+                },
+            },
             State::Outstanding(Grant { user_id: "user-42".into(), context: "{}".into() }),
         )
+    }
+
+    /// Written by the last filter that knew no bounds.
+    const UNBOUNDED_OUTSTANDING: &str = "01d88f59c4a00100003c469e9d6c5875d37a43f353d4f88e61fcf812c66eee3457465a40b0da4153e0076261636b656e6403722d3198d0c1a28c340007757365722d3432127b227469636b65744964223a22542d31227d";
+    const UNBOUNDED_SPENT: &str = "01d88f59c4a00100003c469e9d6c5875d37a43f353d4f88e61fcf812c66eee3457465a40b0da4153e0076261636b656e6403722d3198d0c1a28c340107636f6e736f6c6501076167656e742d3703722d32036a2d3180d8c1a28c34";
+
+    fn bytes(hex: &str) -> Vec<u8> {
+        hex.as_bytes()
+            .chunks(2)
+            .map(|digits| u8::from_str_radix(std::str::from_utf8(digits).unwrap(), 16).unwrap())
+            .collect()
+    }
+
+    #[test]
+    fn a_record_of_the_version_before_is_read_as_unbounded() {
+        let expires_at = UnixTime::from_millis(1_790_000_599_000);
+        let mint = Mint {
+            caller: "backend".into(),
+            request_id: "r-1".into(),
+            at_millis: 1_789_999_999_000,
+            bounds: Bounds::default(),
+        };
+        let outstanding = State::Outstanding(Grant {
+            user_id: "user-42".into(),
+            context: "{\"ticketId\":\"T-1\"}".into(),
+        });
+        let spent = State::Spent(Exchange {
+            client_id: "console".into(),
+            actor_id: Some("agent-7".into()),
+            request_id: "r-2".into(),
+            jti: "j-1".into(),
+            at_millis: 1_790_000_000_000,
+        });
+        for (hex, state) in [(UNBOUNDED_OUTSTANDING, outstanding), (UNBOUNDED_SPENT, spent)] {
+            let record = Record::new(&Digest::of(b"token"), mint.clone(), state);
+            let slot = Slot::decode(&bytes(hex)).unwrap();
+            assert_eq!(slot, Slot { expires_at, record: Some(record) });
+        }
+    }
+
+    /// A filter of the version before knows one version, reads no more of another, and holds the slot.
+    #[test]
+    fn a_record_begins_with_its_version_and_its_time() {
+        let bytes = record().encode(UnixTime::from_millis(1000)).unwrap();
+        assert_eq!(bytes[..9], [2, 0xe8, 3, 0, 0, 0, 0, 0, 0]);
     }
 
     #[test]
@@ -158,7 +272,7 @@ mod tests {
         }
 
         #[test]
-        fn a_cut_record_is_not_taken_for_a_whole_one(len in 0_usize..80) {
+        fn a_cut_record_is_not_taken_for_a_whole_one(len in 0_usize..160) {
             let bytes = record().encode(UnixTime::from_millis(1)).unwrap();
             let cut = &bytes[..len.min(bytes.len().saturating_sub(1))];
             prop_assert!(Slot::decode(cut).is_none_or(|slot| slot.record.is_none()));

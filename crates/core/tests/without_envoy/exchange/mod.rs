@@ -1,5 +1,6 @@
 //! Whole requests through the core, natively: what the caller sees, and what is written down about it.
 
+mod bounds;
 mod callouts;
 #[cfg(feature = "custom-claims")]
 mod claims;

@@ -148,7 +148,7 @@ pub fn mint_form() -> MintForm {
 }
 
 /// A request to exchange a subject token.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub struct ExchangeForm {
     pub parameters: Form,
     pub authorization: Option<String>,

@@ -3,6 +3,7 @@
 use std::cell::{Cell, RefCell};
 
 use impersonation_core::host::{Expected, Host, HostFailure, SharedData, Swap, UnixTime, Version};
+use impersonation_core::policy::Bounds;
 use impersonation_core::store::{
     Exchange, Found, Grant, Mint, NotSpent, NotStored, SlotTable, SubjectToken,
 };
@@ -236,7 +237,12 @@ fn is_page(key: &str) -> bool {
 }
 
 pub fn mint(host: &dyn Host, table: &SlotTable, expires_at: UnixTime) -> Result<Token, Refusal> {
-    let mint = Mint { caller: "backend".into(), request_id: "mint".into(), at_millis: 0 };
+    let mint = Mint {
+        caller: "backend".into(),
+        request_id: "mint".into(),
+        at_millis: 0,
+        bounds: Bounds::default(),
+    };
     let grant = Grant { user_id: "user-42".into(), context: "{}".into() };
     match table.mint(host, mint, grant, expires_at) {
         Ok((token, _)) => Ok(Token { text: token.reveal(), expires_at }),
