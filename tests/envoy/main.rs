@@ -11,6 +11,7 @@
 )]
 
 mod audit;
+mod bounds;
 mod capacity;
 #[cfg(feature = "custom-claims")]
 mod claims;
@@ -26,4 +27,5 @@ mod memory;
 mod mint;
 mod pass_through;
 mod race;
+mod rules;
 mod updates;

@@ -23,6 +23,7 @@ pub use wire::{WireError, decode};
 
 use crate::claims::Limits;
 use crate::jose::{Algorithm, KeySet, PublishedKey};
+use crate::policy::Rules;
 use crate::secret::{Digest, Secret};
 
 /// A whole, valid configuration.
@@ -82,6 +83,8 @@ pub struct SubjectTokens {
     pub authentication: Verification,
     /// How to ask whether a user exists; `None` to believe the caller.
     pub user_lookup: Option<UserLookup>,
+    /// Which mints are refused, whoever asks.
+    pub rules: Rules,
 }
 
 /// Where subject tokens are until they are exchanged.
@@ -205,6 +208,8 @@ pub struct Userinfo {
 pub struct UserLookup {
     /// Its path holds `{userId}`.
     pub http_uri: HttpUri,
+    /// The member of the answer that names the user; `None` where the user is called as the caller does.
+    pub user_id_member: Option<String>,
 }
 
 /// Where an upstream is, as in Envoy's `HttpUri`.

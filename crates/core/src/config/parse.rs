@@ -17,6 +17,7 @@ use super::{
 use crate::claims::Limits;
 use crate::jose::{Algorithm, KeySet, PublishedKey, private_from_pem};
 use crate::oauth::{scope, uri};
+use crate::policy::{MintRate, Rules, UserPattern};
 use crate::secret::{Digest, Secret};
 use crate::store::MAX_CAPACITY;
 
@@ -233,6 +234,7 @@ fn subject_tokens(node: Node<'_>) -> Option<SubjectTokens> {
         Some(authentication)
     });
     let user_lookup = members.optional("user_lookup", user_lookup);
+    let rules = rules(&mut members);
     members.moved("store", "store");
     members.finish();
     Some(SubjectTokens {
@@ -240,6 +242,7 @@ fn subject_tokens(node: Node<'_>) -> Option<SubjectTokens> {
         max_context_bytes: usize::try_from(max_context_bytes?).ok()?,
         authentication: authentication?,
         user_lookup: user_lookup?,
+        rules: rules?,
     })
 }
 
@@ -369,8 +372,39 @@ fn userinfo(node: Node<'_>) -> Option<Userinfo> {
 fn user_lookup(node: Node<'_>) -> Option<UserLookup> {
     let mut members = node.object()?;
     let http_uri = members.required("http_uri", |node| http_uri(node, Some(USER_ID_PLACEHOLDER)));
+    let user_id_member = members.optional("user_id_member", Node::non_empty_string);
     members.finish();
-    Some(UserLookup { http_uri: http_uri? })
+    Some(UserLookup { http_uri: http_uri?, user_id_member: user_id_member? })
+}
+
+/// The rules for what may be minted, among the members of `subject_tokens`.
+fn rules(members: &mut Members<'_>) -> Option<Rules> {
+    // A refusal names the member, in an `error_description`.
+    let told = |byte: u8| matches!(byte, 0x20..=0x7e) && !b"\"\\".contains(&byte);
+    let required_context = members.or("required_context", Vec::new(), |node| {
+        node.list(|node| match node.clone().non_empty_string()? {
+            name if name.bytes().all(told) => Some(name),
+            _ => node.problem("expected printable ASCII without quotes and backslashes"),
+        })
+    });
+    let protected_users = members.or("protected_users", Vec::new(), |node| {
+        node.list(|node| match UserPattern::parse(node.clone().string()?) {
+            Some(pattern) => Some(pattern),
+            None => node.problem("expected a user, or the beginning of a name and * at the end"),
+        })
+    });
+    let max_mints_per_caller = members.optional("max_mints_per_caller", |node| {
+        let mut members = node.object()?;
+        let count = members.required("count", |node| node.integer(1, u64::from(u32::MAX)));
+        let per = members.required("per", |node| node.lifetime(DAY));
+        members.finish();
+        Some(MintRate { count: u32::try_from(count?).ok()?, per: per? })
+    });
+    Some(Rules {
+        required_context: required_context?,
+        protected_users: protected_users?,
+        max_mints_per_caller: max_mints_per_caller?,
+    })
 }
 
 /// The scopes to ask for, `always_required` among them. Where none are asked for, anybody may.

@@ -17,6 +17,7 @@ use crate::claims::Script;
 use crate::config::{self, Config, ConfigError, Problem, Surroundings, decode};
 use crate::host::UnixTime;
 use crate::jose::{KeySet, NativeCrypto, PublishedKey, SigningKey, TestedCrypto};
+use crate::policy::MintCounter;
 use crate::store::Store;
 
 /// Looks an environment variable up.
@@ -66,11 +67,14 @@ impl Service {
         let actors = verifier(mem::take(&mut config.actor_tokens.verification));
         let config::Store::SharedData { capacity } = config.store;
         let store = Store::new(&config.tenant(), capacity, config.subject_tokens.lifetime);
+        let mints = config.subject_tokens.rules.max_mints_per_caller;
+        let mints = mints.map(|rate| MintCounter::new(&config.tenant(), rate));
         let paths = Paths::new(&config.base_path);
         let documents = Documents::new(&config, &paths);
         Ok(Self {
             config,
             store,
+            mints,
             paths,
             documents,
             signing_key,

@@ -14,9 +14,10 @@ use super::service::Service;
 use crate::audit::Trail;
 use crate::config::UserLookup;
 use crate::media_type;
-use crate::policy::{Bounds, BoundsError, Offer, is_user_id};
+use crate::policy::{Bounds, BoundsError, Offer, Rules, is_user_id};
 use crate::step::{Context, Response};
 use crate::store::{Grant, Mint};
+use crate::strict_json::Strict;
 use crate::upstream::{Upstream, ask};
 
 /// The request. A member that nobody knows is refused: it may be a limit that was misspelt, and a token without
@@ -96,20 +97,37 @@ pub(super) async fn mint(
         return Err(Refusal::new(415, "invalid_request", "content_type", told));
     }
     let Body::Whole(body) = body else { return Err(Refusal::body_too_long()) };
-    let (grant, bounds) = parse(&body, service.config.subject_tokens.max_context_bytes)?;
+    let (mut grant, bounds) = parse(&body, service.config.subject_tokens.max_context_bytes)?;
     trail.note(|facts| {
         facts.user_id = Some(grant.user_id.clone());
         facts.bounds = Some(bounds.clone()).filter(|bounds| !bounds.is_empty());
         facts.context = service.audited(&grant.context);
     });
-    bounds.check(&Offer::of(&service.config), &grant.user_id)?;
+    let offer = Offer::of(&service.config);
+    bounds.check(&offer, &grant.user_id)?;
+    let rules = &service.config.subject_tokens.rules;
+    require_context(rules, &grant.context)?;
+    protect(rules, &grant.user_id)?;
+    // Before anybody else is asked on its behalf; it is counted once it gets what it wants.
+    if let Some(mints) = &service.mints {
+        mints.look(context.host(), &caller)?;
+    }
 
     if let Some(lookup) = &service.config.subject_tokens.user_lookup {
-        look_up(lookup, context, &head, &grant.user_id).await?;
+        let user_id = look_up(lookup, context, &head, &grant.user_id).await?;
+        if let Some(user_id) = user_id.filter(|user_id| *user_id != grant.user_id) {
+            trail.note(|facts| facts.user_id = Some(user_id.clone()));
+            protect(rules, &user_id)?;
+            bounds.check(&offer, &user_id)?;
+            grant.user_id = user_id;
+        }
     }
 
     // A token for nobody would only take up room.
     context.still_wanted().await;
+    if let Some(mints) = &service.mints {
+        mints.count(context.host(), &caller)?;
+    }
     let now = context.host().now();
     let lifetime = bounds.lifetime(service.config.subject_tokens.lifetime);
     let mint = Mint { caller, request_id: trail.request_id(), at_millis: now.millis(), bounds };
@@ -123,13 +141,31 @@ pub(super) async fn mint(
     Ok(response)
 }
 
-/// Asks the identity gateway whether there is such a user, as the caller.
+/// Refuses a mint that gives no account of itself.
+fn require_context(rules: &Rules, context: &str) -> Result<(), Refusal> {
+    match rules.missing_context(context) {
+        None => Ok(()),
+        Some(name) => Err(Refusal::access_denied("required_context", "")
+            .telling(format!("context must have {name}, a string that is not empty"))),
+    }
+}
+
+/// Refuses whom nobody may impersonate.
+fn protect(rules: &Rules, user_id: &str) -> Result<(), Refusal> {
+    match rules.protects(user_id) {
+        false => Ok(()),
+        true => Err(Refusal::access_denied("protected_user", "this user must not be impersonated")),
+    }
+}
+
+/// Asks the identity gateway whether there is such a user, as the caller, and if it is to say so, what the user
+/// is really called.
 async fn look_up(
     lookup: &UserLookup,
     context: &Context,
     head: &Head,
     user_id: &str,
-) -> Result<(), Refusal> {
+) -> Result<Option<String>, Refusal> {
     let not_found = || {
         Refusal::new(404, "user_not_found", "user_not_found", "there is no user with this userId")
     };
@@ -138,7 +174,14 @@ async fn look_up(
     let call = lookup.call(user_id, authorization.unwrap_or_default()).ok_or_else(not_found)?;
     let answer = ask(context, Upstream::UserLookup, call).await?;
     match answer.status {
-        _ if answer.says_yes() => Ok(()),
+        _ if answer.says_yes() => {
+            let Some(member) = &lookup.user_id_member else { return Ok(None) };
+            let Strict(user) = answer.json(context.host())?;
+            match user.get(member).and_then(Value::as_str).filter(|name| is_user_id(name)) {
+                Some(name) => Ok(Some(name.to_owned())),
+                None => Err(answer.malformed(context.host()).into()),
+            }
+        }
         404 => Err(not_found()),
         401 | 403 => Err(Refusal::user_lookup_refused()),
         _ => Err(answer.unexpected(context.host()).into()),

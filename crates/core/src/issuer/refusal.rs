@@ -7,6 +7,7 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::time::Duration;
 
 use serde::Serialize;
 
@@ -18,7 +19,7 @@ use crate::host::HostFailure;
 use crate::jose::SignError;
 use crate::metrics;
 use crate::oauth::form::FormError;
-use crate::policy::BoundsError;
+use crate::policy::{BoundsError, NotCounted};
 use crate::step::Response;
 use crate::store::NotStored;
 use crate::upstream::UpstreamFailure;
@@ -77,6 +78,11 @@ impl Refusal {
     /// RFC 6749 §5.2.
     pub(super) const fn invalid_scope(reason: &'static str, told: &'static str) -> Self {
         Self::new(400, "invalid_scope", reason, told)
+    }
+
+    /// A rule of the operator's that the mint breaks (RFC 6749 §4.1.2.1 has the code).
+    pub(super) const fn access_denied(reason: &'static str, told: &'static str) -> Self {
+        Self::new(403, "access_denied", reason, told)
     }
 
     /// Nobody can say whether the request is good; the same one may succeed in a moment.
@@ -179,6 +185,12 @@ impl Refusal {
     #[must_use]
     pub(super) fn allowing(self, methods: &'static str) -> Self {
         Self { header: Some(Box::new(("allow", methods.into()))), ..self }
+    }
+
+    /// Says when the same request may succeed, in whole seconds and never too early (RFC 9110 §10.2.3).
+    fn retried_after(self, left: Duration) -> Self {
+        let seconds = left.as_millis().div_ceil(1000).max(1).to_string();
+        Self { header: Some(Box::new(("retry-after", seconds.into()))), ..self }
     }
 
     fn challenged(self, challenge: &str) -> Self {
@@ -313,6 +325,19 @@ impl From<BoundsError> for Refusal {
     }
 }
 
+impl From<NotCounted> for Refusal {
+    fn from(error: NotCounted) -> Self {
+        match error {
+            NotCounted::TooMany(left) => {
+                let told = "this caller has minted as often as it may for now";
+                Self::new(429, "temporarily_unavailable", "too_many_mints", told)
+                    .retried_after(left)
+            }
+            NotCounted::Host(failure) => failure.into(),
+        }
+    }
+}
+
 impl From<NotStored> for Refusal {
     fn from(error: NotStored) -> Self {
         let refusal = match error {
@@ -342,13 +367,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_503_asks_to_come_back() {
+    fn only_503_and_429_ask_to_come_back() {
         let retry = |refusal: Refusal| {
             let response = refusal.into_response();
             response.headers.iter().any(|(name, _)| *name == "retry-after")
         };
         assert!(retry(HostFailure("randomness").into()));
         assert!(!retry(Refusal::stalled()));
+        let refusal = Refusal::from(NotCounted::TooMany(Duration::from_millis(1001)));
+        let headers = refusal.into_response().headers;
+        assert!(headers.contains(&("retry-after", "2".to_owned())));
     }
 
     #[test]

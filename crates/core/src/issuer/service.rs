@@ -11,6 +11,7 @@ use crate::config::{Config, OnError};
 use crate::host::{Host, UnixTime};
 use crate::jose::{Algorithm, SigningKey, TestedCrypto};
 use crate::metrics;
+use crate::policy::MintCounter;
 use crate::step::{Step, Task};
 use crate::store::Store;
 use crate::upstream::{RemoteKeySet, Upstream};
@@ -22,6 +23,8 @@ pub struct Service {
     pub config: Config,
     /// Outstanding and spent subject tokens.
     pub store: Store,
+    /// How often each caller mints, where that is bounded.
+    pub(crate) mints: Option<MintCounter>,
     /// The paths that are ours.
     pub paths: Paths,
     /// The documents that anybody may read.

@@ -78,7 +78,7 @@ impl<'c> Offer<'c> {
             access_token_lifetime: config.access_token_lifetime,
             clients: &config.clients,
             resources: &config.resources,
-            accepts_actors: !config.actor_tokens.verifier.is_empty(),
+            accepts_actors: !config.actor_tokens.verification.is_empty(),
         }
     }
 

@@ -1,8 +1,12 @@
 //! What may be minted, and what it is good for: less than what its caller and its user may do, never more.
 
 mod bounds;
+mod mint_rate;
+mod rules;
 
 pub use bounds::{Bounds, BoundsError, Offer};
+pub use mint_rate::{MintCounter, MintRate, NotCounted};
+pub use rules::{Rules, UserPattern};
 
 /// The longest name of a user, in characters.
 const MAX_USER_ID: usize = 255;

@@ -150,6 +150,11 @@ impl Answer {
         matches!(self.status, 200..=299) && (self.json || self.body.is_empty())
     }
 
+    /// The failure of an answer that lacks what it must have.
+    pub(crate) fn malformed(&self, host: &dyn Host) -> UpstreamFailure {
+        self.upstream.failed(host, Fault::Malformed)
+    }
+
     /// The failure of an answer that means nothing here.
     pub(crate) fn unexpected(&self, host: &dyn Host) -> UpstreamFailure {
         let fault = match self.status {

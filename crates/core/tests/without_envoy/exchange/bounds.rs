@@ -7,13 +7,13 @@ use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
 use serde_json::{Map, Value, json};
 
-use crate::flow::claims;
-use crate::refusals::assert_refused;
-use crate::setting::{
+use super::flow::claims;
+use super::refusals::assert_refused;
+use super::setting::{
     ExchangeForm, MintForm, ORDERS, PAYMENTS, PROVIDER_KEY, actor_claims, actor_token,
     configuration, with,
 };
-use crate::world::{Answer, Gateway};
+use crate::driver::{Answer, Gateway};
 
 fn body(bounds: &Value) -> Value {
     let mut body = json!({"userId": "user-42", "context": {"ticketId": "T-1"}});

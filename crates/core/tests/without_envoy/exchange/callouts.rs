@@ -16,11 +16,11 @@ use super::setting::{
 use crate::driver::{Answer, Gateway};
 use testkit::keys::Key;
 
-fn reply(status: u16, body: &Value) -> Reply {
+pub fn reply(status: u16, body: &Value) -> Reply {
     Reply::Http { status, json: true, body: body.to_string().into_bytes() }
 }
 
-fn http_uri(path: &str) -> Value {
+pub fn http_uri(path: &str) -> Value {
     json!({"uri": format!("https://auth.example.com{path}"), "cluster": "gateway"})
 }
 

@@ -10,6 +10,7 @@ mod flow;
 mod leaving;
 mod order;
 mod refusals;
+mod rules;
 mod secrecy;
 mod setting;
 mod time;

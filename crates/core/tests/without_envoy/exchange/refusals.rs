@@ -27,8 +27,9 @@ pub fn assert_refused(answer: &Answer, case: &str, status: u16, error: &str, rea
     assert!(!description.is_empty() && description.bytes().all(fit), "{case}: {description}");
     assert_eq!(answer.header("content-type"), Some("application/json"), "{case}");
     assert_eq!(answer.header("cache-control"), Some("no-store"), "{case}");
-    assert_eq!(answer.header("retry-after").is_some(), status == 503, "{case}");
-    assert_eq!(answer.header("www-authenticate").is_some(), matches!(status, 401 | 403), "{case}");
+    assert_eq!(answer.header("retry-after").is_some(), matches!(status, 429 | 503), "{case}");
+    let challenged = matches!(status, 401 | 403) && error != "access_denied";
+    assert_eq!(answer.header("www-authenticate").is_some(), challenged, "{case}");
     assert_eq!(answer.event["error"], error, "{case}");
     assert!(!answer.explanation.is_empty(), "{case}: nothing for the operator");
     assert!(!answer.explanation.contains('\n'), "{case}: {:?}", answer.explanation);

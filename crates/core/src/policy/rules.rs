@@ -1,0 +1,118 @@
+//! The operator's rules: which mints are refused, whoever asks.
+//!
+//! They hold for every backend alike, because a backend that was taken over keeps none of its own. Each has a
+//! reason of its own in audit and metrics, so that an auditor can ask how often it was broken.
+
+use serde_json::Value;
+
+use super::MintRate;
+
+/// What the operator refuses.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Rules {
+    /// Members of the context that must be there, as strings that are not empty.
+    pub required_context: Vec<String>,
+    /// Who must not be impersonated.
+    pub protected_users: Vec<UserPattern>,
+    /// How often one caller may mint; `None` for as often as it likes.
+    pub max_mints_per_caller: Option<MintRate>,
+}
+
+/// A user, or all whose names begin alike. Compared character by character: letter case counts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum UserPattern {
+    /// One user.
+    Exactly(String),
+    /// Everybody whose name begins so.
+    Prefix(String),
+}
+
+impl UserPattern {
+    /// Reads a pattern; `None` for everybody, and for a `*` that is not at the end.
+    pub fn parse(text: &str) -> Option<Self> {
+        let (name, is_prefix) =
+            text.strip_suffix('*').map_or((text, false), |prefix| (prefix, true));
+        if name.is_empty() || name.contains('*') {
+            return None;
+        }
+        Some(if is_prefix { Self::Prefix(name.to_owned()) } else { Self::Exactly(name.to_owned()) })
+    }
+
+    fn matches(&self, user_id: &str) -> bool {
+        match self {
+            Self::Exactly(name) => user_id == name,
+            Self::Prefix(prefix) => user_id.starts_with(prefix),
+        }
+    }
+}
+
+impl Rules {
+    /// The first member that the context lacks. `context` is an object, as JSON.
+    pub fn missing_context(&self, context: &str) -> Option<&str> {
+        if self.required_context.is_empty() {
+            return None;
+        }
+        let context: Value = serde_json::from_str(context).unwrap_or_default();
+        let given = |name: &&String| {
+            let text = context.get(name.as_str()).and_then(Value::as_str);
+            text.is_none_or(str::is_empty)
+        };
+        self.required_context.iter().find(given).map(String::as_str)
+    }
+
+    /// Whether nobody may impersonate this user.
+    pub fn protects(&self, user_id: &str) -> bool {
+        self.protected_users.iter().any(|pattern| pattern.matches(user_id))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pattern_is_a_name_or_the_beginning_of_one() {
+        #[rustfmt::skip]
+        let cases = [
+            ("root",    "root",     Some(true)),
+            ("root",    "root2",    Some(false)),
+            ("root",    "Root",     Some(false)),
+            ("admin-*", "admin-",   Some(true)),
+            ("admin-*", "admin-eu", Some(true)),
+            ("admin-*", "admin",    Some(false)),
+            ("ü*",      "über",     Some(true)),
+            ("",        "",         None),
+            ("*",       "",         None),
+            ("**",      "",         None),
+            ("*-admin", "",         None),
+            ("a*b*",    "",         None),
+        ];
+        for (pattern, user_id, expected) in cases {
+            let matches = UserPattern::parse(pattern).map(|pattern| pattern.matches(user_id));
+            assert_eq!(matches, expected, "{pattern:?} {user_id:?}");
+        }
+    }
+
+    #[test]
+    fn a_required_member_is_a_string_with_something_in_it() {
+        let rules = Rules {
+            required_context: vec!["ticketId".into(), "reason".into()],
+            ..Rules::default()
+        };
+        #[rustfmt::skip]
+        let cases = [
+            (r#"{"ticketId":"T-1","reason":"x"}"#,      None),
+            (r#"{"ticketId":"T-1"}"#,                   Some("reason")),
+            (r#"{"ticketId":"","reason":"x"}"#,         Some("ticketId")),
+            (r#"{"ticketId":null,"reason":"x"}"#,       Some("ticketId")),
+            (r#"{"ticketId":["T-1"],"reason":"x"}"#,    Some("ticketId")),
+            (r#"{"ticketId":7,"reason":"x"}"#,          Some("ticketId")),
+            (r#"{"a":{"ticketId":"T-1","reason":"x"}}"#, Some("ticketId")),
+            ("{}",                                      Some("ticketId")),
+        ];
+        for (context, missing) in cases {
+            assert_eq!(rules.missing_context(context), missing, "{context}");
+        }
+        assert_eq!(Rules::default().missing_context("{}"), None);
+    }
+}

@@ -1,0 +1,110 @@
+//! Tokens that are narrower than their user, in Envoy: each bound met and not met, and a refusal that costs no
+//! token. What is told about bounds that can never be met is tested natively, beside the code.
+
+use serde_json::{Value, json};
+
+use testkit::Findings;
+use testkit::configuration::{ORDERS, PAYMENTS, PROVIDER_KEY};
+use testkit::gateway::{
+    Gateway, actor_claims, exchange_form, exchange_request, mint_body_request, minted,
+    portal_request, raw_part, with_actor,
+};
+use testkit::http::{Form, Request};
+
+fn mint(bounds: &Value) -> Request {
+    let mut body = json!({"userId": "u-1"});
+    body.as_object_mut().unwrap().extend(bounds.as_object().unwrap().clone());
+    mint_body_request(&body)
+}
+
+fn acting(form: Form, actor: &str) -> Form {
+    with_actor(form, &PROVIDER_KEY.sign(&actor_claims(actor)))
+}
+
+type Exchange = fn(&str) -> Request;
+
+fn form(subject_token: &str, change: fn(Form) -> Form) -> Request {
+    exchange_request(&change(exchange_form(subject_token)))
+}
+
+#[test]
+fn each_bound_is_kept_and_a_refusal_costs_no_token() {
+    let gateway = Gateway::shared();
+    let usual: Exchange = |token| form(token, |form| form);
+    let payments: Exchange =
+        |token| form(token, |form| form.set("resource", PAYMENTS).set("scope", "payments:read"));
+    let write: Exchange = |token| form(token, |form| form.set("scope", "orders:write"));
+    let agent: Exchange = |token| form(token, |form| acting(form, "agent-1"));
+    let another: Exchange = |token| form(token, |form| acting(form, "agent-2"));
+    #[rustfmt::skip]
+    let cases = [
+        (json!({"clientId": "support-portal"}),                  usual,          "invalid_request", portal_request as Exchange),
+        (json!({"clientId": ["support-app", "support-console"]}), portal_request, "invalid_request", usual),
+        (json!({"resource": PAYMENTS}),                          usual,          "invalid_target",  payments),
+        (json!({"resource": [ORDERS]}),                          payments,       "invalid_target",  usual),
+        (json!({"scope": "orders:read"}),                        write,          "invalid_scope",   usual),
+        (json!({"scope": "orders:write"}),                       usual,          "invalid_scope",   write),
+        (json!({"actorId": "agent-1"}),                          usual,          "invalid_request", agent),
+        (json!({"actorId": "agent-1"}),                          another,        "invalid_request", agent),
+    ];
+    let mut findings = Findings::default();
+    for (bounds, not_met, error, met) in cases {
+        let token = minted(&gateway.send(&mint(&bounds)));
+        for _ in 0..2 {
+            let answer = gateway.send(&not_met(&token));
+            findings.expect(&bounds, &answer.refusal(), &(400, error.to_owned()));
+        }
+        findings.expect(&bounds, &gateway.send(&met(&token)).status, &200);
+        gateway.assert_spent(&token, &bounds.to_string());
+    }
+}
+
+#[test]
+fn both_tokens_say_how_long_they_live() {
+    let gateway = Gateway::shared();
+    let minted = gateway.send(&mint(&json!({"expiresIn": 60, "accessTokenExpiresIn": 300})));
+    assert_eq!(minted.json()["expiresIn"], 60);
+    let answer = gateway.exchange(&exchange_form(&minted.member("subjectToken")));
+    assert_eq!(answer.json()["expires_in"], 300, "{answer:?}");
+    let claims = raw_part(&answer.member("access_token"), 1);
+    assert_eq!(claims["exp"].as_u64().unwrap() - claims["iat"].as_u64().unwrap(), 300);
+}
+
+#[test]
+fn a_token_ends_when_its_bound_says() {
+    let gateway = Gateway::shared();
+    let token = minted(&gateway.send(&mint(&json!({"expiresIn": 1}))));
+    // Each refusal for another reason leaves it as it is, until it is over.
+    let other = exchange_form(&token).set("scope", "nothing");
+    testkit::wait_for("the end of the token", || {
+        (gateway.exchange(&other).refusal().1 == "invalid_request").then_some(())
+    });
+    gateway.assert_spent(&token, "expired");
+}
+
+#[test]
+fn a_bound_that_can_never_be_met_is_refused_and_named() {
+    let gateway = Gateway::shared();
+    let mut findings = Findings::default();
+    #[rustfmt::skip]
+    let cases = [
+        ("expiresIn",            json!(601)),
+        ("expiresIn",            json!(0)),
+        ("clientId",             json!("nobody")),
+        ("clientId",             json!([])),
+        ("resource",             json!("https://api.example.com/nothing")),
+        ("resource",             json!(null)),
+        ("scope",                json!("admin")),
+        ("actorId",              json!("u-1")),
+        ("accessTokenExpiresIn", json!(3601)),
+    ];
+    for (member, value) in cases {
+        let answer = gateway.send(&mint(&json!({member: value.clone()})));
+        let case = format!("{member} {value}");
+        findings.expect(&case, &answer.refusal(), &(400, "invalid_request".into()));
+        let named = answer.member("error_description").starts_with(member);
+        findings.expect(format!("{case} named"), &named, &true);
+    }
+    let answer = gateway.send(&mint(&json!({"clientID": "support-portal"})));
+    findings.expect("misspelt", &answer.refusal(), &(400, "invalid_request".into()));
+}

@@ -1,0 +1,129 @@
+//! The operator's rules, in Envoy: each met and not met, and a flood that is held back alone.
+
+use jsonwebtoken::Algorithm;
+use serde_json::{Value, json};
+
+use testkit::configuration::{Configuration, PROVIDER_KEY, jwks};
+use testkit::envoy::Options;
+use testkit::fronted::{Fronted, Setup, http_uri};
+use testkit::gateway::{BEARER, Gateway, backend_claims, mint_body_request, mint_request, minted};
+use testkit::http::Request;
+use testkit::idp::{Reply, Service};
+use testkit::keys::Key;
+
+fn by(key: &Key, client_id: &str) -> Request {
+    let mut claims = backend_claims();
+    claims["client_id"] = json!(client_id);
+    Request::post("/api/subject-tokens").bearer(&key.sign(&claims)).json(&json!({"userId": "u-1"}))
+}
+
+#[test]
+fn what_must_be_there_and_who_is_protected() {
+    let configuration = Configuration::default()
+        .with("/subject_tokens/required_context", json!(["ticketId"]))
+        .with("/subject_tokens/protected_users", json!(["root", "admin-*"]));
+    let gateway = Gateway::start(&configuration);
+    let mint = |user: &str, context: Value| {
+        gateway.send(&mint_body_request(&json!({"userId": user, "context": context})))
+    };
+    let ticket = json!({"ticketId": "T-1"});
+    assert_eq!(mint("u-1", ticket.clone()).status, 201);
+    assert_eq!(mint("roots", ticket.clone()).status, 201);
+    for (user, context, reason) in [
+        ("u-1", json!({}), "required_context"),
+        ("u-1", json!({"ticketId": ""}), "required_context"),
+        ("root", ticket.clone(), "protected_user"),
+        ("admin-7", ticket, "protected_user"),
+    ] {
+        let name = format!(
+            "wasmcustom.impersonation_refusals_total.endpoint.subject_tokens.error.access_denied.reason.{reason}"
+        );
+        let before = gateway.envoy.stat(&name);
+        let answer = mint(user, context);
+        assert_eq!(answer.refusal(), (403, "access_denied".into()), "{user}: {answer:?}");
+        assert_eq!(gateway.envoy.stat(&name), before + 1, "{user}");
+    }
+}
+
+#[test]
+fn the_gateways_name_of_a_user_counts() {
+    let users = Service::start("users");
+    users.answer(|asked| {
+        let user = asked.target.strip_prefix("/users/").unwrap().to_lowercase();
+        Reply::json(&json!({"id": user}))
+    });
+    let lookup = json!({
+        "http_uri": http_uri(&users, "/users/{userId}", "10s"), "user_id_member": "id",
+    });
+    let configuration = Configuration::default()
+        .with("/subject_tokens/user_lookup", lookup)
+        .with("/subject_tokens/protected_users", json!(["root"]));
+    let envoy = Fronted::start(&configuration, &[&users], &Setup::default());
+    let mint = |user: &str| {
+        envoy.send(
+            &Request::post("/api/subject-tokens").bearer(&BEARER).json(&json!({"userId": user})),
+        )
+    };
+    let token = minted(&mint("USER-42"));
+    let answer =
+        envoy.send(&testkit::gateway::exchange_request(&testkit::gateway::exchange_form(&token)));
+    let claims = testkit::gateway::raw_part(&answer.member("access_token"), 1);
+    assert_eq!(claims["sub"], "user-42");
+    assert_eq!(mint("ROOT").refusal(), (403, "access_denied".into()));
+    users.answer_always(Reply::json(&json!({"name": "no id"})));
+    assert_eq!(mint("USER-42").refusal(), (503, "temporarily_unavailable".into()));
+}
+
+/// All workers count together, the count of a time that is far longer than a test.
+#[test]
+fn a_caller_mints_as_often_as_it_may_and_others_go_on() {
+    let configuration = Configuration::default()
+        .with("/subject_tokens/max_mints_per_caller", json!({"count": 20, "per": "24h"}));
+    let options = Options { concurrency: 2, ..Options::default() };
+    let gateway = Gateway::try_start(&configuration, &options).unwrap();
+    let mut connections = gateway.envoy.connect_to_every_worker();
+    let request = mint_request("u-1");
+    let workers = connections.len();
+    for n in 0..20 {
+        assert_eq!(connections[n % workers].send(&request).status, 201, "mint {n}");
+    }
+    for connection in &mut connections {
+        let answer = connection.send(&request);
+        assert_eq!(answer.refusal(), (429, "temporarily_unavailable".into()), "{answer:?}");
+        let seconds: u64 = answer.header("retry-after").unwrap().parse().unwrap();
+        assert!((1..=86_400).contains(&seconds), "{seconds}");
+        assert_eq!(connection.send(&by(&PROVIDER_KEY, "another")).status, 201);
+    }
+    gateway.update(&configuration.without("/subject_tokens/max_mints_per_caller")).unwrap();
+    assert_eq!(gateway.send(&request).status, 201, "after the rule is gone");
+}
+
+#[test]
+fn many_callers_and_a_flood_from_one_cost_the_others_nothing() {
+    const ROOM: u64 = 20 << 20;
+    let key = Key::generate(Algorithm::EdDSA, "ed");
+    let configuration = Configuration::default()
+        .with("/subject_tokens/authentication/jwt/0/local_jwks", jwks(&[&PROVIDER_KEY, &key]))
+        .with("/subject_tokens/lifetime", "1s")
+        .with("/subject_tokens/max_mints_per_caller", json!({"count": 10, "per": "24h"}));
+    let gateway = Gateway::start(&configuration);
+    let mut connection = gateway.connect();
+    let flood = by(&key, "flood");
+    let mut flooded = 0;
+    let mut callers = |range: std::ops::Range<u32>| {
+        for caller in range {
+            let answer = connection.send(&by(&key, &format!("caller-{caller}")));
+            assert_eq!(answer.status, 201, "caller {caller}: {answer:?}");
+            match connection.send(&flood).status {
+                201 => flooded += 1,
+                status => assert_eq!(status, 429),
+            }
+        }
+    };
+    callers(0..2000);
+    let before = gateway.envoy.resident_bytes();
+    callers(2000..10_000);
+    let after = gateway.envoy.resident_bytes();
+    assert_eq!(flooded, 10);
+    assert!(after < before + ROOM, "{before} bytes after 2000 callers, {after} after 10 000");
+}
