@@ -9,6 +9,7 @@
 
 mod node;
 mod parse;
+mod rules;
 mod wire;
 
 use std::collections::{BTreeMap, HashMap};
@@ -19,11 +20,11 @@ use std::time::Duration;
 use serde_json::Value;
 
 pub use node::Problem;
+pub use rules::{MintRate, Rules, UserPattern};
 pub use wire::{WireError, decode};
 
 use crate::claims::Limits;
 use crate::jose::{Algorithm, KeySet, PublishedKey};
-use crate::policy::Rules;
 use crate::secret::{Digest, Secret};
 
 /// A whole, valid configuration.

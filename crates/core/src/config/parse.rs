@@ -8,6 +8,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::node::{Members, Node, Reading};
+use super::rules::{MintRate, Rules, UserPattern};
 use super::{
     ActorTokens, Client, ClientType, Config, ConfigError, CustomClaims, DocumentSource,
     ForeignSubjectTokens, HttpUri, Introspection, Jwks, JwtIssuer, OnError, RemoteJwks, Resource,
@@ -17,9 +18,10 @@ use super::{
 use crate::claims::Limits;
 use crate::jose::{Algorithm, KeySet, PublishedKey, private_from_pem};
 use crate::oauth::{scope, uri};
-use crate::policy::{MintRate, Rules, UserPattern};
 use crate::secret::{Digest, Secret};
-use crate::store::MAX_CAPACITY;
+
+/// The most tokens that can be outstanding in shared data: their slots are never given back.
+const MAX_CAPACITY: u32 = 10_000_000;
 
 /// The capacity of the store in shared data.
 pub(super) const DEFAULT_CAPACITY: u32 = 65_536;

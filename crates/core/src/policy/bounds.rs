@@ -71,14 +71,15 @@ pub struct Offer<'c> {
 }
 
 impl<'c> Offer<'c> {
-    /// What a configuration offers.
-    pub fn of(config: &'c Config) -> Self {
+    /// What a configuration offers. Whether actors are accepted only a service can say, which has taken over how they
+    /// are verified.
+    pub fn of(config: &'c Config, accepts_actors: bool) -> Self {
         Self {
             lifetime: config.subject_tokens.lifetime,
             access_token_lifetime: config.access_token_lifetime,
             clients: &config.clients,
             resources: &config.resources,
-            accepts_actors: !config.actor_tokens.verification.is_empty(),
+            accepts_actors,
         }
     }
 

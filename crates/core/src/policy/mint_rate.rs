@@ -13,17 +13,9 @@
 
 use std::time::Duration;
 
+use crate::config::MintRate;
 use crate::host::{Expected, Host, HostFailure, Swap, UnixTime};
 use crate::secret::Digest;
-
-/// How often one caller may mint.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct MintRate {
-    /// So many tokens.
-    pub count: u32,
-    /// In this time, from the first of them on.
-    pub per: Duration,
-}
 
 /// Keys in shared data.
 const LISTS: u16 = 512;

@@ -2,11 +2,9 @@
 
 mod bounds;
 mod mint_rate;
-mod rules;
 
 pub use bounds::{Bounds, BoundsError, Offer};
-pub use mint_rate::{MintCounter, MintRate, NotCounted};
-pub use rules::{Rules, UserPattern};
+pub use mint_rate::{MintCounter, NotCounted};
 
 /// The longest name of a user, in characters.
 const MAX_USER_ID: usize = 255;

@@ -14,7 +14,7 @@ use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 
 pub use census::Census;
 pub use record::{Exchange, Grant, Mint};
-pub use slots::{Found, MAX_CAPACITY, NotSpent, NotStored, Occupancy, Outstanding, SlotTable};
+pub use slots::{Found, NotSpent, NotStored, Occupancy, Outstanding, SlotTable};
 
 use crate::host::{Host, HostFailure, UnixTime};
 use crate::metrics;

@@ -38,9 +38,6 @@ const PAGE_BYTES: usize = 4 * PAGE as usize;
 /// How often a hint is written anew when other workers write the same page; then it is left wrong.
 const HINT_ATTEMPTS: usize = 16;
 
-/// The most slots that a table may have.
-pub const MAX_CAPACITY: u32 = 10_000_000;
-
 /// A table of slots, as one worker sees it. Workers share the slots, not this value.
 #[derive(Debug)]
 pub struct SlotTable {

@@ -290,7 +290,7 @@ proptest! {
         prop_assert_eq!(unbounded.status, 200, "{:?}", unbounded);
 
         let claims = claims(&gateway, &answer);
-        let asked = |name: &str| within.parameters.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str());
+        let asked = |name: &str| within.parameters.0.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str());
         for (claim, bound) in [("client_id", "clientId"), ("aud", "resource")] {
             let claim = claims[claim].as_str().unwrap();
             prop_assert!(names(&bounds[bound]).is_none_or(|names| names.contains(&claim)), "{} {}", bounds, claims);

@@ -3,9 +3,9 @@
 //! They hold for every backend alike, because a backend that was taken over keeps none of its own. Each has a
 //! reason of its own in audit and metrics, so that an auditor can ask how often it was broken.
 
-use serde_json::Value;
+use std::time::Duration;
 
-use super::MintRate;
+use serde_json::Value;
 
 /// What the operator refuses.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -16,6 +16,15 @@ pub struct Rules {
     pub protected_users: Vec<UserPattern>,
     /// How often one caller may mint; `None` for as often as it likes.
     pub max_mints_per_caller: Option<MintRate>,
+}
+
+/// How often one caller may mint.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MintRate {
+    /// So many tokens.
+    pub count: u32,
+    /// In this time, from the first of them on.
+    pub per: Duration,
 }
 
 /// A user, or all whose names begin alike. Compared character by character: letter case counts.
