@@ -4,12 +4,13 @@ use jsonwebtoken::Algorithm;
 use serde_json::{Value, json};
 
 use testkit::configuration::{Configuration, PROVIDER_KEY, jwks};
-use testkit::envoy::Options;
-use testkit::fronted::{Fronted, Setup, http_uri};
-use testkit::gateway::{BEARER, Gateway, backend_claims, mint_body_request, mint_request, minted};
+use testkit::gateway::{
+    BEARER, Gateway, IDENTITY_GATEWAY, Options, backend_claims, exchange_form, exchange_request,
+    http_uri, in_front_of, mint_body_request, mint_request, minted, portal_request, raw_part,
+};
 use testkit::http::Request;
-use testkit::idp::{Reply, Service};
 use testkit::keys::Key;
+use testkit::server::{Reply, Server};
 
 fn by(key: &Key, client_id: &str) -> Request {
     let mut claims = backend_claims();
@@ -47,7 +48,7 @@ fn what_must_be_there_and_who_is_protected() {
 
 #[test]
 fn the_gateways_name_of_a_user_counts() {
-    let users = Service::start("users");
+    let users = Server::start("users");
     users.answer(|asked| {
         let user = asked.target.strip_prefix("/users/").unwrap().to_lowercase();
         Reply::json(&json!({"id": user}))
@@ -58,16 +59,15 @@ fn the_gateways_name_of_a_user_counts() {
     let configuration = Configuration::default()
         .with("/subject_tokens/user_lookup", lookup)
         .with("/subject_tokens/protected_users", json!(["root"]));
-    let envoy = Fronted::start(&configuration, &[&users], &Setup::default());
+    let envoy = in_front_of(&[&Server::start(IDENTITY_GATEWAY), &users], &configuration).start();
     let mint = |user: &str| {
         envoy.send(
             &Request::post("/api/subject-tokens").bearer(&BEARER).json(&json!({"userId": user})),
         )
     };
     let token = minted(&mint("USER-42"));
-    let answer =
-        envoy.send(&testkit::gateway::exchange_request(&testkit::gateway::exchange_form(&token)));
-    let claims = testkit::gateway::raw_part(&answer.member("access_token"), 1);
+    let answer = envoy.send(&exchange_request(&exchange_form(&token)));
+    let claims = raw_part(&answer.member("access_token"), 1);
     assert_eq!(claims["sub"], "user-42");
     assert_eq!(mint("ROOT").refusal(), (403, "access_denied".into()));
     users.answer_always(Reply::json(&json!({"name": "no id"})));
@@ -126,4 +126,43 @@ fn many_callers_and_a_flood_from_one_cost_the_others_nothing() {
     let after = gateway.envoy.resident_bytes();
     assert_eq!(flooded, 10);
     assert!(after < before + ROOM, "{before} bytes after 2000 callers, {after} after 10 000");
+}
+
+#[cfg(feature = "custom-claims")]
+#[test]
+fn the_operators_function_denies_and_narrows_and_fails_closed() {
+    let users = Server::start("users");
+    users.answer_always(Reply::json(&json!({"roles": ["customer"]})));
+    let lookup = json!({"http_uri": http_uri(&users, "/users/{userId}", "10s")});
+    let script = "const authorizeSubjectToken = async ({ caller, userId, user, context, bounds, api }) => {
+        if (context.does === 'deny') api.denyAccess(`${caller.clientId} for ${userId}, a ${user.roles[0]}`);
+        if (context.does === 'throw') throw new Error('x');
+        if (context.does === 'loop') for (;;);
+        if (context.does === 'fill') for (const a = []; ; ) a.push('x'.repeat(10000));
+        if (context.does === 'widen') return { expiresIn: 601 };
+        if (context.does === 'other') return { allow: true };
+        if (context.does === 'narrow') return { expiresIn: 300, clientId: 'support-portal' };
+    };";
+    let configuration = Configuration::default()
+        .with("/subject_tokens/user_lookup", lookup)
+        .with("/authorize_subject_token/script", script)
+        .with("/authorize_subject_token/timeout", "1s");
+    let envoy = in_front_of(&[&Server::start(IDENTITY_GATEWAY), &users], &configuration).start();
+    let mint = |does: &str| {
+        let body = json!({"userId": "u-1", "context": {"does": does}, "expiresIn": 400});
+        envoy.send(&Request::post("/api/subject-tokens").bearer(&BEARER).json(&body))
+    };
+    let denied = mint("deny");
+    assert_eq!(denied.refusal(), (403, "access_denied".into()));
+    assert_eq!(denied.member("error_description"), "support-backend for u-1, a customer");
+    for does in ["throw", "loop", "fill", "widen", "other"] {
+        assert_eq!(mint(does).refusal(), (500, "server_error".into()), "{does}");
+        assert_eq!(mint("nothing").status, 201, "after {does}");
+    }
+    let narrowed = mint("narrow");
+    assert_eq!(narrowed.json()["expiresIn"], 300);
+    let token = minted(&narrowed);
+    let answer = envoy.send(&exchange_request(&exchange_form(&token)));
+    assert_eq!(answer.refusal(), (400, "invalid_request".into()), "another client");
+    assert_eq!(envoy.send(&portal_request(&token)).status, 200);
 }

@@ -11,6 +11,7 @@ use clap::Args;
 use impersonation_core::claims::{Input, Limits, Script};
 use impersonation_core::oauth::TOKEN_EXCHANGE;
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 use super::{Failure, Verdict};
@@ -31,18 +32,54 @@ use super::{Failure, Verdict};
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 pub(super) struct Arguments {
+    #[command(flatten)]
+    tried: Tried,
+}
+
+/// A script and what to try it with.
+#[derive(Debug, Args)]
+pub(super) struct Tried {
     /// The script; - for standard input.
     #[arg(value_name = "SCRIPT")]
-    script: PathBuf,
+    pub(super) script: PathBuf,
     /// What the function is called with; - for standard input.
     #[arg(long, value_name = "FILE")]
-    input: PathBuf,
-    /// custom_claims.timeout, in milliseconds.
+    pub(super) input: PathBuf,
+    /// Its timeout in the configuration, in milliseconds.
     #[arg(long, default_value_t = 10, value_parser = milliseconds)]
     timeout: u64,
-    /// custom_claims.memory_limit_bytes.
+    /// Its memory_limit_bytes in the configuration.
     #[arg(long, default_value_t = Limits::default().memory_bytes, value_parser = memory)]
     memory_limit_bytes: usize,
+}
+
+impl Tried {
+    /// The script and the function's input.
+    pub(super) fn read<T: DeserializeOwned>(&self) -> Result<(String, T), Failure> {
+        if !cfg!(feature = "custom-claims") {
+            return Err(Failure(
+                "this build runs no scripts (the cargo feature custom-claims)".to_owned(),
+            ));
+        }
+        if self.script == Path::new("-") && self.input == Path::new("-") {
+            return Err(Failure("only one of script and input can be standard input".to_owned()));
+        }
+        let source = read(&self.script)?;
+        // An object: from a list, serde would take the members in their order here.
+        let call = serde_json::from_str(&read(&self.input)?)
+            .and_then(|call: Map<String, Value>| T::deserialize(Value::Object(call)))
+            .map_err(|error| Failure::new(self.input.display(), error))?;
+        Ok((source, call))
+    }
+
+    /// What a call may use up.
+    pub(super) fn limits(&self) -> Limits {
+        Limits {
+            timeout: Duration::from_millis(self.timeout),
+            memory_bytes: self.memory_limit_bytes,
+            ..Limits::default()
+        }
+    }
 }
 
 /// The function's input. What the filter does not give a script is refused here, so that nobody tries
@@ -91,26 +128,10 @@ fn memory(text: &str) -> Result<usize, String> {
 }
 
 pub(super) fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
-    if !cfg!(feature = "custom-claims") {
-        return Err(Failure(
-            "this build runs no scripts (the cargo feature custom-claims)".to_owned(),
-        ));
-    }
-    if arguments.script == Path::new("-") && arguments.input == Path::new("-") {
-        return Err(Failure("only one of script and input can be standard input".to_owned()));
-    }
-    let source = read(&arguments.script)?;
-    // An object: from a list, serde would take the members in their order here.
-    let call = serde_json::from_str(&read(&arguments.input)?)
-        .and_then(|call: Map<String, Value>| Call::deserialize(Value::Object(call)))
-        .map_err(|error| Failure::new(arguments.input.display(), error))?;
-    let limits = Limits {
-        timeout: Duration::from_millis(arguments.timeout),
-        memory_bytes: arguments.memory_limit_bytes,
-        ..Limits::default()
-    };
+    let (source, call): (_, Call) = arguments.tried.read()?;
+    let limits = arguments.tried.limits();
 
-    let name = arguments.script.display();
+    let name = arguments.tried.script.display();
     let script = match Script::compile(&source, &limits, &call.environment_variables) {
         Ok(script) => script,
         Err(error) => {

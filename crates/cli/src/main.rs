@@ -6,6 +6,7 @@
 //! The exit status is part of the interface, for CI and start scripts: 0 all is well, 1 something is
 //! wrong with what was checked, 2 the check itself did not take place.
 
+mod authorize;
 mod check;
 mod claims;
 mod hash_secret;
@@ -32,6 +33,7 @@ struct Arguments {
 enum Command {
     Check(check::Arguments),
     Claims(claims::Arguments),
+    Authorize(authorize::Arguments),
     Keygen(keygen::Arguments),
     HashSecret(hash_secret::Arguments),
     Schema(schema::Arguments),
@@ -72,6 +74,7 @@ fn main() -> ExitCode {
     let outcome = match Arguments::parse().command {
         Command::Check(arguments) => check::run(&arguments),
         Command::Claims(arguments) => claims::run(&arguments),
+        Command::Authorize(arguments) => authorize::run(&arguments),
         Command::Keygen(arguments) => keygen::run(&arguments),
         Command::HashSecret(arguments) => hash_secret::run(&arguments),
         Command::Schema(arguments) => schema::run(&arguments),

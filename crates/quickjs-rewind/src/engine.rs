@@ -82,7 +82,10 @@ pub enum CallError {
     /// What it returned threw when it was turned into JSON.
     #[error("no JSON: {}", .0.message)]
     NotSerializable(Exception),
-    /// What it returned is nothing that JSON has: `undefined`, a function, a symbol.
+    /// It returned `undefined`, as a function does that returns nothing.
+    #[error("nothing")]
+    Nothing,
+    /// What it returned is nothing that JSON has: a function, a symbol.
     #[error("no JSON")]
     NotJson,
     /// What it returned is longer than it may be.
@@ -318,6 +321,9 @@ fn call(
     {}
     let Some(value) = promise.result::<Value<'_>>() else { return Err(CallError::NeverResolved) };
     let value = value.map_err(threw)?;
+    if value.is_undefined() {
+        return Err(CallError::Nothing);
+    }
 
     let json: Value<'_> =
         root(&roots.finish)?.call((value, output_bytes)).map_err(|error| match threw(error) {

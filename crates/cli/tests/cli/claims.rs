@@ -99,6 +99,43 @@ fn the_readme_shows_what_a_script_gives() {
     assert_eq!(printed, block("text"));
 }
 
+#[test]
+#[cfg(feature = "custom-claims")]
+fn authorize_says_what_a_mint_would_come_to() {
+    let page = include_str!("../../../../docs/who-may-impersonate-whom.md");
+    let (_, block) = page.split_once("```console\n").unwrap();
+    let (line, printed) = block.split_once("```\n").unwrap().0.split_once('\n').unwrap();
+    let arguments: Vec<_> = line.split(' ').skip(2).collect();
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+    let output = command(&arguments).current_dir(root).output().unwrap();
+    assert_eq!((output.status.code(), stdout(&output)), (Some(0), printed));
+
+    let function = |body: &str| {
+        format!("const authorizeSubjectToken = ({{ bounds, user, api }}) => {{ {body} }};")
+    };
+    #[rustfmt::skip]
+    let cases = [
+        ("allows",           function(""),                                  r#"{}"#,                          0, ""),
+        ("denies",           function("api.denyAccess('no');"),             r#"{}"#,                          1, "denied access: no"),
+        ("throws",           function("user.roles;"),                       r#"{}"#,                          1, "line 1"),
+        ("returns too much", function("return { allow: true };"),           r#"{}"#,                          1, "no bounds"),
+        ("leaves nothing",   function("return { actorId: 'a' };"),          r#"{"bounds": {"actorId": "b"}}"#, 1, "actorId leaves nothing"),
+        ("a claims script",  "const getCustomJwtClaims = () => {};".into(), r#"{}"#,                          1, "declares no function authorizeSubjectToken"),
+        ("unknown member",   function(""),                                  r#"{"token": {}}"#,               2, "unknown field"),
+        ("bad bounds",       function(""),                                  r#"{"bounds": {"expiresIn": 0}}"#, 2, "bounds: expiresIn must be"),
+    ];
+    for (case, source, input, status, said) in cases {
+        let (script, input) = (file("script.js", &source), file("input.json", input));
+        let (script, input) = (script.to_str().unwrap(), input.to_str().unwrap());
+        let output = command(&["authorize", script, "--input", input, "--timeout", "1000"])
+            .output()
+            .unwrap();
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(status), "{case}: {errors}");
+        assert!(errors.contains(said), "{case}: {errors}");
+    }
+}
+
 /// No more than a configuration can ask for, and no deeper than Envoy lets a script go.
 #[test]
 #[cfg(feature = "custom-claims")]

@@ -1,4 +1,5 @@
-//! Custom claims: what the operator's `getCustomJwtClaims` adds to an access token.
+//! The operator's functions: `getCustomJwtClaims`, which adds claims to an access token, and
+//! `authorizeSubjectToken`, which has a say in what is minted.
 //!
 //! Operators bring a function that they wrote for their identity service. It is given what it is
 //! given there, and less to do harm with: no network, no files, bounded
@@ -10,6 +11,7 @@
 
 #[cfg(not(feature = "custom-claims"))]
 mod absent;
+mod authorize;
 #[cfg(feature = "custom-claims")]
 mod reserved;
 #[cfg(feature = "custom-claims")]
@@ -20,6 +22,7 @@ use std::time::Duration;
 
 #[cfg(not(feature = "custom-claims"))]
 pub use absent::Script;
+pub use authorize::{Authorizer, AuthorizerInput, NotAuthorized};
 #[cfg(feature = "custom-claims")]
 pub use script::Script;
 

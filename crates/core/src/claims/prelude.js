@@ -1,4 +1,4 @@
-// What a claims script finds around it beyond JavaScript itself. Evaluated before the script.
+// What an operator's script finds around it beyond JavaScript itself. Evaluated before the script.
 (host, environmentVariables) => {
   'use strict';
   const { stringify } = JSON;
@@ -127,9 +127,12 @@
   };
   const api = freeze({ denyAccess });
 
-  return ({ token, context }) => {
-    token.accountId = token.sub;
-    token.clientId = token.client_id;
-    return { token, context, environmentVariables, api };
+  return (input) => {
+    const { token } = input;
+    if (token) {
+      token.accountId = token.sub;
+      token.clientId = token.client_id;
+    }
+    return { ...input, environmentVariables, api };
   };
 }

@@ -44,6 +44,16 @@ impl Script {
         limits: &Limits,
         environment_variables: &BTreeMap<String, String>,
     ) -> Result<Self, CompileError> {
+        Self::load(NAME, source, limits, environment_variables)
+    }
+
+    /// The same for a script that declares the function `name`.
+    pub(super) fn load(
+        name: &'static str,
+        source: &str,
+        limits: &Limits,
+        environment_variables: &BTreeMap<String, String>,
+    ) -> Result<Self, CompileError> {
         let surroundings = Rc::new(Surroundings::new());
         let host: Rc<dyn Host> = surroundings.clone();
         let limits = quickjs_rewind::Limits {
@@ -56,14 +66,15 @@ impl Script {
         };
         let prelude = prelude(environment_variables);
         let function =
-            Function::load(NAME, source, &prelude, &host, limits).map_err(|error| match error {
+            Function::load(name, source, &prelude, &host, limits).map_err(|error| match error {
                 LoadError::Threw(exception) => {
                     let Thrown { message, position } = thrown(exception);
                     CompileError { message, position }
                 }
-                LoadError::NoFunction(_) => {
-                    CompileError { message: error.to_string(), position: Some(looked_for(source)) }
-                }
+                LoadError::NoFunction(_) => CompileError {
+                    message: error.to_string(),
+                    position: Some(looked_for(name, source)),
+                },
                 error => CompileError { message: error.to_string(), position: None },
             })?;
         Ok(Self { function: RefCell::new(function), surroundings })
@@ -75,17 +86,28 @@ impl Script {
         input: &Input<'_>,
         log: &mut dyn FnMut(&str),
     ) -> Result<Map<String, Value>, ClaimsError> {
+        let json = self.call(&json(input), log)?.ok_or(ClaimsError::NotAnObject)?;
+        reserved::read(&json)
+    }
+
+    /// Calls the function with an object, as JSON. `None` where it returns nothing.
+    pub(super) fn call(
+        &self,
+        input: &str,
+        log: &mut dyn FnMut(&str),
+    ) -> Result<Option<String>, ClaimsError> {
         // Nothing that a call does comes back here, so nobody else has it.
         let Ok(mut function) = self.function.try_borrow_mut() else {
             return Err(ClaimsError::StackOverflow);
         };
         self.surroundings.forget();
-        let result = function.call(&json(input));
+        let result = function.call(input);
         for line in self.surroundings.log.take() {
             log(&line);
         }
         match result {
-            Ok(json) => reserved::read(&json),
+            Ok(json) => Ok(Some(json)),
+            Err(CallError::Nothing) => Ok(None),
             Err(CallError::Stopped) => Err(ClaimsError::Denied(self.surroundings.denial.take())),
             Err(CallError::TimedOut) => Err(ClaimsError::TimedOut),
             Err(CallError::OutOfMemory) => Err(ClaimsError::OutOfMemory),
@@ -183,8 +205,8 @@ fn thrown(Exception { message, position }: Exception) -> Thrown {
 }
 
 /// Where a script that does not declare the function has something else of its name, or where it ends.
-fn looked_for(source: &str) -> (u32, u32) {
-    let (before, _) = source.split_once(NAME).unwrap_or((source, ""));
+fn looked_for(name: &str, source: &str) -> (u32, u32) {
+    let (before, _) = source.split_once(name).unwrap_or((source, ""));
     let from_one = |count: usize| u32::try_from(count).unwrap_or(u32::MAX).saturating_add(1);
     let line = before.rsplit('\n').next().unwrap_or_default();
     (from_one(before.matches('\n').count()), from_one(line.chars().count()))

@@ -52,6 +52,8 @@ pub struct Config {
     pub resources: HashMap<String, Resource>,
     /// The operator's say in the claims; `None` for none.
     pub custom_claims: Option<CustomClaims>,
+    /// The operator's say in what is minted; `None` for none.
+    pub authorize_subject_token: Option<AuthorizeSubjectToken>,
     /// Whether there is a gateway behind us whose documents ours are merged into.
     pub documents: DocumentSource,
     /// What becomes of subject tokens that are not ours.
@@ -297,6 +299,17 @@ pub struct CustomClaims {
     pub on_error: OnError,
 }
 
+/// The function that decides about mints. What it fails to decide is not minted.
+#[derive(Debug)]
+pub struct AuthorizeSubjectToken {
+    /// The script that declares it.
+    pub script: String,
+    /// What the script finds as `environmentVariables`. Secrets may be among them.
+    pub environment_variables: Secret<BTreeMap<String, String>>,
+    /// What one call may use up.
+    pub limits: Limits,
+}
+
 /// What becomes of an exchange whose custom claims failed. A script that denies access has not failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnError {
@@ -351,6 +364,9 @@ pub trait Surroundings {
     /// Says what is wrong with a script, which shows when it is compiled: in this way it is reported with all the
     /// rest.
     fn try_script(&self, custom_claims: &CustomClaims) -> Result<(), String>;
+
+    /// The same for the script that decides about mints.
+    fn try_authorizer(&self, written: &AuthorizeSubjectToken) -> Result<(), String>;
 }
 
 impl Config {

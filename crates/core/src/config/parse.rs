@@ -10,10 +10,10 @@ use serde_json::Value;
 use super::node::{Members, Node, Reading};
 use super::rules::{MintRate, Rules, UserPattern};
 use super::{
-    ActorTokens, Client, ClientType, Config, ConfigError, CustomClaims, DocumentSource,
-    ForeignSubjectTokens, HttpUri, Introspection, Jwks, JwtIssuer, OnError, RemoteJwks, Resource,
-    SigningKey, Store, SubjectTokens, Surroundings, TokenRules, USER_ID_PLACEHOLDER, UserLookup,
-    Userinfo, Verification,
+    ActorTokens, AuthorizeSubjectToken, Client, ClientType, Config, ConfigError, CustomClaims,
+    DocumentSource, ForeignSubjectTokens, HttpUri, Introspection, Jwks, JwtIssuer, OnError,
+    RemoteJwks, Resource, SigningKey, Store, SubjectTokens, Surroundings, TokenRules,
+    USER_ID_PLACEHOLDER, UserLookup, Userinfo, Verification,
 };
 use crate::claims::Limits;
 use crate::jose::{Algorithm, KeySet, PublishedKey, private_from_pem};
@@ -74,6 +74,8 @@ fn root(node: Node<'_>) -> Option<Config> {
             ])
         });
     let custom_claims = members.optional("custom_claims", custom_claims);
+    let authorize_subject_token =
+        members.optional("authorize_subject_token", authorize_subject_token);
     let audit_context = members.or("audit", false, |node| {
         let mut members = node.object()?;
         let context = members.or("context", false, Node::boolean);
@@ -96,6 +98,7 @@ fn root(node: Node<'_>) -> Option<Config> {
         clients: clients?,
         resources: resources?,
         custom_claims: custom_claims?,
+        authorize_subject_token: authorize_subject_token?,
         documents: documents?,
         foreign_subject_tokens: foreign_subject_tokens?,
         audit_context: audit_context?,
@@ -506,40 +509,68 @@ fn jwt_issuer(node: Node<'_>, always_required: Option<&str>) -> Option<JwtIssuer
 }
 
 fn custom_claims(node: Node<'_>) -> Option<CustomClaims> {
-    let defaults = Limits::default();
     let mut members = node.object()?;
-    let script = members.required("script", |node| {
-        let text = node.clone().non_empty_string()?;
-        Some((node, text))
-    });
-    let environment_variables = members.or("environment_variables", BTreeMap::new(), |node| {
-        node.entries()?
-            .into_iter()
-            .map(|(name, node)| Some((name, node.string()?.to_owned())))
-            .collect()
-    });
+    let function = OperatorsFunction::read(&mut members);
     let on_error = members.or("on_error", OnError::Refuse, |node| {
         node.one_of(&[("refuse", OnError::Refuse), ("issue_without", OnError::IssueWithout)])
     });
-    let timeout = members.or("timeout", defaults.timeout, |node| {
-        node.duration(*Limits::TIMEOUTS.start(), *Limits::TIMEOUTS.end())
-    });
-    let memory_bytes = members.or("memory_limit_bytes", defaults.memory_bytes, |node| {
-        let (least, most) = Limits::MEMORY_BYTES.into_inner();
-        usize::try_from(node.integer(least, most)?).ok()
-    });
     members.finish();
-    let (node, script) = script?;
-    let limits = Limits { timeout: timeout?, memory_bytes: memory_bytes?, ..defaults };
-    let custom_claims = CustomClaims {
-        script,
-        environment_variables: Secret::new(environment_variables?),
-        limits,
-        on_error: on_error?,
-    };
+    let OperatorsFunction { node, script, limits, environment_variables } = function?;
+    let custom_claims = CustomClaims { script, environment_variables, limits, on_error: on_error? };
     match node.reading.surroundings.try_script(&custom_claims) {
         Ok(()) => Some(custom_claims),
         Err(problem) => node.problem(problem),
+    }
+}
+
+/// With the same members, but one that there is no choice in: a decision that failed allows nothing.
+fn authorize_subject_token(node: Node<'_>) -> Option<AuthorizeSubjectToken> {
+    let mut members = node.object()?;
+    let function = OperatorsFunction::read(&mut members);
+    let on_error = members.or("on_error", (), |node| node.one_of(&[("refuse", ())]));
+    members.finish();
+    let OperatorsFunction { node, script, limits, environment_variables } = function?;
+    on_error?;
+    let written = AuthorizeSubjectToken { script, environment_variables, limits };
+    match node.reading.surroundings.try_authorizer(&written) {
+        Ok(()) => Some(written),
+        Err(problem) => node.problem(problem),
+    }
+}
+
+/// What is the same for each function that the operator brings.
+struct OperatorsFunction<'r> {
+    /// Where the script stands.
+    node: Node<'r>,
+    script: String,
+    limits: Limits,
+    environment_variables: Secret<BTreeMap<String, String>>,
+}
+
+impl<'r> OperatorsFunction<'r> {
+    fn read(members: &mut Members<'r>) -> Option<Self> {
+        let defaults = Limits::default();
+        let script = members.required("script", |node| {
+            let text = node.clone().non_empty_string()?;
+            Some((node, text))
+        });
+        let environment_variables = members.or("environment_variables", BTreeMap::new(), |node| {
+            node.entries()?
+                .into_iter()
+                .map(|(name, node)| Some((name, node.string()?.to_owned())))
+                .collect()
+        });
+        let timeout = members.or("timeout", defaults.timeout, |node| {
+            node.duration(*Limits::TIMEOUTS.start(), *Limits::TIMEOUTS.end())
+        });
+        let memory_bytes = members.or("memory_limit_bytes", defaults.memory_bytes, |node| {
+            let (least, most) = Limits::MEMORY_BYTES.into_inner();
+            usize::try_from(node.integer(least, most)?).ok()
+        });
+        let (node, script) = script?;
+        let limits = Limits { timeout: timeout?, memory_bytes: memory_bytes?, ..defaults };
+        let environment_variables = Secret::new(environment_variables?);
+        Some(Self { node, script, limits, environment_variables })
     }
 }
 

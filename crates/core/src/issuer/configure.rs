@@ -13,7 +13,7 @@ use super::documents::Documents;
 use super::routes::Paths;
 use super::service::{CustomClaims, Service};
 use crate::bearer::Verifier;
-use crate::claims::Script;
+use crate::claims::{Authorizer, Script};
 use crate::config::{self, Config, ConfigError, Problem, Surroundings, decode};
 use crate::host::UnixTime;
 use crate::jose::{KeySet, NativeCrypto, PublishedKey, SigningKey, TestedCrypto};
@@ -25,7 +25,7 @@ pub type Environment<'e> = &'e dyn Fn(&str) -> Option<String>;
 
 /// Reads a configuration that was decoded already, and tries what will be built from it.
 pub fn check(value: &Value, environment: Environment<'_>) -> Result<Config, ConfigError> {
-    Config::from_value(value, &Trial { environment, script: RefCell::default() })
+    Config::from_value(value, &Trial::new(environment))
 }
 
 impl Service {
@@ -38,24 +38,33 @@ impl Service {
         native: Option<Box<dyn NativeCrypto>>,
     ) -> Result<Self, ConfigError> {
         let value = decode(bytes)?;
-        let trial = Trial { environment, script: RefCell::default() };
+        let trial = Trial::new(environment);
         let config = Config::from_value(&value, &trial)?;
-        Self::build(config, trial.script.into_inner(), now, native)
+        Self::build(config, trial, now, native)
     }
 
-    /// Builds what is alive. `script` is that of the configuration, if it was compiled already.
+    /// Builds what is alive. `trial` has the scripts of the configuration, if they were compiled already.
     fn build(
         mut config: Config,
-        script: Option<Script>,
+        trial: Trial<'_>,
         now: UnixTime,
         native: Option<Box<dyn NativeCrypto>>,
     ) -> Result<Self, ConfigError> {
         let signing_key = signing_key(&config.signing_key)?;
         let custom_claims = match &config.custom_claims {
             Some(written) => {
-                let script = script.map_or_else(|| compile(written), Ok);
+                let script = trial.script.take().map_or_else(|| compile(written), Ok);
                 let problem = |expected| Problem { path: "custom_claims.script".into(), expected };
                 Some(CustomClaims { script: script.map_err(problem)?, on_error: written.on_error })
+            }
+            None => None,
+        };
+        let authorizer = match &config.authorize_subject_token {
+            Some(written) => {
+                let compiled = trial.authorizer.take();
+                let compiled = compiled.map_or_else(|| compile_authorizer(written), Ok);
+                let path = "authorize_subject_token.script".to_owned();
+                Some(compiled.map_err(|expected| Problem { path, expected })?)
             }
             None => None,
         };
@@ -82,6 +91,7 @@ impl Service {
             callers,
             actors,
             custom_claims,
+            authorizer,
             configured_at: now,
         })
     }
@@ -92,6 +102,13 @@ struct Trial<'e> {
     environment: Environment<'e>,
     /// What was compiled, so that nobody does it twice.
     script: RefCell<Option<Script>>,
+    authorizer: RefCell<Option<Authorizer>>,
+}
+
+impl<'e> Trial<'e> {
+    fn new(environment: Environment<'e>) -> Self {
+        Self { environment, script: RefCell::default(), authorizer: RefCell::default() }
+    }
 }
 
 impl Surroundings for Trial<'_> {
@@ -103,11 +120,22 @@ impl Surroundings for Trial<'_> {
         self.script.replace(Some(compile(custom_claims)?));
         Ok(())
     }
+
+    fn try_authorizer(&self, written: &config::AuthorizeSubjectToken) -> Result<(), String> {
+        self.authorizer.replace(Some(compile_authorizer(written)?));
+        Ok(())
+    }
 }
 
 fn compile(custom_claims: &config::CustomClaims) -> Result<Script, String> {
     let config::CustomClaims { script, environment_variables, limits, .. } = custom_claims;
     Script::compile(script, limits, environment_variables.expose())
+        .map_err(|error| error.to_string())
+}
+
+fn compile_authorizer(written: &config::AuthorizeSubjectToken) -> Result<Authorizer, String> {
+    let config::AuthorizeSubjectToken { script, environment_variables, limits } = written;
+    Authorizer::compile(script, limits, environment_variables.expose())
         .map_err(|error| error.to_string())
 }
 

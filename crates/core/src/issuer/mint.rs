@@ -12,7 +12,9 @@ use super::refusal::Refusal;
 use super::request::{Body, Head, bearer_token};
 use super::service::Service;
 use crate::audit::Trail;
+use crate::claims::{Authorizer, AuthorizerInput, ClaimsError, NotAuthorized};
 use crate::config::{Rules, UserLookup};
+use crate::host::Host;
 use crate::media_type;
 use crate::policy::{Bounds, BoundsError, Offer, is_user_id};
 use crate::step::{Context, Response};
@@ -88,8 +90,8 @@ pub(super) async fn mint(
 ) -> Result<Response, Refusal> {
     let token = bearer_token(&head).ok_or_else(Refusal::no_bearer)?;
     let callers = &service.callers;
-    let caller = callers.verify(context, token).await.map_err(|error| Refusal::bearer(&error))?;
-    let caller = caller.caller().unwrap_or_default().to_owned();
+    let verified = callers.verify(context, token).await.map_err(|error| Refusal::bearer(&error))?;
+    let caller = verified.caller().unwrap_or_default().to_owned();
     trail.note(|facts| facts.caller = Some(caller.clone()));
 
     if !media_type::is(&head.content_type, "application/json") {
@@ -97,10 +99,14 @@ pub(super) async fn mint(
         return Err(Refusal::new(415, "invalid_request", "content_type", told));
     }
     let Body::Whole(body) = body else { return Err(Refusal::body_too_long()) };
-    let (mut grant, bounds) = parse(&body, service.config.subject_tokens.max_context_bytes)?;
+    let (mut grant, mut bounds) = parse(&body, service.config.subject_tokens.max_context_bytes)?;
+    let note_bounds = |bounds: &Bounds| {
+        let bounds = Some(bounds.clone()).filter(|bounds| !bounds.is_empty());
+        trail.note(|facts| facts.bounds = bounds);
+    };
+    note_bounds(&bounds);
     trail.note(|facts| {
         facts.user_id = Some(grant.user_id.clone());
-        facts.bounds = Some(bounds.clone()).filter(|bounds| !bounds.is_empty());
         facts.context = service.audited(&grant.context);
     });
     let offer = Offer::of(&service.config, !service.actors.is_empty());
@@ -113,14 +119,34 @@ pub(super) async fn mint(
         mints.look(context.host(), &caller)?;
     }
 
+    let mut user = Value::Null;
     if let Some(lookup) = &service.config.subject_tokens.user_lookup {
-        let user_id = look_up(lookup, context, &head, &grant.user_id).await?;
+        let describe = service.authorizer.is_some();
+        let user_id;
+        (user, user_id) = look_up(lookup, context, &head, &grant.user_id, describe).await?;
         if let Some(user_id) = user_id.filter(|user_id| *user_id != grant.user_id) {
             trail.note(|facts| facts.user_id = Some(user_id.clone()));
             protect(rules, &user_id)?;
             bounds.check(&offer, &user_id)?;
             grant.user_id = user_id;
         }
+    }
+
+    if let Some(authorizer) = &service.authorizer {
+        let scope = verified.scopes.join(" ");
+        let input = AuthorizerInput {
+            client_id: verified.client_id.as_deref(),
+            subject: verified.subject.as_deref(),
+            scope: &scope,
+            user_id: &grant.user_id,
+            user: &user,
+            context: &grant.context,
+            bounds: &bounds,
+        };
+        let narrower = authorize(authorizer, context.host(), &offer, &input)?;
+        bounds = bounds.narrowed_by(narrower).map_err(Refusal::leaves_nothing)?;
+        bounds.check(&offer, &grant.user_id).map_err(Refusal::leaves_nothing)?;
+        note_bounds(&bounds);
     }
 
     // A token for nobody would only take up room.
@@ -158,14 +184,35 @@ fn protect(rules: &Rules, user_id: &str) -> Result<(), Refusal> {
     }
 }
 
-/// Asks the identity gateway whether there is such a user, as the caller, and if it is to say so, what the user
-/// is really called.
+/// Asks the operator's function. What it returns could be met by somebody, or it has failed.
+fn authorize(
+    authorizer: &Authorizer,
+    host: &dyn Host,
+    offer: &Offer<'_>,
+    input: &AuthorizerInput<'_>,
+) -> Result<Bounds, Refusal> {
+    let narrower = authorizer.run(input, &mut |line| host.debug(&format!("console: {line}")));
+    let checked = narrower.and_then(|bounds| {
+        bounds.check(offer, input.user_id)?;
+        Ok(bounds)
+    });
+    checked.map_err(|error| {
+        if !matches!(error, NotAuthorized::Script(ClaimsError::Denied(_))) {
+            host.warn(&format!("authorize_subject_token: {error}"));
+        }
+        error.into()
+    })
+}
+
+/// Asks the identity gateway whether there is such a user, as the caller: what it says of the user, if somebody is to
+/// be told, and what the user is really called, if it is to say so.
 async fn look_up(
     lookup: &UserLookup,
     context: &Context,
     head: &Head,
     user_id: &str,
-) -> Result<Option<String>, Refusal> {
+    describe: bool,
+) -> Result<(Value, Option<String>), Refusal> {
     let not_found = || {
         Refusal::new(404, "user_not_found", "user_not_found", "there is no user with this userId")
     };
@@ -175,10 +222,18 @@ async fn look_up(
     let answer = ask(context, Upstream::UserLookup, call).await?;
     match answer.status {
         _ if answer.says_yes() => {
-            let Some(member) = &lookup.user_id_member else { return Ok(None) };
+            let member = lookup.user_id_member.as_deref();
+            // A success without a body says that there is a user, and nothing of them.
+            if member.is_none() && !(describe && answer.status == 200) {
+                return Ok((Value::Null, None));
+            }
             let Strict(user) = answer.json(context.host())?;
+            let Some(member) = member else { return Ok((user, None)) };
             match user.get(member).and_then(Value::as_str).filter(|name| is_user_id(name)) {
-                Some(name) => Ok(Some(name.to_owned())),
+                Some(name) => {
+                    let name = name.to_owned();
+                    Ok((user, Some(name)))
+                }
                 None => Err(answer.malformed(context.host()).into()),
             }
         }

@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use crate::audit::Replay;
 use crate::bearer::BearerError;
-use crate::claims::ClaimsError;
+use crate::claims::{ClaimsError, NotAuthorized};
 use crate::client::ClientAuthError;
 use crate::host::HostFailure;
 use crate::jose::SignError;
@@ -83,6 +83,11 @@ impl Refusal {
     /// A rule of the operator's that the mint breaks (RFC 6749 §4.1.2.1 has the code).
     pub(super) const fn access_denied(reason: &'static str, told: &'static str) -> Self {
         Self::new(403, "access_denied", reason, told)
+    }
+
+    /// What the operator's function allows and what the mint asks for have nothing in common.
+    pub(super) fn leaves_nothing(error: BoundsError) -> Self {
+        Self::access_denied("authorization_denied", "").telling(error.to_string())
     }
 
     /// Nobody can say whether the request is good; the same one may succeed in a moment.
@@ -300,6 +305,22 @@ impl From<ClaimsError> for Refusal {
                 "custom_claims_failed",
                 "the custom claims could not be made",
             ),
+        }
+        .because(wrong)
+    }
+}
+
+impl From<NotAuthorized> for Refusal {
+    fn from(error: NotAuthorized) -> Self {
+        let wrong = error.to_string();
+        match error {
+            NotAuthorized::Script(ClaimsError::Denied(message)) => {
+                Self::access_denied("authorization_denied", "").telling(message)
+            }
+            _ => {
+                let told = "whether this may be minted could not be decided";
+                Self::new(500, "server_error", "authorization_failed", told)
+            }
         }
         .because(wrong)
     }

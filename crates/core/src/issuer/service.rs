@@ -6,7 +6,7 @@ use std::rc::Rc;
 use super::documents::Documents;
 use super::routes::Paths;
 use crate::bearer::Verifier;
-use crate::claims::Script;
+use crate::claims::{Authorizer, Script};
 use crate::config::{Config, OnError};
 use crate::host::{Host, UnixTime};
 use crate::jose::{Algorithm, SigningKey, TestedCrypto};
@@ -39,6 +39,8 @@ pub struct Service {
     pub(crate) actors: Verifier,
     /// The operator's say in the claims; `None` for none.
     pub(crate) custom_claims: Option<CustomClaims>,
+    /// The operator's say in what is minted; `None` for none.
+    pub(crate) authorizer: Option<Authorizer>,
     pub(super) configured_at: UnixTime,
 }
 

@@ -726,8 +726,20 @@ fn a_script_is_compiled_at_once_and_its_mistakes_have_a_place() {
         ("too little",        claims(json!({"memory_limit_bytes": 1})),             "custom_claims.memory_limit_bytes",         "expected an integer from"),
     ];
     for (case, value, path, expected) in cases {
-        assert_problem(case, &with("/custom_claims", value), path, expected);
+        assert_problem(case, &with("/custom_claims", value.clone()), path, expected);
+        // The other function has the same members, and one word less: what failed allows nothing.
+        let path = path.replace("custom_claims", "authorize_subject_token");
+        let expected = expected
+            .replace("getCustomJwtClaims", "authorizeSubjectToken")
+            .replace("refuse, issue_without", "refuse");
+        assert_problem(case, &with("/authorize_subject_token", value), &path, &expected);
     }
+    let authorizer = |on_error: &str| json!({"script": "const authorizeSubjectToken = () => {};", "on_error": on_error});
+    assert!(parse(&with("/authorize_subject_token", authorizer("refuse"))).is_ok());
+    let issued = with("/authorize_subject_token", authorizer("issue_without"));
+    let path = "authorize_subject_token.on_error";
+    assert_problem("failing open", &issued, path, "expected one of refuse");
+    assert!(DOCUMENTATION.contains("### `authorize_subject_token`"));
 }
 
 /// A script is compiled whatever else is wrong.
@@ -746,7 +758,7 @@ fn what_shows_when_something_is_built_is_found_with_all_the_rest() {
 #[test]
 fn a_build_without_the_engine_refuses_every_script() {
     let claims = json!({"script": "const getCustomJwtClaims = () => ({})"});
-    let expected = "this build has no custom claims";
+    let expected = "this build runs no scripts";
     assert_problem("a script", &with("/custom_claims", claims), "custom_claims.script", expected);
     assert_problem(
         "none",

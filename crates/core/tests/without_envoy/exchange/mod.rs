@@ -1,5 +1,7 @@
 //! Whole requests through the core, natively: what the caller sees, and what is written down about it.
 
+#[cfg(feature = "custom-claims")]
+mod authorize;
 mod bounds;
 mod callouts;
 #[cfg(feature = "custom-claims")]
