@@ -39,7 +39,17 @@ export async function showFlow(origin) {
   const mint = {
     url: `${origin}/api/subject-tokens`,
     bearer: backendToken,
-    json: { userId: CUSTOMER, context: CONTEXT },
+    // For one agent, one client and one API, for five minutes: a token that is copied is worth little.
+    json: {
+      userId: CUSTOMER,
+      context: CONTEXT,
+      expiresIn: 300,
+      clientId: PORTAL[0],
+      resource: orders,
+      scope: 'orders:read',
+      actorId: AGENT,
+      accessTokenExpiresIn: 300,
+    },
   };
   const minted = await show(mint, 201);
   const subjectToken = keep('SUBJECT_TOKEN', minted.subjectToken);
