@@ -7,6 +7,7 @@
 //! A configuration is data: nothing in it has fetched, remembered or run anything. What does is built from it by
 //! [`Service`](crate::issuer::Service).
 
+mod limits;
 mod node;
 mod parse;
 mod rules;
@@ -19,11 +20,11 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+pub use limits::Limits;
 pub use node::Problem;
 pub use rules::{MintRate, Rules, UserPattern};
 pub use wire::{WireError, decode};
 
-use crate::claims::Limits;
 use crate::jose::{Algorithm, KeySet, PublishedKey};
 use crate::secret::{Digest, Secret};
 

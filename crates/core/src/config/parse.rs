@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use super::limits::Limits;
 use super::node::{Members, Node, Reading};
 use super::rules::{MintRate, Rules, UserPattern};
 use super::{
@@ -15,7 +16,6 @@ use super::{
     RemoteJwks, Resource, SigningKey, Store, SubjectTokens, Surroundings, TokenRules,
     USER_ID_PLACEHOLDER, UserLookup, Userinfo, Verification,
 };
-use crate::claims::Limits;
 use crate::jose::{Algorithm, KeySet, PublishedKey, private_from_pem};
 use crate::oauth::{scope, uri};
 use crate::secret::{Digest, Secret};
