@@ -13,8 +13,9 @@ use super::{ClaimsError, CompileError, Input, Limits, Thrown, reserved};
 /// The function that a script declares.
 const NAME: &str = "getCustomJwtClaims";
 
-/// To run a script's top level, once. Envoy is not serving yet, or still serves by the old configuration.
-const LOAD_TIME: Duration = Duration::from_secs(1);
+/// To run a script's top level, once. Envoy is not serving yet, or still serves by the old configuration: on a machine
+/// that is busy with starting, a script that behaves must not be taken for one that loops.
+const LOAD_TIME: Duration = Duration::from_secs(5);
 
 /// How deep a script can go: some seven hundred calls in wasm. Natively frames are smaller, and less of
 /// them fit: whoever tries a script there is not to be promised more than Envoy keeps.
