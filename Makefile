@@ -90,8 +90,8 @@ lint-native: $(if $(filter parts,$(MAKECMDGOALS)),test-binaries)
 
 # By the profile of the module, whose C is compiled then.
 lint-wasm: wasm-target $(if $(filter parts,$(MAKECMDGOALS)),build)
-	nice cargo clippy --release --lib --package impersonation-filter --package impersonation-core --package quickjs-rewind --target wasm32-wasip1 -- -D warnings
-	nice cargo clippy --release --lib --package impersonation-filter --package impersonation-core --target wasm32-wasip1 --no-default-features -- -D warnings
+	nice cargo clippy --release --lib --package impersonation-filter --package impersonation-envoy --package impersonation-core --package quickjs-rewind --target wasm32-wasip1 -- -D warnings
+	nice cargo clippy --release --lib --package impersonation-filter --package impersonation-envoy --package impersonation-core --target wasm32-wasip1 --no-default-features -- -D warnings
 
 # Figures: a load over loopback, each beside Envoy's own in the same run.
 bench: build tests/gateway/node_modules

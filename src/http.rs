@@ -5,10 +5,10 @@ use std::rc::Rc;
 
 use impersonation_core::step::{Call, CallFailure, WhenCallerLeaves};
 use impersonation_core::stream::{Flow, HttpStream, Stream};
+use impersonation_envoy::host::{self, CallId};
 use proxy_wasm::traits::{Context, HttpContext};
 use proxy_wasm::types::{Action, MapType};
 
-use crate::host::{self, CallId};
 use crate::worker::Worker;
 
 pub(crate) struct Http {

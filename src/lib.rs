@@ -1,14 +1,9 @@
 //! The plugin: Envoy's callbacks on one side, `impersonation_core` on the other. It decides nothing.
 //!
-//! This folder is the only place that names `proxy_wasm`, and `host` the only file that reads from it:
-//! the SDK's string getters panic on bytes that are not UTF-8, and a panic kills the worker's VM.
+//! What every plugin needs of Envoy is in `impersonation_envoy`; here is what makes this one.
 #![cfg(target_arch = "wasm32")]
 
-mod abi;
-mod crypto;
-mod host;
 mod http;
-mod metrics;
 mod root;
 mod worker;
 

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use impersonation_core::host::{Host, Level};
 use impersonation_core::issuer::Service;
+use impersonation_envoy::ForeignFunctions;
+use impersonation_envoy::host::{self, CallId, Envoy};
 use proxy_wasm::traits::{Context, HttpContext, RootContext};
 use proxy_wasm::types::ContextType;
 
-use crate::crypto::ForeignFunctions;
-use crate::host::{self, CallId, Envoy};
 use crate::http::Http;
 use crate::worker::Worker;
 

@@ -9,9 +9,9 @@ use std::rc::Rc;
 
 use impersonation_core::issuer::Service;
 use impersonation_core::step::{Call, CallFailure, Progress, Reply, Step, Task, WhenCallerLeaves};
+use impersonation_envoy::abi;
+use impersonation_envoy::host::{self, CallId, Envoy};
 
-use crate::abi;
-use crate::host::{self, CallId, Envoy};
 use crate::http::{Held, Live};
 
 /// One VM.

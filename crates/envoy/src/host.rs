@@ -17,8 +17,8 @@ use crate::metrics::Metrics;
 
 /// The world, seen from inside the sandbox.
 #[derive(Default)]
-pub(crate) struct Envoy {
-    pub(crate) metrics: Metrics,
+pub struct Envoy {
+    metrics: Metrics,
 }
 
 /// A version that no value has: Envoy counts up from one. A write that expects it is refused where the
@@ -99,33 +99,33 @@ fn since_epoch() -> Duration {
 }
 
 /// A header field, as it is. `None` if it is not there.
-pub(crate) fn header(map: MapType, name: &str) -> Option<Vec<u8>> {
+pub fn header(map: MapType, name: &str) -> Option<Vec<u8>> {
     hostcalls::get_map_value_bytes(map, name).ok().flatten()
 }
 
 /// All header fields.
-pub(crate) fn headers(map: MapType) -> Vec<(String, Vec<u8>)> {
+pub fn headers(map: MapType) -> Vec<(String, Vec<u8>)> {
     hostcalls::get_map_bytes(map).unwrap_or_default()
 }
 
 /// Replaces a header field.
-pub(crate) fn set_header(map: MapType, name: &str, value: &str) {
+pub fn set_header(map: MapType, name: &str, value: &str) {
     // Envoy refuses this only outside of a stream.
     let _ = hostcalls::set_map_value_bytes(map, name, Some(value.as_bytes()));
 }
 
 /// Takes a header field away.
-pub(crate) fn remove_header(map: MapType, name: &str) {
+pub fn remove_header(map: MapType, name: &str) {
     let _ = hostcalls::remove_map_value(map, name);
 }
 
 /// The first bytes of the request body, at most `len`.
-pub(crate) fn request_body(len: usize) -> Vec<u8> {
+pub fn request_body(len: usize) -> Vec<u8> {
     buffer(BufferType::HttpRequestBody, len)
 }
 
 /// The configuration of the plugin.
-pub(crate) fn plugin_configuration(len: usize) -> Vec<u8> {
+pub fn plugin_configuration(len: usize) -> Vec<u8> {
     buffer(BufferType::PluginConfiguration, len)
 }
 
@@ -134,29 +134,29 @@ fn buffer(buffer: BufferType, len: usize) -> Vec<u8> {
 }
 
 /// The first bytes of the response body, at most `len`.
-pub(crate) fn response_body(len: usize) -> Vec<u8> {
+pub fn response_body(len: usize) -> Vec<u8> {
     buffer(BufferType::HttpResponseBody, len)
 }
 
 /// Puts `body` in the place of the `size` bytes that are here.
-pub(crate) fn replace_response_body(body: &[u8], size: usize) {
+pub fn replace_response_body(body: &[u8], size: usize) {
     let _ = hostcalls::set_buffer(BufferType::HttpResponseBody, 0, size, body);
 }
 
 /// Names a call until its reply comes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum CallId {
+pub enum CallId {
     Http(u32),
     Grpc(u32),
 }
 
 /// Acts for another context from here on, until the callback returns. One that is gone cannot be acted for.
-pub(crate) fn act_for(context: u32) {
+pub fn act_for(context: u32) {
     let _ = hostcalls::set_effective_context(context);
 }
 
 /// Sends a call for the context that is acted for.
-pub(crate) fn send(call: &Call) -> Result<CallId, CallFailure> {
+pub fn send(call: &Call) -> Result<CallId, CallFailure> {
     match call {
         Call::Http(call) => send_http(call),
         Call::Grpc(call) => send_grpc(call),
@@ -217,7 +217,7 @@ fn send_grpc(call: &GrpcCall) -> Result<CallId, CallFailure> {
 }
 
 /// The reply over HTTP that a callback announced.
-pub(crate) fn http_reply(num_headers: usize, body_size: usize) -> Reply {
+pub fn http_reply(num_headers: usize, body_size: usize) -> Reply {
     // Without headers there was no reply, and to ask for one would panic in the SDK.
     if num_headers == 0 || body_size > MAX_REPLY {
         return Reply::Failed(CallFailure::CutOff);
@@ -236,7 +236,7 @@ pub(crate) fn http_reply(num_headers: usize, body_size: usize) -> Reply {
 }
 
 /// The reply over gRPC that a callback announced.
-pub(crate) fn grpc_reply(status: u32, size: usize) -> Reply {
+pub fn grpc_reply(status: u32, size: usize) -> Reply {
     if status != 0 {
         return Reply::Grpc(Err(GrpcStatus(status)));
     }
@@ -247,22 +247,22 @@ pub(crate) fn grpc_reply(status: u32, size: usize) -> Reply {
 }
 
 /// Answers the caller. `details` becomes `%RESPONSE_CODE_DETAILS%`.
-pub(crate) fn respond(status: u16, headers: &[(&str, &[u8])], body: &[u8], details: &str) {
+pub fn respond(status: u16, headers: &[(&str, &[u8])], body: &[u8], details: &str) {
     abi::send_local_response(status, details, headers, body);
 }
 
 /// Sets filter state that an access log prints as `%FILTER_STATE(wasm.impersonation.<name>:PLAIN)%`.
-pub(crate) fn set_filter_state(name: &str, value: &str) {
+pub fn set_filter_state(name: &str, value: &str) {
     let _ = hostcalls::set_property(vec![&format!("impersonation.{name}")], Some(value.as_bytes()));
 }
 
 /// Asks for a tick from now on.
-pub(crate) fn tick_every(period: Duration) {
+pub fn tick_every(period: Duration) {
     let _ = hostcalls::set_tick_period(period);
 }
 
 /// Writes to Envoy's log.
-pub(crate) fn log(level: Level, line: &str) {
+pub fn log(level: Level, line: &str) {
     let level = match level {
         Level::Debug => LogLevel::Debug,
         Level::Info => LogLevel::Info,

@@ -6,7 +6,7 @@ use proxy_wasm::hostcalls;
 use impersonation_core::jose::NativeCrypto;
 
 /// Envoy's `sign` and `verify_signature`; an Envoy without them answers nothing.
-pub(crate) struct ForeignFunctions;
+pub struct ForeignFunctions;
 
 #[derive(Message)]
 struct SignArguments {

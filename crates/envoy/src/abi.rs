@@ -23,7 +23,7 @@ unsafe extern "C" {
 /// Has the SDK call `on_queue_ready` of the root context, as if Envoy had: what is dispatched in it is the root
 /// context's, and its reply comes there. Not to be called from a callback of the root context itself, which the
 /// SDK still holds then.
-pub(crate) fn call_root(root: u32) {
+pub fn call_root(root: u32) {
     proxy_on_queue_ready(root, 0);
 }
 
