@@ -6,7 +6,7 @@ use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 /// One bar: what was measured, and how much came out.
-pub struct Bar {
+pub(crate) struct Bar {
     name: String,
     value: f64,
     color: RGBColor,
@@ -14,12 +14,12 @@ pub struct Bar {
 
 impl Bar {
     /// Of the filter.
-    pub fn of_ours(name: &str, value: f64) -> Self {
+    pub(crate) fn of_ours(name: &str, value: f64) -> Self {
         Self { name: name.into(), value, color: RGBColor(52, 101, 164) }
     }
 
     /// Of what the filter is measured beside.
-    pub fn of_the_measure(name: &str, value: f64) -> Self {
+    pub(crate) fn of_the_measure(name: &str, value: f64) -> Self {
         Self { name: name.into(), value, color: RGBColor(160, 160, 160) }
     }
 }
@@ -31,7 +31,7 @@ const ROW: i32 = 28;
 const HEAD: i32 = 44;
 
 /// Writes `docs/<name>.svg`.
-pub fn draw(name: &str, title: &str, decimals: usize, bars: &[Bar]) {
+pub(crate) fn draw(name: &str, title: &str, decimals: usize, bars: &[Bar]) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs").join(format!("{name}.svg"));
     let height = HEAD + ROW * i32::try_from(bars.len()).unwrap() + 8;
     let area = SVGBackend::new(&path, (WIDTH.unsigned_abs(), height.unsigned_abs()));

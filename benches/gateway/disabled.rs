@@ -10,7 +10,7 @@ use testkit::http::Request;
 const ROUNDS: usize = 30;
 const TURN: usize = 5000;
 
-pub fn run() {
+pub(crate) fn run() {
     leave_envoy_alone();
     let options = Options { core: envoy_core(), disabled: true, ..Options::default() };
     let Gateway { envoy, .. } = Gateway::try_start(&Configuration::default(), &options).unwrap();

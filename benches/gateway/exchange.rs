@@ -18,7 +18,7 @@ const TURN: usize = 3000;
 /// The function of docs/claims, which puts the context into one claim.
 const SAMPLE: &str = include_str!("../../docs/claims/impersonation.js");
 
-pub fn run() {
+pub(crate) fn run() {
     leave_envoy_alone();
     let plain = Configuration::default();
     let scripted = plain.clone().with(
@@ -89,7 +89,7 @@ pub fn run() {
 
 /// A gateway that signs with a new key, on Envoy's core, and that knows the right answers to the same
 /// requests for its `direct` listener.
-pub fn with_key(algorithm: Algorithm, configuration: &Configuration) -> Gateway {
+pub(crate) fn with_key(algorithm: Algorithm, configuration: &Configuration) -> Gateway {
     let key = Key::generate(algorithm, "k");
     let configuration =
         configuration.clone().with("/signing_keys/0", json!({"jwk": key.private_jwk()}));
@@ -106,7 +106,7 @@ pub fn with_key(algorithm: Algorithm, configuration: &Configuration) -> Gateway 
 }
 
 /// With the context that the function wants.
-pub fn mint_with_context() -> Request {
+pub(crate) fn mint_with_context() -> Request {
     mint_body_request(&json!({
         "userId": "user_123",
         "context": {"ticketId": "TICKET-123", "reason": "Checkout fails", "supportEngineerId": "eng-42"},

@@ -9,13 +9,13 @@ use testkit::configuration::Configuration;
 use testkit::envoy::MODULE;
 use testkit::gateway::{Gateway, Options, mint_request};
 
-pub fn size() {
+pub(crate) fn size() {
     let bytes = std::fs::metadata(&*MODULE).unwrap().len();
     println!("module                          {:>8.2} MB", bytes as f64 / 1e6);
 }
 
 /// From the start of the process until `/ready` says so.
-pub fn ready() {
+pub(crate) fn ready() {
     let median_of = |start: &dyn Fn() -> Gateway| {
         let times = (0..5).map(|_| {
             let started = Instant::now();
@@ -32,7 +32,7 @@ pub fn ready() {
 }
 
 /// Envoy's resident memory after many times more tokens than it has room for.
-pub fn memory() {
+pub(crate) fn memory() {
     leave_envoy_alone();
     const CAPACITY: u64 = 10_000;
     const FIRST: u64 = 20_000;

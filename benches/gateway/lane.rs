@@ -9,7 +9,7 @@ use crate::load::{Load, Reply, median, quantile};
 use testkit::envoy::Envoy;
 use testkit::gateway::{exchange_form, exchange_request};
 
-pub struct Lane<'a> {
+pub(crate) struct Lane<'a> {
     pub name: String,
     envoy: &'a Envoy,
     status: u16,
@@ -26,7 +26,7 @@ pub struct Lane<'a> {
 }
 
 impl<'a> Lane<'a> {
-    pub fn new(name: &str, envoy: &'a Envoy, address: SocketAddr, status: u16) -> Self {
+    pub(crate) fn new(name: &str, envoy: &'a Envoy, address: SocketAddr, status: u16) -> Self {
         Self {
             name: name.into(),
             envoy,
@@ -40,7 +40,7 @@ impl<'a> Lane<'a> {
         }
     }
 
-    pub fn turn(&mut self, requests: &[Vec<u8>]) {
+    pub(crate) fn turn(&mut self, requests: &[Vec<u8>]) {
         let worked = self.envoy.cpu_time();
         let began = Instant::now();
         let answers = self.load.run(requests);
@@ -58,26 +58,26 @@ impl<'a> Lane<'a> {
     }
 
     /// An exchange of each subject token that the last turn minted.
-    pub fn exchanges(&self) -> Vec<Vec<u8>> {
+    pub(crate) fn exchanges(&self) -> Vec<Vec<u8>> {
         self.bodies.iter().map(|body| exchange_of(body)).collect()
     }
 
     /// Leaves out what was measured so far: connections, caches and the clock of the processor are warm
     /// now.
-    pub fn forget(&mut self) {
+    pub(crate) fn forget(&mut self) {
         self.rates.clear();
         self.latencies.clear();
         (self.elapsed, self.busy) = (0.0, 0.0);
     }
 
-    pub fn print_head() {
+    pub(crate) fn print_head() {
         println!(
             "{:<36}{:>8}{:>9}{:>9}{:>8}{:>7}{:>8}{:>10}",
             "", "req/s", "p50 ms", "p99 ms", "CPU us", "busy", "ratio", "CPU ratio"
         );
     }
 
-    pub fn print(&self, baseline: Option<&Self>) {
+    pub(crate) fn print(&self, baseline: Option<&Self>) {
         let ratios = baseline.map_or(String::new(), |baseline| {
             format!("{:>8.2}{:>10.2}", self.ratio(baseline), baseline.cpu() / self.cpu())
         });
@@ -93,23 +93,23 @@ impl<'a> Lane<'a> {
     }
 
     /// Requests per second.
-    pub fn rate(&self) -> f64 {
+    pub(crate) fn rate(&self) -> f64 {
         median(self.rates.clone())
     }
 
     /// The rate beside another's, which had its turns between this one's.
-    pub fn ratio(&self, baseline: &Self) -> f64 {
+    pub(crate) fn ratio(&self, baseline: &Self) -> f64 {
         median(self.rates.iter().zip(&baseline.rates).map(|(rate, base)| rate / base).collect())
     }
 
     /// Seconds that Envoy ran for each request.
-    pub fn cpu(&self) -> f64 {
+    pub(crate) fn cpu(&self) -> f64 {
         self.busy / self.latencies.len() as f64
     }
 }
 
 /// An exchange of the subject token in the answer to a mint.
-pub fn exchange_of(minted: &[u8]) -> Vec<u8> {
+pub(crate) fn exchange_of(minted: &[u8]) -> Vec<u8> {
     let minted: Value = serde_json::from_slice(minted).unwrap();
     let subject_token = minted["subjectToken"].as_str().unwrap();
     exchange_request(&exchange_form(subject_token)).to_bytes()

@@ -15,7 +15,7 @@ const TURN: usize = 3000;
 /// Whose bars they are.
 type Kind = fn(&str, f64) -> Bar;
 
-pub fn run() {
+pub(crate) fn run() {
     leave_envoy_alone();
     let Gateway { envoy, .. } = with_key(Algorithm::ES256, &Configuration::default());
     let mints = vec![mint_with_context().to_bytes(); TURN];

@@ -14,17 +14,17 @@ use tokio::net::TcpStream;
 use tokio::runtime::{self, Runtime};
 
 /// Connections of a [`Load`].
-pub const CONNECTIONS: usize = 16;
+pub(crate) const CONNECTIONS: usize = 16;
 
 /// A closed loop: each connection sends its next request when it has the answer to the last. All
 /// connections are driven by one thread: on a machine with two cores, threads of their own would spend
 /// more on taking turns than on requests.
-pub struct Load {
+pub(crate) struct Load {
     runtime: Runtime,
     connections: Vec<(TcpStream, Vec<u8>)>,
 }
 
-pub struct Reply {
+pub(crate) struct Reply {
     pub status: u16,
     pub body: Vec<u8>,
     /// Seconds.
@@ -32,7 +32,7 @@ pub struct Reply {
 }
 
 impl Load {
-    pub fn new(address: SocketAddr) -> Self {
+    pub(crate) fn new(address: SocketAddr) -> Self {
         let runtime = runtime::Builder::new_current_thread().enable_io().build().unwrap();
         let connect = async || {
             let stream = TcpStream::connect(address).await.unwrap();
@@ -44,7 +44,7 @@ impl Load {
     }
 
     /// Sends every request once, over whichever connection is free first.
-    pub fn run(&mut self, requests: &[Vec<u8>]) -> Vec<Reply> {
+    pub(crate) fn run(&mut self, requests: &[Vec<u8>]) -> Vec<Reply> {
         let next = Cell::new(0);
         let drive = async |(stream, buffer): &mut (TcpStream, Vec<u8>)| {
             let mut replies = Vec::with_capacity(requests.len() / CONNECTIONS + 1);
@@ -84,7 +84,7 @@ fn parse(buffer: &[u8]) -> Option<(u16, Vec<u8>)> {
 
 /// An open loop: requests are sent when they are due, whether or not others were answered, as by a
 /// crowd that does not know of each other. A latency is counted from when a request was due.
-pub struct OpenLoop {
+pub(crate) struct OpenLoop {
     address: SocketAddr,
     idle: Vec<OpenConnection>,
 }
@@ -98,13 +98,13 @@ struct OpenConnection {
 }
 
 impl OpenLoop {
-    pub fn new(address: SocketAddr) -> Self {
+    pub(crate) fn new(address: SocketAddr) -> Self {
         Self { address, idle: Vec::new() }
     }
 
     /// Sends every request once, `rate` of them a second; the latencies in seconds. Between two looks it
     /// naps: a core that spins takes from the other, on machines where the two are threads of one.
-    pub fn run(&mut self, requests: &[Vec<u8>], rate: f64, status: u16) -> Vec<f64> {
+    pub(crate) fn run(&mut self, requests: &[Vec<u8>], rate: f64, status: u16) -> Vec<f64> {
         let mut latencies = Vec::with_capacity(requests.len());
         let mut busy: Vec<OpenConnection> = Vec::new();
         let mut waiting = requests.iter();
@@ -170,7 +170,7 @@ impl OpenConnection {
 
 /// Where Envoy runs, if there is another core for the load. Asked once: to a thread that keeps to one core
 /// there seems to be no other, and an Envoy that it started would share it.
-pub fn envoy_core() -> Option<usize> {
+pub(crate) fn envoy_core() -> Option<usize> {
     static CORE: LazyLock<Option<usize>> = LazyLock::new(|| {
         thread::available_parallelism().is_ok_and(|cores| cores.get() > 1).then_some(0)
     });
@@ -178,17 +178,17 @@ pub fn envoy_core() -> Option<usize> {
 }
 
 /// Keeps this thread, and those it starts, off Envoy's core.
-pub fn leave_envoy_alone() {
+pub(crate) fn leave_envoy_alone() {
     if envoy_core().is_some() {
         core_affinity::set_for_current(core_affinity::CoreId { id: 1 });
     }
 }
 
-pub fn median(values: Vec<f64>) -> f64 {
+pub(crate) fn median(values: Vec<f64>) -> f64 {
     quantile(&values, 0.5)
 }
 
-pub fn quantile(values: &[f64], at: f64) -> f64 {
+pub(crate) fn quantile(values: &[f64], at: f64) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_unstable_by(f64::total_cmp);
     sorted[((sorted.len() - 1) as f64 * at).round() as usize]

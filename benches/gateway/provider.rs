@@ -21,7 +21,7 @@ use testkit::gateway::Gateway;
 const ROUNDS: usize = 15;
 const TURN: usize = 1000;
 
-pub fn run() {
+pub(crate) fn run() {
     leave_envoy_alone();
     let Gateway { envoy, .. } = with_key(Algorithm::ES256, &Configuration::default());
     let provider = Provider::start();

@@ -9,7 +9,7 @@ const OUTSTANDING: [usize; 3] = [10, 10_000, 1_000_000];
 const ROUNDS: usize = 10;
 const TURN: usize = 2000;
 
-pub fn run() {
+pub(crate) fn run() {
     leave_envoy_alone();
     let configuration = Configuration::default()
         .with("/subject_tokens/lifetime", "3600s")

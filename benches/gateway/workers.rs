@@ -17,7 +17,7 @@ const ROUNDS: usize = 15;
 /// Requests of one half of the load in one turn.
 const TURN: usize = 2000;
 
-pub fn run() {
+pub(crate) fn run() {
     let gateways = [1, 2].map(|concurrency| {
         let options = Options { concurrency, ..Options::default() };
         Gateway::try_start(&Configuration::default(), &options).unwrap()

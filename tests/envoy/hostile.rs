@@ -57,7 +57,7 @@ fn hostile_requests_get_no_server_error_and_harm_nobody() {
 }
 
 /// Every line is Envoy's own, no line tells a secret, nothing crashed, and the audit can be read.
-pub fn inspect_log(log: &str) {
+pub(crate) fn inspect_log(log: &str) {
     let mut events = BTreeSet::new();
     for line in log.lines() {
         assert!(line.starts_with('['), "a line that Envoy did not begin: {line:?}");
@@ -99,7 +99,7 @@ fn audit(line: &str) -> Option<&str> {
     message.find(": {").map(|at| &message[at + 2..])
 }
 
-pub struct Attacker<'a> {
+pub(crate) struct Attacker<'a> {
     gateway: &'a Gateway,
     random: Rng,
     /// Subject tokens to play with.
@@ -120,12 +120,12 @@ impl From<Request> for Shot {
 }
 
 impl<'a> Attacker<'a> {
-    pub fn new(gateway: &'a Gateway, seed: u64) -> Self {
+    pub(crate) fn new(gateway: &'a Gateway, seed: u64) -> Self {
         let tokens = vec![minted(&gateway.send(&mint_request("u-victim")))];
         Self { gateway, random: Rng::with_seed(seed), tokens }
     }
 
-    pub fn attack(mut self, count: usize, deadline: Instant) -> BTreeMap<u16, usize> {
+    pub(crate) fn attack(mut self, count: usize, deadline: Instant) -> BTreeMap<u16, usize> {
         let mut statuses = BTreeMap::new();
         let mut connection = None;
         for number in 0..count {

@@ -461,7 +461,7 @@ fn refuses_a_body_that_names_no_user() {
 }
 
 /// Every refusal has a description that is fit for a header, a terminal and a log line.
-pub fn describes(findings: &mut Findings, case: &str, answer: &Answer) {
+pub(crate) fn describes(findings: &mut Findings, case: &str, answer: &Answer) {
     let body = serde_json::from_slice::<Value>(&answer.body).unwrap_or_default();
     let text = body.get("error_description").and_then(Value::as_str).unwrap_or_default();
     let fit = |byte: u8| matches!(byte, b' '..=b'~') && !matches!(byte, b'"' | b'\\');

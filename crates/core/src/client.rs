@@ -19,7 +19,7 @@ use crate::secret::Digest;
 
 /// A client whose right to its `client_id` was checked: by its secret if it is confidential.
 #[derive(Debug, Clone)]
-pub struct AuthenticatedClient(Rc<Client>);
+pub(crate) struct AuthenticatedClient(Rc<Client>);
 
 impl std::ops::Deref for AuthenticatedClient {
     type Target = Client;
@@ -31,7 +31,7 @@ impl std::ops::Deref for AuthenticatedClient {
 
 /// Why a client was not authenticated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum ClientAuthError {
+pub(crate) enum ClientAuthError {
     /// Neither in the form nor in `Authorization`.
     #[error("no client_id")]
     NoClientId,
@@ -58,7 +58,7 @@ pub enum ClientAuthError {
 /// Authenticates the client of a token request.
 ///
 /// `authorization` is the header as it came, `find` looks a client up.
-pub fn authenticate(
+pub(crate) fn authenticate(
     form: &Form<'_>,
     authorization: Option<&[u8]>,
     find: impl Fn(&str) -> Option<Rc<Client>>,

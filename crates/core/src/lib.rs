@@ -9,8 +9,8 @@
 //! for it or the finished answer. Clock, randomness and Envoy's shared data come in through
 //! [`host::Host`], so that whole exchanges run natively in tests.
 
-pub mod audit;
-pub mod bearer;
+mod audit;
+mod bearer;
 pub mod claims;
 mod client;
 pub mod config;
@@ -26,5 +26,5 @@ pub mod step;
 pub mod store;
 pub mod stream;
 mod strict_json;
-pub mod time;
+mod time;
 pub mod upstream;

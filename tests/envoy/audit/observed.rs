@@ -15,12 +15,12 @@ use testkit::server::{Fault, Reply, Server};
 use testkit::wait_for;
 
 /// Clusters that a configuration can name beside `identity_gateway`.
-pub const SILENT: &str = "silent";
-pub const ABSENT: &str = "absent";
-pub const AGREEABLE: &str = "agreeable";
+pub(super) const SILENT: &str = "silent";
+pub(super) const ABSENT: &str = "absent";
+pub(super) const AGREEABLE: &str = "agreeable";
 
 /// What the filter sets for access logs.
-pub const FILTER_STATE: [&str; 11] = [
+pub(super) const FILTER_STATE: [&str; 11] = [
     "event",
     "subject_token_id",
     "user_id",
@@ -34,14 +34,14 @@ pub const FILTER_STATE: [&str; 11] = [
     "reason",
 ];
 
-pub struct Observed {
+pub(super) struct Observed {
     pub envoy: Envoy,
     pub agreeable: Server,
     _others: [Server; 3],
 }
 
 impl Observed {
-    pub fn start(configuration: &Configuration, workers: u32) -> Self {
+    pub(super) fn start(configuration: &Configuration, workers: u32) -> Self {
         let [upstream, silent, absent, agreeable] =
             [IDENTITY_GATEWAY, SILENT, ABSENT, AGREEABLE].map(Server::start);
         silent.fail(Fault::Slow);
@@ -57,27 +57,27 @@ impl Observed {
         Self { envoy, agreeable, _others: [upstream, silent, absent] }
     }
 
-    pub fn mint(&self, request: &Request) -> String {
+    pub(super) fn mint(&self, request: &Request) -> String {
         minted(&self.envoy.send(request))
     }
 
     /// Everything that Envoy has printed, all of it text.
-    pub fn log(&self) -> String {
+    pub(super) fn log(&self) -> String {
         String::from_utf8(fs::read(self.envoy.directory().join("envoy.log")).unwrap()).unwrap()
     }
 
     /// The audit log.
-    pub fn events(&self) -> Vec<Value> {
+    pub(super) fn events(&self) -> Vec<Value> {
         json_lines(&self.log(), "info", "event")
     }
 
     /// The alarms about spent tokens.
-    pub fn alarms(&self) -> Vec<Value> {
+    pub(super) fn alarms(&self) -> Vec<Value> {
         json_lines(&self.log(), "warning", "alarm")
     }
 
     /// The access log, once it has `count` lines.
-    pub fn access_log(&self, count: usize) -> Vec<Value> {
+    pub(super) fn access_log(&self, count: usize) -> Vec<Value> {
         wait_for("the access log", || {
             let lines = self.envoy.access_log();
             assert!(lines.len() <= count, "more than {count} requests: {lines:#?}");
@@ -88,7 +88,7 @@ impl Observed {
 
 /// What the filter wrote at this level, where it has this member. Anything else that it wrote as JSON
 /// is looked at too: it must be JSON to its end.
-pub fn json_lines(log: &str, level: &str, member: &str) -> Vec<Value> {
+pub(super) fn json_lines(log: &str, level: &str, member: &str) -> Vec<Value> {
     let mark = format!("][{level}][wasm]");
     let json = |line: &str| {
         let (_, message) = line.split_once("wasm log")?;
@@ -101,7 +101,7 @@ pub fn json_lines(log: &str, level: &str, member: &str) -> Vec<Value> {
 
 /// The listener with an access log that prints what the filter sets, and what an answer of its own looks
 /// like.
-pub fn with_access_log(listener: Listener) -> Listener {
+pub(super) fn with_access_log(listener: Listener) -> Listener {
     let state = FILTER_STATE.map(|name| {
         (name.to_owned(), json!(format!("%FILTER_STATE(wasm.impersonation.{name}:PLAIN)%")))
     });

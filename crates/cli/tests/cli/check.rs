@@ -79,7 +79,7 @@ fn signing_key() -> Value {
     })
 }
 
-pub fn plugin() -> Value {
+pub(crate) fn plugin() -> Value {
     let local_jwks = json!({"keys": [
         {"kty": "OKP", "crv": "Ed25519", "x": "11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"},
     ]});
@@ -99,14 +99,14 @@ pub fn plugin() -> Value {
     })
 }
 
-pub struct Checked {
+pub(crate) struct Checked {
     pub status: Option<i32>,
     /// Without the name of the file.
     pub lines: Vec<String>,
 }
 
 /// Checks a file, with the signing key in the environment.
-pub fn check(path: &Path, options: &[&str]) -> Checked {
+pub(crate) fn check(path: &Path, options: &[&str]) -> Checked {
     let name = path.to_str().unwrap();
     let output = command(&["check", name])
         .args(options)

@@ -8,7 +8,7 @@ use crate::secret::Digest;
 /// Values that are good until a time each. When it is full the one that came first goes. One that was remembered
 /// in the future was so before the clock was set back, and is not good any more.
 #[derive(Debug)]
-pub struct ExpiringCache<V> {
+pub(super) struct ExpiringCache<V> {
     capacity: usize,
     values: HashMap<Digest, Entry<V>>,
     arrivals: VecDeque<Digest>,
@@ -23,18 +23,18 @@ struct Entry<V> {
 
 impl<V: Clone> ExpiringCache<V> {
     /// An empty cache for `capacity` values.
-    pub fn new(capacity: usize) -> Self {
+    pub(super) fn new(capacity: usize) -> Self {
         Self { capacity, values: HashMap::new(), arrivals: VecDeque::new() }
     }
 
     /// The value, if it is still good.
-    pub fn get(&self, key: &Digest, now: UnixTime) -> Option<V> {
+    pub(super) fn get(&self, key: &Digest, now: UnixTime) -> Option<V> {
         let good = |entry: &&Entry<V>| now < entry.until && !entry.since.is_ahead_of(now);
         self.values.get(key).filter(good).map(|entry| entry.value.clone())
     }
 
     /// Remembers a value, from `since` on.
-    pub fn insert(&mut self, key: Digest, since: UnixTime, until: UnixTime, value: V) {
+    pub(super) fn insert(&mut self, key: Digest, since: UnixTime, until: UnixTime, value: V) {
         if self.values.insert(key, Entry { since, until, value }).is_none() {
             self.arrivals.push_back(key);
         }

@@ -32,7 +32,7 @@ type Verdict = Result<Rc<VerifiedToken>, BearerError>;
 
 /// Asks an introspection endpoint.
 #[derive(Debug)]
-pub struct Introspection {
+pub(super) struct Introspection {
     http_uri: HttpUri,
     /// The value of our own `authorization` header.
     credentials: Secret<String>,
@@ -42,7 +42,7 @@ pub struct Introspection {
 
 /// Asks a userinfo endpoint: a token that it accepts carries the scope `openid`.
 #[derive(Debug)]
-pub struct Userinfo {
+pub(super) struct Userinfo {
     http_uri: HttpUri,
     answers: Answers,
 }
@@ -114,7 +114,7 @@ impl IntrospectionAnswer {
 
 impl Introspection {
     /// One that was asked nothing yet.
-    pub fn new(config: config::Introspection) -> Self {
+    pub(super) fn new(config: config::Introspection) -> Self {
         let config::Introspection { http_uri, client_id, client_secret, rules, cache_duration } =
             config;
         // RFC 6749 §2.3.1: form-encoded, then base64.
@@ -126,7 +126,12 @@ impl Introspection {
 
     /// Verifies a token and that it has the required scopes. `issuer` is whose it is by its own word, if it
     /// is a JWT that says so.
-    pub async fn verify(&self, context: &Context, token: &str, issuer: Option<&str>) -> Verdict {
+    pub(super) async fn verify(
+        &self,
+        context: &Context,
+        token: &str,
+        issuer: Option<&str>,
+    ) -> Verdict {
         let digest = Digest::of(token.as_bytes());
         let now = context.host().now();
         if let Some(verdict) = self.answers.get(&digest, now) {
@@ -205,13 +210,13 @@ impl Introspection {
 
 impl Userinfo {
     /// One that was asked nothing yet.
-    pub fn new(config: config::Userinfo) -> Self {
+    pub(super) fn new(config: config::Userinfo) -> Self {
         let config::Userinfo { http_uri, cache_duration } = config;
         Self { http_uri, answers: Answers::new(cache_duration) }
     }
 
     /// Verifies a token; its user is the answer's `sub`.
-    pub async fn verify(&self, context: &Context, token: &str) -> Verdict {
+    pub(super) async fn verify(&self, context: &Context, token: &str) -> Verdict {
         let digest = Digest::of(token.as_bytes());
         let now = context.host().now();
         if let Some(verdict) = self.answers.get(&digest, now) {

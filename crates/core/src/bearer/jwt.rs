@@ -91,14 +91,14 @@ impl OneOrMany {
 
 impl JwtVerifier {
     /// A verifier that has seen nothing yet.
-    pub fn new(issuers: Vec<JwtIssuer>) -> Self {
+    pub(super) fn new(issuers: Vec<JwtIssuer>) -> Self {
         let issuer = |config: JwtIssuer| Issuer { keys: KeySource::new(&config.keys), config };
         let issuers = issuers.into_iter().map(issuer).collect();
         Self { issuers, verified: RefCell::new(ExpiringCache::new(CACHE_CAPACITY)) }
     }
 
     /// The key sets that must be kept fresh.
-    pub fn remote_key_sets(&self) -> impl Iterator<Item = &Rc<RemoteKeySet>> {
+    pub(super) fn remote_key_sets(&self) -> impl Iterator<Item = &Rc<RemoteKeySet>> {
         self.issuers.iter().filter_map(|issuer| match &issuer.keys {
             KeySource::Remote(remote) => Some(remote),
             KeySource::Local(_) => None,
@@ -107,7 +107,7 @@ impl JwtVerifier {
 
     /// Verifies a token, that it has the required scopes, and that none of our own keys signed it.
     /// [`BearerError::Issuer`] is the only refusal after which another way may be tried.
-    pub async fn verify(
+    pub(super) async fn verify(
         &self,
         context: &Context,
         crypto: Option<&TestedCrypto>,

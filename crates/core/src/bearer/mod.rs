@@ -22,7 +22,7 @@ use crate::step::Context;
 use crate::upstream::{RemoteKeySet, UpstreamFailure};
 
 /// Verifies tokens in the configured ways; the first that applies decides.
-pub struct Verifier {
+pub(crate) struct Verifier {
     jwt: Option<JwtVerifier>,
     userinfo: Option<Userinfo>,
     introspection: Option<Introspection>,
@@ -33,7 +33,11 @@ pub struct Verifier {
 impl Verifier {
     /// A verifier that has seen nothing yet. All that `own_keys` sign are impersonations, and nobody's own
     /// tokens.
-    pub fn new(ways: Verification, own_keys: Rc<KeySet>, crypto: Option<Rc<TestedCrypto>>) -> Self {
+    pub(crate) fn new(
+        ways: Verification,
+        own_keys: Rc<KeySet>,
+        crypto: Option<Rc<TestedCrypto>>,
+    ) -> Self {
         let jwt = (!ways.jwt.is_empty()).then(|| JwtVerifier::new(ways.jwt));
         let userinfo = ways.userinfo.map(Userinfo::new);
         let introspection = ways.introspection.map(Introspection::new);
@@ -41,17 +45,17 @@ impl Verifier {
     }
 
     /// The key sets that must be kept fresh.
-    pub fn remote_key_sets(&self) -> impl Iterator<Item = &Rc<RemoteKeySet>> {
+    pub(crate) fn remote_key_sets(&self) -> impl Iterator<Item = &Rc<RemoteKeySet>> {
         self.jwt.iter().flat_map(JwtVerifier::remote_key_sets)
     }
 
     /// Whether there is any way.
-    pub const fn is_empty(&self) -> bool {
+    pub(crate) const fn is_empty(&self) -> bool {
         self.jwt.is_none() && self.userinfo.is_none() && self.introspection.is_none()
     }
 
     /// Verifies a token and that it has the required scopes.
-    pub async fn verify(
+    pub(crate) async fn verify(
         &self,
         context: &Context,
         token: &str,
@@ -114,7 +118,7 @@ fn allows(list: Option<&[String]>, value: Option<&str>) -> bool {
 /// An access token that was checked: signature or word of its issuer, time, audience, and that it is
 /// nobody's impersonation.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct VerifiedToken {
+pub(crate) struct VerifiedToken {
     /// `sub`: the user, or the client itself for a machine-to-machine token.
     pub subject: Option<String>,
     /// `client_id`, or `azp` where there is none.
@@ -139,14 +143,14 @@ impl VerifiedToken {
     }
 
     /// Who is accountable for what is done with this token.
-    pub fn caller(&self) -> Option<&str> {
+    pub(crate) fn caller(&self) -> Option<&str> {
         self.client_id.as_deref().or(self.subject.as_deref())
     }
 }
 
 /// Why a presented access token is not good enough. What the caller is told says less.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum BearerError {
+pub(crate) enum BearerError {
     /// Not a `b64token` (RFC 6750 §2.1).
     #[error("malformed")]
     Malformed,
@@ -219,7 +223,7 @@ pub enum BearerError {
 
 impl BearerError {
     /// The check, as a name for metrics.
-    pub const fn reason(&self) -> &'static str {
+    pub(crate) const fn reason(&self) -> &'static str {
         match self {
             Self::Malformed => "malformed",
             Self::Inactive => "inactive",

@@ -63,7 +63,7 @@ pub const PARTIAL_HEADERS: [&str; 6] = [
 
 /// Our parts of both documents.
 #[derive(Debug)]
-pub struct Documents {
+pub(crate) struct Documents {
     issuer: String,
     keys: Vec<PublishedKey>,
     jwks: Vec<u8>,
@@ -91,7 +91,7 @@ struct Metadata<'a> {
 
 impl Documents {
     /// Writes the documents of a configuration.
-    pub fn new(config: &Config, paths: &Paths) -> Self {
+    pub(crate) fn new(config: &Config, paths: &Paths) -> Self {
         let origin = HttpUrl::parse(&config.issuer)
             .map(|url| format!("{}://{}", url.scheme, url.authority))
             .unwrap_or_default();
@@ -119,13 +119,13 @@ impl Documents {
     }
 
     /// Our document, where there is no gateway.
-    pub fn alone(&self, route: Route, if_none_match: Option<&[u8]>) -> Response {
+    pub(crate) fn alone(&self, route: Route, if_none_match: Option<&[u8]>) -> Response {
         self.answer(route, self.ours(route).to_vec(), Some(MAX_AGE), if_none_match)
     }
 
     /// The gateway's document with ours added; `None` if the gateway sent no such document. The header fields in
     /// the answer replace the gateway's.
-    pub fn merged(
+    pub(crate) fn merged(
         &self,
         host: &dyn Host,
         route: Route,
@@ -141,7 +141,7 @@ impl Documents {
     }
 
     /// The gateway's last good document with ours added, where the gateway failed; `None` without one.
-    pub fn stand_in(
+    pub(crate) fn stand_in(
         &self,
         host: &dyn Host,
         route: Route,

@@ -5,7 +5,7 @@
 //! [`Gateway`] is to the core what the plugin is in Envoy: it shows a stream its request, sends its calls, and
 //! takes down what it does.
 
-pub mod shared_data;
+pub(crate) mod shared_data;
 
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
@@ -27,10 +27,10 @@ use serde_json::Value;
 use shared_data::EnvoyMap;
 
 /// When every test begins.
-pub const START: UnixTime = UnixTime::from_millis(1_790_000_000_000);
+pub(crate) const START: UnixTime = UnixTime::from_millis(1_790_000_000_000);
 
 /// What the core gets at once.
-pub struct World {
+pub(crate) struct World {
     now: Cell<UnixTime>,
     random_state: Cell<u64>,
     shared_data: RefCell<EnvoyMap<Vec<u8>>>,
@@ -70,38 +70,38 @@ impl Default for World {
 }
 
 impl World {
-    pub fn advance(&self, by: Duration) {
+    pub(crate) fn advance(&self, by: Duration) {
         self.now.set(self.now.get().after(by));
     }
 
     /// Sets the clock back.
-    pub fn set_back(&self, by: Duration) {
+    pub(crate) fn set_back(&self, by: Duration) {
         self.now.set(self.now.get().before(by));
     }
 
     /// Lets the call to shared data fail that comes after `answered` others.
-    pub fn fail_shared_data(&self, answered: u32) {
+    pub(crate) fn fail_shared_data(&self, answered: u32) {
         self.shared_data_fails_after.set(Some(answered));
     }
 
     /// Lets the draw fail that comes after `answered` others.
-    pub fn fail_randomness(&self, answered: u32) {
+    pub(crate) fn fail_randomness(&self, answered: u32) {
         self.random_fails_after.set(Some(answered));
     }
 
     /// Takes back what was to fail. Whether it did.
-    pub fn heal(&self) -> bool {
+    pub(crate) fn heal(&self) -> bool {
         let left = [self.shared_data_fails_after.take(), self.random_fails_after.take()];
         left.iter().all(Option::is_none)
     }
 
     /// Lets another worker act right before the next write, once.
-    pub fn before_next_write(&self, intruder: impl FnOnce() + 'static) {
+    pub(crate) fn before_next_write(&self, intruder: impl FnOnce() + 'static) {
         *self.intruder.borrow_mut() = Some(Box::new(intruder));
     }
 
     /// All that is stored.
-    pub fn stored(&self) -> Vec<(String, Vec<u8>)> {
+    pub(crate) fn stored(&self) -> Vec<(String, Vec<u8>)> {
         let map = self.shared_data.borrow();
         map.entries().map(|(key, value)| (key.to_owned(), value.clone())).collect()
     }
@@ -191,7 +191,7 @@ impl Host for World {
 
 /// A request as it reaches Envoy.
 #[derive(Clone)]
-pub struct Request {
+pub(crate) struct Request {
     pub method: &'static str,
     pub path: String,
     pub headers: Vec<(&'static str, String)>,
@@ -200,7 +200,7 @@ pub struct Request {
 
 /// What became of a request.
 #[derive(Debug)]
-pub struct Answer {
+pub(crate) struct Answer {
     pub status: u16,
     pub headers: Vec<(String, String)>,
     pub body: Value,
@@ -213,18 +213,18 @@ pub struct Answer {
 }
 
 impl Answer {
-    pub fn header(&self, name: &str) -> Option<&str> {
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
         let found = self.headers.iter().find(|(known, _)| known == name);
         found.map(|(_, value)| value.as_str())
     }
 
     /// The member of an answer that must have it.
-    pub fn text(&self, member: &str) -> &str {
+    pub(crate) fn text(&self, member: &str) -> &str {
         self.body[member].as_str().unwrap_or_else(|| panic!("no {member} in {self:?}"))
     }
 
     /// The check that refused.
-    pub fn reason(&self) -> &str {
+    pub(crate) fn reason(&self) -> &str {
         self.event["reason"].as_str().unwrap_or("")
     }
 }
@@ -235,10 +235,10 @@ fn json(line: &str) -> Value {
 }
 
 /// What an upstream does with a call.
-pub type Upstream = Box<dyn Fn(&HttpCall) -> Reply>;
+pub(crate) type Upstream = Box<dyn Fn(&HttpCall) -> Reply>;
 
 /// One worker, with a service.
-pub struct Gateway {
+pub(crate) struct Gateway {
     pub world: Rc<World>,
     pub service: Rc<Service>,
     upstreams: RefCell<VecDeque<Upstream>>,
@@ -248,7 +248,7 @@ pub struct Gateway {
 
 /// An answer that was sent.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Sent {
+pub(crate) struct Sent {
     pub status: u16,
     pub headers: Vec<(String, Vec<u8>)>,
     pub body: Vec<u8>,
@@ -256,7 +256,7 @@ pub struct Sent {
 
 /// A stream as Envoy would have it.
 #[derive(Default)]
-pub struct Shown {
+pub(crate) struct Shown {
     pub request_headers: RefCell<Vec<(String, Vec<u8>)>>,
     request_body: Vec<u8>,
     /// The gateway's answer, as far as it is here.
@@ -269,7 +269,7 @@ pub struct Shown {
 }
 
 impl Shown {
-    pub fn new(request: &Request) -> Self {
+    pub(crate) fn new(request: &Request) -> Self {
         let headers = [(":method", request.method), (":path", &request.path)];
         let headers = headers.iter().map(|(name, value)| ((*name).into(), (*value).into()));
         let more = request.headers.iter();
@@ -351,7 +351,7 @@ impl HttpStream for Shown {
 }
 
 /// A request that waits for the reply to its call.
-pub struct Waiting<'g> {
+pub(crate) struct Waiting<'g> {
     gateway: &'g Gateway,
     stream: Stream,
     shown: Shown,
@@ -359,7 +359,7 @@ pub struct Waiting<'g> {
 
 impl Waiting<'_> {
     /// The caller leaves. The line of the audit log, if that was the end of it.
-    pub fn leave(&mut self) -> Option<Value> {
+    pub(crate) fn leave(&mut self) -> Option<Value> {
         let before = self.gateway.world.events.borrow().len();
         let goes_on = self.stream.on_end(&self.shown);
         let event = self.gateway.world.events.borrow().get(before).map(|line| json(line));
@@ -368,7 +368,7 @@ impl Waiting<'_> {
     }
 
     /// The reply comes; what is called next is answered, too. The line of the audit log.
-    pub fn reply(&mut self, reply: Reply) -> Value {
+    pub(crate) fn reply(&mut self, reply: Reply) -> Value {
         let before = self.gateway.world.events.borrow().len();
         self.stream.on_reply(&self.shown, reply);
         self.gateway.answer_calls(&mut self.stream, &self.shown);
@@ -379,12 +379,12 @@ impl Waiting<'_> {
 
 impl Gateway {
     /// A world with one worker in it.
-    pub fn new(configuration: &Value) -> Self {
+    pub(crate) fn new(configuration: &Value) -> Self {
         Self::in_world(&Rc::default(), configuration)
     }
 
     /// One more worker in a world, or the same after its configuration changed.
-    pub fn in_world(world: &Rc<World>, configuration: &Value) -> Self {
+    pub(crate) fn in_world(world: &Rc<World>, configuration: &Value) -> Self {
         let bytes = configuration.to_string().into_bytes();
         let service = Service::configure(&bytes, &|_| None, world.now(), None);
         let service = service.unwrap_or_else(|error| panic!("{error}"));
@@ -397,12 +397,12 @@ impl Gateway {
     }
 
     /// Says what the next upstream that is called will do.
-    pub fn upstream(&self, upstream: impl Fn(&HttpCall) -> Reply + 'static) {
+    pub(crate) fn upstream(&self, upstream: impl Fn(&HttpCall) -> Reply + 'static) {
         self.upstreams.borrow_mut().push_back(Box::new(upstream));
     }
 
     /// Lets the timer of the worker tick: what is due is done.
-    pub fn tick(&self) {
+    pub(crate) fn tick(&self) {
         let host = Rc::clone(&self.world) as Rc<dyn Host>;
         for step in self.service.tick(&host) {
             self.run(step);
@@ -423,12 +423,12 @@ impl Gateway {
     }
 
     /// A stream of this worker.
-    pub fn stream(&self) -> Stream {
+    pub(crate) fn stream(&self) -> Stream {
         Stream::new(Some(Rc::clone(&self.service)), Rc::clone(&self.world) as Rc<dyn Host>)
     }
 
     /// Plays a request to its end; `None` if it goes on to the identity gateway.
-    pub fn try_send(&self, request: &Request) -> Option<Answer> {
+    pub(crate) fn try_send(&self, request: &Request) -> Option<Answer> {
         let (events, alarms) = (self.world.events.borrow().len(), self.world.alarms.borrow().len());
         let (mut stream, shown, flow) = self.begin(request);
         if flow == Flow::Continue {
@@ -472,12 +472,12 @@ impl Gateway {
     }
 
     /// Plays a request that is ours.
-    pub fn send(&self, request: &Request) -> Answer {
+    pub(crate) fn send(&self, request: &Request) -> Answer {
         self.try_send(request).expect("the request went on to the identity gateway")
     }
 
     /// Plays a request up to its first call.
-    pub fn send_and_wait(&self, request: &Request) -> Waiting<'_> {
+    pub(crate) fn send_and_wait(&self, request: &Request) -> Waiting<'_> {
         let (stream, shown, _) = self.begin(request);
         assert!(shown.called.take().is_some(), "nothing is called");
         Waiting { gateway: self, stream, shown }

@@ -16,11 +16,11 @@ use super::setting::{
 use crate::driver::{Answer, Gateway};
 use testkit::keys::Key;
 
-pub fn reply(status: u16, body: &Value) -> Reply {
+pub(super) fn reply(status: u16, body: &Value) -> Reply {
     Reply::Http { status, json: true, body: body.to_string().into_bytes() }
 }
 
-pub fn http_uri(path: &str) -> Value {
+pub(super) fn http_uri(path: &str) -> Value {
     json!({"uri": format!("https://auth.example.com{path}"), "cluster": "gateway"})
 }
 
@@ -205,7 +205,7 @@ fn a_user_is_looked_up_on_behalf_of_the_caller() {
 }
 
 /// The keys of the backend's issuer come from the issuer.
-pub fn with_remote_keys() -> Value {
+pub(super) fn with_remote_keys() -> Value {
     let mut configuration = configuration();
     let issuer = configuration.pointer_mut("/subject_tokens/authentication/jwt/0").unwrap();
     issuer.as_object_mut().unwrap().remove("local_jwks");
@@ -213,7 +213,7 @@ pub fn with_remote_keys() -> Value {
     configuration
 }
 
-pub fn key_set(keys: &[&Key]) -> Reply {
+pub(super) fn key_set(keys: &[&Key]) -> Reply {
     let keys: Vec<_> = keys.iter().map(|key| key.public_jwk()).collect();
     reply(200, &json!({"keys": keys}))
 }

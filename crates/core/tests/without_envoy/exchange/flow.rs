@@ -12,7 +12,7 @@ use crate::driver::{Answer, Gateway, Request};
 use testkit::keys::Key;
 
 /// The claims of the access token in an answer, verified with the keys that the gateway publishes.
-pub fn claims(gateway: &Gateway, answer: &Answer) -> Value {
+pub(super) fn claims(gateway: &Gateway, answer: &Answer) -> Value {
     assert_eq!(answer.status, 200, "{answer:?}");
     let token = answer.text("access_token");
     let jwks = Request {

@@ -15,7 +15,7 @@ use crate::driver::{Answer, Gateway, Request};
 use testkit::keys::Key;
 
 /// What is true of every refusal.
-pub fn assert_refused(answer: &Answer, case: &str, status: u16, error: &str, reason: &str) {
+pub(super) fn assert_refused(answer: &Answer, case: &str, status: u16, error: &str, reason: &str) {
     assert_eq!(
         (answer.status, answer.text("error"), answer.reason()),
         (status, error, reason),

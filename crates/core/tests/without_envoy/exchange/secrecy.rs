@@ -22,13 +22,13 @@ use crate::driver::{Answer, Gateway};
 const LEAK: usize = 16;
 
 /// What must not be seen, and where it was looked for.
-pub struct Watch {
+pub(super) struct Watch {
     secrets: Vec<String>,
     seen: Vec<String>,
 }
 
 impl Watch {
-    pub fn new() -> Self {
+    pub(super) fn new() -> Self {
         let credentials = |pair: String| BASE64_STANDARD.encode(pair);
         let mut secrets = SIGNING_KEY.secrets();
         secrets.extend([
@@ -44,7 +44,7 @@ impl Watch {
         self.secrets.push(secret.to_owned());
     }
 
-    pub fn look_at(&mut self, answer: &Answer) {
+    pub(super) fn look_at(&mut self, answer: &Answer) {
         self.seen.push(answer.event.to_string());
         self.seen.push(answer.explanation.clone());
         self.seen.extend(answer.alarm.iter().map(Value::to_string));
@@ -56,7 +56,7 @@ impl Watch {
         }
     }
 
-    pub fn look_into(&mut self, gateway: &Gateway) {
+    pub(super) fn look_into(&mut self, gateway: &Gateway) {
         self.seen.extend(gateway.world.warnings.borrow().iter().cloned());
         self.seen.extend(gateway.world.debugged.borrow().iter().cloned());
         for (key, value) in gateway.world.stored() {
@@ -64,7 +64,7 @@ impl Watch {
         }
     }
 
-    pub fn leak(&self) -> Option<String> {
+    pub(super) fn leak(&self) -> Option<String> {
         let pieces = self.secrets.iter().flat_map(|secret| {
             secret.as_bytes().windows(LEAK).map(|piece| String::from_utf8_lossy(piece).into_owned())
         });

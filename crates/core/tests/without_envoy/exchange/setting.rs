@@ -8,27 +8,27 @@ use jsonwebtoken::Algorithm;
 use serde_json::{Value, json};
 
 use crate::driver::{Answer, Gateway, Request, START};
-pub use testkit::configuration::{ISSUER, MANAGEMENT, ORDERS, PAYMENTS, SUPPORT};
+pub(super) use testkit::configuration::{ISSUER, MANAGEMENT, ORDERS, PAYMENTS, SUPPORT};
 use testkit::configuration::{jwks, sha256_hex};
-pub use testkit::gateway::{ACCESS_TOKEN, EXCHANGE_GRANT};
+pub(super) use testkit::gateway::{ACCESS_TOKEN, EXCHANGE_GRANT};
 use testkit::http::{Form, urlencode};
 use testkit::keys::Key;
 
 /// The secret of `portal`. It has something in it that the form encoding changes.
-pub const CLIENT_SECRET: &str = "correct horse: battery+staple%";
-pub const INTROSPECTION_SECRET: &str = "introspection battery staple";
+pub(super) const CLIENT_SECRET: &str = "correct horse: battery+staple%";
+pub(super) const INTROSPECTION_SECRET: &str = "introspection battery staple";
 
 /// What the filter signs with.
-pub static SIGNING_KEY: LazyLock<Key> =
+pub(super) static SIGNING_KEY: LazyLock<Key> =
     LazyLock::new(|| Key::generate(Algorithm::EdDSA, "filter-1"));
 /// What the identity provider signs with.
-pub static PROVIDER_KEY: LazyLock<Key> =
+pub(super) static PROVIDER_KEY: LazyLock<Key> =
     LazyLock::new(|| Key::generate(Algorithm::EdDSA, "provider-1"));
 
 /// When every test begins, as a `NumericDate`.
-pub const NOW: u64 = START.secs();
+pub(super) const NOW: u64 = START.secs();
 
-pub fn configuration() -> Value {
+pub(super) fn configuration() -> Value {
     let secret = sha256_hex(CLIENT_SECRET);
     json!({
         "issuer": ISSUER,
@@ -67,7 +67,7 @@ pub fn configuration() -> Value {
 }
 
 /// The same with one member, named by a JSON pointer, set to something else.
-pub fn configured(pointer: &str, value: Value) -> Value {
+pub(super) fn configured(pointer: &str, value: Value) -> Value {
     let mut configuration = configuration();
     let (parent, name) = pointer.rsplit_once('/').unwrap();
     configuration.pointer_mut(parent).unwrap()[name] = value;
@@ -75,7 +75,7 @@ pub fn configured(pointer: &str, value: Value) -> Value {
 }
 
 /// The claims of a good machine-to-machine token.
-pub fn backend_claims() -> Value {
+pub(super) fn backend_claims() -> Value {
     json!({
         "iss": ISSUER, "sub": "backend", "client_id": "backend", "aud": MANAGEMENT,
         "iat": NOW, "exp": NOW + 3600, "scope": "impersonate",
@@ -83,41 +83,41 @@ pub fn backend_claims() -> Value {
 }
 
 /// The claims of a good actor token.
-pub fn actor_claims() -> Value {
+pub(super) fn actor_claims() -> Value {
     json!({
         "iss": ISSUER, "sub": "agent-7", "client_id": "desk", "aud": SUPPORT,
         "iat": NOW, "exp": NOW + 3600, "scope": "openid profile",
     })
 }
 
-pub fn with(mut claims: Value, name: &str, value: impl Into<Value>) -> Value {
+pub(super) fn with(mut claims: Value, name: &str, value: impl Into<Value>) -> Value {
     claims[name] = value.into();
     claims
 }
 
-pub fn without(mut claims: Value, name: &str) -> Value {
+pub(super) fn without(mut claims: Value, name: &str) -> Value {
     claims.as_object_mut().unwrap().remove(name);
     claims
 }
 
-pub fn backend_token() -> String {
+pub(super) fn backend_token() -> String {
     PROVIDER_KEY.sign(&backend_claims())
 }
 
-pub fn actor_token() -> String {
+pub(super) fn actor_token() -> String {
     PROVIDER_KEY.sign(&actor_claims())
 }
 
 /// A request for a subject token.
 #[derive(Clone)]
-pub struct MintForm {
+pub(super) struct MintForm {
     pub authorization: Option<String>,
     pub content_type: &'static str,
     pub body: Vec<u8>,
 }
 
 impl MintForm {
-    pub fn new(body: &Value) -> Self {
+    pub(super) fn new(body: &Value) -> Self {
         Self {
             authorization: Some(format!("Bearer {}", backend_token())),
             content_type: "application/json",
@@ -125,15 +125,15 @@ impl MintForm {
         }
     }
 
-    pub fn bearer(self, token: &str) -> Self {
+    pub(super) fn bearer(self, token: &str) -> Self {
         Self { authorization: Some(format!("Bearer {token}")), ..self }
     }
 
-    pub fn body(self, body: impl Into<Vec<u8>>) -> Self {
+    pub(super) fn body(self, body: impl Into<Vec<u8>>) -> Self {
         Self { body: body.into(), ..self }
     }
 
-    pub fn request(&self) -> Request {
+    pub(super) fn request(&self) -> Request {
         let mut headers =
             vec![("x-request-id", "mint-1".to_owned()), ("content-type", self.content_type.into())];
         headers.extend(self.authorization.clone().map(|value| ("authorization", value)));
@@ -143,20 +143,20 @@ impl MintForm {
 }
 
 /// What the backend of these tests usually asks for.
-pub fn mint_form() -> MintForm {
+pub(super) fn mint_form() -> MintForm {
     MintForm::new(&json!({"userId": "user-42", "context": {"ticketId": "T-1"}}))
 }
 
 /// A request to exchange a subject token.
 #[derive(Debug, Clone)]
-pub struct ExchangeForm {
+pub(crate) struct ExchangeForm {
     pub parameters: Form,
     pub authorization: Option<String>,
 }
 
 impl ExchangeForm {
     /// One that is granted, by a public client and without an actor.
-    pub fn new(subject_token: &str) -> Self {
+    pub(crate) fn new(subject_token: &str) -> Self {
         let parameters = Form::default()
             .set("grant_type", EXCHANGE_GRANT)
             .set("client_id", "console")
@@ -168,45 +168,45 @@ impl ExchangeForm {
     }
 
     /// With one value for a parameter, whether it was there or not.
-    pub fn set(self, name: &str, value: &str) -> Self {
+    pub(crate) fn set(self, name: &str, value: &str) -> Self {
         Self { parameters: self.parameters.set(name, value), ..self }
     }
 
     /// With one more value.
-    pub fn add(self, name: &str, value: &str) -> Self {
+    pub(crate) fn add(self, name: &str, value: &str) -> Self {
         Self { parameters: self.parameters.add(name, value), ..self }
     }
 
-    pub fn without(self, name: &str) -> Self {
+    pub(crate) fn without(self, name: &str) -> Self {
         Self { parameters: self.parameters.without(name), ..self }
     }
 
-    pub fn subject_token(&self) -> &str {
+    pub(crate) fn subject_token(&self) -> &str {
         let named = self.parameters.0.iter().find(|(name, _)| name == "subject_token");
         named.map_or("", |(_, value)| value)
     }
 
-    pub fn actor(self, token: &str) -> Self {
+    pub(crate) fn actor(self, token: &str) -> Self {
         self.set("actor_token", token).set("actor_token_type", ACCESS_TOKEN)
     }
 
     /// By the confidential client.
-    pub fn portal(self) -> Self {
+    pub(crate) fn portal(self) -> Self {
         self.basic("portal", CLIENT_SECRET).set("client_id", "portal")
     }
 
-    pub fn basic(mut self, client_id: &str, secret: &str) -> Self {
+    pub(crate) fn basic(mut self, client_id: &str, secret: &str) -> Self {
         let encode = |text: &str| urlencode(text.as_bytes());
         let credentials = format!("{}:{}", encode(client_id), encode(secret));
         self.authorization = Some(format!("Basic {}", BASE64_STANDARD.encode(credentials)));
         self
     }
 
-    pub fn request(&self) -> Request {
+    pub(crate) fn request(&self) -> Request {
         self.request_with_body(self.parameters.encode())
     }
 
-    pub fn request_with_body(&self, body: impl Into<Vec<u8>>) -> Request {
+    pub(crate) fn request_with_body(&self, body: impl Into<Vec<u8>>) -> Request {
         let mut headers = vec![
             ("x-request-id", "exchange-1".to_owned()),
             ("content-type", "application/x-www-form-urlencoded".to_owned()),
@@ -219,23 +219,23 @@ impl ExchangeForm {
 
 impl Gateway {
     /// A gateway with the usual configuration.
-    pub fn usual() -> Self {
+    pub(crate) fn usual() -> Self {
         Self::new(&configuration())
     }
 
     /// A fresh subject token for `user-42`.
-    pub fn mint(&self) -> String {
+    pub(crate) fn mint(&self) -> String {
         let answer = self.send(&mint_form().request());
         assert_eq!(answer.status, 201, "{answer:?}");
         answer.text("subjectToken").to_owned()
     }
 
-    pub fn exchange(&self, form: &ExchangeForm) -> Answer {
+    pub(crate) fn exchange(&self, form: &ExchangeForm) -> Answer {
         self.send(&form.request())
     }
 
     /// Spends a token that must still be worth something.
-    pub fn assert_spendable(&self, subject_token: &str, case: &str) {
+    pub(crate) fn assert_spendable(&self, subject_token: &str, case: &str) {
         let answer = self.exchange(&ExchangeForm::new(subject_token));
         assert_eq!(answer.status, 200, "{case}: the token was lost: {answer:?}");
     }

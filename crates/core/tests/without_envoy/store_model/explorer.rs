@@ -25,17 +25,17 @@ use crate::driver::shared_data::EnvoyMap;
 
 /// A value in shared data, hashed once.
 #[derive(Clone)]
-pub struct Value {
+pub(super) struct Value {
     bytes: Rc<[u8]>,
     fingerprint: u128,
 }
 
 impl Value {
-    pub fn new(bytes: &[u8]) -> Self {
+    pub(super) fn new(bytes: &[u8]) -> Self {
         Self { bytes: bytes.into(), fingerprint: fingerprint(bytes) }
     }
 
-    pub fn bytes(&self) -> &[u8] {
+    pub(super) fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 }
@@ -47,7 +47,7 @@ impl Hash for Value {
 }
 
 /// Twice 64 bits: among the worlds of one search no two will share all of them.
-pub fn fingerprint(value: impl Hash) -> u128 {
+pub(super) fn fingerprint(value: impl Hash) -> u128 {
     let half = |salt: u8| {
         let mut hasher = DefaultHasher::new();
         (salt, &value).hash(&mut hasher);
@@ -58,7 +58,7 @@ pub fn fingerprint(value: impl Hash) -> u128 {
 
 /// What the host was asked, for the reader of a schedule.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Call {
+pub(super) enum Call {
     Get(String),
     Set(String),
     Now,
@@ -66,7 +66,7 @@ pub enum Call {
 
 /// What it answered.
 #[derive(Clone, Hash)]
-pub enum Answer {
+pub(super) enum Answer {
     Got(Option<(Value, Version)>),
     Written,
     Lost,
@@ -77,7 +77,7 @@ pub enum Answer {
 
 /// The world between two calls.
 #[derive(Clone)]
-pub struct World<E> {
+pub(super) struct World<E> {
     pub shared_data: EnvoyMap<Value>,
     pub now: UnixTime,
     pub actors: Vec<Rc<Progress<E>>>,
@@ -86,7 +86,7 @@ pub struct World<E> {
 
 /// How far an actor is.
 #[derive(Clone)]
-pub struct Progress<E> {
+pub(super) struct Progress<E> {
     pub past: Vec<(Call, Answer)>,
     /// What it has to say about it.
     pub events: Vec<E>,
@@ -105,7 +105,7 @@ impl<E> World<E> {
 }
 
 /// The host as one actor has it during one run.
-pub struct Stage<'s, E> {
+pub(super) struct Stage<'s, E> {
     past: &'s [(Call, Answer)],
     replayed: Cell<usize>,
     /// The one call of this run that is not a repetition.
@@ -163,7 +163,7 @@ impl<E> Host for Stage<'_, E> {
 
 impl<E> Stage<'_, E> {
     /// The write that the filter never uses.
-    pub fn overwrite(&self, key: &str, value: &[u8]) -> Result<Swap, HostFailure> {
+    pub(super) fn overwrite(&self, key: &str, value: &[u8]) -> Result<Swap, HostFailure> {
         self.write(key, |map| map.set(key, Value::new(value), 0))
     }
 
@@ -184,14 +184,14 @@ impl<E> Stage<'_, E> {
     }
 
     /// Says that something is decided.
-    pub fn note(&self, event: E) {
+    pub(super) fn note(&self, event: E) {
         if !self.cut.get() {
             self.events.borrow_mut().push(event);
         }
     }
 
     /// The writes of this actor that took effect so far.
-    pub fn writes(&self) -> usize {
+    pub(super) fn writes(&self) -> usize {
         let done = |(_, answer): &&(Call, Answer)| matches!(answer, Answer::Written);
         let replayed = self.past.iter().take(self.replayed.get()).filter(done).count();
         replayed + self.performed.borrow().iter().filter(done).count()
@@ -219,13 +219,13 @@ impl<E> Stage<'_, E> {
 }
 
 /// An actor: what it does with the host.
-pub type Actor<'e, E> = Box<dyn Fn(&Stage<'_, E>) + 'e>;
+pub(super) type Actor<'e, E> = Box<dyn Fn(&Stage<'_, E>) + 'e>;
 
 /// What every world is asked.
-pub type Check<'e, E> = Box<dyn Fn(&World<E>) -> Result<(), String> + 'e>;
+pub(super) type Check<'e, E> = Box<dyn Fn(&World<E>) -> Result<(), String> + 'e>;
 
 /// A search.
-pub struct Explorer<'e, E> {
+pub(super) struct Explorer<'e, E> {
     pub actors: Vec<Actor<'e, E>>,
     /// The clock begins at the first and goes on to the next at any point.
     pub times: Vec<UnixTime>,
@@ -236,14 +236,14 @@ pub struct Explorer<'e, E> {
 
 /// What was searched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Explored {
+pub(super) struct Explored {
     pub interleavings: u128,
     pub worlds: usize,
 }
 
 /// A world that must not be, and how it came about.
 #[derive(Debug)]
-pub struct Violation {
+pub(super) struct Violation {
     pub rule: String,
     pub schedule: Vec<String>,
 }
@@ -264,14 +264,14 @@ enum Choice {
 
 impl<E: Clone> Explorer<'_, E> {
     /// Visits every world that can come about.
-    pub fn explore(&self, shared_data: EnvoyMap<Value>) -> Result<Explored, Violation> {
+    pub(super) fn explore(&self, shared_data: EnvoyMap<Value>) -> Result<Explored, Violation> {
         let mut seen = HashMap::new();
         let interleavings = self.visit(&self.beginning(shared_data), &mut Vec::new(), &mut seen)?;
         Ok(Explored { interleavings, worlds: seen.len() })
     }
 
     /// One schedule of a search that is too large for all of them. `choose` picks one of so many.
-    pub fn walk(
+    pub(super) fn walk(
         &self,
         shared_data: EnvoyMap<Value>,
         mut choose: impl FnMut(usize) -> usize,

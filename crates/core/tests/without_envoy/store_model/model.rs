@@ -20,7 +20,7 @@ const AFTER_ALL: UnixTime = UnixTime::from_millis(1_000_000_000);
 const PAGE: u32 = 256;
 
 /// A table, what is in it, and who does what to it at the same time.
-pub struct Scenario {
+pub(super) struct Scenario {
     capacity: u32,
     /// Minted before anything else happens, from slot 0 on.
     tokens: Vec<Token>,
@@ -35,22 +35,22 @@ pub struct Scenario {
 }
 
 /// How the actors of a scenario can fare, each way as one line.
-pub type Ends = BTreeSet<String>;
+pub(super) type Ends = BTreeSet<String>;
 
 /// Longer than any token of these tests lives.
-pub const LIFETIME: Duration = Duration::from_secs(24 * 3600);
+pub(super) const LIFETIME: Duration = Duration::from_secs(24 * 3600);
 
 fn table(capacity: u32) -> SlotTable {
     SlotTable::new("https://auth.example.com/oidc\n", capacity, LIFETIME)
 }
 
-pub fn at(millis: u64) -> UnixTime {
+pub(super) fn at(millis: u64) -> UnixTime {
     UnixTime::from_millis(millis)
 }
 
 impl Scenario {
     /// A table with tokens in its first slots, one for each time of expiry.
-    pub fn new(capacity: u32, expiries: &[u64]) -> Self {
+    pub(super) fn new(capacity: u32, expiries: &[u64]) -> Self {
         let host = Direct::new(&EnvoyMap::default(), at(0));
         let table = table(capacity);
         let tokens =
@@ -68,37 +68,37 @@ impl Scenario {
     }
 
     /// One more actor, whose search for a free slot begins at `hand`.
-    pub fn actor(mut self, hand: u32, ops: impl Into<Vec<Op>>) -> Self {
+    pub(super) fn actor(mut self, hand: u32, ops: impl Into<Vec<Op>>) -> Self {
         self.actors.push((hand, ops.into()));
         self
     }
 
     /// One that spends a token that was there before.
-    pub fn spender(self, token: usize) -> Self {
+    pub(super) fn spender(self, token: usize) -> Self {
         let op = Op::Spend(self.tokens[token].clone());
         self.actor(0, [op])
     }
 
     /// One that mints a token for a long time.
-    pub fn minter(self, hand: u32) -> Self {
+    pub(super) fn minter(self, hand: u32) -> Self {
         self.actor(hand, [Op::Mint(at(600_000))])
     }
 
     /// A clock that goes on between any two calls.
-    pub fn clock(self, millis: &[u64]) -> Self {
+    pub(super) fn clock(self, millis: &[u64]) -> Self {
         Self { times: millis.iter().map(|millis| at(*millis)).collect(), ..self }
     }
 
-    pub fn calls_fail(self) -> Self {
+    pub(super) fn calls_fail(self) -> Self {
         Self { calls_fail: true, ..self }
     }
 
-    pub fn broken(self, fault: Fault) -> Self {
+    pub(super) fn broken(self, fault: Fault) -> Self {
         Self { fault: Some(fault), ..self }
     }
 
     /// Visits every world of the scenario, holds the rules against it, and says how it can end.
-    pub fn explore(&self, name: &str) -> Result<Ends, Violation> {
+    pub(super) fn explore(&self, name: &str) -> Result<Ends, Violation> {
         let started = Instant::now();
         let ends = RefCell::new(Ends::new());
         let explored = self.explorer(&ends).explore(self.shared_data.clone())?;
@@ -112,7 +112,7 @@ impl Scenario {
     }
 
     /// Follows one schedule, of which `choose` picks every step among so many.
-    pub fn walk(&self, choose: impl FnMut(usize) -> usize) -> Result<(), Violation> {
+    pub(super) fn walk(&self, choose: impl FnMut(usize) -> usize) -> Result<(), Violation> {
         self.explorer(&RefCell::default()).walk(self.shared_data.clone(), choose)
     }
 

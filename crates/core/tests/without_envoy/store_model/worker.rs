@@ -13,14 +13,14 @@ use crate::driver::shared_data::EnvoyMap;
 
 /// A token as its holder has it, and its time.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Token {
+pub(super) struct Token {
     pub text: String,
     pub expires_at: UnixTime,
 }
 
 /// What an actor wants of the table.
 #[derive(Debug, Clone)]
-pub enum Op {
+pub(super) enum Op {
     /// Mint a token that expires then.
     Mint(UnixTime),
     /// Look a token up, and spend it if it can be spent.
@@ -31,7 +31,7 @@ pub enum Op {
 
 /// What came of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Event {
+pub(super) enum Event {
     Minted(Token),
     /// The first write of a spend took effect: from here on the token is spent.
     Spent(Token),
@@ -42,7 +42,7 @@ pub enum Event {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Refusal {
+pub(super) enum Refusal {
     Full,
     Unknown,
     Expired,
@@ -52,7 +52,7 @@ pub enum Refusal {
 
 /// A way in which a store could be wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fault {
+pub(super) enum Fault {
     /// Writes without naming a version.
     Overwrites,
     /// Creates without minding whether another did so before.
@@ -70,18 +70,18 @@ pub enum Fault {
 }
 
 /// A host without schedule: every call is performed at once. For what comes before and after.
-pub struct Direct {
+pub(super) struct Direct {
     shared_data: RefCell<EnvoyMap<Value>>,
     now: UnixTime,
     draws: Cell<u64>,
 }
 
 impl Direct {
-    pub fn new(shared_data: &EnvoyMap<Value>, now: UnixTime) -> Self {
+    pub(super) fn new(shared_data: &EnvoyMap<Value>, now: UnixTime) -> Self {
         Self { shared_data: RefCell::new(shared_data.clone()), now, draws: Cell::new(0) }
     }
 
-    pub fn into_shared_data(self) -> EnvoyMap<Value> {
+    pub(super) fn into_shared_data(self) -> EnvoyMap<Value> {
         self.shared_data.into_inner()
     }
 }
@@ -114,7 +114,7 @@ impl Host for Direct {
 }
 
 /// One worker on the stage.
-pub struct Worker<'w> {
+pub(super) struct Worker<'w> {
     pub stage: &'w Stage<'w, Event>,
     pub name: u8,
     /// Where its search for a free slot begins.
@@ -126,13 +126,18 @@ pub struct Worker<'w> {
 }
 
 impl<'w> Worker<'w> {
-    pub fn new(stage: &'w Stage<'w, Event>, name: u8, hand: u32, fault: Option<Fault>) -> Self {
+    pub(super) fn new(
+        stage: &'w Stage<'w, Event>,
+        name: u8,
+        hand: u32,
+        fault: Option<Fault>,
+    ) -> Self {
         let (spending, has_spent) = (RefCell::new(None), Cell::new(false));
         Self { stage, name, hand, fault, spending, has_spent, draws: Cell::new(0) }
     }
 
     /// Does what an actor is there for.
-    pub fn run(&self, table: &SlotTable, ops: &[Op]) {
+    pub(super) fn run(&self, table: &SlotTable, ops: &[Op]) {
         let mut own = None;
         for op in ops {
             let writes_before = self.stage.writes();
@@ -227,7 +232,7 @@ fn draw(buffer: &mut [u8], hand: u32, name: u8, draws: &Cell<u64>) {
 }
 
 /// The namespace has twelve characters; behind it stand the kind of the key and a number.
-pub fn kind_and_number(key: &str) -> (char, u32) {
+pub(super) fn kind_and_number(key: &str) -> (char, u32) {
     let mut rest = key.chars().skip(12);
     (rest.next().unwrap(), rest.collect::<String>().parse().unwrap())
 }
@@ -236,7 +241,11 @@ fn is_page(key: &str) -> bool {
     kind_and_number(key).0 == 'p'
 }
 
-pub fn mint(host: &dyn Host, table: &SlotTable, expires_at: UnixTime) -> Result<Token, Refusal> {
+pub(super) fn mint(
+    host: &dyn Host,
+    table: &SlotTable,
+    expires_at: UnixTime,
+) -> Result<Token, Refusal> {
     let mint = Mint {
         caller: "backend".into(),
         request_id: "mint".into(),
@@ -251,12 +260,16 @@ pub fn mint(host: &dyn Host, table: &SlotTable, expires_at: UnixTime) -> Result<
     }
 }
 
-pub fn find(host: &dyn Host, table: &SlotTable, token: &Token) -> Result<Found, HostFailure> {
+pub(super) fn find(
+    host: &dyn Host,
+    table: &SlotTable,
+    token: &Token,
+) -> Result<Found, HostFailure> {
     let token = SubjectToken::parse(&token.text).unwrap();
     table.find(host, &token, &token.digest())
 }
 
-pub fn spend(host: &dyn Host, table: &SlotTable, token: &Token) -> Result<(), Refusal> {
+pub(super) fn spend(host: &dyn Host, table: &SlotTable, token: &Token) -> Result<(), Refusal> {
     let exchange = Exchange {
         client_id: "portal".into(),
         actor_id: None,
