@@ -18,6 +18,7 @@ use jwt::{AccessJwt, JwtVerifier, is_jwt};
 use crate::config::Verification;
 use crate::host::UnixTime;
 use crate::jose::{KeySet, TestedCrypto};
+use crate::policy::is_user_id;
 use crate::step::Context;
 use crate::upstream::{RemoteKeySet, UpstreamFailure};
 
@@ -97,15 +98,10 @@ fn is_b64token(token: &str) -> bool {
     !token.is_empty() && token.bytes().all(allowed)
 }
 
-/// The most characters of what names a user or a client, as of `userId`.
-const MAX_NAME: usize = 255;
-
 /// What a token names somebody by, if it does: it goes into records, logs and tokens.
 fn bounded(name: Option<String>) -> Result<Option<String>, BearerError> {
     match name.filter(|name| !name.is_empty()) {
-        Some(name) if name.chars().count() > MAX_NAME || name.chars().any(char::is_control) => {
-            Err(BearerError::Identifier)
-        }
+        Some(name) if !is_user_id(&name) => Err(BearerError::Identifier),
         name => Ok(name),
     }
 }

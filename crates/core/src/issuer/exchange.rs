@@ -365,15 +365,13 @@ async fn authenticate_actor(
     }
     let actors = &service.actors;
     if actors.is_empty() {
-        let told = "the actor token is invalid, expired or lacks the openid scope";
-        let refusal = Refusal::invalid_request("actors_not_accepted", told);
+        let refusal = Refusal::invalid_actor("actors_not_accepted");
         return Err(refusal.because("actor tokens are not accepted"));
     }
     let verified = actors.verify(context, token).await.map_err(|error| Refusal::actor(&error))?;
-    let actor = verified
-        .subject
-        .clone()
-        .ok_or_else(|| Refusal::invalid_actor().because("the actor token has no sub"))?;
+    let actor = verified.subject.clone().ok_or_else(|| {
+        Refusal::invalid_actor("actor_token").because("the actor token has no sub")
+    })?;
     trail.note(|facts| facts.actor_id = Some(actor.clone()));
     // Nobody impersonates themselves: there would be no second person to hold accountable.
     if actor == subject.grant.user_id {

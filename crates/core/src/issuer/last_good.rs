@@ -6,7 +6,7 @@
 use std::cell::Cell;
 use std::time::Duration;
 
-use crate::host::{Expected, Host, UnixTime, Version};
+use crate::host::{Host, UnixTime};
 use crate::secret::Digest;
 
 /// The format of the entry.
@@ -45,12 +45,10 @@ impl LastGood {
         entry.push(VERSION);
         entry.extend_from_slice(&now.millis().to_le_bytes());
         entry.extend_from_slice(document);
-        let version = host.get(&self.key).map(|found| found.map(|(_, version)| version));
-        let expected = version.map(Option::<Version>::into);
+        let Ok(found) = host.get(&self.key) else { return };
+        let expected = found.map(|(_, version)| version).into();
         // Whoever is faster has a document that is as new.
-        if expected.is_ok_and(|expected: Expected| {
-            host.compare_and_set(&self.key, &entry, expected).is_ok()
-        }) {
+        if host.compare_and_set(&self.key, &entry, expected).is_ok() {
             self.known.set(Some((digest, now)));
         }
     }

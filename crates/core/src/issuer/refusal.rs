@@ -150,15 +150,15 @@ impl Refusal {
     pub(super) fn actor(error: &BearerError) -> Self {
         match error {
             BearerError::Upstream(_) => Self::temporarily_unavailable("callout_failed", ""),
-            _ => Self::invalid_actor(),
+            _ => Self::invalid_actor("actor_token"),
         }
         .because(format_args!("actor token refused: {error}"))
     }
 
-    /// The same, where it is not the token's own fault.
-    pub(super) const fn invalid_actor() -> Self {
+    /// What whoever presents an actor token is told, whichever check failed.
+    pub(super) const fn invalid_actor(reason: &'static str) -> Self {
         let told = "the actor token is invalid, expired or lacks the openid scope";
-        Self::invalid_request("actor_token", told)
+        Self::invalid_request(reason, told)
     }
 
     /// Says what was wrong, to the operator.
