@@ -14,6 +14,8 @@ pub const EXCHANGED: &str = "impersonation_subject_tokens_exchanged_total";
 pub const REPLAYED: &str = "impersonation_subject_tokens_replayed_total";
 /// Mints that found every slot taken.
 pub const STORE_FULL: &str = "impersonation_store_full_total";
+/// Exchanges of which nobody knows whether they spent their token: see [`store_failed`].
+pub const SPEND_UNKNOWN: &str = "impersonation_store_spends_unknown_total";
 /// Calls of the operator's function that failed, whatever became of the exchange.
 pub const CUSTOM_CLAIMS_FAILURES: &str = "impersonation_custom_claims_failures_total";
 /// Keys of the identity gateway that have the name of one of ours.
@@ -21,6 +23,12 @@ pub const KEY_COLLISIONS: &str = "impersonation_key_collisions_total";
 /// How long a successful exchange took in the filter, callouts included. Envoy's histograms hold
 /// integers, so that the base unit, seconds, would round everything to zero.
 pub const EXCHANGE_DURATION: &str = "impersonation_exchange_duration_microseconds";
+/// How long etcd took to store a token, all attempts together.
+pub const STORE_MINT_DURATION: &str = "impersonation_store_duration_microseconds.operation.mint";
+/// How long it took to look one up.
+pub const STORE_FIND_DURATION: &str = "impersonation_store_duration_microseconds.operation.find";
+/// How long it took to spend one.
+pub const STORE_SPEND_DURATION: &str = "impersonation_store_duration_microseconds.operation.spend";
 /// Tokens that are neither spent nor expired.
 pub const OUTSTANDING: &str = "impersonation_subject_tokens_outstanding";
 /// The most tokens that can be outstanding.
@@ -40,6 +48,11 @@ pub const FROM_THE_START: [&str; 6] =
 /// Requests to `endpoint` that were refused with the code `error`, by the check `reason`.
 pub fn refused(endpoint: &str, error: &str, reason: &str) -> Cow<'static, str> {
     format!("impersonation_refusals_total.endpoint.{endpoint}.error.{error}.reason.{reason}").into()
+}
+
+/// Requests that etcd failed, by the kind of its failure.
+pub fn store_failed(kind: &'static str) -> Cow<'static, str> {
+    format!("impersonation_store_errors_total.kind.{kind}").into()
 }
 
 /// Calls to `upstream` that got no usable answer.

@@ -99,6 +99,21 @@ pub enum Store {
         /// The most outstanding tokens.
         capacity: u32,
     },
+    /// In etcd, for many Envoys.
+    Etcd(EtcdSettings),
+}
+
+/// Where etcd is, and what is ours there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EtcdSettings {
+    /// The Envoy cluster, which speaks HTTP/2.
+    pub cluster: Rc<str>,
+    /// What every key begins with.
+    pub prefix: String,
+    /// How long a look-up, a mint or a spend may take, all attempts together.
+    pub timeout: Duration,
+    /// The `:authority`; the cluster's name where there is none.
+    pub authority: Option<Rc<str>>,
 }
 
 impl Default for Store {

@@ -12,8 +12,8 @@ use super::node::{Members, Node, Reading};
 use super::rules::{MintRate, Rules, UserPattern};
 use super::{
     ActorTokens, AuthorizeSubjectToken, Client, ClientType, Config, ConfigError, CustomClaims,
-    DocumentSource, ForeignSubjectTokens, HttpUri, Introspection, Jwks, JwtIssuer, OnError,
-    RemoteJwks, Resource, SigningKey, Store, SubjectTokens, Surroundings, TokenRules,
+    DocumentSource, EtcdSettings, ForeignSubjectTokens, HttpUri, Introspection, Jwks, JwtIssuer,
+    OnError, RemoteJwks, Resource, SigningKey, Store, SubjectTokens, Surroundings, TokenRules,
     USER_ID_PLACEHOLDER, UserLookup, Userinfo, Verification,
 };
 use crate::jose::{Algorithm, KeySet, PublishedKey, private_from_pem};
@@ -253,7 +253,7 @@ fn subject_tokens(node: Node<'_>) -> Option<SubjectTokens> {
 
 fn store(node: Node<'_>) -> Option<Store> {
     let mut members = node.object()?;
-    let shared_data = members.or("shared_data", Store::default(), |node| {
+    let shared_data = members.optional("shared_data", |node| {
         let mut members = node.object()?;
         let capacity = members.or("capacity", DEFAULT_CAPACITY, |node| {
             u32::try_from(node.integer(1, u64::from(MAX_CAPACITY))?).ok()
@@ -261,8 +261,49 @@ fn store(node: Node<'_>) -> Option<Store> {
         members.finish();
         Some(Store::SharedData { capacity: capacity? })
     });
+    let etcd = members.optional("etcd", etcd);
+    let node = members.node().clone();
     members.finish();
-    shared_data
+    match (shared_data?, etcd?) {
+        (Some(_), Some(_)) => node.problem("expected one of shared_data and etcd, not both"),
+        (shared_data, None) => Some(shared_data.unwrap_or_default()),
+        (None, Some(etcd)) => Some(Store::Etcd(etcd)),
+    }
+}
+
+fn etcd(node: Node<'_>) -> Option<EtcdSettings> {
+    // Envoy is told both in one short message: see the plugin's glue for gRPC.
+    const LONGEST_NAMES: usize = 120;
+    let place = node.clone();
+    let mut members = node.object()?;
+    let cluster = members.required("cluster", Node::non_empty_string);
+    let authority = members.optional("authority", Node::non_empty_string);
+    let prefix = members.or("prefix", "/impersonation/".to_owned(), |node| {
+        let text = node.clone().non_empty_string()?;
+        let printable = text.len() <= 256 && text.bytes().all(|byte| byte.is_ascii_graphic());
+        if printable {
+            Some(text)
+        } else {
+            node.problem("expected at most 256 printable ASCII characters without spaces")
+        }
+    });
+    let timeout = members.or("timeout", Duration::from_millis(3500), |node| {
+        node.duration(Duration::from_millis(100), Duration::from_secs(60))
+    });
+    members.finish();
+    let (cluster, authority) = (cluster?, authority?);
+    let names = authority.as_ref().map_or(0, String::len).saturating_add(cluster.len());
+    if names > LONGEST_NAMES {
+        return place.problem(format!(
+            "expected cluster and authority together no longer than {LONGEST_NAMES} bytes"
+        ));
+    }
+    Some(EtcdSettings {
+        cluster: cluster.into(),
+        prefix: prefix?,
+        timeout: timeout?,
+        authority: authority.map(Into::into),
+    })
 }
 
 fn access_tokens(node: Node<'_>) -> Option<Duration> {

@@ -74,8 +74,13 @@ impl Service {
         // Moved, as secrets are among it that nobody else needs.
         let callers = verifier(mem::take(&mut config.subject_tokens.authentication));
         let actors = verifier(mem::take(&mut config.actor_tokens.verification));
-        let config::Store::SharedData { capacity } = config.store;
-        let store = Store::new(&config.tenant(), capacity, config.subject_tokens.lifetime);
+        let (tenant, lifetime) = (config.tenant(), config.subject_tokens.lifetime);
+        let store = match &config.store {
+            config::Store::SharedData { capacity } => {
+                Store::shared_data(&tenant, *capacity, lifetime)
+            }
+            config::Store::Etcd(etcd) => Store::etcd(etcd, &tenant, lifetime),
+        };
         let mints = config.subject_tokens.rules.max_mints_per_caller;
         let mints = mints.map(|rate| MintCounter::new(&config.tenant(), rate));
         let paths = Paths::new(&config.base_path);

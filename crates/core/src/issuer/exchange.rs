@@ -436,6 +436,7 @@ async fn spend(
         // As whoever comes a moment later is told.
         NotSpent::Forgotten => unknown(),
         NotSpent::Expired => expired(),
-        NotSpent::Host(failure) => failure.into(),
+        NotSpent::Store(failure) => failure.into(),
+        NotSpent::Unknown(failure) => Refusal::spend_unknown(failure),
     })
 }

@@ -21,7 +21,7 @@ use crate::metrics;
 use crate::oauth::form::FormError;
 use crate::policy::{BoundsError, NotCounted};
 use crate::step::Response;
-use crate::store::NotStored;
+use crate::store::{EtcdFailure, NotStored, StoreFailure};
 use crate::upstream::UpstreamFailure;
 
 /// The name that our challenges give the protection space.
@@ -99,6 +99,11 @@ impl Refusal {
     pub(super) const fn body_too_long() -> Self {
         let told = "the request body is longer than 64 KiB";
         Self::new(413, "invalid_request", "body_too_long", told)
+    }
+
+    /// Nobody knows whether the subject token was spent. Presented again it may be good, or have been used.
+    pub(super) fn spend_unknown(failure: EtcdFailure) -> Self {
+        Self::temporarily_unavailable("spend_unknown", failure).counted(metrics::SPEND_UNKNOWN)
     }
 
     /// The endpoint waits for what nobody will bring.
@@ -366,6 +371,7 @@ impl From<NotStored> for Refusal {
                 Self::temporarily_unavailable("store_full", "").counted(metrics::STORE_FULL)
             }
             NotStored::Host(_) => Self::temporarily_unavailable("host_failed", ""),
+            NotStored::Etcd(_) => Self::temporarily_unavailable("store_failed", ""),
         };
         refusal.because(format_args!("not stored: {error}"))
     }
@@ -374,6 +380,15 @@ impl From<NotStored> for Refusal {
 impl From<UpstreamFailure> for Refusal {
     fn from(failure: UpstreamFailure) -> Self {
         Self::temporarily_unavailable("callout_failed", failure)
+    }
+}
+
+impl From<StoreFailure> for Refusal {
+    fn from(failure: StoreFailure) -> Self {
+        match failure {
+            StoreFailure::Host(failure) => failure.into(),
+            StoreFailure::Etcd(failure) => Self::temporarily_unavailable("store_failed", failure),
+        }
     }
 }
 

@@ -13,7 +13,7 @@ use crate::jose::{Algorithm, SigningKey, TestedCrypto};
 use crate::metrics;
 use crate::policy::MintCounter;
 use crate::step::{Step, Task};
-use crate::store::Store;
+use crate::store::{EtcdFailure, Store};
 use crate::upstream::{RemoteKeySet, Upstream};
 
 /// A configuration, ready to answer. Caches live as long as it does: a changed configuration starts with
@@ -59,10 +59,14 @@ impl Service {
             host.warn(&format!("configuration: {warning}"));
         }
         let failures = Upstream::ALL.map(|upstream| metrics::callout_failed(upstream.name()));
+        let has_etcd = matches!(self.store, Store::Etcd(_));
+        let of_etcd = EtcdFailure::KINDS.map(metrics::store_failed).into_iter();
+        let of_etcd = of_etcd.chain([metrics::SPEND_UNKNOWN.into()]);
         metrics::FROM_THE_START
             .map(Cow::from)
             .into_iter()
             .chain(failures)
+            .chain(of_etcd.filter(|_| has_etcd))
             .for_each(|counter| host.define(counter));
         let crypto = self.crypto.as_ref();
         let algorithm = self.signing_key.algorithm();

@@ -1,9 +1,11 @@
 //! Subject tokens: the secret that a caller holds, and what the store keeps in its stead.
 //!
-//! A token is `sub_` and the base64url of its slot and 256 random bits. The slot makes every look-up
-//! one read; it says nothing about the user. The store keeps the token's SHA-256, never the token.
+//! A token is `sub_` and the base64url of 256 random bits, before which the slot stands where the store is a
+//! table of slots: it makes every look-up one read, and says nothing about the user. The store keeps the token's
+//! SHA-256, never the token.
 
 mod census;
+mod etcd;
 mod record;
 mod slots;
 
@@ -13,9 +15,11 @@ use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 
 pub use census::Census;
+pub use etcd::{Etcd, EtcdFailure};
 pub use record::{Exchange, Grant, Mint};
 pub use slots::{Found, NotSpent, NotStored, Occupancy, Outstanding, SlotTable};
 
+use crate::config::EtcdSettings;
 use crate::host::{Host, HostFailure, UnixTime};
 use crate::metrics;
 use crate::secret::{Digest, Secret};
@@ -23,20 +27,46 @@ use crate::step::Context;
 
 /// Where subject tokens are kept. Of any number of simultaneous attempts to spend one, exactly one succeeds.
 ///
-/// The verbs are `async` because a store may be elsewhere; shared data answers at once.
+/// The verbs are `async` because etcd is elsewhere; shared data answers at once.
 #[derive(Debug)]
-pub struct Store {
+pub enum Store {
+    /// Within one Envoy.
+    SharedData(SharedSlots),
+    /// For as many as there are.
+    Etcd(Etcd),
+}
+
+/// A table of slots, and how full it is.
+#[derive(Debug)]
+pub struct SharedSlots {
     table: SlotTable,
     census: Census,
     capacity: u32,
     lifetime: Duration,
 }
 
+/// Why the store could not say what it knows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum StoreFailure {
+    /// Shared data or randomness failed.
+    #[error(transparent)]
+    Host(#[from] HostFailure),
+    /// etcd was of no use.
+    #[error(transparent)]
+    Etcd(#[from] EtcdFailure),
+}
+
 impl Store {
-    /// The store of the service that `tenant` names, for `capacity` outstanding tokens, each for `lifetime`.
-    pub fn new(tenant: &str, capacity: u32, lifetime: Duration) -> Self {
+    /// The store of the service that `tenant` names, in a table for `capacity` outstanding tokens, each for
+    /// `lifetime`.
+    pub fn shared_data(tenant: &str, capacity: u32, lifetime: Duration) -> Self {
         let table = SlotTable::new(tenant, capacity, lifetime);
-        Self { table, census: Census::default(), capacity, lifetime }
+        Self::SharedData(SharedSlots { table, census: Census::default(), capacity, lifetime })
+    }
+
+    /// The same in etcd.
+    pub fn etcd(settings: &EtcdSettings, tenant: &str, lifetime: Duration) -> Self {
+        Self::Etcd(Etcd::new(settings, &namespace(tenant), lifetime))
     }
 
     /// Stores a new token.
@@ -47,7 +77,10 @@ impl Store {
         grant: Grant,
         expires_at: UnixTime,
     ) -> Result<(SubjectToken, Digest), NotStored> {
-        self.table.mint(context.host(), mint, grant, expires_at)
+        match self {
+            Self::SharedData(slots) => slots.table.mint(context.host(), mint, grant, expires_at),
+            Self::Etcd(etcd) => etcd.mint(context, mint, grant, expires_at).await,
+        }
     }
 
     /// Looks a presented token up, of which the digest is known.
@@ -56,8 +89,13 @@ impl Store {
         context: &Context,
         token: &SubjectToken,
         digest: &Digest,
-    ) -> Result<Found, HostFailure> {
-        self.table.find(context.host(), token, digest)
+    ) -> Result<Found, StoreFailure> {
+        match self {
+            Self::SharedData(slots) => Ok(slots.table.find(context.host(), token, digest)?),
+            // One with a slot in it was minted into a table: etcd never heard of it.
+            Self::Etcd(_) if token.slot.is_some() => Ok(Found::Unknown),
+            Self::Etcd(etcd) => etcd.find(context, digest).await,
+        }
     }
 
     /// Spends a token, if nobody has since it was found. Whoever gets `Ok` is the only one.
@@ -67,18 +105,31 @@ impl Store {
         token: Outstanding,
         exchange: Exchange,
     ) -> Result<(), NotSpent> {
-        self.table.spend(context.host(), token, exchange)
+        match self {
+            Self::SharedData(slots) => slots.table.spend(context.host(), token, exchange),
+            Self::Etcd(etcd) => etcd.spend(context, token, exchange).await,
+        }
     }
 
     /// Counts on, and says how full the store is when the count is complete.
     pub fn set_gauges(&self, host: &dyn Host) {
-        let Ok(Some(occupancy)) = self.census.tick(host, &self.table) else { return };
+        let Self::SharedData(SharedSlots { table, census, capacity, lifetime }) = self else {
+            return;
+        };
+        let Ok(Some(occupancy)) = census.tick(host, table) else { return };
         let left = occupancy.first_expiry.map(|expiry| expiry.since(host.now()));
-        let age = left.map(|left| self.lifetime.saturating_sub(left)).unwrap_or_default();
+        let age = left.map(|left| lifetime.saturating_sub(left)).unwrap_or_default();
         host.set(metrics::OUTSTANDING, u64::from(occupancy.outstanding));
-        host.set(metrics::CAPACITY, u64::from(self.capacity));
+        host.set(metrics::CAPACITY, u64::from(*capacity));
         host.set(metrics::OLDEST_AGE, age.as_secs());
     }
+}
+
+/// Names a service among those that share a map, by what it is called in the configuration.
+fn namespace(tenant: &str) -> String {
+    let digest = Digest::of(tenant.as_bytes());
+    let name = digest.as_bytes().first_chunk::<9>().map(|name| BASE64_URL_SAFE_NO_PAD.encode(name));
+    name.unwrap_or_default()
 }
 
 /// What every subject token of this filter begins with; others are somebody else's.
@@ -90,23 +141,29 @@ const NONCE_LEN: usize = 32;
 /// A subject token as its holder presents it.
 #[derive(Debug, Clone)]
 pub struct SubjectToken {
-    slot: u32,
+    /// Where it is, in a table of slots.
+    slot: Option<u32>,
     nonce: Secret<[u8; NONCE_LEN]>,
 }
 
 impl SubjectToken {
     const fn new(slot: u32, nonce: [u8; NONCE_LEN]) -> Self {
-        Self { slot, nonce: Secret::new(nonce) }
+        Self { slot: Some(slot), nonce: Secret::new(nonce) }
+    }
+
+    const fn without_slot(nonce: [u8; NONCE_LEN]) -> Self {
+        Self { slot: None, nonce: Secret::new(nonce) }
     }
 
     /// Reads a token; `None` if it cannot be one of ours.
     pub fn parse(text: &str) -> Option<Self> {
         let encoded = text.strip_prefix(PREFIX)?;
         let mut bytes = [0; 4 + NONCE_LEN];
-        // Only the exact length has the one padding-free form that we issue.
+        // Only the exact lengths have the one padding-free form that we issue.
         let len = BASE64_URL_SAFE_NO_PAD.decode_slice(encoded, &mut bytes).ok()?;
-        if len != bytes.len() {
-            return None;
+        let bytes = bytes.get(..len)?;
+        if let Ok(nonce) = bytes.try_into() {
+            return Some(Self::without_slot(nonce));
         }
         let (slot, nonce) = bytes.split_first_chunk()?;
         Some(Self::new(u32::from_be_bytes(*slot), nonce.try_into().ok()?))
@@ -119,11 +176,10 @@ impl SubjectToken {
         text
     }
 
-    fn bytes(&self) -> [u8; 4 + NONCE_LEN] {
-        let mut bytes = [0; 4 + NONCE_LEN];
-        let (slot, nonce) = bytes.split_at_mut(4);
-        slot.copy_from_slice(&self.slot.to_be_bytes());
-        nonce.copy_from_slice(self.nonce.expose());
+    fn bytes(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(4 + NONCE_LEN);
+        bytes.extend(self.slot.into_iter().flat_map(u32::to_be_bytes));
+        bytes.extend_from_slice(self.nonce.expose());
         bytes
     }
 
@@ -150,10 +206,11 @@ mod tests {
     proptest! {
         #[test]
         fn a_revealed_token_is_read_back(slot: u32, nonce: [u8; 32]) {
-            let token = SubjectToken::new(slot, nonce);
-            let read = SubjectToken::parse(&token.reveal()).unwrap();
-            prop_assert_eq!(read.slot, slot);
-            prop_assert!(read.digest().matches(&token.digest()));
+            for token in [SubjectToken::new(slot, nonce), SubjectToken::without_slot(nonce)] {
+                let read = SubjectToken::parse(&token.reveal()).unwrap();
+                prop_assert_eq!(read.slot, token.slot);
+                prop_assert!(read.digest().matches(&token.digest()));
+            }
         }
 
         #[test]

@@ -21,11 +21,8 @@ use std::cell::Cell;
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use base64::Engine as _;
-use base64::prelude::BASE64_URL_SAFE_NO_PAD;
-
 use super::record::{Exchange, Grant, Mint, Record, Slot, State, is_current};
-use super::{NONCE_LEN, SubjectToken};
+use super::{EtcdFailure, NONCE_LEN, StoreFailure, SubjectToken, namespace};
 use crate::host::{Expected, Host, HostFailure, SharedData, Swap, UnixTime, Version};
 use crate::secret::Digest;
 
@@ -62,17 +59,25 @@ pub struct Occupancy {
 /// spend it, once.
 #[derive(Debug)]
 pub struct Outstanding {
-    slot: u32,
-    version: Version,
-    digest: Digest,
-    expires_at: UnixTime,
+    pub(super) seen: Seen,
+    pub(super) digest: Digest,
+    pub(super) expires_at: UnixTime,
     /// Who minted it.
     pub mint: Mint,
     /// What it grants.
     pub grant: Grant,
 }
 
-/// What the table knows of a presented token.
+/// What was read, and must still be so for the token to be spent.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Seen {
+    /// This slot, in this version.
+    Slot(u32, Version),
+    /// The key in etcd, at this revision.
+    Revision(i64),
+}
+
+/// What the store knows of a presented token.
 #[derive(Debug)]
 pub enum Found {
     /// It can be exchanged.
@@ -94,6 +99,9 @@ pub enum NotStored {
     /// Shared data or randomness failed.
     #[error(transparent)]
     Host(#[from] HostFailure),
+    /// etcd was of no use.
+    #[error(transparent)]
+    Etcd(#[from] EtcdFailure),
 }
 
 /// Why a token was not spent.
@@ -108,9 +116,18 @@ pub enum NotSpent {
     /// It ran out between look-up and spending.
     #[error("it expired during the exchange")]
     Expired,
-    /// Shared data failed.
+    /// The store failed, and spent nothing.
     #[error(transparent)]
-    Host(#[from] HostFailure),
+    Store(StoreFailure),
+    /// The store failed, and nobody knows whether it spent the token.
+    #[error("it is not known whether the token was spent: {0}")]
+    Unknown(EtcdFailure),
+}
+
+impl From<HostFailure> for NotSpent {
+    fn from(failure: HostFailure) -> Self {
+        Self::Store(failure.into())
+    }
 }
 
 impl Outstanding {
@@ -124,10 +141,7 @@ impl SlotTable {
     /// The table of one service. `tenant` names the service: two that share a `vm_id` share the map,
     /// and a token of one must not be known to the other.
     pub fn new(tenant: &str, capacity: u32, lifetime: Duration) -> Self {
-        let digest = Digest::of(tenant.as_bytes());
-        let name =
-            digest.as_bytes().first_chunk::<9>().map(|name| BASE64_URL_SAFE_NO_PAD.encode(name));
-        Self { namespace: name.unwrap_or_default(), capacity, lifetime, hand: Cell::new(None) }
+        Self { namespace: namespace(tenant), capacity, lifetime, hand: Cell::new(None) }
     }
 
     /// Stores a new token.
@@ -190,7 +204,9 @@ impl SlotTable {
         token: &SubjectToken,
         digest: &Digest,
     ) -> Result<Found, HostFailure> {
-        let Some((bytes, version)) = host.get(&self.slot_key(token.slot))? else {
+        // One without a slot was never minted into a table.
+        let Some(slot) = token.slot else { return Ok(Found::Unknown) };
+        let Some((bytes, version)) = host.get(&self.slot_key(slot))? else {
             return Ok(Found::Unknown);
         };
         let Some(Slot { expires_at, record: Some(record) }) = Slot::decode(&bytes) else {
@@ -205,8 +221,7 @@ impl SlotTable {
                 Found::Expired(record.mint, grant)
             }
             State::Outstanding(grant) => Found::Outstanding(Outstanding {
-                slot: token.slot,
-                version,
+                seen: Seen::Slot(slot, version),
                 digest: *digest,
                 expires_at,
                 mint: record.mint,
@@ -222,16 +237,17 @@ impl SlotTable {
         token: Outstanding,
         exchange: Exchange,
     ) -> Result<(), NotSpent> {
+        let Seen::Slot(slot, version) = token.seen else { return Err(NotSpent::Forgotten) };
         if !is_current(&token.mint, token.expires_at, host.now()) {
             return Err(NotSpent::Expired);
         }
-        let key = self.slot_key(token.slot);
+        let key = self.slot_key(slot);
         let record = Record::new(&token.digest, token.mint, State::Spent(exchange));
         let bytes = record.encode(token.expires_at).ok_or(HostFailure("memory for a record"))?;
-        match host.compare_and_set(&key, &bytes, Expected::Version(token.version))? {
+        match host.compare_and_set(&key, &bytes, Expected::Version(version))? {
             Swap::Done => {
                 // From here on the token is spent: what fails now only hides a free slot for a while.
-                let (page, offset) = (token.slot / PAGE, token.slot % PAGE);
+                let (page, offset) = (slot / PAGE, slot % PAGE);
                 let _ = Hints::read(host, self.page_key(page))
                     .and_then(|mut hints| hints.mark(host, offset, UnixTime::default()));
                 Ok(())

@@ -789,6 +789,55 @@ fn what_works_but_is_hardly_meant_is_a_warning() {
     }
 }
 
+#[test]
+fn the_store_is_in_one_place() {
+    let parsed = |value: &Value| parse(value).unwrap_or_else(|error| panic!("{error}"));
+    let config = parsed(&with("/store", json!({"etcd": {"cluster": "etcd"}})));
+    let etcd = EtcdSettings {
+        cluster: "etcd".into(),
+        prefix: "/impersonation/".into(),
+        timeout: Duration::from_millis(3500),
+        authority: None,
+    };
+    assert_eq!(config.store, Store::Etcd(etcd));
+    let all =
+        json!({"cluster": "c", "prefix": "/p/", "timeout": "2s", "authority": "etcd.example"});
+    let config = parsed(&with("/store", json!({"etcd": all})));
+    let etcd = EtcdSettings {
+        cluster: "c".into(),
+        prefix: "/p/".into(),
+        timeout: Duration::from_secs(2),
+        authority: Some("etcd.example".into()),
+    };
+    assert_eq!(config.store, Store::Etcd(etcd));
+    assert_eq!(parsed(&with("/store", json!({}))).store, Store::default());
+
+    let two = json!({"shared_data": {}, "etcd": {"cluster": "etcd"}});
+    assert_problem("two", &with("/store", two), "store", "expected one of shared_data and etcd");
+    let etcd = |name: &str, value: Value| {
+        let mut etcd = json!({"cluster": "etcd"});
+        etcd[name] = value;
+        with("/store", json!({"etcd": etcd}))
+    };
+    #[rustfmt::skip]
+    let cases = [
+        ("cluster",   json!(""),               "store.etcd.cluster", "expected a string that is not empty"),
+        ("cluster",   json!("c".repeat(121)),  "store.etcd",         "expected cluster and authority together"),
+        ("authority", json!("a".repeat(117)),  "store.etcd",         "expected cluster and authority together"),
+        ("prefix",    json!("/a b/"),          "store.etcd.prefix",  "expected at most 256 printable ASCII"),
+        ("timeout",   json!("10ms"),           "store.etcd.timeout", "expected a duration from 100ms to 60s"),
+    ];
+    for (name, value, path, expected) in cases {
+        assert_problem(name, &etcd(name, value), path, expected);
+    }
+    assert_problem(
+        "none",
+        &with("/store", json!({"etcd": {}})),
+        "store.etcd.cluster",
+        "is required",
+    );
+}
+
 /// A member that has moved is told where to, and is not offered as one that there is.
 #[test]
 fn a_member_at_its_old_place_is_told_the_new_one() {

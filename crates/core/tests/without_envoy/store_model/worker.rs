@@ -256,7 +256,7 @@ pub(super) fn mint(
     match table.mint(host, mint, grant, expires_at) {
         Ok((token, _)) => Ok(Token { text: token.reveal(), expires_at }),
         Err(NotStored::Full) => Err(Refusal::Full),
-        Err(NotStored::Host(_)) => Err(Refusal::HostFailed),
+        Err(NotStored::Host(_) | NotStored::Etcd(_)) => Err(Refusal::HostFailed),
     }
 }
 
@@ -288,6 +288,6 @@ pub(super) fn spend(host: &dyn Host, table: &SlotTable, token: &Token) -> Result
         NotSpent::Already(_) => Refusal::AlreadySpent,
         NotSpent::Forgotten => Refusal::Unknown,
         NotSpent::Expired => Refusal::Expired,
-        NotSpent::Host(_) => Refusal::HostFailed,
+        NotSpent::Store(_) | NotSpent::Unknown(_) => Refusal::HostFailed,
     })
 }

@@ -31,6 +31,12 @@ fn everything() -> Value {
     value
 }
 
+/// The same with its tokens in etcd.
+fn everything_in_etcd() -> Value {
+    let etcd = json!({"cluster": "c", "prefix": "/p/", "timeout": "2s", "authority": "a"});
+    changed(everything(), "/store", json!({"etcd": etcd}))
+}
+
 /// What the schema says of a place, by its JSON pointer.
 fn at(schema: &Value, pointer: &str) -> Value {
     let resolve = |mut place: Value| {
@@ -69,11 +75,14 @@ fn sorted<'w>(words: impl Iterator<Item = &'w str>) -> Vec<String> {
 #[test]
 fn it_has_the_members_and_the_words_of_the_parser() {
     let schema = schema();
-    for (pointer, path) in places(&everything()) {
+    let all = [everything(), everything_in_etcd()];
+    let places =
+        all.iter().flat_map(|value| places(value).into_iter().map(move |place| (value, place)));
+    for (everything, (pointer, path)) in places {
         let said = at(&schema, &pointer);
         if let Some(members) = said["properties"].as_object().filter(|_| !pointer.ends_with("/jwk"))
         {
-            let value = changed(everything(), &format!("{pointer}/colour"), json!("blue"));
+            let value = changed(everything.clone(), &format!("{pointer}/colour"), json!("blue"));
             let known = listed(&value, "unknown member; expected one of ");
             let members = sorted(members.keys().map(String::as_str));
             assert_eq!(Some(members), known, "{path}");
@@ -81,13 +90,13 @@ fn it_has_the_members_and_the_words_of_the_parser() {
         }
         if let Some(words) = said["enum"].as_array().filter(|_| !path.ends_with(".alg")) {
             let known =
-                listed(&changed(everything(), &pointer, json!("\u{0}")), "expected one of ");
+                listed(&changed(everything.clone(), &pointer, json!("\u{0}")), "expected one of ");
             assert_eq!(Some(sorted(words.iter().filter_map(Value::as_str))), known, "{path}");
         }
         if said["type"] == "integer" {
             let bounds = ["minimum", "maximum"].map(|name| said[name].as_u64().unwrap());
             let takes =
-                |number: u64| parse(&changed(everything(), &pointer, number.into())).is_ok();
+                |number: u64| parse(&changed(everything.clone(), &pointer, number.into())).is_ok();
             assert!(bounds.into_iter().all(takes), "{path}");
             assert!(!takes(bounds[0] - 1) && !takes(bounds[1] + 1), "{path}");
         }
@@ -97,7 +106,7 @@ fn it_has_the_members_and_the_words_of_the_parser() {
 #[test]
 fn it_refuses_what_is_misspelt_mistyped_or_missing() {
     let validator = validator();
-    for valid in [full(), minimal(), everything()] {
+    for valid in [full(), minimal(), everything(), everything_in_etcd()] {
         let errors: Vec<_> = validator.iter_errors(&valid).map(|error| error.to_string()).collect();
         assert_eq!(errors, Vec::<String>::new());
     }

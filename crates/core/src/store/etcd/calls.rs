@@ -1,0 +1,147 @@
+//! One call to etcd: what is sent, how long it may take, and what is known once it failed.
+//!
+//! Envoy's status of a call that failed seldom says whether etcd did what it was asked. Timeouts, resets and
+//! refused connections are all `UNAVAILABLE`, and a node that gives up says so while its peers go on. Only what
+//! etcd itself says no to was not done; **everything else may have been, or be so in a moment**.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use super::failure::EtcdFailure;
+use super::proto::Answer;
+use crate::host::{Host, UnixTime};
+use crate::step::{CallFailure, Context, GrpcCall, GrpcStatus, Reply, WhenCallerLeaves};
+
+/// A method of etcd's API, and how it is called.
+pub(super) struct Method {
+    service: &'static str,
+    name: &'static str,
+    metadata: &'static [(&'static str, &'static str)],
+}
+
+/// Reads a key as it is now. A node that is cut off from the others says so at once, instead of letting us wait
+/// for it.
+pub(super) const RANGE: Method =
+    Method { service: "etcdserverpb.KV", name: "Range", metadata: &[("hasleader", "true")] };
+
+/// Compares and writes. This one does wait while a leader is elected: that is shorter than to fail and try again,
+/// and leaves fewer outcomes unknown.
+pub(super) const TXN: Method = Method { service: "etcdserverpb.KV", name: "Txn", metadata: &[] };
+
+/// Makes a lease.
+pub(super) const LEASE_GRANT: Method =
+    Method { service: "etcdserverpb.Lease", name: "LeaseGrant", metadata: &[] };
+
+/// A call without a usable answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Unanswered {
+    /// Nothing was done, and never will be.
+    NotDone(EtcdFailure),
+    /// Perhaps it was done, perhaps it will be.
+    PerhapsDone(EtcdFailure),
+}
+
+/// `NOT_FOUND`: of a lease.
+pub(super) const NOT_FOUND: GrpcStatus = GrpcStatus(5);
+
+/// `FAILED_PRECONDITION`: the lease is there already.
+pub(super) const FAILED_PRECONDITION: GrpcStatus = GrpcStatus(9);
+
+/// Where etcd is.
+#[derive(Debug)]
+pub(super) struct Server {
+    pub(super) cluster: Rc<str>,
+    pub(super) authority: Option<Rc<str>>,
+}
+
+impl Server {
+    /// Calls a method, and waits for the answer.
+    pub(super) async fn call<A: Answer>(
+        &self,
+        context: &Context,
+        method: &Method,
+        message: &[u8],
+        timeout: Duration,
+        when_caller_leaves: WhenCallerLeaves,
+    ) -> Result<A, Unanswered> {
+        let call = GrpcCall {
+            cluster: Rc::clone(&self.cluster),
+            authority: self.authority.clone(),
+            service: method.service,
+            method: method.name,
+            metadata: method.metadata.to_vec(),
+            message: message.to_vec(),
+            timeout,
+        };
+        let call = crate::step::Call::Grpc(call);
+        let reply = match when_caller_leaves {
+            WhenCallerLeaves::Cancel => context.call(call).await,
+            WhenCallerLeaves::GoOn => context.call_to_the_end(call).await,
+        };
+        read(&reply)
+    }
+}
+
+fn read<A: Answer>(reply: &Reply) -> Result<A, Unanswered> {
+    use Unanswered::{NotDone, PerhapsDone};
+    match reply {
+        Reply::Grpc(Ok(message)) => A::read(message).ok_or(PerhapsDone(EtcdFailure::Malformed)),
+        Reply::Grpc(Err(status)) => Err(match status.0 {
+            7 | 16 => NotDone(EtcdFailure::Forbidden(*status)),
+            8 => NotDone(EtcdFailure::Exhausted),
+            3 | 5 | 9 | 12 => NotDone(EtcdFailure::Rejected(*status)),
+            _ => PerhapsDone(EtcdFailure::Unreachable(*status)),
+        }),
+        Reply::Failed(CallFailure::NotSent) => Err(NotDone(EtcdFailure::NotSent)),
+        Reply::Failed(CallFailure::CutOff) | Reply::Http { .. } => {
+            Err(PerhapsDone(EtcdFailure::Malformed))
+        }
+    }
+}
+
+/// How often a call is tried, and how long it may take in all.
+pub(super) struct Attempts {
+    left: u32,
+    each: Duration,
+    until: UnixTime,
+}
+
+impl Attempts {
+    pub(super) fn new(host: &dyn Host, count: u32, each: Duration, within: Duration) -> Self {
+        Self { left: count, each, until: host.now().after(within) }
+    }
+
+    /// How long the next attempt may take; `None` if there is to be none.
+    pub(super) fn next(&mut self, host: &dyn Host) -> Option<Duration> {
+        self.left = self.left.checked_sub(1)?;
+        let left = self.until.since(host.now()).min(self.each);
+        // Envoy fails a call at once that has no time.
+        (!left.is_zero()).then_some(left)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::proto::TxnResponse;
+    use super::*;
+
+    #[test]
+    fn only_what_etcd_itself_refuses_was_surely_not_done() {
+        for status in 1..=17 {
+            let reply = Reply::Grpc(Err(GrpcStatus(status)));
+            let unanswered = read::<TxnResponse>(&reply).unwrap_err();
+            let definite = matches!(unanswered, Unanswered::NotDone(_));
+            assert_eq!(definite, [3, 5, 7, 8, 9, 12, 16].contains(&status), "{status}");
+        }
+        #[rustfmt::skip]
+        let cases = [
+            ("not sent",  Reply::Failed(CallFailure::NotSent), Unanswered::NotDone(EtcdFailure::NotSent)),
+            ("cut off",   Reply::Failed(CallFailure::CutOff),  Unanswered::PerhapsDone(EtcdFailure::Malformed)),
+            ("empty",     Reply::Grpc(Ok(Vec::new())),         Unanswered::PerhapsDone(EtcdFailure::Malformed)),
+            ("not proto", Reply::Grpc(Ok(b"<html>".to_vec())), Unanswered::PerhapsDone(EtcdFailure::Malformed)),
+        ];
+        for (case, reply, expected) in cases {
+            assert_eq!(read::<TxnResponse>(&reply), Err(expected), "{case}");
+        }
+    }
+}

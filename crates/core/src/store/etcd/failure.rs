@@ -1,0 +1,86 @@
+//! What etcd can do wrong, and what the operator hears of it: each kind once a minute at the most in each
+//! worker, however many requests it fails. The metrics count them all.
+
+use std::cell::Cell;
+use std::time::Duration;
+
+use crate::host::{Host, UnixTime};
+use crate::metrics;
+use crate::step::GrpcStatus;
+
+/// Why etcd was of no use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum EtcdFailure {
+    /// Envoy did not send the call.
+    #[error(
+        "the call was not sent: there is no such cluster, no healthy endpoint, or too much traffic"
+    )]
+    NotSent,
+    /// Nobody answered in time, or the connection failed.
+    #[error("etcd does not answer: {0}")]
+    Unreachable(GrpcStatus),
+    /// It does not know us, or does not let us.
+    #[error("etcd does not allow it, see its users and roles: {0}")]
+    Forbidden(GrpcStatus),
+    /// Its quota is full, or it has too much to do.
+    #[error("etcd is out of space or overloaded: gRPC status 8")]
+    Exhausted,
+    /// It will not do this, now or later.
+    #[error("etcd refuses the call: {0}")]
+    Rejected(GrpcStatus),
+    /// What answered does not speak as etcd does.
+    #[error("the answer is not one of etcd's")]
+    Malformed,
+    /// What is kept under the token's key was not written by this version of the filter.
+    #[error("a record is not of a version that is known here")]
+    UnknownRecord,
+}
+
+impl EtcdFailure {
+    /// The words of [`Self::kind`].
+    pub const KINDS: [&str; 7] = [
+        "not_sent",
+        "unreachable",
+        "forbidden",
+        "exhausted",
+        "rejected",
+        "malformed",
+        "unknown_record",
+    ];
+
+    /// A word for metrics.
+    pub const fn kind(self) -> &'static str {
+        let [not_sent, unreachable, forbidden, exhausted, rejected, malformed, unknown_record] =
+            Self::KINDS;
+        match self {
+            Self::NotSent => not_sent,
+            Self::Unreachable(_) => unreachable,
+            Self::Forbidden(_) => forbidden,
+            Self::Exhausted => exhausted,
+            Self::Rejected(_) => rejected,
+            Self::Malformed => malformed,
+            Self::UnknownRecord => unknown_record,
+        }
+    }
+}
+
+/// How long a kind of failure is not spoken of again.
+const SILENCE: Duration = Duration::from_secs(60);
+
+/// When each kind of failure was last spoken of.
+#[derive(Debug, Default)]
+pub(super) struct Complaints([Cell<UnixTime>; EtcdFailure::KINDS.len()]);
+
+impl Complaints {
+    /// Counts a failure, and tells the operator unless that was done a moment ago.
+    pub(super) fn note(&self, host: &dyn Host, cluster: &str, failure: EtcdFailure) {
+        host.count(metrics::store_failed(failure.kind()));
+        let now = host.now();
+        let place = EtcdFailure::KINDS.iter().position(|kind| *kind == failure.kind());
+        let Some(last) = place.and_then(|place| self.0.get(place)) else { return };
+        if !last.get().is_within(SILENCE, now) {
+            last.set(now);
+            host.warn(&format!("the store, cluster {cluster:?}: {failure}"));
+        }
+    }
+}

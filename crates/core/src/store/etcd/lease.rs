@@ -1,0 +1,80 @@
+//! Leases: what lets etcd forget a record in its time.
+//!
+//! All tokens that are minted within the same ten seconds share one lease, in whatever Envoy, and nobody has to
+//! ask anybody for it: its number follows from the service and the time. A lease for each token would halve the
+//! mints, and etcd lets go of a thousand a second at the most.
+
+use std::time::Duration;
+
+use super::proto::LeaseGrantRequest;
+use crate::host::UnixTime;
+use crate::secret::Digest;
+
+/// The tokens of this much time share a lease.
+const BUCKET: Duration = Duration::from_secs(10);
+
+/// How long a spent record outlives its token: whoever presents it again is told "already used" and raises an
+/// alarm, and an attempt to spend it whose outcome is not known can be settled.
+const KEPT: Duration = Duration::from_secs(600);
+
+/// How far the clocks of two Envoys may be apart. The one that is ahead makes the lease.
+const MARGIN: Duration = Duration::from_secs(60);
+
+/// The leases of one service.
+#[derive(Debug)]
+pub(super) struct Leases {
+    /// What follows from the time is different for every service, and for every lifetime: while a configuration
+    /// is rolled out, two are in use.
+    seed: String,
+    ttl: Duration,
+}
+
+impl Leases {
+    /// The leases of what is kept below `folder`, each token of which lives for `lifetime`.
+    pub(super) fn new(folder: &str, lifetime: Duration) -> Self {
+        let ttl = lifetime.saturating_add(KEPT).saturating_add(BUCKET).saturating_add(MARGIN);
+        Self { seed: format!("{folder}\n{}", ttl.as_secs()), ttl }
+    }
+
+    /// The number of the lease for what is minted at `now`: positive, as etcd's own are.
+    pub(super) fn id(&self, now: UnixTime) -> i64 {
+        let bucket = now.secs().checked_div(BUCKET.as_secs()).unwrap_or_default();
+        let digest = Digest::of(format!("{}\n{bucket}", self.seed).as_bytes());
+        let id = digest.as_bytes().first_chunk().map_or(0, |bytes| i64::from_be_bytes(*bytes));
+        (id & i64::MAX).max(1)
+    }
+
+    /// Asks for a lease.
+    pub(super) fn grant(&self, id: i64) -> LeaseGrantRequest {
+        LeaseGrantRequest { ttl: i64::try_from(self.ttl.as_secs()).unwrap_or(i64::MAX), id }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIFETIME: Duration = Duration::from_secs(600);
+
+    #[test]
+    fn all_envoys_name_the_lease_of_a_time_alike() {
+        let id = |folder: &str, lifetime, millis| {
+            Leases::new(folder, lifetime).id(UnixTime::from_millis(millis))
+        };
+        let first = id("/a/", LIFETIME, 1_790_000_000_000);
+        assert_eq!(first, id("/a/", LIFETIME, 1_790_000_009_999), "the same ten seconds");
+        let others = [
+            id("/a/", LIFETIME, 1_790_000_010_000),
+            id("/b/", LIFETIME, 1_790_000_000_000),
+            id("/a/", LIFETIME * 2, 1_790_000_000_000),
+        ];
+        assert!(others.iter().all(|other| *other != first && *other > 0), "{others:?}");
+    }
+
+    #[test]
+    fn a_record_outlives_its_token_even_if_the_lease_is_as_old_as_its_bucket() {
+        let leases = Leases::new("/a/", LIFETIME);
+        let ttl = Duration::from_secs(u64::try_from(leases.grant(1).ttl).unwrap());
+        assert!(ttl >= LIFETIME + KEPT + BUCKET + MARGIN);
+    }
+}

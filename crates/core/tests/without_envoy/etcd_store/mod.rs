@@ -1,0 +1,204 @@
+//! The store in etcd under every order in which calls arrive, get lost, come late, or lose their answers.
+//!
+//! The rules that are held against each schedule are in `run::judge`: a token is spent once at the most, and
+//! whoever is told so spent it; none is spent while everybody is told no, unless somebody is told that it is not
+//! known; nobody is told "used" or "expired" of one that is not; and whoever comes afterwards is told the same.
+
+mod fake;
+mod run;
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use impersonation_core::step::{Call, Step};
+
+use fake::Etcd;
+use run::{LOST, Outcome, Scenario, World, begin, play, reply, store};
+
+fn assert_holds(scenario: Scenario, least: usize) {
+    let searched = scenario.explore().unwrap_or_else(|rule| panic!("{scenario:?}: {rule}"));
+    println!("{scenario:?}: {searched} schedules");
+    assert!(searched >= least, "{scenario:?}: only {searched} schedules");
+}
+
+#[test]
+fn of_any_number_of_spends_one_wins_whatever_gets_lost() {
+    assert_holds(Scenario { spenders: 2, ..Scenario::default() }, 6);
+    assert_holds(Scenario { spenders: 3, ..Scenario::default() }, 60);
+    assert_holds(Scenario { spenders: 2, faults: 2, ..Scenario::default() }, 500);
+    assert_holds(Scenario { spenders: 3, faults: 1, ..Scenario::default() }, 1000);
+}
+
+#[test]
+fn a_spend_whose_every_answer_is_lost_is_not_called_a_refusal() {
+    assert_holds(Scenario { spenders: 1, faults: 5, ..Scenario::default() }, 500);
+}
+
+#[test]
+fn expiry_and_lost_leases_end_a_token_and_never_spend_it_twice() {
+    let two = Scenario { spenders: 2, faults: 1, ..Scenario::default() };
+    assert_holds(Scenario { expires: true, ..two }, 400);
+    assert_holds(Scenario { loses_leases: true, ..two }, 400);
+}
+
+#[test]
+fn a_token_that_is_handed_out_is_there_whatever_gets_lost() {
+    assert_holds(Scenario { minters: 1, faults: 2, ..Scenario::default() }, 10);
+    assert_holds(Scenario { minters: 2, faults: 1, ..Scenario::default() }, 100);
+    assert_holds(Scenario { minters: 1, spenders: 1, faults: 1, ..Scenario::default() }, 50);
+}
+
+/// A search that finds nothing means something.
+#[test]
+fn a_broken_etcd_is_found_out() {
+    let two = Scenario { spenders: 2, faults: 1, ..Scenario::default() };
+    #[rustfmt::skip]
+    let cases = [
+        (Scenario { compares_nothing: true, ..two }, "a token is spent twice"),
+        (Scenario { lies: true, ..two },             "a token is spent while everybody is told no"),
+    ];
+    for (scenario, rule) in cases {
+        let found = scenario.explore().unwrap_err();
+        assert!(found.starts_with(rule), "{scenario:?}: {found}");
+    }
+}
+
+/// An etcd with one token in it.
+fn with_token() -> (Rc<World>, Etcd, String) {
+    let (world, mut etcd) = (Rc::default(), Etcd::default());
+    let minted = play(begin(&world, &store(), None), |call| etcd.answer(call));
+    let Outcome::Minted(token) = minted else { panic!("{minted:?}") };
+    (world, etcd, token)
+}
+
+#[test]
+fn a_mint_is_one_call_and_an_exchange_two() {
+    let (world, mut etcd, _) = with_token();
+    let mut calls = Vec::new();
+    let mut answer = |call: &impersonation_core::step::GrpcCall| {
+        calls.push(call.clone());
+        etcd.answer(call)
+    };
+    // Another Envoy, a moment later: the lease is there.
+    world.now.set(world.now.get().after(Duration::from_secs(1)));
+    let minted = play(begin(&world, &store(), None), &mut answer);
+    let Outcome::Minted(token) = minted else { panic!("{minted:?}") };
+    assert_eq!(play(begin(&world, &store(), Some(&token)), answer), Outcome::Won);
+    let methods: Vec<_> = calls.iter().map(|call| call.method).collect();
+    assert_eq!(methods, ["Txn", "Range", "Txn"]);
+    let metadata: Vec<_> = calls.iter().map(|call| call.metadata.len()).collect();
+    assert_eq!(metadata, [0, 1, 0], "only a look-up does not wait for a leader");
+    assert_eq!(calls[1].metadata, [("hasleader", "true")]);
+    assert_eq!(etcd.leases.len(), 1);
+}
+
+#[test]
+fn no_part_of_the_secret_is_in_etcd() {
+    let (_, etcd, token) = with_token();
+    assert_eq!(etcd.len(), 1);
+    let held = etcd.bytes();
+    assert!(
+        !held.windows(16).any(|window| token.as_bytes().windows(16).any(|part| part == window))
+    );
+}
+
+#[test]
+fn a_definite_no_is_believed_at_once_and_anything_else_is_tried_again() {
+    for status in 1..=16 {
+        let (world, mut etcd, token) = with_token();
+        let mut asked = 0;
+        let outcome = play(begin(&world, &store(), Some(&token)), |call| {
+            if call.method == "Range" {
+                return etcd.answer(call);
+            }
+            asked += 1;
+            Err(status)
+        });
+        let expected = if [3, 5, 7, 8, 9, 12, 16].contains(&status) {
+            (Outcome::Failed, 1)
+        } else {
+            (Outcome::SpendUnknown, 5)
+        };
+        assert_eq!((outcome, asked), expected, "{status}");
+        assert_eq!(world.warnings.borrow().len(), 1, "{status}");
+    }
+}
+
+#[test]
+fn a_no_after_an_answer_that_was_lost_says_nothing_of_the_attempt_before() {
+    let (world, mut etcd, token) = with_token();
+    let mut asked = 0;
+    let outcome = play(begin(&world, &store(), Some(&token)), |call| {
+        let answer = etcd.answer(call);
+        asked += 1;
+        match asked {
+            1 => answer,
+            2 => Err(LOST),
+            // Its quota is full by now.
+            _ => Err(8),
+        }
+    });
+    assert_eq!(outcome, Outcome::SpendUnknown);
+    let again = play(begin(&world, &store(), Some(&token)), |call| etcd.answer(call));
+    assert_eq!(again, Outcome::AlreadySpent);
+}
+
+#[test]
+fn every_verb_ends_in_its_time() {
+    let (world, mut etcd, token) = with_token();
+    let mut lose = |token: Option<&str>, range_answers: bool| {
+        let before = world.now.get();
+        let outcome = play(begin(&world, &store(), token), |call| {
+            if range_answers && call.method == "Range" {
+                return etcd.answer(call);
+            }
+            world.now.set(world.now.get().after(call.timeout));
+            Err(LOST)
+        });
+        (outcome, world.now.get().since(before).as_millis())
+    };
+    assert_eq!(lose(Some(&token), false), (Outcome::Failed, 1200));
+    assert_eq!(lose(None, false), (Outcome::Failed, 1600));
+    assert_eq!(lose(Some(&token), true), (Outcome::SpendUnknown, 3500));
+}
+
+#[test]
+fn what_is_not_a_record_is_no_refusal_and_said_once_a_minute() {
+    let (world, mut etcd, token) = with_token();
+    for record in [&b""[..], b"x", &[99; 80]] {
+        etcd.overwrite(record);
+        let outcome = play(begin(&world, &store(), Some(&token)), |call| etcd.answer(call));
+        assert_eq!(outcome, Outcome::Failed, "{record:?}");
+    }
+    world.warnings.borrow_mut().clear();
+    let store = store();
+    for (after, said) in [(0, 1), (1, 1), (58, 1), (1, 2), (1, 2)] {
+        world.now.set(world.now.get().after(Duration::from_secs(after)));
+        for _ in 0..3 {
+            let _ = play(begin(&world, &store, Some(&token)), |call| etcd.answer(call));
+        }
+        assert_eq!(world.warnings.borrow().len(), said, "{:?}", world.warnings);
+    }
+}
+
+#[test]
+fn a_spend_goes_on_without_its_caller_and_a_look_up_does_not() {
+    let (world, mut etcd, token) = with_token();
+    let Step::Call(Call::Grpc(range), task) = begin(&world, &store(), Some(&token)) else {
+        panic!("nothing is called")
+    };
+    let answer = etcd.answer(&range);
+    let Step::Call(Call::Grpc(txn), task) = task.resume(reply(answer)) else {
+        panic!("nothing is called")
+    };
+    let task = task.caller_left().expect("it goes on");
+    // The answer is lost, too.
+    let _ = etcd.answer(&txn);
+    let outcome = play(task.resume(reply(Err(LOST))), |call| etcd.answer(call));
+    assert_eq!(outcome, Outcome::Won);
+
+    let Step::Call(_, task) = begin(&world, &store(), Some(&token)) else {
+        panic!("nothing is called")
+    };
+    assert!(task.caller_left().is_none());
+}

@@ -1,0 +1,353 @@
+//! Actors that share one etcd, and every way in which their calls can come and go.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::time::Duration;
+
+use impersonation_core::config::EtcdSettings;
+use impersonation_core::host::{
+    Expected, Host, HostFailure, Level, SharedData, Swap, UnixTime, Version,
+};
+use impersonation_core::policy::Bounds;
+use impersonation_core::step::{Call, Context, GrpcCall, GrpcStatus, Reply, Step, Task};
+use impersonation_core::store::{Exchange, Found, Grant, Mint, NotSpent, Store, SubjectToken};
+
+use super::fake::Etcd;
+
+pub(super) const LIFETIME: Duration = Duration::from_secs(600);
+
+/// A world with a clock and randomness, and nothing else.
+pub(super) struct World {
+    pub now: Cell<UnixTime>,
+    random: Cell<u64>,
+    pub warnings: RefCell<Vec<String>>,
+}
+
+impl Default for World {
+    fn default() -> Self {
+        let now = Cell::new(UnixTime::from_millis(1_790_000_000_000));
+        Self { now, random: Cell::new(0), warnings: RefCell::default() }
+    }
+}
+
+impl SharedData for World {
+    fn get(&self, _: &str) -> Result<Option<(Vec<u8>, Version)>, HostFailure> {
+        panic!("etcd needs no shared data")
+    }
+
+    fn compare_and_set(&self, _: &str, _: &[u8], _: Expected) -> Result<Swap, HostFailure> {
+        panic!("etcd needs no shared data")
+    }
+}
+
+impl Host for World {
+    fn now(&self) -> UnixTime {
+        self.now.get()
+    }
+
+    fn random(&self, buffer: &mut [u8]) -> Result<(), HostFailure> {
+        // No two draws are alike; that is all that is needed of them.
+        self.random.set(self.random.get() + 1);
+        let draw = self.random.get().to_le_bytes();
+        buffer.iter_mut().zip(draw.iter().cycle()).for_each(|(byte, draw)| *byte = *draw);
+        Ok(())
+    }
+
+    fn log(&self, _: Level, line: &str) {
+        self.warnings.borrow_mut().push(line.to_owned());
+    }
+}
+
+/// What came of an exchange, or of a mint.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Outcome {
+    Won,
+    AlreadySpent,
+    Expired,
+    NoSuchToken,
+    /// 503: nothing was done.
+    Failed,
+    /// 503: nobody knows.
+    SpendUnknown,
+    Minted(String),
+}
+
+/// One Envoy's store.
+pub(super) fn store() -> Rc<Store> {
+    let settings = EtcdSettings {
+        cluster: "etcd".into(),
+        prefix: "/impersonation/".into(),
+        timeout: Duration::from_millis(3500),
+        authority: None,
+    };
+    Rc::new(Store::etcd(&settings, "tenant", LIFETIME))
+}
+
+pub(super) async fn spend(store: Rc<Store>, context: Context, token: String) -> Outcome {
+    let token = SubjectToken::parse(&token).unwrap();
+    let found = match store.find(&context, &token, &token.digest()).await {
+        Ok(Found::Outstanding(found)) => found,
+        Ok(Found::Spent(..)) => return Outcome::AlreadySpent,
+        Ok(Found::Expired(..)) => return Outcome::Expired,
+        Ok(Found::Unknown) => return Outcome::NoSuchToken,
+        Err(_) => return Outcome::Failed,
+    };
+    let exchange = Exchange {
+        client_id: "console".into(),
+        actor_id: None,
+        request_id: String::new(),
+        jti: String::new(),
+        at_millis: context.host().now().millis(),
+    };
+    match store.spend(&context, found, exchange).await {
+        Ok(()) => Outcome::Won,
+        Err(NotSpent::Already(_)) => Outcome::AlreadySpent,
+        Err(NotSpent::Expired) => Outcome::Expired,
+        Err(NotSpent::Forgotten) => Outcome::NoSuchToken,
+        Err(NotSpent::Store(_)) => Outcome::Failed,
+        Err(NotSpent::Unknown(_)) => Outcome::SpendUnknown,
+    }
+}
+
+pub(super) async fn mint(store: Rc<Store>, context: Context) -> Outcome {
+    let now = context.host().now();
+    let mint = Mint {
+        caller: "backend".into(),
+        request_id: String::new(),
+        at_millis: now.millis(),
+        bounds: Bounds::default(),
+    };
+    let grant = Grant { user_id: "user-42".into(), context: "{}".into() };
+    match store.mint(&context, mint, grant, now.after(LIFETIME)).await {
+        Ok((token, _)) => Outcome::Minted(token.reveal()),
+        Err(_) => Outcome::Failed,
+    }
+}
+
+/// Begins a mint, or the exchange of a token.
+pub(super) fn begin(world: &Rc<World>, store: &Rc<Store>, token: Option<&str>) -> Step<Outcome> {
+    let (host, store) = (Rc::clone(world) as Rc<dyn Host>, Rc::clone(store));
+    match token.map(str::to_owned) {
+        Some(token) => Task::start(host, None, |context| spend(store, context, token)),
+        None => Task::start(host, None, |context| mint(store, context)),
+    }
+}
+
+/// Plays one to its end; `answer` is what comes of each call.
+pub(super) fn play(
+    mut step: Step<Outcome>,
+    mut answer: impl FnMut(&GrpcCall) -> Result<Vec<u8>, u32>,
+) -> Outcome {
+    loop {
+        match step {
+            Step::Call(Call::Grpc(call), task) => step = task.resume(reply(answer(&call))),
+            Step::Done(outcome) => return outcome,
+            _ => panic!("neither a call to etcd nor an end"),
+        }
+    }
+}
+
+pub(super) fn reply(answer: Result<Vec<u8>, u32>) -> Reply {
+    Reply::Grpc(answer.map_err(GrpcStatus))
+}
+
+/// `UNAVAILABLE`: perhaps it was done.
+pub(super) const LOST: u32 = 14;
+
+/// Who takes part, and what may go wrong.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Scenario {
+    pub spenders: usize,
+    pub minters: usize,
+    /// So many calls are lost, or their answers, or they come later.
+    pub faults: usize,
+    /// Time runs out, once.
+    pub expires: bool,
+    /// All leases are lost, once.
+    pub loses_leases: bool,
+    /// Ways to break what is searched.
+    pub compares_nothing: bool,
+    pub lies: bool,
+}
+
+/// A schedule, as the numbers of what was chosen.
+struct Choices {
+    script: Vec<usize>,
+    taken: Vec<(usize, usize)>,
+}
+
+impl Choices {
+    fn next(&mut self, of: usize) -> usize {
+        let choice = self.script.get(self.taken.len()).copied().unwrap_or(0);
+        self.taken.push((choice, of));
+        choice
+    }
+
+    /// The schedule after this one; `None` after the last.
+    fn following(&self) -> Option<Vec<usize>> {
+        let last = self.taken.iter().rposition(|(choice, of)| choice + 1 < *of)?;
+        let mut script: Vec<_> = self.taken[..=last].iter().map(|(choice, _)| *choice).collect();
+        script[last] += 1;
+        Some(script)
+    }
+}
+
+enum Action {
+    Answer(usize),
+    /// It never arrives.
+    LoseRequest(usize),
+    /// It is done, and nobody is told.
+    LoseAnswer(usize),
+    /// It arrives after whoever sent it has given up on it.
+    Delay(usize),
+    Arrive(usize),
+    Expire,
+    LoseLeases,
+}
+
+impl Scenario {
+    /// Plays every schedule. How many there are, or the rule that one of them breaks.
+    pub(super) fn explore(&self) -> Result<usize, String> {
+        let (mut script, mut count) = (Vec::new(), 0);
+        loop {
+            let mut choices = Choices { script, taken: Vec::new() };
+            self.play(&mut choices).map_err(|rule| format!("{rule}: {:?}", choices.taken))?;
+            count += 1;
+            match choices.following() {
+                Some(next) => script = next,
+                None => return Ok(count),
+            }
+        }
+    }
+
+    fn play(&self, choices: &mut Choices) -> Result<(), String> {
+        let world = Rc::new(World::default());
+        let mut etcd = Etcd::default();
+        let minted = play(begin(&world, &store(), None), |call| etcd.answer(call));
+        let Outcome::Minted(token) = minted else { panic!("{minted:?}") };
+        etcd.compares_nothing = self.compares_nothing;
+        if self.minters > 0 {
+            // So that they have to make one.
+            world.now.set(world.now.get().after(Duration::from_secs(60)));
+        }
+
+        let begun =
+            (0..self.spenders).map(|_| Some(&*token)).chain((0..self.minters).map(|_| None));
+        // Each through an Envoy of its own.
+        let mut steps: Vec<_> = begun.map(|token| Some(begin(&world, &store(), token))).collect();
+        let (mut faults, mut late) = (self.faults, Vec::new());
+        let (mut expires, mut loses_leases) = (self.expires, self.loses_leases);
+        loop {
+            let mut actions = Vec::new();
+            for (index, step) in steps.iter().enumerate() {
+                let Some(Step::Call(Call::Grpc(call), _)) = step else { continue };
+                actions.push(Action::Answer(index));
+                if faults > 0 && call.method != "Range" {
+                    actions.push(Action::LoseRequest(index));
+                    actions.push(Action::LoseAnswer(index));
+                    actions.push(Action::Delay(index));
+                }
+            }
+            if actions.is_empty() {
+                break;
+            }
+            actions.extend((0..late.len()).map(Action::Arrive));
+            actions.extend(expires.then_some(Action::Expire));
+            actions.extend(loses_leases.then_some(Action::LoseLeases));
+            let action = &actions[choices.next(actions.len())];
+            let (index, answer) = match action {
+                Action::Expire => {
+                    world.now.set(world.now.get().after(LIFETIME));
+                    expires = false;
+                    continue;
+                }
+                Action::LoseLeases => {
+                    etcd.lose_leases();
+                    loses_leases = false;
+                    continue;
+                }
+                Action::Arrive(index) => {
+                    let _ = etcd.answer(&late.remove(*index));
+                    continue;
+                }
+                Action::Answer(index) => (*index, etcd.answer(called(&steps[*index]))),
+                Action::LoseRequest(index) => (*index, Err(self.lost(&mut faults))),
+                Action::LoseAnswer(index) => {
+                    let _ = etcd.answer(called(&steps[*index]));
+                    (*index, Err(self.lost(&mut faults)))
+                }
+                Action::Delay(index) => {
+                    late.push(called(&steps[*index]).clone());
+                    (*index, Err(self.lost(&mut faults)))
+                }
+            };
+            let Some(Step::Call(_, task)) = steps[index].take() else { panic!("it has ended") };
+            steps[index] = Some(task.resume(reply(answer)));
+        }
+        let outcomes = steps.into_iter().map(|step| match step {
+            Some(Step::Done(outcome)) => outcome,
+            _ => panic!("it has not ended"),
+        });
+        let outcomes: Vec<_> = outcomes.collect();
+        for call in late {
+            if choices.next(2) == 1 {
+                let _ = etcd.answer(&call);
+            }
+        }
+        let is_gone = (self.expires && !expires) || (self.loses_leases && !loses_leases);
+        let again = play(begin(&world, &store(), Some(&token)), |call| etcd.answer(call));
+        // That one is no part of the race.
+        let spent = etcd.replaced - usize::from(again == Outcome::Won);
+        judge(&outcomes, spent, &again, is_gone)?;
+        for outcome in &outcomes {
+            if let Outcome::Minted(token) = outcome {
+                let later = play(begin(&world, &store(), Some(token)), |call| etcd.answer(call));
+                if later != Outcome::Won && !is_gone {
+                    return Err(format!("a token that was handed out is lost: {later:?}"));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn lost(&self, faults: &mut usize) -> u32 {
+        *faults -= 1;
+        // A status that says that nothing was done.
+        if self.lies { 12 } else { LOST }
+    }
+}
+
+fn called(step: &Option<Step<Outcome>>) -> &GrpcCall {
+    match step {
+        Some(Step::Call(Call::Grpc(call), _)) => call,
+        _ => panic!("nothing is called"),
+    }
+}
+
+/// Holds the rules against what became of a race for one token. `spent` is how often it was spent, `again` what
+/// whoever comes afterwards is told, `is_gone` whether time or its lease ran out.
+fn judge(outcomes: &[Outcome], spent: usize, again: &Outcome, is_gone: bool) -> Result<(), String> {
+    let count = |wanted: Outcome| outcomes.iter().filter(|outcome| **outcome == wanted).count();
+    let won = count(Outcome::Won);
+    if won > 1 || spent > 1 {
+        return Err("a token is spent twice".into());
+    }
+    if won > spent {
+        return Err("an exchange is answered that spent nothing".into());
+    }
+    if spent > won && count(Outcome::SpendUnknown) == 0 {
+        return Err("a token is spent while everybody is told no".into());
+    }
+    if count(Outcome::AlreadySpent) > 0 && spent == 0 {
+        return Err("a token is said to be used that is not".into());
+    }
+    if !is_gone && count(Outcome::Expired) + count(Outcome::NoSuchToken) > 0 {
+        return Err("a token is said to have expired that has not".into());
+    }
+    match again {
+        Outcome::Won if spent == 0 && !is_gone => Ok(()),
+        Outcome::AlreadySpent if spent == 1 => Ok(()),
+        Outcome::Expired | Outcome::NoSuchToken if is_gone => Ok(()),
+        other => Err(format!("spent {spent} times, and afterwards {other:?}")),
+    }
+}
