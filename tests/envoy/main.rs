@@ -18,6 +18,7 @@ mod claims;
 mod client_auth;
 mod configuration;
 mod documents;
+mod etcd;
 mod exchange;
 mod faults;
 mod grpc;

@@ -43,6 +43,8 @@ pub struct Options {
     pub drain_seconds: u32,
     /// Whether there is a listener `disabled`, which has the filter in its chain, switched off.
     pub disabled: bool,
+    /// Besides that of the upstream.
+    pub clusters: Vec<Cluster>,
 }
 
 impl Default for Options {
@@ -55,6 +57,7 @@ impl Default for Options {
             // Envoy's own.
             drain_seconds: 600,
             disabled: false,
+            clusters: Vec::new(),
         }
     }
 }
@@ -118,6 +121,7 @@ impl Gateway {
             .cluster(Cluster::new(IDENTITY_GATEWAY, upstream.address).as_downstream())
             .workers(options.concurrency)
             .drain_seconds(options.drain_seconds);
+        bootstrap = options.clusters.iter().cloned().fold(bootstrap, Bootstrap::cluster);
         if options.disabled {
             bootstrap = bootstrap.listener(listener("disabled", filter.map(disabled)));
         }

@@ -10,6 +10,7 @@ pub mod claims_scripts;
 pub mod clock;
 pub mod configuration;
 pub mod envoy;
+pub mod etcd;
 pub mod gateway;
 pub mod http;
 pub mod http2;
