@@ -78,6 +78,7 @@ test-observability: build tools tests/gateway/node_modules
 tools:
 	scripts/envoy --path
 	scripts/pyjwt --version
+	scripts/etcd
 
 lint: lint-format lint-native lint-wasm
 
