@@ -11,6 +11,7 @@ use impersonation_core::issuer::{MAX_BODY, Paths};
 use serde_json::Value;
 
 use super::Findings;
+use super::etcd;
 use super::plugin::{self, Assume, Variables};
 use super::tree::{Place, member_path};
 
@@ -232,6 +233,7 @@ impl<'d> Plugin<'d> {
             Ok((value, path)) => {
                 let place = Place { value: &value, path };
                 clusters.check(&place, findings);
+                clusters.check_store(&place, findings);
                 plugin::check(&place, &self.variables(), assume, findings)
             }
             Err((path, text)) => {
@@ -534,21 +536,32 @@ fn check_shared(services: &[Service<'_, '_>], findings: &mut Findings) {
     }
 }
 
+/// Whatever has a cluster's endpoints and a name.
+fn added<'d>(place: &Place<'d>) -> Vec<Place<'d>> {
+    let is_cluster = place.text_of("name").is_some() && place.get("load_assignment").is_some();
+    let mut found: Vec<_> = is_cluster.then(|| place.clone()).into_iter().collect();
+    found.extend(place.children().iter().flat_map(added));
+    found
+}
+
 /// Envoy's clusters, as far as they are in the file.
-struct Clusters<'d> {
+pub(super) struct Clusters<'d> {
     /// `None` in a file that has none because they are elsewhere.
     by_name: Option<HashMap<&'d str, Place<'d>>>,
+    /// Those that manifests add to what their product makes.
+    added: Vec<Place<'d>>,
     /// Whether more of them come by CDS.
     discovered: bool,
 }
 
 impl<'d> Clusters<'d> {
-    fn read(root: &Place<'d>) -> Self {
+    pub(super) fn read(root: &Place<'d>) -> Self {
         let by_name = root.get("static_resources").map(|resources| {
             let clusters = resources.list("clusters").into_iter();
             clusters.filter_map(|cluster| Some((cluster.text_of("name")?, cluster))).collect()
         });
-        Self { by_name, discovered: root.at(&["dynamic_resources", "cds_config"]).is_some() }
+        let added = if by_name.is_some() { Vec::new() } else { added(root) };
+        Self { by_name, added, discovered: root.at(&["dynamic_resources", "cds_config"]).is_some() }
     }
 
     /// Checks every `http_uri` below `place`.
@@ -568,15 +581,35 @@ impl<'d> Clusters<'d> {
                     format!("the cluster {name:?} has no TLS transport_socket, although the uri says https"),
                 ),
                 Some(_) => {}
-                None if self.discovered => findings.warning(
-                    &*cluster.path,
-                    format!("the cluster {name:?} is not in this file: it must come by CDS"),
-                ),
-                None => findings.problem(&*cluster.path, format!("there is no cluster {name:?}")),
+                None => self.is_missing(name, &cluster, findings),
             }
         }
         for child in place.children() {
             self.check(&child, findings);
+        }
+    }
+
+    /// Checks the cluster that a configuration keeps its tokens in, if it names one.
+    pub(super) fn check_store(&self, configuration: &Place<'_>, findings: &mut Findings) {
+        let Some(named) = configuration.at(&["store", "etcd", "cluster"]) else { return };
+        let Some(name) = named.text() else { return };
+        let is_it = |cluster: &&Place<'_>| cluster.text_of("name") == Some(name);
+        let known = self.by_name.as_ref().and_then(|by_name| by_name.get(name));
+        match known.or_else(|| self.added.iter().find(is_it)) {
+            Some(cluster) => etcd::check_cluster(cluster, findings),
+            None if self.by_name.is_some() => self.is_missing(name, &named, findings),
+            None => {}
+        }
+    }
+
+    fn is_missing(&self, name: &str, named: &Place<'_>, findings: &mut Findings) {
+        if self.discovered {
+            findings.warning(
+                &*named.path,
+                format!("the cluster {name:?} is not in this file: it must come by CDS"),
+            );
+        } else {
+            findings.problem(&*named.path, format!("there is no cluster {name:?}"));
         }
     }
 }

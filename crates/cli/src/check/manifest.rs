@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use impersonation_core::issuer::MAX_BODY;
 use serde_json::Value;
 
+use super::deployment::Clusters;
 use super::plugin::{self, Assume, Variables};
 use super::tree::{Place, member_path};
 use super::{Findings, deployment};
@@ -23,11 +24,12 @@ pub(super) fn check(root: &Place<'_>, assume: Assume, findings: &mut Findings) {
         _ => vec![root.clone()],
     };
     let mut found = deployment::check_plugins(root, assume, findings);
+    let clusters = Clusters::read(root);
     for manifest in &manifests {
         match manifest.text_of("kind") {
             Some("EnvoyFilter") if found => check_istio_buffers(manifest, findings),
             Some("EnvoyExtensionPolicy") => {
-                found |= check_extension_policy(manifest, &manifests, assume, findings);
+                found |= check_extension_policy(manifest, &manifests, &clusters, assume, findings);
             }
             Some("WasmPlugin")
                 if manifest
@@ -52,6 +54,7 @@ pub(super) fn check(root: &Place<'_>, assume: Assume, findings: &mut Findings) {
 fn check_extension_policy(
     policy: &Place<'_>,
     manifests: &[Place<'_>],
+    clusters: &Clusters<'_>,
     assume: Assume,
     findings: &mut Findings,
 ) -> bool {
@@ -70,6 +73,7 @@ fn check_extension_policy(
             host: keys.iter().filter_map(Place::text).collect(),
             given: HashMap::new(),
         };
+        clusters.check_store(&config, findings);
         plugin::check(&config, &variables, assume, findings);
         for (field, value) in [
             ("allow_on_headers_stop_iteration", Value::from(true)),

@@ -5,6 +5,7 @@
 //! when it fails: Envoy accepts them all, so somebody has to say so.
 
 mod deployment;
+mod etcd;
 mod manifest;
 mod plugin;
 mod tree;

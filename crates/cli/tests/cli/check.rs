@@ -623,3 +623,75 @@ fn the_exit_status_tells_problems_from_no_check() {
     let output = with_input(&["check", "-"], plugin().to_string().as_bytes());
     assert_eq!((output.status.code(), stdout(&output)), (Some(0), "-: valid\n"));
 }
+
+/// The cluster that envoy.yaml has for etcd, as whoever uncomments it has it, in a file with a listener.
+fn with_etcd() -> String {
+    let shipped = include_str!("../../../../envoy.yaml");
+    let (_, rest) = shipped.split_once("  # - name: etcd\n").unwrap();
+    let cluster: String = std::iter::once("  # - name: etcd")
+        .chain(rest.lines())
+        .map_while(|line| line.strip_prefix("  # "))
+        .map(|line| format!("  {line}\n"))
+        .collect();
+    let store =
+        "                    store: {etcd: {cluster: etcd}}\n                    clients:\n";
+    edited(&[("                    clients:\n", store)]) + &cluster
+}
+
+#[test]
+fn the_cluster_of_etcd_must_outlast_an_election() {
+    let good = with_etcd();
+    let cut = |from: &str, to: &str| {
+        let (before, rest) = good.split_once(from).unwrap();
+        let (_, after) = rest.split_once(to).unwrap();
+        format!("{before}{to}{after}")
+    };
+    let change = |from: &str, to: &str| {
+        assert!(good.contains(from), "{from}");
+        good.replace(from, to)
+    };
+    let criteria = "      transport_socket_match_criteria: {health: plain}\n";
+    let (plain, _) = good.split_once("    transport_socket_matches:\n").unwrap();
+    let nearby = ["10.0.0.1", "10.0.0.2", "10.0.0.3"]
+        .iter()
+        .fold(plain.to_owned(), |text, address| text.replace(address, "127.0.0.1"));
+    let at = "static_resources.clusters[1]";
+    #[rustfmt::skip]
+    let cases = [
+        ("as shipped",             good.clone(), None),
+        ("another name",           change("{etcd: {cluster: etcd}}", "{etcd: {cluster: etc}}"),
+            Some("~.configuration.value.store.etcd.cluster: there is no cluster \"etc\"".to_owned())),
+        ("HTTP/1.1",               change("http2_protocol_options:", "http_protocol_options:"),
+            Some(format!(": {at}.typed_extension_protocol_options: must have explicit_http_config.http2_protocol_options"))),
+        ("no health checks",       cut("    health_checks:\n", "    outlier_detection:\n"),
+            Some(format!("warning: {at}.health_checks: is not set"))),
+        ("an election is death",   change(", retriable_statuses: [{start: 503, end: 504}]", ""),
+            Some(format!(": {at}.health_checks[0].http_health_check.retriable_statuses: must have 503"))),
+        ("at the first 503",       change("unhealthy_threshold: 3", "unhealthy_threshold: 1"),
+            Some(format!(": {at}.health_checks[0].http_health_check.retriable_statuses: must have 503"))),
+        ("by gRPC",                change("http_health_check: {path: /health, codec_client_type: HTTP1, retriable_statuses: [{start: 503, end: 504}]}", "grpc_health_check: {}"),
+            Some(format!("warning: {at}.health_checks[0]: only etcd's /health"))),
+        ("all may be ejected",     change("max_ejection_percent: 34", "max_ejection_percent: 100"),
+            Some(format!("warning: {at}.outlier_detection.max_ejection_percent: should be 34 at most"))),
+        ("panic at a half",        change("    common_lb_config: {healthy_panic_threshold: {value: 30}} # one node down and one ejected is no panic\n", ""),
+            Some(format!("warning: {at}.common_lb_config: healthy_panic_threshold should be 30"))),
+        ("in the clear",           plain.replace(criteria, ""),
+            Some(format!("warning: {at}.transport_socket: is not TLS"))),
+        ("on this machine",        nearby.replace(criteria, ""), None),
+        ("health over TLS",        change(criteria, ""),
+            Some(format!("warning: {at}.load_assignment.endpoints[0].lb_endpoints[0].endpoint.health_check_config.port_value: is asked with the cluster's TLS"))),
+    ];
+    for (case, text, expected) in cases {
+        let expected: Vec<_> = expected.iter().map(String::as_str).collect();
+        assert_findings(case, &check(&file("envoy.yaml", &text), &[]), &expected);
+    }
+
+    for name in ["istio", "envoy-gateway"] {
+        let manifest =
+            format!("{}/../../deploy/{name}/impersonation.yaml", env!("CARGO_MANIFEST_DIR"));
+        let manifest =
+            std::fs::read_to_string(manifest).unwrap().replace("http2_protocol_options:", "x:");
+        let checked = check(&file("manifest.yaml", &manifest), &["--assume-environment"]);
+        assert_findings(name, &checked, &["must have explicit_http_config.http2_protocol_options"]);
+    }
+}
