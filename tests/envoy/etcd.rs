@@ -1,5 +1,7 @@
 //! Two Envoys and one etcd: a token of one is good in the other, once, whatever becomes of the etcd.
 
+mod moving;
+
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener};

@@ -33,7 +33,15 @@ pub enum Store {
     /// Within one Envoy.
     SharedData(SharedSlots),
     /// For as many as there are.
-    Etcd(Etcd),
+    Etcd(SharedStore),
+}
+
+/// etcd, and the table of slots that was in use before it. Tokens that were minted there stay good until they
+/// expire, in the Envoy that minted them; new ones are minted into etcd alone.
+#[derive(Debug)]
+pub struct SharedStore {
+    etcd: Etcd,
+    before: SlotTable,
 }
 
 /// A table of slots, and how full it is.
@@ -66,7 +74,9 @@ impl Store {
 
     /// The same in etcd.
     pub fn etcd(settings: &EtcdSettings, tenant: &str, lifetime: Duration) -> Self {
-        Self::Etcd(Etcd::new(settings, &namespace(tenant), lifetime))
+        let etcd = Etcd::new(settings, &namespace(tenant), lifetime);
+        // A token names its slot, whatever the table's capacity was, and there are no more to come.
+        Self::Etcd(SharedStore { etcd, before: SlotTable::new(tenant, 0, lifetime) })
     }
 
     /// Stores a new token.
@@ -79,7 +89,7 @@ impl Store {
     ) -> Result<(SubjectToken, Digest), NotStored> {
         match self {
             Self::SharedData(slots) => slots.table.mint(context.host(), mint, grant, expires_at),
-            Self::Etcd(etcd) => etcd.mint(context, mint, grant, expires_at).await,
+            Self::Etcd(shared) => shared.etcd.mint(context, mint, grant, expires_at).await,
         }
     }
 
@@ -93,8 +103,10 @@ impl Store {
         match self {
             Self::SharedData(slots) => Ok(slots.table.find(context.host(), token, digest)?),
             // One with a slot in it was minted into a table: etcd never heard of it.
-            Self::Etcd(_) if token.slot.is_some() => Ok(Found::Unknown),
-            Self::Etcd(etcd) => etcd.find(context, digest).await,
+            Self::Etcd(shared) if token.slot.is_some() => {
+                Ok(shared.before.find(context.host(), token, digest)?)
+            }
+            Self::Etcd(shared) => shared.etcd.find(context, digest).await,
         }
     }
 
@@ -107,7 +119,10 @@ impl Store {
     ) -> Result<(), NotSpent> {
         match self {
             Self::SharedData(slots) => slots.table.spend(context.host(), token, exchange),
-            Self::Etcd(etcd) => etcd.spend(context, token, exchange).await,
+            Self::Etcd(shared) if token.is_in_a_slot() => {
+                shared.before.spend(context.host(), token, exchange)
+            }
+            Self::Etcd(shared) => shared.etcd.spend(context, token, exchange).await,
         }
     }
 

@@ -135,6 +135,11 @@ impl Outstanding {
     pub fn id(&self) -> String {
         self.digest.id()
     }
+
+    /// Whether it was found in a table of slots.
+    pub(super) const fn is_in_a_slot(&self) -> bool {
+        matches!(self.seen, Seen::Slot(..))
+    }
 }
 
 impl SlotTable {

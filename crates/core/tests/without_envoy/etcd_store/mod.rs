@@ -13,7 +13,7 @@ use std::time::Duration;
 use impersonation_core::step::{Call, Step};
 
 use fake::Etcd;
-use run::{LOST, Outcome, Scenario, World, begin, play, reply, store};
+use run::{LOST, Outcome, Scenario, World, begin, play, reply, shared_data, store};
 
 fn assert_holds(scenario: Scenario, least: usize) {
     let searched = scenario.explore().unwrap_or_else(|rule| panic!("{scenario:?}: {rule}"));
@@ -201,4 +201,32 @@ fn a_spend_goes_on_without_its_caller_and_a_look_up_does_not() {
         panic!("nothing is called")
     };
     assert!(task.caller_left().is_none());
+}
+
+/// A configuration that changes from shared data to etcd makes a new store in the same Envoy.
+#[test]
+fn a_token_of_shared_data_is_spent_there_once_and_etcd_is_not_asked() {
+    let not_asked = |_: &impersonation_core::step::GrpcCall| panic!("etcd is asked");
+    let world: Rc<World> = Rc::default();
+    let minted = play(begin(&world, &shared_data(), None), not_asked);
+    let Outcome::Minted(token) = minted else { panic!("{minted:?}") };
+    let stores = [store(), store(), shared_data()];
+    let outcomes = stores.map(|store| play(begin(&world, &store, Some(&token)), not_asked));
+    assert_eq!(outcomes, [Outcome::Won, Outcome::AlreadySpent, Outcome::AlreadySpent]);
+
+    let minted = play(begin(&world, &shared_data(), None), not_asked);
+    let Outcome::Minted(token) = minted else { panic!("{minted:?}") };
+    let elsewhere: Rc<World> = Rc::default();
+    let outcome = play(begin(&elsewhere, &store(), Some(&token)), not_asked);
+    assert_eq!(outcome, Outcome::NoSuchToken, "another Envoy");
+    world.now.set(world.now.get().after(run::LIFETIME));
+    assert_eq!(play(begin(&world, &store(), Some(&token)), not_asked), Outcome::Expired);
+
+    // New ones are in etcd alone.
+    let mut etcd = Etcd::default();
+    let minted = play(begin(&world, &store(), None), |call| etcd.answer(call));
+    let Outcome::Minted(token) = minted else { panic!("{minted:?}") };
+    assert_eq!((token.len(), etcd.len()), ("sub_".len() + 43, 1));
+    let outcome = play(begin(&world, &shared_data(), Some(&token)), not_asked);
+    assert_eq!(outcome, Outcome::NoSuchToken);
 }

@@ -13,12 +13,14 @@ use impersonation_core::step::{Call, Context, GrpcCall, GrpcStatus, Reply, Step,
 use impersonation_core::store::{Exchange, Found, Grant, Mint, NotSpent, Store, SubjectToken};
 
 use super::fake::Etcd;
+use crate::driver::shared_data::EnvoyMap;
 
 pub(super) const LIFETIME: Duration = Duration::from_secs(600);
 
-/// A world with a clock and randomness, and nothing else.
+/// A world with a clock, randomness, and shared data for what was there before etcd.
 pub(super) struct World {
     pub now: Cell<UnixTime>,
+    shared_data: RefCell<EnvoyMap<Vec<u8>>>,
     random: Cell<u64>,
     pub warnings: RefCell<Vec<String>>,
 }
@@ -26,17 +28,23 @@ pub(super) struct World {
 impl Default for World {
     fn default() -> Self {
         let now = Cell::new(UnixTime::from_millis(1_790_000_000_000));
-        Self { now, random: Cell::new(0), warnings: RefCell::default() }
+        let (shared_data, warnings) = (RefCell::default(), RefCell::default());
+        Self { now, shared_data, random: Cell::new(0), warnings }
     }
 }
 
 impl SharedData for World {
-    fn get(&self, _: &str) -> Result<Option<(Vec<u8>, Version)>, HostFailure> {
-        panic!("etcd needs no shared data")
+    fn get(&self, key: &str) -> Result<Option<(Vec<u8>, Version)>, HostFailure> {
+        Ok(self.shared_data.borrow().get(key))
     }
 
-    fn compare_and_set(&self, _: &str, _: &[u8], _: Expected) -> Result<Swap, HostFailure> {
-        panic!("etcd needs no shared data")
+    fn compare_and_set(
+        &self,
+        key: &str,
+        value: &[u8],
+        expected: Expected,
+    ) -> Result<Swap, HostFailure> {
+        Ok(self.shared_data.borrow_mut().compare_and_set(key, value.to_vec(), expected))
     }
 }
 
@@ -70,6 +78,11 @@ pub(super) enum Outcome {
     /// 503: nobody knows.
     SpendUnknown,
     Minted(String),
+}
+
+/// The store that the same service had before.
+pub(super) fn shared_data() -> Rc<Store> {
+    Rc::new(Store::shared_data("tenant", 10, LIFETIME))
 }
 
 /// One Envoy's store.
