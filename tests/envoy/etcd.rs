@@ -73,13 +73,24 @@ fn assert_both_unavailable(gateway: &Gateway, token: &str, because: &str) {
 fn a_token_that_one_envoy_minted_is_exchanged_by_the_other_once() {
     let etcd = Etcd::start();
     let [one, other] = two_gateways(&etcd);
+    let outstanding = |count| {
+        wait_for("both Envoys to count what is outstanding", || {
+            let gauge = |gateway: &Gateway| {
+                gateway.envoy.metric("impersonation_subject_tokens_outstanding")
+            };
+            [&one, &other].map(gauge).iter().all(|gauge| *gauge == Some(count)).then_some(())
+        });
+    };
+    outstanding(0);
     let token = one.mint("u-1");
+    outstanding(1);
     // 256 bits, and no slot.
     assert_eq!(token.len(), "sub_".len() + 43, "{token}");
     let answer = other.exchange(&exchange_form(&token));
     assert_eq!(answer.status, 200, "{answer:?}");
     let claims = raw_part(&answer.member("access_token"), 1);
     assert_eq!(claims["sub"], "u-1");
+    outstanding(0);
     for gateway in [&one, &other] {
         gateway.assert_spent(&token, "presented again");
     }

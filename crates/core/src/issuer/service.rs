@@ -90,7 +90,14 @@ impl Service {
                 key_set.keep_fresh(&context).await;
             })
         };
-        self.remote_key_sets().map(fetch).collect()
+        let mut steps: Vec<_> = self.remote_key_sets().map(fetch).collect();
+        if self.store.counts(&**host) {
+            let service = Rc::clone(self);
+            steps.push(Task::start(Rc::clone(host), None, |context| async move {
+                service.store.count(&context).await;
+            }));
+        }
+        steps
     }
 
     fn set_gauges(&self, host: &dyn Host) {

@@ -8,6 +8,7 @@ mod census;
 mod etcd;
 mod record;
 mod slots;
+mod turn;
 
 use std::time::Duration;
 
@@ -42,6 +43,7 @@ pub enum Store {
 pub struct SharedStore {
     etcd: Etcd,
     before: SlotTable,
+    lifetime: Duration,
 }
 
 /// A table of slots, and how full it is.
@@ -76,7 +78,7 @@ impl Store {
     pub fn etcd(settings: &EtcdSettings, tenant: &str, lifetime: Duration) -> Self {
         let etcd = Etcd::new(settings, &namespace(tenant), lifetime);
         // A token names its slot, whatever the table's capacity was, and there are no more to come.
-        Self::Etcd(SharedStore { etcd, before: SlotTable::new(tenant, 0, lifetime) })
+        Self::Etcd(SharedStore { etcd, before: SlotTable::new(tenant, 0, lifetime), lifetime })
     }
 
     /// Stores a new token.
@@ -132,10 +134,29 @@ impl Store {
             return;
         };
         let Ok(Some(occupancy)) = census.tick(host, table) else { return };
-        let left = occupancy.first_expiry.map(|expiry| expiry.since(host.now()));
-        let age = left.map(|left| lifetime.saturating_sub(left)).unwrap_or_default();
-        host.set(metrics::OUTSTANDING, u64::from(occupancy.outstanding));
+        occupancy.set_gauges(host, *lifetime);
         host.set(metrics::CAPACITY, u64::from(*capacity));
+    }
+
+    /// Whether there is something to count that is elsewhere: by [`Self::count`].
+    pub fn counts(&self, host: &dyn Host) -> bool {
+        matches!(self, Self::Etcd(shared) if shared.etcd.counts(host))
+    }
+
+    /// Counts on in etcd, and says how full it is when the count is complete.
+    pub async fn count(&self, context: &Context) {
+        let Self::Etcd(SharedStore { etcd, lifetime, .. }) = self else { return };
+        if let Some(occupancy) = etcd.count(context).await {
+            occupancy.set_gauges(context.host(), *lifetime);
+        }
+    }
+}
+
+impl Occupancy {
+    fn set_gauges(&self, host: &dyn Host, lifetime: Duration) {
+        let left = self.first_expiry.map(|expiry| expiry.since(host.now()));
+        let age = left.map(|left| lifetime.saturating_sub(left)).unwrap_or_default();
+        host.set(metrics::OUTSTANDING, u64::from(self.outstanding));
         host.set(metrics::OLDEST_AGE, age.as_secs());
     }
 }

@@ -24,6 +24,10 @@ pub(super) struct Method {
 pub(super) const RANGE: Method =
     Method { service: "etcdserverpb.KV", name: "Range", metadata: &[("hasleader", "true")] };
 
+/// Reads what the node that is asked has, with its leader or without.
+pub(super) const RANGE_ANYWHERE: Method =
+    Method { service: "etcdserverpb.KV", name: "Range", metadata: &[] };
+
 /// Compares and writes. This one does wait while a leader is elected: that is shorter than to fail and try again,
 /// and leaves fewer outcomes unknown.
 pub(super) const TXN: Method = Method { service: "etcdserverpb.KV", name: "Txn", metadata: &[] };

@@ -20,12 +20,21 @@ const KEPT: Duration = Duration::from_secs(600);
 /// How far the clocks of two Envoys may be apart. The one that is ahead makes the lease.
 const MARGIN: Duration = Duration::from_secs(60);
 
+/// The number of a lease ends with the time that it is for.
+const BUCKET_BITS: u32 = 32;
+
+/// When the tokens of a lease were minted, at the latest ten seconds after this.
+pub(super) fn minted_at(lease: i64) -> UnixTime {
+    let bucket = u32::try_from(lease & i64::from(u32::MAX)).unwrap_or_default();
+    UnixTime::default().after(BUCKET.saturating_mul(bucket))
+}
+
 /// The leases of one service.
 #[derive(Debug)]
 pub(super) struct Leases {
-    /// What follows from the time is different for every service, and for every lifetime: while a configuration
-    /// is rolled out, two are in use.
-    seed: String,
+    /// What its leases begin with, other than those of every other service, and every other lifetime: while a
+    /// configuration is rolled out, two are in use.
+    service: u32,
     ttl: Duration,
 }
 
@@ -33,15 +42,17 @@ impl Leases {
     /// The leases of what is kept below `folder`, each token of which lives for `lifetime`.
     pub(super) fn new(folder: &str, lifetime: Duration) -> Self {
         let ttl = lifetime.saturating_add(KEPT).saturating_add(BUCKET).saturating_add(MARGIN);
-        Self { seed: format!("{folder}\n{}", ttl.as_secs()), ttl }
+        let digest = Digest::of(format!("{folder}\n{}", ttl.as_secs()).as_bytes());
+        let service = digest.as_bytes().first_chunk().map_or(0, |bytes| u32::from_be_bytes(*bytes));
+        // Without the sign, and never zero: etcd's own leases are positive, and zero is none.
+        Self { service: (service >> 1).max(1), ttl }
     }
 
     /// The number of the lease for what is minted at `now`: positive, as etcd's own are.
     pub(super) fn id(&self, now: UnixTime) -> i64 {
         let bucket = now.secs().checked_div(BUCKET.as_secs()).unwrap_or_default();
-        let digest = Digest::of(format!("{}\n{bucket}", self.seed).as_bytes());
-        let id = digest.as_bytes().first_chunk().map_or(0, |bytes| i64::from_be_bytes(*bytes));
-        (id & i64::MAX).max(1)
+        let bucket = u32::try_from(bucket).unwrap_or(u32::MAX);
+        (i64::from(self.service) << BUCKET_BITS) | i64::from(bucket)
     }
 
     /// Asks for a lease.
@@ -69,6 +80,7 @@ mod tests {
             id("/a/", LIFETIME * 2, 1_790_000_000_000),
         ];
         assert!(others.iter().all(|other| *other != first && *other > 0), "{others:?}");
+        assert_eq!(minted_at(first), UnixTime::from_millis(1_790_000_000_000));
     }
 
     #[test]

@@ -13,6 +13,7 @@
 //! What came of a spend is found out even when its caller has left: see [`Context::call_to_the_end`].
 
 mod calls;
+mod count;
 mod failure;
 mod lease;
 mod proto;
@@ -28,6 +29,7 @@ pub use failure::EtcdFailure;
 use calls::{
     Attempts, FAILED_PRECONDITION, LEASE_GRANT, NOT_FOUND, RANGE, Server, TXN, Unanswered,
 };
+use count::Count;
 use failure::Complaints;
 use lease::Leases;
 use proto::{
@@ -60,8 +62,10 @@ pub struct Etcd {
     /// What every key of this service begins with.
     folder: String,
     leases: Leases,
+    lifetime: Duration,
     timeout: Duration,
     complaints: Complaints,
+    count: Count,
 }
 
 impl Etcd {
@@ -73,8 +77,10 @@ impl Etcd {
             server: Server { cluster: cluster.clone(), authority: authority.clone() },
             leases: Leases::new(&folder, lifetime),
             folder,
+            lifetime,
             timeout: *timeout,
             complaints: Complaints::default(),
+            count: Count::default(),
         }
     }
 
@@ -203,7 +209,7 @@ impl Etcd {
 
     async fn try_find(&self, context: &Context, digest: &Digest) -> Result<Found, EtcdFailure> {
         let host = context.host();
-        let message = RangeRequest { key: self.key(digest) }.encode_to_vec();
+        let message = RangeRequest::of(self.key(digest)).encode_to_vec();
         let mut attempts = self.attempts(host, FIND);
         let mut failed = EtcdFailure::NotSent;
         while let Some(timeout) = attempts.next(host) {

@@ -13,16 +13,40 @@ pub(super) struct ResponseHeader {
 
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct KeyValue {
+    #[prost(bytes = "vec", tag = "1")]
+    pub(super) key: Vec<u8>,
     #[prost(int64, tag = "3")]
     pub(super) mod_revision: i64,
+    /// How often it was written: one for a key that was never changed.
+    #[prost(int64, tag = "4")]
+    pub(super) version: i64,
     #[prost(bytes = "vec", tag = "5")]
     pub(super) value: Vec<u8>,
+    #[prost(int64, tag = "6")]
+    pub(super) lease: i64,
 }
 
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct RangeRequest {
     #[prost(bytes = "vec", tag = "1")]
     pub(super) key: Vec<u8>,
+    /// The first key that is not meant; empty for one key alone.
+    #[prost(bytes = "vec", tag = "2")]
+    pub(super) range_end: Vec<u8>,
+    #[prost(int64, tag = "3")]
+    pub(super) limit: i64,
+    /// What the node that answers has, be it late.
+    #[prost(bool, tag = "7")]
+    pub(super) serializable: bool,
+    #[prost(bool, tag = "8")]
+    pub(super) keys_only: bool,
+}
+
+impl RangeRequest {
+    /// One key, as it is now.
+    pub(super) fn of(key: Vec<u8>) -> Self {
+        Self { key, ..Self::default() }
+    }
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -31,6 +55,8 @@ pub(super) struct RangeResponse {
     pub(super) header: Option<ResponseHeader>,
     #[prost(message, repeated, tag = "2")]
     pub(super) kvs: Vec<KeyValue>,
+    #[prost(bool, tag = "3")]
+    pub(super) more: bool,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -138,7 +164,7 @@ impl TxnRequest {
         Self {
             compare: vec![Compare { target, key: key.clone(), revision: Some(revision) }],
             success: operation(Request::Put(put)),
-            failure: operation(Request::Range(RangeRequest { key })),
+            failure: operation(Request::Range(RangeRequest::of(key))),
         }
     }
 }
@@ -220,7 +246,8 @@ mod tests {
         #[test]
         fn a_truncated_answer_is_none_or_names_a_revision(value: Vec<u8>, cut in 0_usize..64) {
             let header = Some(ResponseHeader { revision: 9 });
-            let whole = RangeResponse { header, kvs: vec![KeyValue { mod_revision: 3, value }] };
+            let kv = KeyValue { mod_revision: 3, value, ..KeyValue::default() };
+            let whole = RangeResponse { header, kvs: vec![kv], more: false };
             let bytes = whole.encode_to_vec();
             let read = RangeResponse::read(&bytes[..bytes.len().saturating_sub(cut)]);
             // A cut between two fields leaves a message that is whole: gRPC says how long one is, and so

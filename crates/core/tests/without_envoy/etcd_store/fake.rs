@@ -40,10 +40,14 @@ struct Range {
     key: Vec<u8>,
     #[prost(bytes = "vec", tag = "2")]
     range_end: Vec<u8>,
+    #[prost(int64, tag = "3")]
+    limit: i64,
     #[prost(int64, tag = "4")]
     revision: i64,
     #[prost(bool, tag = "7")]
     serializable: bool,
+    #[prost(bool, tag = "8")]
+    keys_only: bool,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -52,6 +56,8 @@ struct Ranged {
     header: Option<Header>,
     #[prost(message, repeated, tag = "2")]
     kvs: Vec<KeyValue>,
+    #[prost(bool, tag = "3")]
+    more: bool,
     #[prost(int64, tag = "4")]
     count: i64,
 }
@@ -231,10 +237,24 @@ impl Etcd {
     }
 
     fn range(&self, range: &Range) -> Ranged {
-        assert!(range.range_end.is_empty() && !range.serializable, "one key, as it is now");
         assert_eq!(range.revision, 0, "an old revision may be compacted");
+        if !range.range_end.is_empty() {
+            return self.page(range);
+        }
+        assert!(!range.serializable, "one key is read as it is now");
         let kvs: Vec<_> = self.keys.get(&range.key).cloned().into_iter().collect();
-        Ranged { header: self.header(), count: kvs.len() as i64, kvs }
+        Ranged { header: self.header(), count: kvs.len() as i64, kvs, more: false }
+    }
+
+    fn page(&self, range: &Range) -> Ranged {
+        assert!(range.serializable && range.keys_only && range.limit > 0, "many keys are a count");
+        let all = self.keys.range(range.key.clone()..range.range_end.clone());
+        let keys = all.map(|(_, kv)| KeyValue { value: Vec::new(), ..kv.clone() });
+        let mut kvs: Vec<_> = keys.collect();
+        let count = kvs.len();
+        kvs.truncate(usize::try_from(range.limit).unwrap());
+        let more = kvs.len() < count;
+        Ranged { header: self.header(), count: count as i64, kvs, more }
     }
 
     fn transact(&mut self, txn: Txn) -> Result<TxnDone, u32> {

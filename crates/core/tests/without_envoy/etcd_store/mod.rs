@@ -10,7 +10,10 @@ mod run;
 use std::rc::Rc;
 use std::time::Duration;
 
-use impersonation_core::step::{Call, Step};
+use impersonation_core::host::Host;
+use impersonation_core::metrics;
+use impersonation_core::step::{Call, Step, Task};
+use impersonation_core::store::Store;
 
 use fake::Etcd;
 use run::{LOST, Outcome, Scenario, World, begin, play, reply, shared_data, store};
@@ -229,4 +232,58 @@ fn a_token_of_shared_data_is_spent_there_once_and_etcd_is_not_asked() {
     assert_eq!((token.len(), etcd.len()), ("sub_".len() + 43, 1));
     let outcome = play(begin(&world, &shared_data(), Some(&token)), not_asked);
     assert_eq!(outcome, Outcome::NoSuchToken);
+}
+
+/// Ticks a VM, and says what the gauges are.
+fn tick(world: &Rc<World>, store: &Rc<Store>, etcd: &mut Etcd) -> (Option<u64>, Option<u64>) {
+    if store.counts(&**world) {
+        let (counting, host) = (Rc::clone(store), Rc::clone(world) as Rc<dyn Host>);
+        let step = Task::start(host, None, |context| async move {
+            counting.count(&context).await;
+            Outcome::Failed
+        });
+        play(step, |call| etcd.answer(call));
+    }
+    let gauge = |name| world.gauges.borrow().get(name).copied();
+    (gauge(metrics::OUTSTANDING), gauge(metrics::OLDEST_AGE))
+}
+
+#[test]
+fn one_vm_counts_what_is_neither_spent_nor_expired_in_pages() {
+    const TOKENS: usize = 4500;
+    let (world, mut etcd): (Rc<World>, _) = (Rc::default(), Etcd::default());
+    let mint = |etcd: &mut Etcd| match play(begin(&world, &store(), None), |call| etcd.answer(call))
+    {
+        Outcome::Minted(token) => token,
+        other => panic!("{other:?}"),
+    };
+    let vms = [store(), store()];
+    assert_eq!(tick(&world, &vms[0], &mut etcd), (Some(0), Some(0)));
+    let tokens: Vec<_> = (0..TOKENS).map(|_| mint(&mut etcd)).collect();
+    // The other VM leaves it to the first, which needs three pages.
+    assert_eq!(tick(&world, &vms[1], &mut etcd), (Some(0), Some(0)));
+    for page in 0..3 {
+        let expected = if page < 2 { 0 } else { TOKENS as u64 };
+        assert_eq!(tick(&world, &vms[0], &mut etcd).0, Some(expected), "{page}");
+    }
+    for token in &tokens[..500] {
+        let spent = play(begin(&world, &store(), Some(token)), |call| etcd.answer(call));
+        assert_eq!(spent, Outcome::Won);
+    }
+    world.now.set(world.now.get().after(Duration::from_secs(20)));
+    mint(&mut etcd);
+    // The first has not been heard of for longer than its turn lasts.
+    for _ in 0..2 {
+        tick(&world, &vms[1], &mut etcd);
+    }
+    let (outstanding, age) = tick(&world, &vms[1], &mut etcd);
+    assert_eq!(outstanding, Some(TOKENS as u64 - 499));
+    assert_eq!(age, Some(20));
+    // All but the last have expired, though their keys are there for a while.
+    world.now.set(world.now.get().after(run::LIFETIME - Duration::from_secs(10)));
+    for _ in 0..2 {
+        tick(&world, &vms[0], &mut etcd);
+    }
+    assert_eq!(tick(&world, &vms[0], &mut etcd).0, Some(1));
+    assert_eq!(etcd.len(), TOKENS + 1);
 }

@@ -1,6 +1,7 @@
 //! Actors that share one etcd, and every way in which their calls can come and go.
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -23,13 +24,15 @@ pub(super) struct World {
     shared_data: RefCell<EnvoyMap<Vec<u8>>>,
     random: Cell<u64>,
     pub warnings: RefCell<Vec<String>>,
+    pub gauges: RefCell<BTreeMap<&'static str, u64>>,
 }
 
 impl Default for World {
     fn default() -> Self {
         let now = Cell::new(UnixTime::from_millis(1_790_000_000_000));
         let (shared_data, warnings) = (RefCell::default(), RefCell::default());
-        Self { now, shared_data, random: Cell::new(0), warnings }
+        let gauges = RefCell::default();
+        Self { now, shared_data, random: Cell::new(0), warnings, gauges }
     }
 }
 
@@ -63,6 +66,10 @@ impl Host for World {
 
     fn log(&self, _: Level, line: &str) {
         self.warnings.borrow_mut().push(line.to_owned());
+    }
+
+    fn set(&self, gauge: &'static str, value: u64) {
+        self.gauges.borrow_mut().insert(gauge, value);
     }
 }
 
