@@ -1,7 +1,7 @@
 # Everything sets up what it needs. Requires cargo (rustup), node 20.19 or later with npm, and python3
 # with venv where no Envoy is on the PATH (see scripts/envoy).
 .DEFAULT_GOAL := build
-.PHONY: wasm-target build run demo bench lint lint-format lint-native lint-wasm test parts test-binaries tools \
+.PHONY: wasm-target build run demo demo-cluster bench lint lint-format lint-native lint-wasm test parts test-binaries tools \
   test-core test-envoy test-differential test-without-engine test-gateway test-clients test-demo \
   test-claims-scripts test-compose test-observability
 
@@ -23,6 +23,10 @@ run: build tests/gateway/node_modules stack/node_modules
 # The same, but it ends, and fails unless every step of the flow did what it should.
 demo: build tests/gateway/node_modules stack/node_modules
 	node demo/demo.js
+
+# The same with two Envoys and three nodes of etcd, of which the leader is killed.
+demo-cluster: build tools tests/gateway/node_modules stack/node_modules
+	node demo/cluster.js
 
 # All that must hold: what .ci/run runs. Parts that do not need each other run side by side, and what each
 # prints comes in one piece when it ends; those that failed are named again at the end.

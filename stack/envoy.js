@@ -13,10 +13,11 @@ export const PORTS = { public: 10000, admin: 9901, metrics: 9902, gateway: 9000 
 
 /**
  * envoy.yaml with other ports, wherever one occurs: issuer and resources are addresses, too. A port that is not given is
- * any. A callout may take longer: on a busy machine the gateway does, and that is not what a test is about.
+ * any. `listener` is for one of several Envoys with the same address. A callout may take longer: on a busy machine the
+ * gateway does, and that is not what a test is about.
  */
-export function configOn(ports) {
-  let yaml = readFileSync(CONFIG, 'utf8');
+export function configOn(ports, yaml = readFileSync(CONFIG, 'utf8')) {
+  if (ports.listener) yaml = yaml.replaceAll(`port_value: ${PORTS.public}}`, `port_value: ${ports.listener}}`);
   for (const [name, port] of Object.entries(PORTS)) {
     const other = ports[name] ?? 0;
     yaml = yaml.replaceAll(`127.0.0.1:${port}`, `127.0.0.1:${other}`);

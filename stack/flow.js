@@ -1,11 +1,10 @@
 // The three-step flow of the README, through Envoy, each step shown and checked.
 import { createHash, randomBytes } from 'node:crypto';
-import { setTimeout as pause } from 'node:timers/promises';
 import { createRemoteJWKSet, jwtVerify } from 'jose';
 import { followTo } from './browser.js';
 import { curl, keep, send } from './requests.js';
+import { check, print, show, title } from './show.js';
 
-const PATIENCE_MS = 30_000;
 const REDIRECT_URI = 'http://127.0.0.1/callback';
 const ACCESS_TOKEN = 'urn:ietf:params:oauth:token-type:access_token';
 const CONTEXT = { ticketId: 'T-1001', reason: 'The customer cannot see an order' };
@@ -16,59 +15,21 @@ const PORTAL = ['support-portal', 'demo-only-support-portal'];
 const AGENT = 'agent-1';
 const CUSTOMER = 'user-42';
 
-export class FlowError extends Error {}
-
 export async function showFlow(origin) {
   const orders = `${origin}/orders`;
 
-  title('Before the flow: the backend gets a machine\'s access token from the identity gateway');
-  const machine = await show({
-    url: `${origin}/oidc/token`,
-    basic: BACKEND,
-    form: { grant_type: 'client_credentials', scope: 'impersonate users:read', resource: `${origin}/api` },
-  }, 200);
-  const backendToken = keep('BACKEND_TOKEN', machine.access_token);
-
-  title(`Before the flow: ${AGENT} signs in at the support portal (scripted here: no page, no password)`);
-  const agentToken = keep('AGENT_TOKEN', await signIn(origin));
+  const { backendToken, agentToken } = await beforeTheFlow(origin);
 
   title(`Step 1: ${AGENT} asks the integrator's backend to act as ${CUSTOMER}`);
   console.log('That endpoint is the integrator\'s own. It checks that the agent may; here it says yes.');
 
   title(`Step 2: the backend asks for a subject token for ${CUSTOMER}`);
-  const mint = {
-    url: `${origin}/api/subject-tokens`,
-    bearer: backendToken,
-    // For one agent, one client and one API, for five minutes: a token that is copied is worth little.
-    json: {
-      userId: CUSTOMER,
-      context: CONTEXT,
-      expiresIn: 300,
-      clientId: PORTAL[0],
-      resource: orders,
-      scope: 'orders:read',
-      actorId: AGENT,
-      accessTokenExpiresIn: 300,
-    },
-  };
+  const mint = mintRequest(origin, backendToken);
   const minted = await show(mint, 201);
   const subjectToken = keep('SUBJECT_TOKEN', minted.subjectToken);
 
   title('Step 3: the support portal exchanges it, showing who is acting, for a token bound to one API');
-  const exchange = {
-    url: `${origin}/oidc/token`,
-    basic: PORTAL,
-    form: {
-      grant_type: 'urn:ietf:params:oauth:grant-type:token-exchange',
-      client_id: PORTAL[0],
-      scope: 'orders:read',
-      subject_token: subjectToken,
-      subject_token_type: ACCESS_TOKEN,
-      resource: orders,
-      actor_token: agentToken,
-      actor_token_type: ACCESS_TOKEN,
-    },
-  };
+  const exchange = exchangeRequest(origin, subjectToken, agentToken);
   const granted = await show(exchange, 200);
   const accessToken = keep('ACCESS_TOKEN', granted.access_token);
   check(granted.token_type === 'Bearer' && granted.issued_token_type === ACCESS_TOKEN, 'wrong type of token');
@@ -102,6 +63,57 @@ export async function showFlow(origin) {
   return { mint, exchange, use: { url: `${orders}/1`, bearer: accessToken } };
 }
 
+/** Who takes part gets the access tokens: the backend its machine's, the agent by signing in. */
+export async function beforeTheFlow(origin) {
+  title('Before the flow: the backend gets a machine\'s access token from the identity gateway');
+  const machine = await show({
+    url: `${origin}/oidc/token`,
+    basic: BACKEND,
+    form: { grant_type: 'client_credentials', scope: 'impersonate users:read', resource: `${origin}/api` },
+  }, 200);
+  const backendToken = keep('BACKEND_TOKEN', machine.access_token);
+
+  title(`Before the flow: ${AGENT} signs in at the support portal (scripted here: no page, no password)`);
+  return { backendToken, agentToken: keep('AGENT_TOKEN', await signIn(origin)) };
+}
+
+/** Step 2, with the backend's access token. */
+export function mintRequest(origin, token) {
+  return {
+    url: `${origin}/api/subject-tokens`,
+    bearer: token,
+    // For one agent, one client and one API, for five minutes: a token that is copied is worth little.
+    json: {
+      userId: CUSTOMER,
+      context: CONTEXT,
+      expiresIn: 300,
+      clientId: PORTAL[0],
+      resource: `${origin}/orders`,
+      scope: 'orders:read',
+      actorId: AGENT,
+      accessTokenExpiresIn: 300,
+    },
+  };
+}
+
+/** Step 3. */
+export function exchangeRequest(origin, subjectToken, agentToken) {
+  return {
+    url: `${origin}/oidc/token`,
+    basic: PORTAL,
+    form: {
+      grant_type: 'urn:ietf:params:oauth:grant-type:token-exchange',
+      client_id: PORTAL[0],
+      scope: 'orders:read',
+      subject_token: subjectToken,
+      subject_token_type: ACCESS_TOKEN,
+      resource: `${origin}/orders`,
+      actor_token: agentToken,
+      actor_token_type: ACCESS_TOKEN,
+    },
+  };
+}
+
 /** The same requests with a fresh subject token, to be pasted into another shell. */
 export async function pasteable({ mint, exchange, use }) {
   const { json } = await send(mint);
@@ -132,39 +144,4 @@ async function signIn(origin) {
     },
   }, 200);
   return tokens.access_token;
-}
-
-/** Shows and performs one request. What is not available yet is asked for again, as its answer says. */
-async function show(request, expected) {
-  console.log(`$ ${curl(request)}`);
-  const deadline = Date.now() + PATIENCE_MS;
-  let response = await send(request);
-  while (response.status === 503 && Date.now() < deadline) {
-    await pause(Number(response.headers.get('retry-after') ?? 1) * 1000);
-    response = await send(request);
-  }
-  console.log(`${response.status} ${response.reason}`);
-  if (response.json) print(shortened(response.json));
-  else console.log(response.text);
-  check(response.status === expected, `expected status ${expected}`);
-  return response.json;
-}
-
-/** A JWT tells nothing to whoever reads it here, so its beginning will do. */
-function shortened(body) {
-  return JSON.parse(JSON.stringify(body, (_name, value) => (
-    typeof value === 'string' && value.length > 100 ? `${value.slice(0, 40)}…` : value
-  )));
-}
-
-function check(condition, what) {
-  if (!condition) throw new FlowError(what);
-}
-
-function title(text) {
-  console.log(`\n# ${text}`);
-}
-
-function print(value) {
-  console.log(JSON.stringify(value, null, 2));
 }

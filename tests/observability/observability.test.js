@@ -7,12 +7,18 @@ import { after, before, test } from 'node:test';
 import { send } from '../../stack/requests.js';
 import { newSigningKey } from '../../stack/signing-key.js';
 import { configOn, poll, ROOT, startEnvoy, withoutActors } from '../../stack/envoy.js';
+import { startEtcd } from '../../stack/etcd.js';
 import { startGateway } from '../../stack/gateway.js';
 import { freePorts, start, stopAll } from '../../stack/process.js';
 
 const FILES = `${ROOT}target/observability`;
 const RULES = `${ROOT}deploy/prometheus/rules.yml`;
 const ACCESS_TOKEN = 'urn:ietf:params:oauth:token-type:access_token';
+
+const ENVIRONMENT = {
+  IMPERSONATION_SIGNING_KEY: JSON.stringify(newSigningKey()),
+  INTROSPECTION_SECRET: 'demo-only-impersonation-filter',
+};
 
 const read = (path) => readFileSync(`${ROOT}${path}`, 'utf8');
 const dashboard = JSON.parse(read('deploy/grafana/dashboard.json'));
@@ -27,6 +33,9 @@ let ports;
 let origin;
 let exchange;
 let scrape;
+/** Of an Envoy with its tokens in etcd, which has metrics of its own. */
+let portsOfEtcd;
+let scrapeOfEtcd;
 
 before(async () => {
   rmSync(FILES, { recursive: true, force: true });
@@ -40,31 +49,46 @@ before(async () => {
     config: `${FILES}/envoy.yaml`,
     log: `${FILES}/envoy.log`,
     admin,
-    env: {
-      IMPERSONATION_SIGNING_KEY: JSON.stringify(newSigningKey()),
-      INTROSPECTION_SECRET: 'demo-only-impersonation-filter',
-    },
+    env: ENVIRONMENT,
   });
+  await withEtcd(gateway);
   await traffic(behind);
   // Gauges come with a tick of the filter, histograms every five seconds.
   await metricsWith('impersonation_exchange_duration_microseconds_count 1');
   scrape = await metricsWith('impersonation_subject_tokens_outstanding 1');
+  scrapeOfEtcd = await metricsWith('impersonation_store_duration_microseconds_count{operation="spend"} 1', portsOfEtcd);
   writeFileSync(`${FILES}/scrape.txt`, scrape);
 });
 
 after(stopAll);
 
-/** Two mints, one exchange, a replay, two more refusals, and a callout that fails. */
-async function traffic(gateway) {
+/** Another Envoy before the same gateway, which mints and exchanges a token in etcd. */
+async function withEtcd(gateway) {
+  const etcd = await startEtcd(1, { logs: FILES });
+  const [public_, admin, metrics] = await freePorts(3);
+  portsOfEtcd = { public: public_, admin, metrics, gateway };
+  const yaml = execFileSync(`${ROOT}scripts/envoy-in-cluster`, etcd.addresses, { encoding: 'utf8' });
+  const edited = configOn({ ...portsOfEtcd, public: ports.public, listener: public_ }, yaml);
+  writeFileSync(`${FILES}/envoy-etcd.yaml`, withoutActors(edited));
+  await startEnvoy({ config: `${FILES}/envoy-etcd.yaml`, log: `${FILES}/envoy-etcd.log`, admin, env: ENVIRONMENT });
+  const there = `http://127.0.0.1:${public_}`;
+  const mint = await mintRequest(there);
+  await poll(async () => (await send(mint)).status === 201);
+  const { subjectToken } = (await send(mint)).json;
+  assert.equal((await send({ ...exchangeOf(subjectToken), url: `${there}/oidc/token` })).status, 200);
+}
+
+async function mintRequest(at) {
   const backend = (await send({
     url: `${origin}/oidc/token`,
     basic: ['integrator-backend', 'demo-only-integrator-backend'],
     form: { grant_type: 'client_credentials', scope: 'impersonate users:read', resource: `${origin}/api` },
   })).json.access_token;
-  const mint = { url: `${origin}/api/subject-tokens`, bearer: backend, json: { userId: 'user-42' } };
-  await poll(async () => (await send(mint)).status === 201); // once its key set is there
-  const { subjectToken } = (await send(mint)).json;
-  exchange = {
+  return { url: `${at}/api/subject-tokens`, bearer: backend, json: { userId: 'user-42' } };
+}
+
+function exchangeOf(subjectToken) {
+  return {
     url: `${origin}/oidc/token`,
     form: {
       grant_type: 'urn:ietf:params:oauth:grant-type:token-exchange',
@@ -75,6 +99,14 @@ async function traffic(gateway) {
       resource: `${origin}/orders`,
     },
   };
+}
+
+/** Two mints, one exchange, a replay, two more refusals, and a callout that fails. */
+async function traffic(gateway) {
+  const mint = await mintRequest(origin);
+  await poll(async () => (await send(mint)).status === 201); // once its key set is there
+  const { subjectToken } = (await send(mint)).json;
+  exchange = exchangeOf(subjectToken);
   assert.equal((await send(exchange)).status, 200);
   assert.equal((await send(exchange)).status, 400);
   assert.equal((await send({ ...exchange, basic: ['support-portal', 'wrong'] })).status, 401);
@@ -84,10 +116,10 @@ async function traffic(gateway) {
 }
 
 /** The metrics, once the workers have told them and they have this line. Prometheus reads them here, too. */
-async function metricsWith(line) {
+async function metricsWith(line, { metrics } = ports) {
   let text;
   await poll(async () => {
-    text = await (await fetch(`http://127.0.0.1:${ports.metrics}/stats/prometheus`)).text();
+    text = await (await fetch(`http://127.0.0.1:${metrics}/stats/prometheus`)).text();
     return text.replaceAll('{}', '').split('\n').includes(line);
   });
   return text;
@@ -108,7 +140,7 @@ function named(text) {
 
 /** The names under which a scrape can be asked for them. */
 function scraped() {
-  return [...ours(scrape).types].flatMap(([name, type]) => (
+  return [...ours(scrape + scrapeOfEtcd).types].flatMap(([name, type]) => (
     type === 'histogram' ? [`${name}_bucket`, `${name}_count`, `${name}_sum`] : [name]
   ));
 }
@@ -118,7 +150,7 @@ test('labels are labels, names are Prometheus\'s', () => {
   for (const [name, type] of types) {
     if (name.startsWith('envoy_')) continue;
     assert.equal(type === 'counter', name.endsWith('_total'), `${name} is a ${type}`);
-    assert.doesNotMatch(name, /_(endpoint|error|reason|upstream)(_|$)/, 'a label in a name');
+    assert.doesNotMatch(name, /_(endpoint|error|reason|upstream|kind|operation)(_|$)/, 'a label in a name');
   }
   const expected = {
     impersonation_subject_tokens_created_total: (value) => value >= 2,
@@ -201,7 +233,7 @@ test('rules and dashboard name no metric that is not there', () => {
 test('the operator\'s page explains every metric and every alarm, and no others', () => {
   const rows = (title) => operations.split(`\n## ${title}\n`)[1].split('\n## ')[0];
   const explained = [...rows('Metrics').matchAll(/^\| `(impersonation_\w+)`/gm)].map(([, name]) => name);
-  assert.deepEqual(explained.toSorted(), [...ours(scrape).types.keys()].filter((name) => !name.startsWith('envoy_')).toSorted());
+  assert.deepEqual(explained.toSorted(), [...ours(scrape + scrapeOfEtcd).types.keys()].filter((name) => !name.startsWith('envoy_')).toSorted());
   const alarms = [...read('deploy/prometheus/rules.yml').matchAll(/alert: (\w+)/g)].map(([, name]) => name);
   assert.deepEqual([...rows('Alarms').matchAll(/^### (\w+)$/gm)].map(([, name]) => name).toSorted(), alarms.toSorted());
   for (const name of alarms) assert.ok(read('deploy/prometheus/rules.yml').includes(`runbook: docs/operations.md#${name.toLowerCase()}\n`), name);
@@ -228,7 +260,7 @@ test('promtool finds no fault with the names, but for what Envoy cannot do', { s
 test('a Prometheus draws every panel, and raises the alarm at a replay', { skip, timeout: 600_000 }, async () => {
   const [port] = await freePorts(1);
   const config = read('deploy/prometheus/prometheus.yml')
-    .replace('envoy:9902', `127.0.0.1:${ports.metrics}`)
+    .replace('"envoy:9902"', `"127.0.0.1:${ports.metrics}", "127.0.0.1:${portsOfEtcd.metrics}"`)
     .replaceAll('_interval: 15s', '_interval: 1s');
   writeFileSync(`${FILES}/prometheus.yml`, config);
   writeFileSync(`${FILES}/rules.yml`, read('deploy/prometheus/rules.yml'));

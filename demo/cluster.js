@@ -1,0 +1,84 @@
+// `make demo-cluster`: two Envoys and three nodes of etcd on this machine. A subject token of one Envoy is exchanged
+// through the other, once; the leader of etcd is killed, and it goes on; then there is no majority, and nothing is
+// said that may not be so. Nothing outlives this program, which ends with status 0 only if all of it was as it
+// should be.
+import { existsSync } from 'node:fs';
+import { startCluster } from '../stack/cluster.js';
+import { poll, ROOT } from '../stack/envoy.js';
+import { beforeTheFlow, exchangeRequest, mintRequest } from '../stack/flow.js';
+import { ProcessError, stopAll, tails } from '../stack/process.js';
+import { keep, send } from '../stack/requests.js';
+import { check, show, title } from '../stack/show.js';
+
+const MODULE = 'target/wasm32-wasip1/release/impersonation_filter.wasm';
+
+let worked = false;
+const interrupted = new Promise((resolve) => {
+  for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP']) process.once(signal, resolve);
+});
+try {
+  await Promise.race([demonstrate(), interrupted]);
+} catch (error) {
+  console.error(`\nThe demo failed: ${error.message}${error.cause ? ` (${error.cause.message})` : ''}`);
+  if (!(error instanceof ProcessError)) console.error(`\n${tails()}`);
+}
+await stopAll();
+process.exit(worked ? 0 : 1);
+
+async function demonstrate() {
+  if (!existsSync(`${ROOT}${MODULE}`)) throw new Error(`${MODULE} is missing: make build`);
+  const { etcd, origin, origins: [first, second] } = await startCluster({ logs: `${ROOT}target/demo-cluster` });
+  console.log(`Two Envoys listen on ${first} and ${second}, with three nodes of etcd. Logs: target/demo-cluster`);
+  const { backendToken, agentToken } = await beforeTheFlow(origin);
+
+  // Each Envoy has its own address; what tokens are for is the same.
+  const through = (envoy, request) => ({ ...request, url: request.url.replace(origin, envoy) });
+  const mint = async (envoy) => keep('SUBJECT_TOKEN', (await show(through(envoy, mintRequest(origin, backendToken)), 201)).subjectToken);
+  const exchange = (envoy, token) => through(envoy, exchangeRequest(origin, token, agentToken));
+  const replayed = async (envoy, token) => {
+    const { error } = await show(exchange(envoy, token), 400);
+    check(error === 'invalid_request', 'the error is not invalid_request');
+  };
+
+  title('Minted through the first Envoy, exchanged through the second');
+  const token = await mint(first);
+  await show(exchange(second, token), 200);
+
+  title('Once: neither Envoy exchanges it again');
+  await replayed(first, token);
+  await replayed(second, token);
+
+  title('Minted through the second; then the leader of etcd is killed');
+  const survivor = await mint(second);
+  const leader = await etcd.leader();
+  await etcd.kill(leader);
+  console.log(`${leader.name} is gone. ${(await etcd.leader()).name} was elected.`);
+
+  title('It goes on: what was minted before is exchanged, once, and new tokens are minted');
+  await show(exchange(first, survivor), 200);
+  await replayed(second, survivor);
+  await show(exchange(second, await mint(first)), 200);
+  const kept = await mint(first);
+
+  title('Without a majority nobody can know whether a token was spent: both endpoints ask to come back');
+  const [another] = etcd.nodes.filter(({ service }) => service);
+  await etcd.kill(another);
+  console.log(`${another.name} is gone, too.`);
+  for (const request of [through(first, mintRequest(origin, backendToken)), exchange(second, kept)]) {
+    const { status, json, headers } = await send(request);
+    console.log(`${request.url}: ${status} ${json.error}, Retry-After: ${headers.get('retry-after')}`);
+    check(status === 503 && json.error === 'temporarily_unavailable' && headers.has('retry-after'), 'expected 503 with Retry-After');
+  }
+  const { status } = await send({ url: `${second}/oidc/jwks` });
+  console.log(`${second}/oidc/jwks: ${status}`);
+  check(status === 200, 'the documents need no etcd');
+
+  title('A majority comes back, and with it everything, with no Envoy restarted');
+  await etcd.restart(another);
+  await poll(async () => (await send(through(first, mintRequest(origin, backendToken)))).status === 201);
+  await show(exchange(second, kept), 200);
+  await replayed(first, kept);
+
+  console.log('\nOne truth in two Envoys, whatever became of etcd.');
+  worked = true;
+}
