@@ -1,5 +1,5 @@
 # One target each: `plugin`, the module alone, as Istio and Envoy Gateway fetch it from a registry; and
-# what docker-compose.yml runs, `envoy` with the module in it and `gateway`, which is tests/gateway.
+# what docker-compose.yml runs, `envoy` with the module in it, `envoy-in-cluster`, and `gateway`, which is tests/gateway.
 
 FROM rust:1.95.0-bookworm AS module
 WORKDIR /src
@@ -31,6 +31,15 @@ COPY envoy.yaml .
 RUN sed -i '/port_value: \(10000\|9902\)} # Yours/s/127\.0\.0\.1/0.0.0.0/' envoy.yaml && [ "$(grep -c 'address: 0\.0\.0\.0, port_value' envoy.yaml)" = 2 ]
 # The key comes from the environment, or from a file that the environment names.
 CMD ["sh", "-c", "export IMPERSONATION_SIGNING_KEY=\"${IMPERSONATION_SIGNING_KEY:-$(cat \"$IMPERSONATION_SIGNING_KEY_FILE\")}\" && exec envoy -c envoy.yaml"]
+
+# One of several, with their tokens in etcd and the address that all of them have: 127.0.0.1:10010.
+FROM module AS cluster-configuration
+COPY envoy.yaml .
+RUN scripts/envoy-in-cluster etcd-1:2379:2381 etcd-2:2379:2381 etcd-3:2379:2381 | \
+  sed '/port_value: \(10000\|9902\)} # Yours/s/127\.0\.0\.1/0.0.0.0/; s/127\.0\.0\.1:10000/127.0.0.1:10010/g; s/port_value: 10000}/port_value: 10010}/; s/type: STATIC # Yours: STRICT_DNS.*/type: STRICT_DNS/; s/address: 127\.0\.0\.1, port_value: 9000}/address: cluster-gateway, port_value: 9000}/' > /envoy.yaml
+
+FROM envoy AS envoy-in-cluster
+COPY --from=cluster-configuration /envoy.yaml .
 
 FROM node:24.11.1-bookworm-slim AS gateway
 WORKDIR /srv/tests/gateway

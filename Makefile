@@ -68,7 +68,7 @@ test-clients: build tools tests/gateway/node_modules tests/clients/node_modules
 test-demo: build tools tests/gateway/node_modules stack/node_modules
 	cd demo && flock ../target/.ports.lock node --test
 
-test-compose: tests/clients/node_modules stack/node_modules
+test-compose: build tools tests/clients/node_modules stack/node_modules
 	cd tests/compose && flock ../../target/.ports.lock node --test
 
 test-claims-scripts:

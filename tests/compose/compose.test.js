@@ -12,6 +12,7 @@ import { pasteable, showFlow } from '../../stack/flow.js';
 import { assignments } from '../../stack/requests.js';
 import { poll, ROOT } from '../../stack/envoy.js';
 import { pasteReadme } from '../../stack/readme.js';
+import { newSigningKey } from '../../stack/signing-key.js';
 
 const { parse } = createRequire(new URL('../clients/', import.meta.url))('yaml');
 
@@ -22,7 +23,7 @@ const compose = [['docker', 'compose'], ['docker-compose']].find((words) => runs
 const engine = runs(['docker', 'info']);
 
 const dockerfile = readFileSync(`${ROOT}Dockerfile`, 'utf8');
-const { services } = parse(readFileSync(`${ROOT}docker-compose.yml`, 'utf8'));
+const { services } = parse(readFileSync(`${ROOT}docker-compose.yml`, 'utf8'), { merge: true });
 /** The images that stages begin with, but for `scratch`, which is no image. */
 const bases = [...dockerfile.matchAll(/^FROM (\S+:\S+) AS /gm)].map(([, image]) => image);
 
@@ -41,6 +42,28 @@ test('the file names stages and files that are there, and images by their versio
 test('the file is valid', { skip: !compose && 'no docker compose' }, () => {
   run('config', '--quiet');
   run('--profile', 'observability', 'config', '--quiet');
+  run('--profile', 'cluster', 'config', '--quiet');
+});
+
+test('Envoy takes what the cluster is configured with', () => {
+  const [, words] = /^RUN (scripts\/envoy-in-cluster[^]*?) > \/envoy\.yaml$/m.exec(dockerfile);
+  const yaml = execFileSync('sh', ['-c', words], { cwd: ROOT, encoding: 'utf8' });
+  const { listeners, clusters } = parse(yaml).static_resources;
+  const endpoints = (name) => clusters.find((cluster) => cluster.name === name).load_assignment.endpoints[0].lb_endpoints
+    .map(({ endpoint }) => endpoint.address.socket_address.address);
+  assert.deepEqual(endpoints('identity_gateway'), ['cluster-gateway']);
+  assert.deepEqual(endpoints('etcd'), ['etcd-1', 'etcd-2', 'etcd-3']);
+  for (const name of [...endpoints('identity_gateway'), ...endpoints('etcd')]) assert.ok(services[name], name);
+  assert.deepEqual(listeners[0].address.socket_address, { address: '0.0.0.0', port_value: 10010 });
+  const balancer = services.cluster.command.at(-1);
+  const [{ endpoints: [{ lb_endpoints: behind }] }] = parse(balancer).static_resources.clusters.map((cluster) => cluster.load_assignment);
+  for (const { endpoint } of behind) assert.ok(services[endpoint.address.socket_address.address]);
+
+  const envoy = execFileSync(`${ROOT}scripts/envoy`, ['--path'], { encoding: 'utf8' }).trim();
+  const env = { ...process.env, IMPERSONATION_SIGNING_KEY: JSON.stringify(newSigningKey()), INTROSPECTION_SECRET: 'secret' };
+  for (const config of [yaml, balancer]) {
+    execFileSync(envoy, ['--mode', 'validate', '--config-yaml', config], { cwd: ROOT, env, stdio: 'pipe' });
+  }
 });
 
 test('the Dockerfile copies what Cargo needs to read the manifest', { skip: !runs(['cargo', '--version']) && 'no cargo' }, () => {
@@ -71,7 +94,7 @@ test('the flow works, and so do the lines of the README and those that the demo 
     context.skip(`${missing} is not here and cannot be pulled`);
     return;
   }
-  context.after(() => run('down', '--volumes', '--remove-orphans'));
+  context.after(() => run('--profile', 'cluster', 'down', '--volumes', '--remove-orphans'));
   run('up', '--build', '--detach');
   try {
     await poll(async () => (await fetch(`${ORIGIN}/oidc/jwks`).catch(() => undefined))?.ok, { timeout: 2 * MINUTES, interval: 200 });
@@ -88,6 +111,19 @@ test('the flow works, and so do the lines of the README and those that the demo 
   await assert.rejects(fetch('http://127.0.0.1:9901/ready'));
   await assert.rejects(fetch('http://127.0.0.1:9902/stats/prometheus'));
   await assert.rejects(fetch('http://127.0.0.1:9000/oidc/jwks'));
+
+  // The cluster beside it, where it can be had.
+  const { image } = services['etcd-1'];
+  if (!runs(['docker', 'image', 'inspect', image]) && !runs(['docker', 'pull', image])) {
+    context.diagnostic(`NOT TESTED: ${image} is not here and cannot be pulled`);
+    return;
+  }
+  run('--profile', 'cluster', 'up', '--build', '--detach');
+  const address = 'http://127.0.0.1:10010';
+  await poll(async () => (await fetch(`${address}/oidc/jwks`).catch(() => undefined))?.ok, { timeout: 2 * MINUTES, interval: 200 });
+  await showFlow(address);
+  run('kill', 'etcd-1');
+  await showFlow(address);
 });
 
 /** A project name of its own, so that it meets no other stack of the same folder. */
