@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 
 use testkit::Findings;
-use testkit::configuration::{ORDERS, PAYMENTS, PROVIDER_KEY};
+use testkit::configuration::{Configuration, ORDERS, PAYMENTS, PROVIDER_KEY};
 use testkit::gateway::{
     Gateway, actor_claims, exchange_form, exchange_request, mint_body_request, minted,
     portal_request, raw_part, with_actor,
@@ -97,6 +97,9 @@ fn a_bound_that_can_never_be_met_is_refused_and_named() {
         ("scope",                json!("admin")),
         ("actorId",              json!("u-1")),
         ("accessTokenExpiresIn", json!(3601)),
+        ("accessTokenExpiresIn", json!(0)),
+        ("resource",             json!([])),
+        ("scope",                json!("")),
     ];
     for (member, value) in cases {
         let answer = gateway.send(&mint(&json!({member: value.clone()})));
@@ -107,4 +110,56 @@ fn a_bound_that_can_never_be_met_is_refused_and_named() {
     }
     let answer = gateway.send(&mint(&json!({"clientID": "support-portal"})));
     findings.expect("misspelt", &answer.refusal(), &(400, "invalid_request".into()));
+    let elsewhere = json!({"resource": PAYMENTS, "scope": "orders:read"});
+    let answer = gateway.send(&mint(&elsewhere));
+    findings.expect(
+        "another resource's scope",
+        &answer.refusal(),
+        &(400, "invalid_request".into()),
+    );
+    findings.expect("named", &answer.member("error_description").starts_with("scope"), &true);
+}
+
+/// A client learns nothing of tokens that are not its own, not even once they were used.
+#[test]
+fn a_token_of_another_client_is_as_good_as_unknown() {
+    let gateway = Gateway::shared();
+    let token = minted(&gateway.send(&mint(&json!({"clientId": "support-portal"}))));
+    let unknown = gateway.exchange(&exchange_form(&format!("{}A", &token[..token.len() - 1])));
+    let before = gateway.exchange(&exchange_form(&token));
+    assert_eq!(gateway.send(&portal_request(&token)).status, 200);
+    let after = gateway.exchange(&exchange_form(&token));
+    for answer in [&before, &after] {
+        assert_eq!((answer.status, &answer.body), (unknown.status, &unknown.body), "{answer:?}");
+    }
+}
+
+/// Who narrowed a token, and by what, stands at the mint, at each exchange that it refused, and at the one that it let pass.
+#[test]
+fn bounds_are_written_down_on_both_sides() {
+    let gateway = Gateway::start(&Configuration::default());
+    let bounds = json!({
+        "expiresIn": 60, "clientId": ["support-console"], "resource": [ORDERS], "scope": "orders:read",
+        "actorId": "agent-1", "accessTokenExpiresIn": 300,
+    });
+    let token = minted(&gateway.send(&mint(&bounds)));
+    assert_eq!(gateway.send(&form(&token, |form| form)).status, 400);
+    assert_eq!(gateway.send(&form(&token, |form| acting(form, "agent-1"))).status, 200);
+    let log = gateway.envoy.log();
+    let events: Vec<Value> = log
+        .lines()
+        .filter_map(|line| Some(serde_json::from_str(&line[line.find("{\"event\"")?..]).unwrap()))
+        .collect();
+    let of_token: Vec<_> = events
+        .iter()
+        .filter(|event| event["subject_token_id"] == events[0]["subject_token_id"])
+        .collect();
+    let told: Vec<_> = of_token.iter().map(|event| event["event"].as_str().unwrap()).collect();
+    assert_eq!(
+        told,
+        ["subject_token.created", "token_exchange.refused", "token_exchange.succeeded"]
+    );
+    for event in of_token {
+        assert_eq!(event["bounds"], bounds, "{event}");
+    }
 }

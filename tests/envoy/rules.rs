@@ -33,6 +33,7 @@ fn what_must_be_there_and_who_is_protected() {
     for (user, context, reason) in [
         ("u-1", json!({}), "required_context"),
         ("u-1", json!({"ticketId": ""}), "required_context"),
+        ("u-1", json!({"ticketId": 7}), "required_context"),
         ("root", ticket.clone(), "protected_user"),
         ("admin-7", ticket, "protected_user"),
     ] {
@@ -70,6 +71,12 @@ fn the_gateways_name_of_a_user_counts() {
     let claims = raw_part(&answer.member("access_token"), 1);
     assert_eq!(claims["sub"], "user-42");
     assert_eq!(mint("ROOT").refusal(), (403, "access_denied".into()));
+    // Nobody impersonates themselves, by whatever name they ask.
+    let themselves = json!({"userId": "USER-42", "actorId": "user-42"});
+    let answer =
+        envoy.send(&Request::post("/api/subject-tokens").bearer(&BEARER).json(&themselves));
+    assert_eq!(answer.refusal(), (400, "invalid_request".into()), "{answer:?}");
+    assert!(answer.member("error_description").starts_with("actorId"), "{answer:?}");
     users.answer_always(Reply::json(&json!({"name": "no id"})));
     assert_eq!(mint("USER-42").refusal(), (503, "temporarily_unavailable".into()));
 }
@@ -134,8 +141,13 @@ fn the_operators_function_denies_and_narrows_and_fails_closed() {
     let users = Server::start("users");
     users.answer_always(Reply::json(&json!({"roles": ["customer"]})));
     let lookup = json!({"http_uri": http_uri(&users, "/users/{userId}", "10s")});
-    let script = "const authorizeSubjectToken = async ({ caller, userId, user, context, bounds, api }) => {
+    let script = "const authorizeSubjectToken = async ({
+        caller, userId, user, context, bounds, environmentVariables, api,
+    }) => {
         if (context.does === 'deny') api.denyAccess(`${caller.clientId} for ${userId}, a ${user.roles[0]}`);
+        if (context.does === 'tell') api.denyAccess([
+            caller.subject, caller.scope, typeof user, bounds.expiresIn, environmentVariables.REGION,
+        ].join(' '));
         if (context.does === 'throw') throw new Error('x');
         if (context.does === 'loop') for (;;);
         if (context.does === 'fill') for (const a = []; ; ) a.push('x'.repeat(10000));
@@ -146,6 +158,7 @@ fn the_operators_function_denies_and_narrows_and_fails_closed() {
     let configuration = Configuration::default()
         .with("/subject_tokens/user_lookup", lookup)
         .with("/authorize_subject_token/script", script)
+        .with("/authorize_subject_token/environment_variables", json!({"REGION": "eu"}))
         .with("/authorize_subject_token/timeout", "1s");
     let envoy = in_front_of(&[&Server::start(IDENTITY_GATEWAY), &users], &configuration).start();
     let mint = |does: &str| {
@@ -155,6 +168,8 @@ fn the_operators_function_denies_and_narrows_and_fails_closed() {
     let denied = mint("deny");
     assert_eq!(denied.refusal(), (403, "access_denied".into()));
     assert_eq!(denied.member("error_description"), "support-backend for u-1, a customer");
+    let told = mint("tell").member("error_description");
+    assert_eq!(told, "support-backend impersonate object 400 eu");
     for does in ["throw", "loop", "fill", "widen", "other"] {
         assert_eq!(mint(does).refusal(), (500, "server_error".into()), "{does}");
         assert_eq!(mint("nothing").status, 201, "after {does}");
@@ -165,4 +180,10 @@ fn the_operators_function_denies_and_narrows_and_fails_closed() {
     let answer = envoy.send(&exchange_request(&exchange_form(&token)));
     assert_eq!(answer.refusal(), (400, "invalid_request".into()), "another client");
     assert_eq!(envoy.send(&portal_request(&token)).status, 200);
+
+    let without_users = configuration.without("/subject_tokens/user_lookup");
+    let script =
+        "const authorizeSubjectToken = ({ user, api }) => api.denyAccess(`user is ${user}`);";
+    let gateway = Gateway::start(&without_users.with("/authorize_subject_token/script", script));
+    assert_eq!(gateway.send(&mint_request("u-1")).member("error_description"), "user is null");
 }
