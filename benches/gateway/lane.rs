@@ -57,7 +57,12 @@ impl<'a> Lane<'a> {
         }
     }
 
-    /// An exchange of each subject token that the last turn minted.
+    /// The subject tokens that the last turn minted.
+    pub(crate) fn subject_tokens(&self) -> Vec<String> {
+        self.bodies.iter().map(|body| subject_token(body)).collect()
+    }
+
+    /// An exchange of each of them.
     pub(crate) fn exchanges(&self) -> Vec<Vec<u8>> {
         self.bodies.iter().map(|body| exchange_of(body)).collect()
     }
@@ -110,7 +115,10 @@ impl<'a> Lane<'a> {
 
 /// An exchange of the subject token in the answer to a mint.
 pub(crate) fn exchange_of(minted: &[u8]) -> Vec<u8> {
+    exchange_request(&exchange_form(&subject_token(minted))).to_bytes()
+}
+
+fn subject_token(minted: &[u8]) -> String {
     let minted: Value = serde_json::from_slice(minted).unwrap();
-    let subject_token = minted["subjectToken"].as_str().unwrap();
-    exchange_request(&exchange_form(subject_token)).to_bytes()
+    minted["subjectToken"].as_str().unwrap().to_owned()
 }

@@ -22,6 +22,7 @@ mod lane;
 mod latency;
 mod load;
 mod provider;
+mod rules;
 mod scale;
 mod workers;
 
@@ -29,10 +30,11 @@ use std::thread;
 
 type Part = (&'static str, fn());
 
-const PARTS: [Part; 9] = [
+const PARTS: [Part; 10] = [
     ("size", footprint::size),
     ("ready", footprint::ready),
     ("exchange", exchange::run),
+    ("rules", rules::run),
     ("disabled", disabled::run),
     ("workers", workers::run),
     ("latency", latency::run),
