@@ -5,7 +5,7 @@
 //! held accountable for it.
 
 use serde::{Deserialize, Deserializer, Serialize};
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::answer::secret_json;
 use super::refusal::Refusal;
@@ -46,19 +46,17 @@ struct MintRequest {
 }
 
 impl MintRequest {
-    fn bounds(self) -> Result<Bounds, BoundsError> {
+    fn bounds(&self) -> Result<Bounds, BoundsError> {
         let given = [
-            self.expires_in,
-            self.client_id,
-            self.resource,
-            self.scope,
-            self.actor_id,
-            self.access_token_expires_in,
+            &self.expires_in,
+            &self.client_id,
+            &self.resource,
+            &self.scope,
+            &self.actor_id,
+            &self.access_token_expires_in,
         ];
         let named = Bounds::MEMBERS.into_iter().zip(given);
-        let given: Map<_, _> =
-            named.filter_map(|(name, value)| Some((name.to_owned(), value?))).collect();
-        Bounds::read(&given)
+        Bounds::of(named.filter_map(|(name, value)| Some((name, value.as_ref()?))))
     }
 }
 
@@ -99,7 +97,8 @@ pub(super) async fn mint(
         return Err(Refusal::new(415, "invalid_request", "content_type", told));
     }
     let Body::Whole(body) = body else { return Err(Refusal::body_too_long()) };
-    let (mut grant, mut bounds) = parse(&body, service.config.subject_tokens.max_context_bytes)?;
+    let max_context_bytes = service.config.subject_tokens.max_context_bytes;
+    let Asked { mut grant, given, mut bounds } = parse(&body, max_context_bytes)?;
     let note_bounds = |bounds: &Bounds| {
         let bounds = Some(bounds.clone()).filter(|bounds| !bounds.is_empty());
         trail.note(|facts| facts.bounds = bounds);
@@ -112,11 +111,13 @@ pub(super) async fn mint(
     let offer = Offer::of(&service.config, !service.actors.is_empty());
     bounds.check(&offer, &grant.user_id)?;
     let rules = &service.config.subject_tokens.rules;
-    require_context(rules, &grant.context)?;
+    require_context(rules, &given)?;
     protect(rules, &grant.user_id)?;
+    let minter = service.mints.as_ref().map(|mints| (mints, mints.minter(&caller)));
     // Before anybody else is asked on its behalf; it is counted once it gets what it wants.
-    if let Some(mints) = &service.mints {
-        mints.look(context.host(), &caller)?;
+    let asks = service.config.subject_tokens.user_lookup.is_some() || service.authorizer.is_some();
+    if let Some((mints, minter)) = minter.as_ref().filter(|_| asks) {
+        mints.look(context.host(), minter)?;
     }
 
     let mut user = Value::Null;
@@ -151,8 +152,8 @@ pub(super) async fn mint(
 
     // A token for nobody would only take up room.
     context.still_wanted().await;
-    if let Some(mints) = &service.mints {
-        mints.count(context.host(), &caller)?;
+    if let Some((mints, minter)) = &minter {
+        mints.count(context.host(), minter)?;
     }
     let now = context.host().now();
     let lifetime = bounds.lifetime(service.config.subject_tokens.lifetime);
@@ -168,7 +169,7 @@ pub(super) async fn mint(
 }
 
 /// Refuses a mint that gives no account of itself.
-fn require_context(rules: &Rules, context: &str) -> Result<(), Refusal> {
+fn require_context(rules: &Rules, context: &Value) -> Result<(), Refusal> {
     match rules.missing_context(context) {
         None => Ok(()),
         Some(name) => Err(Refusal::access_denied("required_context", "")
@@ -243,8 +244,17 @@ async fn look_up(
     }
 }
 
+/// What the body asks for.
+#[derive(Debug)]
+struct Asked {
+    grant: Grant,
+    /// The context, as it came.
+    given: Value,
+    bounds: Bounds,
+}
+
 /// Reads the body.
-fn parse(body: &[u8], max_context_bytes: usize) -> Result<(Grant, Bounds), Refusal> {
+fn parse(body: &[u8], max_context_bytes: usize) -> Result<Asked, Refusal> {
     // `serde` would take a list for the members in order.
     if body.trim_ascii_start().first() != Some(&b'{') {
         return Err(not_an_object());
@@ -268,7 +278,8 @@ fn parse(body: &[u8], max_context_bytes: usize) -> Result<(Grant, Bounds), Refus
             "context must not be longer than {max_context_bytes} bytes as compact JSON"
         )));
     }
-    Ok((Grant { user_id, context }, request.bounds()?))
+    let bounds = request.bounds()?;
+    Ok(Asked { grant: Grant { user_id, context }, given: request.context, bounds })
 }
 
 fn not_an_object() -> Refusal {

@@ -95,9 +95,16 @@ impl Bounds {
 
     /// Reads bounds by their names. Whether they can be met is another question: [`Bounds::check`].
     pub fn read(members: &Map<String, Value>) -> Result<Self, BoundsError> {
+        Self::of(members.iter().map(|(name, value)| (name.as_str(), value)))
+    }
+
+    /// The same of members that are in no object.
+    pub fn of<'v>(
+        members: impl Iterator<Item = (&'v str, &'v Value)>,
+    ) -> Result<Self, BoundsError> {
         let mut bounds = Self::default();
         for (name, value) in members {
-            match name.as_str() {
+            match name {
                 EXPIRES_IN => bounds.expires_in = Some(seconds(EXPIRES_IN, value)?),
                 CLIENT_ID => bounds.client_ids = Some(list(CLIENT_ID, value)?),
                 RESOURCE => bounds.resources = Some(list(RESOURCE, value)?),

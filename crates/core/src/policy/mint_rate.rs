@@ -40,6 +40,13 @@ pub struct MintCounter {
     rate: MintRate,
 }
 
+/// A caller, as it is counted.
+#[derive(Debug, Clone)]
+pub struct Minter {
+    key: String,
+    name: [u8; 16],
+}
+
 /// Why a mint is not to be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NotCounted {
@@ -69,20 +76,21 @@ impl MintCounter {
     }
 
     /// Whether a caller may mint, before anything is done for it.
-    pub fn look(&self, host: &dyn Host, caller: &str) -> Result<(), NotCounted> {
-        let (key, caller) = self.place(caller);
-        let Some((bytes, _)) = host.get(&key)? else { return Ok(()) };
+    pub fn look(&self, host: &dyn Host, minter: &Minter) -> Result<(), NotCounted> {
+        let Some((bytes, _)) = host.get(&minter.key)? else { return Ok(()) };
         let now = host.now();
-        let entry = entries(&bytes).find(|entry| entry.caller == caller && self.counts(entry, now));
+        let entry =
+            entries(&bytes).find(|entry| entry.caller == minter.name && self.counts(entry, now));
         entry.map_or(Ok(()), |entry| self.check(&entry, now))
     }
 
     /// Counts a mint, or refuses it.
-    pub fn count(&self, host: &dyn Host, caller: &str) -> Result<(), NotCounted> {
-        let (key, caller) = self.place(caller);
+    pub fn count(&self, host: &dyn Host, minter: &Minter) -> Result<(), NotCounted> {
+        let Minter { key, name } = minter;
+        let caller = *name;
         for _ in 0..ATTEMPTS {
             let now = host.now();
-            let found = host.get(&key)?;
+            let found = host.get(key)?;
             let (bytes, version) = found.map_or((Vec::new(), None), |(bytes, v)| (bytes, Some(v)));
             let mut list: Vec<_> =
                 entries(&bytes).filter(|entry| self.counts(entry, now)).collect();
@@ -101,7 +109,7 @@ impl MintCounter {
                 }
             }
             let expected = Expected::from(version);
-            if host.compare_and_set(&key, &encode(&list), expected)? == Swap::Done {
+            if host.compare_and_set(key, &encode(&list), expected)? == Swap::Done {
                 return Ok(());
             }
         }
@@ -121,12 +129,12 @@ impl MintCounter {
     }
 
     /// Where a caller is counted, and by what name.
-    fn place(&self, caller: &str) -> (String, [u8; 16]) {
+    pub fn minter(&self, caller: &str) -> Minter {
         let digest = Digest::of(caller.as_bytes());
         let (name, rest) = digest.as_bytes().split_first_chunk().unwrap_or((&[0; 16], &[]));
         let list = rest.first_chunk().map_or(0, |bytes| u16::from_le_bytes(*bytes));
         let list = list.checked_rem(LISTS).unwrap_or(0);
-        (format!("{}m{list}", self.namespace), *name)
+        Minter { key: format!("{}m{list}", self.namespace), name: *name }
     }
 }
 

@@ -6,10 +6,10 @@ use super::*;
 #[test]
 fn a_context_is_kept_as_compact_json_in_its_own_order() {
     let body = b" {\"context\": {\"z\": 1.50, \"a\": [null, \"\\u00fc\"]}, \"userId\": \"u\"}\n";
-    let (grant, _) = parse(body, 4096).unwrap();
+    let Asked { grant, .. } = parse(body, 4096).unwrap();
     assert_eq!(grant.user_id, "u");
     assert_eq!(grant.context, "{\"z\":1.5,\"a\":[null,\"ü\"]}");
-    assert_eq!(parse(b"{\"userId\": \"u\"}", 4096).unwrap().0.context, "{}");
+    assert_eq!(parse(b"{\"userId\": \"u\"}", 4096).unwrap().grant.context, "{}");
 }
 
 #[test]
@@ -55,7 +55,7 @@ proptest! {
     ) {
         let context = context.map_or(String::new(), |context| format!(",\"context\":{context}"));
         let body = format!("{{\"userId\":{}{context}}}{}", Value::from(user_id), rest.concat());
-        if let Ok((grant, _)) = parse(body.as_bytes(), 16) {
+        if let Ok(Asked { grant, .. }) = parse(body.as_bytes(), 16) {
             prop_assert!(is_user_id(&grant.user_id));
             prop_assert!(grant.context.len() <= 16);
             prop_assert!(serde_json::from_str::<Value>(&grant.context).unwrap().is_object());

@@ -75,17 +75,17 @@ fn counter(count: u32) -> MintCounter {
 fn a_caller_mints_as_often_as_it_may_and_again_when_its_time_is_over() {
     let (world, counter) = (World::new(), counter(3));
     for _ in 0..3 {
-        assert_eq!(counter.look(&world, "a"), Ok(()));
-        assert_eq!(counter.count(&world, "a"), Ok(()));
+        assert_eq!(counter.look(&world, &counter.minter("a")), Ok(()));
+        assert_eq!(counter.count(&world, &counter.minter("a")), Ok(()));
         world.set(world.now().after(Duration::from_secs(10)));
     }
     let left = NotCounted::TooMany(Duration::from_secs(30));
-    assert_eq!(counter.look(&world, "a"), Err(left));
-    assert_eq!(counter.count(&world, "a"), Err(left));
-    assert_eq!(counter.count(&world, "b"), Ok(()), "who is somebody else");
+    assert_eq!(counter.look(&world, &counter.minter("a")), Err(left));
+    assert_eq!(counter.count(&world, &counter.minter("a")), Err(left));
+    assert_eq!(counter.count(&world, &counter.minter("b")), Ok(()), "who is somebody else");
     world.set(START.after(MINUTE));
-    assert_eq!(counter.look(&world, "a"), Ok(()));
-    assert_eq!(counter.count(&world, "a"), Ok(()));
+    assert_eq!(counter.look(&world, &counter.minter("a")), Ok(()));
+    assert_eq!(counter.count(&world, &counter.minter("a")), Ok(()));
 }
 
 #[test]
@@ -93,12 +93,12 @@ fn no_step_of_the_clock_locks_a_caller_out() {
     let hour = Duration::from_secs(3600);
     for now in [START.before(hour), START.after(hour), UnixTime::default()] {
         let (world, counter) = (World::new(), counter(1));
-        counter.count(&world, "a").unwrap();
-        assert!(counter.count(&world, "a").is_err());
+        counter.count(&world, &counter.minter("a")).unwrap();
+        assert!(counter.count(&world, &counter.minter("a")).is_err());
         world.set(now);
-        assert_eq!(counter.look(&world, "a"), Ok(()), "{now:?}");
-        assert_eq!(counter.count(&world, "a"), Ok(()), "{now:?}");
-        assert!(counter.count(&world, "a").is_err(), "{now:?}");
+        assert_eq!(counter.look(&world, &counter.minter("a")), Ok(()), "{now:?}");
+        assert_eq!(counter.count(&world, &counter.minter("a")), Ok(()), "{now:?}");
+        assert!(counter.count(&world, &counter.minter("a")).is_err(), "{now:?}");
     }
 }
 
@@ -106,18 +106,21 @@ fn no_step_of_the_clock_locks_a_caller_out() {
 fn a_count_that_others_overtake_is_counted_all_the_same() {
     let (world, counter) = (World::new(), counter(1));
     world.lost.set(5);
-    assert_eq!(counter.count(&world, "a"), Ok(()));
-    assert!(matches!(counter.count(&world, "a"), Err(NotCounted::TooMany(_))));
+    assert_eq!(counter.count(&world, &counter.minter("a")), Ok(()));
+    assert!(matches!(counter.count(&world, &counter.minter("a")), Err(NotCounted::TooMany(_))));
     world.lost.set(usize::MAX);
-    assert!(matches!(counter.count(&world, "b"), Err(NotCounted::Host(_))), "closed, not open");
+    assert!(
+        matches!(counter.count(&world, &counter.minter("b")), Err(NotCounted::Host(_))),
+        "closed, not open"
+    );
 }
 
 #[test]
 fn services_are_counted_apart() {
     let world = World::new();
     let other = MintCounter::new("another", MintRate { count: 1, per: MINUTE });
-    counter(1).count(&world, "a").unwrap();
-    assert_eq!(other.count(&world, "a"), Ok(()));
+    counter(1).count(&world, &counter(1).minter("a")).unwrap();
+    assert_eq!(other.count(&world, &other.minter("a")), Ok(()));
 }
 
 /// Twice as many callers as fit, and one that floods.
@@ -126,8 +129,8 @@ fn however_many_mint_memory_is_bounded_and_only_the_flood_is_refused() {
     let (world, counter) = (World::new(), counter(10));
     let mut flooded: u32 = 0;
     for caller in 0..70_000 {
-        assert_eq!(counter.count(&world, &format!("caller-{caller}")), Ok(()));
-        if caller % 100 == 0 && counter.count(&world, "flood").is_ok() {
+        assert_eq!(counter.count(&world, &counter.minter(&format!("caller-{caller}"))), Ok(()));
+        if caller % 100 == 0 && counter.count(&world, &counter.minter("flood")).is_ok() {
             flooded = flooded.saturating_add(1);
         }
     }
@@ -151,8 +154,8 @@ proptest! {
                 (*began, *count) = (world.now(), 0);
             }
             let allowed = *count < 4;
-            prop_assert_eq!(counter.look(&world, &caller.to_string()).is_ok(), allowed);
-            prop_assert_eq!(counter.count(&world, &caller.to_string()).is_ok(), allowed);
+            prop_assert_eq!(counter.look(&world, &counter.minter(&caller.to_string())).is_ok(), allowed);
+            prop_assert_eq!(counter.count(&world, &counter.minter(&caller.to_string())).is_ok(), allowed);
             if allowed {
                 *count = count.saturating_add(1);
             }
