@@ -1,6 +1,8 @@
 //! Two Envoys and one etcd: a token of one is good in the other, once, whatever becomes of the etcd.
 
+mod access;
 mod moving;
+mod nonsense;
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};

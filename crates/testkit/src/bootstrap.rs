@@ -273,8 +273,12 @@ pub struct Cluster {
 
 impl Cluster {
     pub fn new(name: &str, endpoint: SocketAddr) -> Self {
+        Self::without_endpoints(name).endpoint(endpoint)
+    }
+
+    pub fn without_endpoints(name: &str) -> Self {
         let cluster = Self { name: name.into(), endpoints: Vec::new(), settings: Map::new() };
-        cluster.with("connect_timeout", "2s").endpoint(endpoint)
+        cluster.with("connect_timeout", "2s")
     }
 
     /// One more endpoint.
@@ -301,7 +305,12 @@ impl Cluster {
 
     /// HTTP/2, without asking: gRPC needs it.
     pub fn http2(self) -> Self {
-        self.protocol("explicit_http_config", json!({"http2_protocol_options": {}}))
+        self.http2_with(json!({}))
+    }
+
+    /// The same with these `http2_protocol_options`.
+    pub fn http2_with(self, options: Value) -> Self {
+        self.protocol("explicit_http_config", json!({"http2_protocol_options": options}))
     }
 
     /// HTTP/2 stays HTTP/2, so that trailers and framing have no translation to hide behind.

@@ -306,16 +306,19 @@ impl Drop for Process {
 }
 
 /// The Envoy to run, found the way `make run` finds it.
-static ENVOY: LazyLock<PathBuf> = LazyLock::new(|| {
+pub(crate) static ENVOY: LazyLock<PathBuf> = LazyLock::new(|| {
     let script = repository().join("scripts/envoy");
     let output = Command::new(script).arg("--path").stderr(Stdio::inherit()).output().unwrap();
     assert!(output.status.success(), "scripts/envoy --path failed");
     String::from_utf8(output.stdout).unwrap().trim().into()
 });
 
-/// The module, built anew if its sources have changed. `IMPERSONATION_FILTER_WASM` names another.
+/// Names the module, where it is not to be built.
+pub(crate) const GIVEN_MODULE: &str = "IMPERSONATION_FILTER_WASM";
+
+/// The module, built anew if its sources have changed, or another: see [`GIVEN_MODULE`].
 pub static MODULE: LazyLock<PathBuf> = LazyLock::new(|| {
-    if let Some(path) = std::env::var_os("IMPERSONATION_FILTER_WASM") {
+    if let Some(path) = std::env::var_os(GIVEN_MODULE) {
         return path.into();
     }
     let root = repository();

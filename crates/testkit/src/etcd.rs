@@ -1,4 +1,5 @@
-//! One node of a real etcd on loopback, that can be killed, stopped, and started again with what it had.
+//! Nodes of a real etcd that can be killed, stopped, and started again with what they had: one or three, on
+//! loopback or on machines of their own.
 
 use std::fs::{self, File};
 use std::net::{SocketAddr, TcpListener};
@@ -7,31 +8,131 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{LazyLock, Mutex};
 
+use base64::Engine;
+use base64::prelude::{BASE64_STANDARD, BASE64_URL_SAFE_NO_PAD};
+use serde_json::{Value, json};
+
+use crate::bootstrap::Cluster;
 use crate::http::{Connection, Request};
+use crate::network::{Link, Machine};
 use crate::{repository, scratch, wait_for};
 
 /// A node. It ends when this does, and its data with it.
 pub struct Etcd {
     /// Where its clients connect to.
     pub address: SocketAddr,
-    /// Where its peers would.
-    peers: SocketAddr,
+    /// Where it says how it is, and has its metrics: without TLS.
+    pub health: SocketAddr,
+    settings: Settings,
+    command: Vec<String>,
     directory: PathBuf,
     process: Mutex<Option<Process>>,
+}
+
+/// How a node is started.
+#[derive(Clone, Debug, Default)]
+pub struct Settings {
+    /// More words for the command line.
+    pub flags: Vec<String>,
+    /// How `etcdctl` says who it is; with it, clients have to use TLS.
+    pub ctl_flags: Vec<String>,
+}
+
+impl Settings {
+    fn scheme(&self) -> &'static str {
+        if self.ctl_flags.is_empty() { "http" } else { "https" }
+    }
+}
+
+/// Where a node is.
+struct Place {
+    name: String,
+    clients: SocketAddr,
+    peers: SocketAddr,
+    health: SocketAddr,
+    command_prefix: Vec<String>,
+}
+
+impl Place {
+    fn on_loopback(name: &str) -> Self {
+        let [clients, peers, health] = free_addresses();
+        Self { name: name.into(), clients, peers, health, command_prefix: Vec::new() }
+    }
+
+    fn on(machine: &Machine, name: &str) -> Self {
+        Self {
+            name: name.into(),
+            clients: machine.address(Link::Clients, 2379),
+            peers: machine.address(Link::Peers, 2380),
+            health: machine.address(Link::Clients, 2381),
+            command_prefix: machine.command_prefix(),
+        }
+    }
 }
 
 impl Etcd {
     /// Starts a node and waits until it answers.
     pub fn start() -> Self {
+        Self::start_with(Settings::default())
+    }
+
+    /// The same, in a setting.
+    pub fn start_with(settings: Settings) -> Self {
+        let [node] = Self::start_all([Place::on_loopback("one")], settings);
+        node
+    }
+
+    /// Starts three that are one etcd, and waits until they agree.
+    pub fn start_three() -> [Self; 3] {
+        Self::start_all(["one", "two", "three"].map(Place::on_loopback), Settings::default())
+    }
+
+    /// The same, each on a machine of its own.
+    pub fn start_on(machines: &[Machine; 3]) -> [Self; 3] {
+        let names = ["one", "two", "three"];
+        let places = [0, 1, 2].map(|index| Place::on(&machines[index], names[index]));
+        Self::start_all(places, Settings::default())
+    }
+
+    fn start_all<const N: usize>(places: [Place; N], settings: Settings) -> [Self; N] {
+        let members =
+            places.each_ref().map(|Place { name, peers, .. }| format!("{name}=http://{peers}"));
+        let nodes = places.map(|place| Self::new(place, &members.join(","), settings.clone()));
+        // None of them answers before most are there.
+        nodes.iter().for_each(Self::launch);
+        nodes.iter().for_each(Self::wait_until_healthy);
+        nodes
+    }
+
+    fn new(place: Place, members: &str, settings: Settings) -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
         let directory = scratch().join(format!("etcd/{}-{count}", std::process::id()));
         let _ = fs::remove_dir_all(&directory);
         fs::create_dir_all(&directory).unwrap();
-        let [address, peers] = free_addresses();
-        let etcd = Self { address, peers, directory, process: Mutex::default() };
-        etcd.restart();
-        etcd
+
+        let Place { name, clients, peers, health, command_prefix } = place;
+        let (scheme, data) = (settings.scheme(), directory.join("data"));
+        let mut command = command_prefix;
+        command.push(FOLDER.join("etcd").to_str().unwrap().into());
+        let flags = [
+            ("--name", name),
+            ("--data-dir", data.to_str().unwrap().into()),
+            ("--listen-client-urls", format!("{scheme}://{clients}")),
+            ("--advertise-client-urls", format!("{scheme}://{clients}")),
+            ("--listen-peer-urls", format!("http://{peers}")),
+            ("--initial-advertise-peer-urls", format!("http://{peers}")),
+            ("--listen-metrics-urls", format!("http://{health}")),
+            ("--initial-cluster", members.into()),
+            ("--log-level", "warn".into()),
+            ("--logger", "zap".into()),
+        ];
+        command.extend(flags.into_iter().flat_map(|(flag, value)| [flag.into(), value]));
+        // What is lost when the machine itself fails is no test's subject.
+        command.extend(["--pre-vote=true".into(), "--unsafe-no-fsync".into()]);
+        command.extend(settings.flags.iter().cloned());
+        let process = Mutex::default();
+        Self { address: clients, health, settings, command, directory, process }
     }
 
     /// Kills it, as a power failure would.
@@ -39,18 +140,25 @@ impl Etcd {
         drop(self.process.lock().unwrap().take());
     }
 
-    /// Starts it again, with what it had.
+    /// Starts it again, with what it had, and waits until it answers.
     pub fn restart(&self) {
         self.kill();
+        self.wait_until_healthy();
+    }
+
+    /// Starts it, and does not wait.
+    pub fn launch(&self) {
+        let mut process = self.process.lock().unwrap();
+        if process.as_mut().is_none_or(|process| !process.is_running()) {
+            *process = Some(Process::spawn(&mut self.command()));
+        }
+    }
+
+    fn wait_until_healthy(&self) {
         wait_for("etcd to answer", || {
-            let mut process = self.process.lock().unwrap();
-            let ended = process.as_mut().is_none_or(|process| !process.is_running());
-            if ended {
-                // Its ports may be somebody else's for a moment.
-                *process = Some(Process::spawn(&mut self.command()));
-            }
-            let health =
-                Connection::try_open(self.address).ok()?.try_send(&Request::get("/health"));
+            // Its ports may be somebody else's for a moment: then it has ended.
+            self.launch();
+            let health = Connection::try_open(self.health).ok()?.try_send(&Request::get("/health"));
             (health.ok()?.status == 200).then_some(())
         });
     }
@@ -67,18 +175,39 @@ impl Etcd {
 
     /// What `etcdctl` prints for these arguments.
     pub fn ctl(&self, arguments: &[&str]) -> Vec<u8> {
-        let mut command = Command::new(FOLDER.join("etcdctl"));
-        command.env("ETCDCTL_API", "3");
-        command.args(["--endpoints", &self.address.to_string()]).args(arguments);
-        let output = command.output().unwrap();
-        assert!(output.status.success(), "{command:?}: {output:?}");
-        output.stdout
+        let output = self.try_ctl(arguments);
+        output.unwrap_or_else(|error| panic!("{arguments:?}: {error}"))
+    }
+
+    /// The same, where it may fail.
+    pub fn try_ctl(&self, arguments: &[&str]) -> Result<Vec<u8>, String> {
+        let endpoint = format!("{}://{}", self.settings.scheme(), self.address);
+        let output = Command::new(FOLDER.join("etcdctl"))
+            .env("ETCDCTL_API", "3")
+            .args(["--endpoints", &endpoint])
+            .args(&self.settings.ctl_flags)
+            .args(arguments)
+            .output()
+            .unwrap();
+        let error = || String::from_utf8_lossy(&output.stderr).into_owned();
+        if output.status.success() { Ok(output.stdout) } else { Err(error()) }
     }
 
     /// The keys that it holds.
     pub fn keys(&self) -> Vec<String> {
         let keys = String::from_utf8(self.ctl(&["get", "", "--from-key", "--keys-only"])).unwrap();
         keys.lines().filter(|line| !line.is_empty()).map(str::to_owned).collect()
+    }
+
+    /// For each key how often it was written.
+    pub fn versions(&self) -> Vec<(String, u64)> {
+        let all: Value =
+            serde_json::from_slice(&self.ctl(&["get", "", "--from-key", "-w", "json"])).unwrap();
+        let version = |kv: &Value| {
+            let key = BASE64_STANDARD.decode(kv["key"].as_str().unwrap()).unwrap();
+            (String::from_utf8(key).unwrap(), kv["version"].as_u64().unwrap())
+        };
+        all["kvs"].as_array().map(|kvs| kvs.iter().map(version).collect()).unwrap_or_default()
     }
 
     fn signal(&self, signal: &str) {
@@ -92,23 +221,66 @@ impl Etcd {
     fn command(&self) -> Command {
         let log = File::options().create(true).append(true).open(self.directory.join("log"));
         let log = log.unwrap();
-        let [clients, peers] =
-            [self.address, self.peers].map(|address| format!("http://{address}"));
-        let mut command = Command::new(FOLDER.join("etcd"));
+        let mut command = Command::new(&self.command[0]);
         command
-            .arg("--data-dir")
-            .arg(self.directory.join("data"))
-            .args(["--listen-client-urls", &clients, "--advertise-client-urls", &clients])
-            .args(["--listen-peer-urls", &peers, "--initial-advertise-peer-urls", &peers])
-            .args(["--initial-cluster", &format!("default={peers}")])
-            .args(["--log-level", "warn", "--logger", "zap"])
-            // What is lost when the machine itself fails is no test's subject.
-            .arg("--unsafe-no-fsync")
+            .args(&self.command[1..])
             .stdin(Stdio::null())
             .stdout(log.try_clone().unwrap())
             .stderr(log);
         command
     }
+}
+
+/// The cluster `etcd` as envoy.yaml has it: these nodes, without TLS.
+pub fn cluster(nodes: &[Etcd]) -> Cluster {
+    let health_check = json!({
+        "timeout": "1s",
+        "interval": "1s",
+        "no_traffic_interval": "1s",
+        "unhealthy_threshold": 3,
+        "healthy_threshold": 1,
+        "http_health_check": {
+            "path": "/health",
+            "codec_client_type": "HTTP1",
+            "retriable_statuses": [{"start": 503, "end": 504}],
+        },
+    });
+    let outlier_detection = json!({
+        "split_external_local_origin_errors": true,
+        "consecutive_local_origin_failure": 2,
+        "enforcing_consecutive_5xx": 0,
+        "enforcing_success_rate": 0,
+        "enforcing_local_origin_success_rate": 0,
+        "interval": "1s",
+        "base_ejection_time": "2s",
+        "max_ejection_percent": 34,
+    });
+    let cluster = Cluster::without_endpoints("etcd")
+        .with("connect_timeout", "0.25s")
+        .with("common_lb_config", json!({"healthy_panic_threshold": {"value": 30}}))
+        .with("close_connections_on_host_health_failure", true)
+        .with("health_checks", json!([health_check]))
+        .with("outlier_detection", outlier_detection)
+        .http2_with(json!({"connection_keepalive": {"interval": "2s", "timeout": "1s"}}));
+    nodes.iter().fold(cluster, |cluster, node| {
+        cluster.endpoint_with_health_at(node.address, node.health.port())
+    })
+}
+
+/// What the key of a subject token ends with.
+pub fn record_name(subject_token: &str) -> String {
+    BASE64_URL_SAFE_NO_PAD.encode(digest(subject_token))
+}
+
+/// What the audit log calls a subject token.
+pub fn audited_id(subject_token: &str) -> String {
+    digest(subject_token)[..12].iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn digest(subject_token: &str) -> Vec<u8> {
+    let secret = subject_token.strip_prefix("sub_").unwrap();
+    let secret = BASE64_URL_SAFE_NO_PAD.decode(secret).unwrap();
+    aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, &secret).as_ref().to_vec()
 }
 
 impl Drop for Etcd {
@@ -119,16 +291,16 @@ impl Drop for Etcd {
 }
 
 /// The folder of `etcd` and `etcdctl`: see `scripts/etcd`.
-static FOLDER: LazyLock<PathBuf> = LazyLock::new(|| {
+pub(crate) static FOLDER: LazyLock<PathBuf> = LazyLock::new(|| {
     let script = repository().join("scripts/etcd");
     let output = Command::new(script).stderr(Stdio::inherit()).output().unwrap();
     assert!(output.status.success(), "scripts/etcd failed");
     String::from_utf8(output.stdout).unwrap().trim().into()
 });
 
-/// Two that nobody listens at. etcd has to be told its own.
-fn free_addresses() -> [SocketAddr; 2] {
-    let listeners = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
+/// Three that nobody listens at. etcd has to be told its own.
+fn free_addresses() -> [SocketAddr; 3] {
+    let listeners = [(); 3].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
     listeners.map(|listener| listener.local_addr().unwrap())
 }
 

@@ -155,7 +155,7 @@ fn b64(bytes: impl AsRef<[u8]>) -> Value {
     URL_SAFE_NO_PAD.encode(bytes).into()
 }
 
-fn pem(label: &str, der: &[u8]) -> String {
+pub(crate) fn pem(label: &str, der: &[u8]) -> String {
     let text = STANDARD.encode(der);
     let lines: Vec<_> =
         text.as_bytes().chunks(64).map(|line| str::from_utf8(line).unwrap()).collect();

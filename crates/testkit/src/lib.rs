@@ -15,8 +15,10 @@ pub mod gateway;
 pub mod http;
 pub mod http2;
 pub mod keys;
+pub mod network;
 
 pub mod server;
+pub mod tls;
 
 use std::fmt::{Debug, Display};
 use std::path::{Path, PathBuf};

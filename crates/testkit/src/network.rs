@@ -1,0 +1,190 @@
+//! Three machines and a hub, for tests that cut them off: network namespaces, joined by two networks, one for
+//! clients and one for peers.
+//!
+//! A namespace lives as long as a process is in it, and none has a name: whatever ends this process, kill -9
+//! included, takes the interfaces with it, and nothing of them is ever in the network of the machine.
+
+use std::io::{self, BufRead, BufReader, Read};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::LazyLock;
+use std::thread;
+
+use crate::envoy::{ENVOY, GIVEN_MODULE, MODULE};
+use crate::etcd::FOLDER;
+use crate::repository;
+
+/// Says that this process is in the hub already.
+const INSIDE: &str = "TESTKIT_IN_THE_HUB";
+
+/// Runs a test in a process of its own, the hub, in whose network nothing but loopback is. `name` is the test's. It
+/// fails where the machine does not allow it: what needs this must not be left out there.
+pub fn in_a_hub(name: &str, test: impl FnOnce()) {
+    if std::env::var_os(INSIDE).is_some() {
+        // Ends with whoever started it, even if that was killed.
+        thread::spawn(|| {
+            let _ = io::stdin().read_to_end(&mut Vec::new());
+            std::process::exit(1);
+        });
+        ip(&["link", "set", "lo", "up"]);
+        return test();
+    }
+    let mut hub = Command::new("unshare");
+    hub.arg("--net");
+    if !is_root() {
+        hub.arg("--map-root-user");
+    }
+    let allowed = Command::new(hub.get_program()).args(hub.get_args()).arg("true").output();
+    let allowed = allowed.unwrap_or_else(|error| panic!("{hub:?}: {error}"));
+    assert!(
+        allowed.status.success(),
+        "this machine allows no network namespaces, for which it takes root: {allowed:?}"
+    );
+    // Fetched and built while there is a network.
+    hub.env(INSIDE, &*IP).env(GIVEN_MODULE, &*MODULE);
+    let _ = (&*ENVOY, &*FOLDER);
+    hub.arg(std::env::current_exe().unwrap()).args(["--exact", name, "--nocapture"]);
+    let mut hub = hub.stdin(Stdio::piped()).spawn().unwrap();
+    // To wait closes the input otherwise, and with that the hub ends.
+    let input = hub.stdin.take();
+    let status = hub.wait().unwrap();
+    drop(input);
+    assert!(status.success(), "{name}, in its hub: {status}");
+}
+
+fn is_root() -> bool {
+    let output = Command::new("id").arg("-u").output().unwrap();
+    output.stdout == b"0\n"
+}
+
+/// Which of a machine's two networks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Link {
+    Clients,
+    Peers,
+}
+
+impl Link {
+    const ALL: [Self; 2] = [Self::Clients, Self::Peers];
+
+    /// In the names of interfaces.
+    fn letter(self) -> &'static str {
+        match self {
+            Self::Clients => "c",
+            Self::Peers => "p",
+        }
+    }
+
+    /// A test network of RFC 2544 and RFC 5737, that no machine is in.
+    fn address(self, host: usize) -> Ipv4Addr {
+        let third = match self {
+            Self::Clients => 0,
+            Self::Peers => 1,
+        };
+        Ipv4Addr::new(198, 18, third, u8::try_from(host).unwrap())
+    }
+}
+
+/// One of the machines.
+pub struct Machine {
+    number: usize,
+    holder: Child,
+}
+
+impl Machine {
+    /// Joins the hub, which the calling process is in. `number` counts from one.
+    fn start(number: usize) -> Self {
+        // It has nothing to do but to be there until its input ends, with this or with the process.
+        let mut holder = Command::new("unshare")
+            .args(["--net", "sh", "-c", "echo there; read _"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(holder.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        assert_eq!(line, "there\n");
+        let machine = Self { number, holder };
+        let pid = machine.holder.id().to_string();
+        machine.ip(&["link", "set", "lo", "up"]);
+        for link in Link::ALL {
+            let letter = link.letter();
+            let (outer, bridge) = (machine.port(link), format!("br{letter}"));
+            ip(&["link", "add", &outer, "type", "veth", "peer", "name", letter, "netns", &pid]);
+            ip(&["link", "set", &outer, "master", &bridge, "up"]);
+            let address = format!("{}/24", link.address(number));
+            machine.ip(&["address", "add", &address, "dev", letter]);
+            machine.ip(&["link", "set", letter, "up"]);
+        }
+        machine
+    }
+
+    /// Where somebody in it listens.
+    pub fn address(&self, link: Link, port: u16) -> SocketAddr {
+        SocketAddr::new(link.address(self.number).into(), port)
+    }
+
+    /// What makes a command run in it.
+    pub fn command_prefix(&self) -> Vec<String> {
+        vec!["nsenter".into(), format!("--net=/proc/{}/ns/net", self.holder.id())]
+    }
+
+    /// Nothing gets through any more, and nobody is told.
+    pub fn cut(&self, link: Link) {
+        ip(&["link", "set", &self.port(link), "down"]);
+    }
+
+    /// All gets through again.
+    pub fn join(&self, link: Link) {
+        ip(&["link", "set", &self.port(link), "up"]);
+    }
+
+    /// The hub's end of its cable.
+    fn port(&self, link: Link) -> String {
+        format!("{}{}", link.letter(), self.number)
+    }
+
+    fn ip(&self, arguments: &[&str]) {
+        let prefix = self.command_prefix();
+        run(Command::new(&prefix[0]).args(&prefix[1..]).arg(&*IP).args(arguments));
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        drop(self.holder.stdin.take());
+        let _ = self.holder.wait();
+    }
+}
+
+/// Three machines around the hub, which is the calling process: see [`in_a_hub`].
+pub fn three_machines() -> [Machine; 3] {
+    for link in Link::ALL {
+        let bridge = format!("br{}", link.letter());
+        ip(&["link", "add", &bridge, "type", "bridge"]);
+        let address = format!("{}/24", link.address(254));
+        ip(&["address", "add", &address, "dev", &bridge]);
+        ip(&["link", "set", &bridge, "up"]);
+    }
+    [1, 2, 3].map(Machine::start)
+}
+
+fn ip(arguments: &[&str]) {
+    run(Command::new(&*IP).args(arguments));
+}
+
+fn run(command: &mut Command) {
+    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    assert!(output.status.success(), "{command:?}: {output:?}");
+}
+
+static IP: LazyLock<PathBuf> = LazyLock::new(|| {
+    if let Some(found) = std::env::var_os(INSIDE) {
+        return found.into();
+    }
+    let output =
+        Command::new(repository().join("scripts/ip")).stderr(Stdio::inherit()).output().unwrap();
+    assert!(output.status.success(), "scripts/ip failed");
+    String::from_utf8(output.stdout).unwrap().trim().into()
+});

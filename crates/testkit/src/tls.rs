@@ -1,0 +1,61 @@
+//! An authority, and the certificates that it issues to whoever a test names.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa,
+    KeyPair,
+};
+
+use crate::keys::pem;
+
+/// An authority, with all its files in one folder.
+pub struct Authority {
+    issuer: CertifiedIssuer<'static, KeyPair>,
+    directory: PathBuf,
+    /// Its own certificate.
+    pub certificate: PathBuf,
+}
+
+/// Where a certificate and its key are.
+#[derive(Clone, Debug)]
+pub struct Identity {
+    pub certificate: PathBuf,
+    pub key: PathBuf,
+}
+
+impl Authority {
+    /// A new one, whose files go to `directory`.
+    pub fn new(directory: &Path) -> Self {
+        fs::create_dir_all(directory).unwrap();
+        let mut parameters = parameters("authority");
+        parameters.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let key = KeyPair::generate().unwrap();
+        let issuer = CertifiedIssuer::self_signed(parameters, key).unwrap();
+        let certificate = directory.join("ca.crt");
+        fs::write(&certificate, pem("CERTIFICATE", issuer.der())).unwrap();
+        Self { issuer, directory: directory.into(), certificate }
+    }
+
+    /// For a server on loopback or a client, who is called so.
+    pub fn issue(&self, name: &str) -> Identity {
+        let mut parameters = parameters(name);
+        parameters.extended_key_usages =
+            vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+        let key = KeyPair::generate().unwrap();
+        let issued = parameters.signed_by(&key, &self.issuer).unwrap();
+        let file = |kind: &str| self.directory.join(format!("{name}.{kind}"));
+        let identity = Identity { certificate: file("crt"), key: file("key") };
+        fs::write(&identity.certificate, pem("CERTIFICATE", issued.der())).unwrap();
+        fs::write(&identity.key, pem("PRIVATE KEY", &key.serialize_der())).unwrap();
+        identity
+    }
+}
+
+fn parameters(name: &str) -> CertificateParams {
+    let names = vec!["127.0.0.1".to_owned(), "localhost".to_owned()];
+    let mut parameters = CertificateParams::new(names).unwrap();
+    parameters.distinguished_name.push(DnType::CommonName, name);
+    parameters
+}

@@ -1,0 +1,128 @@
+//! Who may use etcd: a certificate names its user, whose role has the prefix and nothing else.
+
+use serde_json::{Value, json};
+
+use testkit::bootstrap::Cluster;
+use testkit::configuration::Configuration;
+use testkit::etcd::{Etcd, Settings};
+use testkit::gateway::{Gateway, Options, exchange_form, mint_request};
+use testkit::tls::{Authority, Identity};
+use testkit::{scratch, wait_for};
+
+use super::{assert_unavailable, complaints, configuration};
+
+/// An etcd that wants a client certificate, and an authority that issues them.
+fn secured() -> (Etcd, Authority) {
+    let directory = scratch().join(format!("tls/{}", std::process::id()));
+    let authority = Authority::new(&directory);
+    let [server, root] = ["server", "root"].map(|name| authority.issue(name));
+    let flags = |names: [&str; 3], Identity { certificate, key }: &Identity| {
+        let paths = [&authority.certificate, certificate, key];
+        let flags = names.into_iter().zip(paths);
+        flags.map(|(name, path)| format!("{name}={}", path.display())).collect::<Vec<_>>()
+    };
+    let mut settings = Settings {
+        flags: flags(["--trusted-ca-file", "--cert-file", "--key-file"], &server),
+        ctl_flags: flags(["--cacert", "--cert", "--key"], &root),
+    };
+    settings.flags.push("--client-cert-auth".into());
+    (Etcd::start_with(settings), authority)
+}
+
+/// The cluster as envoy.yaml has it with TLS.
+fn cluster(etcd: &Etcd, authority: &Authority, client: Option<&Identity>) -> Cluster {
+    let file = |path: &std::path::Path| json!({"filename": path});
+    let certificates = client.map(|Identity { certificate, key }| {
+        json!({"certificate_chain": file(certificate), "private_key": file(key)})
+    });
+    let tls = json!({
+        "@type": "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext",
+        "common_tls_context": {
+            "alpn_protocols": ["h2"],
+            "tls_certificates": certificates.into_iter().collect::<Vec<Value>>(),
+            "validation_context": {"trusted_ca": file(&authority.certificate)},
+        },
+    });
+    let plain = json!({"@type": "type.googleapis.com/envoy.extensions.transport_sockets.raw_buffer.v3.RawBuffer"});
+    let health_check = json!({
+        "timeout": "1s", "interval": "1s", "unhealthy_threshold": 3, "healthy_threshold": 1,
+        "http_health_check": {"path": "/health"},
+        "transport_socket_match_criteria": {"health": "plain"},
+    });
+    Cluster::without_endpoints("etcd")
+        .endpoint_with_health_at(etcd.address, etcd.health.port())
+        .http2()
+        .with("health_checks", json!([health_check]))
+        .with("transport_socket", json!({"name": "envoy.transport_sockets.tls", "typed_config": tls}))
+        .with("transport_socket_matches", json!([{
+            "name": "plain",
+            "match": {"health": "plain"},
+            "transport_socket": {"name": "envoy.transport_sockets.raw_buffer", "typed_config": plain},
+        }]))
+}
+
+fn gateway(cluster: Cluster, configuration: &Configuration) -> Gateway {
+    Gateway::try_start(configuration, &Options { clusters: vec![cluster], ..Options::default() })
+        .unwrap()
+}
+
+#[test]
+fn a_certificate_with_a_role_for_the_prefix_is_enough_and_nothing_less() {
+    let (etcd, authority) = secured();
+    for user in ["root", "gateway", "stranger"] {
+        etcd.ctl(&["user", "add", user, "--no-password"]);
+    }
+    etcd.ctl(&["user", "grant-role", "root", "root"]);
+    etcd.ctl(&["role", "add", "prefix"]);
+    etcd.ctl(&[
+        "role",
+        "grant-permission",
+        "prefix",
+        "--prefix=true",
+        "readwrite",
+        "/impersonation/",
+    ]);
+    etcd.ctl(&["user", "grant-role", "gateway", "prefix"]);
+    etcd.ctl(&["auth", "enable"]);
+
+    let [known, stranger, nobody] =
+        ["gateway", "stranger", "nobody"].map(|name| authority.issue(name));
+    let elsewhere = Authority::new(&scratch().join(format!("tls/{}-other", std::process::id())));
+    let forged = elsewhere.issue("gateway");
+
+    let allowed = gateway(cluster(&etcd, &authority, Some(&known)), &configuration());
+    // The first mint makes a lease, for which no permission is needed.
+    let token = allowed.mint("u-1");
+    allowed.assert_spendable(&token, "with the role");
+    allowed.assert_spent(&token, "with the role");
+    let outstanding = allowed.mint("u-2");
+    assert_eq!(etcd.keys().len(), 2);
+    assert!(etcd.keys().iter().all(|key| key.starts_with("/impersonation/")), "{:?}", etcd.keys());
+    assert!(complaints(&allowed).is_empty(), "{:?}", complaints(&allowed));
+
+    let other_prefix = configuration().with("/store/etcd/prefix", "/other/");
+    let plain = Cluster::without_endpoints("etcd").endpoint(etcd.address).http2();
+    let tls = |client| cluster(&etcd, &authority, client);
+    #[rustfmt::skip]
+    let cases = [
+        ("a user without the role",    tls(Some(&stranger)), configuration(), "forbidden",   "etcd does not allow it, see its users and roles: gRPC status 7"),
+        ("no user of this name",       tls(Some(&nobody)),   configuration(), "forbidden",   "etcd does not allow it, see its users and roles: gRPC status 7"),
+        ("keys beside the prefix",     tls(Some(&known)),    other_prefix,    "forbidden",   "etcd does not allow it, see its users and roles: gRPC status 7"),
+        ("no certificate",             tls(None),            configuration(), "unreachable", "etcd does not answer"),
+        ("another authority's",        tls(Some(&forged)),   configuration(), "unreachable", "etcd does not answer"),
+        ("no TLS",                     plain,                configuration(), "unreachable", "etcd does not answer"),
+    ];
+    for (case, cluster, configuration, kind, because) in cases {
+        let refused = gateway(cluster, &configuration);
+        for _ in 0..3 {
+            assert_unavailable(&refused.send(&mint_request("u-1")), case);
+            assert_unavailable(&refused.exchange(&exchange_form(&outstanding)), case);
+        }
+        let lines = complaints(&refused);
+        assert_eq!(lines.len(), 1, "{case}: {lines:?}");
+        assert!(lines[0].contains(because), "{case}: {lines:?}");
+        let counter = format!("wasmcustom.impersonation_store_errors_total.kind.{kind}");
+        wait_for("all to be counted", || (refused.envoy.stat(&counter) == 6).then_some(()));
+    }
+    allowed.assert_spendable(&outstanding, "nobody else could spend it");
+}
