@@ -170,11 +170,14 @@ struct LeaseDone {
 const INVALID_ARGUMENT: u32 = 3;
 const NOT_FOUND: u32 = 5;
 const FAILED_PRECONDITION: u32 = 9;
+const OUT_OF_RANGE: u32 = 11;
 
 /// One etcd.
 #[derive(Default)]
 pub(super) struct Etcd {
     revision: i64,
+    /// What was before this revision is forgotten.
+    compacted: i64,
     keys: BTreeMap<Vec<u8>, KeyValue>,
     pub leases: BTreeSet<i64>,
     /// How many records have been put in the place of others.
@@ -189,7 +192,7 @@ impl Etcd {
         let message = &call.message[..];
         match (call.service, call.method) {
             ("etcdserverpb.KV", "Range") => {
-                Ok(self.range(&Range::decode(message).unwrap()).encode_to_vec())
+                Ok(self.range(&Range::decode(message).unwrap())?.encode_to_vec())
             }
             ("etcdserverpb.KV", "Txn") => {
                 Ok(self.transact(Txn::decode(message).unwrap())?.encode_to_vec())
@@ -211,6 +214,11 @@ impl Etcd {
         self.leases.clear();
         self.keys.clear();
         self.revision += 1;
+    }
+
+    /// Forgets all that is not so any more.
+    pub(super) fn compact(&mut self) {
+        self.compacted = self.revision + 1;
     }
 
     /// Writes something else under every key.
@@ -236,14 +244,17 @@ impl Etcd {
         Some(Header { cluster_id: 7, member_id: 1, revision: self.revision + 1, raft_term: 2 })
     }
 
-    fn range(&self, range: &Range) -> Ranged {
-        assert_eq!(range.revision, 0, "an old revision may be compacted");
+    fn range(&self, range: &Range) -> Result<Ranged, u32> {
+        if range.revision != 0 && range.revision < self.compacted {
+            return Err(OUT_OF_RANGE);
+        }
+        assert_eq!(range.revision, 0, "only what is now is kept here");
         if !range.range_end.is_empty() {
-            return self.page(range);
+            return Ok(self.page(range));
         }
         assert!(!range.serializable, "one key is read as it is now");
         let kvs: Vec<_> = self.keys.get(&range.key).cloned().into_iter().collect();
-        Ranged { header: self.header(), count: kvs.len() as i64, kvs, more: false }
+        Ok(Ranged { header: self.header(), count: kvs.len() as i64, kvs, more: false })
     }
 
     fn page(&self, range: &Range) -> Ranged {
@@ -263,7 +274,7 @@ impl Etcd {
         let mut responses = Vec::new();
         for op in ops {
             let kind = match op.kind.unwrap() {
-                OpKind::Range(range) => DoneKind::Range(self.range(&range)),
+                OpKind::Range(range) => DoneKind::Range(self.range(&range)?),
                 OpKind::Put(put) => {
                     self.put(put)?;
                     DoneKind::Put(PutDone { header: self.header() })

@@ -39,16 +39,36 @@ fn a_spend_whose_every_answer_is_lost_is_not_called_a_refusal() {
 
 #[test]
 fn expiry_and_lost_leases_end_a_token_and_never_spend_it_twice() {
+    let two = Scenario { spenders: 2, faults: 2, ..Scenario::default() };
+    let three = Scenario { spenders: 3, ..Scenario::default() };
+    for scenario in [two, three] {
+        assert_holds(Scenario { expires: true, ..scenario }, 200);
+        assert_holds(Scenario { loses_leases: true, ..scenario }, 200);
+    }
+}
+
+#[test]
+fn a_compaction_is_nothing_to_a_token() {
     let two = Scenario { spenders: 2, faults: 1, ..Scenario::default() };
-    assert_holds(Scenario { expires: true, ..two }, 400);
-    assert_holds(Scenario { loses_leases: true, ..two }, 400);
+    assert_holds(Scenario { compacts: true, ..two }, 400);
+    assert_holds(Scenario { compacts: true, spenders: 1, minters: 1, ..two }, 100);
 }
 
 #[test]
 fn a_token_that_is_handed_out_is_there_whatever_gets_lost() {
-    assert_holds(Scenario { minters: 1, faults: 2, ..Scenario::default() }, 10);
+    assert_holds(Scenario { minters: 1, faults: 3, ..Scenario::default() }, 10);
     assert_holds(Scenario { minters: 2, faults: 1, ..Scenario::default() }, 100);
+    assert_holds(Scenario { minters: 3, ..Scenario::default() }, 100);
+    assert_holds(Scenario { minters: 1, spenders: 2, ..Scenario::default() }, 50);
     assert_holds(Scenario { minters: 1, spenders: 1, faults: 1, ..Scenario::default() }, 50);
+}
+
+#[test]
+fn a_mint_makes_the_lease_that_vanished_under_it() {
+    let one = Scenario { minters: 1, loses_leases: true, ..Scenario::default() };
+    assert_holds(Scenario { faults: 2, ..one }, 10);
+    assert_holds(Scenario { minters: 2, ..one }, 100);
+    assert_holds(Scenario { spenders: 1, ..one }, 50);
 }
 
 /// A search that finds nothing means something.

@@ -185,6 +185,8 @@ pub(super) struct Scenario {
     pub expires: bool,
     /// All leases are lost, once.
     pub loses_leases: bool,
+    /// The history is forgotten, once.
+    pub compacts: bool,
     /// Ways to break what is searched.
     pub compares_nothing: bool,
     pub lies: bool,
@@ -223,6 +225,7 @@ enum Action {
     Arrive(usize),
     Expire,
     LoseLeases,
+    Compact,
 }
 
 impl Scenario {
@@ -257,13 +260,17 @@ impl Scenario {
         let mut steps: Vec<_> = begun.map(|token| Some(begin(&world, &store(), token))).collect();
         let (mut faults, mut late) = (self.faults, Vec::new());
         let (mut expires, mut loses_leases) = (self.expires, self.loses_leases);
+        let mut compacts = self.compacts;
         loop {
             let mut actions = Vec::new();
             for (index, step) in steps.iter().enumerate() {
                 let Some(Step::Call(Call::Grpc(call), _)) = step else { continue };
                 actions.push(Action::Answer(index));
-                if faults > 0 && call.method != "Range" {
+                if faults > 0 {
                     actions.push(Action::LoseRequest(index));
+                }
+                // A look-up changes nothing: it is all the same where it gets lost.
+                if faults > 0 && call.method != "Range" {
                     actions.push(Action::LoseAnswer(index));
                     actions.push(Action::Delay(index));
                 }
@@ -274,6 +281,7 @@ impl Scenario {
             actions.extend((0..late.len()).map(Action::Arrive));
             actions.extend(expires.then_some(Action::Expire));
             actions.extend(loses_leases.then_some(Action::LoseLeases));
+            actions.extend(compacts.then_some(Action::Compact));
             let action = &actions[choices.next(actions.len())];
             let (index, answer) = match action {
                 Action::Expire => {
@@ -284,6 +292,11 @@ impl Scenario {
                 Action::LoseLeases => {
                     etcd.lose_leases();
                     loses_leases = false;
+                    continue;
+                }
+                Action::Compact => {
+                    etcd.compact();
+                    compacts = false;
                     continue;
                 }
                 Action::Arrive(index) => {
