@@ -21,6 +21,7 @@ pub mod media_type;
 pub mod metrics;
 pub mod oauth;
 pub mod policy;
+pub mod revocations;
 pub mod secret;
 pub mod step;
 pub mod store;

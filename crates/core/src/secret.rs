@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use base64::Engine as _;
+use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq as _;
 
@@ -83,6 +85,13 @@ impl fmt::Debug for Digest {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(&self.id())
     }
+}
+
+/// Names a service among those that share a map, by what it is called in the configuration.
+pub fn namespace(tenant: &str) -> String {
+    let digest = Digest::of(tenant.as_bytes());
+    let name = digest.as_bytes().first_chunk::<9>().map(|name| BASE64_URL_SAFE_NO_PAD.encode(name));
+    name.unwrap_or_default()
 }
 
 #[cfg(test)]

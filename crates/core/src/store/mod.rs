@@ -23,7 +23,7 @@ pub use slots::{Found, NotSpent, NotStored, Occupancy, Outstanding, SlotTable};
 use crate::config::EtcdSettings;
 use crate::host::{Host, HostFailure, UnixTime};
 use crate::metrics;
-use crate::secret::{Digest, Secret};
+use crate::secret::{Digest, Secret, namespace};
 use crate::step::Context;
 
 /// Where subject tokens are kept. Of any number of simultaneous attempts to spend one, exactly one succeeds.
@@ -159,13 +159,6 @@ impl Occupancy {
         host.set(metrics::OUTSTANDING, u64::from(self.outstanding));
         host.set(metrics::OLDEST_AGE, age.as_secs());
     }
-}
-
-/// Names a service among those that share a map, by what it is called in the configuration.
-fn namespace(tenant: &str) -> String {
-    let digest = Digest::of(tenant.as_bytes());
-    let name = digest.as_bytes().first_chunk::<9>().map(|name| BASE64_URL_SAFE_NO_PAD.encode(name));
-    name.unwrap_or_default()
 }
 
 /// What every subject token of this filter begins with; others are somebody else's.

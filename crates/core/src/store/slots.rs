@@ -22,9 +22,9 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use super::record::{Exchange, Grant, Mint, Record, Slot, State, is_current};
-use super::{EtcdFailure, NONCE_LEN, StoreFailure, SubjectToken, namespace};
+use super::{EtcdFailure, NONCE_LEN, StoreFailure, SubjectToken};
 use crate::host::{Expected, Host, HostFailure, SharedData, Swap, UnixTime, Version};
-use crate::secret::Digest;
+use crate::secret::{Digest, namespace};
 
 /// Slots to a page. A page is read and written whole: 1 KiB costs little more than a call without data.
 const PAGE: u32 = 256;

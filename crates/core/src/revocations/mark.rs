@@ -1,0 +1,100 @@
+//! What a `jti` says besides being unique, for who knows how to read it.
+//!
+//! A revocation may name the caller that minted the subject token, and says to the millisecond until when. Neither
+//! is among the claims of an access token (RFC 9068 §2.2), and a claim of our own would be one more thing that
+//! every API sees. So the `jti`, which is opaque to all others (RFC 7519 §4.1.7), holds both behind its 128 random
+//! bits: 96 bits of the caller's SHA-256, and the milliseconds that `iat` leaves out.
+
+use base64::Engine as _;
+use base64::prelude::BASE64_URL_SAFE_NO_PAD;
+
+use super::entry::{CallerTag, Issued};
+use crate::host::UnixTime;
+
+const RANDOM: usize = 16;
+const TAG: usize = CallerTag::LEN;
+const LEN: usize = RANDOM + TAG + 2;
+
+/// What the `jti` and the `iat` of an access token say together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Mark {
+    /// Who minted the subject token; `None` in a `jti` of another form, as versions before this one issued.
+    pub caller: Option<CallerTag>,
+    /// When the access token was issued.
+    pub issued: Issued,
+}
+
+impl Mark {
+    /// A `jti` for an access token that is issued `now`.
+    pub fn jti(random: [u8; RANDOM], caller: &str, now: UnixTime) -> String {
+        let mut bytes = Vec::with_capacity(LEN);
+        bytes.extend_from_slice(&random);
+        bytes.extend_from_slice(CallerTag::of(caller).as_bytes());
+        let millis = now.millis().checked_rem(1000).and_then(|millis| u16::try_from(millis).ok());
+        bytes.extend_from_slice(&millis.unwrap_or_default().to_be_bytes());
+        BASE64_URL_SAFE_NO_PAD.encode(bytes)
+    }
+
+    /// Reads the `jti` of a token that was issued in the second `iat`.
+    pub fn read(jti: &str, iat: u64) -> Self {
+        Self::whole(jti, iat).unwrap_or(Self { caller: None, issued: Issued::Within(iat) })
+    }
+
+    fn whole(jti: &str, iat: u64) -> Option<Self> {
+        let mut bytes = [0; LEN];
+        let len = BASE64_URL_SAFE_NO_PAD.decode_slice(jti, &mut bytes).ok()?;
+        let (_, rest) = bytes.split_first_chunk::<RANDOM>().filter(|_| len == LEN)?;
+        let (tag, rest) = rest.split_first_chunk::<TAG>()?;
+        let millis = u16::from_be_bytes(rest.try_into().ok()?);
+        if millis >= 1000 {
+            return None;
+        }
+        let millis = iat.saturating_mul(1000).saturating_add(u64::from(millis));
+        let issued = Issued::At(UnixTime::from_millis(millis));
+        Some(Self { caller: Some(CallerTag::from_bytes(*tag)), issued })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn a_jti_says_who_minted_and_when(random: [u8; 16], caller: String, millis in 0_u64..1 << 48) {
+            let jti = Mark::jti(random, &caller, UnixTime::from_millis(millis));
+            prop_assert_eq!(jti.len(), 40);
+            let expected = Mark {
+                caller: Some(CallerTag::of(&caller)),
+                issued: Issued::At(UnixTime::from_millis(millis)),
+            };
+            prop_assert_eq!(Mark::read(&jti, millis / 1000), expected);
+        }
+
+        #[test]
+        fn no_text_makes_the_reader_panic(jti in "\\PC*", iat: u64) {
+            let _ = Mark::read(&jti, iat);
+        }
+    }
+
+    #[test]
+    fn a_jti_of_another_form_says_nothing_of_either() {
+        #[rustfmt::skip]
+        let cases = [
+            "",
+            "AAAAAAAAAAAAAAAAAAAAAA",                       // 16 bytes, as before
+            "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA-gA",     // a second of more than 1000 milliseconds
+            "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=",
+            "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA",
+        ];
+        for jti in cases {
+            assert_eq!(
+                Mark::read(jti, 7),
+                Mark { caller: None, issued: Issued::Within(7) },
+                "{jti}"
+            );
+        }
+    }
+}
