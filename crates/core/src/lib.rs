@@ -15,6 +15,7 @@ pub mod claims;
 mod client;
 pub mod config;
 pub mod host;
+pub mod impersonations;
 pub mod issuer;
 pub mod jose;
 pub mod media_type;

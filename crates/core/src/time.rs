@@ -1,5 +1,6 @@
 //! Points in time, as records, caches and tokens hold them.
 
+use std::fmt;
 use std::time::Duration;
 
 /// How far ahead of the clock a time that was written in the past may lie. Machines correct their clocks by less
@@ -31,6 +32,18 @@ impl UnixTime {
         self.0 / 1000
     }
 
+    /// As RFC 3339 has it, in UTC and to the millisecond: `2026-11-22T03:28:00.123Z`.
+    pub fn rfc3339(self) -> impl fmt::Display {
+        fmt::from_fn(move |formatter| {
+            let (year, month, day) = civil(self.secs() / 86_400);
+            let second = self.secs() % 86_400;
+            let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
+            let millis = self.0 % 1000;
+            write!(formatter, "{year:04}-{month:02}-{day:02}T")?;
+            write!(formatter, "{hour:02}:{minute:02}:{second:02}.{millis:03}Z")
+        })
+    }
+
     /// This much later; never past the end of time.
     #[must_use]
     pub fn after(self, duration: Duration) -> Self {
@@ -60,6 +73,22 @@ impl UnixTime {
     }
 }
 
+/// Year, month and day of a day since the epoch, in the Gregorian calendar: `civil_from_days` of Howard Hinnant's
+/// "chrono-Compatible Low-Level Date Algorithms".
+#[expect(clippy::arithmetic_side_effects, reason = "days since the epoch are far from 2^64")]
+const fn civil(days: u64) -> (u64, u64, u64) {
+    let days = days + 719_468;
+    let (era, day_of_era) = (days / 146_097, days % 146_097);
+    let year_of_era =
+        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let shifted = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * shifted + 2) / 5 + 1;
+    let month = if shifted < 10 { shifted + 3 } else { shifted - 9 };
+    let year = year_of_era + era * 400 + if month <= 2 { 1 } else { 0 };
+    (year, month, day)
+}
+
 fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
@@ -67,6 +96,23 @@ fn millis(duration: Duration) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_time_is_written_as_others_read_it() {
+        #[rustfmt::skip]
+        let cases = [
+            (0,                     "1970-01-01T00:00:00.000Z"),
+            (951_782_400_000,       "2000-02-29T00:00:00.000Z"),
+            (951_868_799_999,       "2000-02-29T23:59:59.999Z"),
+            (1_790_000_000_123,     "2026-09-21T14:13:20.123Z"),
+            (4_107_542_400_000,     "2100-03-01T00:00:00.000Z"),
+            (253_402_300_799_000,   "9999-12-31T23:59:59.000Z"),
+        ];
+        for (millis, text) in cases {
+            assert_eq!(UnixTime::from_millis(millis).rfc3339().to_string(), text);
+        }
+        assert!(UnixTime::from_millis(u64::MAX).rfc3339().to_string().ends_with('Z'));
+    }
 
     #[test]
     fn what_was_written_in_the_future_is_not_recent() {

@@ -92,13 +92,13 @@ impl Impersonation<'_> {
 }
 
 impl Table {
-    /// A table in which nothing is known of what was before `now`.
-    pub(super) const fn new(key: Key, now: UnixTime) -> Self {
+    /// A table in which nothing is known of what was until `cut_off`.
+    pub(super) const fn new(key: Key, cut_off: UnixTime) -> Self {
         Self {
             // Never again a number that a table before this one had.
-            sequence: now.millis(),
+            sequence: cut_off.millis(),
             key,
-            cut_off: now,
+            cut_off,
             retention: Duration::ZERO,
             kinds: Vec::new(),
             entries: Vec::new(),

@@ -1,0 +1,220 @@
+#![expect(clippy::arithmetic_side_effects, reason = "small numbers, in a test")]
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::host::{Expected, SharedData, Version};
+
+const START: UnixTime = UnixTime::from_millis(1_790_000_000_000);
+const HOUR: Duration = Duration::from_secs(3600);
+
+#[derive(Default)]
+struct World {
+    now: Cell<UnixTime>,
+    map: RefCell<HashMap<String, (Vec<u8>, u32)>>,
+    /// So many writes more are lost to somebody else.
+    lost: Cell<usize>,
+}
+
+impl SharedData for World {
+    fn get(&self, key: &str) -> Result<Option<(Vec<u8>, Version)>, HostFailure> {
+        let found = self.map.borrow().get(key).cloned();
+        Ok(found.map(|(bytes, version)| (bytes, Version::new(version).unwrap())))
+    }
+
+    fn compare_and_set(
+        &self,
+        key: &str,
+        value: &[u8],
+        expected: Expected,
+    ) -> Result<Swap, HostFailure> {
+        if let Some(left) = self.lost.get().checked_sub(1) {
+            self.lost.set(left);
+            return Ok(Swap::Lost);
+        }
+        let mut map = self.map.borrow_mut();
+        let version = map.get(key).map_or(0, |(_, version)| *version);
+        let current = match expected {
+            Expected::Absent => 0,
+            Expected::Version(version) => version.get(),
+        };
+        if version != current {
+            return Ok(Swap::Lost);
+        }
+        map.insert(key.to_owned(), (value.to_vec(), version + 1));
+        Ok(Swap::Done)
+    }
+}
+
+impl Host for World {
+    fn now(&self) -> UnixTime {
+        self.now.get()
+    }
+
+    fn random(&self, _buffer: &mut [u8]) -> Result<(), HostFailure> {
+        Err(HostFailure("randomness"))
+    }
+}
+
+fn world() -> World {
+    World { now: Cell::new(START), ..World::default() }
+}
+
+fn list(capacity: u32) -> List {
+    List::shared_data("tenant", capacity, HOUR)
+}
+
+fn entry(number: usize, expires_at: UnixTime) -> Entry {
+    Entry {
+        id: format!("{number:024x}"),
+        user_id: "user".into(),
+        actor_id: Some("agent".into()),
+        client_id: "client".into(),
+        caller: "caller".into(),
+        resource: "https://api.example.com/orders".into(),
+        scope: "orders:read".into(),
+        jti: "jti".into(),
+        issued_at_millis: START.millis(),
+        expires_at_millis: expires_at.millis(),
+    }
+}
+
+/// All pages, one after the other.
+fn walk(world: &World, list: &List, limit: usize) -> Vec<Entry> {
+    let (mut all, mut place) = (Vec::new(), None);
+    loop {
+        let page = list.page(world, place, limit, |_| true).unwrap();
+        assert!(page.entries.len() <= limit);
+        all.extend(page.entries);
+        let Some(next) = page.next else { return all };
+        place = Some(Place::parse(&next.to_text()).unwrap());
+    }
+}
+
+#[test]
+fn every_page_goes_on_where_the_one_before_ended() {
+    let (world, list) = (world(), list(64));
+    list.begin(&world).unwrap();
+    let entries: Vec<_> = (0..64).map(|number| entry(number, START.after(HOUR))).collect();
+    for entry in &entries {
+        assert_eq!(list.insert(&world, entry), Ok(Listed::Yes));
+        assert_eq!(list.find(&world, &entry.id), Ok(Some(entry.clone())));
+    }
+    for limit in [1, 2, 7, 63, 64, 65] {
+        let mut found = walk(&world, &list, limit);
+        found.sort_by(|one, other| one.id.cmp(&other.id));
+        assert_eq!(found, entries, "{limit}");
+    }
+    assert_eq!(list.is_complete(&world), Ok(true));
+}
+
+#[test]
+fn a_list_as_large_as_the_default_is_one_page() {
+    let (world, list) = (world(), list(65_536));
+    list.insert(&world, &entry(1, START.after(HOUR))).map(|_| ()).unwrap();
+    let page = list.page(&world, None, 10, |_| true).unwrap();
+    assert_eq!((page.entries.len(), page.next), (1, None));
+}
+
+#[test]
+fn a_full_list_says_that_it_lacks_one_until_that_one_has_expired() {
+    for capacity in [1, 2, 16] {
+        let (world, list) = (world(), list(capacity));
+        list.begin(&world).unwrap();
+        for number in 0..capacity as usize {
+            let listed = list.insert(&world, &entry(number, START.after(HOUR))).unwrap();
+            assert_eq!(listed, Listed::Yes);
+        }
+        assert_eq!(list.is_complete(&world), Ok(true));
+        let late = entry(99, START.after(HOUR * 2));
+        assert_eq!(list.insert(&world, &late), Ok(Listed::NoRoom));
+        assert_eq!(list.is_complete(&world), Ok(false));
+        // Room for others comes before it is complete again.
+        world.now.set(START.after(HOUR));
+        assert_eq!(list.insert(&world, &entry(100, START.after(HOUR * 3))), Ok(Listed::Yes));
+        assert_eq!(list.is_complete(&world), Ok(false));
+        world.now.set(START.after(HOUR * 2));
+        assert_eq!(list.is_complete(&world), Ok(true));
+        assert_eq!(walk(&world, &list, 10).len(), 1);
+    }
+}
+
+#[test]
+fn what_has_expired_is_neither_listed_nor_found_nor_kept() {
+    let (world, list) = (world(), list(1));
+    list.insert(&world, &entry(1, START.after(HOUR))).map(|_| ()).unwrap();
+    world.now.set(START.after(HOUR));
+    assert_eq!(walk(&world, &list, 10), []);
+    assert_eq!(list.find(&world, &entry(1, START).id), Ok(None));
+    assert_eq!(list.insert(&world, &entry(2, START.after(HOUR * 2))), Ok(Listed::Yes));
+}
+
+#[test]
+fn who_never_wins_a_write_goes_on_unlisted() {
+    let (world, list) = (world(), list(16));
+    list.begin(&world).unwrap();
+    world.lost.set(ATTEMPTS);
+    assert_eq!(list.insert(&world, &entry(1, START.after(HOUR))), Ok(Listed::NoRoom));
+    assert_eq!(list.is_complete(&world), Ok(false));
+}
+
+#[test]
+fn another_size_is_not_complete_until_the_longest_has_expired() {
+    let world = world();
+    list(64).begin(&world).unwrap();
+    list(64).begin(&world).unwrap();
+    assert_eq!(list(64).is_complete(&world), Ok(true));
+    list(32).begin(&world).unwrap();
+    assert_eq!(list(32).is_complete(&world), Ok(false));
+    world.now.set(START.after(HOUR));
+    assert_eq!(list(32).is_complete(&world), Ok(true));
+}
+
+/// The promise of docs/operations.md.
+#[test]
+fn a_full_list_of_the_default_size_drops_less_than_one_in_a_hundred() {
+    let (world, list) = (world(), list(65_536));
+    let dropped = (0..65_536)
+        .filter(|number| {
+            let listed = list.insert(&world, &entry(*number, START.after(HOUR))).unwrap();
+            listed == Listed::NoRoom
+        })
+        .count();
+    assert!(dropped < 655, "{dropped}");
+    let bytes: usize = world.map.borrow().values().map(|(bytes, _)| bytes.len()).sum();
+    assert!(bytes < 65_536 * 250, "{bytes}");
+}
+
+proptest! {
+    #[test]
+    fn no_bytes_make_the_reader_panic(bytes: Vec<u8>, head: bool) {
+        let mut bucket = if head { Bucket::default().encode() } else { Vec::new() };
+        bucket.extend(bytes);
+        if let Some(bucket) = Bucket::decode(&bucket) {
+            prop_assert!(bucket.entries().len() <= bucket.len());
+        }
+    }
+
+    #[test]
+    fn an_entry_is_read_back(user_id: String, actor_id: Option<String>, scope: String, expires: u64) {
+        let entry = Entry { user_id, actor_id, scope, ..entry(1, UnixTime::from_millis(expires)) };
+        let encoded = entry.encode().unwrap();
+        let mut bucket = Bucket::default();
+        bucket.push(entry.expires_at(), &encoded);
+        bucket.push(entry.expires_at(), b"of another format");
+        let bytes = bucket.encode();
+        let read = Bucket::decode(&bytes).unwrap();
+        prop_assert_eq!(read.len(), 2);
+        prop_assert_eq!(&read.entries()[0], &entry);
+    }
+
+    #[test]
+    fn no_text_makes_the_reader_of_a_place_panic(text in "[0-9]{0,12}\\.?\\PC*") {
+        if let Some(place) = Place::parse(&text) {
+            prop_assert_eq!(Place::parse(&place.to_text()), Some(place));
+        }
+    }
+}
