@@ -21,6 +21,7 @@ pub mod jose;
 pub mod media_type;
 pub mod metrics;
 pub mod oauth;
+pub mod path;
 pub mod policy;
 pub mod revocations;
 pub mod secret;

@@ -7,6 +7,7 @@
 //! A configuration is data: nothing in it has fetched, remembered or run anything. What does is built from it by
 //! [`Service`](crate::issuer::Service).
 
+mod guard;
 mod limits;
 mod node;
 mod parse;
@@ -20,6 +21,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+pub use guard::{Action, DefaultAction, GuardConfig, GuardHeaders, GuardRule, Mode, PathPattern};
 pub use limits::Limits;
 pub use node::Problem;
 pub use rules::{MintRate, Rules, UserPattern};
@@ -394,6 +396,11 @@ impl Config {
     /// What names this service among those that share Envoy's shared data. It stays the same over changed
     /// configurations, so that they keep the outstanding tokens.
     pub fn tenant(&self) -> String {
-        format!("{}\n{}", self.issuer, self.base_path)
+        tenant(&self.issuer, &self.base_path)
     }
+}
+
+/// What names a service in shared data: two that differ in either have nothing to do with each other.
+fn tenant(issuer: &str, base_path: &str) -> String {
+    format!("{issuer}\n{base_path}")
 }

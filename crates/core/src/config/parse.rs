@@ -115,7 +115,7 @@ fn identity_gateway(node: Node<'_>) -> Option<DocumentSource> {
     documents
 }
 
-fn issuer(node: Node<'_>) -> Option<String> {
+pub(super) fn issuer(node: Node<'_>) -> Option<String> {
     let text = node.clone().string()?;
     match uri::HttpUrl::parse(text) {
         Some(url) if !url.path.contains('?') && !text.ends_with('/') => Some(text.to_owned()),
@@ -124,7 +124,7 @@ fn issuer(node: Node<'_>) -> Option<String> {
     }
 }
 
-fn base_path(node: Node<'_>) -> Option<String> {
+pub(super) fn base_path(node: Node<'_>) -> Option<String> {
     let text = node.clone().string()?;
     let valid = text.is_empty()
         || text.starts_with('/')

@@ -47,7 +47,8 @@ impl UserPattern {
         Some(if is_prefix { Self::Prefix(name.to_owned()) } else { Self::Exactly(name.to_owned()) })
     }
 
-    fn matches(&self, user_id: &str) -> bool {
+    /// Whether this user is meant.
+    pub fn matches(&self, user_id: &str) -> bool {
         match self {
             Self::Exactly(name) => user_id == name,
             Self::Prefix(prefix) => user_id.starts_with(prefix),

@@ -1,0 +1,156 @@
+//! The guard's configuration, held against one that uses every member there is.
+
+use serde_json::json;
+
+use super::*;
+
+/// Every member there is.
+fn full() -> Value {
+    json!({
+        "issuer": "https://auth.example.com/oidc",
+        "base_path": "/tenant-a",
+        "payload_in_metadata": "claims",
+        "store": {"shared_data": {}},
+        "mode": "report",
+        "default": "deny",
+        "rules": [
+            {"path": "/orders/search", "methods": ["POST", "M-SEARCH"], "action": "allow"},
+            {"path_prefix": "/orders/", "scopes": ["orders:write"], "actors": ["agent-*", "*"], "action": "deny"},
+        ],
+        "headers": {"id": "x-impersonation-id", "actor": "x-impersonator"},
+        "max_staleness": "5s",
+    })
+}
+
+fn problems(value: &Value) -> Vec<String> {
+    let error = GuardConfig::from_value(value).err();
+    error.map(|error| error.problems.iter().map(ToString::to_string).collect()).unwrap_or_default()
+}
+
+fn with(pointer: &str, to: Value) -> Value {
+    let mut value = full();
+    let (parent, name) = pointer.rsplit_once('/').unwrap();
+    match value.pointer_mut(parent).unwrap() {
+        Value::Array(list) => list[name.parse::<usize>().unwrap()] = to,
+        object => object[name] = to,
+    }
+    value
+}
+
+#[test]
+fn all_members_are_read() {
+    let config = GuardConfig::from_value(&full()).unwrap();
+    assert_eq!(config.tenant(), "https://auth.example.com/oidc\n/tenant-a");
+    let prefix = |text: &str| UserPattern::Prefix(text.into());
+    let expected = GuardConfig {
+        issuer: "https://auth.example.com/oidc".into(),
+        base_path: "/tenant-a".into(),
+        payload_in_metadata: "claims".into(),
+        mode: Mode::Report,
+        default: DefaultAction::Deny,
+        rules: vec![
+            GuardRule {
+                path: Some(PathPattern::Exactly("/orders/search".into())),
+                methods: Some(vec!["POST".into(), "M-SEARCH".into()]),
+                scopes: Vec::new(),
+                actors: None,
+                action: Action::Allow,
+            },
+            GuardRule {
+                path: Some(PathPattern::Prefix("/orders/".into())),
+                methods: None,
+                scopes: vec!["orders:write".into()],
+                actors: Some(vec![prefix("agent-"), prefix("")]),
+                action: Action::Deny,
+            },
+        ],
+        headers: GuardHeaders {
+            id: Some("x-impersonation-id".into()),
+            actor: Some("x-impersonator".into()),
+        },
+        warnings: config.warnings.clone(),
+    };
+    assert_eq!(config, expected);
+    let warnings: Vec<_> = config.warnings.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        warnings,
+        ["max_staleness: shared data is never out of touch: this says nothing here"]
+    );
+}
+
+#[test]
+fn the_issuer_is_enough_and_writes_are_refused_then() {
+    let config =
+        GuardConfig::from_value(&json!({"issuer": "https://auth.example.com/oidc"})).unwrap();
+    assert_eq!(config.base_path, "");
+    assert_eq!(config.payload_in_metadata, "access_token");
+    assert_eq!((config.mode, config.default), (Mode::Enforce, DefaultAction::ReadOnly));
+    assert_eq!((config.rules, config.warnings), (Vec::new(), Vec::new()));
+    assert_eq!(config.headers, GuardHeaders { id: None, actor: None });
+}
+
+#[test]
+fn what_is_wrong_is_refused_with_its_path() {
+    #[rustfmt::skip]
+    let cases = [
+        ("/issuer",                 json!("auth"),             "issuer: expected an http or https URL without query, fragment or slash at the end"),
+        ("/issuer",                 json!(null),               "issuer: expected a string, found null"),
+        ("/base_path",              json!("/a/"),              "base_path: expected an empty string, or a path such as /tenant-a"),
+        ("/payload_in_metadata",    json!(""),                 "payload_in_metadata: expected a string that is not empty"),
+        ("/store",                  json!({"etcd": {}}),       "store.etcd: the guard does not read revocations from etcd yet: expected shared_data"),
+        ("/store",                  json!({"shared_data": {"capacity": 7}}), "store.shared_data.capacity: unknown member; expected one of "),
+        ("/store",                  json!({"redis": {}}),      "store.redis: unknown member; expected one of etcd, shared_data"),
+        ("/mode",                   json!("dry_run"),          "mode: expected one of enforce, report"),
+        ("/default",                json!("readonly"),         "default: expected one of read_only, allow, deny"),
+        ("/rules",                  json!({}),                 "rules: expected a list, found an object"),
+        ("/rules/0",                json!("deny"),             "rules[0]: expected an object, found a string"),
+        ("/rules/0",                json!({"path": "/a"}),     "rules[0].action: is required"),
+        ("/rules/0/action",         json!("refuse"),           "rules[0].action: expected one of allow, deny"),
+        ("/rules/0/colour",         json!("blue"),             "rules[0].colour: unknown member; expected one of path, path_prefix, methods, scopes, actors, action"),
+        ("/rules/0/path",           json!("orders"),           "rules[0].path: expected a path such as /orders/, without a query, an encoded slash, `;`, empty or dot segments"),
+        ("/rules/0/path",           json!("/orders?a"),        "rules[0].path: expected a path such as /orders/, without a query, an encoded slash, `;`, empty or dot segments"),
+        ("/rules/0/path",           json!("/a//b"),            "rules[0].path: expected a path such as /orders/, without a query, an encoded slash, `;`, empty or dot segments"),
+        ("/rules/0/path_prefix",    json!("/orders"),          "rules[0]: expected path or path_prefix, not both"),
+        ("/rules/0/methods",        json!([]),                 "rules[0].methods: expected a list with something in it, or nothing at all"),
+        ("/rules/0/methods",        json!("POST"),             "rules[0].methods: expected a list, found a string"),
+        ("/rules/0/methods/1",      json!("post"),             "rules[0].methods[1]: expected a method such as POST"),
+        ("/rules/0/methods/1",      json!("*"),                "rules[0].methods[1]: expected a method such as POST"),
+        ("/rules/1/scopes",         json!([]),                 "rules[1].scopes: expected a list with something in it, or nothing at all"),
+        ("/rules/1/scopes/0",       json!("a b"),              "rules[1].scopes[0]: expected a scope token (RFC 6749, section 3.3)"),
+        ("/rules/1/actors",         json!([]),                 "rules[1].actors: expected a list with something in it, or nothing at all"),
+        ("/rules/1/actors/0",       json!("*-agent"),          "rules[1].actors[0]: expected an actor, or the beginning of a name and `*`"),
+        ("/rules/1/actors/0",       json!(""),                 "rules[1].actors[0]: expected an actor, or the beginning of a name and `*`"),
+        ("/headers/id",             json!("X-Id"),             "headers.id: expected the name of a header of your own in small letters, such as x-impersonator"),
+        ("/headers/id",             json!(":path"),            "headers.id: expected the name of a header of your own in small letters, such as x-impersonator"),
+        ("/headers/id",             json!("authorization"),    "headers.id: expected the name of a header of your own in small letters, such as x-impersonator"),
+        ("/headers/id",             json!("x-impersonator"),   "headers.actor: expected another header than that of id"),
+        ("/headers/colour",         json!("blue"),             "headers.colour: unknown member; expected one of id, actor"),
+        ("/max_staleness",          json!("0s"),               "max_staleness: expected a duration from 1s to 3600s"),
+        ("/max_staleness",          json!(10),                 "max_staleness: expected a duration such as 600s, 10m or 250ms, found a number"),
+        ("/colour",                 json!("blue"),             "colour: unknown member; expected one of issuer, base_path, payload_in_metadata, store, mode, default, rules, headers, max_staleness"),
+    ];
+    for (pointer, value, problem) in cases {
+        assert_eq!(problems(&with(pointer, value.clone())), [problem], "{pointer}: {value}");
+    }
+    assert_eq!(problems(&json!({})), ["issuer: is required"]);
+    assert_eq!(problems(&json!([])), ["expected an object, found a list"]);
+}
+
+#[test]
+fn all_problems_are_found_in_one_go() {
+    let mut value = with("/mode", json!("dry_run"));
+    value["rules"][0]["action"] = json!(7);
+    value["rules"][1]["path"] = json!("orders");
+    assert_eq!(problems(&value).len(), 3, "{:?}", problems(&value));
+}
+
+#[test]
+fn a_rule_that_no_request_gets_to_is_warned_of() {
+    let rules = json!([{"action": "deny"}, {"path": "/a", "action": "allow"}]);
+    let value = json!({"issuer": "https://auth.example.com/oidc", "rules": rules});
+    let warnings = GuardConfig::from_value(&value).unwrap().warnings;
+    let expected = "rules[1]: is never looked at: the rule before it is about every request";
+    assert_eq!(warnings.iter().map(ToString::to_string).collect::<Vec<_>>(), [expected]);
+    let value = json!({"issuer": "https://auth.example.com/oidc", "rules": [{"action": "deny"}]});
+    assert_eq!(GuardConfig::from_value(&value).unwrap().warnings, []);
+}
