@@ -40,6 +40,13 @@ pub const NATIVE_SIGNING: &str = "impersonation_native_signing";
 /// How long ago the stalest key set was fetched; one that never was counts from the start.
 pub const KEY_SET_AGE: &str = "impersonation_key_set_age_seconds";
 
+/// Requests that the guard looked at.
+pub const GUARD_SEEN: &str = "impersonation_guard_requests_total";
+/// Streams that the guard ended while they were open.
+pub const GUARD_STREAMS_ENDED: &str = "impersonation_guard_streams_ended_total";
+/// How long ago the guard could read the revocations.
+pub const GUARD_AGE: &str = "impersonation_guard_revocations_age_seconds";
+
 /// The counters that are there from the start, at zero, besides those of [`callout_failed`]. A counter that
 /// begins at one never grew, as far as Prometheus can tell: the first replay would raise no alarm.
 pub const FROM_THE_START: [&str; 6] =
@@ -58,4 +65,14 @@ pub fn store_failed(kind: &'static str) -> Cow<'static, str> {
 /// Calls to `upstream` that got no usable answer.
 pub fn callout_failed(upstream: &str) -> Cow<'static, str> {
     format!("impersonation_callout_failures_total.upstream.{upstream}").into()
+}
+
+/// Requests that the guard refused, by the check `reason`.
+pub fn guard_refused(reason: &str) -> Cow<'static, str> {
+    format!("impersonation_guard_refusals_total.reason.{reason}").into()
+}
+
+/// Requests that the guard would have refused, were it not for `mode: report`.
+pub fn guard_reported(reason: &str) -> Cow<'static, str> {
+    format!("impersonation_guard_reported_total.reason.{reason}").into()
 }

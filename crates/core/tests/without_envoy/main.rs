@@ -1,10 +1,11 @@
 //! The core without Envoy: `driver` does for it what the plugin does, `exchange` plays whole requests and
 //! `store_model` every interleaving of the store's workers,
-//! and `etcd_store` every fate of the calls to etcd.
+//! `etcd_store` every fate of the calls to etcd, and `guard` the requests of impersonations to an API.
 #![cfg(test)]
 #![expect(clippy::arithmetic_side_effects, reason = "counts and small sums that cannot overflow")]
 
 mod driver;
 mod etcd_store;
 mod exchange;
+mod guard;
 mod store_model;

@@ -44,7 +44,7 @@ pub(crate) struct World {
     /// The alarms about spent tokens.
     alarms: RefCell<Vec<String>>,
     /// The audit log.
-    events: RefCell<Vec<String>>,
+    pub events: RefCell<Vec<String>>,
     /// What is counted besides the outcome of requests.
     pub counted: RefCell<Vec<Cow<'static, str>>>,
     /// What is there for who looks closely.

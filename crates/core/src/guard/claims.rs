@@ -1,0 +1,278 @@
+//! The claims that `jwt_authn` left in the request's metadata, after it verified the token that they are of.
+//!
+//! The metadata comes whole, as the protobuf message that it is: so every claim has its type, one that is null
+//! spoils no other, and nothing is taken out of it but what is asked for. Of a key that is there twice the last one
+//! counts, as for every reader of protobuf.
+
+use crate::revocations::{Impersonation, Mark};
+
+/// The filter whose metadata it is.
+const JWT_AUTHN: &[u8] = b"envoy.filters.http.jwt_authn";
+
+/// The claims of an access token of ours.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Claims<'m> {
+    /// What revocations are about.
+    pub(super) id: &'m str,
+    pub(super) user_id: &'m str,
+    /// `None` where nobody was named.
+    pub(super) actor_id: Option<&'m str>,
+    pub(super) client_id: &'m str,
+    pub(super) resource: &'m str,
+    pub(super) jti: &'m str,
+    /// In seconds.
+    pub(super) issued_at: u64,
+    pub(super) scope: &'m str,
+}
+
+/// Why there are no claims to go by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum NoClaims {
+    /// `jwt_authn` did not run, or puts its payload elsewhere.
+    Missing,
+    /// They are those of somebody else's token.
+    OtherIssuer,
+    /// They are not as the filter issues them.
+    Malformed,
+}
+
+impl<'m> Claims<'m> {
+    /// Reads the claims that stand as `payload` in the metadata, of a token that `issuer` issued.
+    pub(super) fn read(metadata: &'m [u8], payload: &str, issuer: &str) -> Result<Self, NoClaims> {
+        let claims = payload_of(metadata, payload.as_bytes());
+        let Value::Struct(claims) = claims.ok_or(NoClaims::Malformed)? else {
+            return Err(NoClaims::Missing);
+        };
+        let claims = RawClaims::read(claims).ok_or(NoClaims::Malformed)?;
+        if claims.iss != Value::String(issuer) {
+            return Err(NoClaims::OtherIssuer);
+        }
+        claims.typed().ok_or(NoClaims::Malformed)
+    }
+
+    /// What a revocation can name of it.
+    pub(super) fn impersonation(&self, mark: &Mark) -> Impersonation<'m> {
+        Impersonation {
+            id: self.id,
+            user_id: self.user_id,
+            actor_id: self.actor_id,
+            client_id: self.client_id,
+            caller: mark.caller,
+            resource: self.resource,
+        }
+    }
+
+    pub(super) fn has_scope(&self, scope: &str) -> bool {
+        self.scope.split(' ').any(|token| token == scope)
+    }
+}
+
+/// The claims that are looked at, whatever they are.
+#[derive(Default)]
+struct RawClaims<'m> {
+    iss: Value<'m>,
+    sub: Value<'m>,
+    aud: Value<'m>,
+    client_id: Value<'m>,
+    iat: Value<'m>,
+    jti: Value<'m>,
+    scope: Value<'m>,
+    txn: Value<'m>,
+    act: Value<'m>,
+}
+
+impl<'m> RawClaims<'m> {
+    fn read(claims: &'m [u8]) -> Option<Self> {
+        let mut raw = Self::default();
+        for entry in members(claims) {
+            let (name, value) = entry?;
+            let claim = match name {
+                b"iss" => &mut raw.iss,
+                b"sub" => &mut raw.sub,
+                b"aud" => &mut raw.aud,
+                b"client_id" => &mut raw.client_id,
+                b"iat" => &mut raw.iat,
+                b"jti" => &mut raw.jti,
+                b"scope" => &mut raw.scope,
+                b"txn" => &mut raw.txn,
+                b"act" => &mut raw.act,
+                _ => continue,
+            };
+            *claim = Value::read(value)?;
+        }
+        Some(raw)
+    }
+
+    fn typed(self) -> Option<Claims<'m>> {
+        let actor_id = match self.act {
+            Value::Absent => None,
+            // Whoever acts has a name: RFC 8693 §4.1.
+            Value::Struct(act) => Some(member(act, b"sub")?.name()?),
+            _ => return None,
+        };
+        let Value::Number(issued_at) = self.iat else { return None };
+        if !(0.0..=9_007_199_254_740_992.0).contains(&issued_at) {
+            return None;
+        }
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "within 2^53")]
+        // A part of a second that was begun counts as not over: what was issued in it may have ended.
+        let issued_at = issued_at.floor() as u64;
+        let scope = match self.scope {
+            Value::String(scope) => scope,
+            Value::Absent => "",
+            _ => return None,
+        };
+        Some(Claims {
+            id: self.txn.name()?,
+            user_id: self.sub.name()?,
+            actor_id,
+            client_id: self.client_id.name()?,
+            resource: self.aud.name()?,
+            jti: self.jti.name()?,
+            issued_at,
+            scope,
+        })
+    }
+}
+
+/// A `google.protobuf.Value`, as far as anybody asks.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+enum Value<'m> {
+    #[default]
+    Absent,
+    Number(f64),
+    String(&'m str),
+    /// A `google.protobuf.Struct`, not read yet.
+    Struct(&'m [u8]),
+    /// Null, a boolean, a list.
+    Other,
+}
+
+impl<'m> Value<'m> {
+    /// `None` for what is no message.
+    fn read(message: &'m [u8]) -> Option<Self> {
+        let mut value = Self::Other;
+        for field in fields(message) {
+            value = match field? {
+                (2, Field::Fixed64(bits)) => Self::Number(f64::from_bits(bits)),
+                (3, Field::Bytes(text)) => Self::String(str::from_utf8(text).ok()?),
+                (5, Field::Bytes(fields)) => Self::Struct(fields),
+                _ => Self::Other,
+            };
+        }
+        Some(value)
+    }
+
+    /// The text, if it is one and not empty.
+    fn name(self) -> Option<&'m str> {
+        match self {
+            Self::String(text) if !text.is_empty() => Some(text),
+            _ => None,
+        }
+    }
+}
+
+/// The payload that `jwt_authn` stored under a name, in an `envoy.config.core.v3.Metadata`.
+fn payload_of<'m>(metadata: &'m [u8], name: &[u8]) -> Option<Value<'m>> {
+    const FILTER_METADATA: u64 = 1;
+    let mut of_jwt_authn: &[u8] = &[];
+    for field in fields(metadata) {
+        if let (FILTER_METADATA, Field::Bytes(entry)) = field? {
+            let (filter, fields) = entry_of(entry)?;
+            if filter == JWT_AUTHN {
+                of_jwt_authn = fields;
+            }
+        }
+    }
+    member(of_jwt_authn, name)
+}
+
+/// A member of a `google.protobuf.Struct`; the outer `None` for what is no message.
+fn member<'m>(fields: &'m [u8], name: &[u8]) -> Option<Value<'m>> {
+    let mut found = Value::Absent;
+    for entry in members(fields) {
+        let (have, value) = entry?;
+        if have == name {
+            found = Value::read(value)?;
+        }
+    }
+    Some(found)
+}
+
+/// The members of a `google.protobuf.Struct`: `map<string, Value> fields = 1`.
+fn members(message: &[u8]) -> impl Iterator<Item = Option<(&[u8], &[u8])>> {
+    fields(message).filter_map(|field| match field {
+        Some((1, Field::Bytes(entry))) => Some(entry_of(entry)),
+        Some(_) => None,
+        None => Some(None),
+    })
+}
+
+/// Key and value of an entry of a map.
+fn entry_of(entry: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (mut key, mut value): (&[u8], &[u8]) = (&[], &[]);
+    for field in fields(entry) {
+        match field? {
+            (1, Field::Bytes(bytes)) => key = bytes,
+            (2, Field::Bytes(bytes)) => value = bytes,
+            _ => {}
+        }
+    }
+    Some((key, value))
+}
+
+/// What a field of a message holds.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Field<'m> {
+    Bytes(&'m [u8]),
+    Fixed64(u64),
+    /// Of a kind that nobody asks for.
+    Other,
+}
+
+/// The fields of a message, by number; `None` where it is none, and nothing after that.
+fn fields(message: &[u8]) -> impl Iterator<Item = Option<(u64, Field<'_>)>> {
+    let mut rest = Some(message);
+    std::iter::from_fn(move || {
+        let here = rest.take().filter(|here| !here.is_empty())?;
+        let field = field(here);
+        rest = field.map(|(_, rest)| rest);
+        Some(field.map(|(field, _)| field))
+    })
+}
+
+type FieldAndRest<'m> = ((u64, Field<'m>), &'m [u8]);
+
+fn field(message: &[u8]) -> Option<FieldAndRest<'_>> {
+    let (tag, rest) = varint(message)?;
+    let (field, rest) = match tag & 7 {
+        0 => (Field::Other, varint(rest)?.1),
+        1 => {
+            let (bytes, rest) = rest.split_first_chunk()?;
+            (Field::Fixed64(u64::from_le_bytes(*bytes)), rest)
+        }
+        2 => {
+            let (len, rest) = varint(rest)?;
+            let (bytes, rest) = rest.split_at_checked(usize::try_from(len).ok()?)?;
+            (Field::Bytes(bytes), rest)
+        }
+        5 => (Field::Other, rest.split_first_chunk::<4>()?.1),
+        _ => return None,
+    };
+    Some(((tag >> 3, field), rest))
+}
+
+fn varint(bytes: &[u8]) -> Option<(u64, &[u8])> {
+    let mut value = 0_u64;
+    for (index, byte) in bytes.iter().enumerate().take(10) {
+        let shift = u32::try_from(index).ok()?.checked_mul(7)?;
+        value |= u64::from(byte & 0x7f).checked_shl(shift)?;
+        if byte & 0x80 == 0 {
+            return Some((value, bytes.get(index.checked_add(1)?..)?));
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests;

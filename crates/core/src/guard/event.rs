@@ -1,0 +1,121 @@
+//! What is written down about a request that does not reach the API: one line of the audit log.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use serde::Serialize;
+
+use super::claims::Claims;
+use super::refusal::Refusal;
+use super::rules::Decider;
+use super::streams::Watched;
+use crate::audit::one_line;
+use crate::path::without_query;
+
+/// The longest text of a caller's that is written down.
+const MAX_LEN: usize = 256;
+
+/// What there is to write down.
+pub(super) struct Happening<'h> {
+    pub(super) watched: &'h Watched,
+    pub(super) claims: Option<&'h Claims<'h>>,
+    pub(super) refusal: &'h Refusal,
+    pub(super) enforced: bool,
+}
+
+/// One line of the audit log, by the names that the filter has for the same facts.
+#[derive(Debug, Serialize)]
+pub(super) struct Event<'h> {
+    event: &'static str,
+    request_id: Cow<'h, str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    subject_token_id: Option<&'h str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    user_id: Option<&'h str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    actor_id: Option<&'h str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    client_id: Option<&'h str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    resource: Option<&'h str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    scope: Option<&'h str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    jti: Option<&'h str>,
+    method: Cow<'h, str>,
+    /// Without the query, in which there can be secrets.
+    path: Cow<'h, str>,
+    error: &'static str,
+    reason: &'static str,
+    /// What decided.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rule: Option<String>,
+    /// Whether the caller was refused, or this only says that it would have been.
+    enforced: bool,
+    #[serde(skip)]
+    guard: String,
+}
+
+impl<'h> Event<'h> {
+    pub(super) fn of(happening: &Happening<'h>) -> Self {
+        let Happening { watched, claims, refusal, enforced } = happening;
+        let rule = refusal.decider().map(|decider| decider.to_string());
+        let outcome = if *enforced { "refused" } else { "reported" };
+        let by = rule.as_deref().unwrap_or(refusal.reason());
+        Self {
+            event: "impersonated_request.refused",
+            request_id: legible(watched.header("x-request-id").unwrap_or_default()),
+            subject_token_id: claims.map(|claims| claims.id),
+            user_id: claims.map(|claims| claims.user_id),
+            actor_id: claims.and_then(|claims| claims.actor_id),
+            client_id: claims.map(|claims| claims.client_id),
+            resource: claims.map(|claims| claims.resource),
+            scope: claims.map(|claims| claims.scope),
+            jti: claims.map(|claims| claims.jti),
+            method: legible(watched.header(":method").unwrap_or_default()),
+            path: legible(without_query(watched.target())),
+            error: refusal.error(),
+            reason: refusal.reason(),
+            guard: format!("{outcome}: {by}"),
+            rule,
+            enforced: *enforced,
+        }
+    }
+
+    /// What an access log can print of it, by name.
+    pub(super) fn members(&self) -> impl Iterator<Item = (&'static str, &str)> {
+        [
+            ("event", Some(self.event)),
+            ("subject_token_id", self.subject_token_id),
+            ("user_id", self.user_id),
+            ("actor_id", self.actor_id),
+            ("client_id", self.client_id),
+            ("resource", self.resource),
+            ("jti", self.jti),
+            ("error", Some(self.error)),
+            ("reason", Some(self.reason)),
+            ("guard", Some(&*self.guard)),
+        ]
+        .into_iter()
+        .filter_map(|(name, value)| value.map(|value| (name, value)))
+    }
+
+    /// The line.
+    pub(super) fn to_json(&self) -> String {
+        one_line(self)
+    }
+}
+
+impl fmt::Display for Decider {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Rule(index) => write!(formatter, "rules[{index}]"),
+            Self::Default => formatter.write_str("default"),
+        }
+    }
+}
+
+/// What a caller sent, to be written down: as much of it as anybody needs.
+fn legible(bytes: &[u8]) -> Cow<'_, str> {
+    String::from_utf8_lossy(bytes.get(..MAX_LEN).unwrap_or(bytes))
+}

@@ -1,0 +1,301 @@
+//! The guard: which requests of an impersonation reach an API.
+//!
+//! It stands behind `jwt_authn`, which has verified the token, and is entered only for tokens with `txn`: those that
+//! the filter issues. Of each request it asks, in this order, whether the claims are the filter's, whether the
+//! impersonation has ended, and whether the operator's rules let this request of it through. Whatever cannot be known
+//! is a refusal. A response that goes on and on is watched until it ends: what was good when it began can have ended
+//! since.
+//!
+//! Revocations are read anew for every request. The argument that nothing passes that was revoked before is
+//! [`revocations`](crate::revocations)'s.
+
+mod claims;
+mod event;
+mod override_headers;
+mod refusal;
+mod rules;
+mod streams;
+
+use std::borrow::Cow;
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::time::Duration;
+
+use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
+
+use crate::config::{ConfigError, GuardConfig, Mode, decode};
+use crate::host::{Host, HostFailure, Level, UnixTime};
+use crate::metrics;
+use crate::path::{NormalPath, without_query};
+use crate::revocations::{Known, Mark, Revocations};
+use crate::stream::Flow;
+
+use claims::{Claims, NoClaims};
+use event::{Event, Happening};
+use refusal::Refusal;
+use rules::{Asked, Decider, Method};
+use streams::{Streams, Watched};
+
+/// How often open streams are looked at, at least: one that was ended is gone within a second on a busy machine too.
+pub const TICK: Duration = Duration::from_millis(250);
+
+/// A request on its way to an API, as it passes Envoy.
+pub trait ApiRequest {
+    /// All that the filters before have left: an `envoy.config.core.v3.Metadata`. Empty where there is none.
+    fn metadata(&self) -> Vec<u8>;
+
+    /// All header fields, names in small letters.
+    fn headers(&self) -> Vec<(String, Vec<u8>)>;
+
+    /// Replaces a header field.
+    fn set_header(&self, name: &str, value: &str);
+
+    /// Takes a header field away.
+    fn remove_header(&self, name: &str);
+
+    /// Answers, in the place of the API; what has begun already is cut off. `details` is why, for the access log.
+    fn respond(&self, status: u16, headers: &[(&str, &[u8])], body: &[u8], details: &str);
+
+    /// Says something about the request that an access log can print.
+    fn set_filter_state(&self, name: &str, value: &str);
+}
+
+/// The guard, configured, in one worker.
+#[derive(Debug)]
+pub struct Guard {
+    config: GuardConfig,
+    revocations: Revocations,
+    streams: RefCell<Streams>,
+    /// What the open streams were held against last.
+    held_against: RefCell<Option<Rc<Known>>>,
+    /// When the revocations could be read last.
+    read_at: Cell<UnixTime>,
+}
+
+impl Guard {
+    /// Reads a configuration as it arrives in a plugin.
+    pub fn configure(bytes: &[u8], now: UnixTime) -> Result<Self, ConfigError> {
+        let config = GuardConfig::from_value(&decode(bytes)?)?;
+        // It issues nothing, so it wants nothing kept.
+        let revocations = Revocations::shared_data(&config.tenant(), Duration::ZERO);
+        Ok(Self {
+            config,
+            revocations,
+            streams: RefCell::default(),
+            held_against: RefCell::default(),
+            read_at: Cell::new(now),
+        })
+    }
+
+    /// Says how it will work: what was probably not meant, and what is counted.
+    pub fn introduce(&self, host: &dyn Host) {
+        for warning in &self.config.warnings {
+            host.warn(&format!("configuration: {warning}"));
+        }
+        if self.config.mode == Mode::Report {
+            host.warn("mode report: no request of an impersonation is refused");
+        }
+        host.define(metrics::GUARD_SEEN.into());
+        host.define(metrics::GUARD_STREAMS_ENDED.into());
+        for reason in Refusal::REASONS {
+            host.define(self.counter(reason));
+        }
+    }
+
+    /// A request's header fields are there. `stream` names it until [`on_end`](Self::on_end).
+    pub fn on_request_headers(
+        &self,
+        host: &dyn Host,
+        request: &dyn ApiRequest,
+        stream: u32,
+    ) -> Flow {
+        host.count(metrics::GUARD_SEEN.into());
+        let watched = Watched::new(request.metadata(), request.headers());
+        let claims = self.claims(&watched.metadata);
+        let outcome = match &claims {
+            Ok(claims) => self.look(host, &watched, claims),
+            Err(none) => Err(Refusal::NoClaims(*none)),
+        };
+        let claims = claims.ok();
+        let goes_on = match outcome {
+            Ok(decider) => {
+                request.set_filter_state("guard", &format!("allowed: {decider}"));
+                true
+            }
+            Err(refusal) => self.refuse(host, request, &watched, claims.as_ref(), &refusal),
+        };
+        if !goes_on {
+            return Flow::Pause;
+        }
+        self.tell_api(request, claims.as_ref());
+        self.streams.borrow_mut().begin(stream, watched.kept());
+        Flow::Continue
+    }
+
+    /// A stream is over.
+    pub fn on_end(&self, stream: u32) {
+        self.streams.borrow_mut().end(stream);
+    }
+
+    /// Ends the streams of impersonations that have ended since they began. `act_for` makes `request` be that of a
+    /// stream.
+    pub fn on_tick(&self, host: &dyn Host, request: &dyn ApiRequest, act_for: &dyn Fn(u32)) {
+        let now = host.now();
+        // If it cannot be read nothing new is known; the requests that come now are refused for it.
+        if let Ok(known) = self.revocations.known(host) {
+            self.read_at.set(now);
+            let last = self.held_against.replace(Some(Rc::clone(&known)));
+            if !last.is_some_and(|last| Rc::ptr_eq(&last, &known)) {
+                self.end_streams(host, request, act_for, &known);
+            }
+        }
+        host.set(metrics::GUARD_AGE, now.since(self.read_at.get()).as_secs());
+    }
+
+    fn end_streams(
+        &self,
+        host: &dyn Host,
+        request: &dyn ApiRequest,
+        act_for: &dyn Fn(u32),
+        known: &Known,
+    ) {
+        let has_ended = |watched: &Watched| {
+            self.claims(&watched.metadata).is_ok_and(|claims| has_ended(known, &claims))
+        };
+        // Taken out, and let go of: what is done to a stream may call back here.
+        let ended = self.streams.borrow_mut().take(has_ended);
+        for (stream, watched) in ended {
+            act_for(stream);
+            let claims = self.claims(&watched.metadata).ok();
+            host.count(metrics::GUARD_STREAMS_ENDED.into());
+            self.refuse(host, request, &watched, claims.as_ref(), &Refusal::EndedWhileOpen);
+        }
+    }
+
+    fn claims<'m>(&self, metadata: &'m [u8]) -> Result<Claims<'m>, NoClaims> {
+        Claims::read(metadata, &self.config.payload_in_metadata, &self.config.issuer)
+    }
+
+    /// Whether a request goes on, and what says so.
+    fn look(
+        &self,
+        host: &dyn Host,
+        watched: &Watched,
+        claims: &Claims<'_>,
+    ) -> Result<Decider, Refusal> {
+        let known = self.revocations.known(host).map_err(Refusal::Unknown)?;
+        if has_ended(&known, claims) {
+            return Err(Refusal::Ended);
+        }
+        let path = if override_headers::name_a_path(&watched.headers) {
+            None
+        } else {
+            NormalPath::parse(without_query(watched.target()))
+        };
+        let method = match watched.method() {
+            _ if override_headers::name_a_method(&watched.headers, watched.target()) => {
+                Method::Overridden
+            }
+            method => Method::Plain(method),
+        };
+        let asked = Asked { path: path.as_ref(), method, claims };
+        match rules::decide(&self.config, asked) {
+            (Ok(()), decider) => Ok(decider),
+            (Err(denied), decider) => Err(Refusal::Denied(denied, decider)),
+        }
+    }
+
+    /// Refuses a request, if anything is refused here. Whether it goes on all the same.
+    fn refuse(
+        &self,
+        host: &dyn Host,
+        request: &dyn ApiRequest,
+        watched: &Watched,
+        claims: Option<&Claims<'_>>,
+        refusal: &Refusal,
+    ) -> bool {
+        let enforced = self.config.mode == Mode::Enforce;
+        let happening = Happening { watched, claims, refusal, enforced };
+        let event = Event::of(&happening);
+        host.log(Level::Info, &event.to_json());
+        for (name, value) in event.members() {
+            request.set_filter_state(name, value);
+        }
+        host.count(self.counter(refusal.reason()));
+        if let Refusal::Unknown(HostFailure(what)) = refusal {
+            host.warn(&format!("revocations are not known: the host refused {what}"));
+        }
+        if enforced {
+            refusal.respond(request);
+        }
+        !enforced
+    }
+
+    fn counter(&self, reason: &'static str) -> Cow<'static, str> {
+        match self.config.mode {
+            Mode::Enforce => metrics::guard_refused(reason),
+            Mode::Report => metrics::guard_reported(reason),
+        }
+    }
+
+    /// Tells the API whose request this really is. What a caller said about that is gone.
+    fn tell_api(&self, request: &dyn ApiRequest, claims: Option<&Claims<'_>>) {
+        let tell = |name: Option<&str>, value: Option<&str>| match (name, value) {
+            (Some(name), Some(value)) => request.set_header(name, &header_value(value)),
+            (Some(name), None) => request.remove_header(name),
+            (None, _) => {}
+        };
+        let names = &self.config.headers;
+        tell(names.id.as_deref(), claims.map(|claims| claims.id));
+        tell(names.actor.as_deref(), claims.and_then(|claims| claims.actor_id));
+    }
+}
+
+fn has_ended(known: &Known, claims: &Claims<'_>) -> bool {
+    let mark = Mark::read(claims.jti, claims.issued_at);
+    known.has_ended(&claims.impersonation(&mark), mark.issued)
+}
+
+/// What a header field cannot hold, or some reader could take for the end of it, or for another.
+const UNSAFE: &AsciiSet = &CONTROLS.add(b' ').add(b'%').add(b',').add(b';').add(b'"').add(b'\\');
+
+/// Text as the value of a header field: visible ASCII, the rest percent-encoded as UTF-8.
+fn header_value(text: &str) -> Cow<'_, str> {
+    utf8_percent_encode(text, UNSAFE).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_name_is_a_header_as_it_is_unless_some_reader_could_take_it_for_more() {
+        #[rustfmt::skip]
+        let cases = [
+            ("agent-7",                 "agent-7"),
+            ("auth0|5f7c",              "auth0|5f7c"),
+            ("ana@example.com",         "ana@example.com"),
+            ("https://idp/users/7?a=b", "https://idp/users/7?a=b"),
+            ("agent-7\r\nx-admin: yes", "agent-7%0D%0Ax-admin:%20yes"),
+            ("agent-7, agent-1",        "agent-7%2C%20agent-1"),
+            ("a;b\"c\\d\0",            "a%3Bb%22c%5Cd%00"),
+            ("100%",                    "100%25"),
+            ("J\u{fc}rgen",             "J%C3%BCrgen"),
+        ];
+        for (name, value) in cases {
+            assert_eq!(header_value(name), value);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_the_name_it_is_one_value_that_reads_back(name: String) {
+            let value = header_value(&name).into_owned();
+            prop_assert!(value.bytes().all(|byte| byte.is_ascii_graphic() && byte != b','));
+            let read = percent_encoding::percent_decode_str(&value).decode_utf8().unwrap();
+            prop_assert_eq!(&read, &*name);
+        }
+    }
+}

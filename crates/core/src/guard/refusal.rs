@@ -1,0 +1,110 @@
+//! Why a request does not reach the API: what the caller is told, and what is written down.
+
+use super::ApiRequest;
+use super::claims::NoClaims;
+use super::rules::{Decider, Denied};
+use crate::host::HostFailure;
+
+/// A request that is refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Refusal {
+    /// There are no claims to go by.
+    NoClaims(NoClaims),
+    /// Nobody can say what was revoked.
+    Unknown(HostFailure),
+    /// The impersonation has ended.
+    Ended,
+    /// It has ended since this request began.
+    EndedWhileOpen,
+    /// A rule, or the default, denies it.
+    Denied(Denied, Decider),
+}
+
+/// The name that our challenges give the protection space.
+const REALM: &str = "impersonation";
+
+/// When a caller may try again, in seconds.
+const RETRY_AFTER: &[u8] = b"1";
+
+impl Refusal {
+    /// What [`reason`](Self::reason) can say.
+    pub(super) const REASONS: [&str; 10] = [
+        "claims_missing",
+        "other_issuer",
+        "claims_malformed",
+        "revocations_unknown",
+        "ended",
+        "ended_while_open",
+        "rule",
+        "default",
+        "path_not_normal",
+        "method_override",
+    ];
+
+    /// Which check refused, for metrics and audit.
+    pub(super) const fn reason(&self) -> &'static str {
+        match self {
+            Self::NoClaims(NoClaims::Missing) => "claims_missing",
+            Self::NoClaims(NoClaims::OtherIssuer) => "other_issuer",
+            Self::NoClaims(NoClaims::Malformed) => "claims_malformed",
+            Self::Unknown(_) => "revocations_unknown",
+            Self::Ended => "ended",
+            Self::EndedWhileOpen => "ended_while_open",
+            Self::Denied(Denied::ByRule, Decider::Rule(_)) => "rule",
+            Self::Denied(Denied::ByRule, Decider::Default) => "default",
+            Self::Denied(Denied::PathNotNormal, _) => "path_not_normal",
+            Self::Denied(Denied::MethodOverride, _) => "method_override",
+        }
+    }
+
+    /// RFC 6750 §3.1, and RFC 6749 §4.1.2.1 for who may try again.
+    pub(super) const fn error(&self) -> &'static str {
+        match self {
+            Self::NoClaims(_) | Self::Ended | Self::EndedWhileOpen => "invalid_token",
+            Self::Unknown(_) => "temporarily_unavailable",
+            Self::Denied(..) => "insufficient_scope",
+        }
+    }
+
+    /// The rule that decided, if one did.
+    pub(super) const fn decider(&self) -> Option<Decider> {
+        match self {
+            Self::Denied(_, decider) => Some(*decider),
+            _ => None,
+        }
+    }
+
+    const fn status(&self) -> u16 {
+        match self {
+            Self::NoClaims(_) | Self::Ended | Self::EndedWhileOpen => 401,
+            Self::Unknown(_) => 503,
+            Self::Denied(..) => 403,
+        }
+    }
+
+    /// ASCII without quotes or backslashes (RFC 6750 §3). Nothing of the rules is told.
+    const fn told(&self) -> &'static str {
+        match self {
+            Self::NoClaims(_) => "the access token is invalid",
+            Self::Unknown(_) => "try again in a moment",
+            Self::Ended | Self::EndedWhileOpen => "the impersonation has ended",
+            Self::Denied(..) => "this is not allowed while impersonating a user",
+        }
+    }
+
+    /// Answers the caller.
+    pub(super) fn respond(&self, request: &dyn ApiRequest) {
+        let (error, told) = (self.error(), self.told());
+        let challenge =
+            format!("Bearer realm=\"{REALM}\", error=\"{error}\", error_description=\"{told}\"");
+        let body = format!("{{\"error\":\"{error}\",\"error_description\":\"{told}\"}}");
+        let mut headers: Vec<(&str, &[u8])> =
+            vec![("content-type", b"application/json"), ("cache-control", b"no-store")];
+        headers.push(match self {
+            Self::Unknown(_) => ("retry-after", RETRY_AFTER),
+            _ => ("www-authenticate", challenge.as_bytes()),
+        });
+        let details = format!("impersonation_{}", self.reason());
+        request.respond(self.status(), &headers, body.as_bytes(), &details);
+    }
+}

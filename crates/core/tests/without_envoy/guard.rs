@@ -1,0 +1,369 @@
+//! The guard, request by request, with what another worker revokes in between.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::time::Duration;
+
+use impersonation_core::guard::{ApiRequest, Guard};
+use impersonation_core::host::{Host as _, UnixTime};
+use impersonation_core::revocations::{Mark, Revocation, Revocations};
+use impersonation_core::step::{Progress, Task};
+use impersonation_core::stream::Flow;
+use prost::Message;
+use prost_types::value::Kind;
+use serde_json::{Value, json};
+
+use crate::driver::World;
+
+const ISSUER: &str = "https://auth.example.com/oidc";
+const TENANT: &str = "https://auth.example.com/oidc\n";
+
+#[derive(Message)]
+struct Metadata {
+    #[prost(btree_map = "string, message", tag = "1")]
+    filter_metadata: BTreeMap<String, prost_types::Struct>,
+}
+
+fn value(json: &Value) -> prost_types::Value {
+    let kind = match json {
+        Value::Null => Kind::NullValue(0),
+        Value::Number(value) => Kind::NumberValue(value.as_f64().unwrap()),
+        Value::String(value) => Kind::StringValue(value.clone()),
+        Value::Object(members) => Kind::StructValue(prost_types::Struct {
+            fields: members.iter().map(|(name, json)| (name.clone(), value(json))).collect(),
+        }),
+        _ => panic!("no claim of these tests: {json}"),
+    };
+    prost_types::Value { kind: Some(kind) }
+}
+
+type Headers = Vec<(String, Vec<u8>)>;
+
+/// A request on its way to the API, and what became of it.
+#[derive(Default)]
+struct Shown {
+    metadata: Vec<u8>,
+    headers: RefCell<Headers>,
+    answered: RefCell<Option<(u16, Headers)>>,
+    filter_state: RefCell<BTreeMap<String, String>>,
+}
+
+impl Shown {
+    fn new(method: &str, path: &str, claims: &Value) -> Self {
+        let payload = value(&json!({"access_token": claims}));
+        let Some(Kind::StructValue(payload)) = payload.kind else { panic!("no payload") };
+        let filter_metadata = BTreeMap::from([("envoy.filters.http.jwt_authn".into(), payload)]);
+        let headers = [(":method", method), (":path", path), ("x-request-id", "r-1")];
+        let headers = headers.map(|(name, value)| (name.into(), value.into()));
+        Self {
+            metadata: Metadata { filter_metadata }.encode_to_vec(),
+            headers: RefCell::new(headers.into()),
+            ..Self::default()
+        }
+    }
+
+    fn status(&self) -> Option<u16> {
+        self.answered.borrow().as_ref().map(|(status, _)| *status)
+    }
+}
+
+impl ApiRequest for Shown {
+    fn metadata(&self) -> Vec<u8> {
+        self.metadata.clone()
+    }
+
+    fn headers(&self) -> Headers {
+        self.headers.borrow().clone()
+    }
+
+    fn set_header(&self, name: &str, value: &str) {
+        self.headers.borrow_mut().push((name.into(), value.into()));
+    }
+
+    fn remove_header(&self, name: &str) {
+        self.headers.borrow_mut().retain(|(have, _)| have != name);
+    }
+
+    fn respond(&self, status: u16, headers: &[(&str, &[u8])], _body: &[u8], _details: &str) {
+        let headers = headers.iter().map(|(name, value)| ((*name).into(), value.to_vec()));
+        *self.answered.borrow_mut() = Some((status, headers.collect()));
+    }
+
+    fn set_filter_state(&self, name: &str, value: &str) {
+        self.filter_state.borrow_mut().insert(name.into(), value.into());
+    }
+}
+
+struct Api {
+    world: Rc<World>,
+    guard: Guard,
+}
+
+impl Api {
+    fn new(members: &Value) -> Self {
+        let world = Rc::new(World::default());
+        let mut configuration = json!({"issuer": ISSUER});
+        configuration.as_object_mut().unwrap().extend(members.as_object().unwrap().clone());
+        let bytes = configuration.to_string();
+        let guard = Guard::configure(bytes.as_bytes(), world.now()).unwrap();
+        let api = Self { world, guard };
+        api.tick(&[]);
+        // What was issued until the guard first looked has ended: nobody knows what was revoked before.
+        api.world.advance(Duration::from_secs(1));
+        api
+    }
+
+    /// An access token that the filter issues now.
+    fn claims(&self, id: &str) -> Value {
+        let now = self.world.now();
+        json!({
+            "iss": ISSUER, "sub": "u-1", "aud": "urn:api", "client_id": "portal", "iat": now.secs(),
+            "jti": Mark::jti([7; 16], "backend", now), "scope": "read", "txn": id,
+            "act": {"sub": "agent-7"},
+        })
+    }
+
+    fn send(&self, stream: u32, method: &str, claims: &Value) -> (Flow, Shown) {
+        let shown = Shown::new(method, "/orders", claims);
+        (self.guard.on_request_headers(&*self.world, &shown, stream), shown)
+    }
+
+    /// What another worker does, or the filter in this one.
+    fn revoke(&self, revocation: Revocation) {
+        let revocations = Revocations::shared_data(TENANT, Duration::from_secs(3600));
+        let task = Task::start(self.world.clone(), None, |context| async move {
+            revocations.revoke(&context, &revocation).await.unwrap()
+        });
+        assert!(matches!(task.run(|_, _| panic!("a call")), Progress::Done(_)));
+    }
+
+    /// The streams that a tick ends, of these.
+    fn tick(&self, streams: &[(u32, &Shown)]) -> Vec<u32> {
+        let acted_for = Cell::new(0);
+        let shown = ActedFor { streams, acted_for: &acted_for };
+        self.guard.on_tick(&*self.world, &shown, &|stream| acted_for.set(stream));
+        let ended = streams.iter().filter(|(_, shown)| shown.status().is_some());
+        ended.map(|(stream, _)| *stream).collect()
+    }
+
+    fn events(&self) -> Vec<Value> {
+        let lines = self.world.events.borrow();
+        lines.iter().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+}
+
+/// The stream that is acted for.
+struct ActedFor<'s> {
+    streams: &'s [(u32, &'s Shown)],
+    acted_for: &'s Cell<u32>,
+}
+
+impl ActedFor<'_> {
+    fn shown(&self) -> &Shown {
+        let found = self.streams.iter().find(|(stream, _)| *stream == self.acted_for.get());
+        found.expect("a stream that is open").1
+    }
+}
+
+impl ApiRequest for ActedFor<'_> {
+    fn metadata(&self) -> Vec<u8> {
+        self.shown().metadata()
+    }
+
+    fn headers(&self) -> Headers {
+        self.shown().headers()
+    }
+
+    fn set_header(&self, name: &str, value: &str) {
+        self.shown().set_header(name, value);
+    }
+
+    fn remove_header(&self, name: &str) {
+        self.shown().remove_header(name);
+    }
+
+    fn respond(&self, status: u16, headers: &[(&str, &[u8])], body: &[u8], details: &str) {
+        self.shown().respond(status, headers, body, details);
+    }
+
+    fn set_filter_state(&self, name: &str, value: &str) {
+        self.shown().set_filter_state(name, value);
+    }
+}
+
+#[test]
+fn what_was_revoked_is_refused_from_the_next_request_on() {
+    #[rustfmt::skip]
+    let kinds = [
+        Revocation { id: Some("t-1".into()), ..Revocation::default() },
+        Revocation { user_id: Some("u-1".into()), ..Revocation::default() },
+        Revocation { actor_id: Some("agent-7".into()), ..Revocation::default() },
+        Revocation { client_id: Some("portal".into()), ..Revocation::default() },
+        Revocation { caller: Some("backend".into()), ..Revocation::default() },
+        Revocation { resource: Some("urn:api".into()), ..Revocation::default() },
+        Revocation { user_id: Some("u-1".into()), resource: Some("urn:api".into()), ..Revocation::default() },
+        Revocation::default(),
+    ];
+    for revocation in kinds {
+        let api = Api::new(&json!({}));
+        let claims = api.claims("t-1");
+        assert_eq!(api.send(1, "GET", &claims).0, Flow::Continue, "{revocation:?}");
+        api.revoke(revocation.clone());
+        let (flow, shown) = api.send(2, "GET", &claims);
+        assert_eq!((flow, shown.status()), (Flow::Pause, Some(401)), "{revocation:?}");
+        // What begins later has not ended.
+        api.world.advance(Duration::from_millis(1));
+        assert_eq!(api.send(3, "GET", &api.claims("t-2")).0, Flow::Continue, "{revocation:?}");
+    }
+}
+
+#[test]
+fn a_revocation_of_others_ends_nothing_here() {
+    let api = Api::new(&json!({}));
+    let claims = api.claims("t-1");
+    for revocation in [
+        Revocation { id: Some("t-2".into()), ..Revocation::default() },
+        Revocation {
+            user_id: Some("u-1".into()),
+            client_id: Some("app".into()),
+            ..Revocation::default()
+        },
+        Revocation { caller: Some("another".into()), ..Revocation::default() },
+    ] {
+        api.revoke(revocation);
+    }
+    assert_eq!(api.send(1, "GET", &claims).0, Flow::Continue);
+}
+
+/// An access token of another version says neither who minted nor in which millisecond.
+#[test]
+fn what_is_not_known_of_a_token_counts_against_it() {
+    let api = Api::new(&json!({}));
+    api.world.advance(Duration::from_secs(10));
+    let mut claims = api.claims("t-1");
+    claims["jti"] = "plain".into();
+    api.world.advance(Duration::from_millis(999));
+    assert_eq!(api.send(1, "GET", &claims).0, Flow::Continue);
+    api.revoke(Revocation { caller: Some("another".into()), ..Revocation::default() });
+    assert_eq!(api.send(2, "GET", &claims).1.status(), Some(401));
+}
+
+#[test]
+fn what_cannot_be_looked_up_is_refused() {
+    let api = Api::new(&json!({"default": "allow"}));
+    let claims = api.claims("t-1");
+    api.world.fail_shared_data(0);
+    let (flow, shown) = api.send(1, "GET", &claims);
+    assert!(api.world.heal());
+    assert_eq!((flow, shown.status()), (Flow::Pause, Some(503)));
+    let (_, headers) = shown.answered.take().unwrap();
+    assert!(headers.contains(&("retry-after".into(), b"1".to_vec())), "{headers:?}");
+    assert!(!headers.iter().any(|(name, _)| name == "www-authenticate"), "{headers:?}");
+    assert_eq!(api.events()[0]["reason"], "revocations_unknown");
+    assert_eq!(api.send(2, "GET", &claims).0, Flow::Continue);
+}
+
+#[test]
+fn whoever_starts_knows_nothing_of_what_was_revoked_before_and_says_so() {
+    let api = Api::new(&json!({}));
+    let mut claims = api.claims("t-1");
+    let now = api.world.now();
+    claims["iat"] = now.before(Duration::from_secs(2)).secs().into();
+    assert_eq!(api.send(1, "GET", &claims).1.status(), Some(401));
+}
+
+#[test]
+fn open_streams_of_what_was_revoked_end_with_the_next_tick_and_no_others() {
+    let api = Api::new(&json!({}));
+    let open: Vec<_> = ["t-1", "t-2", "t-1", "t-3"]
+        .iter()
+        .zip(1..)
+        .map(|(id, stream)| (stream, api.send(stream, "GET", &api.claims(id)).1))
+        .collect();
+    let open: Vec<_> = open.iter().map(|(stream, shown)| (*stream, shown)).collect();
+    assert!(api.tick(&open).is_empty());
+    // One of them is over by itself.
+    api.guard.on_end(3);
+    api.revoke(Revocation::of_id("t-1"));
+    assert_eq!(api.tick(&open), [1]);
+    assert_eq!(open[0].1.status(), Some(401));
+    assert_eq!(open[0].1.filter_state.borrow()["guard"], "refused: ended_while_open");
+    let ended = metric(&api, "impersonation_guard_streams_ended_total");
+    assert_eq!(ended, 1);
+    // It is ended once.
+    api.revoke(Revocation::of_id("t-1"));
+    *open[0].1.answered.borrow_mut() = None;
+    assert!(api.tick(&open).is_empty());
+    api.revoke(Revocation::default());
+    assert_eq!(api.tick(&open), [2, 4]);
+    let reasons: Vec<_> = api.events().iter().map(|event| event["reason"].clone()).collect();
+    assert_eq!(reasons, ["ended_while_open"; 3]);
+}
+
+fn metric(api: &Api, name: &str) -> usize {
+    api.world.counted.borrow().iter().filter(|counted| **counted == name).count()
+}
+
+#[test]
+fn a_report_ends_nothing() {
+    let api = Api::new(&json!({"mode": "report"}));
+    let claims = api.claims("t-1");
+    let (_, open) = api.send(1, "GET", &claims);
+    api.revoke(Revocation::default());
+    assert!(api.tick(&[(1, &open)]).is_empty());
+    let (flow, shown) = api.send(2, "POST", &claims);
+    assert_eq!((flow, shown.status()), (Flow::Continue, None));
+    let events = api.events();
+    assert_eq!(events.len(), 2, "{events:?}");
+    assert!(events.iter().all(|event| event["enforced"] == false), "{events:?}");
+}
+
+#[test]
+fn a_refusal_is_written_down_with_all_that_is_known() {
+    let api = Api::new(
+        &json!({"rules": [{"path": "/never", "action": "deny"}, {"path": "/orders", "action": "deny"}]}),
+    );
+    let claims = api.claims("t-1");
+    let _ = api.send(1, "DELETE", &claims);
+    let expected = json!({
+        "event": "impersonated_request.refused",
+        "request_id": "r-1",
+        "subject_token_id": "t-1",
+        "user_id": "u-1",
+        "actor_id": "agent-7",
+        "client_id": "portal",
+        "resource": "urn:api",
+        "scope": "read",
+        "jti": claims["jti"],
+        "method": "DELETE",
+        "path": "/orders",
+        "error": "insufficient_scope",
+        "reason": "rule",
+        "rule": "rules[1]",
+        "enforced": true,
+    });
+    assert_eq!(api.events(), [expected]);
+    assert_eq!(metric(&api, "impersonation_guard_refusals_total.reason.rule"), 1);
+    assert_eq!(metric(&api, "impersonation_guard_requests_total"), 1);
+}
+
+#[test]
+fn nothing_that_a_caller_sends_is_written_down_in_full_or_with_its_query() {
+    let api = Api::new(&json!({"default": "deny"}));
+    let path = format!("/{}?token=secret", "a".repeat(5000));
+    let shown = Shown::new("GET", &path, &api.claims("t-1"));
+    let _ = api.guard.on_request_headers(&*api.world, &shown, 1);
+    let line = api.world.events.borrow()[0].clone();
+    assert!(line.len() < 1000 && !line.contains("secret"), "{line}");
+    let filter_state = shown.filter_state.borrow();
+    assert!(filter_state.values().all(|value| value.len() < 100), "{filter_state:?}");
+}
+
+#[test]
+fn a_time_that_lies_ahead_says_nothing_against_a_token() {
+    let api = Api::new(&json!({}));
+    let mut claims = api.claims("t-1");
+    claims["iat"] = UnixTime::from_millis(api.world.now().millis() + 3_600_000).secs().into();
+    assert_eq!(api.send(1, "GET", &claims).0, Flow::Continue);
+}
