@@ -6,15 +6,22 @@
   test-claims-scripts test-compose test-observability
 
 module := target/wasm32-wasip1/release/impersonation_filter.wasm
+guard := target/wasm32-wasip1/release/impersonation_guard.wasm
+
+# What Envoy calls in the guard: of a body and of a response it is shown nothing.
+guard_exports := memory _initialize proxy_abi_version_0_2_1 proxy_on_memory_allocate proxy_on_vm_start proxy_on_configure \
+  proxy_on_tick proxy_on_context_create proxy_on_request_headers proxy_on_delete
 
 # rust-toolchain.toml names it, but where rustup does not install by itself somebody has to say so.
 wasm-target:
 	if command -v rustup >/dev/null; then rustup target add wasm32-wasip1; fi
 
-# The module that Envoy loads.
+# The modules that Envoy loads. One after the other: together they would share features, and the guard needs no engine.
 build: wasm-target
 	cargo build --release --package impersonation-filter --lib --target wasm32-wasip1
+	cargo build --release --package impersonation-guard --lib --target wasm32-wasip1
 	scripts/shrink-wasm $(module)
+	scripts/shrink-wasm $(guard) $(guard_exports)
 
 # Envoy in front of an identity gateway on 127.0.0.1:10000, until Ctrl-C, after a look at the flow.
 run: build tests/gateway/node_modules stack/node_modules
@@ -44,10 +51,10 @@ test-binaries:
 
 # More at once than there are cores, as they wait for Envoy most of the time.
 test-envoy: test-binaries build tools
-	IMPERSONATION_FILTER_WASM=$(CURDIR)/$(module) RUST_TEST_THREADS=6 scripts/run-tests target/test-binaries.json envoy
+	IMPERSONATION_FILTER_WASM=$(CURDIR)/$(module) IMPERSONATION_GUARD_WASM=$(CURDIR)/$(guard) RUST_TEST_THREADS=6 scripts/run-tests target/test-binaries.json envoy
 
 test-differential: test-binaries build tools tests/gateway/node_modules
-	IMPERSONATION_FILTER_WASM=$(CURDIR)/$(module) scripts/run-tests target/test-binaries.json differential
+	IMPERSONATION_FILTER_WASM=$(CURDIR)/$(module) IMPERSONATION_GUARD_WASM=$(CURDIR)/$(guard) scripts/run-tests target/test-binaries.json differential
 
 # All that need no Envoy.
 test-core: test-binaries
@@ -95,8 +102,8 @@ lint-native: $(if $(filter parts,$(MAKECMDGOALS)),test-binaries)
 
 # By the profile of the module, whose C is compiled then.
 lint-wasm: wasm-target $(if $(filter parts,$(MAKECMDGOALS)),build)
-	nice cargo clippy --release --lib --package impersonation-filter --package impersonation-envoy --package impersonation-core --package quickjs-rewind --target wasm32-wasip1 -- -D warnings
-	nice cargo clippy --release --lib --package impersonation-filter --package impersonation-envoy --package impersonation-core --target wasm32-wasip1 --no-default-features -- -D warnings
+	nice cargo clippy --release --lib --package impersonation-filter --package impersonation-guard --package impersonation-envoy --package impersonation-core --package quickjs-rewind --target wasm32-wasip1 -- -D warnings
+	nice cargo clippy --release --lib --package impersonation-filter --package impersonation-guard --package impersonation-envoy --package impersonation-core --target wasm32-wasip1 --no-default-features -- -D warnings
 
 # Figures: a load over loopback, each beside Envoy's own in the same run.
 bench: build tests/gateway/node_modules

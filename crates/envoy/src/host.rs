@@ -119,6 +119,11 @@ pub fn remove_header(map: MapType, name: &str) {
     let _ = hostcalls::remove_map_value(map, name);
 }
 
+/// All that the filters before have left: an `envoy.config.core.v3.Metadata`. Empty where there is none.
+pub fn metadata() -> Vec<u8> {
+    hostcalls::get_property(vec!["metadata"]).ok().flatten().unwrap_or_default()
+}
+
 /// The first bytes of the request body, at most `len`.
 pub fn request_body(len: usize) -> Vec<u8> {
     buffer(BufferType::HttpRequestBody, len)

@@ -1,0 +1,139 @@
+//! The guard's plugin: Envoy's callbacks on one side, `impersonation_core::guard` on the other. It decides nothing.
+//!
+//! It is small because it is there for every request of an impersonation, in every worker, besides the filter: no
+//! JavaScript, no keys. Nothing of a body and nothing of a response is ever shown to it: the build takes those
+//! callbacks from the module (see the Makefile), so that Envoy does not even ask.
+#![cfg(target_arch = "wasm32")]
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use impersonation_core::guard::{ApiRequest, Guard, TICK};
+use impersonation_core::host::{Host, Level};
+use impersonation_core::stream::Flow;
+use impersonation_envoy::host::{self, Envoy};
+use proxy_wasm::traits::{Context, HttpContext, RootContext};
+use proxy_wasm::types::{Action, ContextType, LogLevel, MapType};
+
+proxy_wasm::main! {{
+    // Envoy filters by its own level; this also turns a panic into a log line.
+    proxy_wasm::set_log_level(LogLevel::Debug);
+    proxy_wasm::set_root_context(|_| Box::new(Root::default()));
+}}
+
+/// When the first tick is: only a VM that stays gets to it.
+const FIRST_TICK: Duration = Duration::from_millis(1);
+
+/// The configured plugin in one VM.
+#[derive(Default)]
+struct Root {
+    ticked: bool,
+    worker: Option<Rc<Worker>>,
+}
+
+/// What the contexts of one VM share.
+struct Worker {
+    host: Envoy,
+    guard: Guard,
+}
+
+impl Context for Root {}
+
+impl RootContext for Root {
+    fn on_configure(&mut self, plugin_configuration_size: usize) -> bool {
+        let bytes = host::plugin_configuration(plugin_configuration_size);
+        let host = Envoy::default();
+        match Guard::configure(&bytes, host.now()) {
+            Ok(guard) => {
+                guard.introduce(&host);
+                self.worker = Some(Rc::new(Worker { host, guard }));
+                self.ticked = false;
+                host::tick_every(FIRST_TICK);
+                true
+            }
+            Err(error) => {
+                for problem in &error.problems {
+                    host::log(Level::Error, &format!("configuration refused: {problem}"));
+                }
+                false
+            }
+        }
+    }
+
+    fn on_tick(&mut self) {
+        if !std::mem::replace(&mut self.ticked, true) {
+            host::tick_every(TICK);
+        }
+        if let Some(worker) = &self.worker {
+            worker.guard.on_tick(&worker.host, &Live, &host::act_for);
+        }
+    }
+
+    fn create_http_context(&self, context: u32) -> Option<Box<dyn HttpContext>> {
+        Some(Box::new(Http { worker: self.worker.clone(), context }))
+    }
+
+    fn get_type(&self) -> Option<ContextType> {
+        Some(ContextType::HttpContext)
+    }
+}
+
+/// One request.
+struct Http {
+    worker: Option<Rc<Worker>>,
+    context: u32,
+}
+
+impl Context for Http {}
+
+impl HttpContext for Http {
+    fn on_http_request_headers(&mut self, _num_headers: usize, _end_of_stream: bool) -> Action {
+        let Some(worker) = &self.worker else {
+            // Envoy keeps no plugin that refused its configuration. Were it to ask one, nothing passes.
+            host::respond(503, &[], &[], "impersonation_unconfigured");
+            return Action::Pause;
+        };
+        match worker.guard.on_request_headers(&worker.host, &Live, self.context) {
+            Flow::Continue => Action::Continue,
+            Flow::Pause => Action::Pause,
+        }
+    }
+}
+
+/// Envoy's last word about a stream is that its context goes.
+impl Drop for Http {
+    fn drop(&mut self) {
+        if let Some(worker) = &self.worker {
+            worker.guard.on_end(self.context);
+        }
+    }
+}
+
+/// The request that Envoy shows right now.
+struct Live;
+
+impl ApiRequest for Live {
+    fn metadata(&self) -> Vec<u8> {
+        host::metadata()
+    }
+
+    fn headers(&self) -> Vec<(String, Vec<u8>)> {
+        host::headers(MapType::HttpRequestHeaders)
+    }
+
+    fn set_header(&self, name: &str, value: &str) {
+        host::set_header(MapType::HttpRequestHeaders, name, value);
+    }
+
+    fn remove_header(&self, name: &str) {
+        host::remove_header(MapType::HttpRequestHeaders, name);
+    }
+
+    fn respond(&self, status: u16, headers: &[(&str, &[u8])], body: &[u8], details: &str) {
+        host::respond(status, headers, body, details);
+    }
+
+    fn set_filter_state(&self, name: &str, value: &str) {
+        host::set_filter_state(name, value);
+    }
+}
