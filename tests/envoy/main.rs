@@ -22,6 +22,7 @@ mod etcd;
 mod exchange;
 mod faults;
 mod grpc;
+mod guard;
 mod harness;
 mod hostile;
 mod memory;

@@ -313,19 +313,27 @@ pub(crate) static ENVOY: LazyLock<PathBuf> = LazyLock::new(|| {
     String::from_utf8(output.stdout).unwrap().trim().into()
 });
 
-/// Names the module, where it is not to be built.
+/// Names the filter, where it is not to be built.
 pub(crate) const GIVEN_MODULE: &str = "IMPERSONATION_FILTER_WASM";
 
-/// The module, built anew if its sources have changed, or another: see [`GIVEN_MODULE`].
-pub static MODULE: LazyLock<PathBuf> = LazyLock::new(|| {
-    if let Some(path) = std::env::var_os(GIVEN_MODULE) {
-        return path.into();
-    }
-    let root = repository();
-    let made = Command::new("make").current_dir(root).args(["--silent", "build"]).output().unwrap();
-    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
-    root.join("target/wasm32-wasip1/release/impersonation_filter.wasm")
-});
+/// The filter, built anew if its sources have changed, or another: see [`GIVEN_MODULE`].
+pub static MODULE: LazyLock<PathBuf> =
+    LazyLock::new(|| module(GIVEN_MODULE, "impersonation_filter.wasm"));
+
+/// The guard, as the filter. `IMPERSONATION_GUARD_WASM` names another.
+pub static GUARD: LazyLock<PathBuf> =
+    LazyLock::new(|| module("IMPERSONATION_GUARD_WASM", "impersonation_guard.wasm"));
+
+fn module(variable: &str, name: &str) -> PathBuf {
+    static BUILT: LazyLock<PathBuf> = LazyLock::new(|| {
+        let root = repository();
+        let made =
+            Command::new("make").current_dir(root).args(["--silent", "build"]).output().unwrap();
+        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+        root.join("target/wasm32-wasip1/release")
+    });
+    std::env::var_os(variable).map_or_else(|| BUILT.join(name), Into::into)
+}
 
 /// A directory for one Envoy; what earlier runs left behind goes.
 fn fresh_directory() -> PathBuf {

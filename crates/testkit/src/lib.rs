@@ -12,12 +12,14 @@ pub mod configuration;
 pub mod envoy;
 pub mod etcd;
 pub mod gateway;
+pub mod guarded;
 pub mod http;
 pub mod http2;
 pub mod keys;
 pub mod network;
 
 pub mod server;
+pub mod streaming;
 pub mod tls;
 
 use std::fmt::{Debug, Display};

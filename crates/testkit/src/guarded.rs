@@ -1,0 +1,259 @@
+//! An API behind Envoy's `jwt_authn` and the guard, beside the filter that issues tokens for it.
+
+use std::net::SocketAddr;
+
+use serde_json::{Value, json};
+
+use crate::bootstrap::{Bootstrap, Cluster, Filter, Listener, Plugin, VERSION_PATH};
+use crate::configuration::{Configuration, ISSUER, ORDERS, PROVIDER_KEY, SIGNING_KEY, jwks};
+use crate::envoy::{Envoy, Exit, GUARD};
+use crate::gateway::now;
+use crate::http::{Answer, Connection, Request};
+use crate::server::{Server, as_asked};
+
+/// The name of the API's cluster.
+pub const API: &str = "api";
+
+/// Headers by which the API learns of an impersonation.
+pub const ID_HEADER: &str = "x-impersonation-id";
+pub const ACTOR_HEADER: &str = "x-impersonator";
+
+/// A token's issuer that is not the filter's, but that the API trusts, too.
+pub const OTHER_ISSUER: &str = "https://other.example.com";
+
+/// The guard's configuration: what a guard is told that has these members besides.
+pub fn guard_configuration(members: &Value) -> Value {
+    let mut configuration = json!({
+        "issuer": ISSUER,
+        "payload_in_metadata": "access_token",
+        "headers": {"id": ID_HEADER, "actor": ACTOR_HEADER},
+    });
+    configuration.as_object_mut().unwrap().extend(members.as_object().unwrap().clone());
+    configuration
+}
+
+/// The guard as a filter of its own, before every request.
+pub fn guard(configuration: &Value) -> Filter {
+    Filter {
+        name: "guard".into(),
+        module: Some(GUARD.clone()),
+        ..Plugin::Struct(configuration.clone()).into()
+    }
+}
+
+/// A filter that is entered only by requests with a verified token that has `txn`.
+pub fn for_impersonations(filter: Filter) -> Value {
+    let filter = Value::from(filter);
+    json!({
+        "name": "impersonation-guard",
+        "typed_config": {
+            "@type": "type.googleapis.com/envoy.extensions.common.matching.v3.ExtensionWithMatcher",
+            "extension_config": {
+                "name": "composite",
+                "typed_config": {"@type": "type.googleapis.com/envoy.extensions.filters.http.composite.v3.Composite"},
+            },
+            "xds_matcher": {"matcher_list": {"matchers": [{
+                "predicate": {"single_predicate": {
+                    "input": {
+                        "name": "txn",
+                        "typed_config": {
+                            "@type": "type.googleapis.com/envoy.extensions.matching.common_inputs.network.v3.DynamicMetadataInput",
+                            "filter": "envoy.filters.http.jwt_authn",
+                            "path": [{"key": "access_token"}, {"key": "txn"}],
+                        },
+                    },
+                    "custom_match": {
+                        "name": "present",
+                        "typed_config": {
+                            "@type": "type.googleapis.com/envoy.extensions.matching.input_matchers.metadata.v3.Metadata",
+                            "value": {"present_match": true},
+                        },
+                    },
+                }},
+                "on_match": {"action": {
+                    "name": "guard",
+                    "typed_config": {
+                        "@type": "type.googleapis.com/envoy.extensions.filters.http.composite.v3.ExecuteFilterAction",
+                        "typed_config": filter,
+                    },
+                }},
+            }]}},
+        },
+    })
+}
+
+/// Envoy's `jwt_authn`, for tokens of the filter, of the identity provider for ordinary users, and of another issuer.
+/// It remembers what it has verified.
+pub fn jwt_authn() -> Value {
+    let provider = |issuer: &str, keys: Value| {
+        json!({
+            "issuer": issuer,
+            "audiences": [ORDERS],
+            "from_headers": [{"name": "Authorization", "value_prefix": "Bearer "}],
+            "local_jwks": keys,
+            "forward_payload_header": "x-jwt-payload",
+            "payload_in_metadata": "access_token",
+            "jwt_cache_config": {"jwt_cache_size": 1000},
+        })
+    };
+    json!({
+        "name": "envoy.filters.http.jwt_authn",
+        "typed_config": {
+            "@type": "type.googleapis.com/envoy.extensions.filters.http.jwt_authn.v3.JwtAuthentication",
+            "providers": {
+                "ours": provider(ISSUER, jwks(&[&SIGNING_KEY, &PROVIDER_KEY])),
+                "other": provider(OTHER_ISSUER, jwks(&[&PROVIDER_KEY])),
+            },
+            "requirement_map": {"any": {"requires_any": {"requirements": [
+                {"provider_name": "ours"},
+                {"provider_name": "other"},
+            ]}}},
+            "rules": [
+                {"match": {"path": VERSION_PATH}},
+                {"match": {"prefix": "/"}, "requirement_name": "any"},
+            ],
+        },
+    })
+}
+
+/// Takes these headers from every request.
+pub fn without_headers(names: &[&str]) -> Value {
+    let removed: Vec<_> = names.iter().map(|name| json!({"remove": name})).collect();
+    json!({
+        "name": "envoy.filters.http.header_mutation",
+        "typed_config": {
+            "@type": "type.googleapis.com/envoy.extensions.filters.http.header_mutation.v3.HeaderMutation",
+            "mutations": {"request_mutations": removed},
+        },
+    })
+}
+
+/// A listener before the API, with `jwt_authn` and the filters that follow it. Below `/unverified` it verifies nothing.
+pub fn api_listener(name: &str, filters: impl IntoIterator<Item = Value>) -> Listener {
+    let log = json!({
+        "path": "%REQ(:PATH)%",
+        "status": "%RESPONSE_CODE%",
+        "details": "%RESPONSE_CODE_DETAILS%",
+        "txn": "%DYNAMIC_METADATA(envoy.filters.http.jwt_authn:access_token:txn)%",
+        "sub": "%DYNAMIC_METADATA(envoy.filters.http.jwt_authn:access_token:sub)%",
+        "act": "%DYNAMIC_METADATA(envoy.filters.http.jwt_authn:access_token:act:sub)%",
+        "guard": "%FILTER_STATE(wasm.impersonation.guard:PLAIN)%",
+        "event": "%FILTER_STATE(wasm.impersonation.event:PLAIN)%",
+        "reason": "%FILTER_STATE(wasm.impersonation.reason:PLAIN)%",
+        "subject_token_id": "%FILTER_STATE(wasm.impersonation.subject_token_id:PLAIN)%",
+        "user_id": "%FILTER_STATE(wasm.impersonation.user_id:PLAIN)%",
+        "actor_id": "%FILTER_STATE(wasm.impersonation.actor_id:PLAIN)%",
+    });
+    let unverified = json!({
+        "match": {"prefix": "/unverified"},
+        "route": {"cluster": API, "timeout": "0s"},
+        "typed_per_filter_config": {"envoy.filters.http.jwt_authn": {
+            "@type": "type.googleapis.com/envoy.extensions.filters.http.jwt_authn.v3.PerRouteConfig",
+            "disabled": true,
+        }},
+    });
+    let listener = Listener::new(name)
+        .filter(without_headers(&[ID_HEADER, ACTOR_HEADER]))
+        .filter(jwt_authn())
+        .access_log(log);
+    filters.into_iter().fold(listener, Listener::filter).route(unverified).route_to(API, "0s")
+}
+
+/// The chain that the shipped `envoy.yaml` has: the guard, for impersonations alone.
+pub fn guarded_listener(configuration: &Value) -> Listener {
+    api_listener("guarded", [for_impersonations(guard(configuration))])
+}
+
+/// An Envoy with the filter on one listener, the API behind the guard on another, and the API without it on a
+/// third: the standard for what "untouched" means.
+pub struct Guarded {
+    pub envoy: Envoy,
+    pub api: Server,
+}
+
+impl Guarded {
+    /// A guard that is told this besides what it needs.
+    pub fn start(members: &Value) -> Self {
+        let api = Server::start(API);
+        api.answer(as_asked);
+        let envoy = Self::bootstrap(guarded_listener(&guard_configuration(members)), api.address);
+        Self { envoy: envoy.start(), api }
+    }
+
+    /// The first listener is this one, which can be changed.
+    pub fn try_start_with(guarded: Listener) -> Result<Self, Exit> {
+        let api = Server::start(API);
+        api.answer(as_asked);
+        Ok(Self { envoy: Self::bootstrap(guarded, api.address).try_start()?, api })
+    }
+
+    /// What it is started with.
+    pub fn bootstrap(guarded: Listener, api: SocketAddr) -> Bootstrap {
+        let filter = Filter::from(&Configuration::default());
+        Bootstrap::default()
+            .listener(guarded.watched())
+            .listener(Listener::new("gateway").filter(filter).answer("/", "the gateway"))
+            .listener(api_listener("bare", []))
+            .cluster(Cluster::new(API, api).as_downstream())
+    }
+
+    /// Sends to the API past the guard.
+    pub fn send(&self, request: &Request) -> Answer {
+        self.envoy.send(request)
+    }
+
+    /// The same with this access token.
+    pub fn send_as(&self, token: &str, request: Request) -> Answer {
+        self.send(&request.bearer(token))
+    }
+
+    /// Whether the API answered.
+    pub fn reached(&self, answer: &Answer) -> bool {
+        self.api.received_for(answer).is_some()
+    }
+}
+
+/// The claims of an access token that the filter issues. It is of a time to come, so that no revocation of the past
+/// is about it.
+pub fn claims() -> Value {
+    json!({
+        "iss": ISSUER,
+        "sub": "u-1",
+        "aud": ORDERS,
+        "client_id": "support-portal",
+        "iat": now() + 30,
+        "exp": now() + 3600,
+        "jti": "a-jti",
+        "scope": "orders:read orders:write",
+        "txn": "a-txn",
+        "act": {"sub": "agent-7"},
+    })
+}
+
+/// Those claims with a change. What is changed to null is left out; a null itself is in the result of `null`.
+pub fn claims_with(changes: &Value) -> Value {
+    let mut claims = claims();
+    for (name, value) in changes.as_object().unwrap() {
+        let members = claims.as_object_mut().unwrap();
+        match value {
+            Value::Null => drop(members.remove(name)),
+            value => drop(members.insert(name.clone(), value.clone())),
+        }
+    }
+    claims
+}
+
+/// An access token with these claims, signed as the filter does.
+pub fn token(claims: &Value) -> String {
+    SIGNING_KEY.sign(claims)
+}
+
+/// An access token of the identity provider's, for a user who is nobody else.
+pub fn ordinary_token() -> String {
+    PROVIDER_KEY.sign(&claims_with(&json!({"txn": null, "act": null})))
+}
+
+/// A connection to a listener.
+pub fn connect(envoy: &Envoy, listener: &str) -> Connection {
+    Connection::open(envoy.address(listener))
+}

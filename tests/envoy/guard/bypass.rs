@@ -1,0 +1,296 @@
+//! Ways past a rule, each tried over HTTP/1.1 and HTTP/2. No request of an impersonation gets to the API that the rule
+//! is there to keep from it, however it is spelt.
+
+use std::net::SocketAddr;
+
+use serde_json::{Value, json};
+
+use testkit::configuration::{PROVIDER_KEY, SIGNING_KEY};
+use testkit::guarded::{
+    ACTOR_HEADER, Guarded, ID_HEADER, OTHER_ISSUER, api_listener, claims, claims_with, guard,
+    guard_configuration, ordinary_token, token,
+};
+use testkit::http::{Answer, Connection, Request};
+use testkit::{Findings, http2};
+
+const DENIED: u16 = 403;
+
+/// How a request is sent: HTTP/1.1 or HTTP/2.
+type Send = fn(SocketAddr, &Request) -> Answer;
+
+const PROTOCOLS: [(&str, Send); 2] = [
+    ("HTTP/1.1", |address, request| Connection::open(address).send(request)),
+    ("HTTP/2", http2::send),
+];
+
+fn run(guarded: &Guarded, cases: &[(&str, Request, u16)]) {
+    let mut findings = Findings::default();
+    for (case, request, status) in cases {
+        for (protocol, send) in PROTOCOLS {
+            let answer = send(guarded.envoy.address("guarded"), request);
+            let case = format!("{case}, {protocol}: {} {}", request.method, request.target);
+            findings.expect(&case, &answer.status, status);
+            findings.expect(&case, &guarded.reached(&answer), &(*status == 200));
+        }
+    }
+}
+
+fn asking(method: &str, target: &str) -> Request {
+    Request::new(method, target).bearer(&token(&claims()))
+}
+
+#[test]
+fn no_spelling_of_a_path_evades_a_rule_that_denies_it() {
+    let guarded = Guarded::start(&json!({
+        "default": "allow",
+        "rules": [
+            {"path_prefix": "/account/password", "action": "deny"},
+            {"path": "/payments", "action": "deny"},
+        ],
+    }));
+    #[rustfmt::skip]
+    let cases = [
+        ("as it is",               "/account/password",            DENIED),
+        ("with a query",           "/account/password?a=/orders",  DENIED),
+        ("with an empty query",    "/account/password?",           DENIED),
+        ("below",                  "/account/password/reset",      DENIED),
+        ("beside",                 "/account/passwords",           DENIED),
+        ("a slash at the end",     "/account/password/",           DENIED),
+        ("letter case",            "/Account/PASSWORD",            DENIED),
+        ("an empty segment",       "/account//password",           DENIED),
+        ("an empty first segment", "//account/password",           DENIED),
+        ("a dot segment",          "/account/./password",          DENIED),
+        ("a dot segment before",   "/./account/password",          DENIED),
+        ("up and down",            "/orders/../account/password",  DENIED),
+        ("up, encoded",            "/orders/%2e%2e/account/password", DENIED),
+        ("up, half encoded",       "/orders/.%2E/account/password", DENIED),
+        ("up, behind a slash",     "/orders/..%2Faccount/password", DENIED),
+        ("an encoded slash",       "/account%2Fpassword",          DENIED),
+        ("in small letters",       "/account%2fpassword",          DENIED),
+        ("encoded twice",          "/account%252Fpassword",        DENIED),
+        ("an encoded letter",      "/%61ccount/password",          DENIED),
+        ("a backslash",            "/account\\password",           DENIED),
+        ("an encoded backslash",   "/account%5cpassword",          DENIED),
+        ("a parameter",            "/account;a=b/password",        DENIED),
+        ("a parameter at the end", "/account/password;a=b",        DENIED),
+        ("an encoded parameter",   "/account%3ba=b/password",      DENIED),
+        ("a dot at the end",       "/account./password",           DENIED),
+        ("an encoded space",       "/account/password%20",         DENIED),
+        ("a tab",                  "/account/password%09",         DENIED),
+        ("an encoded zero",        "/account/password%00",         DENIED),
+        ("an encoded query",       "/payments%3Fa",                DENIED),
+        ("an encoded fragment",    "/payments%23a",                DENIED),
+        ("a slash no UTF-8 has",   "/account%c0%afpassword",       DENIED),
+        ("the exact one",          "/payments",                    DENIED),
+        ("a slash behind it",      "/payments/",                   DENIED),
+        ("another case of it",     "/PAYMENTS",                    DENIED),
+        ("below the exact one",    "/payments/7",                  200),
+        ("something else",         "/orders/7",                    200),
+        ("something like it",      "/accounts/password",           200),
+        ("what needs encoding",    "/orders/a%40b%20c%C3%A9",      200),
+    ];
+    let requests = cases.map(|(case, target, status)| (case, asking("GET", target), status));
+    run(&guarded, &requests);
+}
+
+#[test]
+fn no_spelling_of_a_path_is_taken_for_one_that_is_allowed() {
+    let guarded = Guarded::start(&json!({
+        "default": "deny",
+        "rules": [
+            {"path": "/orders/search", "methods": ["POST"], "action": "allow"},
+            {"path_prefix": "/public", "action": "allow"},
+            {"methods": ["HEAD"], "action": "allow"},
+        ],
+    }));
+    #[rustfmt::skip]
+    let cases = [
+        ("as it is",              "POST", "/orders/search",          200),
+        ("with a query",          "POST", "/orders/search?a=b",      200),
+        ("a slash at the end",    "POST", "/orders/search/",         DENIED),
+        ("letter case",           "POST", "/orders/Search",          DENIED),
+        ("an empty segment",      "POST", "/orders//search",         DENIED),
+        ("an encoded slash",      "POST", "/orders%2Fsearch",        DENIED),
+        ("an encoded letter",     "POST", "/orders/%73earch",        DENIED),
+        ("a parameter",           "POST", "/orders/search;a=b",      DENIED),
+        ("another method",        "GET",  "/orders/search",          DENIED),
+        ("below",                 "GET",  "/public/a",               200),
+        ("the prefix",            "GET",  "/public",                 200),
+        ("another word",          "GET",  "/publication",            DENIED),
+        ("up and out",            "GET",  "/public/../account",      DENIED),
+        ("up and out, encoded",   "GET",  "/public/%2e%2e/account",  DENIED),
+        ("up, behind a slash",    "GET",  "/public/..%2faccount",    DENIED),
+        ("up, behind a backslash", "GET", "/public/..%5caccount",    DENIED),
+        ("up, with a parameter",  "GET",  "/public/..;/account",     DENIED),
+        ("no path of its own",    "HEAD", "/anything",               200),
+        ("and a path that is not normal", "HEAD", "/any//thing",     DENIED),
+    ];
+    let requests =
+        cases.map(|(case, method, target, status)| (case, asking(method, target), status));
+    run(&guarded, &requests);
+}
+
+#[test]
+fn a_method_that_something_overrides_is_refused_where_methods_count() {
+    let rules = json!([
+        {"path_prefix": "/orders/", "methods": ["POST"], "action": "allow"},
+        {"path_prefix": "/any/", "action": "allow"},
+    ]);
+    let guarded = Guarded::start(&json!({"rules": rules}));
+    let post = |target: &str| asking("POST", target);
+    let get = |target: &str| asking("GET", target);
+    #[rustfmt::skip]
+    let cases = [
+        ("no override",                post("/orders/7"),                                             200),
+        ("an override",                post("/orders/7").header("x-http-method-override", "DELETE"),  DENIED),
+        ("one to the same",            post("/orders/7").header("x-http-method-override", "POST"),    DENIED),
+        ("an empty one",               post("/orders/7").header("x-http-method-override", ""),        DENIED),
+        ("in capitals",                post("/orders/7").header("X-HTTP-Method-Override", "DELETE"),  DENIED),
+        ("with underscores",           post("/orders/7").header("x_http_method_override", "DELETE"),  DENIED),
+        ("Microsoft's",                post("/orders/7").header("x-http-method", "DELETE"),           DENIED),
+        ("IBM's",                      post("/orders/7").header("x-method-override", "DELETE"),       DENIED),
+        ("in the query",               post("/orders/7?_method=DELETE"),                              DENIED),
+        ("in the query, encoded",      post("/orders/7?a=b&%5fmethod=DELETE"),                        DENIED),
+        ("a read that is none",        get("/orders/7").header("x-http-method-override", "DELETE"),   DENIED),
+        ("a read of something else",   get("/invoices").header("x-http-method-override", "DELETE"),   DENIED),
+        ("where methods do not count", post("/any/7").header("x-http-method-override", "DELETE"),     200),
+    ];
+    run(&guarded, &cases);
+}
+
+#[test]
+fn a_path_that_a_header_overrides_is_not_known() {
+    let guarded = Guarded::start(
+        &json!({"default": "deny", "rules": [{"path_prefix": "/", "action": "allow"}]}),
+    );
+    #[rustfmt::skip]
+    let cases = [
+        ("no override", asking("GET", "/orders"),                                          200),
+        ("IIS's",       asking("GET", "/orders").header("x-original-url", "/account"),     DENIED),
+        ("Zend's",      asking("GET", "/orders").header("x-rewrite-url", "/account"),      DENIED),
+    ];
+    run(&guarded, &cases);
+}
+
+/// Whoever may read may not therefore open a channel in which anything can be said.
+#[test]
+fn an_upgrade_is_no_read() {
+    let guarded = Guarded::start(&json!({"rules": [
+        {"path": "/live", "action": "allow"},
+        {"path": "/named", "methods": ["CONNECT"], "action": "allow"},
+        {"path": "/read", "methods": ["GET"], "action": "allow"},
+    ]}));
+    for (target, status) in
+        [("/live", 101), ("/named", 101), ("/read", DENIED), ("/orders", DENIED)]
+    {
+        let request = asking("GET", target)
+            .header("connection", "Upgrade")
+            .header("upgrade", "websocket")
+            .header("sec-websocket-version", "13")
+            .header("sec-websocket-key", "dGhlIHNhbXBsZSBub25jZQ==");
+        let calls = guarded.api.calls();
+        let answer = guarded.envoy.connect().try_send(&request).unwrap();
+        assert_eq!(answer.status, status, "{target}");
+        assert_eq!(guarded.api.calls() - calls, usize::from(status == 101), "{target}");
+    }
+}
+
+#[test]
+fn nobody_says_who_they_are_by_a_header() {
+    let guarded = Guarded::start(&json!({}));
+    let forged = |request: Request| {
+        request
+            .header(ID_HEADER, "forged")
+            .header(ACTOR_HEADER, "forged")
+            .header(ACTOR_HEADER, "forged too")
+            .header("X-Impersonator", "forged")
+    };
+    let nobody = token(&claims_with(&json!({"act": null})));
+    #[rustfmt::skip]
+    let cases = [
+        ("an impersonation",         token(&claims()),  Some("a-txn"), Some("agent-7")),
+        ("one without an actor",     nobody,            Some("a-txn"), None),
+        ("an ordinary user",         ordinary_token(),  None,          None),
+    ];
+    for (case, token, id, actor) in cases {
+        for (protocol, send) in PROTOCOLS {
+            let request = forged(Request::get("/orders")).bearer(&token);
+            let answer = send(guarded.envoy.address("guarded"), &request);
+            let received =
+                guarded.api.received_for(&answer).unwrap_or_else(|| panic!("{case}: {answer:?}"));
+            assert_eq!(received.header(ID_HEADER), id, "{case}, {protocol}");
+            assert_eq!(received.header(ACTOR_HEADER), actor, "{case}, {protocol}");
+        }
+    }
+    // Where no filter before the guard takes them away, the guard does for whom it is entered.
+    let alone = json!({"default": "allow"});
+    let chain = [guard(&guard_configuration(&alone)).into()];
+    let listener = api_listener("guarded", chain);
+    let guarded = Guarded::try_start_with(listener).unwrap();
+    let request =
+        forged(Request::get("/orders")).bearer(&token(&claims_with(&json!({"act": null}))));
+    let received = guarded.api.received_for(&guarded.send(&request)).unwrap();
+    assert_eq!((received.header(ID_HEADER), received.header(ACTOR_HEADER)), (Some("a-txn"), None));
+}
+
+/// `jwt_authn` verifies one of them. The API gets the claims of that one, and neither token.
+#[test]
+fn of_two_tokens_the_api_gets_the_claims_of_the_one_that_was_looked_at() {
+    let guarded = Guarded::start(&json!({}));
+    let (impersonation, ordinary) = (token(&claims()), ordinary_token());
+    #[rustfmt::skip]
+    let cases = [
+        ("an impersonation first", [&impersonation, &ordinary]),
+        ("an impersonation last",  [&ordinary, &impersonation]),
+    ];
+    for (case, tokens) in cases {
+        for (protocol, send) in PROTOCOLS {
+            let request = Request::post("/orders").bearer(tokens[0]).bearer(tokens[1]);
+            let answer = send(guarded.envoy.address("guarded"), &request);
+            let Some(received) = guarded.api.received_for(&answer) else { continue };
+            assert_eq!(received.header("authorization"), None, "{case}, {protocol}");
+            let payload = received.header("x-jwt-payload").unwrap();
+            let claims = testkit::gateway::raw_part(&format!("x.{payload}"), 1);
+            assert_eq!(
+                claims["txn"],
+                Value::Null,
+                "{case}, {protocol}: a write of an impersonation"
+            );
+        }
+    }
+}
+
+#[test]
+fn where_jwt_authn_does_not_run_nobody_is_taken_for_somebody() {
+    // Entered by impersonations alone, the guard does not see such a request, and the API gets nothing to believe.
+    let guarded = Guarded::start(&json!({}));
+    let request =
+        Request::get("/unverified").header(ID_HEADER, "forged").header("x-jwt-payload", "forged");
+    let answer = guarded.send_as(&token(&claims()), request);
+    let received = guarded.api.received_for(&answer).unwrap();
+    assert_eq!(received.header(ID_HEADER), None);
+    // In the chain by itself it sees it, and refuses.
+    let chain = [guard(&guard_configuration(&json!({"default": "allow"}))).into()];
+    let guarded = Guarded::try_start_with(api_listener("guarded", chain)).unwrap();
+    for request in [Request::get("/unverified"), Request::post("/unverified").body("x")] {
+        let answer = guarded.send_as(&token(&claims()), request);
+        assert_eq!(answer.refusal(), (401, "invalid_token".into()));
+        assert!(!guarded.reached(&answer));
+    }
+    assert_eq!(guarded.send_as(&token(&claims()), Request::get("/orders")).status, 200);
+}
+
+/// Other issuers know `txn`, too (RFC 8417). What it names is not the filter's, and can be neither found nor ended.
+#[test]
+fn a_token_of_another_issuer_with_a_txn_is_refused() {
+    let guarded = Guarded::start(&json!({"default": "allow"}));
+    let others = claims_with(&json!({"iss": OTHER_ISSUER}));
+    let answer = guarded.send_as(&PROVIDER_KEY.sign(&others), Request::get("/orders"));
+    assert_eq!(answer.refusal(), (401, "invalid_token".into()));
+    let ordinary = claims_with(&json!({"iss": OTHER_ISSUER, "txn": null}));
+    let answer = guarded.send_as(&PROVIDER_KEY.sign(&ordinary), Request::post("/orders").body("x"));
+    assert_eq!(answer.status, 200);
+    // Nor does the other issuer's name help with our key.
+    let answer = guarded.send_as(&SIGNING_KEY.sign(&others), Request::get("/orders"));
+    assert_eq!(answer.status, 401);
+}

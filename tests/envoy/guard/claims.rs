@@ -1,0 +1,87 @@
+//! Claims that the filter does not issue: whoever has such a token gets nowhere, read or write.
+
+use serde_json::{Value, json};
+
+use testkit::Findings;
+use testkit::guarded::{Guarded, claims, claims_with, ordinary_token, token};
+use testkit::http::Request;
+
+/// The claims with one that is really null.
+fn null(name: &str) -> Value {
+    let mut claims = claims();
+    claims[name] = Value::Null;
+    claims
+}
+
+#[test]
+fn claims_that_the_filter_does_not_issue_are_refused() {
+    let guarded = Guarded::start(&json!({"default": "allow"}));
+    #[rustfmt::skip]
+    let cases = [
+        ("as they are issued",         claims(),                                          200),
+        ("without an actor",           claims_with(&json!({"act": null})),                200),
+        ("one more that is null",      null("ticket"),                                    200),
+        ("null in one of the operator's", claims_with(&json!({"a": {"b": [null]}})),      200),
+        ("an actor without a name",    claims_with(&json!({"act": {}})),                  401),
+        ("a null actor",               null("act"),                                       401),
+        ("a list of actors",           claims_with(&json!({"act": [{"sub": "agent-7"}]})), 401),
+        ("an actor as text",           claims_with(&json!({"act": "agent-7"})),           401),
+        ("an actor named null",        claims_with(&json!({"act": {"sub": null}})),       401),
+        ("an actor named by a number", claims_with(&json!({"act": {"sub": 7}})),          401),
+        ("an actor named nothing",     claims_with(&json!({"act": {"sub": ""}})),         401),
+        ("a null txn",                 null("txn"),                                       401),
+        ("an empty txn",               claims_with(&json!({"txn": ""})),                  401),
+        ("a txn in a list",            claims_with(&json!({"txn": ["a-txn"]})),           401),
+        ("a txn as an object",         claims_with(&json!({"txn": {}})),                  401),
+        ("no user",                    claims_with(&json!({"sub": null})),                401),
+        ("a null user",                null("sub"),                                       401),
+        ("no client",                  claims_with(&json!({"client_id": null})),          401),
+        ("no time of issue",           claims_with(&json!({"iat": null})),                401),
+        ("a null time of issue",       null("iat"),                                       401),
+        ("no jti",                     claims_with(&json!({"jti": null})),                401),
+        ("a null scope",               null("scope"),                                     401),
+    ];
+    let mut findings = Findings::default();
+    for (case, claims, status) in cases {
+        for method in ["GET", "POST"] {
+            let answer = guarded.send_as(&token(&claims), Request::new(method, "/orders"));
+            findings.expect(format!("{case}, {method}"), &answer.status, &status);
+            let reached = guarded.reached(&answer);
+            findings.expect(format!("{case}, {method}: reached"), &reached, &(status == 200));
+        }
+    }
+}
+
+/// With an `act` and without `txn` it is no token of this filter: see `docs/guard.md`.
+#[test]
+fn who_has_no_txn_is_no_business_of_the_guard() {
+    let guarded = Guarded::start(&json!({"default": "deny"}));
+    for token in [ordinary_token(), token(&claims_with(&json!({"txn": null})))] {
+        let answer = guarded.send_as(&token, Request::post("/orders").body("x"));
+        assert_eq!(answer.status, 200);
+    }
+    assert_eq!(guarded.envoy.metric("impersonation_guard_requests_total"), Some(0));
+}
+
+#[test]
+fn a_refusal_says_what_rfc_6750_has_for_it_and_nothing_of_the_rules() {
+    let guarded = Guarded::start(&json!({"rules": [{"path": "/secret-path", "action": "deny"}]}));
+    #[rustfmt::skip]
+    let cases = [
+        (claims(),                             "/secret-path", 403, "insufficient_scope", "this is not allowed while impersonating a user"),
+        (claims_with(&json!({"act": {}})),     "/orders",      401, "invalid_token",      "the access token is invalid"),
+        (claims_with(&json!({"iat": 7})),      "/orders",      401, "invalid_token",      "the impersonation has ended"),
+    ];
+    for (claims, target, status, error, description) in cases {
+        let answer = guarded.send_as(&token(&claims), Request::get(target));
+        assert_eq!(answer.refusal(), (status, error.to_owned()));
+        assert_eq!(answer.json(), json!({"error": error, "error_description": description}));
+        assert_eq!(answer.header("content-type"), Some("application/json"));
+        assert_eq!(answer.header("cache-control"), Some("no-store"));
+        let parameters = ["realm", "error", "error_description"].map(String::from);
+        let values = ["impersonation", error, description].map(String::from);
+        let expected = ("Bearer".to_owned(), parameters.into_iter().zip(values).collect());
+        assert_eq!(answer.challenge(), expected);
+        assert!(!format!("{answer:?}").contains("rule"), "{answer:?}");
+    }
+}

@@ -1,0 +1,167 @@
+//! The guard fails: impersonations are refused, and ordinary users go on.
+
+use std::fs;
+use std::path::PathBuf;
+
+use serde_json::{Value, json};
+
+use testkit::envoy::GUARD;
+use testkit::guarded::{
+    Guarded, api_listener, claims, for_impersonations, guard, guard_configuration,
+    guarded_listener, ordinary_token, token,
+};
+use testkit::http::Request;
+use testkit::{Findings, scratch, wait_for};
+
+#[test]
+fn a_configuration_that_is_wrong_is_refused_and_the_old_one_goes_on() {
+    let guarded = Guarded::start(&json!({}));
+    let wrong = |members: Value| guarded_listener(&guard_configuration(&members));
+    #[rustfmt::skip]
+    let cases = [
+        (wrong(json!({"rule": []})),                        "configuration refused: rule: unknown member"),
+        (wrong(json!({"mode": "off"})),                     "configuration refused: mode: expected one of enforce, report"),
+        (wrong(json!({"rules": [{"path": "/a"}]})),         "configuration refused: rules[0].action: is required"),
+        (wrong(json!({"issuer": 7})),                       "configuration refused: issuer: expected a string, found a number"),
+        (wrong(json!({"store": {"etcd": {}}})),             "configuration refused: store.etcd: the guard does not read revocations from etcd yet"),
+        (guarded_listener(&json!({})),                      "configuration refused: "),
+    ];
+    for (listener, problem) in cases {
+        let log = guarded.envoy.update(listener).expect_err(problem);
+        assert!(log.contains(problem), "{problem}: {log}");
+        assert_eq!(guarded.send_as(&token(&claims()), Request::get("/orders")).status, 200);
+        assert_eq!(guarded.send_as(&token(&claims()), Request::post("/orders")).status, 403);
+        assert_eq!(guarded.send_as(&ordinary_token(), Request::post("/orders")).status, 200);
+    }
+    // What is right again is taken.
+    let listener = guarded_listener(&guard_configuration(&json!({"default": "allow"})));
+    guarded.envoy.update(listener).unwrap();
+    assert_eq!(guarded.send_as(&token(&claims()), Request::post("/orders")).status, 200);
+}
+
+/// A guard that does not say what the filter does: it knows no token, and lets none pass.
+#[test]
+fn a_guard_of_another_issuer_or_payload_lets_no_impersonation_pass() {
+    for members in [
+        json!({"issuer": "https://auth.example.com", "default": "allow"}),
+        json!({"payload_in_metadata": "payload", "default": "allow"}),
+    ] {
+        let guarded = Guarded::start(&members);
+        let answer = guarded.send_as(&token(&claims()), Request::get("/orders"));
+        assert_eq!(answer.refusal(), (401, "invalid_token".into()), "{members}");
+        assert_eq!(guarded.send_as(&ordinary_token(), Request::post("/orders")).status, 200);
+    }
+}
+
+/// Reads a WebAssembly module, as far as its functions are concerned.
+struct Reader<'m> {
+    bytes: &'m [u8],
+    at: usize,
+}
+
+impl<'m> Reader<'m> {
+    fn number(&mut self) -> usize {
+        let mut number = 0;
+        for shift in (0..).step_by(7) {
+            let byte = self.bytes[self.at];
+            self.at += 1;
+            number |= usize::from(byte & 0x7f) << shift;
+            if byte & 0x80 == 0 {
+                break;
+            }
+        }
+        number
+    }
+
+    fn take(&mut self, count: usize) -> &'m [u8] {
+        self.at += count;
+        &self.bytes[self.at - count..self.at]
+    }
+
+    fn name(&mut self) -> &'m [u8] {
+        let len = self.number();
+        self.take(len)
+    }
+
+    /// Goes to the content of the section with this number, whose first part is how many things are in it.
+    fn section(&mut self, wanted: usize) -> usize {
+        self.at = 8;
+        loop {
+            let (id, len) = (self.number(), self.number());
+            if id == wanted {
+                return self.number();
+            }
+            self.at += len;
+        }
+    }
+}
+
+/// The guard as it is, but that each request ends in a trap: what a crash in it would be.
+fn crashing_module() -> PathBuf {
+    let mut module = fs::read(&*GUARD).unwrap();
+    let bytes = module.clone();
+    let mut reader = Reader { bytes: &bytes, at: 0 };
+    let imported = reader.section(2);
+    for _ in 0..imported {
+        reader.name();
+        reader.name();
+        assert_eq!(reader.number(), 0, "this module imports functions and nothing else");
+        reader.number();
+    }
+    let exported = reader.section(7);
+    let found = (0..exported).find_map(|_| {
+        let (name, _, index) = (reader.name(), reader.number(), reader.number());
+        (name == b"proxy_on_request_headers").then_some(index)
+    });
+    let index = found.unwrap() - imported;
+    reader.section(10);
+    for _ in 0..index {
+        reader.name();
+    }
+    let len = reader.number();
+    // No locals, `unreachable`, and nothing more that is done.
+    let body = &mut module[reader.at..reader.at + len];
+    body.fill(0x01);
+    body[..2].copy_from_slice(&[0x00, 0x00]);
+    body[len - 1] = 0x0b;
+    let made = scratch().join(format!("crashing-guard-{}.wasm", std::process::id()));
+    fs::write(&made, module).unwrap();
+    made
+}
+
+#[test]
+fn a_guard_that_crashes_lets_no_impersonation_pass_and_every_ordinary_user() {
+    let mut filter = guard(&guard_configuration(&json!({"default": "allow"})));
+    filter.module = Some(crashing_module());
+    let guarded =
+        Guarded::try_start_with(api_listener("guarded", [for_impersonations(filter)])).unwrap();
+    let mut findings = Findings::default();
+    for n in 0..20 {
+        let answer = guarded.send_as(&token(&claims()), Request::get("/orders"));
+        findings.expect(format!("impersonation {n}"), &answer.status, &503);
+        findings.expect(format!("impersonation {n}: reached"), &guarded.reached(&answer), &false);
+        let answer = guarded.send_as(&ordinary_token(), Request::post("/orders").body("x"));
+        findings.expect(format!("ordinary user {n}"), &answer.status, &200);
+    }
+    assert!(guarded.envoy.is_running());
+    let log = wait_for("the crash in the log", || {
+        Some(guarded.envoy.log()).filter(|log| log.contains("RuntimeError: unreachable"))
+    });
+    assert!(!log.contains("assert failure"), "{log}");
+}
+
+/// Envoy gives up one worker's VM, and makes another: shared data and the rules are as they were.
+#[test]
+fn another_configuration_of_the_guard_leaves_open_what_was_open() {
+    let guarded = Guarded::start(&json!({}));
+    let request = Request::get("/live").bearer(&token(&claims()));
+    assert_eq!(guarded.send(&request).status, 200);
+    for n in 0..5 {
+        let rules = json!([{"path": format!("/{n}"), "action": "deny"}]);
+        let listener = guarded_listener(&guard_configuration(&json!({"rules": rules})));
+        guarded.envoy.update(listener).unwrap();
+        assert_eq!(guarded.send(&request).status, 200, "nothing has ended by a change");
+        let denied = Request::get(&format!("/{n}")).bearer(&token(&claims()));
+        assert_eq!(guarded.send(&denied).status, 403);
+    }
+}

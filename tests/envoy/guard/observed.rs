@@ -1,0 +1,140 @@
+//! What the operator sees of impersonated requests: audit, access log, metrics, size.
+
+use serde_json::{Value, json};
+
+use testkit::envoy::GUARD;
+use testkit::guarded::{Guarded, claims, claims_with, ordinary_token, token};
+use testkit::http::Request;
+use testkit::wait_for;
+
+fn events(guarded: &Guarded) -> Vec<Value> {
+    let log = guarded.envoy.log();
+    let lines =
+        log.lines().filter_map(|line| line.split_once("{\"event\":\"impersonated_request."));
+    lines
+        .map(|(_, rest)| {
+            serde_json::from_str(&format!("{{\"event\":\"impersonated_request.{rest}")).unwrap()
+        })
+        .collect()
+}
+
+#[test]
+fn each_refusal_is_an_event_of_the_audit_log() {
+    let guarded = Guarded::start(&json!({"rules": [
+        {"path": "/first", "action": "allow"},
+        {"path": "/second", "action": "deny"},
+    ]}));
+    let send = |claims: &Value, request: Request| {
+        guarded.send_as(
+            &token(claims),
+            request.header("x-request-id", "00000000-0000-4000-8000-000000000007"),
+        );
+    };
+    send(&claims(), Request::get("/orders"));
+    send(&claims(), Request::get("/second?token=hunter2"));
+    send(&claims(), Request::post("/orders"));
+    send(&claims_with(&json!({"act": []})), Request::get("/orders"));
+    let events =
+        wait_for("the audit log", || Some(events(&guarded)).filter(|events| events.len() == 3));
+    let known = json!({
+        "event": "impersonated_request.refused",
+        "request_id": "00000000-0000-4000-8000-000000000007",
+        "subject_token_id": "a-txn",
+        "user_id": "u-1",
+        "actor_id": "agent-7",
+        "client_id": "support-portal",
+        "resource": "https://api.example.com/orders",
+        "scope": "orders:read orders:write",
+        "jti": "a-jti",
+        "method": "GET",
+        "path": "/second",
+        "error": "insufficient_scope",
+        "reason": "rule",
+        "rule": "rules[1]",
+        "enforced": true,
+    });
+    assert_eq!(events[0], known);
+    assert_eq!((&events[1]["reason"], &events[1]["rule"]), (&json!("default"), &json!("default")));
+    assert_eq!(
+        (&events[2]["reason"], &events[2]["rule"]),
+        (&json!("claims_malformed"), &Value::Null)
+    );
+    assert!(!guarded.envoy.log().contains("hunter2"));
+}
+
+#[test]
+fn every_impersonated_call_is_in_the_access_log_with_its_id_actor_and_user() {
+    let guarded = Guarded::start(&json!({}));
+    let who = |line: &Value| ["txn", "sub", "act", "guard"].map(|name| line[name].clone());
+    #[rustfmt::skip]
+    let cases = [
+        (token(&claims()),                              "GET",  json!(["a-txn", "u-1", "agent-7", "allowed: default"])),
+        (token(&claims_with(&json!({"act": null}))),    "GET",  json!(["a-txn", "u-1", null, "allowed: default"])),
+        (token(&claims()),                              "POST", json!(["a-txn", "u-1", "agent-7", "refused: default"])),
+        (ordinary_token(),                              "POST", json!([null, "u-1", null, null])),
+    ];
+    for (token, method, _) in &cases {
+        guarded.send_as(token, Request::new(method, "/orders"));
+    }
+    let lines = wait_for("the access log", || {
+        Some(guarded.envoy.access_log()).filter(|lines| lines.len() == cases.len())
+    });
+    for ((_, method, expected), line) in cases.iter().zip(&lines) {
+        assert_eq!(json!(who(line)), *expected, "{method}: {line}");
+    }
+    let refused = &lines[2];
+    assert_eq!(refused["details"], "impersonation_default");
+    assert_eq!(refused["event"], "impersonated_request.refused");
+    assert_eq!(
+        (&refused["subject_token_id"], &refused["user_id"]),
+        (&json!("a-txn"), &json!("u-1"))
+    );
+}
+
+#[test]
+fn what_is_seen_and_refused_is_counted_from_zero() {
+    let guarded = Guarded::start(&json!({}));
+    let counted = |name: &str| guarded.envoy.metric(&format!("impersonation_guard_{name}"));
+    let refused = |reason: &str| counted(&format!("refusals_total.reason.{reason}"));
+    for reason in [
+        "claims_missing",
+        "other_issuer",
+        "claims_malformed",
+        "revocations_unknown",
+        "ended",
+        "ended_while_open",
+        "rule",
+        "default",
+        "path_not_normal",
+        "method_override",
+    ] {
+        assert_eq!(refused(reason), Some(0), "{reason}");
+    }
+    assert_eq!((counted("requests_total"), counted("streams_ended_total")), (Some(0), Some(0)));
+    wait_for("the first tick", || counted("revocations_age_seconds"));
+    for request in [Request::get("/orders"), Request::post("/orders"), Request::post("/orders//7")]
+    {
+        guarded.send_as(&token(&claims()), request);
+    }
+    assert_eq!(counted("requests_total"), Some(3));
+    assert_eq!((refused("default"), refused("path_not_normal")), (Some(1), Some(1)));
+    // Envoy keeps the gauge of the worker that wrote last.
+    assert!(counted("revocations_age_seconds").unwrap() <= 60);
+}
+
+/// There is one in every worker, besides the filter.
+#[test]
+fn the_module_is_small_and_asks_for_nothing_of_bodies_and_responses() {
+    let module = std::fs::read(&*GUARD).unwrap();
+    assert!(module.len() <= 350_000, "{} bytes", module.len());
+    let has = |name: &str| module.windows(name.len()).any(|window| window == name.as_bytes());
+    assert!(has("proxy_on_request_headers") && has("proxy_on_tick"));
+    for callback in [
+        "proxy_on_request_body",
+        "proxy_on_response_headers",
+        "proxy_on_response_body",
+        "proxy_on_log",
+    ] {
+        assert!(!has(callback), "{callback}");
+    }
+}

@@ -1,0 +1,154 @@
+//! Ordinary users: nothing of their requests and responses is changed, whatever it is. "Unchanged" is what the same
+//! Envoy does with the same request on a listener without the guard.
+
+use std::net::SocketAddr;
+
+use serde_json::json;
+
+use testkit::guarded::{ACTOR_HEADER, Guarded, ID_HEADER, ordinary_token};
+use testkit::http::{Answer, Connection, Request};
+use testkit::server::{Received, pattern};
+use testkit::{Findings, http2};
+
+/// What the API gets: method, target, headers, body, trailers.
+type Message = (String, String, String, Vec<(String, Vec<u8>)>, Vec<u8>, Vec<(String, String)>);
+
+/// What the caller gets.
+type Outcome = (u16, Vec<(String, String)>, Vec<u8>, Vec<(String, String)>);
+
+/// Without what differs from one request to the next anyway.
+fn lasting(received: Received) -> Message {
+    let Received { version, method, target, mut headers, body, trailers, .. } = received;
+    headers.retain(|(name, _)| name != "x-request-id");
+    (version, method, target, headers, body, trailers)
+}
+
+fn lasting_answer(mut answer: Answer) -> Outcome {
+    let fleeting = ["date", "x-envoy-upstream-service-time", "x-upstream-record"];
+    answer.headers.retain(|(name, _)| !fleeting.contains(&name.as_str()));
+    (answer.status, answer.headers, answer.body, answer.trailers)
+}
+
+fn compare(findings: &mut Findings, guarded: &Guarded, request: &Request) {
+    type Send = fn(SocketAddr, &Request) -> Answer;
+    let protocols: [Send; 2] =
+        [|address, request| Connection::open(address).send(request), http2::send];
+    for send in protocols {
+        let [with, without] = ["guarded", "bare"].map(|listener| {
+            let answer = send(guarded.envoy.address(listener), request);
+            (guarded.api.received_for(&answer).map(lasting), lasting_answer(answer))
+        });
+        if with.0.is_none() {
+            findings.add(format!("never reached the API: {request:?}: {:?}", with.1));
+        }
+        findings.expect(format!("{} {}", request.method, request.target), &with, &without);
+    }
+}
+
+/// A request of which everything is by chance: what it asks for, what it is answered.
+fn any_request(random: &mut fastrand::Rng, token: &str) -> Request {
+    let methods = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "PROPFIND"];
+    let pieces = [
+        "orders",
+        "a%2Fb",
+        "..",
+        ".",
+        "",
+        ";a=b",
+        "%2e%2e",
+        "caf%C3%A9",
+        "a+b",
+        "Account",
+        "password",
+        "~x",
+    ];
+    let segments: Vec<_> =
+        (0..random.usize(1..6)).map(|_| random.choice(pieces).unwrap()).collect();
+    let mut target = format!("/{}", segments.join("/"));
+    if random.bool() {
+        target += random.choice(["?", "?a=b", "?_method=DELETE", "?a=%zz&b", "?x=/../"]).unwrap();
+    }
+    let mut request = Request::new(random.choice(methods).unwrap(), &target).bearer(token);
+    let headers: [(&str, &[u8]); 12] = [
+        ("x-http-method-override", b"DELETE"),
+        ("x-original-url", b"/account"),
+        ("x-latin", b"caf\xe9 \x80"),
+        ("x-empty", b""),
+        ("x-twice", b"1"),
+        ("x-twice", b"2"),
+        ("cookie", b"a=1; b=2"),
+        ("content-type", b"application/grpc"),
+        ("accept", b"text/event-stream"),
+        (ID_HEADER, b"forged"),
+        (ACTOR_HEADER, b"forged"),
+        ("traceparent", b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"),
+    ];
+    for (name, value) in headers {
+        if random.u8(..4) == 0 {
+            request = request.header(name, value);
+        }
+    }
+    if random.bool() {
+        let status = random.choice(["200", "204", "304", "404", "503"]).unwrap();
+        request = request.header("x-answer-status", status);
+    }
+    if random.bool() {
+        request = request.header("x-answer-bytes", random.usize(0..200_000).to_string());
+    }
+    match random.u8(..4) {
+        0 => request.body(pattern(random.usize(0..200_000))),
+        1 => {
+            let pieces =
+                (0..random.usize(1..5)).map(|_| pattern(random.usize(1..50_000))).collect();
+            request.pieces(pieces, &[("x-last", "1")])
+        }
+        _ => request,
+    }
+}
+
+#[test]
+fn nothing_of_an_ordinary_users_request_or_response_is_changed() {
+    let guarded = Guarded::start(
+        &json!({"default": "deny", "rules": [{"path_prefix": "/", "action": "deny"}]}),
+    );
+    let token = ordinary_token();
+    // Each run another, and the same one again where it is asked for.
+    let seed = std::env::var("GUARD_SEED")
+        .map_or_else(|_| fastrand::u64(..), |seed| seed.parse().unwrap());
+    println!("GUARD_SEED={seed}");
+    let mut random = fastrand::Rng::with_seed(seed);
+    let mut findings = Findings::default();
+    for _ in 0..150 {
+        compare(&mut findings, &guarded, &any_request(&mut random, &token));
+    }
+    assert_eq!(
+        guarded.envoy.metric("impersonation_guard_requests_total"),
+        Some(0),
+        "nobody was looked at"
+    );
+}
+
+#[test]
+fn an_ordinary_users_upgrade_goes_on() {
+    let guarded = Guarded::start(&json!({"default": "deny"}));
+    let request = Request::get("/live")
+        .bearer(&ordinary_token())
+        .header("connection", "Upgrade")
+        .header("upgrade", "websocket");
+    let mut connection = guarded.envoy.connect();
+    assert_eq!(connection.send(&request).status, 101);
+    connection.write(b"ping").unwrap();
+    assert_eq!(connection.read_raw(4).unwrap(), b"ping");
+}
+
+#[test]
+fn who_has_no_token_gets_what_jwt_authn_says() {
+    let guarded = Guarded::start(&json!({}));
+    for request in [Request::get("/orders"), Request::get("/orders").bearer("a.b.c")] {
+        let [with, without] = ["guarded", "bare"].map(|listener| {
+            lasting_answer(Connection::open(guarded.envoy.address(listener)).send(&request))
+        });
+        assert_eq!(with.0, 401);
+        assert_eq!(with, without);
+    }
+}

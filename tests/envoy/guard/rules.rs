@@ -1,0 +1,165 @@
+//! The operator's rules, and what stands where there are none.
+
+use serde_json::{Value, json};
+
+use testkit::Findings;
+use testkit::guarded::{ACTOR_HEADER, Guarded, ID_HEADER, claims, claims_with, token};
+use testkit::http::Request;
+
+const DENIED: u16 = 403;
+
+/// What the API is asked, and what comes of it.
+type Case = (&'static str, &'static str, Value, u16);
+
+fn run(guarded: &Guarded, cases: &[Case]) {
+    let mut findings = Findings::default();
+    for (method, target, changes, status) in cases {
+        let request = Request::new(method, target);
+        let answer = guarded.send_as(&token(&claims_with(changes)), request);
+        let case = format!("{method} {target} {changes}");
+        findings.expect(&case, &answer.status, status);
+        findings.expect(&case, &guarded.reached(&answer), &(*status == 200));
+    }
+}
+
+#[test]
+fn without_rules_an_impersonation_reads_and_does_not_write() {
+    let guarded = Guarded::start(&json!({}));
+    let nobody = || json!({"act": null});
+    #[rustfmt::skip]
+    let cases = [
+        ("GET",     "/orders/7?a=b", json!({}), 200),
+        ("HEAD",    "/orders",       json!({}), 200),
+        ("OPTIONS", "/orders",       json!({}), 200),
+        ("GET",     "/orders",       nobody(),  200),
+        ("POST",    "/orders",       json!({}), DENIED),
+        ("PUT",     "/orders/7",     json!({}), DENIED),
+        ("PATCH",   "/orders/7",     json!({}), DENIED),
+        ("DELETE",  "/orders/7",     json!({}), DENIED),
+        ("TRACE",   "/orders",       json!({}), DENIED),
+        ("PROPFIND", "/orders",      json!({}), DENIED),
+        ("POST",    "/orders",       nobody(),  DENIED),
+    ];
+    run(&guarded, &cases);
+}
+
+#[test]
+fn the_first_rule_that_matches_decides() {
+    let guarded = Guarded::start(&json!({"rules": [
+        {"path_prefix": "/account/password", "action": "deny"},
+        {"path": "/orders/search", "methods": ["POST"], "action": "allow"},
+        {"path_prefix": "/orders/", "methods": ["POST", "PATCH"], "scopes": ["orders:write"], "actors": ["agent-*"], "action": "allow"},
+        {"path_prefix": "/invoices", "actors": ["trainee-*"], "action": "deny"},
+    ]}));
+    let reader = || json!({"scope": "orders:read"});
+    let robot = || json!({"act": {"sub": "robot-1"}});
+    let trainee = || json!({"act": {"sub": "trainee-1"}});
+    let nobody = || json!({"act": null});
+    #[rustfmt::skip]
+    let cases = [
+        ("GET",    "/account/password",       json!({}), DENIED),
+        ("POST",   "/account/password/reset", json!({}), DENIED),
+        ("GET",    "/account",                json!({}), 200),
+        ("POST",   "/orders/search",          reader(),  200),
+        ("POST",   "/orders/search?q=a",      nobody(),  200),
+        ("POST",   "/orders/searches",        reader(),  DENIED),
+        ("POST",   "/orders/7",               json!({}), 200),
+        ("PATCH",  "/orders/7",               json!({}), 200),
+        ("DELETE", "/orders/7",               json!({}), DENIED),
+        ("POST",   "/orders/7",               reader(),  DENIED),
+        ("POST",   "/orders/7",               robot(),   DENIED),
+        ("POST",   "/orders/7",               nobody(),  DENIED),
+        ("GET",    "/orders/7",               robot(),   200),
+        ("POST",   "/orders",                 json!({}), DENIED),
+        ("GET",    "/invoices/7",             json!({}), 200),
+        ("GET",    "/invoices/7",             trainee(), DENIED),
+        ("GET",    "/invoices/7",             nobody(),  DENIED),
+    ];
+    run(&guarded, &cases);
+}
+
+#[test]
+fn the_default_is_what_the_operator_says() {
+    #[rustfmt::skip]
+    let defaults = [
+        ("allow", 200,    200),
+        ("deny",  DENIED, DENIED),
+    ];
+    for (default, read, write) in defaults {
+        let guarded = Guarded::start(&json!({"default": default, "rules": [
+            {"path": "/always", "action": "allow"},
+            {"path": "/never", "action": "deny"},
+        ]}));
+        run(
+            &guarded,
+            &[
+                ("GET", "/orders", json!({}), read),
+                ("DELETE", "/orders", json!({}), write),
+                ("POST", "/always", json!({}), 200),
+                ("GET", "/never", json!({}), DENIED),
+            ],
+        );
+    }
+}
+
+#[test]
+fn the_api_learns_whose_request_it_is() {
+    let guarded = Guarded::start(&json!({}));
+    #[rustfmt::skip]
+    let cases = [
+        (json!({}),                                        Some("agent-7")),
+        (json!({"act": null}),                             None),
+        (json!({"act": {"sub": "J\u{fc}rgen, 100%"}}),     Some("J%C3%BCrgen%2C%20100%25")),
+        (json!({"act": {"sub": "a\r\nx-admin: yes"}}),     Some("a%0D%0Ax-admin:%20yes")),
+        (json!({"act": {"sub": "a\u{0}b"}}),               Some("a%00b")),
+    ];
+    for (changes, actor) in cases {
+        let answer = guarded.send_as(&token(&claims_with(&changes)), Request::get("/orders"));
+        let received =
+            guarded.api.received_for(&answer).unwrap_or_else(|| panic!("{changes}: {answer:?}"));
+        assert_eq!(received.header(ID_HEADER), Some("a-txn"), "{changes}");
+        assert_eq!(received.header(ACTOR_HEADER), actor, "{changes}");
+        assert_eq!(received.header("x-admin"), None, "{changes}");
+    }
+}
+
+#[test]
+fn headers_that_are_not_configured_are_not_touched() {
+    let mut configuration = testkit::guarded::guard_configuration(&json!({}));
+    configuration.as_object_mut().unwrap().remove("headers");
+    let guarded =
+        Guarded::try_start_with(testkit::guarded::guarded_listener(&configuration)).unwrap();
+    let answer = guarded.send_as(&token(&claims()), Request::get("/orders"));
+    let received = guarded.api.received_for(&answer).unwrap();
+    assert_eq!((received.header(ID_HEADER), received.header(ACTOR_HEADER)), (None, None));
+}
+
+#[test]
+fn a_report_refuses_nothing_and_says_what_would_have_been() {
+    let guarded =
+        Guarded::start(&json!({"mode": "report", "rules": [{"path": "/never", "action": "deny"}]}));
+    #[rustfmt::skip]
+    let cases = [
+        ("GET",  "/orders",   json!({}),             "allowed: default"),
+        ("POST", "/orders",   json!({}),             "reported: default"),
+        ("GET",  "/never",    json!({}),             "reported: rules[0]"),
+        ("GET",  "/a/%2Fb",   json!({}),             "reported: rules[0]"),
+        ("GET",  "/orders",   json!({"act": {}}),    "reported: claims_malformed"),
+    ];
+    for (method, target, changes, _) in &cases {
+        let answer = guarded.send_as(&token(&claims_with(changes)), Request::new(method, target));
+        assert_eq!(answer.status, 200, "{method} {target}");
+        assert!(guarded.reached(&answer), "{method} {target}");
+    }
+    let lines = testkit::wait_for("the access log", || {
+        Some(guarded.envoy.access_log()).filter(|lines| lines.len() == cases.len())
+    });
+    for ((method, target, changes, outcome), line) in cases.iter().zip(lines) {
+        assert_eq!(line["guard"], *outcome, "{method} {target} {changes}: {line}");
+    }
+    let reported = guarded.envoy.metric("impersonation_guard_reported_total.reason.default");
+    assert_eq!(reported, Some(1));
+    let metrics = guarded.envoy.metrics();
+    assert!(!metrics.iter().any(|(name, _)| name.contains("guard_refusals")), "{metrics:?}");
+    assert_eq!(guarded.envoy.log().matches("\"enforced\":false").count(), 4);
+}
