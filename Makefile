@@ -1,8 +1,8 @@
 # Everything sets up what it needs. Requires cargo (rustup), node 20.19 or later with npm, and python3
 # with venv where no Envoy is on the PATH (see scripts/envoy).
 .DEFAULT_GOAL := build
-.PHONY: wasm-target build run demo demo-cluster bench lint lint-format lint-native lint-wasm test parts test-binaries tools \
-  test-core test-envoy test-differential test-without-engine test-gateway test-clients test-demo \
+.PHONY: wasm-target build run demo demo-cluster bench chaos lint lint-format lint-native lint-wasm test parts test-binaries tools \
+  test-core test-envoy test-chaos test-differential test-without-engine test-gateway test-clients test-demo \
   test-claims-scripts test-compose test-observability
 
 module := target/wasm32-wasip1/release/impersonation_filter.wasm
@@ -43,7 +43,7 @@ test:
 	  || { echo; echo "What failed:"; grep -F '***' target/test.log; exit 1; }
 
 # The longest first. The lints' compiler runs behind everything that a test waits for.
-parts: test-envoy test-differential test-binaries build test-clients test-observability test-core lint-native \
+parts: test-envoy test-chaos test-differential test-binaries build test-clients test-observability test-core lint-native \
   lint-wasm test-without-engine test-demo test-compose test-gateway test-claims-scripts lint-format
 
 test-binaries:
@@ -56,9 +56,18 @@ test-envoy: test-binaries build tools
 test-differential: test-binaries build tools tests/gateway/node_modules
 	IMPERSONATION_FILTER_WASM=$(CURDIR)/$(module) IMPERSONATION_GUARD_WASM=$(CURDIR)/$(guard) scripts/run-tests target/test-binaries.json differential
 
+# In networks of its own, for which it takes root: see crates/testkit/src/network.rs. One after the other, as both
+# weigh the machine down.
+test-chaos: test-binaries build tools
+	IMPERSONATION_FILTER_WASM=$(CURDIR)/$(module) RUST_TEST_THREADS=1 scripts/run-tests target/test-binaries.json chaos
+
+# The same for as long as docs/reliability.md says, and with the times held to their bounds: some minutes.
+chaos: build tools
+	CHAOS=long cargo test --test chaos -- --nocapture --test-threads 1
+
 # All that need no Envoy.
 test-core: test-binaries
-	scripts/run-tests target/test-binaries.json --but envoy differential
+	scripts/run-tests target/test-binaries.json --but envoy chaos differential
 
 # After what runs the companion, which it builds anew without the engine.
 test-without-engine: test-core lint-native
@@ -90,6 +99,7 @@ tools:
 	scripts/envoy --path
 	scripts/pyjwt --version
 	scripts/etcd
+	scripts/ip
 
 lint: lint-format lint-native lint-wasm
 

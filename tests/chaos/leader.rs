@@ -1,0 +1,347 @@
+//! The leader fails, and nobody gets what is another's.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use futures_util::future::join_all;
+use serde_json::{Value, json};
+
+use testkit::configuration::Configuration;
+use testkit::etcd::{self, Etcd};
+use testkit::gateway::{Gateway, Options};
+use testkit::http::Request;
+use testkit::network::{Machine, in_a_hub, three_machines};
+use testkit::{RUNTIME, wait_for};
+
+use crate::Length;
+use crate::client::{Answer, Client};
+use crate::contest::{Contenders, Contest, Step, Told};
+use crate::faults::Fault;
+use crate::watch::Timeline;
+
+const CONTENDERS: usize = 16;
+/// Tokens that are contended for at the same time.
+const CONTESTS: usize = 12;
+/// Callers who mint and exchange alone, so that it is seen when the endpoints work.
+const PROBES: usize = 8;
+
+/// The bounds of docs/many-envoys.md: three attempts at 400 ms to look up, and 3.5 s for the spend; four attempts at
+/// 400 ms to mint, one of which may make a lease besides.
+const EXCHANGE_BOUND: Duration = Duration::from_millis(1200 + 3500);
+const MINT_BOUND: Duration = Duration::from_millis(1600 + 400);
+/// What Envoy and the load take besides, on two cores that they share with etcd.
+const ALLOWANCE: Duration = Duration::from_millis(800);
+/// How soon both endpoints are back once a majority is.
+const RECOVERY_BOUND: Duration = Duration::from_secs(2);
+
+/// Two Envoys before these nodes.
+pub(crate) fn two_gateways(nodes: &[Etcd; 3]) -> [Gateway; 2] {
+    let configuration =
+        Configuration::default().with("/store", json!({"etcd": {"cluster": "etcd"}}));
+    [(); 2].map(|()| {
+        let clusters = vec![etcd::cluster(nodes)];
+        Gateway::try_start(&configuration, &Options { clusters, ..Options::default() }).unwrap()
+    })
+}
+
+#[test]
+fn no_token_is_exchanged_twice_or_lost_while_leaders_fail() {
+    in_a_hub("leader::no_token_is_exchanged_twice_or_lost_while_leaders_fail", || {
+        let machines = three_machines();
+        let nodes = Etcd::start_on(&machines);
+        let gateways = two_gateways(&nodes);
+        run(&machines, &nodes, &gateways, Length::wanted());
+    });
+}
+
+fn run(machines: &[Machine; 3], nodes: &[Etcd; 3], gateways: &[Gateway; 2], length: Length) {
+    let envoys = [gateways[0].address(), gateways[1].address()];
+    let (timeline, tally) = (Timeline::new(), Tally::default());
+    let over = AtomicBool::new(false);
+    let began = Instant::now();
+    let faults = std::thread::scope(|scope| {
+        let load = scope.spawn(|| RUNTIME.block_on(load(&envoys, nodes, &timeline, &tally, &over)));
+        let faults = inflict(machines, nodes, &timeline, &tally, length);
+        over.store(true, Ordering::Relaxed);
+        load.join().unwrap();
+        faults
+    });
+    let until = Instant::now();
+    report(nodes, gateways, &timeline, tally, &faults, (began, until), length);
+}
+
+/// What happened, apart from time.
+#[derive(Default)]
+struct Tally {
+    /// Those that many contended for.
+    contests: AtomicUsize,
+    finished: Mutex<Vec<Contest>>,
+    statuses: Mutex<BTreeMap<(&'static str, u16), usize>>,
+    /// Of mints, of exchanges.
+    latencies: [Mutex<Vec<Duration>>; 2],
+    /// Answers of 503 that do not ask to come back.
+    bare: AtomicUsize,
+}
+
+impl Tally {
+    fn note(&self, step: Step, answer: &Answer) {
+        let (kind, name) = match step {
+            Step::Mint(_) => (0, "mint"),
+            Step::Exchange(_) => (1, "exchange"),
+        };
+        *self.statuses.lock().unwrap().entry((name, answer.status)).or_insert(0) += 1;
+        self.latencies[kind].lock().unwrap().push(answer.took);
+        if answer.status == 503 && !answer.is_unavailable() {
+            self.bare.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+async fn load(
+    envoys: &[SocketAddr; 2],
+    nodes: &[Etcd; 3],
+    timeline: &Timeline,
+    tally: &Tally,
+    over: &AtomicBool,
+) {
+    let note = |step, answer: &Answer| {
+        timeline.note(step, answer);
+        tally.note(step, answer);
+    };
+    let contend = async |contenders: usize, pause: Duration| {
+        let mut everybody = Contenders::new(envoys, contenders);
+        while !over.load(Ordering::Relaxed) {
+            if let Some(contest) = everybody.contest(&note).await {
+                tally.contests.fetch_add(usize::from(contenders > 1), Ordering::Relaxed);
+                tally.finished.lock().unwrap().push(contest);
+            }
+            tokio::time::sleep(pause).await;
+        }
+    };
+    let contests = join_all((0..CONTESTS).map(|_| contend(CONTENDERS, Duration::ZERO)));
+    let probes = join_all((0..PROBES).map(|number| {
+        // Through one Envoy alone: that the other serves says nothing of it.
+        let envoy = envoys[number % 2];
+        probe(number % 2, envoy, timeline, tally, over)
+    }));
+    let watches =
+        join_all(nodes.iter().enumerate().map(|(node, etcd)| timeline.watch(node, etcd.health)));
+    let all = futures_util::future::join(contests, probes);
+    futures_util::future::select(Box::pin(all), Box::pin(watches)).await;
+}
+
+/// Mints and exchanges through one Envoy, one after the other.
+async fn probe(
+    number: usize,
+    envoy: SocketAddr,
+    timeline: &Timeline,
+    tally: &Tally,
+    over: &AtomicBool,
+) {
+    let note = |step: Step, answer: &Answer| {
+        let step = match step {
+            Step::Mint(_) => Step::Mint(number),
+            Step::Exchange(_) => Step::Exchange(number),
+        };
+        timeline.note(step, answer);
+        tally.note(step, answer);
+    };
+    let mut alone = Contenders::new(&[envoy; 2], 1);
+    while !over.load(Ordering::Relaxed) {
+        if let Some(contest) = alone.contest(&note).await {
+            tally.finished.lock().unwrap().push(contest);
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// Makes the leader fail, until there was enough of it.
+fn inflict(
+    machines: &[Machine; 3],
+    nodes: &[Etcd; 3],
+    timeline: &Timeline,
+    tally: &Tally,
+    length: Length,
+) -> Vec<(Instant, Fault)> {
+    let mut inflicted = Vec::new();
+    let mut kinds = Vec::new();
+    let settle = |since: Instant| {
+        wait_for("both endpoints of both Envoys", || {
+            (timeline.majority_since().is_some() && timeline.all_succeeded_since(since))
+                .then_some(())
+        });
+    };
+    settle(Instant::now());
+    while inflicted.len() < length.faults {
+        // Each kind as often as every other, in any order.
+        let kind = kinds.pop().unwrap_or_else(|| {
+            kinds = Fault::ALL.to_vec();
+            fastrand::shuffle(&mut kinds);
+            kinds.pop().unwrap()
+        });
+        let leader = wait_for("a leader", || leader(nodes));
+        let at = Instant::now();
+        kind.begin(&machines[leader], &nodes[leader]);
+        inflicted.push((at, kind));
+        std::thread::sleep(kind.duration());
+        kind.end(&machines[leader], &nodes[leader]);
+        settle(Instant::now());
+        std::thread::sleep(Duration::from_millis(fastrand::u64(300..1000)));
+    }
+    wait_for("enough tokens", || {
+        (tally.contests.load(Ordering::Relaxed) >= length.tokens).then_some(())
+    });
+    settle(Instant::now());
+    inflicted
+}
+
+/// Which of them leads, if one says so.
+fn leader(nodes: &[Etcd; 3]) -> Option<usize> {
+    nodes.iter().position(|node| {
+        let request = Request::get("/metrics").header("connection", "close").to_bytes();
+        let ask =
+            async { Client::new(node.health).send_within(&request, Duration::from_secs(1)).await };
+        let answer = RUNTIME.block_on(ask);
+        String::from_utf8_lossy(&answer.body).lines().any(|line| line == "etcd_server_is_leader 1")
+    })
+}
+
+/// What an Envoy wrote down.
+#[derive(Default)]
+struct Written {
+    /// Ids of tokens, of the spends of which nobody knows what came.
+    unknown: BTreeSet<String>,
+    /// By reason.
+    refusals: BTreeMap<String, usize>,
+}
+
+fn written(gateways: &[Gateway; 2]) -> Written {
+    let mut written = Written::default();
+    for gateway in gateways {
+        for line in gateway.envoy.log().lines() {
+            // Most are about tokens that were used already, and say nothing new.
+            if !line.contains("\"store_failed\"") && !line.contains("\"spend_unknown\"") {
+                continue;
+            }
+            let Some((_, rest)) = line.split_once("{\"event\"") else { continue };
+            let event: Value = serde_json::from_str(&format!("{{\"event\"{rest}")).unwrap();
+            let reason = event["reason"].as_str().unwrap().to_owned();
+            if reason == "spend_unknown" {
+                written.unknown.insert(event["subject_token_id"].as_str().unwrap().into());
+            }
+            *written.refusals.entry(reason).or_insert(0) += 1;
+        }
+    }
+    written
+}
+
+fn report(
+    nodes: &[Etcd; 3],
+    gateways: &[Gateway; 2],
+    timeline: &Timeline,
+    tally: Tally,
+    faults: &[(Instant, Fault)],
+    (began, until): (Instant, Instant),
+    length: Length,
+) {
+    let written = written(gateways);
+    let records = nodes[0].versions().into_iter();
+    let records: BTreeMap<_, _> =
+        records.map(|(key, times)| (key.rsplit('/').next().unwrap().to_owned(), times)).collect();
+    let finished = tally.finished.into_inner().unwrap();
+    let (mut wrong, mut told, mut spent_unknown) = (Vec::new(), BTreeMap::new(), 0);
+    for contest in &finished {
+        let name = etcd::record_name(&contest.token);
+        let times = records.get(&name).copied().unwrap_or(0);
+        let unknown = written.unknown.contains(&etcd::audited_id(&contest.token));
+        if let Err(rule) = contest.judge(times, unknown) {
+            wrong.push(format!("{rule}: {:?}, at last {:?}", contest.told, contest.at_last));
+        }
+        let wins = contest
+            .told
+            .iter()
+            .chain(&contest.at_last)
+            .filter(|told| **told == Told::HereItIs)
+            .count();
+        spent_unknown += usize::from(wins == 0);
+        for one in &contest.told {
+            *told.entry(one.clone()).or_insert(0_usize) += 1;
+        }
+    }
+    let mut kinds = BTreeMap::new();
+    faults.iter().for_each(|(_, kind)| *kinds.entry(kind).or_insert(0_usize) += 1);
+    let moments: Vec<_> = faults.iter().map(|(at, _)| *at).collect();
+    let recoveries = timeline.recoveries(&moments, until);
+    let [mints, exchanges] =
+        tally.latencies.map(|latencies| Latencies::of(latencies.into_inner().unwrap()));
+
+    let contests = tally.contests.into_inner();
+    println!("\nchaos: {:.0} s", (until - began).as_secs_f64());
+    println!(
+        "  tokens      {} contended for by {CONTENDERS}, {} more by one",
+        contests,
+        finished.len() - contests
+    );
+    println!("  faults      {}: {kinds:?}", faults.len());
+    println!("  answers     {:?}", tally.statuses.into_inner().unwrap());
+    println!("  refusals of the store  {:?}", written.refusals);
+    println!("  spent by an attempt that was told to come back  {spent_unknown}");
+    println!("  mints       {mints}");
+    println!("  exchanges   {exchanges}");
+    println!("  both endpoints back after a majority  {}", Latencies::of(recoveries.clone()));
+    for kind in Fault::ALL {
+        let of_kind = faults.iter().zip(&recoveries).filter(|((_, one), _)| *one == kind);
+        println!("    {kind:?}  {}", Latencies::of(of_kind.map(|(_, took)| *took).collect()));
+    }
+    let (silence, series) = timeline.longest_silence(until);
+    println!("  longest without a success while a majority is well  {silence:.2?}, {series}");
+
+    assert!(
+        wrong.is_empty(),
+        "{} tokens, such as {:#?}",
+        wrong.len(),
+        &wrong[..wrong.len().min(5)]
+    );
+    assert_eq!(tally.bare.into_inner(), 0, "answers of 503 that do not ask to come back");
+    assert!(contests >= length.tokens && faults.len() >= length.faults);
+    assert!(records.len() >= finished.len());
+    assert!(told[&Told::HereItIs] > 0 && told[&Told::Used] > 0, "{told:?}");
+    if length.holds_times {
+        assert!(mints.max <= MINT_BOUND + ALLOWANCE, "a mint took {:?}", mints.max);
+        assert!(
+            exchanges.max <= EXCHANGE_BOUND + ALLOWANCE,
+            "an exchange took {:?}",
+            exchanges.max
+        );
+        let longest = recoveries.iter().max().unwrap();
+        assert!(*longest <= RECOVERY_BOUND, "{longest:?} after a majority was back");
+        assert!(silence <= RECOVERY_BOUND, "{series}: none for {silence:?} beside a majority");
+    }
+}
+
+/// How long something took.
+pub(crate) struct Latencies {
+    p50: Duration,
+    p99: Duration,
+    pub max: Duration,
+}
+
+impl Latencies {
+    pub(crate) fn of(mut all: Vec<Duration>) -> Self {
+        all.sort_unstable();
+        let at = |percent: usize| {
+            all.get(all.len().saturating_sub(1) * percent / 100).copied().unwrap_or_default()
+        };
+        Self { p50: at(50), p99: at(99), max: at(100) }
+    }
+}
+
+impl std::fmt::Display for Latencies {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { p50, p99, max } = self;
+        write!(f, "p50 {p50:.2?}, p99 {p99:.2?}, at most {max:.2?}")
+    }
+}

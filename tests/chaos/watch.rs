@@ -1,0 +1,166 @@
+//! Whether a majority of etcd can be reached, when the endpoints work, and how far apart that is.
+//!
+//! A majority can be reached while two nodes say at `/health` that they are well, to whoever is where the Envoys are.
+//! It is asked for every few milliseconds, and so are both endpoints, by more callers than one through each Envoy: one
+//! that waits for an election must not hide that others are served.
+
+use std::net::SocketAddr;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use testkit::http::Request;
+
+use crate::client::{Answer, Client};
+use crate::contest::Step;
+
+/// How often a node is asked how it is.
+const PAUSE: Duration = Duration::from_millis(25);
+
+/// How long a node that is well may take to say so.
+const PATIENCE: Duration = Duration::from_millis(250);
+
+/// What was seen, by time.
+pub(crate) struct Timeline {
+    /// What each node said, and when that was so.
+    health: Mutex<[Vec<(Instant, bool)>; 3]>,
+    /// When a mint and an exchange succeeded through each Envoy.
+    successes: [Mutex<Vec<Instant>>; 4],
+}
+
+/// The series of [`Timeline::successes`].
+pub(crate) const SERIES: [&str; 4] = [
+    "mints by the first",
+    "mints by the second",
+    "exchanges by the first",
+    "exchanges by the second",
+];
+
+impl Timeline {
+    pub(crate) fn new() -> Self {
+        Self { health: Mutex::default(), successes: Default::default() }
+    }
+
+    /// Asks a node how it is, again and again.
+    pub(crate) async fn watch(&self, node: usize, address: SocketAddr) {
+        let request = Request::get("/health").to_bytes();
+        let mut client = Client::new(address);
+        loop {
+            let asked = Instant::now();
+            let answer = client.send_within(&request, PATIENCE).await;
+            let well = answer.status == 200;
+            // It was well at the end at the latest, and not well from the beginning on.
+            let at = if well { Instant::now() } else { asked };
+            self.health.lock().unwrap()[node].push((at, well));
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+
+    pub(crate) fn note(&self, step: Step, answer: &Answer) {
+        let series = match (step, answer.status) {
+            (Step::Mint(envoy), 201) => envoy,
+            (Step::Exchange(envoy), 200) => 2 + envoy,
+            _ => return,
+        };
+        self.successes[series].lock().unwrap().push(Instant::now());
+    }
+
+    /// Whether each series has had a success since then.
+    pub(crate) fn all_succeeded_since(&self, since: Instant) -> bool {
+        self.successes
+            .iter()
+            .all(|series| series.lock().unwrap().last().is_some_and(|last| *last > since))
+    }
+
+    /// Since when a majority is well; `None` if it is not.
+    pub(crate) fn majority_since(&self) -> Option<Instant> {
+        self.majorities().pop().filter(|(_, end)| end.is_none()).map(|(begin, _)| begin)
+    }
+
+    /// From when to when a majority was well; the last may last.
+    fn majorities(&self) -> Vec<(Instant, Option<Instant>)> {
+        let health = self.health.lock().unwrap();
+        let mut samples: Vec<_> = (0..3)
+            .flat_map(|node| health[node].iter().map(move |(at, well)| (*at, node, *well)))
+            .collect();
+        samples.sort_unstable();
+        let (mut well, mut periods) = ([false; 3], Vec::new());
+        for (at, node, is_well) in samples {
+            let had = well.iter().filter(|well| **well).count() >= 2;
+            well[node] = is_well;
+            let has = well.iter().filter(|well| **well).count() >= 2;
+            match (had, has) {
+                (false, true) => periods.push((at, None)),
+                (true, false) => periods.last_mut().unwrap().1 = Some(at),
+                _ => {}
+            }
+        }
+        periods
+    }
+
+    /// How long both endpoints took to be back, through each Envoy, after each of these moments: from when a majority
+    /// was well again, or from the moment itself where it was all the time. `until` ends the last.
+    pub(crate) fn recoveries(&self, faults: &[Instant], until: Instant) -> Vec<Duration> {
+        let majorities = self.majorities();
+        let ends = faults.iter().skip(1).copied().chain([until]);
+        let recovery = |(fault, end): (&Instant, Instant)| {
+            // The last begin of a majority: where there were several, what was before did not last.
+            let mut begins = majorities.iter().map(|(begin, _)| *begin);
+            let since = begins.rfind(|begin| (*fault..end).contains(begin)).unwrap_or(*fault);
+            self.first_success_of_all(since).map_or(Duration::MAX, |back| back - since)
+        };
+        faults.iter().zip(ends).map(recovery).collect()
+    }
+
+    fn first_success_of_all(&self, since: Instant) -> Option<Instant> {
+        let first = |series: &Mutex<Vec<Instant>>| {
+            series.lock().unwrap().iter().copied().filter(|at| *at >= since).min()
+        };
+        self.successes.iter().map(first).try_fold(since, |all, first| Some(all.max(first?)))
+    }
+
+    /// The longest time that a majority was well and an endpoint had no success, and which.
+    pub(crate) fn longest_silence(&self, until: Instant) -> (Duration, &'static str) {
+        let mut longest = (Duration::ZERO, SERIES[0]);
+        for (series, name) in self.successes.iter().zip(SERIES) {
+            let mut successes = series.lock().unwrap().clone();
+            successes.sort_unstable();
+            for (begin, end) in self.majorities() {
+                let end = end.unwrap_or(until);
+                let within = successes.iter().copied().filter(|at| (begin..end).contains(at));
+                let marks: Vec<_> = [begin].into_iter().chain(within).chain([end]).collect();
+                let gaps = marks.windows(2).map(|pair| pair[1] - pair[0]);
+                longest = longest.max((gaps.max().unwrap_or_default(), name));
+            }
+        }
+        longest
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn recovery_is_from_the_last_begin_of_a_majority_to_the_first_success_of_every_series() {
+        let began = Instant::now();
+        let at = |millis: u64| began + Duration::from_millis(millis);
+        let timeline = Timeline::new();
+        // From 0 to 100 two are well, from 300 on again.
+        let samples = [(0, 0, true), (0, 1, true), (100, 1, false), (300, 2, true)];
+        for (millis, node, well) in samples {
+            timeline.health.lock().unwrap()[node].push((at(millis), well));
+        }
+        for (series, last) in timeline.successes.iter().zip([320, 330, 310, 750]) {
+            series.lock().unwrap().extend([at(50), at(last), at(800)]);
+        }
+        // A fault with an election, and one that a majority did not notice.
+        let recoveries = timeline.recoveries(&[at(90), at(790)], at(900));
+        assert_eq!(recoveries, [Duration::from_millis(450), Duration::from_millis(10)]);
+        assert_eq!(timeline.majority_since(), Some(at(300)));
+        assert!(timeline.all_succeeded_since(at(799)) && !timeline.all_succeeded_since(at(800)));
+        // The third and the first had none for longer, but the last one's is counted from 300 on.
+        let (silence, name) = timeline.longest_silence(at(900));
+        assert_eq!((silence, name), (Duration::from_millis(490), SERIES[2]));
+        assert_eq!(timeline.recoveries(&[at(850)], at(900)), [Duration::MAX]);
+    }
+}
