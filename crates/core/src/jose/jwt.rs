@@ -29,7 +29,7 @@ pub enum JwtError {
     /// Not signed by this key.
     #[error("bad signature")]
     Signature,
-    /// Signed, but its claims have other types.
+    /// Its claims have other types. They are read first: nothing is said of the signature.
     #[error("malformed claims")]
     Claims,
 }

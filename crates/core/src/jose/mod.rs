@@ -4,6 +4,7 @@
 //! what it leaves to its users: which key may be used with which algorithm, key sets in which one bad
 //! key does not spoil the rest, and signing without encoding the same header again for each token.
 
+mod factorable;
 mod jwt;
 mod key_set;
 mod native;

@@ -12,6 +12,7 @@ use rsa::{RsaPrivateKey, RsaPublicKey, pkcs1v15, pss};
 use serde::{Deserialize, Serialize};
 use sha2::Sha256;
 
+use super::factorable::is_factorable;
 use super::{Algorithm, TestedCrypto, VerifyingKey};
 use crate::host::{Host, HostFailure};
 use crate::secret::Secret;
@@ -56,6 +57,9 @@ pub enum SigningKeyError {
     /// Too short to be secure, or longer than we can sign with.
     #[error("an RSA key of 2048 to 4096 bits")]
     Weak,
+    /// Anybody can factor it, and sign with it.
+    #[error("an RSA key of another generator: this one's can be factored (CVE-2017-15361)")]
+    Factorable,
     /// `alg` names something that this kind of key cannot do.
     #[error("an alg that fits the key: EdDSA, Ed25519, ES256, ES384, RS256 or PS256")]
     Algorithm,
@@ -278,6 +282,9 @@ impl PrivateKey {
                 let key = RsaPrivateKey::try_from(jwk).map_err(mismatched)?;
                 if !(2048..=RsaPublicKey::MAX_SIZE).contains(&key.n().bits()) {
                     return Err(SigningKeyError::Weak);
+                }
+                if is_factorable(&key.n().to_bytes_be()) {
+                    return Err(SigningKeyError::Factorable);
                 }
                 Ok(match algorithm {
                     Algorithm::Ps256 => Self::Ps256(Box::new(pss::SigningKey::new(key))),

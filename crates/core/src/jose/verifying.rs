@@ -12,6 +12,7 @@ use rsa::{BigUint, RsaPublicKey, pkcs1v15};
 use serde::Deserialize;
 use sha2::{Sha256, Sha384, Sha512};
 
+use super::factorable::is_factorable;
 use super::{Algorithm, TestedCrypto};
 
 /// The shortest RSA key that is still secure (RFC 7518 §3.3).
@@ -50,6 +51,9 @@ pub enum VerifyingKeyError {
     /// Too short to be secure, or too long to be verified with in reasonable time.
     #[error("RSA keys need 2048 to 4096 bits")]
     Weak,
+    /// An RSA key that anybody can factor, and sign with.
+    #[error("an RSA key of a broken generator, which can be factored (CVE-2017-15361)")]
+    Factorable,
 }
 
 /// The members of a JWK beside the key itself.
@@ -132,7 +136,7 @@ impl VerifyingKey {
     }
 
     /// Whether `signature` is one of `message` by this key, as the host says where it can.
-    pub(super) fn verify(
+    pub fn verify(
         &self,
         native: Option<&TestedCrypto>,
         algorithm: Algorithm,
@@ -162,6 +166,9 @@ impl PublicKey {
                 let bits = BigUint::from_bytes_be(modulus).bits();
                 if !(MIN_RSA_BITS..=RsaPublicKey::MAX_SIZE).contains(&bits) {
                     return Err(VerifyingKeyError::Weak);
+                }
+                if is_factorable(modulus) {
+                    return Err(VerifyingKeyError::Factorable);
                 }
                 RsaPublicKey::try_from(jwk).map(Self::Rsa).map_err(malformed)
             }
