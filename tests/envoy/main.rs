@@ -31,3 +31,4 @@ mod pass_through;
 mod race;
 mod rules;
 mod updates;
+mod vectors;

@@ -318,21 +318,24 @@ pub(crate) const GIVEN_MODULE: &str = "IMPERSONATION_FILTER_WASM";
 
 /// The filter, built anew if its sources have changed, or another: see [`GIVEN_MODULE`].
 pub static MODULE: LazyLock<PathBuf> =
-    LazyLock::new(|| module(GIVEN_MODULE, "impersonation_filter.wasm"));
+    LazyLock::new(|| made(GIVEN_MODULE, "build", "impersonation_filter"));
 
-/// The guard, as the filter. `IMPERSONATION_GUARD_WASM` names another.
+/// The guard, the same way. `IMPERSONATION_GUARD_WASM` names another.
 pub static GUARD: LazyLock<PathBuf> =
-    LazyLock::new(|| module("IMPERSONATION_GUARD_WASM", "impersonation_guard.wasm"));
+    LazyLock::new(|| made("IMPERSONATION_GUARD_WASM", "build", "impersonation_guard"));
 
-fn module(variable: &str, name: &str) -> PathBuf {
-    static BUILT: LazyLock<PathBuf> = LazyLock::new(|| {
-        let root = repository();
-        let made =
-            Command::new("make").current_dir(root).args(["--silent", "build"]).output().unwrap();
-        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
-        root.join("target/wasm32-wasip1/release")
-    });
-    std::env::var_os(variable).map_or_else(|| BUILT.join(name), Into::into)
+/// The plugin of `crates/test-plugin`, the same way. `TEST_PLUGIN_WASM` names another.
+pub static TEST_PLUGIN: LazyLock<PathBuf> =
+    LazyLock::new(|| made("TEST_PLUGIN_WASM", "test-plugin", "test_plugin"));
+
+fn made(variable: &str, target: &str, name: &str) -> PathBuf {
+    if let Some(path) = std::env::var_os(variable) {
+        return path.into();
+    }
+    let root = repository();
+    let made = Command::new("make").current_dir(root).args(["--silent", target]).output().unwrap();
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    root.join("target/wasm32-wasip1/release").join(name).with_extension("wasm")
 }
 
 /// A directory for one Envoy; what earlier runs left behind goes.

@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 use self::host::{AwsLc, Manner, TestHost};
 use super::*;
 use testkit::keys::Key;
+use testkit::{Findings, vectors};
 
 fn decode(text: &str) -> Vec<u8> {
     BASE64_URL_SAFE_NO_PAD.decode(text).unwrap()
@@ -82,6 +83,35 @@ fn verifies_the_examples_of_rfc_7515_and_rfc_8037() {
         for other in Algorithm::ALL.into_iter().filter(|other| !other.is_same_as(algorithm)) {
             assert!(!key.verify(None, other, input, &signature), "{section} as {other}");
         }
+    }
+}
+
+/// By the crates, and by a host where it can: aws-lc here, BoringSSL in `tests/envoy/vectors.rs`.
+#[test]
+fn the_verdicts_are_those_of_wycheproof() {
+    let mut findings = Findings::default();
+    let own = signing_key(&Key::generate(jsonwebtoken::Algorithm::ES256, "own").private_jwk());
+    let host = AwsLc::new(Manner::Honest);
+    let asked = host.verified.clone();
+    let host = host.tested(&own);
+    let vectors = vectors::all();
+    for vector in &vectors {
+        let key = verifying_key(&vector.jwk);
+        let algorithm = Algorithm::from_name(vector.algorithm).unwrap();
+        asked.set(0);
+        for (by, crypto) in [("the crates", None), ("the host", Some(&host))] {
+            let good = key.verify(crypto, algorithm, &vector.message, &vector.signature);
+            findings.expect(format!("{}, by {by}", vector.name), &good, &vector.good);
+        }
+        let can = !matches!(algorithm, Algorithm::EdDsa | Algorithm::Ps256);
+        if vector.good {
+            findings.expect(format!("{}: asked", vector.name), &(asked.get() > 0), &can);
+        }
+    }
+    let good = vectors.iter().filter(|vector| vector.good).count();
+    assert!(good > 600 && vectors.len() > 3_500, "{good} of {}", vectors.len());
+    for jwk in vectors::too_long_keys() {
+        assert_eq!(VerifyingKey::from_jwk(&jwk).unwrap_err(), VerifyingKeyError::Weak);
     }
 }
 
