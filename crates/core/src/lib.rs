@@ -14,6 +14,7 @@ mod bearer;
 pub mod claims;
 mod client;
 pub mod config;
+pub mod etcd;
 pub mod guard;
 pub mod host;
 pub mod impersonations;

@@ -15,13 +15,14 @@ use crate::audit::Replay;
 use crate::bearer::BearerError;
 use crate::claims::{ClaimsError, NotAuthorized};
 use crate::client::ClientAuthError;
+use crate::etcd::EtcdFailure;
 use crate::host::HostFailure;
 use crate::jose::SignError;
 use crate::metrics;
 use crate::oauth::form::FormError;
 use crate::policy::{BoundsError, NotCounted};
 use crate::step::Response;
-use crate::store::{EtcdFailure, NotStored, StoreFailure};
+use crate::store::{NotStored, StoreFailure};
 use crate::upstream::UpstreamFailure;
 
 /// The name that our challenges give the protection space.

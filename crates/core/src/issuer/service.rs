@@ -8,12 +8,13 @@ use super::routes::Paths;
 use crate::bearer::Verifier;
 use crate::claims::{Authorizer, Script};
 use crate::config::{Config, OnError};
+use crate::etcd::EtcdFailure;
 use crate::host::{Host, UnixTime};
 use crate::jose::{Algorithm, SigningKey, TestedCrypto};
 use crate::metrics;
 use crate::policy::MintCounter;
 use crate::step::{Step, Task};
-use crate::store::{EtcdFailure, Store};
+use crate::store::Store;
 use crate::upstream::{RemoteKeySet, Upstream};
 
 /// A configuration, ready to answer. Caches live as long as it does: a changed configuration starts with

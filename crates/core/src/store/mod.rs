@@ -16,11 +16,12 @@ use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 
 pub use census::Census;
-pub use etcd::{Etcd, EtcdFailure};
+pub use etcd::Etcd;
 pub use record::{Exchange, Grant, Mint};
 pub use slots::{Found, NotSpent, NotStored, Occupancy, Outstanding, SlotTable};
 
 use crate::config::EtcdSettings;
+use crate::etcd::EtcdFailure;
 use crate::host::{Host, HostFailure, UnixTime};
 use crate::metrics;
 use crate::secret::{Digest, Secret, namespace};

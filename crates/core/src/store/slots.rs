@@ -22,7 +22,8 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use super::record::{Exchange, Grant, Mint, Record, Slot, State, is_current};
-use super::{EtcdFailure, NONCE_LEN, StoreFailure, SubjectToken};
+use super::{NONCE_LEN, StoreFailure, SubjectToken};
+use crate::etcd::EtcdFailure;
 use crate::host::{Expected, Host, HostFailure, SharedData, Swap, UnixTime, Version};
 use crate::secret::{Digest, namespace};
 

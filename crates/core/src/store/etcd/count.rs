@@ -10,9 +10,9 @@ use std::time::Duration;
 use prost::Message as _;
 
 use super::Etcd;
-use super::calls::{RANGE_ANYWHERE, Unanswered};
-use super::lease;
-use super::proto::{KeyValue, RangeRequest, RangeResponse};
+use crate::etcd::calls::{RANGE_ANYWHERE, Unanswered};
+use crate::etcd::lease;
+use crate::etcd::proto::{KeyValue, RangeRequest, RangeResponse};
 use crate::host::{Host, UnixTime};
 use crate::metrics;
 use crate::step::{Context, WhenCallerLeaves};

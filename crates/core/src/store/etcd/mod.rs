@@ -12,11 +12,7 @@
 //!
 //! What came of a spend is found out even when its caller has left: see [`Context::call_to_the_end`].
 
-mod calls;
 mod count;
-mod failure;
-mod lease;
-mod proto;
 
 use std::time::Duration;
 
@@ -24,23 +20,21 @@ use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use prost::Message as _;
 
-pub use failure::EtcdFailure;
-
-use calls::{
-    Attempts, FAILED_PRECONDITION, LEASE_GRANT, NOT_FOUND, RANGE, Server, TXN, Unanswered,
-};
 use count::Count;
-use failure::Complaints;
-use lease::Leases;
-use proto::{
-    KeyValue, LeaseGrantResponse, PutRequest, RangeRequest, RangeResponse, Revision, TxnRequest,
-    TxnResponse,
-};
 
 use super::record::{Exchange, Grant, Mint, Record, Slot, State, is_current};
 use super::slots::Seen;
 use super::{Found, NONCE_LEN, NotSpent, NotStored, Outstanding, StoreFailure, SubjectToken};
 use crate::config::EtcdSettings;
+use crate::etcd::calls::{
+    Attempts, FAILED_PRECONDITION, LEASE_GRANT, NOT_FOUND, RANGE, Server, TXN, Unanswered,
+};
+use crate::etcd::lease::Leases;
+use crate::etcd::proto::{
+    KeyValue, LeaseGrantResponse, PutRequest, RangeRequest, RangeResponse, Revision, TxnRequest,
+    TxnResponse,
+};
+use crate::etcd::{Complaints, EtcdFailure};
 use crate::host::{Host, HostFailure, UnixTime};
 use crate::metrics;
 use crate::secret::Digest;

@@ -24,14 +24,14 @@ const MARGIN: Duration = Duration::from_secs(60);
 const BUCKET_BITS: u32 = 32;
 
 /// When the tokens of a lease were minted, at the latest ten seconds after this.
-pub(super) fn minted_at(lease: i64) -> UnixTime {
+pub(crate) fn minted_at(lease: i64) -> UnixTime {
     let bucket = u32::try_from(lease & i64::from(u32::MAX)).unwrap_or_default();
     UnixTime::default().after(BUCKET.saturating_mul(bucket))
 }
 
 /// The leases of one service.
 #[derive(Debug)]
-pub(super) struct Leases {
+pub(crate) struct Leases {
     /// What its leases begin with, other than those of every other service, and every other lifetime: while a
     /// configuration is rolled out, two are in use.
     service: u32,
@@ -40,7 +40,7 @@ pub(super) struct Leases {
 
 impl Leases {
     /// The leases of what is kept below `folder`, each token of which lives for `lifetime`.
-    pub(super) fn new(folder: &str, lifetime: Duration) -> Self {
+    pub(crate) fn new(folder: &str, lifetime: Duration) -> Self {
         let ttl = lifetime.saturating_add(KEPT).saturating_add(BUCKET).saturating_add(MARGIN);
         let digest = Digest::of(format!("{folder}\n{}", ttl.as_secs()).as_bytes());
         let service = digest.as_bytes().first_chunk().map_or(0, |bytes| u32::from_be_bytes(*bytes));
@@ -49,14 +49,14 @@ impl Leases {
     }
 
     /// The number of the lease for what is minted at `now`: positive, as etcd's own are.
-    pub(super) fn id(&self, now: UnixTime) -> i64 {
+    pub(crate) fn id(&self, now: UnixTime) -> i64 {
         let bucket = now.secs().checked_div(BUCKET.as_secs()).unwrap_or_default();
         let bucket = u32::try_from(bucket).unwrap_or(u32::MAX);
         (i64::from(self.service) << BUCKET_BITS) | i64::from(bucket)
     }
 
     /// Asks for a lease.
-    pub(super) fn grant(&self, id: i64) -> LeaseGrantRequest {
+    pub(crate) fn grant(&self, id: i64) -> LeaseGrantRequest {
         LeaseGrantRequest { ttl: i64::try_from(self.ttl.as_secs()).unwrap_or(i64::MAX), id }
     }
 }

@@ -5,82 +5,82 @@ use prost::{Message, Oneof};
 
 /// What a reply says of the cluster.
 #[derive(Clone, PartialEq, Message)]
-pub(super) struct ResponseHeader {
+pub(crate) struct ResponseHeader {
     /// The store's revision, from one on. A message without it is not etcd's.
     #[prost(int64, tag = "3")]
-    pub(super) revision: i64,
+    pub(crate) revision: i64,
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub(super) struct KeyValue {
+pub(crate) struct KeyValue {
     #[prost(bytes = "vec", tag = "1")]
-    pub(super) key: Vec<u8>,
+    pub(crate) key: Vec<u8>,
     #[prost(int64, tag = "3")]
-    pub(super) mod_revision: i64,
+    pub(crate) mod_revision: i64,
     /// How often it was written: one for a key that was never changed.
     #[prost(int64, tag = "4")]
-    pub(super) version: i64,
+    pub(crate) version: i64,
     #[prost(bytes = "vec", tag = "5")]
-    pub(super) value: Vec<u8>,
+    pub(crate) value: Vec<u8>,
     #[prost(int64, tag = "6")]
-    pub(super) lease: i64,
+    pub(crate) lease: i64,
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub(super) struct RangeRequest {
+pub(crate) struct RangeRequest {
     #[prost(bytes = "vec", tag = "1")]
-    pub(super) key: Vec<u8>,
+    pub(crate) key: Vec<u8>,
     /// The first key that is not meant; empty for one key alone.
     #[prost(bytes = "vec", tag = "2")]
-    pub(super) range_end: Vec<u8>,
+    pub(crate) range_end: Vec<u8>,
     #[prost(int64, tag = "3")]
-    pub(super) limit: i64,
+    pub(crate) limit: i64,
     /// What the node that answers has, be it late.
     #[prost(bool, tag = "7")]
-    pub(super) serializable: bool,
+    pub(crate) serializable: bool,
     #[prost(bool, tag = "8")]
-    pub(super) keys_only: bool,
+    pub(crate) keys_only: bool,
 }
 
 impl RangeRequest {
     /// One key, as it is now.
-    pub(super) fn of(key: Vec<u8>) -> Self {
+    pub(crate) fn of(key: Vec<u8>) -> Self {
         Self { key, ..Self::default() }
     }
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub(super) struct RangeResponse {
+pub(crate) struct RangeResponse {
     #[prost(message, optional, tag = "1")]
-    pub(super) header: Option<ResponseHeader>,
+    pub(crate) header: Option<ResponseHeader>,
     #[prost(message, repeated, tag = "2")]
-    pub(super) kvs: Vec<KeyValue>,
+    pub(crate) kvs: Vec<KeyValue>,
     #[prost(bool, tag = "3")]
-    pub(super) more: bool,
+    pub(crate) more: bool,
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub(super) struct PutRequest {
+pub(crate) struct PutRequest {
     #[prost(bytes = "vec", tag = "1")]
-    pub(super) key: Vec<u8>,
+    pub(crate) key: Vec<u8>,
     #[prost(bytes = "vec", tag = "2")]
-    pub(super) value: Vec<u8>,
+    pub(crate) value: Vec<u8>,
     #[prost(int64, tag = "3")]
-    pub(super) lease: i64,
+    pub(crate) lease: i64,
     #[prost(bool, tag = "6")]
-    pub(super) ignore_lease: bool,
+    pub(crate) ignore_lease: bool,
 }
 
 /// One equality; [`Compare::result`] is `EQUAL`, the default, and not sent.
 #[derive(Clone, PartialEq, Message)]
-pub(super) struct Compare {
+pub(crate) struct Compare {
     /// [`CREATE`] or [`MOD`].
     #[prost(int32, tag = "2")]
-    pub(super) target: i32,
+    pub(crate) target: i32,
     #[prost(bytes = "vec", tag = "3")]
-    pub(super) key: Vec<u8>,
+    pub(crate) key: Vec<u8>,
     #[prost(oneof = "Revision", tags = "5, 6")]
-    pub(super) revision: Option<Revision>,
+    pub(crate) revision: Option<Revision>,
 }
 
 /// `CompareTarget::CREATE`.
@@ -89,7 +89,7 @@ const CREATE: i32 = 1;
 const MOD: i32 = 2;
 
 #[derive(Clone, PartialEq, Oneof)]
-pub(super) enum Revision {
+pub(crate) enum Revision {
     #[prost(int64, tag = "5")]
     Create(i64),
     #[prost(int64, tag = "6")]
@@ -97,13 +97,13 @@ pub(super) enum Revision {
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub(super) struct RequestOp {
+pub(crate) struct RequestOp {
     #[prost(oneof = "Request", tags = "1, 2")]
-    pub(super) request: Option<Request>,
+    pub(crate) request: Option<Request>,
 }
 
 #[derive(Clone, PartialEq, Oneof)]
-pub(super) enum Request {
+pub(crate) enum Request {
     #[prost(message, tag = "1")]
     Range(RangeRequest),
     #[prost(message, tag = "2")]
@@ -111,50 +111,50 @@ pub(super) enum Request {
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub(super) struct TxnRequest {
+pub(crate) struct TxnRequest {
     #[prost(message, repeated, tag = "1")]
-    pub(super) compare: Vec<Compare>,
+    pub(crate) compare: Vec<Compare>,
     #[prost(message, repeated, tag = "2")]
-    pub(super) success: Vec<RequestOp>,
+    pub(crate) success: Vec<RequestOp>,
     #[prost(message, repeated, tag = "3")]
-    pub(super) failure: Vec<RequestOp>,
+    pub(crate) failure: Vec<RequestOp>,
 }
 
 /// Of what the operations of a transaction answered only a range says anything.
 #[derive(Clone, PartialEq, Message)]
-pub(super) struct ResponseOp {
+pub(crate) struct ResponseOp {
     #[prost(message, optional, tag = "1")]
-    pub(super) range: Option<RangeResponse>,
+    pub(crate) range: Option<RangeResponse>,
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub(super) struct TxnResponse {
+pub(crate) struct TxnResponse {
     #[prost(message, optional, tag = "1")]
-    pub(super) header: Option<ResponseHeader>,
+    pub(crate) header: Option<ResponseHeader>,
     #[prost(bool, tag = "2")]
-    pub(super) succeeded: bool,
+    pub(crate) succeeded: bool,
     #[prost(message, repeated, tag = "3")]
-    pub(super) responses: Vec<ResponseOp>,
+    pub(crate) responses: Vec<ResponseOp>,
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub(super) struct LeaseGrantRequest {
+pub(crate) struct LeaseGrantRequest {
     /// Seconds.
     #[prost(int64, tag = "1")]
-    pub(super) ttl: i64,
+    pub(crate) ttl: i64,
     #[prost(int64, tag = "2")]
-    pub(super) id: i64,
+    pub(crate) id: i64,
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub(super) struct LeaseGrantResponse {
+pub(crate) struct LeaseGrantResponse {
     #[prost(message, optional, tag = "1")]
-    pub(super) header: Option<ResponseHeader>,
+    pub(crate) header: Option<ResponseHeader>,
 }
 
 impl TxnRequest {
     /// Puts what `put` says if its key's revision is `revision`; reads the key otherwise.
-    pub(super) fn put_if(revision: Revision, put: PutRequest) -> Self {
+    pub(crate) fn put_if(revision: Revision, put: PutRequest) -> Self {
         let target = match revision {
             Revision::Create(_) => CREATE,
             Revision::Mod(_) => MOD,
@@ -170,7 +170,7 @@ impl TxnRequest {
 }
 
 /// A message that etcd sends.
-pub(super) trait Answer: Message + Default {
+pub(crate) trait Answer: Message + Default {
     /// What every answer of etcd's begins with.
     fn header(&self) -> Option<&ResponseHeader>;
 

@@ -69,11 +69,11 @@ const SILENCE: Duration = Duration::from_secs(60);
 
 /// When each kind of failure was last spoken of.
 #[derive(Debug, Default)]
-pub(super) struct Complaints([Cell<UnixTime>; EtcdFailure::KINDS.len()]);
+pub(crate) struct Complaints([Cell<UnixTime>; EtcdFailure::KINDS.len()]);
 
 impl Complaints {
     /// Counts a failure, and tells the operator unless that was done a moment ago.
-    pub(super) fn note(&self, host: &dyn Host, cluster: &str, failure: EtcdFailure) {
+    pub(crate) fn note(&self, host: &dyn Host, cluster: &str, failure: EtcdFailure) {
         host.count(metrics::store_failed(failure.kind()));
         let now = host.now();
         let place = EtcdFailure::KINDS.iter().position(|kind| *kind == failure.kind());

@@ -13,7 +13,7 @@ use crate::host::{Host, UnixTime};
 use crate::step::{CallFailure, Context, GrpcCall, GrpcStatus, Reply, WhenCallerLeaves};
 
 /// A method of etcd's API, and how it is called.
-pub(super) struct Method {
+pub(crate) struct Method {
     service: &'static str,
     name: &'static str,
     metadata: &'static [(&'static str, &'static str)],
@@ -21,24 +21,24 @@ pub(super) struct Method {
 
 /// Reads a key as it is now. A node that is cut off from the others says so at once, instead of letting us wait
 /// for it.
-pub(super) const RANGE: Method =
+pub(crate) const RANGE: Method =
     Method { service: "etcdserverpb.KV", name: "Range", metadata: &[("hasleader", "true")] };
 
 /// Reads what the node that is asked has, with its leader or without.
-pub(super) const RANGE_ANYWHERE: Method =
+pub(crate) const RANGE_ANYWHERE: Method =
     Method { service: "etcdserverpb.KV", name: "Range", metadata: &[] };
 
 /// Compares and writes. This one does wait while a leader is elected: that is shorter than to fail and try again,
 /// and leaves fewer outcomes unknown.
-pub(super) const TXN: Method = Method { service: "etcdserverpb.KV", name: "Txn", metadata: &[] };
+pub(crate) const TXN: Method = Method { service: "etcdserverpb.KV", name: "Txn", metadata: &[] };
 
 /// Makes a lease.
-pub(super) const LEASE_GRANT: Method =
+pub(crate) const LEASE_GRANT: Method =
     Method { service: "etcdserverpb.Lease", name: "LeaseGrant", metadata: &[] };
 
 /// A call without a usable answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Unanswered {
+pub(crate) enum Unanswered {
     /// Nothing was done, and never will be.
     NotDone(EtcdFailure),
     /// Perhaps it was done, perhaps it will be.
@@ -46,21 +46,21 @@ pub(super) enum Unanswered {
 }
 
 /// `NOT_FOUND`: of a lease.
-pub(super) const NOT_FOUND: GrpcStatus = GrpcStatus(5);
+pub(crate) const NOT_FOUND: GrpcStatus = GrpcStatus(5);
 
 /// `FAILED_PRECONDITION`: the lease is there already.
-pub(super) const FAILED_PRECONDITION: GrpcStatus = GrpcStatus(9);
+pub(crate) const FAILED_PRECONDITION: GrpcStatus = GrpcStatus(9);
 
 /// Where etcd is.
 #[derive(Debug)]
-pub(super) struct Server {
-    pub(super) cluster: Rc<str>,
-    pub(super) authority: Option<Rc<str>>,
+pub(crate) struct Server {
+    pub(crate) cluster: Rc<str>,
+    pub(crate) authority: Option<Rc<str>>,
 }
 
 impl Server {
     /// Calls a method, and waits for the answer.
-    pub(super) async fn call<A: Answer>(
+    pub(crate) async fn call<A: Answer>(
         &self,
         context: &Context,
         method: &Method,
@@ -104,19 +104,19 @@ fn read<A: Answer>(reply: &Reply) -> Result<A, Unanswered> {
 }
 
 /// How often a call is tried, and how long it may take in all.
-pub(super) struct Attempts {
+pub(crate) struct Attempts {
     left: u32,
     each: Duration,
     until: UnixTime,
 }
 
 impl Attempts {
-    pub(super) fn new(host: &dyn Host, count: u32, each: Duration, within: Duration) -> Self {
+    pub(crate) fn new(host: &dyn Host, count: u32, each: Duration, within: Duration) -> Self {
         Self { left: count, each, until: host.now().after(within) }
     }
 
     /// How long the next attempt may take; `None` if there is to be none.
-    pub(super) fn next(&mut self, host: &dyn Host) -> Option<Duration> {
+    pub(crate) fn next(&mut self, host: &dyn Host) -> Option<Duration> {
         self.left = self.left.checked_sub(1)?;
         let left = self.until.since(host.now()).min(self.each);
         // Envoy fails a call at once that has no time.
