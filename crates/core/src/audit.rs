@@ -1,10 +1,10 @@
-//! Who acted as whom: one event for each mint, exchange and refusal.
+//! Who acted as whom, and who looked and put an end to it: one event for each request that is ours.
 //!
 //! Impersonation without accountability is a breach, so an event is filled in as the facts become known
 //! and written down whatever way the request ends. It never holds a token, a secret or a key.
 
 use std::borrow::Cow;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::io;
 use std::rc::Rc;
 
@@ -23,6 +23,14 @@ pub enum Operation {
     Mint,
     /// An access token for one.
     Exchange,
+    /// To take a subject token back.
+    Cancel,
+    /// To see what is live.
+    List,
+    /// To end impersonations.
+    Revoke,
+    /// To know whether one is live.
+    Introspect,
 }
 
 /// What happened.
@@ -36,6 +44,24 @@ pub enum EventName {
     TokenExchangeSucceeded,
     /// An exchange was refused.
     TokenExchangeRefused,
+    /// A subject token was taken back by who minted it, and what it was exchanged for has ended.
+    SubjectTokenCancelled,
+    /// That was refused.
+    SubjectTokenCancellationRefused,
+    /// Somebody looked at who impersonates whom.
+    ImpersonationsListed,
+    /// That was refused.
+    ImpersonationsListRefused,
+    /// One or more impersonations have ended.
+    ImpersonationRevoked,
+    /// A client revoked a token that is not known, or not its own: nothing has ended.
+    ImpersonationRevocationIgnored,
+    /// Nothing has ended, as that was refused.
+    ImpersonationRevocationRefused,
+    /// Somebody asked whether a token is good.
+    TokenIntrospected,
+    /// That was refused.
+    TokenIntrospectionRefused,
 }
 
 impl EventName {
@@ -46,6 +72,15 @@ impl EventName {
             Self::SubjectTokenRefused => "subject_token.refused",
             Self::TokenExchangeSucceeded => "token_exchange.succeeded",
             Self::TokenExchangeRefused => "token_exchange.refused",
+            Self::SubjectTokenCancelled => "subject_token.cancelled",
+            Self::SubjectTokenCancellationRefused => "subject_token.cancellation_refused",
+            Self::ImpersonationsListed => "impersonations.listed",
+            Self::ImpersonationsListRefused => "impersonations.list_refused",
+            Self::ImpersonationRevoked => "impersonation.revoked",
+            Self::ImpersonationRevocationIgnored => "impersonation.revocation_ignored",
+            Self::ImpersonationRevocationRefused => "impersonation.revocation_refused",
+            Self::TokenIntrospected => "token.introspected",
+            Self::TokenIntrospectionRefused => "token.introspection_refused",
         }
     }
 }
@@ -76,6 +111,12 @@ pub struct Facts {
     /// Who minted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub caller: Option<String>,
+    /// Who lists, ends, or asks: the subject of their access token, or else its client.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub requested_by: Option<String>,
+    /// That a revocation is for every impersonation there is.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub all: bool,
     /// The resource asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resource: Option<String>,
@@ -117,18 +158,25 @@ pub struct Event {
 pub struct Trail {
     operation: Operation,
     facts: Rc<RefCell<Facts>>,
+    /// That there was nothing to be done.
+    ignored: Rc<Cell<bool>>,
 }
 
 impl Trail {
     /// The trail of a request that Envoy names `request_id`.
     pub fn new(operation: Operation, request_id: String) -> Self {
         let facts = Facts { request_id, ..Facts::default() };
-        Self { operation, facts: Rc::new(RefCell::new(facts)) }
+        Self { operation, facts: Rc::new(RefCell::new(facts)), ignored: Rc::default() }
     }
 
     /// Notes a fact as soon as it is known.
     pub fn note(&self, fact: impl FnOnce(&mut Facts)) {
         fact(&mut self.facts.borrow_mut());
+    }
+
+    /// Notes that there was nothing to be done.
+    pub fn ignore(&self) {
+        self.ignored.set(true);
     }
 
     /// Envoy's id of the request.
@@ -141,6 +189,11 @@ impl Trail {
         let event = match self.operation {
             Operation::Mint => EventName::SubjectTokenCreated,
             Operation::Exchange => EventName::TokenExchangeSucceeded,
+            Operation::Cancel => EventName::SubjectTokenCancelled,
+            Operation::List => EventName::ImpersonationsListed,
+            Operation::Revoke if self.ignored.get() => EventName::ImpersonationRevocationIgnored,
+            Operation::Revoke => EventName::ImpersonationRevoked,
+            Operation::Introspect => EventName::TokenIntrospected,
         };
         Event { event, facts: self.facts.take(), error: None, reason: None }
     }
@@ -150,6 +203,10 @@ impl Trail {
         let event = match self.operation {
             Operation::Mint => EventName::SubjectTokenRefused,
             Operation::Exchange => EventName::TokenExchangeRefused,
+            Operation::Cancel => EventName::SubjectTokenCancellationRefused,
+            Operation::List => EventName::ImpersonationsListRefused,
+            Operation::Revoke => EventName::ImpersonationRevocationRefused,
+            Operation::Introspect => EventName::TokenIntrospectionRefused,
         };
         Event { event, facts: self.facts.take(), error: Some(error), reason: Some(reason) }
     }
@@ -169,6 +226,7 @@ impl Trail {
             first_exchange,
             second_client_id: facts.client_id.clone(),
             second_request_id: facts.request_id.clone(),
+            revoked: false,
         }
     }
 }
@@ -188,6 +246,8 @@ pub struct Replay {
     pub second_client_id: Option<String>,
     /// Envoy's id of that request.
     pub second_request_id: String,
+    /// Whether what it was exchanged for has ended.
+    pub revoked: bool,
 }
 
 impl Replay {
@@ -205,6 +265,15 @@ impl Event {
             EventName::TokenExchangeSucceeded => metrics::EXCHANGED.into(),
             EventName::SubjectTokenRefused => self.refusals("subject_tokens"),
             EventName::TokenExchangeRefused => self.refusals("token"),
+            EventName::SubjectTokenCancelled => metrics::CANCELLED.into(),
+            EventName::SubjectTokenCancellationRefused => self.refusals("subject_token"),
+            EventName::ImpersonationsListed => metrics::LISTED.into(),
+            EventName::ImpersonationsListRefused => self.refusals("impersonations"),
+            EventName::ImpersonationRevoked => metrics::REVOKED.into(),
+            EventName::ImpersonationRevocationIgnored => metrics::REVOCATIONS_IGNORED.into(),
+            EventName::ImpersonationRevocationRefused => self.refusals("revocation"),
+            EventName::TokenIntrospected => metrics::INTROSPECTED.into(),
+            EventName::TokenIntrospectionRefused => self.refusals("introspection"),
         }
     }
 
@@ -227,6 +296,7 @@ impl Event {
             ("actor_id", facts.actor_id.as_deref()),
             ("client_id", facts.client_id.as_deref()),
             ("caller", facts.caller.as_deref()),
+            ("requested_by", facts.requested_by.as_deref()),
             ("resource", facts.resource.as_deref()),
             ("scope", facts.scope.as_deref()),
             ("jti", facts.jti.as_deref()),

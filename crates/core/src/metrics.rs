@@ -16,6 +16,24 @@ pub const REPLAYED: &str = "impersonation_subject_tokens_replayed_total";
 pub const STORE_FULL: &str = "impersonation_store_full_total";
 /// Exchanges of which nobody knows whether they spent their token: see [`store_failed`].
 pub const SPEND_UNKNOWN: &str = "impersonation_store_spends_unknown_total";
+/// Subject tokens that were taken back by who minted them.
+pub const CANCELLED: &str = "impersonation_subject_tokens_cancelled_total";
+/// Requests that ended impersonations.
+pub const REVOKED: &str = "impersonation_revocations_total";
+/// Tokens that a client revoked and that are not known, or not its own.
+pub const REVOCATIONS_IGNORED: &str = "impersonation_revocations_ignored_total";
+/// Impersonations that ended because their subject token was presented once more.
+pub const REVOKED_ON_REPLAY: &str = "impersonation_revocations_on_replay_total";
+/// Revocations that found the table full: the oldest became one for everyone.
+pub const REVOCATIONS_OVERFLOWED: &str = "impersonation_revocations_overflowed_total";
+/// Looks at who impersonates whom.
+pub const LISTED: &str = "impersonation_lists_total";
+/// Impersonations that the list had no room for.
+pub const UNLISTED: &str = "impersonation_unlisted_total";
+/// Tokens of ours that somebody asked about.
+pub const INTROSPECTED: &str = "impersonation_introspections_total";
+/// Revocations that are told apart.
+pub const REVOCATIONS: &str = "impersonation_revocations_kept";
 /// Calls of the operator's function that failed, whatever became of the exchange.
 pub const CUSTOM_CLAIMS_FAILURES: &str = "impersonation_custom_claims_failures_total";
 /// Keys of the identity gateway that have the name of one of ours.
@@ -49,8 +67,22 @@ pub const GUARD_AGE: &str = "impersonation_guard_revocations_age_seconds";
 
 /// The counters that are there from the start, at zero, besides those of [`callout_failed`]. A counter that
 /// begins at one never grew, as far as Prometheus can tell: the first replay would raise no alarm.
-pub const FROM_THE_START: [&str; 6] =
-    [CREATED, EXCHANGED, REPLAYED, STORE_FULL, CUSTOM_CLAIMS_FAILURES, KEY_COLLISIONS];
+pub const FROM_THE_START: [&str; 14] = [
+    CREATED,
+    EXCHANGED,
+    REPLAYED,
+    STORE_FULL,
+    CUSTOM_CLAIMS_FAILURES,
+    KEY_COLLISIONS,
+    CANCELLED,
+    REVOKED,
+    REVOCATIONS_IGNORED,
+    REVOKED_ON_REPLAY,
+    REVOCATIONS_OVERFLOWED,
+    LISTED,
+    UNLISTED,
+    INTROSPECTED,
+];
 
 /// Requests to `endpoint` that were refused with the code `error`, by the check `reason`.
 pub fn refused(endpoint: &str, error: &str, reason: &str) -> Cow<'static, str> {

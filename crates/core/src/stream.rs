@@ -131,11 +131,12 @@ impl Stream {
         let Some(service) = self.service.clone() else { return Flow::Continue };
         let path = http.request_header(":path").unwrap_or_default();
         let method = http.request_header(":method").unwrap_or_default();
-        let Some(route) = service.paths.route(&method, &path) else { return Flow::Continue };
+        let Some(route) = service.route(&method, &path) else { return Flow::Continue };
         self.head_only = method == b"HEAD";
         let head = Head {
             request_id: legible(http, "x-request-id"),
             traceparent: printable(http, "traceparent"),
+            path,
             authorization: http.request_header("authorization"),
             content_type: http.request_header("content-type"),
             if_none_match: match route {

@@ -474,6 +474,15 @@ fn is_zero(duration: &str) -> bool {
     seconds.bytes().all(|byte| byte == b'0' || byte == b'.')
 }
 
+/// Whether subject tokens are kept in etcd: then there are no endpoints to see and end impersonations by.
+fn in_etcd(configuration: &Place<'_>) -> bool {
+    // As a `StringValue` it is text, and not looked into: it is asked for too much rather than for too little.
+    let inside =
+        |place: &Place<'_>| place.get("store").is_some_and(|store| store.get("etcd").is_some());
+    inside(configuration)
+        || configuration.get("value").is_some_and(|configuration| inside(&configuration))
+}
+
 /// Says which of our paths no request comes by to the filter, in any listener.
 fn check_reached(services: &[Service<'_, '_>], findings: &mut Findings) {
     for service in services {
@@ -494,7 +503,16 @@ fn check_reached(services: &[Service<'_, '_>], findings: &mut Findings) {
                 }
             })
         };
-        let Paths { subject_tokens, token, jwks, discovery } = &service.paths;
+        let Paths {
+            subject_tokens,
+            impersonations,
+            revocations,
+            token,
+            token_revocation,
+            token_introspection,
+            jwks,
+            discovery,
+        } = &service.paths;
         for path in [subject_tokens, token].into_iter().filter(|path| !reached(path)) {
             findings.problem(
                 &*filter.path,
@@ -505,6 +523,31 @@ fn check_reached(services: &[Service<'_, '_>], findings: &mut Findings) {
             findings.warning(
                 &*filter.path,
                 format!("is disabled on every route to {path}: it publishes nothing there"),
+            );
+        }
+        let configuration = service.plugin.config.get("configuration");
+        if configuration.is_some_and(|configuration| in_etcd(&configuration)) {
+            continue;
+        }
+        // One of those that have an id behind them.
+        let one = |folder: &str| format!("{folder}/0");
+        let (one_token, one_impersonation) = (one(subject_tokens), one(impersonations));
+        let of_oversight = [
+            &one_token,
+            impersonations,
+            &one_impersonation,
+            revocations,
+            token_revocation,
+            token_introspection,
+        ];
+        for path in of_oversight.into_iter().filter(|path| !reached(path)) {
+            let shown = path.strip_suffix("/0").map(|folder| format!("{folder}/{{id}}"));
+            let shown = shown.as_ref().unwrap_or(path);
+            findings.warning(
+                &*filter.path,
+                format!(
+                    "is disabled on every route to {shown}: impersonations cannot be seen or ended there"
+                ),
             );
         }
     }

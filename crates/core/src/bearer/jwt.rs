@@ -236,6 +236,15 @@ impl<'t> AccessJwt<'t> {
         Ok(())
     }
 
+    /// All of its claims, if one of `keys` signed it.
+    pub(super) fn claims_if_signed_by(
+        self,
+        crypto: Option<&TestedCrypto>,
+        keys: &KeySet,
+    ) -> Option<Map<String, Value>> {
+        self.is_signed_by(crypto, keys).then_some(self.claims)
+    }
+
     fn algorithm(&self) -> Result<Algorithm, BearerError> {
         let name = self.token.algorithm();
         Algorithm::from_name(name).ok_or_else(|| BearerError::Algorithm(name.to_owned()))

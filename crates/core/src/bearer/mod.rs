@@ -15,6 +15,8 @@ use cache::ExpiringCache;
 use introspection::{Introspection, Userinfo};
 use jwt::{AccessJwt, JwtVerifier, is_jwt};
 
+use serde_json::{Map, Value};
+
 use crate::config::Verification;
 use crate::host::UnixTime;
 use crate::jose::{KeySet, TestedCrypto};
@@ -89,6 +91,14 @@ impl Verifier {
         }
         Err(refusal)
     }
+
+    /// The claims of a token that one of our own keys signed; `None` for any other. What they say is not checked.
+    pub(crate) fn claims_of_our_own(&self, token: &str) -> Option<Map<String, Value>> {
+        if !is_b64token(token) {
+            return None;
+        }
+        AccessJwt::parse(token).ok()?.claims_if_signed_by(self.crypto.as_deref(), &self.own_keys)
+    }
 }
 
 /// RFC 6750 §2.1: what is no `b64token` is no access token, and fits into no header.
@@ -128,6 +138,14 @@ pub(crate) struct VerifiedToken {
 }
 
 impl VerifiedToken {
+    /// Refuses a token that lacks the scope that an endpoint is for.
+    pub(crate) fn require(&self, scope: &str) -> Result<(), BearerError> {
+        if self.scopes.iter().any(|known| known == scope) {
+            return Ok(());
+        }
+        Err(BearerError::InsufficientScope([scope.to_owned()].into()))
+    }
+
     /// Refuses a token that lacks a scope.
     fn with_required_scopes(self: Rc<Self>) -> Result<Rc<Self>, BearerError> {
         let complete = self.required_scopes.iter().all(|scope| self.scopes.contains(scope));

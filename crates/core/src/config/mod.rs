@@ -57,6 +57,8 @@ pub struct Config {
     pub custom_claims: Option<CustomClaims>,
     /// The operator's say in what is minted; `None` for none.
     pub authorize_subject_token: Option<AuthorizeSubjectToken>,
+    /// Who may list and end impersonations, and how many are listed.
+    pub impersonations: Impersonations,
     /// Whether there is a gateway behind us whose documents ours are merged into.
     pub documents: DocumentSource,
     /// What becomes of subject tokens that are not ours.
@@ -91,6 +93,33 @@ pub struct SubjectTokens {
     pub user_lookup: Option<UserLookup>,
     /// Which mints are refused, whoever asks.
     pub rules: Rules,
+    /// What becomes of an impersonation whose subject token is presented once more.
+    pub on_replay: OnReplay,
+}
+
+/// What becomes of an impersonation whose subject token is presented once more: somebody has what is not theirs, then
+/// or now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnReplay {
+    /// It ends (RFC 9700 §2.1.1, RFC 6749 §4.1.2).
+    Revoke,
+    /// It goes on; the alarm says so.
+    Report,
+}
+
+/// Who may list and end impersonations.
+#[derive(Debug)]
+pub struct Impersonations {
+    /// How it is verified who does. With no way nobody may.
+    pub authentication: Verification,
+    /// The most that are listed.
+    pub capacity: u32,
+}
+
+impl Default for Impersonations {
+    fn default() -> Self {
+        Self { authentication: Verification::default(), capacity: parse::DEFAULT_CAPACITY }
+    }
 }
 
 /// Where subject tokens are until they are exchanged.
@@ -391,6 +420,13 @@ impl Config {
     /// Reads a configuration, decoded.
     pub fn from_value(value: &Value, surroundings: &dyn Surroundings) -> Result<Self, ConfigError> {
         parse::config(value, surroundings)
+    }
+
+    /// How long an access token can be good for.
+    pub fn longest_access_token_lifetime(&self) -> Duration {
+        let lifetimes =
+            self.resources.values().filter_map(|resource| resource.access_token_lifetime);
+        lifetimes.fold(self.access_token_lifetime, Duration::max)
     }
 
     /// What names this service among those that share Envoy's shared data. It stays the same over changed

@@ -12,9 +12,9 @@ use super::node::{Members, Node, Reading};
 use super::rules::{MintRate, Rules, UserPattern};
 use super::{
     ActorTokens, AuthorizeSubjectToken, Client, ClientType, Config, ConfigError, CustomClaims,
-    DocumentSource, EtcdSettings, ForeignSubjectTokens, HttpUri, Introspection, Jwks, JwtIssuer,
-    OnError, RemoteJwks, Resource, SigningKey, Store, SubjectTokens, Surroundings, TokenRules,
-    USER_ID_PLACEHOLDER, UserLookup, Userinfo, Verification,
+    DocumentSource, EtcdSettings, ForeignSubjectTokens, HttpUri, Impersonations, Introspection,
+    Jwks, JwtIssuer, OnError, OnReplay, RemoteJwks, Resource, SigningKey, Store, SubjectTokens,
+    Surroundings, TokenRules, USER_ID_PLACEHOLDER, UserLookup, Userinfo, Verification,
 };
 use crate::jose::{Algorithm, KeySet, PublishedKey, private_from_pem};
 use crate::oauth::{scope, uri};
@@ -55,8 +55,11 @@ fn root(node: Node<'_>) -> Option<Config> {
     let issuer = members.required("issuer", issuer);
     let base_path = members.or("base_path", String::new(), base_path);
     let keys = members.required("signing_keys", signing_keys);
-    let subject_tokens = members.required("subject_tokens", subject_tokens);
     let store = members.or("store", Store::default(), store);
+    let in_etcd = matches!(store, Some(Store::Etcd(_)));
+    let subject_tokens = members.required("subject_tokens", |node| subject_tokens(node, in_etcd));
+    let impersonations = members
+        .or("impersonations", Impersonations::default(), |node| impersonations(node, in_etcd));
     let access_token_lifetime =
         members.or("access_tokens", Duration::from_secs(3600), access_tokens);
     let actor_tokens = members.or("actor_tokens", ActorTokens::default(), actor_tokens);
@@ -99,6 +102,7 @@ fn root(node: Node<'_>) -> Option<Config> {
         resources: resources?,
         custom_claims: custom_claims?,
         authorize_subject_token: authorize_subject_token?,
+        impersonations: impersonations?,
         documents: documents?,
         foreign_subject_tokens: foreign_subject_tokens?,
         audit_context: audit_context?,
@@ -218,28 +222,24 @@ fn variable(node: &Node<'_>) -> Option<String> {
     }
 }
 
-fn subject_tokens(node: Node<'_>) -> Option<SubjectTokens> {
+fn subject_tokens(node: Node<'_>, in_etcd: bool) -> Option<SubjectTokens> {
     let mut members = node.object()?;
     let lifetime = members.or("lifetime", Duration::from_secs(600), |node| node.lifetime(DAY));
     let max_context_bytes = members.or("max_context_bytes", 4096, |node| node.integer(2, 65_536));
-    let authentication = members.required("authentication", |node| {
-        let mut members = node.object()?;
-        let jwt = members.optional("jwt", |node| jwt_issuers(node, None));
-        let introspection = members.optional("introspection", |node| introspection(node, None));
-        let node = members.node().clone();
-        members.finish();
-        let authentication = Verification {
-            jwt: jwt?.unwrap_or_default(),
-            userinfo: None,
-            introspection: introspection?,
-        };
-        if authentication.is_empty() {
-            return node.problem("expected a way to verify who mints: jwt or introspection");
-        }
-        Some(authentication)
-    });
+    let authentication =
+        members.required("authentication", |node| authentication(node, Asked::Nothing));
     let user_lookup = members.optional("user_lookup", user_lookup);
     let rules = rules(&mut members);
+    // Whoever presents a spent token has what is not theirs; in etcd nothing can be ended yet.
+    let default = if in_etcd { OnReplay::Report } else { OnReplay::Revoke };
+    let on_replay = members.or("on_replay", default, |node| {
+        let on_replay =
+            node.clone().one_of(&[("revoke", OnReplay::Revoke), ("report", OnReplay::Report)])?;
+        match on_replay {
+            OnReplay::Revoke if in_etcd => node.problem(NOT_IN_ETCD),
+            on_replay => Some(on_replay),
+        }
+    });
     members.moved("store", "store");
     members.finish();
     Some(SubjectTokens {
@@ -248,7 +248,44 @@ fn subject_tokens(node: Node<'_>) -> Option<SubjectTokens> {
         authentication: authentication?,
         user_lookup: user_lookup?,
         rules: rules?,
+        on_replay: on_replay?,
     })
+}
+
+/// What the operator is told who wants to end impersonations of tokens in etcd.
+const NOT_IN_ETCD: &str =
+    "expected store.shared_data: what is in etcd cannot be listed and ended yet";
+
+fn impersonations(node: Node<'_>, in_etcd: bool) -> Option<Impersonations> {
+    if in_etcd {
+        return node.problem(NOT_IN_ETCD);
+    }
+    let mut members = node.object()?;
+    let authentication =
+        members.required("authentication", |node| authentication(node, Asked::ByTheEndpoint));
+    let capacity = members.or("capacity", DEFAULT_CAPACITY, |node| {
+        u32::try_from(node.integer(1, u64::from(MAX_CAPACITY))?).ok()
+    });
+    members.finish();
+    Some(Impersonations { authentication: authentication?, capacity: capacity? })
+}
+
+/// The ways to verify who calls an endpoint, of which there must be one.
+fn authentication(node: Node<'_>, asked: Asked) -> Option<Verification> {
+    let mut members = node.object()?;
+    let jwt = members.optional("jwt", |node| jwt_issuers(node, asked));
+    let introspection = members.optional("introspection", |node| introspection(node, asked));
+    let node = members.node().clone();
+    members.finish();
+    let authentication = Verification {
+        jwt: jwt?.unwrap_or_default(),
+        userinfo: None,
+        introspection: introspection?,
+    };
+    if authentication.is_empty() {
+        return node.problem("expected a way to verify who calls: jwt or introspection");
+    }
+    Some(authentication)
 }
 
 fn store(node: Node<'_>) -> Option<Store> {
@@ -316,9 +353,10 @@ fn access_tokens(node: Node<'_>) -> Option<Duration> {
 fn actor_tokens(node: Node<'_>) -> Option<ActorTokens> {
     let mut members = node.object()?;
     let required = members.or("required", false, Node::boolean);
-    let jwt = members.optional("jwt", |node| jwt_issuers(node, Some(OPENID)));
+    let jwt = members.optional("jwt", |node| jwt_issuers(node, Asked::Always(OPENID)));
     let userinfo = members.optional("userinfo", userinfo);
-    let introspection = members.optional("introspection", |node| introspection(node, Some(OPENID)));
+    let introspection =
+        members.optional("introspection", |node| introspection(node, Asked::Always(OPENID)));
     let node = members.node().clone();
     members.finish();
     let verification = Verification {
@@ -377,7 +415,7 @@ fn answers_cached_for(members: &mut Members<'_>) -> Option<Duration> {
     members.or("cache_duration", MOST, |node| node.duration(Duration::ZERO, MOST))
 }
 
-fn introspection(node: Node<'_>, always_required: Option<&str>) -> Option<Introspection> {
+fn introspection(node: Node<'_>, asked: Asked) -> Option<Introspection> {
     let mut members = node.object()?;
     let http_uri = members.required("http_uri", |node| http_uri(node, None));
     let client_id = members.required("client_id", Node::non_empty_string);
@@ -385,12 +423,12 @@ fn introspection(node: Node<'_>, always_required: Option<&str>) -> Option<Intros
         let (_, secret) = data_source(node)?;
         Some(Secret::new(secret))
     });
-    let required_scopes = required_scopes(&mut members, always_required);
+    let required_scopes = required_scopes(&mut members, asked);
     let audiences = members.optional("audiences", audiences);
     if matches!(audiences, Some(None)) {
         members.node().warn("no audiences: a token that is meant for anybody is accepted");
     }
-    let client_ids = client_ids(&mut members, always_required);
+    let client_ids = client_ids(&mut members, asked);
     let cache_duration = answers_cached_for(&mut members);
     members.finish();
     let rules = TokenRules {
@@ -453,34 +491,44 @@ fn rules(members: &mut Members<'_>) -> Option<Rules> {
     })
 }
 
-/// The scopes to ask for, `always_required` among them. Where none are asked for, anybody may.
-fn required_scopes(
-    members: &mut Members<'_>,
-    always_required: Option<&str>,
-) -> Option<Rc<[String]>> {
+/// What is asked of every token in a place, beside what the operator asks for there.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Asked {
+    /// Nothing: whoever has one may mint.
+    Nothing,
+    /// This scope.
+    Always(&'static str),
+    /// The scope that the endpoint is for.
+    ByTheEndpoint,
+}
+
+/// The scopes to ask for. Where none are asked for, anybody may.
+fn required_scopes(members: &mut Members<'_>, asked: Asked) -> Option<Rc<[String]>> {
+    let always_required = match asked {
+        Asked::Always(scope) => Some(scope),
+        Asked::Nothing | Asked::ByTheEndpoint => None,
+    };
     let mut scopes = members.or("required_scopes", Vec::new(), |node| node.list(scope_token))?;
     let missing = always_required.filter(|scope| !scopes.iter().any(|known| known == scope));
     scopes.extend(missing.map(str::to_owned));
-    if scopes.is_empty() {
+    if scopes.is_empty() && asked == Asked::Nothing {
         members.node().warn("no required_scopes: any token of this issuer may mint");
     }
     Some(scopes.into())
 }
 
-/// The clients whose tokens may mint. Of actor tokens nobody asks this: they have `always_required`.
+/// The clients whose tokens may mint, or list and end. Of actor tokens nobody asks this: they have a scope of their
+/// own.
 #[expect(clippy::option_option, reason = "a problem and an absence are two things")]
-fn client_ids(
-    members: &mut Members<'_>,
-    always_required: Option<&str>,
-) -> Option<Option<Vec<String>>> {
-    if always_required.is_some() {
+fn client_ids(members: &mut Members<'_>, asked: Asked) -> Option<Option<Vec<String>>> {
+    if matches!(asked, Asked::Always(_)) {
         return Some(None);
     }
     let client_ids = members.optional("client_ids", |node| match node.clone().strings()? {
         client_ids if client_ids.is_empty() => node.problem("expected at least one client"),
         client_ids => Some(client_ids),
     });
-    if matches!(client_ids, Some(None)) {
+    if matches!(client_ids, Some(None)) && asked == Asked::Nothing {
         members
             .node()
             .warn("no client_ids: the tokens of any client may mint, those of its users too");
@@ -508,10 +556,10 @@ fn data_source(node: Node<'_>) -> Option<(Node<'_>, String)> {
     Some((source, text))
 }
 
-/// A list of issuers. Each is asked for `always_required` besides its own `required_scopes`.
-fn jwt_issuers(node: Node<'_>, always_required: Option<&str>) -> Option<Vec<JwtIssuer>> {
+/// A list of issuers. Each is asked for the same besides its own `required_scopes`.
+fn jwt_issuers(node: Node<'_>, asked: Asked) -> Option<Vec<JwtIssuer>> {
     let list = node.clone();
-    let issuers = node.list(|node| jwt_issuer(node, always_required))?;
+    let issuers = node.list(|node| jwt_issuer(node, asked))?;
     if issuers.is_empty() {
         return list.problem("expected at least one issuer");
     }
@@ -524,12 +572,12 @@ fn jwt_issuers(node: Node<'_>, always_required: Option<&str>) -> Option<Vec<JwtI
     Some(issuers)
 }
 
-fn jwt_issuer(node: Node<'_>, always_required: Option<&str>) -> Option<JwtIssuer> {
+fn jwt_issuer(node: Node<'_>, asked: Asked) -> Option<JwtIssuer> {
     let mut members = node.object()?;
     let issuer = members.required("issuer", Node::non_empty_string);
     let audiences = members.required("audiences", audiences);
-    let required_scopes = required_scopes(&mut members, always_required);
-    let client_ids = client_ids(&mut members, always_required);
+    let required_scopes = required_scopes(&mut members, asked);
+    let client_ids = client_ids(&mut members, asked);
     let clock_skew = members.or("clock_skew", Duration::from_secs(60), |node| {
         node.duration(Duration::ZERO, Duration::from_secs(3600))
     });

@@ -55,6 +55,12 @@ impl Answer {
         Self::new(Err(Refusal::stalled()), trail)
     }
 }
+/// A granted request of which there is nothing to say.
+pub(super) fn nothing(status: u16) -> Response {
+    let headers = vec![("cache-control", "no-store".to_owned()), ("pragma", "no-cache".to_owned())];
+    Response { status, headers, body: Vec::new() }
+}
+
 /// A granted request: the answer, with the headers that every answer with a secret has.
 pub(super) fn secret_json(status: u16, body: Vec<u8>) -> Response {
     let headers = vec![

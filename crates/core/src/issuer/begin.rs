@@ -7,12 +7,12 @@ use super::refusal::Refusal;
 use super::request::{Body, Head};
 use super::routes::Route;
 use super::service::Service;
-use super::{exchange, mint};
+use super::{cancel, exchange, introspect, list, mint, revoke, revoke_token};
 use crate::audit::{Operation, Trail};
 use crate::config::{DocumentSource, ForeignSubjectTokens};
 use crate::host::Host;
 use crate::media_type;
-use crate::oauth::form::{Looks, looks_like_exchange};
+use crate::oauth::form::{Looks, looks_like_exchange, values};
 use crate::step::{Context, Response, Step, Task};
 use crate::store;
 
@@ -52,11 +52,47 @@ pub fn begin(
                 mint::mint(&shared, &context, &trail, head, body).await
             })
         }
-        Route::MethodNotAllowed => endpoint(host, Operation::Mint, head, |_, _, _| async {
-            let told = "only POST is allowed here";
-            let refusal = Refusal::new(405, "invalid_request", "method_not_allowed", told);
-            Err(refusal.allowing("POST"))
-        }),
+        Route::SubjectToken => {
+            endpoint(host, Operation::Cancel, head, |context, trail, head| async move {
+                cancel::cancel(&shared, &context, &trail, head).await
+            })
+        }
+        Route::Impersonations => {
+            endpoint(host, Operation::List, head, |context, trail, head| async move {
+                list::list(&shared, &context, &trail, head).await
+            })
+        }
+        Route::Impersonation => {
+            endpoint(host, Operation::Revoke, head, |context, trail, head| async move {
+                revoke::revoke_one(&shared, &context, &trail, head).await
+            })
+        }
+        Route::Revocations => {
+            endpoint(host, Operation::Revoke, head, |context, trail, head| async move {
+                revoke::revoke_many(&shared, &context, &trail, head, body).await
+            })
+        }
+        Route::TokenRevocation | Route::TokenIntrospection
+            if !route.needs_body(&head) || !names_our_token(service, &head, &body) =>
+        {
+            Begun::PassThrough
+        }
+        Route::TokenRevocation => {
+            endpoint(host, Operation::Revoke, head, |context, trail, head| async move {
+                revoke_token::revoke_token(&shared, &context, &trail, head, body).await
+            })
+        }
+        Route::TokenIntrospection => {
+            endpoint(host, Operation::Introspect, head, |context, trail, head| async move {
+                introspect::introspect(&shared, &context, &trail, head, body)
+            })
+        }
+        Route::MethodNotAllowed(operation, allowed) => {
+            endpoint(host, operation, head, move |_, _, _| async move {
+                let refusal = Refusal::new(405, "invalid_request", "method_not_allowed", "");
+                Err(refusal.telling(format!("only {allowed} is allowed here")).allowing(allowed))
+            })
+        }
         Route::Jwks | Route::Discovery => match service.config.documents {
             DocumentSource::Alone => {
                 let document = service.documents.alone(route, head.if_none_match.as_deref());
@@ -97,4 +133,16 @@ fn is_ours(service: &Service, head: &Head, body: &Body) -> bool {
         Looks::LikeForeignExchange => refuse,
         Looks::LikeAnotherGrant => refuse && matches!(body, Body::TooLong(_)),
     }
+}
+
+/// Whether a form names a token of ours. One that is too long to be read whole, or that cannot be read here and
+/// perhaps behind us, could: it is ours, to refuse it.
+fn names_our_token(service: &Service, head: &Head, body: &Body) -> bool {
+    if !media_type::is_ascii_based(&head.content_type) || matches!(body, Body::TooLong(_)) {
+        return true;
+    }
+    values(body.bytes(), "token").iter().any(|token| {
+        token.starts_with(store::PREFIX.as_bytes())
+            || std::str::from_utf8(token).is_ok_and(|token| service.issued(token).is_some())
+    })
 }

@@ -10,6 +10,7 @@ use std::rc::Rc;
 use serde_json::Value;
 
 use super::documents::Documents;
+use super::oversight::Oversight;
 use super::routes::Paths;
 use super::service::{CustomClaims, Service};
 use crate::bearer::Verifier;
@@ -81,6 +82,11 @@ impl Service {
             }
             config::Store::Etcd(etcd) => Store::etcd(etcd, &tenant, lifetime),
         };
+        let operators = verifier(mem::take(&mut config.impersonations.authentication));
+        let oversight = match store {
+            Store::SharedData(_) => Some(Oversight::shared_data(&config, operators)),
+            Store::Etcd(_) => None,
+        };
         let mints = config.subject_tokens.rules.max_mints_per_caller;
         let mints = mints.map(|rate| MintCounter::new(&config.tenant(), rate));
         let paths = Paths::new(&config.base_path);
@@ -88,6 +94,7 @@ impl Service {
         Ok(Self {
             config,
             store,
+            oversight,
             mints,
             paths,
             documents,

@@ -4,14 +4,18 @@
 //! token is looked up, so strangers learn nothing; the token is spent last, by compare-and-set, and
 //! only the request that spent it answers: a refusal costs nobody a token, and a race never yields two.
 //!
+//! Whether the impersonation has been ended is looked at after the time was taken at which the access token counts as
+//! issued, and right before the token is spent. So whoever ends it either is seen here, or ends what comes out of it:
+//! [`revocations`](crate::revocations) has the argument. Written down in the list is what was spent, never what may
+//! be.
+//!
 //! RFC 8693 §2 defines the exchange, RFC 6749 §5.2 the errors.
 
-use base64::Engine as _;
-use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::answer::secret_json;
+use super::oversight::{Oversight, listed};
 use super::refusal::Refusal;
 use super::request::{Body, Head};
 use super::service::{CustomClaims, Service};
@@ -19,12 +23,14 @@ use crate::audit::Trail;
 use crate::claims::{ClaimsError, Input};
 use crate::client::{self, AuthenticatedClient};
 use crate::config::{Client, OnError, Resource};
-use crate::host::{Host, HostFailure};
+use crate::host::{Host, HostFailure, UnixTime};
+use crate::impersonations::Entry;
 use crate::media_type;
 use crate::metrics;
 use crate::oauth::form::{Form, FormError};
 use crate::oauth::{ACCESS_TOKEN_TYPE, JWT_TYPE, TOKEN_EXCHANGE, scope, uri};
 use crate::policy::Bounds;
+use crate::revocations::{Issued, Mark};
 use crate::step::{Context, Response};
 use crate::store::{Exchange, Found, Mint, NotSpent, Outstanding, PREFIX, SubjectToken};
 
@@ -99,10 +105,11 @@ pub(super) async fn exchange(
     let actor = authenticate_actor(service, context, trail, &client, &form, &subject).await?;
 
     let host = context.host();
+    let id = subject.id().to_string();
     let mut random = [0; 16];
     host.random(&mut random)?;
-    let jti = BASE64_URL_SAFE_NO_PAD.encode(random);
     let now = host.now();
+    let jti = Mark::jti(random, &subject.mint.caller, now);
     let lifetime = resource.access_token_lifetime.unwrap_or(service.config.access_token_lifetime);
     let lifetime = bounds.access_token_lifetime(lifetime).as_secs();
     let mut claims = AccessTokenClaims {
@@ -113,7 +120,7 @@ pub(super) async fn exchange(
         iat: now.secs(),
         exp: now.secs().saturating_add(lifetime),
         jti: &jti,
-        txn: &subject.id(),
+        txn: &id,
         scope: &scope,
         act: actor.as_deref().map(|sub| Actor { sub }),
         custom: Map::new(),
@@ -121,9 +128,22 @@ pub(super) async fn exchange(
     if let Some(custom_claims) = &service.custom_claims {
         claims.custom = run_script(custom_claims, host, &claims, &subject.grant.context)?;
     }
+    let expires_at = UnixTime::from_millis(claims.exp.saturating_mul(1000));
     let claims = serde_json::to_vec(&claims).map_err(|_| HostFailure("memory for claims"))?;
     let access_token = service.signing_key.sign_jwt(host, service.crypto.as_deref(), &claims)?;
 
+    let entry = Entry {
+        id,
+        user_id: subject.grant.user_id.clone(),
+        actor_id: actor.clone(),
+        client_id: client.client_id.clone(),
+        caller: subject.mint.caller.clone(),
+        resource: indicator.to_owned(),
+        scope: scope.clone(),
+        jti: jti.clone(),
+        issued_at_millis: now.millis(),
+        expires_at_millis: expires_at.millis(),
+    };
     let spent = Exchange {
         client_id: client.client_id.clone(),
         actor_id: actor,
@@ -131,7 +151,7 @@ pub(super) async fn exchange(
         jti: jti.clone(),
         at_millis: now.millis(),
     };
-    spend(service, context, trail, subject, spent).await?;
+    spend(service, context, trail, subject, &entry, spent).await?;
 
     trail.note(|facts| facts.jti = Some(jti));
     let body = TokenResponse {
@@ -144,7 +164,7 @@ pub(super) async fn exchange(
     Ok(secret_json(200, serde_json::to_vec(&body).unwrap_or_default()))
 }
 
-fn authenticate(
+pub(super) fn authenticate(
     service: &Service,
     trail: &Trail,
     head: &Head,
@@ -215,7 +235,8 @@ async fn find_subject(
     }
     let token = SubjectToken::parse(subject_token).ok_or_else(unknown)?;
     let digest = token.digest();
-    trail.note(|facts| facts.subject_token_id = Some(digest.id()));
+    let id = token.id(&digest).to_string();
+    trail.note(|facts| facts.subject_token_id = Some(id.clone()));
     let minted_for = |mint: &Mint, user_id: Option<&str>| {
         trail.note(|facts| {
             facts.caller = Some(mint.caller.clone());
@@ -234,7 +255,7 @@ async fn find_subject(
         Found::Spent(mint, exchange) => {
             minted_for(&mint, None);
             let theirs = is_theirs(&mint);
-            let refusal = spent(trail, mint, exchange);
+            let refusal = replayed(service, context, trail, &id, mint, exchange).await;
             Err(if theirs { refusal } else { refusal.telling(INVALID_SUBJECT_TOKEN.to_owned()) })
         }
         Found::Expired(mint, grant) => {
@@ -261,6 +282,28 @@ fn bound_to_another_client() -> Refusal {
 
 fn expired() -> Refusal {
     Refusal::invalid_request("subject_token_expired", "the subject token has expired")
+}
+
+/// The impersonation has been ended, before it began. To the client as if there were no such token.
+fn revoked() -> Refusal {
+    Refusal::invalid_request("revoked", INVALID_SUBJECT_TOKEN)
+        .because("a revocation names the impersonation")
+}
+
+/// Ends what a token was exchanged for that is presented once more.
+async fn replayed(
+    service: &Service,
+    context: &Context,
+    trail: &Trail,
+    id: &str,
+    mint: Mint,
+    first: Exchange,
+) -> Refusal {
+    let mut refusal = spent(trail, mint, first);
+    if let Some(oversight) = &service.oversight {
+        oversight.revoke_replayed(context, id, &mut refusal).await;
+    }
+    refusal
 }
 
 /// Somebody has a token that is not theirs, now or before.
@@ -427,16 +470,48 @@ async fn spend(
     context: &Context,
     trail: &Trail,
     subject: Outstanding,
+    entry: &Entry,
     exchange: Exchange,
 ) -> Result<(), Refusal> {
     // A caller who has left could not use the token any more.
     context.still_wanted().await;
-    service.store.spend(context, subject, exchange).await.map_err(|error| match error {
-        NotSpent::Already(winner) => spent(trail, winner.0, winner.1),
+    if let Some(oversight) = &service.oversight {
+        look_at_revocations(oversight, context.host(), &subject.mint, entry)?;
+    }
+    match service.store.spend(context, subject, exchange).await {
+        Ok(()) => {}
+        Err(NotSpent::Already(winner)) => {
+            let (mint, first) = *winner;
+            return Err(replayed(service, context, trail, &entry.id, mint, first).await);
+        }
         // As whoever comes a moment later is told.
-        NotSpent::Forgotten => unknown(),
-        NotSpent::Expired => expired(),
-        NotSpent::Store(failure) => failure.into(),
-        NotSpent::Unknown(failure) => Refusal::spend_unknown(failure),
-    })
+        Err(NotSpent::Forgotten) => return Err(unknown()),
+        Err(NotSpent::Expired) => return Err(expired()),
+        Err(NotSpent::Store(failure)) => return Err(failure.into()),
+        Err(NotSpent::Unknown(failure)) => return Err(Refusal::spend_unknown(failure)),
+    }
+    if let Some(oversight) = &service.oversight {
+        oversight.note(context.host(), entry);
+    }
+    Ok(())
+}
+
+/// Refuses a subject token that was outstanding when somebody ended what it would be exchanged for, and an access
+/// token that would have ended before anybody has it.
+fn look_at_revocations(
+    oversight: &Oversight,
+    host: &dyn Host,
+    mint: &Mint,
+    entry: &Entry,
+) -> Result<(), Refusal> {
+    let known = oversight.revocations.known(host)?;
+    let impersonation = listed(entry);
+    if known.has_ended(&impersonation, Issued::At(UnixTime::from_millis(mint.at_millis))) {
+        return Err(revoked());
+    }
+    if known.has_ended(&impersonation, Issued::At(entry.issued_at())) {
+        let wrong = "a revocation names the impersonation, of the same millisecond";
+        return Err(Refusal::temporarily_unavailable("revoked_meanwhile", wrong));
+    }
+    Ok(())
 }

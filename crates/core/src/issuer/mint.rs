@@ -158,8 +158,8 @@ pub(super) async fn mint(
     let now = context.host().now();
     let lifetime = bounds.lifetime(service.config.subject_tokens.lifetime);
     let mint = Mint { caller, request_id: trail.request_id(), at_millis: now.millis(), bounds };
-    let (token, digest) = service.store.mint(context, mint, grant, now.after(lifetime)).await?;
-    let id = digest.id();
+    let (token, id) = service.store.mint(context, mint, grant, now.after(lifetime)).await?;
+    let id = id.to_string();
     trail.note(|facts| facts.subject_token_id = Some(id.clone()));
 
     let body = MintResponse { subject_token: token.reveal(), expires_in: lifetime.as_secs() };

@@ -3,13 +3,19 @@
 
 mod answer;
 mod begin;
+mod cancel;
 mod configure;
 mod documents;
 mod exchange;
+mod introspect;
 mod last_good;
+mod list;
 mod mint;
+mod oversight;
 mod refusal;
 mod request;
+mod revoke;
+mod revoke_token;
 mod routes;
 mod service;
 

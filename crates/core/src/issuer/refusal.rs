@@ -21,6 +21,7 @@ use crate::jose::SignError;
 use crate::metrics;
 use crate::oauth::form::FormError;
 use crate::policy::{BoundsError, NotCounted};
+use crate::revocations::NotRevoked;
 use crate::step::Response;
 use crate::store::{NotStored, StoreFailure};
 use crate::upstream::UpstreamFailure;
@@ -112,6 +113,11 @@ impl Refusal {
         Self::new(500, "server_error", "stalled", "internal error")
     }
 
+    /// What is not there, or not this caller's: which of both is not said.
+    pub(super) const fn not_found(reason: &'static str, told: &'static str) -> Self {
+        Self::new(404, "not_found", reason, told)
+    }
+
     /// A bearer token that was not good enough for the endpoint (RFC 6750 §3).
     pub(super) fn bearer(error: &BearerError) -> Self {
         let reason = error.reason();
@@ -196,6 +202,13 @@ impl Refusal {
     #[must_use]
     pub(super) fn allowing(self, methods: &'static str) -> Self {
         Self { header: Some(Box::new(("allow", methods.into()))), ..self }
+    }
+
+    /// Says that the alarm ended something.
+    pub(super) fn take_note_of_the_end(&mut self) {
+        if let Some(alarm) = &mut self.alarm {
+            alarm.revoked = true;
+        }
     }
 
     /// Says when the same request may succeed, in whole seconds and never too early (RFC 9110 §10.2.3).
@@ -375,6 +388,15 @@ impl From<NotStored> for Refusal {
             NotStored::Etcd(_) => Self::temporarily_unavailable("store_failed", ""),
         };
         refusal.because(format_args!("not stored: {error}"))
+    }
+}
+
+impl From<NotRevoked> for Refusal {
+    fn from(error: NotRevoked) -> Self {
+        match error {
+            NotRevoked::Contended => Self::temporarily_unavailable("revocation_failed", error),
+            NotRevoked::Host(failure) => failure.into(),
+        }
     }
 }
 

@@ -14,6 +14,8 @@ pub struct Head {
     pub request_id: String,
     /// Its `traceparent`, which every call made for it carries on.
     pub traceparent: Option<String>,
+    /// The path with its query, as it came.
+    pub path: Vec<u8>,
     /// `authorization`, as it came.
     pub authorization: Option<Vec<u8>>,
     /// `content-type`, as it came.
@@ -53,6 +55,20 @@ impl Body {
         match self {
             Self::Whole(bytes) | Self::TooLong(bytes) => bytes,
         }
+    }
+}
+
+impl Head {
+    /// What stands behind the last slash of the path.
+    pub(super) fn last_segment(&self) -> Option<&str> {
+        let path = self.path.split(|byte| *byte == b'?').next()?;
+        std::str::from_utf8(path.rsplit(|byte| *byte == b'/').next()?).ok()
+    }
+
+    /// The query; empty where there is none.
+    pub(super) fn query(&self) -> &[u8] {
+        let mut halves = self.path.splitn(2, |byte| *byte == b'?');
+        halves.nth(1).unwrap_or_default()
     }
 }
 

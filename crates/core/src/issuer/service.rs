@@ -4,7 +4,9 @@ use std::borrow::Cow;
 use std::rc::Rc;
 
 use super::documents::Documents;
-use super::routes::Paths;
+use super::oversight::{Issued, Oversight};
+use super::refusal::Refusal;
+use super::routes::{Paths, Route};
 use crate::bearer::Verifier;
 use crate::claims::{Authorizer, Script};
 use crate::config::{Config, OnError};
@@ -24,6 +26,8 @@ pub struct Service {
     pub config: Config,
     /// Outstanding and spent subject tokens.
     pub store: Store,
+    /// What is live and what has ended; `None` where the store says nothing of either.
+    pub(crate) oversight: Option<Oversight>,
     /// How often each caller mints, where that is bounded.
     pub(crate) mints: Option<MintCounter>,
     /// The paths that are ours.
@@ -82,8 +86,34 @@ impl Service {
         }
     }
 
+    /// Lets there be what must be there before anything is issued.
+    pub fn begin(&self, host: &dyn Host) {
+        let Some(oversight) = &self.oversight else { return };
+        if let Err(failure) = oversight.begin(host) {
+            host.warn(&format!("revocations: {failure}; tried again in a moment"));
+        }
+    }
+
+    /// Which route a request takes; `None` if it is not ours.
+    pub fn route(&self, method: &[u8], path: &[u8]) -> Option<Route> {
+        let route = self.paths.route(method, path)?;
+        (self.oversight.is_some() || !route.is_of_oversight()).then_some(route)
+    }
+
+    /// What the endpoints stand on that are only there with it.
+    pub(super) fn oversight(&self) -> Result<&Oversight, Refusal> {
+        self.oversight.as_ref().ok_or_else(Refusal::stalled)
+    }
+
+    /// The claims of an access token of ours; `None` for what was signed by somebody else, or for another service.
+    pub(super) fn issued(&self, token: &str) -> Option<Issued> {
+        let claims = self.callers.claims_of_our_own(token)?;
+        (claims.get("iss")? == &*self.config.issuer).then(|| Issued::new(claims)).flatten()
+    }
+
     /// What is due now that nobody waits for: key sets are fetched, gauges set.
     pub fn tick(self: &Rc<Self>, host: &Rc<dyn Host>) -> Vec<Step<()>> {
+        self.begin(&**host);
         self.set_gauges(&**host);
         let fetch = |key_set: &Rc<RemoteKeySet>| {
             let key_set = Rc::clone(key_set);
@@ -109,10 +139,14 @@ impl Service {
             host.set(metrics::KEY_SET_AGE, age.as_secs());
         }
         self.store.set_gauges(host);
+        if let Some(oversight) = &self.oversight {
+            oversight.set_gauges(host);
+        }
     }
 
     fn remote_key_sets(&self) -> impl Iterator<Item = &Rc<RemoteKeySet>> {
-        self.callers.remote_key_sets().chain(self.actors.remote_key_sets())
+        let operators = self.oversight.iter().flat_map(Oversight::remote_key_sets);
+        self.callers.remote_key_sets().chain(self.actors.remote_key_sets()).chain(operators)
     }
 
     /// A context as the audit log gets it: not at all, unless the operator wants it, as it may hold

@@ -67,6 +67,11 @@ impl<'a> Form<'a> {
         Ok(Self { parameters })
     }
 
+    /// The names of all parameters.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.parameters.keys().map(|name| &**name)
+    }
+
     /// The value of a parameter; empty where it is there without one.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.parameters.get(name).map(|value| &**value)
@@ -119,6 +124,13 @@ pub fn looks_like_exchange(body: &[u8], prefix: &str) -> Looks {
         (true, Some(false)) => Looks::LikeForeignExchange,
         (true, Some(true) | None) => Looks::LikeOurExchange,
     }
+}
+
+/// The values of all parameters of a name, in a body that may be anything, as the most forgiving reader has them.
+pub fn values(body: &[u8], name: &str) -> Vec<Vec<u8>> {
+    let pairs = pairs(body.strip_prefix(BYTE_ORDER_MARK).unwrap_or(body));
+    let named = pairs.filter(|(given, _)| decode(given).is_some_and(|given| given == name));
+    named.map(|(_, value)| percent_decode(value).collect()).collect()
 }
 
 /// The pairs as they stand, undecoded.

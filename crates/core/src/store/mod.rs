@@ -10,6 +10,7 @@ mod record;
 mod slots;
 mod turn;
 
+use std::fmt;
 use std::time::Duration;
 
 use base64::Engine as _;
@@ -89,11 +90,14 @@ impl Store {
         mint: Mint,
         grant: Grant,
         expires_at: UnixTime,
-    ) -> Result<(SubjectToken, Digest), NotStored> {
-        match self {
+    ) -> Result<(SubjectToken, TokenId), NotStored> {
+        let minted = match self {
             Self::SharedData(slots) => slots.table.mint(context.host(), mint, grant, expires_at),
             Self::Etcd(shared) => shared.etcd.mint(context, mint, grant, expires_at).await,
-        }
+        };
+        let (token, digest) = minted?;
+        let id = token.id(&digest);
+        Ok((token, id))
     }
 
     /// Looks a presented token up, of which the digest is known.
@@ -110,6 +114,15 @@ impl Store {
                 Ok(shared.before.find(context.host(), token, digest)?)
             }
             Self::Etcd(shared) => shared.etcd.find(context, digest).await,
+        }
+    }
+
+    /// Who minted the token that this names, whatever has become of it, as long as that is known.
+    pub fn minted(&self, host: &dyn Host, id: &TokenId) -> Result<Option<Mint>, HostFailure> {
+        match self {
+            Self::SharedData(slots) => slots.table.minted(host, id),
+            // Nothing that is in etcd can be ended: see the configuration.
+            Self::Etcd(_) => Ok(None),
         }
     }
 
@@ -217,6 +230,50 @@ impl SubjectToken {
     pub fn digest(&self) -> Digest {
         Digest::of(&self.bytes())
     }
+
+    /// Names the token whose digest is `digest`.
+    pub fn id(&self, digest: &Digest) -> TokenId {
+        TokenId { digest: digest.id(), slot: self.slot }
+    }
+}
+
+/// Names a subject token, and says nothing that is of use without the token: the first 96 bits of its digest, in
+/// hex, and behind them its slot, so that it is found in one read by who has no more than this.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TokenId {
+    digest: String,
+    slot: Option<u32>,
+}
+
+impl TokenId {
+    /// How long the part of the digest is.
+    const DIGEST: usize = 24;
+
+    /// Reads an id; `None` if it cannot be one of ours.
+    pub fn parse(text: &str) -> Option<Self> {
+        let (digest, slot) = text.split_at_checked(Self::DIGEST)?;
+        let hex = |text: &str| text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+        let slot = match slot {
+            "" => None,
+            digits if hex(digits) => Some(u32::from_str_radix(digits, 16).ok()?),
+            _ => return None,
+        };
+        let id = Self { digest: digest.to_owned(), slot };
+        // Written in one way only.
+        (hex(digest) && id.to_string() == text).then_some(id)
+    }
+
+    /// Whether this names the token of that digest.
+    fn names(&self, digest: &Digest) -> bool {
+        digest.id() == self.digest
+    }
+}
+
+impl fmt::Display for TokenId {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.digest)?;
+        self.slot.map_or(Ok(()), |slot| write!(formatter, "{slot:x}"))
+    }
 }
 
 #[cfg(test)]
@@ -240,6 +297,24 @@ mod tests {
                 let read = SubjectToken::parse(&token.reveal()).unwrap();
                 prop_assert_eq!(read.slot, token.slot);
                 prop_assert!(read.digest().matches(&token.digest()));
+            }
+        }
+
+        #[test]
+        fn an_id_is_read_back(slot: u32, nonce: [u8; 32]) {
+            for token in [SubjectToken::new(slot, nonce), SubjectToken::without_slot(nonce)] {
+                let id = token.id(&token.digest());
+                prop_assert_eq!(TokenId::parse(&id.to_string()), Some(id.clone()));
+                prop_assert!(id.names(&token.digest()));
+                let upper = id.to_string().to_uppercase();
+                prop_assert!(upper == id.to_string() || TokenId::parse(&upper).is_none());
+            }
+        }
+
+        #[test]
+        fn no_text_is_two_ids(text in "[0-9a-fA-F]{20,24}\\PC{0,10}") {
+            if let Some(id) = TokenId::parse(&text) {
+                prop_assert_eq!(id.to_string(), text);
             }
         }
 

@@ -22,7 +22,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use super::record::{Exchange, Grant, Mint, Record, Slot, State, is_current};
-use super::{NONCE_LEN, StoreFailure, SubjectToken};
+use super::{NONCE_LEN, StoreFailure, SubjectToken, TokenId};
 use crate::etcd::EtcdFailure;
 use crate::host::{Expected, Host, HostFailure, SharedData, Swap, UnixTime, Version};
 use crate::secret::{Digest, namespace};
@@ -133,8 +133,12 @@ impl From<HostFailure> for NotSpent {
 
 impl Outstanding {
     /// Names the token: the same as in the audit of its mint.
-    pub fn id(&self) -> String {
-        self.digest.id()
+    pub fn id(&self) -> TokenId {
+        let slot = match self.seen {
+            Seen::Slot(slot, _) => Some(slot),
+            Seen::Revision(_) => None,
+        };
+        TokenId { digest: self.digest.id(), slot }
     }
 
     /// Whether it was found in a table of slots.
@@ -234,6 +238,14 @@ impl SlotTable {
                 grant,
             }),
         })
+    }
+
+    /// Who minted the token that this names, until its slot is taken again: one read.
+    pub fn minted(&self, host: &dyn Host, id: &TokenId) -> Result<Option<Mint>, HostFailure> {
+        let Some(slot) = id.slot.filter(|slot| *slot < self.capacity) else { return Ok(None) };
+        let found = host.get(&self.slot_key(slot))?;
+        let record = found.and_then(|(bytes, _)| Slot::decode(&bytes)).and_then(|slot| slot.record);
+        Ok(record.filter(|record| id.names(&record.digest())).map(|record| record.mint))
     }
 
     /// Spends a token, if nobody has since it was found. Whoever gets `Ok` is the only one.

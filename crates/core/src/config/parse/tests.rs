@@ -109,6 +109,29 @@ fn full() -> Value {
             "required_context": ["ticketId"],
             "protected_users": ["root", "admin-*"],
             "max_mints_per_caller": {"count": 1000, "per": "600s"},
+            "on_replay": "report",
+        },
+        "impersonations": {
+            "authentication": {
+                "jwt": [{
+                    "issuer": "https://auth.example.com/oidc",
+                    "audiences": ["https://auth.example.com/api"],
+                    "required_scopes": ["support"],
+                    "client_ids": ["support-desk"],
+                    "clock_skew": "30s",
+                    "remote_jwks": {"http_uri": http_uri("/oidc/jwks"), "cache_duration": "100s"},
+                }],
+                "introspection": {
+                    "http_uri": http_uri("/oidc/token/introspection"),
+                    "client_id": "impersonation-filter",
+                    "client_secret": {"environment_variable": "SECRET"},
+                    "required_scopes": ["support"],
+                    "audiences": ["https://auth.example.com/api"],
+                    "client_ids": ["support-desk"],
+                    "cache_duration": "5s",
+                },
+            },
+            "capacity": 100,
         },
         "store": {"shared_data": {"capacity": 10}},
         "access_tokens": {"lifetime": "1800s"},
@@ -448,6 +471,17 @@ fn what_must_be_there_is_named_when_it_is_not() {
         "actor_tokens.introspection.http_uri.cluster",
         "actor_tokens.introspection.client_id",
         "actor_tokens.introspection.client_secret",
+        "impersonations.authentication",
+        "impersonations.authentication.jwt[0].issuer",
+        "impersonations.authentication.jwt[0].audiences",
+        "impersonations.authentication.jwt[0].remote_jwks.http_uri",
+        "impersonations.authentication.jwt[0].remote_jwks.http_uri.uri",
+        "impersonations.authentication.jwt[0].remote_jwks.http_uri.cluster",
+        "impersonations.authentication.introspection.http_uri",
+        "impersonations.authentication.introspection.http_uri.uri",
+        "impersonations.authentication.introspection.http_uri.cluster",
+        "impersonations.authentication.introspection.client_id",
+        "impersonations.authentication.introspection.client_secret",
         "clients",
         "clients[0].client_id",
         "clients[0].type",
@@ -471,6 +505,13 @@ fn what_must_be_there_is_named_when_it_is_not() {
         ("subject_tokens.authentication.jwt[1].local_jwks",  "subject_tokens.authentication.jwt[1]", "expected exactly one of remote_jwks, local_jwks"),
         ("subject_tokens.authentication.jwt[1].local_jwks.inline_string", "subject_tokens.authentication.jwt[1].local_jwks", "expected exactly one of inline_string, environment_variable"),
         ("subject_tokens.authentication.introspection.client_secret.environment_variable", "subject_tokens.authentication.introspection.client_secret", "expected exactly one of inline_string, environment_variable"),
+        ("impersonations.authentication.jwt[0].remote_jwks", "impersonations.authentication.jwt[0]", "expected exactly one of remote_jwks, local_jwks"),
+        ("impersonations.authentication.introspection.client_secret.environment_variable", "impersonations.authentication.introspection.client_secret", "expected exactly one of inline_string, environment_variable"),
+        ("impersonations.authentication.jwt[0]",       "impersonations.authentication.jwt",       "expected at least one issuer"),
+        ("impersonations.authentication.jwt[0].audiences[0]", "impersonations.authentication.jwt[0].audiences", "expected at least one audience"),
+        ("impersonations.authentication.jwt[0].client_ids[0]", "impersonations.authentication.jwt[0].client_ids", "expected at least one client"),
+        ("impersonations.authentication.introspection.audiences[0]", "impersonations.authentication.introspection.audiences", "expected at least one audience"),
+        ("impersonations.authentication.introspection.client_ids[0]", "impersonations.authentication.introspection.client_ids", "expected at least one client"),
         ("actor_tokens",                               "clients[0].actor_token_required",         "no way to verify actor tokens is given in actor_tokens"),
         ("actor_tokens.jwt[0].local_jwks",             "actor_tokens.jwt[0]",                     "expected exactly one of remote_jwks, local_jwks"),
         ("actor_tokens.jwt[0].local_jwks.environment_variable", "actor_tokens.jwt[0].local_jwks", "expected exactly one of inline_string, environment_variable"),
@@ -550,7 +591,7 @@ fn values_out_of_bounds_are_refused() {
         (at("/subject_tokens/max_mints_per_caller/count", "subject_tokens.max_mints_per_caller.count"), json!(0), "expected an integer from 1 to"),
         (at("/subject_tokens/max_mints_per_caller/per", "subject_tokens.max_mints_per_caller.per"), json!("25h"), "expected a duration from 1s to"),
         (at("/subject_tokens/user_lookup/user_id_member", "subject_tokens.user_lookup.user_id_member"), json!(""), "expected a string that is not empty"),
-        (at("/subject_tokens/authentication", "subject_tokens.authentication"), json!({}),             "expected a way to verify who mints"),
+        (at("/subject_tokens/authentication", "subject_tokens.authentication"), json!({}),             "expected a way to verify who calls"),
         (at("/subject_tokens/authentication/jwt", "subject_tokens.authentication.jwt"), json!([]),     "expected at least one issuer"),
         (jwt("issuer"),                                        json!(""),                              "expected a string that is not empty"),
         (jwt("audiences[0]"),                                  json!(""),                              "expected a string that is not empty"),
@@ -790,8 +831,30 @@ fn what_works_but_is_hardly_meant_is_a_warning() {
 }
 
 #[test]
+fn nothing_is_promised_to_end_that_is_in_etcd() {
+    let text = "expected store.shared_data";
+    let etcd = json!({"etcd": {"cluster": "etcd"}});
+    let mut value = with("/store", etcd.clone());
+    assert_problem("impersonations", &value, "impersonations", text);
+    value.as_object_mut().unwrap().remove("impersonations");
+    assert_eq!(parse(&value).unwrap().subject_tokens.on_replay, OnReplay::Report);
+    value["subject_tokens"]["on_replay"] = json!("revoke");
+    assert_problem("on_replay", &value, "subject_tokens.on_replay", text);
+    value["subject_tokens"].as_object_mut().unwrap().remove("on_replay");
+    assert_eq!(parse(&value).unwrap().subject_tokens.on_replay, OnReplay::Report);
+    let config = parse(&minimal()).unwrap();
+    assert_eq!(config.subject_tokens.on_replay, OnReplay::Revoke);
+    assert!(config.impersonations.authentication.is_empty());
+}
+
+#[test]
 fn the_store_is_in_one_place() {
     let parsed = |value: &Value| parse(value).unwrap_or_else(|error| panic!("{error}"));
+    let with = |pointer: &str, store: Value| {
+        let mut value = with(pointer, store);
+        value.as_object_mut().unwrap().remove("impersonations");
+        value
+    };
     let config = parsed(&with("/store", json!({"etcd": {"cluster": "etcd"}})));
     let etcd = EtcdSettings {
         cluster: "etcd".into(),

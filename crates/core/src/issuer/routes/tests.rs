@@ -15,19 +15,42 @@ fn head(content_type: Option<&[u8]>, authorization: Option<&[u8]>) -> Head {
 
 #[test]
 fn a_request_is_ours_by_method_and_whole_path() {
+    use Operation::*;
     use Route::*;
     #[rustfmt::skip]
-    let cases: [(&[u8], &[u8], Option<Route>); 27] = [
+    let cases: [(&[u8], &[u8], Option<Route>); 49] = [
         (b"POST",    b"/api/subject-tokens",                     Some(SubjectTokens)),
         (b"POST",    b"/api/subject-tokens?a=b",                 Some(SubjectTokens)),
         (b"POST",    b"/api/subject-tokens?",                    Some(SubjectTokens)),
-        (b"GET",     b"/api/subject-tokens",                     Some(MethodNotAllowed)),
-        (b"post",    b"/api/subject-tokens",                     Some(MethodNotAllowed)),
-        (b"",        b"/api/subject-tokens",                     Some(MethodNotAllowed)),
-        (b"\xff",    b"/api/subject-tokens",                     Some(MethodNotAllowed)),
+        (b"GET",     b"/api/subject-tokens",                     Some(MethodNotAllowed(Mint, "POST"))),
+        (b"post",    b"/api/subject-tokens",                     Some(MethodNotAllowed(Mint, "POST"))),
+        (b"",        b"/api/subject-tokens",                     Some(MethodNotAllowed(Mint, "POST"))),
+        (b"\xff",    b"/api/subject-tokens",                     Some(MethodNotAllowed(Mint, "POST"))),
         (b"OPTIONS", b"/api/subject-tokens",                     None),
         (b"POST",    b"/api/subject-tokens/",                    None),
-        (b"POST",    b"/api/subject-tokens/1",                   None),
+        (b"DELETE",  b"/api/subject-tokens/",                    None),
+        (b"DELETE",  b"/api/subject-tokens/1",                   Some(SubjectToken)),
+        (b"DELETE",  b"/api/subject-tokens/1?a=/b",              Some(SubjectToken)),
+        (b"DELETE",  b"/api/subject-tokens/1/2",                 None),
+        (b"DELETE",  b"/api/subject-tokens/1/",                  None),
+        (b"OPTIONS", b"/api/subject-tokens/1",                   None),
+        (b"POST",    b"/api/subject-tokens/1",                   Some(MethodNotAllowed(Cancel, "DELETE"))),
+        (b"GET",     b"/api/subject-tokens/1",                   Some(MethodNotAllowed(Cancel, "DELETE"))),
+        (b"GET",     b"/api/impersonations",                     Some(Impersonations)),
+        (b"GET",     b"/api/impersonations?userId=1",            Some(Impersonations)),
+        (b"HEAD",    b"/api/impersonations",                     Some(MethodNotAllowed(List, "GET"))),
+        (b"DELETE",  b"/api/impersonations",                     Some(MethodNotAllowed(List, "GET"))),
+        (b"OPTIONS", b"/api/impersonations",                     None),
+        (b"GET",     b"/api/impersonations/",                    None),
+        (b"DELETE",  b"/api/impersonations/1",                   Some(Impersonation)),
+        (b"GET",     b"/api/impersonations/1",                   Some(MethodNotAllowed(Revoke, "DELETE"))),
+        (b"POST",    b"/api/impersonations/revocations",         Some(Revocations)),
+        (b"DELETE",  b"/api/impersonations/revocations",         Some(MethodNotAllowed(Revoke, "POST"))),
+        (b"POST",    b"/api/impersonations/Revocations",         Some(MethodNotAllowed(Revoke, "DELETE"))),
+        (b"POST",    b"/api/impersonations/revocations/",        None),
+        (b"POST",    b"/oidc/token/revocation",                  Some(TokenRevocation)),
+        (b"GET",     b"/oidc/token/revocation",                  None),
+        (b"POST",    b"/oidc/token/introspection/",              None),
         (b"POST",    b"/api/subject-token",                      None),
         (b"POST",    b"/API/subject-tokens",                     None),
         (b"POST",    b"//api/subject-tokens",                    None),
@@ -35,7 +58,7 @@ fn a_request_is_ours_by_method_and_whole_path() {
         (b"POST",    b"/oidc/token",                             Some(Token)),
         (b"GET",     b"/oidc/token",                             None),
         (b"OPTIONS", b"/oidc/token",                             None),
-        (b"POST",    b"/oidc/token/introspection",               None),
+        (b"POST",    b"/oidc/token/introspection",               Some(TokenIntrospection)),
         (b"GET",     b"/oidc/jwks",                              Some(Jwks)),
         (b"GET",     b"/oidc/jwks?x",                            Some(Jwks)),
         (b"HEAD",    b"/oidc/jwks",                              Some(Jwks)),
@@ -72,7 +95,10 @@ fn only_a_form_is_held_back_on_the_token_endpoint() {
         let head = head(content_type, None);
         assert_eq!(Route::Token.needs_body(&head), held, "{content_type:?}");
         assert!(Route::SubjectTokens.needs_body(&head));
-        assert!(!Route::MethodNotAllowed.needs_body(&head));
+        assert_eq!(Route::TokenRevocation.needs_body(&head), held, "{content_type:?}");
+        assert_eq!(Route::TokenIntrospection.needs_body(&head), held, "{content_type:?}");
+        assert!(Route::Revocations.needs_body(&head));
+        assert!(!Route::MethodNotAllowed(Operation::Mint, "POST").needs_body(&head));
         assert!(!Route::Jwks.needs_body(&head));
     }
 }

@@ -37,6 +37,8 @@ pub(crate) struct World {
     /// So many more calls are answered; the one after them fails.
     shared_data_fails_after: Cell<Option<u32>>,
     random_fails_after: Cell<Option<u32>>,
+    /// What is there before anything is minted.
+    begun: RefCell<Vec<(String, Vec<u8>)>>,
     /// What another worker does right before the next write.
     intruder: RefCell<Option<Box<dyn FnOnce()>>>,
     /// What the operator is told apart from the outcome of requests.
@@ -59,6 +61,7 @@ impl Default for World {
             shared_data: RefCell::default(),
             shared_data_fails_after: Cell::new(None),
             random_fails_after: Cell::new(None),
+            begun: RefCell::default(),
             intruder: RefCell::default(),
             warnings: RefCell::default(),
             alarms: RefCell::default(),
@@ -100,10 +103,11 @@ impl World {
         *self.intruder.borrow_mut() = Some(Box::new(intruder));
     }
 
-    /// All that is stored.
+    /// All that is stored, but for what a service begins with.
     pub(crate) fn stored(&self) -> Vec<(String, Vec<u8>)> {
-        let map = self.shared_data.borrow();
-        map.entries().map(|(key, value)| (key.to_owned(), value.clone())).collect()
+        let (map, begun) = (self.shared_data.borrow(), self.begun.borrow());
+        let all = map.entries().map(|(key, value)| (key.to_owned(), value.clone()));
+        all.filter(|entry| !begun.contains(entry)).collect()
     }
 }
 
@@ -388,6 +392,9 @@ impl Gateway {
         let bytes = configuration.to_string().into_bytes();
         let service = Service::configure(&bytes, &|_| None, world.now(), None);
         let service = service.unwrap_or_else(|error| panic!("{error}"));
+        service.begin(&**world);
+        let begun = world.stored();
+        world.begun.borrow_mut().extend(begun);
         Self {
             world: Rc::clone(world),
             service: Rc::new(service),
@@ -449,7 +456,11 @@ impl Gateway {
         Some(Answer {
             status,
             headers: headers.into_iter().map(|(name, value)| (name, text(value))).collect(),
-            body: serde_json::from_slice(&body).unwrap(),
+            body: if body.is_empty() {
+                Value::Null
+            } else {
+                serde_json::from_slice(&body).unwrap()
+            },
             event,
             alarm: line(&self.world.alarms, alarms),
             explanation: last.unwrap_or_default(),

@@ -83,8 +83,9 @@ fn shared_data_that_fails_costs_no_token() {
             gateway.assert_spendable(&subject_token, "after shared data failed");
         }
     }
-    // Look-up and compare-and-set; then two calls for the hint, which nobody waits for.
-    assert_eq!(statuses, [503, 503, 200, 200]);
+    // Look-up, what was revoked, for the first time with its table, and compare-and-set; then two calls for the hint
+    // and two for the list, which nobody waits for.
+    assert_eq!(statuses, [503, 503, 503, 503, 200, 200, 200, 200]);
 }
 
 #[test]

@@ -152,6 +152,7 @@ fn a_spent_token_is_told_to_its_holder_and_raises_an_alarm() {
             },
             "second_client_id": "portal",
             "second_request_id": "exchange-1",
+            "revoked": true,
         })
     );
 }

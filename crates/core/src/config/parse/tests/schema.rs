@@ -34,7 +34,7 @@ fn everything() -> Value {
 /// The same with its tokens in etcd.
 fn everything_in_etcd() -> Value {
     let etcd = json!({"cluster": "c", "prefix": "/p/", "timeout": "2s", "authority": "a"});
-    changed(everything(), "/store", json!({"etcd": etcd}))
+    removed(changed(everything(), "/store", json!({"etcd": etcd})), "/impersonations")
 }
 
 /// What the schema says of a place, by its JSON pointer.

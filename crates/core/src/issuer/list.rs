@@ -1,0 +1,153 @@
+//! `GET /api/impersonations`: who impersonates whom at this moment.
+
+use serde::Serialize;
+
+use super::answer::secret_json;
+use super::oversight::{READ, listed};
+use super::refusal::Refusal;
+use super::request::Head;
+use super::service::Service;
+use crate::audit::Trail;
+use crate::impersonations::{Entry, Place};
+use crate::oauth::form::Form;
+use crate::revocations::Issued;
+use crate::step::{Context, Response};
+
+/// How many are listed if nobody says.
+const DEFAULT_LIMIT: usize = 100;
+
+/// How many are listed at the most, for one request.
+const MAX_LIMIT: usize = 1000;
+
+/// What can be asked for.
+const PARAMETERS: [&str; 6] = ["userId", "actorId", "clientId", "caller", "limit", "cursor"];
+
+#[derive(Serialize)]
+struct ListResponse<'e> {
+    impersonations: Vec<Listing<'e>>,
+    /// Where the next page begins; `null` on the last.
+    cursor: Option<String>,
+    /// Whether none is live that is not listed, on whatever page.
+    complete: bool,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Listing<'e> {
+    id: &'e str,
+    user_id: &'e str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    actor_id: Option<&'e str>,
+    client_id: &'e str,
+    caller: &'e str,
+    resource: &'e str,
+    scope: &'e str,
+    jti: &'e str,
+    issued_at: String,
+    expires_at: String,
+}
+
+impl<'e> Listing<'e> {
+    fn of(entry: &'e Entry) -> Self {
+        Self {
+            id: &entry.id,
+            user_id: &entry.user_id,
+            actor_id: entry.actor_id.as_deref(),
+            client_id: &entry.client_id,
+            caller: &entry.caller,
+            resource: &entry.resource,
+            scope: &entry.scope,
+            jti: &entry.jti,
+            issued_at: entry.issued_at().rfc3339().to_string(),
+            expires_at: entry.expires_at().rfc3339().to_string(),
+        }
+    }
+}
+
+/// Lists live impersonations.
+pub(super) async fn list(
+    service: &Service,
+    context: &Context,
+    trail: &Trail,
+    head: Head,
+) -> Result<Response, Refusal> {
+    let oversight = service.oversight()?;
+    oversight.authorize(context, trail, &head, READ).await?;
+    let query = Form::parse(head.query())?;
+    let filter = Filter::read(&query)?;
+    trail.note(|facts| {
+        facts.user_id = filter.user_id.map(str::to_owned);
+        facts.actor_id = filter.actor_id.map(str::to_owned);
+        facts.client_id = filter.client_id.map(str::to_owned);
+        facts.caller = filter.caller.map(str::to_owned);
+    });
+    let limit = limit(&query)?;
+    let place = query.get("cursor").map(|text| Place::parse(text).ok_or_else(malformed_cursor));
+    let place = place.transpose()?;
+
+    let host = context.host();
+    // Before the list is read: what is dropped meanwhile has not begun when the question was asked.
+    let complete = oversight.list.is_complete(host)?;
+    let known = oversight.revocations.known(host)?;
+    let page = oversight.list.page(host, place, limit, |entry| {
+        let issued = Issued::At(entry.issued_at());
+        filter.wants(entry) && !known.has_ended(&listed(entry), issued)
+    })?;
+    let answer = ListResponse {
+        impersonations: page.entries.iter().map(Listing::of).collect(),
+        cursor: page.next.map(|next| next.to_text()),
+        complete,
+    };
+    Ok(secret_json(200, serde_json::to_vec(&answer).unwrap_or_default()))
+}
+
+/// What a listed impersonation must have.
+struct Filter<'q> {
+    user_id: Option<&'q str>,
+    actor_id: Option<&'q str>,
+    client_id: Option<&'q str>,
+    caller: Option<&'q str>,
+}
+
+impl<'q> Filter<'q> {
+    fn read(query: &'q Form<'_>) -> Result<Self, Refusal> {
+        if query.names().any(|name| !PARAMETERS.contains(&name)) {
+            let told = "the query can have userId, actorId, clientId, caller, limit and cursor";
+            return Err(Refusal::invalid_request("parameter_unknown", told));
+        }
+        let member =
+            |name: &'static str| match query.get(name) {
+                Some("") => Err(Refusal::invalid_request("parameter_empty", "")
+                    .telling(format!("{name} is empty"))),
+                value => Ok(value),
+            };
+        Ok(Self {
+            user_id: member("userId")?,
+            actor_id: member("actorId")?,
+            client_id: member("clientId")?,
+            caller: member("caller")?,
+        })
+    }
+
+    fn wants(&self, entry: &Entry) -> bool {
+        let is = |wanted: Option<&str>, value: Option<&str>| wanted.is_none() || wanted == value;
+        is(self.user_id, Some(&entry.user_id))
+            && is(self.actor_id, entry.actor_id.as_deref())
+            && is(self.client_id, Some(&entry.client_id))
+            && is(self.caller, Some(&entry.caller))
+    }
+}
+
+fn limit(query: &Form<'_>) -> Result<usize, Refusal> {
+    let Some(text) = query.get("limit") else { return Ok(DEFAULT_LIMIT) };
+    let digits = text.bytes().all(|byte| byte.is_ascii_digit());
+    let limit = text.parse().ok().filter(|limit| digits && (1..=MAX_LIMIT).contains(limit));
+    limit.ok_or_else(|| {
+        Refusal::invalid_request("limit", "")
+            .telling(format!("limit must be a whole number from 1 to {MAX_LIMIT}"))
+    })
+}
+
+fn malformed_cursor() -> Refusal {
+    Refusal::invalid_request("cursor", "cursor must be that of the answer before")
+}

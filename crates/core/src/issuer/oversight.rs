@@ -1,0 +1,198 @@
+//! What every endpoint stands on by which impersonations are seen and ended: the list, the revocations, and who may
+//! look at the one and make the others.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use serde_json::{Map, Value};
+
+use super::refusal::Refusal;
+use super::request::{Head, bearer_token};
+use crate::audit::Trail;
+use crate::bearer::Verifier;
+use crate::config::{Config, OnReplay};
+use crate::host::{Host, HostFailure, UnixTime};
+use crate::impersonations::{Entry, List, Listed};
+use crate::metrics;
+use crate::revocations::{CallerTag, Impersonation, Known, Mark, Revocation, Revocations, Revoked};
+use crate::step::Context;
+use crate::upstream::RemoteKeySet;
+
+/// Who lists impersonations has a token with this scope.
+pub(super) const READ: &str = "impersonations:read";
+
+/// Who ends them has one with this.
+pub(super) const REVOKE: &str = "impersonations:revoke";
+
+/// For how long an API may let an expired token pass, as its clock is behind: a revocation outlives that.
+const LEEWAY: Duration = Duration::from_secs(600);
+
+/// What is live and what has ended.
+pub(crate) struct Oversight {
+    pub(super) revocations: Revocations,
+    pub(super) list: List,
+    /// Verifies who lists and ends.
+    operators: Verifier,
+    on_replay: OnReplay,
+}
+
+impl Oversight {
+    /// Of what was minted into a table of slots.
+    pub(super) fn shared_data(config: &Config, operators: Verifier) -> Self {
+        let tenant = config.tenant();
+        let longest = config.longest_access_token_lifetime();
+        let retention = longest.saturating_add(config.subject_tokens.lifetime);
+        Self {
+            revocations: Revocations::shared_data(&tenant, retention.saturating_add(LEEWAY)),
+            list: List::shared_data(&tenant, config.impersonations.capacity, longest),
+            operators,
+            on_replay: config.subject_tokens.on_replay,
+        }
+    }
+
+    pub(super) fn begin(&self, host: &dyn Host) -> Result<(), HostFailure> {
+        self.revocations.begin(host)?;
+        self.list.begin(host)
+    }
+
+    pub(super) fn set_gauges(&self, host: &dyn Host) {
+        if let Ok(known) = self.revocations.known(host) {
+            host.set(metrics::REVOCATIONS, u64::try_from(known.len()).unwrap_or(u64::MAX));
+        }
+    }
+
+    pub(super) fn remote_key_sets(&self) -> impl Iterator<Item = &Rc<RemoteKeySet>> {
+        self.operators.remote_key_sets()
+    }
+
+    /// Verifies that whoever asks may: by an access token with this scope.
+    pub(super) async fn authorize(
+        &self,
+        context: &Context,
+        trail: &Trail,
+        head: &Head,
+        scope: &str,
+    ) -> Result<(), Refusal> {
+        let token = bearer_token(head).ok_or_else(Refusal::no_bearer)?;
+        if self.operators.is_empty() {
+            let told = "nobody is configured to list or end impersonations";
+            return Err(Refusal::access_denied("nobody_may", told));
+        }
+        let verified = self.operators.verify(context, token).await;
+        let verified = verified.map_err(|error| Refusal::bearer(&error))?;
+        let name = verified.subject.clone().or_else(|| verified.client_id.clone());
+        trail.note(|facts| facts.requested_by = name);
+        verified.require(scope).map_err(|error| Refusal::bearer(&error))
+    }
+
+    /// Ends what `revocation` names.
+    pub(super) async fn revoke(
+        &self,
+        context: &Context,
+        revocation: &Revocation,
+    ) -> Result<UnixTime, Refusal> {
+        let Revoked { before, overflowed } = self.revocations.revoke(context, revocation).await?;
+        if overflowed {
+            let host = context.host();
+            host.count(metrics::REVOCATIONS_OVERFLOWED.into());
+            host.warn("the table of revocations is full: the oldest have become one for everyone");
+        }
+        Ok(before)
+    }
+
+    /// Ends what a spent subject token was exchanged for, as it was presented once more, if the operator wants that.
+    pub(super) async fn revoke_replayed(&self, context: &Context, id: &str, refusal: &mut Refusal) {
+        if self.on_replay == OnReplay::Report {
+            return;
+        }
+        match self.revoke(context, &Revocation::of_id(id)).await {
+            Ok(_) => {
+                context.host().count(metrics::REVOKED_ON_REPLAY.into());
+                refusal.take_note_of_the_end();
+            }
+            Err(failure) => {
+                context.host().warn(&format!("not revoked after a replay: {failure}"));
+            }
+        }
+    }
+
+    /// Writes down what has begun. An exchange never fails by it.
+    pub(super) fn note(&self, host: &dyn Host, entry: &Entry) {
+        let listed = self.list.insert(host, entry);
+        if listed == Ok(Listed::Yes) {
+            return;
+        }
+        host.count(metrics::UNLISTED.into());
+        host.warn("an impersonation could not be listed: see impersonations.capacity");
+        if listed.is_err() {
+            // Once more, as this is the last that anybody hears of it.
+            let _ = self.list.lacks(host, entry.expires_at());
+        }
+    }
+}
+
+/// What a revocation can name of an impersonation that is listed.
+pub(super) fn listed(entry: &Entry) -> Impersonation<'_> {
+    Impersonation {
+        id: &entry.id,
+        user_id: &entry.user_id,
+        actor_id: entry.actor_id.as_deref(),
+        client_id: &entry.client_id,
+        caller: Some(CallerTag::of(&entry.caller)),
+        resource: &entry.resource,
+    }
+}
+
+/// The claims of an access token that this service issued.
+pub(super) struct Issued {
+    claims: Map<String, Value>,
+}
+
+impl Issued {
+    /// `None` where claims are missing that every token of ours has.
+    pub(super) fn new(claims: Map<String, Value>) -> Option<Self> {
+        let issued = Self { claims };
+        issued.impersonation().is_some().then_some(issued)
+    }
+
+    /// `txn`: names the impersonation.
+    pub(super) fn id(&self) -> Option<&str> {
+        self.text("txn")
+    }
+
+    /// What a revocation can name of it.
+    pub(super) fn impersonation(&self) -> Option<Impersonation<'_>> {
+        Some(Impersonation {
+            id: self.id()?,
+            user_id: self.text("sub")?,
+            actor_id: self.claims.get("act").and_then(|act| act.get("sub")).and_then(Value::as_str),
+            client_id: self.text("client_id")?,
+            caller: self.mark()?.caller,
+            resource: self.text("aud")?,
+        })
+    }
+
+    /// Whether it has ended, or has expired.
+    pub(super) fn has_ended(&self, known: &Known, now: UnixTime) -> bool {
+        let expires_at = self.claims.get("exp").and_then(Value::as_i64);
+        let live = expires_at.is_some_and(|expires_at| now < UnixTime::from_secs(expires_at))
+            && self
+                .impersonation()
+                .zip(self.mark())
+                .is_some_and(|(impersonation, mark)| !known.has_ended(&impersonation, mark.issued));
+        !live
+    }
+
+    /// All of its claims.
+    pub(super) fn into_claims(self) -> Map<String, Value> {
+        self.claims
+    }
+
+    fn mark(&self) -> Option<Mark> {
+        Some(Mark::read(self.text("jti")?, self.claims.get("iat")?.as_u64()?))
+    }
+
+    fn text(&self, name: &str) -> Option<&str> {
+        self.claims.get(name)?.as_str()
+    }
+}
