@@ -25,6 +25,7 @@ mod grpc;
 mod guard;
 mod harness;
 mod hostile;
+mod impersonations;
 mod memory;
 mod mint;
 mod pass_through;

@@ -1,0 +1,209 @@
+//! Who impersonates whom can be seen, and ended: by who minted, by who is entitled to, by the client itself, and by
+//! whoever gives away that a token is in two hands.
+
+mod cancel;
+mod lasting;
+mod list;
+mod replay;
+mod revoke;
+mod tokens;
+
+use std::sync::LazyLock;
+
+use serde_json::{Value, json};
+
+use testkit::configuration::{
+    CLIENT_SECRET, Configuration, ISSUER, MANAGEMENT, PROVIDER_KEY, jwks,
+};
+use testkit::gateway::{
+    Gateway, Options, actor_claims, backend_claims, exchange_form, exchange_request,
+    mint_body_request, raw_part, with_actor,
+};
+use testkit::http::{Answer, Form, Request};
+use testkit::wait_for;
+
+const LIST: &str = "/api/impersonations";
+const REVOCATIONS: &str = "/api/impersonations/revocations";
+
+/// A configuration in which operators list and end.
+fn configuration() -> Configuration {
+    Configuration::default().with(
+        "/impersonations/authentication/jwt",
+        json!([{"issuer": ISSUER, "audiences": [MANAGEMENT], "local_jwks": jwks(&[&PROVIDER_KEY])}]),
+    )
+}
+
+/// One gateway with two workers, for every test that ends nothing of anybody else's.
+fn gateway() -> &'static Gateway {
+    static SHARED: LazyLock<Gateway> = LazyLock::new(|| start(&configuration()));
+    &SHARED
+}
+
+fn start(configuration: &Configuration) -> Gateway {
+    let options = Options { concurrency: 2, ..Options::default() };
+    Gateway::try_start(configuration, &options).unwrap()
+}
+
+/// An operator's access token with this scope.
+fn operator(scope: &str) -> String {
+    let mut claims = backend_claims();
+    claims["sub"] = json!("operator-1");
+    claims["client_id"] = json!("operations");
+    claims["scope"] = json!(scope);
+    PROVIDER_KEY.sign(&claims)
+}
+
+/// The access token of a backend, by its name.
+fn backend(name: &str) -> String {
+    let mut claims = backend_claims();
+    claims["sub"] = json!(name);
+    claims["client_id"] = json!(name);
+    PROVIDER_KEY.sign(&claims)
+}
+
+/// A name that no other test has.
+fn unique(name: &str) -> String {
+    format!("{name}-{:016x}", fastrand::u64(..))
+}
+
+fn delete(path: &str) -> Request {
+    Request::new("DELETE", path)
+}
+
+fn revocation(body: &Value) -> Request {
+    Request::post(REVOCATIONS).bearer(&operator("impersonations:revoke")).json(body)
+}
+
+/// Ends what `body` names, and lets the millisecond pass in which it did.
+fn revoke(gateway: &Gateway, body: &Value) {
+    let answer = gateway.send(&revocation(body));
+    assert_eq!(answer.status, 201, "{answer:?}");
+    std::thread::sleep(std::time::Duration::from_millis(2));
+}
+
+/// An impersonation that is under way.
+#[derive(Debug, Clone)]
+struct Live {
+    subject_token: String,
+    access_token: String,
+    claims: Value,
+}
+
+impl Live {
+    fn id(&self) -> &str {
+        self.claims["txn"].as_str().unwrap()
+    }
+}
+
+/// Somebody who impersonates somebody.
+#[derive(Debug, Clone)]
+struct Parties {
+    user: String,
+    actor: String,
+    caller: String,
+}
+
+impl Parties {
+    fn new() -> Self {
+        Self { user: unique("user"), actor: unique("agent"), caller: unique("backend") }
+    }
+
+    fn mint(&self, gateway: &Gateway) -> (String, String) {
+        let request = mint_body_request(&json!({"userId": self.user}));
+        let answer = gateway.send(
+            &Request {
+                headers: request
+                    .headers
+                    .iter()
+                    .filter(|(name, _)| name != "authorization")
+                    .cloned()
+                    .collect(),
+                ..request
+            }
+            .bearer(&backend(&self.caller)),
+        );
+        assert_eq!(answer.status, 201, "{answer:?}");
+        let id = answer.header("location").unwrap().rsplit('/').next().unwrap().to_owned();
+        (answer.member("subjectToken"), id)
+    }
+
+    fn form(&self, subject_token: &str) -> Form {
+        with_actor(exchange_form(subject_token), &PROVIDER_KEY.sign(&actor_claims(&self.actor)))
+    }
+
+    fn exchange(&self, gateway: &Gateway, subject_token: &str) -> Answer {
+        gateway.exchange(&self.form(subject_token))
+    }
+
+    fn begin(&self, gateway: &Gateway) -> Live {
+        let (subject_token, id) = self.mint(gateway);
+        let answer = self.exchange(gateway, &subject_token);
+        assert_eq!(answer.status, 200, "{answer:?}");
+        let access_token = answer.member("access_token");
+        let claims = raw_part(&access_token, 1);
+        assert_eq!(claims["txn"], id);
+        Live { subject_token, access_token, claims }
+    }
+
+    /// The same by a client that has a secret.
+    fn begin_by_portal(&self, gateway: &Gateway) -> Live {
+        let (subject_token, _) = self.mint(gateway);
+        let form = self.form(&subject_token).without("client_id");
+        let answer = gateway.send(&exchange_request(&form).basic("support-portal", &CLIENT_SECRET));
+        assert_eq!(answer.status, 200, "{answer:?}");
+        let access_token = answer.member("access_token");
+        let claims = raw_part(&access_token, 1);
+        Live { subject_token, access_token, claims }
+    }
+}
+
+fn form_request(path: &str, form: &Form) -> Request {
+    Request::post(path)
+        .header("content-type", "application/x-www-form-urlencoded")
+        .body(form.encode())
+}
+
+/// A question about a token, by a client that has a secret.
+fn introspection(token: &str) -> Request {
+    form_request("/oidc/token/introspection", &Form::default().set("token", token))
+        .basic("support-robot", &CLIENT_SECRET)
+}
+
+fn is_active(gateway: &Gateway, token: &str) -> bool {
+    let answer = gateway.send(&introspection(token));
+    assert_eq!(answer.status, 200, "{answer:?}");
+    answer.json()["active"].as_bool().unwrap()
+}
+
+/// The list for a query, which must fit into one page.
+fn list(gateway: &Gateway, query: &str) -> Vec<Value> {
+    let answer = list_answer(gateway, query);
+    assert_eq!(answer.status, 200, "{answer:?}");
+    let body = answer.json();
+    assert_eq!(body["cursor"], Value::Null, "{body}");
+    body["impersonations"].as_array().unwrap().clone()
+}
+
+fn list_answer(gateway: &Gateway, query: &str) -> Answer {
+    let request = Request::get(&format!("{LIST}{query}"));
+    gateway.send(&request.bearer(&operator("impersonations:read")))
+}
+
+/// The audit line with these members.
+fn event(gateway: &Gateway, event: &str, member: &str, value: &str) -> Value {
+    wait_for(&format!("{event} of {value}"), || {
+        gateway.envoy.log().lines().find_map(|line| {
+            let line: Value = serde_json::from_str(&line[line.find("{\"event\"")?..])
+                .or_else(|_| {
+                    let from = &line[line.find("{\"event\"").unwrap()..];
+                    serde_json::Deserializer::from_str(from).into_iter().next().unwrap()
+                })
+                .ok()?;
+            (line["event"] == event && line[member] == value).then_some(line)
+        })
+    })
+}
+
+fn assert_not_found(answer: &Answer, case: &str) {
+    assert_eq!(answer.refusal(), (404, "not_found".into()), "{case}: {answer:?}");
+}

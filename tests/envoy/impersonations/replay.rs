@@ -1,0 +1,46 @@
+//! `on_replay`.
+
+use super::{Parties, configuration, gateway, is_active, start};
+use testkit::gateway::Gateway;
+use testkit::wait_for;
+
+fn alarm(gateway: &Gateway, id: &str) -> String {
+    wait_for("the alarm", || {
+        let log = gateway.envoy.log();
+        log.lines()
+            .find(|line| line.contains("subject_token.replayed") && line.contains(id))
+            .map(str::to_owned)
+    })
+}
+
+#[test]
+fn a_spent_token_that_is_presented_once_more_ends_what_it_was_exchanged_for() {
+    let (gateway, parties) = (gateway(), Parties::new());
+    let (live, other) = (parties.begin(gateway), parties.begin(gateway));
+    assert_eq!(parties.exchange(gateway, &live.subject_token).status, 400);
+    assert!(!is_active(gateway, &live.access_token));
+    assert!(is_active(gateway, &other.access_token));
+    assert!(alarm(gateway, live.id()).contains("\"revoked\":true"));
+}
+
+#[test]
+fn a_replay_is_only_reported_where_the_operator_wants_that() {
+    let gateway = start(&configuration().with("/subject_tokens/on_replay", "report"));
+    let parties = Parties::new();
+    let live = parties.begin(&gateway);
+    assert_eq!(parties.exchange(&gateway, &live.subject_token).status, 400);
+    assert!(is_active(&gateway, &live.access_token));
+    assert!(alarm(&gateway, live.id()).contains("\"revoked\":false"));
+}
+
+/// Whoever has no more than a part of the secret ends nothing.
+#[test]
+fn a_guess_ends_nothing() {
+    let (gateway, parties) = (gateway(), Parties::new());
+    let live = parties.begin(gateway);
+    let token = &live.subject_token;
+    let last = if token.ends_with('A') { "Q" } else { "A" };
+    let guess = format!("{}{last}", &token[..token.len() - 1]);
+    assert_eq!(parties.exchange(gateway, &guess).status, 400);
+    assert!(is_active(gateway, &live.access_token));
+}

@@ -1,0 +1,208 @@
+//! `DELETE /api/impersonations/{id}` and `POST /api/impersonations/revocations`.
+
+use std::sync::Barrier;
+use std::thread;
+
+use serde_json::{Value, json};
+
+use super::{
+    LIST, Parties, REVOCATIONS, assert_not_found, configuration, delete, event, gateway, is_active,
+    operator, revocation, revoke, start,
+};
+use testkit::configuration::ORDERS;
+use testkit::gateway::{Gateway, Options};
+use testkit::http::Request;
+
+fn end(gateway: &Gateway, id: &str, scope: &str) -> testkit::http::Answer {
+    gateway.send(&delete(&format!("{LIST}/{id}")).bearer(&operator(scope)))
+}
+
+#[test]
+fn one_impersonation_ends_by_its_id_and_no_other() {
+    let (gateway, parties) = (gateway(), Parties::new());
+    let (ended, other) = (parties.begin(gateway), parties.begin(gateway));
+    let answer = end(gateway, ended.id(), "impersonations:revoke");
+    assert_eq!((answer.status, answer.text()), (204, String::new()), "{answer:?}");
+    assert!(!is_active(gateway, &ended.access_token));
+    assert!(is_active(gateway, &other.access_token));
+    let line = event(gateway, "impersonation.revoked", "subject_token_id", ended.id());
+    assert_eq!(
+        (&line["user_id"], &line["requested_by"]),
+        (&json!(parties.user), &json!("operator-1"))
+    );
+    assert_not_found(&end(gateway, ended.id(), "impersonations:revoke"), "that has ended");
+    assert_not_found(&end(gateway, &"0".repeat(24), "impersonations:revoke"), "unknown");
+    assert_not_found(&end(gateway, "x", "impersonations:revoke"), "no id");
+}
+
+#[test]
+fn what_is_not_listed_ends_by_its_id_too() {
+    let gateway = start(&configuration().with("/impersonations/capacity", 1));
+    let parties = Parties::new();
+    let [_, unlisted] = [(); 2].map(|()| parties.begin(&gateway));
+    assert_eq!(end(&gateway, unlisted.id(), "impersonations:revoke").status, 204);
+    assert!(!is_active(&gateway, &unlisted.access_token));
+}
+
+/// On a gateway of its own, as some of it ends everybody's.
+#[test]
+fn each_kind_of_revocation_ends_what_it_names_and_outstanding_tokens_and_lets_new_ones_begin() {
+    let gateway = start(&configuration());
+    let kinds: [fn(&Parties) -> Value; 8] = [
+        |parties| json!({"userId": parties.user}),
+        |parties| json!({"actorId": parties.actor}),
+        |parties| json!({"caller": parties.caller}),
+        |parties| json!({"userId": parties.user, "actorId": parties.actor, "caller": parties.caller}),
+        |parties| json!({"userId": parties.user, "clientId": "support-console", "resource": ORDERS}),
+        |_| json!({"clientId": "support-console"}),
+        |_| json!({"resource": ORDERS}),
+        |_| json!({"all": true}),
+    ];
+    for (index, kind) in kinds.into_iter().enumerate() {
+        let (parties, others) = (Parties::new(), Parties::new());
+        let body = kind(&parties);
+        let (live, other) = (parties.begin(&gateway), others.begin(&gateway));
+        let (outstanding, _) = parties.mint(&gateway);
+        assert!(is_active(&gateway, &live.access_token), "{body}");
+        revoke(&gateway, &body);
+        assert!(!is_active(&gateway, &live.access_token), "{body}");
+        let refused = parties.exchange(&gateway, &outstanding);
+        assert_eq!(refused.refusal(), (400, "invalid_request".into()), "{body}: {refused:?}");
+        let others_go_on = index < 5;
+        assert_eq!(is_active(&gateway, &other.access_token), others_go_on, "{body}");
+        let anew = parties.begin(&gateway);
+        assert!(is_active(&gateway, &anew.access_token), "{body}: new ones may begin");
+    }
+}
+
+/// A part of what is named is not what is named.
+#[test]
+fn a_revocation_ends_only_what_has_all_that_it_names() {
+    let (gateway, parties, others) = (gateway(), Parties::new(), Parties::new());
+    let live = parties.begin(gateway);
+    for body in [
+        json!({"userId": parties.user, "actorId": others.actor}),
+        json!({"userId": parties.actor}),
+        json!({"userId": parties.user, "clientId": "support-portal"}),
+        json!({"caller": parties.caller, "resource": "https://api.example.com/payments"}),
+    ] {
+        revoke(gateway, &body);
+        assert!(is_active(gateway, &live.access_token), "{body}");
+    }
+}
+
+#[test]
+fn the_answer_says_until_when_everything_has_ended() {
+    let (gateway, parties) = (gateway(), Parties::new());
+    let answer = gateway.send(&revocation(&json!({"userId": parties.user})));
+    assert_eq!((answer.status, answer.header("cache-control")), (201, Some("no-store")));
+    let body = answer.json();
+    let before = body["revokedBefore"].as_str().unwrap();
+    assert!(before.len() == 24 && before.ends_with('Z') && before.starts_with("20"), "{before}");
+    assert_eq!(body.as_object().unwrap().len(), 1);
+    let line = event(gateway, "impersonation.revoked", "user_id", &parties.user);
+    assert_eq!(line["requested_by"], "operator-1");
+}
+
+#[test]
+fn a_revocation_that_is_not_understood_ends_nothing() {
+    let (gateway, parties) = (gateway(), Parties::new());
+    let live = parties.begin(gateway);
+    let user = &parties.user;
+    let bodies = [
+        "".to_owned(),
+        "{}".to_owned(),
+        "[]".to_owned(),
+        "{\"all\": false}".to_owned(),
+        "{\"all\": \"true\"}".to_owned(),
+        format!("{{\"all\": true, \"userId\": \"{user}\"}}"),
+        format!("{{\"userId\": \"{user}\", \"userid\": \"x\"}}"),
+        format!("{{\"userId\": \"{user}\", \"userId\": \"{user}\"}}"),
+        format!("[\"{user}\"]"),
+        "{\"userId\": \"\"}".to_owned(),
+        "{\"userId\": 7}".to_owned(),
+    ];
+    for body in bodies {
+        let request = Request::post(REVOCATIONS)
+            .bearer(&operator("impersonations:revoke"))
+            .header("content-type", "application/json")
+            .body(body.clone());
+        let answer = gateway.send(&request);
+        assert_eq!(answer.refusal(), (400, "invalid_request".into()), "{body}: {answer:?}");
+    }
+    let typed = |content_type: &str, body: String| {
+        let request = Request::post(REVOCATIONS).bearer(&operator("impersonations:revoke"));
+        gateway.send(&request.header("content-type", content_type).body(body)).refusal()
+    };
+    let right = format!("{{\"userId\": \"{user}\"}}");
+    assert_eq!(typed("text/plain", right.clone()), (415, "invalid_request".into()));
+    let long = format!("{right}{}", " ".repeat(65_536));
+    assert_eq!(typed("application/json", long), (413, "invalid_request".into()));
+    assert!(is_active(gateway, &live.access_token));
+}
+
+#[test]
+fn only_who_may_ends_anything() {
+    let (gateway, parties) = (gateway(), Parties::new());
+    let live = parties.begin(gateway);
+    let by_user = Request::post(REVOCATIONS).json(&json!({"userId": parties.user}));
+    assert_eq!(gateway.send(&by_user).refusal(), (401, "invalid_token".into()));
+    for scope in ["impersonations:read", "impersonate", ""] {
+        let bearer = operator(scope);
+        for request in [
+            by_user.clone().bearer(&bearer),
+            delete(&format!("{LIST}/{}", live.id())).bearer(&bearer),
+        ] {
+            let answer = gateway.send(&request);
+            assert_eq!(answer.refusal(), (403, "insufficient_scope".into()), "{scope}");
+            let challenge = answer.header("www-authenticate").unwrap();
+            assert!(challenge.contains("scope=\"impersonations:revoke\""), "{challenge}");
+        }
+    }
+    assert!(is_active(gateway, &live.access_token));
+    #[rustfmt::skip]
+    let methods = [
+        (Request::get(REVOCATIONS),                     "POST"),
+        (Request::get(&format!("{LIST}/{}", live.id())), "DELETE"),
+    ];
+    for (request, allowed) in methods {
+        let answer = gateway.send(&request);
+        assert_eq!((answer.status, answer.header("allow")), (405, Some(allowed)));
+    }
+}
+
+#[test]
+fn of_400_revocations_at_once_none_is_lost() {
+    const RIVALS: usize = 16;
+    const EACH: usize = 25;
+    let options = Options { concurrency: 4, ..Options::default() };
+    let gateway = Gateway::try_start(&configuration(), &options).unwrap();
+    let all: Vec<Vec<_>> = (0..RIVALS)
+        .map(|_| {
+            let parties = (0..EACH).map(|_| Parties::new());
+            parties.map(|parties| (parties.begin(&gateway), parties)).collect()
+        })
+        .collect();
+    let start = Barrier::new(RIVALS);
+    thread::scope(|scope| {
+        for chunk in &all {
+            let (gateway, start) = (&gateway, &start);
+            scope.spawn(move || {
+                let mut connection = gateway.connect();
+                start.wait();
+                for (_, parties) in chunk {
+                    let answer = connection.send(&revocation(&json!({"userId": parties.user})));
+                    assert_eq!(answer.status, 201, "{answer:?}");
+                }
+            });
+        }
+    });
+    // Asked on every worker.
+    let mut connections = gateway.envoy.connect_to_every_worker();
+    for (live, _) in all.iter().flatten() {
+        for connection in &mut connections {
+            let answer = connection.send(&super::introspection(&live.access_token)).json();
+            assert_eq!(answer, json!({"active": false}));
+        }
+    }
+}
