@@ -13,7 +13,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::runtime::{self, Runtime};
 
-/// Connections of a [`Load`].
+/// Connections of a [`Load`] that says nothing else.
 pub(crate) const CONNECTIONS: usize = 16;
 
 /// A closed loop: each connection sends its next request when it has the answer to the last. All
@@ -33,13 +33,18 @@ pub(crate) struct Reply {
 
 impl Load {
     pub(crate) fn new(address: SocketAddr) -> Self {
+        Self::with_connections(address, CONNECTIONS)
+    }
+
+    /// The same with more connections, or fewer.
+    pub(crate) fn with_connections(address: SocketAddr, connections: usize) -> Self {
         let runtime = runtime::Builder::new_current_thread().enable_io().build().unwrap();
         let connect = async || {
             let stream = TcpStream::connect(address).await.unwrap();
             stream.set_nodelay(true).unwrap();
             (stream, Vec::with_capacity(16 * 1024))
         };
-        let connections = (0..CONNECTIONS).map(|_| runtime.block_on(connect())).collect();
+        let connections = (0..connections).map(|_| runtime.block_on(connect())).collect();
         Self { runtime, connections }
     }
 
@@ -47,7 +52,7 @@ impl Load {
     pub(crate) fn run(&mut self, requests: &[Vec<u8>]) -> Vec<Reply> {
         let next = Cell::new(0);
         let drive = async |(stream, buffer): &mut (TcpStream, Vec<u8>)| {
-            let mut replies = Vec::with_capacity(requests.len() / CONNECTIONS + 1);
+            let mut replies = Vec::new();
             while let Some(request) = requests.get(next.replace(next.get() + 1)) {
                 let sent = Instant::now();
                 stream.write_all(request).await.unwrap();

@@ -15,6 +15,7 @@
 #![expect(clippy::arithmetic_side_effects, reason = "a benchmark that overflows fails, no more")]
 
 mod chart;
+mod cluster;
 mod disabled;
 mod exchange;
 mod footprint;
@@ -30,13 +31,14 @@ use std::thread;
 
 type Part = (&'static str, fn());
 
-const PARTS: [Part; 10] = [
+const PARTS: [Part; 11] = [
     ("size", footprint::size),
     ("ready", footprint::ready),
     ("exchange", exchange::run),
     ("rules", rules::run),
     ("disabled", disabled::run),
     ("workers", workers::run),
+    ("cluster", cluster::run),
     ("latency", latency::run),
     ("provider", provider::run),
     ("scale", scale::run),
