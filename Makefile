@@ -1,8 +1,8 @@
 # Everything sets up what it needs. Requires cargo (rustup), node 20.19 or later with npm, and python3
 # with venv where no Envoy is on the PATH (see scripts/envoy).
 .DEFAULT_GOAL := build
-.PHONY: wasm-target build run demo demo-cluster bench chaos lint lint-format lint-native lint-wasm test parts test-binaries test-plugin tools \
-  test-core test-envoy test-chaos test-differential test-without-engine test-gateway test-clients test-demo \
+.PHONY: wasm-target build run demo demo-cluster bench chaos deny lint lint-format lint-native lint-wasm test parts test-binaries test-plugin tools \
+  test-core test-envoy test-chaos test-dependencies test-differential test-without-engine test-gateway test-clients test-demo \
   test-claims-scripts test-compose test-observability
 
 module := target/wasm32-wasip1/release/impersonation_filter.wasm
@@ -44,7 +44,7 @@ test:
 
 # The longest first. The lints' compiler runs behind everything that a test waits for.
 parts: test-envoy test-chaos test-differential test-binaries build test-clients test-observability test-core lint-native \
-  lint-wasm test-without-engine test-demo test-compose test-gateway test-claims-scripts lint-format
+  lint-wasm test-dependencies test-without-engine test-demo test-compose test-gateway test-claims-scripts lint-format
 
 test-binaries:
 	cargo test --all-features --no-run --message-format=json-render-diagnostics > target/test-binaries.json
@@ -72,7 +72,11 @@ chaos: build tools
 
 # All that need no Envoy.
 test-core: test-binaries
-	scripts/run-tests target/test-binaries.json --but envoy chaos differential
+	scripts/run-tests target/test-binaries.json --but envoy chaos dependencies differential
+
+# Licences, versions and sources of what is depended on, and the list of what is in the modules.
+test-dependencies: test-binaries build
+	IMPERSONATION_FILTER_WASM=$(CURDIR)/$(module) IMPERSONATION_GUARD_WASM=$(CURDIR)/$(guard) scripts/run-tests target/test-binaries.json dependencies
 
 # After what runs the companion, which it builds anew without the engine.
 test-without-engine: test-core lint-native
@@ -119,6 +123,10 @@ lint-native: $(if $(filter parts,$(MAKECMDGOALS)),test-binaries)
 lint-wasm: wasm-target $(if $(filter parts,$(MAKECMDGOALS)),build)
 	nice cargo clippy --release --lib --package impersonation-filter --package impersonation-guard --package impersonation-envoy --package impersonation-core --package quickjs-rewind --target wasm32-wasip1 -- -D warnings
 	nice cargo clippy --release --lib --package impersonation-filter --package impersonation-guard --package impersonation-envoy --package impersonation-core --target wasm32-wasip1 --no-default-features -- -D warnings
+
+# Advisories too, for whoever has cargo-deny and the internet.
+deny:
+	cargo deny --locked --workspace check
 
 # Figures: a load over loopback, each beside Envoy's own in the same run.
 bench: build tests/gateway/node_modules

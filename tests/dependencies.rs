@@ -1,0 +1,113 @@
+//! What the filter is made of: that it may be, by deny.toml.
+//!
+//! The same file is cargo-deny's. Here is what needs no database of advisories, and no minutes to compile.
+#![cfg(test)]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::process::Command;
+
+use serde_json::Value;
+use spdx::{Expression, LicenseReq, Licensee, ParseMode};
+use testkit::{Findings, repository};
+
+fn deny(section: &str) -> toml::Table {
+    let text = fs::read_to_string(repository().join("deny.toml")).unwrap();
+    let mut whole: toml::Table = text.parse().unwrap();
+    whole.remove(section).and_then(|section| section.try_into().ok()).unwrap()
+}
+
+fn texts(list: &toml::Value) -> Vec<&str> {
+    list.as_array().unwrap().iter().map(|text| text.as_str().unwrap()).collect()
+}
+
+fn cargo(words: &[&str]) -> String {
+    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
+    let output = Command::new(cargo).current_dir(repository()).args(words).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// Lines of `cargo tree`, each once.
+fn tree(words: &[&str]) -> BTreeSet<String> {
+    let text = cargo(&[&["tree", "--locked", "--prefix", "none"], words].concat());
+    let lines = text.lines().filter(|line| !line.is_empty());
+    lines.map(|line| line.trim_end_matches(" (*)").to_owned()).collect()
+}
+
+/// Everything that is compiled for anything here, on any platform.
+fn everything(format: &str) -> BTreeSet<String> {
+    let all = ["--workspace", "--all-features", "--target", "all", "--edges", "normal,build,dev"];
+    tree(&[&all[..], &["--format", format]].concat())
+}
+
+#[test]
+fn licences_are_those_of_the_list() {
+    let deny = deny("licenses");
+    let allowed: Vec<_> =
+        texts(&deny["allow"]).into_iter().map(|name| Licensee::parse(name).unwrap()).collect();
+    let mut used = BTreeSet::new();
+    let mut findings = Findings::default();
+    for line in everything("{p}|{l}") {
+        let (package, licence) = line.split_once('|').unwrap();
+        let Ok(licence) = Expression::parse_mode(licence, ParseMode::LAX) else {
+            findings.add(format!("{package}: not a licence: {licence:?}"));
+            continue;
+        };
+        let mut satisfies = |wanted: &LicenseReq| {
+            let found = allowed.iter().find(|allowed| allowed.satisfies(wanted));
+            used.extend(found.map(ToString::to_string));
+            found.is_some()
+        };
+        if !licence.evaluate(&mut satisfies) {
+            findings.add(format!("{package}: {licence}"));
+        }
+    }
+    for allowed in allowed.iter().filter(|allowed| !used.contains(&allowed.to_string())) {
+        findings.add(format!("{allowed} is allowed, and nothing has it"));
+    }
+}
+
+#[test]
+fn a_crate_is_there_in_one_version() {
+    let deny = deny("bans");
+    let skipped = deny["skip"].as_array().unwrap().iter();
+    let skipped: Vec<_> = skipped.map(|skip| skip["crate"].as_str().unwrap()).collect();
+    let mut versions: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for package in everything("{p}") {
+        let mut words = package.split(' ');
+        let (name, version) = (words.next().unwrap(), words.next().unwrap());
+        versions.entry(name.into()).or_default().insert(version.trim_start_matches('v').into());
+    }
+    let mut findings = Findings::default();
+    for skip in &skipped {
+        let (name, version) = skip.split_once('@').unwrap();
+        let there = versions.get_mut(name).is_some_and(|all| all.len() > 1 && all.remove(version));
+        findings.expect(format!("{skip} is one too many"), &there, &true);
+    }
+    for (name, versions) in versions.iter().filter(|(_, versions)| versions.len() > 1) {
+        findings.add(format!("{name} is there as {versions:?}"));
+    }
+}
+
+#[test]
+fn crates_come_from_the_registry_and_by_version() {
+    let deny = deny("sources");
+    let lock = fs::read_to_string(repository().join("Cargo.lock")).unwrap();
+    let mut findings = Findings::default();
+    for source in lock.lines().filter_map(|line| line.strip_prefix("source = ")) {
+        let known = source.trim_matches('"').strip_prefix("registry+");
+        if !known.is_some_and(|registry| texts(&deny["allow-registry"]).contains(&registry)) {
+            findings.add(source);
+        }
+    }
+    let metadata = cargo(&["metadata", "--locked", "--no-deps", "--format-version", "1"]);
+    let metadata: Value = serde_json::from_str(&metadata).unwrap();
+    for package in metadata["packages"].as_array().unwrap() {
+        for dependency in package["dependencies"].as_array().unwrap() {
+            if dependency["req"] == "*" && dependency["path"].is_null() {
+                findings.add(format!("{} takes any {}", package["name"], dependency["name"]));
+            }
+        }
+    }
+}
