@@ -1,4 +1,4 @@
-# One target each: `plugin`, the module alone, as Istio and Envoy Gateway fetch it from a registry; and
+# One target each: `plugin`, the module alone, as Istio and Envoy Gateway fetch it from a registry; `sbom`; and
 # what docker-compose.yml runs, `envoy` with the module in it, `envoy-in-cluster`, and `gateway`, which is tests/gateway.
 
 FROM rust:1.95.0-bookworm AS module
@@ -16,10 +16,14 @@ COPY scripts scripts
 COPY benches benches
 COPY crates crates
 COPY src src
-RUN make build
+RUN make build sbom
 
 FROM scratch AS plugin
 COPY --from=module /src/target/wasm32-wasip1/release/impersonation_filter.wasm /plugin.wasm
+
+# What is in the module: docker build --target sbom --output type=local,dest=. .
+FROM scratch AS sbom
+COPY --from=module /src/target/wasm32-wasip1/release/impersonation_filter.cdx.json /src/target/wasm32-wasip1/release/impersonation_guard.cdx.json /
 
 FROM envoyproxy/envoy:v1.40.0 AS envoy
 WORKDIR /srv

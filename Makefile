@@ -1,7 +1,7 @@
 # Everything sets up what it needs. Requires cargo (rustup), node 20.19 or later with npm, and python3
 # with venv where no Envoy is on the PATH (see scripts/envoy).
 .DEFAULT_GOAL := build
-.PHONY: wasm-target build run demo demo-cluster bench chaos deny lint lint-format lint-native lint-wasm test parts test-binaries test-plugin tools \
+.PHONY: wasm-target build run demo demo-cluster bench chaos sbom deny lint lint-format lint-native lint-wasm test parts test-binaries test-plugin tools \
   test-core test-envoy test-chaos test-dependencies test-differential test-without-engine test-gateway test-clients test-demo \
   test-claims-scripts test-compose test-observability
 
@@ -22,6 +22,11 @@ build: wasm-target
 	cargo build --release --package impersonation-guard --lib --target wasm32-wasip1
 	scripts/shrink-wasm $(module)
 	scripts/shrink-wasm $(guard) $(guard_exports)
+
+# What is in the modules, beside them, as CycloneDX.
+sbom: build
+	scripts/sbom impersonation-filter > $(module:.wasm=.cdx.json)
+	scripts/sbom impersonation-guard > $(guard:.wasm=.cdx.json)
 
 # Envoy in front of an identity gateway on 127.0.0.1:10000, until Ctrl-C, after a look at the flow.
 run: build tests/gateway/node_modules stack/node_modules

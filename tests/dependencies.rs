@@ -1,14 +1,17 @@
-//! What the filter is made of: that it may be, by deny.toml.
+//! What the filter is made of: that it may be, by deny.toml, and that it is all written down.
 //!
 //! The same file is cargo-deny's. Here is what needs no database of advisories, and no minutes to compile.
 #![cfg(test)]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::process::Command;
+use std::path::Path;
+use std::process::{Command, Stdio};
 
+use aws_lc_rs::digest::{SHA256, digest};
 use serde_json::Value;
 use spdx::{Expression, LicenseReq, Licensee, ParseMode};
+use testkit::envoy::{GUARD, MODULE};
 use testkit::{Findings, repository};
 
 fn deny(section: &str) -> toml::Table {
@@ -107,6 +110,91 @@ fn crates_come_from_the_registry_and_by_version() {
         for dependency in package["dependencies"].as_array().unwrap() {
             if dependency["req"] == "*" && dependency["path"].is_null() {
                 findings.add(format!("{} takes any {}", package["name"], dependency["name"]));
+            }
+        }
+    }
+}
+
+/// The document for one module, made beside it.
+fn sbom(package: &str, module: &Path) -> Value {
+    // Built and shrunk.
+    assert!(module.exists());
+    let script = repository().join("scripts/sbom");
+    let output = Command::new(script).arg(package).stderr(Stdio::inherit()).output().unwrap();
+    assert!(output.status.success());
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// Components and those inside of them.
+fn components(document: &Value) -> Vec<&Value> {
+    let own = document["components"].as_array().into_iter().flatten();
+    own.flat_map(|one| [vec![one], components(one)].concat()).collect()
+}
+
+#[test]
+fn what_a_module_is_made_of_is_written_down() {
+    let lock = fs::read_to_string(repository().join("Cargo.lock")).unwrap();
+    let mut findings = Findings::default();
+    for (package, module) in [("impersonation-filter", &*MODULE), ("impersonation-guard", &*GUARD)]
+    {
+        let document = sbom(package, module);
+        let own = &document["metadata"]["component"];
+        let digest = digest(&SHA256, &fs::read(module).unwrap());
+        let digest: String = digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
+        findings.expect(
+            format!("the hash of {package}"),
+            &own["hashes"][0]["content"],
+            &digest.into(),
+        );
+
+        // What Cargo says that it would compile, where the document has what it did compile.
+        let edges =
+            ["--package", package, "--target", "wasm32-wasip1", "--edges", "normal,no-proc-macro"];
+        let expected: BTreeSet<_> = tree(&edges)
+            .into_iter()
+            .map(|line| {
+                let mut words = line.split(' ');
+                let (name, version) = (words.next().unwrap(), words.next().unwrap());
+                format!("pkg:cargo/{name}@{}", version.trim_start_matches('v').replace('+', "%2B"))
+            })
+            .collect();
+        let components = components(&document);
+        let all = components.iter().chain([&own]);
+        let crates: BTreeSet<_> = all
+            .clone()
+            .filter_map(|one| one["purl"].as_str())
+            .filter(|purl| purl.starts_with("pkg:cargo/"))
+            .map(str::to_owned)
+            .collect();
+        findings.expect(format!("the crates of {package}"), &crates, &expected);
+
+        let others: BTreeSet<_> = components
+            .iter()
+            .map(|one| one["name"].as_str().unwrap())
+            .filter(|name| ["quickjs-ng", "rust-std", "wasi-libc"].contains(name))
+            .collect();
+        let engine = package == "impersonation-filter";
+        findings.expect(format!("QuickJS in {package}"), &others.contains("quickjs-ng"), &engine);
+        assert!(others.contains("rust-std") && others.contains("wasi-libc"));
+
+        for component in all.clone() {
+            let name = &component["name"];
+            let licence = component["licenses"][0]["expression"].as_str().unwrap();
+            assert!(Expression::parse(licence).is_ok(), "{name}: {licence}");
+            if let Some(checksum) =
+                component["hashes"][0]["content"].as_str().filter(|_| component != &own)
+            {
+                assert!(lock.contains(checksum), "{name}: {checksum}");
+            }
+        }
+        let refs: Vec<_> = all.map(|one| &one["bom-ref"]).collect();
+        for edge in document["dependencies"].as_array().unwrap() {
+            for one in edge["dependsOn"].as_array().unwrap().iter().chain([&edge["ref"]]) {
+                findings.expect(
+                    format!("{one} once"),
+                    &refs.iter().filter(|known| **known == one).count(),
+                    &1,
+                );
             }
         }
     }
