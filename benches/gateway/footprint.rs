@@ -6,12 +6,14 @@ use std::time::Instant;
 
 use crate::load::{envoy_core, leave_envoy_alone, median};
 use testkit::configuration::Configuration;
-use testkit::envoy::MODULE;
+use testkit::envoy::{GUARD, MODULE};
 use testkit::gateway::{Gateway, Options, mint_request};
 
 pub(crate) fn size() {
-    let bytes = std::fs::metadata(&*MODULE).unwrap().len();
-    println!("module                          {:>8.2} MB", bytes as f64 / 1e6);
+    for (name, module) in [("module", &*MODULE), ("the guard's module", &*GUARD)] {
+        let bytes = std::fs::metadata(module).unwrap().len();
+        println!("{name:<32}{:>8.2} MB", bytes as f64 / 1e6);
+    }
 }
 
 /// From the start of the process until `/ready` says so.

@@ -19,6 +19,7 @@ mod cluster;
 mod disabled;
 mod exchange;
 mod footprint;
+mod guard;
 mod lane;
 mod latency;
 mod load;
@@ -37,6 +38,7 @@ const PARTS: [Part; 11] = [
     ("exchange", exchange::run),
     ("rules", rules::run),
     ("disabled", disabled::run),
+    ("guard", guard::run),
     ("workers", workers::run),
     ("cluster", cluster::run),
     ("latency", latency::run),

@@ -1,0 +1,86 @@
+//! What the guard costs: an ordinary user, whom it is not for, and an impersonation, of which it looks at every
+//! request. Envoy's `jwt_authn` stands before it and has the tokens in its cache, and Envoy answers itself: what an API
+//! behind it takes would only make the guard look cheaper.
+
+use std::time::Instant;
+
+use serde_json::json;
+
+use crate::lane::Lane;
+use crate::load::{envoy_core, leave_envoy_alone, median};
+use testkit::bootstrap::{Bootstrap, Listener};
+use testkit::envoy::Envoy;
+use testkit::guarded::{
+    claims, for_impersonations, guard, guard_configuration, ordinary_token, token,
+    verifying_listener,
+};
+use testkit::http::Request;
+
+const ROUNDS: usize = 30;
+const TURN: usize = 5000;
+
+fn start(filters: impl Fn(Bootstrap) -> Bootstrap) -> Envoy {
+    let bootstrap = filters(Bootstrap::default());
+    envoy_core()
+        .map_or_else(|| bootstrap.clone().start(), |core| bootstrap.clone().core(core).start())
+}
+
+/// The rules of a deployment of some size.
+fn guarded() -> Listener {
+    let configuration = guard_configuration(&json!({"rules": [
+        {"path_prefix": "/account/password", "action": "deny"},
+        {"path_prefix": "/payments", "action": "deny"},
+        {"path": "/orders/search", "methods": ["POST"], "action": "allow"},
+        {"path_prefix": "/orders/", "methods": ["POST", "PATCH"], "scopes": ["orders:write"], "action": "allow"},
+    ]}));
+    verifying_listener("guarded", [for_impersonations(guard(&configuration))]).answer("/", "ok")
+}
+
+pub(crate) fn run() {
+    leave_envoy_alone();
+    let envoy = start(|bootstrap| {
+        bootstrap.listener(guarded()).listener(verifying_listener("bare", []).answer("/", "ok"))
+    });
+    let lane = |name, listener| Lane::new(name, &envoy, envoy.address(listener), 200);
+    let mut lanes = [
+        lane("an ordinary user, no guard", "bare"),
+        lane("an ordinary user, the guard", "guarded"),
+        lane("an impersonation, no guard", "bare"),
+        lane("an impersonation, the guard", "guarded"),
+    ];
+    let request = |token: &str| vec![Request::get("/orders/7").bearer(token).to_bytes(); TURN];
+    let (ordinary, impersonation) = (request(&ordinary_token()), request(&token(&claims())));
+    let requests = [&ordinary, &ordinary, &impersonation, &impersonation];
+    for round in 0..=ROUNDS {
+        for (lane, requests) in lanes.iter_mut().zip(requests) {
+            lane.turn(requests);
+        }
+        if round == 0 {
+            lanes.iter_mut().for_each(Lane::forget);
+        }
+    }
+    println!("\nan API behind jwt_authn, one worker, {ROUNDS} turns each");
+    Lane::print_head();
+    lanes[0].print(None);
+    lanes[1].print(Some(&lanes[0]));
+    lanes[2].print(None);
+    lanes[3].print(Some(&lanes[2]));
+    ready();
+}
+
+/// From the start of the process until `/ready` says so.
+fn ready() {
+    let median_of = |listener: &dyn Fn() -> Listener| {
+        let times = (0..5).map(|_| {
+            let started = Instant::now();
+            let envoy = Bootstrap::default().listener(listener()).start();
+            let elapsed = started.elapsed();
+            drop(envoy);
+            elapsed.as_secs_f64()
+        });
+        median(times.collect())
+    };
+    let with = median_of(&guarded);
+    let without = median_of(&|| verifying_listener("bare", []).answer("/", "ok"));
+    println!("Envoy is ready after            {with:>8.2} s   ({without:.2} s without the guard)");
+}
