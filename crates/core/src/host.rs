@@ -89,6 +89,9 @@ pub trait Host: SharedData {
     /// Adds one to a counter of [`metrics`](crate::metrics).
     fn count(&self, _counter: Cow<'static, str>) {}
 
+    /// Adds as many to a counter of [`metrics`](crate::metrics).
+    fn add(&self, _counter: &'static str, _count: u64) {}
+
     /// Adds a value to a histogram of [`metrics`](crate::metrics).
     fn record(&self, _histogram: &'static str, _value: u64) {}
 

@@ -1,6 +1,10 @@
 //! What the SDK does not pass on: the details of a local response, and a way to act as another context.
 #![expect(unsafe_code, reason = "functions of the ABI that the SDK has no safe wrapper for")]
 
+use std::ptr;
+
+use proxy_wasm::types::MapType;
+
 #[link(wasm_import_module = "env")]
 unsafe extern "C" {
     fn proxy_send_local_response(
@@ -12,6 +16,12 @@ unsafe extern "C" {
         headers_data: *const u8,
         headers_size: usize,
         grpc_status: i32,
+    ) -> u32;
+
+    fn proxy_get_header_map_pairs(
+        map_type: u32,
+        return_map_data: *mut *mut u8,
+        return_map_size: *mut usize,
     ) -> u32;
 }
 
@@ -53,6 +63,50 @@ pub(crate) fn send_local_response(
         )
     };
     // Envoy refuses only what the core never makes; the stream is then ended by its timeouts.
+}
+
+/// A header map as the ABI has it; empty where there is none. The SDK's own getter makes text of the names, and panics
+/// where that cannot be done.
+pub(crate) fn header_map(map: MapType) -> Vec<u8> {
+    let mut data: *mut u8 = ptr::null_mut();
+    let mut size = 0;
+    // SAFETY: the host writes to both, and nothing else.
+    let status = unsafe { proxy_get_header_map_pairs(map as u32, &raw mut data, &raw mut size) };
+    if status != 0 || data.is_null() {
+        return Vec::new();
+    }
+    // SAFETY: the host has had `proxy_on_memory_allocate`, the SDK's own, make this for it: a vector of exactly this
+    // capacity, which it has filled and left to us.
+    unsafe { Vec::from_raw_parts(data, size, size) }
+}
+
+/// The opposite of [`serialize`].
+pub(crate) fn deserialize(map: &[u8], see: &mut dyn FnMut(&[u8], &[u8])) {
+    let _: Option<()> = (|| {
+        let (count, rest) = length(map)?;
+        let (mut lengths, mut fields) = rest.split_at_checked(count.checked_mul(8)?)?;
+        for _ in 0..count {
+            let (name_len, value_len);
+            (name_len, lengths) = length(lengths)?;
+            (value_len, lengths) = length(lengths)?;
+            let (name, value);
+            (name, fields) = text(fields, name_len)?;
+            (value, fields) = text(fields, value_len)?;
+            see(name, value);
+        }
+        None
+    })();
+}
+
+fn length(bytes: &[u8]) -> Option<(usize, &[u8])> {
+    let (length, rest) = bytes.split_first_chunk()?;
+    Some((usize::try_from(u32::from_le_bytes(*length)).ok()?, rest))
+}
+
+/// So many bytes, and what comes after the zero behind them.
+fn text(bytes: &[u8], len: usize) -> Option<(&[u8], &[u8])> {
+    let (text, rest) = bytes.split_at_checked(len)?;
+    Some((text, rest.get(1..)?))
 }
 
 /// The header map of the ABI: how many, the sizes of each name and value, then each with a zero behind.

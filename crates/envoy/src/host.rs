@@ -79,6 +79,10 @@ impl Host for Envoy {
         self.metrics.count(counter);
     }
 
+    fn add(&self, counter: &'static str, count: u64) {
+        self.metrics.add(counter.into(), count);
+    }
+
     fn record(&self, histogram: &'static str, value: u64) {
         self.metrics.record(histogram, value);
     }
@@ -106,6 +110,12 @@ pub fn header(map: MapType, name: &str) -> Option<Vec<u8>> {
 /// All header fields.
 pub fn headers(map: MapType) -> Vec<(String, Vec<u8>)> {
     hostcalls::get_map_bytes(map).unwrap_or_default()
+}
+
+/// Shows the name and the value of each header field, and copies none: for who has no use for most.
+pub fn visit_headers(map: MapType, see: &mut dyn FnMut(&[u8], &[u8])) {
+    let fields = abi::header_map(map);
+    abi::deserialize(&fields, see);
 }
 
 /// Replaces a header field.

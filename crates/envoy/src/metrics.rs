@@ -21,8 +21,14 @@ impl Metrics {
 
     /// Adds one to a counter.
     pub(crate) fn count(&self, name: Cow<'static, str>) {
+        self.add(name, 1);
+    }
+
+    /// Adds as many to a counter.
+    pub(crate) fn add(&self, name: Cow<'static, str>, count: u64) {
+        let count = i64::try_from(count).unwrap_or(i64::MAX);
         if let Some(id) = self.id(MetricType::Counter, name) {
-            let _ = hostcalls::increment_metric(id, 1);
+            let _ = hostcalls::increment_metric(id, count);
         }
     }
 

@@ -117,8 +117,8 @@ impl ApiRequest for Live {
         host::metadata()
     }
 
-    fn headers(&self) -> Vec<(String, Vec<u8>)> {
-        host::headers(MapType::HttpRequestHeaders)
+    fn visit_headers(&self, see: &mut dyn FnMut(&[u8], &[u8])) {
+        host::visit_headers(MapType::HttpRequestHeaders, see);
     }
 
     fn set_header(&self, name: &str, value: &str) {

@@ -128,7 +128,14 @@ pub fn without_headers(names: &[&str]) -> Value {
     })
 }
 
-/// A listener before the API, with `jwt_authn` and the filters that follow it. Below `/unverified` it verifies nothing.
+/// A listener with `jwt_authn` and the filters that follow it, and no routes.
+pub fn verifying_listener(name: &str, filters: impl IntoIterator<Item = Value>) -> Listener {
+    let listener =
+        Listener::new(name).filter(without_headers(&[ID_HEADER, ACTOR_HEADER])).filter(jwt_authn());
+    filters.into_iter().fold(listener, Listener::filter)
+}
+
+/// The same before the API, with an access log. Below `/unverified` it verifies nothing.
 pub fn api_listener(name: &str, filters: impl IntoIterator<Item = Value>) -> Listener {
     let log = json!({
         "path": "%REQ(:PATH)%",
@@ -152,11 +159,8 @@ pub fn api_listener(name: &str, filters: impl IntoIterator<Item = Value>) -> Lis
             "disabled": true,
         }},
     });
-    let listener = Listener::new(name)
-        .filter(without_headers(&[ID_HEADER, ACTOR_HEADER]))
-        .filter(jwt_authn())
-        .access_log(log);
-    filters.into_iter().fold(listener, Listener::filter).route(unverified).route_to(API, "0s")
+    let listener = verifying_listener(name, filters).access_log(log);
+    listener.route(unverified).route_to(API, "0s")
 }
 
 /// The chain that the shipped `envoy.yaml` has: the guard, for impersonations alone.

@@ -116,7 +116,7 @@ fn what_is_seen_and_refused_is_counted_from_zero() {
     {
         guarded.send_as(&token(&claims()), request);
     }
-    assert_eq!(counted("requests_total"), Some(3));
+    wait_for("the requests to be counted", || (counted("requests_total") == Some(3)).then_some(()));
     assert_eq!((refused("default"), refused("path_not_normal")), (Some(1), Some(1)));
     // Envoy keeps the gauge of the worker that wrote last.
     assert!(counted("revocations_age_seconds").unwrap() <= 60);

@@ -64,7 +64,7 @@ impl<'h> Event<'h> {
         let by = rule.as_deref().unwrap_or(refusal.reason());
         Self {
             event: "impersonated_request.refused",
-            request_id: legible(watched.header("x-request-id").unwrap_or_default()),
+            request_id: legible(&watched.request_id),
             subject_token_id: claims.map(|claims| claims.id),
             user_id: claims.map(|claims| claims.user_id),
             actor_id: claims.and_then(|claims| claims.actor_id),
@@ -72,8 +72,8 @@ impl<'h> Event<'h> {
             resource: claims.map(|claims| claims.resource),
             scope: claims.map(|claims| claims.scope),
             jti: claims.map(|claims| claims.jti),
-            method: legible(watched.header(":method").unwrap_or_default()),
-            path: legible(without_query(watched.target())),
+            method: legible(&watched.own_method),
+            path: legible(without_query(&watched.target)),
             error: refusal.error(),
             reason: refusal.reason(),
             guard: format!("{outcome}: {by}"),

@@ -10,8 +10,8 @@
 //! [`revocations`](crate::revocations)'s.
 
 mod claims;
+mod elsewhere;
 mod event;
-mod override_headers;
 mod refusal;
 mod rules;
 mod streams;
@@ -44,8 +44,8 @@ pub trait ApiRequest {
     /// All that the filters before have left: an `envoy.config.core.v3.Metadata`. Empty where there is none.
     fn metadata(&self) -> Vec<u8>;
 
-    /// All header fields, names in small letters.
-    fn headers(&self) -> Vec<(String, Vec<u8>)>;
+    /// Shows the name and the value of each header field, names in small letters.
+    fn visit_headers(&self, see: &mut dyn FnMut(&[u8], &[u8]));
 
     /// Replaces a header field.
     fn set_header(&self, name: &str, value: &str);
@@ -70,6 +70,8 @@ pub struct Guard {
     held_against: RefCell<Option<Rc<Known>>>,
     /// When the revocations could be read last.
     read_at: Cell<UnixTime>,
+    /// Requests that were looked at and are not counted yet.
+    seen: Cell<u64>,
 }
 
 impl Guard {
@@ -84,6 +86,7 @@ impl Guard {
             streams: RefCell::default(),
             held_against: RefCell::default(),
             read_at: Cell::new(now),
+            seen: Cell::default(),
         })
     }
 
@@ -109,8 +112,8 @@ impl Guard {
         request: &dyn ApiRequest,
         stream: u32,
     ) -> Flow {
-        host.count(metrics::GUARD_SEEN.into());
-        let watched = Watched::new(request.metadata(), request.headers());
+        self.seen.set(self.seen.get().saturating_add(1));
+        let watched = Watched::read(request);
         let claims = self.claims(&watched.metadata);
         let outcome = match &claims {
             Ok(claims) => self.look(host, &watched, claims),
@@ -128,7 +131,7 @@ impl Guard {
             return Flow::Pause;
         }
         self.tell_api(request, claims.as_ref());
-        self.streams.borrow_mut().begin(stream, watched.kept());
+        self.streams.borrow_mut().begin(stream, watched);
         Flow::Continue
     }
 
@@ -140,6 +143,8 @@ impl Guard {
     /// Ends the streams of impersonations that have ended since they began. `act_for` makes `request` be that of a
     /// stream.
     pub fn on_tick(&self, host: &dyn Host, request: &dyn ApiRequest, act_for: &dyn Fn(u32)) {
+        // Counted here, as a request has no time for it.
+        host.add(metrics::GUARD_SEEN, self.seen.take());
         let now = host.now();
         // If it cannot be read nothing new is known; the requests that come now are refused for it.
         if let Ok(known) = self.revocations.known(host) {
@@ -187,16 +192,12 @@ impl Guard {
         if has_ended(&known, claims) {
             return Err(Refusal::Ended);
         }
-        let path = if override_headers::name_a_path(&watched.headers) {
-            None
+        let target = without_query(&watched.target);
+        let path = if watched.names_a_path { None } else { NormalPath::parse(target) };
+        let method = if watched.names_a_method {
+            Method::Overridden
         } else {
-            NormalPath::parse(without_query(watched.target()))
-        };
-        let method = match watched.method() {
-            _ if override_headers::name_a_method(&watched.headers, watched.target()) => {
-                Method::Overridden
-            }
-            method => Method::Plain(method),
+            Method::Plain(watched.method())
         };
         let asked = Asked { path: path.as_ref(), method, claims };
         match rules::decide(&self.config, asked) {

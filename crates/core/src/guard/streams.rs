@@ -2,43 +2,47 @@
 
 use std::collections::HashMap;
 
+use super::{ApiRequest, elsewhere};
+
 /// One of them.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Watched {
     /// The claims are in it, and read again when they are needed: hardly ever.
     pub(super) metadata: Vec<u8>,
-    pub(super) headers: Vec<(String, Vec<u8>)>,
+    /// Path and query.
+    pub(super) target: Vec<u8>,
+    pub(super) request_id: Vec<u8>,
+    /// What the request says is to be done.
+    pub(super) own_method: Vec<u8>,
+    is_upgrade: bool,
+    /// Whether it says elsewhere that something else is to be done.
+    pub(super) names_a_method: bool,
+    /// Whether it says elsewhere that it is about something else.
+    pub(super) names_a_path: bool,
 }
 
 impl Watched {
-    pub(super) const fn new(metadata: Vec<u8>, headers: Vec<(String, Vec<u8>)>) -> Self {
-        Self { metadata, headers }
-    }
-
-    /// Without what nobody needs any more, credentials above all.
-    pub(super) fn kept(mut self) -> Self {
-        self.headers.retain(|(name, _)| matches!(&**name, ":method" | ":path" | "x-request-id"));
-        self
-    }
-
-    /// Path and query.
-    pub(super) fn target(&self) -> &[u8] {
-        self.header(":path").unwrap_or_default()
+    /// Reads a request. Its other header fields, credentials above all, are nobody's business here.
+    pub(super) fn read(request: &dyn ApiRequest) -> Self {
+        let mut watched = Self { metadata: request.metadata(), ..Self::default() };
+        request.visit_headers(&mut |name, value| match name {
+            b":method" => watched.own_method = value.to_vec(),
+            b":path" => watched.target = value.to_vec(),
+            b"x-request-id" => watched.request_id = value.to_vec(),
+            b"upgrade" => watched.is_upgrade = true,
+            name => {
+                watched.names_a_method |= elsewhere::is_method(name);
+                watched.names_a_path |= elsewhere::is_path(name);
+            }
+        });
+        watched.names_a_method |= elsewhere::query_has_method(&watched.target);
+        watched
     }
 
     /// What is to be done. An upgrade is a way to send whatever comes later: in HTTP/2 it is called by that name,
     /// CONNECT (RFC 8441), and it is one thing in every version.
     pub(super) fn method(&self) -> &[u8] {
-        if self.header("upgrade").is_some() {
-            return b"CONNECT";
-        }
-        self.header(":method").unwrap_or_default()
-    }
-
-    /// The value of the first header field of that name.
-    pub(super) fn header(&self, name: &str) -> Option<&[u8]> {
-        let found = self.headers.iter().find(|(have, _)| have == name);
-        found.map(|(_, value)| value.as_slice())
+        if self.is_upgrade { b"CONNECT" } else { &self.own_method }
     }
 }
 

@@ -73,8 +73,8 @@ impl ApiRequest for Shown {
         self.metadata.clone()
     }
 
-    fn headers(&self) -> Headers {
-        self.headers.borrow().clone()
+    fn visit_headers(&self, see: &mut dyn FnMut(&[u8], &[u8])) {
+        self.headers.borrow().iter().for_each(|(name, value)| see(name.as_bytes(), value));
     }
 
     fn set_header(&self, name: &str, value: &str) {
@@ -171,8 +171,8 @@ impl ApiRequest for ActedFor<'_> {
         self.shown().metadata()
     }
 
-    fn headers(&self) -> Headers {
-        self.shown().headers()
+    fn visit_headers(&self, see: &mut dyn FnMut(&[u8], &[u8])) {
+        self.shown().visit_headers(see);
     }
 
     fn set_header(&self, name: &str, value: &str) {
@@ -345,6 +345,9 @@ fn a_refusal_is_written_down_with_all_that_is_known() {
     });
     assert_eq!(api.events(), [expected]);
     assert_eq!(metric(&api, "impersonation_guard_refusals_total.reason.rule"), 1);
+    // Requests are counted with the next tick.
+    assert_eq!(metric(&api, "impersonation_guard_requests_total"), 0);
+    assert!(api.tick(&[]).is_empty());
     assert_eq!(metric(&api, "impersonation_guard_requests_total"), 1);
 }
 

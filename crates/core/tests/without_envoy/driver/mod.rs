@@ -182,6 +182,10 @@ impl Host for World {
         }
     }
 
+    fn add(&self, counter: &'static str, count: u64) {
+        (0..count).for_each(|_| self.count(counter.into()));
+    }
+
     fn log(&self, level: Level, line: &str) {
         let lines = match level {
             Level::Debug => &self.debugged,

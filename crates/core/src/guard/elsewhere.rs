@@ -13,33 +13,34 @@ const PATHS: [&str; 2] = ["x-original-url", "x-rewrite-url"];
 /// The parameter of a query that does.
 const PARAMETER: &str = "_method";
 
-/// Whether a request names a method besides its own.
-pub(super) fn name_a_method(headers: &[(String, Vec<u8>)], target: &[u8]) -> bool {
-    headers.iter().any(|(name, _)| is_one_of(name, &METHODS)) || query_names_a_method(target)
+/// Whether a header field of this name names a method.
+pub(super) fn is_method(name: &[u8]) -> bool {
+    is_one_of(name, &METHODS)
 }
 
-/// Whether a request names a path besides its own.
-pub(super) fn name_a_path(headers: &[(String, Vec<u8>)]) -> bool {
-    headers.iter().any(|(name, _)| is_one_of(name, &PATHS))
+/// Whether a header field of this name names a path.
+pub(super) fn is_path(name: &[u8]) -> bool {
+    is_one_of(name, &PATHS)
 }
 
-fn is_one_of(name: &str, names: &[&str]) -> bool {
+fn is_one_of(name: &[u8], names: &[&str]) -> bool {
     names.iter().any(|one| {
         one.len() == name.len()
             && one
                 .bytes()
-                .zip(name.bytes())
-                .all(|(one, byte)| one == byte.to_ascii_lowercase() || one == b'-' && byte == b'_')
+                .zip(name)
+                .all(|(one, byte)| one == byte.to_ascii_lowercase() || one == b'-' && *byte == b'_')
     })
 }
 
-fn query_names_a_method(target: &[u8]) -> bool {
+/// Whether the query of a request target names a method.
+pub(super) fn query_has_method(target: &[u8]) -> bool {
     let mut parts = target.splitn(2, |byte| *byte == b'?').skip(1);
     let Some(query) = parts.next() else { return false };
     // Some servers part a query by `;` too.
     query.split(|byte| matches!(byte, b'&' | b';')).any(|pair| {
         form_urlencoded::parse(pair)
-            .any(|(name, _)| name.eq_ignore_ascii_case(PARAMETER) || is_one_of(&name, &METHODS))
+            .any(|(name, _)| name.eq_ignore_ascii_case(PARAMETER) || is_method(name.as_bytes()))
     })
 }
 
@@ -47,18 +48,14 @@ fn query_names_a_method(target: &[u8]) -> bool {
 mod tests {
     use super::*;
 
-    fn headers(name: &str) -> Vec<(String, Vec<u8>)> {
-        vec![("accept".into(), b"*/*".to_vec()), (name.into(), b"DELETE".to_vec())]
-    }
-
     #[test]
     fn a_method_can_stand_in_a_header_or_the_query() {
         for name in METHODS {
-            assert!(name_a_method(&headers(name), b"/"), "{name}");
-            assert!(name_a_method(&headers(&name.replace('-', "_")), b"/"), "{name}");
+            assert!(is_method(name.as_bytes()), "{name}");
+            assert!(is_method(name.replace('-', "_").as_bytes()), "{name}");
         }
         for name in ["x-http-method-overrides", "x-request-method", "method", "x-original-url"] {
-            assert!(!name_a_method(&headers(name), b"/"), "{name}");
+            assert!(!is_method(name.as_bytes()), "{name}");
         }
         #[rustfmt::skip]
         let cases = [
@@ -75,7 +72,7 @@ mod tests {
             ("/?a=?_method=b",                     false),
         ];
         for (target, names) in cases {
-            assert_eq!(name_a_method(&[], target.as_bytes()), names, "{target}");
+            assert_eq!(query_has_method(target.as_bytes()), names, "{target}");
         }
     }
 
@@ -84,7 +81,7 @@ mod tests {
         for (name, names) in
             [("x-original-url", true), ("x_rewrite_url", true), ("x-envoy-original-path", false)]
         {
-            assert_eq!(name_a_path(&headers(name)), names, "{name}");
+            assert_eq!(is_path(name.as_bytes()), names, "{name}");
         }
     }
 }
