@@ -32,7 +32,7 @@ use std::thread;
 
 type Part = (&'static str, fn());
 
-const PARTS: [Part; 11] = [
+const PARTS: [Part; 12] = [
     ("size", footprint::size),
     ("ready", footprint::ready),
     ("exchange", exchange::run),
