@@ -13,7 +13,8 @@ import { CONFIG, ROOT } from '../../stack/envoy.js';
 test('Istio: the EnvoyFilter', () => {
   const { spec } = manifest('istio', 'EnvoyFilter');
   const [extension, filter, route] = spec.configPatches.map(({ patch }) => patch.value);
-  accepted(extension.typed_config.config);
+  const { patch: { value: cluster } } = spec.configPatches.find(({ applyTo }) => applyTo === 'CLUSTER');
+  accepted(extension.typed_config.config, cluster);
   // One name in three places.
   assert.equal(filter.name, extension.name);
   assert.deepEqual(Object.keys(route.typed_per_filter_config), [extension.name]);
@@ -31,11 +32,14 @@ test('Envoy Gateway: the EnvoyExtensionPolicy with what the EnvoyPatchPolicy add
       value: JSON.stringify(wasm.config),
     },
   };
-  for (const { operation } of manifest('envoy-gateway', 'EnvoyPatchPolicy').spec.jsonPatches) {
+  const patches = manifest('envoy-gateway', 'EnvoyPatchPolicy').spec.jsonPatches;
+  const ofType = (name) => patches.filter(({ type }) => type.endsWith(name)).map(({ operation }) => operation);
+  for (const operation of ofType('Listener')) {
     assert.ok(operation.jsonPath.includes(`'envoy.filters.http.wasm/envoyextensionpolicy/${namespace}/${name}/wasm/0'`));
     plugin[operation.path] = operation.value;
   }
-  accepted(plugin);
+  const [cluster] = ofType('Cluster');
+  accepted(plugin, cluster.value);
 });
 
 function manifest(folder, kind) {
@@ -43,8 +47,8 @@ function manifest(folder, kind) {
   return documents.map((document) => document.toJS()).find((it) => it.kind === kind);
 }
 
-/** Puts the plugin in the place of envoy.yaml's and lets Envoy and the filter judge. */
-function accepted(plugin) {
+/** Puts the plugin in the place of envoy.yaml's, adds etcd's cluster, and lets Envoy and the filter judge. */
+function accepted(plugin, cluster) {
   assert.equal(plugin.allow_on_headers_stop_iteration, true);
   assert.equal(plugin.failure_policy, 'FAIL_RELOAD');
   const config = parse(readFileSync(CONFIG, 'utf8'));
@@ -52,6 +56,11 @@ function accepted(plugin) {
   const wasm = manager.http_filters.find(({ name }) => name === 'envoy.filters.http.wasm');
   const { code } = wasm.typed_config.config.vm_config;
   wasm.typed_config.config = { ...plugin, vm_config: { ...plugin.vm_config, code } };
+
+  assert.equal(cluster.name, (plugin.configuration.value.store ?? JSON.parse(plugin.configuration.value).store).etcd.cluster);
+  // Certificates are mounted where the manifest says.
+  for (const name of ['tls_certificates', 'validation_context']) delete cluster.transport_socket.typed_config.common_tls_context[name];
+  config.static_resources.clusters.push(cluster);
 
   const folder = mkdtempSync(join(tmpdir(), 'deploy-'));
   try {
