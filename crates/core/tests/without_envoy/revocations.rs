@@ -1,0 +1,266 @@
+//! Between a revocation and an exchange that runs beside it, in whatever order their steps come, nothing lives on.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::time::Duration;
+
+use impersonation_core::host::{Expected, Host, HostFailure, SharedData, Swap, UnixTime, Version};
+use impersonation_core::revocations::{Impersonation, Issued, Revocation, Revocations};
+use impersonation_core::step::{Step, Task};
+
+use crate::driver::START;
+use crate::driver::shared_data::EnvoyMap;
+
+/// How many steps a revocation has at the most, its calls of the host.
+const STEPS: usize = 16;
+
+const USER: Impersonation<'_> = Impersonation {
+    id: "id",
+    user_id: "user",
+    actor_id: None,
+    client_id: "client",
+    caller: None,
+    resource: "resource",
+};
+
+/// What another worker does.
+type Other = Box<dyn FnOnce(&World)>;
+
+/// A world in which something happens before the steps of one worker.
+struct World {
+    map: RefCell<EnvoyMap<Vec<u8>>>,
+    now: Cell<UnixTime>,
+    step: Cell<usize>,
+    /// Before these steps a millisecond passes.
+    ticks: [usize; 2],
+    /// What another worker does before which step.
+    others: RefCell<Vec<(usize, Other)>>,
+    /// Whether the steps are those of the worker that is looked at.
+    looking: Cell<bool>,
+    /// The worker dies before this step, and with it all that it would have done.
+    dies_before: usize,
+}
+
+impl World {
+    fn new(ticks: [usize; 2]) -> Self {
+        Self {
+            map: RefCell::default(),
+            now: Cell::new(START),
+            step: Cell::new(0),
+            ticks,
+            others: RefCell::default(),
+            looking: Cell::new(false),
+            dies_before: usize::MAX,
+        }
+    }
+
+    fn before_step(&self) -> Result<(), HostFailure> {
+        if !self.looking.get() {
+            return Ok(());
+        }
+        let step = self.step.get();
+        self.step.set(step + 1);
+        for _ in self.ticks.iter().filter(|tick| **tick == step) {
+            self.now.set(self.now.get().after(Duration::from_millis(1)));
+        }
+        self.run_others(step);
+        if step >= self.dies_before { Err(HostFailure("nothing any more")) } else { Ok(()) }
+    }
+
+    /// Lets the others do what they do before a step.
+    fn run_others(&self, step: usize) {
+        self.looking.set(false);
+        loop {
+            let mut others = self.others.borrow_mut();
+            if others.first().is_none_or(|(at, _)| *at > step) {
+                break;
+            }
+            let (_, other) = others.remove(0);
+            drop(others);
+            other(self);
+        }
+        self.looking.set(true);
+    }
+}
+
+impl SharedData for World {
+    fn get(&self, key: &str) -> Result<Option<(Vec<u8>, Version)>, HostFailure> {
+        self.before_step()?;
+        Ok(self.map.borrow().get(key))
+    }
+
+    fn compare_and_set(
+        &self,
+        key: &str,
+        value: &[u8],
+        expected: Expected,
+    ) -> Result<Swap, HostFailure> {
+        self.before_step()?;
+        Ok(self.map.borrow_mut().compare_and_set(key, value.to_vec(), expected))
+    }
+}
+
+impl Host for World {
+    fn now(&self) -> UnixTime {
+        // A clock that cannot be read is one that nobody reads any more.
+        let _ = self.before_step();
+        self.now.get()
+    }
+
+    fn random(&self, buffer: &mut [u8]) -> Result<(), HostFailure> {
+        buffer.fill(7);
+        Ok(())
+    }
+}
+
+fn worker() -> Revocations {
+    Revocations::shared_data("tenant", Duration::from_secs(3600))
+}
+
+/// Plays a revocation of the user, and says whether it was answered.
+fn revoke(world: &Rc<World>, revocations: Rc<Revocations>) -> bool {
+    let host = Rc::clone(world) as Rc<dyn Host>;
+    let step = Task::start(host, None, |context| async move {
+        let user = Revocation { user_id: Some("user".to_owned()), ..Revocation::default() };
+        revocations.revoke(&context, &user).await.is_ok()
+    });
+    let Step::Done(answered) = step else { panic!("shared data answers at once") };
+    answered
+}
+
+fn ended(world: &World, revocations: &Revocations, issued: UnixTime) -> bool {
+    revocations.known(world).unwrap().has_ended(&USER, Issued::At(issued))
+}
+
+/// An exchange of a subject token that was minted before the revocation began: it takes the time, looks, and issues.
+#[derive(Default)]
+struct Exchange {
+    now: Cell<UnixTime>,
+    refused: Cell<bool>,
+    issued: Cell<bool>,
+}
+
+impl Exchange {
+    fn steps(self: &Rc<Self>, minted: UnixTime) -> [Other; 3] {
+        let revocations = Rc::new(worker());
+        let [time, look, issue] = [(); 3].map(|()| Rc::clone(self));
+        [
+            Box::new(move |world| time.now.set(world.now.get())),
+            Box::new(move |world| {
+                let refused = [minted, look.now.get()].map(|at| ended(world, &revocations, at));
+                look.refused.set(refused.contains(&true));
+            }),
+            Box::new(move |_| issue.issued.set(!issue.refused.get())),
+        ]
+    }
+}
+
+#[test]
+fn nothing_that_is_exchanged_beside_a_revocation_lives_on() {
+    let (mut played, mut issued, mut refused) = (0, 0, 0);
+    for first in 0..=STEPS {
+        for second in first..=STEPS {
+            for third in second..=STEPS {
+                for tick in 0..STEPS {
+                    for tock in tick..STEPS {
+                        let world = Rc::new(World::new([tick, tock]));
+                        let (revoking, other) = (Rc::new(worker()), worker());
+                        revoking.begin(&*world).unwrap();
+                        let exchange = Rc::new(Exchange::default());
+                        let steps = exchange.steps(world.now.get());
+                        *world.others.borrow_mut() =
+                            [first, second, third].into_iter().zip(steps).collect();
+                        world.looking.set(true);
+                        assert!(revoke(&world, revoking));
+                        assert!(world.step.get() <= STEPS, "{} steps", world.step.get());
+                        world.run_others(usize::MAX);
+                        world.looking.set(false);
+                        let at = exchange.now.get();
+                        let lives = exchange.issued.get() && !ended(&world, &other, at);
+                        let order = [first, second, third, tick, tock];
+                        assert!(!lives, "issued at {at:?}, in the order {order:?}");
+                        played += 1;
+                        issued += usize::from(exchange.issued.get());
+                        refused += usize::from(exchange.refused.get());
+                    }
+                }
+            }
+        }
+    }
+    assert_eq!(issued + refused, played);
+    assert!(issued > 1000 && refused > 1000, "{issued} issued, {refused} refused");
+}
+
+/// It has not answered, so that nothing was promised; what is written is made good by whoever comes next.
+#[test]
+fn a_worker_that_dies_while_it_revokes_holds_up_nobody() {
+    for dies_before in 0..STEPS {
+        let mut world = World::new([3, 5]);
+        world.dies_before = dies_before;
+        let world = Rc::new(world);
+        let other = Rc::new(worker());
+        other.begin(&*world).unwrap();
+        let minted = world.now.get();
+        world.looking.set(true);
+        let answered = revoke(&world, Rc::new(worker()));
+        world.looking.set(false);
+        // Half a revocation is none, or a whole one; and the tick of any worker says which.
+        let before = ended(&world, &worker(), minted);
+        other.tick(&*world).unwrap();
+        let after = ended(&world, &worker(), minted);
+        assert!(after || !answered, "{dies_before}");
+        assert!(after || !before, "{dies_before}");
+        assert!(revoke(&world, Rc::clone(&other)), "{dies_before}: the next one");
+        world.looking.set(false);
+        assert!(ended(&world, &worker(), minted), "{dies_before}");
+    }
+}
+
+/// Everybody who has begun sees a revocation once it is answered, however many there are at once.
+#[test]
+fn of_revocations_that_meet_none_is_lost() {
+    for step in 0..STEPS {
+        let world = Rc::new(World::new([STEPS; 2]));
+        let revoking = Rc::new(worker());
+        revoking.begin(&*world).unwrap();
+        let (beside, minted) = (Rc::clone(&world), world.now.get());
+        let other: Other = Box::new(move |_| {
+            let host = Rc::clone(&beside) as Rc<dyn Host>;
+            let step = Task::start(host, None, |context| async move {
+                let client =
+                    Revocation { client_id: Some("client".into()), ..Revocation::default() };
+                worker().revoke(&context, &client).await.is_ok()
+            });
+            assert!(matches!(step, Step::Done(true)));
+            beside.looking.set(false);
+        });
+        *world.others.borrow_mut() = vec![(step, other)];
+        world.looking.set(true);
+        assert!(revoke(&world, revoking));
+        world.run_others(usize::MAX);
+        world.looking.set(false);
+        let known = worker().known(&*world).unwrap();
+        for named in [
+            Impersonation { user_id: "another", ..USER },
+            Impersonation { client_id: "another", ..USER },
+        ] {
+            assert!(known.has_ended(&named, Issued::At(minted)), "{step}: {named:?}");
+        }
+    }
+}
+
+#[test]
+fn who_begins_anew_ends_whatever_was_before() {
+    let world = World::new([STEPS; 2]);
+    let issued = world.now.get();
+    world.now.set(issued.after(Duration::from_millis(2)));
+    let revocations = worker();
+    assert!(ended(&world, &revocations, issued));
+    assert!(!ended(&world, &revocations, world.now.get()));
+    world.now.set(issued.after(Duration::from_secs(5)));
+    worker().begin(&world).unwrap();
+    assert!(
+        !ended(&world, &revocations, issued.after(Duration::from_millis(2))),
+        "begun only once"
+    );
+}
