@@ -260,7 +260,7 @@ fn others() -> Vec<Request> {
         Request::get("/oidc/token"),
         Request::get("/oidc/jwks"),
         Request::get("/oidc/.well-known/openid-configuration"),
-        Request::get("/api/subject-tokens/x"),
+        Request::get("/api/subject-tokens/x/y"),
     ]
 }
 
@@ -532,6 +532,7 @@ fn each_loser_of_a_race_has_its_line_and_raises_the_alarm() {
             },
             "second_client_id": "support-console",
             "second_request_id": alarm["second_request_id"],
+            "revoked": true,
         });
         assert_eq!(*alarm, expected);
     }
@@ -565,6 +566,14 @@ fn a_full_table_is_seen_before_and_after_it_is_full() {
         "impersonation_subject_tokens_replayed_total",
         "impersonation_store_full_total",
         "impersonation_key_collisions_total",
+        "impersonation_subject_tokens_cancelled_total",
+        "impersonation_revocations_total",
+        "impersonation_revocations_ignored_total",
+        "impersonation_revocations_on_replay_total",
+        "impersonation_revocations_overflowed_total",
+        "impersonation_lists_total",
+        "impersonation_unlisted_total",
+        "impersonation_introspections_total",
         "impersonation_callout_failures_total.upstream.jwks",
         "impersonation_callout_failures_total.upstream.userinfo",
         "impersonation_callout_failures_total.upstream.introspection",

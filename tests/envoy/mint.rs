@@ -580,7 +580,7 @@ fn a_query_changes_nothing_and_a_path_like_it_is_not_it() {
     }
     for path in [
         "/api/subject-tokens/",
-        "/api/subject-tokens/1",
+        "/api/subject-tokens/1/2",
         "/api/subject-tokens2",
         "/api/subject-token",
         "/API/subject-tokens",

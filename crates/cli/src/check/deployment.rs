@@ -540,13 +540,18 @@ fn check_reached(services: &[Service<'_, '_>], findings: &mut Findings) {
             token_revocation,
             token_introspection,
         ];
-        for path in of_oversight.into_iter().filter(|path| !reached(path)) {
-            let shown = path.strip_suffix("/0").map(|folder| format!("{folder}/{{id}}"));
-            let shown = shown.as_ref().unwrap_or(path);
+        let shown = |path: &String| match path.strip_suffix("/0") {
+            Some(folder) => format!("{folder}/{{id}}"),
+            None => path.clone(),
+        };
+        let passed_by: Vec<_> =
+            of_oversight.into_iter().filter(|path| !reached(path)).map(shown).collect();
+        if !passed_by.is_empty() {
             findings.warning(
                 &*filter.path,
                 format!(
-                    "is disabled on every route to {shown}: impersonations cannot be seen or ended there"
+                    "is disabled on every route to {}: impersonations cannot be seen or ended there",
+                    passed_by.join(", ")
                 ),
             );
         }

@@ -156,11 +156,14 @@ const MANAGER: &str = "static_resources.listeners[0].filter_chains[0].filters[0]
 /// Where the plugin is; `~` in an expected line stands for it.
 const PLUGIN: &str = "static_resources.listeners[0].filter_chains[0].filters[0].typed_config.http_filters[0].typed_config.config";
 
-const PASSED_BY: [&str; 4] = [
+const UNSEEN: &str = "warning: ^.http_filters[0]: is disabled on every route to /api/subject-tokens/{id}, /api/impersonations, /api/impersonations/{id}, /api/impersonations/revocations, /oidc/token/revocation, /oidc/token/introspection:";
+
+const PASSED_BY: [&str; 5] = [
     ": ^.http_filters[0]: is disabled on every route to /api/subject-tokens:",
     ": ^.http_filters[0]: is disabled on every route to /oidc/token:",
     "warning: ^.http_filters[0]: is disabled on every route to /oidc/jwks:",
     "warning: ^.http_filters[0]: is disabled on every route to /oidc/.well-known/openid-configuration:",
+    UNSEEN,
 ];
 
 #[track_caller]
@@ -383,11 +386,12 @@ fn what_lets_the_plugin_hang_or_be_passed_by_is_a_problem() {
             &PASSED_BY),
         ("enabled where it is needed",
             &[disabled, (route, &enabled)],
-            &["warning: ^.http_filters[0]: is disabled on every route to /oidc/jwks", "warning: ^.http_filters[0]: is disabled on every route to /oidc/.well-known/openid-configuration"]),
+            &["warning: ^.http_filters[0]: is disabled on every route to /oidc/jwks", "warning: ^.http_filters[0]: is disabled on every route to /oidc/.well-known/openid-configuration", UNSEEN]),
         ("enabled for another path than base_path makes it",
             &[disabled, (route, &enabled), ("                    signing_keys:\n", "                    base_path: /tenant\n                    signing_keys:\n")],
             &[": ^.http_filters[0]: is disabled on every route to /tenant/api/subject-tokens:", ": ^.http_filters[0]: is disabled on every route to /tenant/oidc/token:",
-              "warning: ^.http_filters[0]: is disabled on every route to /tenant/oidc/jwks:", "warning: ^.http_filters[0]: is disabled on every route to /tenant/oidc/.well-known/openid-configuration:"]),
+              "warning: ^.http_filters[0]: is disabled on every route to /tenant/oidc/jwks:", "warning: ^.http_filters[0]: is disabled on every route to /tenant/oidc/.well-known/openid-configuration:",
+              "warning: ^.http_filters[0]: is disabled on every route to /tenant/api/subject-tokens/{id}, /tenant/api/impersonations, "]),
         ("disabled by the virtual host",
             &[("            - name: all\n", "            - name: all\n              typed_per_filter_config:\n                impersonation: {\"@type\": type.googleapis.com/envoy.config.route.v3.FilterConfig, disabled: true}\n")],
             &PASSED_BY),
