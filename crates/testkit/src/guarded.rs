@@ -5,9 +5,13 @@ use std::net::SocketAddr;
 use serde_json::{Value, json};
 
 use crate::bootstrap::{Bootstrap, Cluster, Filter, Listener, Plugin, VERSION_PATH};
-use crate::configuration::{Configuration, ISSUER, ORDERS, PROVIDER_KEY, SIGNING_KEY, jwks};
+use crate::configuration::{
+    Configuration, ISSUER, MANAGEMENT, ORDERS, PROVIDER_KEY, SIGNING_KEY, jwks,
+};
 use crate::envoy::{Envoy, Exit, GUARD};
-use crate::gateway::now;
+use crate::gateway::{
+    actor_claims, backend_claims, exchange_form, exchange_request, now, raw_part, with_actor,
+};
 use crate::http::{Answer, Connection, Request};
 use crate::server::{Server, as_asked};
 
@@ -178,10 +182,14 @@ pub struct Guarded {
 impl Guarded {
     /// A guard that is told this besides what it needs.
     pub fn start(members: &Value) -> Self {
+        Self::start_with_workers(members, 1)
+    }
+
+    pub fn start_with_workers(members: &Value, workers: u32) -> Self {
         let api = Server::start(API);
         api.answer(as_asked);
         let envoy = Self::bootstrap(guarded_listener(&guard_configuration(members)), api.address);
-        Self { envoy: envoy.start(), api }
+        Self { envoy: envoy.workers(workers).start(), api }
     }
 
     /// The first listener is this one, which can be changed.
@@ -193,7 +201,11 @@ impl Guarded {
 
     /// What it is started with.
     pub fn bootstrap(guarded: Listener, api: SocketAddr) -> Bootstrap {
-        let filter = Filter::from(&Configuration::default());
+        let operators = json!({
+            "issuer": ISSUER, "audiences": [MANAGEMENT], "local_jwks": jwks(&[&PROVIDER_KEY]),
+        });
+        let member = "/impersonations/authentication/jwt";
+        let filter = Filter::from(&Configuration::default().with(member, json!([operators])));
         Bootstrap::default()
             .listener(guarded.watched())
             .listener(Listener::new("gateway").filter(filter).answer("/", "the gateway"))
@@ -211,10 +223,79 @@ impl Guarded {
         self.send(&request.bearer(token))
     }
 
+    /// Sends to the filter.
+    pub fn send_to_filter(&self, request: &Request) -> Answer {
+        connect(&self.envoy, "gateway").send(request)
+    }
+
+    /// Begins an impersonation, by the filter.
+    pub fn begin(&self, parties: &Parties) -> Begun {
+        let mut backend = backend_claims();
+        backend["client_id"] = json!(parties.caller);
+        let bearer = PROVIDER_KEY.sign(&backend);
+        let mint = Request::post("/api/subject-tokens").bearer(&bearer);
+        let minted = self.send_to_filter(&mint.json(&json!({"userId": parties.user})));
+        assert_eq!(minted.status, 201, "{minted:?}");
+        let actor = PROVIDER_KEY.sign(&actor_claims(&parties.actor));
+        let form = with_actor(exchange_form(&minted.member("subjectToken")), &actor);
+        let exchanged = self.send_to_filter(&exchange_request(&form));
+        assert_eq!(exchanged.status, 200, "{exchanged:?}");
+        let access_token = exchanged.member("access_token");
+        let id = raw_part(&access_token, 1)["txn"].as_str().unwrap().to_owned();
+        Begun { id, access_token, backend: bearer }
+    }
+
+    /// Ends what `body` names, as an operator does.
+    pub fn revoke(&self, body: &Value) {
+        let request = Request::post("/api/impersonations/revocations").bearer(&operator());
+        let answer = self.send_to_filter(&request.json(body));
+        assert_eq!(answer.status, 201, "{answer:?}");
+    }
+
     /// Whether the API answered.
     pub fn reached(&self, answer: &Answer) -> bool {
         self.api.received_for(answer).is_some()
     }
+}
+
+/// Who impersonates whom, by whose leave.
+#[derive(Clone, Debug)]
+pub struct Parties {
+    pub user: String,
+    pub actor: String,
+    pub caller: String,
+}
+
+impl Parties {
+    /// Those of whom nobody else has heard.
+    pub fn new() -> Self {
+        let unique = |name: &str| format!("{name}-{:016x}", fastrand::u64(..));
+        Self { user: unique("user"), actor: unique("agent"), caller: unique("backend") }
+    }
+}
+
+impl Default for Parties {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// An impersonation that is under way.
+#[derive(Clone, Debug)]
+pub struct Begun {
+    pub id: String,
+    pub access_token: String,
+    /// The access token of the backend that minted.
+    pub backend: String,
+}
+
+/// The access token of somebody who may end impersonations.
+pub fn operator() -> String {
+    let mut claims = backend_claims();
+    claims["sub"] = json!("operator-1");
+    claims["client_id"] = json!("operations");
+    claims["scope"] = json!("impersonations:revoke");
+    PROVIDER_KEY.sign(&claims)
 }
 
 /// The claims of an access token that the filter issues. It is of a time to come, so that no revocation of the past

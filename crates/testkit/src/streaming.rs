@@ -20,6 +20,9 @@ use crate::RUNTIME;
 /// How often each answer goes on.
 const PERIOD: Duration = Duration::from_millis(20);
 
+/// What is below this path is never answered.
+pub const SILENT: &str = "/silent";
+
 /// Answers every request with an event every few milliseconds, over HTTP/1.1 and HTTP/2, for as long as anybody reads.
 pub fn start() -> SocketAddr {
     let listener = RUNTIME.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
@@ -40,6 +43,9 @@ pub fn start() -> SocketAddr {
 async fn answer(
     request: Request<Incoming>,
 ) -> Result<hyper::Response<UnsyncBoxBody<Bytes, Infallible>>, Infallible> {
+    if request.uri().path().starts_with(SILENT) {
+        return std::future::pending().await;
+    }
     let content_type = request.headers().get("content-type").cloned();
     let content_type = content_type.unwrap_or_else(|| "text/event-stream".parse().unwrap());
     let events = stream::unfold(0_u64, |count| async move {

@@ -2,7 +2,9 @@
 
 mod bypass;
 mod claims;
+mod ended;
 mod failures;
 mod observed;
 mod ordinary;
 mod rules;
+mod streams;

@@ -1,0 +1,149 @@
+//! What has ended: once a revocation was answered, no worker lets another request of it through.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::thread;
+
+use serde_json::{Value, json};
+
+use testkit::configuration::ORDERS;
+use testkit::guarded::{Begun, Guarded, Parties, operator, ordinary_token};
+use testkit::http::{Connection, Form, Request};
+
+const WORKERS: u32 = 4;
+/// So many, after the answer.
+const REQUESTS: u32 = 10_000;
+
+/// How something is ended.
+type End = fn(&Guarded, &Parties, &Begun);
+
+fn delete(guarded: &Guarded, path: &str, bearer: &str) {
+    let answer = guarded.send_to_filter(&Request::new("DELETE", path).bearer(bearer));
+    assert_eq!(answer.status, 204, "{answer:?}");
+}
+
+const KINDS: [(&str, End); 10] = [
+    ("its id", |guarded, _, begun| {
+        delete(guarded, &format!("/api/impersonations/{}", begun.id), &operator());
+    }),
+    ("its subject token", |guarded, _, begun| {
+        delete(guarded, &format!("/api/subject-tokens/{}", begun.id), &begun.backend);
+    }),
+    ("its access token", |guarded, _, begun| {
+        let form = Form::default()
+            .set("token", &begun.access_token)
+            .set("client_id", "support-console")
+            .encode();
+        let request = Request::post("/oidc/token/revocation")
+            .header("content-type", "application/x-www-form-urlencoded")
+            .body(form);
+        assert_eq!(guarded.send_to_filter(&request).status, 200);
+    }),
+    ("its user", |guarded, parties, _| guarded.revoke(&json!({"userId": parties.user}))),
+    ("its actor", |guarded, parties, _| guarded.revoke(&json!({"actorId": parties.actor}))),
+    ("its caller", |guarded, parties, _| guarded.revoke(&json!({"caller": parties.caller}))),
+    ("several of them", |guarded, parties, _| {
+        guarded.revoke(
+            &json!({"userId": parties.user, "clientId": "support-console", "resource": ORDERS}),
+        );
+    }),
+    ("its client", |guarded, _, _| guarded.revoke(&json!({"clientId": "support-console"}))),
+    ("its resource", |guarded, _, _| guarded.revoke(&json!({"resource": ORDERS}))),
+    ("everyone", |guarded, _, _| guarded.revoke(&json!({"all": true}))),
+];
+
+/// How many kinds end what is named and nobody else's.
+const OF_ONE: usize = 7;
+
+#[test]
+fn after_a_revocation_was_answered_no_request_passes_on_any_worker() {
+    let guarded = Guarded::start_with_workers(&json!({}), WORKERS);
+    for (index, (kind, end)) in KINDS.into_iter().enumerate() {
+        let (parties, others) = (Parties::new(), Parties::new());
+        let (begun, other) = (guarded.begin(&parties), guarded.begin(&others));
+        let request = Request::get("/orders").bearer(&begun.access_token);
+        let connections = guarded.envoy.connect_to_every_worker();
+        let (answered, after, passed) =
+            (AtomicBool::new(false), AtomicU32::new(0), AtomicU32::new(0));
+        let load = |mut connection: Connection| {
+            while after.load(Ordering::SeqCst) < REQUESTS {
+                let is_after = answered.load(Ordering::SeqCst);
+                let status = connection.send(&request).status;
+                if is_after {
+                    after.fetch_add(1, Ordering::SeqCst);
+                    passed.fetch_add(u32::from(status != 401), Ordering::SeqCst);
+                }
+                assert!(matches!(status, 200 | 401), "{kind}: {status}");
+            }
+        };
+        thread::scope(|scope| {
+            assert!(connections.len() >= WORKERS as usize);
+            for connection in connections {
+                scope.spawn(|| load(connection));
+            }
+            // It is used while it ends.
+            let calls = guarded.api.calls();
+            testkit::wait_for("the load", || (guarded.api.calls() > calls + 100).then_some(()));
+            end(&guarded, &parties, &begun);
+            answered.store(true, Ordering::SeqCst);
+        });
+        let (passed, after) = (passed.into_inner(), after.into_inner());
+        assert_eq!(passed, 0, "{kind}: of {after} requests");
+        let goes_on = guarded.send_as(&other.access_token, Request::get("/orders")).status;
+        assert_eq!(goes_on, if index < OF_ONE { 200 } else { 401 }, "{kind}: another's");
+        assert_eq!(guarded.send_as(&ordinary_token(), Request::post("/orders")).status, 200);
+    }
+    // Who begins after all of that has not ended.
+    let begun = testkit::wait_for("a later impersonation", || {
+        let begun = guarded.begin(&Parties::new());
+        let answer = guarded.send_as(&begun.access_token, Request::get("/orders"));
+        (answer.status == 200).then_some(begun)
+    });
+    assert!(!begun.id.is_empty());
+}
+
+#[test]
+fn whoever_is_refused_is_told_that_it_has_ended() {
+    let guarded = Guarded::start(&json!({}));
+    let begun = guarded.begin(&Parties::new());
+    guarded.revoke(&json!({"all": true}));
+    let answer = guarded.send_as(&begun.access_token, Request::get("/orders"));
+    assert_eq!(answer.refusal(), (401, "invalid_token".into()));
+    let expected =
+        json!({"error": "invalid_token", "error_description": "the impersonation has ended"});
+    assert_eq!(answer.json(), expected);
+    let value = |name: &str| {
+        let (_, parameters) = answer.challenge();
+        parameters.into_iter().find_map(|(have, value)| (have == name).then_some(value))
+    };
+    assert_eq!(value("error").as_deref(), Some("invalid_token"));
+    let refused = "impersonation_guard_refusals_total.reason.ended";
+    assert_eq!(guarded.envoy.metric(refused), Some(1));
+}
+
+/// The guard is another module than the filter, and each change makes another VM of it.
+#[test]
+fn a_change_of_the_guard_neither_ends_nor_forgets() {
+    let guarded = Guarded::start(&json!({}));
+    let (ended, live) = (guarded.begin(&Parties::new()), guarded.begin(&Parties::new()));
+    delete(&guarded, &format!("/api/impersonations/{}", ended.id), &operator());
+    for default in ["allow", "read_only"] {
+        let configuration = testkit::guarded::guard_configuration(&json!({"default": default}));
+        guarded.envoy.update(testkit::guarded::guarded_listener(&configuration)).unwrap();
+        let status =
+            |begun: &Begun| guarded.send_as(&begun.access_token, Request::get("/orders")).status;
+        assert_eq!((status(&ended), status(&live)), (401, 200), "{default}");
+    }
+}
+
+/// With another issuer or base path the guard looks at other revocations: at those of a service of which it has never
+/// heard, and nothing of what that issued before it started is good.
+#[test]
+fn revocations_are_those_of_one_issuer_and_base_path() {
+    let guarded = Guarded::start(&json!({}));
+    let begun = guarded.begin(&Parties::new());
+    let other: Value = json!({"base_path": "/tenant-a"});
+    let configuration = testkit::guarded::guard_configuration(&other);
+    guarded.envoy.update(testkit::guarded::guarded_listener(&configuration)).unwrap();
+    let answer = guarded.send_as(&begun.access_token, Request::get("/orders"));
+    assert_eq!(answer.refusal(), (401, "invalid_token".into()));
+}
