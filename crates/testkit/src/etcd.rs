@@ -168,12 +168,21 @@ impl Etcd {
 
     /// Lets it take connections and answer none.
     pub fn stop(&self) {
-        self.signal("STOP");
+        let id = self.signal("STOP");
+        // Each of its threads ends what it is doing, and may answer until then.
+        wait_for("etcd to stop", || {
+            let mut threads = fs::read_dir(format!("/proc/{id}/task")).unwrap();
+            let stopped = |thread: fs::DirEntry| {
+                let stat = fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+                stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('T'))
+            };
+            threads.all(|thread| stopped(thread.unwrap())).then_some(())
+        });
     }
 
     /// Lets it answer what has come meanwhile.
     pub fn go_on(&self) {
-        self.signal("CONT");
+        let _ = self.signal("CONT");
     }
 
     /// What `etcdctl` prints for these arguments.
@@ -213,12 +222,13 @@ impl Etcd {
         all["kvs"].as_array().map(|kvs| kvs.iter().map(version).collect()).unwrap_or_default()
     }
 
-    fn signal(&self, signal: &str) {
+    fn signal(&self, signal: &str) -> String {
         let process = self.process.lock().unwrap();
         let id = process.as_ref().unwrap().etcd.id().to_string();
         assert!(
             Command::new("kill").args([&format!("-{signal}"), &id]).status().unwrap().success()
         );
+        id
     }
 
     fn command(&self) -> Command {
