@@ -1,4 +1,4 @@
-# One target each: `plugin`, the module alone, as Istio and Envoy Gateway fetch it from a registry; `sbom`; and
+# One target each: `plugin` and `guard`, a module alone, as Istio and Envoy Gateway fetch it from a registry; `sbom`; and
 # what docker-compose.yml runs, `envoy` with the module in it, `envoy-in-cluster`, and `gateway`, which is tests/gateway.
 
 FROM rust:1.95.0-bookworm AS module
@@ -21,13 +21,16 @@ RUN make build sbom
 FROM scratch AS plugin
 COPY --from=module /src/target/wasm32-wasip1/release/impersonation_filter.wasm /plugin.wasm
 
+FROM scratch AS guard
+COPY --from=module /src/target/wasm32-wasip1/release/impersonation_guard.wasm /plugin.wasm
+
 # What is in the module: docker build --target sbom --output type=local,dest=. .
 FROM scratch AS sbom
 COPY --from=module /src/target/wasm32-wasip1/release/impersonation_filter.cdx.json /src/target/wasm32-wasip1/release/impersonation_guard.cdx.json /
 
 FROM envoyproxy/envoy:v1.40.0 AS envoy
 WORKDIR /srv
-COPY --from=module /src/target/wasm32-wasip1/release/impersonation_filter.wasm target/wasm32-wasip1/release/
+COPY --from=module /src/target/wasm32-wasip1/release/impersonation_filter.wasm /src/target/wasm32-wasip1/release/impersonation_guard.wasm target/wasm32-wasip1/release/
 COPY envoy.yaml .
 # A published port arrives on the container's own interface, so the listener must be there and not on
 # loopback; so must the one for Prometheus, which is another container. The admin interface stays on

@@ -146,6 +146,31 @@ test('the customer\'s own token from the gateway opens it as well: the key set i
   assert.equal((await response.json()).claims.sub, 'user-42');
 });
 
+test('with it the agent reads and does not write, and the API learns who it is whatever the request says', async () => {
+  const { access_token: token } = await exchange(portal, await subjectToken('user-42'), { actor_token: agentToken });
+  const forged = { 'x-impersonator': 'nobody', 'x-impersonation-id': 'none' };
+  const ask = (method, bearer) => fetch(`${origin}/orders/7`, {
+    method, headers: { ...forged, authorization: `Bearer ${bearer}` },
+  });
+  const read = await ask('GET', token);
+  assert.equal(read.status, 200);
+  const { payload } = await verified(token, `${origin}/orders`);
+  assert.deepEqual((await read.json()).impersonation, { id: payload.txn, actor: 'agent-1' });
+
+  for (const method of ['POST', 'PUT', 'PATCH', 'DELETE']) {
+    assert.deepEqual(await answer(ask(method, token)), [403, 'insufficient_scope'], method);
+  }
+  const refusal = await logged((entry) => entry.impersonation?.event === 'impersonated_request.refused');
+  assert.deepEqual([refusal.guard, refusal.token.act], ['refused: default', 'agent-1']);
+
+  // The customer's own requests are nobody else's business.
+  const own = await signIn(portal, 'user-42', { resource: `${origin}/orders`, scope: 'openid orders:read' });
+  const ordinary = await oidc.refreshTokenGrant(portal, own.refresh_token, { resource: `${origin}/orders` });
+  const write = await ask('POST', ordinary.access_token);
+  assert.equal(write.status, 200);
+  assert.deepEqual((await write.json()).impersonation, {});
+});
+
 test('the access log says who acted as whom, and holds no token', async () => {
   const token = await subjectToken('user-42');
   const granted = await exchange(portal, token, { actor_token: agentToken });
@@ -169,7 +194,8 @@ test('the access log says who acted as whom, and holds no token', async () => {
   ));
   assert.equal(minted.impersonation.user_id, 'user-42');
   const used = await logged((entry) => entry.token?.jti === payload.jti);
-  assert.deepEqual(used.token, { sub: 'user-42', act: 'agent-1', jti: payload.jti });
+  assert.deepEqual(used.token, { txn: id, sub: 'user-42', act: 'agent-1', jti: payload.jti });
+  assert.equal(used.guard, 'allowed: default');
 
   const log = envoy.tail(Infinity);
   for (const secret of [token, agentToken, granted.access_token, SECRETS.supportPortal]) {

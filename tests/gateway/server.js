@@ -110,6 +110,8 @@ function serveResource(request, response, resource) {
     method: request.method,
     path: request.url,
     claims: payload === undefined ? null : JSON.parse(Buffer.from(payload, 'base64url')),
+    // Whose request it really is: the guard says so.
+    impersonation: { id: request.headers['x-impersonation-id'], actor: request.headers['x-impersonator'] },
   });
 }
 
