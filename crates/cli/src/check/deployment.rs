@@ -11,9 +11,10 @@ use impersonation_core::issuer::{MAX_BODY, Paths};
 use serde_json::Value;
 
 use super::Findings;
-use super::etcd;
+use super::guard::Issuer;
 use super::plugin::{self, Assume, Variables};
 use super::tree::{Place, member_path};
+use super::{etcd, guard};
 
 const WASM: &str = "envoy.extensions.filters.http.wasm.v3.Wasm";
 const LISTENER: &str = "envoy.config.listener.v3.Listener";
@@ -64,7 +65,8 @@ pub(super) fn check_plugins(root: &Place<'_>, assume: Assume, findings: &mut Fin
     let clusters = Clusters::read(root);
     let mut managers = HashSet::new();
     let mut services = Vec::new();
-    for plugin in found.iter().filter(|plugin| plugin.is_ours()) {
+    let mut issuers = Vec::new();
+    for plugin in found.iter().filter(|plugin| plugin.is_ours() && !guard::is_guard(plugin)) {
         plugin.check_failure(findings);
         let base_path = plugin.base_path();
         let paths = Paths::new(&base_path);
@@ -76,26 +78,28 @@ pub(super) fn check_plugins(root: &Place<'_>, assume: Assume, findings: &mut Fin
             manager.check_buffers(plugin.around.listener.as_ref(), &paths, findings);
         }
         let config = plugin.check_configuration(assume, &clusters, findings);
-        services.push(Service { plugin, paths, tenant: config.map(|config| config.tenant()) });
+        services.push(Service { plugin, paths, tenant: config.as_ref().map(Config::tenant) });
+        issuers.extend(config.map(|config| Issuer { plugin, config }));
     }
     check_reached(&services, findings);
     check_shared(&services, findings);
-    !services.is_empty()
+    guard::check(&found, &issuers, findings);
+    !services.is_empty() || found.iter().any(guard::is_guard)
 }
 
 /// A Wasm filter and what is around it.
-struct Plugin<'d> {
+pub(super) struct Plugin<'d> {
     /// The `PluginConfig`.
-    config: Place<'d>,
-    around: Around<'d>,
+    pub(super) config: Place<'d>,
+    pub(super) around: Around<'d>,
 }
 
 #[derive(Clone, Default)]
-struct Around<'d> {
+pub(super) struct Around<'d> {
     listener: Option<Place<'d>>,
-    manager: Option<Place<'d>>,
+    pub(super) manager: Option<Place<'d>>,
     /// Its entry in `http_filters`.
-    filter: Option<Place<'d>>,
+    pub(super) filter: Option<Place<'d>>,
     /// The `typed_per_filter_config` that it is in.
     per_route: Option<Place<'d>>,
 }
@@ -162,20 +166,31 @@ fn find<'d>(place: &Place<'d>, around: &Around<'d>, found: &mut Vec<Plugin<'d>>)
 
 impl<'d> Plugin<'d> {
     /// The path of a field of the plugin that is not there.
-    fn path_of(&self, name: &str) -> String {
+    pub(super) fn path_of(&self, name: &str) -> String {
         member_path(&self.config.path, name)
     }
 
     fn is_ours(&self) -> bool {
+        self.is_named("impersonation_filter") || self.looks_ours()
+    }
+
+    /// Whether its module's file has this name.
+    pub(super) fn is_named(&self, module: &str) -> bool {
         let code = self.config.at(&["vm_config", "code"]);
         let files = code.iter().flat_map(|code| {
             [code.at(&["local", "filename"]), code.at(&["remote", "http_uri", "uri"])]
         });
-        let named = files.flatten().filter_map(|file| file.text()).any(|file| {
+        files.flatten().filter_map(|file| file.text()).any(|file| {
             let name = file.rsplit('/').next().unwrap_or(file);
-            name.replace('-', "_").contains("impersonation_filter")
-        });
-        named || self.looks_ours()
+            name.replace('-', "_").contains(module)
+        })
+    }
+
+    /// What its shared data belongs to.
+    pub(super) fn vm_id(&self) -> String {
+        let vm_config = self.config.get("vm_config");
+        let vm_id = vm_config.and_then(|vm_config| vm_config.text_of("vm_id").map(str::to_owned));
+        vm_id.unwrap_or_default()
     }
 
     fn looks_ours(&self) -> bool {
@@ -191,7 +206,7 @@ impl<'d> Plugin<'d> {
     }
 
     /// The configuration as the plugin gets it, and where it is written.
-    fn configuration(&self) -> Result<(Value, String), (String, String)> {
+    pub(super) fn configuration(&self) -> Result<(Value, String), (String, String)> {
         let place = self.config.get("configuration").ok_or_else(|| {
             (
                 self.path_of("configuration"),
@@ -275,6 +290,11 @@ impl<'d> Plugin<'d> {
                 "must be true: without it no request body ever arrives, and every request of ours hangs",
             );
         }
+        self.check_death(findings);
+    }
+
+    /// What happens when the plugin dies, or cannot be loaded.
+    pub(super) fn check_death(&self, findings: &mut Findings) {
         if let Some(open) = self.config.get("fail_open").filter(|open| open.value == true) {
             findings.problem(open.path, "lets requests pass unchecked when the filter has crashed");
         }
@@ -560,11 +580,7 @@ fn check_reached(services: &[Service<'_, '_>], findings: &mut Findings) {
 
 /// Says which plugins will not know each other's subject tokens although they serve the same service.
 fn check_shared(services: &[Service<'_, '_>], findings: &mut Findings) {
-    let vm_id = |service: &Service<'_, '_>| {
-        let vm_config = service.plugin.config.get("vm_config");
-        let vm_id = vm_config.and_then(|vm_config| vm_config.text_of("vm_id").map(str::to_owned));
-        vm_id.unwrap_or_default()
-    };
+    let vm_id = |service: &Service<'_, '_>| service.plugin.vm_id();
     for (index, service) in services.iter().enumerate() {
         let stranger = services.iter().take(index).find(|other| {
             service.tenant.is_some()

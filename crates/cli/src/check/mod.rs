@@ -6,6 +6,7 @@
 
 mod deployment;
 mod etcd;
+mod guard;
 mod manifest;
 mod plugin;
 mod tree;

@@ -3,6 +3,7 @@
 #![cfg(test)]
 
 mod check;
+mod check_guard;
 mod claims;
 mod hash_secret;
 mod keygen;
