@@ -51,7 +51,8 @@ export async function showFlow(origin) {
   check(payload.act?.sub === AGENT, `act does not name ${AGENT}`);
 
   title('It opens the API that it is bound to. Envoy checks it there and hands the claims on');
-  await show({ url: `${orders}/1`, bearer: accessToken }, 200);
+  const use = { url: `${orders}/1`, bearer: accessToken };
+  await show(use, 200);
 
   title('It opens no other');
   await show({ url: `${origin}/invoices/1`, bearer: accessToken }, 403);
@@ -60,7 +61,11 @@ export async function showFlow(origin) {
   const replay = await show(exchange, 400);
   check(replay.error === 'invalid_request', 'the error is not invalid_request');
 
-  return { mint, exchange, use: { url: `${orders}/1`, bearer: accessToken } };
+  title('Whoever presents it again may have taken it from somebody: the impersonation that it began has ended');
+  const ended = await show(use, 401);
+  check(ended.error === 'invalid_token', 'the error is not invalid_token');
+
+  return { mint, exchange, use };
 }
 
 /** Who takes part gets the access tokens: the backend its machine's, the agent by signing in. */
@@ -114,10 +119,15 @@ export function exchangeRequest(origin, subjectToken, agentToken) {
   };
 }
 
-/** The same requests with a fresh subject token, to be pasted into another shell. */
+/** The same requests with fresh tokens, to be pasted into another shell. */
 export async function pasteable({ mint, exchange, use }) {
-  const { json } = await send(mint);
-  exchange.form.subject_token = keep('SUBJECT_TOKEN', json.subjectToken);
+  const freshSubjectToken = async () => {
+    exchange.form.subject_token = (await send(mint)).json.subjectToken;
+  };
+  await freshSubjectToken();
+  use.bearer = keep('ACCESS_TOKEN', (await send(exchange)).json.access_token);
+  await freshSubjectToken();
+  keep('SUBJECT_TOKEN', exchange.form.subject_token);
   return { mint: curl(mint), exchange: curl(exchange), use: curl(use) };
 }
 
