@@ -133,6 +133,8 @@ fn a_query_that_is_not_understood_is_refused() {
         "?cursor=x",
         "?cursor=",
         "?userId=%zz",
+        "?userId=a%0Aforged",
+        "?caller=%C2%85",
     ] {
         let answer = list_answer(gateway, query);
         assert_eq!(answer.refusal(), (400, "invalid_request".into()), "{query}: {answer:?}");

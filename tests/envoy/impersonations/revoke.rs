@@ -121,6 +121,7 @@ fn a_revocation_that_is_not_understood_ends_nothing() {
         format!("[\"{user}\"]"),
         "{\"userId\": \"\"}".to_owned(),
         "{\"userId\": 7}".to_owned(),
+        "{\"userId\": \"a\\nforged\"}".to_owned(),
     ];
     for body in bodies {
         let request = Request::post(REVOCATIONS)

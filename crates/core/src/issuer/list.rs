@@ -119,6 +119,11 @@ impl<'q> Filter<'q> {
             |name: &'static str| match query.get(name) {
                 Some("") => Err(Refusal::invalid_request("parameter_empty", "")
                     .telling(format!("{name} is empty"))),
+                // Nobody is called that, and it would reach an access log.
+                Some(value) if value.contains(char::is_control) => {
+                    Err(Refusal::invalid_request("parameter_malformed", "")
+                        .telling(format!("{name} has control characters in it")))
+                }
                 value => Ok(value),
             };
         Ok(Self {

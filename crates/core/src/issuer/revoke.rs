@@ -122,9 +122,13 @@ fn parse(body: &[u8]) -> Result<Revocation, Refusal> {
     let request: RevocationRequest = serde_json::from_slice(body).map_err(|_| malformed())?;
     let text = |name: &'static str, value: Option<Value>| match value {
         None => Ok(None),
-        Some(Value::String(text)) if !text.is_empty() => Ok(Some(text)),
-        Some(_) => Err(Refusal::invalid_request("revocation_member", "")
-            .telling(format!("{name} must be a string that is not empty"))),
+        // Nobody is called by control characters, and they would reach an access log.
+        Some(Value::String(text)) if !text.is_empty() && !text.contains(char::is_control) => {
+            Ok(Some(text))
+        }
+        Some(_) => Err(Refusal::invalid_request("revocation_member", "").telling(format!(
+            "{name} must be a string that is not empty, without control characters"
+        ))),
     };
     let RevocationRequest { user_id, actor_id, client_id, caller, resource, all } = request;
     let revocation = Revocation {
