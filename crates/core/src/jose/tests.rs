@@ -352,6 +352,7 @@ fn one_bad_key_does_not_spoil_a_set() {
     for no_set in ["", "[]", "{}", "{\"keys\": {}}", "{\"keys\": null}", "{\"keys\": []"] {
         assert!(KeySet::parse(no_set.as_bytes()).is_none(), "{no_set}");
     }
+    assert!(KeySet::parse(b"{\"keys\": [], \"more\": \"\xff\"}").is_none());
 }
 
 #[test]

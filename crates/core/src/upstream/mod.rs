@@ -141,7 +141,10 @@ impl Answer {
         if self.body.trim_ascii_start().first() != Some(&b'{') {
             return Err(self.upstream.failed(host, Fault::Malformed));
         }
-        serde_json::from_slice(&self.body).map_err(|_| self.upstream.failed(host, Fault::Malformed))
+        // Nor does it look into text that it skips, and JSON is UTF-8 (RFC 8259 §8.1).
+        let text = std::str::from_utf8(&self.body).ok();
+        let value = text.and_then(|text| serde_json::from_str(text).ok());
+        value.ok_or_else(|| self.upstream.failed(host, Fault::Malformed))
     }
 
     /// Whether it says that what was asked about is there: a success, with JSON or without a body. A page, which may

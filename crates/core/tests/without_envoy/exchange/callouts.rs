@@ -44,6 +44,14 @@ fn useless() -> Vec<(&'static str, Reply)> {
         ("a redirect", reply(302, &json!({}))),
         ("a page", html),
         ("no JSON", Reply::Http { status: 200, json: true, body: b"{".to_vec() }),
+        (
+            "not UTF-8 in a member that nobody reads",
+            Reply::Http {
+                status: 200,
+                json: true,
+                body: b"{\"active\":true,\"sub\":\"a\",\"x\":\"\xff\"}".to_vec(),
+            },
+        ),
         ("another JSON", reply(200, &json!([]))),
     ]
 }
