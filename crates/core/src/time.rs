@@ -63,7 +63,12 @@ impl UnixTime {
 
     /// Whether this cannot have been written yet: the clock has been set back since.
     pub fn is_ahead_of(self, now: Self) -> bool {
-        self > now.after(SLACK)
+        self > now.at_the_latest()
+    }
+
+    /// The latest time that was written by a clock like this one: [what is later](Self::is_ahead_of) was not.
+    pub fn at_the_latest(self) -> Self {
+        self.after(SLACK)
     }
 
     /// Whether less than `duration` has passed since this was written. What was written in the future says

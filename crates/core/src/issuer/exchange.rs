@@ -506,13 +506,16 @@ fn look_at_revocations(
 ) -> Result<(), Refusal> {
     let known = oversight.revocations.known(host)?;
     let impersonation = listed(entry);
-    // First: of a time that lies ahead, as the clock was set back, nobody knows what it ended.
-    if known.has_ended(&impersonation, Issued::At(entry.issued_at())) {
-        let wrong = "a revocation names the impersonation, of this millisecond or later";
-        return Err(Refusal::temporarily_unavailable("revoked_meanwhile", wrong));
+    let unavailable = |wrong| Refusal::temporarily_unavailable("revoked_meanwhile", wrong);
+    // Of a time that lies ahead, as the clock was set back, nobody knows what it ended.
+    if known.has_ended(&impersonation, Issued::At(entry.issued_at().at_the_latest())) {
+        return Err(unavailable("a revocation names the impersonation, of a time that is not yet"));
     }
     if known.has_ended(&impersonation, Issued::At(UnixTime::from_millis(mint.at_millis))) {
         return Err(revoked());
+    }
+    if known.has_ended(&impersonation, Issued::At(entry.issued_at())) {
+        return Err(unavailable("a revocation names the impersonation, of this same millisecond"));
     }
     Ok(())
 }
