@@ -12,6 +12,7 @@
 //! The allocator is a plain one: blocks are cut off the unused end, and freed ones wait in a list for
 //! their size. QuickJS cuts what is small out of pages of 4 KiB by itself, so only those pages and
 //! what is larger come here. Blocks are never joined: the heap is put back before that would matter.
+//! What free blocks hold is no more put back than what is beyond the end: nobody reads it before it is written.
 //!
 //! A call that is over, for want of memory or time, is refused no page at first. QuickJS expects a
 //! refusal where it asks for a string or an array; that it expects one for each small object there is,
@@ -54,9 +55,15 @@ pub(crate) struct Heap {
 
 /// The heap as it was.
 pub(crate) struct Snapshot {
-    /// All that was in use.
-    bytes: Box<[MaybeUninit<u8>]>,
+    end: usize,
+    /// All that was in use, piece by piece: what is free has no more than the next of its size to be known by.
+    pieces: Box<[Piece]>,
     free: [usize; SIZES],
+}
+
+struct Piece {
+    start: usize,
+    bytes: Box<[MaybeUninit<u8>]>,
 }
 
 impl Heap {
@@ -71,15 +78,44 @@ impl Heap {
 
     /// A copy of everything in use.
     pub(crate) fn snapshot(&self) -> Snapshot {
-        // SAFETY: all up to `end` is in the memory; that some of it was never written to is what
-        // `MaybeUninit` allows. QuickJS does not run meanwhile: it has no threads here.
+        let mut pieces = Vec::new();
+        let mut start = 0;
+        for (unused, next) in self.unused() {
+            pieces.push(self.piece(start, unused));
+            start = next;
+        }
+        pieces.push(self.piece(start, self.end.get()));
+        let free = self.free.each_ref().map(Cell::get);
+        Snapshot { end: self.end.get(), pieces: pieces.into(), free }
+    }
+
+    /// From where to where free blocks hold nothing, in the order of the memory.
+    fn unused(&self) -> Vec<(usize, usize)> {
+        let mut unused = Vec::new();
+        for first in &self.free {
+            let mut block = first.get();
+            while block != NONE {
+                // SAFETY: what is in these lists is a block, is free, and begins with the position of the next.
+                let (size, next) =
+                    unsafe { (block_size(self.at(block)), self.at(block).cast::<usize>().read()) };
+                unused.push((block.saturating_add(size_of::<usize>()), block.saturating_add(size)));
+                block = next;
+            }
+        }
+        unused.sort_unstable();
+        unused
+    }
+
+    fn piece(&self, start: usize, end: usize) -> Piece {
+        // SAFETY: all up to `self.end` is in the memory, and a piece ends there or before; that some of it was
+        // never written to is what `MaybeUninit` allows. QuickJS does not run meanwhile: it has no threads here.
         let bytes = unsafe {
             std::slice::from_raw_parts(
-                self.memory.as_ptr().cast::<MaybeUninit<u8>>(),
-                self.end.get(),
+                self.at(start).cast::<MaybeUninit<u8>>(),
+                end.saturating_sub(start),
             )
         };
-        Snapshot { bytes: bytes.into(), free: self.free.each_ref().map(Cell::get) }
+        Piece { start, bytes: bytes.into() }
     }
 
     /// Makes the heap what it was when `snapshot` was taken of it.
@@ -90,24 +126,29 @@ impl Heap {
     /// with one, but those who held it when the snapshot was taken and never let go of it since. What
     /// was freed since beyond this heap, by a finalizer, was not reachable when it was taken.
     pub(crate) unsafe fn rewind(&self, snapshot: &Snapshot) {
-        let bytes = &snapshot.bytes;
-        self.end.set(bytes.len());
+        self.end.set(snapshot.end);
         for (now, then) in self.free.iter().zip(snapshot.free) {
             now.set(then);
         }
-        // SAFETY: the snapshot was made of this memory, and so is no longer than it is.
-        unsafe {
-            ptr::copy_nonoverlapping(bytes.as_ptr(), self.memory.as_ptr().cast(), bytes.len())
+        for Piece { start, bytes } in &snapshot.pieces {
+            // SAFETY: the piece was copied from there.
+            unsafe {
+                ptr::copy_nonoverlapping(bytes.as_ptr(), self.at(*start).cast(), bytes.len());
+            }
         }
     }
 
-    /// Everything in use, byte by byte.
+    /// Everything in use, byte by byte, but for what free blocks hold.
     #[cfg(test)]
     pub(crate) fn bytes(&self) -> (Vec<u8>, [usize; SIZES]) {
         // SAFETY: all up to `end` is in the memory. Blocks are not read past what was written to them
         // but in tests, on machines where that is only bytes.
         let bytes = unsafe { std::slice::from_raw_parts(self.memory.as_ptr(), self.end.get()) };
-        (bytes.to_vec(), self.free.each_ref().map(Cell::get))
+        let mut bytes = bytes.to_vec();
+        for (start, end) in self.unused() {
+            bytes[start..end].fill(0);
+        }
+        (bytes, self.free.each_ref().map(Cell::get))
     }
 
     fn allocate(&self, size: usize) -> *mut u8 {
@@ -388,6 +429,29 @@ mod tests {
                 heap.rewind(&snapshot);
             }
             assert_eq!(heap.bytes(), before);
+        }
+    }
+
+    #[test]
+    fn what_is_free_is_not_copied() {
+        let (heap, _) = heap(1 << 20);
+        let [kept, freed, last] = [100, 50_000, 300].map(|size| heap.allocate(size));
+        unsafe {
+            freed.write_bytes(1, 50_000);
+            heap.free(freed);
+        }
+        let snapshot = heap.snapshot();
+        let copied: usize = snapshot.pieces.iter().map(|piece| piece.bytes.len()).sum();
+        assert!((400..1000).contains(&copied), "{copied}");
+        for _ in 0..2 {
+            unsafe {
+                kept.write_bytes(9, 100);
+                last.write_bytes(9, 300);
+                let again = heap.allocate(50_000);
+                assert_eq!(again, freed);
+                again.write_bytes(9, 50_000);
+                heap.rewind(&snapshot);
+            }
         }
     }
 

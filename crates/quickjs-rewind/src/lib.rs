@@ -5,8 +5,8 @@
 //! with the engine warm), or freeze what is built in (and break scripts that assign to it). This
 //! crate does neither. QuickJS keeps everything it knows in memory from the allocator that it is
 //! given, so [`Function::load`] gives it one block of memory, runs the script's top level, and takes
-//! a copy of the block; [`Function::call`] puts the copy back when it is done, in a microsecond or
-//! two. What a call did is then not cleaned up but undone, to the byte, however the call ended, and
+//! a copy of the block; [`Function::call`] puts the copy back when it is done, in some
+//! microseconds. What a call did is then not cleaned up but undone, to the byte, however the call ended, and
 //! nothing of it can leak or add up.
 //!
 //! A call is bounded in time, memory and stack. The bound on time is looked at where QuickJS looks,
