@@ -2,7 +2,7 @@
 // may replace what is built in, but not what was taken from there before.
 (() => {
   'use strict';
-  const { parse, stringify } = JSON;
+  const { stringify } = JSON;
   const { Error, Object } = globalThis;
   const uncurry = Function.prototype.bind.bind(Function.prototype.call);
   const slice = uncurry(String.prototype.slice);
@@ -13,8 +13,11 @@
   };
 
   return {
+    // The call, from the argument of the host to what the script's function returns.
+    enter: (prepare, callee) => (input) => callee(prepare(input)),
+
     // Awaited, because `await` waits for a promise even where a script has replaced its `then`.
-    start: async (prepare, callee, json) => await callee(prepare(parse(json))),
+    wait: async (returned) => await returned,
 
     // The JSON of a value, its length where it is too long, undefined where it has none.
     finish: (value, longest) => {

@@ -1,5 +1,6 @@
 //! The function and its engine: loaded once, called often, put back each time.
 
+use std::mem::ManuallyDrop;
 use std::rc::Rc;
 
 use rquickjs::context::{EvalOptions, intrinsic};
@@ -109,11 +110,10 @@ pub struct Function {
 /// a function without its closure.
 #[derive(Clone)]
 struct Roots<F> {
-    start: F,
+    enter: F,
+    wait: F,
     finish: F,
     describe: F,
-    prepare: F,
-    callee: F,
     _send: F,
     _random: F,
     _look: F,
@@ -244,13 +244,13 @@ fn load<'js>(
         return Err(LoadError::TimedOut);
     }
 
+    let enter: JsFunction<'_> = engine.get("enter").map_err(threw)?;
     let keep = |function| Persistent::save(ctx, function);
     Ok(Roots {
-        start: keep(engine.get("start").map_err(threw)?),
+        enter: keep(enter.call((prepare, callee)).map_err(threw)?),
+        wait: keep(engine.get("wait").map_err(threw)?),
         finish: keep(engine.get("finish").map_err(threw)?),
         describe: keep(describe),
-        prepare: keep(prepare),
-        callee: keep(callee),
         _send: keep(send),
         _random: keep(random),
         _look: keep(look),
@@ -306,27 +306,33 @@ fn call(
     let root = |root: &Persistent<JsFunction<'static>>| {
         root.clone().restore(ctx).map_err(|_| CallError::NotJson)
     };
-    let describe = root(&roots.describe)?;
-    let threw = |_| match exception(ctx, &describe) {
-        exception if is_stack_overflow(&exception) => CallError::StackOverflow,
-        exception => CallError::Threw(exception),
+    let threw = |_| match root(&roots.describe).map(|describe| exception(ctx, &describe)) {
+        Ok(exception) if is_stack_overflow(&exception) => CallError::StackOverflow,
+        Ok(exception) => CallError::Threw(exception),
+        Err(error) => error,
     };
 
-    let (start, prepare, callee) =
-        (root(&roots.start)?, root(&roots.prepare)?, root(&roots.callee)?);
-    let promise: Promise<'_> = start.call((prepare, callee, json)).map_err(threw)?;
-    while promise.state() == PromiseState::Pending
-        && watch.ended().is_none()
-        && ctx.execute_pending_job()
-    {}
-    let Some(value) = promise.result::<Value<'_>>() else { return Err(CallError::NeverResolved) };
-    let value = value.map_err(threw)?;
+    // What a call has made need not be taken apart: it is undone.
+    let input = ManuallyDrop::new(ctx.json_parse(json).map_err(threw)?);
+    let returned: Value<'_> = root(&roots.enter)?.call((&*input,)).map_err(threw)?;
+    let returned = ManuallyDrop::new(returned);
+    let settled = match settled(ctx, &returned, watch) {
+        Some(settled) => Some(settled),
+        None => {
+            let promise: Promise<'_> = root(&roots.wait)?.call((&*returned,)).map_err(threw)?;
+            let promise = ManuallyDrop::new(promise);
+            run_jobs(ctx, &promise, watch);
+            promise.result()
+        }
+    };
+    let value: Value<'_> = settled.ok_or(CallError::NeverResolved)?.map_err(threw)?;
+    let value = ManuallyDrop::new(value);
     if value.is_undefined() {
         return Err(CallError::Nothing);
     }
 
     let json: Value<'_> =
-        root(&roots.finish)?.call((value, output_bytes)).map_err(|error| match threw(error) {
+        root(&roots.finish)?.call((&*value, output_bytes)).map_err(|error| match threw(error) {
             CallError::Threw(exception) => CallError::NotSerializable(exception),
             error => error,
         })?;
@@ -337,6 +343,28 @@ fn call(
     let json = json.as_string().ok_or(CallError::TooLong)?;
     let json = json.to_string().map_err(threw)?;
     if json.len() > output_bytes { Err(CallError::TooLong) } else { Ok(json) }
+}
+
+/// What a promise has come to when nothing else is left to do: an async function's, as a rule, which is
+/// spared the awaiting then. `None` for all that has to be awaited.
+fn settled<'js>(
+    ctx: &Ctx<'js>,
+    returned: &Value<'js>,
+    watch: &Watch,
+) -> Option<rquickjs::Result<Value<'js>>> {
+    let promise = returned.as_promise()?;
+    run_jobs(ctx, promise, watch);
+    // Whoever awaits it lets everything go first that is waiting already.
+    let is_alone = promise.state() == PromiseState::Pending || !ctx.execute_pending_job();
+    if is_alone { promise.result() } else { None }
+}
+
+/// Until the promise is settled, or cannot be.
+fn run_jobs<'js>(ctx: &Ctx<'js>, promise: &Promise<'js>, watch: &Watch) {
+    while promise.state() == PromiseState::Pending
+        && watch.ended().is_none()
+        && ctx.execute_pending_job()
+    {}
 }
 
 /// What was thrown last.

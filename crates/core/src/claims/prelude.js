@@ -133,6 +133,8 @@
       token.accountId = token.sub;
       token.clientId = token.client_id;
     }
-    return { ...input, environmentVariables, api };
+    input.environmentVariables = environmentVariables;
+    input.api = api;
+    return input;
   };
 }

@@ -145,6 +145,13 @@ let getCustomJwtClaims = function (input) {
         ("a thenable", json!({"then": 1}), r"
 const getCustomJwtClaims = () => ({ then: (resolve) => resolve({ then: 1 }) });"),
 
+        ("a promise that never rests, and that nobody waits for", json!({"a": 1}), r"
+const getCustomJwtClaims = async () => {
+  const again = () => { Promise.resolve().then(again); };
+  again();
+  return { a: 1 };
+};"),
+
         ("no denial", json!({"engineer": "eng-42"}), r"
 const getCustomJwtClaims = async ({ context, api }) => {
   const { supportEngineerId } = context.grant.subjectTokenContext;
@@ -282,6 +289,7 @@ fn a_failure_fails_one_call_and_the_next_works() {
         ("throw { message: 'm' };", threw("an object that is not an Error", 0)),
         ("throw Object.create(null);", threw("an object that is not an Error", 0)),
         ("return Promise.reject(new RangeError('no'));", threw("RangeError: no", 27)),
+        ("Promise.resolve().then(() => 1); throw new Error('x');", threw("Error: x", 44)),
         ("const e = new Error('x'); e.name = { toString() { throw 1; } }; throw e;",
          threw("an error that cannot be read", 0)),
         ("token.sub.missing();", threw("TypeError: not a function", 11)),
@@ -457,6 +465,7 @@ fn denying_access_cannot_be_taken_back() {
         ("Promise.resolve().then(() => api.denyAccess('late')); await null; return {};", "late"),
         ("return { get a() { return api.denyAccess('in a getter'); } };", "in a getter"),
         ("const { denyAccess } = api; Error = undefined; denyAccess();", "access denied"),
+        ("Promise.resolve().then(() => api.denyAccess('later still')); return {};", "later still"),
         ("api.denyAccess();", "access denied"),
         ("api.denyAccess('');", "access denied"),
         ("api.denyAccess(null);", "null"),
