@@ -10,8 +10,8 @@
 //! [`engine`](crate::engine) calls it.
 //!
 //! The allocator is a plain one: blocks are cut off the unused end, and freed ones wait in a list for
-//! their size. QuickJS cuts what is small out of pages of 4 KiB by itself, so only those pages and
-//! what is larger come here. Blocks are never joined: the heap is put back before that would matter.
+//! their size. QuickJS cuts what is small out of pages of 4 KiB by itself (of 1 KiB in the module, where
+//! the scripts that compile it have made them smaller), so only those pages and what is larger come here. Blocks are never joined: the heap is put back before that would matter.
 //! What free blocks hold is no more put back than what is beyond the end: nobody reads it before it is written.
 //!
 //! A call that is over, for want of memory or time, is refused no page at first. QuickJS expects a
