@@ -32,4 +32,5 @@ pub mod store;
 pub mod stream;
 mod strict_json;
 mod time;
+mod turn;
 pub mod upstream;

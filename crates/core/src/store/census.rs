@@ -6,8 +6,8 @@
 use std::cell::{Cell, RefCell};
 
 use super::slots::{Occupancy, SlotTable};
-use super::turn::Turn;
 use crate::host::{Host, HostFailure};
+use crate::turn::Turn;
 
 /// Pages to a tick: as many as the default table has.
 const PAGES_PER_TICK: u32 = 256;

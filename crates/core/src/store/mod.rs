@@ -8,7 +8,6 @@ mod census;
 mod etcd;
 mod record;
 mod slots;
-mod turn;
 
 use std::fmt;
 use std::time::Duration;

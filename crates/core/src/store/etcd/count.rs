@@ -17,7 +17,7 @@ use crate::host::{Host, UnixTime};
 use crate::metrics;
 use crate::step::{Context, WhenCallerLeaves};
 use crate::store::slots::Occupancy;
-use crate::store::turn::Turn;
+use crate::turn::Turn;
 
 /// Keys to a page, of about a hundred bytes each.
 const PAGE: i64 = 2000;

@@ -15,7 +15,7 @@ const LEASE: Duration = Duration::from_secs(5);
 
 /// One VM's part in it.
 #[derive(Debug, Default)]
-pub(super) struct Turn {
+pub(crate) struct Turn {
     /// Names this VM among the others; zero until it tried.
     holder: Cell<u64>,
 }
@@ -28,7 +28,7 @@ struct Lease {
 
 impl Turn {
     /// Takes or keeps the lease at `key`. Whether it is ours.
-    pub(super) fn hold(&self, host: &dyn Host, key: &str) -> Result<bool, HostFailure> {
+    pub(crate) fn hold(&self, host: &dyn Host, key: &str) -> Result<bool, HostFailure> {
         if self.holder.get() == 0 {
             let mut random = [0; 8];
             host.random(&mut random)?;
