@@ -10,9 +10,6 @@ use crate::host::{Host, HostFailure, Swap, UnixTime};
 /// The format of a lease.
 const VERSION: u8 = 1;
 
-/// How long the others wait for the one that has it.
-const LEASE: Duration = Duration::from_secs(5);
-
 /// One VM's part in it.
 #[derive(Debug, Default)]
 pub(crate) struct Turn {
@@ -27,8 +24,14 @@ struct Lease {
 }
 
 impl Turn {
-    /// Takes or keeps the lease at `key`. Whether it is ours.
-    pub(crate) fn hold(&self, host: &dyn Host, key: &str) -> Result<bool, HostFailure> {
+    /// Takes or keeps the lease at `key`. Whether it is ours. For `length` the others wait for who has it and does
+    /// nothing.
+    pub(crate) fn hold(
+        &self,
+        host: &dyn Host,
+        key: &str,
+        length: Duration,
+    ) -> Result<bool, HostFailure> {
         if self.holder.get() == 0 {
             let mut random = [0; 8];
             host.random(&mut random)?;
@@ -40,10 +43,10 @@ impl Turn {
         let others = lease.holder != self.holder.get();
         // A lease that runs for longer than any was taken before the clock was set back.
         let until = UnixTime::from_millis(lease.until_millis);
-        if others && now < until && !until.is_ahead_of(now.after(LEASE)) {
+        if others && now < until && !until.is_ahead_of(now.after(length)) {
             return Ok(false);
         }
-        let lease = Lease { holder: self.holder.get(), until_millis: now.after(LEASE).millis() };
+        let lease = Lease { holder: self.holder.get(), until_millis: now.after(length).millis() };
         let bytes = lease.encode().ok_or(HostFailure("memory for a lease"))?;
         let expected = found.map(|(_, version)| version).into();
         Ok(host.compare_and_set(key, &bytes, expected)? == Swap::Done)

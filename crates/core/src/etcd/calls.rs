@@ -28,6 +28,10 @@ pub(crate) const RANGE: Method =
 pub(crate) const RANGE_ANYWHERE: Method =
     Method { service: "etcdserverpb.KV", name: "Range", metadata: &[] };
 
+/// Reads several keys at one moment, and is refused like [`RANGE`].
+pub(crate) const READ_TXN: Method =
+    Method { service: "etcdserverpb.KV", name: "Txn", metadata: &[("hasleader", "true")] };
+
 /// Compares and writes. This one does wait while a leader is elected: that is shorter than to fail and try again,
 /// and leaves fewer outcomes unknown.
 pub(crate) const TXN: Method = Method { service: "etcdserverpb.KV", name: "Txn", metadata: &[] };

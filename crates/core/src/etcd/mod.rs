@@ -4,8 +4,24 @@
 
 pub(crate) mod calls;
 mod failure;
+mod last_revocation;
 pub(crate) mod lease;
+mod places;
 pub(crate) mod proto;
+mod read;
+mod revision;
+mod write;
 
 pub(crate) use failure::Complaints;
 pub use failure::EtcdFailure;
+pub use last_revocation::LastRevocation;
+
+/// A key that is written in the same transaction as another, and shares its lease.
+#[derive(Debug, Clone)]
+pub struct Beside {
+    pub(crate) key: Vec<u8>,
+    pub(crate) value: Vec<u8>,
+}
+
+pub(crate) use places::Places;
+pub use revision::Revision;

@@ -3,6 +3,8 @@
 
 use prost::{Message, Oneof};
 
+use super::revision::Revision;
+
 /// What a reply says of the cluster.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct ResponseHeader {
@@ -15,6 +17,8 @@ pub(crate) struct ResponseHeader {
 pub(crate) struct KeyValue {
     #[prost(bytes = "vec", tag = "1")]
     pub(crate) key: Vec<u8>,
+    #[prost(int64, tag = "2")]
+    pub(crate) create_revision: i64,
     #[prost(int64, tag = "3")]
     pub(crate) mod_revision: i64,
     /// How often it was written: one for a key that was never changed.
@@ -40,6 +44,9 @@ pub(crate) struct RangeRequest {
     pub(crate) serializable: bool,
     #[prost(bool, tag = "8")]
     pub(crate) keys_only: bool,
+    /// Keys that were last written before this revision are left out.
+    #[prost(int64, tag = "10")]
+    pub(crate) min_mod_revision: i64,
 }
 
 impl RangeRequest {
@@ -79,8 +86,8 @@ pub(crate) struct Compare {
     pub(crate) target: i32,
     #[prost(bytes = "vec", tag = "3")]
     pub(crate) key: Vec<u8>,
-    #[prost(oneof = "Revision", tags = "5, 6")]
-    pub(crate) revision: Option<Revision>,
+    #[prost(oneof = "Compared", tags = "5, 6")]
+    pub(crate) revision: Option<Compared>,
 }
 
 /// `CompareTarget::CREATE`.
@@ -89,7 +96,7 @@ const CREATE: i32 = 1;
 const MOD: i32 = 2;
 
 #[derive(Clone, PartialEq, Oneof)]
-pub(crate) enum Revision {
+pub(crate) enum Compared {
     #[prost(int64, tag = "5")]
     Create(i64),
     #[prost(int64, tag = "6")]
@@ -154,18 +161,42 @@ pub(crate) struct LeaseGrantResponse {
 
 impl TxnRequest {
     /// Puts what `put` says if its key's revision is `revision`; reads the key otherwise.
-    pub(crate) fn put_if(revision: Revision, put: PutRequest) -> Self {
+    pub(crate) fn put_if(revision: Compared, put: PutRequest) -> Self {
         let target = match revision {
-            Revision::Create(_) => CREATE,
-            Revision::Mod(_) => MOD,
+            Compared::Create(_) => CREATE,
+            Compared::Mod(_) => MOD,
         };
         let key = put.key.clone();
-        let operation = |request| vec![RequestOp { request: Some(request) }];
         Self {
             compare: vec![Compare { target, key: key.clone(), revision: Some(revision) }],
-            success: operation(Request::Put(put)),
-            failure: operation(Request::Range(RangeRequest::of(key))),
+            success: vec![Request::Put(put).into()],
+            failure: vec![Request::Range(RangeRequest::of(key)).into()],
         }
+    }
+
+    /// Puts what `put` says besides, if there is anything to put at all.
+    pub(crate) fn and_put(mut self, put: PutRequest) -> Self {
+        self.success.push(Request::Put(put).into());
+        self
+    }
+
+    /// Reads these keys at one moment.
+    pub(crate) fn read(keys: impl IntoIterator<Item = Vec<u8>>) -> Self {
+        let reads = keys.into_iter().map(|key| Request::Range(RangeRequest::of(key)).into());
+        Self { success: reads.collect(), ..Self::default() }
+    }
+}
+
+impl From<Request> for RequestOp {
+    fn from(request: Request) -> Self {
+        Self { request: Some(request) }
+    }
+}
+
+impl TxnResponse {
+    /// What the operation with this number read.
+    pub(crate) fn ranged(&self, operation: usize) -> Option<&RangeResponse> {
+        self.responses.get(operation)?.range.as_ref()
     }
 }
 
@@ -173,6 +204,11 @@ impl TxnRequest {
 pub(crate) trait Answer: Message + Default {
     /// What every answer of etcd's begins with.
     fn header(&self) -> Option<&ResponseHeader>;
+
+    /// What the whole store was at when it answered.
+    fn revision(&self) -> Revision {
+        self.header().map(|header| Revision::new(header.revision)).unwrap_or_default()
+    }
 
     /// Reads an answer; `None` if it is not one of etcd's.
     fn read(bytes: &[u8]) -> Option<Self> {
@@ -211,7 +247,7 @@ mod tests {
     fn a_transaction_has_the_bytes_that_etcd_expects() {
         let put =
             PutRequest { key: b"k".into(), value: b"v".into(), lease: 7, ignore_lease: false };
-        let created = TxnRequest::put_if(Revision::Create(0), put.clone());
+        let created = TxnRequest::put_if(Compared::Create(0), put.clone());
         // By hand, from rpc.proto: a revision of zero is said, not left out.
         let compare = b"\x0a\x07\x10\x01\x1a\x01k\x28\x00";
         let success = b"\x12\x0a\x12\x08\x0a\x01k\x12\x01v\x18\x07";
@@ -219,7 +255,7 @@ mod tests {
         assert_eq!(created.encode_to_vec(), [&compare[..], success, failure].concat());
 
         let put = PutRequest { lease: 0, ignore_lease: true, ..put };
-        let modified = TxnRequest::put_if(Revision::Mod(5), put);
+        let modified = TxnRequest::put_if(Compared::Mod(5), put);
         let compare = b"\x0a\x07\x10\x02\x1a\x01k\x30\x05";
         let success = b"\x12\x0a\x12\x08\x0a\x01k\x12\x01v\x30\x01";
         assert_eq!(modified.encode_to_vec(), [&compare[..], success, failure].concat());

@@ -24,7 +24,7 @@ use std::time::Duration;
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 
 use crate::config::{ConfigError, GuardConfig, Mode, decode};
-use crate::host::{Host, HostFailure, Level, UnixTime};
+use crate::host::{Host, Level, UnixTime};
 use crate::metrics;
 use crate::path::{NormalPath, without_query};
 use crate::revocations::{Known, Mark, Revocations};
@@ -223,8 +223,8 @@ impl Guard {
             request.set_filter_state(name, value);
         }
         host.count(self.counter(refusal.reason()));
-        if let Refusal::Unknown(HostFailure(what)) = refusal {
-            host.warn(&format!("revocations are not known: the host refused {what}"));
+        if let Refusal::Unknown(unknown) = refusal {
+            host.warn(&format!("revocations are not known: {unknown}"));
         }
         if enforced {
             refusal.respond(request);

@@ -3,7 +3,7 @@
 use super::ApiRequest;
 use super::claims::NoClaims;
 use super::rules::{Decider, Denied};
-use crate::host::HostFailure;
+use crate::revocations::Unknown;
 
 /// A request that is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -11,7 +11,7 @@ pub(super) enum Refusal {
     /// There are no claims to go by.
     NoClaims(NoClaims),
     /// Nobody can say what was revoked.
-    Unknown(HostFailure),
+    Unknown(Unknown),
     /// The impersonation has ended.
     Ended,
     /// It has ended since this request began.

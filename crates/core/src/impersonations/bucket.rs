@@ -46,6 +46,11 @@ impl Entry {
         UnixTime::from_millis(self.issued_at_millis)
     }
 
+    /// Whether it has not expired.
+    pub fn is_live(&self, now: UnixTime) -> bool {
+        now < self.expires_at()
+    }
+
     pub(super) fn encode(&self) -> Option<Vec<u8>> {
         postcard::to_allocvec(self).ok()
     }

@@ -7,8 +7,11 @@
 //! impersonations. Which one is for whom, its id decides: to write an impersonation down or to find it is to read
 //! one bucket. Those that expired go when the bucket is written next. A bucket has twice the room that it needs on
 //! average; full ones are so rare that the list holds as many as it was made for.
+//!
+//! Where many Envoys share etcd, the list is there: everyone's, and as long as it is.
 
 mod bucket;
+mod etcd;
 
 use std::fmt::Write as _;
 use std::ops::Range;
@@ -18,9 +21,13 @@ use serde::{Deserialize, Serialize};
 
 pub use bucket::Entry;
 
+use crate::config::EtcdSettings;
+use crate::etcd::{Beside, EtcdFailure};
 use crate::host::{Host, HostFailure, Swap, UnixTime};
 use crate::secret::{Digest, namespace};
+use crate::step::Context;
 use bucket::Bucket;
+use etcd::EtcdList;
 
 /// How many impersonations a bucket holds on average when the list is full.
 const LOAD: u32 = 16;
@@ -45,6 +52,8 @@ pub struct List {
     room: usize,
     /// How long an impersonation can be live.
     lifetime: Duration,
+    /// Where the list is, if it is not here.
+    etcd: Option<EtcdList>,
 }
 
 /// What is known about the list as a whole.
@@ -69,6 +78,19 @@ pub struct Page {
     pub entries: Vec<Entry>,
     /// Where the next page begins; `None` at the end.
     pub next: Option<Place>,
+    /// Whether all of it could be read.
+    pub complete: bool,
+}
+
+/// Why nobody knows what is listed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum ListFailure {
+    /// Shared data failed.
+    #[error(transparent)]
+    Host(#[from] HostFailure),
+    /// etcd was of no use.
+    #[error(transparent)]
+    Etcd(#[from] EtcdFailure),
 }
 
 /// Whether an impersonation was written down.
@@ -90,12 +112,26 @@ impl List {
         let room = usize::try_from(twice).unwrap_or(usize::MAX);
         // One bucket is exact.
         let room = if buckets == 1 { usize::try_from(capacity).unwrap_or(room) } else { room };
-        Self { namespace: namespace(tenant), capacity, buckets, room, lifetime }
+        Self { namespace: namespace(tenant), capacity, buckets, room, lifetime, etcd: None }
+    }
+
+    /// The same in etcd, where there is room for all.
+    pub fn etcd(settings: &EtcdSettings, tenant: &str, lifetime: Duration) -> Self {
+        let etcd = EtcdList::new(settings, &namespace(tenant), lifetime);
+        Self { etcd: Some(etcd), ..Self::shared_data(tenant, 1, lifetime) }
+    }
+
+    /// What is to be written where a subject token is spent in etcd, so that its impersonation is listed.
+    pub fn beside(&self, entry: &Entry) -> Option<Beside> {
+        self.etcd.as_ref()?.beside(entry)
     }
 
     /// Notes how large the list is. After another size impersonations are not where they are looked for: until they
     /// have expired the list is not complete.
     pub fn begin(&self, host: &dyn Host) -> Result<(), HostFailure> {
+        if self.etcd.is_some() {
+            return Ok(());
+        }
         self.update(host, |state| {
             let resized = state.capacity != 0 && state.capacity != self.capacity;
             state.capacity = self.capacity;
@@ -106,8 +142,16 @@ impl List {
         })
     }
 
-    /// Writes an impersonation down that has just begun.
-    pub fn insert(&self, host: &dyn Host, entry: &Entry) -> Result<Listed, HostFailure> {
+    /// Writes an impersonation down that has just begun, and that [nothing](Self::beside) did with its spend.
+    pub async fn insert(&self, context: &Context, entry: &Entry) -> Result<Listed, ListFailure> {
+        let host = context.host();
+        let Some(etcd) = &self.etcd else { return Ok(self.insert_here(host, entry)?) };
+        let beside = etcd.beside(entry).ok_or(HostFailure("memory for an impersonation"))?;
+        etcd.insert(context, beside).await?;
+        Ok(Listed::Yes)
+    }
+
+    fn insert_here(&self, host: &dyn Host, entry: &Entry) -> Result<Listed, HostFailure> {
         let now = host.now();
         let key = self.bucket_key(self.bucket_of(&entry.id));
         let encoded = entry.encode().ok_or(HostFailure("memory for an impersonation"))?;
@@ -139,19 +183,41 @@ impl List {
     pub fn is_complete(&self, host: &dyn Host) -> Result<bool, HostFailure> {
         let found = host.get(&self.state_key())?;
         let state = found.and_then(|(bytes, _)| State::decode(&bytes));
-        // Without a state nobody ever began: then nobody knows.
-        Ok(state.is_some_and(|state| host.now().millis() >= state.incomplete_until_millis))
+        // Without a state nobody ever began: then nobody knows, unless it is not here.
+        Ok(state.map_or(self.etcd.is_some(), |state| {
+            host.now().millis() >= state.incomplete_until_millis
+        }))
     }
 
     /// The impersonation with this id, if it is listed and has not expired.
-    pub fn find(&self, host: &dyn Host, id: &str) -> Result<Option<Entry>, HostFailure> {
+    pub async fn find(&self, context: &Context, id: &str) -> Result<Option<Entry>, ListFailure> {
+        match &self.etcd {
+            Some(etcd) => Ok(etcd.find(context, id).await?),
+            None => Ok(self.find_here(context.host(), id)?),
+        }
+    }
+
+    fn find_here(&self, host: &dyn Host, id: &str) -> Result<Option<Entry>, HostFailure> {
         let now = host.now();
         let mut entries = self.read(host, self.bucket_of(id))?.into_iter();
-        Ok(entries.find(|entry| entry.id == id && now < entry.expires_at()))
+        Ok(entries.find(|entry| entry.id == id && entry.is_live(now)))
     }
 
     /// A part of the list, from `place` on: at most `limit` of those that `wanted` says are.
-    pub fn page(
+    pub async fn page(
+        &self,
+        context: &Context,
+        place: Option<Place>,
+        limit: usize,
+        wanted: impl FnMut(&Entry) -> bool,
+    ) -> Result<Page, ListFailure> {
+        match &self.etcd {
+            Some(etcd) => Ok(etcd.page(context, place, limit, wanted).await?),
+            None => Ok(self.page_here(context.host(), place, limit, wanted)?),
+        }
+    }
+
+    fn page_here(
         &self,
         host: &dyn Host,
         place: Option<Place>,
@@ -160,11 +226,11 @@ impl List {
     ) -> Result<Page, HostFailure> {
         let Place { bucket: first, after } = place.unwrap_or(Place { bucket: 0, after: None });
         let now = host.now();
-        let mut page = Page { entries: Vec::new(), next: None };
+        let mut page = Page { entries: Vec::new(), next: None, complete: true };
         let end = first.saturating_add(BUCKETS_TO_A_PAGE).min(self.buckets);
         for bucket in (Range { start: first, end }) {
             let mut entries = self.read(host, bucket)?;
-            entries.retain(|entry| now < entry.expires_at() && wanted(entry));
+            entries.retain(|entry| entry.is_live(now) && wanted(entry));
             if let Some(after) = after.as_ref().filter(|_| bucket == first) {
                 entries.retain(|entry| entry.id > *after);
             }

@@ -86,7 +86,7 @@ fn entry(number: usize, expires_at: UnixTime) -> Entry {
 fn walk(world: &World, list: &List, limit: usize) -> Vec<Entry> {
     let (mut all, mut place) = (Vec::new(), None);
     loop {
-        let page = list.page(world, place, limit, |_| true).unwrap();
+        let page = list.page_here(world, place, limit, |_| true).unwrap();
         assert!(page.entries.len() <= limit);
         all.extend(page.entries);
         let Some(next) = page.next else { return all };
@@ -100,8 +100,8 @@ fn every_page_goes_on_where_the_one_before_ended() {
     list.begin(&world).unwrap();
     let entries: Vec<_> = (0..64).map(|number| entry(number, START.after(HOUR))).collect();
     for entry in &entries {
-        assert_eq!(list.insert(&world, entry), Ok(Listed::Yes));
-        assert_eq!(list.find(&world, &entry.id), Ok(Some(entry.clone())));
+        assert_eq!(list.insert_here(&world, entry), Ok(Listed::Yes));
+        assert_eq!(list.find_here(&world, &entry.id), Ok(Some(entry.clone())));
     }
     for limit in [1, 2, 7, 63, 64, 65] {
         let mut found = walk(&world, &list, limit);
@@ -114,8 +114,8 @@ fn every_page_goes_on_where_the_one_before_ended() {
 #[test]
 fn a_list_as_large_as_the_default_is_one_page() {
     let (world, list) = (world(), list(65_536));
-    list.insert(&world, &entry(1, START.after(HOUR))).map(|_| ()).unwrap();
-    let page = list.page(&world, None, 10, |_| true).unwrap();
+    list.insert_here(&world, &entry(1, START.after(HOUR))).map(|_| ()).unwrap();
+    let page = list.page_here(&world, None, 10, |_| true).unwrap();
     assert_eq!((page.entries.len(), page.next), (1, None));
 }
 
@@ -125,16 +125,16 @@ fn a_full_list_says_that_it_lacks_one_until_that_one_has_expired() {
         let (world, list) = (world(), list(capacity));
         list.begin(&world).unwrap();
         for number in 0..capacity as usize {
-            let listed = list.insert(&world, &entry(number, START.after(HOUR))).unwrap();
+            let listed = list.insert_here(&world, &entry(number, START.after(HOUR))).unwrap();
             assert_eq!(listed, Listed::Yes);
         }
         assert_eq!(list.is_complete(&world), Ok(true));
         let late = entry(99, START.after(HOUR * 2));
-        assert_eq!(list.insert(&world, &late), Ok(Listed::NoRoom));
+        assert_eq!(list.insert_here(&world, &late), Ok(Listed::NoRoom));
         assert_eq!(list.is_complete(&world), Ok(false));
         // Room for others comes before it is complete again.
         world.now.set(START.after(HOUR));
-        assert_eq!(list.insert(&world, &entry(100, START.after(HOUR * 3))), Ok(Listed::Yes));
+        assert_eq!(list.insert_here(&world, &entry(100, START.after(HOUR * 3))), Ok(Listed::Yes));
         assert_eq!(list.is_complete(&world), Ok(false));
         world.now.set(START.after(HOUR * 2));
         assert_eq!(list.is_complete(&world), Ok(true));
@@ -145,11 +145,11 @@ fn a_full_list_says_that_it_lacks_one_until_that_one_has_expired() {
 #[test]
 fn what_has_expired_is_neither_listed_nor_found_nor_kept() {
     let (world, list) = (world(), list(1));
-    list.insert(&world, &entry(1, START.after(HOUR))).map(|_| ()).unwrap();
+    list.insert_here(&world, &entry(1, START.after(HOUR))).map(|_| ()).unwrap();
     world.now.set(START.after(HOUR));
     assert_eq!(walk(&world, &list, 10), []);
-    assert_eq!(list.find(&world, &entry(1, START).id), Ok(None));
-    assert_eq!(list.insert(&world, &entry(2, START.after(HOUR * 2))), Ok(Listed::Yes));
+    assert_eq!(list.find_here(&world, &entry(1, START).id), Ok(None));
+    assert_eq!(list.insert_here(&world, &entry(2, START.after(HOUR * 2))), Ok(Listed::Yes));
 }
 
 #[test]
@@ -157,7 +157,7 @@ fn who_never_wins_a_write_goes_on_unlisted() {
     let (world, list) = (world(), list(16));
     list.begin(&world).unwrap();
     world.lost.set(ATTEMPTS);
-    assert_eq!(list.insert(&world, &entry(1, START.after(HOUR))), Ok(Listed::NoRoom));
+    assert_eq!(list.insert_here(&world, &entry(1, START.after(HOUR))), Ok(Listed::NoRoom));
     assert_eq!(list.is_complete(&world), Ok(false));
 }
 
@@ -179,7 +179,7 @@ fn a_full_list_of_the_default_size_drops_less_than_one_in_a_hundred() {
     let (world, list) = (world(), list(65_536));
     let dropped = (0..65_536)
         .filter(|number| {
-            let listed = list.insert(&world, &entry(*number, START.after(HOUR))).unwrap();
+            let listed = list.insert_here(&world, &entry(*number, START.after(HOUR))).unwrap();
             listed == Listed::NoRoom
         })
         .count();

@@ -84,7 +84,7 @@ pub fn begin(
         }
         Route::TokenIntrospection => {
             endpoint(host, Operation::Introspect, head, |context, trail, head| async move {
-                introspect::introspect(&shared, &context, &trail, head, body)
+                introspect::introspect(&shared, &context, &trail, head, body).await
             })
         }
         Route::MethodNotAllowed(operation, allowed) => {

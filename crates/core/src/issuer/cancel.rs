@@ -5,12 +5,10 @@
 //! is one.
 
 use super::answer::nothing;
-use super::oversight::Oversight;
 use super::refusal::Refusal;
 use super::request::{Head, bearer_token};
 use super::service::Service;
 use crate::audit::Trail;
-use crate::host::{Host, HostFailure};
 use crate::revocations::Revocation;
 use crate::step::{Context, Response};
 use crate::store::TokenId;
@@ -32,10 +30,10 @@ pub(super) async fn cancel(
         let told = "there is no subject token with this id";
         Refusal::not_found("subject_token_unknown", told)
     };
-    let oversight = service.oversight()?;
+    let oversight = &service.oversight;
     let id = head.last_segment().and_then(TokenId::parse).ok_or_else(not_found)?;
     trail.note(|facts| facts.subject_token_id = Some(id.to_string()));
-    let minted_by = minted_by(service, oversight, context.host(), &id)?;
+    let minted_by = minted_by(service, context, &id).await?;
     if minted_by.is_none_or(|minted_by| minted_by != caller) {
         return Err(not_found());
     }
@@ -44,15 +42,14 @@ pub(super) async fn cancel(
 }
 
 /// Who minted a token. Once its slot has gone to another, the list may still have what it was exchanged for.
-fn minted_by(
+async fn minted_by(
     service: &Service,
-    oversight: &Oversight,
-    host: &dyn Host,
+    context: &Context,
     id: &TokenId,
-) -> Result<Option<String>, HostFailure> {
-    if let Some(mint) = service.store.minted(host, id)? {
+) -> Result<Option<String>, Refusal> {
+    if let Some(mint) = service.store.minted(context, id).await? {
         return Ok(Some(mint.caller));
     }
-    let listed = oversight.list.find(host, &id.to_string())?;
+    let listed = service.oversight.list.find(context, &id.to_string()).await?;
     Ok(listed.map(|entry| entry.caller))
 }

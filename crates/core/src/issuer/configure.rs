@@ -80,13 +80,12 @@ impl Service {
             config::Store::SharedData { capacity } => {
                 Store::shared_data(&tenant, *capacity, lifetime)
             }
-            config::Store::Etcd(etcd) => Store::etcd(etcd, &tenant, lifetime),
+            config::Store::Etcd(etcd) => {
+                Store::etcd(etcd, &tenant, lifetime, config.longest_access_token_lifetime())
+            }
         };
         let operators = verifier(mem::take(&mut config.impersonations.authentication));
-        let oversight = match store {
-            Store::SharedData(_) => Some(Oversight::shared_data(&config, operators)),
-            Store::Etcd(_) => None,
-        };
+        let oversight = Oversight::new(&config, operators);
         let mints = config.subject_tokens.rules.max_mints_per_caller;
         let mints = mints.map(|rate| MintCounter::new(&config.tenant(), rate));
         let paths = Paths::new(&config.base_path);

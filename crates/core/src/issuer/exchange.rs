@@ -15,7 +15,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::answer::secret_json;
-use super::oversight::{Oversight, listed};
+use super::oversight::listed;
 use super::refusal::Refusal;
 use super::request::{Body, Head};
 use super::service::{CustomClaims, Service};
@@ -23,6 +23,7 @@ use crate::audit::Trail;
 use crate::claims::{ClaimsError, Input};
 use crate::client::{self, AuthenticatedClient};
 use crate::config::{Client, OnError, Resource};
+use crate::etcd::Revision;
 use crate::host::{Host, HostFailure, UnixTime};
 use crate::impersonations::Entry;
 use crate::media_type;
@@ -30,7 +31,7 @@ use crate::metrics;
 use crate::oauth::form::{Form, FormError};
 use crate::oauth::{ACCESS_TOKEN_TYPE, JWT_TYPE, TOKEN_EXCHANGE, scope, uri};
 use crate::policy::Bounds;
-use crate::revocations::{Issued, Mark};
+use crate::revocations::{CaughtUp, Issued, Known, Mark};
 use crate::step::{Context, Response};
 use crate::store::{Exchange, Found, Mint, NotSpent, Outstanding, PREFIX, SubjectToken};
 
@@ -104,12 +105,15 @@ pub(super) async fn exchange(
     let scope = grant_scope(trail, parameters.scope, resource, bounds)?;
     let actor = authenticate_actor(service, context, trail, &client, &form, &subject).await?;
 
+    let last_revocation = subject.last_revocation();
+    let caught_up = service.oversight.revocations.catch_up(context, last_revocation).await?;
+
     let host = context.host();
     let id = subject.id().to_string();
     let mut random = [0; 16];
     host.random(&mut random)?;
     let now = host.now();
-    let jti = Mark::jti(random, &subject.mint.caller, now);
+    let jti = Mark::jti(random, &subject.mint.caller, now, caught_up.revision());
     let lifetime = resource.access_token_lifetime.unwrap_or(service.config.access_token_lifetime);
     let lifetime = bounds.access_token_lifetime(lifetime).as_secs();
     let mut claims = AccessTokenClaims {
@@ -151,7 +155,7 @@ pub(super) async fn exchange(
         jti: jti.clone(),
         at_millis: now.millis(),
     };
-    spend(service, context, trail, subject, &entry, spent).await?;
+    spend(service, context, trail, subject, caught_up, &entry, spent).await?;
 
     trail.note(|facts| facts.jti = Some(jti));
     let body = TokenResponse {
@@ -300,9 +304,7 @@ async fn replayed(
     first: Exchange,
 ) -> Refusal {
     let mut refusal = spent(trail, mint, first);
-    if let Some(oversight) = &service.oversight {
-        oversight.revoke_replayed(context, id, &mut refusal).await;
-    }
+    service.oversight.revoke_replayed(context, id, &mut refusal).await;
     refusal
 }
 
@@ -470,15 +472,18 @@ async fn spend(
     context: &Context,
     trail: &Trail,
     subject: Outstanding,
+    caught_up: CaughtUp,
     entry: &Entry,
     exchange: Exchange,
 ) -> Result<(), Refusal> {
     // A caller who has left could not use the token any more.
     context.still_wanted().await;
-    if let Some(oversight) = &service.oversight {
-        look_at_revocations(oversight, context.host(), &subject.mint, entry)?;
-    }
-    match service.store.spend(context, subject, exchange).await {
+    let oversight = &service.oversight;
+    let known = oversight.revocations.known_by(context.host(), caught_up)?;
+    look_at_revocations(&known, caught_up.revision(), &subject, entry)?;
+    let beside = oversight.list.beside(entry).filter(|_| !subject.is_in_a_slot());
+    let is_listed = beside.is_some();
+    match service.store.spend(context, subject, exchange, beside).await {
         Ok(()) => {}
         Err(NotSpent::Already(winner)) => {
             let (mint, first) = *winner;
@@ -490,8 +495,8 @@ async fn spend(
         Err(NotSpent::Store(failure)) => return Err(failure.into()),
         Err(NotSpent::Unknown(failure)) => return Err(Refusal::spend_unknown(failure)),
     }
-    if let Some(oversight) = &service.oversight {
-        oversight.note(context.host(), entry);
+    if !is_listed {
+        oversight.note(context, entry).await;
     }
     Ok(())
 }
@@ -499,23 +504,24 @@ async fn spend(
 /// Refuses a subject token that was outstanding when somebody ended what it would be exchanged for, and an access
 /// token that would have ended before anybody has it.
 fn look_at_revocations(
-    oversight: &Oversight,
-    host: &dyn Host,
-    mint: &Mint,
+    known: &Known,
+    revision: Revision,
+    subject: &Outstanding,
     entry: &Entry,
 ) -> Result<(), Refusal> {
-    let known = oversight.revocations.known(host)?;
     let impersonation = listed(entry);
     let unavailable = |wrong| Refusal::temporarily_unavailable("revoked_meanwhile", wrong);
     // Of a time that lies ahead, as the clock was set back, nobody knows what it ended.
-    if known.has_ended(&impersonation, Issued::At(entry.issued_at().at_the_latest())) {
+    let latest = Issued::new(entry.issued_at().at_the_latest(), revision);
+    if known.has_ended(&impersonation, latest) {
         return Err(unavailable("a revocation names the impersonation, of a time that is not yet"));
     }
-    if known.has_ended(&impersonation, Issued::At(UnixTime::from_millis(mint.at_millis))) {
+    let minted_at = UnixTime::from_millis(subject.mint.at_millis);
+    if known.has_ended(&impersonation, Issued::new(minted_at, subject.created())) {
         return Err(revoked());
     }
-    if known.has_ended(&impersonation, Issued::At(entry.issued_at())) {
-        return Err(unavailable("a revocation names the impersonation, of this same millisecond"));
+    if known.has_ended(&impersonation, Issued::new(entry.issued_at(), revision)) {
+        return Err(unavailable("a revocation names the impersonation, of this same moment"));
     }
     Ok(())
 }

@@ -17,14 +17,14 @@ use crate::oauth::form::{Form, FormError};
 use crate::step::{Context, Response};
 
 /// Says whether a token is active.
-pub(super) fn introspect(
+pub(super) async fn introspect(
     service: &Service,
     context: &Context,
     trail: &Trail,
     head: Head,
     body: Body,
 ) -> Result<Response, Refusal> {
-    let oversight = service.oversight()?;
+    let oversight = &service.oversight;
     let Body::Whole(body) = body else { return Err(Refusal::body_too_long()) };
     if !media_type::is_ascii_based(&head.content_type) {
         return Err(FormError::Charset.into());
@@ -39,7 +39,7 @@ pub(super) fn introspect(
     answer.insert("active".to_owned(), Value::Bool(false));
     if let Some(issued) = service.issued(form.get("token").unwrap_or_default()) {
         trail.note(|facts| facts.subject_token_id = issued.id().map(str::to_owned));
-        let known = oversight.revocations.known(context.host())?;
+        let known = oversight.revocations.fresh(context).await?;
         if !issued.has_ended(&known, context.host().now()) {
             let mut claims = issued.into_claims();
             claims.remove("active");

@@ -3,14 +3,13 @@
 use serde::Serialize;
 
 use super::answer::secret_json;
-use super::oversight::{READ, listed};
+use super::oversight::{READ, issued, listed};
 use super::refusal::Refusal;
 use super::request::Head;
 use super::service::Service;
 use crate::audit::Trail;
 use crate::impersonations::{Entry, Place};
 use crate::oauth::form::Form;
-use crate::revocations::Issued;
 use crate::step::{Context, Response};
 
 /// How many are listed if nobody says.
@@ -71,7 +70,7 @@ pub(super) async fn list(
     trail: &Trail,
     head: Head,
 ) -> Result<Response, Refusal> {
-    let oversight = service.oversight()?;
+    let oversight = &service.oversight;
     oversight.authorize(context, trail, &head, READ).await?;
     let query = Form::parse(head.query())?;
     let filter = Filter::read(&query)?;
@@ -85,18 +84,16 @@ pub(super) async fn list(
     let place = query.get("cursor").map(|text| Place::parse(text).ok_or_else(malformed_cursor));
     let place = place.transpose()?;
 
-    let host = context.host();
     // Before the list is read: what is dropped meanwhile has not begun when the question was asked.
-    let complete = oversight.list.is_complete(host)?;
-    let known = oversight.revocations.known(host)?;
-    let page = oversight.list.page(host, place, limit, |entry| {
-        let issued = Issued::At(entry.issued_at());
-        filter.wants(entry) && !known.has_ended(&listed(entry), issued)
-    })?;
+    let complete = oversight.list.is_complete(context.host())?;
+    let known = oversight.revocations.fresh(context).await?;
+    let wanted =
+        |entry: &Entry| filter.wants(entry) && !known.has_ended(&listed(entry), issued(entry));
+    let page = oversight.list.page(context, place, limit, wanted).await?;
     let answer = ListResponse {
         impersonations: page.entries.iter().map(Listing::of).collect(),
         cursor: page.next.map(|next| next.to_text()),
-        complete,
+        complete: complete && page.complete,
     };
     Ok(secret_json(200, serde_json::to_vec(&answer).unwrap_or_default()))
 }

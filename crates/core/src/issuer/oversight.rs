@@ -1,6 +1,7 @@
 //! What every endpoint stands on by which impersonations are seen and ended: the list, the revocations, and who may
 //! look at the one and make the others.
 
+use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -10,10 +11,11 @@ use super::refusal::Refusal;
 use super::request::{Head, bearer_token};
 use crate::audit::Trail;
 use crate::bearer::Verifier;
-use crate::config::{Config, OnReplay};
+use crate::config::{Config, OnReplay, Store};
 use crate::host::{Host, HostFailure, UnixTime};
 use crate::impersonations::{Entry, List, Listed};
 use crate::metrics;
+use crate::revocations;
 use crate::revocations::{CallerTag, Impersonation, Known, Mark, Revocation, Revocations, Revoked};
 use crate::step::Context;
 use crate::upstream::RemoteKeySet;
@@ -27,6 +29,9 @@ pub(super) const REVOKE: &str = "impersonations:revoke";
 /// For how long an API may let an expired token pass, as its clock is behind: a revocation outlives that.
 const LEEWAY: Duration = Duration::from_secs(600);
 
+/// How often revocations are counted. In etcd that is a read.
+const COUNTED_EVERY: Duration = Duration::from_secs(5);
+
 /// What is live and what has ended.
 pub(crate) struct Oversight {
     pub(super) revocations: Revocations,
@@ -34,19 +39,32 @@ pub(crate) struct Oversight {
     /// Verifies who lists and ends.
     operators: Verifier,
     on_replay: OnReplay,
+    counted_at: Cell<UnixTime>,
 }
 
 impl Oversight {
-    /// Of what was minted into a table of slots.
-    pub(super) fn shared_data(config: &Config, operators: Verifier) -> Self {
+    pub(super) fn new(config: &Config, operators: Verifier) -> Self {
         let tenant = config.tenant();
         let longest = config.longest_access_token_lifetime();
         let retention = longest.saturating_add(config.subject_tokens.lifetime);
+        let retention = retention.saturating_add(LEEWAY);
+        let (revocations, list) = match &config.store {
+            Store::SharedData { .. } => (
+                Revocations::shared_data(&tenant, retention),
+                List::shared_data(&tenant, config.impersonations.capacity, longest),
+            ),
+            Store::Etcd(settings) => (
+                // Here it is never gone by what was known before.
+                Revocations::etcd(settings, &tenant, retention, Duration::ZERO),
+                List::etcd(settings, &tenant, longest),
+            ),
+        };
         Self {
-            revocations: Revocations::shared_data(&tenant, retention.saturating_add(LEEWAY)),
-            list: List::shared_data(&tenant, config.impersonations.capacity, longest),
+            revocations,
+            list,
             operators,
             on_replay: config.subject_tokens.on_replay,
+            counted_at: Cell::default(),
         }
     }
 
@@ -55,9 +73,20 @@ impl Oversight {
         self.list.begin(host)
     }
 
-    pub(super) fn set_gauges(&self, host: &dyn Host) {
-        if let Ok(known) = self.revocations.known(host) {
-            host.set(metrics::REVOCATIONS, u64::try_from(known.len()).unwrap_or(u64::MAX));
+    /// Whether it is time to [count](Self::count) again.
+    pub(super) fn counts(&self, now: UnixTime) -> bool {
+        let due = !self.counted_at.get().is_within(COUNTED_EVERY, now);
+        if due {
+            self.counted_at.set(now);
+        }
+        due
+    }
+
+    /// Finds out what was revoked, and says how much.
+    pub(super) async fn count(&self, context: &Context) {
+        if let Ok(known) = self.revocations.fresh(context).await {
+            let count = u64::try_from(known.len()).unwrap_or(u64::MAX);
+            context.host().set(metrics::REVOCATIONS, count);
         }
     }
 
@@ -117,8 +146,9 @@ impl Oversight {
     }
 
     /// Writes down what has begun. An exchange never fails by it.
-    pub(super) fn note(&self, host: &dyn Host, entry: &Entry) {
-        let listed = self.list.insert(host, entry);
+    pub(super) async fn note(&self, context: &Context, entry: &Entry) {
+        let host = context.host();
+        let listed = self.list.insert(context, entry).await;
         if listed == Ok(Listed::Yes) {
             return;
         }
@@ -129,6 +159,11 @@ impl Oversight {
             let _ = self.list.lacks(host, entry.expires_at());
         }
     }
+}
+
+/// When a listed impersonation was issued, as exactly as its access token says.
+pub(super) fn issued(entry: &Entry) -> revocations::Issued {
+    Mark::read(&entry.jti, entry.issued_at().secs()).issued
 }
 
 /// What a revocation can name of an impersonation that is listed.

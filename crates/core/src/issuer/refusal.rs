@@ -17,11 +17,12 @@ use crate::claims::{ClaimsError, NotAuthorized};
 use crate::client::ClientAuthError;
 use crate::etcd::EtcdFailure;
 use crate::host::HostFailure;
+use crate::impersonations::ListFailure;
 use crate::jose::SignError;
 use crate::metrics;
 use crate::oauth::form::FormError;
 use crate::policy::{BoundsError, NotCounted};
-use crate::revocations::NotRevoked;
+use crate::revocations::{NotRevoked, Unknown};
 use crate::step::Response;
 use crate::store::{NotStored, StoreFailure};
 use crate::upstream::UpstreamFailure;
@@ -396,6 +397,28 @@ impl From<NotRevoked> for Refusal {
         match error {
             NotRevoked::Contended => Self::temporarily_unavailable("revocation_failed", error),
             NotRevoked::Host(failure) => failure.into(),
+            NotRevoked::Etcd(failure) => StoreFailure::from(failure).into(),
+        }
+    }
+}
+
+impl From<Unknown> for Refusal {
+    fn from(error: Unknown) -> Self {
+        match error {
+            Unknown::Host(failure) => failure.into(),
+            Unknown::Etcd(failure) => StoreFailure::from(failure).into(),
+            Unknown::NotYet | Unknown::Stale => {
+                Self::temporarily_unavailable("revocations_unknown", error)
+            }
+        }
+    }
+}
+
+impl From<ListFailure> for Refusal {
+    fn from(error: ListFailure) -> Self {
+        match error {
+            ListFailure::Host(failure) => failure.into(),
+            ListFailure::Etcd(failure) => StoreFailure::from(failure).into(),
         }
     }
 }

@@ -8,13 +8,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::answer::{nothing, secret_json};
-use super::oversight::{REVOKE, listed};
+use super::oversight::{REVOKE, issued, listed};
 use super::refusal::Refusal;
 use super::request::{Body, Head};
 use super::service::Service;
 use crate::audit::Trail;
 use crate::media_type;
-use crate::revocations::{Issued, Revocation};
+use crate::revocations::Revocation;
 use crate::step::{Context, Response};
 use crate::store::TokenId;
 
@@ -25,7 +25,7 @@ pub(super) async fn revoke_one(
     trail: &Trail,
     head: Head,
 ) -> Result<Response, Refusal> {
-    let oversight = service.oversight()?;
+    let oversight = &service.oversight;
     oversight.authorize(context, trail, &head, REVOKE).await?;
     let not_found = || {
         let told = "there is no live impersonation with this id";
@@ -34,10 +34,9 @@ pub(super) async fn revoke_one(
     let token_id = head.last_segment().and_then(TokenId::parse).ok_or_else(not_found)?;
     let id = token_id.to_string();
     trail.note(|facts| facts.subject_token_id = Some(id.clone()));
-    let host = context.host();
-    if let Some(entry) = oversight.list.find(host, &id)? {
-        let known = oversight.revocations.known(host)?;
-        if known.has_ended(&listed(&entry), Issued::At(entry.issued_at())) {
+    if let Some(entry) = oversight.list.find(context, &id).await? {
+        let known = oversight.revocations.fresh(context).await?;
+        if known.has_ended(&listed(&entry), issued(&entry)) {
             return Err(not_found());
         }
         trail.note(|facts| {
@@ -51,8 +50,8 @@ pub(super) async fn revoke_one(
         });
     } else {
         // It may be one that found no room in the list, or one that is about to begin.
-        let minted = service.store.minted(host, &token_id)?;
-        if minted.is_none() && oversight.list.is_complete(host)? {
+        let minted = service.store.minted(context, &token_id).await?;
+        if minted.is_none() && oversight.list.is_complete(context.host())? {
             return Err(not_found());
         }
     }
@@ -86,7 +85,7 @@ pub(super) async fn revoke_many(
     head: Head,
     body: Body,
 ) -> Result<Response, Refusal> {
-    let oversight = service.oversight()?;
+    let oversight = &service.oversight;
     oversight.authorize(context, trail, &head, REVOKE).await?;
     if !media_type::is(&head.content_type, "application/json") {
         let told = "the content type must be application/json";

@@ -26,7 +26,7 @@ pub(super) async fn revoke_token(
     head: Head,
     body: Body,
 ) -> Result<Response, Refusal> {
-    let oversight = service.oversight()?;
+    let oversight = &service.oversight;
     let Body::Whole(body) = body else { return Err(Refusal::body_too_long()) };
     if !media_type::is_ascii_based(&head.content_type) {
         return Err(FormError::Charset.into());

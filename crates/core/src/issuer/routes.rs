@@ -128,22 +128,6 @@ impl Route {
             | Self::MethodNotAllowed(..) => false,
         }
     }
-
-    /// Whether it is only there where impersonations can be seen and ended.
-    pub(super) const fn is_of_oversight(self) -> bool {
-        match self {
-            Self::SubjectToken
-            | Self::Impersonations
-            | Self::Impersonation
-            | Self::Revocations
-            | Self::TokenRevocation
-            | Self::TokenIntrospection => true,
-            Self::MethodNotAllowed(operation, _) => {
-                matches!(operation, Operation::Cancel | Operation::List | Operation::Revoke)
-            }
-            Self::SubjectTokens | Self::Token | Self::Jwks | Self::Discovery => false,
-        }
-    }
 }
 
 #[cfg(test)]

@@ -5,7 +5,6 @@ use std::rc::Rc;
 
 use super::documents::Documents;
 use super::oversight::{Issued, Oversight};
-use super::refusal::Refusal;
 use super::routes::{Paths, Route};
 use crate::bearer::Verifier;
 use crate::claims::{Authorizer, Script};
@@ -26,8 +25,8 @@ pub struct Service {
     pub config: Config,
     /// Outstanding and spent subject tokens.
     pub store: Store,
-    /// What is live and what has ended; `None` where the store says nothing of either.
-    pub(crate) oversight: Option<Oversight>,
+    /// What is live and what has ended.
+    pub(crate) oversight: Oversight,
     /// How often each caller mints, where that is bounded.
     pub(crate) mints: Option<MintCounter>,
     /// The paths that are ours.
@@ -88,21 +87,14 @@ impl Service {
 
     /// Lets there be what must be there before anything is issued.
     pub fn begin(&self, host: &dyn Host) {
-        let Some(oversight) = &self.oversight else { return };
-        if let Err(failure) = oversight.begin(host) {
+        if let Err(failure) = self.oversight.begin(host) {
             host.warn(&format!("revocations: {failure}; tried again in a moment"));
         }
     }
 
     /// Which route a request takes; `None` if it is not ours.
     pub fn route(&self, method: &[u8], path: &[u8]) -> Option<Route> {
-        let route = self.paths.route(method, path)?;
-        (self.oversight.is_some() || !route.is_of_oversight()).then_some(route)
-    }
-
-    /// What the endpoints stand on that are only there with it.
-    pub(super) fn oversight(&self) -> Result<&Oversight, Refusal> {
-        self.oversight.as_ref().ok_or_else(Refusal::stalled)
+        self.paths.route(method, path)
     }
 
     /// The claims of an access token of ours; `None` for what was signed by somebody else, or for another service.
@@ -128,6 +120,12 @@ impl Service {
                 service.store.count(&context).await;
             }));
         }
+        if self.oversight.counts(host.now()) {
+            let service = Rc::clone(self);
+            steps.push(Task::start(Rc::clone(host), None, |context| async move {
+                service.oversight.count(&context).await;
+            }));
+        }
         steps
     }
 
@@ -139,13 +137,10 @@ impl Service {
             host.set(metrics::KEY_SET_AGE, age.as_secs());
         }
         self.store.set_gauges(host);
-        if let Some(oversight) = &self.oversight {
-            oversight.set_gauges(host);
-        }
     }
 
     fn remote_key_sets(&self) -> impl Iterator<Item = &Rc<RemoteKeySet>> {
-        let operators = self.oversight.iter().flat_map(Oversight::remote_key_sets);
+        let operators = self.oversight.remote_key_sets();
         self.callers.remote_key_sets().chain(self.actors.remote_key_sets()).chain(operators)
     }
 

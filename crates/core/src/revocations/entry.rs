@@ -1,9 +1,12 @@
 //! What an impersonation has, what a revocation asks for, and when one means the other.
 
 use std::hash::Hasher as _;
+use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use siphasher::sip128::{Hasher128 as _, SipHasher13};
 
+use crate::etcd::Revision;
 use crate::host::UnixTime;
 use crate::secret::Digest;
 
@@ -48,6 +51,10 @@ impl CallerTag {
     }
 }
 
+/// How far apart the clocks of two Envoys may be. Two that are further apart than this disagree with etcd, too, if
+/// its revisions began anew: from a backup, or from nothing.
+pub(super) const CLOCKS_APART: Duration = Duration::from_secs(60);
+
 /// When something was issued, as exactly as is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Issued {
@@ -55,20 +62,61 @@ pub enum Issued {
     At(UnixTime),
     /// Somewhen in this second since the epoch: all that an `iat` says.
     Within(u64),
+    /// When etcd was at this revision, at this millisecond of the clock of one Envoy of many.
+    AtRevision(Revision, UnixTime),
+}
+
+/// Until when something has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct End {
+    /// By the clock of the Envoy in which it was ended.
+    pub time: UnixTime,
+    /// The revision that this made of etcd; none where it was written into one Envoy's shared data.
+    pub revision: Revision,
 }
 
 impl Issued {
+    /// At this time, when etcd was at this revision, if it was there.
+    pub const fn new(time: UnixTime, revision: Revision) -> Self {
+        if revision.is_some() { Self::AtRevision(revision, time) } else { Self::At(time) }
+    }
+
     /// Whether it was, or may have been, issued until `end`.
-    pub const fn is_until(self, end: UnixTime) -> bool {
+    ///
+    /// Between two Envoys, whose clocks differ, the revisions decide, unless the clocks differ by more than they
+    /// may: then the revisions are not of one history, and the time decides.
+    pub fn is_until(self, end: End) -> bool {
         match self {
-            Self::At(time) => time.millis() <= end.millis(),
-            Self::Within(second) => second <= end.secs(),
+            Self::At(time) => time <= end.time,
+            Self::Within(second) => second <= end.time.secs(),
+            Self::AtRevision(revision, time) if end.revision.is_some() => {
+                revision < end.revision || time.after(CLOCKS_APART) <= end.time
+            }
+            Self::AtRevision(_, time) => time <= end.time,
         }
     }
 }
 
+impl End {
+    /// In one Envoy.
+    pub fn at(time: UnixTime) -> Self {
+        Self { time, ..Self::default() }
+    }
+
+    /// Whatever one of the two ends.
+    #[must_use]
+    pub fn max(self, other: Self) -> Self {
+        Self { time: self.time.max(other.time), revision: self.revision.max(other.revision) }
+    }
+
+    /// Whether `other` ends all that this ends.
+    pub(super) fn is_within(self, other: Self) -> bool {
+        self.time <= other.time && self.revision <= other.revision
+    }
+}
+
 /// What is to end: every impersonation that has all members that are given. With none of them that is every one.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Revocation {
     /// The one with this id.
     pub id: Option<String>,
@@ -82,6 +130,15 @@ pub struct Revocation {
     pub caller: Option<String>,
     /// Those that are good at this resource.
     pub resource: Option<String>,
+}
+
+/// A revocation that was read from etcd.
+#[derive(Debug, Clone)]
+pub(super) struct Learned {
+    pub(super) revocation: Revocation,
+    pub(super) end: End,
+    /// How long it is to be kept.
+    pub(super) retention: Duration,
 }
 
 /// The key of a table's hashes.

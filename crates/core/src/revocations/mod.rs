@@ -18,10 +18,25 @@
 //!
 //! With the time of (a) alone an exchange could take its own between (a) and (b), see nothing, and live on.
 //!
+//! # Of many Envoys
+//!
+//! Where etcd has them, a revocation is a transaction, and its revision says what it comes after: no clock of one
+//! Envoy is held against that of another. An access token carries the revision at which etcd was when its subject
+//! token was found, a subject token has the one that created it, and what has a revision below that of a revocation
+//! which names it has ended. So whatever order an exchange and a revocation come in: a revocation that the exchange
+//! could not see yet has the higher revision, and ends what comes out of it.
+//!
+//! Every Envoy has a copy of them in its shared data, for all its workers and modules. Who revokes writes the copy of
+//! its own Envoy before it answers. The others ask etcd for what is new a few times a second, and know how long ago it
+//! last answered: **who has not heard from it for too long lets nobody pass.** To ask is one read of one key, through
+//! the majority. A watch would tell sooner, but of a watch that says nothing nobody knows whether there is nothing to
+//! say or its node is cut off; a read knows, and needs no history that could be compacted.
+//!
 //! Whatever cannot be known counts as ended: an issue that is only known to the second, a caller that is not known,
 //! a table that was full. What cannot be read is an error, and whoever asked must not go on.
 
 mod entry;
+mod etcd;
 mod mark;
 mod shared;
 mod table;
@@ -30,22 +45,107 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 
-pub use entry::{CallerTag, Impersonation, Issued, Revocation};
+pub use entry::{CallerTag, End, Impersonation, Issued, Revocation};
 pub use mark::Mark;
-pub use shared::{NotRevoked, Revoked};
-pub use table::{Known, MAX_ENTRIES};
+pub use table::MAX_ENTRIES;
 
-use crate::host::{Host, HostFailure};
+use crate::config::EtcdSettings;
+use crate::etcd::{EtcdFailure, LastRevocation, Revision};
+use crate::host::{Host, HostFailure, UnixTime};
 use crate::step::Context;
+use etcd::Etcd;
 use shared::SharedTable;
+use table::Table;
 
 /// The revocations of one service, as one worker knows them. Workers, and the plugins of one `vm_id`, share the
 /// revocations, not this value.
 #[derive(Debug)]
 pub struct Revocations {
+    /// Of this Envoy. Where etcd has them: what was revoked before it had.
     table: SharedTable,
-    /// What was read last; the version says whether it still is what there is.
-    known: RefCell<Option<Rc<Known>>>,
+    etcd: Option<Etcd>,
+    /// What was read last; the numbers say whether it still is what there is.
+    known: RefCell<Rc<Known>>,
+}
+
+/// What a worker knows of what was revoked.
+#[derive(Debug, Default)]
+pub struct Known {
+    here: Option<Rc<Table>>,
+    copy: Option<Rc<Table>>,
+}
+
+/// Somebody knew all that was revoked, when etcd was at this revision; at none without it.
+#[derive(Debug, Clone, Copy)]
+pub struct CaughtUp(Revision);
+
+impl CaughtUp {
+    /// What etcd was at. What is revoked later has a higher one, and ends what is issued by this.
+    pub const fn revision(self) -> Revision {
+        self.0
+    }
+}
+
+/// What was revoked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Revoked {
+    /// All that was named and was issued until then has ended.
+    pub before: UnixTime,
+    /// The table was full: the oldest revocations are one for everyone now.
+    pub overflowed: bool,
+}
+
+/// Why nothing was revoked, or nobody knows whether it was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum NotRevoked {
+    /// Others were faster, again and again.
+    #[error("too many revocations at once")]
+    Contended,
+    /// Shared data or randomness failed.
+    #[error(transparent)]
+    Host(#[from] HostFailure),
+    /// etcd was of no use.
+    #[error(transparent)]
+    Etcd(#[from] EtcdFailure),
+}
+
+/// Why nobody knows what was revoked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Unknown {
+    /// Shared data or randomness failed.
+    #[error(transparent)]
+    Host(#[from] HostFailure),
+    /// etcd was of no use.
+    #[error(transparent)]
+    Etcd(#[from] EtcdFailure),
+    /// Nobody has heard from etcd yet.
+    #[error("the revocations were not read yet")]
+    NotYet,
+    /// It is too long ago that anybody has.
+    #[error("the revocations were last read too long ago")]
+    Stale,
+}
+
+impl Known {
+    /// Whether an impersonation has ended, of which something was issued then: its access token, or the subject
+    /// token that it is to come from.
+    pub fn has_ended(&self, impersonation: &Impersonation<'_>, issued: Issued) -> bool {
+        self.tables().any(|table| table.has_ended(impersonation, issued))
+    }
+
+    /// How many revocations are told apart.
+    pub fn len(&self) -> usize {
+        self.tables().map(Table::len).sum()
+    }
+
+    /// Whether there are none but those of everyone.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    fn tables(&self) -> impl Iterator<Item = &Table> {
+        [&self.here, &self.copy].into_iter().flatten().map(|table| &**table)
+    }
 }
 
 impl Revocations {
@@ -55,22 +155,61 @@ impl Revocations {
     /// as a subject token and its access token can live, one after the other. Who issues none, and only looks,
     /// gives zero.
     pub fn shared_data(tenant: &str, retention: Duration) -> Self {
-        Self { table: SharedTable::new(tenant, retention), known: RefCell::default() }
+        let table = SharedTable::new(tenant, retention);
+        Self { table, etcd: None, known: RefCell::default() }
+    }
+
+    /// The same in etcd. What was last read longer ago than `max_staleness` is not known any more.
+    pub fn etcd(
+        settings: &EtcdSettings,
+        tenant: &str,
+        retention: Duration,
+        max_staleness: Duration,
+    ) -> Self {
+        let etcd = Etcd::new(settings, tenant, retention, max_staleness);
+        Self { etcd: Some(etcd), ..Self::shared_data(tenant, retention) }
     }
 
     /// Lets there be a table. If there was none, nobody knows what was revoked before: whatever was issued until
-    /// now has ended. So this is called as early as possible, before anything is issued.
+    /// now has ended. So this is called as early as possible, before anything is issued. What is in etcd is not
+    /// forgotten, and needs no beginning.
     pub fn begin(&self, host: &dyn Host) -> Result<(), HostFailure> {
-        self.table.begin(host)
+        if self.etcd.is_some() { Ok(()) } else { self.table.begin(host) }
     }
 
     /// What is known now: one read of a few bytes, and of the whole table only when it has changed. Whatever
-    /// [`revoke`](Self::revoke) has returned of is in it.
-    pub fn known(&self, host: &dyn Host) -> Result<Rc<Known>, HostFailure> {
-        let last = self.known.borrow().clone();
-        let known = self.table.known(host, last)?;
-        self.known.replace(Some(Rc::clone(&known)));
-        Ok(known)
+    /// [`revoke`](Self::revoke) has returned of, in this Envoy, is in it; under etcd also whatever was revoked
+    /// elsewhere until it was [asked](Self::follow) last, which is not too long ago.
+    pub fn known(&self, host: &dyn Host) -> Result<Rc<Known>, Unknown> {
+        if let Some(etcd) = &self.etcd {
+            let number = etcd.copy.number(host)?.unwrap_or_default();
+            etcd.is_current(number, host.now())?;
+        }
+        self.read(host)
+    }
+
+    /// All that was revoked until now, in whatever Envoy.
+    pub async fn fresh(&self, context: &Context) -> Result<Rc<Known>, Unknown> {
+        let caught_up = self.catch_up(context, None).await?;
+        self.known_by(context.host(), caught_up)
+    }
+
+    /// Lets all be known here that was revoked until now, in whatever Envoy: under etcd it is asked for what is not
+    /// known yet. `last` is the last revocation, if the caller has read that a moment ago.
+    pub async fn catch_up(
+        &self,
+        context: &Context,
+        last: Option<LastRevocation>,
+    ) -> Result<CaughtUp, Unknown> {
+        match &self.etcd {
+            Some(etcd) => Ok(CaughtUp(etcd.catch_up(context, last).await?)),
+            None => Ok(CaughtUp(Revision::default())),
+        }
+    }
+
+    /// What is known now, and no less than was then.
+    pub fn known_by(&self, host: &dyn Host, _: CaughtUp) -> Result<Rc<Known>, Unknown> {
+        self.read(host)
     }
 
     /// Ends what `revocation` names and was issued until now.
@@ -79,11 +218,51 @@ impl Revocations {
         context: &Context,
         revocation: &Revocation,
     ) -> Result<Revoked, NotRevoked> {
-        self.table.revoke(context.host(), revocation)
+        match &self.etcd {
+            Some(etcd) => etcd.revoke(context, revocation).await,
+            None => self.table.revoke(context.host(), revocation),
+        }
     }
 
     /// Finishes what a worker left behind that died between its two writes.
     pub fn tick(&self, host: &dyn Host) -> Result<(), HostFailure> {
-        self.table.begin(host)
+        self.begin(host)
+    }
+
+    /// Whether this VM is to ask etcd for what is new, by [`Self::follow`]: one of each Envoy is.
+    pub fn follows(&self, host: &dyn Host) -> bool {
+        self.etcd.as_ref().is_some_and(|etcd| etcd.follows(host))
+    }
+
+    /// Asks etcd for what is new, and lets all workers know.
+    pub async fn follow(&self, context: &Context) {
+        if let Some(etcd) = &self.etcd {
+            etcd.follow(context).await;
+        }
+    }
+
+    fn read(&self, host: &dyn Host) -> Result<Rc<Known>, Unknown> {
+        let last = Rc::clone(&self.known.borrow());
+        let (here, copy) = match &self.etcd {
+            None => (Some(self.table.number_or_begin(host)?), None),
+            Some(etcd) => (self.table.number(host)?, etcd.copy.number(host)?),
+        };
+        let here = here.map(|number| self.table.table(host, number, last.here.as_ref()));
+        let copy = copy.zip(self.etcd.as_ref());
+        // One that only says when etcd answered comes without a table, where nothing was ever revoked.
+        let copy = copy.filter(|(number, _)| number.has_table());
+        let copy = copy.map(|(number, etcd)| etcd.copy.table(host, number, last.copy.as_ref()));
+        let (here, copy) = (here.transpose()?, copy.transpose()?);
+        let is_same = |one: &Option<Rc<Table>>, other: &Option<Rc<Table>>| match (one, other) {
+            (Some(one), Some(other)) => Rc::ptr_eq(one, other),
+            (None, None) => true,
+            _ => false,
+        };
+        if is_same(&here, &last.here) && is_same(&copy, &last.copy) {
+            return Ok(last);
+        }
+        let known = Rc::new(Known { here, copy });
+        self.known.replace(Rc::clone(&known));
+        Ok(known)
     }
 }

@@ -5,17 +5,23 @@
 //! - `…rv` is the table's sequence number, written after it and only ever forward. It is what everybody reads at
 //!   every look, and who finds another number than last time reads the table.
 //!
+//! A copy of what is in etcd is kept likewise, in `…ct` and `…cv`; beside its number stands when it was last known to
+//! be whole.
+//!
 //! A revocation is answered after both are written. A worker that dies in between has answered nobody; the next
 //! tick of any other writes the number.
 //!
-//! Both keys outlive changed configurations, crashed VMs and other modules of the same `vm_id`, and are lost with
-//! the process. Who finds none begins with a cut-off of now.
+//! The keys outlive changed configurations, crashed VMs and other modules of the same `vm_id`, and are lost with
+//! the process. Who finds no table begins with a cut-off of now; who finds no copy, with an empty one that is not
+//! whole yet.
 
 use std::rc::Rc;
 use std::time::Duration;
 
-use super::entry::Revocation;
-use super::table::{Known, Table};
+use super::entry::{CLOCKS_APART, End, Learned, Revocation};
+use super::table::Table;
+use super::{NotRevoked, Revoked};
+use crate::etcd::Revision;
 use crate::host::{Expected, Host, HostFailure, SharedData, Swap, UnixTime, Version};
 use crate::secret;
 
@@ -24,7 +30,7 @@ use crate::secret;
 const ATTEMPTS: usize = 256;
 
 /// The format of the number.
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 
 /// Where the table of one service is.
 #[derive(Debug)]
@@ -34,36 +40,34 @@ pub(super) struct SharedTable {
     retention: Duration,
 }
 
-/// What was revoked.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Revoked {
-    /// All that was named and was issued until then has ended.
-    pub before: UnixTime,
-    /// The table was full: the oldest revocations are one for everyone now.
-    pub overflowed: bool,
-}
-
-/// Why nothing was revoked, or nobody knows whether it was.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum NotRevoked {
-    /// Others were faster, again and again.
-    #[error("too many revocations at once")]
-    Contended,
-    /// Shared data or randomness failed.
-    #[error(transparent)]
-    Host(#[from] HostFailure),
+/// What is read at every look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Number {
+    /// The table's.
+    sequence: u64,
+    /// Of a copy: when it was last asked for what is new, and answered. At the epoch it never was.
+    pub(super) confirmed_at: UnixTime,
+    /// Of a copy: what etcd was at when it answered last.
+    pub(super) seen: Revision,
+    /// Of a copy: all that was revoked until this revision is in the table.
+    pub(super) complete_until: Revision,
 }
 
 const UNREADABLE: HostFailure = HostFailure("a table of revocations that this version can read");
 
 impl SharedTable {
+    /// All that there is.
     pub(super) fn new(tenant: &str, retention: Duration) -> Self {
         let namespace = secret::namespace(tenant);
-        Self {
-            table_key: format!("{namespace}rt"),
-            number_key: format!("{namespace}rv"),
-            retention,
-        }
+        let [table_key, number_key] = ["rt", "rv"].map(|key| format!("{namespace}{key}"));
+        Self { table_key, number_key, retention }
+    }
+
+    /// A copy of what is elsewhere.
+    pub(super) fn copy(tenant: &str) -> Self {
+        let namespace = secret::namespace(tenant);
+        let [table_key, number_key] = ["ct", "cv"].map(|key| format!("{namespace}{key}"));
+        Self { table_key, number_key, retention: Duration::ZERO }
     }
 
     /// Lets both keys be there and agree, and entries be kept for long enough.
@@ -80,26 +84,93 @@ impl SharedTable {
         Err(HostFailure("a write to the revocations"))
     }
 
-    pub(super) fn known(
+    /// The table with this number, or a later one. `last` is what was read last.
+    pub(super) fn table(
         &self,
         host: &dyn Host,
-        last: Option<Rc<Known>>,
-    ) -> Result<Rc<Known>, HostFailure> {
-        let number = match self.number(host)? {
-            Some((number, _)) => number,
-            None => {
-                self.begin(host)?;
-                self.number(host)?.ok_or(UNREADABLE)?.0
-            }
-        };
-        if let Some(last) = last.filter(|last| last.table.sequence == number) {
-            return Ok(last);
+        number: Number,
+        last: Option<&Rc<Table>>,
+    ) -> Result<Rc<Table>, HostFailure> {
+        if let Some(last) = last.filter(|last| last.sequence == number.sequence) {
+            return Ok(Rc::clone(last));
         }
         let (bytes, _) = host.get(&self.table_key)?.ok_or(UNREADABLE)?;
-        let table = Table::decode(&bytes).filter(|table| table.sequence >= number);
-        Ok(Rc::new(Known { table: table.ok_or(UNREADABLE)? }))
+        let table = Table::decode(&bytes).filter(|table| table.sequence >= number.sequence);
+        Ok(Rc::new(table.ok_or(UNREADABLE)?))
     }
 
+    /// The number of the table that everybody is to know; `None` where there is none.
+    pub(super) fn number(
+        &self,
+        shared: &(impl SharedData + ?Sized),
+    ) -> Result<Option<Number>, HostFailure> {
+        Ok(self.number_and_version(shared)?.map(|(number, _)| number))
+    }
+
+    /// The number of a table that is made if there is none.
+    pub(super) fn number_or_begin(&self, host: &dyn Host) -> Result<Number, HostFailure> {
+        if let Some(number) = self.number(host)? {
+            return Ok(number);
+        }
+        self.begin(host)?;
+        self.number(host)?.ok_or(UNREADABLE)
+    }
+
+    /// Writes into a copy what was read from etcd: all that is new until `complete_until`, or what was revoked just
+    /// now, of which nobody says what is before it. Whether others than those named had to be ended for it.
+    pub(super) fn learn(
+        &self,
+        host: &dyn Host,
+        learned: &[Learned],
+        complete_until: Option<Revision>,
+    ) -> Result<bool, HostFailure> {
+        for _ in 0..ATTEMPTS {
+            let (mut table, version) = self.read_or_empty(host)?;
+            let overflowed = table.insert_all(learned);
+            let Some(sequence) = self.write(host, table, version)? else { continue };
+            let until = complete_until.unwrap_or_default();
+            self.renumber(host, |number| {
+                Some(Number {
+                    sequence: number.sequence.max(sequence),
+                    complete_until: number.complete_until.max(until),
+                    ..number
+                })
+            })?;
+            return Ok(overflowed);
+        }
+        Err(HostFailure("a write to the revocations"))
+    }
+
+    /// Begins a copy anew: etcd is not what it was. Whatever was issued until now has ended.
+    pub(super) fn forget(&self, host: &dyn Host, revision: Revision) -> Result<(), HostFailure> {
+        for _ in 0..ATTEMPTS {
+            let (old, version) = self.read_or_empty(host)?;
+            let mut table = self.empty(host)?;
+            table.sequence = old.sequence;
+            // What is issued from now on is of this revision or a later one; what was issued before is of none that
+            // means anything, and its time decides.
+            table.cut_off(End { time: host.now().after(CLOCKS_APART), revision });
+            if let Some(sequence) = self.write(host, table, version)? {
+                return self.renumber(host, |number| {
+                    let sequence = number.sequence.max(sequence);
+                    Some(Number { sequence, seen: revision, ..Number::default() })
+                });
+            }
+        }
+        Err(HostFailure("a write to the revocations"))
+    }
+
+    /// Writes down that a copy was whole at that time, when etcd was at that revision.
+    pub(super) fn confirm(
+        &self,
+        host: &dyn Host,
+        at: UnixTime,
+        seen: Revision,
+    ) -> Result<(), HostFailure> {
+        self.renumber(host, |number| Some(Number { confirmed_at: at, seen, ..number }))
+    }
+
+    /// Ends what was issued until now.
     pub(super) fn revoke(
         &self,
         host: &dyn Host,
@@ -124,7 +195,7 @@ impl SharedTable {
         for _ in 0..ATTEMPTS {
             let (mut table, version) = self.read_or_new(host)?;
             table.keep_for(self.retention);
-            let overflowed = table.insert(revocation, at);
+            let overflowed = table.insert(revocation, End::at(at));
             if let Some(sequence) = self.write(host, table, version)? {
                 self.publish(host, sequence)?;
                 return Ok(overflowed);
@@ -134,16 +205,26 @@ impl SharedTable {
     }
 
     fn read_or_new(&self, host: &dyn Host) -> Result<(Table, Option<Version>), HostFailure> {
+        let (mut table, version) = self.read_or_empty(host)?;
+        if version.is_none() {
+            // Whoever lost the table takes longer than this to begin anew; who issues something in the
+            // millisecond in which it begins has lost nothing.
+            table.cut_off(End::at(host.now().before(Duration::from_millis(1))));
+        }
+        Ok((table, version))
+    }
+
+    fn read_or_empty(&self, host: &dyn Host) -> Result<(Table, Option<Version>), HostFailure> {
         match host.get(&self.table_key)? {
             Some((bytes, version)) => Ok((Table::decode(&bytes).ok_or(UNREADABLE)?, Some(version))),
-            None => {
-                let mut key = [0; 16];
-                host.random(&mut key)?;
-                // Whoever lost the table takes longer than this to begin anew; who issues something in the
-                // millisecond in which it begins has lost nothing.
-                Ok((Table::new(key, host.now().before(Duration::from_millis(1))), None))
-            }
+            None => Ok((self.empty(host)?, None)),
         }
+    }
+
+    fn empty(&self, host: &dyn Host) -> Result<Table, HostFailure> {
+        let mut key = [0; 16];
+        host.random(&mut key)?;
+        Ok(Table::new(key, host.now()))
     }
 
     /// Writes what was made of the table of that version. The number that it has now, or `None` if somebody else
@@ -161,31 +242,63 @@ impl SharedTable {
 
     /// Lets everybody know that there is a table with this number.
     fn publish(&self, host: &dyn Host, sequence: u64) -> Result<(), HostFailure> {
+        self.renumber(host, |number| {
+            (number.sequence < sequence).then_some(Number { sequence, ..number })
+        })
+    }
+
+    fn renumber(
+        &self,
+        host: &dyn Host,
+        change: impl Fn(Number) -> Option<Number>,
+    ) -> Result<(), HostFailure> {
         for _ in 0..ATTEMPTS {
-            let expected = match self.number(host)? {
-                Some((number, _)) if number >= sequence => return Ok(()),
-                Some((_, version)) => Expected::Version(version),
-                None => Expected::Absent,
+            let (number, expected) = match self.number_and_version(host)? {
+                Some((number, version)) => (number, Expected::Version(version)),
+                None => (Number::default(), Expected::Absent),
             };
-            let mut bytes = vec![VERSION];
-            bytes.extend_from_slice(&sequence.to_be_bytes());
-            if host.compare_and_set(&self.number_key, &bytes, expected)? == Swap::Done {
+            let Some(changed) = change(number) else { return Ok(()) };
+            if host.compare_and_set(&self.number_key, &changed.encode(), expected)? == Swap::Done {
                 return Ok(());
             }
         }
         Err(HostFailure("a write to the revocations"))
     }
 
-    fn number(
+    fn number_and_version(
         &self,
         shared: &(impl SharedData + ?Sized),
-    ) -> Result<Option<(u64, Version)>, HostFailure> {
+    ) -> Result<Option<(Number, Version)>, HostFailure> {
         let Some((bytes, version)) = shared.get(&self.number_key)? else { return Ok(None) };
-        let (&format, rest) = bytes.split_first().ok_or(UNREADABLE)?;
-        if format != VERSION {
-            return Err(UNREADABLE);
-        }
-        let number = rest.try_into().map_err(|_| UNREADABLE)?;
-        Ok(Some((u64::from_be_bytes(number), version)))
+        Ok(Some((Number::decode(&bytes).ok_or(UNREADABLE)?, version)))
+    }
+}
+
+impl Number {
+    /// Whether a table was ever written.
+    pub(super) const fn has_table(self) -> bool {
+        self.sequence != 0
+    }
+
+    fn encode(self) -> [u8; 33] {
+        let mut bytes = [VERSION; 33];
+        let numbers = [self.sequence, self.confirmed_at.millis()].map(u64::to_be_bytes);
+        let revisions = [self.seen, self.complete_until].map(Revision::to_bytes);
+        let fields = numbers.into_iter().chain(revisions).flatten();
+        bytes.iter_mut().skip(1).zip(fields).for_each(|(byte, field)| *byte = field);
+        bytes
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        let (&VERSION, rest) = bytes.split_first()? else { return None };
+        let (sequence, rest) = rest.split_first_chunk()?;
+        let (confirmed_at, rest) = rest.split_first_chunk()?;
+        let (seen, complete_until) = rest.split_first_chunk()?;
+        Some(Self {
+            sequence: u64::from_be_bytes(*sequence),
+            confirmed_at: UnixTime::from_millis(u64::from_be_bytes(*confirmed_at)),
+            seen: Revision::from_bytes(*seen),
+            complete_until: Revision::from_bytes(complete_until.try_into().ok()?),
+        })
     }
 }

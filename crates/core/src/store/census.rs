@@ -4,6 +4,7 @@
 //! over several ticks, so that no tick holds a worker up for more than a fraction of a millisecond.
 
 use std::cell::{Cell, RefCell};
+use std::time::Duration;
 
 use super::slots::{Occupancy, SlotTable};
 use crate::host::{Host, HostFailure};
@@ -11,6 +12,9 @@ use crate::turn::Turn;
 
 /// Pages to a tick: as many as the default table has.
 const PAGES_PER_TICK: u32 = 256;
+
+/// How long the others wait for who counts.
+pub(super) const TURN: Duration = Duration::from_secs(5);
 
 /// A count under way.
 #[derive(Debug, Default)]
@@ -27,7 +31,7 @@ impl Census {
         host: &dyn Host,
         table: &SlotTable,
     ) -> Result<Option<Occupancy>, HostFailure> {
-        if !self.turn.hold(host, &table.census_key())? {
+        if !self.turn.hold(host, &table.census_key(), TURN)? {
             self.next_page.set(0);
             self.counted.take();
             return Ok(None);

@@ -21,7 +21,7 @@ pub use record::{Exchange, Grant, Mint};
 pub use slots::{Found, NotSpent, NotStored, Occupancy, Outstanding, SlotTable};
 
 use crate::config::EtcdSettings;
-use crate::etcd::EtcdFailure;
+use crate::etcd::{Beside, EtcdFailure};
 use crate::host::{Host, HostFailure, UnixTime};
 use crate::metrics;
 use crate::secret::{Digest, Secret, namespace};
@@ -35,7 +35,7 @@ pub enum Store {
     /// Within one Envoy.
     SharedData(SharedSlots),
     /// For as many as there are.
-    Etcd(SharedStore),
+    Etcd(Box<SharedStore>),
 }
 
 /// etcd, and the table of slots that was in use before it. Tokens that were minted there stay good until they
@@ -75,11 +75,17 @@ impl Store {
         Self::SharedData(SharedSlots { table, census: Census::default(), capacity, lifetime })
     }
 
-    /// The same in etcd.
-    pub fn etcd(settings: &EtcdSettings, tenant: &str, lifetime: Duration) -> Self {
-        let etcd = Etcd::new(settings, &namespace(tenant), lifetime);
+    /// The same in etcd, where a token's record outlives it by what it can be exchanged for: `afterlife`.
+    pub fn etcd(
+        settings: &EtcdSettings,
+        tenant: &str,
+        lifetime: Duration,
+        afterlife: Duration,
+    ) -> Self {
+        let etcd = Etcd::new(settings, &namespace(tenant), lifetime, afterlife);
         // A token names its slot, whatever the table's capacity was, and there are no more to come.
-        Self::Etcd(SharedStore { etcd, before: SlotTable::new(tenant, 0, lifetime), lifetime })
+        let before = SlotTable::new(tenant, 0, lifetime);
+        Self::Etcd(Box::new(SharedStore { etcd, before, lifetime }))
     }
 
     /// Stores a new token.
@@ -117,27 +123,34 @@ impl Store {
     }
 
     /// Who minted the token that this names, whatever has become of it, as long as that is known.
-    pub fn minted(&self, host: &dyn Host, id: &TokenId) -> Result<Option<Mint>, HostFailure> {
+    pub async fn minted(
+        &self,
+        context: &Context,
+        id: &TokenId,
+    ) -> Result<Option<Mint>, StoreFailure> {
+        let host = context.host();
         match self {
-            Self::SharedData(slots) => slots.table.minted(host, id),
-            // Nothing that is in etcd can be ended: see the configuration.
-            Self::Etcd(_) => Ok(None),
+            Self::SharedData(slots) => Ok(slots.table.minted(host, id)?),
+            Self::Etcd(shared) if id.slot.is_some() => Ok(shared.before.minted(host, id)?),
+            Self::Etcd(shared) => shared.etcd.minted(context, id).await,
         }
     }
 
-    /// Spends a token, if nobody has since it was found. Whoever gets `Ok` is the only one.
+    /// Spends a token, if nobody has since it was found. Whoever gets `Ok` is the only one, and `beside` is written
+    /// with it, if the token [is in etcd](Outstanding::is_in_a_slot).
     pub async fn spend(
         &self,
         context: &Context,
         token: Outstanding,
         exchange: Exchange,
+        beside: Option<Beside>,
     ) -> Result<(), NotSpent> {
         match self {
             Self::SharedData(slots) => slots.table.spend(context.host(), token, exchange),
             Self::Etcd(shared) if token.is_in_a_slot() => {
                 shared.before.spend(context.host(), token, exchange)
             }
-            Self::Etcd(shared) => shared.etcd.spend(context, token, exchange).await,
+            Self::Etcd(shared) => shared.etcd.spend(context, token, exchange, beside).await,
         }
     }
 
@@ -158,9 +171,9 @@ impl Store {
 
     /// Counts on in etcd, and says how full it is when the count is complete.
     pub async fn count(&self, context: &Context) {
-        let Self::Etcd(SharedStore { etcd, lifetime, .. }) = self else { return };
-        if let Some(occupancy) = etcd.count(context).await {
-            occupancy.set_gauges(context.host(), *lifetime);
+        let Self::Etcd(shared) = self else { return };
+        if let Some(occupancy) = shared.etcd.count(context).await {
+            occupancy.set_gauges(context.host(), shared.lifetime);
         }
     }
 }
@@ -260,6 +273,12 @@ impl TokenId {
         let id = Self { digest: digest.to_owned(), slot };
         // Written in one way only.
         (hex(digest) && id.to_string() == text).then_some(id)
+    }
+
+    /// The first bytes of its digest.
+    fn digest_bytes(&self) -> Option<[u8; Self::DIGEST / 2]> {
+        let number = u128::from_str_radix(&self.digest, 16).ok()?;
+        number.to_be_bytes().last_chunk().copied()
     }
 
     /// Whether this names the token of that digest.

@@ -23,7 +23,7 @@ use std::time::Duration;
 
 use super::record::{Exchange, Grant, Mint, Record, Slot, State, is_current};
 use super::{NONCE_LEN, StoreFailure, SubjectToken, TokenId};
-use crate::etcd::EtcdFailure;
+use crate::etcd::{EtcdFailure, LastRevocation, Revision};
 use crate::host::{Expected, Host, HostFailure, SharedData, Swap, UnixTime, Version};
 use crate::secret::{Digest, namespace};
 
@@ -74,8 +74,21 @@ pub struct Outstanding {
 pub(super) enum Seen {
     /// This slot, in this version.
     Slot(u32, Version),
-    /// The key in etcd, at this revision.
-    Revision(i64),
+    /// The key in etcd.
+    Revision(SeenInEtcd),
+}
+
+/// A key in etcd, as it was read.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct SeenInEtcd {
+    /// The revision that wrote it last: the one that is replaced.
+    pub(super) modified: i64,
+    /// The revision that minted the token.
+    pub(super) created: Revision,
+    /// What it hangs on.
+    pub(super) lease: i64,
+    /// Read at the same moment.
+    pub(super) last_revocation: LastRevocation,
 }
 
 /// What the store knows of a presented token.
@@ -141,8 +154,24 @@ impl Outstanding {
         TokenId { digest: self.digest.id(), slot }
     }
 
+    /// The revision of etcd that minted it; none where it was minted into a table of slots.
+    pub fn created(&self) -> Revision {
+        match &self.seen {
+            Seen::Slot(..) => Revision::default(),
+            Seen::Revision(seen) => seen.created,
+        }
+    }
+
+    /// The last revocation of all, as it was when the token was found.
+    pub const fn last_revocation(&self) -> Option<LastRevocation> {
+        match &self.seen {
+            Seen::Slot(..) => None,
+            Seen::Revision(seen) => Some(seen.last_revocation),
+        }
+    }
+
     /// Whether it was found in a table of slots.
-    pub(super) const fn is_in_a_slot(&self) -> bool {
+    pub const fn is_in_a_slot(&self) -> bool {
         matches!(self.seen, Seen::Slot(..))
     }
 }
@@ -242,7 +271,7 @@ impl SlotTable {
 
     /// Who minted the token that this names, until its slot is taken again: one read.
     pub fn minted(&self, host: &dyn Host, id: &TokenId) -> Result<Option<Mint>, HostFailure> {
-        let Some(slot) = id.slot.filter(|slot| *slot < self.capacity) else { return Ok(None) };
+        let Some(slot) = id.slot else { return Ok(None) };
         let found = host.get(&self.slot_key(slot))?;
         let record = found.and_then(|(bytes, _)| Slot::decode(&bytes)).and_then(|slot| slot.record);
         Ok(record.filter(|record| id.names(&record.digest())).map(|record| record.mint))

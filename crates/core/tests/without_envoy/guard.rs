@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
+use impersonation_core::etcd::Revision;
 use impersonation_core::guard::{ApiRequest, Guard};
 use impersonation_core::host::{Host as _, UnixTime};
 use impersonation_core::revocations::{Mark, Revocation, Revocations};
@@ -119,7 +120,7 @@ impl Api {
         let now = self.world.now();
         json!({
             "iss": ISSUER, "sub": "u-1", "aud": "urn:api", "client_id": "portal", "iat": now.secs(),
-            "jti": Mark::jti([7; 16], "backend", now), "scope": "read", "txn": id,
+            "jti": Mark::jti([7; 16], "backend", now, Revision::default()), "scope": "read", "txn": id,
             "act": {"sub": "agent-7"},
         })
     }

@@ -831,19 +831,29 @@ fn what_works_but_is_hardly_meant_is_a_warning() {
 }
 
 #[test]
-fn nothing_is_promised_to_end_that_is_in_etcd() {
-    let text = "expected store.shared_data";
-    let etcd = json!({"etcd": {"cluster": "etcd"}});
-    let mut value = with("/store", etcd.clone());
-    assert_problem("impersonations", &value, "impersonations", text);
-    value.as_object_mut().unwrap().remove("impersonations");
-    assert_eq!(parse(&value).unwrap().subject_tokens.on_replay, OnReplay::Report);
-    value["subject_tokens"]["on_replay"] = json!("revoke");
-    assert_problem("on_replay", &value, "subject_tokens.on_replay", text);
-    value["subject_tokens"].as_object_mut().unwrap().remove("on_replay");
-    assert_eq!(parse(&value).unwrap().subject_tokens.on_replay, OnReplay::Report);
+fn the_list_needs_no_capacity_where_etcd_has_it() {
+    let mut value = with("/store", json!({"etcd": {"cluster": "etcd"}}));
+    let warned = |value: &Value| {
+        let warnings = parse(value).unwrap().warnings;
+        warnings.into_iter().map(|warning| warning.path).collect::<Vec<_>>()
+    };
+    value["impersonations"]["capacity"] = json!(10);
+    assert_eq!(warned(&value), ["impersonations.capacity"]);
+    value["impersonations"].as_object_mut().unwrap().remove("capacity");
+    assert_eq!(warned(&value), [""; 0]);
+}
+
+#[test]
+fn a_replay_ends_what_the_token_was_exchanged_for_unless_the_operator_says_otherwise() {
+    for store in [json!({"shared_data": {}}), json!({"etcd": {"cluster": "etcd"}})] {
+        let mut value = with("/store", store);
+        let members = value["subject_tokens"].as_object_mut().unwrap();
+        members.remove("on_replay");
+        assert_eq!(parse(&value).unwrap().subject_tokens.on_replay, OnReplay::Revoke);
+        value["subject_tokens"]["on_replay"] = json!("report");
+        assert_eq!(parse(&value).unwrap().subject_tokens.on_replay, OnReplay::Report);
+    }
     let config = parse(&minimal()).unwrap();
-    assert_eq!(config.subject_tokens.on_replay, OnReplay::Revoke);
     assert!(config.impersonations.authentication.is_empty());
 }
 

@@ -12,6 +12,10 @@ fn at(millis: u64) -> UnixTime {
     UnixTime::from_millis(millis)
 }
 
+fn end(time: UnixTime) -> End {
+    End::at(time)
+}
+
 /// A table in which nothing has ended.
 fn empty() -> Table {
     let mut table = Table::new(KEY, at(0));
@@ -105,8 +109,7 @@ fn user(user: usize) -> Sample {
 }
 
 fn ended(table: &Table, sample: &Sample, issued: Issued) -> bool {
-    let known = Known { table: table.clone() };
-    known.has_ended(&sample.impersonation(), issued)
+    table.has_ended(&sample.impersonation(), issued)
 }
 
 proptest! {
@@ -122,13 +125,13 @@ proptest! {
         let mut in_order = revoked.clone();
         in_order.sort_by_key(|(_, millis)| *millis);
         for (revocation, millis) in &in_order {
-            table.insert(revocation, at(*millis));
+            table.insert(revocation, end(at(*millis)));
             table = Table::decode(&table.encode()).unwrap();
         }
         let issued = if exactly { Issued::At(at(issued)) } else { Issued::Within(issued / 1000) };
         let expected = revoked.iter().any(|(revocation, millis)| {
-            sample.has_all_of(revocation) && issued.is_until(at(*millis))
-        }) || issued.is_until(at(0));
+            sample.has_all_of(revocation) && issued.is_until(end(at(*millis)))
+        }) || issued.is_until(end(at(0)));
         let found = ended(&table, &sample, issued);
         // A caller that is not known counts as the one that is meant, whatever else is asked for.
         prop_assert!(found == expected || (found && sample.caller.is_none()));
@@ -147,7 +150,7 @@ proptest! {
     #[test]
     fn a_cut_table_is_never_read_as_one_with_less_in_its_head(len in 0_usize..1000) {
         let mut table = empty();
-        table.insert(&of_user(1), at(5));
+        table.insert(&of_user(1), end(at(5)));
         let bytes = table.encode();
         let cut = &bytes[..len.min(bytes.len() - 1)];
         // Between two entries it cannot be known: shared data has a value or has it not.
@@ -161,10 +164,10 @@ fn filled(times: impl Iterator<Item = (usize, UnixTime)>) -> Table {
     let mut table = empty();
     for (user, time) in times {
         let revocation = of_user(user);
-        table.entries.push(entry(&revocation.name(&KEY), time));
+        table.entries.push(entry(&revocation.name(&KEY), end(time)));
         match table.kinds.first_mut() {
-            Some((_, last)) => *last = time.max(*last),
-            None => table.kinds.push((revocation.mask(), time)),
+            Some((_, last)) => *last = end(time).max(*last),
+            None => table.kinds.push((revocation.mask(), end(time))),
         }
     }
     table.entries.sort_unstable();
@@ -179,17 +182,16 @@ fn a_full_table_ends_more_and_never_less() {
         let mut table = filled((0..MAX_ENTRIES).map(|number| (number, time(number))));
         let all = MAX_ENTRIES + 10;
         let overflowed = (MAX_ENTRIES..all)
-            .filter(|number| table.insert(&of_user(*number), time(*number)))
+            .filter(|number| table.insert(&of_user(*number), end(time(*number))))
             .count();
         assert_eq!(overflowed, 1);
         assert!(table.entries.len() < MAX_ENTRIES);
-        let known = Known { table: table.clone() };
         for number in 0..all {
             let issued = Issued::At(time(number));
-            assert!(known.has_ended(&user(number).impersonation(), issued), "{number}");
+            assert!(table.has_ended(&user(number).impersonation(), issued), "{number}");
         }
         // Others go on, but for those whose time came before the cut-off.
-        let cut_off = table.cut_off;
+        let cut_off = table.cut_off.time;
         assert!(at(0) < cut_off && cut_off < at(1000), "{cut_off:?}");
         let after = Issued::At(cut_off.after(Duration::from_millis(1)));
         assert!(!ended(&table, &user(all), after));
@@ -200,18 +202,18 @@ fn a_full_table_ends_more_and_never_less() {
 fn the_oldest_are_the_ones_that_become_a_cut_off() {
     let time = |number: usize| at(1000 + number as u64);
     let mut table = filled((0..MAX_ENTRIES).map(|number| (number, time(number))));
-    assert!(table.insert(&of_user(MAX_ENTRIES), time(MAX_ENTRIES)));
-    assert_eq!(table.cut_off, at(1000 + MADE_ROOM as u64));
+    assert!(table.insert(&of_user(MAX_ENTRIES), end(time(MAX_ENTRIES))));
+    assert_eq!(table.cut_off.time, at(1000 + MADE_ROOM as u64));
     assert_eq!(table.entries.len(), MAX_ENTRIES - MADE_ROOM);
-    assert!(ended(&table, &user(usize::MAX), Issued::At(table.cut_off)));
-    assert!(!ended(&table, &user(usize::MAX), Issued::At(at(table.cut_off.millis() + 1))));
+    assert!(ended(&table, &user(usize::MAX), Issued::At(table.cut_off.time)));
+    assert!(!ended(&table, &user(usize::MAX), Issued::At(at(table.cut_off.time.millis() + 1))));
 }
 
 #[test]
 fn a_revocation_of_everyone_takes_no_entry() {
     let mut table = empty();
-    table.insert(&of_user(1), at(5));
-    table.insert(&Revocation::default(), at(10));
+    table.insert(&of_user(1), end(at(5)));
+    table.insert(&Revocation::default(), end(at(10)));
     assert_eq!((table.entries.len(), table.kinds.len()), (0, 0));
     assert!(ended(&table, &user(1), Issued::At(at(10))));
     assert!(!ended(&table, &user(1), Issued::At(at(11))));
@@ -221,11 +223,11 @@ fn a_revocation_of_everyone_takes_no_entry() {
 fn an_entry_is_kept_for_as_long_as_anybody_wants() {
     let mut table = empty();
     assert!(!table.keep_for(HOUR / 2), "a shorter lifetime says nothing of what was issued before");
-    table.insert(&of_user(1), at(1000));
+    table.insert(&of_user(1), end(at(1000)));
     let hour = 3_600_000;
-    table.insert(&of_user(2), at(1000 + hour - 1));
+    table.insert(&of_user(2), end(at(1000 + hour - 1)));
     assert_eq!(table.entries.len(), 2);
-    table.insert(&of_user(2), at(1000 + hour));
+    table.insert(&of_user(2), end(at(1000 + hour)));
     assert_eq!(table.entries.len(), 1);
     assert!(ended(&table, &user(2), Issued::At(at(1000 + hour))));
 }
@@ -233,7 +235,7 @@ fn an_entry_is_kept_for_as_long_as_anybody_wants() {
 #[test]
 fn what_was_issued_in_the_second_of_a_revocation_has_ended_if_no_more_is_known() {
     let mut table = empty();
-    table.insert(&of_user(1), at(5_400));
+    table.insert(&of_user(1), end(at(5_400)));
     #[rustfmt::skip]
     let cases = [
         ("the second before",      Issued::Within(4),     true),
@@ -250,12 +252,12 @@ fn what_was_issued_in_the_second_of_a_revocation_has_ended_if_no_more_is_known()
 #[test]
 fn a_table_of_another_format_or_out_of_order_is_not_read() {
     let mut table = empty();
-    table.insert(&of_user(1), at(5));
-    table.insert(&of_user(2), at(5));
+    table.insert(&of_user(1), end(at(5)));
+    table.insert(&of_user(2), end(at(5)));
     let bytes = table.encode();
     assert_eq!(Table::decode(&bytes).as_ref(), Some(&table));
     let mut other = bytes.clone();
-    other[0] = 2;
+    other[0] = VERSION + 1;
     assert_eq!(Table::decode(&other), None);
     table.entries.reverse();
     assert_eq!(Table::decode(&table.encode()), None);

@@ -10,12 +10,14 @@ use std::time::Duration;
 use prost::Message as _;
 
 use super::Etcd;
+use crate::etcd::Places;
 use crate::etcd::calls::{RANGE_ANYWHERE, Unanswered};
 use crate::etcd::lease;
 use crate::etcd::proto::{KeyValue, RangeRequest, RangeResponse};
 use crate::host::{Host, UnixTime};
 use crate::metrics;
 use crate::step::{Context, WhenCallerLeaves};
+use crate::store::census::TURN;
 use crate::store::slots::Occupancy;
 use crate::turn::Turn;
 
@@ -43,7 +45,7 @@ impl Etcd {
         if waits.get() {
             return false;
         }
-        let ours = turn.hold(host, &format!("{}census", self.folder)).unwrap_or(false);
+        let ours = turn.hold(host, &format!("{}census", self.places.tokens), TURN).unwrap_or(false);
         if !ours {
             next.take();
             counted.take();
@@ -54,10 +56,17 @@ impl Etcd {
     /// Counts another page. `Some` after the last.
     pub(in crate::store) async fn count(&self, context: &Context) -> Option<Occupancy> {
         let Count { waits, next, counted, .. } = &self.count;
-        let (first, end) = (self.folder.clone().into_bytes(), end_of(&self.folder));
+        let (first, end) =
+            (self.places.tokens.clone().into_bytes(), Places::end_of(&self.places.tokens));
         let key = next.take().unwrap_or(first);
-        let message =
-            RangeRequest { key, range_end: end, limit: PAGE, serializable: true, keys_only: true };
+        let message = RangeRequest {
+            key,
+            range_end: end,
+            limit: PAGE,
+            serializable: true,
+            keys_only: true,
+            ..RangeRequest::default()
+        };
         waits.set(true);
         let cancel = WhenCallerLeaves::Cancel;
         let message = message.encode_to_vec();
@@ -88,7 +97,7 @@ impl Etcd {
     }
 
     fn add(&self, kv: &KeyValue, now: UnixTime, counted: &mut Occupancy) {
-        let expiry = lease::minted_at(kv.lease).after(self.lifetime);
+        let expiry = lease::made_at(kv.lease).after(self.lifetime);
         if kv.version != 1 || expiry <= now {
             return;
         }
@@ -96,13 +105,4 @@ impl Etcd {
         let first = counted.first_expiry.map_or(expiry, |first| first.min(expiry));
         counted.first_expiry = Some(first);
     }
-}
-
-/// The first key behind all that begin with `prefix`, which ends with a slash.
-fn end_of(prefix: &str) -> Vec<u8> {
-    let mut end = prefix.as_bytes().to_vec();
-    if let Some(last) = end.last_mut() {
-        *last = last.saturating_add(1);
-    }
-    end
 }

@@ -23,18 +23,15 @@ use prost::Message as _;
 use count::Count;
 
 use super::record::{Exchange, Grant, Mint, Record, Slot, State, is_current};
-use super::slots::Seen;
-use super::{Found, NONCE_LEN, NotSpent, NotStored, Outstanding, StoreFailure, SubjectToken};
+use super::slots::{Seen, SeenInEtcd};
+use super::{
+    Found, NONCE_LEN, NotSpent, NotStored, Outstanding, StoreFailure, SubjectToken, TokenId,
+};
 use crate::config::EtcdSettings;
-use crate::etcd::calls::{
-    Attempts, FAILED_PRECONDITION, LEASE_GRANT, NOT_FOUND, RANGE, Server, TXN, Unanswered,
-};
+use crate::etcd::calls::{Attempts, READ_TXN, Server, TXN, Unanswered};
 use crate::etcd::lease::Leases;
-use crate::etcd::proto::{
-    KeyValue, LeaseGrantResponse, PutRequest, RangeRequest, RangeResponse, Revision, TxnRequest,
-    TxnResponse,
-};
-use crate::etcd::{Complaints, EtcdFailure};
+use crate::etcd::proto::{Compared, KeyValue, PutRequest, RangeRequest, TxnRequest, TxnResponse};
+use crate::etcd::{Beside, Complaints, EtcdFailure, LastRevocation, Places, Revision};
 use crate::host::{Host, HostFailure, UnixTime};
 use crate::metrics;
 use crate::secret::Digest;
@@ -49,12 +46,16 @@ const MINT: (u32, Duration) = (4, Duration::from_millis(400));
 /// To spend waits longer: what it does not learn, nobody knows.
 const SPEND: (u32, Duration) = (5, Duration::from_millis(700));
 
+/// How long a spent record outlives its token at least: whoever presents it again is told "already used" and raises
+/// an alarm, and an attempt to spend it whose outcome is not known can be settled. It is there for as long as what it
+/// was exchanged for can be live, too, which is listed by a key that shares its lease.
+const KEPT: Duration = Duration::from_secs(600);
+
 /// etcd, as one worker sees it.
 #[derive(Debug)]
 pub struct Etcd {
     server: Server,
-    /// What every key of this service begins with.
-    folder: String,
+    places: Places,
     leases: Leases,
     lifetime: Duration,
     timeout: Duration,
@@ -63,14 +64,21 @@ pub struct Etcd {
 }
 
 impl Etcd {
-    /// The store of the service that `namespace` names, for tokens that live for `lifetime`.
-    pub(super) fn new(settings: &EtcdSettings, namespace: &str, lifetime: Duration) -> Self {
+    /// The store of the service that `namespace` names, for tokens that live for `lifetime`, and what they are
+    /// exchanged for `afterlife` more.
+    pub(super) fn new(
+        settings: &EtcdSettings,
+        namespace: &str,
+        lifetime: Duration,
+        afterlife: Duration,
+    ) -> Self {
         let EtcdSettings { cluster, prefix, timeout, authority } = settings;
-        let folder = format!("{prefix}{namespace}/");
+        let places = Places::new(prefix, namespace);
+        let kept = lifetime.saturating_add(afterlife.max(KEPT));
         Self {
             server: Server { cluster: cluster.clone(), authority: authority.clone() },
-            leases: Leases::new(&folder, lifetime),
-            folder,
+            leases: Leases::new(&places.tokens, kept),
+            places,
             lifetime,
             timeout: *timeout,
             complaints: Complaints::default(),
@@ -110,15 +118,30 @@ impl Etcd {
         })
     }
 
-    /// Spends a token, if nobody has since it was found. Whoever gets `Ok` is the only one.
+    /// Who minted the token that this names, as long as its record is there.
+    pub(super) async fn minted(
+        &self,
+        context: &Context,
+        id: &TokenId,
+    ) -> Result<Option<Mint>, StoreFailure> {
+        let minted = self.try_minted(context, id).await;
+        minted.map_err(|failure| {
+            self.complaints.note(context.host(), &self.server.cluster, failure);
+            failure.into()
+        })
+    }
+
+    /// Spends a token, if nobody has since it was found; and puts something beside it. Whoever gets `Ok` is the only
+    /// one.
     pub(super) async fn spend(
         &self,
         context: &Context,
         token: Outstanding,
         exchange: Exchange,
+        beside: Option<Beside>,
     ) -> Result<(), NotSpent> {
         let began_at = context.host().micros();
-        let spent = self.try_spend(context, token, exchange).await;
+        let spent = self.try_spend(context, token, exchange, beside).await;
         self.record(context.host(), metrics::STORE_SPEND_DURATION, began_at);
         if let Err(NotSpent::Store(StoreFailure::Etcd(failure)) | NotSpent::Unknown(failure)) =
             &spent
@@ -149,67 +172,28 @@ impl Etcd {
         let lease = self.leases.id(host.now());
         let put = PutRequest { key: self.key(&digest), value, lease, ignore_lease: false };
         let ours = put.value.clone();
-        let txn = TxnRequest::put_if(Revision::Create(0), put).encode_to_vec();
-
-        let mut attempts = self.attempts(host, MINT);
-        let mut failed = EtcdFailure::NotSent;
-        let mut has_lease = false;
-        while let Some(timeout) = attempts.next(host) {
-            // Should the caller leave, a record is left that nobody has the token of.
-            let answer: Result<TxnResponse, _> =
-                self.server.call(context, &TXN, &txn, timeout, WhenCallerLeaves::Cancel).await;
-            match answer {
-                Ok(answer) => {
-                    let stored =
-                        answer.succeeded || found(&answer).is_some_and(|kv| kv.value == ours);
-                    // Nobody else can have written under the digest of what was drawn a moment ago.
-                    return if stored {
-                        Ok((token, digest))
-                    } else {
-                        Err(EtcdFailure::UnknownRecord.into())
-                    };
-                }
-                Err(Unanswered::NotDone(EtcdFailure::Rejected(NOT_FOUND))) if !has_lease => {
-                    match self.grant_lease(context, lease, timeout).await {
-                        Ok(()) => has_lease = true,
-                        Err(Unanswered::NotDone(failure)) => return Err(failure.into()),
-                        Err(Unanswered::PerhapsDone(failure)) => failed = failure,
-                    }
-                }
-                Err(Unanswered::NotDone(failure)) => return Err(failure.into()),
-                Err(Unanswered::PerhapsDone(failure)) => failed = failure,
-            }
-        }
-        Err(failed.into())
-    }
-
-    /// Makes a lease, unless another worker or another Envoy has.
-    async fn grant_lease(
-        &self,
-        context: &Context,
-        id: i64,
-        timeout: Duration,
-    ) -> Result<(), Unanswered> {
-        let message = self.leases.grant(id).encode_to_vec();
+        let txn = TxnRequest::put_if(Compared::Create(0), put);
+        let attempts = self.attempts(host, MINT);
+        // Should the caller leave, a record is left that nobody has the token of.
         let cancel = WhenCallerLeaves::Cancel;
-        let answer: Result<LeaseGrantResponse, _> =
-            self.server.call(context, &LEASE_GRANT, &message, timeout, cancel).await;
-        match answer {
-            Ok(_) => Ok(()),
-            Err(Unanswered::NotDone(EtcdFailure::Rejected(FAILED_PRECONDITION))) => Ok(()),
-            Err(unanswered) => Err(unanswered),
-        }
+        let answer =
+            self.server.write(context, &txn, (&self.leases, lease), attempts, cancel).await?;
+        let stored = answer.succeeded || found(&answer).is_some_and(|kv| kv.value == ours);
+        // Nobody else can have written under the digest of what was drawn a moment ago.
+        if stored { Ok((token, digest)) } else { Err(EtcdFailure::UnknownRecord.into()) }
     }
 
     async fn try_find(&self, context: &Context, digest: &Digest) -> Result<Found, EtcdFailure> {
         let host = context.host();
-        let message = RangeRequest::of(self.key(digest)).encode_to_vec();
+        // The last revocation besides: what was revoked until the token was found is then known, too.
+        let keys = [self.key(digest), self.places.last_revocation.clone().into_bytes()];
+        let message = TxnRequest::read(keys).encode_to_vec();
         let mut attempts = self.attempts(host, FIND);
         let mut failed = EtcdFailure::NotSent;
         while let Some(timeout) = attempts.next(host) {
-            let answer: Result<RangeResponse, _> = self
+            let answer: Result<TxnResponse, _> = self
                 .server
-                .call(context, &RANGE, &message, timeout, WhenCallerLeaves::Cancel)
+                .call(context, &READ_TXN, &message, timeout, WhenCallerLeaves::Cancel)
                 .await;
             match answer {
                 Ok(answer) => return read(&answer, digest, host.now()),
@@ -220,11 +204,38 @@ impl Etcd {
         Err(failed)
     }
 
+    async fn try_minted(
+        &self,
+        context: &Context,
+        id: &TokenId,
+    ) -> Result<Option<Mint>, EtcdFailure> {
+        // The beginning of the digest is that of its key.
+        let Some(first) = id.digest_bytes() else { return Ok(None) };
+        let mut key = self.places.tokens.clone();
+        BASE64_URL_SAFE_NO_PAD.encode_string(first, &mut key);
+        let request = RangeRequest {
+            range_end: Places::end_of(&key),
+            key: key.into_bytes(),
+            limit: 1,
+            ..RangeRequest::default()
+        };
+        let answer =
+            self.server.range(context, &request, self.attempts(context.host(), FIND)).await?;
+        let Some(kv) = answer.kvs.first() else { return Ok(None) };
+        match Slot::decode(&kv.value) {
+            Some(Slot { record: Some(record), .. }) => Ok(Some(record)
+                .filter(|record| id.names(&record.digest()))
+                .map(|record| record.mint)),
+            _ => Err(EtcdFailure::UnknownRecord),
+        }
+    }
+
     async fn try_spend(
         &self,
         context: &Context,
         token: Outstanding,
         exchange: Exchange,
+        beside: Option<Beside>,
     ) -> Result<(), NotSpent> {
         let host = context.host();
         let Seen::Revision(seen) = token.seen else { return Err(NotSpent::Forgotten) };
@@ -234,7 +245,12 @@ impl Etcd {
         let record = Record::new(&token.digest, token.mint, State::Spent(exchange));
         let Value { bytes: value, nonce } = Value::new(host, &record, token.expires_at)?;
         let put = PutRequest { key: self.key(&token.digest), value, lease: 0, ignore_lease: true };
-        let txn = TxnRequest::put_if(Revision::Mod(seen), put).encode_to_vec();
+        let mut txn = TxnRequest::put_if(Compared::Mod(seen.modified), put);
+        if let Some(Beside { key, value }) = beside {
+            // As long as the token's record is there, its lease is.
+            txn = txn.and_put(PutRequest { key, value, lease: seen.lease, ignore_lease: false });
+        }
+        let txn = txn.encode_to_vec();
 
         let mut attempts = self.attempts(host, SPEND);
         let mut unknown = None;
@@ -261,20 +277,22 @@ impl Etcd {
     }
 
     fn key(&self, digest: &Digest) -> Vec<u8> {
-        let mut key = self.folder.clone();
-        BASE64_URL_SAFE_NO_PAD.encode_string(digest.as_bytes(), &mut key);
-        key.into_bytes()
+        Places::named(&self.places.tokens, digest)
     }
 }
 
 /// What a transaction read that did not write.
 fn found(answer: &TxnResponse) -> Option<&KeyValue> {
-    answer.responses.first()?.range.as_ref()?.kvs.first()
+    answer.ranged(0)?.kvs.first()
 }
 
 /// Tells a record that was read from what is known of the token.
-fn read(answer: &RangeResponse, digest: &Digest, now: UnixTime) -> Result<Found, EtcdFailure> {
-    let Some(kv) = answer.kvs.first() else { return Ok(Found::Unknown) };
+fn read(answer: &TxnResponse, digest: &Digest, now: UnixTime) -> Result<Found, EtcdFailure> {
+    // An answer without them is none to what was asked.
+    let (Some(token), Some(last)) = (answer.ranged(0), answer.ranged(1)) else {
+        return Err(EtcdFailure::Malformed);
+    };
+    let Some(kv) = token.kvs.first() else { return Ok(Found::Unknown) };
     let (expires_at, record, _) = Value::read(&kv.value, digest)?;
     Ok(match record.state {
         State::Spent(exchange) => Found::Spent(record.mint, exchange),
@@ -282,7 +300,12 @@ fn read(answer: &RangeResponse, digest: &Digest, now: UnixTime) -> Result<Found,
             Found::Expired(record.mint, grant)
         }
         State::Outstanding(grant) => Found::Outstanding(Outstanding {
-            seen: Seen::Revision(kv.mod_revision),
+            seen: Seen::Revision(SeenInEtcd {
+                modified: kv.mod_revision,
+                created: Revision::new(kv.create_revision),
+                lease: kv.lease,
+                last_revocation: LastRevocation::of(answer, Some(last)),
+            }),
             digest: *digest,
             expires_at,
             mint: record.mint,

@@ -48,6 +48,8 @@ struct Range {
     serializable: bool,
     #[prost(bool, tag = "8")]
     keys_only: bool,
+    #[prost(int64, tag = "10")]
+    min_mod_revision: i64,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -258,10 +260,13 @@ impl Etcd {
     }
 
     fn page(&self, range: &Range) -> Ranged {
-        assert!(range.serializable && range.keys_only && range.limit > 0, "many keys are a count");
+        assert!(range.limit > 0 && range.serializable == range.keys_only, "only a count is late");
         let all = self.keys.range(range.key.clone()..range.range_end.clone());
-        let keys = all.map(|(_, kv)| KeyValue { value: Vec::new(), ..kv.clone() });
-        let mut kvs: Vec<_> = keys.collect();
+        let all = all.filter(|(_, kv)| kv.mod_revision >= range.min_mod_revision);
+        let mut kvs: Vec<_> = all.map(|(_, kv)| kv.clone()).collect();
+        if range.keys_only {
+            kvs.iter_mut().for_each(|kv| kv.value.clear());
+        }
         let count = kvs.len();
         kvs.truncate(usize::try_from(range.limit).unwrap());
         let more = kvs.len() < count;
@@ -271,8 +276,11 @@ impl Etcd {
     fn transact(&mut self, txn: Txn) -> Result<TxnDone, u32> {
         let succeeded = txn.compare.iter().all(|compare| self.holds(compare));
         let ops = if succeeded { txn.success } else { txn.failure };
-        let mut responses = Vec::new();
+        let (mut responses, mut writes) = (Vec::new(), false);
+        let (before, revision) = (self.revision, self.revision + 1);
         for op in ops {
+            // All that one transaction writes has one revision.
+            self.revision = before;
             let kind = match op.kind.unwrap() {
                 OpKind::Range(range) => DoneKind::Range(self.range(&range)?),
                 OpKind::Put(put) => {
@@ -281,7 +289,9 @@ impl Etcd {
                 }
             };
             responses.push(Done { kind: Some(kind) });
+            writes |= matches!(responses.last(), Some(Done { kind: Some(DoneKind::Put(_)) }));
         }
+        self.revision = if writes { revision } else { before };
         Ok(TxnDone { header: self.header(), succeeded, responses })
     }
 
@@ -303,7 +313,9 @@ impl Etcd {
         let lease = match (put.ignore_lease, old) {
             (true, Some(old)) => old.lease,
             (true, None) => return Err(INVALID_ARGUMENT),
-            (false, _) if !self.leases.contains(&put.lease) => return Err(NOT_FOUND),
+            (false, _) if put.lease != 0 && !self.leases.contains(&put.lease) => {
+                return Err(NOT_FOUND);
+            }
             (false, _) => put.lease,
         };
         self.replaced += usize::from(old.is_some());

@@ -18,6 +18,9 @@ use crate::driver::shared_data::EnvoyMap;
 
 pub(super) const LIFETIME: Duration = Duration::from_secs(600);
 
+/// How long what tokens are exchanged for can live.
+const AFTERLIFE: Duration = Duration::from_secs(3600);
+
 /// A world with a clock, randomness, and shared data for what was there before etcd.
 pub(super) struct World {
     pub now: Cell<UnixTime>,
@@ -100,7 +103,7 @@ pub(super) fn store() -> Rc<Store> {
         timeout: Duration::from_millis(3500),
         authority: None,
     };
-    Rc::new(Store::etcd(&settings, "tenant", LIFETIME))
+    Rc::new(Store::etcd(&settings, "tenant", LIFETIME, AFTERLIFE))
 }
 
 pub(super) async fn spend(store: Rc<Store>, context: Context, token: String) -> Outcome {
@@ -119,7 +122,7 @@ pub(super) async fn spend(store: Rc<Store>, context: Context, token: String) -> 
         jti: String::new(),
         at_millis: context.host().now().millis(),
     };
-    match store.spend(&context, found, exchange).await {
+    match store.spend(&context, found, exchange, None).await {
         Ok(()) => Outcome::Won,
         Err(NotSpent::Already(_)) => Outcome::AlreadySpent,
         Err(NotSpent::Expired) => Outcome::Expired,
@@ -270,7 +273,7 @@ impl Scenario {
                     actions.push(Action::LoseRequest(index));
                 }
                 // A look-up changes nothing: it is all the same where it gets lost.
-                if faults > 0 && call.method != "Range" {
+                if faults > 0 && call.metadata.is_empty() {
                     actions.push(Action::LoseAnswer(index));
                     actions.push(Action::Delay(index));
                 }

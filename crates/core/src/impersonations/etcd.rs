@@ -1,0 +1,179 @@
+//! The list in etcd: everyone's. Each impersonation is a key, which the transaction writes that spends its subject
+//! token, and which is gone with the token's lease: so none is missing, and none is there that never began.
+
+use std::time::Duration;
+
+use super::bucket::Entry;
+use super::{Page, Place};
+use crate::config::EtcdSettings;
+use crate::etcd::calls::{Attempts, Server};
+use crate::etcd::lease::Leases;
+use crate::etcd::proto::{KeyValue, PutRequest, RangeRequest, TxnRequest};
+use crate::etcd::{Beside, Complaints, EtcdFailure, Places};
+use crate::host::Host;
+use crate::step::{Context, WhenCallerLeaves};
+
+/// A call waits this often, for this long.
+const ATTEMPTS: (u32, Duration) = (3, Duration::from_millis(400));
+
+/// Keys to a read, of some hundred bytes each.
+const KEYS: i64 = 1000;
+
+/// How many reads make a page of the list at the most, if hardly any of it is wanted.
+const READS_TO_A_PAGE: u32 = 8;
+
+/// The format of a value.
+const VERSION: u8 = 1;
+
+/// etcd, as one worker sees it.
+#[derive(Debug)]
+pub(super) struct EtcdList {
+    server: Server,
+    /// What every key begins with.
+    folder: String,
+    leases: Leases,
+    timeout: Duration,
+    complaints: Complaints,
+}
+
+impl EtcdList {
+    pub(super) fn new(settings: &EtcdSettings, namespace: &str, lifetime: Duration) -> Self {
+        let EtcdSettings { cluster, prefix, timeout, authority } = settings;
+        let folder = Places::new(prefix, namespace).impersonations;
+        Self {
+            server: Server { cluster: cluster.clone(), authority: authority.clone() },
+            leases: Leases::new(&folder, lifetime),
+            folder,
+            timeout: *timeout,
+            complaints: Complaints::default(),
+        }
+    }
+
+    /// What a spend writes besides.
+    pub(super) fn beside(&self, entry: &Entry) -> Option<Beside> {
+        let value = postcard::to_extend(entry, vec![VERSION]).ok()?;
+        Some(Beside { key: self.key(&entry.id), value })
+    }
+
+    /// Writes down one whose subject token was not in etcd.
+    pub(super) async fn insert(
+        &self,
+        context: &Context,
+        Beside { key, value }: Beside,
+    ) -> Result<(), EtcdFailure> {
+        let host = context.host();
+        let lease = self.leases.id(host.now());
+        let put = PutRequest { key, value, lease, ignore_lease: false };
+        let txn = TxnRequest::default().and_put(put);
+        let go_on = WhenCallerLeaves::GoOn;
+        let leased = (&self.leases, lease);
+        let written = self.server.write(context, &txn, leased, self.attempts(host), go_on).await;
+        written.map(|_| ()).inspect_err(|failure| self.complain(host, *failure))
+    }
+
+    /// The impersonation with this id, if it has not expired.
+    pub(super) async fn find(
+        &self,
+        context: &Context,
+        id: &str,
+    ) -> Result<Option<Entry>, EtcdFailure> {
+        let request = RangeRequest::of(self.key(id));
+        let found = self.read(context, &request).await?;
+        let Some(kv) = found.0.first() else { return Ok(None) };
+        let entry = decode(kv).ok_or(EtcdFailure::UnknownRecord);
+        let entry = entry.inspect_err(|failure| self.complain(context.host(), *failure))?;
+        Ok(Some(entry).filter(|entry| entry.is_live(context.host().now())))
+    }
+
+    /// A part of the list. It is not complete if there is one that cannot be read.
+    pub(super) async fn page(
+        &self,
+        context: &Context,
+        place: Option<Place>,
+        limit: usize,
+        mut wanted: impl FnMut(&Entry) -> bool,
+    ) -> Result<Page, EtcdFailure> {
+        let after = place.and_then(|place| place.after);
+        let behind = |id: &str| [&self.key(id)[..], b"\0"].concat();
+        let first = after.map_or_else(|| self.folder.clone().into_bytes(), |id| behind(&id));
+        let mut request = RangeRequest {
+            key: first,
+            range_end: Places::end_of(&self.folder),
+            limit: KEYS,
+            ..RangeRequest::default()
+        };
+        let now = context.host().now();
+        let mut page = Page { entries: Vec::new(), next: None, complete: true };
+        for _ in 0..READS_TO_A_PAGE {
+            let (kvs, more) = self.read(context, &request).await?;
+            for kv in &kvs {
+                let Some(entry) = decode(kv) else {
+                    self.complain(context.host(), EtcdFailure::UnknownRecord);
+                    page.complete = false;
+                    continue;
+                };
+                if !entry.is_live(now) || !wanted(&entry) {
+                    continue;
+                }
+                if page.entries.len() >= limit {
+                    let last = page.entries.last().map(|last| last.id.clone());
+                    page.next = Some(Place { bucket: 0, after: last });
+                    return Ok(page);
+                }
+                page.entries.push(entry);
+            }
+            let Some(last) = kvs.last().filter(|_| more) else {
+                page.next = None;
+                return Ok(page);
+            };
+            request.key = [&last.key[..], b"\0"].concat();
+            let id = last.key.get(self.folder.len()..).unwrap_or_default();
+            let after = Some(String::from_utf8_lossy(id).into_owned());
+            page.next = Some(Place { bucket: 0, after });
+        }
+        Ok(page)
+    }
+
+    async fn read(
+        &self,
+        context: &Context,
+        request: &RangeRequest,
+    ) -> Result<(Vec<KeyValue>, bool), EtcdFailure> {
+        let host = context.host();
+        let answer = self.server.range(context, request, self.attempts(host)).await;
+        let answer = answer.inspect_err(|failure| self.complain(host, *failure))?;
+        Ok((answer.kvs, answer.more))
+    }
+
+    fn attempts(&self, host: &dyn Host) -> Attempts {
+        let (count, each) = ATTEMPTS;
+        Attempts::new(host, count, each, self.timeout)
+    }
+
+    fn complain(&self, host: &dyn Host, failure: EtcdFailure) {
+        self.complaints.note(host, &self.server.cluster, failure);
+    }
+
+    fn key(&self, id: &str) -> Vec<u8> {
+        format!("{}{id}", self.folder).into_bytes()
+    }
+}
+
+fn decode(kv: &KeyValue) -> Option<Entry> {
+    let (version, rest) = kv.value.split_first()?;
+    if *version == VERSION { postcard::from_bytes(rest).ok() } else { None }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn no_bytes_make_the_reader_of_impersonations_panic(value: Vec<u8>) {
+            let _ = decode(&KeyValue { value, ..KeyValue::default() });
+        }
+    }
+}
