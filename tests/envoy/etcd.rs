@@ -102,11 +102,14 @@ fn a_token_that_one_envoy_minted_is_exchanged_by_the_other_once() {
     assert!(one.envoy.log().contains("\"alarm\""), "a replay through the other is one, too");
 
     let held = etcd.ctl(&["get", "", "--from-key"]);
-    assert_eq!(etcd.keys().len(), 1);
+    assert_eq!(etcd.tokens().len(), 1);
     let secret = token.trim_start_matches("sub_").as_bytes();
     assert!(!held.windows(secret.len()).any(|window| window == secret), "the token is stored");
     let leases = String::from_utf8(etcd.ctl(&["lease", "list"])).unwrap();
-    assert!(leases.contains("found 1 leases"), "{leases}");
+    assert!(
+        leases.contains("found 2 leases"),
+        "the token's, and that of what its replay ended: {leases}"
+    );
 }
 
 #[test]
@@ -271,7 +274,7 @@ fn what_etcd_cannot_do_is_said_once_and_not_for_each_request() {
     let gateway = gateway_at(etcd.address, &configuration());
     let token = gateway.mint("u-1");
     let broken = gateway.mint("u-2");
-    let first = etcd.keys();
+    let first = etcd.tokens();
     gateway.assert_spendable(&token, "before anything went wrong");
     let token = gateway.mint("u-1");
 

@@ -26,6 +26,9 @@ mod guard;
 mod harness;
 mod hostile;
 mod impersonations;
+#[expect(clippy::duplicate_mod, reason = "the same holds with the other store")]
+#[path = "impersonations/mod.rs"]
+mod impersonations_in_etcd;
 mod memory;
 mod mint;
 mod pass_through;
@@ -33,3 +36,4 @@ mod race;
 mod rules;
 mod updates;
 mod vectors;
+mod within_one_envoy;

@@ -211,6 +211,14 @@ impl Etcd {
         keys.lines().filter(|line| !line.is_empty()).map(str::to_owned).collect()
     }
 
+    /// The keys of subject tokens.
+    pub fn tokens(&self) -> Vec<String> {
+        let mut keys = self.keys();
+        // All else is in a folder whose name has a dot in it.
+        keys.retain(|key| !key.contains('.'));
+        keys
+    }
+
     /// For each key how often it was written.
     pub fn versions(&self) -> Vec<(String, u64)> {
         let all: Value =

@@ -96,7 +96,7 @@ fn a_certificate_with_a_role_for_the_prefix_is_enough_and_nothing_less() {
     allowed.assert_spendable(&token, "with the role");
     allowed.assert_spent(&token, "with the role");
     let outstanding = allowed.mint("u-2");
-    assert_eq!(etcd.keys().len(), 2);
+    assert_eq!(etcd.tokens().len(), 2);
     assert!(etcd.keys().iter().all(|key| key.starts_with("/impersonation/")), "{:?}", etcd.keys());
     assert!(complaints(&allowed).is_empty(), "{:?}", complaints(&allowed));
 

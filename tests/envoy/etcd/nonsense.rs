@@ -139,7 +139,7 @@ fn a_lease_that_vanished_takes_its_tokens_along_and_the_next_mint_makes_another(
     for lease in leases.lines().skip(1) {
         etcd.ctl(&["lease", "revoke", lease]);
     }
-    assert_eq!(etcd.keys().len(), 0, "{leases}");
+    assert_eq!(etcd.tokens().len(), 0, "{leases}");
     let answer = gateway.exchange(&exchange_form(&lost));
     assert_eq!(answer.refusal(), (400, "invalid_request".into()));
     assert_eq!(events(&gateway).pop().unwrap()["reason"], "subject_token_unknown");

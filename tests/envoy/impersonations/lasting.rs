@@ -1,4 +1,4 @@
-//! What a revocation outlives, and what a restart does.
+//! What a revocation outlives.
 
 use serde_json::json;
 
@@ -23,17 +23,4 @@ fn a_revocation_outlives_every_change_of_the_configuration() {
         assert!(is_active(&gateway, &goes_on.access_token), "{case}");
         assert_eq!(parties.exchange(&gateway, &outstanding).status, 400, "{case}");
     }
-}
-
-/// Shared data is gone with the process: nobody knows any more what was revoked, so nothing from before is live.
-#[test]
-fn a_restart_ends_whatever_was_issued_before() {
-    let before = start(&configuration());
-    let live = Parties::new().begin(&before);
-    drop(before);
-    let after = start(&configuration());
-    assert!(!is_active(&after, &live.access_token));
-    let parties = Parties::new();
-    let anew = parties.begin(&after);
-    assert!(is_active(&after, &anew.access_token));
 }

@@ -4,9 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use super::{
-    LIST, Parties, configuration, event, gateway, list, list_answer, operator, revoke, start,
-};
+use super::{LIST, Parties, event, gateway, list, list_answer, operator, revoke};
 use testkit::configuration::{Configuration, ORDERS};
 use testkit::gateway::{Gateway, exchange_form};
 use testkit::http::Request;
@@ -86,18 +84,6 @@ fn pages_have_every_impersonation_once() {
     }
     assert_eq!((found.len(), pages), (7, 3));
     assert_eq!(found.into_iter().collect::<BTreeSet<_>>(), begun);
-}
-
-#[test]
-fn a_full_list_says_that_it_is_not_complete_and_stops_no_exchange() {
-    let gateway = start(&configuration().with("/impersonations/capacity", 2));
-    for begun in 1..=4 {
-        gateway.assert_serves("into a list that is full");
-        let body = list_answer(&gateway, "").json();
-        assert_eq!(body["complete"], begun <= 2, "{body}");
-        assert_eq!(body["impersonations"].as_array().unwrap().len(), begun.min(2));
-    }
-    assert_eq!(gateway.envoy.metric("impersonation_unlisted_total"), Some(2));
 }
 
 #[test]

@@ -1,5 +1,8 @@
 //! Who impersonates whom can be seen, and ended: by who minted, by who is entitled to, by the client itself, and by
 //! whoever gives away that a token is in two hands.
+//!
+//! All of it holds in whichever store the tokens are: this module is there twice, and the other one is
+//! `impersonations_in_etcd`.
 
 mod cancel;
 mod lasting;
@@ -8,13 +11,15 @@ mod replay;
 mod revoke;
 mod tokens;
 
-use std::sync::LazyLock;
+use std::sync::{LazyLock, Mutex};
 
 use serde_json::{Value, json};
 
+use testkit::bootstrap::Cluster;
 use testkit::configuration::{
     CLIENT_SECRET, Configuration, ISSUER, MANAGEMENT, PROVIDER_KEY, jwks,
 };
+use testkit::etcd::Etcd;
 use testkit::gateway::{
     Gateway, Options, actor_claims, backend_claims, exchange_form, exchange_request,
     mint_body_request, raw_part, with_actor,
@@ -26,11 +31,20 @@ const LIST: &str = "/api/impersonations";
 const REVOCATIONS: &str = "/api/impersonations/revocations";
 
 /// A configuration in which operators list and end.
-fn configuration() -> Configuration {
-    Configuration::default().with(
+pub(crate) fn configuration() -> Configuration {
+    let configuration = Configuration::default().with(
         "/impersonations/authentication/jwt",
         json!([{"issuer": ISSUER, "audiences": [MANAGEMENT], "local_jwks": jwks(&[&PROVIDER_KEY])}]),
-    )
+    );
+    if in_etcd() {
+        configuration.with("/store", json!({"etcd": {"cluster": "etcd"}}))
+    } else {
+        configuration
+    }
+}
+
+fn in_etcd() -> bool {
+    module_path!().contains("in_etcd")
 }
 
 /// One gateway with two workers, for every test that ends nothing of anybody else's.
@@ -39,8 +53,20 @@ fn gateway() -> &'static Gateway {
     &SHARED
 }
 
-fn start(configuration: &Configuration) -> Gateway {
-    let options = Options { concurrency: 2, ..Options::default() };
+/// A gateway, which has an etcd of its own if it needs one.
+pub(crate) fn start(configuration: &Configuration) -> Gateway {
+    start_with_workers(2, configuration)
+}
+
+fn start_with_workers(concurrency: u32, configuration: &Configuration) -> Gateway {
+    static ETCDS: Mutex<Vec<Etcd>> = Mutex::new(Vec::new());
+    let mut clusters = Vec::new();
+    if in_etcd() {
+        let etcd = Etcd::start();
+        clusters.push(Cluster::new("etcd", etcd.address).http2());
+        ETCDS.lock().unwrap().push(etcd);
+    }
+    let options = Options { concurrency, clusters, ..Options::default() };
     Gateway::try_start(configuration, &options).unwrap()
 }
 
@@ -83,9 +109,9 @@ fn revoke(gateway: &Gateway, body: &Value) {
 
 /// An impersonation that is under way.
 #[derive(Debug, Clone)]
-struct Live {
+pub(crate) struct Live {
     subject_token: String,
-    access_token: String,
+    pub(crate) access_token: String,
     claims: Value,
 }
 
@@ -97,14 +123,14 @@ impl Live {
 
 /// Somebody who impersonates somebody.
 #[derive(Debug, Clone)]
-struct Parties {
+pub(crate) struct Parties {
     user: String,
     actor: String,
     caller: String,
 }
 
 impl Parties {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { user: unique("user"), actor: unique("agent"), caller: unique("backend") }
     }
 
@@ -135,7 +161,7 @@ impl Parties {
         gateway.exchange(&self.form(subject_token))
     }
 
-    fn begin(&self, gateway: &Gateway) -> Live {
+    pub(crate) fn begin(&self, gateway: &Gateway) -> Live {
         let (subject_token, id) = self.mint(gateway);
         let answer = self.exchange(gateway, &subject_token);
         assert_eq!(answer.status, 200, "{answer:?}");
@@ -169,7 +195,7 @@ fn introspection(token: &str) -> Request {
         .basic("support-robot", &CLIENT_SECRET)
 }
 
-fn is_active(gateway: &Gateway, token: &str) -> bool {
+pub(crate) fn is_active(gateway: &Gateway, token: &str) -> bool {
     let answer = gateway.send(&introspection(token));
     assert_eq!(answer.status, 200, "{answer:?}");
     answer.json()["active"].as_bool().unwrap()
@@ -184,7 +210,7 @@ fn list(gateway: &Gateway, query: &str) -> Vec<Value> {
     body["impersonations"].as_array().unwrap().clone()
 }
 
-fn list_answer(gateway: &Gateway, query: &str) -> Answer {
+pub(crate) fn list_answer(gateway: &Gateway, query: &str) -> Answer {
     let request = Request::get(&format!("{LIST}{query}"));
     gateway.send(&request.bearer(&operator("impersonations:read")))
 }

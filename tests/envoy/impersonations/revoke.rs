@@ -7,10 +7,10 @@ use serde_json::{Value, json};
 
 use super::{
     LIST, Parties, REVOCATIONS, assert_not_found, configuration, delete, event, gateway, is_active,
-    operator, revocation, revoke, start,
+    operator, revocation, revoke, start, start_with_workers,
 };
 use testkit::configuration::ORDERS;
-use testkit::gateway::{Gateway, Options};
+use testkit::gateway::Gateway;
 use testkit::http::Request;
 
 fn end(gateway: &Gateway, id: &str, scope: &str) -> testkit::http::Answer {
@@ -176,8 +176,7 @@ fn only_who_may_ends_anything() {
 fn of_400_revocations_at_once_none_is_lost() {
     const RIVALS: usize = 16;
     const EACH: usize = 25;
-    let options = Options { concurrency: 4, ..Options::default() };
-    let gateway = Gateway::try_start(&configuration(), &options).unwrap();
+    let gateway = start_with_workers(4, &configuration());
     let all: Vec<Vec<_>> = (0..RIVALS)
         .map(|_| {
             let parties = (0..EACH).map(|_| Parties::new());

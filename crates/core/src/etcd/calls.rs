@@ -7,8 +7,9 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use super::failure::EtcdFailure;
+use super::failure::{Complaints, EtcdFailure};
 use super::proto::Answer;
+use crate::config::EtcdSettings;
 use crate::host::{Host, UnixTime};
 use crate::step::{CallFailure, Context, GrpcCall, GrpcStatus, Reply, WhenCallerLeaves};
 
@@ -55,14 +56,41 @@ pub(crate) const NOT_FOUND: GrpcStatus = GrpcStatus(5);
 /// `FAILED_PRECONDITION`: the lease is there already.
 pub(crate) const FAILED_PRECONDITION: GrpcStatus = GrpcStatus(9);
 
-/// Where etcd is.
+/// etcd, as one worker calls it.
 #[derive(Debug)]
-pub(crate) struct Server {
-    pub(crate) cluster: Rc<str>,
-    pub(crate) authority: Option<Rc<str>>,
+pub struct Server {
+    cluster: Rc<str>,
+    authority: Option<Rc<str>>,
+    /// What every key begins with.
+    pub(crate) prefix: String,
+    /// How long something may take, all attempts together.
+    timeout: Duration,
+    complaints: Complaints,
 }
 
 impl Server {
+    /// The etcd that the operator wants to be used.
+    pub fn new(settings: &EtcdSettings) -> Self {
+        let EtcdSettings { cluster, prefix, timeout, authority } = settings;
+        Self {
+            cluster: Rc::clone(cluster),
+            authority: authority.clone(),
+            prefix: prefix.clone(),
+            timeout: *timeout,
+            complaints: Complaints::default(),
+        }
+    }
+
+    /// As often, and each for so long, but within the operator's time.
+    pub(crate) fn attempts(&self, host: &dyn Host, (count, each): (u32, Duration)) -> Attempts {
+        Attempts::new(host, count, each, self.timeout)
+    }
+
+    /// Counts a failure, and tells the operator unless that was done a moment ago.
+    pub(crate) fn complain(&self, host: &dyn Host, failure: EtcdFailure) {
+        self.complaints.note(host, &self.cluster, failure);
+    }
+
     /// Calls a method, and waits for the answer.
     pub(crate) async fn call<A: Answer>(
         &self,

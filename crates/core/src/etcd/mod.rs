@@ -12,7 +12,7 @@ mod read;
 mod revision;
 mod write;
 
-pub(crate) use failure::Complaints;
+pub use calls::Server;
 pub use failure::EtcdFailure;
 pub use last_revocation::LastRevocation;
 

@@ -1,16 +1,14 @@
 //! The list in etcd: everyone's. Each impersonation is a key, which the transaction writes that spends its subject
 //! token, and which is gone with the token's lease: so none is missing, and none is there that never began.
 
+use std::rc::Rc;
 use std::time::Duration;
 
 use super::bucket::Entry;
 use super::{Page, Place};
-use crate::config::EtcdSettings;
-use crate::etcd::calls::{Attempts, Server};
 use crate::etcd::lease::Leases;
 use crate::etcd::proto::{KeyValue, PutRequest, RangeRequest, TxnRequest};
-use crate::etcd::{Beside, Complaints, EtcdFailure, Places};
-use crate::host::Host;
+use crate::etcd::{Beside, EtcdFailure, Places, Server};
 use crate::step::{Context, WhenCallerLeaves};
 
 /// A call waits this often, for this long.
@@ -28,25 +26,16 @@ const VERSION: u8 = 1;
 /// etcd, as one worker sees it.
 #[derive(Debug)]
 pub(super) struct EtcdList {
-    server: Server,
+    server: Rc<Server>,
     /// What every key begins with.
     folder: String,
     leases: Leases,
-    timeout: Duration,
-    complaints: Complaints,
 }
 
 impl EtcdList {
-    pub(super) fn new(settings: &EtcdSettings, namespace: &str, lifetime: Duration) -> Self {
-        let EtcdSettings { cluster, prefix, timeout, authority } = settings;
-        let folder = Places::new(prefix, namespace).impersonations;
-        Self {
-            server: Server { cluster: cluster.clone(), authority: authority.clone() },
-            leases: Leases::new(&folder, lifetime),
-            folder,
-            timeout: *timeout,
-            complaints: Complaints::default(),
-        }
+    pub(super) fn new(server: &Rc<Server>, namespace: &str, lifetime: Duration) -> Self {
+        let folder = Places::new(&server.prefix, namespace).impersonations;
+        Self { server: Rc::clone(server), leases: Leases::new(&folder, lifetime), folder }
     }
 
     /// What a spend writes besides.
@@ -67,8 +56,11 @@ impl EtcdList {
         let txn = TxnRequest::default().and_put(put);
         let go_on = WhenCallerLeaves::GoOn;
         let leased = (&self.leases, lease);
-        let written = self.server.write(context, &txn, leased, self.attempts(host), go_on).await;
-        written.map(|_| ()).inspect_err(|failure| self.complain(host, *failure))
+        let written = self
+            .server
+            .write(context, &txn, leased, self.server.attempts(host, ATTEMPTS), go_on)
+            .await;
+        written.map(|_| ()).inspect_err(|failure| self.server.complain(host, *failure))
     }
 
     /// The impersonation with this id, if it has not expired.
@@ -81,7 +73,7 @@ impl EtcdList {
         let found = self.read(context, &request).await?;
         let Some(kv) = found.0.first() else { return Ok(None) };
         let entry = decode(kv).ok_or(EtcdFailure::UnknownRecord);
-        let entry = entry.inspect_err(|failure| self.complain(context.host(), *failure))?;
+        let entry = entry.inspect_err(|failure| self.server.complain(context.host(), *failure))?;
         Ok(Some(entry).filter(|entry| entry.is_live(context.host().now())))
     }
 
@@ -108,7 +100,7 @@ impl EtcdList {
             let (kvs, more) = self.read(context, &request).await?;
             for kv in &kvs {
                 let Some(entry) = decode(kv) else {
-                    self.complain(context.host(), EtcdFailure::UnknownRecord);
+                    self.server.complain(context.host(), EtcdFailure::UnknownRecord);
                     page.complete = false;
                     continue;
                 };
@@ -140,18 +132,10 @@ impl EtcdList {
         request: &RangeRequest,
     ) -> Result<(Vec<KeyValue>, bool), EtcdFailure> {
         let host = context.host();
-        let answer = self.server.range(context, request, self.attempts(host)).await;
-        let answer = answer.inspect_err(|failure| self.complain(host, *failure))?;
+        let answer =
+            self.server.range(context, request, self.server.attempts(host, ATTEMPTS)).await;
+        let answer = answer.inspect_err(|failure| self.server.complain(host, *failure))?;
         Ok((answer.kvs, answer.more))
-    }
-
-    fn attempts(&self, host: &dyn Host) -> Attempts {
-        let (count, each) = ATTEMPTS;
-        Attempts::new(host, count, each, self.timeout)
-    }
-
-    fn complain(&self, host: &dyn Host, failure: EtcdFailure) {
-        self.complaints.note(host, &self.server.cluster, failure);
     }
 
     fn key(&self, id: &str) -> Vec<u8> {

@@ -15,14 +15,14 @@ mod etcd;
 
 use std::fmt::Write as _;
 use std::ops::Range;
+use std::rc::Rc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 pub use bucket::Entry;
 
-use crate::config::EtcdSettings;
-use crate::etcd::{Beside, EtcdFailure};
+use crate::etcd::{Beside, EtcdFailure, Server};
 use crate::host::{Host, HostFailure, Swap, UnixTime};
 use crate::secret::{Digest, namespace};
 use crate::step::Context;
@@ -116,8 +116,8 @@ impl List {
     }
 
     /// The same in etcd, where there is room for all.
-    pub fn etcd(settings: &EtcdSettings, tenant: &str, lifetime: Duration) -> Self {
-        let etcd = EtcdList::new(settings, &namespace(tenant), lifetime);
+    pub fn etcd(server: &Rc<Server>, tenant: &str, lifetime: Duration) -> Self {
+        let etcd = EtcdList::new(server, &namespace(tenant), lifetime);
         Self { etcd: Some(etcd), ..Self::shared_data(tenant, 1, lifetime) }
     }
 

@@ -16,6 +16,7 @@ use super::service::{CustomClaims, Service};
 use crate::bearer::Verifier;
 use crate::claims::{Authorizer, Script};
 use crate::config::{self, Config, ConfigError, Problem, Surroundings, decode};
+use crate::etcd::Server;
 use crate::host::UnixTime;
 use crate::jose::{KeySet, NativeCrypto, PublishedKey, SigningKey, TestedCrypto};
 use crate::policy::MintCounter;
@@ -76,16 +77,18 @@ impl Service {
         let callers = verifier(mem::take(&mut config.subject_tokens.authentication));
         let actors = verifier(mem::take(&mut config.actor_tokens.verification));
         let (tenant, lifetime) = (config.tenant(), config.subject_tokens.lifetime);
-        let store = match &config.store {
+        let afterlife = config.longest_access_token_lifetime();
+        let (store, etcd) = match &config.store {
             config::Store::SharedData { capacity } => {
-                Store::shared_data(&tenant, *capacity, lifetime)
+                (Store::shared_data(&tenant, *capacity, lifetime), None)
             }
-            config::Store::Etcd(etcd) => {
-                Store::etcd(etcd, &tenant, lifetime, config.longest_access_token_lifetime())
+            config::Store::Etcd(settings) => {
+                let server = Rc::new(Server::new(settings));
+                (Store::etcd(&server, &tenant, lifetime, afterlife), Some(server))
             }
         };
         let operators = verifier(mem::take(&mut config.impersonations.authentication));
-        let oversight = Oversight::new(&config, operators);
+        let oversight = Oversight::new(&config, etcd.as_ref(), operators);
         let mints = config.subject_tokens.rules.max_mints_per_caller;
         let mints = mints.map(|rate| MintCounter::new(&config.tenant(), rate));
         let paths = Paths::new(&config.base_path);

@@ -11,7 +11,8 @@ use super::refusal::Refusal;
 use super::request::{Head, bearer_token};
 use crate::audit::Trail;
 use crate::bearer::Verifier;
-use crate::config::{Config, OnReplay, Store};
+use crate::config::{Config, OnReplay};
+use crate::etcd::Server;
 use crate::host::{Host, HostFailure, UnixTime};
 use crate::impersonations::{Entry, List, Listed};
 use crate::metrics;
@@ -43,20 +44,20 @@ pub(crate) struct Oversight {
 }
 
 impl Oversight {
-    pub(super) fn new(config: &Config, operators: Verifier) -> Self {
+    pub(super) fn new(config: &Config, etcd: Option<&Rc<Server>>, operators: Verifier) -> Self {
         let tenant = config.tenant();
         let longest = config.longest_access_token_lifetime();
         let retention = longest.saturating_add(config.subject_tokens.lifetime);
         let retention = retention.saturating_add(LEEWAY);
-        let (revocations, list) = match &config.store {
-            Store::SharedData { .. } => (
+        let (revocations, list) = match etcd {
+            None => (
                 Revocations::shared_data(&tenant, retention),
                 List::shared_data(&tenant, config.impersonations.capacity, longest),
             ),
-            Store::Etcd(settings) => (
+            Some(server) => (
                 // Here it is never gone by what was known before.
-                Revocations::etcd(settings, &tenant, retention, Duration::ZERO),
-                List::etcd(settings, &tenant, longest),
+                Revocations::etcd(server, &tenant, retention, Duration::ZERO),
+                List::etcd(server, &tenant, longest),
             ),
         };
         Self {
@@ -84,8 +85,8 @@ impl Oversight {
 
     /// Finds out what was revoked, and says how much.
     pub(super) async fn count(&self, context: &Context) {
-        if let Ok(known) = self.revocations.fresh(context).await {
-            let count = u64::try_from(known.len()).unwrap_or(u64::MAX);
+        if let Some(count) = self.revocations.count(context).await {
+            let count = u64::try_from(count).unwrap_or(u64::MAX);
             context.host().set(metrics::REVOCATIONS, count);
         }
     }

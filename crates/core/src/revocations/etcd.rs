@@ -4,6 +4,7 @@
 //! lease that outlives whatever it ends.
 
 use std::cell::Cell;
+use std::rc::Rc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -11,11 +12,10 @@ use serde::{Deserialize, Serialize};
 use super::entry::{End, Learned, Revocation};
 use super::shared::{Number, SharedTable};
 use super::{NotRevoked, Revoked, Unknown};
-use crate::config::EtcdSettings;
-use crate::etcd::calls::{Attempts, Server};
+use crate::etcd::calls::Attempts;
 use crate::etcd::lease::Leases;
 use crate::etcd::proto::{Answer as _, KeyValue, PutRequest, RangeRequest, TxnRequest};
-use crate::etcd::{Complaints, EtcdFailure, LastRevocation, Places, Revision};
+use crate::etcd::{EtcdFailure, LastRevocation, Places, Revision, Server};
 use crate::host::{Host, HostFailure, UnixTime};
 use crate::secret::{Digest, namespace};
 use crate::step::{Context, WhenCallerLeaves};
@@ -42,14 +42,12 @@ const VERSION: u8 = 1;
 /// etcd, as one worker sees it, and the copy that it shares with the others.
 #[derive(Debug)]
 pub(super) struct Etcd {
-    server: Server,
+    server: Rc<Server>,
     places: Places,
     leases: Leases,
     retention: Duration,
-    timeout: Duration,
     max_staleness: Duration,
     pub(super) copy: SharedTable,
-    complaints: Complaints,
     turn: Turn,
     /// Whether an answer is waited for.
     waits: Cell<bool>,
@@ -67,22 +65,19 @@ struct Value {
 
 impl Etcd {
     pub(super) fn new(
-        settings: &EtcdSettings,
+        server: &Rc<Server>,
         tenant: &str,
         retention: Duration,
         max_staleness: Duration,
     ) -> Self {
-        let EtcdSettings { cluster, prefix, timeout, authority } = settings;
-        let places = Places::new(prefix, &namespace(tenant));
+        let places = Places::new(&server.prefix, &namespace(tenant));
         Self {
-            server: Server { cluster: cluster.clone(), authority: authority.clone() },
+            server: Rc::clone(server),
             leases: Leases::new(&places.revocations, retention),
             places,
             retention,
-            timeout: *timeout,
             max_staleness,
             copy: SharedTable::copy(tenant),
-            complaints: Complaints::default(),
             turn: Turn::default(),
             waits: Cell::default(),
         }
@@ -117,12 +112,12 @@ impl Etcd {
                 key: self.places.last_revocation.clone().into_bytes(),
                 ..PutRequest::default()
             });
-        let attempts = self.attempts(host, WRITE);
+        let attempts = self.server.attempts(host, WRITE);
         // Whoever asked for it may be gone: it is to be known here all the same.
         let go_on = WhenCallerLeaves::GoOn;
         let written =
             self.server.write(context, &txn, (&self.leases, lease), attempts, go_on).await;
-        let answer = written.inspect_err(|failure| self.complain(host, *failure))?;
+        let answer = written.inspect_err(|failure| self.server.complain(host, *failure))?;
         let learned = value.learned(answer.revision());
         let overflowed = self.copy.learn(host, &[learned], None)?;
         Ok(Revoked { before, overflowed })
@@ -134,20 +129,20 @@ impl Etcd {
         context: &Context,
         seen: Option<LastRevocation>,
     ) -> Result<Revision, Unknown> {
-        let host = context.host();
-        let caught_up = async {
-            let last = match seen {
-                Some(last) => last,
-                None => self.read_last(context, self.attempts(host, READ)).await?,
-            };
-            self.learn_until(context, last).await?;
-            Ok(last.seen_at)
+        let last = match seen {
+            Some(last) => last,
+            None => self.read_last(context, self.server.attempts(context.host(), READ)).await?,
         };
-        caught_up.await.inspect_err(|unknown| {
-            if let Unknown::Etcd(failure) = unknown {
-                self.complain(host, *failure);
-            }
-        })
+        self.learn_until(context, last).await?;
+        Ok(last.seen_at)
+    }
+
+    /// Tells the operator of what is wrong with etcd.
+    pub(super) fn complain(&self, host: &dyn Host, unknown: &Unknown) {
+        // Of shared data whoever looks at the copy finds the same, and says so.
+        if let Unknown::Etcd(failure) = unknown {
+            self.server.complain(host, *failure);
+        }
     }
 
     /// Whether this VM asks now.
@@ -171,9 +166,8 @@ impl Etcd {
         };
         let followed: Result<(), Unknown> = followed.await;
         self.waits.set(false);
-        // Of shared data whoever looks at the copy finds the same, and says so.
-        if let Err(Unknown::Etcd(failure)) = followed {
-            self.complain(host, failure);
+        if let Err(unknown) = followed {
+            self.complain(host, &unknown);
         }
     }
 
@@ -214,7 +208,8 @@ impl Etcd {
         let mut learned = Vec::new();
         let mut until = None;
         loop {
-            let page = self.server.range(context, &request, self.attempts(host, READ)).await?;
+            let page =
+                self.server.range(context, &request, self.server.attempts(host, READ)).await?;
             // What is written while pages are read is new the next time.
             until = until.or(Some(page.revision()));
             learned.extend(page.kvs.iter().map(|kv| self.read_value(host, kv)));
@@ -233,18 +228,10 @@ impl Etcd {
         match Value::decode(&kv.value) {
             Some(value) => value.learned(revision),
             None => {
-                self.complain(host, EtcdFailure::UnknownRecord);
+                self.server.complain(host, EtcdFailure::UnknownRecord);
                 Value::new(host.now(), self.retention, &Revocation::default()).learned(revision)
             }
         }
-    }
-
-    fn attempts(&self, host: &dyn Host, (count, each): (u32, Duration)) -> Attempts {
-        Attempts::new(host, count, each, self.timeout)
-    }
-
-    fn complain(&self, host: &dyn Host, failure: EtcdFailure) {
-        self.complaints.note(host, &self.server.cluster, failure);
     }
 
     fn key(&self, revocation: &Revocation) -> Vec<u8> {

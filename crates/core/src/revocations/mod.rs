@@ -49,8 +49,7 @@ pub use entry::{CallerTag, End, Impersonation, Issued, Revocation};
 pub use mark::Mark;
 pub use table::MAX_ENTRIES;
 
-use crate::config::EtcdSettings;
-use crate::etcd::{EtcdFailure, LastRevocation, Revision};
+use crate::etcd::{EtcdFailure, LastRevocation, Revision, Server};
 use crate::host::{Host, HostFailure, UnixTime};
 use crate::step::Context;
 use etcd::Etcd;
@@ -161,12 +160,12 @@ impl Revocations {
 
     /// The same in etcd. What was last read longer ago than `max_staleness` is not known any more.
     pub fn etcd(
-        settings: &EtcdSettings,
+        server: &Rc<Server>,
         tenant: &str,
         retention: Duration,
         max_staleness: Duration,
     ) -> Self {
-        let etcd = Etcd::new(settings, tenant, retention, max_staleness);
+        let etcd = Etcd::new(server, tenant, retention, max_staleness);
         Self { etcd: Some(etcd), ..Self::shared_data(tenant, retention) }
     }
 
@@ -202,9 +201,22 @@ impl Revocations {
         last: Option<LastRevocation>,
     ) -> Result<CaughtUp, Unknown> {
         match &self.etcd {
-            Some(etcd) => Ok(CaughtUp(etcd.catch_up(context, last).await?)),
+            Some(etcd) => {
+                let caught_up = etcd.catch_up(context, last).await;
+                let caught_up =
+                    caught_up.inspect_err(|unknown| etcd.complain(context.host(), unknown));
+                Ok(CaughtUp(caught_up?))
+            }
             None => Ok(CaughtUp(Revision::default())),
         }
+    }
+
+    /// How many are told apart; `None` if nobody can say. Of that nobody hears: nobody asked.
+    pub async fn count(&self, context: &Context) -> Option<usize> {
+        if let Some(etcd) = &self.etcd {
+            etcd.catch_up(context, None).await.ok()?;
+        }
+        Some(self.read(context.host()).ok()?.len())
     }
 
     /// What is known now, and no less than was then.

@@ -10,6 +10,7 @@ mod record;
 mod slots;
 
 use std::fmt;
+use std::rc::Rc;
 use std::time::Duration;
 
 use base64::Engine as _;
@@ -20,8 +21,7 @@ pub use etcd::Etcd;
 pub use record::{Exchange, Grant, Mint};
 pub use slots::{Found, NotSpent, NotStored, Occupancy, Outstanding, SlotTable};
 
-use crate::config::EtcdSettings;
-use crate::etcd::{Beside, EtcdFailure};
+use crate::etcd::{Beside, EtcdFailure, Server};
 use crate::host::{Host, HostFailure, UnixTime};
 use crate::metrics;
 use crate::secret::{Digest, Secret, namespace};
@@ -77,12 +77,12 @@ impl Store {
 
     /// The same in etcd, where a token's record outlives it by what it can be exchanged for: `afterlife`.
     pub fn etcd(
-        settings: &EtcdSettings,
+        server: &Rc<Server>,
         tenant: &str,
         lifetime: Duration,
         afterlife: Duration,
     ) -> Self {
-        let etcd = Etcd::new(settings, &namespace(tenant), lifetime, afterlife);
+        let etcd = Etcd::new(server, &namespace(tenant), lifetime, afterlife);
         // A token names its slot, whatever the table's capacity was, and there are no more to come.
         let before = SlotTable::new(tenant, 0, lifetime);
         Self::Etcd(Box::new(SharedStore { etcd, before, lifetime }))

@@ -14,6 +14,7 @@
 
 mod count;
 
+use std::rc::Rc;
 use std::time::Duration;
 
 use base64::Engine as _;
@@ -27,11 +28,10 @@ use super::slots::{Seen, SeenInEtcd};
 use super::{
     Found, NONCE_LEN, NotSpent, NotStored, Outstanding, StoreFailure, SubjectToken, TokenId,
 };
-use crate::config::EtcdSettings;
-use crate::etcd::calls::{Attempts, READ_TXN, Server, TXN, Unanswered};
+use crate::etcd::calls::{READ_TXN, TXN, Unanswered};
 use crate::etcd::lease::Leases;
 use crate::etcd::proto::{Compared, KeyValue, PutRequest, RangeRequest, TxnRequest, TxnResponse};
-use crate::etcd::{Beside, Complaints, EtcdFailure, LastRevocation, Places, Revision};
+use crate::etcd::{Beside, EtcdFailure, LastRevocation, Places, Revision, Server};
 use crate::host::{Host, HostFailure, UnixTime};
 use crate::metrics;
 use crate::secret::Digest;
@@ -54,12 +54,10 @@ const KEPT: Duration = Duration::from_secs(600);
 /// etcd, as one worker sees it.
 #[derive(Debug)]
 pub struct Etcd {
-    server: Server,
+    server: Rc<Server>,
     places: Places,
     leases: Leases,
     lifetime: Duration,
-    timeout: Duration,
-    complaints: Complaints,
     count: Count,
 }
 
@@ -67,21 +65,18 @@ impl Etcd {
     /// The store of the service that `namespace` names, for tokens that live for `lifetime`, and what they are
     /// exchanged for `afterlife` more.
     pub(super) fn new(
-        settings: &EtcdSettings,
+        server: &Rc<Server>,
         namespace: &str,
         lifetime: Duration,
         afterlife: Duration,
     ) -> Self {
-        let EtcdSettings { cluster, prefix, timeout, authority } = settings;
-        let places = Places::new(prefix, namespace);
+        let places = Places::new(&server.prefix, namespace);
         let kept = lifetime.saturating_add(afterlife.max(KEPT));
         Self {
-            server: Server { cluster: cluster.clone(), authority: authority.clone() },
+            server: Rc::clone(server),
             leases: Leases::new(&places.tokens, kept),
             places,
             lifetime,
-            timeout: *timeout,
-            complaints: Complaints::default(),
             count: Count::default(),
         }
     }
@@ -98,7 +93,7 @@ impl Etcd {
         let minted = self.try_mint(context, mint, grant, expires_at).await;
         self.record(context.host(), metrics::STORE_MINT_DURATION, began_at);
         if let Err(NotStored::Etcd(failure)) = &minted {
-            self.complaints.note(context.host(), &self.server.cluster, *failure);
+            self.server.complain(context.host(), *failure);
         }
         minted
     }
@@ -113,7 +108,7 @@ impl Etcd {
         let found = self.try_find(context, digest).await;
         self.record(context.host(), metrics::STORE_FIND_DURATION, began_at);
         found.map_err(|failure| {
-            self.complaints.note(context.host(), &self.server.cluster, failure);
+            self.server.complain(context.host(), failure);
             failure.into()
         })
     }
@@ -126,7 +121,7 @@ impl Etcd {
     ) -> Result<Option<Mint>, StoreFailure> {
         let minted = self.try_minted(context, id).await;
         minted.map_err(|failure| {
-            self.complaints.note(context.host(), &self.server.cluster, failure);
+            self.server.complain(context.host(), failure);
             failure.into()
         })
     }
@@ -146,7 +141,7 @@ impl Etcd {
         if let Err(NotSpent::Store(StoreFailure::Etcd(failure)) | NotSpent::Unknown(failure)) =
             &spent
         {
-            self.complaints.note(context.host(), &self.server.cluster, *failure);
+            self.server.complain(context.host(), *failure);
         }
         spent
     }
@@ -173,7 +168,7 @@ impl Etcd {
         let put = PutRequest { key: self.key(&digest), value, lease, ignore_lease: false };
         let ours = put.value.clone();
         let txn = TxnRequest::put_if(Compared::Create(0), put);
-        let attempts = self.attempts(host, MINT);
+        let attempts = self.server.attempts(host, MINT);
         // Should the caller leave, a record is left that nobody has the token of.
         let cancel = WhenCallerLeaves::Cancel;
         let answer =
@@ -188,7 +183,7 @@ impl Etcd {
         // The last revocation besides: what was revoked until the token was found is then known, too.
         let keys = [self.key(digest), self.places.last_revocation.clone().into_bytes()];
         let message = TxnRequest::read(keys).encode_to_vec();
-        let mut attempts = self.attempts(host, FIND);
+        let mut attempts = self.server.attempts(host, FIND);
         let mut failed = EtcdFailure::NotSent;
         while let Some(timeout) = attempts.next(host) {
             let answer: Result<TxnResponse, _> = self
@@ -219,8 +214,10 @@ impl Etcd {
             limit: 1,
             ..RangeRequest::default()
         };
-        let answer =
-            self.server.range(context, &request, self.attempts(context.host(), FIND)).await?;
+        let answer = self
+            .server
+            .range(context, &request, self.server.attempts(context.host(), FIND))
+            .await?;
         let Some(kv) = answer.kvs.first() else { return Ok(None) };
         match Slot::decode(&kv.value) {
             Some(Slot { record: Some(record), .. }) => Ok(Some(record)
@@ -252,7 +249,7 @@ impl Etcd {
         }
         let txn = txn.encode_to_vec();
 
-        let mut attempts = self.attempts(host, SPEND);
+        let mut attempts = self.server.attempts(host, SPEND);
         let mut unknown = None;
         while let Some(timeout) = attempts.next(host) {
             let answer: Result<TxnResponse, _> =
@@ -270,10 +267,6 @@ impl Etcd {
             }
         }
         Err(NotSpent::Unknown(unknown.unwrap_or(EtcdFailure::NotSent)))
-    }
-
-    fn attempts(&self, host: &dyn Host, (count, each): (u32, Duration)) -> Attempts {
-        Attempts::new(host, count, each, self.timeout)
     }
 
     fn key(&self, digest: &Digest) -> Vec<u8> {

@@ -6,6 +6,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use impersonation_core::config::EtcdSettings;
+use impersonation_core::etcd::Server;
 use impersonation_core::host::{
     Expected, Host, HostFailure, Level, SharedData, Swap, UnixTime, Version,
 };
@@ -103,7 +104,7 @@ pub(super) fn store() -> Rc<Store> {
         timeout: Duration::from_millis(3500),
         authority: None,
     };
-    Rc::new(Store::etcd(&settings, "tenant", LIFETIME, AFTERLIFE))
+    Rc::new(Store::etcd(&Rc::new(Server::new(&settings)), "tenant", LIFETIME, AFTERLIFE))
 }
 
 pub(super) async fn spend(store: Rc<Store>, context: Context, token: String) -> Outcome {
