@@ -6,6 +6,7 @@
 #![expect(clippy::arithmetic_side_effects, reason = "counts and small sums that cannot overflow")]
 
 mod driver;
+mod etcd_revocations;
 mod etcd_store;
 mod exchange;
 mod guard;

@@ -176,7 +176,7 @@ const OUT_OF_RANGE: u32 = 11;
 
 /// One etcd.
 #[derive(Default)]
-pub(super) struct Etcd {
+pub(crate) struct Etcd {
     revision: i64,
     /// What was before this revision is forgotten.
     compacted: i64,
@@ -190,7 +190,7 @@ pub(super) struct Etcd {
 
 impl Etcd {
     /// Does what a call asks for. A message, or a status.
-    pub(super) fn answer(&mut self, call: &GrpcCall) -> Result<Vec<u8>, u32> {
+    pub(crate) fn answer(&mut self, call: &GrpcCall) -> Result<Vec<u8>, u32> {
         let message = &call.message[..];
         match (call.service, call.method) {
             ("etcdserverpb.KV", "Range") => {
@@ -212,19 +212,19 @@ impl Etcd {
     }
 
     /// Every lease ends, and every key with it.
-    pub(super) fn lose_leases(&mut self) {
+    pub(crate) fn lose_leases(&mut self) {
         self.leases.clear();
         self.keys.clear();
         self.revision += 1;
     }
 
     /// Forgets all that is not so any more.
-    pub(super) fn compact(&mut self) {
+    pub(crate) fn compact(&mut self) {
         self.compacted = self.revision + 1;
     }
 
     /// Writes something else under every key.
-    pub(super) fn overwrite(&mut self, value: &[u8]) {
+    pub(crate) fn overwrite(&mut self, value: &[u8]) {
         self.revision += 1;
         for kv in self.keys.values_mut() {
             kv.value = value.to_vec();
@@ -233,11 +233,11 @@ impl Etcd {
     }
 
     /// All that it holds.
-    pub(super) fn bytes(&self) -> Vec<u8> {
+    pub(crate) fn bytes(&self) -> Vec<u8> {
         self.keys.values().flat_map(|kv| [&kv.key[..], &kv.value].concat()).collect()
     }
 
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.keys.len()
     }
 

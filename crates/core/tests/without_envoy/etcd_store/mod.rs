@@ -4,8 +4,8 @@
 //! whoever is told so spent it; none is spent while everybody is told no, unless somebody is told that it is not
 //! known; nobody is told "used" or "expired" of one that is not; and whoever comes afterwards is told the same.
 
-mod fake;
-mod run;
+pub(crate) mod fake;
+pub(crate) mod run;
 
 use std::rc::Rc;
 use std::time::Duration;

@@ -17,13 +17,13 @@ use impersonation_core::store::{Exchange, Found, Grant, Mint, NotSpent, Store, S
 use super::fake::Etcd;
 use crate::driver::shared_data::EnvoyMap;
 
-pub(super) const LIFETIME: Duration = Duration::from_secs(600);
+pub(crate) const LIFETIME: Duration = Duration::from_secs(600);
 
 /// How long what tokens are exchanged for can live.
 const AFTERLIFE: Duration = Duration::from_secs(3600);
 
 /// A world with a clock, randomness, and shared data for what was there before etcd.
-pub(super) struct World {
+pub(crate) struct World {
     pub now: Cell<UnixTime>,
     shared_data: RefCell<EnvoyMap<Vec<u8>>>,
     random: Cell<u64>,
@@ -79,7 +79,7 @@ impl Host for World {
 
 /// What came of an exchange, or of a mint.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Outcome {
+pub(crate) enum Outcome {
     Won,
     AlreadySpent,
     Expired,
@@ -92,12 +92,12 @@ pub(super) enum Outcome {
 }
 
 /// The store that the same service had before.
-pub(super) fn shared_data() -> Rc<Store> {
+pub(crate) fn shared_data() -> Rc<Store> {
     Rc::new(Store::shared_data("tenant", 10, LIFETIME))
 }
 
 /// One Envoy's store.
-pub(super) fn store() -> Rc<Store> {
+pub(crate) fn store() -> Rc<Store> {
     let settings = EtcdSettings {
         cluster: "etcd".into(),
         prefix: "/impersonation/".into(),
@@ -107,7 +107,7 @@ pub(super) fn store() -> Rc<Store> {
     Rc::new(Store::etcd(&Rc::new(Server::new(&settings)), "tenant", LIFETIME, AFTERLIFE))
 }
 
-pub(super) async fn spend(store: Rc<Store>, context: Context, token: String) -> Outcome {
+pub(crate) async fn spend(store: Rc<Store>, context: Context, token: String) -> Outcome {
     let token = SubjectToken::parse(&token).unwrap();
     let found = match store.find(&context, &token, &token.digest()).await {
         Ok(Found::Outstanding(found)) => found,
@@ -133,7 +133,7 @@ pub(super) async fn spend(store: Rc<Store>, context: Context, token: String) -> 
     }
 }
 
-pub(super) async fn mint(store: Rc<Store>, context: Context) -> Outcome {
+pub(crate) async fn mint(store: Rc<Store>, context: Context) -> Outcome {
     let now = context.host().now();
     let mint = Mint {
         caller: "backend".into(),
@@ -149,7 +149,7 @@ pub(super) async fn mint(store: Rc<Store>, context: Context) -> Outcome {
 }
 
 /// Begins a mint, or the exchange of a token.
-pub(super) fn begin(world: &Rc<World>, store: &Rc<Store>, token: Option<&str>) -> Step<Outcome> {
+pub(crate) fn begin(world: &Rc<World>, store: &Rc<Store>, token: Option<&str>) -> Step<Outcome> {
     let (host, store) = (Rc::clone(world) as Rc<dyn Host>, Rc::clone(store));
     match token.map(str::to_owned) {
         Some(token) => Task::start(host, None, |context| spend(store, context, token)),
@@ -158,7 +158,7 @@ pub(super) fn begin(world: &Rc<World>, store: &Rc<Store>, token: Option<&str>) -
 }
 
 /// Plays one to its end; `answer` is what comes of each call.
-pub(super) fn play(
+pub(crate) fn play(
     mut step: Step<Outcome>,
     mut answer: impl FnMut(&GrpcCall) -> Result<Vec<u8>, u32>,
 ) -> Outcome {
@@ -171,16 +171,16 @@ pub(super) fn play(
     }
 }
 
-pub(super) fn reply(answer: Result<Vec<u8>, u32>) -> Reply {
+pub(crate) fn reply(answer: Result<Vec<u8>, u32>) -> Reply {
     Reply::Grpc(answer.map_err(GrpcStatus))
 }
 
 /// `UNAVAILABLE`: perhaps it was done.
-pub(super) const LOST: u32 = 14;
+pub(crate) const LOST: u32 = 14;
 
 /// Who takes part, and what may go wrong.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Scenario {
+pub(crate) struct Scenario {
     pub spenders: usize,
     pub minters: usize,
     /// So many calls are lost, or their answers, or they come later.
@@ -234,7 +234,7 @@ enum Action {
 
 impl Scenario {
     /// Plays every schedule. How many there are, or the rule that one of them breaks.
-    pub(super) fn explore(&self) -> Result<usize, String> {
+    pub(crate) fn explore(&self) -> Result<usize, String> {
         let (mut script, mut count) = (Vec::new(), 0);
         loop {
             let mut choices = Choices { script, taken: Vec::new() };
