@@ -8,9 +8,12 @@
 module := target/wasm32-wasip1/release/impersonation_filter.wasm
 guard := target/wasm32-wasip1/release/impersonation_guard.wasm
 
-# What Envoy calls in the guard: of a body and of a response it is shown nothing.
-guard_exports := memory _initialize proxy_abi_version_0_2_1 proxy_on_memory_allocate proxy_on_vm_start proxy_on_configure \
+# What Envoy calls in the modules. In the guard: of a body and of a response it is shown nothing.
+exports := memory _initialize proxy_abi_version_0_2_1 proxy_on_memory_allocate proxy_on_vm_start proxy_on_configure \
   proxy_on_tick proxy_on_context_create proxy_on_request_headers proxy_on_delete
+guard_exports := $(exports)
+filter_exports := $(exports) proxy_on_request_body proxy_on_request_trailers proxy_on_response_headers proxy_on_response_body \
+  proxy_on_response_trailers proxy_on_log proxy_on_http_call_response proxy_on_grpc_receive proxy_on_grpc_close
 
 # rust-toolchain.toml names it, but where rustup does not install by itself somebody has to say so.
 wasm-target:
@@ -20,7 +23,7 @@ wasm-target:
 build: wasm-target
 	cargo build --release --package impersonation-filter --lib --target wasm32-wasip1
 	cargo build --release --package impersonation-guard --lib --target wasm32-wasip1
-	scripts/shrink-wasm $(module)
+	scripts/shrink-wasm $(module) $(filter_exports)
 	scripts/shrink-wasm $(guard) $(guard_exports)
 
 # What is in the modules, beside them, as CycloneDX.
