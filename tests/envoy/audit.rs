@@ -22,7 +22,7 @@ use testkit::gateway::{
     portal_request, raw_exchange_request, raw_part, with_actor,
 };
 use testkit::http::Request;
-use testkit::{Findings, wait_for};
+use testkit::{Findings, repository, scratch, wait_for};
 
 const CREATED: &str = "subject_token.created";
 const MINT_REFUSED: &str = "subject_token.refused";
@@ -467,6 +467,60 @@ fn the_context_is_in_the_log_only_where_the_operator_wants_it() {
     let access_log = observed.access_log(2);
     assert!(!observed.log().contains("T-personal"));
     assert!(!json!(access_log).to_string().contains("T-personal"));
+}
+
+/// As docs/operations.md has it.
+fn audit_logger(path: &std::path::Path) -> Value {
+    json!({
+        "name": "envoy.access_loggers.file",
+        "filter": {"extension_filter": {
+            "name": "envoy.access_loggers.extension_filters.cel",
+            "typed_config": {
+                "@type": "type.googleapis.com/envoy.extensions.access_loggers.filters.cel.v3.ExpressionFilter",
+                "expression": "'wasm.impersonation.audit' in filter_state",
+            },
+        }},
+        "typed_config": {
+            "@type": "type.googleapis.com/envoy.extensions.access_loggers.file.v3.FileAccessLog",
+            "path": path,
+            "log_format": {"text_format_source": {"inline_string": "%FILTER_STATE(wasm.impersonation.audit:PLAIN)%\n"}},
+        },
+    })
+}
+
+#[test]
+fn the_audit_is_in_the_one_place_that_the_operator_chose() {
+    let manual = std::fs::read_to_string(repository().join("docs/operations.md")).unwrap();
+    assert!(manual.contains("expression: \"'wasm.impersonation.audit' in filter_state\""));
+    for log in ["envoy", "access_log"] {
+        let configuration = Configuration::default().with("/audit/log", log);
+        let path = scratch().join(format!("audit-{log}-{}.log", std::process::id()));
+        let audit_log = audit_logger(&path);
+        let observed = Observed::start_with(&configuration, 1, |listener| {
+            with_access_log(listener).access_logger(audit_log.clone())
+        });
+        let token = observed.mint(&mint_request("u-1"));
+        assert_eq!(observed.envoy.send(&exchange_request(&exchange_form(&token))).status, 200);
+        assert_eq!(observed.envoy.send(&exchange_request(&exchange_form(&token))).status, 400);
+        observed.envoy.send(&Request::get("/somebody-elses"));
+        let plain = observed.access_log(4);
+        assert!(plain.iter().all(|line| line["impersonation"]["event"].is_null()), "{plain:?}");
+        let whole = wait_for("the audit", || {
+            let events = if log == "envoy" {
+                observed.events()
+            } else {
+                let text = std::fs::read_to_string(&path).unwrap_or_default();
+                text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+            };
+            (events.len() >= 3).then_some(events)
+        });
+        let events: Vec<_> = whole.iter().map(|event| event["event"].as_str().unwrap()).collect();
+        assert_eq!(events, [CREATED, EXCHANGED, EXCHANGE_REFUSED], "{log}");
+        assert_eq!(whole[1]["user_id"], "u-1");
+        assert_eq!(observed.events().len(), if log == "envoy" { 3 } else { 0 });
+        assert_eq!(observed.alarms().len(), 1, "alarms are in Envoy's log, wherever the audit is");
+        counters_add_up(&mut Findings::default(), &observed.envoy.metrics(), &whole);
+    }
 }
 
 #[test]

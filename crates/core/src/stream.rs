@@ -8,6 +8,7 @@
 use std::rc::Rc;
 
 use crate::audit::{Event, Trail};
+use crate::config::AuditLog;
 use crate::host::{Host, Level};
 use crate::issuer::{
     Answer, Begun, Body, Head, MAX_BODY, PARTIAL_HEADERS, Route, STALE_HEADERS, Service, begin,
@@ -246,7 +247,7 @@ impl Stream {
                     self.caller_has_left = true;
                     return true;
                 }
-                None => self.write_down(http, &trail.abandoned()),
+                None => self.write_down(http, &trail.abandoned(), true),
             }
         }
         false
@@ -308,7 +309,7 @@ impl Stream {
                 State::Answered
             }
             Progress::Stopped if self.caller_has_left => {
-                self.write_down(http, &trail.abandoned());
+                self.write_down(http, &trail.abandoned(), true);
                 State::Answered
             }
             Progress::Stopped => {
@@ -320,7 +321,7 @@ impl Stream {
 
     fn finish(&mut self, http: &dyn HttpStream, answer: &Answer) {
         if let Some(event) = &answer.event {
-            self.write_down(http, event);
+            self.write_down(http, event, self.caller_has_left);
             if event.is_exchange() {
                 let took = self.host.micros().saturating_sub(self.began_at);
                 self.host.record(metrics::EXCHANGE_DURATION, took);
@@ -343,12 +344,22 @@ impl Stream {
         }
     }
 
-    /// Writes an event down: in the log, for the access log, in the metrics.
-    fn write_down(&self, http: &dyn HttpStream, event: &Event) {
-        self.host.log(Level::Info, &event.to_json());
-        if !self.caller_has_left {
-            for (name, value) in event.members() {
-                http.set_filter_state(name, value);
+    /// Writes an event down, where the operator wants it, and in the metrics.
+    fn write_down(&self, http: &dyn HttpStream, event: &Event, is_over: bool) {
+        let log = self.service.as_ref().map_or(AuditLog::Both, |service| service.config.audit_log);
+        // Of a stream that is over no access log prints anything any more.
+        match log {
+            AuditLog::AccessLog if !is_over => http.set_filter_state("audit", &event.to_json()),
+            AuditLog::AccessLog | AuditLog::Envoy => {
+                self.host.log(Level::Info, &event.to_json());
+            }
+            AuditLog::Both => {
+                self.host.log(Level::Info, &event.to_json());
+                if !self.caller_has_left {
+                    for (name, value) in event.members() {
+                        http.set_filter_state(name, value);
+                    }
+                }
             }
         }
         self.host.count(event.counter());

@@ -160,6 +160,7 @@ pub struct Listener {
     routes: Vec<Value>,
     watched: bool,
     access_log: Option<Value>,
+    access_loggers: Vec<Value>,
 }
 
 impl Listener {
@@ -170,6 +171,7 @@ impl Listener {
             routes: Vec::new(),
             watched: false,
             access_log: None,
+            access_loggers: Vec::new(),
         }
     }
 
@@ -218,6 +220,12 @@ impl Listener {
         self
     }
 
+    /// Has another one, as Envoy is told of it.
+    pub fn access_logger(mut self, logger: Value) -> Self {
+        self.access_loggers.push(logger);
+        self
+    }
+
     fn to_json(&self, address: SocketAddr, version: u32, directory: &Path) -> Value {
         let version = json!({
             "match": {"path": VERSION_PATH},
@@ -249,7 +257,7 @@ impl Listener {
                     "request_timeout": "15s",
                     "http_protocol_options": {"enable_trailers": true},
                     "upgrade_configs": [{"upgrade_type": "websocket"}],
-                    "access_log": access_log.collect::<Vec<_>>(),
+                    "access_log": access_log.chain(self.access_loggers.iter().cloned()).collect::<Vec<_>>(),
                     "route_config": {
                         "virtual_hosts": [{"name": "all", "domains": ["*"], "routes": routes}],
                     },

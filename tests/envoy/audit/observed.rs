@@ -42,6 +42,14 @@ pub(super) struct Observed {
 
 impl Observed {
     pub(super) fn start(configuration: &Configuration, workers: u32) -> Self {
+        Self::start_with(configuration, workers, with_access_log)
+    }
+
+    pub(super) fn start_with(
+        configuration: &Configuration,
+        workers: u32,
+        edit: impl Fn(Listener) -> Listener,
+    ) -> Self {
         let [upstream, silent, absent, agreeable] =
             [IDENTITY_GATEWAY, SILENT, ABSENT, AGREEABLE].map(Server::start);
         silent.fail(Fault::Slow);
@@ -53,7 +61,7 @@ impl Observed {
             "sub": "opaque-agent",
         })));
         let bootstrap = in_front_of(&[&upstream, &silent, &absent, &agreeable], configuration);
-        let envoy = bootstrap.edit_listener(with_access_log).workers(workers).start();
+        let envoy = bootstrap.edit_listener(edit).workers(workers).start();
         Self { envoy, agreeable, _others: [upstream, silent, absent] }
     }
 

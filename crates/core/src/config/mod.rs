@@ -65,6 +65,8 @@ pub struct Config {
     pub foreign_subject_tokens: ForeignSubjectTokens,
     /// Whether the audit log gets the free-form context.
     pub audit_context: bool,
+    /// Where audit events are written down.
+    pub audit_log: AuditLog,
     /// What works but is probably not meant.
     pub warnings: Vec<Problem>,
 }
@@ -120,6 +122,17 @@ impl Default for Impersonations {
     fn default() -> Self {
         Self { authentication: Verification::default(), capacity: parse::DEFAULT_CAPACITY }
     }
+}
+
+/// Where audit events are written down.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AuditLog {
+    /// In Envoy's log, and member by member for an access log.
+    Both,
+    /// In Envoy's log.
+    Envoy,
+    /// In an access log, whole. What comes of a request whose caller has left is in Envoy's log.
+    AccessLog,
 }
 
 /// Where subject tokens are until they are exchanged.

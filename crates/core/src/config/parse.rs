@@ -11,10 +11,11 @@ use super::limits::Limits;
 use super::node::{Members, Node, Reading};
 use super::rules::{MintRate, Rules, UserPattern};
 use super::{
-    ActorTokens, AuthorizeSubjectToken, Client, ClientType, Config, ConfigError, CustomClaims,
-    DocumentSource, EtcdSettings, ForeignSubjectTokens, HttpUri, Impersonations, Introspection,
-    Jwks, JwtIssuer, OnError, OnReplay, RemoteJwks, Resource, SigningKey, Store, SubjectTokens,
-    Surroundings, TokenRules, USER_ID_PLACEHOLDER, UserLookup, Userinfo, Verification,
+    ActorTokens, AuditLog, AuthorizeSubjectToken, Client, ClientType, Config, ConfigError,
+    CustomClaims, DocumentSource, EtcdSettings, ForeignSubjectTokens, HttpUri, Impersonations,
+    Introspection, Jwks, JwtIssuer, OnError, OnReplay, RemoteJwks, Resource, SigningKey, Store,
+    SubjectTokens, Surroundings, TokenRules, USER_ID_PLACEHOLDER, UserLookup, Userinfo,
+    Verification,
 };
 use crate::jose::{Algorithm, KeySet, PublishedKey, private_from_pem};
 use crate::oauth::{scope, uri};
@@ -79,16 +80,20 @@ fn root(node: Node<'_>) -> Option<Config> {
     let custom_claims = members.optional("custom_claims", custom_claims);
     let authorize_subject_token =
         members.optional("authorize_subject_token", authorize_subject_token);
-    let audit_context = members.or("audit", false, |node| {
+    let audit = members.or("audit", (false, AuditLog::Both), |node| {
         let mut members = node.object()?;
         let context = members.or("context", false, Node::boolean);
+        let log = members.or("log", AuditLog::Both, |node| {
+            node.one_of(&[("envoy", AuditLog::Envoy), ("access_log", AuditLog::AccessLog)])
+        });
         members.finish();
-        context
+        Some((context?, log?))
     });
     let documents = members.or("identity_gateway", DocumentSource::Merged, identity_gateway);
     members.finish();
 
     let (signing_key, published_keys) = keys?;
+    let (audit_context, audit_log) = audit?;
     Some(Config {
         issuer: issuer?,
         base_path: base_path?,
@@ -105,7 +110,8 @@ fn root(node: Node<'_>) -> Option<Config> {
         impersonations: impersonations?,
         documents: documents?,
         foreign_subject_tokens: foreign_subject_tokens?,
-        audit_context: audit_context?,
+        audit_context,
+        audit_log,
         warnings: Vec::new(),
     })
 }
