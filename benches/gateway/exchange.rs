@@ -25,10 +25,13 @@ pub(crate) fn run() {
         "/custom_claims",
         json!({"script": SAMPLE, "environment_variables": {"REGION": "eu"}}),
     );
+    let in_access_log = plain.clone().with("/audit/log", "access_log");
     #[rustfmt::skip]
     let kinds = [
         ("exchange, ES256",                    Algorithm::ES256, &plain,    TURN),
         ("exchange, ES256, with the function", Algorithm::ES256, &scripted, TURN),
+        // Made, and left to whatever access log there is.
+        ("exchange, ES256, audit: access_log", Algorithm::ES256, &in_access_log, TURN),
         ("exchange, EdDSA",                    Algorithm::EdDSA, &plain,    TURN),
         ("exchange, ES384",                    Algorithm::ES384, &plain,    TURN / 4),
         ("exchange, RS256",                    Algorithm::RS256, &plain,    TURN / 20),
