@@ -1,7 +1,7 @@
 # Everything sets up what it needs. Requires cargo (rustup), node 20.19 or later with npm, and python3
 # with venv where no Envoy is on the PATH (see scripts/envoy).
 .DEFAULT_GOAL := build
-.PHONY: wasm-target build run demo demo-cluster bench chaos sbom deny lint lint-format lint-native lint-wasm test parts test-binaries test-plugin tools \
+.PHONY: wasm-target build run demo demo-cluster bench chaos fuzz sbom deny lint lint-format lint-native lint-wasm test parts test-binaries test-plugin tools \
   test-core test-envoy test-chaos test-dependencies test-differential test-without-engine test-gateway test-clients test-demo \
   test-claims-scripts test-compose test-observability
 
@@ -77,6 +77,11 @@ test-chaos: test-binaries build tools
 # The same for as long as docs/reliability.md says, and with the times held to their bounds: some minutes.
 chaos: build tools
 	CHAOS=long cargo test --test chaos -- --nocapture --test-threads 1
+
+# Looks for bytes that harm a reader of what strangers send, for an hour or FUZZ_SECONDS: see scripts/fuzz. make test
+# tries what it found.
+fuzz:
+	scripts/fuzz $(or $(FUZZ_SECONDS),3600)
 
 # All that need no Envoy.
 test-core: test-binaries

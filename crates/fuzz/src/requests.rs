@@ -1,0 +1,614 @@
+//! Readers that are reached by a request: it is played from end to end.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use impersonation_core::guard::{ApiRequest, Guard};
+use impersonation_core::issuer::Service;
+use impersonation_core::step::{Call, CallFailure, GrpcStatus, Reply};
+use impersonation_core::stream::Flow;
+use prost::Message;
+use serde_json::{Value, json};
+
+use crate::setting::{
+    API, Begun, FORM, ISSUER, JSON, OPAQUE, exchange, exchange_form, good_jwt, mint, minted,
+    says_yes, service, service_minting, signed,
+};
+use crate::world::{NOW, Request, World, play, tick};
+
+const MINT: &[u8] = br#"{"userId":"user-42"}"#;
+
+/// A service that remembers nothing, and a world to begin in.
+struct Begin {
+    service: Rc<Service>,
+    begun: Begun,
+}
+
+impl Begin {
+    fn new(service: Rc<Service>) -> Self {
+        let begun = Begun::new(&service);
+        Self { service, begun }
+    }
+
+    fn world(&self) -> Rc<World> {
+        Rc::new(self.begun.world.clone())
+    }
+}
+
+thread_local! {
+    static PLAIN: Begin = Begin::new(service(&json!({})));
+    static LOOKING_UP: Rc<Service> = service_minting(&json!({"user_lookup": {
+        "http_uri": {"uri": "https://auth.example.com/users/{userId}", "cluster": "gateway", "timeout": "3s"},
+        "user_id_member": "id",
+    }}));
+    static IN_ETCD: (Rc<Service>, String, Vec<u8>) = in_etcd();
+    static GUARD: Guard = a_guard();
+}
+
+/// The lines before the last of these, and the rest.
+fn lines<const N: usize>(data: &[u8]) -> [&[u8]; N] {
+    let mut parts = data.splitn(N, |byte| *byte == b'\n');
+    std::array::from_fn(|_| parts.next().unwrap_or_default())
+}
+
+/// `Authorization`, the content type, and the form of a token request, in which the tokens have names. Whatever is
+/// answered with a token has spent one: it gets no other.
+pub(crate) fn token_request(data: &[u8]) {
+    PLAIN.with(|Begin { service, begun }| {
+        let [authorization, content_type, body] = lines(data);
+        let body = begun.name(body);
+        let world = Rc::new(begun.world.clone());
+        let mut request = exchange(&body);
+        request.headers = vec![FORM];
+        if !content_type.is_empty() {
+            request.headers = vec![("content-type", content_type)];
+        }
+        if !authorization.is_empty() {
+            request.headers.push(("authorization", authorization));
+        }
+        let answer = play(service, &world, &request, says_yes);
+        if answer.is_some_and(|answer| answer.status == 200) {
+            assert!(play(service, &world, &request, says_yes).unwrap().status >= 400);
+            let form = exchange_form(&begun.outstanding);
+            let again = play(service, &world, &exchange(form.as_bytes()), says_yes).unwrap();
+            assert_eq!(again.status, 400);
+        }
+    });
+}
+
+/// The body of a mint. What was minted is what another reader finds in it, and can be exchanged.
+pub(crate) fn mint_body(data: &[u8]) {
+    PLAIN.with(|begin| {
+        let world = begin.world();
+        let answer = play(&begin.service, &world, &mint(OPAQUE, data), says_yes).unwrap();
+        if answer.status != 201 {
+            assert!((400..500).contains(&answer.status), "{answer:?}");
+            return;
+        }
+        let body: Value = serde_json::from_slice(data).unwrap();
+        let user_id = body["userId"].as_str().unwrap();
+        assert!(!user_id.is_empty() && user_id != "root" && !user_id.starts_with("admin-"));
+        let known = [
+            "userId",
+            "context",
+            "expiresIn",
+            "clientId",
+            "resource",
+            "scope",
+            "actorId",
+            "accessTokenExpiresIn",
+        ];
+        assert!(body.as_object().unwrap().keys().all(|name| known.contains(&&**name)));
+        let form = exchange_form(&minted(&answer));
+        let answer = play(&begin.service, &world, &exchange(form.as_bytes()), says_yes).unwrap();
+        let bound =
+            body.as_object().unwrap().keys().any(|name| !matches!(&**name, "userId" | "context"));
+        assert!(answer.status == 200 || bound, "{answer:?}");
+    });
+}
+
+/// `Authorization` of a mint. `$JWT` in it is a good token; the issuer of that signs no other.
+pub(crate) fn bearer(data: &[u8]) {
+    thread_local! { static GOOD: String = good_jwt(); }
+    if data.iter().any(|byte| matches!(byte, b'\r' | b'\n' | 0)) {
+        return; // No header field can be that.
+    }
+    GOOD.with(|good| {
+        let text = data.utf8_chunks().flat_map(|chunk| [chunk.valid().as_bytes(), chunk.invalid()]);
+        let text = text.collect::<Vec<_>>().concat();
+        let authorization = replace(&text, b"$JWT", good.as_bytes());
+        PLAIN.with(|begin| {
+            let request = mint(&authorization, MINT);
+            let answer = play(&begin.service, &begin.world(), &request, says_yes).unwrap();
+            if answer.status != 201 {
+                assert!(matches!(answer.status, 400 | 401 | 403), "{answer:?}");
+                return;
+            }
+            let token = str::from_utf8(&authorization).unwrap().split_once(' ').unwrap().1.trim();
+            if token != good && token.split('.').count() == 3 {
+                assert!(!names_the_provider(token), "{token}");
+            }
+        });
+    });
+}
+
+/// As forgiving as anybody.
+fn names_the_provider(token: &str) -> bool {
+    use base64::Engine as _;
+    use base64::prelude::BASE64_URL_SAFE_NO_PAD;
+    let claims = token.split('.').nth(1).unwrap_or_default();
+    let claims = BASE64_URL_SAFE_NO_PAD.decode(claims).unwrap_or_default();
+    let claims: Value = serde_json::from_slice(&claims).unwrap_or_default();
+    claims["iss"] == ISSUER
+}
+
+fn replace(data: &[u8], name: &[u8], value: &[u8]) -> Vec<u8> {
+    let place = data.windows(name.len()).position(|window| window == name);
+    place.map_or_else(
+        || data.to_vec(),
+        |place| [&data[..place], value, &data[place + name.len()..]].concat(),
+    )
+}
+
+/// Header and claims of a JWT that the issuer did sign: what is accepted says what it must.
+pub(crate) fn jwt(data: &[u8]) {
+    let [header, claims] = lines(data);
+    let token = signed(header, claims);
+    PLAIN.with(|begin| {
+        let authorization = format!("Bearer {token}");
+        let request = mint(authorization.as_bytes(), MINT);
+        // Nobody else answers for it.
+        let nobody = |_: &Call| Reply::Failed(CallFailure::NotSent);
+        let answer = play(&begin.service, &begin.world(), &request, nobody).unwrap();
+        if answer.status != 201 {
+            return;
+        }
+        let [header, claims]: [Value; 2] =
+            [header, claims].map(|part| serde_json::from_slice(part).unwrap());
+        assert!(header["alg"] == "EdDSA" || header["alg"] == "Ed25519");
+        assert!(header.get("crit").is_none() && header.get("b64").is_none());
+        let audiences = claims["aud"].as_array().cloned().unwrap_or(vec![claims["aud"].clone()]);
+        assert!(claims["iss"] == ISSUER && audiences.contains(&API.into()));
+        assert!(claims["exp"].as_f64().unwrap() > NOW.secs() as f64 - 61.0);
+        assert!(claims["nbf"].as_f64().unwrap_or(0.0) <= NOW.secs() as f64 + 60.0);
+        assert!(claims.get("act").is_none() && claims.get("cnf").is_none());
+    });
+}
+
+/// Whoever looks after impersonations: the first byte says by which endpoint, the rest is path or body. What a
+/// revocation names has ended, and nothing else.
+pub(crate) fn oversight(data: &[u8]) {
+    let Some((kind, rest)) = data.split_first() else { return };
+    PLAIN.with(|begin| {
+        let rest = begin.begun.name(rest);
+        let [basic, form] = lines(&rest);
+        let bearer = vec![JSON, ("authorization", OPAQUE)];
+        let basic = vec![FORM, ("authorization", basic)];
+        let below = |path: &[u8]| [path, &rest].concat();
+        let is_path = !rest.iter().any(|byte| *byte <= b' ' || *byte == 0x7f);
+        let path;
+        let request = match kind % 6 {
+            0 => Request {
+                method: "POST",
+                path: b"/api/impersonations/revocations",
+                headers: bearer,
+                body: &rest,
+                answer: None,
+            },
+            kind @ 1..=3 if is_path => {
+                let (method, folder) = match kind {
+                    1 => ("GET", &b"/api/impersonations"[..]),
+                    2 => ("DELETE", &b"/api/impersonations/"[..]),
+                    _ => ("DELETE", &b"/api/subject-tokens/"[..]),
+                };
+                path = below(folder);
+                Request { method, path: &path, headers: bearer, body: b"", answer: None }
+            }
+            1..=3 => return,
+            kind => {
+                let endpoint = if kind == 4 { "revocation" } else { "introspection" };
+                path = format!("/oidc/token/{endpoint}").into_bytes();
+                Request { method: "POST", path: &path, headers: basic, body: form, answer: None }
+            }
+        };
+        let world = begin.world();
+        let answer = play(&begin.service, &world, &request, says_yes);
+        let Some(answer) = answer else { return };
+        if kind % 6 == 0 && answer.status == 201 {
+            let members: Value = serde_json::from_slice(&rest).unwrap();
+            let mut members = members.as_object().unwrap().clone();
+            members.retain(|_, value| !value.is_null());
+            assert!(!members.is_empty());
+            let is = |name: &str, of_the_token: &str| {
+                members.get(name).is_none_or(|named| named == of_the_token)
+            };
+            // Who may exchange it, and for what, was left open.
+            let left_open = ["actorId", "clientId", "resource"];
+            if !left_open.iter().any(|name| members.contains_key(*name)) {
+                let ended = is("userId", "user-42") && is("caller", "backend");
+                let form = exchange_form(&begin.begun.outstanding);
+                // By a service that has seen no other world, whose table would have the same number.
+                let other = service(&json!({}));
+                let answer = play(&other, &world, &exchange(form.as_bytes()), says_yes).unwrap();
+                assert_eq!(answer.status, if ended { 400 } else { 200 });
+            }
+        }
+    });
+}
+
+/// What an upstream answers: the first byte says which one is asked, the second its status.
+pub(crate) fn upstreams(data: &[u8]) {
+    let [kind, status, body @ ..] = data else { return };
+    let status = [200, 204, 400, 401, 403, 404, 429, 500][usize::from(status % 8)];
+    let theirs = |_: &Call| Reply::Http { status, json: true, body: body.to_vec() };
+    let answered = |path: &str| {
+        let path = path.to_owned();
+        move |call: &Call| match call {
+            Call::Http(http) if http.path.starts_with(&path) => theirs(call),
+            _ => says_yes(call),
+        }
+    };
+    let said = || -> Value { serde_json::from_slice(body).unwrap() };
+    match kind % 4 {
+        0 => PLAIN.with(|begin| {
+            let request = mint(OPAQUE, MINT);
+            let answer = play(&begin.service, &begin.world(), &request, answered("/introspection"));
+            if answer.unwrap().status == 201 {
+                let said = said();
+                assert!(status == 200 && said["active"] == true);
+                assert!(said["scope"].as_str().unwrap().split(' ').any(|one| one == "impersonate"));
+                assert!(said["exp"].as_f64().is_none_or(|exp| exp > NOW.secs() as f64));
+                assert!(said["act"].is_null() && said["cnf"].is_null());
+            }
+        }),
+        1 => PLAIN.with(|begin| {
+            let form = exchange_form(&begin.begun.outstanding);
+            let form = format!("{form}&actor_token=opaque&actor_token_type=urn%3Aietf%3Aparams%3Aoauth%3Atoken-type%3Aaccess_token");
+            let answer = play(&begin.service, &begin.world(), &exchange(form.as_bytes()), answered("/me"));
+            if answer.unwrap().status == 200 {
+                let said = said();
+                assert!(status == 200 && said["act"].is_null());
+                assert!(!said["sub"].as_str().unwrap().is_empty());
+            }
+        }),
+        2 => LOOKING_UP.with(|service| {
+            let request = mint(OPAQUE, MINT);
+            let answer = play(service, &Rc::default(), &request, answered("/users/"));
+            if answer.unwrap().status == 201 {
+                let said = said();
+                let id = said["id"].as_str().unwrap();
+                assert!(!id.is_empty() && id != "root" && !id.starts_with("admin-"));
+            }
+        }),
+        _ => {
+            let service = remote();
+            let world = Rc::default();
+            tick(&service, &world, theirs);
+            let authorization = format!("Bearer {}", good_jwt());
+            let _ = play(&service, &world, &mint(authorization.as_bytes(), MINT), theirs);
+        }
+    }
+}
+
+/// A service that fetches the provider's keys, and has not yet.
+fn remote() -> Rc<Service> {
+    service_minting(&json!({"authentication": {"jwt": [{
+        "issuer": ISSUER, "audiences": [API], "required_scopes": ["impersonate"],
+        "remote_jwks": {"http_uri": {
+            "uri": "https://auth.example.com/jwks", "cluster": "gateway", "timeout": "3s",
+        }},
+    }]}}))
+}
+
+/// The gateway's documents: what is merged has all that was there, and ours. The first byte says which one it is.
+pub(crate) fn documents(data: &[u8]) {
+    let Some((kind, document)) = data.split_first() else { return };
+    let (path, member) = match kind % 2 {
+        0 => (&b"/oidc/jwks"[..], "keys"),
+        _ => (&b"/oidc/.well-known/openid-configuration"[..], "grant_types_supported"),
+    };
+    PLAIN.with(|begin| {
+        let world = begin.world();
+        let ask = |answer| {
+            let request =
+                Request { method: "GET", path, answer: Some(answer), ..Request::default() };
+            play(&begin.service, &world, &request, says_yes)
+        };
+        let theirs: Option<Value> = serde_json::from_slice(document).ok();
+        let merged = ask((200, document)).filter(|merged| merged.status == 200);
+        if let Some(merged) = &merged {
+            let (merged, theirs) = (merged.json(), theirs.as_ref().unwrap());
+            for (name, value) in theirs.as_object().unwrap() {
+                assert!(name == member || merged[name] == *value, "{name}");
+            }
+            let ours = |one: &Value| {
+                one["kid"] == "filter-1" || one == impersonation_core::oauth::TOKEN_EXCHANGE
+            };
+            let merged = merged[member].as_array().unwrap();
+            assert_eq!(
+                merged.iter().filter(|one| one["kid"] == "filter-1").count(),
+                usize::from(member == "keys")
+            );
+            assert!(merged.iter().any(ours));
+            let theirs = theirs[member].as_array().into_iter().flatten();
+            assert!(theirs.filter(|one| !ours(one)).all(|one| merged.contains(one)));
+        }
+        // What stands in for the gateway is what it said, or the failure goes on.
+        let stand_in = ask((503, b"")).filter(|answer| answer.status == 200);
+        if let Some(stand_in) = stand_in {
+            // A document that has ours already goes on as it is.
+            let merged = merged.map_or_else(|| theirs.unwrap(), |merged| merged.json());
+            assert_eq!(stand_in.json(), merged);
+        }
+    });
+}
+
+/// A value of shared data, as another version of the filter may have written it: the first byte says which one. A
+/// token is exchanged once at the most all the same.
+pub(crate) fn shared_data(data: &[u8]) {
+    let Some((which, value)) = data.split_first() else { return };
+    PLAIN.with(|begin| {
+        let world = begin.world();
+        let keys = world.keys();
+        world.replace(&keys[usize::from(*which) % keys.len()], value);
+        let form = exchange_form(&begin.begun.outstanding);
+        let exchanged =
+            || play(&begin.service, &world, &exchange(form.as_bytes()), says_yes).unwrap();
+        let statuses = [exchanged().status, exchanged().status];
+        assert!(statuses.iter().filter(|status| **status == 200).count() <= 1, "{statuses:?}");
+        let _ = play(&begin.service, &world, &mint(OPAQUE, MINT), says_yes);
+        let (path, headers) = (&b"/api/impersonations"[..], vec![("authorization", OPAQUE)]);
+        let request = Request { method: "GET", path, headers, ..Request::default() };
+        let _ = play(&begin.service, &world, &request, says_yes);
+        for path in [&b"/oidc/jwks"[..], b"/oidc/.well-known/openid-configuration"] {
+            let answer = Some((503, &b""[..]));
+            let request = Request { method: "GET", path, answer, ..Request::default() };
+            let _ = play(&begin.service, &world, &request, says_yes);
+        }
+        tick(&begin.service, &world, says_yes);
+        GUARD.with(|guard| {
+            let metadata = metadata(&json!({"payload": good_claims()}));
+            let request = Passing::new(b"/orders", b"GET", metadata);
+            let _ = guard.on_request_headers(&*world, &request, 1);
+            guard.on_end(1);
+        });
+    });
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Txn {
+    #[prost(message, repeated, tag = "2")]
+    success: Vec<Operation>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Operation {
+    #[prost(message, optional, tag = "2")]
+    put: Option<KeyValue>,
+}
+
+/// A `PutRequest`, in which the value has another number, and what an answer has.
+#[derive(Clone, PartialEq, Message)]
+struct KeyValue {
+    #[prost(bytes = "vec", tag = "2")]
+    put: Vec<u8>,
+    #[prost(int64, tag = "3")]
+    mod_revision: i64,
+    #[prost(int64, tag = "4")]
+    version: i64,
+    #[prost(bytes = "vec", tag = "5")]
+    value: Vec<u8>,
+    #[prost(int64, tag = "6")]
+    lease: i64,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Header {
+    #[prost(int64, tag = "3")]
+    revision: i64,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Ranged {
+    #[prost(message, optional, tag = "1")]
+    header: Option<Header>,
+    #[prost(message, repeated, tag = "2")]
+    kvs: Vec<KeyValue>,
+}
+
+/// `TxnResponse` and `LeaseGrantResponse` with nothing but success in them.
+const DONE: &[u8] = b"\x0a\x02\x18\x09\x10\x01";
+
+/// A service whose tokens are in etcd, one of them, and its record.
+fn in_etcd() -> (Rc<Service>, String, Vec<u8>) {
+    let service = service(&json!({"store": {"etcd": {"cluster": "etcd"}}, "impersonations": null}));
+    let record = RefCell::new(Vec::new());
+    let etcd = |call: &Call| match call {
+        Call::Http(_) => says_yes(call),
+        Call::Grpc(call) => {
+            let txn = Txn::decode(&*call.message).unwrap_or_default();
+            let put = txn.success.into_iter().find_map(|operation| operation.put);
+            put.into_iter().for_each(|put| drop(record.replace(put.put)));
+            Reply::Grpc(Ok(DONE.to_vec()))
+        }
+    };
+    let answer = play(&service, &Rc::default(), &mint(OPAQUE, MINT), etcd).unwrap();
+    let token = minted(&answer);
+    let record = record.take();
+    assert!(!record.is_empty());
+    (service, token, record)
+}
+
+/// What etcd answers. The first byte says to what; then for each call a byte that says how (as it is, in a record's
+/// place, or with a status), and its length in two.
+pub(crate) fn etcd(data: &[u8]) {
+    let Some((kind, mut rest)) = data.split_first() else { return };
+    IN_ETCD.with(|(service, token, record)| {
+        let mut calls = 0;
+        let mut reply = |call: &Call| {
+            if let Call::Http(_) = call {
+                return says_yes(call);
+            }
+            calls += 1;
+            assert!(calls < 1000, "it asks for ever");
+            let [how, high, low, others @ ..] = rest else {
+                return Reply::Failed(CallFailure::CutOff);
+            };
+            let len = usize::from(u16::from_be_bytes([*high, *low])).min(others.len());
+            let (message, others) = others.split_at(len);
+            rest = others;
+            match how % 4 {
+                0 => Reply::Grpc(Ok(message.to_vec())),
+                1 => Reply::Grpc(Ok(DONE.to_vec())),
+                2 => {
+                    let value = if message.is_empty() { record.clone() } else { message.to_vec() };
+                    let kv = KeyValue {
+                        mod_revision: 3,
+                        version: 1,
+                        value,
+                        lease: 7,
+                        ..KeyValue::default()
+                    };
+                    let header = Some(Header { revision: 9 });
+                    Reply::Grpc(Ok(Ranged { header, kvs: vec![kv] }.encode_to_vec()))
+                }
+                _ => Reply::Grpc(Err(GrpcStatus(
+                    message.first().map_or(14, |status| u32::from(*status % 20)),
+                ))),
+            }
+        };
+        let world = Rc::default();
+        match kind % 3 {
+            0 => {
+                let form = exchange_form(token);
+                let _ = play(service, &world, &exchange(form.as_bytes()), reply);
+            }
+            1 => {
+                let _ = play(service, &world, &mint(OPAQUE, MINT), reply);
+            }
+            _ => tick(service, &world, &mut reply),
+        }
+    });
+}
+
+/// A request as it passes the guard.
+struct Passing {
+    metadata: Vec<u8>,
+    headers: Vec<(String, Vec<u8>)>,
+    answered: RefCell<Option<u16>>,
+}
+
+impl Passing {
+    fn new(path: &[u8], method: &[u8], metadata: Vec<u8>) -> Self {
+        let headers = [(":path", path), (":method", method)];
+        let headers = headers.map(|(name, value)| (name.to_owned(), value.to_vec())).to_vec();
+        Self { metadata, headers, answered: RefCell::default() }
+    }
+}
+
+impl ApiRequest for Passing {
+    fn metadata(&self) -> Vec<u8> {
+        self.metadata.clone()
+    }
+
+    fn visit_headers(&self, see: &mut dyn FnMut(&[u8], &[u8])) {
+        self.headers.iter().for_each(|(name, value)| see(name.as_bytes(), value));
+    }
+
+    fn set_header(&self, name: &str, value: &str) {
+        assert!(!value.bytes().any(|byte| byte < b' ' || byte == 0x7f), "{name}: {value:?}");
+    }
+
+    fn remove_header(&self, _name: &str) {}
+
+    fn respond(&self, status: u16, _headers: &[(&str, &[u8])], _body: &[u8], _details: &str) {
+        assert!(self.answered.replace(Some(status)).is_none(), "answered twice");
+    }
+
+    fn set_filter_state(&self, _name: &str, value: &str) {
+        assert!(!value.chars().any(char::is_control), "{value:?}");
+    }
+}
+
+fn a_guard() -> Guard {
+    let configuration = json!({
+        "issuer": ISSUER, "payload_in_metadata": "payload",
+        "headers": {"id": "x-impersonation-id", "actor": "x-impersonator"},
+        "default": "read_only",
+        "rules": [
+            {"path_prefix": "/secret", "action": "deny"},
+            {"path": "/orders/7", "methods": ["POST"], "scopes": ["orders:write"], "action": "allow"},
+            {"path_prefix": "/agents", "actors": ["agent-*"], "action": "allow"},
+        ],
+    });
+    let guard = Guard::configure(configuration.to_string().as_bytes(), NOW);
+    guard.unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// The claims of an access token of ours.
+fn good_claims() -> Value {
+    json!({
+        "iss": ISSUER, "sub": "user-42", "aud": "https://api.example.com/orders", "client_id": "portal",
+        "iat": NOW.secs() - 1, "exp": NOW.secs() + 60, "jti": "j-1", "scope": "orders:read",
+        "txn": "3J0q", "act": {"sub": "agent-7"},
+    })
+}
+
+/// What `jwt_authn` leaves of them.
+fn metadata(value: &Value) -> Vec<u8> {
+    use prost_types::value::Kind;
+    #[derive(Clone, PartialEq, Message)]
+    struct Metadata {
+        #[prost(btree_map = "string, message", tag = "1")]
+        filter_metadata: std::collections::BTreeMap<String, prost_types::Struct>,
+    }
+    fn from(value: &Value) -> prost_types::Value {
+        let kind = match value {
+            Value::Null => Kind::NullValue(0),
+            Value::Bool(value) => Kind::BoolValue(*value),
+            Value::Number(value) => Kind::NumberValue(value.as_f64().unwrap()),
+            Value::String(value) => Kind::StringValue(value.clone()),
+            Value::Array(values) => Kind::ListValue(prost_types::ListValue {
+                values: values.iter().map(from).collect(),
+            }),
+            Value::Object(_) => Kind::StructValue(members(value)),
+        };
+        prost_types::Value { kind: Some(kind) }
+    }
+    fn members(value: &Value) -> prost_types::Struct {
+        let fields = value.as_object().unwrap().iter();
+        prost_types::Struct {
+            fields: fields.map(|(name, value)| (name.clone(), from(value))).collect(),
+        }
+    }
+    let filter_metadata = [("envoy.filters.http.jwt_authn".to_owned(), members(value))].into();
+    Metadata { filter_metadata }.encode_to_vec()
+}
+
+/// Path and method, and the claims of the token that was verified: as JSON, or as the message that a filter before
+/// left. What goes on is a request that may.
+pub(crate) fn guard(data: &[u8]) {
+    let [path, method, claims] = lines(data);
+    if [path, method].iter().any(|line| line.iter().any(|byte| *byte < b' ' || *byte == 0x7f)) {
+        return; // No header field can be that.
+    }
+    let metadata = match serde_json::from_slice::<Value>(claims) {
+        Ok(claims) if claims.is_object() => metadata(&json!({"payload": claims})),
+        _ if claims == b"$GOOD" => metadata(&json!({"payload": good_claims()})),
+        _ => claims.to_vec(),
+    };
+    PLAIN.with(|begin| {
+        GUARD.with(|guard| {
+            let request = Passing::new(path, method, metadata);
+            let flow = guard.on_request_headers(&*begin.world(), &request, 1);
+            guard.on_end(1);
+            let answered = request.answered.take();
+            assert_eq!(flow == Flow::Pause, answered.is_some());
+            if flow == Flow::Continue {
+                let reads = matches!(method, b"GET" | b"HEAD" | b"OPTIONS");
+                assert!(reads || path.starts_with(b"/agents") || method == b"POST", "{method:?}");
+                assert!(!path.starts_with(b"/secret"));
+            }
+        });
+    });
+}
