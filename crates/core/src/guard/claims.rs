@@ -118,8 +118,8 @@ impl<'m> RawClaims<'m> {
         // A part of a second that was begun counts as not over: what was issued in it may have ended.
         let issued_at = issued_at.floor() as u64;
         let scope = match self.scope {
-            Value::String(scope) => scope,
-            Value::Absent => "",
+            Value::Absent | Value::String("") => "",
+            scope @ Value::String(_) => scope.name()?,
             _ => return None,
         };
         Some(Claims {
@@ -163,10 +163,13 @@ impl<'m> Value<'m> {
         Some(value)
     }
 
-    /// The text, if it is one and not empty.
+    /// The text, if it is one and not empty. The filter names nobody by control characters, and they would reach an
+    /// access log as they are.
     fn name(self) -> Option<&'m str> {
         match self {
-            Self::String(text) if !text.is_empty() => Some(text),
+            Self::String(text) if !text.is_empty() && !text.contains(char::is_control) => {
+                Some(text)
+            }
             _ => None,
         }
     }
