@@ -21,6 +21,7 @@ pub mod network;
 pub mod server;
 pub mod streaming;
 pub mod tls;
+pub mod trap;
 pub mod vectors;
 
 use std::fmt::{Debug, Display};

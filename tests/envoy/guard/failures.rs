@@ -1,8 +1,5 @@
 //! The guard fails: impersonations are refused, and ordinary users go on.
 
-use std::fs;
-use std::path::PathBuf;
-
 use serde_json::{Value, json};
 
 use testkit::envoy::GUARD;
@@ -11,7 +8,8 @@ use testkit::guarded::{
     guarded_listener, ordinary_token, token,
 };
 use testkit::http::Request;
-use testkit::{Findings, scratch, wait_for};
+use testkit::trap::with_trap;
+use testkit::{Findings, wait_for};
 
 #[test]
 fn a_configuration_that_is_wrong_is_refused_and_the_old_one_goes_on() {
@@ -53,86 +51,11 @@ fn a_guard_of_another_issuer_or_payload_lets_no_impersonation_pass() {
     }
 }
 
-/// Reads a WebAssembly module, as far as its functions are concerned.
-struct Reader<'m> {
-    bytes: &'m [u8],
-    at: usize,
-}
-
-impl<'m> Reader<'m> {
-    fn number(&mut self) -> usize {
-        let mut number = 0;
-        for shift in (0..).step_by(7) {
-            let byte = self.bytes[self.at];
-            self.at += 1;
-            number |= usize::from(byte & 0x7f) << shift;
-            if byte & 0x80 == 0 {
-                break;
-            }
-        }
-        number
-    }
-
-    fn take(&mut self, count: usize) -> &'m [u8] {
-        self.at += count;
-        &self.bytes[self.at - count..self.at]
-    }
-
-    fn name(&mut self) -> &'m [u8] {
-        let len = self.number();
-        self.take(len)
-    }
-
-    /// Goes to the content of the section with this number, whose first part is how many things are in it.
-    fn section(&mut self, wanted: usize) -> usize {
-        self.at = 8;
-        loop {
-            let (id, len) = (self.number(), self.number());
-            if id == wanted {
-                return self.number();
-            }
-            self.at += len;
-        }
-    }
-}
-
-/// The guard as it is, but that each request ends in a trap: what a crash in it would be.
-fn crashing_module() -> PathBuf {
-    let mut module = fs::read(&*GUARD).unwrap();
-    let bytes = module.clone();
-    let mut reader = Reader { bytes: &bytes, at: 0 };
-    let imported = reader.section(2);
-    for _ in 0..imported {
-        reader.name();
-        reader.name();
-        assert_eq!(reader.number(), 0, "this module imports functions and nothing else");
-        reader.number();
-    }
-    let exported = reader.section(7);
-    let found = (0..exported).find_map(|_| {
-        let (name, _, index) = (reader.name(), reader.number(), reader.number());
-        (name == b"proxy_on_request_headers").then_some(index)
-    });
-    let index = found.unwrap() - imported;
-    reader.section(10);
-    for _ in 0..index {
-        reader.name();
-    }
-    let len = reader.number();
-    // No locals, `unreachable`, and nothing more that is done.
-    let body = &mut module[reader.at..reader.at + len];
-    body.fill(0x01);
-    body[..2].copy_from_slice(&[0x00, 0x00]);
-    body[len - 1] = 0x0b;
-    let made = scratch().join(format!("crashing-guard-{}.wasm", std::process::id()));
-    fs::write(&made, module).unwrap();
-    made
-}
-
 #[test]
 fn a_guard_that_crashes_lets_no_impersonation_pass_and_every_ordinary_user() {
     let mut filter = guard(&guard_configuration(&json!({"default": "allow"})));
-    filter.module = Some(crashing_module());
+    // What a crash in it would be.
+    filter.module = Some(with_trap(&GUARD, "proxy_on_request_headers"));
     let guarded =
         Guarded::try_start_with(api_listener("guarded", [for_impersonations(filter)])).unwrap();
     let mut findings = Findings::default();
