@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
+use testkit::client::{Answer, Client};
 use testkit::gateway::{exchange_form, exchange_request, mint_request};
-
-use crate::client::{Answer, Client};
 
 /// What became of one subject token.
 pub(crate) struct Contest {

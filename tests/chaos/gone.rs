@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 
+use testkit::client::Client;
 use testkit::etcd::Etcd;
 use testkit::gateway::{Gateway, exchange_form, exchange_request, mint_request};
 use testkit::http::Request;
@@ -11,7 +12,6 @@ use testkit::network::{Link, Machine, in_a_hub, three_machines};
 use testkit::{RUNTIME, wait_for};
 
 use crate::Length;
-use crate::client::Client;
 use crate::leader::{Latencies, two_gateways};
 
 /// Requests per second, mints and exchanges in turn.

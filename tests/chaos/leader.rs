@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 
+use testkit::client::{Answer, Client};
 use testkit::configuration::Configuration;
 use testkit::etcd::{self, Etcd};
 use testkit::gateway::{Gateway, Options};
@@ -17,7 +18,6 @@ use testkit::network::{Machine, in_a_hub, three_machines};
 use testkit::{RUNTIME, wait_for};
 
 use crate::Length;
-use crate::client::{Answer, Client};
 use crate::contest::{Contenders, Contest, Step, Told};
 use crate::faults::Fault;
 use crate::watch::Timeline;

@@ -9,7 +9,6 @@
     reason = "a test that overflows fails, and that is all it does"
 )]
 
-mod client;
 mod contest;
 mod faults;
 mod gone;

@@ -8,9 +8,9 @@ use std::net::SocketAddr;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
+use testkit::client::{Answer, Client};
 use testkit::http::Request;
 
-use crate::client::{Answer, Client};
 use crate::contest::Step;
 
 /// How often a node is asked how it is.

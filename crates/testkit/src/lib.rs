@@ -7,6 +7,7 @@
 
 pub mod bootstrap;
 pub mod claims_scripts;
+pub mod client;
 pub mod clock;
 pub mod configuration;
 pub mod envoy;

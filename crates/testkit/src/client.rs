@@ -12,7 +12,7 @@ use tokio::time::timeout;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What came of a request.
-pub(crate) struct Answer {
+pub struct Answer {
     /// Zero where there was none.
     pub status: u16,
     pub body: Vec<u8>,
@@ -22,13 +22,13 @@ pub(crate) struct Answer {
 
 impl Answer {
     /// A string in its body.
-    pub(crate) fn member(&self, name: &str) -> Option<String> {
+    pub fn member(&self, name: &str) -> Option<String> {
         let body: Value = serde_json::from_slice(&self.body).ok()?;
         Some(body.get(name)?.as_str()?.to_owned())
     }
 
     /// Asks to come back, as an answer of the contract does.
-    pub(crate) fn is_unavailable(&self) -> bool {
+    pub fn is_unavailable(&self) -> bool {
         self.status == 503
             && self.retry_after
             && self.member("error").as_deref() == Some("temporarily_unavailable")
@@ -36,22 +36,23 @@ impl Answer {
 }
 
 /// A connection that is opened when it is needed.
-pub(crate) struct Client {
+pub struct Client {
     address: SocketAddr,
     stream: Option<TcpStream>,
 }
 
 impl Client {
-    pub(crate) fn new(address: SocketAddr) -> Self {
+    pub fn new(address: SocketAddr) -> Self {
         Self { address, stream: None }
     }
 
-    pub(crate) async fn send(&mut self, request: &[u8]) -> Answer {
+    /// Sends a request, as it goes on the wire.
+    pub async fn send(&mut self, request: &[u8]) -> Answer {
         self.send_within(request, PATIENCE).await
     }
 
     /// Gives up after a time.
-    pub(crate) async fn send_within(&mut self, request: &[u8], patience: Duration) -> Answer {
+    pub async fn send_within(&mut self, request: &[u8], patience: Duration) -> Answer {
         let began = Instant::now();
         let none =
             || Answer { status: 0, body: Vec::new(), retry_after: false, took: began.elapsed() };
