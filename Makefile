@@ -1,8 +1,8 @@
 # Everything sets up what it needs. Requires cargo (rustup), node 20.19 or later with npm, and python3
 # with venv where no Envoy is on the PATH (see scripts/envoy).
 .DEFAULT_GOAL := build
-.PHONY: wasm-target build run demo demo-cluster bench chaos fuzz sbom deny lint lint-format lint-native lint-wasm test parts test-binaries test-plugin tools \
-  test-core test-envoy test-chaos test-dependencies test-differential test-without-engine test-gateway test-clients test-demo \
+.PHONY: wasm-target build run demo demo-cluster bench chaos fuzz race sbom deny lint lint-format lint-native lint-wasm test parts test-binaries test-plugin tools \
+  test-core test-envoy test-endurance test-chaos test-dependencies test-differential test-without-engine test-gateway test-clients test-demo \
   test-claims-scripts test-compose test-observability
 
 module := target/wasm32-wasip1/release/impersonation_filter.wasm
@@ -51,7 +51,7 @@ test:
 	  || { echo; echo "What failed:"; grep -F '***' target/test.log; exit 1; }
 
 # The longest first. The lints' compiler runs behind everything that a test waits for.
-parts: test-envoy test-chaos test-differential test-binaries build test-clients test-observability test-core lint-native \
+parts: test-envoy test-endurance test-chaos test-differential test-binaries build test-clients test-observability test-core lint-native \
   lint-wasm test-dependencies test-without-engine test-demo test-compose test-gateway test-claims-scripts lint-format
 
 test-binaries:
@@ -78,6 +78,14 @@ test-chaos: test-binaries build tools
 chaos: build tools
 	CHAOS=long cargo test --test chaos -- --nocapture --test-threads 1
 
+# In short what race has at length.
+test-endurance: test-binaries build tools
+	IMPERSONATION_FILTER_WASM=$(CURDIR)/$(module) scripts/run-tests target/test-binaries.json endurance
+
+# A million subject tokens, or RACE_TOKENS, each wanted by sixteen at once: see docs/reliability.md.
+race: build tools
+	RACE_TOKENS=$(or $(RACE_TOKENS),1000000) cargo test --profile bench --test endurance -- --nocapture race
+
 # Looks for bytes that harm a reader of what strangers send, for an hour or FUZZ_SECONDS: see scripts/fuzz. make test
 # tries what it found.
 fuzz:
@@ -85,7 +93,7 @@ fuzz:
 
 # All that need no Envoy.
 test-core: test-binaries
-	scripts/run-tests target/test-binaries.json --but envoy chaos dependencies differential
+	scripts/run-tests target/test-binaries.json --but envoy endurance chaos dependencies differential
 
 # Licences, versions and sources of what is depended on, and the list of what is in the modules.
 test-dependencies: test-binaries build

@@ -159,6 +159,8 @@ pub struct Listener {
     filters: Vec<Value>,
     routes: Vec<Value>,
     watched: bool,
+    keeps_connections: bool,
+    patience: &'static str,
     access_log: Option<Value>,
     access_loggers: Vec<Value>,
 }
@@ -170,6 +172,8 @@ impl Listener {
             filters: Vec::new(),
             routes: Vec::new(),
             watched: false,
+            keeps_connections: false,
+            patience: "15s",
             access_log: None,
             access_loggers: Vec::new(),
         }
@@ -214,6 +218,18 @@ impl Listener {
         self
     }
 
+    /// Does not close a connection of HTTP/1.1 after an answer of 400 that did not come from upstream.
+    pub fn keeps_connections(mut self) -> Self {
+        self.keeps_connections = true;
+        self
+    }
+
+    /// How long a stream may stand still, or a request take to arrive; 15 s unless this says otherwise.
+    pub fn patience(mut self, duration: &'static str) -> Self {
+        self.patience = duration;
+        self
+    }
+
     /// Has an access log of JSON lines in this format: see [`Envoy::access_log`].
     pub fn access_log(mut self, json_format: Value) -> Self {
         self.access_log = Some(json_format);
@@ -253,9 +269,12 @@ impl Listener {
                     "@type": "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
                     "stat_prefix": self.name,
                     "codec_type": "AUTO",
-                    "stream_idle_timeout": "15s",
-                    "request_timeout": "15s",
-                    "http_protocol_options": {"enable_trailers": true},
+                    "stream_idle_timeout": self.patience,
+                    "request_timeout": self.patience,
+                    "http_protocol_options": {
+                        "enable_trailers": true,
+                        "override_stream_error_on_invalid_http_message": self.keeps_connections,
+                    },
                     "upgrade_configs": [{"upgrade_type": "websocket"}],
                     "access_log": access_log.chain(self.access_loggers.iter().cloned()).collect::<Vec<_>>(),
                     "route_config": {

@@ -1,0 +1,307 @@
+//! Sixteen callers for each of very many subject tokens, on four workers, while configurations change and VMs
+//! crash: one of them gets an access token, always.
+//!
+//! A caller is told 503 (or 408) where a VM has just crashed, and may come back. What has to be: no token with two access
+//! tokens, none of which everybody is told that it was used, and as many successes as the filter itself has counted.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use futures_util::future::join_all;
+use serde_json::json;
+use testkit::bootstrap::{Bootstrap, Filter, Listener};
+use testkit::client::{Answer, Client};
+use testkit::configuration::Configuration;
+use testkit::envoy::{Envoy, MODULE};
+use testkit::gateway::{exchange_form, exchange_request, mint_request};
+use testkit::http::Form;
+use testkit::trap::with_trap;
+use testkit::{Findings, RUNTIME, wait_for};
+use tokio::runtime;
+
+use crate::from_environment;
+
+const WORKERS: u32 = 4;
+const RIVALS: usize = 16;
+/// Tokens between two meetings. All present them in the same order, so that workers meet at each.
+const AT_ONCE: usize = 64;
+/// What each caller mints of them.
+const SHARE: usize = AT_ONCE / RIVALS;
+
+const USED: &str = "the subject token was already used";
+const INVALID: &str = "the subject token is invalid";
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Told {
+    HereItIs,
+    Used,
+    /// A third one has presented it after the first, and so ended what it was exchanged for, while this one was on its
+    /// way to spend it.
+    Ended,
+    /// A VM has crashed: 503, or 408 to whom it had read by half.
+    ComeBack,
+    /// The connection broke.
+    Nothing,
+    Else(u16),
+}
+
+impl Told {
+    fn of(answer: &Answer) -> Self {
+        let description = answer.member("error_description");
+        match (answer.status, description.as_deref()) {
+            (0, _) => Self::Nothing,
+            (200, _) if answer.member("access_token").is_some() => Self::HereItIs,
+            (400, Some(USED)) => Self::Used,
+            (400, Some(INVALID)) => Self::Ended,
+            (408 | 503, _) => Self::ComeBack,
+            (status, _) => Self::Else(status),
+        }
+    }
+}
+
+/// What became of one token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Outcome {
+    /// One of those who wanted it at the same time.
+    Won,
+    /// Nobody then, as VMs had crashed, and one who came back.
+    WonByComingBack,
+    /// It is used, nobody has seen the access token, and somebody's connection broke.
+    AnswerLost,
+    /// Never to be.
+    Wrong,
+}
+
+async fn judge(told: &[Told], come_back: impl Future<Output = Told>) -> Outcome {
+    let count = |wanted| told.iter().filter(|one| **one == wanted).count();
+    if told.iter().any(|one| matches!(one, Told::Else(_))) {
+        return Outcome::Wrong;
+    }
+    match (count(Told::HereItIs), count(Told::Nothing)) {
+        (1, _) => Outcome::Won,
+        (0, lost) if lost + count(Told::ComeBack) > 0 => match come_back.await {
+            Told::HereItIs => Outcome::WonByComingBack,
+            Told::Used if lost > 0 => Outcome::AnswerLost,
+            _ => Outcome::Wrong,
+        },
+        _ => Outcome::Wrong,
+    }
+}
+
+/// A run that finds nothing means something.
+#[test]
+fn a_token_is_judged_by_what_everybody_was_told() {
+    use Told::{ComeBack, Else, Ended, HereItIs, Nothing, Used};
+    #[rustfmt::skip]
+    let cases = [
+        (vec![Used, HereItIs, ComeBack, Nothing], Else(0),  Outcome::Won),
+        (vec![HereItIs, HereItIs, Used],          Else(0),  Outcome::Wrong),
+        (vec![HereItIs, Else(500)],               Else(0),  Outcome::Wrong),
+        (vec![Used, Used],                        HereItIs, Outcome::Wrong),
+        (vec![Ended, Ended],                      HereItIs, Outcome::Wrong),
+        (vec![Ended, HereItIs],                   Else(0),  Outcome::Won),
+        (vec![ComeBack, ComeBack],                HereItIs, Outcome::WonByComingBack),
+        (vec![ComeBack, Used],                    Used,     Outcome::Wrong),
+        (vec![Nothing, Used],                     Used,     Outcome::AnswerLost),
+        (vec![Nothing, ComeBack],                 Else(400), Outcome::Wrong),
+    ];
+    for (told, at_last, outcome) in cases {
+        let judged = RUNTIME.block_on(judge(&told, async { at_last }));
+        assert_eq!(judged, outcome, "{told:?}");
+    }
+}
+
+fn listener(configuration: &Configuration, module: &Path) -> Listener {
+    let mut filter = Filter::from(configuration);
+    filter.module = Some(module.to_owned());
+    let listener = Listener::new("gateway").filter(filter).answer("/", "not ours");
+    // What is half read by a VM that crashes hangs until then.
+    listener.keeps_connections().patience("1s").watched()
+}
+
+/// What a request with trailers does to this filter's VM.
+const CRASH: &str = "proxy_on_request_trailers";
+
+#[test]
+fn each_token_is_exchanged_once_whoever_wants_it_and_whatever_happens_meanwhile() {
+    let tokens = from_environment("RACE_TOKENS", 3000);
+    // Many enough for each kind, and far enough apart that most of the time all workers serve.
+    let disturbances = (tokens / 5000).clamp(4, 100);
+    let module = with_trap(&MODULE, CRASH);
+    let configurations = [
+        Configuration::default(),
+        Configuration::default().with("/access_tokens/lifetime", "1800s"),
+        Configuration::default().with("/subject_tokens/max_context_bytes", 100),
+        Configuration::default().with("/resources/-", json!({"indicator": "urn:example:more"})),
+    ];
+    let listeners = configurations.map(|configuration| listener(&configuration, &module));
+    let envoy =
+        Bootstrap::default().listener(listeners[0].clone()).workers(WORKERS).drain_seconds(2);
+    let envoy = envoy.start();
+    // A line for each request is not what is looked at here.
+    envoy.set_log_level("wasm", "error");
+
+    let race = Race { envoy: &envoy, tokens, over: AtomicUsize::new(0) };
+    let began = Instant::now();
+    let (sheet, (crashed, changed)) = thread::scope(|scope| {
+        let disturber = scope.spawn(|| race.disturb(disturbances, &listeners));
+        let runtime = runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let sheet = runtime.block_on(race.run());
+        (sheet, disturber.join().unwrap())
+    });
+    let took = began.elapsed();
+
+    let mut findings = Findings::default();
+    println!("{tokens} tokens in {took:.0?}: {:?}", sheet.outcomes);
+    println!("told: {:?}", sheet.told);
+    println!("{crashed} crashes, {changed} configurations; as the filter has counted:");
+    for (name, count) in envoy.metrics().into_iter().filter(|(_, count)| *count > 0) {
+        println!("  {name}: {count}");
+    }
+    sheet.wrong.iter().for_each(|wrong| findings.add(wrong));
+    let of = |outcome| sheet.outcomes.get(&outcome).copied().unwrap_or(0);
+    let spent = of(Outcome::Won) + of(Outcome::WonByComingBack) + of(Outcome::AnswerLost);
+    findings.expect("wrong", &of(Outcome::Wrong), &0);
+    let counted = envoy.metric("impersonation_subject_tokens_exchanged_total");
+    findings.expect("exchanges that the filter has counted", &counted, &Some(spent as u64));
+    findings.expect("VMs crashed", &(crashes(&envoy) >= crashed), &true);
+    findings.expect("the same process", &envoy.is_running(), &true);
+}
+
+/// What was seen so far.
+#[derive(Default)]
+struct Sheet {
+    outcomes: BTreeMap<Outcome, usize>,
+    told: BTreeMap<Told, usize>,
+    /// What is wrong, token by token.
+    wrong: Vec<String>,
+}
+
+struct Race<'e> {
+    envoy: &'e Envoy,
+    tokens: usize,
+    /// How many of them are judged.
+    over: AtomicUsize,
+}
+
+impl Race<'_> {
+    /// Mints tokens, and has all want them, until there were so many.
+    async fn run(&self) -> Sheet {
+        let mut rivals: Vec<_> =
+            (0..RIVALS).map(|_| Client::new(self.envoy.address("gateway"))).collect();
+        let mut sheet = Sheet::default();
+        while self.over.load(Ordering::Relaxed) < self.tokens {
+            let minted = join_all(rivals.iter_mut().map(mint_a_share)).await.concat();
+            let tokens: Vec<_> = minted
+                .into_iter()
+                .filter_map(|minted| match minted {
+                    Ok(token) => Some(token),
+                    Err(wrong) => {
+                        sheet.wrong.extend(wrong);
+                        None
+                    }
+                })
+                .collect();
+            let requests: Vec<_> = tokens.iter().map(|token| exchange(token)).collect();
+            let told = join_all(rivals.iter_mut().map(|rival| want_all(rival, &requests))).await;
+            for (place, request) in requests.iter().enumerate() {
+                let told: Vec<_> = told.iter().map(|told| told[place]).collect();
+                let outcome = judge(&told, come_back(&mut rivals[0], request)).await;
+                if outcome == Outcome::Wrong {
+                    sheet.wrong.push(format!("{told:?}"));
+                }
+                *sheet.outcomes.entry(outcome).or_default() += 1;
+                told.into_iter().for_each(|one| *sheet.told.entry(one).or_default() += 1);
+            }
+            self.over.fetch_add(tokens.len(), Ordering::Relaxed);
+        }
+        sheet
+    }
+
+    /// Crashes VMs and changes the configuration in turn, so many times, while the race is on. How many of each.
+    fn disturb(&self, times: usize, listeners: &[Listener]) -> (usize, usize) {
+        let (mut crashed, mut changed) = (0, 0);
+        for time in 0..times {
+            let due = self.tokens * time / times;
+            while self.over.load(Ordering::Relaxed) < due {
+                thread::sleep(Duration::from_millis(5));
+            }
+            if time % 2 == 0 {
+                crash(self.envoy);
+                crashed += 1;
+            } else {
+                changed += 1;
+                self.envoy.update(listeners[changed % listeners.len()].clone()).unwrap();
+            }
+        }
+        (crashed, changed)
+    }
+}
+
+/// Tokens, or what is wrong with an answer that has none, if anything is.
+async fn mint_a_share(rival: &mut Client) -> Vec<Result<String, Option<String>>> {
+    let mint = mint_request("u-1").to_bytes();
+    let mut minted = Vec::with_capacity(SHARE);
+    for _ in 0..SHARE {
+        let answer = rival.send(&mint).await;
+        minted.push(match answer.status {
+            201 => Ok(answer.member("subjectToken").unwrap()),
+            0 | 408 | 503 => Err(None),
+            status => Err(Some(format!("minting: {status} {}", answer.body.escape_ascii()))),
+        });
+    }
+    minted
+}
+
+async fn want_all(rival: &mut Client, requests: &[Vec<u8>]) -> Vec<Told> {
+    let mut told = Vec::with_capacity(requests.len());
+    for request in requests {
+        told.push(Told::of(&rival.send(request).await));
+    }
+    told
+}
+
+/// What is said of a token at last.
+async fn come_back(rival: &mut Client, request: &[u8]) -> Told {
+    let deadline = Instant::now() + Duration::from_secs(120);
+    while Instant::now() < deadline {
+        match Told::of(&rival.send(request).await) {
+            Told::ComeBack | Told::Nothing => tokio::time::sleep(Duration::from_millis(20)).await,
+            told => return told,
+        }
+    }
+    Told::ComeBack
+}
+
+fn exchange(token: &str) -> Vec<u8> {
+    exchange_request(&exchange_form(token)).to_bytes()
+}
+
+/// Ends the VM of whichever worker takes the connection.
+fn crash(envoy: &Envoy) {
+    let form = exchange_form("sub_none").encode().into_bytes();
+    let request = exchange_request(&Form::default()).pieces(vec![form], &[("x-last", "1")]);
+    let before = crashes(envoy);
+    let mut hanging = Vec::new();
+    wait_for("a VM to crash", || {
+        // A worker whose VM has just crashed answers 503 instead; one that crashes does not answer at all.
+        let mut connection = envoy.connect();
+        connection.write(&request.to_bytes()).ok()?;
+        hanging.push(connection);
+        let patience = Instant::now() + Duration::from_secs(1);
+        while Instant::now() < patience {
+            if crashes(envoy) > before {
+                return Some(());
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+        None
+    });
+}
+
+fn crashes(envoy: &Envoy) -> usize {
+    envoy.log().matches("RuntimeError: unreachable").count()
+}
