@@ -1,14 +1,14 @@
 //! The load, the cores that it and Envoy run on, and the statistics.
 
 use std::cell::Cell;
-use std::io::{ErrorKind, Read, Write};
 use std::net::SocketAddr;
 use std::sync::LazyLock;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
+use testkit::open_loop::{self, OpenLoop, Traffic};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::runtime::{self, Runtime};
@@ -87,89 +87,32 @@ fn parse(buffer: &[u8]) -> Option<(u16, Vec<u8>)> {
     buffer.get(start..start + length).map(|body| (head.code.unwrap(), body.to_vec()))
 }
 
-/// An open loop: requests are sent when they are due, whether or not others were answered, as by a
-/// crowd that does not know of each other. A latency is counted from when a request was due.
-pub(crate) struct OpenLoop {
-    address: SocketAddr,
-    idle: Vec<OpenConnection>,
+/// Sends every request once, `rate` of them a second; the latencies in seconds.
+pub(crate) fn at_rate(
+    load: &mut OpenLoop,
+    requests: &[Vec<u8>],
+    rate: f64,
+    status: u16,
+) -> Vec<f64> {
+    let mut turn = Turn { requests, status, latencies: Vec::with_capacity(requests.len()) };
+    load.run(requests.len(), rate, &mut turn);
+    turn.latencies
 }
 
-const NAP: Duration = Duration::from_micros(10);
-
-struct OpenConnection {
-    stream: std::net::TcpStream,
-    buffer: Vec<u8>,
-    due: Instant,
+struct Turn<'r> {
+    requests: &'r [Vec<u8>],
+    status: u16,
+    latencies: Vec<f64>,
 }
 
-impl OpenLoop {
-    pub(crate) fn new(address: SocketAddr) -> Self {
-        Self { address, idle: Vec::new() }
+impl Traffic for Turn<'_> {
+    fn request(&mut self, number: usize) -> Vec<u8> {
+        self.requests[number].clone()
     }
 
-    /// Sends every request once, `rate` of them a second; the latencies in seconds. Between two looks it
-    /// naps: a core that spins takes from the other, on machines where the two are threads of one.
-    pub(crate) fn run(&mut self, requests: &[Vec<u8>], rate: f64, status: u16) -> Vec<f64> {
-        let mut latencies = Vec::with_capacity(requests.len());
-        let mut busy: Vec<OpenConnection> = Vec::new();
-        let mut waiting = requests.iter();
-        let began = Instant::now();
-        let due = |number: usize| began + Duration::from_secs_f64(number as f64 / rate);
-        while latencies.len() < requests.len() {
-            let mut idle = true;
-            // All that are due: one at a time would fall behind after each look that took long.
-            loop {
-                let sent = requests.len() - waiting.len();
-                if Instant::now() < due(sent) {
-                    break;
-                }
-                let Some(request) = waiting.next() else { break };
-                let mut connection = self.idle.pop().unwrap_or_else(|| self.connect());
-                connection.stream.write_all(request).unwrap();
-                connection.due = due(sent);
-                busy.push(connection);
-                idle = false;
-            }
-            let mut place = 0;
-            while let Some(connection) = busy.get_mut(place) {
-                match connection.read() {
-                    None => place += 1,
-                    Some(answered) => {
-                        assert_eq!(answered, status);
-                        latencies.push(connection.due.elapsed().as_secs_f64());
-                        self.idle.push(busy.swap_remove(place));
-                        idle = false;
-                    }
-                }
-            }
-            if idle {
-                thread::sleep(NAP);
-            }
-        }
-        latencies
-    }
-
-    fn connect(&self) -> OpenConnection {
-        let stream = std::net::TcpStream::connect(self.address).unwrap();
-        stream.set_nodelay(true).unwrap();
-        stream.set_nonblocking(true).unwrap();
-        OpenConnection { stream, buffer: Vec::with_capacity(16 * 1024), due: Instant::now() }
-    }
-}
-
-impl OpenConnection {
-    /// The status, if the answer is complete.
-    fn read(&mut self) -> Option<u16> {
-        let mut chunk = [0; 4096];
-        match self.stream.read(&mut chunk) {
-            Ok(0) => panic!("the server hung up"),
-            Ok(count) => self.buffer.extend_from_slice(&chunk[..count]),
-            Err(error) if error.kind() == ErrorKind::WouldBlock => return None,
-            Err(error) => panic!("{error}"),
-        }
-        let (status, _) = parse(&self.buffer)?;
-        self.buffer.clear();
-        Some(status)
+    fn replied(&mut self, _number: usize, reply: open_loop::Reply) {
+        assert_eq!(reply.status, self.status, "{}", reply.body.escape_ascii());
+        self.latencies.push(reply.latency.as_secs_f64());
     }
 }
 

@@ -32,15 +32,11 @@ const AT_ONCE: usize = 64;
 const SHARE: usize = AT_ONCE / RIVALS;
 
 const USED: &str = "the subject token was already used";
-const INVALID: &str = "the subject token is invalid";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Told {
     HereItIs,
     Used,
-    /// A third one has presented it after the first, and so ended what it was exchanged for, while this one was on its
-    /// way to spend it.
-    Ended,
     /// A VM has crashed: 503, or 408 to whom it had read by half.
     ComeBack,
     /// The connection broke.
@@ -55,7 +51,6 @@ impl Told {
             (0, _) => Self::Nothing,
             (200, _) if answer.member("access_token").is_some() => Self::HereItIs,
             (400, Some(USED)) => Self::Used,
-            (400, Some(INVALID)) => Self::Ended,
             (408 | 503, _) => Self::ComeBack,
             (status, _) => Self::Else(status),
         }
@@ -94,15 +89,13 @@ async fn judge(told: &[Told], come_back: impl Future<Output = Told>) -> Outcome 
 /// A run that finds nothing means something.
 #[test]
 fn a_token_is_judged_by_what_everybody_was_told() {
-    use Told::{ComeBack, Else, Ended, HereItIs, Nothing, Used};
+    use Told::{ComeBack, Else, HereItIs, Nothing, Used};
     #[rustfmt::skip]
     let cases = [
         (vec![Used, HereItIs, ComeBack, Nothing], Else(0),  Outcome::Won),
         (vec![HereItIs, HereItIs, Used],          Else(0),  Outcome::Wrong),
         (vec![HereItIs, Else(500)],               Else(0),  Outcome::Wrong),
         (vec![Used, Used],                        HereItIs, Outcome::Wrong),
-        (vec![Ended, Ended],                      HereItIs, Outcome::Wrong),
-        (vec![Ended, HereItIs],                   Else(0),  Outcome::Won),
         (vec![ComeBack, ComeBack],                HereItIs, Outcome::WonByComingBack),
         (vec![ComeBack, Used],                    Used,     Outcome::Wrong),
         (vec![Nothing, Used],                     Used,     Outcome::AnswerLost),
@@ -131,11 +124,14 @@ fn each_token_is_exchanged_once_whoever_wants_it_and_whatever_happens_meanwhile(
     // Many enough for each kind, and far enough apart that most of the time all workers serve.
     let disturbances = (tokens / 5000).clamp(4, 100);
     let module = with_trap(&MODULE, CRASH);
+    // Fifteen of sixteen present a token that was used. Were that to end what the first has got, the table of what has
+    // ended would be most of the work.
+    let plain = Configuration::default().with("/subject_tokens/on_replay", "report");
     let configurations = [
-        Configuration::default(),
-        Configuration::default().with("/access_tokens/lifetime", "1800s"),
-        Configuration::default().with("/subject_tokens/max_context_bytes", 100),
-        Configuration::default().with("/resources/-", json!({"indicator": "urn:example:more"})),
+        plain.clone(),
+        plain.clone().with("/access_tokens/lifetime", "1800s"),
+        plain.clone().with("/subject_tokens/max_context_bytes", 100),
+        plain.clone().with("/resources/-", json!({"indicator": "urn:example:more"})),
     ];
     let listeners = configurations.map(|configuration| listener(&configuration, &module));
     let envoy =

@@ -18,7 +18,7 @@ pub mod http;
 pub mod http2;
 pub mod keys;
 pub mod network;
-
+pub mod open_loop;
 pub mod server;
 pub mod streaming;
 pub mod tls;
