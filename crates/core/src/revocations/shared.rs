@@ -32,6 +32,9 @@ const ATTEMPTS: usize = 256;
 /// The format of the number.
 const VERSION: u8 = 2;
 
+/// The format before, of a table's sequence number alone.
+const SEQUENCE_VERSION: u8 = 1;
+
 /// Where the table of one service is.
 #[derive(Debug)]
 pub(super) struct SharedTable {
@@ -290,8 +293,15 @@ impl Number {
     }
 
     fn decode(bytes: &[u8]) -> Option<Self> {
-        let (&VERSION, rest) = bytes.split_first()? else { return None };
+        let (version, rest) = bytes.split_first()?;
         let (sequence, rest) = rest.split_first_chunk()?;
+        match *version {
+            VERSION => {}
+            SEQUENCE_VERSION if rest.is_empty() => {
+                return Some(Self { sequence: u64::from_be_bytes(*sequence), ..Self::default() });
+            }
+            _ => return None,
+        }
         let (confirmed_at, rest) = rest.split_first_chunk()?;
         let (seen, complete_until) = rest.split_first_chunk()?;
         Some(Self {
@@ -300,5 +310,36 @@ impl Number {
             seen: Revision::from_bytes(*seen),
             complete_until: Revision::from_bytes(complete_until.try_into().ok()?),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn the_number_of_the_format_before_is_read() {
+        let read = Number::decode(&[1, 0, 0, 0, 0, 0, 0, 2, 1]);
+        assert_eq!(read, Some(Number { sequence: 513, ..Number::default() }));
+    }
+
+    proptest! {
+        #[test]
+        fn a_number_is_read_back(sequence: u64, millis: u64, seen: i64, until: i64) {
+            let number = Number {
+                sequence,
+                confirmed_at: UnixTime::from_millis(millis),
+                seen: Revision::new(seen),
+                complete_until: Revision::new(until),
+            };
+            prop_assert_eq!(Number::decode(&number.encode()), Some(number));
+        }
+
+        #[test]
+        fn no_bytes_make_the_reader_panic(bytes: Vec<u8>) {
+            let _ = Number::decode(&bytes);
+        }
     }
 }

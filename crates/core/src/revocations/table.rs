@@ -24,6 +24,9 @@ const MADE_ROOM: usize = 1024;
 /// The format. Who finds another says so and lets nobody pass: to begin anew would be to forget.
 const VERSION: u8 = 2;
 
+/// The format before, which knew no revisions. It is still read, so that an upgrade forgets nothing.
+const TIMES_VERSION: u8 = 1;
+
 const NAME: usize = 16;
 const END: usize = 8 + 8;
 const ENTRY: usize = NAME + END;
@@ -215,28 +218,40 @@ impl Table {
     /// Reads a table; `None` if it is none, in this format.
     pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
         let mut rest = bytes;
-        let [version] = take(&mut rest)?;
-        if version != VERSION {
-            return None;
-        }
+        let read_end = match take(&mut rest)? {
+            [VERSION] => |rest: &mut &[u8]| Some(end_from_bytes(&take(rest)?)),
+            [TIMES_VERSION] => |rest: &mut &[u8]| {
+                Some(End::at(UnixTime::from_millis(u64::from_be_bytes(take(rest)?))))
+            },
+            _ => return None,
+        };
         let sequence = u64::from_be_bytes(take(&mut rest)?);
         let key = take(&mut rest)?;
-        let cut_off = end_from_bytes(&take(&mut rest)?);
+        let cut_off = read_end(&mut rest)?;
         let retention = Duration::from_millis(u64::from_be_bytes(take(&mut rest)?));
         let [kinds] = take(&mut rest)?;
         let kinds: Vec<_> = (0..kinds)
             .map(|_| {
                 let [mask] = take(&mut rest)?;
-                let last = end_from_bytes(&take(&mut rest)?);
+                let last = read_end(&mut rest)?;
                 (1..MASKS).contains(&mask).then_some((mask, last))
             })
             .collect::<Option<_>>()?;
-        let (entries, []) = rest.as_chunks::<ENTRY>() else { return None };
+        let entries = if bytes.first() == Some(&VERSION) {
+            let (entries, []) = rest.as_chunks::<ENTRY>() else { return None };
+            entries.to_vec()
+        } else {
+            let mut entries = Vec::new();
+            while !rest.is_empty() {
+                let name = take(&mut rest)?;
+                entries.push(entry(&name, read_end(&mut rest)?));
+            }
+            entries
+        };
         // What is out of order would not be found.
         if !entries.is_sorted_by(|one, next| name(one) < name(next)) {
             return None;
         }
-        let entries = entries.to_vec();
         Some(Self { sequence, key, cut_off, retention, kinds, entries })
     }
 }

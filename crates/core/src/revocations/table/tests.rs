@@ -262,3 +262,31 @@ fn a_table_of_another_format_or_out_of_order_is_not_read() {
     table.entries.reverse();
     assert_eq!(Table::decode(&table.encode()), None);
 }
+
+/// As the version before wrote it: times of eight bytes, and no revisions.
+#[test]
+fn a_table_of_the_format_before_has_ended_what_it_had() {
+    let revocation = of_user(1);
+    let mut bytes = vec![1];
+    bytes.extend(7_u64.to_be_bytes());
+    bytes.extend(KEY);
+    bytes.extend(3_u64.to_be_bytes());
+    bytes.extend(3_600_000_u64.to_be_bytes());
+    bytes.extend([1, revocation.mask()]);
+    bytes.extend(5_u64.to_be_bytes());
+    let head = bytes.clone();
+    bytes.extend(revocation.name(&KEY));
+    bytes.extend(5_u64.to_be_bytes());
+    let table = Table::decode(&bytes).unwrap();
+    let mut expected = empty();
+    expected.sequence = 7;
+    expected.cut_off(end(at(3)));
+    expected.insert(&revocation, end(at(5)));
+    assert_eq!(table, expected);
+    assert!(
+        ended(&table, &user(1), Issued::At(at(5))) && !ended(&table, &user(2), Issued::At(at(5)))
+    );
+    for len in head.len() + 1..bytes.len() {
+        assert_eq!(Table::decode(&bytes[..len]), None);
+    }
+}
