@@ -36,6 +36,19 @@ pub fn guard_configuration(members: &Value) -> Value {
     configuration
 }
 
+/// The filter's configuration: operators may list and end impersonations.
+pub fn filter_configuration() -> Configuration {
+    let operators = json!({
+        "issuer": ISSUER, "audiences": [MANAGEMENT], "local_jwks": jwks(&[&PROVIDER_KEY]),
+    });
+    Configuration::default().with("/impersonations/authentication/jwt", json!([operators]))
+}
+
+/// A listener with the filter, and nothing behind it.
+pub fn gateway_listener(filter: Filter) -> Listener {
+    Listener::new("gateway").filter(filter).answer("/", "the gateway")
+}
+
 /// The guard as a filter of its own, before every request.
 pub fn guard(configuration: &Value) -> Filter {
     Filter {
@@ -201,14 +214,14 @@ impl Guarded {
 
     /// What it is started with.
     pub fn bootstrap(guarded: Listener, api: SocketAddr) -> Bootstrap {
-        let operators = json!({
-            "issuer": ISSUER, "audiences": [MANAGEMENT], "local_jwks": jwks(&[&PROVIDER_KEY]),
-        });
-        let member = "/impersonations/authentication/jwt";
-        let filter = Filter::from(&Configuration::default().with(member, json!([operators])));
+        Self::bootstrap_with(guarded, Filter::from(&filter_configuration()), api)
+    }
+
+    /// The same with another filter.
+    pub fn bootstrap_with(guarded: Listener, filter: Filter, api: SocketAddr) -> Bootstrap {
         Bootstrap::default()
             .listener(guarded.watched())
-            .listener(Listener::new("gateway").filter(filter).answer("/", "the gateway"))
+            .listener(gateway_listener(filter))
             .listener(api_listener("bare", []))
             .cluster(Cluster::new(API, api).as_downstream())
     }

@@ -11,17 +11,17 @@ use testkit::http::{Connection, Form, Request};
 
 const WORKERS: u32 = 4;
 /// So many, after the answer.
-const REQUESTS: u32 = 10_000;
+pub(super) const REQUESTS: u32 = 10_000;
 
 /// How something is ended.
-type End = fn(&Guarded, &Parties, &Begun);
+pub(super) type End = fn(&Guarded, &Parties, &Begun);
 
-fn delete(guarded: &Guarded, path: &str, bearer: &str) {
+pub(super) fn delete(guarded: &Guarded, path: &str, bearer: &str) {
     let answer = guarded.send_to_filter(&Request::new("DELETE", path).bearer(bearer));
     assert_eq!(answer.status, 204, "{answer:?}");
 }
 
-const KINDS: [(&str, End); 10] = [
+pub(super) const KINDS: [(&str, End); 10] = [
     ("its id", |guarded, _, begun| {
         delete(guarded, &format!("/api/impersonations/{}", begun.id), &operator());
     }),
@@ -52,7 +52,7 @@ const KINDS: [(&str, End); 10] = [
 ];
 
 /// How many kinds end what is named and nobody else's.
-const OF_ONE: usize = 7;
+pub(super) const OF_ONE: usize = 7;
 
 #[test]
 fn after_a_revocation_was_answered_no_request_passes_on_any_worker() {

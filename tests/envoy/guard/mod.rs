@@ -2,6 +2,7 @@
 
 mod bypass;
 mod claims;
+mod crashed;
 mod ended;
 mod failures;
 mod observed;

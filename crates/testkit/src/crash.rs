@@ -1,0 +1,134 @@
+//! Modules that crash when they are told to: as they are, but for a trap that a request with many header fields
+//! springs. What a defect in them would be, at a moment of the test's choosing.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::http::Request;
+use crate::scratch;
+
+/// A request with more header fields than this crashes the VM that is shown it.
+const MANY: u8 = 60;
+
+/// A request that crashes.
+pub fn crashing(request: Request) -> Request {
+    (0..=MANY).fold(request, |request, n| request.header(&format!("x-crash-{n}"), "now"))
+}
+
+/// Where a copy of the module is that crashes.
+pub fn module(module: &Path) -> PathBuf {
+    let bytes = fs::read(module).unwrap();
+    let name = module.file_stem().unwrap().to_str().unwrap();
+    let made = scratch().join(format!("crashing-{name}-{}.wasm", std::process::id()));
+    // Several tests may want it at once: Envoy must never see half of it.
+    let draft = made.with_extension(format!("{:016x}", fastrand::u64(..)));
+    fs::write(&draft, with_trap(&bytes)).unwrap();
+    fs::rename(draft, &made).unwrap();
+    made
+}
+
+/// The binary format's sections that are looked at.
+const IMPORTS: usize = 2;
+const EXPORTS: usize = 7;
+const CODE: usize = 10;
+
+/// Puts the trap before everything else that the callback for request headers does.
+fn with_trap(bytes: &[u8]) -> Vec<u8> {
+    let mut imports = Reader::at_section(bytes, IMPORTS).0;
+    let imported = imports.number();
+    for _ in 0..imported {
+        imports.name();
+        imports.name();
+        assert_eq!(imports.number(), 0, "this module imports functions and nothing else");
+        imports.number();
+    }
+    let mut exports = Reader::at_section(bytes, EXPORTS).0;
+    let found = (0..exports.number()).find_map(|_| {
+        let (name, _, index) = (exports.name(), exports.number(), exports.number());
+        (name == b"proxy_on_request_headers").then_some(index)
+    });
+    let wanted = found.expect("a callback for request headers") - imported;
+
+    let (mut code, section) = Reader::at_section(bytes, CODE);
+    let count = code.number();
+    let mut bodies = number(count);
+    for index in 0..count {
+        let body = code.name();
+        let body = if index == wanted { trapped(body) } else { body.to_vec() };
+        bodies.extend(number(body.len()));
+        bodies.extend(body);
+    }
+    let mut made = bytes[..section].to_vec();
+    made.extend(number(CODE));
+    made.extend(number(bodies.len()));
+    made.extend(bodies);
+    made.extend(&bytes[code.at..]);
+    made
+}
+
+/// A function's body with the trap behind its locals.
+fn trapped(body: &[u8]) -> Vec<u8> {
+    let mut reader = Reader { bytes: body, at: 0 };
+    for _ in 0..reader.number() {
+        reader.number();
+        reader.number();
+    }
+    // local.get 1 (how many), i32.const, i32.gt_u, if, unreachable, end; the constant is a signed LEB128 of one byte.
+    let trap = [0x20, 1, 0x41, MANY, 0x4b, 0x04, 0x40, 0x00, 0x0b];
+    [&body[..reader.at], &trap, &body[reader.at..]].concat()
+}
+
+/// Reads a WebAssembly module.
+struct Reader<'m> {
+    bytes: &'m [u8],
+    at: usize,
+}
+
+impl<'m> Reader<'m> {
+    /// The content of the section with this number, and where the section itself begins.
+    fn at_section(bytes: &'m [u8], wanted: usize) -> (Self, usize) {
+        let mut reader = Self { bytes, at: 8 };
+        loop {
+            let begins = reader.at;
+            let (id, len) = (reader.number(), reader.number());
+            if id == wanted {
+                return (reader, begins);
+            }
+            reader.at += len;
+        }
+    }
+
+    /// An unsigned LEB128.
+    fn number(&mut self) -> usize {
+        let mut number = 0;
+        for shift in (0..).step_by(7) {
+            let byte = self.bytes[self.at];
+            self.at += 1;
+            number |= usize::from(byte & 0x7f) << shift;
+            if byte & 0x80 == 0 {
+                break;
+            }
+        }
+        number
+    }
+
+    /// So many bytes as stand before them.
+    fn name(&mut self) -> &'m [u8] {
+        let len = self.number();
+        self.at += len;
+        &self.bytes[self.at - len..self.at]
+    }
+}
+
+fn number(mut number: usize) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    loop {
+        let byte = u8::try_from(number & 0x7f).unwrap();
+        number >>= 7;
+        if number == 0 {
+            bytes.push(byte);
+            return bytes;
+        }
+        bytes.push(byte | 0x80);
+    }
+}
