@@ -4,6 +4,8 @@
 //! spoils no other, and nothing is taken out of it but what is asked for. Of a key that is there twice the last one
 //! counts, as for every reader of protobuf.
 
+use std::borrow::Cow;
+
 use crate::revocations::{Impersonation, Mark};
 
 /// The filter whose metadata it is.
@@ -22,7 +24,35 @@ pub(super) struct Claims<'m> {
     pub(super) jti: &'m str,
     /// In seconds.
     pub(super) issued_at: u64,
-    pub(super) scope: &'m str,
+    pub(super) scope: Scope<'m>,
+}
+
+/// What the token is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Scope<'m> {
+    /// Parted by spaces, as it was issued (RFC 6749 §3.3).
+    Text(&'m str),
+    /// A `google.protobuf.ListValue` of text: `jwt_authn` can be told to part it, and Istio always tells it
+    /// (`normalize_payload_in_metadata`).
+    List(&'m [u8]),
+}
+
+impl<'m> Scope<'m> {
+    fn tokens(self) -> impl Iterator<Item = &'m str> {
+        let (text, list) = match self {
+            Self::Text(text) => (text, [].as_slice()),
+            Self::List(list) => ("", list),
+        };
+        text.split(' ').filter(|token| !token.is_empty()).chain(texts(list).flatten())
+    }
+
+    /// As it was issued.
+    pub(super) fn text(self) -> Cow<'m, str> {
+        match self {
+            Self::Text(text) => text.into(),
+            Self::List(_) => self.tokens().collect::<Vec<_>>().join(" ").into(),
+        }
+    }
 }
 
 /// Why there are no claims to go by.
@@ -63,7 +93,7 @@ impl<'m> Claims<'m> {
     }
 
     pub(super) fn has_scope(&self, scope: &str) -> bool {
-        self.scope.split(' ').any(|token| token == scope)
+        self.scope.tokens().any(|token| token == scope)
     }
 }
 
@@ -118,8 +148,9 @@ impl<'m> RawClaims<'m> {
         // A part of a second that was begun counts as not over: what was issued in it may have ended.
         let issued_at = issued_at.floor() as u64;
         let scope = match self.scope {
-            Value::Absent | Value::String("") => "",
-            scope @ Value::String(_) => scope.name()?,
+            Value::Absent | Value::String("") => Scope::Text(""),
+            scope @ Value::String(_) => Scope::Text(scope.name()?),
+            Value::List(list) if texts(list).all(|token| token.is_some()) => Scope::List(list),
             _ => return None,
         };
         Some(Claims {
@@ -144,7 +175,9 @@ enum Value<'m> {
     String(&'m str),
     /// A `google.protobuf.Struct`, not read yet.
     Struct(&'m [u8]),
-    /// Null, a boolean, a list.
+    /// A `google.protobuf.ListValue`, not read yet.
+    List(&'m [u8]),
+    /// Null, a boolean.
     Other,
 }
 
@@ -157,6 +190,7 @@ impl<'m> Value<'m> {
                 (2, Field::Fixed64(bits)) => Self::Number(f64::from_bits(bits)),
                 (3, Field::Bytes(text)) => Self::String(str::from_utf8(text).ok()?),
                 (5, Field::Bytes(fields)) => Self::Struct(fields),
+                (6, Field::Bytes(values)) => Self::List(values),
                 _ => Self::Other,
             };
         }
@@ -200,6 +234,15 @@ fn member<'m>(fields: &'m [u8], name: &[u8]) -> Option<Value<'m>> {
         }
     }
     Some(found)
+}
+
+/// The values of a `google.protobuf.ListValue`; `None` for each that is no text.
+fn texts(message: &[u8]) -> impl Iterator<Item = Option<&str>> {
+    const VALUES: u64 = 1;
+    fields(message).map(|field| match field? {
+        (VALUES, Field::Bytes(value)) => Value::read(value)?.name(),
+        _ => None,
+    })
 }
 
 /// The members of a `google.protobuf.Struct`: `map<string, Value> fields = 1`.

@@ -39,7 +39,7 @@ pub(super) struct Event<'h> {
     #[serde(skip_serializing_if = "Option::is_none")]
     resource: Option<&'h str>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    scope: Option<&'h str>,
+    scope: Option<Cow<'h, str>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     jti: Option<&'h str>,
     method: Cow<'h, str>,
@@ -70,7 +70,7 @@ impl<'h> Event<'h> {
             actor_id: claims.and_then(|claims| claims.actor_id),
             client_id: claims.map(|claims| claims.client_id),
             resource: claims.map(|claims| claims.resource),
-            scope: claims.map(|claims| claims.scope),
+            scope: claims.map(|claims| claims.scope.text()),
             jti: claims.map(|claims| claims.jti),
             method: legible(&watched.own_method),
             path: legible(without_query(&watched.target)),

@@ -4,6 +4,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::guard::claims::Scope;
 
 fn config(default: &str, rules: &Value) -> GuardConfig {
     let value =
@@ -19,7 +20,7 @@ const CLAIMS: Claims<'_> = Claims {
     resource: "https://api.example.com/orders",
     jti: "j-1",
     issued_at: 1_700_000_000,
-    scope: "orders:read orders:write",
+    scope: Scope::Text("orders:read orders:write"),
 };
 
 /// What becomes of a request: the index of the rule that decided, or `None` for the default.
@@ -88,7 +89,7 @@ fn the_first_rule_that_matches_decides() {
             {"path_prefix": "/orders/secret", "action": "deny"},
         ]),
     );
-    let of = |actor_id, scope| Claims { actor_id, scope, ..CLAIMS };
+    let of = |actor_id, scope| Claims { actor_id, scope: Scope::Text(scope), ..CLAIMS };
     let agent = of(Some("agent-7"), "orders:read orders:write");
     #[rustfmt::skip]
     let cases = [
