@@ -10,10 +10,10 @@ guard := target/wasm32-wasip1/release/impersonation_guard.wasm
 
 # What Envoy calls in the modules. In the guard: of a body and of a response it is shown nothing.
 exports := memory _initialize proxy_abi_version_0_2_1 proxy_on_memory_allocate proxy_on_vm_start proxy_on_configure \
-  proxy_on_tick proxy_on_context_create proxy_on_request_headers proxy_on_delete
+  proxy_on_tick proxy_on_context_create proxy_on_request_headers proxy_on_delete proxy_on_grpc_receive proxy_on_grpc_close
 guard_exports := $(exports)
 filter_exports := $(exports) proxy_on_request_body proxy_on_request_trailers proxy_on_response_headers proxy_on_response_body \
-  proxy_on_response_trailers proxy_on_log proxy_on_http_call_response proxy_on_grpc_receive proxy_on_grpc_close
+  proxy_on_response_trailers proxy_on_log proxy_on_http_call_response
 
 # rust-toolchain.toml names it, but where rustup does not install by itself somebody has to say so.
 wasm-target:

@@ -62,7 +62,7 @@ pub const KEY_SET_AGE: &str = "impersonation_key_set_age_seconds";
 pub const GUARD_SEEN: &str = "impersonation_guard_requests_total";
 /// Streams that the guard ended while they were open.
 pub const GUARD_STREAMS_ENDED: &str = "impersonation_guard_streams_ended_total";
-/// How long ago the guard could read the revocations.
+/// How old what the guard knows of the revocations is.
 pub const GUARD_AGE: &str = "impersonation_guard_revocations_age_seconds";
 
 /// The counters that are there from the start, at zero, besides those of [`callout_failed`]. A counter that

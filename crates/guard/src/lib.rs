@@ -5,48 +5,80 @@
 //! callbacks from the module (see the Makefile), so that Envoy does not even ask.
 #![cfg(target_arch = "wasm32")]
 
+use std::cell::RefCell;
+use std::collections::HashMap;
 use std::rc::Rc;
 use std::time::Duration;
 
 use impersonation_core::guard::{ApiRequest, Guard, TICK};
 use impersonation_core::host::{Host, Level};
+use impersonation_core::step::{Progress, Step, Task};
 use impersonation_core::stream::Flow;
-use impersonation_envoy::host::{self, Envoy};
+use impersonation_envoy::host::{self, CallId, Envoy};
 use proxy_wasm::traits::{Context, HttpContext, RootContext};
 use proxy_wasm::types::{Action, ContextType, LogLevel, MapType};
 
 proxy_wasm::main! {{
     // Envoy filters by its own level; this also turns a panic into a log line.
     proxy_wasm::set_log_level(LogLevel::Debug);
-    proxy_wasm::set_root_context(|_| Box::new(Root::default()));
+    proxy_wasm::set_root_context(|context| Box::new(Root { context, ticked: false, worker: None }));
 }}
 
 /// When the first tick is: only a VM that stays gets to it.
 const FIRST_TICK: Duration = Duration::from_millis(1);
 
 /// The configured plugin in one VM.
-#[derive(Default)]
 struct Root {
+    context: u32,
     ticked: bool,
     worker: Option<Rc<Worker>>,
 }
 
 /// What the contexts of one VM share.
 struct Worker {
-    host: Envoy,
-    guard: Guard,
+    /// The root context's number.
+    root: u32,
+    host: Rc<Envoy>,
+    guard: Rc<Guard>,
+    /// Work that nobody waits for, by the call that it waits for.
+    waiting: RefCell<HashMap<CallId, Task<()>>>,
 }
 
-impl Context for Root {}
+impl Worker {
+    /// Goes on with work that nobody waits for. To be called in a callback of the root context, to which the replies
+    /// come.
+    fn run(&self, step: Step<()>) {
+        let mut sent = None;
+        let progress = step.run(|call, _| {
+            host::act_for(self.root);
+            host::send(call).map(|id| sent = Some(id))
+        });
+        if let (Progress::Waiting(task), Some(id)) = (progress, sent) {
+            self.waiting.borrow_mut().insert(id, task);
+        }
+    }
+}
+
+impl Context for Root {
+    fn on_grpc_call_response(&mut self, call: u32, status: u32, body_size: usize) {
+        let reply = host::grpc_reply(status, body_size);
+        let Some(worker) = &self.worker else { return };
+        let task = worker.waiting.borrow_mut().remove(&CallId::Grpc(call));
+        if let Some(task) = task {
+            worker.run(task.resume(reply));
+        }
+    }
+}
 
 impl RootContext for Root {
     fn on_configure(&mut self, plugin_configuration_size: usize) -> bool {
         let bytes = host::plugin_configuration(plugin_configuration_size);
-        let host = Envoy::default();
+        let host = Rc::new(Envoy::default());
         match Guard::configure(&bytes, host.now()) {
             Ok(guard) => {
-                guard.introduce(&host);
-                self.worker = Some(Rc::new(Worker { host, guard }));
+                guard.introduce(&*host);
+                let (guard, waiting) = (Rc::new(guard), RefCell::default());
+                self.worker = Some(Rc::new(Worker { root: self.context, host, guard, waiting }));
                 self.ticked = false;
                 host::tick_every(FIRST_TICK);
                 true
@@ -64,8 +96,11 @@ impl RootContext for Root {
         if !std::mem::replace(&mut self.ticked, true) {
             host::tick_every(TICK);
         }
-        if let Some(worker) = &self.worker {
-            worker.guard.on_tick(&worker.host, &Live, &host::act_for);
+        let Some(worker) = &self.worker else { return };
+        worker.guard.on_tick(&*worker.host, &Live, &host::act_for);
+        let host: Rc<dyn Host> = worker.host.clone();
+        if let Some(step) = worker.guard.follow(&host) {
+            worker.run(step);
         }
     }
 
@@ -93,7 +128,7 @@ impl HttpContext for Http {
             host::respond(503, &[], &[], "impersonation_unconfigured");
             return Action::Pause;
         };
-        match worker.guard.on_request_headers(&worker.host, &Live, self.context) {
+        match worker.guard.on_request_headers(&*worker.host, &Live, self.context) {
             Flow::Continue => Action::Continue,
             Flow::Pause => Action::Pause,
         }

@@ -21,7 +21,7 @@ fn a_configuration_that_is_wrong_is_refused_and_the_old_one_goes_on() {
         (wrong(json!({"mode": "off"})),                     "configuration refused: mode: expected one of enforce, report"),
         (wrong(json!({"rules": [{"path": "/a"}]})),         "configuration refused: rules[0].action: is required"),
         (wrong(json!({"issuer": 7})),                       "configuration refused: issuer: expected a string, found a number"),
-        (wrong(json!({"store": {"etcd": {}}})),             "configuration refused: store.etcd: the guard does not read revocations from etcd yet"),
+        (wrong(json!({"store": {"etcd": {}}})),             "configuration refused: store.etcd.cluster: is required"),
         (guarded_listener(&json!({})),                      "configuration refused: "),
     ];
     for (listener, problem) in cases {

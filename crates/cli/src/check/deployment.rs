@@ -4,6 +4,7 @@
 //! extension configurations can all be checked. What is not in the file is not guessed at: a route
 //! table that comes by RDS is taken to be right.
 
+use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 
 use impersonation_core::config::{self, Config};
@@ -48,7 +49,7 @@ pub(super) fn is_envoy(root: &Place<'_>) -> bool {
 
 /// Checks an Envoy configuration.
 pub(super) fn check(root: &Place<'_>, assume: Assume, findings: &mut Findings) {
-    if !check_plugins(root, assume, findings) {
+    if !check_plugins(root, &Clusters::read(root), assume, findings) {
         let found = plugins(root);
         let others = found.iter().map(|plugin| &*plugin.config.path).collect::<Vec<_>>().join(", ");
         let text = "the impersonation filter is nowhere in this file";
@@ -60,9 +61,13 @@ pub(super) fn check(root: &Place<'_>, assume: Assume, findings: &mut Findings) {
 }
 
 /// Checks every plugin of ours, wherever it is. Whether there was one.
-pub(super) fn check_plugins(root: &Place<'_>, assume: Assume, findings: &mut Findings) -> bool {
+pub(super) fn check_plugins(
+    root: &Place<'_>,
+    clusters: &Clusters<'_>,
+    assume: Assume,
+    findings: &mut Findings,
+) -> bool {
     let found = plugins(root);
-    let clusters = Clusters::read(root);
     let mut managers = HashSet::new();
     let mut services = Vec::new();
     let mut issuers = Vec::new();
@@ -77,13 +82,13 @@ pub(super) fn check_plugins(root: &Place<'_>, assume: Assume, findings: &mut Fin
             }
             manager.check_buffers(plugin.around.listener.as_ref(), &paths, findings);
         }
-        let config = plugin.check_configuration(assume, &clusters, findings);
+        let config = plugin.check_configuration(assume, clusters, findings);
         services.push(Service { plugin, paths, tenant: config.as_ref().map(Config::tenant) });
         issuers.extend(config.map(|config| Issuer { plugin, config }));
     }
     check_reached(&services, findings);
     check_shared(&services, findings);
-    guard::check(&found, &issuers, findings);
+    guard::check(&found, &issuers, clusters, findings);
     !services.is_empty() || found.iter().any(guard::is_guard)
 }
 
@@ -616,6 +621,8 @@ pub(super) struct Clusters<'d> {
     added: Vec<Place<'d>>,
     /// Whether more of them come by CDS.
     discovered: bool,
+    /// Where those are that were judged already: what is wrong is said once, however many keep something there.
+    judged: RefCell<HashSet<String>>,
 }
 
 impl<'d> Clusters<'d> {
@@ -625,7 +632,8 @@ impl<'d> Clusters<'d> {
             clusters.filter_map(|cluster| Some((cluster.text_of("name")?, cluster))).collect()
         });
         let added = if by_name.is_some() { Vec::new() } else { added(root) };
-        Self { by_name, added, discovered: root.at(&["dynamic_resources", "cds_config"]).is_some() }
+        let discovered = root.at(&["dynamic_resources", "cds_config"]).is_some();
+        Self { by_name, added, discovered, judged: RefCell::default() }
     }
 
     /// Checks every `http_uri` below `place`.
@@ -653,14 +661,19 @@ impl<'d> Clusters<'d> {
         }
     }
 
-    /// Checks the cluster that a configuration keeps its tokens in, if it names one.
+    /// Checks the cluster that a configuration keeps tokens or revocations in, if it names one.
     pub(super) fn check_store(&self, configuration: &Place<'_>, findings: &mut Findings) {
         let Some(named) = configuration.at(&["store", "etcd", "cluster"]) else { return };
         let Some(name) = named.text() else { return };
         let is_it = |cluster: &&Place<'_>| cluster.text_of("name") == Some(name);
         let known = self.by_name.as_ref().and_then(|by_name| by_name.get(name));
         match known.or_else(|| self.added.iter().find(is_it)) {
-            Some(cluster) => etcd::check_cluster(cluster, findings),
+            Some(cluster) => {
+                let is_new = self.judged.borrow_mut().insert(cluster.path.clone());
+                if is_new {
+                    etcd::check_cluster(cluster, findings);
+                }
+            }
             None if self.by_name.is_some() => self.is_missing(name, &named, findings),
             None => {}
         }

@@ -1,10 +1,10 @@
 //! The guard in its place: what Envoy accepts, and what then lets an impersonation pass it by, or lets nobody pass.
 
-use impersonation_core::config::{Config, GuardConfig};
+use impersonation_core::config::{Config, GuardConfig, GuardStore, Store};
 use serde_json::Value;
 
 use super::Findings;
-use super::deployment::Plugin;
+use super::deployment::{Clusters, Plugin};
 use super::tree::{Place, member_path};
 
 const JWT_AUTHN: &str = "envoy.extensions.filters.http.jwt_authn.v3.JwtAuthentication";
@@ -33,11 +33,16 @@ pub(super) fn is_guard(plugin: &Plugin<'_>) -> bool {
 }
 
 /// Checks every guard, and every place where one is missing.
-pub(super) fn check(plugins: &[Plugin<'_>], issuers: &[Issuer<'_, '_>], findings: &mut Findings) {
+pub(super) fn check(
+    plugins: &[Plugin<'_>],
+    issuers: &[Issuer<'_, '_>],
+    clusters: &Clusters<'_>,
+    findings: &mut Findings,
+) {
     let guards: Vec<_> = plugins.iter().filter(|plugin| is_guard(plugin)).collect();
     for guard in &guards {
         guard.check_death(findings);
-        if let Some(config) = check_configuration(guard, findings) {
+        if let Some(config) = check_configuration(guard, clusters, findings) {
             check_place(guard, &config, findings);
             check_service(guard, &config, issuers, findings);
         }
@@ -47,7 +52,11 @@ pub(super) fn check(plugins: &[Plugin<'_>], issuers: &[Issuer<'_, '_>], findings
     }
 }
 
-fn check_configuration(guard: &Plugin<'_>, findings: &mut Findings) -> Option<GuardConfig> {
+fn check_configuration(
+    guard: &Plugin<'_>,
+    clusters: &Clusters<'_>,
+    findings: &mut Findings,
+) -> Option<GuardConfig> {
     let (value, path) = match guard.configuration() {
         Ok(configuration) => configuration,
         Err((path, text)) => {
@@ -59,6 +68,7 @@ fn check_configuration(guard: &Plugin<'_>, findings: &mut Findings) -> Option<Gu
         "" => path.clone(),
         member => format!("{path}.{member}"),
     };
+    clusters.check_store(&Place { value: &value, path: path.clone() }, findings);
     match GuardConfig::from_value(&value) {
         Ok(config) => {
             for warning in &config.warnings {
@@ -214,10 +224,9 @@ fn check_service(
     issuers: &[Issuer<'_, '_>],
     findings: &mut Findings,
 ) {
+    let in_etcd = matches!(config.store, GuardStore::Etcd { .. });
     if issuers.is_empty() {
-        let etcd =
-            guard.configuration().is_ok_and(|(value, _)| value.pointer("/store/etcd").is_some());
-        if !etcd {
+        if !in_etcd {
             findings.warning(
                 &*guard.config.path,
                 "stands in an Envoy without the filter, and learns of no revocation: keep them in store.etcd",
@@ -234,14 +243,64 @@ fn check_service(
         );
         return;
     };
+    check_store(guard, config, issuer, findings);
     if guard.vm_id() != issuer.plugin.vm_id() {
-        findings.problem(
-            member_path(&guard.path_of("vm_config"), "vm_id"),
-            format!(
-                "must be the same as in {}, else it learns of no revocation",
-                issuer.plugin.config.path
-            ),
-        );
+        let path = member_path(&guard.path_of("vm_config"), "vm_id");
+        let other = &issuer.plugin.config.path;
+        if in_etcd {
+            findings.warning(
+                path,
+                format!("should be the same as in {other}: both ask etcd now, and it learns of revocations later"),
+            );
+        } else {
+            findings.problem(
+                path,
+                format!("must be the same as in {other}, else it learns of no revocation"),
+            );
+        }
+    }
+}
+
+/// Whether both mean the same store.
+fn check_store(
+    guard: &Plugin<'_>,
+    config: &GuardConfig,
+    issuer: &Issuer<'_, '_>,
+    findings: &mut Findings,
+) {
+    let path = guard.configuration().map(|(_, path)| path).unwrap_or_default();
+    let other = &issuer.plugin.config.path;
+    match (&config.store, &issuer.config.store) {
+        (GuardStore::SharedData, Store::SharedData { .. }) => {}
+        (GuardStore::SharedData, Store::Etcd(_)) => findings.problem(
+            member_path(&path, "store"),
+            format!("must have etcd, as in {other}: it learns of no revocation of another Envoy"),
+        ),
+        (GuardStore::Etcd { .. }, Store::SharedData { .. }) => findings.problem(
+            member_path(&path, "store"),
+            format!("must have shared_data, as in {other}: in etcd there is no revocation"),
+        ),
+        (GuardStore::Etcd { settings, .. }, Store::Etcd(of_filter)) => {
+            let etcd = member_path(&member_path(&path, "store"), "etcd");
+            if settings.prefix != of_filter.prefix {
+                findings.problem(
+                    member_path(&etcd, "prefix"),
+                    format!(
+                        "must be {:?}, as in {other}, else it learns of no revocation",
+                        of_filter.prefix
+                    ),
+                );
+            }
+            if settings.cluster != of_filter.cluster {
+                findings.warning(
+                    member_path(&etcd, "cluster"),
+                    format!(
+                        "is not {:?}, as in {other}: if it leads to another etcd, the guard learns of no revocation",
+                        of_filter.cluster
+                    ),
+                );
+            }
+        }
     }
 }
 

@@ -23,8 +23,8 @@ pub(super) fn check(root: &Place<'_>, assume: Assume, findings: &mut Findings) {
         Value::Array(_) => root.items().collect(),
         _ => vec![root.clone()],
     };
-    let mut found = deployment::check_plugins(root, assume, findings);
     let clusters = Clusters::read(root);
+    let mut found = deployment::check_plugins(root, &clusters, assume, findings);
     for manifest in &manifests {
         match manifest.text_of("kind") {
             Some("EnvoyFilter") if found => check_istio_buffers(manifest, findings),

@@ -95,3 +95,70 @@ fn a_guard_that_is_entered_by_everybody_refuses_ordinary_users() {
     );
     assert_eq!(found.status, Some(1));
 }
+
+/// The shipped configuration with these stores, and the cluster that it has for etcd.
+fn in_etcd(filters: &str, guards: &str) -> String {
+    let shipped = edited(&[
+        (
+            "                      shared_data: {capacity: 65536}",
+            &format!("                      {filters}"),
+        ),
+        (
+            "                                  value:\n                                    issuer: http://127.0.0.1:10000/oidc # Yours: as the filter's\n",
+            &format!(
+                "                                  value:\n                                    store: {guards}\n                                    issuer: http://127.0.0.1:10000/oidc\n"
+            ),
+        ),
+    ]);
+    let (_, cluster) = shipped.split_once("  # - name: etcd\n").unwrap();
+    let cluster: String = std::iter::once("  # - name: etcd")
+        .chain(cluster.lines())
+        .map_while(|line| line.strip_prefix("  # "))
+        .map(|line| format!("  {line}\n"))
+        .collect();
+    shipped.replace("\n  clusters:\n", &format!("\n  clusters:\n{cluster}"))
+}
+
+#[test]
+fn guard_and_filter_keep_revocations_in_one_place_whose_cluster_is_judged_once() {
+    let etcd = "etcd: {cluster: etcd}";
+    let of_guard = "{etcd: {cluster: etcd}}";
+    let (good, elsewhere) = (in_etcd(etcd, of_guard), in_etcd(etcd, "{etcd: {cluster: store}}"));
+    let renamed = elsewhere.replace("  - name: etcd\n", "  - name: store\n");
+    let no_checks = good.replace("unhealthy_threshold: 3", "unhealthy_threshold: 1");
+    let other_vm = good.replace(
+        "by this name the guard knows what the filter revokes.\n                                  vm_id: impersonation",
+        "\n                                  vm_id: guard",
+    );
+    assert_ne!(other_vm, good);
+    #[rustfmt::skip]
+    let cases: [(&str, String, &[&str]); 9] = [
+        ("the same",               good.clone(), &[]),
+        ("with the default named", in_etcd(etcd, "{etcd: {cluster: etcd, prefix: /impersonation/}}"), &[]),
+        ("shared data",            in_etcd(etcd, "{shared_data: {}}"),
+            &["configuration.value.store: must have etcd, as in"]),
+        ("only the guard",         in_etcd("shared_data: {capacity: 7}", of_guard),
+            &["configuration.value.store: must have shared_data, as in"]),
+        ("another prefix",         in_etcd(etcd, "{etcd: {cluster: etcd, prefix: /other/}}"),
+            &["configuration.value.store.etcd.prefix: must be \"/impersonation/\", as in"]),
+        ("no such cluster",        elsewhere,
+            &["configuration.value.store.etcd.cluster: is not \"etcd\", as in", "configuration.value.store.etcd.cluster: there is no cluster \"store\""]),
+        ("another cluster",        renamed,
+            &["configuration.value.store.etcd.cluster: is not \"etcd\", as in", "configuration.value.store.etcd.cluster: there is no cluster \"etcd\""]),
+        ("a cluster that fails",   no_checks,
+            &["retriable_statuses: must have 503"]),
+        ("another vm_id",          other_vm,
+            &["vm_config.vm_id: should be the same as in"]),
+    ];
+    for (case, text, expected) in cases {
+        let found = check(&file("envoy.yaml", &text), &["--assume-environment"]);
+        let (_, findings) = found.lines.split_last().unwrap();
+        assert_eq!(findings.len(), expected.len(), "{case}: {findings:#?}");
+        for line in expected {
+            assert!(
+                findings.iter().any(|found| found.contains(line)),
+                "{case}: no {line:?} in {findings:#?}"
+            );
+        }
+    }
+}

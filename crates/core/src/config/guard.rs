@@ -6,9 +6,11 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::node::{Members, Node, Reading};
-use super::parse::{base_path, issuer};
+use super::parse::{base_path, etcd, issuer};
 use super::rules::UserPattern;
-use super::{AuthorizeSubjectToken, ConfigError, CustomClaims, Problem, Surroundings};
+use super::{
+    AuthorizeSubjectToken, ConfigError, CustomClaims, EtcdSettings, Problem, Surroundings,
+};
 use crate::oauth::scope;
 use crate::path::NormalPath;
 
@@ -21,6 +23,8 @@ pub struct GuardConfig {
     pub base_path: String,
     /// Where `jwt_authn` puts the claims.
     pub payload_in_metadata: String,
+    /// Where the revocations are.
+    pub store: GuardStore,
     /// Whether anything is refused.
     pub mode: Mode,
     /// What becomes of a request that no rule is about.
@@ -31,6 +35,20 @@ pub struct GuardConfig {
     pub headers: GuardHeaders,
     /// What works but is probably not meant.
     pub warnings: Vec<Problem>,
+}
+
+/// Where the revocations are: where the filter of the same service keeps its subject tokens.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum GuardStore {
+    /// In Envoy's shared data.
+    SharedData,
+    /// In etcd, for many Envoys.
+    Etcd {
+        /// Where that is.
+        settings: EtcdSettings,
+        /// How long ago it may have been heard of last. After that nobody knows what was revoked.
+        max_staleness: Duration,
+    },
 }
 
 /// Whether anything is refused.
@@ -161,7 +179,7 @@ fn root(node: Node<'_>) -> Option<GuardConfig> {
     let issuer = members.required("issuer", issuer);
     let base_path = members.or("base_path", String::new(), base_path);
     let payload = members.or("payload_in_metadata", "access_token".into(), Node::non_empty_string);
-    let store = members.or("store", (), store);
+    let store = members.or("store", None, store);
     let mode = members.or("mode", Mode::Enforce, |node| {
         node.one_of(&[("enforce", Mode::Enforce), ("report", Mode::Report)])
     });
@@ -175,16 +193,21 @@ fn root(node: Node<'_>) -> Option<GuardConfig> {
     let rules = members.or("rules", Vec::new(), rules);
     let headers = members.or("headers", GuardHeaders::default(), headers);
     let max_staleness = members.or("max_staleness", DEFAULT_MAX_STALENESS, |node| {
-        node.warn("shared data is never out of touch: this says nothing here");
+        if store == Some(None) {
+            node.warn("shared data is never out of touch: this says nothing here");
+        }
         node.duration(Duration::from_secs(1), Duration::from_secs(3600))
     });
     members.finish();
-    // Not kept: only a store that is elsewhere can be out of touch.
-    store.and(max_staleness)?;
+    let max_staleness = max_staleness?;
     Some(GuardConfig {
         issuer: issuer?,
         base_path: base_path?,
         payload_in_metadata: payload?,
+        store: store?.map_or(GuardStore::SharedData, |settings| GuardStore::Etcd {
+            settings,
+            max_staleness,
+        }),
         mode: mode?,
         default: default?,
         rules: rules?,
@@ -193,19 +216,21 @@ fn root(node: Node<'_>) -> Option<GuardConfig> {
     })
 }
 
-/// Where the revocations are: in shared data, which has no settings here.
-fn store(node: Node<'_>) -> Option<()> {
+/// Where the revocations are: in etcd, as the filter says it, or in shared data, which has no settings here.
+#[expect(clippy::option_option, reason = "a problem and an absence are two things")]
+fn store(node: Node<'_>) -> Option<Option<EtcdSettings>> {
     let mut members = node.object()?;
-    if let Some(etcd) = members.get("etcd") {
-        return etcd
-            .problem("the guard does not read revocations from etcd yet: expected shared_data");
-    }
-    let shared_data = members.or("shared_data", (), |node| {
+    let shared_data = members.optional("shared_data", |node| {
         node.object()?.finish();
         Some(())
     });
+    let etcd = members.optional("etcd", etcd);
+    let node = members.node().clone();
     members.finish();
-    shared_data
+    match (shared_data?, etcd?) {
+        (Some(()), Some(_)) => node.problem("expected one of shared_data and etcd, not both"),
+        (_, etcd) => Some(etcd),
+    }
 }
 
 fn rules(node: Node<'_>) -> Option<Vec<GuardRule>> {

@@ -21,7 +21,9 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-pub use guard::{Action, DefaultAction, GuardConfig, GuardHeaders, GuardRule, Mode, PathPattern};
+pub use guard::{
+    Action, DefaultAction, GuardConfig, GuardHeaders, GuardRule, GuardStore, Mode, PathPattern,
+};
 pub use limits::Limits;
 pub use node::Problem;
 pub use rules::{MintRate, Rules, UserPattern};

@@ -304,7 +304,8 @@ fn store(node: Node<'_>) -> Option<Store> {
     }
 }
 
-fn etcd(node: Node<'_>) -> Option<EtcdSettings> {
+/// Where etcd is: for whoever keeps something there.
+pub(super) fn etcd(node: Node<'_>) -> Option<EtcdSettings> {
     // Envoy is told both in one short message: see the plugin's glue for gRPC.
     const LONGEST_NAMES: usize = 120;
     let place = node.clone();

@@ -7,7 +7,8 @@
 //! since.
 //!
 //! Revocations are read anew for every request. The argument that nothing passes that was revoked before is
-//! [`revocations`](crate::revocations)'s.
+//! [`revocations`](crate::revocations)'s. Where they are in etcd, one VM of each Envoy follows it, for all of them;
+//! when it has not been heard of for too long nobody knows what was revoked, and what is open ends as well.
 
 mod claims;
 mod elsewhere;
@@ -23,11 +24,13 @@ use std::time::Duration;
 
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 
-use crate::config::{ConfigError, GuardConfig, Mode, decode};
+use crate::config::{ConfigError, GuardConfig, GuardStore, Mode, decode};
+use crate::etcd::{EtcdFailure, Server};
 use crate::host::{Host, Level, UnixTime};
 use crate::metrics;
 use crate::path::{NormalPath, without_query};
-use crate::revocations::{Known, Mark, Revocations};
+use crate::revocations::{Known, Mark, Revocations, Unknown};
+use crate::step::{Step, Task};
 use crate::stream::Flow;
 
 use claims::{Claims, NoClaims};
@@ -36,7 +39,8 @@ use refusal::Refusal;
 use rules::{Asked, Decider, Method};
 use streams::{Streams, Watched};
 
-/// How often open streams are looked at, at least: one that was ended is gone within a second on a busy machine too.
+/// How often open streams are looked at, and etcd is asked: what was ended by another Envoy is gone within a second on
+/// a busy machine too.
 pub const TICK: Duration = Duration::from_millis(250);
 
 /// A request on its way to an API, as it passes Envoy.
@@ -68,8 +72,8 @@ pub struct Guard {
     streams: RefCell<Streams>,
     /// What the open streams were held against last.
     held_against: RefCell<Option<Rc<Known>>>,
-    /// When the revocations could be read last.
-    read_at: Cell<UnixTime>,
+    /// Of when what is known of the revocations is; until something is, of the beginning.
+    known_as_of: Cell<UnixTime>,
     /// Requests that were looked at and are not counted yet.
     seen: Cell<u64>,
 }
@@ -78,14 +82,22 @@ impl Guard {
     /// Reads a configuration as it arrives in a plugin.
     pub fn configure(bytes: &[u8], now: UnixTime) -> Result<Self, ConfigError> {
         let config = GuardConfig::from_value(&decode(bytes)?)?;
+        let tenant = config.tenant();
         // It issues nothing, so it wants nothing kept.
-        let revocations = Revocations::shared_data(&config.tenant(), Duration::ZERO);
+        let retention = Duration::ZERO;
+        let revocations = match &config.store {
+            GuardStore::SharedData => Revocations::shared_data(&tenant, retention),
+            GuardStore::Etcd { settings, max_staleness } => {
+                let server = Rc::new(Server::new(settings));
+                Revocations::etcd(&server, &tenant, retention, *max_staleness)
+            }
+        };
         Ok(Self {
             config,
             revocations,
             streams: RefCell::default(),
             held_against: RefCell::default(),
-            read_at: Cell::new(now),
+            known_as_of: Cell::new(now),
             seen: Cell::default(),
         })
     }
@@ -102,6 +114,12 @@ impl Guard {
         host.define(metrics::GUARD_STREAMS_ENDED.into());
         for reason in Refusal::REASONS {
             host.define(self.counter(reason));
+        }
+        if matches!(self.config.store, GuardStore::Etcd { .. }) {
+            EtcdFailure::KINDS
+                .map(metrics::store_failed)
+                .into_iter()
+                .for_each(|kind| host.define(kind));
         }
     }
 
@@ -146,34 +164,58 @@ impl Guard {
         // Counted here, as a request has no time for it.
         host.add(metrics::GUARD_SEEN, self.seen.take());
         let now = host.now();
-        // If it cannot be read nothing new is known; the requests that come now are refused for it.
-        if let Ok(known) = self.revocations.known(host) {
-            self.read_at.set(now);
-            let last = self.held_against.replace(Some(Rc::clone(&known)));
-            if !last.is_some_and(|last| Rc::ptr_eq(&last, &known)) {
-                self.end_streams(host, request, act_for, &known);
+        match self.revocations.known(host) {
+            Ok(known) => {
+                let last = self.held_against.replace(Some(Rc::clone(&known)));
+                if !last.is_some_and(|last| Rc::ptr_eq(&last, &known)) {
+                    let ended = |claims: &Claims<'_>| has_ended(&known, claims);
+                    self.end_streams(host, request, act_for, &ended, &Refusal::EndedWhileOpen);
+                }
+            }
+            // Nothing new is known. The requests that come now are refused for it.
+            Err(Unknown::Host(_)) => {}
+            Err(Unknown::Etcd(_) | Unknown::NotYet | Unknown::Stale) => {
+                self.held_against.take();
+                self.end_streams(host, request, act_for, &|_| true, &Refusal::StaleWhileOpen);
             }
         }
-        host.set(metrics::GUARD_AGE, now.since(self.read_at.get()).as_secs());
+        if let Ok(Some(as_of)) = self.revocations.as_of(host) {
+            self.known_as_of.set(as_of);
+        }
+        host.set(metrics::GUARD_AGE, now.since(self.known_as_of.get()).as_secs());
     }
 
+    /// What is due now besides, and takes a round trip: to ask etcd what was revoked, where this VM is the one that
+    /// does.
+    pub fn follow(self: &Rc<Self>, host: &Rc<dyn Host>) -> Option<Step<()>> {
+        let follows = self.revocations.follows(&**host);
+        let guard = Rc::clone(self);
+        follows.then(|| {
+            Task::start(Rc::clone(host), None, |context| async move {
+                guard.revocations.follow(&context).await;
+            })
+        })
+    }
+
+    /// Ends the streams of which this holds.
     fn end_streams(
         &self,
         host: &dyn Host,
         request: &dyn ApiRequest,
         act_for: &dyn Fn(u32),
-        known: &Known,
+        is_meant: &dyn Fn(&Claims<'_>) -> bool,
+        because: &Refusal,
     ) {
-        let has_ended = |watched: &Watched| {
-            self.claims(&watched.metadata).is_ok_and(|claims| has_ended(known, &claims))
+        let is_meant = |watched: &Watched| {
+            self.claims(&watched.metadata).is_ok_and(|claims| is_meant(&claims))
         };
         // Taken out, and let go of: what is done to a stream may call back here.
-        let ended = self.streams.borrow_mut().take(has_ended);
+        let ended = self.streams.borrow_mut().take(is_meant);
         for (stream, watched) in ended {
             act_for(stream);
             let claims = self.claims(&watched.metadata).ok();
             host.count(metrics::GUARD_STREAMS_ENDED.into());
-            self.refuse(host, request, &watched, claims.as_ref(), &Refusal::EndedWhileOpen);
+            self.refuse(host, request, &watched, claims.as_ref(), because);
         }
     }
 
@@ -223,7 +265,8 @@ impl Guard {
             request.set_filter_state(name, value);
         }
         host.count(self.counter(refusal.reason()));
-        if let Refusal::Unknown(unknown) = refusal {
+        // What is wrong with etcd is said by who asks it, and not for each request.
+        if let Refusal::Unknown(unknown @ Unknown::Host(_)) = refusal {
             host.warn(&format!("revocations are not known: {unknown}"));
         }
         if enforced {

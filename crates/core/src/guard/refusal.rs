@@ -16,6 +16,8 @@ pub(super) enum Refusal {
     Ended,
     /// It has ended since this request began.
     EndedWhileOpen,
+    /// Since this request began, nobody can say any more what was revoked.
+    StaleWhileOpen,
     /// A rule, or the default, denies it.
     Denied(Denied, Decider),
 }
@@ -28,13 +30,15 @@ const RETRY_AFTER: &[u8] = b"1";
 
 impl Refusal {
     /// What [`reason`](Self::reason) can say.
-    pub(super) const REASONS: [&str; 10] = [
+    pub(super) const REASONS: [&str; 12] = [
         "claims_missing",
         "other_issuer",
         "claims_malformed",
         "revocations_unknown",
+        "revocations_stale",
         "ended",
         "ended_while_open",
+        "stale_while_open",
         "rule",
         "default",
         "path_not_normal",
@@ -47,9 +51,11 @@ impl Refusal {
             Self::NoClaims(NoClaims::Missing) => "claims_missing",
             Self::NoClaims(NoClaims::OtherIssuer) => "other_issuer",
             Self::NoClaims(NoClaims::Malformed) => "claims_malformed",
+            Self::Unknown(Unknown::Stale) => "revocations_stale",
             Self::Unknown(_) => "revocations_unknown",
             Self::Ended => "ended",
             Self::EndedWhileOpen => "ended_while_open",
+            Self::StaleWhileOpen => "stale_while_open",
             Self::Denied(Denied::ByRule, Decider::Rule(_)) => "rule",
             Self::Denied(Denied::ByRule, Decider::Default) => "default",
             Self::Denied(Denied::PathNotNormal, _) => "path_not_normal",
@@ -61,7 +67,7 @@ impl Refusal {
     pub(super) const fn error(&self) -> &'static str {
         match self {
             Self::NoClaims(_) | Self::Ended | Self::EndedWhileOpen => "invalid_token",
-            Self::Unknown(_) => "temporarily_unavailable",
+            Self::Unknown(_) | Self::StaleWhileOpen => "temporarily_unavailable",
             Self::Denied(..) => "insufficient_scope",
         }
     }
@@ -77,7 +83,7 @@ impl Refusal {
     const fn status(&self) -> u16 {
         match self {
             Self::NoClaims(_) | Self::Ended | Self::EndedWhileOpen => 401,
-            Self::Unknown(_) => 503,
+            Self::Unknown(_) | Self::StaleWhileOpen => 503,
             Self::Denied(..) => 403,
         }
     }
@@ -86,7 +92,7 @@ impl Refusal {
     const fn told(&self) -> &'static str {
         match self {
             Self::NoClaims(_) => "the access token is invalid",
-            Self::Unknown(_) => "try again in a moment",
+            Self::Unknown(_) | Self::StaleWhileOpen => "try again in a moment",
             Self::Ended | Self::EndedWhileOpen => "the impersonation has ended",
             Self::Denied(..) => "this is not allowed while impersonating a user",
         }
@@ -101,7 +107,7 @@ impl Refusal {
         let mut headers: Vec<(&str, &[u8])> =
             vec![("content-type", b"application/json"), ("cache-control", b"no-store")];
         headers.push(match self {
-            Self::Unknown(_) => ("retry-after", RETRY_AFTER),
+            Self::Unknown(_) | Self::StaleWhileOpen => ("retry-after", RETRY_AFTER),
             _ => ("www-authenticate", challenge.as_bytes()),
         });
         let details = format!("impersonation_{}", self.reason());

@@ -187,6 +187,16 @@ impl Revocations {
         self.read(host)
     }
 
+    /// Of when that is which is [known](Self::known), be it too long ago or not: of now, and under etcd of when that was
+    /// last asked and has answered; `None` until it has.
+    pub fn as_of(&self, host: &dyn Host) -> Result<Option<UnixTime>, HostFailure> {
+        let Some(etcd) = &self.etcd else {
+            return Ok(self.table.number(host)?.map(|_| host.now()));
+        };
+        let confirmed_at = etcd.copy.number(host)?.unwrap_or_default().confirmed_at;
+        Ok((confirmed_at != UnixTime::default()).then_some(confirmed_at))
+    }
+
     /// All that was revoked until now, in whatever Envoy.
     pub async fn fresh(&self, context: &Context) -> Result<Rc<Known>, Unknown> {
         let caught_up = self.catch_up(context, None).await?;

@@ -46,6 +46,7 @@ fn all_members_are_read() {
         issuer: "https://auth.example.com/oidc".into(),
         base_path: "/tenant-a".into(),
         payload_in_metadata: "claims".into(),
+        store: GuardStore::SharedData,
         mode: Mode::Report,
         default: DefaultAction::Deny,
         rules: vec![
@@ -78,6 +79,41 @@ fn all_members_are_read() {
     );
 }
 
+/// The members of `store.etcd` are read by the filter's own reader.
+#[test]
+fn etcd_is_said_as_in_the_filter_and_can_be_out_of_touch() {
+    let read = |store: Value, staleness: Option<&str>| {
+        let mut value = json!({"issuer": "https://auth.example.com/oidc", "store": store});
+        if let Some(staleness) = staleness {
+            value["max_staleness"] = staleness.into();
+        }
+        let config = GuardConfig::from_value(&value).unwrap();
+        assert_eq!(config.warnings, [], "{value}");
+        config.store
+    };
+    let settings = EtcdSettings {
+        cluster: "etcd".into(),
+        prefix: "/impersonation/".into(),
+        timeout: Duration::from_millis(3500),
+        authority: None,
+    };
+    let max_staleness = Duration::from_secs(10);
+    let etcd = GuardStore::Etcd { settings, max_staleness };
+    assert_eq!(read(json!({"etcd": {"cluster": "etcd"}}), None), etcd);
+    let store = json!({"etcd": {
+        "cluster": "store", "prefix": "/a/", "timeout": "1s", "authority": "etcd.example.com",
+    }});
+    let settings = EtcdSettings {
+        cluster: "store".into(),
+        prefix: "/a/".into(),
+        timeout: Duration::from_secs(1),
+        authority: Some("etcd.example.com".into()),
+    };
+    let max_staleness = Duration::from_secs(5);
+    assert_eq!(read(store, Some("5s")), GuardStore::Etcd { settings, max_staleness });
+    assert_eq!(read(json!({}), None), GuardStore::SharedData);
+}
+
 #[test]
 fn the_issuer_is_enough_and_writes_are_refused_then() {
     let config =
@@ -97,9 +133,11 @@ fn what_is_wrong_is_refused_with_its_path() {
         ("/issuer",                 json!(null),               "issuer: expected a string, found null"),
         ("/base_path",              json!("/a/"),              "base_path: expected an empty string, or a path such as /tenant-a"),
         ("/payload_in_metadata",    json!(""),                 "payload_in_metadata: expected a string that is not empty"),
-        ("/store",                  json!({"etcd": {}}),       "store.etcd: the guard does not read revocations from etcd yet: expected shared_data"),
+        ("/store",                  json!({"etcd": {}}),       "store.etcd.cluster: is required"),
+        ("/store",                  json!({"etcd": {"cluster": "etcd", "capacity": 7}}), "store.etcd.capacity: unknown member; expected one of cluster, authority, prefix, timeout"),
+        ("/store",                  json!({"etcd": {"cluster": "etcd"}, "shared_data": {}}), "store: expected one of shared_data and etcd, not both"),
         ("/store",                  json!({"shared_data": {"capacity": 7}}), "store.shared_data.capacity: unknown member; expected one of "),
-        ("/store",                  json!({"redis": {}}),      "store.redis: unknown member; expected one of etcd, shared_data"),
+        ("/store",                  json!({"redis": {}}),      "store.redis: unknown member; expected one of shared_data, etcd"),
         ("/mode",                   json!("dry_run"),          "mode: expected one of enforce, report"),
         ("/default",                json!("readonly"),         "default: expected one of read_only, allow, deny"),
         ("/rules",                  json!({}),                 "rules: expected a list, found an object"),
