@@ -1,5 +1,5 @@
-//! Modules that crash when they are told to: as they are, but for a trap that a request with many header fields
-//! springs. What a defect in them would be, at a moment of the test's choosing.
+//! Modules that crash when they are told to: as they are, but for a trap at the beginning of one callback. What a defect
+//! in them would be, at a moment of the test's choosing.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,14 +15,25 @@ pub fn crashing(request: Request) -> Request {
     (0..=MANY).fold(request, |request, n| request.header(&format!("x-crash-{n}"), "now"))
 }
 
-/// Where a copy of the module is that crashes.
+/// Where a copy of the module is that such a request crashes.
 pub fn module(module: &Path) -> PathBuf {
+    // local.get 1 (how many), i32.const, i32.gt_u, if, unreachable, end; the constant is a signed LEB128 of one byte.
+    let trap = [0x20, 1, 0x41, MANY, 0x4b, 0x04, 0x40, 0x00, 0x0b];
+    copy(module, "proxy_on_request_headers", &trap)
+}
+
+/// Where a copy of the module is that every answer over gRPC crashes.
+pub fn module_at_answers(module: &Path) -> PathBuf {
+    copy(module, "proxy_on_grpc_receive", &[0x00])
+}
+
+fn copy(module: &Path, callback: &str, trap: &[u8]) -> PathBuf {
     let bytes = fs::read(module).unwrap();
     let name = module.file_stem().unwrap().to_str().unwrap();
-    let made = scratch().join(format!("crashing-{name}-{}.wasm", std::process::id()));
+    let made = scratch().join(format!("{name}-{}-crashing-{callback}.wasm", std::process::id()));
     // Several tests may want it at once: Envoy must never see half of it.
     let draft = made.with_extension(format!("{:016x}", fastrand::u64(..)));
-    fs::write(&draft, with_trap(&bytes)).unwrap();
+    fs::write(&draft, with_trap(&bytes, callback, trap)).unwrap();
     fs::rename(draft, &made).unwrap();
     made
 }
@@ -32,8 +43,8 @@ const IMPORTS: usize = 2;
 const EXPORTS: usize = 7;
 const CODE: usize = 10;
 
-/// Puts the trap before everything else that the callback for request headers does.
-fn with_trap(bytes: &[u8]) -> Vec<u8> {
+/// Puts the trap before everything else that a callback does.
+fn with_trap(bytes: &[u8], callback: &str, trap: &[u8]) -> Vec<u8> {
     let mut imports = Reader::at_section(bytes, IMPORTS).0;
     let imported = imports.number();
     for _ in 0..imported {
@@ -45,16 +56,16 @@ fn with_trap(bytes: &[u8]) -> Vec<u8> {
     let mut exports = Reader::at_section(bytes, EXPORTS).0;
     let found = (0..exports.number()).find_map(|_| {
         let (name, _, index) = (exports.name(), exports.number(), exports.number());
-        (name == b"proxy_on_request_headers").then_some(index)
+        (name == callback.as_bytes()).then_some(index)
     });
-    let wanted = found.expect("a callback for request headers") - imported;
+    let wanted = found.expect("such a callback") - imported;
 
     let (mut code, section) = Reader::at_section(bytes, CODE);
     let count = code.number();
     let mut bodies = number(count);
     for index in 0..count {
         let body = code.name();
-        let body = if index == wanted { trapped(body) } else { body.to_vec() };
+        let body = if index == wanted { trapped(body, trap) } else { body.to_vec() };
         bodies.extend(number(body.len()));
         bodies.extend(body);
     }
@@ -67,15 +78,13 @@ fn with_trap(bytes: &[u8]) -> Vec<u8> {
 }
 
 /// A function's body with the trap behind its locals.
-fn trapped(body: &[u8]) -> Vec<u8> {
+fn trapped(body: &[u8], trap: &[u8]) -> Vec<u8> {
     let mut reader = Reader { bytes: body, at: 0 };
     for _ in 0..reader.number() {
         reader.number();
         reader.number();
     }
-    // local.get 1 (how many), i32.const, i32.gt_u, if, unreachable, end; the constant is a signed LEB128 of one byte.
-    let trap = [0x20, 1, 0x41, MANY, 0x4b, 0x04, 0x40, 0x00, 0x0b];
-    [&body[..reader.at], &trap, &body[reader.at..]].concat()
+    [&body[..reader.at], trap, &body[reader.at..]].concat()
 }
 
 /// Reads a WebAssembly module.

@@ -4,6 +4,7 @@ mod bypass;
 mod claims;
 mod crashed;
 mod ended;
+mod etcd;
 mod failures;
 mod observed;
 mod ordinary;

@@ -32,11 +32,11 @@ fn end(guarded: &Guarded, begun: &Begun) {
 }
 
 /// Reads until nothing comes any more.
-fn drain(mut more: impl FnMut() -> bool) {
+pub(super) fn drain(mut more: impl FnMut() -> bool) {
     wait_for("the end of a stream", || (!more()).then_some(()));
 }
 
-fn assert_goes_on(open: &mut Open, case: &str) {
+pub(super) fn assert_goes_on(open: &mut Open, case: &str) {
     for _ in 0..10 {
         assert!(open.more().is_some(), "{case} has ended");
     }

@@ -1,0 +1,115 @@
+//! What a revocation outlives: a new Envoy, a VM that crashes, another configuration.
+
+use std::path::PathBuf;
+
+use serde_json::json;
+
+use super::{
+    api, assert_ordinary_users_go_on, cluster, configuration, end, shared, start,
+    start_without_filter, status, wait_until_it_has_ended, wait_until_it_passes,
+};
+use testkit::bootstrap::{Bootstrap, Cluster};
+use testkit::crash::{self, crashing};
+use testkit::envoy::GUARD;
+use testkit::etcd::Etcd;
+use testkit::guarded::{
+    API, Guarded, Parties, api_listener, for_impersonations, guard, guarded_listener,
+};
+use testkit::http::Request;
+use testkit::wait_for;
+
+#[test]
+fn an_envoy_that_starts_anew_refuses_what_was_revoked_and_nothing_else() {
+    let (etcd, before) = shared();
+    let [ended, live] = [(); 2].map(|()| before.begin(&Parties::new()));
+    end(before, &ended);
+    let after = start(etcd, &json!({}));
+    wait_until_it_passes(&after, &live);
+    assert_eq!(status(&after, &ended), 401);
+    // And it ends what another has begun.
+    end(&after, &live);
+    assert_eq!(status(&after, &live), 401);
+}
+
+#[test]
+fn a_change_of_the_guard_neither_ends_nor_forgets() {
+    let (etcd, one) = shared();
+    let other = start_without_filter(etcd, &json!({}));
+    let [ended, live] = [(); 2].map(|()| one.begin(&Parties::new()));
+    wait_until_it_passes(&other, &ended);
+    end(one, &ended);
+    wait_until_it_has_ended(&other, &ended);
+    for default in ["allow", "read_only"] {
+        let configuration = configuration(&json!({"default": default}));
+        other.envoy.update(guarded_listener(&configuration)).unwrap();
+        // Both VMs have the same table: the new one knows at once what the old one knew.
+        assert_eq!((status(&other, &ended), status(&other, &live)), (401, 200), "{default}");
+        let later = one.begin(&Parties::new());
+        assert_eq!(status(&other, &later), 200, "{default}");
+        end(one, &later);
+        wait_until_it_has_ended(&other, &later);
+    }
+}
+
+/// The guard as another module in an Envoy without the filter.
+fn start_module(etcd: &Etcd, module: PathBuf) -> Guarded {
+    let mut filter = guard(&configuration(&json!({})));
+    filter.module = Some(module);
+    let listener = api_listener("guarded", [for_impersonations(filter)]);
+    let api = api();
+    let bootstrap = Bootstrap::default()
+        .listener(listener.watched())
+        .cluster(Cluster::new(API, api.address).as_downstream())
+        .cluster(cluster(etcd))
+        .workers(2);
+    Guarded { envoy: bootstrap.start(), api }
+}
+
+fn crashes(guarded: &Guarded) -> usize {
+    guarded.envoy.log().matches("RuntimeError: unreachable").count()
+}
+
+/// One VM of each Envoy asks etcd for all of them.
+#[test]
+fn when_the_vm_that_asks_etcd_crashes_another_asks() {
+    let (etcd, one) = shared();
+    // Whichever asks dies of the answer.
+    let other = start_module(etcd, crash::module_at_answers(&GUARD));
+    let [ended, live] = [(); 2].map(|()| one.begin(&Parties::new()));
+    wait_for("the VM that asks to crash", || (crashes(&other) > 0).then_some(()));
+    assert_eq!(status(&other, &live), 503, "nobody knows what was revoked");
+    assert_ordinary_users_go_on(&other);
+    // The turn is still that of a VM that is no more.
+    other.envoy.update(guarded_listener(&configuration(&json!({})))).unwrap();
+    wait_until_it_passes(&other, &ended);
+    end(one, &ended);
+    wait_until_it_has_ended(&other, &ended);
+    assert_eq!(status(&other, &live), 200);
+}
+
+#[test]
+fn crashes_of_all_workers_neither_end_nor_forget() {
+    let (etcd, one) = shared();
+    let other = start_module(etcd, crash::module(&GUARD));
+    let live = one.begin(&Parties::new());
+    wait_until_it_passes(&other, &live);
+    for round in 1..=2 {
+        let ended = one.begin(&Parties::new());
+        wait_until_it_passes(&other, &ended);
+        for connection in &mut other.envoy.connect_to_every_worker() {
+            let request = Request::get("/orders").bearer(&live.access_token);
+            wait_for("the worker", || (connection.send(&request).status == 200).then_some(()));
+            assert_eq!(connection.send(&crashing(request)).status, 503, "{round}");
+        }
+        end(one, &ended);
+        // 503 while a VM is made anew.
+        wait_for("the revocation to arrive", || (status(&other, &ended) == 401).then_some(()));
+        for connection in &mut other.envoy.connect_to_every_worker() {
+            let request = Request::get("/orders").bearer(&ended.access_token);
+            let status = connection.send(&request).status;
+            assert!(matches!(status, 401 | 503), "{round}: {status}");
+        }
+        wait_until_it_passes(&other, &live);
+        assert!(crashes(&other) >= 2 * round, "{round}");
+    }
+}

@@ -1,0 +1,116 @@
+//! The guard and the filter keep what was revoked in etcd: what one Envoy ends has ended in all of them, and where etcd
+//! cannot be heard nobody knows, so that no impersonation passes.
+
+mod lasting;
+mod outage;
+mod pair;
+
+use std::net::SocketAddr;
+use std::sync::LazyLock;
+
+use serde_json::{Value, json};
+
+use super::ended::delete;
+use testkit::bootstrap::{Bootstrap, Cluster, Filter};
+use testkit::etcd::Etcd;
+use testkit::guarded::{
+    API, Begun, Guarded, Parties, filter_configuration, guard_configuration, guarded_listener,
+    operator, ordinary_token,
+};
+use testkit::http::{Answer, Request};
+use testkit::server::{Server, as_asked};
+use testkit::wait_for;
+
+/// What both are told of where revocations are.
+fn store() -> Value {
+    json!({"etcd": {"cluster": "etcd"}})
+}
+
+fn cluster(etcd: &Etcd) -> Cluster {
+    Cluster::new("etcd", etcd.address).with("connect_timeout", "0.25s").http2()
+}
+
+/// The guard's configuration: what is told these members besides.
+fn configuration(members: &Value) -> Value {
+    let mut configuration = guard_configuration(members);
+    configuration["store"] = store();
+    configuration
+}
+
+/// The guard before that API, without the filter.
+fn without_filter(etcd: &Etcd, members: &Value, api: SocketAddr) -> Bootstrap {
+    Bootstrap::default()
+        .listener(guarded_listener(&configuration(members)).watched())
+        .cluster(Cluster::new(API, api).as_downstream())
+        .cluster(cluster(etcd))
+        .workers(2)
+}
+
+/// The same, and an API that answers.
+fn start_without_filter(etcd: &Etcd, members: &Value) -> Guarded {
+    let api = api();
+    Guarded { envoy: without_filter(etcd, members, api.address).start(), api }
+}
+
+/// Both before an API that answers.
+fn start(etcd: &Etcd, members: &Value) -> Guarded {
+    let api = api();
+    let filter = Filter::from(&filter_configuration().with("/store", store()));
+    let listener = guarded_listener(&configuration(members));
+    let bootstrap = Guarded::bootstrap_with(listener, filter, api.address).cluster(cluster(etcd));
+    let guarded = Guarded { envoy: bootstrap.workers(2).start(), api };
+    wait_until_it_passes(&guarded, &guarded.begin(&Parties::new()));
+    guarded
+}
+
+fn api() -> Server {
+    let api = Server::start(API);
+    api.answer(as_asked);
+    api
+}
+
+/// One etcd and one Envoy with the filter, for all tests that leave the first alone and end nothing of anybody else's.
+fn shared() -> &'static (Etcd, Guarded) {
+    static SHARED: LazyLock<(Etcd, Guarded)> = LazyLock::new(|| {
+        let etcd = Etcd::start();
+        let guarded = start(&etcd, &json!({}));
+        (etcd, guarded)
+    });
+    &SHARED
+}
+
+/// Ends one, by its id.
+fn end(guarded: &Guarded, begun: &Begun) {
+    delete(guarded, &format!("/api/impersonations/{}", begun.id), &operator());
+}
+
+fn get(guarded: &Guarded, begun: &Begun) -> Answer {
+    guarded.send_as(&begun.access_token, Request::get("/orders"))
+}
+
+fn status(guarded: &Guarded, begun: &Begun) -> u16 {
+    get(guarded, begun).status
+}
+
+/// Nothing but "not known yet" comes before.
+fn wait_until_it_passes(guarded: &Guarded, begun: &Begun) {
+    wait_for("the impersonation to pass", || match status(guarded, begun) {
+        200 => Some(()),
+        503 => None,
+        status => panic!("{status}"),
+    });
+}
+
+/// It is let through, or refused because it has ended: nothing else comes before.
+fn wait_until_it_has_ended(guarded: &Guarded, begun: &Begun) {
+    wait_for("the revocation to arrive", || match status(guarded, begun) {
+        401 => Some(()),
+        200 => None,
+        status => panic!("{status}"),
+    });
+}
+
+fn assert_ordinary_users_go_on(guarded: &Guarded) {
+    let answer = guarded.send_as(&ordinary_token(), Request::post("/orders").body("x"));
+    assert_eq!(answer.status, 200, "{answer:?}");
+}

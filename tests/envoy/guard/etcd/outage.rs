@@ -1,0 +1,142 @@
+//! etcd cannot be heard: after `max_staleness` nobody knows what was revoked, and no impersonation passes until
+//! somebody does.
+
+use serde_json::json;
+
+use super::super::streams::drain;
+use super::{
+    assert_ordinary_users_go_on, end, get, start, start_without_filter, status,
+    wait_until_it_has_ended, wait_until_it_passes, without_filter,
+};
+use testkit::etcd::Etcd;
+use testkit::guarded::{Begun, Parties, claims, ordinary_token, token};
+use testkit::http::{Connection, Request};
+use testkit::streaming;
+use testkit::wait_for;
+
+const AGE: &str = "impersonation_guard_revocations_age_seconds";
+
+#[test]
+fn without_etcd_impersonations_are_refused_after_a_while_and_ordinary_users_never() {
+    let etcd = Etcd::start();
+    let guarded = start(&etcd, &json!({"max_staleness": "2s"}));
+    let [ended, live] = [(); 2].map(|()| guarded.begin(&Parties::new()));
+    end(&guarded, &ended);
+    assert_eq!(status(&guarded, &ended), 401);
+    for gone in ["stopped", "killed"] {
+        if gone == "stopped" {
+            etcd.stop();
+        } else {
+            etcd.kill();
+        }
+        let answer = wait_for("nobody to know any more", || {
+            let answer = get(&guarded, &live);
+            assert!(matches!(answer.status, 200 | 503), "{gone}: {answer:?}");
+            assert_ordinary_users_go_on(&guarded);
+            (answer.status == 503).then_some(answer)
+        });
+        assert_eq!(answer.refusal(), (503, "temporarily_unavailable".into()), "{gone}");
+        assert_eq!(answer.header("retry-after"), Some("1"), "{gone}");
+        assert!(!guarded.reached(&answer), "{gone}");
+        // On every worker.
+        for connection in &mut guarded.envoy.connect_to_every_worker() {
+            let request = |token: &str| Request::get("/orders").bearer(token);
+            assert_eq!(connection.send(&request(&live.access_token)).status, 503, "{gone}");
+            assert_eq!(connection.send(&request(&ordinary_token())).status, 200, "{gone}");
+        }
+        wait_for("the age to be told", || (guarded.envoy.metric(AGE) >= Some(2)).then_some(()));
+        if gone == "stopped" {
+            etcd.go_on();
+        } else {
+            etcd.restart();
+        }
+        wait_until_it_passes(&guarded, &live);
+        assert_eq!(status(&guarded, &ended), 401, "{gone}: what had ended");
+        wait_for("the age to be small", || (guarded.envoy.metric(AGE) < Some(2)).then_some(()));
+    }
+    let refused = "impersonation_guard_refusals_total.reason.revocations_stale";
+    assert!(guarded.envoy.metric(refused) >= Some(4));
+    let log = guarded.envoy.log();
+    assert!(log.contains("\"reason\":\"revocations_stale\""));
+    // Each kind of failure once a minute in each VM, not for each request or poll.
+    let complaints = log.lines().filter(|line| line.contains("etcd does not answer")).count();
+    assert!((1..20).contains(&complaints), "{complaints}");
+}
+
+/// Who was let through before cannot stay for longer than who comes now.
+#[test]
+fn what_is_open_ends_when_nobody_knows_any_more_and_ordinary_streams_go_on() {
+    let etcd = Etcd::start();
+    let members = json!({"max_staleness": "1s", "default": "allow"});
+    let envoy = without_filter(&etcd, &members, streaming::start()).start();
+    let open = |token: &str| {
+        wait_for("an answer that goes on", || {
+            let mut connection = envoy.connect();
+            connection.write(&Request::get("/events").bearer(token).to_bytes()).unwrap();
+            let begins = connection.read_raw(12).unwrap();
+            (begins == b"HTTP/1.1 200").then_some(connection)
+        })
+    };
+    let impersonation = token(&claims());
+    let mut impersonated = open(&impersonation);
+    let mut ordinary = open(&ordinary_token());
+    let more = |connection: &mut Connection| connection.read_raw(10).is_ok();
+    assert!(more(&mut impersonated) && more(&mut ordinary));
+    etcd.stop();
+    drain(|| more(&mut impersonated));
+    assert!(more(&mut ordinary));
+    wait_for("the audit log", || {
+        envoy.log().contains("\"reason\":\"stale_while_open\"").then_some(())
+    });
+    etcd.go_on();
+    drop(open(&impersonation));
+    assert!(more(&mut ordinary));
+}
+
+/// A guard that starts without etcd knows nothing, and says so.
+#[test]
+fn a_guard_that_never_heard_of_etcd_lets_no_impersonation_pass_until_it_does() {
+    let etcd = Etcd::start();
+    etcd.kill();
+    let guarded = start_without_filter(&etcd, &json!({}));
+    let request = || guarded.send_as(&token(&claims()), Request::get("/orders"));
+    for _ in 0..20 {
+        assert_eq!(request().refusal(), (503, "temporarily_unavailable".into()));
+        assert_ordinary_users_go_on(&guarded);
+    }
+    let line = "\"reason\":\"revocations_unknown\"";
+    assert_eq!(guarded.envoy.log().matches(line).count(), 20);
+    etcd.restart();
+    wait_for("the guard to hear of etcd", || (request().status == 200).then_some(()));
+}
+
+#[test]
+fn a_compaction_loses_no_revocation() {
+    let etcd = Etcd::start();
+    let one = start(&etcd, &json!({}));
+    let other = start_without_filter(&etcd, &json!({}));
+    let [before, after, live] = [(); 3].map(|()| one.begin(&Parties::new()));
+    let end = |begun: &Begun| {
+        wait_until_it_passes(&other, begun);
+        end(&one, begun);
+    };
+    let compact = || {
+        let status: serde_json::Value =
+            serde_json::from_slice(&etcd.ctl(&["endpoint", "status", "-w", "json"])).unwrap();
+        let revision = status[0]["Status"]["header"]["revision"].to_string();
+        etcd.ctl(&["compact", "--physical", &revision]);
+        etcd.ctl(&["defrag"]);
+    };
+    end(&before);
+    compact();
+    wait_until_it_has_ended(&other, &before);
+    end(&after);
+    compact();
+    wait_until_it_has_ended(&other, &after);
+    // Whoever begins after the compaction reads what is left.
+    let anew = start_without_filter(&etcd, &json!({}));
+    for guarded in [&one, &other, &anew] {
+        wait_until_it_passes(guarded, &live);
+        assert_eq!([&before, &after].map(|begun| status(guarded, begun)), [401, 401]);
+    }
+}
