@@ -5,17 +5,20 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
+use impersonation_core::config::EtcdSettings;
 use impersonation_core::etcd::Revision;
+use impersonation_core::etcd::Server;
 use impersonation_core::guard::{ApiRequest, Guard};
-use impersonation_core::host::{Host as _, UnixTime};
+use impersonation_core::host::{Host, UnixTime};
 use impersonation_core::revocations::{Mark, Revocation, Revocations};
-use impersonation_core::step::{Progress, Task};
+use impersonation_core::step::{Call, GrpcCall, GrpcStatus, Progress, Reply, Step, Task};
 use impersonation_core::stream::Flow;
 use prost::Message;
 use prost_types::value::Kind;
 use serde_json::{Value, json};
 
 use crate::driver::World;
+use crate::etcd_store::fake::Etcd;
 
 const ISSUER: &str = "https://auth.example.com/oidc";
 const TENANT: &str = "https://auth.example.com/oidc\n";
@@ -98,21 +101,54 @@ impl ApiRequest for Shown {
 
 struct Api {
     world: Rc<World>,
-    guard: Guard,
+    guard: Rc<Guard>,
 }
 
 impl Api {
     fn new(members: &Value) -> Self {
-        let world = Rc::new(World::default());
-        let mut configuration = json!({"issuer": ISSUER});
-        configuration.as_object_mut().unwrap().extend(members.as_object().unwrap().clone());
-        let bytes = configuration.to_string();
-        let guard = Guard::configure(bytes.as_bytes(), world.now()).unwrap();
-        let api = Self { world, guard };
+        let api = Self::in_world(Rc::default(), members);
         api.tick(&[]);
         // What was issued until the guard first looked has ended: nobody knows what was revoked before.
         api.world.advance(Duration::from_secs(1));
         api
+    }
+
+    /// One VM of an Envoy.
+    fn in_world(world: Rc<World>, members: &Value) -> Self {
+        let mut configuration = json!({"issuer": ISSUER});
+        configuration.as_object_mut().unwrap().extend(members.as_object().unwrap().clone());
+        let bytes = configuration.to_string();
+        let guard = Rc::new(Guard::configure(bytes.as_bytes(), world.now()).unwrap());
+        Self { world, guard }
+    }
+
+    /// The same, where revocations are in etcd.
+    fn in_etcd(world: Rc<World>) -> Self {
+        let store = json!({"etcd": {"cluster": "etcd"}});
+        Self::in_world(world, &json!({"store": store, "max_staleness": "10s", "default": "allow"}))
+    }
+
+    /// The call to etcd that is due.
+    fn asks(&self) -> Option<(GrpcCall, Task<()>)> {
+        let host: Rc<dyn Host> = self.world.clone();
+        match self.guard.follow(&host)? {
+            Step::Call(Call::Grpc(call), task) => Some((call, task)),
+            _ => panic!("it is etcd that is asked"),
+        }
+    }
+
+    /// Asks etcd whatever is due.
+    fn follow(&self, mut answer: impl FnMut(&GrpcCall) -> Result<Vec<u8>, u32>) {
+        let (call, task) = self.asks().expect("it is this VM's turn");
+        let mut step = task.resume(Reply::Grpc(answer(&call).map_err(GrpcStatus)));
+        while let Step::Call(Call::Grpc(call), task) = step {
+            step = task.resume(Reply::Grpc(answer(&call).map_err(GrpcStatus)));
+        }
+        assert!(matches!(step, Step::Done(())));
+    }
+
+    fn reason(&self) -> Value {
+        self.events().pop().unwrap()["reason"].clone()
     }
 
     /// An access token that the filter issues now.
@@ -370,4 +406,105 @@ fn a_time_that_lies_ahead_says_nothing_against_a_token() {
     let mut claims = api.claims("t-1");
     claims["iat"] = UnixTime::from_millis(api.world.now().millis() + 3_600_000).secs().into();
     assert_eq!(api.send(1, "GET", &claims).0, Flow::Continue);
+}
+
+const AGE: &str = "impersonation_guard_revocations_age_seconds";
+
+/// Ends everyone, through another Envoy.
+fn revoke_elsewhere(etcd: &mut Etcd) {
+    let world = Rc::new(World::default());
+    let settings = EtcdSettings {
+        cluster: "etcd".into(),
+        prefix: "/impersonation/".into(),
+        timeout: Duration::from_secs(1),
+        authority: None,
+    };
+    let server = Rc::new(Server::new(&settings));
+    let hour = Duration::from_secs(3600);
+    let revocations = Revocations::etcd(&server, TENANT, hour, hour);
+    let mut step = Task::start(world, None, |context| async move {
+        revocations.revoke(&context, &Revocation::default()).await.unwrap();
+    });
+    while let Step::Call(Call::Grpc(call), task) = step {
+        step = task.resume(Reply::Grpc(etcd.answer(&call).map_err(GrpcStatus)));
+    }
+}
+
+#[test]
+fn under_etcd_nobody_passes_before_it_was_heard_of_or_too_long_after() {
+    let api = Api::in_etcd(Rc::default());
+    let mut etcd = Etcd::default();
+    let claims = api.claims("t-1");
+    assert_eq!(api.send(1, "GET", &claims).1.status(), Some(503));
+    assert_eq!(api.reason(), "revocations_unknown");
+    api.follow(|call| etcd.answer(call));
+    assert_eq!(api.send(2, "GET", &claims).0, Flow::Continue);
+
+    // Whatever cannot be had from etcd, what is known is so for a while.
+    api.world.advance(Duration::from_secs(9));
+    api.follow(|_| Err(14));
+    assert_eq!(api.send(3, "GET", &claims).0, Flow::Continue);
+    api.world.advance(Duration::from_secs(1));
+    api.follow(|_| Err(14));
+    let (flow, shown) = api.send(4, "GET", &claims);
+    assert_eq!((flow, shown.status()), (Flow::Pause, Some(503)));
+    let (_, headers) = shown.answered.take().unwrap();
+    assert!(headers.contains(&("retry-after".into(), b"1".to_vec())), "{headers:?}");
+    assert_eq!(api.reason(), "revocations_stale");
+    [2, 3].iter().for_each(|stream| api.guard.on_end(*stream));
+    api.tick(&[]);
+    assert_eq!(api.world.gauges.borrow()[AGE], 10);
+
+    api.follow(|call| etcd.answer(call));
+    assert_eq!(api.send(5, "GET", &claims).0, Flow::Continue);
+    api.tick(&[]);
+    assert_eq!(api.world.gauges.borrow()[AGE], 0);
+    // One line for what etcd does not do, and none for each request.
+    assert_eq!(api.world.warnings.borrow().len(), 1, "{:?}", api.world.warnings.borrow());
+    assert_eq!(metric(&api, "impersonation_store_errors_total.kind.unreachable"), 2);
+}
+
+#[test]
+fn under_etcd_open_streams_end_when_nobody_knows_any_more() {
+    let api = Api::in_etcd(Rc::default());
+    let mut etcd = Etcd::default();
+    api.follow(|call| etcd.answer(call));
+    let (_, open) = api.send(1, "GET", &api.claims("t-1"));
+    api.world.advance(Duration::from_millis(9999));
+    assert!(api.tick(&[(1, &open)]).is_empty());
+    api.world.advance(Duration::from_millis(1));
+    assert_eq!(api.tick(&[(1, &open)]), [1]);
+    assert_eq!(open.status(), Some(503));
+    assert_eq!(api.reason(), "stale_while_open");
+    assert_eq!(metric(&api, "impersonation_guard_streams_ended_total"), 1);
+}
+
+#[test]
+fn one_vm_of_an_envoy_asks_one_thing_at_a_time_and_all_know() {
+    let world = Rc::<World>::default();
+    let [asks, other] = [(); 2].map(|()| Api::in_etcd(world.clone()));
+    let mut etcd = Etcd::default();
+    asks.follow(|call| etcd.answer(call));
+    let claims = asks.claims("t-1");
+    let (_, open) = other.send(1, "GET", &claims);
+    assert_eq!(open.status(), None);
+    assert!(other.tick(&[(1, &open)]).is_empty());
+
+    world.advance(Duration::from_secs(1));
+    revoke_elsewhere(&mut etcd);
+    let (call, task) = asks.asks().unwrap();
+    assert!(asks.asks().is_none(), "an answer is waited for");
+    assert!(other.asks().is_none(), "it is another's turn");
+    let mut step = task.resume(Reply::Grpc(Ok(etcd.answer(&call).unwrap())));
+    while let Step::Call(Call::Grpc(call), task) = step {
+        step = task.resume(Reply::Grpc(Ok(etcd.answer(&call).unwrap())));
+    }
+    for (stream, api) in [(2, &asks), (3, &other)] {
+        assert_eq!(api.send(stream, "GET", &claims).1.status(), Some(401));
+    }
+    assert_eq!(other.tick(&[(1, &open)]), [1]);
+    // Should it never ask again, another does.
+    world.advance(Duration::from_secs(2));
+    other.follow(|call| etcd.answer(call));
+    assert!(asks.asks().is_none());
 }

@@ -9,7 +9,7 @@ pub(crate) mod shared_data;
 
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -49,6 +49,8 @@ pub(crate) struct World {
     pub events: RefCell<Vec<String>>,
     /// What is counted besides the outcome of requests.
     pub counted: RefCell<Vec<Cow<'static, str>>>,
+    /// What was set last.
+    pub gauges: RefCell<BTreeMap<&'static str, u64>>,
     /// What is there for who looks closely.
     pub debugged: RefCell<Vec<String>>,
 }
@@ -67,6 +69,7 @@ impl Default for World {
             alarms: RefCell::default(),
             events: RefCell::default(),
             counted: RefCell::default(),
+            gauges: RefCell::default(),
             debugged: RefCell::default(),
         }
     }
@@ -184,6 +187,10 @@ impl Host for World {
 
     fn add(&self, counter: &'static str, count: u64) {
         (0..count).for_each(|_| self.count(counter.into()));
+    }
+
+    fn set(&self, gauge: &'static str, value: u64) {
+        self.gauges.borrow_mut().insert(gauge, value);
     }
 
     fn log(&self, level: Level, line: &str) {
