@@ -316,7 +316,7 @@ impl Event {
 
 /// JSON that is one line to every reader and looks like what it is. JSON itself escapes only the ASCII
 /// controls: to some programs a few characters more end a line, and others turn its order around.
-pub(crate) fn one_line(value: &impl Serialize) -> String {
+pub fn one_line(value: &impl Serialize) -> String {
     let mut line = Vec::with_capacity(512);
     match value.serialize(&mut serde_json::Serializer::with_formatter(&mut line, OneLine)) {
         Ok(()) => String::from_utf8(line).unwrap_or_default(),
@@ -350,7 +350,7 @@ impl Formatter for OneLine {
 }
 
 /// Line and paragraph separators, controls, and the marks that change the direction of text.
-const fn moves_text(character: char) -> bool {
+pub const fn moves_text(character: char) -> bool {
     matches!(
         character,
         '\u{7f}'..='\u{9f}'

@@ -31,6 +31,8 @@ pub mod step;
 pub mod store;
 pub mod stream;
 mod strict_json;
-mod time;
+pub mod time;
 mod turn;
 pub mod upstream;
+
+pub use audit::{moves_text, one_line};

@@ -44,6 +44,21 @@ impl UnixTime {
         })
     }
 
+    /// Reads what [`rfc3339`](Self::rfc3339) writes, and no other form of it.
+    pub fn from_rfc3339(text: &str) -> Option<Self> {
+        let (date, time) = text.strip_suffix('Z')?.split_once('T')?;
+        let mut date = date.split('-').map(|number| number.parse::<u64>().ok());
+        let (year, month, day) = (date.next()??, date.next()??, date.next()??);
+        let (time, millis) = time.split_once('.')?;
+        let mut time = time.split(':').map(|number| number.parse::<u64>().ok());
+        let (hour, minute, second) = (time.next()??, time.next()??, time.next()??);
+        let seconds = hour.checked_mul(60)?.checked_add(minute)?.checked_mul(60)?;
+        let seconds = days(year, month, day)?.checked_mul(86_400)?.checked_add(seconds)?;
+        let millis: u64 = millis.parse().ok()?;
+        let read = Self(seconds.checked_add(second)?.checked_mul(1000)?.checked_add(millis)?);
+        (read.rfc3339().to_string() == text).then_some(read)
+    }
+
     /// This much later; never past the end of time.
     #[must_use]
     pub fn after(self, duration: Duration) -> Self {
@@ -94,6 +109,16 @@ const fn civil(days: u64) -> (u64, u64, u64) {
     (year, month, day)
 }
 
+/// The day since the epoch, the other way round: `days_from_civil`. Of a day that there is not, some day.
+fn days(year: u64, month: u64, day: u64) -> Option<u64> {
+    let year = if month <= 2 { year.checked_sub(1)? } else { year };
+    let shifted = if month <= 2 { month.checked_add(9)? } else { month.checked_sub(3)? };
+    let day_of_year = shifted.checked_mul(153)?.checked_add(2)?.checked_div(5)?.checked_add(day)?;
+    let leap_days = (year / 4).checked_add(year / 400)?.checked_sub(year / 100)?;
+    let days = year.checked_mul(365)?.checked_add(leap_days)?.checked_add(day_of_year)?;
+    days.checked_sub(719_469)
+}
+
 fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
@@ -115,6 +140,20 @@ mod tests {
         ];
         for (millis, text) in cases {
             assert_eq!(UnixTime::from_millis(millis).rfc3339().to_string(), text);
+            assert_eq!(UnixTime::from_rfc3339(text), Some(UnixTime::from_millis(millis)));
+        }
+        for text in [
+            "2026-02-29T00:00:00.000Z",
+            "2026-13-01T00:00:00.000Z",
+            "2026-09-21T24:13:20.123Z",
+            "2026-09-21T14:13:20Z",
+            "2026-09-21T14:13:20.123+00:00",
+            "+026-09-21T14:13:20.123Z",
+            "18446744073709551615-09-21T14:13:20.123Z",
+            "1969-12-31T23:59:59.999Z",
+            "",
+        ] {
+            assert_eq!(UnixTime::from_rfc3339(text), None, "{text}");
         }
         assert!(UnixTime::from_millis(u64::MAX).rfc3339().to_string().ends_with('Z'));
     }
