@@ -9,6 +9,7 @@ use serde_json::{Map, Value, json};
 use crate::configuration::Configuration;
 use crate::envoy::{Envoy, Exit, MODULE};
 use crate::server::Server;
+use crate::tls::Identity;
 
 /// A configuration of Envoy, and how it is started.
 #[derive(Clone, Debug)]
@@ -151,8 +152,8 @@ impl Bootstrap {
     }
 }
 
-/// One listener for HTTP/1.1 and HTTP/2 without TLS. What its routes do not say it does not do, but for
-/// [`VERSION_PATH`].
+/// One listener for HTTP/1.1 and HTTP/2, without TLS unless it is given a certificate. What its routes do not say it
+/// does not do, but for [`VERSION_PATH`].
 #[derive(Clone, Debug)]
 pub struct Listener {
     pub(crate) name: String,
@@ -163,6 +164,7 @@ pub struct Listener {
     patience: &'static str,
     access_log: Option<Value>,
     access_loggers: Vec<Value>,
+    tls: Option<Identity>,
 }
 
 impl Listener {
@@ -176,7 +178,14 @@ impl Listener {
             patience: "15s",
             access_log: None,
             access_loggers: Vec::new(),
+            tls: None,
         }
+    }
+
+    /// It speaks TLS, and is who this says.
+    pub fn tls(mut self, identity: Identity) -> Self {
+        self.tls = Some(identity);
+        self
     }
 
     /// One more HTTP filter, before the router, which is the last.
@@ -259,11 +268,22 @@ impl Listener {
                 },
             })
         });
+        let tls = self.tls.as_ref().map(|Identity { certificate, key }| {
+            json!({
+                "name": "envoy.transport_sockets.tls",
+                "typed_config": {
+                    "@type": "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.DownstreamTlsContext",
+                    "common_tls_context": {"tls_certificates": [{
+                        "certificate_chain": {"filename": certificate}, "private_key": {"filename": key},
+                    }]},
+                },
+            })
+        });
         json!({
             "name": self.name,
             "stat_prefix": self.name,
             "address": socket_address(address),
-            "filter_chains": [{"filters": [{
+            "filter_chains": [{"transport_socket": tls, "filters": [{
                 "name": "envoy.filters.network.http_connection_manager",
                 "typed_config": {
                     "@type": "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
