@@ -1,12 +1,13 @@
 # Everything sets up what it needs. Requires cargo (rustup), node 20.19 or later with npm, and python3
 # with venv where no Envoy is on the PATH (see scripts/envoy).
 .DEFAULT_GOAL := build
-.PHONY: wasm-target build run demo demo-cluster bench chaos fuzz race sbom deny lint lint-format lint-native lint-wasm test parts test-binaries test-plugin tools \
+.PHONY: wasm-target build companion run demo demo-cluster bench chaos fuzz race sbom deny lint lint-format lint-native lint-wasm test parts test-binaries test-plugin tools \
   test-core test-envoy test-endurance test-chaos test-dependencies test-differential test-without-engine test-gateway test-clients test-demo \
   test-claims-scripts test-compose test-observability
 
 module := target/wasm32-wasip1/release/impersonation_filter.wasm
 guard := target/wasm32-wasip1/release/impersonation_guard.wasm
+companion := target/companion/impersonation-filter
 
 # What Envoy calls in the modules. In the guard: of a body and of a response it is shown nothing.
 exports := memory _initialize proxy_abi_version_0_2_1 proxy_on_memory_allocate proxy_on_vm_start proxy_on_configure \
@@ -25,6 +26,12 @@ build: wasm-target
 	cargo build --release --package impersonation-guard --lib --target wasm32-wasip1
 	scripts/shrink-wasm $(module) $(filter_exports)
 	scripts/shrink-wasm $(guard) $(guard_exports)
+
+# The companion, for the tests that start it, where no other build of it gets in between. Among the parts of `make test`
+# it has been built already.
+companion: $(if $(filter parts,$(MAKECMDGOALS)),test-binaries)
+	$(if $(filter parts,$(MAKECMDGOALS)),,cargo build --package impersonation-filter-cli)
+	install -D target/debug/impersonation-filter $(companion)
 
 # What is in the modules, beside them, as CycloneDX.
 sbom: build
@@ -63,8 +70,8 @@ test-plugin: build
 	scripts/shrink-wasm $(dir $(module))test_plugin.wasm
 
 # More at once than there are cores, as they wait for Envoy most of the time.
-test-envoy: test-binaries build test-plugin tools
-	IMPERSONATION_FILTER_WASM=$(CURDIR)/$(module) IMPERSONATION_GUARD_WASM=$(CURDIR)/$(guard) TEST_PLUGIN_WASM=$(CURDIR)/$(dir $(module))test_plugin.wasm RUST_TEST_THREADS=6 scripts/run-tests target/test-binaries.json envoy
+test-envoy: test-binaries build test-plugin companion tools
+	IMPERSONATION_FILTER=$(CURDIR)/$(companion) IMPERSONATION_FILTER_WASM=$(CURDIR)/$(module) IMPERSONATION_GUARD_WASM=$(CURDIR)/$(guard) TEST_PLUGIN_WASM=$(CURDIR)/$(dir $(module))test_plugin.wasm RUST_TEST_THREADS=6 scripts/run-tests target/test-binaries.json envoy
 
 test-differential: test-binaries build tools tests/gateway/node_modules
 	IMPERSONATION_FILTER_WASM=$(CURDIR)/$(module) IMPERSONATION_GUARD_WASM=$(CURDIR)/$(guard) scripts/run-tests target/test-binaries.json differential
@@ -100,7 +107,7 @@ test-dependencies: test-binaries build
 	IMPERSONATION_FILTER_WASM=$(CURDIR)/$(module) IMPERSONATION_GUARD_WASM=$(CURDIR)/$(guard) scripts/run-tests target/test-binaries.json dependencies
 
 # After what runs the companion, which it builds anew without the engine.
-test-without-engine: test-core lint-native
+test-without-engine: test-core companion lint-native
 	nice cargo test --package impersonation-filter-cli --package impersonation-core --no-default-features without_the_engine
 	nice cargo test --all-features --doc
 

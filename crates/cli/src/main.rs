@@ -1,17 +1,21 @@
-//! The native companion of the filter: what an operator needs before Envoy is started.
+//! The native companion of the filter: what an operator needs before Envoy is started, and at night.
 //!
 //! One file for each subcommand, each with its `Arguments` and a `run` that returns what the process
 //! ends with.
 //!
 //! The exit status is part of the interface, for CI and start scripts: 0 all is well, 1 something is
-//! wrong with what was checked, 2 the check itself did not take place.
+//! wrong with what was checked, or a service did not do what it was asked for, 2 nothing was checked or asked.
 
 mod authorize;
 mod check;
 mod claims;
+mod display;
 mod hash_secret;
 mod keygen;
+mod list;
+mod revoke;
 mod schema;
+mod service;
 
 use std::fmt;
 use std::fs::File;
@@ -21,7 +25,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-/// Prepares and checks configurations of the impersonation filter.
+/// Prepares and checks configurations of the impersonation filter, and shows and ends impersonations.
 #[derive(Debug, Parser)]
 #[command(version, arg_required_else_help = true)]
 struct Arguments {
@@ -37,6 +41,8 @@ enum Command {
     Keygen(keygen::Arguments),
     HashSecret(hash_secret::Arguments),
     Schema(schema::Arguments),
+    List(list::Arguments),
+    Revoke(revoke::Arguments),
 }
 
 /// What a subcommand found.
@@ -78,6 +84,8 @@ fn main() -> ExitCode {
         Command::Keygen(arguments) => keygen::run(&arguments),
         Command::HashSecret(arguments) => hash_secret::run(&arguments),
         Command::Schema(arguments) => schema::run(&arguments),
+        Command::List(arguments) => list::run(&arguments),
+        Command::Revoke(arguments) => revoke::run(&arguments),
     };
     match outcome {
         Ok(Verdict::Fine) => ExitCode::SUCCESS,

@@ -328,14 +328,23 @@ pub static GUARD: LazyLock<PathBuf> =
 pub static TEST_PLUGIN: LazyLock<PathBuf> =
     LazyLock::new(|| made("TEST_PLUGIN_WASM", "test-plugin", "test_plugin"));
 
+/// The companion of the filter, the same way. `IMPERSONATION_FILTER` names another.
+pub static COMPANION: LazyLock<PathBuf> = LazyLock::new(|| {
+    made_at("IMPERSONATION_FILTER", "companion", "target/companion/impersonation-filter")
+});
+
 fn made(variable: &str, target: &str, name: &str) -> PathBuf {
+    made_at(variable, target, &format!("target/wasm32-wasip1/release/{name}.wasm"))
+}
+
+fn made_at(variable: &str, target: &str, path: &str) -> PathBuf {
     if let Some(path) = std::env::var_os(variable) {
         return path.into();
     }
     let root = repository();
     let made = Command::new("make").current_dir(root).args(["--silent", target]).output().unwrap();
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
-    root.join("target/wasm32-wasip1/release").join(name).with_extension("wasm")
+    root.join(path)
 }
 
 /// A directory for one Envoy; what earlier runs left behind goes.

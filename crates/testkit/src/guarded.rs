@@ -304,10 +304,15 @@ pub struct Begun {
 
 /// The access token of somebody who may end impersonations.
 pub fn operator() -> String {
+    operator_with("impersonations:revoke")
+}
+
+/// The access token of an operator with this scope.
+pub fn operator_with(scope: &str) -> String {
     let mut claims = backend_claims();
     claims["sub"] = json!("operator-1");
     claims["client_id"] = json!("operations");
-    claims["scope"] = json!("impersonations:revoke");
+    claims["scope"] = json!(scope);
     PROVIDER_KEY.sign(&claims)
 }
 

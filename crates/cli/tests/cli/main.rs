@@ -7,6 +7,9 @@ mod check_guard;
 mod claims;
 mod hash_secret;
 mod keygen;
+mod list;
+mod operator;
+mod revoke;
 mod schema;
 
 use std::io::Write as _;

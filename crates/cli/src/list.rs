@@ -1,0 +1,302 @@
+//! `list`: who impersonates whom at this moment.
+
+use std::io::{self, IsTerminal as _, Write as _};
+use std::time::Duration;
+
+use clap::Args;
+use clap::builder::NonEmptyStringValueParser;
+use impersonation_core::one_line;
+use impersonation_core::time::UnixTime;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use terminal_size::{Width, terminal_size};
+
+use super::display::{Keep, escaped, shortened, width};
+use super::service::{Access, Ask, Done, NotDone, Service, encoded};
+use super::{Failure, Verdict};
+
+/// What the access token needs.
+const SCOPE: &str = "impersonations:read";
+
+/// As many as one answer may have.
+const PAGE: usize = 1000;
+
+/// More pages than a list of the greatest capacity has: a service that always names another one is not followed for
+/// ever.
+const MOST_PAGES: usize = 20_000;
+
+/// Between two columns.
+const GAP: usize = 2;
+
+/// What a column is not made narrower than.
+const NARROWEST: usize = 7;
+
+/// Who impersonates whom at this moment, where the filter is.
+///
+///     export IMPERSONATION_URL=https://auth.example.com
+///     impersonation-filter list --token-file operator.token
+///     impersonation-filter list --token-file operator.token --actor agent-1
+///     impersonation-filter list --token-file operator.token --json | jq -r '.impersonations[].userId'
+///
+/// The access token needs the scope impersonations:read. The exit status is 0 if the list could be had, also if it is
+/// empty, 1 if not, and 2 if nothing was asked.
+#[derive(Debug, Args)]
+#[command(verbatim_doc_comment)]
+pub(super) struct Arguments {
+    #[command(flatten)]
+    access: Access,
+    /// Only who impersonates this user.
+    #[arg(long, value_parser = NonEmptyStringValueParser::new())]
+    user: Option<String>,
+    /// Only whom this actor impersonates.
+    #[arg(long, value_parser = NonEmptyStringValueParser::new())]
+    actor: Option<String>,
+    /// Only by this client.
+    #[arg(long, value_parser = NonEmptyStringValueParser::new())]
+    client: Option<String>,
+    /// Only what this backend minted.
+    #[arg(long, value_parser = NonEmptyStringValueParser::new())]
+    caller: Option<String>,
+    /// One JSON object, with everything that is known of each.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Deserialize)]
+struct Page {
+    impersonations: Vec<Map<String, Value>>,
+    cursor: Option<String>,
+    complete: bool,
+}
+
+#[derive(Debug, Serialize)]
+struct List {
+    impersonations: Vec<Map<String, Value>>,
+    complete: bool,
+    #[serde(skip)]
+    at: UnixTime,
+}
+
+pub(super) fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
+    let service = arguments.access.open()?;
+    let list = match read(&service, arguments) {
+        Ok(list) => list,
+        Err(NotDone { message, .. }) => {
+            eprintln!("impersonation-filter: {message}");
+            return Ok(Verdict::Problems);
+        }
+    };
+    let mut stdout = io::stdout().lock();
+    if arguments.json {
+        writeln!(stdout, "{}", one_line(&list))?;
+    } else {
+        let columns = terminal_size().filter(|_| io::stdout().is_terminal());
+        let columns = columns.map(|(Width(columns), _)| usize::from(columns));
+        write!(stdout, "{}", for_people(&list, columns))?;
+    }
+    Ok(Verdict::Fine)
+}
+
+/// All pages.
+fn read(service: &Service, arguments: &Arguments) -> Result<List, NotDone> {
+    let mut path = format!("/api/impersonations?limit={PAGE}");
+    let Arguments { user, actor, client, caller, .. } = arguments;
+    for (name, value) in
+        [("userId", user), ("actorId", actor), ("clientId", client), ("caller", caller)]
+    {
+        if let Some(value) = value {
+            path = format!("{path}&{name}={}", encoded(value));
+        }
+    }
+    let mut list = List { impersonations: Vec::new(), complete: true, at: UnixTime::default() };
+    let mut cursor = None;
+    for _ in 0..MOST_PAGES {
+        let next = cursor.map(|cursor: String| format!("&cursor={}", encoded(&cursor)));
+        let done: Done =
+            service.ask(Ask::Get, &format!("{path}{}", next.unwrap_or_default()), SCOPE)?;
+        let page: Page = done.read()?;
+        list.impersonations.extend(page.impersonations);
+        list.complete &= page.complete;
+        list.at = done.at;
+        cursor = page.cursor;
+        if cursor.is_none() {
+            return Ok(list);
+        }
+    }
+    Err(NotDone { message: "the list does not end".to_owned(), perhaps: true })
+}
+
+/// A column of the table.
+#[derive(Debug, Clone)]
+struct Column {
+    title: &'static str,
+    cells: Vec<String>,
+    /// What remains of a cell in which there is no room; `None` where it must be read whole.
+    keep: Option<Keep>,
+    columns: usize,
+}
+
+impl Column {
+    fn new(title: &'static str, keep: Option<Keep>, cells: Vec<String>) -> Self {
+        let widest = cells.iter().map(|cell| width(cell)).max().unwrap_or_default();
+        Self { title, cells, keep, columns: widest.max(width(title)) }
+    }
+}
+
+fn for_people(list: &List, columns: Option<usize>) -> String {
+    let mut text = String::new();
+    let mut rows: Vec<_> = list.impersonations.iter().collect();
+    // Somebody is being looked for, and by name.
+    rows.sort_by_key(|row| (member(row, "actorId"), member(row, "userId")));
+    if rows.is_empty() {
+        text.push_str("No impersonation is live.\n");
+    } else {
+        let left = |row: &&Map<String, Value>| left(&member(row, "expiresAt"), list.at);
+        let named = |name: &str| rows.iter().map(|row| member(row, name)).collect();
+        let all = vec![
+            Column::new("ACTOR", Some(Keep::Beginning), named("actorId")),
+            Column::new("USER", Some(Keep::Beginning), named("userId")),
+            Column::new("CLIENT", Some(Keep::Beginning), named("clientId")),
+            Column::new("CALLER", Some(Keep::Beginning), named("caller")),
+            // Its end tells one from another.
+            Column::new("RESOURCE", Some(Keep::End), named("resource")),
+            Column::new("SCOPE", Some(Keep::Beginning), named("scope")),
+            Column::new("TIME", None, rows.iter().map(left).collect()),
+            Column::new("ID", None, named("id")),
+        ];
+        text.push_str(&table(&fitted(all, columns)));
+        text.push_str(&match rows.len() {
+            1 => "1 impersonation is live.\n".to_owned(),
+            count => format!("{count} impersonations are live.\n"),
+        });
+    }
+    if !list.complete {
+        text.push_str(
+            "The list is not complete: some are live that it had no room for (impersonations.capacity).\n",
+        );
+    }
+    text
+}
+
+fn member(row: &Map<String, Value>, name: &str) -> String {
+    row.get(name).and_then(Value::as_str).map_or_else(|| "-".to_owned(), escaped)
+}
+
+/// How long until then, by the clock that gave the list.
+fn left(expires: &str, now: UnixTime) -> String {
+    match UnixTime::from_rfc3339(expires) {
+        Some(end) => format!("{} left", rounded(end.since(now))),
+        None => "?".to_owned(),
+    }
+}
+
+/// In whole units, rounded down, the largest two at most.
+fn rounded(duration: Duration) -> String {
+    let seconds = duration.as_secs();
+    let (hours, minutes) = (seconds / 3600, seconds / 60 % 60);
+    match (hours, minutes) {
+        (0, 0) => format!("{seconds} s"),
+        (0, minutes) => format!("{minutes} min"),
+        (hours, 0) => format!("{hours} h"),
+        (hours, minutes) => format!("{hours} h {minutes} min"),
+    }
+}
+
+/// The columns for a terminal that has so many: what is wanted least often goes first, then the widest get narrower.
+/// Whoever is no terminal gets all of it.
+fn fitted(mut all: Vec<Column>, columns: Option<usize>) -> Vec<Column> {
+    let Some(room) = columns else { return all };
+    for title in ["SCOPE", "CALLER"] {
+        if needed(&all) > room {
+            all.retain(|column| column.title != title);
+        }
+    }
+    while needed(&all) > room {
+        let narrower = all.iter_mut().filter(|column| column.keep.is_some());
+        match narrower.max_by_key(|column| column.columns) {
+            Some(widest) if widest.columns > NARROWEST => {
+                widest.columns = widest.columns.saturating_sub(1);
+            }
+            _ => break,
+        }
+    }
+    all
+}
+
+fn needed(all: &[Column]) -> usize {
+    let gaps = GAP.saturating_mul(all.len().saturating_sub(1));
+    all.iter().fold(gaps, |sum, column| sum.saturating_add(column.columns))
+}
+
+fn table(all: &[Column]) -> String {
+    let mut text = String::new();
+    let mut line = |cells: Vec<(&str, &Column)>| {
+        let mut row = String::new();
+        for (cell, column) in cells {
+            let shown = shortened(cell, column.columns, column.keep.unwrap_or(Keep::Beginning));
+            let rest = column.columns.saturating_sub(width(&shown)).saturating_add(GAP);
+            row.push_str(&shown);
+            row.extend(std::iter::repeat_n(' ', rest));
+        }
+        text.push_str(row.trim_end());
+        text.push('\n');
+    };
+    line(all.iter().map(|column| (column.title, column)).collect());
+    let rows = all.iter().map(|column| column.cells.len()).max().unwrap_or_default();
+    for index in 0..rows {
+        let cells = all.iter().filter_map(|column| Some((&**column.cells.get(index)?, column)));
+        line(cells.collect());
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_fits_the_terminal_and_every_id_can_be_copied() {
+        let row = |actor: &str| {
+            let row = serde_json::json!({
+                "id": "0123456789abcdef0123456789ab", "actorId": actor, "userId": "user-42",
+                "clientId": "support-portal", "caller": "integrator-backend",
+                "resource": "https://api.example.com/orders", "scope": "orders:read orders:write",
+                "expiresAt": "1970-01-01T00:03:59.000Z",
+            });
+            serde_json::from_value(row).unwrap()
+        };
+        let long = "a-long-name-".repeat(20);
+        let impersonations = vec![row("agent-1"), row(&long), row("\u{7530}\u{4e2d}")];
+        let list = List { impersonations, complete: false, at: UnixTime::default() };
+        for columns in [80, 100, 132, 200] {
+            let text = for_people(&list, Some(columns));
+            let table: Vec<_> = text.lines().take(4).collect();
+            for line in &table {
+                assert!(width(line) <= columns, "{columns}: {line}");
+            }
+            for line in table.iter().skip(1) {
+                assert!(
+                    line.ends_with("3 min left  0123456789abcdef0123456789ab"),
+                    "{columns}: {line}"
+                );
+                assert!(line.contains("orders"), "{columns}: {line}");
+            }
+            assert!(text.contains("user-42") && text.contains("agent-1"), "{columns}: {text}");
+        }
+        // For whoever is no terminal nothing is left out, and too narrow is wrapped by the terminal.
+        assert!(for_people(&list, None).contains(&long));
+        assert!(for_people(&list, Some(10)).contains("0123456789abcdef0123456789ab"));
+    }
+
+    #[test]
+    fn a_time_that_is_left_is_told_in_whole_units() {
+        #[rustfmt::skip]
+        let cases = [
+            (0, "0 s"), (59, "59 s"), (60, "1 min"), (239, "3 min"), (3599, "59 min"), (3600, "1 h"),
+            (3659, "1 h"), (7500, "2 h 5 min"), (86_400, "24 h"),
+        ];
+        for (seconds, text) in cases {
+            assert_eq!(rounded(Duration::from_secs(seconds)), text);
+        }
+    }
+}

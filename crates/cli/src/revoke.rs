@@ -1,0 +1,141 @@
+//! `revoke`: ends impersonations. It is made for the night: what is not said exactly ends nothing, and what may have
+//! ended is not called a failure.
+
+use std::io::{self, IsTerminal as _, Write as _};
+
+use clap::builder::NonEmptyStringValueParser;
+use clap::{ArgGroup, Args};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use super::display::escaped;
+use super::service::{Access, Ask, NotDone, Service, encoded};
+use super::{Failure, Verdict};
+
+/// What the access token needs.
+const SCOPE: &str = "impersonations:revoke";
+
+/// Ends impersonations: one, those that have everything that is named, or all.
+///
+///     export IMPERSONATION_URL=https://auth.example.com
+///     impersonation-filter revoke --token-file operator.token --actor agent-1
+///     impersonation-filter revoke --token-file operator.token --user user-42 --client support-portal
+///     impersonation-filter revoke --token-file operator.token --id f69c769c7328d1eaca86918b4690
+///     impersonation-filter revoke --token-file operator.token --all
+///
+/// The next request that is made with such an access token is refused where the guard stands before the API, and
+/// subject tokens that are outstanding for it cannot be exchanged. What begins afterwards has not ended.
+///
+/// The access token needs the scope impersonations:revoke. The exit status is 0 if it was done, 1 if not, also where
+/// there is no live impersonation with the id, and 2 if nothing was asked.
+#[derive(Debug, Args)]
+#[command(verbatim_doc_comment, group = ArgGroup::new("what").required(true).multiple(true))]
+pub(super) struct Arguments {
+    #[command(flatten)]
+    access: Access,
+    /// The impersonation with this id: the claim `txn`, `subject_token_id` in the audit log.
+    #[arg(long, group = "what", value_parser = NonEmptyStringValueParser::new(),
+          conflicts_with_all = ["user", "actor", "client", "caller", "resource", "all"])]
+    id: Option<String>,
+    /// Those of this user, whoever acts.
+    #[arg(long, group = "what", value_parser = NonEmptyStringValueParser::new())]
+    user: Option<String>,
+    /// Those in which this actor acts.
+    #[arg(long, group = "what", value_parser = NonEmptyStringValueParser::new())]
+    actor: Option<String>,
+    /// Those that this client exchanged.
+    #[arg(long, group = "what", value_parser = NonEmptyStringValueParser::new())]
+    client: Option<String>,
+    /// Those that this backend minted.
+    #[arg(long, group = "what", value_parser = NonEmptyStringValueParser::new())]
+    caller: Option<String>,
+    /// Those for this resource.
+    #[arg(long, group = "what", value_parser = NonEmptyStringValueParser::new())]
+    resource: Option<String>,
+    /// Everybody's. Asks first.
+    #[arg(long, group = "what", conflicts_with_all = ["user", "actor", "client", "caller", "resource"])]
+    all: bool,
+    /// Do not ask before everybody's end.
+    #[arg(long, requires = "all", conflicts_with_all = ["id", "user", "actor", "client", "caller", "resource"])]
+    yes: bool,
+}
+
+impl Arguments {
+    /// What is named, as the service calls it and as people do.
+    fn named(&self) -> impl Iterator<Item = (&'static str, &'static str, &str)> {
+        let all = [
+            ("userId", "user", &self.user),
+            ("actorId", "actor", &self.actor),
+            ("clientId", "client", &self.client),
+            ("caller", "caller", &self.caller),
+            ("resource", "resource", &self.resource),
+        ];
+        all.into_iter().filter_map(|(member, word, value)| Some((member, word, value.as_deref()?)))
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Revoked {
+    revoked_before: String,
+}
+
+pub(super) fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
+    let service = arguments.access.open()?;
+    if arguments.all && !arguments.yes && !confirmed(&arguments.access)? {
+        eprintln!("impersonation-filter: nothing has ended");
+        return Ok(Verdict::Problems);
+    }
+    match revoke(&service, arguments) {
+        Ok(told) => {
+            writeln!(io::stdout().lock(), "{told}")?;
+            Ok(Verdict::Fine)
+        }
+        Err(NotDone { message, perhaps }) => {
+            eprintln!("impersonation-filter: {message}");
+            eprintln!(
+                "impersonation-filter: {}",
+                match perhaps {
+                    true =>
+                        "it is not known whether anything has ended: do it again, which does no harm",
+                    false => "nothing has ended",
+                }
+            );
+            Ok(Verdict::Problems)
+        }
+    }
+}
+
+/// Ends what is named, and says what that was.
+fn revoke(service: &Service, arguments: &Arguments) -> Result<String, NotDone> {
+    if let Some(id) = &arguments.id {
+        service.ask(Ask::Delete, &format!("/api/impersonations/{}", encoded(id)), SCOPE)?;
+        return Ok(format!("The impersonation {} has ended.", escaped(id)));
+    }
+    let named: Map<_, _> =
+        arguments.named().map(|(member, _, value)| (member.to_owned(), value.into())).collect();
+    let body = if named.is_empty() { json!({"all": true}) } else { Value::Object(named) };
+    let done = service.ask(Ask::Post(&body), "/api/impersonations/revocations", SCOPE)?;
+    let Revoked { revoked_before } = done.read()?;
+    let words: Vec<_> =
+        arguments.named().map(|(_, word, value)| format!("{word} {}", escaped(value))).collect();
+    let whose = if words.is_empty() { String::new() } else { format!(" of {}", words.join(", ")) };
+    Ok(format!(
+        "Every impersonation{whose} that was issued until {} has ended, outstanding subject tokens included. New ones \
+         may begin.",
+        escaped(&revoked_before),
+    ))
+}
+
+fn confirmed(access: &Access) -> Result<bool, Failure> {
+    let mut stdin = io::stdin().lock();
+    if access.takes_standard_input() || !stdin.is_terminal() {
+        let told =
+            "--all ends everybody's impersonations: say --yes where there is no terminal to ask at";
+        return Err(Failure(told.to_owned()));
+    }
+    eprint!("This ends every impersonation at {}, whoever acts. Go on? [y/N] ", access.address());
+    let mut answer = String::new();
+    io::BufRead::read_line(&mut stdin, &mut answer)?;
+    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
+}

@@ -1,0 +1,405 @@
+//! The service as an operator asks it, over HTTP: where it is, who asks, and what its answers mean in words.
+//!
+//! The operator's access token can end everybody's work. It comes from a file or the environment, never by an argument,
+//! which all users of the machine see. It goes to the address that was given and to no other, as no redirect is
+//! followed, and into no message.
+
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread::sleep;
+use std::time::{Duration, Instant, SystemTime};
+
+use clap::Args;
+use impersonation_core::secret::Secret;
+use impersonation_core::time::UnixTime;
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use ureq::http::header::{DATE, HeaderName, LOCATION, RETRY_AFTER};
+use ureq::http::{Response, Uri};
+use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
+use ureq::{Agent, Body};
+
+use super::display::escaped;
+use super::{Failure, open};
+
+/// The variable that has the access token where no file does.
+const TOKEN: &str = "IMPERSONATION_TOKEN";
+
+const CONNECT: Duration = Duration::from_secs(5);
+
+/// For one request, from the look-up of the name to the end of the answer.
+const WHOLE: Duration = Duration::from_secs(20);
+
+/// For how long a service is asked again that says that it is not available.
+const PATIENCE: Duration = Duration::from_secs(8);
+
+/// More than the longest page of a list can have.
+const LONGEST_ANSWER: u64 = 16 << 20;
+
+/// Longer than any access token, and what tells one from a file that was meant for something else.
+const LONGEST_TOKEN: u64 = 64 << 10;
+
+/// Where the service is, and how one shows that one may.
+#[derive(Debug, Args)]
+pub(super) struct Access {
+    /// The service's base address, such as https://auth.example.com.
+    #[arg(long, env = "IMPERSONATION_URL", value_parser = base_address)]
+    url: Base,
+    /// A file with the access token, `-` for standard input. Without it the token is that of the variable
+    /// IMPERSONATION_TOKEN. It is never an argument: other users of the machine see arguments.
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+    /// A PEM file with the authorities that may vouch for the address, in the place of the machine's own.
+    #[arg(long, value_name = "FILE")]
+    cacert: Option<PathBuf>,
+}
+
+impl Access {
+    /// Reads what the requests need. Nothing is sent yet.
+    pub(super) fn open(&self) -> Result<Service, Failure> {
+        let token = self.token()?;
+        let Base { address, in_clear } = self.url.clone();
+        if in_clear {
+            eprintln!(
+                "impersonation-filter: {address} is not https: the access token is sent in clear"
+            );
+        }
+        // Without TLS nobody has to be vouched for.
+        let roots = match &self.cacert {
+            Some(file) => authorities(file)?,
+            None if address.starts_with("https:") => own_authorities()?,
+            None => RootCerts::Specific(Arc::default()),
+        };
+        let tls = TlsConfig::builder()
+            .root_certs(roots)
+            .unversioned_rustls_crypto_provider(Arc::new(
+                rustls::crypto::aws_lc_rs::default_provider(),
+            ))
+            .build();
+        let agent = Agent::config_builder()
+            .tls_config(tls)
+            .http_status_as_error(false)
+            .max_redirects(0)
+            .timeout_connect(Some(CONNECT))
+            .timeout_global(Some(WHOLE))
+            .user_agent(concat!("impersonation-filter/", env!("CARGO_PKG_VERSION")))
+            .build()
+            .into();
+        Ok(Service { agent, address, token })
+    }
+
+    /// Whether standard input has the token, and thus nobody's answer.
+    pub(super) fn takes_standard_input(&self) -> bool {
+        self.token_file.as_deref() == Some(Path::new("-"))
+    }
+
+    /// The service's address.
+    pub(super) fn address(&self) -> &str {
+        &self.url.address
+    }
+
+    fn token(&self) -> Result<Secret<String>, Failure> {
+        let (name, text) = match &self.token_file {
+            Some(file) => {
+                let name = file.display().to_string();
+                let mut text = String::new();
+                open(file)
+                    .and_then(|file| file.take(LONGEST_TOKEN).read_to_string(&mut text))
+                    .map_err(|error| Failure::new(&name, error))?;
+                (name, text)
+            }
+            None => {
+                let text = std::env::var(TOKEN).map_err(|_| {
+                    Failure(format!("no access token: give --token-file, or set {TOKEN}"))
+                })?;
+                (TOKEN.to_owned(), text)
+            }
+        };
+        // RFC 6750 §2.1.
+        let token = text.trim();
+        let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~+/=".contains(&byte);
+        let length = u64::try_from(text.len()).unwrap_or(u64::MAX);
+        match !token.is_empty() && length < LONGEST_TOKEN && token.bytes().all(fits) {
+            true => Ok(Secret::new(token.to_owned())),
+            false => Err(Failure(format!("{name}: expected an access token and nothing else"))),
+        }
+    }
+}
+
+/// An address that requests can begin with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Base {
+    /// Without a slash at the end.
+    address: String,
+    /// Whether what is sent there can be read on the way.
+    in_clear: bool,
+}
+
+fn base_address(text: &str) -> Result<Base, String> {
+    let uri: Uri = text.parse().map_err(|_| "expected an http or https address")?;
+    let (Some(scheme @ ("http" | "https")), Some(authority)) = (uri.scheme_str(), uri.authority())
+    else {
+        return Err("expected an http or https address, such as https://auth.example.com".into());
+    };
+    if authority.as_str().contains('@') || uri.query().is_some() || text.contains('#') {
+        return Err("expected an address without a user, a query or a fragment".into());
+    }
+    let host = authority.host().trim_matches(['[', ']']);
+    let loopback = host == "localhost"
+        || host.parse().is_ok_and(|address: std::net::IpAddr| address.is_loopback());
+    Ok(Base {
+        address: text.trim_end_matches('/').to_owned(),
+        in_clear: scheme == "http" && !loopback,
+    })
+}
+
+fn authorities(file: &Path) -> Result<RootCerts, Failure> {
+    let wrong = |error: &dyn std::fmt::Display| Failure::new(file.display(), error);
+    let mut pem = Vec::new();
+    open(file).and_then(|mut file| file.read_to_end(&mut pem)).map_err(|error| wrong(&error))?;
+    let mut all = Vec::new();
+    for item in parse_pem(&pem) {
+        if let PemItem::Certificate(one) = item.map_err(|error| wrong(&error))? {
+            all.push(one);
+        }
+    }
+    if all.is_empty() {
+        return Err(wrong(&"there is no certificate in it"));
+    }
+    Ok(RootCerts::new_with_certs(&all))
+}
+
+fn own_authorities() -> Result<RootCerts, Failure> {
+    let found = rustls_native_certs::load_native_certs();
+    let all: Vec<_> =
+        found.certs.iter().map(|one| Certificate::from_der(one.as_ref()).to_owned()).collect();
+    if all.is_empty() {
+        let told = "this machine has no certificates of authorities: give --cacert";
+        return Err(Failure(told.to_owned()));
+    }
+    Ok(RootCerts::new_with_certs(&all))
+}
+
+/// Text as a part of a path or of a query.
+pub(super) fn encoded(text: &str) -> String {
+    utf8_percent_encode(text, NON_ALPHANUMERIC).to_string()
+}
+
+/// What an operator asks for.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Ask<'a> {
+    Get,
+    Delete,
+    Post(&'a Value),
+}
+
+/// An answer that says that it was done.
+#[derive(Debug)]
+pub(super) struct Done {
+    body: Vec<u8>,
+    /// When it was written, by the service's clock; by ours where the service does not say.
+    pub(super) at: UnixTime,
+    address: String,
+}
+
+impl Done {
+    /// What the body says.
+    pub(super) fn read<T: DeserializeOwned>(&self) -> Result<T, NotDone> {
+        serde_json::from_slice(&self.body).map_err(|_| NotDone {
+            message: format!(
+                "{}: the answer is not what the filter gives: is this the service's base address?",
+                self.address
+            ),
+            perhaps: true,
+        })
+    }
+}
+
+/// Why something was not done, in words for whoever wanted it.
+#[derive(Debug)]
+pub(super) struct NotDone {
+    /// Names the address, and no secret.
+    pub(super) message: String,
+    /// Whether it may have been done all the same.
+    pub(super) perhaps: bool,
+}
+
+/// The service, ready to be asked.
+pub(super) struct Service {
+    agent: Agent,
+    address: String,
+    token: Secret<String>,
+}
+
+impl Service {
+    /// Asks, and asks again for a few seconds where the service says to come back. `scope` is what the token needs.
+    pub(super) fn ask(&self, ask: Ask<'_>, path: &str, scope: &str) -> Result<Done, NotDone> {
+        let address = format!("{}{path}", self.address);
+        // What was asked for is not repeated: a query names people.
+        let shown = address.split('?').next().unwrap_or_default().to_owned();
+        let began = Instant::now();
+        loop {
+            let answer = self.send(ask, &address).map_err(|error| NotDone {
+                message: format!("{shown}: {}", in_words(&error)),
+                perhaps: !never_arrived(&error),
+            })?;
+            let status = answer.status().as_u16();
+            let wait = retry_after(&answer);
+            if matches!(status, 429 | 503) && began.elapsed().saturating_add(wait) <= PATIENCE {
+                eprintln!("{shown}: {status}, trying again in {} s", wait.as_secs());
+                sleep(wait);
+                continue;
+            }
+            return match status {
+                200..=299 => self.done(answer, shown),
+                _ => Err(refused(answer, &shown, scope)),
+            };
+        }
+    }
+
+    fn send(&self, ask: Ask<'_>, address: &str) -> Result<Response<Body>, ureq::Error> {
+        let bearer = format!("Bearer {}", self.token.expose());
+        match ask {
+            Ask::Get => self.agent.get(address).header("authorization", bearer).call(),
+            Ask::Delete => self.agent.delete(address).header("authorization", bearer).call(),
+            Ask::Post(body) => self
+                .agent
+                .post(address)
+                .header("authorization", bearer)
+                .header("content-type", "application/json")
+                .send(body.to_string()),
+        }
+    }
+
+    fn done(&self, mut answer: Response<Body>, address: String) -> Result<Done, NotDone> {
+        let date = header(&answer, DATE).and_then(|date| httpdate::parse_http_date(date).ok());
+        let body = answer.body_mut().with_config().limit(LONGEST_ANSWER).read_to_vec();
+        match body {
+            Ok(body) => {
+                let at = date.unwrap_or_else(SystemTime::now);
+                let at = at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+                Ok(Done { body, at: UnixTime::default().after(at), address })
+            }
+            Err(error) => {
+                let message = format!("{address}: {}", in_words(&error));
+                Err(NotDone { message, perhaps: true })
+            }
+        }
+    }
+}
+
+fn header(answer: &Response<Body>, name: HeaderName) -> Option<&str> {
+    answer.headers().get(name)?.to_str().ok()
+}
+
+/// RFC 9110 §10.2.3. A time of day is not what the filter or Envoy give.
+fn retry_after(answer: &Response<Body>) -> Duration {
+    let seconds = header(answer, RETRY_AFTER).and_then(|text| text.trim().parse().ok());
+    Duration::from_secs(seconds.unwrap_or(1).max(1))
+}
+
+/// Why there is no answer. What a library says of a name that it does not know is not for people.
+fn in_words(error: &ureq::Error) -> String {
+    match error {
+        ureq::Error::HostNotFound => "there is no host of this name".into(),
+        ureq::Error::Timeout(_) => "no answer in time".into(),
+        ureq::Error::Io(error) => match error.get_ref().and_then(|it| it.downcast_ref()) {
+            Some(rustls::Error::InvalidCertificate(why)) => distrusted(why),
+            _ => error.to_string(),
+        },
+        ureq::Error::Rustls(rustls::Error::InvalidCertificate(why)) => distrusted(why),
+        error => escaped(&error.to_string()),
+    }
+}
+
+fn distrusted(why: &rustls::CertificateError) -> String {
+    format!(
+        "its certificate is not trusted: {}. --cacert names an authority of your own",
+        escaped(&why.to_string())
+    )
+}
+
+/// Whether the request cannot have reached the service.
+fn never_arrived(error: &ureq::Error) -> bool {
+    use io::ErrorKind::{ConnectionRefused, HostUnreachable, NetworkUnreachable};
+    match error {
+        ureq::Error::HostNotFound
+        | ureq::Error::ConnectionFailed
+        | ureq::Error::Rustls(_)
+        | ureq::Error::Tls(_)
+        | ureq::Error::Timeout(ureq::Timeout::Resolve | ureq::Timeout::Connect) => true,
+        ureq::Error::Io(error) => {
+            let from_tls = error.get_ref().is_some_and(|it| it.is::<rustls::Error>());
+            // The standard library has no kind for it. Should it change its words, more is called unknown.
+            let unknown_host = error.to_string().starts_with("failed to lookup");
+            let unreachable = [ConnectionRefused, HostUnreachable, NetworkUnreachable];
+            from_tls || unknown_host || unreachable.contains(&error.kind())
+        }
+        _ => false,
+    }
+}
+
+/// What a refusal means. The service's own words come last, as they may be a proxy's.
+fn refused(mut answer: Response<Body>, address: &str, scope: &str) -> NotDone {
+    let status = answer.status().as_u16();
+    let location = header(&answer, LOCATION).map(escaped);
+    let body = answer.body_mut().with_config().limit(LONGEST_ANSWER).read_to_vec();
+    let body: Value = body.ok().and_then(|it| serde_json::from_slice(&it).ok()).unwrap_or_default();
+    let text = |name: &str| body.get(name).and_then(Value::as_str).unwrap_or_default();
+    let error = text("error");
+    let told = match text("error_description") {
+        "" => escaped(error),
+        description => escaped(description),
+    };
+    let meaning = match (status, error) {
+        (300..=399, _) => format!(
+            "a redirect to {}, which is not followed: the access token is for the address that was given",
+            location.as_deref().unwrap_or("nowhere"),
+        ),
+        (401, _) => "the access token is not accepted. It may have expired, or be of another issuer or for another \
+                     audience: get a new one"
+            .into(),
+        (403, "insufficient_scope") => format!("the access token lacks the scope {scope}"),
+        (403, _) => "not allowed".into(),
+        (404, "not_found") => "not found".into(),
+        (404, _) => "nothing is there: is this the service's base address?".into(),
+        (429 | 503, _) => "not available for some seconds now".into(),
+        _ => "refused".into(),
+    };
+    let told = if told.is_empty() { told } else { format!(" ({told})") };
+    let perhaps = status >= 500 && status != 503;
+    NotDone { message: format!("{address}: {status}: {meaning}{told}"), perhaps }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_where_requests_can_begin() {
+        #[rustfmt::skip]
+        let cases = [
+            ("https://auth.example.com",            Some(("https://auth.example.com", false))),
+            ("https://auth.example.com/tenant-a/",  Some(("https://auth.example.com/tenant-a", false))),
+            ("http://127.0.0.1:10000",              Some(("http://127.0.0.1:10000", false))),
+            ("http://[::1]:10000/",                 Some(("http://[::1]:10000", false))),
+            ("http://localhost",                    Some(("http://localhost", false))),
+            ("http://auth.example.com",             Some(("http://auth.example.com", true))),
+            ("http://127.0.0.1.example.com",        Some(("http://127.0.0.1.example.com", true))),
+            ("auth.example.com",                    None),
+            ("/api",                                None),
+            ("ftp://auth.example.com",              None),
+            ("https://me:secret@auth.example.com",  None),
+            ("https://auth.example.com?x=1",        None),
+            ("https://auth.example.com/#x",         None),
+            ("",                                    None),
+        ];
+        for (text, expected) in cases {
+            let expected =
+                expected.map(|(address, in_clear)| Base { address: address.to_owned(), in_clear });
+            assert_eq!(base_address(text).ok(), expected, "{text}");
+        }
+    }
+}

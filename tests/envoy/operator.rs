@@ -1,0 +1,199 @@
+//! The companion as an operator has it at hand: `list` and `revoke`, before a real filter and a real guard.
+
+use std::path::Path;
+use std::process::{Command, Output};
+use std::sync::LazyLock;
+
+use serde_json::{Value, json};
+
+use testkit::bootstrap::{Filter, Listener};
+use testkit::configuration::ORDERS;
+use testkit::envoy::COMPANION;
+use testkit::guarded::{
+    API, Begun, Guarded, Parties, filter_configuration, guard_configuration, guarded_listener,
+    operator_with,
+};
+use testkit::http::Request;
+use testkit::scratch;
+use testkit::server::Server;
+use testkit::tls::Authority;
+
+/// One Envoy with two workers, for every test that ends nothing of anybody else's.
+fn guarded() -> &'static Guarded {
+    static SHARED: LazyLock<Guarded> = LazyLock::new(|| Guarded::start_with_workers(&json!({}), 2));
+    &SHARED
+}
+
+/// The companion at this address, with an access token that has this scope.
+fn companion(url: &str, scope: &str, arguments: &[&str]) -> Command {
+    let mut command = Command::new(&*COMPANION);
+    command
+        .args(arguments)
+        .env_clear()
+        .env("IMPERSONATION_URL", url)
+        .env("IMPERSONATION_TOKEN", operator_with(scope));
+    command
+}
+
+fn run(guarded: &Guarded, scope: &str, arguments: &[&str]) -> (i32, String, String) {
+    let url = format!("http://{}", guarded.envoy.address("gateway"));
+    outcome(&companion(&url, scope, arguments).output().unwrap())
+}
+
+fn outcome(output: &Output) -> (i32, String, String) {
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+    (output.status.code().unwrap(), text(&output.stdout), text(&output.stderr))
+}
+
+fn list(guarded: &Guarded, filter: &[&str]) -> Vec<Value> {
+    let arguments = [&["list", "--json"], filter].concat();
+    let (status, printed, errors) = run(guarded, "impersonations:read", &arguments);
+    assert_eq!((status, &*errors), (0, ""), "{filter:?}");
+    let list: Value = serde_json::from_str(&printed).unwrap();
+    assert_eq!(list["complete"], true);
+    list["impersonations"].as_array().unwrap().clone()
+}
+
+fn revoke(guarded: &Guarded, named: &[&str]) -> (i32, String, String) {
+    run(guarded, "impersonations:revoke", &[&["revoke"], named].concat())
+}
+
+/// What the API's answer is to a read.
+fn read(guarded: &Guarded, begun: &Begun) -> u16 {
+    guarded.send_as(&begun.access_token, Request::get("/orders/1")).status
+}
+
+#[test]
+fn what_is_listed_is_live_and_the_api_refuses_it_once_it_is_revoked() {
+    let (guarded, parties, others) = (guarded(), Parties::new(), Parties::new());
+    let (ended, goes_on) = (guarded.begin(&parties), guarded.begin(&others));
+    let (status, table, errors) =
+        run(guarded, "impersonations:read", &["list", "--actor", &parties.actor]);
+    assert_eq!((status, &*errors), (0, ""));
+    let lines: Vec<_> = table.lines().collect();
+    let [_, row, "1 impersonation is live."] = lines[..] else { panic!("{table}") };
+    for cell in [&parties.actor, &parties.user, &parties.caller, ORDERS, " left  ", &ended.id] {
+        assert!(row.contains(cell), "no {cell} in {row}");
+    }
+    assert_eq!(read(guarded, &ended), 200);
+
+    let (status, told, errors) = revoke(guarded, &["--actor", &parties.actor]);
+    assert_eq!((status, &*errors), (0, ""));
+    assert!(told.starts_with(&format!("Every impersonation of actor {}", parties.actor)), "{told}");
+    assert_eq!(read(guarded, &ended), 401);
+    assert_eq!(read(guarded, &goes_on), 200);
+    let (status, table, _) =
+        run(guarded, "impersonations:read", &["list", "--user", &parties.user]);
+    assert_eq!((status, &*table), (0, "No impersonation is live.\n"));
+    assert_eq!(list(guarded, &["--actor", &others.actor])[0]["id"], goes_on.id);
+}
+
+#[test]
+fn each_way_to_name_what_ends_is_understood() {
+    let guarded = Guarded::start(&json!({}));
+    #[rustfmt::skip]
+    let ways: [fn(&Begun, &Parties) -> Vec<String>; 7] = [
+        |begun, _| vec!["--id".into(), begun.id.clone()],
+        |_, parties| vec!["--user".into(), parties.user.clone()],
+        |_, parties| vec!["--actor".into(), parties.actor.clone()],
+        |_, parties| vec!["--caller".into(), parties.caller.clone()],
+        |_, parties| vec!["--user".into(), parties.user.clone(), "--client".into(), "support-console".into()],
+        |_, parties| vec!["--user".into(), parties.user.clone(), "--resource".into(), ORDERS.into()],
+        |_, _| vec!["--all".into(), "--yes".into()],
+    ];
+    for way in ways {
+        let parties = Parties::new();
+        let begun = guarded.begin(&parties);
+        assert_eq!(read(&guarded, &begun), 200);
+        let named = way(&begun, &parties);
+        let named: Vec<_> = named.iter().map(String::as_str).collect();
+        assert_eq!(revoke(&guarded, &named).0, 0, "{named:?}");
+        assert_eq!(read(&guarded, &begun), 401, "{named:?}");
+        // What is issued in the same millisecond has ended, too.
+        std::thread::sleep(std::time::Duration::from_millis(2));
+    }
+    assert_eq!(list(&guarded, &[]), [] as [Value; 0]);
+}
+
+#[test]
+fn an_id_that_is_not_there_is_a_failure_also_when_it_has_just_ended() {
+    let guarded = guarded();
+    let begun = guarded.begin(&Parties::new());
+    assert_eq!(revoke(guarded, &["--id", &begun.id]).0, 0);
+    for id in [&*begun.id, &"0".repeat(24), "..", "x/y"] {
+        let (status, told, errors) = revoke(guarded, &["--id", id]);
+        assert_eq!((status, &*told), (1, ""), "{id}");
+        assert!(errors.contains("nothing has ended"), "{id}: {errors}");
+    }
+}
+
+#[test]
+fn whoever_may_only_look_ends_nothing() {
+    let (guarded, parties) = (guarded(), Parties::new());
+    let begun = guarded.begin(&parties);
+    let (status, told, errors) =
+        run(guarded, "impersonations:read", &["revoke", "--user", &parties.user]);
+    assert_eq!((status, &*told), (1, ""));
+    assert!(
+        errors.contains("403: the access token lacks the scope impersonations:revoke"),
+        "{errors}"
+    );
+    assert_eq!(read(guarded, &begun), 200);
+    let (status, told, errors) = run(guarded, "impersonations:revoke", &["list"]);
+    assert_eq!((status, &*told), (1, ""));
+    assert!(
+        errors.contains("403: the access token lacks the scope impersonations:read"),
+        "{errors}"
+    );
+}
+
+#[test]
+fn over_tls_the_token_goes_to_whom_an_authority_vouches_for_and_to_nobody_else() {
+    let directory = scratch().join(format!("tls/{}-operator", std::process::id()));
+    let (authority, another) =
+        (Authority::new(&directory), Authority::new(&directory.join("another")));
+    let guarded = guarded_listener(&guard_configuration(&json!({})));
+    let api = Server::start(API);
+    let secure = Listener::new("secure")
+        .filter(Filter::from(&filter_configuration()))
+        .answer("/", "the gateway")
+        .tls(authority.issue("gateway"));
+    let envoy = Guarded::bootstrap(guarded, api.address).listener(secure).start();
+    let guarded = Guarded { envoy, api };
+    guarded.begin(&Parties::new());
+
+    let url = format!("https://{}", guarded.envoy.address("secure"));
+    let by = |cacert: Option<&Path>, own: &Path| {
+        let mut arguments = vec!["list"];
+        arguments.extend(cacert.iter().flat_map(|file| ["--cacert", file.to_str().unwrap()]));
+        let mut companion = companion(&url, "impersonations:read", &arguments);
+        outcome(&companion.env("SSL_CERT_FILE", own).output().unwrap())
+    };
+    let requests = || guarded.envoy.stat("http.secure.downstream_rq_total");
+    for (case, outcome) in [
+        ("another", by(Some(&another.certificate), &another.certificate)),
+        (
+            "another, although the machine trusts it",
+            by(Some(&another.certificate), &authority.certificate),
+        ),
+        ("nobody", by(None, &another.certificate)),
+    ] {
+        let (status, told, errors) = outcome;
+        assert_eq!((status, &*told), (1, ""), "{case}: {errors}");
+        assert!(
+            errors.contains(&format!("{url}/api/impersonations: its certificate is not trusted")),
+            "{case}: {errors}"
+        );
+    }
+    assert_eq!(requests(), 0);
+
+    for (case, outcome) in [
+        ("by the file", by(Some(&authority.certificate), &another.certificate)),
+        ("by the machine", by(None, &authority.certificate)),
+    ] {
+        let (status, table, errors) = outcome;
+        assert_eq!((status, &*errors), (0, ""), "{case}");
+        assert!(table.contains("1 impersonation is live."), "{case}: {table}");
+    }
+    assert_eq!(requests(), 2);
+}
