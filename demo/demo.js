@@ -62,6 +62,11 @@ ${lines.exchange}
 ${lines.use}
 ${lines.mint}
 
+# see who impersonates whom, end it, and use the access token again
+${lines.list}
+${lines.revoke}
+${lines.use}
+
 Envoy stays up until Ctrl-C; its admin interface is on http://127.0.0.1:${PORTS.admin}.`);
   throw new Error(await Promise.race([gateway, envoy].map(async ({ name, closed }) => `${name} ${await closed}`)));
 }

@@ -18,7 +18,10 @@ test('the flow works, what is printed can be pasted, and nothing is left behind'
   assert.match(printed, /^The flow works\.$/m);
   const [, lines] = /^Paste this .*\n([^]*)^Envoy stays up/m.exec(printed);
   const answers = execFileSync('sh', ['-c', lines], { encoding: 'utf8' });
-  for (const answer of [/"token_type":"Bearer"/, /"act":{"sub":"agent-1"}/, /"subjectToken":"sub_/]) assert.match(answers, answer);
+  for (const answer of [/"token_type":"Bearer"/, /"act":{"sub":"agent-1"}/, /"subjectToken":"sub_/, /"actorId":"agent-1"/, /"revokedBefore":/]) {
+    assert.match(answers, answer);
+  }
+  assert.match(answers, /"error":"invalid_token"[^}]*\}$/, 'the access token is still good');
   assert.match(await pasteReadme(), /"sub":"user-42".*Audiences in Jwt are not allowed$/);
 
   process.kill(demo.pid, 'SIGINT');

@@ -1,4 +1,4 @@
-// The three-step flow of the README, through Envoy, each step shown and checked.
+// The three-step flow, through Envoy, and its end before its time: each step shown and checked.
 import { createHash, randomBytes } from 'node:crypto';
 import { createRemoteJWKSet, jwtVerify } from 'jose';
 import { followTo } from './browser.js';
@@ -11,6 +11,7 @@ const CONTEXT = { ticketId: 'T-1001', reason: 'The customer cannot see an order'
 
 /** Who takes part. The secrets are those of tests/gateway and of envoy.yaml: for trying things out. */
 const BACKEND = ['integrator-backend', 'demo-only-integrator-backend'];
+const OPERATIONS = ['operations', 'demo-only-operations'];
 const PORTAL = ['support-portal', 'demo-only-support-portal'];
 const AGENT = 'agent-1';
 const CUSTOMER = 'user-42';
@@ -54,6 +55,10 @@ export async function showFlow(origin) {
   const use = { url: `${orders}/1`, bearer: accessToken };
   await show(use, 200);
 
+  title('It reads. A write in somebody else\'s name is more than the guard lets pass, unless a rule of yours does');
+  const write = await show({ ...use, json: { quantity: 1000 } }, 403);
+  check(write.error === 'insufficient_scope', 'the error is not insufficient_scope');
+
   title('It opens no other');
   await show({ url: `${origin}/invoices/1`, bearer: accessToken }, 403);
 
@@ -62,10 +67,50 @@ export async function showFlow(origin) {
   check(replay.error === 'invalid_request', 'the error is not invalid_request');
 
   title('Whoever presents it again may have taken it from somebody: the impersonation that it began has ended');
+  await showEnded(use);
+
+  return { mint, exchange, use, ...(await showKill(origin, { mint, exchange, use })) };
+}
+
+/** Another impersonation begins; an operator sees it, and ends it. */
+async function showKill(origin, { mint, exchange, use }) {
+  title(`${AGENT} begins another impersonation, as before: steps 1 to 3`);
+  exchange = { ...exchange, form: { ...exchange.form, subject_token: await freshSubjectToken(mint) } };
+  const { status, json } = await send(exchange);
+  check(status === 200, `the exchange was answered with ${status}`);
+  use = { ...use, bearer: keep('ACCESS_TOKEN', json.access_token) };
+  await show(use, 200);
+
+  title('Then its laptop is stolen. An operator, whose access token may see and end impersonations,');
+  const { access_token: operatorToken } = await show({
+    url: `${origin}/oidc/token`,
+    basic: OPERATIONS,
+    form: { grant_type: 'client_credentials', scope: 'impersonations:read impersonations:revoke', resource: `${origin}/api` },
+  }, 200);
+  keep('OPERATOR_TOKEN', operatorToken);
+
+  title('sees who impersonates whom,');
+  const list = { url: `${origin}/api/impersonations?actorId=${AGENT}`, bearer: operatorToken };
+  const { impersonations, complete } = await show(list, 200);
+  const [listed] = impersonations;
+  check(complete && impersonations.length === 1, 'not this one impersonation is listed');
+  check(listed.userId === CUSTOMER && listed.actorId === AGENT && listed.caller === BACKEND[0], 'the list names somebody else');
+
+  title(`and ends all that ${AGENT} has begun`);
+  const revoke = { url: `${origin}/api/impersonations/revocations`, bearer: operatorToken, json: { actorId: AGENT } };
+  await show(revoke, 201);
+
+  title('The next request with it is refused, and nothing is left');
+  await showEnded(use);
+  const left = await show(list, 200);
+  check(left.impersonations.length === 0, 'something is left');
+
+  return { list, revoke };
+}
+
+async function showEnded(use) {
   const ended = await show(use, 401);
   check(ended.error === 'invalid_token', 'the error is not invalid_token');
-
-  return { mint, exchange, use };
 }
 
 /** Who takes part gets the access tokens: the backend its machine's, the agent by signing in. */
@@ -120,15 +165,17 @@ export function exchangeRequest(origin, subjectToken, agentToken) {
 }
 
 /** The same requests with fresh tokens, to be pasted into another shell. */
-export async function pasteable({ mint, exchange, use }) {
-  const freshSubjectToken = async () => {
-    exchange.form.subject_token = (await send(mint)).json.subjectToken;
-  };
-  await freshSubjectToken();
+export async function pasteable({ mint, exchange, use, list, revoke }) {
+  exchange.form.subject_token = await freshSubjectToken(mint);
   use.bearer = keep('ACCESS_TOKEN', (await send(exchange)).json.access_token);
-  await freshSubjectToken();
-  keep('SUBJECT_TOKEN', exchange.form.subject_token);
-  return { mint: curl(mint), exchange: curl(exchange), use: curl(use) };
+  exchange.form.subject_token = keep('SUBJECT_TOKEN', await freshSubjectToken(mint));
+  return { mint: curl(mint), exchange: curl(exchange), use: curl(use), list: curl(list), revoke: curl(revoke) };
+}
+
+async function freshSubjectToken(mint) {
+  const { status, json } = await send(mint);
+  check(status === 201, `the mint was answered with ${status}`);
+  return json.subjectToken;
 }
 
 async function signIn(origin) {

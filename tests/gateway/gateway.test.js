@@ -10,6 +10,7 @@ import { OPAQUE_API, REDIRECT_URI } from './provider.js';
 
 const secrets = {
   INTEGRATOR_BACKEND_SECRET: randomBytes(16).toString('hex'),
+  OPERATIONS_SECRET: randomBytes(16).toString('hex'),
   SUPPORT_PORTAL_SECRET: randomBytes(16).toString('hex'),
   INTROSPECTION_SECRET: randomBytes(16).toString('hex'),
 };
@@ -59,6 +60,23 @@ test('an opaque token has an audience if it is asked for', async () => {
   };
   assert.equal(await audience({}), undefined);
   assert.equal(await audience({ resource: OPAQUE_API }), `${origin}/api`);
+});
+
+test('who ends impersonations does not mint, and who mints ends none', async () => {
+  const parties = [
+    ['operations', secrets.OPERATIONS_SECRET, 'impersonations:read impersonations:revoke', 'impersonate'],
+    ['integrator-backend', secrets.INTEGRATOR_BACKEND_SECRET, 'impersonate users:read', 'impersonations:revoke'],
+  ];
+  for (const [id, secret, own, others] of parties) {
+    const form = { grant_type: 'client_credentials', resource: `${origin}/api` };
+    assert.equal((await token({ ...form, scope: own }, basic(id, secret))).scope, own);
+    const refused = await fetch(`${origin}/oidc/token`, {
+      method: 'POST',
+      headers: { authorization: basic(id, secret) },
+      body: new URLSearchParams({ ...form, scope: others }),
+    });
+    assert.deepEqual([refused.status, (await refused.json()).error], [400, 'invalid_scope']);
+  }
 });
 
 test('a user signs in, gets an opaque token with openid, and the token refreshes', async () => {

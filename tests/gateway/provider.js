@@ -29,10 +29,10 @@ export function createProvider({ issuer, signingKey, secrets }) {
   // RFC 8707: who asks for a token with one of these as `resource` gets a JWT bound to it (RFC 9068);
   // who names no resource gets an opaque token, for no audience. `OPAQUE_API` gives one for the API.
   const resources = new Map([
-    [`${origin}/api`, 'impersonate users:read'],
+    [`${origin}/api`, 'impersonate users:read impersonations:read impersonations:revoke'],
     [`${origin}/orders`, 'orders:read orders:write'],
     [`${origin}/invoices`, 'invoices:read'],
-    [OPAQUE_API, 'impersonate users:read'],
+    [OPAQUE_API, 'impersonate users:read impersonations:read impersonations:revoke'],
   ]);
 
   const signsIn = {
@@ -48,6 +48,14 @@ export function createProvider({ issuer, signingKey, secrets }) {
       client_secret: secrets.integratorBackend,
       grant_types: ['client_credentials'],
       scope: 'impersonate users:read',
+      ...signsNobodyIn,
+    },
+    // Whoever is on call. Yours better signs people in, so that the audit log names them.
+    {
+      client_id: 'operations',
+      client_secret: secrets.operations,
+      grant_types: ['client_credentials'],
+      scope: 'impersonations:read impersonations:revoke',
       ...signsNobodyIn,
     },
     { client_id: 'support-portal', client_secret: secrets.supportPortal, ...signsIn },

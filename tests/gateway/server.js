@@ -6,8 +6,8 @@
 //   HOST, PORT   where to listen (127.0.0.1:9000; port 0 picks one)
 //   ISSUER       the public address, that is Envoy's (http://127.0.0.1:10000/oidc)
 //   GATEWAY_SIGNING_KEY   private JWK; without it a key is made at start and lost at the end
-//   INTEGRATOR_BACKEND_SECRET, SUPPORT_PORTAL_SECRET, INTROSPECTION_SECRET   the clients' secrets;
-//                the defaults are for trying things out, and say so
+//   INTEGRATOR_BACKEND_SECRET, OPERATIONS_SECRET, SUPPORT_PORTAL_SECRET, INTROSPECTION_SECRET   the clients'
+//                secrets; the defaults are for trying things out, and say so
 import { once } from 'node:events';
 import { createServer } from 'node:http';
 import { createLocalJWKSet, jwtVerify } from 'jose';
@@ -21,6 +21,7 @@ const provider = createProvider({
   signingKey,
   secrets: {
     integratorBackend: env.INTEGRATOR_BACKEND_SECRET ?? 'demo-only-integrator-backend',
+    operations: env.OPERATIONS_SECRET ?? 'demo-only-operations',
     supportPortal: env.SUPPORT_PORTAL_SECRET ?? 'demo-only-support-portal',
     introspection: env.INTROSPECTION_SECRET ?? 'demo-only-impersonation-filter',
   },
