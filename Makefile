@@ -114,11 +114,11 @@ test-without-engine: test-core companion lint-native
 test-gateway: tests/gateway/node_modules
 	cd tests/gateway && node --test
 
-test-clients: build tools tests/gateway/node_modules tests/clients/node_modules
+test-clients: build companion tools tests/gateway/node_modules tests/clients/node_modules
 	cd tests/clients && node --test
 
 # These two have the ports that envoy.yaml names.
-test-demo: build tools tests/gateway/node_modules stack/node_modules
+test-demo: build companion tools tests/gateway/node_modules stack/node_modules
 	cd demo && flock ../target/.ports.lock node --test
 
 test-compose: build tools tests/clients/node_modules stack/node_modules

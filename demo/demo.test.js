@@ -1,12 +1,12 @@
-// `make run`, as somebody uses it: the flow is shown, the lines that it prints and those of the README can be pasted into
-// another shell, and Ctrl-C ends all of it.
+// `make run`, as somebody uses it: the flow is shown, the lines that it prints and those of the documentation can be pasted
+// into another shell, and Ctrl-C ends all of it.
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { after, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { PORTS } from '../stack/envoy.js';
 import { isFree, start, stopAll } from '../stack/process.js';
-import { pasteReadme } from '../stack/readme.js';
+import { pasteFlow, pasteReadme } from '../stack/readme.js';
 
 const DEMO = fileURLToPath(new URL('demo.js', import.meta.url));
 
@@ -22,7 +22,8 @@ test('the flow works, what is printed can be pasted, and nothing is left behind'
     assert.match(answers, answer);
   }
   assert.match(answers, /"error":"invalid_token"[^}]*\}$/, 'the access token is still good');
-  assert.match(await pasteReadme(), /"sub":"user-42".*Audiences in Jwt are not allowed$/);
+  assert.match(await pasteFlow(), /"sub":"user-42".*Audiences in Jwt are not allowed$/);
+  assert.match(await pasteReadme(), /"error":"invalid_token"[^}]*\}$/);
 
   process.kill(demo.pid, 'SIGINT');
   assert.equal(await demo.closed, 'stopped (status 0)');

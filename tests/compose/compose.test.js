@@ -1,6 +1,6 @@
 // docker-compose.yml and Dockerfile: held against the files that they name, read by Docker where there is a client, and
 // brought up where there is an engine that has the base images or can pull them. That needs port 10000, as the
-// README's curl lines do.
+// curl lines of docs/flow.md do.
 import assert from 'node:assert/strict';
 import { execFileSync, spawnSync } from 'node:child_process';
 import { cpSync, existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
@@ -11,7 +11,7 @@ import { test } from 'node:test';
 import { pasteable, showFlow } from '../../stack/flow.js';
 import { assignments } from '../../stack/requests.js';
 import { poll, ROOT } from '../../stack/envoy.js';
-import { pasteReadme } from '../../stack/readme.js';
+import { pasteFlow } from '../../stack/readme.js';
 import { newSigningKey } from '../../stack/signing-key.js';
 
 const { parse } = createRequire(new URL('../clients/', import.meta.url))('yaml');
@@ -85,7 +85,7 @@ test('the Dockerfile copies what Cargo needs to read the manifest', { skip: !run
   }
 });
 
-test('the flow works, and so do the lines of the README and those that the demo prints', {
+test('the flow works, and so do the lines of the documentation and those that the demo prints', {
   skip: !(compose && engine) && 'no Docker engine',
   timeout: 30 * MINUTES,
 }, async (context) => {
@@ -102,7 +102,7 @@ test('the flow works, and so do the lines of the README and those that the demo 
     const script = [...assignments(), lines.exchange].join('\n');
     const answer = JSON.parse(execFileSync('sh', ['-c', script], { encoding: 'utf8' }));
     assert.equal(answer.token_type, 'Bearer');
-    assert.match(await pasteReadme(), /"sub":"user-42".*Audiences in Jwt are not allowed$/);
+    assert.match(await pasteFlow(), /"sub":"user-42".*Audiences in Jwt are not allowed$/);
   } catch (error) {
     run('logs', '--tail', '50');
     throw error;

@@ -1,4 +1,4 @@
-//! The scripts of `tests/claims-scripts` and the README's, each with what it is given and what it gives.
+//! The scripts of `tests/claims-scripts` and the one of docs/custom-claims.md, each with what it is given and what it gives.
 //! `reference.test.js` there holds them against another engine.
 
 use serde_json::Value;
@@ -38,11 +38,11 @@ pub fn all() -> Vec<Case> {
         let path = repository().join("docs/claims").join(name);
         fs::read_to_string(path).unwrap()
     };
-    let readme = fs::read_to_string(repository().join("README.md")).unwrap();
-    let (_, claims) = readme.split_once("--input docs/claims/input.json\n").unwrap();
+    let page = fs::read_to_string(repository().join("docs/custom-claims.md")).unwrap();
+    let (_, claims) = page.split_once("--input docs/claims/input.json\n").unwrap();
     let (claims, _) = claims.split_once("```").unwrap();
     cases.push(Case {
-        name: "the README's".into(),
+        name: "the documentation's".into(),
         script: docs("impersonation.js"),
         input: serde_json::from_str(&docs("input.json")).unwrap(),
         outcome: Ok(serde_json::from_str(claims).unwrap()),

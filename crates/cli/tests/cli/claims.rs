@@ -70,9 +70,9 @@ fn a_script_that_fails_says_where() {
 
 #[test]
 #[cfg(feature = "custom-claims")]
-fn the_readme_shows_what_a_script_gives() {
-    let readme = include_str!("../../../../README.md");
-    let (_, section) = readme.split_once("run by the tests, as docs/claims. -->").unwrap();
+fn the_page_shows_what_a_script_gives() {
+    let page = include_str!("../../../../docs/custom-claims.md");
+    let (_, section) = page.split_once("run by the tests, as docs/claims. -->").unwrap();
     let block = |language: &str| {
         let (_, block) = section.split_once(&format!("```{language}\n")).unwrap();
         block.split_once("```\n").unwrap().0
