@@ -4,7 +4,14 @@ use crate::{stdout, with_input};
 
 #[test]
 fn what_is_printed_is_what_is_documented() {
-    let output = with_input(&["schema"], b"");
-    assert!(output.status.success());
-    assert_eq!(stdout(&output), include_str!("../../../../docs/configuration.schema.json"));
+    let filter = include_str!("../../../../docs/configuration.schema.json");
+    let guard = include_str!("../../../../docs/guard.schema.json");
+    for (arguments, schema) in
+        [(&["schema"][..], filter), (&["schema", "filter"], filter), (&["schema", "guard"], guard)]
+    {
+        let output = with_input(arguments, b"");
+        assert!(output.status.success());
+        assert_eq!(stdout(&output), schema);
+    }
+    assert_eq!(with_input(&["schema", "other"], b"").status.code(), Some(2));
 }

@@ -1,18 +1,63 @@
-//! The JSON Schema for editors, held to the parser: it has the same members everywhere, and refuses nothing that the
-//! parser takes.
+//! The JSON Schemas for editors, held to the parsers: they have the same members everywhere, and refuse nothing that the
+//! parsers take.
 
 use jsonschema::Validator;
 
 use super::*;
+use crate::config::GuardConfig;
 
-const SCHEMA: &str = include_str!("../../../../../../docs/configuration.schema.json");
-
-fn schema() -> Value {
-    serde_json::from_str(SCHEMA).unwrap()
+/// A schema, and what reads such a configuration.
+struct Schema {
+    text: &'static str,
+    /// Valid configurations, with every member between them.
+    complete: fn() -> Vec<Value>,
+    /// Another that is valid.
+    minimal: fn() -> Value,
+    problems: fn(&Value) -> Vec<Problem>,
+    /// Places that may be missing by themselves, and that another member names.
+    elsewhere: &'static [&'static str],
 }
 
-fn validator() -> Validator {
-    jsonschema::validator_for(&schema()).unwrap()
+const FILTER: Schema = Schema {
+    text: include_str!("../../../../../../docs/configuration.schema.json"),
+    complete: || vec![everything(), everything_in_etcd()],
+    minimal,
+    problems: |value| parse(value).err().map(|error| error.problems).unwrap_or_default(),
+    elsewhere: &["actor_tokens", "resources[0]"],
+};
+
+const GUARD: Schema = Schema {
+    text: include_str!("../../../../../../docs/guard.schema.json"),
+    complete: || vec![guard(), guard_with_etcd()],
+    minimal: || json!({"issuer": "https://auth.example.com/oidc"}),
+    problems: |value| {
+        let error = GuardConfig::from_value(value).err();
+        error.map(|error| error.problems).unwrap_or_default()
+    },
+    elsewhere: &[],
+};
+
+impl Schema {
+    fn read(&self) -> Value {
+        serde_json::from_str(self.text).unwrap()
+    }
+
+    fn validator(&self) -> Validator {
+        jsonschema::validator_for(&self.read()).unwrap()
+    }
+
+    fn takes(&self, value: &Value) -> bool {
+        (self.problems)(value).is_empty()
+    }
+
+    /// The list at the end of the message that the parser has for a value there.
+    fn listed(&self, value: &Value, before: &str) -> Option<Vec<String>> {
+        let problems = (self.problems)(value);
+        let list = problems.iter().find_map(|problem| problem.expected.strip_prefix(before))?;
+        let mut list: Vec<_> = list.split(", ").map(str::to_owned).collect();
+        list.sort();
+        Some(list)
+    }
 }
 
 /// [`full`] with those members that are good for one kind of module or of deployment only.
@@ -37,6 +82,29 @@ fn everything_in_etcd() -> Value {
     removed(changed(everything(), "/store", json!({"etcd": etcd})), "/impersonations")
 }
 
+/// The guard's, with every member that goes with shared data.
+fn guard() -> Value {
+    json!({
+        "issuer": "https://auth.example.com/oidc",
+        "base_path": "/tenant-a",
+        "payload_in_metadata": "claims",
+        "store": {"shared_data": {}},
+        "mode": "report",
+        "default": "deny",
+        "rules": [
+            {"path": "/orders/search", "methods": ["POST", "M-SEARCH"], "action": "allow"},
+            {"path_prefix": "/orders/", "scopes": ["orders:write"], "actors": ["agent-*", "*"], "action": "deny"},
+        ],
+        "headers": {"id": "x-impersonation-id", "actor": "x-impersonator"},
+        "max_staleness": "5s",
+    })
+}
+
+fn guard_with_etcd() -> Value {
+    let etcd = json!({"cluster": "c", "prefix": "/p/", "timeout": "2s", "authority": "a"});
+    changed(guard(), "/store", json!({"etcd": etcd}))
+}
+
 /// What the schema says of a place, by its JSON pointer.
 fn at(schema: &Value, pointer: &str) -> Value {
     let resolve = |mut place: Value| {
@@ -57,25 +125,15 @@ fn at(schema: &Value, pointer: &str) -> Value {
     })
 }
 
-/// The list at the end of the message that the parser has for a value there.
-fn listed(value: &Value, before: &str) -> Option<Vec<String>> {
-    let problems = problems(value);
-    let list = problems.iter().find_map(|problem| problem.expected.strip_prefix(before))?;
-    let mut list: Vec<_> = list.split(", ").map(str::to_owned).collect();
-    list.sort();
-    Some(list)
-}
-
 fn sorted<'w>(words: impl Iterator<Item = &'w str>) -> Vec<String> {
     let mut words: Vec<_> = words.map(str::to_owned).collect();
     words.sort();
     words
 }
 
-#[test]
-fn it_has_the_members_and_the_words_of_the_parser() {
-    let schema = schema();
-    let all = [everything(), everything_in_etcd()];
+fn has_the_members_and_the_words_of_the_parser(held: &Schema) {
+    let schema = held.read();
+    let all = (held.complete)();
     let places =
         all.iter().flat_map(|value| places(value).into_iter().map(move |place| (value, place)));
     for (everything, (pointer, path)) in places {
@@ -83,35 +141,37 @@ fn it_has_the_members_and_the_words_of_the_parser() {
         if let Some(members) = said["properties"].as_object().filter(|_| !pointer.ends_with("/jwk"))
         {
             let value = changed(everything.clone(), &format!("{pointer}/colour"), json!("blue"));
-            let known = listed(&value, "unknown member; expected one of ");
+            let known = held.listed(&value, "unknown member; expected one of ");
             let members = sorted(members.keys().map(String::as_str));
+            // Of nothing there is no list of words.
+            let members = if members.is_empty() { vec![String::new()] } else { members };
             assert_eq!(Some(members), known, "{path}");
             assert_eq!(said["additionalProperties"], false, "{path}");
         }
         if let Some(words) = said["enum"].as_array().filter(|_| !path.ends_with(".alg")) {
-            let known =
-                listed(&changed(everything.clone(), &pointer, json!("\u{0}")), "expected one of ");
+            let value = changed(everything.clone(), &pointer, json!("\u{0}"));
+            let known = held.listed(&value, "expected one of ");
             assert_eq!(Some(sorted(words.iter().filter_map(Value::as_str))), known, "{path}");
         }
         if said["type"] == "integer" {
             let bounds = ["minimum", "maximum"].map(|name| said[name].as_u64().unwrap());
             let takes =
-                |number: u64| parse(&changed(everything.clone(), &pointer, number.into())).is_ok();
+                |number: u64| held.takes(&changed(everything.clone(), &pointer, number.into()));
             assert!(bounds.into_iter().all(takes), "{path}");
             assert!(!takes(bounds[0] - 1) && !takes(bounds[1] + 1), "{path}");
         }
     }
 }
 
-#[test]
-fn it_refuses_what_is_misspelt_mistyped_or_missing() {
-    let validator = validator();
-    for valid in [full(), minimal(), everything(), everything_in_etcd()] {
+fn refuses_what_is_misspelt_mistyped_or_missing(held: &Schema) {
+    let validator = held.validator();
+    let everything = (held.complete)().swap_remove(0);
+    for valid in (held.complete)().into_iter().chain([(held.minimal)()]) {
         let errors: Vec<_> = validator.iter_errors(&valid).map(|error| error.to_string()).collect();
         assert_eq!(errors, Vec::<String>::new());
     }
-    for (pointer, path) in places(&everything()).into_iter().skip(1) {
-        let value = everything();
+    for (pointer, path) in places(&everything).into_iter().skip(1) {
+        let value = everything.clone();
         let old = value.pointer(&pointer).unwrap();
         let own_names = pointer.ends_with("/jwk") || pointer.ends_with("/environment_variables");
         if old.is_object() && !own_names {
@@ -126,10 +186,55 @@ fn it_refuses_what_is_misspelt_mistyped_or_missing() {
         }
         let missing = removed(value.clone(), &pointer);
         // What one member says of another is for the parser alone.
-        let elsewhere = ["actor_tokens", "resources[0]"].contains(&&*path);
-        let fine = parse(&missing).is_ok() || elsewhere;
+        let fine = held.takes(&missing) || held.elsewhere.contains(&&*path);
         assert_eq!(validator.is_valid(&missing), fine, "without {path}");
     }
+}
+
+#[test]
+fn it_has_the_members_and_the_words_of_the_parser() {
+    has_the_members_and_the_words_of_the_parser(&FILTER);
+    has_the_members_and_the_words_of_the_parser(&GUARD);
+}
+
+#[test]
+fn it_refuses_what_is_misspelt_mistyped_or_missing() {
+    assert!(FILTER.validator().is_valid(&full()));
+    refuses_what_is_misspelt_mistyped_or_missing(&FILTER);
+    refuses_what_is_misspelt_mistyped_or_missing(&GUARD);
+}
+
+#[test]
+fn every_member_of_the_guard_is_documented() {
+    // Those of etcd are the filter's.
+    let page = concat!(
+        include_str!("../../../../../../docs/guard.md"),
+        include_str!("../../../../../../docs/configuration.md"),
+    );
+    for (_, path) in (GUARD.complete)().iter().flat_map(places).skip(1) {
+        let name = path.rsplit('.').next().unwrap().split('[').next().unwrap();
+        let names = [format!("`{name}`"), format!("{name}:"), format!(".{name}`")];
+        assert!(names.iter().any(|name| page.contains(name)), "{path}");
+    }
+}
+
+/// The configuration with some places changed to anything.
+fn changed_at(mut value: Value, changes: Vec<(Index, Value)>) -> Value {
+    for (index, new) in changes {
+        let places = places(&value);
+        let (pointer, _) = index.get(&places);
+        *value.pointer_mut(pointer).unwrap() = new;
+    }
+    value
+}
+
+fn refuses_nothing_that_the_parser_takes(held: &Schema, validator: &Validator, value: &Value) {
+    assert!(!held.takes(value) || validator.is_valid(value), "{value}");
+}
+
+thread_local! {
+    static FILTERS: Validator = FILTER.validator();
+    static GUARDS: Validator = GUARD.validator();
 }
 
 proptest! {
@@ -137,17 +242,11 @@ proptest! {
     fn it_refuses_nothing_that_the_parser_takes(
         changes in prop::collection::vec((any::<Index>(), any_json()), 1..3)
     ) {
-        thread_local! {
-            static VALIDATOR: Validator = validator();
-        }
-        let mut value = full();
-        for (index, new) in changes {
-            let places = places(&value);
-            let (pointer, _) = index.get(&places);
-            *value.pointer_mut(pointer).unwrap() = new;
-        }
-        if parse(&value).is_ok() {
-            prop_assert!(VALIDATOR.with(|validator| validator.is_valid(&value)), "{value}");
+        let value = changed_at(full(), changes.clone());
+        FILTERS.with(|it| refuses_nothing_that_the_parser_takes(&FILTER, it, &value));
+        for value in (GUARD.complete)() {
+            let value = changed_at(value, changes.clone());
+            GUARDS.with(|it| refuses_nothing_that_the_parser_takes(&GUARD, it, &value));
         }
     }
 }
