@@ -17,16 +17,16 @@ use testkit::guarded::{
 use testkit::http::Request;
 
 const ROUNDS: usize = 30;
-const TURN: usize = 5000;
+pub(crate) const TURN: usize = 5000;
 
-fn start(filters: impl Fn(Bootstrap) -> Bootstrap) -> Envoy {
+pub(crate) fn start(filters: impl Fn(Bootstrap) -> Bootstrap) -> Envoy {
     let bootstrap = filters(Bootstrap::default());
     envoy_core()
         .map_or_else(|| bootstrap.clone().start(), |core| bootstrap.clone().core(core).start())
 }
 
 /// The rules of a deployment of some size.
-fn guarded() -> Listener {
+pub(crate) fn guarded() -> Listener {
     let configuration = guard_configuration(&json!({"rules": [
         {"path_prefix": "/account/password", "action": "deny"},
         {"path_prefix": "/payments", "action": "deny"},

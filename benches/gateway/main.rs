@@ -17,6 +17,7 @@
 mod chart;
 mod cluster;
 mod disabled;
+mod ended;
 mod exchange;
 mod footprint;
 mod guard;
@@ -32,13 +33,15 @@ use std::thread;
 
 type Part = (&'static str, fn());
 
-const PARTS: [Part; 12] = [
+const PARTS: [Part; 14] = [
     ("size", footprint::size),
     ("ready", footprint::ready),
     ("exchange", exchange::run),
     ("rules", rules::run),
     ("disabled", disabled::run),
     ("guard", guard::run),
+    ("ended", ended::run),
+    ("weight", ended::weight),
     ("workers", workers::run),
     ("cluster", cluster::run),
     ("latency", latency::run),

@@ -1,0 +1,124 @@
+//! What it costs that impersonations can be ended: requests beside thousands of revocations, a revocation itself, and the
+//! list of what is live.
+
+use serde_json::json;
+
+use crate::guard::{TURN, guarded, start};
+use crate::lane::{Lane, exchange_of};
+use crate::load::{CONNECTIONS, Load, at_rate, envoy_core, leave_envoy_alone, quantile};
+use testkit::bootstrap::Filter;
+use testkit::configuration::Configuration;
+use testkit::envoy::Envoy;
+use testkit::gateway::{Gateway, Options, mint_request};
+use testkit::guarded::{claims, filter_configuration, gateway_listener, operator, token};
+use testkit::http::Request;
+use testkit::open_loop::OpenLoop;
+
+const ROUNDS: usize = 30;
+
+/// Revocations that are told apart: of users who are not those of the requests.
+const REVOKED: usize = 10_000;
+
+/// Revocations in one measurement, and how many of them a second. Nobody ends more by hand; an incident's script may.
+const MEASURED: usize = 2000;
+const RATE: f64 = 200.0;
+
+/// Impersonations that are weighed, and how many there are before, so that slots, buffers and stacks are there.
+const WEIGHED: usize = 100_000;
+const BEFORE: usize = 5000;
+
+/// No more at a time than there are slots.
+const BATCH: usize = 500;
+const SLOTS: usize = 1000;
+
+pub(crate) fn run() {
+    leave_envoy_alone();
+    let envoys = [0, REVOKED].map(|revoked| {
+        let envoy = start(|bootstrap| {
+            let filter = gateway_listener(Filter::from(&filter_configuration()));
+            bootstrap.listener(guarded()).listener(filter)
+        });
+        let revocations = revocations(0..revoked);
+        let replies = Load::new(envoy.address("gateway")).run(&revocations);
+        assert!(replies.iter().all(|reply| reply.status == 201));
+        envoy
+    });
+    let [few, many] = &envoys;
+    let lane = |name, envoy| Lane::new(name, envoy, Envoy::address(envoy, "guarded"), 200);
+    let mut lanes =
+        [lane("an impersonation, no revocation", few), lane("an impersonation, 10 000", many)];
+    let requests = vec![Request::get("/orders/7").bearer(&token(&claims())).to_bytes(); TURN];
+    for round in 0..=ROUNDS {
+        for lane in &mut lanes {
+            lane.turn(&requests);
+        }
+        if round == 0 {
+            lanes.iter_mut().for_each(Lane::forget);
+        }
+    }
+    println!("\nan API behind the guard, one worker, {ROUNDS} turns each");
+    Lane::print_head();
+    lanes[0].print(None);
+    lanes[1].print(Some(&lanes[0]));
+    let times = lanes[1].cpu() / lanes[0].cpu();
+    println!("beside {REVOKED} revocations a request takes {times:.2} times as long");
+
+    println!("\nrevocations, {RATE:.0} a second in an open loop");
+    println!("{:<36}{:>9}{:>9}", "", "p50 ms", "p99 ms");
+    for (envoy, first, name) in [(few, 0, "none before"), (many, REVOKED, "10 000 before")] {
+        let mut load = OpenLoop::new(envoy.address("gateway"), CONNECTIONS);
+        let requests = revocations(first..first + MEASURED);
+        let latencies = at_rate(&mut load, &requests, RATE, 201);
+        let at = [0.5, 0.99].map(|at| quantile(&latencies, at) * 1e3);
+        println!("{name:<36}{:>9.2}{:>9.2}", at[0], at[1]);
+    }
+}
+
+/// Of each of these users.
+fn revocations(users: std::ops::Range<usize>) -> Vec<Vec<u8>> {
+    let operator = operator();
+    let of = |user| {
+        let request = Request::post("/api/impersonations/revocations").bearer(&operator);
+        request.json(&json!({"userId": format!("gone-{user}")})).to_bytes()
+    };
+    users.map(of).collect()
+}
+
+/// Envoy's memory for what is live, beside the same flows where nobody lists.
+pub(crate) fn weight() {
+    leave_envoy_alone();
+    // A slot is used again as soon as its token is spent: tokens weigh nothing here.
+    let listing = filter_configuration()
+        .with("/impersonations/capacity", WEIGHED + BEFORE)
+        .with("/store/shared_data/capacity", SLOTS);
+    let silent = Configuration::default().with("/store/shared_data/capacity", SLOTS);
+    let [listed, unlisted] = [&listing, &silent].map(|configuration| {
+        let options = Options { core: envoy_core(), ..Options::default() };
+        let gateway = Gateway::try_start(configuration, &options).unwrap();
+        let mut load = Load::new(gateway.address());
+        begin(&mut load, BEFORE);
+        let before = gateway.envoy.resident_bytes();
+        begin(&mut load, WEIGHED);
+        // A bucket of the list may be full before the list is.
+        let unlisted = gateway.envoy.metric("impersonation_unlisted_total").unwrap_or_default();
+        assert!(unlisted < WEIGHED as u64 / 1000, "{unlisted}");
+        let grown = gateway.envoy.resident_bytes().saturating_sub(before);
+        grown as f64 / WEIGHED as f64
+    });
+    println!(
+        "\na live impersonation takes {listed:.0} bytes of Envoy's memory ({unlisted:.0} where nobody lists)"
+    );
+}
+
+fn begin(load: &mut Load, count: usize) {
+    let mint = mint_request("u-1").to_bytes();
+    let mut left = count;
+    while left > 0 {
+        let batch = left.min(BATCH);
+        let minted = load.run(&vec![mint.clone(); batch]);
+        let exchanges: Vec<_> = minted.iter().map(|reply| exchange_of(&reply.body)).collect();
+        let exchanged = load.run(&exchanges);
+        assert!(exchanged.iter().all(|reply| reply.status == 200));
+        left -= batch;
+    }
+}
