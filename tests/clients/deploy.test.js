@@ -11,7 +11,7 @@ import { newSigningKey } from '../../stack/signing-key.js';
 import { CONFIG, ROOT } from '../../stack/envoy.js';
 
 test('Istio: the EnvoyFilter', () => {
-  const { spec } = manifest('istio', 'EnvoyFilter');
+  const { spec } = manifest('istio', 'EnvoyFilter', 'impersonation');
   const [extension, filter, route] = spec.configPatches.map(({ patch }) => patch.value);
   const { patch: { value: cluster } } = spec.configPatches.find(({ applyTo }) => applyTo === 'CLUSTER');
   accepted(extension.typed_config.config, cluster);
@@ -21,7 +21,7 @@ test('Istio: the EnvoyFilter', () => {
 });
 
 test('Envoy Gateway: the EnvoyExtensionPolicy with what the EnvoyPatchPolicy adds', () => {
-  const policy = manifest('envoy-gateway', 'EnvoyExtensionPolicy');
+  const policy = manifest('envoy-gateway', 'EnvoyExtensionPolicy', 'impersonation');
   const [wasm] = policy.spec.wasm;
   const { namespace, name } = policy.metadata;
   const plugin = {
@@ -32,32 +32,98 @@ test('Envoy Gateway: the EnvoyExtensionPolicy with what the EnvoyPatchPolicy add
       value: JSON.stringify(wasm.config),
     },
   };
-  const patches = manifest('envoy-gateway', 'EnvoyPatchPolicy').spec.jsonPatches;
-  const ofType = (name) => patches.filter(({ type }) => type.endsWith(name)).map(({ operation }) => operation);
-  for (const operation of ofType('Listener')) {
-    assert.ok(operation.jsonPath.includes(`'envoy.filters.http.wasm/envoyextensionpolicy/${namespace}/${name}/wasm/0'`));
-    plugin[operation.path] = operation.value;
-  }
-  const [cluster] = ofType('Cluster');
-  accepted(plugin, cluster.value);
+  for (const { operation } of patched('Listener', namespace, name)) plugin[operation.path] = operation.value;
+  accepted(plugin, etcdOfEnvoyGateway());
 });
 
-function manifest(folder, kind) {
+test('Istio: the guard in a sidecar, entered by a header that no caller can make', () => {
+  const { metadata: { namespace }, spec } = manifest('istio', 'EnvoyFilter', 'impersonation-guard');
+  const values = (applyTo) => spec.configPatches.filter((patch) => patch.applyTo === applyTo).map(({ patch }) => patch.value);
+  const [extension] = values('EXTENSION_CONFIG');
+  const [removed, guard] = values('HTTP_FILTER');
+  const action = actionOf(guard.typed_config);
+  assert.equal(action.dynamic_config.name, extension.name);
+  assert.ok(extension.name.startsWith(`${namespace}.`));
+  action.typed_config = { name: 'guard', typed_config: extension.typed_config };
+  delete action.dynamic_config;
+  // The header by which it is entered is jwt_authn's, and gone before from what a caller sends.
+  const [{ predicate }] = guard.typed_config.xds_matcher.matcher_list.matchers;
+  const { header_name: header } = predicate.single_predicate.input.typed_config;
+  const [rule] = manifest('istio', 'RequestAuthentication', 'orders').spec.jwtRules;
+  assert.deepEqual(rule.outputClaimToHeaders, [{ header, claim: 'txn' }]);
+  const { headers, payload_in_metadata: payload } = extension.typed_config.config.configuration.value;
+  assert.deepEqual(removed.typed_config.mutations.request_mutations.map(({ remove }) => remove), Object.values(headers));
+  assert.ok(Object.values(headers).includes(header));
+  assert.equal(payload, 'payload');
+  guardAccepted(guard.typed_config, values('CLUSTER')[0], [removed]);
+});
+
+test('Envoy Gateway: the guard that the EnvoyPatchPolicy wraps', () => {
+  const { metadata: { namespace, name }, spec } = manifest('envoy-gateway', 'EnvoyExtensionPolicy', 'orders');
+  assert.equal(spec.wasm.length, 1);
+  const [{ operation, ...others }, ...more] = patched('Listener', namespace, name);
+  assert.deepEqual([operation.op, operation.path, more], ['replace', 'typed_config', []], others);
+  const [{ predicate }] = operation.value.xds_matcher.matcher_list.matchers;
+  const [{ key: payload }, { key: claim }] = predicate.single_predicate.input.typed_config.path;
+  const [provider] = manifest('envoy-gateway', 'SecurityPolicy', 'orders').spec.jwt.providers;
+  const { value } = actionOf(operation.value).typed_config.typed_config.config.configuration;
+  assert.deepEqual([payload, claim, value.payload_in_metadata], [provider.issuer, 'txn', provider.issuer]);
+  const { remove } = manifest('envoy-gateway', 'ClientTrafficPolicy', 'impersonation').spec.headers.earlyRequestHeaders;
+  assert.deepEqual(remove, Object.values(value.headers));
+  guardAccepted(operation.value, etcdOfEnvoyGateway(), []);
+});
+
+function manifest(folder, kind, name) {
   const documents = parseAllDocuments(readFileSync(`${ROOT}deploy/${folder}/impersonation.yaml`, 'utf8'));
-  return documents.map((document) => document.toJS()).find((it) => it.kind === kind);
+  return documents.map((document) => document.toJS()).find((it) => it.kind === kind && it.metadata.name === name);
 }
+
+/** What Envoy Gateway is to make otherwise, of the filter that it makes of a policy. */
+function patched(type, namespace, name) {
+  const { jsonPatches } = manifest('envoy-gateway', 'EnvoyPatchPolicy', 'impersonation').spec;
+  const filter = `'envoy.filters.http.wasm/envoyextensionpolicy/${namespace}/${name}/wasm/0'`;
+  return jsonPatches.filter((patch) => patch.type.endsWith(type) && patch.operation.jsonPath.includes(filter));
+}
+
+function etcdOfEnvoyGateway() {
+  const { jsonPatches } = manifest('envoy-gateway', 'EnvoyPatchPolicy', 'impersonation').spec;
+  return jsonPatches.find(({ type }) => type.endsWith('Cluster')).operation.value;
+}
+
+const actionOf = (guard) => guard.xds_matcher.matcher_list.matchers[0].on_match.action.typed_config;
 
 /** Puts the plugin in the place of envoy.yaml's, adds etcd's cluster, and lets Envoy and the filter judge. */
 function accepted(plugin, cluster) {
   assert.equal(plugin.allow_on_headers_stop_iteration, true);
   assert.equal(plugin.failure_policy, 'FAIL_RELOAD');
+  const { store } = plugin.configuration.value.store ? plugin.configuration.value : JSON.parse(plugin.configuration.value);
+  assert.equal(cluster.name, store.etcd.cluster);
+  judged(cluster, (filters) => {
+    const wasm = filters.find(({ name }) => name === 'envoy.filters.http.wasm');
+    const { code } = wasm.typed_config.config.vm_config;
+    wasm.typed_config.config = { ...plugin, vm_config: { ...plugin.vm_config, code } };
+  });
+}
+
+/** The same with the guard, and the filters before it. */
+function guardAccepted(guard, cluster, before) {
+  const plugin = actionOf(guard).typed_config.typed_config.config;
+  assert.equal(plugin.failure_policy, 'FAIL_RELOAD');
+  // As the filter's.
+  const { store, issuer } = manifest('istio', 'EnvoyFilter', 'impersonation').spec.configPatches[0].patch.value.typed_config.config.configuration.value;
+  assert.deepEqual([plugin.configuration.value.store, plugin.configuration.value.issuer], [store, issuer]);
+  assert.equal(cluster.name, store.etcd.cluster);
+  judged(cluster, (filters) => {
+    const index = filters.findIndex(({ name }) => name === 'impersonation-guard');
+    plugin.vm_config.code = actionOf(filters[index].typed_config).typed_config.typed_config.config.vm_config.code;
+    filters.splice(index, 1, ...before, { name: 'impersonation-guard', disabled: true, typed_config: guard });
+  });
+}
+
+function judged(cluster, edit) {
   const config = parse(readFileSync(CONFIG, 'utf8'));
   const [{ filters: [{ typed_config: manager }] }] = config.static_resources.listeners[0].filter_chains;
-  const wasm = manager.http_filters.find(({ name }) => name === 'envoy.filters.http.wasm');
-  const { code } = wasm.typed_config.config.vm_config;
-  wasm.typed_config.config = { ...plugin, vm_config: { ...plugin.vm_config, code } };
-
-  assert.equal(cluster.name, (plugin.configuration.value.store ?? JSON.parse(plugin.configuration.value).store).etcd.cluster);
+  edit(manager.http_filters);
   // Certificates are mounted where the manifest says.
   for (const name of ['tls_certificates', 'validation_context']) delete cluster.transport_socket.typed_config.common_tls_context[name];
   config.static_resources.clusters.push(cluster);

@@ -6,6 +6,7 @@ mod crashed;
 mod ended;
 mod etcd;
 mod failures;
+mod mesh;
 mod observed;
 mod ordinary;
 mod rules;

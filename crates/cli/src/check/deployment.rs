@@ -665,17 +665,18 @@ impl<'d> Clusters<'d> {
     pub(super) fn check_store(&self, configuration: &Place<'_>, findings: &mut Findings) {
         let Some(named) = configuration.at(&["store", "etcd", "cluster"]) else { return };
         let Some(name) = named.text() else { return };
-        let is_it = |cluster: &&Place<'_>| cluster.text_of("name") == Some(name);
-        let known = self.by_name.as_ref().and_then(|by_name| by_name.get(name));
-        match known.or_else(|| self.added.iter().find(is_it)) {
-            Some(cluster) => {
-                let is_new = self.judged.borrow_mut().insert(cluster.path.clone());
-                if is_new {
-                    etcd::check_cluster(cluster, findings);
-                }
+        let known = self.by_name.as_ref().and_then(|by_name| by_name.get(name)).into_iter();
+        // Manifests may add one of the same name to several Envoys.
+        let added = self.added.iter().filter(|cluster| cluster.text_of("name") == Some(name));
+        let its: Vec<_> = known.chain(added).collect();
+        if its.is_empty() && self.by_name.is_some() {
+            self.is_missing(name, &named, findings);
+        }
+        for cluster in its {
+            let is_new = self.judged.borrow_mut().insert(cluster.path.clone());
+            if is_new {
+                etcd::check_cluster(cluster, findings);
             }
-            None if self.by_name.is_some() => self.is_missing(name, &named, findings),
-            None => {}
         }
     }
 

@@ -1,0 +1,95 @@
+//! The guard as in a sidecar of Istio's: entered by a header that `jwt_authn` makes of the claim, and with claims that it
+//! has parted. See `deploy/istio`.
+
+use serde_json::{Value, json};
+
+use testkit::bootstrap::Listener;
+use testkit::guarded::{
+    ACTOR_HEADER, API, Guarded, ID_HEADER, claims, claims_with, guard, guard_configuration,
+    jwt_authn, ordinary_token, token, without_headers,
+};
+use testkit::http::Request;
+
+fn as_istio_has_it() -> Value {
+    let mut filter = jwt_authn();
+    for provider in filter["typed_config"]["providers"].as_object_mut().unwrap().values_mut() {
+        provider["payload_in_metadata"] = "payload".into();
+        provider["normalize_payload_in_metadata"] =
+            json!({"space_delimited_claims": ["permission", "scope"]});
+        provider["claim_to_headers"] = json!([{"header_name": ID_HEADER, "claim_name": "txn"}]);
+    }
+    filter
+}
+
+/// A filter that is entered by requests that have the header.
+fn for_the_header(filter: Value) -> Value {
+    json!({
+        "name": "impersonation-guard",
+        "typed_config": {
+            "@type": "type.googleapis.com/envoy.extensions.common.matching.v3.ExtensionWithMatcher",
+            "extension_config": {
+                "name": "composite",
+                "typed_config": {"@type": "type.googleapis.com/envoy.extensions.filters.http.composite.v3.Composite"},
+            },
+            "xds_matcher": {"matcher_list": {"matchers": [{
+                "predicate": {"single_predicate": {
+                    "input": {
+                        "name": "txn",
+                        "typed_config": {
+                            "@type": "type.googleapis.com/envoy.type.matcher.v3.HttpRequestHeaderMatchInput",
+                            "header_name": ID_HEADER,
+                        },
+                    },
+                    "value_match": {"safe_regex": {"google_re2": {}, "regex": "(?s).+"}},
+                }},
+                "on_match": {"action": {
+                    "name": "guard",
+                    "typed_config": {
+                        "@type": "type.googleapis.com/envoy.extensions.filters.http.composite.v3.ExecuteFilterAction",
+                        "typed_config": filter,
+                    },
+                }},
+            }]}},
+        },
+    })
+}
+
+#[test]
+fn impersonations_are_known_by_the_header_that_jwt_authn_makes_and_nobody_forges_it() {
+    let members = json!({
+        "payload_in_metadata": "payload",
+        "rules": [{"path": "/orders", "scopes": ["orders:write"], "methods": ["POST"], "action": "allow"}],
+    });
+    let guard = guard(&guard_configuration(&members));
+    let listener = Listener::new("guarded")
+        .filter(without_headers(&[ID_HEADER, ACTOR_HEADER]))
+        .filter(as_istio_has_it())
+        .filter(for_the_header(guard.into()))
+        .route_to(API, "5s");
+    let guarded = Guarded::try_start_with(listener).unwrap();
+    let forged = |request: Request| request.header(ID_HEADER, "forged").header(ACTOR_HEADER, "me");
+    let impersonation = token(&claims());
+    #[rustfmt::skip]
+    let cases = [
+        ("a read",             Request::get("/orders"),             &impersonation, 200),
+        ("a write",            Request::post("/invoices"),          &impersonation, 403),
+        ("by a scope",         Request::post("/orders"),            &impersonation, 200),
+        ("an ordinary user",   Request::post("/invoices"),          &ordinary_token(), 200),
+        ("who has read of it", forged(Request::post("/invoices")),  &ordinary_token(), 200),
+        ("and who is not",     forged(Request::post("/invoices")),  &impersonation, 403),
+        ("a scope less",       Request::post("/orders"),
+            &token(&claims_with(&json!({"scope": "orders:read"}))), 403),
+    ];
+    for (case, request, token, expected) in cases {
+        let answer = guarded.send_as(token, request);
+        assert_eq!(answer.status, expected, "{case}: {answer:?}");
+        let Some(received) = guarded.api.received_for(&answer) else {
+            assert_ne!(answer.status, 200, "{case}");
+            continue;
+        };
+        let header = |name: &str| received.header(name).map(str::to_owned);
+        let told = (header(ID_HEADER), header(ACTOR_HEADER));
+        let id = (token == &impersonation).then(|| "a-txn".to_owned());
+        assert_eq!(told, (id.clone(), id.map(|_| "agent-7".to_owned())), "{case}");
+    }
+}
