@@ -79,7 +79,7 @@ test-differential: test-binaries build tools tests/gateway/node_modules
 # In networks of its own, for which it takes root: see crates/testkit/src/network.rs. One after the other, as both
 # weigh the machine down.
 test-chaos: test-binaries build tools
-	IMPERSONATION_FILTER_WASM=$(CURDIR)/$(module) RUST_TEST_THREADS=1 scripts/run-tests target/test-binaries.json chaos
+	IMPERSONATION_FILTER_WASM=$(CURDIR)/$(module) IMPERSONATION_GUARD_WASM=$(CURDIR)/$(guard) RUST_TEST_THREADS=1 scripts/run-tests target/test-binaries.json chaos
 
 # The same for as long as docs/reliability.md says, and with the times held to their bounds: some minutes.
 chaos: build tools

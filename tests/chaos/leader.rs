@@ -199,7 +199,7 @@ fn inflict(
 }
 
 /// Which of them leads, if one says so.
-fn leader(nodes: &[Etcd; 3]) -> Option<usize> {
+pub(crate) fn leader(nodes: &[Etcd; 3]) -> Option<usize> {
     nodes.iter().position(|node| {
         let request = Request::get("/metrics").header("connection", "close").to_bytes();
         let ask =

@@ -1,5 +1,5 @@
 //! Two Envoys and three nodes of etcd, the leader of which is killed, stopped and cut off, over and over, while many
-//! want each token at once. Then all nodes are gone.
+//! want each token at once; then all nodes are gone. And while an impersonation is ended.
 //!
 //! `make chaos` makes it as long as docs/reliability.md has it. The short form shows that the machinery works, and holds
 //! everything but times: the machine may be busy with something else.
@@ -10,6 +10,7 @@
 )]
 
 mod contest;
+mod ended;
 mod faults;
 mod gone;
 mod leader;

@@ -320,9 +320,12 @@ pub(crate) const GIVEN_MODULE: &str = "IMPERSONATION_FILTER_WASM";
 pub static MODULE: LazyLock<PathBuf> =
     LazyLock::new(|| made(GIVEN_MODULE, "build", "impersonation_filter"));
 
-/// The guard, the same way. `IMPERSONATION_GUARD_WASM` names another.
+/// Names the guard, likewise.
+pub(crate) const GIVEN_GUARD: &str = "IMPERSONATION_GUARD_WASM";
+
+/// The guard, the same way.
 pub static GUARD: LazyLock<PathBuf> =
-    LazyLock::new(|| made("IMPERSONATION_GUARD_WASM", "build", "impersonation_guard"));
+    LazyLock::new(|| made(GIVEN_GUARD, "build", "impersonation_guard"));
 
 /// The plugin of `crates/test-plugin`, the same way. `TEST_PLUGIN_WASM` names another.
 pub static TEST_PLUGIN: LazyLock<PathBuf> =

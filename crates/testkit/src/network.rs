@@ -11,7 +11,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::LazyLock;
 use std::thread;
 
-use crate::envoy::{ENVOY, GIVEN_MODULE, MODULE};
+use crate::envoy::{ENVOY, GIVEN_GUARD, GIVEN_MODULE, GUARD, MODULE};
 use crate::etcd::FOLDER;
 use crate::repository;
 
@@ -42,7 +42,7 @@ pub fn in_a_hub(name: &str, test: impl FnOnce()) {
         "this machine allows no network namespaces, for which it takes root: {allowed:?}"
     );
     // Fetched and built while there is a network.
-    hub.env(INSIDE, &*IP).env(GIVEN_MODULE, &*MODULE);
+    hub.env(INSIDE, &*IP).env(GIVEN_MODULE, &*MODULE).env(GIVEN_GUARD, &*GUARD);
     let _ = (&*ENVOY, &*FOLDER);
     hub.arg(std::env::current_exe().unwrap()).args(["--exact", name, "--nocapture"]);
     let mut hub = hub.stdin(Stdio::piped()).spawn().unwrap();

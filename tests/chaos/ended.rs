@@ -1,0 +1,142 @@
+//! The leader fails while an impersonation is ended: once that was answered, no Envoy that has not heard of it lets it
+//! pass for longer than its guard may be out of touch.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+
+use testkit::bootstrap::{Bootstrap, Cluster, Filter};
+use testkit::etcd::{self, Etcd};
+use testkit::guarded::{
+    API, Begun, Guarded, Parties, filter_configuration, guard_configuration, guarded_listener,
+    operator,
+};
+use testkit::http::Request;
+use testkit::network::{Machine, in_a_hub, three_machines};
+use testkit::server::{Server, as_asked};
+use testkit::wait_for;
+
+use crate::faults::Fault;
+use crate::leader::leader;
+
+const MAX_STALENESS: Duration = Duration::from_secs(2);
+/// So many are sent to each Envoy after that.
+const AFTER: usize = 50;
+
+/// What became of a request, and when it was sent.
+type Outcome = (Instant, u16);
+
+#[test]
+fn what_was_ended_passes_nowhere_for_longer_than_a_guard_may_be_out_of_touch() {
+    let name = "ended::what_was_ended_passes_nowhere_for_longer_than_a_guard_may_be_out_of_touch";
+    in_a_hub(name, || {
+        let machines = three_machines();
+        let nodes = Etcd::start_on(&machines);
+        let [one, other] = [true, false].map(|has_filter| start(&nodes, has_filter));
+        let live = begin(&one);
+        for fault in Fault::ALL {
+            let begun = begin(&one);
+            for envoy in [&one, &other] {
+                wait_for("the impersonation to pass", || {
+                    (status(envoy, &begun) == 200).then_some(())
+                });
+            }
+            end_during(fault, &machines, &nodes, [&one, &other], &begun);
+            for envoy in [&one, &other] {
+                wait_for("what goes on to pass", || match status(envoy, &live) {
+                    200 => Some(()),
+                    503 => None,
+                    status => panic!("{fault:?}: {status}"),
+                });
+                assert_eq!(status(envoy, &begun), 401, "{fault:?}");
+            }
+        }
+    });
+}
+
+/// An Envoy with the guard, and one of them with the filter.
+fn start(nodes: &[Etcd; 3], has_filter: bool) -> Guarded {
+    let store = json!({"etcd": {"cluster": "etcd"}});
+    let members = json!({"store": store, "max_staleness": "2s"});
+    let listener = guarded_listener(&guard_configuration(&members));
+    let api = Server::start(API);
+    api.answer(as_asked);
+    let bootstrap = if has_filter {
+        let filter = filter_configuration().with("/store", store);
+        Guarded::bootstrap_with(listener, Filter::from(&filter), api.address)
+    } else {
+        Bootstrap::default()
+            .listener(listener.watched())
+            .cluster(Cluster::new(API, api.address).as_downstream())
+    };
+    Guarded { envoy: bootstrap.cluster(etcd::cluster(nodes)).workers(2).start(), api }
+}
+
+/// Begins one as soon as the store is there.
+fn begin(guarded: &Guarded) -> Begun {
+    wait_for("an impersonation", || guarded.try_begin(&Parties::new()))
+}
+
+fn status(guarded: &Guarded, begun: &Begun) -> u16 {
+    guarded.send_as(&begun.access_token, Request::get("/orders")).status
+}
+
+fn end_during(
+    fault: Fault,
+    machines: &[Machine; 3],
+    nodes: &[Etcd; 3],
+    envoys: [&Guarded; 2],
+    begun: &Begun,
+) {
+    let (over, used) = (AtomicBool::new(false), AtomicUsize::new(0));
+    let path = format!("/api/impersonations/{}", begun.id);
+    let end = Request::new("DELETE", &path).bearer(&operator());
+    let (answered, outcomes) = thread::scope(|scope| {
+        let (over, used) = (&over, &used);
+        let use_it = |envoy: &'_ Guarded| -> Vec<Outcome> {
+            let mut outcomes = Vec::new();
+            while !over.load(Ordering::Relaxed) {
+                outcomes.push((Instant::now(), status(envoy, begun)));
+                used.fetch_add(usize::from(outcomes.len() == 1), Ordering::Relaxed);
+                thread::sleep(Duration::from_millis(10));
+            }
+            outcomes
+        };
+        let uses = envoys.map(|envoy| scope.spawn(move || use_it(envoy)));
+        wait_for("both to use it", || (used.load(Ordering::Relaxed) == 2).then_some(()));
+        let leader = wait_for("a leader", || leader(nodes));
+        fault.begin(&machines[leader], &nodes[leader]);
+        let healing = scope.spawn(move || {
+            thread::sleep(fault.duration());
+            fault.end(&machines[leader], &nodes[leader]);
+        });
+        // An attempt whose answer was lost may have ended it: then there is none to end any more.
+        wait_for("the end of it", || match envoys[0].send_to_filter(&end).status {
+            204 | 404 => Some(()),
+            503 => None,
+            status => panic!("{fault:?}: {status}"),
+        });
+        let answered = Instant::now();
+        healing.join().unwrap();
+        // What is sent later than this is looked at; so many of them.
+        thread::sleep((answered + MAX_STALENESS).saturating_duration_since(Instant::now()));
+        thread::sleep(Duration::from_millis(10) * u32::try_from(AFTER).unwrap());
+        over.store(true, Ordering::Relaxed);
+        (answered, uses.map(|uses| uses.join().unwrap()))
+    });
+    for (envoy, outcomes) in ["one", "the other"].into_iter().zip(outcomes) {
+        let passed = outcomes.iter().filter(|(_, status)| *status == 200);
+        let last = passed.map(|(sent, _)| *sent).max().unwrap();
+        let heard = last.saturating_duration_since(answered);
+        println!("{fault:?}: {envoy} let it pass until {heard:.2?} after the answer");
+        let late = outcomes.iter().filter(|(sent, _)| *sent > answered + MAX_STALENESS).count();
+        assert!(late > 0, "{fault:?}: {envoy} was asked");
+        assert!(heard <= MAX_STALENESS, "{fault:?}: {envoy}: {heard:?}");
+        // Once refused it never passes again.
+        let refused = outcomes.iter().skip_while(|(_, status)| *status != 401);
+        assert!(refused.into_iter().all(|(_, status)| *status != 200), "{fault:?}: {envoy}");
+        assert!(outcomes.iter().all(|(_, status)| [200, 401, 503].contains(status)), "{fault:?}");
+    }
+}
