@@ -10,7 +10,6 @@ pub mod claims_scripts;
 pub mod client;
 pub mod clock;
 pub mod configuration;
-pub mod crash;
 pub mod envoy;
 pub mod etcd;
 pub mod gateway;

@@ -3,7 +3,6 @@
 use serde_json::json;
 
 use testkit::bootstrap::Filter;
-use testkit::crash::{self, crashing};
 use testkit::envoy::{GUARD, MODULE};
 use testkit::guarded::{
     API, Begun, Guarded, Parties, api_listener, connect, filter_configuration, for_impersonations,
@@ -11,6 +10,7 @@ use testkit::guarded::{
 };
 use testkit::http::Request;
 use testkit::server::{Server, as_asked};
+use testkit::trap::{springing_it, with_trap_for_many_headers};
 use testkit::wait_for;
 
 use super::ended::delete;
@@ -18,9 +18,9 @@ use super::ended::delete;
 #[test]
 fn a_crash_of_either_neither_ends_nor_forgets() {
     let mut guard = guard(&guard_configuration(&json!({})));
-    guard.module = Some(crash::module(&GUARD));
+    guard.module = Some(with_trap_for_many_headers(&GUARD));
     let mut filter = Filter::from(&filter_configuration());
-    filter.module = Some(crash::module(&MODULE));
+    filter.module = Some(with_trap_for_many_headers(&MODULE));
     let api = Server::start(API);
     api.answer(as_asked);
     let listener = api_listener("guarded", [for_impersonations(guard)]);
@@ -39,12 +39,12 @@ fn a_crash_of_either_neither_ends_nor_forgets() {
     assert_eq!((status(&ended), status(&live)), (401, 200));
     for round in 0..2 {
         for connection in &mut guarded.envoy.connect_to_every_worker() {
-            let request = crashing(Request::get("/orders")).bearer(&live.access_token);
+            let request = springing_it(Request::get("/orders")).bearer(&live.access_token);
             assert_eq!(connection.send(&request).status, 503, "{round}");
         }
         assert_eq!((status(&ended), status(&live)), (401, 200), "{round}: the guard");
 
-        let crash = crashing(Request::get("/api/impersonations"));
+        let crash = springing_it(Request::get("/api/impersonations"));
         for _ in 0..16 {
             assert_eq!(connect(&guarded.envoy, "gateway").send(&crash).status, 503, "{round}");
         }

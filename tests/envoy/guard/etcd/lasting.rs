@@ -9,13 +9,13 @@ use super::{
     start_without_filter, status, wait_until_it_has_ended, wait_until_it_passes,
 };
 use testkit::bootstrap::{Bootstrap, Cluster};
-use testkit::crash::{self, crashing};
 use testkit::envoy::GUARD;
 use testkit::etcd::Etcd;
 use testkit::guarded::{
     API, Guarded, Parties, api_listener, for_impersonations, guard, guarded_listener,
 };
 use testkit::http::Request;
+use testkit::trap::{springing_it, with_trap, with_trap_for_many_headers};
 use testkit::wait_for;
 
 #[test]
@@ -74,7 +74,7 @@ fn crashes(guarded: &Guarded) -> usize {
 fn when_the_vm_that_asks_etcd_crashes_another_asks() {
     let (etcd, one) = shared();
     // Whichever asks dies of the answer.
-    let other = start_module(etcd, crash::module_at_answers(&GUARD));
+    let other = start_module(etcd, with_trap(&GUARD, "proxy_on_grpc_receive"));
     let [ended, live] = [(); 2].map(|()| one.begin(&Parties::new()));
     wait_for("the VM that asks to crash", || (crashes(&other) > 0).then_some(()));
     assert_eq!(status(&other, &live), 503, "nobody knows what was revoked");
@@ -90,7 +90,7 @@ fn when_the_vm_that_asks_etcd_crashes_another_asks() {
 #[test]
 fn crashes_of_all_workers_neither_end_nor_forget() {
     let (etcd, one) = shared();
-    let other = start_module(etcd, crash::module(&GUARD));
+    let other = start_module(etcd, with_trap_for_many_headers(&GUARD));
     let live = one.begin(&Parties::new());
     wait_until_it_passes(&other, &live);
     for round in 1..=2 {
@@ -99,7 +99,7 @@ fn crashes_of_all_workers_neither_end_nor_forget() {
         for connection in &mut other.envoy.connect_to_every_worker() {
             let request = Request::get("/orders").bearer(&live.access_token);
             wait_for("the worker", || (connection.send(&request).status == 200).then_some(()));
-            assert_eq!(connection.send(&crashing(request)).status, 503, "{round}");
+            assert_eq!(connection.send(&springing_it(request)).status, 503, "{round}");
         }
         end(one, &ended);
         // 503 while a VM is made anew.
