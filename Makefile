@@ -1,7 +1,7 @@
 # Everything sets up what it needs. Requires cargo (rustup), node 20.19 or later with npm, and python3
 # with venv where no Envoy is on the PATH (see scripts/envoy).
 .DEFAULT_GOAL := build
-.PHONY: wasm-target build companion run demo demo-cluster bench chaos fuzz race sbom deny lint lint-format lint-native lint-wasm test parts test-binaries test-plugin tools \
+.PHONY: wasm-target build companion run demo demo-cluster bench chaos fuzz race hostile soak sbom deny lint lint-format lint-native lint-wasm test parts test-binaries test-plugin tools \
   test-core test-envoy test-endurance test-chaos test-dependencies test-differential test-without-engine test-gateway test-clients test-demo \
   test-claims-scripts test-compose test-observability
 
@@ -85,13 +85,17 @@ test-chaos: test-binaries build tools
 chaos: build tools
 	CHAOS=long cargo test --test chaos -- --nocapture --test-threads 1
 
-# In short what race has at length.
+# In short what race and soak have at length.
 test-endurance: test-binaries build tools
 	IMPERSONATION_FILTER_WASM=$(CURDIR)/$(module) scripts/run-tests target/test-binaries.json endurance
 
 # A million subject tokens, or RACE_TOKENS, each wanted by sixteen at once: see docs/reliability.md.
 race: build tools
 	RACE_TOKENS=$(or $(RACE_TOKENS),1000000) cargo test --profile bench --test endurance -- --nocapture race
+
+# Half an hour, or SOAK_SECONDS, of mixed traffic: what grows, or is never given back?
+soak: build tools
+	SOAK_SECONDS=$(or $(SOAK_SECONDS),1800) cargo test --profile bench --test endurance -- --nocapture soak
 
 # Looks for bytes that harm a reader of what strangers send, for an hour or FUZZ_SECONDS: see scripts/fuzz. make test
 # tries what it found.

@@ -15,13 +15,12 @@ use serde_json::json;
 use testkit::bootstrap::{Bootstrap, Filter, Listener};
 use testkit::client::{Answer, Client};
 use testkit::configuration::Configuration;
-use testkit::envoy::{Envoy, MODULE};
+use testkit::envoy::Envoy;
 use testkit::gateway::{exchange_form, exchange_request, mint_request};
-use testkit::http::Form;
-use testkit::trap::with_trap;
-use testkit::{Findings, RUNTIME, wait_for};
+use testkit::{Findings, RUNTIME};
 use tokio::runtime;
 
+use crate::crash::{crash, crashes, crashing_module};
 use crate::from_environment;
 
 const WORKERS: u32 = 4;
@@ -115,15 +114,12 @@ fn listener(configuration: &Configuration, module: &Path) -> Listener {
     listener.keeps_connections().patience("1s").watched()
 }
 
-/// What a request with trailers does to this filter's VM.
-const CRASH: &str = "proxy_on_request_trailers";
-
 #[test]
 fn each_token_is_exchanged_once_whoever_wants_it_and_whatever_happens_meanwhile() {
     let tokens = from_environment("RACE_TOKENS", 3000);
     // Many enough for each kind, and far enough apart that most of the time all workers serve.
     let disturbances = (tokens / 5000).clamp(4, 100);
-    let module = with_trap(&MODULE, CRASH);
+    let module = crashing_module();
     // Fifteen of sixteen present a token that was used. Were that to end what the first has got, the table of what has
     // ended would be most of the work.
     let plain = Configuration::default().with("/subject_tokens/on_replay", "report");
@@ -274,30 +270,4 @@ async fn come_back(rival: &mut Client, request: &[u8]) -> Told {
 
 fn exchange(token: &str) -> Vec<u8> {
     exchange_request(&exchange_form(token)).to_bytes()
-}
-
-/// Ends the VM of whichever worker takes the connection.
-fn crash(envoy: &Envoy) {
-    let form = exchange_form("sub_none").encode().into_bytes();
-    let request = exchange_request(&Form::default()).pieces(vec![form], &[("x-last", "1")]);
-    let before = crashes(envoy);
-    let mut hanging = Vec::new();
-    wait_for("a VM to crash", || {
-        // A worker whose VM has just crashed answers 503 instead; one that crashes does not answer at all.
-        let mut connection = envoy.connect();
-        connection.write(&request.to_bytes()).ok()?;
-        hanging.push(connection);
-        let patience = Instant::now() + Duration::from_secs(1);
-        while Instant::now() < patience {
-            if crashes(envoy) > before {
-                return Some(());
-            }
-            thread::sleep(Duration::from_millis(5));
-        }
-        None
-    });
-}
-
-fn crashes(envoy: &Envoy) -> usize {
-    envoy.log().matches("RuntimeError: unreachable").count()
 }

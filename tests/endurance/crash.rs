@@ -1,0 +1,43 @@
+//! VMs that crash, by a filter that traps in one callback.
+
+use std::path::PathBuf;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use testkit::envoy::{Envoy, MODULE};
+use testkit::gateway::{exchange_form, exchange_request};
+use testkit::http::Form;
+use testkit::trap::with_trap;
+use testkit::wait_for;
+
+/// The filter, whose VM a request with trailers ends.
+pub(crate) fn crashing_module() -> PathBuf {
+    with_trap(&MODULE, "proxy_on_request_trailers")
+}
+
+/// Ends the VM of whichever worker takes the connection.
+pub(crate) fn crash(envoy: &Envoy) {
+    let form = exchange_form("sub_none").encode().into_bytes();
+    let request = exchange_request(&Form::default()).pieces(vec![form], &[("x-last", "1")]);
+    let before = crashes(envoy);
+    let mut hanging = Vec::new();
+    wait_for("a VM to crash", || {
+        // A worker whose VM has just crashed answers 503 instead; one that crashes does not answer at all.
+        let mut connection = envoy.connect();
+        connection.write(&request.to_bytes()).ok()?;
+        hanging.push(connection);
+        let patience = Instant::now() + Duration::from_secs(1);
+        while Instant::now() < patience {
+            if crashes(envoy) > before {
+                return Some(());
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+        None
+    });
+}
+
+/// How many VMs have crashed.
+pub(crate) fn crashes(envoy: &Envoy) -> usize {
+    envoy.log().matches("RuntimeError: unreachable").count()
+}
