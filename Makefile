@@ -93,6 +93,10 @@ test-endurance: test-binaries build tools
 race: build tools
 	RACE_TOKENS=$(or $(RACE_TOKENS),1000000) cargo test --profile bench --test endurance -- --nocapture race
 
+# A million requests that nobody should send, or HOSTILE_REQUESTS, half of them over HTTP/2.
+hostile: build tools
+	HOSTILE_REQUESTS=$(or $(HOSTILE_REQUESTS),1000000) cargo test --profile bench --test envoy -- --nocapture hostile_requests_have
+
 # Half an hour, or SOAK_SECONDS, of mixed traffic: what grows, or is never given back?
 soak: build tools
 	SOAK_SECONDS=$(or $(SOAK_SECONDS),1800) cargo test --profile bench --test endurance -- --nocapture soak

@@ -12,6 +12,7 @@ use fastrand::Rng;
 use serde_json::{Value, json};
 
 use testkit::configuration::{CLIENT_SECRET, Configuration, PROVIDER_KEY, SIGNING_KEY};
+use testkit::flood::Fate;
 use testkit::gateway::{
     ACCESS_TOKEN, BEARER, EXCHANGE_GRANT, Gateway, Options, actor_claims, backend_claims,
     exchange_form, mint_request, minted, with_actor,
@@ -177,14 +178,36 @@ impl<'a> Attacker<'a> {
         }
     }
 
+    /// Requests for [`flood`](testkit::flood), with what becomes of each.
+    pub(crate) fn requests(mut self, count: usize) -> impl Iterator<Item = (Request, Fate)> {
+        (0..count).map(move |_| {
+            let fate = match self.random.u32(0..100) {
+                0..50 => Fate::Whole,
+                50..60 => Fate::InPieces,
+                60..75 => Fate::WithTrailers,
+                75..90 => Fate::Reset,
+                90..95 => Fate::ResetAtOnce,
+                95.. => Fate::Abandoned,
+            };
+            (self.request(), fate)
+        })
+    }
+
+    /// One that is framed as it should be.
+    fn request(&mut self) -> Request {
+        match self.random.u32(0..87) {
+            0..20 => self.mint(),
+            20..35 => self.mint_with_odd_bearer(),
+            35..60 => self.exchange(),
+            60..75 => self.exchange_with_odd_token(),
+            75..85 => self.anything(),
+            85.. => self.large(),
+        }
+    }
+
     fn shot(&mut self) -> Shot {
         match self.random.u32(0..100) {
-            0..20 => self.mint().into(),
-            20..35 => self.mint_with_odd_bearer().into(),
-            35..60 => self.exchange().into(),
-            60..75 => self.exchange_with_odd_token().into(),
-            75..85 => self.anything().into(),
-            85..87 => self.large().into(),
+            0..87 => self.request().into(),
             87..93 => {
                 let mut shot = Shot::from(self.any_good_request());
                 self.bend(&mut shot.bytes);

@@ -12,6 +12,7 @@ pub mod clock;
 pub mod configuration;
 pub mod envoy;
 pub mod etcd;
+pub mod flood;
 pub mod gateway;
 pub mod guarded;
 pub mod http;
