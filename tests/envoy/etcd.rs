@@ -1,6 +1,6 @@
 //! Two Envoys and one etcd: a token of one is good in the other, once, whatever becomes of the etcd.
 
-mod access;
+pub(crate) mod access;
 mod moving;
 mod nonsense;
 

@@ -12,8 +12,9 @@ use testkit::tls::{Authority, Identity};
 use super::{assert_unavailable, complaints, configuration};
 
 /// An etcd that wants a client certificate, and an authority that issues them.
-fn secured() -> (Etcd, Authority) {
-    let directory = scratch().join(format!("tls/{}", std::process::id()));
+pub(crate) fn secured() -> (Etcd, Authority) {
+    let directory = format!("tls/{}-{:016x}", std::process::id(), fastrand::u64(..));
+    let directory = scratch().join(directory);
     let authority = Authority::new(&directory);
     let [server, root] = ["server", "root"].map(|name| authority.issue(name));
     let flags = |names: [&str; 3], Identity { certificate, key }: &Identity| {
@@ -30,7 +31,7 @@ fn secured() -> (Etcd, Authority) {
 }
 
 /// The cluster as envoy.yaml has it with TLS.
-fn cluster(etcd: &Etcd, authority: &Authority, client: Option<&Identity>) -> Cluster {
+pub(crate) fn cluster(etcd: &Etcd, authority: &Authority, client: Option<&Identity>) -> Cluster {
     let file = |path: &std::path::Path| json!({"filename": path});
     let certificates = client.map(|Identity { certificate, key }| {
         json!({"certificate_chain": file(certificate), "private_key": file(key)})

@@ -1,6 +1,7 @@
 //! The guard and the filter keep what was revoked in etcd: what one Envoy ends has ended in all of them, and where etcd
 //! cannot be heard nobody knows, so that no impersonation passes.
 
+mod access;
 mod lasting;
 mod outage;
 mod pair;
@@ -39,10 +40,15 @@ fn configuration(members: &Value) -> Value {
 
 /// The guard before that API, without the filter.
 fn without_filter(etcd: &Etcd, members: &Value, api: SocketAddr) -> Bootstrap {
+    with_cluster(cluster(etcd), members, api)
+}
+
+/// The same, with etcd reached by this cluster.
+fn with_cluster(etcd: Cluster, members: &Value, api: SocketAddr) -> Bootstrap {
     Bootstrap::default()
         .listener(guarded_listener(&configuration(members)).watched())
         .cluster(Cluster::new(API, api).as_downstream())
-        .cluster(cluster(etcd))
+        .cluster(etcd)
         .workers(2)
 }
 
