@@ -30,8 +30,9 @@ const WRITE: (u32, Duration) = (4, Duration::from_millis(400));
 /// How long the question for what is new is waited for, before it is asked anew.
 const PATIENCE: Duration = Duration::from_millis(400);
 
-/// How long the other VMs wait for the one that asks.
-const TURN: Duration = Duration::from_millis(1500);
+/// How long the other VMs wait for the one that asks: a little over two ticks of the guard, so that one that died is
+/// replaced within a second. That two ask at once for a moment harms nobody.
+const TURN: Duration = Duration::from_millis(600);
 
 /// Keys to a page, of some hundred bytes each.
 const PAGE: i64 = 1000;
