@@ -812,8 +812,10 @@ fn hostile_requests_have_as_many_lines_as_answers() {
         .map_or_else(|_| fastrand::u64(..), |seed| seed.parse().unwrap());
     println!("to send the same requests again: HOSTILE_SEED={seed}");
     let options = Options { concurrency: 2, ..Options::default() };
-    let gateway = Gateway::try_start(&Configuration::default(), &options).unwrap();
-    let listener = listener("gateway", Some(Filter::from(&Configuration::default()).into()));
+    // The bystander's token has to outlive a million requests.
+    let configuration = Configuration::default().with("/subject_tokens/lifetime", "7200s");
+    let gateway = Gateway::try_start(&configuration, &options).unwrap();
+    let listener = listener("gateway", Some(Filter::from(&configuration).into()));
     gateway.envoy.update(with_access_log(listener)).unwrap();
     let events_before = json_lines(&gateway.envoy.log(), "info", "event").len();
     assert_eq!(events_before, 0);
