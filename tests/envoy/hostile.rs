@@ -65,14 +65,13 @@ pub(crate) fn inspect_log(log: &str) {
         for level in ["][error]", "][critical]"] {
             assert!(!line.contains(level), "{line}");
         }
-        assert!(!line.contains("eyJ"), "a JWT in the log: {line}");
-        let token = line.split("sub_").skip(1).find(|rest| {
-            rest.bytes()
-                .take_while(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(byte))
-                .count()
-                > 30
-        });
-        assert_eq!(token, None, "a subject token in the log: {line}");
+        // A few random characters begin like either now and then.
+        let long = |begin: &str, least: usize| {
+            let allowed = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_".contains(byte);
+            line.split(begin).skip(1).any(|rest| rest.bytes().take_while(allowed).count() > least)
+        };
+        assert!(!long("eyJ", 12), "a JWT in the log: {line}");
+        assert!(!long("sub_", 30), "a subject token in the log: {line}");
         if let Some(json) = audit(line) {
             let record: Value =
                 serde_json::from_str(json).unwrap_or_else(|error| panic!("{error}: {line}"));
