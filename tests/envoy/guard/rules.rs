@@ -110,8 +110,7 @@ fn the_api_learns_whose_request_it_is() {
         (json!({}),                                        Some("agent-7")),
         (json!({"act": null}),                             None),
         (json!({"act": {"sub": "J\u{fc}rgen, 100%"}}),     Some("J%C3%BCrgen%2C%20100%25")),
-        (json!({"act": {"sub": "a\r\nx-admin: yes"}}),     Some("a%0D%0Ax-admin:%20yes")),
-        (json!({"act": {"sub": "a\u{0}b"}}),               Some("a%00b")),
+        (json!({"act": {"sub": "agent-7;admin=1"}}),       Some("agent-7%3Badmin=1")),
     ];
     for (changes, actor) in cases {
         let answer = guarded.send_as(&token(&claims_with(&changes)), Request::get("/orders"));
@@ -119,7 +118,13 @@ fn the_api_learns_whose_request_it_is() {
             guarded.api.received_for(&answer).unwrap_or_else(|| panic!("{changes}: {answer:?}"));
         assert_eq!(received.header(ID_HEADER), Some("a-txn"), "{changes}");
         assert_eq!(received.header(ACTOR_HEADER), actor, "{changes}");
-        assert_eq!(received.header("x-admin"), None, "{changes}");
+    }
+    // No token of the filter's has such a name.
+    for actor in ["a\r\nx-admin: yes", "a\u{0}b"] {
+        let claims = claims_with(&json!({"act": {"sub": actor}}));
+        let answer = guarded.send_as(&token(&claims), Request::get("/orders"));
+        assert_eq!(answer.refusal(), (401, "invalid_token".into()), "{actor:?}");
+        assert!(guarded.api.received_for(&answer).is_none(), "{actor:?}");
     }
 }
 

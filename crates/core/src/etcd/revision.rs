@@ -7,6 +7,9 @@ use serde::{Deserialize, Serialize};
 pub struct Revision(u64);
 
 impl Revision {
+    /// Later than any that there will be.
+    pub const LAST: Self = Self(u64::MAX);
+
     /// As etcd says it: one or more. What is less is none.
     pub fn new(revision: i64) -> Self {
         Self(u64::try_from(revision).unwrap_or(0))

@@ -511,8 +511,9 @@ fn look_at_revocations(
 ) -> Result<(), Refusal> {
     let impersonation = listed(entry);
     let unavailable = |wrong| Refusal::temporarily_unavailable("revoked_meanwhile", wrong);
-    // Of a time that lies ahead, as the clock was set back, nobody knows what it ended.
-    let latest = Issued::new(entry.issued_at().at_the_latest(), revision);
+    // Of a time that lies ahead, as the clock was set back, nobody knows what it ended. Revisions do not lie ahead.
+    let last = if revision.is_some() { Revision::LAST } else { revision };
+    let latest = Issued::new(entry.issued_at().at_the_latest(), last);
     if known.has_ended(&impersonation, latest) {
         return Err(unavailable("a revocation names the impersonation, of a time that is not yet"));
     }
