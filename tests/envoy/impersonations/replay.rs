@@ -44,3 +44,25 @@ fn a_guess_ends_nothing() {
     assert_eq!(parties.exchange(gateway, &guess).status, 400);
     assert!(is_active(gateway, &live.access_token));
 }
+
+/// What has ended is not ended again: who knows a spent token could have the table written as often as they like.
+#[test]
+fn a_token_that_is_presented_again_and_again_ends_once() {
+    let gateway = start(&configuration());
+    let parties = Parties::new();
+    let live = parties.begin(&gateway);
+    for _ in 0..5 {
+        assert_eq!(parties.exchange(&gateway, &live.subject_token).status, 400);
+    }
+    assert!(!is_active(&gateway, &live.access_token));
+    assert_eq!(gateway.envoy.metric("impersonation_revocations_on_replay_total"), Some(1));
+    wait_for("each to tell so", || {
+        let log = gateway.envoy.log();
+        let alarms = log.lines().filter(|line| line.contains("subject_token.replayed"));
+        (alarms.filter(|line| line.contains("\"revoked\":true")).count() == 5).then_some(())
+    });
+    // A later one is another thing.
+    let anew = parties.begin(&gateway);
+    assert_eq!(parties.exchange(&gateway, &anew.subject_token).status, 400);
+    assert!(!is_active(&gateway, &anew.access_token));
+}

@@ -303,8 +303,9 @@ async fn replayed(
     mint: Mint,
     first: Exchange,
 ) -> Refusal {
+    let issued = Mark::read(&first.jti, UnixTime::from_millis(first.at_millis).secs()).issued;
     let mut refusal = spent(trail, mint, first);
-    service.oversight.revoke_replayed(context, id, &mut refusal).await;
+    service.oversight.revoke_replayed(context, id, issued, &mut refusal).await;
     refusal
 }
 
@@ -480,7 +481,15 @@ async fn spend(
     context.still_wanted().await;
     let oversight = &service.oversight;
     let known = oversight.revocations.known_by(context.host(), caught_up)?;
-    look_at_revocations(&known, caught_up.revision(), &subject, entry)?;
+    if let Err(refusal) = look_at_revocations(&known, caught_up.revision(), &subject, entry) {
+        // Of several who present a token at once one may have spent it, and another ended what came of that.
+        return Err(match service.store.find_again(context, &subject).await? {
+            Found::Spent(mint, first) => {
+                replayed(service, context, trail, &entry.id, mint, first).await
+            }
+            Found::Outstanding(_) | Found::Expired(..) | Found::Unknown => refusal,
+        });
+    }
     let beside = oversight.list.beside(entry).filter(|_| !subject.is_in_a_slot());
     let is_listed = beside.is_some();
     match service.store.spend(context, subject, exchange, beside).await {

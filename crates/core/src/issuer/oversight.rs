@@ -131,11 +131,25 @@ impl Oversight {
     }
 
     /// Ends what a spent subject token was exchanged for, as it was presented once more, if the operator wants that.
-    pub(super) async fn revoke_replayed(&self, context: &Context, id: &str, refusal: &mut Refusal) {
+    /// `first` is what it was exchanged for.
+    pub(super) async fn revoke_replayed(
+        &self,
+        context: &Context,
+        id: &str,
+        first: revocations::Issued,
+        refusal: &mut Refusal,
+    ) {
         if self.on_replay == OnReplay::Report {
             return;
         }
-        match self.revoke(context, &Revocation::of_id(id)).await {
+        let revocation = Revocation::of_id(id);
+        // Whoever presents it again and again does not make us write again and again.
+        let known = self.revocations.known_here(context.host());
+        if known.is_ok_and(|known| known.has(&revocation, first)) {
+            refusal.take_note_of_the_end();
+            return;
+        }
+        match self.revoke(context, &revocation).await {
             Ok(_) => {
                 context.host().count(metrics::REVOKED_ON_REPLAY.into());
                 refusal.take_note_of_the_end();

@@ -132,6 +132,11 @@ impl Known {
         self.tables().any(|table| table.has_ended(impersonation, issued))
     }
 
+    /// Whether this very revocation, or one of everyone, has ended already what was issued then.
+    pub fn has(&self, revocation: &Revocation, issued: Issued) -> bool {
+        self.tables().any(|table| table.has(revocation, issued))
+    }
+
     /// How many revocations are told apart.
     pub fn len(&self) -> usize {
         self.tables().map(Table::len).sum()
@@ -227,6 +232,11 @@ impl Revocations {
             etcd.catch_up(context, None).await.ok()?;
         }
         Some(self.read(context.host()).ok()?.len())
+    }
+
+    /// What is known in this Envoy: nothing that has not ended, and perhaps not all that has.
+    pub fn known_here(&self, host: &dyn Host) -> Result<Rc<Known>, Unknown> {
+        self.read(host)
     }
 
     /// What is known now, and no less than was then.

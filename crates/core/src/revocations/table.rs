@@ -67,6 +67,12 @@ impl Table {
         })
     }
 
+    /// Whether this very revocation, or one of everyone, has ended what was issued then.
+    pub(super) fn has(&self, revocation: &Revocation, issued: Issued) -> bool {
+        let found = || self.find(&revocation.name(&self.key));
+        issued.is_until(self.cut_off) || found().is_some_and(|end| issued.is_until(end))
+    }
+
     pub(super) const fn len(&self) -> usize {
         self.entries.len()
     }

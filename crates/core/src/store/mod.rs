@@ -122,6 +122,21 @@ impl Store {
         }
     }
 
+    /// What has become of a token that was found.
+    pub async fn find_again(
+        &self,
+        context: &Context,
+        found: &Outstanding,
+    ) -> Result<Found, StoreFailure> {
+        match self {
+            Self::SharedData(slots) => Ok(slots.table.find_again(context.host(), found)?),
+            Self::Etcd(shared) if found.is_in_a_slot() => {
+                Ok(shared.before.find_again(context.host(), found)?)
+            }
+            Self::Etcd(shared) => shared.etcd.find_again(context, found).await,
+        }
+    }
+
     /// Who minted the token that this names, whatever has become of it, as long as that is known.
     pub async fn minted(
         &self,

@@ -245,6 +245,22 @@ impl SlotTable {
     ) -> Result<Found, HostFailure> {
         // One without a slot was never minted into a table.
         let Some(slot) = token.slot else { return Ok(Found::Unknown) };
+        self.find_in(host, slot, digest)
+    }
+
+    /// What has become of one that was found.
+    pub(super) fn find_again(
+        &self,
+        host: &dyn Host,
+        found: &Outstanding,
+    ) -> Result<Found, HostFailure> {
+        match found.seen {
+            Seen::Slot(slot, _) => self.find_in(host, slot, &found.digest),
+            Seen::Revision(_) => Ok(Found::Unknown),
+        }
+    }
+
+    fn find_in(&self, host: &dyn Host, slot: u32, digest: &Digest) -> Result<Found, HostFailure> {
         let Some((bytes, version)) = host.get(&self.slot_key(slot))? else {
             return Ok(Found::Unknown);
         };

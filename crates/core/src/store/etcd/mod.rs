@@ -113,6 +113,15 @@ impl Etcd {
         })
     }
 
+    /// What has become of one that was found.
+    pub(super) async fn find_again(
+        &self,
+        context: &Context,
+        found: &Outstanding,
+    ) -> Result<Found, StoreFailure> {
+        self.find(context, &found.digest).await
+    }
+
     /// Who minted the token that this names, as long as its record is there.
     pub(super) async fn minted(
         &self,
