@@ -15,6 +15,8 @@ mod write;
 pub use calls::Server;
 pub use failure::EtcdFailure;
 pub use last_revocation::LastRevocation;
+pub(crate) use places::Places;
+pub use revision::Revision;
 
 /// A key that is written in the same transaction as another, and shares its lease.
 #[derive(Debug, Clone)]
@@ -22,6 +24,3 @@ pub struct Beside {
     pub(crate) key: Vec<u8>,
     pub(crate) value: Vec<u8>,
 }
-
-pub(crate) use places::Places;
-pub use revision::Revision;

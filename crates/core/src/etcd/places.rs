@@ -1,8 +1,9 @@
 //! Where in etcd everything of one service lies.
 
-use crate::secret::Digest;
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
+
+use crate::secret::Digest;
 
 /// The keys of one service, all of which begin with the operator's prefix and the service's name.
 #[derive(Debug, Clone)]
@@ -34,14 +35,5 @@ impl Places {
         let mut key = folder.to_owned();
         BASE64_URL_SAFE_NO_PAD.encode_string(digest.as_bytes(), &mut key);
         key.into_bytes()
-    }
-
-    /// The first key behind all that begin with `prefix`, whose last character is ASCII.
-    pub(crate) fn end_of(prefix: &str) -> Vec<u8> {
-        let mut end = prefix.as_bytes().to_vec();
-        if let Some(last) = end.last_mut() {
-            *last = last.saturating_add(1);
-        }
-        end
     }
 }

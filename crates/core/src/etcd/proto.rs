@@ -54,6 +54,20 @@ impl RangeRequest {
     pub(crate) fn of(key: Vec<u8>) -> Self {
         Self { key, ..Self::default() }
     }
+
+    /// The first `limit` of the keys that begin with `prefix`, whose last character is ASCII.
+    pub(crate) fn below(prefix: &str, limit: i64) -> Self {
+        let mut range_end = prefix.as_bytes().to_vec();
+        if let Some(last) = range_end.last_mut() {
+            *last = last.saturating_add(1);
+        }
+        Self { key: prefix.as_bytes().to_vec(), range_end, limit, ..Self::default() }
+    }
+
+    /// The same from the next key after this one on.
+    pub(crate) fn behind(self, key: &[u8]) -> Self {
+        Self { key: [key, b"\0"].concat(), ..self }
+    }
 }
 
 #[derive(Clone, PartialEq, Message)]

@@ -1,10 +1,10 @@
 //! Reading keys as they are now, as often as it takes.
 
-use prost::Message as _;
+use prost::Message;
 
-use super::calls::{Attempts, RANGE, Server, Unanswered};
+use super::calls::{Attempts, Method, RANGE, READ_TXN, Server, Unanswered};
 use super::failure::EtcdFailure;
-use super::proto::{RangeRequest, RangeResponse};
+use super::proto::{Answer, RangeRequest, RangeResponse, TxnRequest, TxnResponse};
 use crate::step::{Context, WhenCallerLeaves};
 
 impl Server {
@@ -13,13 +13,34 @@ impl Server {
         &self,
         context: &Context,
         request: &RangeRequest,
-        mut attempts: Attempts,
+        attempts: Attempts,
     ) -> Result<RangeResponse, EtcdFailure> {
+        self.ask(context, &RANGE, request, attempts).await
+    }
+
+    /// Reads all that `request` names at one moment, through the majority.
+    pub(crate) async fn read(
+        &self,
+        context: &Context,
+        request: &TxnRequest,
+        attempts: Attempts,
+    ) -> Result<TxnResponse, EtcdFailure> {
+        self.ask(context, &READ_TXN, request, attempts).await
+    }
+
+    /// What only asks is tried again whatever came of it, and forgotten when nobody waits for it.
+    async fn ask<A: Answer>(
+        &self,
+        context: &Context,
+        method: &Method,
+        request: &impl Message,
+        mut attempts: Attempts,
+    ) -> Result<A, EtcdFailure> {
         let message = request.encode_to_vec();
         let cancel = WhenCallerLeaves::Cancel;
         let mut failed = EtcdFailure::NotSent;
         while let Some(timeout) = attempts.next(context.host()) {
-            match self.call(context, &RANGE, &message, timeout, cancel).await {
+            match self.call(context, method, &message, timeout, cancel).await {
                 Ok(answer) => return Ok(answer),
                 Err(Unanswered::NotDone(failure)) => return Err(failure),
                 Err(Unanswered::PerhapsDone(failure)) => failed = failure,

@@ -1,9 +1,7 @@
 //! What etcd counts: its changes, one after the other, in whatever Envoy they were made.
 
-use serde::{Deserialize, Serialize};
-
 /// A revision of etcd's: how many changes there had been to all that it keeps. It orders what clocks cannot.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Revision(u64);
 
 impl Revision {

@@ -1,5 +1,7 @@
 //! A transaction whose keys hang on a lease of a bucket of time, which whoever finds it missing makes.
 
+use std::time::Duration;
+
 use prost::Message as _;
 
 use super::calls::{
@@ -9,7 +11,6 @@ use super::failure::EtcdFailure;
 use super::lease::Leases;
 use super::proto::{LeaseGrantResponse, TxnRequest, TxnResponse};
 use crate::step::{Context, WhenCallerLeaves};
-use std::time::Duration;
 
 impl Server {
     /// Sends a transaction until it is answered, and makes the lease of its puts if there is none yet.

@@ -85,15 +85,10 @@ impl EtcdList {
         limit: usize,
         mut wanted: impl FnMut(&Entry) -> bool,
     ) -> Result<Page, EtcdFailure> {
-        let after = place.and_then(|place| place.after);
-        let behind = |id: &str| [&self.key(id)[..], b"\0"].concat();
-        let first = after.map_or_else(|| self.folder.clone().into_bytes(), |id| behind(&id));
-        let mut request = RangeRequest {
-            key: first,
-            range_end: Places::end_of(&self.folder),
-            limit: KEYS,
-            ..RangeRequest::default()
-        };
+        let mut request = RangeRequest::below(&self.folder, KEYS);
+        if let Some(after) = place.and_then(|place| place.after) {
+            request = request.behind(&self.key(&after));
+        }
         let now = context.host().now();
         let mut page = Page { entries: Vec::new(), next: None, complete: true };
         for _ in 0..READS_TO_A_PAGE {
@@ -118,7 +113,7 @@ impl EtcdList {
                 page.next = None;
                 return Ok(page);
             };
-            request.key = [&last.key[..], b"\0"].concat();
+            request = request.behind(&last.key);
             let id = last.key.get(self.folder.len()..).unwrap_or_default();
             let after = Some(String::from_utf8_lossy(id).into_owned());
             page.next = Some(Place { bucket: 0, after });

@@ -198,13 +198,9 @@ impl Etcd {
         if last.revision <= complete_until {
             return Ok(());
         }
-        let since = complete_until.as_i64().saturating_add(1);
         let mut request = RangeRequest {
-            key: self.places.revocations.clone().into_bytes(),
-            range_end: Places::end_of(&self.places.revocations),
-            limit: PAGE,
-            min_mod_revision: if complete_until.is_some() { since } else { 0 },
-            ..RangeRequest::default()
+            min_mod_revision: complete_until.as_i64().saturating_add(1),
+            ..RangeRequest::below(&self.places.revocations, PAGE)
         };
         let mut learned = Vec::new();
         let mut until = None;
@@ -215,7 +211,7 @@ impl Etcd {
             until = until.or(Some(page.revision()));
             learned.extend(page.kvs.iter().map(|kv| self.read_value(host, kv)));
             match page.kvs.last() {
-                Some(last) if page.more => request.key = [&last.key[..], b"\0"].concat(),
+                Some(last) if page.more => request = request.behind(&last.key),
                 _ => break,
             }
         }

@@ -133,7 +133,7 @@ impl Store {
             Self::Etcd(shared) if found.is_in_a_slot() => {
                 Ok(shared.before.find_again(context.host(), found)?)
             }
-            Self::Etcd(shared) => shared.etcd.find_again(context, found).await,
+            Self::Etcd(shared) => shared.etcd.find(context, &found.digest).await,
         }
     }
 

@@ -10,7 +10,6 @@ use std::time::Duration;
 use prost::Message as _;
 
 use super::Etcd;
-use crate::etcd::Places;
 use crate::etcd::calls::{RANGE_ANYWHERE, Unanswered};
 use crate::etcd::lease;
 use crate::etcd::proto::{KeyValue, RangeRequest, RangeResponse};
@@ -33,21 +32,21 @@ pub(super) struct Count {
     turn: Turn,
     /// Whether a page is waited for.
     waits: Cell<bool>,
-    /// The key to go on with, once there was a page.
-    next: RefCell<Option<Vec<u8>>>,
+    /// The last key of the page before, once there was one.
+    last: RefCell<Option<Vec<u8>>>,
     counted: Cell<Occupancy>,
 }
 
 impl Etcd {
     /// Whether this VM counts, and can go on with it.
     pub(in crate::store) fn counts(&self, host: &dyn Host) -> bool {
-        let Count { turn, waits, next, counted } = &self.count;
+        let Count { turn, waits, last, counted } = &self.count;
         if waits.get() {
             return false;
         }
         let ours = turn.hold(host, &format!("{}census", self.places.tokens), TURN).unwrap_or(false);
         if !ours {
-            next.take();
+            last.take();
             counted.take();
         }
         ours
@@ -55,18 +54,15 @@ impl Etcd {
 
     /// Counts another page. `Some` after the last.
     pub(in crate::store) async fn count(&self, context: &Context) -> Option<Occupancy> {
-        let Count { waits, next, counted, .. } = &self.count;
-        let (first, end) =
-            (self.places.tokens.clone().into_bytes(), Places::end_of(&self.places.tokens));
-        let key = next.take().unwrap_or(first);
-        let message = RangeRequest {
-            key,
-            range_end: end,
-            limit: PAGE,
+        let Count { waits, last, counted, .. } = &self.count;
+        let mut message = RangeRequest {
             serializable: true,
             keys_only: true,
-            ..RangeRequest::default()
+            ..RangeRequest::below(&self.places.tokens, PAGE)
         };
+        if let Some(last) = last.take() {
+            message = message.behind(&last);
+        }
         waits.set(true);
         let cancel = WhenCallerLeaves::Cancel;
         let message = message.encode_to_vec();
@@ -86,9 +82,8 @@ impl Etcd {
         let mut so_far = counted.take();
         page.kvs.iter().for_each(|kv| self.add(kv, now, &mut so_far));
         match page.kvs.last() {
-            Some(last) if page.more => {
-                // The next key after this one.
-                next.replace(Some([&last.key[..], b"\0"].concat()));
+            Some(kv) if page.more => {
+                last.replace(Some(kv.key.clone()));
                 counted.set(so_far);
                 None
             }

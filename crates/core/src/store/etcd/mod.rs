@@ -28,7 +28,7 @@ use super::slots::{Seen, SeenInEtcd};
 use super::{
     Found, NONCE_LEN, NotSpent, NotStored, Outstanding, StoreFailure, SubjectToken, TokenId,
 };
-use crate::etcd::calls::{READ_TXN, TXN, Unanswered};
+use crate::etcd::calls::{TXN, Unanswered};
 use crate::etcd::lease::Leases;
 use crate::etcd::proto::{Compared, KeyValue, PutRequest, RangeRequest, TxnRequest, TxnResponse};
 use crate::etcd::{Beside, EtcdFailure, LastRevocation, Places, Revision, Server};
@@ -113,15 +113,6 @@ impl Etcd {
         })
     }
 
-    /// What has become of one that was found.
-    pub(super) async fn find_again(
-        &self,
-        context: &Context,
-        found: &Outstanding,
-    ) -> Result<Found, StoreFailure> {
-        self.find(context, &found.digest).await
-    }
-
     /// Who minted the token that this names, as long as its record is there.
     pub(super) async fn minted(
         &self,
@@ -191,21 +182,9 @@ impl Etcd {
         let host = context.host();
         // The last revocation besides: what was revoked until the token was found is then known, too.
         let keys = [self.key(digest), self.places.last_revocation.clone().into_bytes()];
-        let message = TxnRequest::read(keys).encode_to_vec();
-        let mut attempts = self.server.attempts(host, FIND);
-        let mut failed = EtcdFailure::NotSent;
-        while let Some(timeout) = attempts.next(host) {
-            let answer: Result<TxnResponse, _> = self
-                .server
-                .call(context, &READ_TXN, &message, timeout, WhenCallerLeaves::Cancel)
-                .await;
-            match answer {
-                Ok(answer) => return read(&answer, digest, host.now()),
-                Err(Unanswered::NotDone(failure)) => return Err(failure),
-                Err(Unanswered::PerhapsDone(failure)) => failed = failure,
-            }
-        }
-        Err(failed)
+        let attempts = self.server.attempts(host, FIND);
+        let answer = self.server.read(context, &TxnRequest::read(keys), attempts).await?;
+        read(&answer, digest, host.now())
     }
 
     async fn try_minted(
@@ -215,18 +194,10 @@ impl Etcd {
     ) -> Result<Option<Mint>, EtcdFailure> {
         // The beginning of the digest is that of its key.
         let Some(first) = id.digest_bytes() else { return Ok(None) };
-        let mut key = self.places.tokens.clone();
-        BASE64_URL_SAFE_NO_PAD.encode_string(first, &mut key);
-        let request = RangeRequest {
-            range_end: Places::end_of(&key),
-            key: key.into_bytes(),
-            limit: 1,
-            ..RangeRequest::default()
-        };
-        let answer = self
-            .server
-            .range(context, &request, self.server.attempts(context.host(), FIND))
-            .await?;
+        let mut prefix = self.places.tokens.clone();
+        BASE64_URL_SAFE_NO_PAD.encode_string(first, &mut prefix);
+        let attempts = self.server.attempts(context.host(), FIND);
+        let answer = self.server.range(context, &RangeRequest::below(&prefix, 1), attempts).await?;
         let Some(kv) = answer.kvs.first() else { return Ok(None) };
         match Slot::decode(&kv.value) {
             Some(Slot { record: Some(record), .. }) => Ok(Some(record)
