@@ -22,10 +22,11 @@ use serde::{Deserialize, Serialize};
 
 pub use bucket::Entry;
 
-use crate::etcd::{Beside, EtcdFailure, Server};
+use crate::etcd::{Beside, Server};
 use crate::host::{Host, HostFailure, Swap, UnixTime};
 use crate::secret::{Digest, namespace};
 use crate::step::Context;
+use crate::store::StoreFailure;
 use bucket::Bucket;
 use etcd::EtcdList;
 
@@ -82,17 +83,6 @@ pub struct Page {
     pub complete: bool,
 }
 
-/// Why nobody knows what is listed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum ListFailure {
-    /// Shared data failed.
-    #[error(transparent)]
-    Host(#[from] HostFailure),
-    /// etcd was of no use.
-    #[error(transparent)]
-    Etcd(#[from] EtcdFailure),
-}
-
 /// Whether an impersonation was written down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
@@ -143,7 +133,7 @@ impl List {
     }
 
     /// Writes an impersonation down that has just begun, and that [nothing](Self::beside) did with its spend.
-    pub async fn insert(&self, context: &Context, entry: &Entry) -> Result<Listed, ListFailure> {
+    pub async fn insert(&self, context: &Context, entry: &Entry) -> Result<Listed, StoreFailure> {
         let host = context.host();
         let Some(etcd) = &self.etcd else { return Ok(self.insert_here(host, entry)?) };
         let beside = etcd.beside(entry).ok_or(HostFailure("memory for an impersonation"))?;
@@ -190,7 +180,7 @@ impl List {
     }
 
     /// The impersonation with this id, if it is listed and has not expired.
-    pub async fn find(&self, context: &Context, id: &str) -> Result<Option<Entry>, ListFailure> {
+    pub async fn find(&self, context: &Context, id: &str) -> Result<Option<Entry>, StoreFailure> {
         match &self.etcd {
             Some(etcd) => Ok(etcd.find(context, id).await?),
             None => Ok(self.find_here(context.host(), id)?),
@@ -210,7 +200,7 @@ impl List {
         place: Option<Place>,
         limit: usize,
         wanted: impl FnMut(&Entry) -> bool,
-    ) -> Result<Page, ListFailure> {
+    ) -> Result<Page, StoreFailure> {
         match &self.etcd {
             Some(etcd) => Ok(etcd.page(context, place, limit, wanted).await?),
             None => Ok(self.page_here(context.host(), place, limit, wanted)?),

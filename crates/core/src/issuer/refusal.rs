@@ -17,7 +17,6 @@ use crate::claims::{ClaimsError, NotAuthorized};
 use crate::client::ClientAuthError;
 use crate::etcd::EtcdFailure;
 use crate::host::HostFailure;
-use crate::impersonations::ListFailure;
 use crate::jose::SignError;
 use crate::metrics;
 use crate::oauth::form::FormError;
@@ -410,15 +409,6 @@ impl From<Unknown> for Refusal {
             Unknown::NotYet | Unknown::Stale => {
                 Self::temporarily_unavailable("revocations_unknown", error)
             }
-        }
-    }
-}
-
-impl From<ListFailure> for Refusal {
-    fn from(error: ListFailure) -> Self {
-        match error {
-            ListFailure::Host(failure) => failure.into(),
-            ListFailure::Etcd(failure) => StoreFailure::from(failure).into(),
         }
     }
 }

@@ -53,7 +53,7 @@ use crate::etcd::{EtcdFailure, LastRevocation, Revision, Server};
 use crate::host::{Host, HostFailure, UnixTime};
 use crate::step::Context;
 use etcd::Etcd;
-use shared::SharedTable;
+use shared::{Number, SharedTable};
 use table::Table;
 
 /// The revocations of one service, as one worker knows them. Workers, and the plugins of one `vm_id`, share the
@@ -185,11 +185,7 @@ impl Revocations {
     /// [`revoke`](Self::revoke) has returned of, in this Envoy, is in it; under etcd also whatever was revoked
     /// elsewhere until it was [asked](Self::follow) last, which is not too long ago.
     pub fn known(&self, host: &dyn Host) -> Result<Rc<Known>, Unknown> {
-        if let Some(etcd) = &self.etcd {
-            let number = etcd.copy.number(host)?.unwrap_or_default();
-            etcd.is_current(number, host.now())?;
-        }
-        self.read(host)
+        self.read(host, |etcd, copy| etcd.is_current(copy, host.now()))
     }
 
     /// Of when that is which is [known](Self::known), be it too long ago or not: of now, and under etcd of when that was
@@ -231,17 +227,17 @@ impl Revocations {
         if let Some(etcd) = &self.etcd {
             etcd.catch_up(context, None).await.ok()?;
         }
-        Some(self.read(context.host()).ok()?.len())
+        Some(self.known_here(context.host()).ok()?.len())
     }
 
     /// What is known in this Envoy: nothing that has not ended, and perhaps not all that has.
     pub fn known_here(&self, host: &dyn Host) -> Result<Rc<Known>, Unknown> {
-        self.read(host)
+        self.read(host, |_, _| Ok(()))
     }
 
     /// What is known now, and no less than was then.
     pub fn known_by(&self, host: &dyn Host, _: CaughtUp) -> Result<Rc<Known>, Unknown> {
-        self.read(host)
+        self.known_here(host)
     }
 
     /// Ends what `revocation` names and was issued until now.
@@ -273,17 +269,24 @@ impl Revocations {
         }
     }
 
-    fn read(&self, host: &dyn Host) -> Result<Rc<Known>, Unknown> {
+    /// What there is, if the copy of what is in etcd is good enough.
+    fn read(
+        &self,
+        host: &dyn Host,
+        is_good: impl FnOnce(&Etcd, Number) -> Result<(), Unknown>,
+    ) -> Result<Rc<Known>, Unknown> {
         let last = Rc::clone(&self.known.borrow());
         let (here, copy) = match &self.etcd {
             None => (Some(self.table.number_or_begin(host)?), None),
-            Some(etcd) => (self.table.number(host)?, etcd.copy.number(host)?),
+            Some(etcd) => {
+                let number = etcd.copy.number(host)?.unwrap_or_default();
+                is_good(etcd, number)?;
+                // One that only says when etcd answered comes without a table, where nothing was ever revoked.
+                (self.table.number(host)?, number.has_table().then_some((etcd, number)))
+            }
         };
         let here = here.map(|number| self.table.table(host, number, last.here.as_ref()));
-        let copy = copy.zip(self.etcd.as_ref());
-        // One that only says when etcd answered comes without a table, where nothing was ever revoked.
-        let copy = copy.filter(|(number, _)| number.has_table());
-        let copy = copy.map(|(number, etcd)| etcd.copy.table(host, number, last.copy.as_ref()));
+        let copy = copy.map(|(etcd, number)| etcd.copy.table(host, number, last.copy.as_ref()));
         let (here, copy) = (here.transpose()?, copy.transpose()?);
         let is_same = |one: &Option<Rc<Table>>, other: &Option<Rc<Table>>| match (one, other) {
             (Some(one), Some(other)) => Rc::ptr_eq(one, other),

@@ -56,6 +56,8 @@ pub(super) struct Number {
     pub(super) complete_until: Revision,
 }
 
+const CONTENDED: HostFailure = HostFailure("a write to the revocations");
+
 const UNREADABLE: HostFailure = HostFailure("a table of revocations that this version can read");
 
 impl SharedTable {
@@ -84,7 +86,7 @@ impl SharedTable {
                 return self.publish(host, sequence);
             }
         }
-        Err(HostFailure("a write to the revocations"))
+        Err(CONTENDED)
     }
 
     /// The table with this number, or a later one. `last` is what was read last.
@@ -127,40 +129,37 @@ impl SharedTable {
         learned: &[Learned],
         complete_until: Option<Revision>,
     ) -> Result<bool, HostFailure> {
-        for _ in 0..ATTEMPTS {
-            let (mut table, version) = self.read_or_empty(host)?;
-            let overflowed = table.insert_all(learned);
-            let Some(sequence) = self.write(host, table, version)? else { continue };
-            let until = complete_until.unwrap_or_default();
-            self.renumber(host, |number| {
-                Some(Number {
-                    sequence: number.sequence.max(sequence),
-                    complete_until: number.complete_until.max(until),
-                    ..number
-                })
-            })?;
-            return Ok(overflowed);
-        }
-        Err(HostFailure("a write to the revocations"))
+        let changed =
+            self.change(host, || self.read_or_empty(host), |table| table.insert_all(learned))?;
+        let (overflowed, sequence) = changed.ok_or(CONTENDED)?;
+        let until = complete_until.unwrap_or_default();
+        self.renumber(host, |number| {
+            Some(Number {
+                sequence: number.sequence.max(sequence),
+                complete_until: number.complete_until.max(until),
+                ..number
+            })
+        })?;
+        Ok(overflowed)
     }
 
     /// Begins a copy anew: etcd is not what it was. Whatever was issued until now has ended.
     pub(super) fn forget(&self, host: &dyn Host, revision: Revision) -> Result<(), HostFailure> {
-        for _ in 0..ATTEMPTS {
+        let anew = || {
             let (old, version) = self.read_or_empty(host)?;
             let mut table = self.empty(host)?;
             table.sequence = old.sequence;
-            // What is issued from now on is of this revision or a later one; what was issued before is of none that
-            // means anything, and its time decides.
-            table.cut_off(End { time: host.now().after(CLOCKS_APART), revision });
-            if let Some(sequence) = self.write(host, table, version)? {
-                return self.renumber(host, |number| {
-                    let sequence = number.sequence.max(sequence);
-                    Some(Number { sequence, seen: revision, ..Number::default() })
-                });
-            }
-        }
-        Err(HostFailure("a write to the revocations"))
+            Ok((table, version))
+        };
+        // What is issued from now on is of this revision or a later one; what was issued before is of none that
+        // means anything, and its time decides.
+        let end = || End { time: host.now().after(CLOCKS_APART), revision };
+        let changed = self.change(host, anew, |table| table.cut_off(end()))?;
+        let ((), sequence) = changed.ok_or(CONTENDED)?;
+        self.renumber(host, |number| {
+            let sequence = number.sequence.max(sequence);
+            Some(Number { sequence, seen: revision, ..Number::default() })
+        })
     }
 
     /// Writes down that a copy was whole at that time, when etcd was at that revision.
@@ -195,16 +194,32 @@ impl SharedTable {
         revocation: &Revocation,
         at: UnixTime,
     ) -> Result<bool, NotRevoked> {
-        for _ in 0..ATTEMPTS {
-            let (mut table, version) = self.read_or_new(host)?;
+        let insert = |table: &mut Table| {
             table.keep_for(self.retention);
-            let overflowed = table.insert(revocation, End::at(at));
+            table.insert(revocation, End::at(at))
+        };
+        let changed = self.change(host, || self.read_or_new(host), insert)?;
+        let (overflowed, sequence) = changed.ok_or(NotRevoked::Contended)?;
+        self.publish(host, sequence)?;
+        Ok(overflowed)
+    }
+
+    /// Changes the table that `read` finds, again until nobody else does meanwhile. What came of it, and the number that
+    /// the table has now; `None` if others were faster, again and again.
+    fn change<T>(
+        &self,
+        host: &dyn Host,
+        read: impl Fn() -> Result<(Table, Option<Version>), HostFailure>,
+        change: impl Fn(&mut Table) -> T,
+    ) -> Result<Option<(T, u64)>, HostFailure> {
+        for _ in 0..ATTEMPTS {
+            let (mut table, version) = read()?;
+            let result = change(&mut table);
             if let Some(sequence) = self.write(host, table, version)? {
-                self.publish(host, sequence)?;
-                return Ok(overflowed);
+                return Ok(Some((result, sequence)));
             }
         }
-        Err(NotRevoked::Contended)
+        Ok(None)
     }
 
     fn read_or_new(&self, host: &dyn Host) -> Result<(Table, Option<Version>), HostFailure> {
@@ -265,7 +280,7 @@ impl SharedTable {
                 return Ok(());
             }
         }
-        Err(HostFailure("a write to the revocations"))
+        Err(CONTENDED)
     }
 
     fn number_and_version(
