@@ -34,5 +34,6 @@ mod strict_json;
 pub mod time;
 mod turn;
 pub mod upstream;
+mod versioned;
 
 pub use audit::{moves_text, one_line};

@@ -6,8 +6,9 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::host::{Host, HostFailure, Swap, UnixTime};
+use crate::versioned;
 
-/// The format of a lease.
+/// The format of a lease; one of another version of the filter is nobody's.
 const VERSION: u8 = 1;
 
 /// One VM's part in it.
@@ -38,7 +39,10 @@ impl Turn {
             self.holder.set(u64::from_le_bytes(random).max(1));
         }
         let found = host.get(key)?;
-        let lease = found.as_ref().and_then(|(bytes, _)| Lease::decode(bytes)).unwrap_or_default();
+        let lease = found
+            .as_ref()
+            .and_then(|(bytes, _)| versioned::decode::<Lease>(VERSION, bytes))
+            .unwrap_or_default();
         let now = host.now();
         let others = lease.holder != self.holder.get();
         // A lease that runs for longer than any was taken before the clock was set back.
@@ -47,20 +51,8 @@ impl Turn {
             return Ok(false);
         }
         let lease = Lease { holder: self.holder.get(), until_millis: now.after(length).millis() };
-        let bytes = lease.encode().ok_or(HostFailure("memory for a lease"))?;
+        let bytes = versioned::encode(VERSION, &lease).ok_or(HostFailure("memory for a lease"))?;
         let expected = found.map(|(_, version)| version).into();
         Ok(host.compare_and_set(key, &bytes, expected)? == Swap::Done)
-    }
-}
-
-impl Lease {
-    fn encode(&self) -> Option<Vec<u8>> {
-        postcard::to_extend(self, vec![VERSION]).ok()
-    }
-
-    /// Reads a lease; one of another version of the filter is nobody's.
-    fn decode(bytes: &[u8]) -> Option<Self> {
-        let (version, rest) = bytes.split_first()?;
-        if *version == VERSION { postcard::from_bytes(rest).ok() } else { None }
     }
 }

@@ -10,6 +10,7 @@ use crate::etcd::lease::Leases;
 use crate::etcd::proto::{KeyValue, PutRequest, RangeRequest, TxnRequest};
 use crate::etcd::{Beside, EtcdFailure, Places, Server};
 use crate::step::{Context, WhenCallerLeaves};
+use crate::versioned;
 
 /// A call waits this often, for this long.
 const ATTEMPTS: (u32, Duration) = (3, Duration::from_millis(400));
@@ -40,7 +41,7 @@ impl EtcdList {
 
     /// What a spend writes besides.
     pub(super) fn beside(&self, entry: &Entry) -> Option<Beside> {
-        let value = postcard::to_extend(entry, vec![VERSION]).ok()?;
+        let value = versioned::encode(VERSION, entry)?;
         Some(Beside { key: self.key(&entry.id), value })
     }
 
@@ -139,8 +140,7 @@ impl EtcdList {
 }
 
 fn decode(kv: &KeyValue) -> Option<Entry> {
-    let (version, rest) = kv.value.split_first()?;
-    if *version == VERSION { postcard::from_bytes(rest).ok() } else { None }
+    versioned::decode(VERSION, &kv.value)
 }
 
 #[cfg(test)]

@@ -27,6 +27,7 @@ use crate::host::{Host, HostFailure, Swap, UnixTime};
 use crate::secret::{Digest, namespace};
 use crate::step::Context;
 use crate::store::StoreFailure;
+use crate::versioned;
 use bucket::Bucket;
 use etcd::EtcdList;
 
@@ -172,7 +173,7 @@ impl List {
     /// Whether every live impersonation is listed.
     pub fn is_complete(&self, host: &dyn Host) -> Result<bool, HostFailure> {
         let found = host.get(&self.state_key())?;
-        let state = found.and_then(|(bytes, _)| State::decode(&bytes));
+        let state = found.and_then(|(bytes, _)| versioned::decode::<State>(VERSION, &bytes));
         // Without a state nobody ever began: then nobody knows, unless it is not here.
         Ok(state.map_or(self.etcd.is_some(), |state| {
             host.now().millis() >= state.incomplete_until_millis
@@ -252,9 +253,13 @@ impl List {
         for _ in 0..ATTEMPTS {
             let found = host.get(&key)?;
             let old = found.as_ref().map(|(bytes, _)| bytes.clone());
-            let mut state = old.as_deref().and_then(State::decode).unwrap_or_default();
+            let mut state = old
+                .as_deref()
+                .and_then(|bytes| versioned::decode::<State>(VERSION, bytes))
+                .unwrap_or_default();
             change(&mut state);
-            let bytes = state.encode().ok_or(HostFailure("memory for the list"))?;
+            let bytes =
+                versioned::encode(VERSION, &state).ok_or(HostFailure("memory for the list"))?;
             if old.as_ref() == Some(&bytes) {
                 return Ok(());
             }
@@ -280,17 +285,6 @@ impl List {
 
     fn state_key(&self) -> String {
         format!("{}il", self.namespace)
-    }
-}
-
-impl State {
-    fn encode(&self) -> Option<Vec<u8>> {
-        postcard::to_extend(self, vec![VERSION]).ok()
-    }
-
-    fn decode(bytes: &[u8]) -> Option<Self> {
-        let (version, rest) = bytes.split_first()?;
-        if *version == VERSION { postcard::from_bytes(rest).ok() } else { None }
     }
 }
 

@@ -20,6 +20,7 @@ use crate::host::{Host, HostFailure, UnixTime};
 use crate::secret::{Digest, namespace};
 use crate::step::{Context, WhenCallerLeaves};
 use crate::turn::Turn;
+use crate::versioned;
 
 /// A read waits this often, for this long. It changes nothing.
 const READ: (u32, Duration) = (3, Duration::from_millis(400));
@@ -104,7 +105,8 @@ impl Etcd {
         let host = context.host();
         let before = host.now();
         let value = Value::new(before, self.retention, revocation);
-        let bytes = value.encode().ok_or(HostFailure("memory for a revocation"))?;
+        let bytes =
+            versioned::encode(VERSION, &value).ok_or(HostFailure("memory for a revocation"))?;
         let lease = self.leases.id(before);
         let key = self.key(revocation);
         let txn = TxnRequest::default()
@@ -222,7 +224,7 @@ impl Etcd {
     /// What a key says. One that says nothing to this version may mean anybody.
     fn read_value(&self, host: &dyn Host, kv: &KeyValue) -> Learned {
         let revision = Revision::new(kv.mod_revision);
-        match Value::decode(&kv.value) {
+        match versioned::decode::<Value>(VERSION, &kv.value) {
             Some(value) => value.learned(revision),
             None => {
                 self.server.complain(host, EtcdFailure::UnknownRecord);
@@ -241,15 +243,6 @@ impl Value {
     fn new(at: UnixTime, retention: Duration, revocation: &Revocation) -> Self {
         let retention_millis = u64::try_from(retention.as_millis()).unwrap_or(u64::MAX);
         Self { at_millis: at.millis(), retention_millis, revocation: revocation.clone() }
-    }
-
-    fn encode(&self) -> Option<Vec<u8>> {
-        postcard::to_extend(self, vec![VERSION]).ok()
-    }
-
-    fn decode(bytes: &[u8]) -> Option<Self> {
-        let (version, rest) = bytes.split_first()?;
-        if *version == VERSION { postcard::from_bytes(rest).ok() } else { None }
     }
 
     fn learned(self, revision: Revision) -> Learned {
@@ -271,7 +264,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_bytes_make_the_reader_of_revocations_panic(bytes: Vec<u8>) {
-            let _ = Value::decode(&bytes);
+            let _ = versioned::decode::<Value>(VERSION, &bytes);
         }
     }
 }

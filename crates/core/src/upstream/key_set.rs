@@ -19,6 +19,7 @@ use crate::host::{Host, HostFailure, Swap, UnixTime, Version};
 use crate::jose::KeySet;
 use crate::secret::Digest;
 use crate::step::{Call, CallFailure, Context, HttpCall, Reply};
+use crate::versioned;
 
 /// The least time between two fetches that tokens ask for. A token with an invented `kid` must not be
 /// a way to make the issuer work.
@@ -241,11 +242,7 @@ impl RemoteKeySet {
             return Ok((Entry::default(), None));
         };
         // What another version of the filter wrote is fetched anew.
-        let entry = match bytes.split_first() {
-            Some((&VERSION, entry)) => postcard::from_bytes(entry).unwrap_or_default(),
-            _ => Entry::default(),
-        };
-        Ok((entry, Some(version)))
+        Ok((versioned::decode(VERSION, &bytes).unwrap_or_default(), Some(version)))
     }
 
     fn write(
@@ -254,8 +251,7 @@ impl RemoteKeySet {
         entry: &Entry,
         version: Option<Version>,
     ) -> Result<Swap, HostFailure> {
-        let bytes = postcard::to_extend(entry, vec![VERSION])
-            .map_err(|_| HostFailure("memory for a key set"))?;
+        let bytes = versioned::encode(VERSION, entry).ok_or(HostFailure("memory for a key set"))?;
         host.compare_and_set(&self.entry_key, &bytes, version.into())
     }
 
