@@ -8,9 +8,9 @@ use std::collections::HashMap;
 use std::rc::Rc;
 
 use impersonation_core::issuer::Service;
-use impersonation_core::step::{Call, CallFailure, Progress, Reply, Step, Task, WhenCallerLeaves};
-use impersonation_envoy::abi;
+use impersonation_core::step::{Call, CallFailure, Reply, Step, WhenCallerLeaves};
 use impersonation_envoy::host::{self, CallId, Envoy};
+use impersonation_envoy::{Background, abi};
 
 use crate::http::{Held, Live};
 
@@ -25,15 +25,9 @@ pub(crate) struct Worker {
     /// A call on its way to the root context, and what became of it.
     handed_over: RefCell<Option<Call>>,
     sent: Cell<Option<Result<CallId, CallFailure>>>,
-    waiting: RefCell<HashMap<CallId, Waiting>>,
-}
-
-/// Whom a reply is for.
-enum Waiting {
-    /// A stream.
-    Stream(Rc<Held>),
-    /// Nobody but ourselves.
-    Background(Task<()>),
+    /// Streams whose reply comes to the root context.
+    waiting: RefCell<HashMap<CallId, Rc<Held>>>,
+    background: Background,
 }
 
 impl Worker {
@@ -46,6 +40,7 @@ impl Worker {
             handed_over: RefCell::default(),
             sent: Cell::default(),
             waiting: RefCell::default(),
+            background: Background::new(root),
         }
     }
 
@@ -78,30 +73,25 @@ impl Worker {
             }
         };
         stream.elsewhere.set(Some(id));
-        self.waiting.borrow_mut().insert(id, Waiting::Stream(Rc::clone(stream)));
+        self.waiting.borrow_mut().insert(id, Rc::clone(stream));
         Ok(())
     }
 
-    /// Goes on with work that nobody waits for.
+    /// Goes on with work that nobody waits for. To be called in a callback of the root context.
     pub(crate) fn run(&self, step: Step<()>) {
-        let mut sent = None;
-        let progress = step.run(|call, _| self.send_for_root(call).map(|id| sent = Some(id)));
-        if let (Progress::Waiting(task), Some(id)) = (progress, sent) {
-            self.waiting.borrow_mut().insert(id, Waiting::Background(task));
-        }
+        self.background.run(step);
     }
 
     /// Brings a reply that came to the root context to whom it is for.
     pub(crate) fn reply(self: &Rc<Self>, id: CallId, reply: Reply) {
         let waiting = self.waiting.borrow_mut().remove(&id);
         match waiting {
-            Some(Waiting::Stream(held)) => {
+            Some(held) => {
                 host::act_for(held.context);
                 let live = Live { worker: self, held: &held };
                 held.stream.borrow_mut().on_reply(&live, reply);
             }
-            Some(Waiting::Background(task)) => self.run(task.resume(reply)),
-            None => {}
+            None => self.background.reply(id, reply),
         }
     }
 

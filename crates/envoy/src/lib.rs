@@ -6,8 +6,10 @@
 #![cfg(target_arch = "wasm32")]
 
 pub mod abi;
+mod background;
 mod crypto;
 pub mod host;
 mod metrics;
 
+pub use background::Background;
 pub use crypto::ForeignFunctions;

@@ -5,15 +5,13 @@
 //! callbacks from the module (see the Makefile), so that Envoy does not even ask.
 #![cfg(target_arch = "wasm32")]
 
-use std::cell::RefCell;
-use std::collections::HashMap;
 use std::rc::Rc;
 use std::time::Duration;
 
 use impersonation_core::guard::{ApiRequest, Guard, TICK};
 use impersonation_core::host::{Host, Level};
-use impersonation_core::step::{Progress, Step, Task};
 use impersonation_core::stream::Flow;
+use impersonation_envoy::Background;
 use impersonation_envoy::host::{self, CallId, Envoy};
 use proxy_wasm::traits::{Context, HttpContext, RootContext};
 use proxy_wasm::types::{Action, ContextType, LogLevel, MapType};
@@ -36,36 +34,16 @@ struct Root {
 
 /// What the contexts of one VM share.
 struct Worker {
-    /// The root context's number.
-    root: u32,
     host: Rc<Envoy>,
     guard: Rc<Guard>,
-    /// Work that nobody waits for, by the call that it waits for.
-    waiting: RefCell<HashMap<CallId, Task<()>>>,
-}
-
-impl Worker {
-    /// Goes on with work that nobody waits for. To be called in a callback of the root context, to which the replies
-    /// come.
-    fn run(&self, step: Step<()>) {
-        let mut sent = None;
-        let progress = step.run(|call, _| {
-            host::act_for(self.root);
-            host::send(call).map(|id| sent = Some(id))
-        });
-        if let (Progress::Waiting(task), Some(id)) = (progress, sent) {
-            self.waiting.borrow_mut().insert(id, task);
-        }
-    }
+    background: Background,
 }
 
 impl Context for Root {
     fn on_grpc_call_response(&mut self, call: u32, status: u32, body_size: usize) {
         let reply = host::grpc_reply(status, body_size);
-        let Some(worker) = &self.worker else { return };
-        let task = worker.waiting.borrow_mut().remove(&CallId::Grpc(call));
-        if let Some(task) = task {
-            worker.run(task.resume(reply));
+        if let Some(worker) = &self.worker {
+            worker.background.reply(CallId::Grpc(call), reply);
         }
     }
 }
@@ -77,8 +55,8 @@ impl RootContext for Root {
         match Guard::configure(&bytes, host.now()) {
             Ok(guard) => {
                 guard.introduce(&*host);
-                let (guard, waiting) = (Rc::new(guard), RefCell::default());
-                self.worker = Some(Rc::new(Worker { root: self.context, host, guard, waiting }));
+                let (guard, background) = (Rc::new(guard), Background::new(self.context));
+                self.worker = Some(Rc::new(Worker { host, guard, background }));
                 self.ticked = false;
                 host::tick_every(FIRST_TICK);
                 true
@@ -100,7 +78,7 @@ impl RootContext for Root {
         worker.guard.on_tick(&*worker.host, &Live, &host::act_for);
         let host: Rc<dyn Host> = worker.host.clone();
         if let Some(step) = worker.guard.follow(&host) {
-            worker.run(step);
+            worker.background.run(step);
         }
     }
 
