@@ -60,7 +60,28 @@ pub fn guard(configuration: &Value) -> Filter {
 
 /// A filter that is entered only by requests with a verified token that has `txn`.
 pub fn for_impersonations(filter: Filter) -> Value {
-    let filter = Value::from(filter);
+    let predicate = json!({
+        "input": {
+            "name": "txn",
+            "typed_config": {
+                "@type": "type.googleapis.com/envoy.extensions.matching.common_inputs.network.v3.DynamicMetadataInput",
+                "filter": "envoy.filters.http.jwt_authn",
+                "path": [{"key": "access_token"}, {"key": "txn"}],
+            },
+        },
+        "custom_match": {
+            "name": "present",
+            "typed_config": {
+                "@type": "type.googleapis.com/envoy.extensions.matching.input_matchers.metadata.v3.Metadata",
+                "value": {"present_match": true},
+            },
+        },
+    });
+    entered_where(&predicate, filter.into())
+}
+
+/// A filter that is entered only by requests of which the predicate holds.
+pub fn entered_where(predicate: &Value, filter: Value) -> Value {
     json!({
         "name": "impersonation-guard",
         "typed_config": {
@@ -70,23 +91,7 @@ pub fn for_impersonations(filter: Filter) -> Value {
                 "typed_config": {"@type": "type.googleapis.com/envoy.extensions.filters.http.composite.v3.Composite"},
             },
             "xds_matcher": {"matcher_list": {"matchers": [{
-                "predicate": {"single_predicate": {
-                    "input": {
-                        "name": "txn",
-                        "typed_config": {
-                            "@type": "type.googleapis.com/envoy.extensions.matching.common_inputs.network.v3.DynamicMetadataInput",
-                            "filter": "envoy.filters.http.jwt_authn",
-                            "path": [{"key": "access_token"}, {"key": "txn"}],
-                        },
-                    },
-                    "custom_match": {
-                        "name": "present",
-                        "typed_config": {
-                            "@type": "type.googleapis.com/envoy.extensions.matching.input_matchers.metadata.v3.Metadata",
-                            "value": {"present_match": true},
-                        },
-                    },
-                }},
+                "predicate": {"single_predicate": predicate},
                 "on_match": {"action": {
                     "name": "guard",
                     "typed_config": {

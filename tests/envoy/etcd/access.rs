@@ -67,24 +67,23 @@ fn gateway(cluster: Cluster, configuration: &Configuration) -> Gateway {
         .unwrap()
 }
 
-#[test]
-fn a_certificate_with_a_role_for_the_prefix_is_enough_and_nothing_less() {
-    let (etcd, authority) = secured();
-    for user in ["root", "gateway", "stranger"] {
+/// From now on this user may do so much below the prefix, and a stranger nothing.
+pub(crate) fn let_in(etcd: &Etcd, user: &str, permission: &str) {
+    for user in ["root", user, "stranger"] {
         etcd.ctl(&["user", "add", user, "--no-password"]);
     }
     etcd.ctl(&["user", "grant-role", "root", "root"]);
     etcd.ctl(&["role", "add", "prefix"]);
-    etcd.ctl(&[
-        "role",
-        "grant-permission",
-        "prefix",
-        "--prefix=true",
-        "readwrite",
-        "/impersonation/",
-    ]);
-    etcd.ctl(&["user", "grant-role", "gateway", "prefix"]);
+    let prefix = ["--prefix=true", permission, "/impersonation/"];
+    etcd.ctl(&[&["role", "grant-permission", "prefix"][..], &prefix].concat());
+    etcd.ctl(&["user", "grant-role", user, "prefix"]);
     etcd.ctl(&["auth", "enable"]);
+}
+
+#[test]
+fn a_certificate_with_a_role_for_the_prefix_is_enough_and_nothing_less() {
+    let (etcd, authority) = secured();
+    let_in(&etcd, "gateway", "readwrite");
 
     let [known, stranger, nobody] =
         ["gateway", "stranger", "nobody"].map(|name| authority.issue(name));

@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 
 use testkit::bootstrap::Listener;
 use testkit::guarded::{
-    ACTOR_HEADER, API, Guarded, ID_HEADER, claims, claims_with, guard, guard_configuration,
-    jwt_authn, ordinary_token, token, without_headers,
+    ACTOR_HEADER, API, Guarded, ID_HEADER, claims, claims_with, entered_where, guard,
+    guard_configuration, jwt_authn, ordinary_token, token, without_headers,
 };
 use testkit::http::Request;
 
@@ -23,35 +23,17 @@ fn as_istio_has_it() -> Value {
 
 /// A filter that is entered by requests that have the header.
 fn for_the_header(filter: Value) -> Value {
-    json!({
-        "name": "impersonation-guard",
-        "typed_config": {
-            "@type": "type.googleapis.com/envoy.extensions.common.matching.v3.ExtensionWithMatcher",
-            "extension_config": {
-                "name": "composite",
-                "typed_config": {"@type": "type.googleapis.com/envoy.extensions.filters.http.composite.v3.Composite"},
+    let predicate = json!({
+        "input": {
+            "name": "txn",
+            "typed_config": {
+                "@type": "type.googleapis.com/envoy.type.matcher.v3.HttpRequestHeaderMatchInput",
+                "header_name": ID_HEADER,
             },
-            "xds_matcher": {"matcher_list": {"matchers": [{
-                "predicate": {"single_predicate": {
-                    "input": {
-                        "name": "txn",
-                        "typed_config": {
-                            "@type": "type.googleapis.com/envoy.type.matcher.v3.HttpRequestHeaderMatchInput",
-                            "header_name": ID_HEADER,
-                        },
-                    },
-                    "value_match": {"safe_regex": {"google_re2": {}, "regex": "(?s).+"}},
-                }},
-                "on_match": {"action": {
-                    "name": "guard",
-                    "typed_config": {
-                        "@type": "type.googleapis.com/envoy.extensions.filters.http.composite.v3.ExecuteFilterAction",
-                        "typed_config": filter,
-                    },
-                }},
-            }]}},
         },
-    })
+        "value_match": {"safe_regex": {"google_re2": {}, "regex": "(?s).+"}},
+    });
+    entered_where(&predicate, filter)
 }
 
 #[test]

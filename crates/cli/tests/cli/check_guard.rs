@@ -32,6 +32,19 @@ fn entry(name: &str) -> String {
     head + &body
 }
 
+/// Of this envoy.yaml exactly so much is said, each of these lines among it.
+fn assert_findings(case: &str, text: &str, expected: &[&str]) {
+    let found = check(&file("envoy.yaml", text), &["--assume-environment"]);
+    let (_, findings) = found.lines.split_last().unwrap();
+    assert_eq!(findings.len(), expected.len(), "{case}: {findings:#?}");
+    for line in expected {
+        assert!(
+            findings.iter().any(|found| found.contains(line)),
+            "{case}: no {line:?} in {findings:#?}"
+        );
+    }
+}
+
 #[test]
 fn what_lets_an_impersonation_pass_the_guard_by_is_told() {
     let (guard, jwt_authn) = (entry("impersonation-guard"), entry("envoy.filters.http.jwt_authn"));
@@ -69,15 +82,7 @@ fn what_lets_an_impersonation_pass_the_guard_by_is_told() {
             &["no guard stands behind it"]),
     ];
     for (case, edits, expected) in cases {
-        let found = check(&file("envoy.yaml", &edited(&edits)), &["--assume-environment"]);
-        let (_, findings) = found.lines.split_last().unwrap();
-        assert_eq!(findings.len(), expected.len(), "{case}: {findings:#?}");
-        for line in expected {
-            assert!(
-                findings.iter().any(|found| found.contains(line)),
-                "{case}: no {line:?} in {findings:#?}"
-            );
-        }
+        assert_findings(case, &edited(&edits), expected);
     }
 }
 
@@ -151,14 +156,6 @@ fn guard_and_filter_keep_revocations_in_one_place_whose_cluster_is_judged_once()
             &["vm_config.vm_id: should be the same as in"]),
     ];
     for (case, text, expected) in cases {
-        let found = check(&file("envoy.yaml", &text), &["--assume-environment"]);
-        let (_, findings) = found.lines.split_last().unwrap();
-        assert_eq!(findings.len(), expected.len(), "{case}: {findings:#?}");
-        for line in expected {
-            assert!(
-                findings.iter().any(|found| found.contains(line)),
-                "{case}: no {line:?} in {findings:#?}"
-            );
-        }
+        assert_findings(case, &text, expected);
     }
 }

@@ -363,4 +363,4 @@ fn header_name(node: Node<'_>) -> Option<String> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

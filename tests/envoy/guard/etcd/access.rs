@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::{api, assert_ordinary_users_go_on, with_cluster};
-use crate::etcd::access::{cluster, secured};
+use crate::etcd::access::{cluster, let_in, secured};
 use testkit::guarded::{Guarded, claims, token};
 use testkit::http::Request;
 use testkit::wait_for;
@@ -11,15 +11,7 @@ use testkit::wait_for;
 #[test]
 fn a_role_that_may_read_the_prefix_is_enough_for_a_guard_and_nothing_less() {
     let (etcd, authority) = secured();
-    for user in ["root", "guard", "stranger"] {
-        etcd.ctl(&["user", "add", user, "--no-password"]);
-    }
-    etcd.ctl(&["user", "grant-role", "root", "root"]);
-    etcd.ctl(&["role", "add", "reader"]);
-    let permission = ["--prefix=true", "read", "/impersonation/"];
-    etcd.ctl(&[&["role", "grant-permission", "reader"][..], &permission].concat());
-    etcd.ctl(&["user", "grant-role", "guard", "reader"]);
-    etcd.ctl(&["auth", "enable"]);
+    let_in(&etcd, "guard", "read");
     let [reads, refused] = ["guard", "stranger"].map(|user| {
         let cluster = cluster(&etcd, &authority, Some(&authority.issue(user)));
         let api = api();

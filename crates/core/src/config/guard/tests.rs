@@ -5,7 +5,7 @@ use serde_json::json;
 use super::*;
 
 /// Every member there is.
-fn full() -> Value {
+pub(in crate::config) fn full() -> Value {
     json!({
         "issuer": "https://auth.example.com/oidc",
         "base_path": "/tenant-a",

@@ -4,7 +4,7 @@
 use jsonschema::Validator;
 
 use super::*;
-use crate::config::GuardConfig;
+use crate::config::{GuardConfig, guard};
 
 /// A schema, and what reads such a configuration.
 struct Schema {
@@ -28,7 +28,7 @@ const FILTER: Schema = Schema {
 
 const GUARD: Schema = Schema {
     text: include_str!("../../../../../../docs/guard.schema.json"),
-    complete: || vec![guard(), guard_with_etcd()],
+    complete: || vec![guard::tests::full(), guard_with_etcd()],
     minimal: || json!({"issuer": "https://auth.example.com/oidc"}),
     problems: |value| {
         let error = GuardConfig::from_value(value).err();
@@ -82,27 +82,9 @@ fn everything_in_etcd() -> Value {
     removed(changed(everything(), "/store", json!({"etcd": etcd})), "/impersonations")
 }
 
-/// The guard's, with every member that goes with shared data.
-fn guard() -> Value {
-    json!({
-        "issuer": "https://auth.example.com/oidc",
-        "base_path": "/tenant-a",
-        "payload_in_metadata": "claims",
-        "store": {"shared_data": {}},
-        "mode": "report",
-        "default": "deny",
-        "rules": [
-            {"path": "/orders/search", "methods": ["POST", "M-SEARCH"], "action": "allow"},
-            {"path_prefix": "/orders/", "scopes": ["orders:write"], "actors": ["agent-*", "*"], "action": "deny"},
-        ],
-        "headers": {"id": "x-impersonation-id", "actor": "x-impersonator"},
-        "max_staleness": "5s",
-    })
-}
-
 fn guard_with_etcd() -> Value {
     let etcd = json!({"cluster": "c", "prefix": "/p/", "timeout": "2s", "authority": "a"});
-    changed(guard(), "/store", json!({"etcd": etcd}))
+    changed(guard::tests::full(), "/store", json!({"etcd": etcd}))
 }
 
 /// What the schema says of a place, by its JSON pointer.
