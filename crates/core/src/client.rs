@@ -83,20 +83,19 @@ pub(crate) fn authenticate(
     if form.get("client_secret").is_some() {
         return Err(ClientAuthError::TwoMethods);
     }
-    let proven = readings.each_ref().map(|reading| {
+    let proven = readings.iter().map(|reading| {
         let client = find(&reading.client_id);
         let secret_is_right = reading.prove(client.as_deref());
         client.filter(|_| secret_is_right && agrees(reading))
     });
     // Two clients may be meant, `a+b` and `a b`, if they share a secret: then the one named as it is.
-    match proven.into_iter().flatten().next() {
+    match proven.fold(None, Option::or) {
         Some(client) => Ok(AuthenticatedClient(client)),
         None => Err(ClientAuthError::Failed),
     }
 }
 
 /// A name and a secret, as one reading of `Authorization: Basic` has them.
-#[derive(Clone)]
 struct Credentials {
     client_id: String,
     client_secret: String,
@@ -118,9 +117,9 @@ impl Credentials {
     }
 }
 
-/// The credentials of an `Authorization: Basic` header: as they are, and form-decoded. What cannot be
-/// decoded is read as it is once more, which takes as long and proves no more.
-fn basic(header: &[u8]) -> Option<[Credentials; 2]> {
+/// The credentials of an `Authorization: Basic` header: as they are, and form-decoded where that can be done and is
+/// something else.
+fn basic(header: &[u8]) -> Option<Vec<Credentials>> {
     let header = std::str::from_utf8(header).ok()?;
     let (scheme, credentials) = header.split_once(' ')?;
     if !scheme.eq_ignore_ascii_case("Basic") {
@@ -131,15 +130,17 @@ fn basic(header: &[u8]) -> Option<[Credentials; 2]> {
     // The first colon ends the name (RFC 7617 §2): others belong to the secret.
     let (client_id, client_secret) = pair.split_once(':')?;
     let decoded = form::decode(client_id.as_bytes()).zip(form::decode(client_secret.as_bytes()));
-    let raw = Credentials { client_id: client_id.into(), client_secret: client_secret.into() };
-    let decoded = decoded.map_or_else(
-        || raw.clone(),
-        |(client_id, client_secret)| Credentials {
+    let as_it_is = Credentials { client_id: client_id.into(), client_secret: client_secret.into() };
+    let mut readings = vec![as_it_is];
+    if let Some(decoded) = decoded.filter(|(id, secret)| id != client_id || secret != client_secret)
+    {
+        let (client_id, client_secret) = decoded;
+        readings.push(Credentials {
             client_id: client_id.into_owned(),
             client_secret: client_secret.into_owned(),
-        },
-    );
-    Some([raw, decoded])
+        });
+    }
+    Some(readings)
 }
 
 #[cfg(test)]

@@ -518,7 +518,7 @@ fn look_at_revocations(
     subject: &Outstanding,
     entry: &Entry,
 ) -> Result<(), Refusal> {
-    let impersonation = listed(entry);
+    let (impersonation, issued) = listed(entry);
     let unavailable = |wrong| Refusal::temporarily_unavailable("revoked_meanwhile", wrong);
     // Of a time that lies ahead, as the clock was set back, nobody knows what it ended. Revisions do not lie ahead.
     let last = if revision.is_some() { Revision::LAST } else { revision };
@@ -530,7 +530,7 @@ fn look_at_revocations(
     if known.has_ended(&impersonation, Issued::new(minted_at, subject.created())) {
         return Err(revoked());
     }
-    if known.has_ended(&impersonation, Issued::new(entry.issued_at(), revision)) {
+    if known.has_ended(&impersonation, issued) {
         return Err(unavailable("a revocation names the impersonation, of this same moment"));
     }
     Ok(())

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::answer::secret_json;
-use super::oversight::{READ, issued, listed};
+use super::oversight::{READ, listed};
 use super::refusal::Refusal;
 use super::request::Head;
 use super::service::Service;
@@ -87,8 +87,11 @@ pub(super) async fn list(
     // Before the list is read: what is dropped meanwhile has not begun when the question was asked.
     let complete = oversight.list.is_complete(context.host())?;
     let known = oversight.revocations.fresh(context).await?;
-    let wanted =
-        |entry: &Entry| filter.wants(entry) && !known.has_ended(&listed(entry), issued(entry));
+    let has_ended = |entry: &Entry| {
+        let (impersonation, issued) = listed(entry);
+        known.has_ended(&impersonation, issued)
+    };
+    let wanted = |entry: &Entry| filter.wants(entry) && !has_ended(entry);
     let page = oversight.list.page(context, place, limit, wanted).await?;
     let answer = ListResponse {
         impersonations: page.entries.iter().map(Listing::of).collect(),

@@ -17,7 +17,7 @@ use crate::host::{Host, HostFailure, UnixTime};
 use crate::impersonations::{Entry, List, Listed};
 use crate::metrics;
 use crate::revocations;
-use crate::revocations::{CallerTag, Impersonation, Known, Mark, Revocation, Revocations, Revoked};
+use crate::revocations::{Impersonation, Known, Mark, Revocation, Revocations, Revoked};
 use crate::step::Context;
 use crate::upstream::RemoteKeySet;
 
@@ -176,21 +176,19 @@ impl Oversight {
     }
 }
 
-/// When a listed impersonation was issued, as exactly as its access token says.
-pub(super) fn issued(entry: &Entry) -> revocations::Issued {
-    Mark::read(&entry.jti, entry.issued_at().secs()).issued
-}
-
-/// What a revocation can name of an impersonation that is listed.
-pub(super) fn listed(entry: &Entry) -> Impersonation<'_> {
-    Impersonation {
+/// What a revocation can name of an impersonation that is listed, and when it was issued, as exactly as its access
+/// token says.
+pub(super) fn listed(entry: &Entry) -> (Impersonation<'_>, revocations::Issued) {
+    let Mark { caller, issued } = Mark::read(&entry.jti, entry.issued_at().secs());
+    let impersonation = Impersonation {
         id: &entry.id,
         user_id: &entry.user_id,
         actor_id: entry.actor_id.as_deref(),
         client_id: &entry.client_id,
-        caller: Some(CallerTag::of(&entry.caller)),
+        caller,
         resource: &entry.resource,
-    }
+    };
+    (impersonation, issued)
 }
 
 /// The claims of an access token that this service issued.

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::answer::{nothing, secret_json};
-use super::oversight::{REVOKE, issued, listed};
+use super::oversight::{REVOKE, listed};
 use super::refusal::Refusal;
 use super::request::{Body, Head};
 use super::service::Service;
@@ -36,7 +36,8 @@ pub(super) async fn revoke_one(
     trail.note(|facts| facts.subject_token_id = Some(id.clone()));
     if let Some(entry) = oversight.list.find(context, &id).await? {
         let known = oversight.revocations.fresh(context).await?;
-        if known.has_ended(&listed(&entry), issued(&entry)) {
+        let (impersonation, issued) = listed(&entry);
+        if known.has_ended(&impersonation, issued) {
             return Err(not_found());
         }
         trail.note(|facts| {

@@ -6,8 +6,8 @@
 //! guessed at, because the next reader could guess otherwise.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
-use std::collections::hash_map::Entry;
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::fmt;
 
 use percent_encoding::percent_decode;
@@ -20,7 +20,7 @@ const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 /// A form whose every parameter could be read and occurs once.
 pub struct Form<'a> {
     /// By name.
-    parameters: HashMap<Cow<'a, str>, Cow<'a, str>>,
+    parameters: BTreeMap<Cow<'a, str>, Cow<'a, str>>,
 }
 
 /// Why a form was refused.
@@ -48,7 +48,7 @@ impl<'a> Form<'a> {
             return Err(FormError::Encoding);
         }
         // A body is full of names if somebody wants it to be: each is looked for once, not in all others.
-        let mut parameters: HashMap<Cow<'a, str>, Cow<'a, str>> = HashMap::with_capacity(8);
+        let mut parameters: BTreeMap<Cow<'a, str>, Cow<'a, str>> = BTreeMap::new();
         for (name, value) in pairs(body) {
             let name = decode(name).ok_or(FormError::Encoding)?;
             let value = decode(value).ok_or(FormError::Encoding)?;

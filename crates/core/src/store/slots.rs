@@ -194,7 +194,7 @@ impl SlotTable {
         let mut nonce = [0; NONCE_LEN];
         host.random(&mut nonce)?;
         let now = host.now();
-        let mut record = Record::new(&Digest::of(&[]), mint, State::Outstanding(grant));
+        let mut record = Record::new(&Digest::from_bytes([0; 32]), mint, State::Outstanding(grant));
 
         let first = self.hand(host)?;
         let pages = self.pages();
