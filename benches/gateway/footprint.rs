@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Instant;
 
+use crate::guard;
 use crate::load::{envoy_core, leave_envoy_alone, median};
 use testkit::configuration::Configuration;
 use testkit::envoy::{GUARD, MODULE};
@@ -30,7 +31,8 @@ pub(crate) fn ready() {
     };
     let with = median_of(&|| Gateway::start(&Configuration::default()));
     let without = median_of(&|| Gateway::without_filter(&Options::default()));
-    println!("Envoy is ready after            {with:>8.2} s   ({without:.2} s without the filter)");
+    println!("Envoy is ready with the filter  {with:>8.2} s   ({without:.2} s without)");
+    guard::ready();
 }
 
 /// Envoy's resident memory after many times more tokens than it has room for.

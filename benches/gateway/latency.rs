@@ -2,21 +2,26 @@
 //!
 //! An exchange costs Envoy several times what `direct_response` does. At the same rate a worker that answers the one
 //! is nearly idle while it answers the other, and what is compared is how busy it is.
+//!
+//! What a machine does to whoever waits on it is in all of these figures. So that it can be told from the rest, each
+//! round also has a turn in which the load's thread sends nothing and only wakes up when something would have been due,
+//! and one of an Envoy that has never heard of the filter.
 
-use std::time::Instant;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use jsonwebtoken::Algorithm;
 
 use crate::chart::{self, Bar};
 use crate::exchange::{mint_with_context, with_key};
 use crate::lane::exchange_of;
-use crate::load::{CONNECTIONS, Load, at_rate, leave_envoy_alone, median, quantile};
+use crate::load::{CONNECTIONS, Load, at_rate, envoy_core, leave_envoy_alone, median, quantile};
 use testkit::configuration::Configuration;
 use testkit::envoy::Envoy;
-use testkit::gateway::Gateway;
+use testkit::gateway::{Gateway, Options};
 use testkit::open_loop::OpenLoop;
 
-const ROUNDS: usize = 10;
+const ROUNDS: usize = 30;
 /// Of a closed loop, which finds the peak.
 const TURN: usize = 3000;
 const SECONDS_A_TURN: f64 = 1.0;
@@ -53,33 +58,39 @@ pub(crate) fn run() {
 
     let shares = SHARES.map(|share| (share * of_direct, share * of_ours));
     let rates: Vec<_> = shares.into_iter().chain([(RATE, RATE)]).collect();
+    let bare = Gateway::without_filter(&Options {
+        core: envoy_core(),
+        direct_responses: vec![("/oidc/", "x".repeat(800))],
+        ..Options::default()
+    });
+    let mut bare =
+        Lane::new("direct_response, no filter", &bare.envoy, "direct", Bar::of_the_measure);
+    let mut nothing = Vec::new();
     for round in 0..=ROUNDS {
         for (at_direct, at_ours) in &rates {
             direct.turn(&exchanges(1), *at_direct, round == 0);
             ours.turn(&exchanges((at_ours * SECONDS_A_TURN) as usize), *at_ours, round == 0);
         }
+        bare.turn(&exchanges(1), RATE, round == 0);
+        nothing.push(quantiles(&only_noticed(RATE)));
     }
 
     println!("open loop, {CONNECTIONS} connections; medians of {ROUNDS} turns of a second each");
     println!(
-        "{:<30}{:>9}{:>9}{:>9}{:>9}{:>9}",
+        "{:<36}{:>9}{:>9}{:>9}{:>9}{:>9}",
         "", "req/s", "p50 ms", "p90 ms", "p99 ms", "max ms"
     );
+    print_turns(&format!("nothing but sleep, {RATE:.0}/s"), RATE, &nothing);
+    print_turns(&format!("{}, {RATE:.0}/s", bare.name), RATE, &bare.turns);
     let mut bars = Vec::new();
     let names = SHARES.map(|share| format!("{:.0} % of a worker", share * 100.0));
     let names = names.into_iter().chain([format!("{RATE:.0}/s")]);
     for (place, name) in names.enumerate() {
         let p99s = [&direct, &ours].map(|lane| {
-            let at = lane.medians(place, rates.len());
             let rate = if lane.name == direct.name { rates[place].0 } else { rates[place].1 };
-            println!(
-                "{:<30}{rate:>9.0}{:>9.2}{:>9.2}{:>9.2}{:>9.1}",
-                format!("{}, {name}", lane.name),
-                at[0],
-                at[1],
-                at[2],
-                at[3]
-            );
+            let turns: Vec<_> =
+                lane.turns.iter().skip(place).step_by(rates.len()).copied().collect();
+            let at = print_turns(&format!("{}, {name}", lane.name), rate, &turns);
             for (label, value) in [("p50", at[0]), ("p99", at[2])] {
                 bars.push((lane.bar)(&format!("{name}: {}, {label}", lane.name), value));
             }
@@ -120,13 +131,34 @@ impl Lane {
         let requests: Vec<_> = requests.iter().cycle().take(count).cloned().collect();
         let latencies = at_rate(&mut self.open, &requests, rate, 200);
         if !forget {
-            self.turns.push([0.5, 0.9, 0.99, 1.0].map(|at| quantile(&latencies, at) * 1e3));
+            self.turns.push(quantiles(&latencies));
         }
     }
+}
 
-    /// Over all turns at the rate with this place among so many.
-    fn medians(&self, place: usize, rates: usize) -> [f64; 4] {
-        let turns = || self.turns.iter().skip(place).step_by(rates);
-        [0, 1, 2, 3].map(|column| median(turns().map(|turn| turn[column]).collect()))
-    }
+/// How late a thread wakes up that does nothing but sleep until something is due at this rate, in seconds.
+fn only_noticed(rate: f64) -> Vec<f64> {
+    let began = Instant::now();
+    let due = |number: usize| began + Duration::from_secs_f64(number as f64 / rate);
+    let late = |number| {
+        thread::sleep(due(number).saturating_duration_since(Instant::now()));
+        due(number).elapsed().as_secs_f64()
+    };
+    (0..(rate * SECONDS_A_TURN) as usize).map(late).collect()
+}
+
+/// p50, p90, p99 and the longest, in milliseconds.
+fn quantiles(latencies: &[f64]) -> [f64; 4] {
+    [0.5, 0.9, 0.99, 1.0].map(|at| quantile(latencies, at) * 1e3)
+}
+
+/// Prints the medians over the turns, and returns them. Below stand the least, the quartiles and the most of the turns'
+/// p99: a burst is in some, what is always slow is in all.
+fn print_turns(name: &str, rate: f64, turns: &[[f64; 4]]) -> [f64; 4] {
+    let column = |column: usize| turns.iter().map(|turn| turn[column]).collect::<Vec<_>>();
+    let at = [0, 1, 2, 3].map(|number| median(column(number)));
+    println!("{name:<36}{rate:>9.0}{:>9.2}{:>9.2}{:>9.2}{:>9.1}", at[0], at[1], at[2], at[3]);
+    let p99s = [0.0, 0.25, 0.5, 0.75, 1.0].map(|at| format!("{:.1}", quantile(&column(2), at)));
+    println!("{:>36}: {}", "p99 of the turns, from least to most", p99s.join(", "));
+    at
 }
