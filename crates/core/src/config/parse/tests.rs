@@ -309,7 +309,9 @@ fn places(value: &Value) -> Vec<(String, String)> {
                 for (name, member) in members {
                     let path =
                         if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
-                    visit(member, &format!("{pointer}/{name}"), &path, places);
+                    // RFC 6901 §3.
+                    let step = name.replace('~', "~0").replace('/', "~1");
+                    visit(member, &format!("{pointer}/{step}"), &path, places);
                 }
             }
             Value::Array(items) => {
