@@ -5,6 +5,7 @@
 //! all of it, so that a request can be played natively from end to end. A stream whose caller has left is over
 //! for Envoy, but not always for us: see [`WhenCallerLeaves`].
 
+use std::cell::LazyCell;
 use std::rc::Rc;
 
 use crate::audit::{Event, Trail};
@@ -131,9 +132,9 @@ impl Stream {
     pub fn on_request_headers(&mut self, http: &dyn HttpStream, end_of_stream: bool) -> Flow {
         let Some(service) = self.service.clone() else { return Flow::Continue };
         let path = http.request_header(":path").unwrap_or_default();
-        let method = http.request_header(":method").unwrap_or_default();
+        let method = LazyCell::new(|| http.request_header(":method").unwrap_or_default());
         let Some(route) = service.route(&method, &path) else { return Flow::Continue };
-        self.head_only = method == b"HEAD";
+        self.head_only = *method == b"HEAD";
         let head = Head {
             request_id: legible(http, "x-request-id"),
             traceparent: printable(http, "traceparent"),

@@ -1,6 +1,8 @@
 //! Which requests are ours: a few paths, compared whole and as they are, two of them with an id behind them. Another
 //! spelling of one of them is another path, here as in Envoy's own routes.
 
+use std::ops::Deref;
+
 use super::request::Head;
 use crate::audit::Operation;
 use crate::media_type;
@@ -68,15 +70,19 @@ impl Paths {
         }
     }
 
-    /// Which route a request takes; `None` if it is not ours.
-    pub fn route(&self, method: &[u8], path: &[u8]) -> Option<Route> {
+    /// Which route a request takes; `None` if it is not ours. Of what has another path the method is not asked for: most of
+    /// what passes has.
+    pub fn route(&self, method: &impl Deref<Target: AsRef<[u8]>>, path: &[u8]) -> Option<Route> {
         let path = path.split(|byte| *byte == b'?').next().unwrap_or_default();
-        let only = |allowed: &'static str, route: Route, operation: Operation| match method {
+        let only = |allowed: &'static str, route, operation| match (**method).as_ref() {
             // A CORS preflight belongs to Envoy's own filter.
             b"OPTIONS" => None,
             method if method == allowed.as_bytes() => Some(route),
             _ => Some(Route::MethodNotAllowed(operation, allowed)),
         };
+        // With another method these are the gateway's.
+        let post = |route| ((**method).as_ref() == b"POST").then_some(route);
+        let get = |route| matches!((**method).as_ref(), b"GET" | b"HEAD").then_some(route);
         if path == self.subject_tokens.as_bytes() {
             only("POST", Route::SubjectTokens, Operation::Mint)
         } else if id_below(&self.subject_tokens, path).is_some() {
@@ -88,17 +94,15 @@ impl Paths {
         } else if id_below(&self.impersonations, path).is_some() {
             only("DELETE", Route::Impersonation, Operation::Revoke)
         } else if path == self.token.as_bytes() {
-            (method == b"POST").then_some(Route::Token)
+            post(Route::Token)
         } else if path == self.token_revocation.as_bytes() {
-            (method == b"POST").then_some(Route::TokenRevocation)
+            post(Route::TokenRevocation)
         } else if path == self.token_introspection.as_bytes() {
-            (method == b"POST").then_some(Route::TokenIntrospection)
-        } else if !matches!(method, b"GET" | b"HEAD") {
-            None
+            post(Route::TokenIntrospection)
         } else if path == self.jwks.as_bytes() {
-            Some(Route::Jwks)
+            get(Route::Jwks)
         } else if path == self.discovery.as_bytes() {
-            Some(Route::Discovery)
+            get(Route::Discovery)
         } else {
             None
         }

@@ -1,6 +1,7 @@
 //! One configured service: what all requests of a worker share, and what it does while nobody asks.
 
 use std::borrow::Cow;
+use std::ops::Deref;
 use std::rc::Rc;
 
 use super::documents::Documents;
@@ -93,7 +94,7 @@ impl Service {
     }
 
     /// Which route a request takes; `None` if it is not ours.
-    pub fn route(&self, method: &[u8], path: &[u8]) -> Option<Route> {
+    pub fn route(&self, method: &impl Deref<Target: AsRef<[u8]>>, path: &[u8]) -> Option<Route> {
         self.paths.route(method, path)
     }
 

@@ -1,3 +1,5 @@
+use std::cell::LazyCell;
+
 use proptest::prelude::*;
 
 use super::*;
@@ -71,12 +73,21 @@ fn a_request_is_ours_by_method_and_whole_path() {
     ];
     let paths = Paths::new("");
     for (method, path, route) in cases {
-        assert_eq!(paths.route(method, path), route, "{}", path.escape_ascii());
+        assert_eq!(paths.route(&method, path), route, "{}", path.escape_ascii());
     }
+    const POST: &[u8] = b"POST";
     let below = Paths::new("/tenant-a");
-    assert_eq!(below.route(b"POST", b"/tenant-a/oidc/token"), Some(Token));
-    assert_eq!(below.route(b"POST", b"/oidc/token"), None);
-    assert_eq!(below.route(b"POST", b"/tenant-b/oidc/token"), None);
+    assert_eq!(below.route(&POST, b"/tenant-a/oidc/token"), Some(Token));
+    assert_eq!(below.route(&POST, b"/oidc/token"), None);
+    assert_eq!(below.route(&POST, b"/tenant-b/oidc/token"), None);
+}
+
+#[test]
+fn of_what_passes_the_method_is_not_asked_for() {
+    let method = LazyCell::new(|| -> Vec<u8> { panic!("the method was asked for") });
+    for path in [&b"/orders"[..], b"/oidc/auth", b"/api/subject-tokens/", b"/"] {
+        assert_eq!(Paths::new("").route(&method, path), None, "{}", path.escape_ascii());
+    }
 }
 
 #[test]
@@ -116,7 +127,7 @@ proptest! {
         let head = head(content_type.as_deref(), authorization.as_deref());
         for path in [path, [paths.token.as_bytes(), b"?", &method].concat()] {
             for method in [&method[..], b"POST", b"GET"] {
-                if let Some(route) = paths.route(method, &path) {
+                if let Some(route) = paths.route(&method, &path) {
                     let _ = route.needs_body(&head);
                 }
             }
