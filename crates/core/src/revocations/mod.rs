@@ -175,8 +175,9 @@ impl Revocations {
     }
 
     /// Lets there be a table. If there was none, nobody knows what was revoked before: whatever was issued until
-    /// now has ended. So this is called as early as possible, before anything is issued. What is in etcd is not
-    /// forgotten, and needs no beginning.
+    /// now has ended. So this is called as early as possible, before anything is issued; and now and then afterwards, as
+    /// it finishes what a worker has left behind that died between its two writes. What is in etcd is not forgotten, and
+    /// needs no beginning.
     pub fn begin(&self, host: &dyn Host) -> Result<(), HostFailure> {
         if self.etcd.is_some() { Ok(()) } else { self.table.begin(host) }
     }
@@ -250,11 +251,6 @@ impl Revocations {
             Some(etcd) => etcd.revoke(context, revocation).await,
             None => self.table.revoke(context.host(), revocation),
         }
-    }
-
-    /// Finishes what a worker left behind that died between its two writes.
-    pub fn tick(&self, host: &dyn Host) -> Result<(), HostFailure> {
-        self.begin(host)
     }
 
     /// Whether this VM is to ask etcd for what is new, by [`Self::follow`]: one of each Envoy is.

@@ -206,7 +206,7 @@ fn a_worker_that_dies_while_it_revokes_holds_up_nobody() {
         world.looking.set(false);
         // Half a revocation is none, or a whole one; and the tick of any worker says which.
         let before = ended(&world, &worker(), minted);
-        other.tick(&*world).unwrap();
+        other.begin(&*world).unwrap();
         let after = ended(&world, &worker(), minted);
         assert!(after || !answered, "{dies_before}");
         assert!(after || !before, "{dies_before}");
