@@ -33,7 +33,9 @@ const LONG: Duration = Duration::from_secs(300);
 /// connections of a listener that was replaced after two.
 const AFTERMATH: Duration = Duration::from_secs(10);
 
-const MINUTE: Duration = Duration::from_secs(60);
+/// How long a used token is tried over and over, before it is another's turn: less than it takes until its slot is
+/// anybody else's.
+const REPLAYED_FOR: Duration = Duration::from_secs(2);
 
 /// What is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -198,7 +200,7 @@ impl Services {
     fn configuration(&self, number: usize) -> Configuration {
         let script = fs::read_to_string(repository().join("docs/claims/impersonation.js")).unwrap();
         Configuration::default()
-            .with("/store/shared_data/capacity", 4096)
+            .with("/store/shared_data/capacity", 8192)
             .with("/access_tokens/lifetime", format!("{}s", 120 - number % 60))
             .with(
                 "/subject_tokens/authentication/introspection",
@@ -347,7 +349,7 @@ struct Mix<'s> {
     asked: HashMap<usize, (Kind, Option<String>)>,
     /// Subject tokens that nobody has exchanged yet.
     outstanding: VecDeque<String>,
-    /// One that was, for a minute: who has it tries it over and over.
+    /// One that was, and since when: who has it tries it over and over.
     used: Option<(String, Instant)>,
     answers: BTreeMap<(Kind, u16), usize>,
     excused: BTreeMap<(Kind, u16), usize>,
@@ -437,7 +439,7 @@ impl Traffic for Mix<'_> {
                 self.outstanding.push_back(body["subjectToken"].as_str().unwrap().to_owned());
             }
             Kind::Exchange | Kind::ExchangeWithActor
-                if self.used.as_ref().is_none_or(|(_, since)| since.elapsed() > MINUTE) =>
+                if self.used.as_ref().is_none_or(|(_, since)| since.elapsed() > REPLAYED_FOR) =>
             {
                 self.used = token.map(|token| (token, Instant::now()));
             }
