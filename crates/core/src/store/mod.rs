@@ -112,14 +112,7 @@ impl Store {
         token: &SubjectToken,
         digest: &Digest,
     ) -> Result<Found, StoreFailure> {
-        match self {
-            Self::SharedData(slots) => Ok(slots.table.find(context.host(), token, digest)?),
-            // One with a slot in it was minted into a table: etcd never heard of it.
-            Self::Etcd(shared) if token.slot.is_some() => {
-                Ok(shared.before.find(context.host(), token, digest)?)
-            }
-            Self::Etcd(shared) => shared.etcd.find(context, digest).await,
-        }
+        self.find_in(context, token.slot, digest).await
     }
 
     /// What has become of a token that was found.
@@ -128,12 +121,22 @@ impl Store {
         context: &Context,
         found: &Outstanding,
     ) -> Result<Found, StoreFailure> {
+        self.find_in(context, found.slot(), &found.digest).await
+    }
+
+    async fn find_in(
+        &self,
+        context: &Context,
+        slot: Option<u32>,
+        digest: &Digest,
+    ) -> Result<Found, StoreFailure> {
         match self {
-            Self::SharedData(slots) => Ok(slots.table.find_again(context.host(), found)?),
-            Self::Etcd(shared) if found.is_in_a_slot() => {
-                Ok(shared.before.find_again(context.host(), found)?)
+            Self::SharedData(slots) => Ok(slots.table.find_in(context.host(), slot, digest)?),
+            // One with a slot was minted into a table: etcd never heard of it.
+            Self::Etcd(shared) if slot.is_some() => {
+                Ok(shared.before.find_in(context.host(), slot, digest)?)
             }
-            Self::Etcd(shared) => shared.etcd.find(context, &found.digest).await,
+            Self::Etcd(shared) => shared.etcd.find(context, digest).await,
         }
     }
 

@@ -147,11 +147,15 @@ impl From<HostFailure> for NotSpent {
 impl Outstanding {
     /// Names the token: the same as in the audit of its mint.
     pub fn id(&self) -> TokenId {
-        let slot = match self.seen {
+        TokenId { digest: self.digest.id(), slot: self.slot() }
+    }
+
+    /// Where it was found, in a table of slots.
+    pub(super) const fn slot(&self) -> Option<u32> {
+        match self.seen {
             Seen::Slot(slot, _) => Some(slot),
             Seen::Revision(_) => None,
-        };
-        TokenId { digest: self.digest.id(), slot }
+        }
     }
 
     /// The revision of etcd that minted it; none where it was minted into a table of slots.
@@ -172,7 +176,7 @@ impl Outstanding {
 
     /// Whether it was found in a table of slots.
     pub const fn is_in_a_slot(&self) -> bool {
-        matches!(self.seen, Seen::Slot(..))
+        self.slot().is_some()
     }
 }
 
@@ -243,24 +247,17 @@ impl SlotTable {
         token: &SubjectToken,
         digest: &Digest,
     ) -> Result<Found, HostFailure> {
-        // One without a slot was never minted into a table.
-        let Some(slot) = token.slot else { return Ok(Found::Unknown) };
-        self.find_in(host, slot, digest)
+        self.find_in(host, token.slot, digest)
     }
 
-    /// What has become of one that was found.
-    pub(super) fn find_again(
+    /// The same of one that is, or was, in this slot: none was minted into a table without one.
+    pub(super) fn find_in(
         &self,
         host: &dyn Host,
-        found: &Outstanding,
+        slot: Option<u32>,
+        digest: &Digest,
     ) -> Result<Found, HostFailure> {
-        match found.seen {
-            Seen::Slot(slot, _) => self.find_in(host, slot, &found.digest),
-            Seen::Revision(_) => Ok(Found::Unknown),
-        }
-    }
-
-    fn find_in(&self, host: &dyn Host, slot: u32, digest: &Digest) -> Result<Found, HostFailure> {
+        let Some(slot) = slot else { return Ok(Found::Unknown) };
         let Some((bytes, version)) = host.get(&self.slot_key(slot))? else {
             return Ok(Found::Unknown);
         };
