@@ -74,15 +74,16 @@ impl Paths {
     /// what passes has.
     pub fn route(&self, method: &impl Deref<Target: AsRef<[u8]>>, path: &[u8]) -> Option<Route> {
         let path = path.split(|byte| *byte == b'?').next().unwrap_or_default();
-        let only = |allowed: &'static str, route, operation| match (**method).as_ref() {
+        let method = || -> &[u8] { (**method).as_ref() };
+        let only = |allowed: &'static str, route, operation| match method() {
             // A CORS preflight belongs to Envoy's own filter.
             b"OPTIONS" => None,
             method if method == allowed.as_bytes() => Some(route),
             _ => Some(Route::MethodNotAllowed(operation, allowed)),
         };
         // With another method these are the gateway's.
-        let post = |route| ((**method).as_ref() == b"POST").then_some(route);
-        let get = |route| matches!((**method).as_ref(), b"GET" | b"HEAD").then_some(route);
+        let post = |route| (method() == b"POST").then_some(route);
+        let get = |route| matches!(method(), b"GET" | b"HEAD").then_some(route);
         if path == self.subject_tokens.as_bytes() {
             only("POST", Route::SubjectTokens, Operation::Mint)
         } else if id_below(&self.subject_tokens, path).is_some() {
