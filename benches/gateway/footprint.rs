@@ -4,8 +4,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Instant;
 
-use crate::guard;
+use crate::guard::{guarded, unguarded};
 use crate::load::{envoy_core, leave_envoy_alone, median};
+use testkit::bootstrap::Bootstrap;
 use testkit::configuration::Configuration;
 use testkit::envoy::{GUARD, MODULE};
 use testkit::gateway::{Gateway, Options, mint_request};
@@ -17,22 +18,26 @@ pub(crate) fn size() {
     }
 }
 
-/// From the start of the process until `/ready` says so.
+/// With and without either module. Envoy has all cores here: V8 compiles with as many threads as there are.
 pub(crate) fn ready() {
-    let median_of = |start: &dyn Fn() -> Gateway| {
-        let times = (0..5).map(|_| {
-            let started = Instant::now();
-            let envoy = start();
-            let elapsed = started.elapsed();
-            drop(envoy);
-            elapsed.as_secs_f64()
-        });
-        median(times.collect())
-    };
-    let with = median_of(&|| Gateway::start(&Configuration::default()));
-    let without = median_of(&|| Gateway::without_filter(&Options::default()));
+    let with = until_ready(|| Gateway::start(&Configuration::default()));
+    let without = until_ready(|| Gateway::without_filter(&Options::default()));
     println!("Envoy is ready with the filter  {with:>8.2} s   ({without:.2} s without)");
-    guard::ready();
+    let with = until_ready(|| Bootstrap::default().listener(guarded()).start());
+    let without = until_ready(|| Bootstrap::default().listener(unguarded()).start());
+    println!("Envoy is ready with the guard   {with:>8.2} s   ({without:.2} s without)");
+}
+
+/// Seconds from the start of the process until `/ready` says so.
+fn until_ready<E>(start: impl Fn() -> E) -> f64 {
+    let times = (0..5).map(|_| {
+        let started = Instant::now();
+        let envoy = start();
+        let elapsed = started.elapsed();
+        drop(envoy);
+        elapsed.as_secs_f64()
+    });
+    median(times.collect())
 }
 
 /// Envoy's resident memory after many times more tokens than it has room for.

@@ -2,12 +2,10 @@
 //! request. Envoy's `jwt_authn` stands before it and has the tokens in its cache, and Envoy answers itself: what an API
 //! behind it takes would only make the guard look cheaper.
 
-use std::time::Instant;
-
 use serde_json::json;
 
 use crate::lane::Lane;
-use crate::load::{envoy_core, leave_envoy_alone, median};
+use crate::load::{envoy_core, leave_envoy_alone};
 use testkit::bootstrap::{Bootstrap, Listener};
 use testkit::envoy::Envoy;
 use testkit::guarded::{
@@ -25,6 +23,11 @@ pub(crate) fn start(filters: impl Fn(Bootstrap) -> Bootstrap) -> Envoy {
         .map_or_else(|| bootstrap.clone().start(), |core| bootstrap.clone().core(core).start())
 }
 
+/// Without the guard.
+pub(crate) fn unguarded() -> Listener {
+    verifying_listener("bare", []).answer("/", "ok")
+}
+
 /// The rules of a deployment of some size.
 pub(crate) fn guarded() -> Listener {
     let configuration = guard_configuration(&json!({"rules": [
@@ -38,9 +41,7 @@ pub(crate) fn guarded() -> Listener {
 
 pub(crate) fn run() {
     leave_envoy_alone();
-    let envoy = start(|bootstrap| {
-        bootstrap.listener(guarded()).listener(verifying_listener("bare", []).answer("/", "ok"))
-    });
+    let envoy = start(|bootstrap| bootstrap.listener(guarded()).listener(unguarded()));
     let lane = |name, listener| Lane::new(name, &envoy, envoy.address(listener), 200);
     let mut lanes = [
         lane("an ordinary user, no guard", "bare"),
@@ -65,22 +66,4 @@ pub(crate) fn run() {
     lanes[1].print(Some(&lanes[0]));
     lanes[2].print(None);
     lanes[3].print(Some(&lanes[2]));
-}
-
-/// From the start of the process until `/ready` says so. Not after [`run`], whose thread has one core, and whatever it
-/// starts, too: V8 compiles with as many threads as there are.
-pub(crate) fn ready() {
-    let median_of = |listener: &dyn Fn() -> Listener| {
-        let times = (0..5).map(|_| {
-            let started = Instant::now();
-            let envoy = Bootstrap::default().listener(listener()).start();
-            let elapsed = started.elapsed();
-            drop(envoy);
-            elapsed.as_secs_f64()
-        });
-        median(times.collect())
-    };
-    let with = median_of(&guarded);
-    let without = median_of(&|| verifying_listener("bare", []).answer("/", "ok"));
-    println!("Envoy is ready with the guard   {with:>8.2} s   ({without:.2} s without)");
 }
