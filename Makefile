@@ -1,7 +1,7 @@
 # Everything sets up what it needs. Requires cargo (rustup), node 20.19 or later with npm, and python3
 # with venv where no Envoy is on the PATH (see scripts/envoy).
 .DEFAULT_GOAL := build
-.PHONY: wasm-target build companion run demo demo-cluster bench chaos fuzz race hostile soak sbom deny lint lint-format lint-native lint-wasm test parts test-binaries test-plugin tools \
+.PHONY: wasm-target build companion run demo demo-cluster bench chaos fuzz race hostile soak sbom deny docs lint lint-format lint-native lint-wasm test parts test-binaries test-plugin tools \
   test-core test-envoy test-endurance test-chaos test-dependencies test-differential test-without-engine test-gateway test-clients test-demo \
   test-claims-scripts test-compose test-observability
 
@@ -39,7 +39,8 @@ sbom: build
 	scripts/sbom impersonation-guard > $(guard:.wasm=.cdx.json)
 
 # Envoy in front of an identity gateway on 127.0.0.1:10000, until Ctrl-C, after a look at the flow.
-run: build tests/gateway/node_modules stack/node_modules
+# The companion is for whoever then follows the README.
+run: build companion tests/gateway/node_modules stack/node_modules
 	node demo/demo.js --stay
 
 # The same, but it ends, and fails unless every step of the flow did what it should.
@@ -51,15 +52,21 @@ demo-cluster: build tools tests/gateway/node_modules stack/node_modules
 	node demo/cluster.js
 
 # All that must hold: what .ci/run runs. Parts that do not need each other run side by side, and what each
-# prints comes in one piece when it ends; those that failed are named again at the end.
+# prints comes in one piece when it ends; those that failed are named again at the end. The last
+# line has the totals.
 test:
 	@mkdir -p target
-	@bash -o pipefail -c '$(MAKE) --no-print-directory --jobs 5 --output-sync=target --keep-going parts 2>&1 | tee target/test.log' \
-	  || { echo; echo "What failed:"; grep -F '***' target/test.log; exit 1; }
+	@scripts/leash bash -o pipefail -c '$(MAKE) --no-print-directory --jobs 5 --output-sync=target --keep-going parts 2>&1 | tee target/test.log' \
+	  || { echo; echo "What failed:"; grep -F '***' target/test.log; failed=1; }; \
+	  scripts/test-totals target/test.log $(filter-out test-binaries,$(filter test-%,$(parts))) || failed=1; exit $${failed:-0}
 
 # The longest first. The lints' compiler runs behind everything that a test waits for.
-parts: test-envoy test-endurance test-chaos test-differential test-binaries build test-clients test-observability test-core lint-native \
+parts := test-envoy test-endurance test-chaos test-differential test-binaries build test-clients test-observability test-core lint-native \
   lint-wasm test-dependencies test-without-engine test-demo test-compose test-gateway test-claims-scripts lint-format
+parts: $(parts)
+
+# What a part prints begins with its name, for the totals.
+part = @echo "== $@"
 
 test-binaries:
 	cargo test --all-features --no-run --message-format=json-render-diagnostics > target/test-binaries.json
@@ -71,14 +78,17 @@ test-plugin: build
 
 # More at once than there are cores, as they wait for Envoy most of the time.
 test-envoy: test-binaries build test-plugin companion tools
+	$(part)
 	IMPERSONATION_FILTER=$(CURDIR)/$(companion) IMPERSONATION_FILTER_WASM=$(CURDIR)/$(module) IMPERSONATION_GUARD_WASM=$(CURDIR)/$(guard) TEST_PLUGIN_WASM=$(CURDIR)/$(dir $(module))test_plugin.wasm RUST_TEST_THREADS=6 scripts/run-tests target/test-binaries.json envoy
 
 test-differential: test-binaries build tools tests/gateway/node_modules
+	$(part)
 	IMPERSONATION_FILTER_WASM=$(CURDIR)/$(module) IMPERSONATION_GUARD_WASM=$(CURDIR)/$(guard) scripts/run-tests target/test-binaries.json differential
 
 # In networks of its own, for which it takes root: see crates/testkit/src/network.rs. One after the other, as both
 # weigh the machine down.
 test-chaos: test-binaries build tools
+	$(part)
 	IMPERSONATION_FILTER_WASM=$(CURDIR)/$(module) IMPERSONATION_GUARD_WASM=$(CURDIR)/$(guard) RUST_TEST_THREADS=1 scripts/run-tests target/test-binaries.json chaos
 
 # The same for as long as docs/reliability.md says, and with the times held to their bounds: some minutes.
@@ -87,6 +97,7 @@ chaos: build tools
 
 # In short what race and soak have at length.
 test-endurance: test-binaries build tools
+	$(part)
 	IMPERSONATION_FILTER_WASM=$(CURDIR)/$(module) scripts/run-tests target/test-binaries.json endurance
 
 # A million subject tokens, or RACE_TOKENS, each wanted by sixteen at once: see docs/reliability.md.
@@ -108,41 +119,52 @@ fuzz:
 
 # All that need no Envoy.
 test-core: test-binaries
+	$(part)
 	scripts/run-tests target/test-binaries.json --but envoy endurance chaos dependencies differential
 
 # Licences, versions and sources of what is depended on, and the list of what is in the modules.
 test-dependencies: test-binaries build
+	$(part)
 	IMPERSONATION_FILTER_WASM=$(CURDIR)/$(module) IMPERSONATION_GUARD_WASM=$(CURDIR)/$(guard) scripts/run-tests target/test-binaries.json dependencies
 
 # After what runs the companion, which it builds anew without the engine.
 test-without-engine: test-core companion lint-native
+	$(part)
 	nice cargo test --package impersonation-filter-cli --package impersonation-core --no-default-features without_the_engine
 	nice cargo test --all-features --doc
 
 test-gateway: tests/gateway/node_modules
+	$(part)
 	cd tests/gateway && node --test
 
 test-clients: build companion tools tests/gateway/node_modules tests/clients/node_modules
+	$(part)
 	cd tests/clients && node --test
 
 # These two have the ports that envoy.yaml names.
 test-demo: build companion tools tests/gateway/node_modules stack/node_modules
+	$(part)
 	cd demo && flock ../target/.ports.lock node --test
 
 test-compose: build tools tests/clients/node_modules stack/node_modules
+	$(part)
 	cd tests/compose && flock ../../target/.ports.lock node --test
 
 test-claims-scripts:
+	$(part)
 	cd tests/claims-scripts && node --test
 
 # Metrics, rules and dashboard against a real run (see scripts/prometheus).
 test-observability: build tools tests/gateway/node_modules
+	$(part)
 	cd tests/observability && node --test
 
 # Fetched on first use, beside the compiler.
 tools:
 	scripts/envoy --path
 	scripts/pyjwt --version
+	scripts/authlib --version
+	scripts/schemathesis --version
 	scripts/etcd
 	scripts/ip
 
@@ -159,6 +181,10 @@ lint-native: $(if $(filter parts,$(MAKECMDGOALS)),test-binaries)
 lint-wasm: wasm-target $(if $(filter parts,$(MAKECMDGOALS)),build)
 	nice cargo clippy --release --lib --package impersonation-filter --package impersonation-guard --package impersonation-envoy --package impersonation-core --package quickjs-rewind --target wasm32-wasip1 -- -D warnings
 	nice cargo clippy --release --lib --package impersonation-filter --package impersonation-guard --package impersonation-envoy --package impersonation-core --target wasm32-wasip1 --no-default-features -- -D warnings
+
+# Writes the tables of docs/ and the JSON Schemas, which are made from the declarations in crates/core/src/config.
+docs:
+	UPDATE_DOCS=1 cargo test --package impersonation-core --lib config::describe
 
 # Advisories too, for whoever has cargo-deny and the internet.
 deny:

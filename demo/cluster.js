@@ -1,11 +1,12 @@
 // `make demo-cluster`: two Envoys and three nodes of etcd on this machine. A subject token of one Envoy is exchanged
-// through the other, once; the leader of etcd is killed, and it goes on; then there is no majority, and nothing is
+// through the other, once; an impersonation is ended through the other, and how long that took is
+// said; the leader of etcd is killed, and it goes on; then there is no majority, and nothing is
 // said that may not be so. Nothing outlives this program, which ends with status 0 only if all of it was as it
 // should be.
 import { existsSync } from 'node:fs';
 import { startCluster } from '../stack/cluster.js';
 import { poll, ROOT } from '../stack/envoy.js';
-import { beforeTheFlow, exchangeRequest, mintRequest } from '../stack/flow.js';
+import { AGENT, beforeTheFlow, exchangeRequest, mintRequest, operatorRequest } from '../stack/flow.js';
 import { ProcessError, stopAll, tails } from '../stack/process.js';
 import { keep, send } from '../stack/requests.js';
 import { check, show, title } from '../stack/show.js';
@@ -40,6 +41,25 @@ async function demonstrate() {
     check(error === 'invalid_request', 'the error is not invalid_request');
   };
 
+  // Whoever is on call reaches another Envoy than the one before the API.
+  const showEnd = async () => {
+    const { access_token: bearer } = await show(exchange(first, await mint(first)), 200);
+    const use = { url: `${first}/orders/1`, bearer };
+    await show(use, 200);
+    const { access_token: operator } = await show(operatorRequest(origin), 200);
+    const end = { url: `${second}/api/impersonations/revocations`, bearer: operator, json: { actorId: AGENT } };
+    const began = performance.now();
+    const { ended } = await show(end, 201);
+    const answered = performance.now();
+    check(ended === 1, 'not this one impersonation has ended');
+    let answer;
+    await poll(async () => (answer = await send(use)).status !== 200, { interval: 5 });
+    const refused = performance.now();
+    check(answer.status === 401 && answer.json?.error === 'invalid_token', 'it was not refused as one that has ended');
+    const ms = (from, to) => `${Math.round(to - from)} ms`;
+    console.log(`${use.url} refuses it ${ms(answered, refused)} after ${second} had answered, ${ms(began, refused)} after it was asked.`);
+  };
+
   title('Minted through the first Envoy, exchanged through the second');
   const token = await mint(first);
   await show(exchange(second, token), 200);
@@ -47,6 +67,9 @@ async function demonstrate() {
   title('Once: neither Envoy exchanges it again');
   await replayed(first, token);
   await replayed(second, token);
+
+  title('What was begun through one Envoy is ended through the other');
+  await showEnd();
 
   title('Minted through the second; then the leader of etcd is killed');
   const survivor = await mint(second);
@@ -60,7 +83,7 @@ async function demonstrate() {
   await show(exchange(second, await mint(first)), 200);
   const kept = await mint(first);
 
-  title('Without a majority nobody can know whether a token was spent: both endpoints ask to come back');
+  title('Without a majority nobody can know whether a token was spent: mint and exchange ask to come back');
   const [another] = etcd.nodes.filter(({ service }) => service);
   await etcd.kill(another);
   console.log(`${another.name} is gone, too.`);

@@ -4,9 +4,9 @@ import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { after, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
-import { PORTS } from '../stack/envoy.js';
+import { PORTS, ROOT } from '../stack/envoy.js';
 import { isFree, start, stopAll } from '../stack/process.js';
-import { pasteFlow, pasteReadme } from '../stack/readme.js';
+import { pasteFlow, pasteReadme, shown } from '../stack/readme.js';
 
 const DEMO = fileURLToPath(new URL('demo.js', import.meta.url));
 
@@ -22,10 +22,26 @@ test('the flow works, what is printed can be pasted, and nothing is left behind'
     assert.match(answers, answer);
   }
   assert.match(answers, /"error":"invalid_token"[^}]*\}$/, 'the access token is still good');
+
+  const [kill, check] = await pasteReadme();
+  assert.equal(masked(kill), masked(shown('README.md', 'text')));
+  assert.match(check, /^envoy\.yaml: valid\b/m);
   assert.match(await pasteFlow(), /"sub":"user-42".*Audiences in Jwt are not allowed$/);
-  assert.match(await pasteReadme(), /"error":"invalid_token"[^}]*\}$/);
 
   process.kill(demo.pid, 'SIGINT');
   assert.equal(await demo.closed, 'stopped (status 0)');
   for (const port of Object.values(PORTS)) assert.ok(await isFree(port), String(port));
 });
+
+test('make run builds what the README then uses', () => {
+  const env = { ...process.env, MAKEFLAGS: '', MAKELEVEL: '' };
+  const steps = execFileSync('make', ['--dry-run', 'run'], { cwd: ROOT, encoding: 'utf8', env }).trim().split('\n');
+  assert.equal(steps.at(-1), 'node demo/demo.js --stay');
+  assert.ok(steps.includes('install -D target/debug/impersonation-filter target/companion/impersonation-filter'), steps.join('\n'));
+});
+
+/** What differs each time: ids, times, and the spaces of a table whose cells are shorter. */
+function masked(text) {
+  return text.trim()
+    .replaceAll(/\d+ (s|min) left/g, 'LEFT').replaceAll(/[0-9a-f]{28}/g, 'ID').replaceAll(/\d{4}-\d\d-\d\dT[\d:.]+Z/g, 'TIME').replaceAll(/ +/g, ' ');
+}

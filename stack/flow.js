@@ -13,7 +13,7 @@ const CONTEXT = { ticketId: 'T-1001', reason: 'The customer cannot see an order'
 const BACKEND = ['integrator-backend', 'demo-only-integrator-backend'];
 const OPERATIONS = ['operations', 'demo-only-operations'];
 const PORTAL = ['support-portal', 'demo-only-support-portal'];
-const AGENT = 'agent-1';
+export const AGENT = 'agent-1';
 const CUSTOMER = 'user-42';
 
 export async function showFlow(origin) {
@@ -82,11 +82,7 @@ async function showKill(origin, { mint, exchange, use }) {
   await show(use, 200);
 
   title('Then its laptop is stolen. An operator, whose access token may see and end impersonations,');
-  const { access_token: operatorToken } = await show({
-    url: `${origin}/oidc/token`,
-    basic: OPERATIONS,
-    form: { grant_type: 'client_credentials', scope: 'impersonations:read impersonations:revoke', resource: `${origin}/api` },
-  }, 200);
+  const { access_token: operatorToken } = await show(operatorRequest(origin), 200);
   keep('OPERATOR_TOKEN', operatorToken);
 
   title('sees who impersonates whom,');
@@ -125,6 +121,15 @@ export async function beforeTheFlow(origin) {
 
   title(`Before the flow: ${AGENT} signs in at the support portal (scripted here: no page, no password)`);
   return { backendToken, agentToken: keep('AGENT_TOKEN', await signIn(origin)) };
+}
+
+/** Whoever is on call gets an access token for the list and the end of impersonations. */
+export function operatorRequest(origin) {
+  return {
+    url: `${origin}/oidc/token`,
+    basic: OPERATIONS,
+    form: { grant_type: 'client_credentials', scope: 'impersonations:read impersonations:revoke', resource: `${origin}/api` },
+  };
 }
 
 /** Step 2, with the backend's access token. */

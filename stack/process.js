@@ -1,12 +1,19 @@
-// A program that runs beside this one: known to be ready by what it prints, and gone when we are done.
+// A program that runs beside this one: known to be ready by what it prints, and gone when we are done, however that
+// comes: see scripts/watchdog.
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { closeSync, openSync, writeSync } from 'node:fs';
 import { createServer } from 'node:net';
 import { createInterface } from 'node:readline';
+import { fileURLToPath } from 'node:url';
 
 const KEPT_LINES = 400;
 const GRACE_MS = 5_000;
+const WATCHDOG = fileURLToPath(new URL('../scripts/watchdog', import.meta.url));
+
+// A SIGTERM ends make and the test runner, and neither passes it on.
+const parent = process.ppid;
+setInterval(() => process.ppid === parent || process.exit(1), 100).unref();
 
 /** A program did not do what was waited for. The message ends with the end of its output. */
 export class ProcessError extends Error {}
@@ -29,7 +36,11 @@ export function tails() {
  * output if it stops before that, or is not ready in time. `log` names a file for all of its output.
  */
 export async function start(name, command, args, { ready, log, timeout = 120_000, ...options }) {
+  const watchdog = spawn(WATCHDOG, ['TERM'], { stdio: ['pipe', 'ignore', 'ignore'] });
+  watchdog.stdin.on('error', () => {});
+  for (const handle of [watchdog, watchdog.stdin]) handle.unref();
   const child = spawn(command, args, { stdio: ['ignore', 'pipe', 'pipe'], ...options });
+  if (child.pid) watchdog.stdin.write(`${child.pid}\n`);
   const file = log && openSync(log, 'w');
   const lines = [];
   const waiting = [];
@@ -81,6 +92,7 @@ export async function start(name, command, args, { ready, log, timeout = 120_000
     (error) => `could not be started: ${error.message}`,
   );
   closed.then((how) => {
+    watchdog.kill('SIGKILL');
     if (log) closeSync(file);
     for (const entry of [...waiting]) settle(entry, entry.reject, failure(how));
   });

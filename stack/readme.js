@@ -1,6 +1,6 @@
 // The lines of the documentation, as somebody pastes them into a shell, with the companion that `make companion` built.
-import { execFile } from 'node:child_process';
-import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { execFile, execFileSync } from 'node:child_process';
+import { existsSync, mkdtempSync, readFileSync, rmSync, symlinkSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
@@ -8,6 +8,7 @@ import { ROOT } from './envoy.js';
 
 const ORIGIN = 'http://127.0.0.1:10000';
 const COMPANION = `${ROOT}target/companion`;
+const SEPARATOR = '---- the next part ----';
 
 /** The parts of a page that are marked as run by the tests, in order. */
 export function lines(page) {
@@ -36,15 +37,14 @@ export function shown(page, language) {
  */
 export async function paste(parts, { origin = ORIGIN, changed = {} } = {}) {
   if (!existsSync(`${COMPANION}/impersonation-filter`)) throw new Error('the companion is missing: make companion');
-  const separator = '---- the next part ----';
-  let script = parts.join(`\necho; echo '${separator}'\n`).replaceAll(ORIGIN, origin);
+  let script = parts.join(`\necho; echo '${SEPARATOR}'\n`).replaceAll(ORIGIN, origin);
   for (const [text, other] of Object.entries(changed)) script = script.replaceAll(text, other);
   const cwd = mkdtempSync(join(tmpdir(), 'pasted-'));
   const env = { ...process.env, PATH: `${COMPANION}:${process.env.PATH}` };
   try {
     const { stdout, stderr } = await promisify(execFile)('sh', ['-c', script], { cwd, env });
     if (stderr) console.error(stderr);
-    return stdout.split(`\n${separator}\n`);
+    return stdout.split(`\n${SEPARATOR}\n`);
   } finally {
     rmSync(cwd, { recursive: true });
   }
@@ -56,8 +56,25 @@ export async function pasteFlow(origin) {
   return printed;
 }
 
-/** The same, and then the README's lines: what those printed. */
-export async function pasteReadme(origin) {
-  const [, printed] = await paste([...lines('docs/flow.md'), ...lines('README.md')], { origin });
-  return printed;
+/** What the README's lines need, beside the shell and what `make run` builds: what the README says that one needs. */
+const README_NEEDS = ['curl', 'sed'];
+
+/**
+ * The README's lines, in the order of the page and with no other page, in a fresh shell in the folder of the
+ * repository: what each part printed. `make run` has to be running.
+ */
+export async function pasteReadme() {
+  const tools = mkdtempSync(join(tmpdir(), 'tools-'));
+  for (const tool of README_NEEDS) {
+    symlinkSync(execFileSync('sh', ['-c', `command -v ${tool}`], { encoding: 'utf8' }).trim(), join(tools, tool));
+  }
+  const script = lines('README.md').join(`\necho '${SEPARATOR}'\n`);
+  try {
+    const options = { cwd: ROOT, env: { PATH: tools } };
+    const { stdout, stderr } = await promisify(execFile)('/bin/sh', ['-e', '-c', script], options);
+    if (stderr) throw new Error(`the README's lines have complained: ${stderr}`);
+    return stdout.split(`${SEPARATOR}\n`);
+  } finally {
+    rmSync(tools, { recursive: true });
+  }
 }

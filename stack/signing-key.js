@@ -1,11 +1,12 @@
-// A new key for IMPERSONATION_SIGNING_KEY: Ed25519, as a private JWK. Its `kid` is the thumbprint that
-// the filter derives (RFC 7638), so none is given. Run as a program it prints one.
+// A new key for IMPERSONATION_SIGNING_KEY: P-256, as a private JWK, because the gateway of tests/gateway signs with
+// ES256 and an API should need one algorithm only. Its `kid` is the thumbprint that the filter derives
+// (RFC 7638), so none is given. Run as a program it prints one.
 import { generateKeyPairSync } from 'node:crypto';
 import { fileURLToPath } from 'node:url';
 
 export function newSigningKey() {
-  const { privateKey } = generateKeyPairSync('ed25519');
-  return { ...privateKey.export({ format: 'jwk' }), alg: 'EdDSA', use: 'sig' };
+  const { privateKey } = generateKeyPairSync('ec', { namedCurve: 'P-256' });
+  return { ...privateKey.export({ format: 'jwk' }), alg: 'ES256', use: 'sig' };
 }
 
 if (process.argv[1] === fileURLToPath(import.meta.url)) console.log(JSON.stringify(newSigningKey()));

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use jsonwebtoken::Algorithm;
@@ -17,6 +17,7 @@ use crate::lane::exchange_of;
 use crate::load::{Load, envoy_core, leave_envoy_alone, median};
 use testkit::configuration::Configuration;
 use testkit::gateway::Gateway;
+use testkit::process::{Ending, Process};
 
 const ROUNDS: usize = 15;
 const TURN: usize = 1000;
@@ -67,7 +68,7 @@ pub(crate) fn run() {
 }
 
 struct Provider {
-    process: Child,
+    _process: Process,
     address: SocketAddr,
     bearer: String,
 }
@@ -86,21 +87,15 @@ impl Provider {
         let command = command.arg(script).env("NODE_ENV", "production").stdout(Stdio::piped());
         // Where Envoy's log goes, too: into a file.
         let log = Path::new(env!("CARGO_TARGET_TMPDIR")).join("provider.log");
-        let mut process = command.stderr(File::create(log).unwrap()).spawn().unwrap();
+        let command = command.stderr(File::create(log).unwrap());
+        let mut process = Process::spawn(command, Ending::Killed);
         // Warnings about its setting come first.
-        let lines = BufReader::new(process.stdout.take().unwrap()).lines();
+        let lines = BufReader::new(process.pipes().stdout.take().unwrap()).lines();
         let ready: Option<Value> =
             lines.map(Result::unwrap).find_map(|line| serde_json::from_str(&line).ok());
         let ready = ready.expect("the provider's port and token");
         let port = ready["port"].as_u64().and_then(|port| port.try_into().ok()).unwrap();
         let bearer = ready["bearer"].as_str().unwrap().to_owned();
-        Self { process, address: SocketAddr::from(([127, 0, 0, 1], port)), bearer }
-    }
-}
-
-impl Drop for Provider {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
+        Self { _process: process, address: SocketAddr::from(([127, 0, 0, 1], port)), bearer }
     }
 }

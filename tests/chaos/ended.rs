@@ -1,7 +1,7 @@
 //! The leader fails while an impersonation is ended: once that was answered, no Envoy that has not heard of it lets it
 //! pass for longer than its guard may be out of touch.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -15,6 +15,7 @@ use testkit::guarded::{
 };
 use testkit::http::Request;
 use testkit::network::{Machine, in_a_hub, three_machines};
+use testkit::over::Over;
 use testkit::server::{Server, as_asked};
 use testkit::wait_for;
 
@@ -90,14 +91,15 @@ fn end_during(
     envoys: [&Guarded; 2],
     begun: &Begun,
 ) {
-    let (over, used) = (AtomicBool::new(false), AtomicUsize::new(0));
+    let (over, used) = (Over::default(), AtomicUsize::new(0));
     let path = format!("/api/impersonations/{}", begun.id);
     let end = Request::new("DELETE", &path).bearer(&operator());
     let (answered, outcomes) = thread::scope(|scope| {
         let (over, used) = (&over, &used);
+        let all = over.when_dropped();
         let use_it = |envoy: &'_ Guarded| -> Vec<Outcome> {
             let mut outcomes = Vec::new();
-            while !over.load(Ordering::Relaxed) {
+            while !over.is_over() {
                 outcomes.push((Instant::now(), status(envoy, begun)));
                 used.fetch_add(usize::from(outcomes.len() == 1), Ordering::Relaxed);
                 thread::sleep(Duration::from_millis(10));
@@ -123,7 +125,7 @@ fn end_during(
         // What is sent later than this is looked at; so many of them.
         thread::sleep((answered + MAX_STALENESS).saturating_duration_since(Instant::now()));
         thread::sleep(Duration::from_millis(10) * u32::try_from(AFTER).unwrap());
-        over.store(true, Ordering::Relaxed);
+        drop(all);
         (answered, uses.map(|uses| uses.join().unwrap()))
     });
     for (envoy, outcomes) in ["one", "the other"].into_iter().zip(outcomes) {

@@ -14,6 +14,7 @@ mod ended;
 mod faults;
 mod gone;
 mod leader;
+mod stopped;
 mod watch;
 
 /// How long it goes on.

@@ -1,6 +1,10 @@
 // openid-client as its documentation uses it, for the clients that tests/gateway knows.
 import * as oidc from 'openid-client';
 import { followTo } from '../../stack/browser.js';
+import { poll } from '../../stack/envoy.js';
+
+export const EXCHANGE = 'urn:ietf:params:oauth:grant-type:token-exchange';
+export const ACCESS_TOKEN = 'urn:ietf:params:oauth:token-type:access_token';
 
 export const SECRETS = {
   integratorBackend: 'demo-only-integrator-backend',
@@ -30,4 +34,31 @@ export async function signIn(config, user, parameters = {}) {
     ...parameters,
   }));
   return oidc.authorizationCodeGrant(config, callback, { pkceCodeVerifier: verifier, expectedState: state });
+}
+
+/** Who takes part in an impersonation, once the filter has the gateway's keys: until then it asks whoever mints to come back. */
+export async function parties(origin) {
+  const backend = await discover(origin, 'integrator-backend', SECRETS.integratorBackend);
+  const portal = await discover(origin, 'support-portal', SECRETS.supportPortal);
+  const { access_token: agentToken } = await signIn(portal, 'agent-1');
+  const { access_token: backendToken } = await oidc.clientCredentialsGrant(backend, {
+    scope: 'impersonate users:read', resource: `${origin}/api`,
+  });
+  const mint = (userId) => fetch(`${origin}/api/subject-tokens`, {
+    method: 'POST',
+    headers: { authorization: `Bearer ${backendToken}`, 'content-type': 'application/json' },
+    body: JSON.stringify({ userId }),
+  });
+  await poll(async () => (await mint('user-42')).status !== 503);
+  const subjectToken = async (userId = 'user-42') => (await (await mint(userId)).json()).subjectToken;
+  /** The parameters of a token exchange: a fresh subject token, for orders, and an agent who acts. */
+  const exchange = async () => ({
+    scope: 'orders:read',
+    subject_token: await subjectToken(),
+    subject_token_type: ACCESS_TOKEN,
+    resource: `${origin}/orders`,
+    actor_token: agentToken,
+    actor_token_type: ACCESS_TOKEN,
+  });
+  return { portal, agentToken, backendToken, subjectToken, exchange };
 }

@@ -52,7 +52,11 @@ test('Istio: the guard in a sidecar, entered by a header that no caller can make
   const [rule] = manifest('istio', 'RequestAuthentication', 'orders').spec.jwtRules;
   assert.deepEqual(rule.outputClaimToHeaders, [{ header, claim: 'txn' }]);
   const { headers, payload_in_metadata: payload } = extension.typed_config.config.configuration.value;
-  assert.deepEqual(removed.typed_config.mutations.request_mutations.map(({ remove }) => remove), Object.values(headers));
+  const mutations = removed.typed_config.mutations.request_mutations;
+  assert.deepEqual(mutations.flatMap(({ remove }) => remove ?? []), Object.values(headers));
+  // And whatever a server takes for them.
+  const [spelling] = mutations.flatMap((mutation) => mutation.remove_on_match?.key_matcher.safe_regex.regex ?? []);
+  for (const name of Object.values(headers)) assert.match(name.replaceAll('-', '_'), new RegExp(`^${spelling}$`));
   assert.ok(Object.values(headers).includes(header));
   assert.equal(payload, 'payload');
   guardAccepted(guard.typed_config, values('CLUSTER')[0], [removed]);
@@ -73,9 +77,46 @@ test('Envoy Gateway: the guard that the EnvoyPatchPolicy wraps', () => {
   guardAccepted(operation.value, etcdOfEnvoyGateway(), []);
 });
 
+test('a support client in the browser may do by each manifest what it may by envoy.yaml', () => {
+  const sorted = (list) => [...list].sort();
+  const list = (text) => text.split(/, */);
+  const { static_resources: { listeners } } = parse(readFileSync(CONFIG, 'utf8'));
+  const [{ routes }] = listeners[0].filter_chains[0].filters[0].typed_config.route_config.virtual_hosts;
+  const shipped = Object.fromEntries(routes.map(({ match, typed_per_filter_config: config }) => {
+    const policy = config?.['envoy.filters.http.cors'];
+    return [match.path ?? match.path_separated_prefix, policy && {
+      methods: list(policy.allow_methods), headers: list(policy.allow_headers), exposed: list(policy.expose_headers), age: `${policy.max_age}s`,
+    }];
+  }).filter(([, policy]) => policy));
+  const read = ({ allowMethods: methods, allowHeaders: headers, exposeHeaders: exposed, maxAge: age }) => ({ methods, headers, exposed, age });
+  const expected = { '/oidc/token': shipped['/oidc/token'], '/oidc/token/revocation': shipped['/oidc/token/revocation'], '/orders': shipped['/orders'] };
+
+  const istio = ['identity-gateway', 'orders'].flatMap((name) => manifest('istio', 'VirtualService', name).spec.http)
+    .filter(({ corsPolicy }) => corsPolicy)
+    .flatMap(({ match, corsPolicy }) => match.map(({ uri }) => [uri.exact ?? uri.prefix, read(corsPolicy)]));
+  assert.deepEqual(Object.fromEntries(istio), expected);
+
+  const envoyGateway = all('envoy-gateway').filter(({ kind, spec }) => kind === 'SecurityPolicy' && spec.cors).flatMap(({ spec }) => (
+    spec.targetRefs.flatMap(({ name }) => manifest('envoy-gateway', 'HTTPRoute', name).spec.rules.flatMap(({ matches }) => (
+      matches.map(({ path }) => [path.value, read(spec.cors)])
+    )))
+  ));
+  assert.deepEqual(Object.fromEntries(envoyGateway), expected);
+
+  // Both manifests have the filter on for all of its paths, whichever route they are in.
+  const on = manifest('istio', 'VirtualService', 'identity-gateway').spec.http.filter(({ name }) => name === 'impersonation');
+  const { targetRefs } = manifest('envoy-gateway', 'EnvoyExtensionPolicy', 'impersonation').spec;
+  const onThere = targetRefs.flatMap(({ name }) => manifest('envoy-gateway', 'HTTPRoute', name).spec.rules);
+  assert.deepEqual(
+    sorted(on.flatMap(({ match }) => match.map(({ uri }) => uri.exact ?? uri.regex))),
+    sorted(onThere.flatMap(({ matches }) => matches.map(({ path }) => path.value))),
+  );
+});
+
+const all = (folder) => parseAllDocuments(readFileSync(`${ROOT}deploy/${folder}/impersonation.yaml`, 'utf8')).map((document) => document.toJS());
+
 function manifest(folder, kind, name) {
-  const documents = parseAllDocuments(readFileSync(`${ROOT}deploy/${folder}/impersonation.yaml`, 'utf8'));
-  return documents.map((document) => document.toJS()).find((it) => it.kind === kind && it.metadata.name === name);
+  return all(folder).find((it) => it.kind === kind && it.metadata.name === name);
 }
 
 /** What Envoy Gateway is to make otherwise, of the filter that it makes of a policy. */
@@ -96,8 +137,10 @@ const actionOf = (guard) => guard.xds_matcher.matcher_list.matchers[0].on_match.
 function accepted(plugin, cluster) {
   assert.equal(plugin.allow_on_headers_stop_iteration, true);
   assert.equal(plugin.failure_policy, 'FAIL_RELOAD');
-  const { store } = plugin.configuration.value.store ? plugin.configuration.value : JSON.parse(plugin.configuration.value);
+  const { store, impersonations } = plugin.configuration.value.store ? plugin.configuration.value : JSON.parse(plugin.configuration.value);
   assert.equal(cluster.name, store.etcd.cluster);
+  // The kill switch is there before it is needed.
+  assert.deepEqual(impersonations.authentication.jwt.map((entry) => entry.client_ids), [['operations']]);
   judged(cluster, (filters) => {
     const wasm = filters.find(({ name }) => name === 'envoy.filters.http.wasm');
     const { code } = wasm.typed_config.config.vm_config;

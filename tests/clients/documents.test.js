@@ -20,13 +20,27 @@ before(async () => {
 
 after(stopAll);
 
-test('discovery is the gateway\'s, with our grant added to it', async () => {
+test('discovery is the gateway\'s, with our grant and our endpoints added to it', async () => {
   const [ours, own] = await both(DISCOVERY);
+  const { origin } = stack;
+  // The gateway introspects at the path that the filter has, and does not revoke.
+  assert.equal(own.json.introspection_endpoint, `${origin}/oidc/token/introspection`);
+  assert.equal(own.json.revocation_endpoint, undefined);
   assert.deepEqual(ours.json, {
     ...own.json,
     grant_types_supported: [...own.json.grant_types_supported, EXCHANGE],
+    revocation_endpoint: `${origin}/oidc/token/revocation`,
+    revocation_endpoint_auth_methods_supported: ['client_secret_basic', 'none'],
   });
-  assert.deepEqual(Object.keys(ours.json), Object.keys(own.json));
+  const added = ['revocation_endpoint', 'revocation_endpoint_auth_methods_supported'];
+  assert.deepEqual(Object.keys(ours.json), [...Object.keys(own.json), ...added]);
+});
+
+test('what signs for the filter is of the kind that signs for the gateway', async () => {
+  const [ours, own] = await both(KEYS);
+  const algorithms = (keys) => [...new Set(keys.map(({ alg }) => alg))];
+  assert.deepEqual(algorithms(own.json.keys), ['ES256']);
+  assert.deepEqual(algorithms(ours.json.keys), ['ES256']);
 });
 
 test('the key set is the gateway\'s, with our public keys added to it', async () => {
@@ -35,7 +49,7 @@ test('the key set is the gateway\'s, with our public keys added to it', async ()
   const kept = ours.json.keys.filter((key) => !added.includes(key));
   assert.deepEqual(kept, own.json.keys);
   assert.deepEqual(added.map(({ kty, crv, alg, use }) => ({ kty, crv, alg, use })), [
-    { kty: 'OKP', crv: 'Ed25519', alg: 'EdDSA', use: 'sig' },
+    { kty: 'EC', crv: 'P-256', alg: 'ES256', use: 'sig' },
   ]);
   assert.equal('d' in added[0], false);
 });

@@ -30,14 +30,14 @@ export async function newPorts() {
   return { public: public_, admin, gateway };
 }
 
-/** The whole of it: `origin` is the address that everyone knows, `behind` is the gateway without Envoy. */
-export async function startStack() {
+/** The whole of it: `origin` is the address that everyone knows, `behind` is the gateway without Envoy. `edit` changes Envoy's configuration. */
+export async function startStack(edit) {
   const ports = await newPorts();
   const origin = `http://127.0.0.1:${ports.public}`;
   const behind = () => startGateway({ port: ports.gateway, origin });
   const gateway = await behind();
   return {
-    ...(await startEnvoyOn(ports)),
+    ...(await startEnvoyOn(ports, edit)),
     gateway,
     restartGateway: behind,
     behind: `http://127.0.0.1:${ports.gateway}`,

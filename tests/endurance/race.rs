@@ -17,6 +17,7 @@ use testkit::client::{Answer, Client};
 use testkit::configuration::Configuration;
 use testkit::envoy::Envoy;
 use testkit::gateway::{exchange_form, exchange_request, mint_request};
+use testkit::over::Over;
 use testkit::{Findings, RUNTIME};
 use tokio::runtime;
 
@@ -136,12 +137,14 @@ fn each_token_is_exchanged_once_whoever_wants_it_and_whatever_happens_meanwhile(
     // A line for each request is not what is looked at here.
     envoy.set_log_level("wasm", "error");
 
-    let race = Race { envoy: &envoy, tokens, over: AtomicUsize::new(0) };
+    let race = Race { envoy: &envoy, tokens, judged: AtomicUsize::new(0), over: Over::default() };
     let began = Instant::now();
     let (sheet, (crashed, changed)) = thread::scope(|scope| {
         let disturber = scope.spawn(|| race.disturb(disturbances, &listeners));
         let runtime = runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let all = race.over.when_dropped();
         let sheet = runtime.block_on(race.run());
+        drop(all);
         (sheet, disturber.join().unwrap())
     });
     let took = began.elapsed();
@@ -176,7 +179,8 @@ struct Race<'e> {
     envoy: &'e Envoy,
     tokens: usize,
     /// How many of them are judged.
-    over: AtomicUsize,
+    judged: AtomicUsize,
+    over: Over,
 }
 
 impl Race<'_> {
@@ -185,7 +189,7 @@ impl Race<'_> {
         let mut rivals: Vec<_> =
             (0..RIVALS).map(|_| Client::new(self.envoy.address("gateway"))).collect();
         let mut sheet = Sheet::default();
-        while self.over.load(Ordering::Relaxed) < self.tokens {
+        while self.judged.load(Ordering::Relaxed) < self.tokens {
             let minted = join_all(rivals.iter_mut().map(mint_a_share)).await.concat();
             let tokens: Vec<_> = minted
                 .into_iter()
@@ -208,7 +212,7 @@ impl Race<'_> {
                 *sheet.outcomes.entry(outcome).or_default() += 1;
                 told.into_iter().for_each(|one| *sheet.told.entry(one).or_default() += 1);
             }
-            self.over.fetch_add(tokens.len(), Ordering::Relaxed);
+            self.judged.fetch_add(tokens.len(), Ordering::Relaxed);
         }
         sheet
     }
@@ -218,7 +222,7 @@ impl Race<'_> {
         let (mut crashed, mut changed) = (0, 0);
         for time in 0..times {
             let due = self.tokens * time / times;
-            while self.over.load(Ordering::Relaxed) < due {
+            while self.judged.load(Ordering::Relaxed) < due && !self.over.is_over() {
                 thread::sleep(Duration::from_millis(5));
             }
             if time % 2 == 0 {

@@ -4,7 +4,6 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fs;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -18,6 +17,7 @@ use testkit::gateway::{
 };
 use testkit::http::Request;
 use testkit::open_loop::{OpenLoop, Reply, Traffic};
+use testkit::over::Over;
 use testkit::server::{self, Server};
 use testkit::{Findings, repository, wait_for};
 
@@ -104,15 +104,16 @@ fn nothing_grows_and_nothing_is_kept_that_is_over() {
     // A line for each request would only fill the disk.
     envoy.set_log_level("wasm", "error");
 
-    let soak = Soak { envoy: &envoy, disturbed: Mutex::default(), over: AtomicBool::new(false) };
+    let soak = Soak { envoy: &envoy, disturbed: Mutex::default(), over: Over::default() };
     let mut mix = Mix::new(&soak);
     let began = Instant::now();
     let (samples, (crashed, changed)) = thread::scope(|scope| {
         let sampler = scope.spawn(|| soak.sample(length));
         let disturber = scope.spawn(|| soak.disturb(length, listener));
+        let all = soak.over.when_dropped();
         let mut load = OpenLoop::new(envoy.address("gateway"), CONNECTIONS);
         load.run((RATE * length.as_secs_f64()) as usize, RATE, &mut mix);
-        soak.over.store(true, Ordering::Relaxed);
+        drop(all);
         (sampler.join().unwrap(), disturber.join().unwrap())
     });
 
@@ -289,14 +290,14 @@ struct Soak<'e> {
     envoy: &'e Envoy,
     /// When something was last done to Envoy.
     disturbed: Mutex<Option<Instant>>,
-    over: AtomicBool,
+    over: Over,
 }
 
 impl Soak<'_> {
     /// A look at Envoy, a hundred times over.
     fn sample(&self, length: Duration) -> Vec<Sample> {
         let mut samples = Vec::new();
-        while !self.over.load(Ordering::Relaxed) {
+        while !self.over.is_over() {
             let counters = self.envoy.metrics().into_iter();
             let counters = counters.filter(|(name, _)| {
                 let counted = name.strip_prefix("impersonation_subject_tokens_");
@@ -317,7 +318,7 @@ impl Soak<'_> {
         let every = (length / 8).min(Duration::from_secs(30));
         let (mut crashed, mut changed) = (0, 0);
         let mut due = Instant::now() + every;
-        while !self.over.load(Ordering::Relaxed) {
+        while !self.over.is_over() {
             thread::sleep(Duration::from_millis(20));
             if Instant::now() < due {
                 continue;

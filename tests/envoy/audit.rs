@@ -474,7 +474,7 @@ fn the_context_is_in_the_log_only_where_the_operator_wants_it() {
 }
 
 /// As docs/operations.md has it.
-fn audit_logger(path: &std::path::Path) -> Value {
+pub(crate) fn audit_logger(path: &std::path::Path) -> Value {
     json!({
         "name": "envoy.access_loggers.file",
         "filter": {"extension_filter": {
@@ -629,6 +629,7 @@ fn a_full_table_is_seen_before_and_after_it_is_full() {
         "impersonation_revocations_ignored_total",
         "impersonation_revocations_on_replay_total",
         "impersonation_revocations_overflowed_total",
+        "impersonation_revocation_shares_exceeded_total",
         "impersonation_lists_total",
         "impersonation_unlisted_total",
         "impersonation_introspections_total",
@@ -739,6 +740,7 @@ fn a_callout_that_fails_and_a_caller_that_does_not_wait_leave_a_line() {
             "/subject_tokens/authentication/jwt/-",
             json!({
                 "issuer": "https://absent.example",
+                "name_prefix": "absent:",
                 "audiences": [MANAGEMENT],
                 "remote_jwks": {"http_uri": uri("/jwks", ABSENT, "1s")},
             }),

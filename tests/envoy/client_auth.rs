@@ -9,7 +9,7 @@ use testkit::configuration::{
     CLIENT_SECRET, Configuration, ORDERS, PAYMENTS, SIGNING_KEY, sha256_hex,
 };
 use testkit::gateway::{Gateway, exchange_form, exchange_request, key_set, verify};
-use testkit::http::{Answer, Request, urlencode};
+use testkit::http::{Answer, Form, Request, urlencode};
 
 #[test]
 fn each_type_of_client_authenticates_its_way() {
@@ -232,4 +232,111 @@ fn a_client_may_be_kept_to_some_resources() {
     let elsewhere = form.clone().set("resource", PAYMENTS).set("scope", "payments:read");
     assert_eq!(gateway.exchange(&elsewhere).refusal(), (400, "invalid_target".into()));
     assert_eq!(gateway.exchange(&form).status, 200);
+}
+
+#[test]
+fn a_client_that_is_configured_to_sends_its_secret_in_the_form_at_every_endpoint() {
+    let client = json!({
+        "client_id": "poster",
+        "type": "traditional_web",
+        "authentication": "client_secret_post",
+        "client_secret_sha256": [sha256_hex(&CLIENT_SECRET)],
+    });
+    let gateway = Gateway::start(&Configuration::default().with("/clients/-", client));
+    let mut findings = Findings::default();
+    let token = gateway.mint("u-1");
+    let exchange = exchange_form(&token).set("client_id", "poster");
+    let with_secret = |form: Form, secret: &str| form.set("client_secret", secret);
+    let unauthenticated = (401, "invalid_client".to_owned());
+    let form_request = |path: &str, form: &Form| {
+        let form = form.encode();
+        Request::post(path).header("content-type", "application/x-www-form-urlencoded").body(form)
+    };
+
+    let refused = [
+        ("no secret", exchange_request(&exchange)),
+        ("a wrong one", exchange_request(&with_secret(exchange.clone(), "wrong"))),
+        ("an empty one", exchange_request(&with_secret(exchange.clone(), ""))),
+        ("by Basic", exchange_request(&exchange).basic("poster", &CLIENT_SECRET)),
+        (
+            "in the form, and configured for Basic",
+            exchange_request(
+                &with_secret(exchange.clone(), &CLIENT_SECRET).set("client_id", "support-portal"),
+            ),
+        ),
+    ];
+    for (case, request) in refused {
+        let answer = gateway.send(&request);
+        findings.expect(case, &answer.refusal(), &unauthenticated);
+        let told = answer.member("error_description");
+        findings.expect(
+            case,
+            &(told.contains("Basic") && told.contains("client_secret_post")),
+            &true,
+        );
+    }
+    let by_form = with_secret(exchange, &CLIENT_SECRET);
+    let in_two_ways = gateway.send(&exchange_request(&by_form).basic("poster", &CLIENT_SECRET));
+    findings.expect("in two ways", &in_two_ways.refusal(), &(400, "invalid_request".into()));
+
+    let answer = gateway.exchange(&by_form);
+    expect_client(&mut findings, "the right secret", &answer, "poster");
+    let access_token = answer.member("access_token");
+    for (path, body) in [("/oidc/token/introspection", true), ("/oidc/token/revocation", false)] {
+        let form = Form::default().set("token", &access_token).set("client_id", "poster");
+        for (case, request) in [
+            ("wrong", form_request(path, &with_secret(form.clone(), "wrong"))),
+            ("by Basic", form_request(path, &form).basic("poster", &CLIENT_SECRET)),
+        ] {
+            findings.expect(
+                format!("{path}, {case}"),
+                &gateway.send(&request).refusal(),
+                &unauthenticated,
+            );
+        }
+        let right = with_secret(form, &CLIENT_SECRET);
+        let answer = gateway.send(&form_request(path, &right).basic("poster", &CLIENT_SECRET));
+        findings.expect(
+            format!("{path}, in two ways"),
+            &answer.refusal(),
+            &(400, "invalid_request".into()),
+        );
+        let answer = gateway.send(&form_request(path, &right));
+        findings.expect(path, &answer.status, &200);
+        if body {
+            findings.expect(path, &answer.json()["active"], &json!(true));
+        }
+    }
+}
+
+/// An API that asks about tokens: RFC 7662 wants it to authenticate, and nothing else should come of that.
+#[test]
+fn a_client_without_resources_introspects_and_does_nothing_else() {
+    let client = json!({
+        "client_id": "orders-api",
+        "type": "machine_to_machine",
+        "client_secret_sha256": [sha256_hex(&CLIENT_SECRET)],
+        "resources": [],
+    });
+    let gateway = Gateway::start(&Configuration::default().with("/clients/-", client));
+    let by_the_api = |path: &str, token: &str| {
+        let request = Request::post(path)
+            .header("content-type", "application/x-www-form-urlencoded")
+            .body(Form::default().set("token", token).encode());
+        gateway.send(&request.basic("orders-api", &CLIENT_SECRET))
+    };
+    let (introspection, revocation) = ("/oidc/token/introspection", "/oidc/token/revocation");
+
+    let outstanding = gateway.mint("u-1");
+    let form = exchange_form(&outstanding).set("client_id", "orders-api");
+    let answer = gateway.send(&exchange_request(&form).basic("orders-api", &CLIENT_SECRET));
+    assert_eq!(answer.refusal(), (400, "unauthorized_client".into()));
+    assert_eq!(by_the_api(revocation, &outstanding).status, 200);
+    gateway.assert_spendable(&outstanding, "after a client that may not exchange it");
+
+    let granted = gateway.exchange(&exchange_form(&gateway.mint("u-1")));
+    let access_token = granted.member("access_token");
+    assert_eq!(by_the_api(revocation, &access_token).status, 200);
+    let answer = by_the_api(introspection, &access_token);
+    assert_eq!((answer.status, &answer.json()["active"]), (200, &json!(true)), "{answer:?}");
 }

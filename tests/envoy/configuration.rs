@@ -6,7 +6,10 @@ use serde_json::{Value, json};
 
 use testkit::Findings;
 use testkit::bootstrap::{Filter, Plugin};
-use testkit::configuration::{CLIENT_SECRET, Configuration, ORDERS, SIGNING_KEY, sha256_hex};
+use testkit::configuration::{
+    CLIENT_SECRET, Configuration, ISSUER, MANAGEMENT, ORDERS, PROVIDER_KEY, SIGNING_KEY, jwks,
+    sha256_hex,
+};
 use testkit::gateway::{Gateway, Listeners, Options, exchange_form, mint_request};
 use testkit::keys::Key;
 
@@ -43,6 +46,19 @@ fn durations_are_written_as_envoy_writes_them_and_more() {
             Err(log) => findings.add(format!("{written}: refused: {log}")),
         }
     }
+}
+
+#[test]
+fn the_log_warns_where_nobody_can_end_an_impersonation() {
+    const WARNING: &str = "configuration: impersonations: absent: nobody can list impersonations";
+    let absent = Gateway::start(&Configuration::default());
+    assert!(absent.envoy.log().contains(WARNING));
+    let operators = json!({
+        "issuer": ISSUER, "audiences": [MANAGEMENT], "local_jwks": jwks(&[&PROVIDER_KEY]),
+    });
+    let given =
+        Configuration::default().with("/impersonations/authentication/jwt", json!([operators]));
+    assert!(!Gateway::start(&given).envoy.log().contains(WARNING));
 }
 
 #[test]

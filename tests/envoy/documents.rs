@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use testkit::Findings;
 use testkit::bootstrap::Filter;
-use testkit::configuration::{Configuration, ISSUER, SIGNING_KEY};
+use testkit::configuration::{Configuration, ISSUER, SIGNING_KEY, sha256_hex};
 use testkit::gateway::{EXCHANGE_GRANT, Gateway, exchange_form, verify};
 use testkit::http::Request;
 use testkit::keys::Key;
@@ -58,6 +58,42 @@ fn the_discovery_document_announces_the_grant() {
     for (member, path) in [("token_endpoint", "/oidc/token"), ("jwks_uri", JWKS)] {
         let address = document[member].as_str().unwrap_or_default();
         assert_eq!(address, format!("https://auth.example.com{path}"), "{member}");
+    }
+}
+
+#[test]
+fn the_discovery_document_says_what_this_configuration_can_do_and_no_more() {
+    let public = json!([{"client_id": "support-console", "type": "single_page"}]);
+    let post = json!([{
+        "client_id": "support-portal",
+        "type": "traditional_web",
+        "authentication": "client_secret_post",
+        "client_secret_sha256": [sha256_hex("secret")],
+    }]);
+    let address = |path: &str| json!(format!("https://auth.example.com/oidc/token/{path}"));
+    let gateway = Gateway::start(&Configuration::default());
+    let document = || gateway.send(&Request::get(DISCOVERY)).json();
+    for (clients, methods, of_the_confidential) in [
+        (None, json!(["client_secret_basic", "none"]), json!(["client_secret_basic"])),
+        (Some(&post), json!(["client_secret_post"]), json!(["client_secret_post"])),
+        (Some(&public), json!(["none"]), Value::Null),
+    ] {
+        if let Some(clients) = clients {
+            let configuration = Configuration::default().with("/clients", clients.clone());
+            gateway.update(&configuration).unwrap();
+        }
+        let document = document();
+        let case = format!("{clients:?}: {document}");
+        for endpoint in ["token", "revocation"] {
+            let member = format!("{endpoint}_endpoint_auth_methods_supported");
+            assert_eq!(document[member], methods, "{case}");
+        }
+        assert_eq!(document["revocation_endpoint"], address("revocation"), "{case}");
+        let member = "introspection_endpoint_auth_methods_supported";
+        assert_eq!(document[member], of_the_confidential, "{case}");
+        let introspection =
+            if of_the_confidential.is_null() { Value::Null } else { address("introspection") };
+        assert_eq!(document["introspection_endpoint"], introspection, "{case}");
     }
 }
 

@@ -31,6 +31,7 @@ mod impersonations;
 mod impersonations_in_etcd;
 mod memory;
 mod mint;
+mod names;
 mod operator;
 mod pass_through;
 mod race;

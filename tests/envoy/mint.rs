@@ -90,6 +90,7 @@ static PROVIDERS: LazyLock<Providers> = LazyLock::new(|| {
             "/subject_tokens/authentication/jwt/-",
             json!({
                 "issuer": "https://ci.example.com/",
+                "name_prefix": "ci:",
                 "audiences": ["urn:one", "urn:two"],
                 "required_scopes": ["impersonate", "support"],
                 "clock_skew": "0s",

@@ -79,7 +79,8 @@ fn what_is_listed_is_live_and_the_api_refuses_it_once_it_is_revoked() {
 
     let (status, told, errors) = revoke(guarded, &["--actor", &parties.actor]);
     assert_eq!((status, &*errors), (0, ""));
-    assert!(told.starts_with(&format!("Every impersonation of actor {}", parties.actor)), "{told}");
+    let expected = format!("1 live impersonation of actor {} has ended. ", parties.actor);
+    assert!(told.starts_with(&expected), "{told}");
     assert_eq!(read(guarded, &ended), 401);
     assert_eq!(read(guarded, &goes_on), 200);
     let (status, table, _) =
@@ -125,6 +126,26 @@ fn an_id_that_is_not_there_is_a_failure_also_when_it_has_just_ended() {
         assert_eq!((status, &*told), (1, ""), "{id}");
         assert!(errors.contains("nothing has ended"), "{id}: {errors}");
     }
+}
+
+#[test]
+fn a_misspelt_name_ends_nothing_and_that_shows() {
+    let (guarded, parties) = (guarded(), Parties::new());
+    let begun = guarded.begin(&parties);
+    let (status, told, errors) = revoke(guarded, &["--user", &format!("{}-typo", parties.user)]);
+    assert_eq!(status, 0, "{errors}");
+    assert!(told.starts_with("No live impersonation of user "), "{told}");
+    assert!(errors.contains("`impersonation-filter list` shows how names are spelt"), "{errors}");
+    assert_eq!(read(guarded, &begun), 200);
+}
+
+#[test]
+fn what_is_listed_for_a_resource_is_for_no_other() {
+    let (guarded, parties) = (guarded(), Parties::new());
+    let begun = guarded.begin(&parties);
+    let listed = |resource: &str| list(guarded, &["--user", &parties.user, "--resource", resource]);
+    assert_eq!(listed(ORDERS)[0]["id"], begun.id);
+    assert_eq!(listed("https://api.example.com/payments"), [] as [Value; 0]);
 }
 
 #[test]
@@ -196,4 +217,18 @@ fn over_tls_the_token_goes_to_whom_an_authority_vouches_for_and_to_nobody_else()
         assert!(table.contains("1 impersonation is live."), "{case}: {table}");
     }
     assert_eq!(requests(), 2);
+
+    // The wrong scheme is what is wrong, and it is said.
+    let mistaken = |scheme: &str, listener: &str| {
+        let url = format!("{scheme}://{}", guarded.envoy.address(listener));
+        let arguments = ["list", "--cacert", authority.certificate.to_str().unwrap()];
+        let companion = companion(&url, "impersonations:read", &arguments).output().unwrap();
+        let (status, told, errors) = outcome(&companion);
+        assert_eq!((status, &*told), (1, ""), "{url}: {errors}");
+        errors
+    };
+    let errors = mistaken("https", "gateway");
+    assert!(errors.contains("this port does not speak TLS"), "{errors}");
+    let errors = mistaken("http", "secure");
+    assert!(errors.contains("this port speaks TLS: the address begins with https://"), "{errors}");
 }

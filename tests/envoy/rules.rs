@@ -153,6 +153,9 @@ fn the_operators_function_denies_and_narrows_and_fails_closed() {
         if (context.does === 'fill') for (const a = []; ; ) a.push('x'.repeat(10000));
         if (context.does === 'widen') return { expiresIn: 601 };
         if (context.does === 'other') return { allow: true };
+        if (context.does === 'undefined') return { actorId: user.agent };
+        if (context.does === 'hole') return { resource: [undefined] };
+        if (context.does === 'hidden') return Object.create({ expiresIn: 1 });
         if (context.does === 'narrow') return { expiresIn: 300, clientId: 'support-portal' };
     };";
     let configuration = Configuration::default()
@@ -170,7 +173,7 @@ fn the_operators_function_denies_and_narrows_and_fails_closed() {
     assert_eq!(denied.member("error_description"), "support-backend for u-1, a customer");
     let told = mint("tell").member("error_description");
     assert_eq!(told, "support-backend impersonate object 400 eu");
-    for does in ["throw", "loop", "fill", "widen", "other"] {
+    for does in ["throw", "loop", "fill", "widen", "other", "undefined", "hole", "hidden"] {
         assert_eq!(mint(does).refusal(), (500, "server_error".into()), "{does}");
         assert_eq!(mint("nothing").status, 201, "after {does}");
     }

@@ -28,6 +28,9 @@ const MOST_PAGES: usize = 20_000;
 /// Between two columns.
 const GAP: usize = 2;
 
+/// The place of the context's column: behind what names the impersonation, before the time.
+const CONTEXT_COLUMN: usize = 6;
+
 /// What a column is not made narrower than.
 const NARROWEST: usize = 7;
 
@@ -36,6 +39,7 @@ const NARROWEST: usize = 7;
 ///     export IMPERSONATION_URL=https://auth.example.com
 ///     impersonation-filter list --token-file operator.token
 ///     impersonation-filter list --token-file operator.token --actor agent-1
+///     impersonation-filter list --token-file operator.token --resource https://api.example.com/orders
 ///     impersonation-filter list --token-file operator.token --json | jq -r '.impersonations[].userId'
 ///
 /// The access token needs the scope impersonations:read. The exit status is 0 if the list could be had, also if it is
@@ -57,6 +61,9 @@ pub(super) struct Arguments {
     /// Only what this backend minted.
     #[arg(long, value_parser = NonEmptyStringValueParser::new())]
     caller: Option<String>,
+    /// Only for this resource.
+    #[arg(long, value_parser = NonEmptyStringValueParser::new())]
+    resource: Option<String>,
     /// One JSON object, with everything that is known of each.
     #[arg(long)]
     json: bool,
@@ -100,10 +107,14 @@ pub(super) fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
 /// All pages.
 fn read(service: &Service, arguments: &Arguments) -> Result<List, NotDone> {
     let mut path = format!("/api/impersonations?limit={PAGE}");
-    let Arguments { user, actor, client, caller, .. } = arguments;
-    for (name, value) in
-        [("userId", user), ("actorId", actor), ("clientId", client), ("caller", caller)]
-    {
+    let Arguments { user, actor, client, caller, resource, .. } = arguments;
+    for (name, value) in [
+        ("userId", user),
+        ("actorId", actor),
+        ("clientId", client),
+        ("caller", caller),
+        ("resource", resource),
+    ] {
         if let Some(value) = value {
             path = format!("{path}&{name}={}", encoded(value));
         }
@@ -153,7 +164,7 @@ fn for_people(list: &List, columns: Option<usize>) -> String {
     } else {
         let left = |row: &&Map<String, Value>| left(&member(row, "expiresAt"), list.at);
         let named = |name: &str| rows.iter().map(|row| member(row, name)).collect();
-        let all = vec![
+        let mut all = vec![
             Column::new("ACTOR", Some(Keep::Beginning), named("actorId")),
             Column::new("USER", Some(Keep::Beginning), named("userId")),
             Column::new("CLIENT", Some(Keep::Beginning), named("clientId")),
@@ -164,6 +175,11 @@ fn for_people(list: &List, columns: Option<usize>) -> String {
             Column::new("TIME", None, rows.iter().map(left).collect()),
             Column::new("ID", None, named("id")),
         ];
+        // Most services list no context.
+        if rows.iter().any(|row| row.contains_key("context")) {
+            let cells = rows.iter().map(|row| context(row)).collect();
+            all.insert(CONTEXT_COLUMN, Column::new("CONTEXT", Some(Keep::Beginning), cells));
+        }
         text.push_str(&table(&fitted(all, columns)));
         text.push_str(&match rows.len() {
             1 => "1 impersonation is live.\n".to_owned(),
@@ -180,6 +196,16 @@ fn for_people(list: &List, columns: Option<usize>) -> String {
 
 fn member(row: &Map<String, Value>, name: &str) -> String {
     row.get(name).and_then(Value::as_str).map_or_else(|| "-".to_owned(), escaped)
+}
+
+/// The listed members of the mint's context: `ticketId=T-1001 reason=...`.
+fn context(row: &Map<String, Value>) -> String {
+    let Some(Value::Object(members)) = row.get("context") else { return "-".to_owned() };
+    let shown = members.iter().map(|(name, value)| match value {
+        Value::String(text) => escaped(&format!("{name}={text}")),
+        other => escaped(&format!("{name}={other}")),
+    });
+    shown.collect::<Vec<_>>().join(" ")
 }
 
 /// How long until then, by the clock that gave the list.

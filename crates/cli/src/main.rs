@@ -13,9 +13,11 @@ mod display;
 mod hash_secret;
 mod keygen;
 mod list;
+mod proxy;
 mod revoke;
 mod schema;
 mod service;
+mod speaks_tls;
 
 use std::fmt;
 use std::fs::File;

@@ -26,6 +26,10 @@ const SCOPE: &str = "impersonations:revoke";
 /// The next request that is made with such an access token is refused where the guard stands before the API, and
 /// subject tokens that are outstanding for it cannot be exchanged. What begins afterwards has not ended.
 ///
+/// It says how many live impersonations have ended. If none had what was named, it asks on standard
+/// error whether the name is right. The exit status is 0 all the same: nothing that was named is
+/// live, and outstanding subject tokens have ended.
+///
 /// The access token needs the scope impersonations:revoke. The exit status is 0 if it was done, 1 if not, also where
 /// there is no live impersonation with the id, and 2 if nothing was asked.
 #[derive(Debug, Args)]
@@ -78,6 +82,14 @@ impl Arguments {
 #[serde(rename_all = "camelCase")]
 struct Revoked {
     revoked_before: String,
+    ended: u64,
+    /// Left out where it is so.
+    #[serde(default = "so")]
+    complete: bool,
+}
+
+const fn so() -> bool {
+    true
 }
 
 pub(super) fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
@@ -116,13 +128,25 @@ fn revoke(service: &Service, arguments: &Arguments) -> Result<String, NotDone> {
         arguments.named().map(|(member, _, value)| (member.to_owned(), value.into())).collect();
     let body = if named.is_empty() { json!({"all": true}) } else { Value::Object(named) };
     let done = service.ask(Ask::Post(&body), "/api/impersonations/revocations", SCOPE)?;
-    let Revoked { revoked_before } = done.read()?;
+    let Revoked { revoked_before, ended, complete } = done.read()?;
     let words: Vec<_> =
         arguments.named().map(|(_, word, value)| format!("{word} {}", escaped(value))).collect();
     let whose = if words.is_empty() { String::new() } else { format!(" of {}", words.join(", ")) };
+    if ended == 0 && complete {
+        eprintln!(
+            "impersonation-filter: nothing that is live was named: `impersonation-filter list` shows how names are spelt"
+        );
+    }
+    let counted = match (ended, complete) {
+        (0, true) => format!("No live impersonation{whose} was found."),
+        (0, false) => format!("How many live impersonations{whose} have ended is not known."),
+        (1, true) => format!("1 live impersonation{whose} has ended."),
+        (ended, true) => format!("{ended} live impersonations{whose} have ended."),
+        (ended, false) => format!("At least {ended} live impersonations{whose} have ended."),
+    };
     Ok(format!(
-        "Every impersonation{whose} that was issued until {} has ended, outstanding subject tokens included. New ones \
-         may begin.",
+        "{counted} What was issued until {} is refused from now on, outstanding subject tokens included. New ones may \
+         begin.",
         escaped(&revoked_before),
     ))
 }

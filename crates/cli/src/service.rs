@@ -22,6 +22,8 @@ use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
 use ureq::{Agent, Body};
 
 use super::display::escaped;
+use super::proxy::{is_loopback, on_the_way_to};
+use super::speaks_tls::speaks_tls;
 use super::{Failure, open};
 
 /// The variable that has the access token where no file does.
@@ -82,6 +84,8 @@ impl Access {
             .tls_config(tls)
             .http_status_as_error(false)
             .max_redirects(0)
+            // The library would take a proxy for http from the environment.
+            .proxy(on_the_way_to(&address)?)
             .timeout_connect(Some(CONNECT))
             .timeout_global(Some(WHOLE))
             .user_agent(concat!("impersonation-filter/", env!("CARGO_PKG_VERSION")))
@@ -146,12 +150,9 @@ fn base_address(text: &str) -> Result<Base, String> {
     if authority.as_str().contains('@') || uri.query().is_some() || text.contains('#') {
         return Err("expected an address without a user, a query or a fragment".into());
     }
-    let host = authority.host().trim_matches(['[', ']']);
-    let loopback = host == "localhost"
-        || host.parse().is_ok_and(|address: std::net::IpAddr| address.is_loopback());
     Ok(Base {
         address: text.trim_end_matches('/').to_owned(),
-        in_clear: scheme == "http" && !loopback,
+        in_clear: scheme == "http" && !is_loopback(authority.host()),
     })
 }
 
@@ -242,7 +243,7 @@ impl Service {
         let began = Instant::now();
         loop {
             let answer = self.send(ask, &address).map_err(|error| NotDone {
-                message: format!("{shown}: {}", in_words(&error)),
+                message: format!("{shown}: {}", self.in_words(&error)),
                 perhaps: !never_arrived(&error),
             })?;
             let status = answer.status().as_u16();
@@ -257,6 +258,21 @@ impl Service {
                 _ => Err(refused(answer, &shown, scope)),
             };
         }
+    }
+
+    /// Says why there is no answer. A port that speaks TLS closes or garbles a plain request, and
+    /// the operator is told so.
+    fn in_words(&self, error: &ureq::Error) -> String {
+        let garbled = match error {
+            ureq::Error::Io(error) => error.kind() != io::ErrorKind::TimedOut,
+            ureq::Error::Protocol(_) | ureq::Error::Http(_) => true,
+            _ => false,
+        };
+        let plain = self.address.starts_with("http:");
+        if plain && garbled && !never_arrived(error) && speaks_tls(&self.address) {
+            return "this port speaks TLS: the address begins with https://".to_owned();
+        }
+        in_words(error)
     }
 
     fn send(&self, ask: Ask<'_>, address: &str) -> Result<Response<Body>, ureq::Error> {
@@ -306,10 +322,21 @@ fn in_words(error: &ureq::Error) -> String {
         ureq::Error::HostNotFound => "there is no host of this name".into(),
         ureq::Error::Timeout(_) => "no answer in time".into(),
         ureq::Error::Io(error) => match error.get_ref().and_then(|it| it.downcast_ref()) {
-            Some(rustls::Error::InvalidCertificate(why)) => distrusted(why),
-            _ => error.to_string(),
+            Some(error) => of_tls(error),
+            None => escaped(&error.to_string()),
         },
-        ureq::Error::Rustls(rustls::Error::InvalidCertificate(why)) => distrusted(why),
+        ureq::Error::Rustls(error) => of_tls(error),
+        error => escaped(&error.to_string()),
+    }
+}
+
+fn of_tls(error: &rustls::Error) -> String {
+    match error {
+        rustls::Error::InvalidCertificate(why) => distrusted(why),
+        rustls::Error::InvalidMessage(_) => {
+            "this port does not speak TLS: if it is the right one, the address begins with http://"
+                .to_owned()
+        }
         error => escaped(&error.to_string()),
     }
 }
@@ -327,6 +354,7 @@ fn never_arrived(error: &ureq::Error) -> bool {
     match error {
         ureq::Error::HostNotFound
         | ureq::Error::ConnectionFailed
+        | ureq::Error::ConnectProxyFailed(_)
         | ureq::Error::Rustls(_)
         | ureq::Error::Tls(_)
         | ureq::Error::Timeout(ureq::Timeout::Resolve | ureq::Timeout::Connect) => true,

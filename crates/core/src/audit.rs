@@ -117,6 +117,9 @@ pub struct Facts {
     /// That a revocation is for every impersonation there is.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub all: bool,
+    /// How many live impersonations a revocation has ended, as far as they could be counted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ended: Option<u64>,
     /// The resource asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resource: Option<String>,
@@ -160,13 +163,20 @@ pub struct Trail {
     facts: Rc<RefCell<Facts>>,
     /// That there was nothing to be done.
     ignored: Rc<Cell<bool>>,
+    /// That the request has done its work, whatever comes of the answer.
+    done: Rc<Cell<bool>>,
 }
 
 impl Trail {
     /// The trail of a request that Envoy names `request_id`.
     pub fn new(operation: Operation, request_id: String) -> Self {
         let facts = Facts { request_id, ..Facts::default() };
-        Self { operation, facts: Rc::new(RefCell::new(facts)), ignored: Rc::default() }
+        Self {
+            operation,
+            facts: Rc::new(RefCell::new(facts)),
+            ignored: Rc::default(),
+            done: Rc::default(),
+        }
     }
 
     /// Notes a fact as soon as it is known.
@@ -177,6 +187,12 @@ impl Trail {
     /// Notes that there was nothing to be done.
     pub fn ignore(&self) {
         self.ignored.set(true);
+    }
+
+    /// Notes that the request has done its work. From here on the audit says so, even if the caller
+    /// leaves before the answer is complete.
+    pub fn is_done(&self) {
+        self.done.set(true);
     }
 
     /// Envoy's id of the request.
@@ -211,8 +227,12 @@ impl Trail {
         Event { event, facts: self.facts.take(), error: Some(error), reason: Some(reason) }
     }
 
-    /// The event of a request whose caller left before anything came of it.
+    /// The event of a request whose caller left before it was answered.
     pub fn abandoned(&self) -> Event {
+        if self.done.get() {
+            self.note(|facts| facts.caller_gone = true);
+            return self.granted();
+        }
         self.refused("abandoned", "caller_gone")
     }
 
@@ -365,6 +385,18 @@ pub const fn moves_text(character: char) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// An operator's revocation is in the audit log even if they do not wait until what it ended
+    /// has been counted.
+    #[test]
+    fn what_was_done_is_written_down_as_done_although_the_caller_left_before_the_answer() {
+        let trail = Trail::new(Operation::Revoke, String::new());
+        assert_eq!(trail.abandoned().event, EventName::ImpersonationRevocationRefused);
+        trail.is_done();
+        let event = trail.abandoned();
+        assert_eq!((event.event, event.error), (EventName::ImpersonationRevoked, None));
+        assert!(event.facts.caller_gone);
+    }
 
     #[test]
     fn no_text_ends_the_line_or_adds_a_member() {

@@ -7,13 +7,17 @@
 //! Basic has two readings: many services put name and secret into it as they are (RFC 7617 §2), RFC
 //! 6749 form-urlencodes them first. A client is who it says if name and secret are right in one of them.
 //! Whoever knows neither gains nothing by that, and a secret needs no characters that are the same in both.
+//!
+//! A secret counts only where its client is configured to send it: in `Authorization`, or in the form. A right
+//! secret in the wrong place is answered like a wrong one, or a stranger could find out how a client
+//! authenticates.
 
 use std::rc::Rc;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 
-use crate::config::Client;
+use crate::config::{Client, ClientAuthentication};
 use crate::oauth::form::{self, Form};
 use crate::secret::Digest;
 
@@ -47,9 +51,12 @@ pub(crate) enum ClientAuthError {
     /// Not `Basic`, or not base64 of `id:secret`.
     #[error("the authorization header is not proper Basic")]
     Malformed,
-    /// A confidential client without `Basic`.
-    #[error("a confidential client without Basic authentication")]
+    /// A confidential client without its secret.
+    #[error("a confidential client without its secret")]
     SecretMissing,
+    /// The right secret, in the form or in `Authorization`, of a client that sends it in the other.
+    #[error("the client is configured to authenticate by another method")]
+    AnotherMethod,
     /// No such client, or not its secret.
     #[error("unknown client or wrong secret")]
     Failed,
@@ -69,51 +76,83 @@ pub(crate) fn authenticate(
     if named == Some("") {
         return Err(ClientAuthError::EmptyClientId);
     }
-    let Some(readings) = basic else {
-        return match find(named.ok_or(ClientAuthError::NoClientId)?) {
+    match (basic, form.get("client_secret")) {
+        (Some(_), Some(_)) => Err(ClientAuthError::TwoMethods),
+        (Some(readings), None) => by_basic(&readings, named, find),
+        (None, Some(client_secret)) => {
+            let client_id = named.ok_or(ClientAuthError::NoClientId)?;
+            let client = find(client_id);
+            let (client_id, client_secret) = (client_id.into(), client_secret.into());
+            let credentials = Credentials { client_id, client_secret };
+            let method = ClientAuthentication::ClientSecretPost;
+            credentials.prove(client.as_deref(), method)?;
+            client.map(AuthenticatedClient).ok_or(ClientAuthError::Failed)
+        }
+        (None, None) => match find(named.ok_or(ClientAuthError::NoClientId)?) {
             Some(client) if client.is_confidential() => Err(ClientAuthError::SecretMissing),
             Some(client) => Ok(AuthenticatedClient(client)),
             None => Err(ClientAuthError::Failed),
-        };
-    };
+        },
+    }
+}
+
+fn by_basic(
+    readings: &[Credentials],
+    named: Option<&str>,
+    find: impl Fn(&str) -> Option<Rc<Client>>,
+) -> Result<AuthenticatedClient, ClientAuthError> {
     let agrees = |reading: &Credentials| named.is_none_or(|named| named == reading.client_id);
     if !readings.iter().any(agrees) {
         return Err(ClientAuthError::TwoClients);
     }
-    if form.get("client_secret").is_some() {
-        return Err(ClientAuthError::TwoMethods);
-    }
-    let proven = readings.iter().map(|reading| {
+    // Two clients may be meant, `a+b` and `a b`, if they share a secret: then the one named as it is. Both readings
+    // are tried, whichever is right.
+    let mut proven = Err(ClientAuthError::Failed);
+    for reading in readings {
         let client = find(&reading.client_id);
-        let secret_is_right = reading.prove(client.as_deref());
-        client.filter(|_| secret_is_right && agrees(reading))
-    });
-    // Two clients may be meant, `a+b` and `a b`, if they share a secret: then the one named as it is.
-    match proven.fold(None, Option::or) {
-        Some(client) => Ok(AuthenticatedClient(client)),
-        None => Err(ClientAuthError::Failed),
+        let right = reading.prove(client.as_deref(), ClientAuthentication::ClientSecretBasic);
+        let next =
+            right.and_then(|()| client.filter(|_| agrees(reading)).ok_or(ClientAuthError::Failed));
+        proven = match proven {
+            Err(ClientAuthError::Failed) => next,
+            Err(earlier) => next.or(Err(earlier)),
+            Ok(client) => Ok(client),
+        };
     }
+    proven.map(AuthenticatedClient)
 }
 
-/// A name and a secret, as one reading of `Authorization: Basic` has them.
+/// A name and a secret, as one reading of a request has them.
 struct Credentials {
     client_id: String,
     client_secret: String,
 }
 
 impl Credentials {
-    /// Whether the secret is this client's. It is hashed, and compared at least once, for nobody's too.
-    fn prove(&self, client: Option<&Client>) -> bool {
+    /// Whether the secret is this client's, and came as the client sends it. It is hashed, and compared at least once,
+    /// for nobody's too.
+    fn prove(
+        &self,
+        client: Option<&Client>,
+        method: ClientAuthentication,
+    ) -> Result<(), ClientAuthError> {
         let presented = Digest::of(self.client_secret.as_bytes());
         let known = match client {
             // A public client has no secret to be right about; libraries send an empty one.
-            Some(client) if !client.is_confidential() => return self.client_secret.is_empty(),
+            Some(client) if !client.is_confidential() => {
+                let is_empty = self.client_secret.is_empty();
+                return if is_empty { Ok(()) } else { Err(ClientAuthError::Failed) };
+            }
             Some(client) => &*client.secret_digests,
             None => &[Digest::from_bytes([0; 32])],
         };
         // All are compared, whichever matches.
         let right = known.iter().fold(false, |right, digest| right | digest.matches(&presented));
-        right && client.is_some()
+        match client {
+            Some(client) if right && client.authentication == method => Ok(()),
+            Some(_) if right => Err(ClientAuthError::AnotherMethod),
+            _ => Err(ClientAuthError::Failed),
+        }
     }
 }
 
@@ -152,6 +191,11 @@ mod tests {
         Rc::new(Client {
             client_id: client_id.into(),
             r#type,
+            authentication: match r#type.is_confidential() {
+                true if client_id.ends_with("-post") => ClientAuthentication::ClientSecretPost,
+                true => ClientAuthentication::ClientSecretBasic,
+                false => ClientAuthentication::None,
+            },
             secret_digests: secrets.iter().map(|secret| Digest::of(secret.as_bytes())).collect(),
             resources: None,
             actor_token_required: false,
@@ -167,6 +211,7 @@ mod tests {
             client("a b", ClientType::TraditionalWeb, &["shared", "space", "in sp"]),
             client("c%2Bd", ClientType::TraditionalWeb, &["s"]),
             client("e+f", ClientType::SinglePage, &[]),
+            client("desk-post", ClientType::TraditionalWeb, &["old", "n:e w%"]),
         ];
         authenticate(
             &Form::parse(form.as_bytes()).unwrap(),
@@ -238,8 +283,23 @@ mod tests {
             ("wrong secret",            "client_id=portal", Some(basic("portal:new")),          Err(Failed)),
             ("empty secret",            "client_id=portal", Some(basic("portal:")),             Err(Failed)),
             ("no secret",               "client_id=portal", None,                               Err(SecretMissing)),
-            ("secret in the form",      "client_id=portal&client_secret=old", None,             Err(SecretMissing)),
+            ("in the form instead",     "client_id=portal&client_secret=old", None,             Err(AnotherMethod)),
+            ("wrong, in the form",      "client_id=portal&client_secret=new", None,             Err(Failed)),
             ("secret in both",          "client_secret=old", Some(basic("portal:old")),         Err(TwoMethods)),
+            ("in both, for another",    "client_id=desk-post&client_secret=old", Some(basic("portal:old")), Err(TwoMethods)),
+            ("empty, in both",          "client_secret=",    Some(basic("portal:old")),         Err(TwoMethods)),
+            ("post",                    "client_id=desk-post&client_secret=old", None,          Ok("desk-post")),
+            ("post, the other secret",  "client_id=desk-post&client_secret=n%3Ae+w%25", None,   Ok("desk-post")),
+            ("post, wrong",             "client_id=desk-post&client_secret=new", None,          Err(Failed)),
+            ("post, empty",             "client_id=desk-post&client_secret=", None,             Err(Failed)),
+            ("post, none",              "client_id=desk-post", None,                            Err(SecretMissing)),
+            ("post, by Basic",          "",                  Some(basic("desk-post:old")),      Err(AnotherMethod)),
+            ("post, by Basic, wrong",   "",                  Some(basic("desk-post:new")),      Err(Failed)),
+            ("post, both",              "client_id=desk-post&client_secret=old", Some(basic("desk-post:old")), Err(TwoMethods)),
+            ("post, no name",           "client_secret=old", None,                              Err(NoClientId)),
+            ("unknown, in the form",    "client_id=nobody&client_secret=old", None,             Err(Failed)),
+            ("public, empty, in the form", "client_id=console&client_secret=", None,            Ok("console")),
+            ("public, some, in the form", "client_id=console&client_secret=x", None,            Err(Failed)),
             ("unknown client",          "client_id=nobody", None,                               Err(Failed)),
             ("unknown, with a secret",  "",                 Some(basic("nobody:old")),          Err(Failed)),
             ("two clients",             "client_id=console", Some(basic("portal:old")),         Err(TwoClients)),

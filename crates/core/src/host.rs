@@ -4,6 +4,7 @@
 
 use std::borrow::Cow;
 use std::num::NonZeroU32;
+use std::time::Duration;
 
 pub use crate::time::UnixTime;
 
@@ -74,6 +75,12 @@ pub enum Level {
 pub trait Host: SharedData {
     /// The wall clock.
     fn now(&self) -> UnixTime;
+
+    /// For how long the machine has been up, by a clock that nobody sets. All VMs of one Envoy read the same. A host
+    /// without such a clock says what the wall clock says.
+    fn uptime(&self) -> Duration {
+        Duration::from_millis(self.now().millis())
+    }
 
     /// Microseconds by the wall clock, to measure how long something took.
     fn micros(&self) -> u64 {

@@ -26,6 +26,8 @@ pub const REVOCATIONS_IGNORED: &str = "impersonation_revocations_ignored_total";
 pub const REVOKED_ON_REPLAY: &str = "impersonation_revocations_on_replay_total";
 /// Revocations that found the table full: the oldest became one for everyone.
 pub const REVOCATIONS_OVERFLOWED: &str = "impersonation_revocations_overflowed_total";
+/// Revocations that found the share of a caller or a client used up: more of its own has ended.
+pub const REVOCATION_SHARES_EXCEEDED: &str = "impersonation_revocation_shares_exceeded_total";
 /// Looks at who impersonates whom.
 pub const LISTED: &str = "impersonation_lists_total";
 /// Impersonations that the list had no room for.
@@ -67,7 +69,7 @@ pub const GUARD_AGE: &str = "impersonation_guard_revocations_age_seconds";
 
 /// The counters that are there from the start, at zero, besides those of [`callout_failed`]. A counter that
 /// begins at one never grew, as far as Prometheus can tell: the first replay would raise no alarm.
-pub const FROM_THE_START: [&str; 14] = [
+pub const FROM_THE_START: [&str; 15] = [
     CREATED,
     EXCHANGED,
     REPLAYED,
@@ -79,6 +81,7 @@ pub const FROM_THE_START: [&str; 14] = [
     REVOCATIONS_IGNORED,
     REVOKED_ON_REPLAY,
     REVOCATIONS_OVERFLOWED,
+    REVOCATION_SHARES_EXCEEDED,
     LISTED,
     UNLISTED,
     INTROSPECTED,

@@ -1,7 +1,9 @@
-//! What the SDK does not pass on: the details of a local response, and a way to act as another context.
+//! What the SDK does not pass on: the details of a local response, a clock that nobody sets, and a way to act as another
+//! context.
 #![expect(unsafe_code, reason = "functions of the ABI that the SDK has no safe wrapper for")]
 
 use std::ptr;
+use std::time::Duration;
 
 use proxy_wasm::types::MapType;
 
@@ -23,6 +25,23 @@ unsafe extern "C" {
         return_map_data: *mut *mut u8,
         return_map_size: *mut usize,
     ) -> u32;
+}
+
+#[link(wasm_import_module = "wasi_snapshot_preview1")]
+unsafe extern "C" {
+    fn clock_time_get(clock: u32, precision: u64, nanoseconds: *mut u64) -> u16;
+}
+
+/// `CLOCK_MONOTONIC` of WASI. Envoy answers with its own steady clock, which is one for the whole process.
+const MONOTONIC: u32 = 1;
+
+/// The time by a clock that nobody sets. The standard library's `Instant` cannot be shared between VMs.
+pub(crate) fn uptime() -> Duration {
+    let mut nanoseconds = 0;
+    // SAFETY: the host writes eight bytes to where the pointer points, and keeps no pointer.
+    let errno = unsafe { clock_time_get(MONOTONIC, 1, &raw mut nanoseconds) };
+    // A host without this clock says zero, always: then nothing is ever old.
+    if errno == 0 { Duration::from_nanos(nanoseconds) } else { Duration::ZERO }
 }
 
 unsafe extern "C" {

@@ -63,6 +63,10 @@ impl Host for Envoy {
         UnixTime::default().after(since_epoch())
     }
 
+    fn uptime(&self) -> Duration {
+        abi::uptime()
+    }
+
     fn random(&self, buffer: &mut [u8]) -> Result<(), HostFailure> {
         getrandom::fill(buffer).map_err(|_| HostFailure("randomness"))
     }

@@ -10,6 +10,7 @@
 
 mod check;
 pub mod corpus;
+mod etcd;
 mod readers;
 mod requests;
 mod setting;

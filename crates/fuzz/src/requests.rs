@@ -10,6 +10,7 @@ use impersonation_core::stream::Flow;
 use prost::Message;
 use serde_json::{Value, json};
 
+use crate::etcd::Etcd;
 use crate::setting::{
     API, Begun, FORM, ISSUER, JSON, OPAQUE, exchange, exchange_form, good_jwt, mint, minted,
     says_yes, service, service_minting, signed,
@@ -41,7 +42,7 @@ thread_local! {
         "http_uri": {"uri": "https://auth.example.com/users/{userId}", "cluster": "gateway", "timeout": "3s"},
         "user_id_member": "id",
     }}));
-    static IN_ETCD: (Rc<Service>, String, Vec<u8>) = in_etcd();
+    static IN_ETCD: (String, Etcd) = in_etcd();
     static GUARD: Guard = a_guard();
 }
 
@@ -375,80 +376,39 @@ pub(crate) fn shared_data(data: &[u8]) {
     });
 }
 
-#[derive(Clone, PartialEq, Message)]
-struct Txn {
-    #[prost(message, repeated, tag = "2")]
-    success: Vec<Operation>,
+/// A service whose tokens are in etcd, and which has no lease there yet.
+fn service_in_etcd() -> Rc<Service> {
+    service(&json!({"store": {"etcd": {"cluster": "etcd"}}, "impersonations": null}))
 }
 
-#[derive(Clone, PartialEq, Message)]
-struct Operation {
-    #[prost(message, optional, tag = "2")]
-    put: Option<KeyValue>,
-}
-
-/// A `PutRequest`, in which the value has another number, and what an answer has.
-#[derive(Clone, PartialEq, Message)]
-struct KeyValue {
-    #[prost(bytes = "vec", tag = "2")]
-    put: Vec<u8>,
-    #[prost(int64, tag = "3")]
-    mod_revision: i64,
-    #[prost(int64, tag = "4")]
-    version: i64,
-    #[prost(bytes = "vec", tag = "5")]
-    value: Vec<u8>,
-    #[prost(int64, tag = "6")]
-    lease: i64,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct Header {
-    #[prost(int64, tag = "3")]
-    revision: i64,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct Ranged {
-    #[prost(message, optional, tag = "1")]
-    header: Option<Header>,
-    #[prost(message, repeated, tag = "2")]
-    kvs: Vec<KeyValue>,
-}
-
-/// `TxnResponse` and `LeaseGrantResponse` with nothing but success in them.
-const DONE: &[u8] = b"\x0a\x02\x18\x09\x10\x01";
-
-/// A service whose tokens are in etcd, one of them, and its record.
-fn in_etcd() -> (Rc<Service>, String, Vec<u8>) {
-    let service = service(&json!({"store": {"etcd": {"cluster": "etcd"}}, "impersonations": null}));
-    let record = RefCell::new(Vec::new());
-    let etcd = |call: &Call| match call {
+/// A token, and the etcd that it is in.
+fn in_etcd() -> (String, Etcd) {
+    let etcd = RefCell::new(Etcd::default());
+    let well = |call: &Call| match call {
         Call::Http(_) => says_yes(call),
-        Call::Grpc(call) => {
-            let txn = Txn::decode(&*call.message).unwrap_or_default();
-            let put = txn.success.into_iter().find_map(|operation| operation.put);
-            put.into_iter().for_each(|put| drop(record.replace(put.put)));
-            Reply::Grpc(Ok(DONE.to_vec()))
-        }
+        Call::Grpc(call) => Reply::Grpc(Ok(etcd.borrow_mut().answer(call))),
     };
-    let answer = play(&service, &Rc::default(), &mint(OPAQUE, MINT), etcd).unwrap();
-    let token = minted(&answer);
-    let record = record.take();
-    assert!(!record.is_empty());
-    (service, token, record)
+    let (service, world) = (service_in_etcd(), Rc::default());
+    let token = minted(&play(&service, &world, &mint(OPAQUE, MINT), well).unwrap());
+    let minted = etcd.borrow().clone();
+    // Otherwise no input would get beyond what does not hold here.
+    let form = exchange_form(&token);
+    let answer = play(&service, &world, &exchange(form.as_bytes()), well).unwrap();
+    assert_eq!(answer.status, 200, "{}", answer.body.escape_ascii());
+    assert!(minted.seals_as_the_filter_does());
+    (token, minted)
 }
 
-/// What etcd answers. The first byte says to what; then for each call a byte that says how (as it is, in a record's
-/// place, or with a status), and its length in two.
+/// What etcd answers. The first byte says to what; then for each call a byte that says how (with this message, as if all
+/// were well, with this in a record's place or behind a good answer, or with a status), and its length in two.
+/// Beside a record, the third bit of the former says that something was revoked.
 pub(crate) fn etcd(data: &[u8]) {
     let Some((kind, mut rest)) = data.split_first() else { return };
-    IN_ETCD.with(|(service, token, record)| {
+    IN_ETCD.with(|(token, etcd)| {
+        let mut etcd = etcd.clone();
         let mut calls = 0;
         let mut reply = |call: &Call| {
-            if let Call::Http(_) = call {
-                return says_yes(call);
-            }
+            let Call::Grpc(call) = call else { return says_yes(call) };
             calls += 1;
             assert!(calls < 1000, "it asks for ever");
             let [how, high, low, others @ ..] = rest else {
@@ -459,34 +419,24 @@ pub(crate) fn etcd(data: &[u8]) {
             rest = others;
             match how % 4 {
                 0 => Reply::Grpc(Ok(message.to_vec())),
-                1 => Reply::Grpc(Ok(DONE.to_vec())),
-                2 => {
-                    let value = if message.is_empty() { record.clone() } else { message.to_vec() };
-                    let kv = KeyValue {
-                        mod_revision: 3,
-                        version: 1,
-                        value,
-                        lease: 7,
-                        ..KeyValue::default()
-                    };
-                    let header = Some(Header { revision: 9 });
-                    Reply::Grpc(Ok(Ranged { header, kvs: vec![kv] }.encode_to_vec()))
-                }
+                1 => Reply::Grpc(Ok(etcd.answer(call))),
+                2 => Reply::Grpc(Ok(etcd.answer_oddly(call, message, how & 4 != 0))),
                 _ => Reply::Grpc(Err(GrpcStatus(
                     message.first().map_or(14, |status| u32::from(*status % 20)),
                 ))),
             }
         };
-        let world = Rc::default();
+        // One that has a lease already would not ask for another.
+        let (service, world) = (service_in_etcd(), Rc::default());
         match kind % 3 {
             0 => {
                 let form = exchange_form(token);
-                let _ = play(service, &world, &exchange(form.as_bytes()), reply);
+                let _ = play(&service, &world, &exchange(form.as_bytes()), reply);
             }
             1 => {
-                let _ = play(service, &world, &mint(OPAQUE, MINT), reply);
+                let _ = play(&service, &world, &mint(OPAQUE, MINT), reply);
             }
-            _ => tick(service, &world, &mut reply),
+            _ => tick(&service, &world, &mut reply),
         }
     });
 }

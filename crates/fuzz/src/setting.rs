@@ -19,6 +19,8 @@ pub(crate) const ORDERS: &str = "https://api.example.com/orders";
 /// `portal` and its secret.
 const BASIC: &[u8] = b"Basic cG9ydGFsOnNlY3JldA==";
 const SECRET_SHA256: &str = "2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b";
+/// The filter's own key.
+pub(crate) const OWN_KEY: [u8; 32] = [9; 32];
 /// A token that the identity provider answers for.
 pub(crate) const OPAQUE: &[u8] = b"Bearer opaque";
 
@@ -51,9 +53,9 @@ pub(crate) fn good_jwt() -> String {
 fn configuration(members: &Value) -> Value {
     let key = b64(provider().verifying_key().as_bytes());
     let keys = json!({"keys": [{"kty": "OKP", "crv": "Ed25519", "x": key}]}).to_string();
-    let own = SigningKey::from_bytes(&[9; 32]);
+    let own = SigningKey::from_bytes(&OWN_KEY);
     let own_jwk = json!({
-        "kty": "OKP", "crv": "Ed25519", "x": b64(own.verifying_key().as_bytes()), "d": b64(&[9; 32]),
+        "kty": "OKP", "crv": "Ed25519", "x": b64(own.verifying_key().as_bytes()), "d": b64(&OWN_KEY),
     });
     let uri = |path: &str| json!({"uri": format!("https://auth.example.com{path}"), "cluster": "gateway", "timeout": "3s"});
     let jwt = json!({
@@ -167,7 +169,7 @@ pub(crate) fn exchange_form(token: &str) -> String {
 
 /// The token that a mint answers with.
 pub(crate) fn minted(answer: &Answer) -> String {
-    assert_eq!(answer.status, 201);
+    assert_eq!(answer.status, 201, "{}", answer.body.escape_ascii());
     answer.json()["subjectToken"].as_str().unwrap().to_owned()
 }
 

@@ -25,6 +25,17 @@ pub enum Next {
     Stop,
 }
 
+/// How what the function returns becomes JSON.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Output {
+    /// As `JSON.stringify` has it, which leaves out and changes what JSON has no word for.
+    Stringified,
+    /// As it is: an object that JSON cannot say all of is a failure,
+    /// [`CallError::NotSerializable`](crate::CallError::NotSerializable). Such is one with `undefined`, a function, a
+    /// symbol, a BigInt, a number that is not finite, a hole, a getter, a proxy, or a prototype of its own in it.
+    Exact,
+}
+
 /// What one call may use up.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {

@@ -7,7 +7,7 @@ use rquickjs::context::{EvalOptions, intrinsic};
 use rquickjs::promise::PromiseState;
 use rquickjs::{Array, Context, Ctx, FromJs, Object, Persistent, Promise, Runtime, Value};
 
-use crate::bounds::{Ended, Host, Limits, Next, Watch};
+use crate::bounds::{Ended, Host, Limits, Next, Output, Watch};
 use crate::heap::{Heap, HeapAllocator, Snapshot};
 
 /// All that JavaScript has, but `performance` (a second clock), `DOMException`, and what needs threads.
@@ -117,6 +117,7 @@ struct Roots<F> {
     _send: F,
     _random: F,
     _look: F,
+    _is_proxy: F,
 }
 
 impl Function {
@@ -131,6 +132,7 @@ impl Function {
         source: &str,
         prelude: &str,
         host: &Rc<dyn Host>,
+        output: Output,
         limits: Limits,
     ) -> Result<Self, LoadError> {
         let watch = Rc::new(Watch::new(Rc::clone(host)));
@@ -150,11 +152,13 @@ impl Function {
             runtime.set_max_stack_size(limits.stack_bytes);
         }
         let roots = context.with(|ctx| {
-            load(&ctx, name, source, prelude, host, &watch).map_err(|failure| match watch.ended() {
-                Some(Ended::TimedOut | Ended::Stopped) => LoadError::TimedOut,
-                Some(Ended::OutOfMemory) => LoadError::OutOfMemory,
-                None if !compiles && is_too_deep(&failure) => LoadError::NestedTooDeep,
-                None => failure,
+            load(&ctx, name, source, prelude, host, output, &watch).map_err(|failure| {
+                match watch.ended() {
+                    Some(Ended::TimedOut | Ended::Stopped) => LoadError::TimedOut,
+                    Some(Ended::OutOfMemory) => LoadError::OutOfMemory,
+                    None if !compiles && is_too_deep(&failure) => LoadError::NestedTooDeep,
+                    None => failure,
+                }
             })
         })?;
         runtime.set_max_stack_size(limits.stack_bytes);
@@ -217,6 +221,7 @@ fn load<'js>(
     source: &str,
     prelude: &str,
     host: &Rc<dyn Host>,
+    output: Output,
     watch: &Rc<Watch>,
 ) -> Result<Roots<Persistent<JsFunction<'static>>>, LoadError> {
     // Until there is `describe`, nothing of the script's has run.
@@ -229,6 +234,14 @@ fn load<'js>(
     let send = send(ctx, host, watch).map_err(threw)?;
     let random = random(ctx, host).map_err(threw)?;
     let look = look(ctx, watch).map_err(threw)?;
+    let is_proxy = is_proxy(ctx).map_err(threw)?;
+    let finish: JsFunction<'_> = match output {
+        Output::Stringified => engine.get("finish").map_err(threw)?,
+        Output::Exact => {
+            let finish: JsFunction<'_> = engine.get("finishExactly").map_err(threw)?;
+            finish.call((is_proxy.clone(),)).map_err(threw)?
+        }
+    };
     native.set("send", send.clone()).map_err(threw)?;
     native.set("random", random.clone()).map_err(threw)?;
     native.set("look", look.clone()).map_err(threw)?;
@@ -249,11 +262,12 @@ fn load<'js>(
     Ok(Roots {
         enter: keep(enter.call((prepare, callee)).map_err(threw)?),
         wait: keep(engine.get("wait").map_err(threw)?),
-        finish: keep(engine.get("finish").map_err(threw)?),
+        finish: keep(finish),
         describe: keep(describe),
         _send: keep(send),
         _random: keep(random),
         _look: keep(look),
+        _is_proxy: keep(is_proxy),
     })
 }
 
@@ -293,6 +307,10 @@ fn look<'js>(ctx: &Ctx<'js>, watch: &Rc<Watch>) -> rquickjs::Result<JsFunction<'
         true => Err(rquickjs::Exception::throw_message(&ctx, "over")),
         false => Ok(()),
     })
+}
+
+fn is_proxy<'js>(ctx: &Ctx<'js>) -> rquickjs::Result<JsFunction<'js>> {
+    JsFunction::new(ctx.clone(), |value: Value<'js>| value.is_proxy())
 }
 
 fn call(
@@ -427,8 +445,12 @@ mod tests {
 
     fn load(source: &str) -> Function {
         let host: Rc<dyn Host> = Rc::new(Here(Instant::now()));
-        Function::load("f", source, "(host) => (input) => ({ ...host, ...input })", &host, LIMITS)
-            .expect(source)
+        load_with(source, Output::Stringified, &host)
+    }
+
+    fn load_with(source: &str, output: Output, host: &Rc<dyn Host>) -> Function {
+        let prelude = "(host) => (input) => ({ ...host, ...input })";
+        Function::load("f", source, prelude, host, output, LIMITS).expect(source)
     }
 
     #[test]
@@ -473,6 +495,76 @@ mod tests {
         assert_eq!((one.call("{}"), two.call("{}")), (Ok("1".into()), Ok("11".into())));
         drop(two);
         assert_eq!(one.call("{}"), Ok("1".into()));
+    }
+
+    #[test]
+    fn an_exact_result_is_all_of_what_is_returned_or_a_failure() {
+        let host: Rc<dyn Host> = Rc::new(Here(Instant::now()));
+        #[rustfmt::skip]
+        let cases = [
+            ("{ a: 'x', b: [1, true, null, { c: '\u{e4}\"' }], d: -1.5e3 }", Some("{\"a\":\"x\",\"b\":[1,true,null,{\"c\":\"\u{e4}\\\"\"}],\"d\":-1500}")),
+            ("Object.freeze({ a: Object.freeze(['x']) })",       Some(r#"{"a":["x"]}"#)),
+            ("Object.assign(Object.create(null), { a: 1 })",     Some(r#"{"a":1}"#)),
+            ("JSON.parse('{\"__proto__\":{\"a\":1}}')",          Some(r#"{"__proto__":{"a":1}}"#)),
+            ("[]",                                               Some("[]")),
+            ("{ a: undefined }",                                 None),
+            ("{ a: () => {} }",                                  None),
+            ("{ a: Symbol() }",                                  None),
+            ("{ a: 1n }",                                        None),
+            ("{ a: NaN }",                                       None),
+            ("{ a: -Infinity }",                                 None),
+            ("{ a: { b: undefined } }",                          None),
+            ("{ a: [undefined] }",                               None),
+            ("{ a: [,] }",                                       None),
+            ("{ a: Object.assign(['x'], { b: 1 }) }",            None),
+            ("{ a: Object.setPrototypeOf([], { 0: 'x' }) }",     None),
+            ("{ [Symbol()]: 1 }",                                None),
+            ("{ get a() { return 1; } }",                        None),
+            ("{ set a(_) {} }",                                  None),
+            ("Object.defineProperty({}, 'a', { value: 1 })",     None),
+            ("Object.create({ a: 1 })",                          None),
+            ("new (class { a = 1 })()",                          None),
+            ("new (class { get a() { return 1; } })()",          None),
+            ("new Map([['a', 1]])",                              None),
+            ("new Date(0)",                                      None),
+            ("{ a: new String('x') }",                           None),
+            ("{ a: 1, toJSON: () => ({}) }",                     None),
+            ("new Proxy({}, {})",                                None),
+            ("new Proxy({ a: 1 }, { ownKeys: () => [] })",       None),
+            ("{ a: new Proxy(['x'], {}) }",                      None),
+            ("(Object.prototype.a = 1, {})",                     None),
+            // Of itself it says nothing, and nobody asks it.
+            ("(Object.defineProperty(Object.prototype, 'toJSON', { value: () => ({}) }), { a: 1 })", Some(r#"{"a":1}"#)),
+            ("(Array.prototype.toJSON = () => [], JSON.stringify = () => '{}', Object.hasOwn = () => true, { a: [1] })", Some(r#"{"a":[1]}"#)),
+            ("(Object.getOwnPropertyDescriptor = Reflect.ownKeys = () => [], { a: undefined })", None),
+        ];
+        for (returned, expected) in cases {
+            let mut function =
+                load_with(&format!("const f = () => ({returned});"), Output::Exact, &host);
+            let before = function.heap.bytes();
+            match (function.call("{}"), expected) {
+                (Ok(json), Some(expected)) => assert_eq!(json, expected, "{returned}"),
+                (Err(CallError::NotSerializable(thrown)), None) => {
+                    assert!(thrown.message.starts_with("TypeError: "), "{returned}: {thrown:?}");
+                }
+                (result, _) => panic!("{returned}: {result:?}"),
+            }
+            assert!(function.heap.bytes() == before, "{returned}");
+        }
+        for returned in ["null", "1", "'x'", "() => {}", "Symbol()"] {
+            let mut function =
+                load_with(&format!("const f = () => ({returned});"), Output::Exact, &host);
+            assert_eq!(function.call("{}"), Err(CallError::NotJson), "{returned}");
+        }
+        let mut nothing = load_with("const f = () => {};", Output::Exact, &host);
+        assert_eq!(nothing.call("{}"), Err(CallError::Nothing));
+        let mut long = load_with("const f = () => ({ a: 'x'.repeat(100) });", Output::Exact, &host);
+        assert_eq!(long.call("{}"), Err(CallError::TooLong));
+        let circle = "const f = () => { const a = {}; a.a = a; return a; };";
+        assert_eq!(
+            load_with(circle, Output::Exact, &host).call("{}"),
+            Err(CallError::StackOverflow)
+        );
     }
 
     #[test]

@@ -18,5 +18,5 @@ mod bounds;
 mod engine;
 mod heap;
 
-pub use bounds::{Host, Limits, Next};
+pub use bounds::{Host, Limits, Next, Output};
 pub use engine::{CallError, Exception, Function, LoadError};

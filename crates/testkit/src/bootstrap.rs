@@ -165,6 +165,7 @@ pub struct Listener {
     access_log: Option<Value>,
     access_loggers: Vec<Value>,
     tls: Option<Identity>,
+    edits: Vec<fn(&mut Value)>,
 }
 
 impl Listener {
@@ -179,7 +180,14 @@ impl Listener {
             access_log: None,
             access_loggers: Vec::new(),
             tls: None,
+            edits: Vec::new(),
         }
+    }
+
+    /// Changes what Envoy is told, for what has no method here: the whole `Listener`.
+    pub fn edited(mut self, edit: fn(&mut Value)) -> Self {
+        self.edits.push(edit);
+        self
     }
 
     /// It speaks TLS, and is who this says.
@@ -279,7 +287,7 @@ impl Listener {
                 },
             })
         });
-        json!({
+        let mut listener = json!({
             "name": self.name,
             "stat_prefix": self.name,
             "address": socket_address(address),
@@ -303,7 +311,11 @@ impl Listener {
                     "http_filters": filters,
                 },
             }]}],
-        })
+        });
+        for edit in &self.edits {
+            edit(&mut listener);
+        }
+        listener
     }
 }
 

@@ -48,6 +48,7 @@ impl Default for Configuration {
                 "max_context_bytes": 4096,
                 "authentication": {"jwt": [{
                     "issuer": ISSUER,
+                    "name_prefix": "",
                     "audiences": [MANAGEMENT],
                     "required_scopes": ["impersonate"],
                     "clock_skew": "60s",
@@ -58,6 +59,7 @@ impl Default for Configuration {
             "access_tokens": {"lifetime": "3600s"},
             "actor_tokens": {"jwt": [{
                 "issuer": ISSUER,
+                "name_prefix": "",
                 "audiences": [SUPPORT],
                 "clock_skew": "60s",
                 "local_jwks": jwks(&[&PROVIDER_KEY]),

@@ -3,15 +3,16 @@
 use std::fs::{self, File};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{LazyLock, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::Value;
 
 use crate::bootstrap::{Bootstrap, Listener, VERSION_PATH, access_log_file, listeners_file};
 use crate::http::{Answer, Connection, Request};
+use crate::process::{Ending, Process};
 use crate::{repository, scratch, wait_for};
 
 pub struct Envoy {
@@ -38,11 +39,11 @@ impl Envoy {
         let configuration = directory.join("envoy.json");
         fs::write(&configuration, bootstrap.to_json(&directory).to_string()).unwrap();
         let admin_file = directory.join("admin");
-        let mut process = Process::spawn(&mut command(bootstrap, &directory));
+        let mut process = Process::spawn(&mut command(bootstrap, &directory), Ending::Asked);
 
         let read_log = || fs::read_to_string(directory.join("envoy.log")).unwrap_or_default();
         let ready = wait_for("Envoy to be ready", || {
-            if let Some(status) = process.envoy.try_wait().unwrap() {
+            if let Some(status) = process.ended() {
                 return Some(Err(Exit { code: status.code(), log: read_log() }));
             }
             let address: SocketAddr = fs::read_to_string(&admin_file).ok()?.trim().parse().ok()?;
@@ -223,12 +224,12 @@ impl Envoy {
     }
 
     pub fn pid(&self) -> u32 {
-        self.process.lock().unwrap().envoy.id()
+        self.process.lock().unwrap().id()
     }
 
     /// Still the process that was started.
     pub fn is_running(&self) -> bool {
-        self.process.lock().unwrap().envoy.try_wait().unwrap().is_none()
+        self.process.lock().unwrap().ended().is_none()
     }
 
     /// Resident memory, in bytes.
@@ -267,42 +268,6 @@ fn command(bootstrap: &Bootstrap, directory: &Path) -> Command {
         .stdout(log.try_clone().unwrap())
         .stderr(log);
     command
-}
-
-/// An Envoy that ends when this does, even when this is never dropped: a shell waits for the end of
-/// its input, which is ours to close or the system's when we are gone, and then ends Envoy.
-struct Process {
-    envoy: Child,
-    watchdog: Child,
-}
-
-impl Process {
-    fn spawn(command: &mut Command) -> Self {
-        let envoy = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
-        let watchdog = Command::new("sh")
-            .args(["-c", "read _; kill -TERM $0 2>/dev/null", &envoy.id().to_string()])
-            .stdin(Stdio::piped())
-            .spawn()
-            .unwrap();
-        Self { envoy, watchdog }
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        if self.envoy.try_wait().unwrap().is_some() {
-            // The number may be another process's by now.
-            let _ = self.watchdog.kill();
-        }
-        drop(self.watchdog.stdin.take());
-        let _ = self.watchdog.wait();
-        let deadline = Instant::now() + Duration::from_secs(5);
-        while self.envoy.try_wait().unwrap().is_none() && Instant::now() < deadline {
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        let _ = self.envoy.kill();
-        let _ = self.envoy.wait();
-    }
 }
 
 /// The Envoy to run, found the way `make run` finds it.

@@ -4,7 +4,7 @@
 use std::fs::{self, File};
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{LazyLock, Mutex};
 
@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 use crate::bootstrap::Cluster;
 use crate::http::{Connection, Request};
 use crate::network::{Link, Machine};
+use crate::process::{Ending, Process};
 use crate::{repository, scratch, wait_for};
 
 /// A node. It ends when this does, and its data with it.
@@ -152,8 +153,8 @@ impl Etcd {
     /// Starts it, and does not wait.
     pub fn launch(&self) {
         let mut process = self.process.lock().unwrap();
-        if process.as_mut().is_none_or(|process| !process.is_running()) {
-            *process = Some(Process::spawn(&mut self.command()));
+        if process.as_mut().is_none_or(|process| process.ended().is_some()) {
+            *process = Some(Process::spawn(&mut self.command(), Ending::Killed));
         }
     }
 
@@ -205,6 +206,13 @@ impl Etcd {
         if output.status.success() { Ok(output.stdout) } else { Err(error()) }
     }
 
+    /// What its own API answers over HTTP, where it has no TLS.
+    pub fn api(&self, path: &str, body: &Value) -> Value {
+        let answer = Connection::open(self.address).send(&Request::post(path).json(body));
+        assert_eq!(answer.status, 200, "{path} {body}: {answer:?}");
+        answer.json()
+    }
+
     /// The keys that it holds.
     pub fn keys(&self) -> Vec<String> {
         let keys = String::from_utf8(self.ctl(&["get", "", "--from-key", "--keys-only"])).unwrap();
@@ -214,8 +222,7 @@ impl Etcd {
     /// The keys of subject tokens.
     pub fn tokens(&self) -> Vec<String> {
         let mut keys = self.keys();
-        // All else is in a folder whose name has a dot in it.
-        keys.retain(|key| !key.contains('.'));
+        keys.retain(|key| key.starts_with("/impersonation/tokens/"));
         keys
     }
 
@@ -230,13 +237,11 @@ impl Etcd {
         all["kvs"].as_array().map(|kvs| kvs.iter().map(version).collect()).unwrap_or_default()
     }
 
-    fn signal(&self, signal: &str) -> String {
-        let process = self.process.lock().unwrap();
-        let id = process.as_ref().unwrap().etcd.id().to_string();
-        assert!(
-            Command::new("kill").args([&format!("-{signal}"), &id]).status().unwrap().success()
-        );
-        id
+    fn signal(&self, signal: &str) -> u32 {
+        let mut process = self.process.lock().unwrap();
+        let process = process.as_mut().unwrap();
+        process.signal(signal);
+        process.id()
     }
 
     fn command(&self) -> Command {
@@ -312,7 +317,8 @@ pub fn audited_id(subject_token: &str) -> String {
 fn digest(subject_token: &str) -> Vec<u8> {
     let secret = subject_token.strip_prefix("sub_").unwrap();
     let secret = BASE64_URL_SAFE_NO_PAD.decode(secret).unwrap();
-    aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, &secret).as_ref().to_vec()
+    // Behind it the token says which revision created its record.
+    aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, &secret[..32]).as_ref().to_vec()
 }
 
 impl Drop for Etcd {
@@ -334,37 +340,4 @@ pub(crate) static FOLDER: LazyLock<PathBuf> = LazyLock::new(|| {
 fn free_addresses() -> [SocketAddr; 3] {
     let listeners = [(); 3].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
     listeners.map(|listener| listener.local_addr().unwrap())
-}
-
-/// An etcd that ends when this does, even when this is never dropped: a shell waits for the end of its
-/// input, which is ours to close or the system's when we are gone, and then ends it.
-struct Process {
-    etcd: Child,
-    watchdog: Child,
-}
-
-impl Process {
-    fn spawn(command: &mut Command) -> Self {
-        let etcd = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
-        let watchdog = Command::new("sh")
-            .args(["-c", "read _; kill -KILL $0 2>/dev/null", &etcd.id().to_string()])
-            .stdin(Stdio::piped())
-            .spawn()
-            .unwrap();
-        Self { etcd, watchdog }
-    }
-
-    fn is_running(&mut self) -> bool {
-        self.etcd.try_wait().unwrap().is_none()
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        // Before etcd is waited for: its number may be another process's afterwards.
-        let _ = self.watchdog.kill();
-        let _ = self.watchdog.wait();
-        let _ = self.etcd.kill();
-        let _ = self.etcd.wait();
-    }
 }

@@ -138,9 +138,14 @@ pub fn jwt_authn() -> Value {
     })
 }
 
-/// Takes these headers from every request.
+/// Takes these headers from every request, and what a server may take for them.
 pub fn without_headers(names: &[&str]) -> Value {
-    let removed: Vec<_> = names.iter().map(|name| json!({"remove": name})).collect();
+    let spelling = |name: &&str| {
+        let regex = name.replace('-', "[^a-z0-9]");
+        json!({"remove_on_match": {"key_matcher": {"safe_regex": {"regex": regex}}}})
+    };
+    let exactly = names.iter().map(|name| json!({"remove": name}));
+    let removed: Vec<_> = exactly.chain(names.iter().map(spelling)).collect();
     json!({
         "name": "envoy.filters.http.header_mutation",
         "typed_config": {

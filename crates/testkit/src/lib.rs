@@ -20,6 +20,8 @@ pub mod http2;
 pub mod keys;
 pub mod network;
 pub mod open_loop;
+pub mod over;
+pub mod process;
 pub mod server;
 pub mod streaming;
 pub mod tls;
@@ -59,6 +61,26 @@ pub fn wait_for<T>(what: &str, mut probe: impl FnMut() -> Option<T>) -> T {
             return found;
         }
         assert!(Instant::now() < deadline, "waited in vain for {what}");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// The same for what takes as long as it takes: as long as more of it is done, `probe` is asked again. It says how much
+/// that is, and whether it is enough.
+pub fn wait_for_enough(what: &str, mut probe: impl FnMut() -> (usize, bool)) {
+    let mut most = 0;
+    loop {
+        let mut is_enough = false;
+        wait_for(&format!("{what}: no more than {most} for two minutes"), || {
+            let (done, enough) = probe();
+            is_enough = enough;
+            let more = done > most;
+            most = most.max(done);
+            (more || enough).then_some(())
+        });
+        if is_enough {
+            return;
+        }
         thread::sleep(Duration::from_millis(5));
     }
 }

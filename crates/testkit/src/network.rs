@@ -13,6 +13,7 @@ use std::thread;
 
 use crate::envoy::{ENVOY, GIVEN_GUARD, GIVEN_MODULE, GUARD, MODULE};
 use crate::etcd::FOLDER;
+use crate::process::end_with_parent;
 use crate::repository;
 
 /// Says that this process is in the hub already.
@@ -46,6 +47,7 @@ pub fn in_a_hub(name: &str, test: impl FnOnce()) {
     let _ = (&*ENVOY, &*FOLDER);
     hub.arg(std::env::current_exe().unwrap()).args(["--exact", name, "--nocapture"]);
     let mut hub = hub.stdin(Stdio::piped()).spawn().unwrap();
+    end_with_parent();
     // To wait closes the input otherwise, and with that the hub ends.
     let input = hub.stdin.take();
     let status = hub.wait().unwrap();

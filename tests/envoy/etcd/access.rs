@@ -1,13 +1,15 @@
 //! Who may use etcd: a certificate names its user, whose role has the prefix and nothing else.
 
+use std::fs;
+
 use serde_json::{Value, json};
 
 use testkit::bootstrap::Cluster;
 use testkit::configuration::Configuration;
 use testkit::etcd::{Etcd, Settings};
 use testkit::gateway::{Gateway, Options, exchange_form, mint_request};
-use testkit::scratch;
 use testkit::tls::{Authority, Identity};
+use testkit::{repository, scratch};
 
 use super::{assert_unavailable, complaints, configuration};
 
@@ -67,28 +69,43 @@ fn gateway(cluster: Cluster, configuration: &Configuration) -> Gateway {
         .unwrap()
 }
 
-/// From now on this user may do so much below the prefix, and a stranger nothing.
-pub(crate) fn let_in(etcd: &Etcd, user: &str, permission: &str) {
-    for user in ["root", user, "stranger"] {
+/// Users and roles as docs/many-envoys.md has them; and others, each of whom may do so much in a range.
+pub(crate) fn let_in_as_documented(etcd: &Etcd, others: &[(&str, &str, &str)]) {
+    let page = fs::read_to_string(repository().join("docs/many-envoys.md")).unwrap();
+    let section = page.split("### TLS and roles").nth(1).unwrap().split("\n## ").next().unwrap();
+    let commands = section.lines().filter_map(|line| line.strip_prefix("    etcdctl "));
+    let commands: Vec<Vec<_>> = commands.map(|line| line.split(' ').collect()).collect();
+    let (enable, users) = commands.split_last().unwrap();
+    assert_eq!(enable, &["auth", "enable"]);
+    users.iter().for_each(|command| drop(etcd.ctl(command)));
+    for (user, permission, range) in others {
         etcd.ctl(&["user", "add", user, "--no-password"]);
+        etcd.ctl(&["role", "add", user]);
+        etcd.ctl(&["role", "grant-permission", user, "--prefix=true", permission, range]);
+        etcd.ctl(&["user", "grant-role", user, user]);
     }
-    etcd.ctl(&["user", "grant-role", "root", "root"]);
-    etcd.ctl(&["role", "add", "prefix"]);
-    let prefix = ["--prefix=true", permission, "/impersonation/"];
-    etcd.ctl(&[&["role", "grant-permission", "prefix"][..], &prefix].concat());
-    etcd.ctl(&["user", "grant-role", user, "prefix"]);
-    etcd.ctl(&["auth", "enable"]);
+    etcd.ctl(enable);
+}
+
+/// What `etcdctl` says to the holder of a certificate.
+pub(crate) fn ctl_as(
+    etcd: &Etcd,
+    Identity { certificate, key }: &Identity,
+    arguments: &[&str],
+) -> Result<Vec<u8>, String> {
+    let flags = ["--cert", certificate.to_str().unwrap(), "--key", key.to_str().unwrap()];
+    etcd.try_ctl(&[&flags[..], arguments].concat())
 }
 
 #[test]
 fn a_certificate_with_a_role_for_the_prefix_is_enough_and_nothing_less() {
     let (etcd, authority) = secured();
-    let_in(&etcd, "gateway", "readwrite");
+    let_in_as_documented(&etcd, &[("stranger", "readwrite", "/elsewhere/")]);
 
     let [known, stranger, nobody] =
-        ["gateway", "stranger", "nobody"].map(|name| authority.issue(name));
+        ["impersonation-filter", "stranger", "nobody"].map(|name| authority.issue(name));
     let elsewhere = Authority::new(&scratch().join(format!("tls/{}-other", std::process::id())));
-    let forged = elsewhere.issue("gateway");
+    let forged = elsewhere.issue("impersonation-filter");
 
     let allowed = gateway(cluster(&etcd, &authority, Some(&known)), &configuration());
     // The first mint makes a lease, for which no permission is needed.

@@ -57,7 +57,7 @@ fn tokens_of_shared_data_are_good_for_one_exchange_after_the_change_to_etcd() {
     });
 
     let token = gateway.mint("u-5");
-    assert_eq!(token.len(), "sub_".len() + 43, "new ones have no slot: {token}");
+    assert_eq!(token.len(), "sub_".len() + 75, "new ones have no slot: {token}");
     assert_eq!(etcd.tokens().len(), 1);
     assert_eq!(other.exchange(&exchange_form(&token)).status, 200);
 }

@@ -7,7 +7,7 @@ use testkit::http::Request;
 use testkit::server::{Reply, Server};
 use testkit::wait_for;
 
-use super::{assert_unavailable, complaints, configuration, events, gateway_at};
+use super::{assert_unavailable, complaints, configuration, events, gateway_at, genuine_token};
 
 /// A gRPC message of these bytes, framed as one of `length`.
 fn framed(length: u32, message: &[u8]) -> Vec<u8> {
@@ -50,7 +50,7 @@ fn what_is_no_answer_of_etcds_is_a_store_out_of_order() {
     ];
     let server = Server::start("etcd");
     let gateway = gateway_at(server.address, &configuration());
-    let token = format!("sub_{}", "A".repeat(43));
+    let token = genuine_token();
     for (case, reply, kind) in cases {
         server.answer_always(reply);
         let counter = format!("wasmcustom.impersonation_store_errors_total.kind.{kind}");

@@ -110,12 +110,22 @@ fn the_key_set_is_the_gateways_and_ours() {
 }
 
 #[test]
-fn the_discovery_document_is_the_gateways_and_our_grant() {
+fn the_discovery_document_is_the_gateways_with_our_grant_and_endpoints() {
     let (gateway, _, mut expected) = gateway_with_documents();
     let envoy = start(&gateway);
     let answer = envoy.send(&Request::get(DISCOVERY));
     assert_eq!(answer.status, 200, "{answer:?}");
     expected["grant_types_supported"].as_array_mut().unwrap().push(json!(EXCHANGE_GRANT));
+    let methods = json!(["client_secret_basic", "none"]);
+    for (member, value) in [
+        ("token_endpoint_auth_methods_supported", methods.clone()),
+        ("revocation_endpoint", json!("https://auth.example.com/oidc/token/revocation")),
+        ("revocation_endpoint_auth_methods_supported", methods),
+        ("introspection_endpoint", json!("https://auth.example.com/oidc/token/introspection")),
+        ("introspection_endpoint_auth_methods_supported", json!(["client_secret_basic"])),
+    ] {
+        expected[member] = value;
+    }
     assert_eq!(answer.text(), expected.to_string());
     assert_eq!(answer.header("content-length"), Some(answer.body.len().to_string().as_str()));
     assert_eq!(answer.header("content-type"), Some("application/json"));

@@ -72,6 +72,7 @@ impl Issuer {
     fn minters(&self, cache_duration: &str) -> Value {
         json!({
             "issuer": self.url(),
+            "name_prefix": format!("{}:", self.service.name),
             "audiences": [MANAGEMENT],
             "required_scopes": ["impersonate"],
             "remote_jwks": self.remote_jwks(cache_duration),
@@ -82,6 +83,7 @@ impl Issuer {
     fn actors(&self, cache_duration: &str) -> Value {
         json!({
             "issuer": self.url(),
+            "name_prefix": format!("{}:", self.service.name),
             "audiences": [SUPPORT],
             "remote_jwks": self.remote_jwks(cache_duration),
         })

@@ -5,10 +5,11 @@ use std::net::SocketAddr;
 
 use serde_json::{Value, json};
 
+use testkit::bootstrap::Listener;
 use testkit::configuration::{PROVIDER_KEY, SIGNING_KEY};
 use testkit::guarded::{
-    ACTOR_HEADER, Guarded, ID_HEADER, OTHER_ISSUER, api_listener, claims, claims_with, guard,
-    guard_configuration, ordinary_token, token,
+    ACTOR_HEADER, API, Guarded, ID_HEADER, OTHER_ISSUER, api_listener, claims, claims_with,
+    for_impersonations, guard, guard_configuration, jwt_authn, ordinary_token, token,
 };
 use testkit::http::{Answer, Connection, Request};
 use testkit::{Findings, http2};
@@ -151,6 +152,17 @@ fn a_method_that_something_overrides_is_refused_where_methods_count() {
         ("IBM's",                      post("/orders/7").header("x-method-override", "DELETE"),       DENIED),
         ("in the query",               post("/orders/7?_method=DELETE"),                              DENIED),
         ("in the query, encoded",      post("/orders/7?a=b&%5fmethod=DELETE"),                        DENIED),
+        ("with a dot, to PHP",         post("/orders/7?.method=DELETE"),                              DENIED),
+        ("with a space, to PHP",       post("/orders/7?+_method=DELETE"),                             DENIED),
+        ("the same, encoded",          post("/orders/7?%20_method=DELETE"),                           DENIED),
+        ("with a NUL, to PHP",         post("/orders/7?_method%00=DELETE"),                           DENIED),
+        ("as a list",                  post("/orders/7?_method[]=DELETE"),                            DENIED),
+        ("as a hash",                  post("/orders/7?_method%5Bx%5D=DELETE"),                       DENIED),
+        ("in brackets, to Rails",      post("/orders/7?[_method]=DELETE"),                            DENIED),
+        ("behind a semicolon",         post("/orders/7?a=b;_Method=DELETE"),                          DENIED),
+        ("like one, and none",         post("/orders/7?__method=DELETE&a[_method]=x&method=y"),       200),
+        ("with dots, as a variable",   post("/orders/7").header("x.http.method.override", "DELETE"),  DENIED),
+        ("a read, with a dot",         get("/orders/7?.method=DELETE"),                               DENIED),
         ("a read that is none",        get("/orders/7").header("x-http-method-override", "DELETE"),   DENIED),
         ("a read of something else",   get("/invoices").header("x-http-method-override", "DELETE"),   DENIED),
         ("where methods do not count", post("/any/7").header("x-http-method-override", "DELETE"),     200),
@@ -168,6 +180,7 @@ fn a_path_that_a_header_overrides_is_not_known() {
         ("no override", asking("GET", "/orders"),                                          200),
         ("IIS's",       asking("GET", "/orders").header("x-original-url", "/account"),     DENIED),
         ("Zend's",      asking("GET", "/orders").header("x-rewrite-url", "/account"),      DENIED),
+        ("as a variable", asking("GET", "/orders").header("x_original_url", "/account"),   DENIED),
     ];
     run(&guarded, &cases);
 }
@@ -233,6 +246,48 @@ fn nobody_says_who_they_are_by_a_header() {
     assert_eq!((received.header(ID_HEADER), received.header(ACTOR_HEADER)), (Some("a-txn"), None));
 }
 
+/// Those that know headers as variables know one by all of these: CGI, and PHP, WSGI and Rack after it. Envoy lets
+/// underscores through here, as it does unless it is told otherwise.
+#[test]
+fn nobody_says_who_they_are_by_another_spelling_of_the_header() {
+    const SPELLINGS: [&str; 6] = [
+        "x_impersonator",
+        "X_Impersonator",
+        "x.impersonator",
+        "x_impersonation_id",
+        "x-impersonation_id",
+        "X_IMPERSONATION.ID",
+    ];
+    let forged = |request: Request| {
+        let request = request.header("x-impersonators", "kept").header("ximpersonator", "kept");
+        SPELLINGS.iter().fold(request, |request, name| request.header(name, "forged"))
+    };
+    let expect_none_forged = |guarded: &Guarded, case: &str, token: &str, id: Option<&str>| {
+        for (protocol, send) in PROTOCOLS {
+            let request = forged(Request::get("/orders")).bearer(token);
+            let answer = send(guarded.envoy.address("guarded"), &request);
+            let received =
+                guarded.api.received_for(&answer).unwrap_or_else(|| panic!("{case}: {answer:?}"));
+            for name in SPELLINGS {
+                assert_eq!(received.header(name), None, "{case}, {protocol}, {name}");
+            }
+            assert_eq!(received.header(ID_HEADER), id, "{case}, {protocol}");
+            for name in ["x-impersonators", "ximpersonator"] {
+                assert_eq!(received.header(name), Some("kept"), "{case}, {protocol}");
+            }
+        }
+    };
+    // Before the guard, `header_mutation` takes them from everybody.
+    let guarded = Guarded::start(&json!({}));
+    expect_none_forged(&guarded, "an ordinary user", &ordinary_token(), None);
+    // The guard takes them from those for whom it is entered, whatever stands before it.
+    let configuration = guard_configuration(&json!({"mode": "report"}));
+    let listener = Listener::new("guarded").filter(jwt_authn());
+    let listener = listener.filter(for_impersonations(guard(&configuration))).route_to(API, "3s");
+    let guarded = Guarded::try_start_with(listener).unwrap();
+    expect_none_forged(&guarded, "an impersonation", &token(&claims()), Some("a-txn"));
+}
+
 /// `jwt_authn` verifies one of them. The API gets the claims of that one, and neither token.
 #[test]
 fn of_two_tokens_the_api_gets_the_claims_of_the_one_that_was_looked_at() {
@@ -258,6 +313,20 @@ fn of_two_tokens_the_api_gets_the_claims_of_the_one_that_was_looked_at() {
             );
         }
     }
+}
+
+/// `jwt_authn` looks for a token in the query as well, unless it is told where to look.
+#[test]
+fn a_token_in_the_query_is_nobodys() {
+    let guarded = Guarded::start(&json!({}));
+    let target = format!("/orders?access_token={}", token(&claims()));
+    let answer = guarded.send(&Request::get(&target));
+    assert_eq!((answer.status, guarded.reached(&answer)), (401, false));
+    let answer = guarded.send_as(&ordinary_token(), Request::post(&target).body("x"));
+    let received = guarded.api.received_for(&answer).unwrap();
+    let payload = received.header("x-jwt-payload").unwrap();
+    assert_eq!(testkit::gateway::raw_part(&format!("x.{payload}"), 1)["txn"], Value::Null);
+    assert_eq!(received.header("authorization"), None);
 }
 
 #[test]

@@ -9,5 +9,7 @@ mod failures;
 mod mesh;
 mod observed;
 mod ordinary;
+mod proof;
 mod rules;
 mod streams;
+mod wrong_clocks;

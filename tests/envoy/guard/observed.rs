@@ -3,9 +3,13 @@
 use serde_json::{Value, json};
 
 use testkit::envoy::GUARD;
-use testkit::guarded::{Guarded, claims, claims_with, ordinary_token, token};
+use testkit::guarded::{
+    Guarded, claims, claims_with, guard_configuration, guarded_listener, ordinary_token, token,
+};
 use testkit::http::Request;
-use testkit::wait_for;
+use testkit::{scratch, wait_for};
+
+use crate::audit::audit_logger;
 
 fn events(guarded: &Guarded) -> Vec<Value> {
     let log = guarded.envoy.log();
@@ -89,6 +93,37 @@ fn every_impersonated_call_is_in_the_access_log_with_its_id_actor_and_user() {
         (&refused["subject_token_id"], &refused["user_id"]),
         (&json!("a-txn"), &json!("u-1"))
     );
+}
+
+/// As docs/operations.md has it for the filter.
+#[test]
+fn the_guards_audit_is_in_the_one_place_that_the_operator_chose() {
+    for log in ["envoy", "access_log"] {
+        let path = scratch().join(format!("guards-audit-{log}-{}.log", std::process::id()));
+        let configuration = guard_configuration(&json!({"audit": {"log": log}}));
+        let listener = guarded_listener(&configuration).access_logger(audit_logger(&path));
+        let guarded = Guarded::try_start_with(listener).unwrap();
+        guarded.send_as(&token(&claims()), Request::get("/orders"));
+        guarded.send_as(&token(&claims()), Request::post("/orders"));
+        let lines = wait_for("the access log", || {
+            Some(guarded.envoy.access_log()).filter(|lines| lines.len() == 2)
+        });
+        assert!(lines.iter().all(|line| line["event"].is_null()), "{log}: {lines:?}");
+        let decided: Vec<_> = lines.iter().map(|line| line["guard"].as_str().unwrap()).collect();
+        assert_eq!(decided, ["allowed: default", "refused: default"], "{log}");
+        let whole: Vec<Value> = wait_for("the audit", || {
+            let all = if log == "envoy" {
+                events(&guarded)
+            } else {
+                let text = std::fs::read_to_string(&path).unwrap_or_default();
+                text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+            };
+            Some(all).filter(|all| all.len() == 1)
+        });
+        assert_eq!(whole[0]["event"], "impersonated_request.refused", "{log}");
+        assert_eq!(whole[0]["user_id"], "u-1", "{log}");
+        assert_eq!(events(&guarded).len(), usize::from(log == "envoy"), "{log}");
+    }
 }
 
 #[test]

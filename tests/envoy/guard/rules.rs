@@ -43,6 +43,20 @@ fn without_rules_an_impersonation_reads_and_does_not_write() {
     run(&guarded, &cases);
 }
 
+/// A client may ask for less than it could have.
+#[test]
+fn whoever_loads_a_rule_that_less_scope_escapes_is_warned() {
+    let rules = json!([{"path": "/orders", "scopes": ["orders:write"], "action": "deny"}]);
+    let guarded = Guarded::start(&json!({"rules": rules}));
+    let cases = [
+        ("GET", "/orders", json!({}), DENIED),
+        ("GET", "/orders", json!({"scope": "orders:read"}), 200),
+    ];
+    run(&guarded, &cases);
+    let log = guarded.envoy.log();
+    assert!(log.contains("rules[0]: a client escapes this rule by asking for less scope"), "{log}");
+}
+
 #[test]
 fn the_first_rule_that_matches_decides() {
     let guarded = Guarded::start(&json!({"rules": [

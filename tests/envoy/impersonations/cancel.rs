@@ -1,7 +1,19 @@
 //! `DELETE /api/subject-tokens/{id}`.
 
-use super::{Parties, assert_not_found, backend, delete, event, gateway, is_active};
+use std::thread;
+
+use serde_json::json;
+
+use super::{
+    Live, Parties, assert_not_found, backend, configuration, delete, event, gateway, is_active,
+    revoke, start, start_with_workers,
+};
+use testkit::gateway::Gateway;
 use testkit::http::Request;
+use testkit::wait_for;
+
+/// As many as one caller or one client can end before more of its own ends.
+const SHARE: usize = 1024;
 
 fn path(id: &str) -> String {
     format!("/api/subject-tokens/{id}")
@@ -61,4 +73,62 @@ fn another_method_is_told_which_one_is_right() {
     let answer = gateway().send(&Request::get(&path("1")));
     assert_eq!((answer.status, answer.header("allow")), (405, Some("DELETE")));
     assert!(gateway().passed_on(&gateway().send(&Request::new("OPTIONS", &path("1")))));
+}
+
+fn take_back(gateway: &Gateway, parties: &Parties, id: &str) {
+    let answer = gateway.send(&delete(&path(id)).bearer(&backend(&parties.caller)));
+    assert_eq!(answer.status, 204, "{answer:?}");
+}
+
+/// How many revocations are kept, once some are: it is counted now and then.
+pub(super) fn kept(gateway: &Gateway) -> u64 {
+    revoke(gateway, &json!({"userId": "nobody"}));
+    wait_for("revocations to be counted", || {
+        gateway.envoy.metric("impersonation_revocations_kept").filter(|kept| *kept > 0)
+    })
+}
+
+#[test]
+fn what_nobody_exchanged_is_taken_back_without_a_revocation() {
+    let gateway = start(&configuration());
+    let parties = Parties::new();
+    for _ in 0..50 {
+        let (token, id) = parties.mint(&gateway);
+        for _ in 0..2 {
+            take_back(&gateway, &parties, &id);
+        }
+        let refused = parties.exchange(&gateway, &token);
+        assert_eq!(refused.refusal(), (400, "invalid_request".into()), "{refused:?}");
+    }
+    assert_eq!(kept(&gateway), 1, "the operator's");
+}
+
+/// Whoever has the scope `impersonate` alone, and a client, ends what is its own and nothing else, however much that is.
+#[test]
+fn whoever_takes_back_more_than_its_share_ends_nothing_of_anybody_elses() {
+    const AT_ONCE: usize = 4;
+    let gateway = start_with_workers(4, &configuration());
+    let (hostile, others) = (Parties::new(), Parties::new());
+    let (goes_on, early) = (others.begin(&gateway), hostile.begin(&gateway));
+    thread::scope(|scope| {
+        for _ in 0..AT_ONCE {
+            scope.spawn(|| {
+                for _ in 0..(SHARE + 200) / AT_ONCE {
+                    take_back(&gateway, &hostile, hostile.begin(&gateway).id());
+                    take_back(&gateway, &hostile, &hostile.mint(&gateway).1);
+                }
+            });
+        }
+    });
+    let last = hostile.begin(&gateway);
+    take_back(&gateway, &hostile, last.id());
+    let active = |live: &Live| is_active(&gateway, &live.access_token);
+    assert!(active(&goes_on), "another caller's");
+    assert!(!active(&last));
+    assert!(!active(&early), "its own, from before");
+    let metric = |name: &str| gateway.envoy.metric(name).unwrap();
+    assert!(metric("impersonation_revocation_shares_exceeded_total") >= 1);
+    assert_eq!(metric("impersonation_revocations_overflowed_total"), 0);
+    assert!(gateway.envoy.log().contains("has used up its share"));
+    assert!(active(&others.begin(&gateway)) && active(&hostile.begin(&gateway)), "anew");
 }

@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use super::{LIST, Parties, event, gateway, list, list_answer, operator, revoke};
+use super::{
+    LIST, Parties, configuration, event, gateway, list, list_answer, operator, revoke, start,
+};
 use testkit::configuration::{Configuration, ORDERS};
 use testkit::gateway::{Gateway, exchange_form};
 use testkit::http::Request;
@@ -48,13 +50,38 @@ fn every_filter_finds_its_own_and_nobody_elses() {
         format!("?actorId={actor}"),
         format!("?caller={caller}"),
         format!("?clientId=support-console&caller={caller}&limit=1000"),
+        format!("?resource={ORDERS}&userId={user}"),
     ] {
         let found = list(gateway, &query);
         assert_eq!(found.len(), 1, "{query}: {found:?}");
         assert_eq!(found[0]["id"], live.id(), "{query}");
     }
-    let none = format!("?userId={user}&actorId={}", others.actor);
-    assert_eq!(list(gateway, &none), [] as [Value; 0]);
+    for none in [
+        format!("?userId={user}&actorId={}", others.actor),
+        format!("?userId={user}&resource=https://api.example.com/payments"),
+    ] {
+        assert_eq!(list(gateway, &none), [] as [Value; 0], "{none}");
+    }
+}
+
+#[test]
+fn the_members_of_the_context_that_the_operator_names_are_listed_cut_and_no_others() {
+    let names = json!(["ticketId", "reason", "tags", "missing"]);
+    let gateway = start(&configuration().with("/impersonations/context", names));
+    let parties = Parties::new();
+    let context = json!({
+        "secret": "x", "tags": ["a", 1], "reason": "é".repeat(200), "ticketId": "T-1001\n",
+    });
+    let (subject_token, _) = parties.mint_with(&gateway, &json!({"context": context}));
+    assert_eq!(parties.exchange(&gateway, &subject_token).status, 200);
+    let [listed] = &list(&gateway, "")[..] else { panic!("not one") };
+    let expected = json!({"ticketId": "T-1001\n", "reason": "é".repeat(128), "tags": "[\"a\",1]"});
+    assert_eq!(listed["context"], expected);
+
+    let (subject_token, _) = parties.mint(&gateway);
+    assert_eq!(parties.exchange(&gateway, &subject_token).status, 200);
+    let without = list(&gateway, "").into_iter().filter(|one| one.get("context").is_none());
+    assert_eq!(without.count(), 1, "whose context has none of them");
 }
 
 #[test]
@@ -121,6 +148,7 @@ fn a_query_that_is_not_understood_is_refused() {
         "?userId=%zz",
         "?userId=a%0Aforged",
         "?caller=%C2%85",
+        "?resource=",
     ] {
         let answer = list_answer(gateway, query);
         assert_eq!(answer.refusal(), (400, "invalid_request".into()), "{query}: {answer:?}");

@@ -135,7 +135,13 @@ impl Parties {
     }
 
     fn mint(&self, gateway: &Gateway) -> (String, String) {
-        let request = mint_body_request(&json!({"userId": self.user}));
+        self.mint_with(gateway, &json!({}))
+    }
+
+    fn mint_with(&self, gateway: &Gateway, members: &Value) -> (String, String) {
+        let mut body = json!({"userId": self.user});
+        body.as_object_mut().unwrap().extend(members.as_object().unwrap().clone());
+        let request = mint_body_request(&body);
         let answer = gateway.send(
             &Request {
                 headers: request

@@ -6,8 +6,8 @@ use std::thread;
 use serde_json::{Value, json};
 
 use super::{
-    LIST, Parties, REVOCATIONS, assert_not_found, configuration, delete, event, gateway, is_active,
-    operator, revocation, revoke, start, start_with_workers,
+    LIST, Parties, REVOCATIONS, assert_not_found, configuration, delete, event, gateway, in_etcd,
+    is_active, operator, revocation, revoke, start, start_with_workers,
 };
 use testkit::configuration::ORDERS;
 use testkit::gateway::Gateway;
@@ -99,9 +99,50 @@ fn the_answer_says_until_when_everything_has_ended() {
     let body = answer.json();
     let before = body["revokedBefore"].as_str().unwrap();
     assert!(before.len() == 24 && before.ends_with('Z') && before.starts_with("20"), "{before}");
-    assert_eq!(body.as_object().unwrap().len(), 1);
+    assert_eq!(body.as_object().unwrap().len(), 2, "{body}");
     let line = event(gateway, "impersonation.revoked", "user_id", &parties.user);
     assert_eq!(line["requested_by"], "operator-1");
+}
+
+/// So that a misspelt name shows.
+#[test]
+fn the_answer_counts_the_live_impersonations_that_a_revocation_has_ended() {
+    let (gateway, parties, others) = (gateway(), Parties::new(), Parties::new());
+    let ended = |body: Value| {
+        let answer = gateway.send(&revocation(&body));
+        assert_eq!(answer.status, 201, "{answer:?}");
+        let answer = answer.json();
+        assert_eq!(answer.get("complete"), None, "{answer}");
+        answer["ended"].as_u64().unwrap()
+    };
+    let (user, actor) = (&parties.user, &parties.actor);
+    let live: Vec<_> = (0..4).map(|_| parties.begin(gateway)).collect();
+    others.begin(gateway);
+    parties.mint(gateway);
+    assert_eq!(ended(json!({"userId": format!("{user}-typo")})), 0, "nobody's");
+    assert_eq!(ended(json!({"userId": user, "actorId": others.actor})), 0, "not all of it");
+    assert_eq!(end(gateway, live[0].id(), "impersonations:revoke").status, 204);
+    assert_eq!(ended(json!({"actorId": actor})), 3, "without the one that had ended");
+    assert_eq!(ended(json!({"actorId": actor})), 0, "once more");
+    assert_eq!(ended(json!({"userId": others.user})), 1, "another's");
+    let line = event(gateway, "impersonation.revoked", "user_id", &others.user);
+    assert_eq!(line["ended"], 1);
+    std::thread::sleep(std::time::Duration::from_millis(2));
+    parties.begin(gateway);
+    assert_eq!(ended(json!({"caller": parties.caller, "resource": ORDERS})), 1, "a new one");
+}
+
+#[test]
+fn a_count_that_may_be_too_low_says_so() {
+    let gateway = start(&configuration().with("/impersonations/capacity", 1));
+    let parties = Parties::new();
+    for _ in 0..3 {
+        parties.begin(&gateway);
+    }
+    let answer = gateway.send(&revocation(&json!({"userId": parties.user}))).json();
+    // etcd has room for all.
+    let (ended, complete) = if in_etcd() { (3, None) } else { (1, Some(&Value::Bool(false))) };
+    assert_eq!((&answer["ended"], answer.get("complete")), (&json!(ended), complete), "{answer}");
 }
 
 #[test]
@@ -122,6 +163,12 @@ fn a_revocation_that_is_not_understood_ends_nothing() {
         "{\"userId\": \"\"}".to_owned(),
         "{\"userId\": 7}".to_owned(),
         "{\"userId\": \"a\\nforged\"}".to_owned(),
+        format!("{{\"userId\": \"{}\"}}", "x".repeat(256)),
+        format!("{{\"userId\": \"{user}\", \"actorId\": null}}"),
+        format!("{{\"userId\": \"{user}\", \"resource\": null}}"),
+        format!("{{\"userId\": \"{user}\", \"all\": null}}"),
+        "{\"userId\": null, \"all\": true}".to_owned(),
+        "{\"all\": null}".to_owned(),
     ];
     for body in bodies {
         let request = Request::post(REVOCATIONS)
@@ -140,6 +187,8 @@ fn a_revocation_that_is_not_understood_ends_nothing() {
     let long = format!("{right}{}", " ".repeat(65_536));
     assert_eq!(typed("application/json", long), (413, "invalid_request".into()));
     assert!(is_active(gateway, &live.access_token));
+    // Characters are counted, not bytes.
+    revoke(gateway, &json!({"userId": "\u{1f600}".repeat(255)}));
 }
 
 #[test]

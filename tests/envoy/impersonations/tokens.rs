@@ -2,13 +2,16 @@
 
 use serde_json::json;
 
+use super::cancel::kept;
 use super::{
-    Parties, delete, event, form_request, gateway, introspection, is_active, operator, unique,
+    Parties, configuration, delete, event, form_request, gateway, introspection, is_active,
+    operator, start, unique,
 };
 use testkit::configuration::{CLIENT_SECRET, Configuration, PROVIDER_KEY};
 use testkit::gateway::{Gateway, backend_claims};
 use testkit::http::{Form, Request};
 use testkit::keys::Key;
+use testkit::wait_for;
 
 const REVOCATION: &str = "/oidc/token/revocation";
 const INTROSPECTION: &str = "/oidc/token/introspection";
@@ -38,6 +41,34 @@ fn a_client_revokes_what_it_exchanged() {
     let (outstanding, _) = parties.mint(gateway);
     assert_eq!(gateway.send(&by_console(&outstanding)).status, 200);
     assert_eq!(parties.exchange(gateway, &outstanding).status, 400);
+}
+
+/// As whoever has old tokens out of a log would do.
+#[test]
+fn a_token_that_has_expired_is_not_revoked() {
+    let gateway = start(&configuration().with("/access_tokens/lifetime", "1s"));
+    let live: Vec<_> = (0..10).map(|_| Parties::new().begin(&gateway)).collect();
+    for live in &live {
+        wait_for("the end of it", || (!is_active(&gateway, &live.access_token)).then_some(()));
+        let answer = gateway.send(&by_console(&live.access_token));
+        assert_eq!((answer.status, answer.text()), (200, String::new()), "{answer:?}");
+        event(&gateway, "impersonation.revocation_ignored", "subject_token_id", live.id());
+    }
+    assert_eq!(kept(&gateway), 1, "the operator's");
+}
+
+#[test]
+fn a_live_token_that_is_revoked_a_thousand_times_is_revoked_once() {
+    let gateway = start(&configuration());
+    let live = Parties::new().begin(&gateway);
+    let mut connection = gateway.connect();
+    for _ in 0..1000 {
+        assert_eq!(connection.send(&by_console(&live.access_token)).status, 200);
+    }
+    assert!(!is_active(&gateway, &live.access_token));
+    let metric = |name: &str| gateway.envoy.metric(name);
+    assert_eq!(metric("impersonation_revocations_total"), Some(1));
+    assert_eq!(metric("impersonation_revocations_ignored_total"), Some(999));
 }
 
 #[test]

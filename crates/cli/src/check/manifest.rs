@@ -6,10 +6,10 @@ use std::collections::HashMap;
 use impersonation_core::issuer::MAX_BODY;
 use serde_json::Value;
 
-use super::deployment::Clusters;
+use super::clusters::Clusters;
 use super::plugin::{self, Assume, Variables};
 use super::tree::{Place, member_path};
-use super::{Findings, deployment};
+use super::{Findings, envoy, wasm};
 
 /// Whether this is a manifest, or the first of several.
 pub(super) fn is_manifest(root: &Place<'_>) -> bool {
@@ -24,7 +24,7 @@ pub(super) fn check(root: &Place<'_>, assume: Assume, findings: &mut Findings) {
         _ => vec![root.clone()],
     };
     let clusters = Clusters::read(root);
-    let mut found = deployment::check_plugins(root, &clusters, assume, findings);
+    let mut found = envoy::check_plugins(root, &clusters, assume, findings);
     for manifest in &manifests {
         match manifest.text_of("kind") {
             Some("EnvoyFilter") if found => check_istio_buffers(manifest, findings),
@@ -32,9 +32,7 @@ pub(super) fn check(root: &Place<'_>, assume: Assume, findings: &mut Findings) {
                 found |= check_extension_policy(manifest, &manifests, &clusters, assume, findings);
             }
             Some("WasmPlugin")
-                if manifest
-                    .at(&["spec", "pluginConfig"])
-                    .is_some_and(|c| deployment::is_ours(&c)) =>
+                if manifest.at(&["spec", "pluginConfig"]).is_some_and(|c| wasm::is_ours(&c)) =>
             {
                 found = true;
                 findings.problem(
@@ -46,7 +44,14 @@ pub(super) fn check(root: &Place<'_>, assume: Assume, findings: &mut Findings) {
         }
     }
     if !found {
-        findings.problem("", "the impersonation filter is nowhere in this file");
+        let kinds: Vec<_> =
+            manifests.iter().filter_map(|manifest| manifest.text_of("kind")).collect();
+        let text = format!(
+            "the impersonation filter is nowhere in this file, whose manifests are of kind {}: check reads EnvoyFilter, \
+             EnvoyExtensionPolicy and EnvoyPatchPolicy, and what is in a ConfigMap only as a file of its own",
+            kinds.join(", ")
+        );
+        findings.problem("", text);
     }
 }
 
@@ -61,7 +66,7 @@ fn check_extension_policy(
     let mut found = false;
     let extensions = policy.get("spec").map_or_else(Vec::new, |spec| spec.list("wasm"));
     for extension in extensions {
-        let Some(config) = extension.get("config").filter(deployment::is_ours) else { continue };
+        let Some(config) = extension.get("config").filter(wasm::is_ours) else { continue };
         found = true;
         let env = extension.get("env");
         let path = env

@@ -1,15 +1,26 @@
 //! `check`: everything that is wrong with a configuration, before Envoy sees it.
 //!
-//! A plugin configuration is read by the same code as in the filter. Around it, in an Envoy
-//! configuration, are the settings with which the filter would hang, or would let requests through
-//! when it fails: Envoy accepts them all, so somebody has to say so.
+//! A plugin configuration is read by the same code as in the filter. Around it, in an Envoy configuration, are settings
+//! with which the filter would hang, or would let requests through when it fails: Envoy accepts them all. And there are
+//! routes to APIs, of which each is proved to have the guard before it, or named.
 
-mod deployment;
+mod clusters;
+mod demo;
+mod envoy;
 mod etcd;
 mod guard;
+mod jwt_authn;
+mod manager;
 mod manifest;
 mod plugin;
+mod proof;
+mod reached;
+mod routing;
+mod rules;
+mod shape;
+mod topology;
 mod tree;
+mod wasm;
 mod yaml;
 
 use std::collections::HashMap;
@@ -22,11 +33,15 @@ use impersonation_core::config;
 use serde_json::Value;
 
 use self::plugin::{Assume, Variables};
+use self::proof::Proved;
 use self::tree::Place;
 use super::{Failure, Verdict};
 
 /// Reports every problem of a plugin configuration, or of an Envoy configuration with the plugin in it:
 /// a bootstrap file, a discovery response on disk, manifests for Istio or Envoy Gateway.
+///
+/// In an Envoy configuration it proves for every route to a guarded API that impersonations meet the guard there.
+/// What it cannot prove is a warning.
 ///
 /// Exit status: 0 valid, 1 problems, 2 nothing was checked.
 #[derive(Debug, Args)]
@@ -37,17 +52,17 @@ pub(super) struct Arguments {
     /// Take environment variables that are not set here for set, and for valid.
     #[arg(long)]
     assume_environment: bool,
-    /// End with status 1 for warnings too.
+    /// Take warnings for problems: end with status 1 where anything is not certain.
     #[arg(long)]
-    deny_warnings: bool,
+    strict: bool,
 }
 
 /// How much a finding matters.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Severity {
     /// It must not go into production like this.
     Problem,
-    /// It works, but is probably not meant.
+    /// It works, but is probably not meant; or nobody knows whether it does.
     Warning,
 }
 
@@ -56,26 +71,61 @@ enum Severity {
 struct Finding {
     severity: Severity,
     path: String,
+    /// What it is about, where that says more than the path: a listener and its routes.
+    about: Option<String>,
     text: String,
+}
+
+/// Something that stands in the way of a proof.
+#[derive(Debug, Clone)]
+struct Doubt {
+    /// Where it is.
+    path: String,
+    /// What it is, and what to do about it.
+    text: String,
+}
+
+impl Doubt {
+    fn new(path: impl Into<String>, text: impl Into<String>) -> Self {
+        Self { path: path.into(), text: text.into() }
+    }
+}
+
+/// What kind of file was checked, where it holds less than an Envoy configuration does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Alone {
+    Filter,
+    Guard,
+    Manifests,
 }
 
 /// What was found in one file.
 #[derive(Debug, Default)]
 struct Findings {
     findings: Vec<Finding>,
+    proved: Proved,
+    alone: Option<Alone>,
     /// Lines by path, where they are known.
     lines: HashMap<String, usize>,
 }
 
 impl Findings {
     fn problem(&mut self, path: impl Into<String>, text: impl Into<String>) {
-        let (path, text) = (path.into(), text.into());
-        self.findings.push(Finding { severity: Severity::Problem, path, text });
+        self.add(Severity::Problem, path, text);
     }
 
     fn warning(&mut self, path: impl Into<String>, text: impl Into<String>) {
+        self.add(Severity::Warning, path, text);
+    }
+
+    fn add(&mut self, severity: Severity, path: impl Into<String>, text: impl Into<String>) {
         let (path, text) = (path.into(), text.into());
-        self.findings.push(Finding { severity: Severity::Warning, path, text });
+        self.findings.push(Finding { severity, path, about: None, text });
+    }
+
+    /// The same of something that is better called by another name than by its place.
+    fn add_about(&mut self, severity: Severity, path: String, about: String, text: String) {
+        self.findings.push(Finding { severity, path, about: Some(about), text });
     }
 
     fn count(&self, severity: Severity) -> usize {
@@ -96,7 +146,7 @@ impl Findings {
     fn print(&self, file: &str, out: &mut impl io::Write) -> io::Result<()> {
         let mut findings: Vec<_> =
             self.findings.iter().map(|finding| (self.line(&finding.path), finding)).collect();
-        findings.sort_by_key(|(line, _)| *line);
+        findings.sort_by_key(|(line, finding)| (finding.severity, *line));
         for (line, finding) in findings {
             match line {
                 Some(line) => write!(out, "{file}:{line}: ")?,
@@ -105,21 +155,39 @@ impl Findings {
             if finding.severity == Severity::Warning {
                 out.write_all(b"warning: ")?;
             }
-            if !finding.path.is_empty() {
-                write!(out, "{}: ", finding.path)?;
+            match (&finding.about, &*finding.path, line) {
+                (Some(about), _, Some(_)) | (Some(about), "", None) => {
+                    writeln!(out, "{about}: {}", finding.text)?;
+                }
+                // Without its line the place itself says where it is.
+                (Some(about), path, None) => writeln!(out, "{about}: {} ({path})", finding.text)?,
+                (None, "", _) => writeln!(out, "{}", finding.text)?,
+                (None, path, _) => writeln!(out, "{path}: {}", finding.text)?,
             }
-            writeln!(out, "{}", finding.text)?;
         }
         let problems = self.count(Severity::Problem);
         let warnings = self.count(Severity::Warning);
         match (problems, warnings) {
-            (0, 0) => writeln!(out, "{file}: valid"),
-            (0, _) => writeln!(out, "{file}: valid, {}", Counted(warnings, "warning")),
-            (_, 0) => writeln!(out, "{file}: {}", Counted(problems, "problem")),
+            (0, 0) => write!(out, "{file}: valid")?,
+            (0, _) => write!(out, "{file}: valid, {}", Counted(warnings, "warning"))?,
+            (_, 0) => write!(out, "{file}: {}", Counted(problems, "problem"))?,
             _ => {
                 let warnings = Counted(warnings, "warning");
-                writeln!(out, "{file}: {}, {warnings}", Counted(problems, "problem"))
+                write!(out, "{file}: {}, {warnings}", Counted(problems, "problem"))?;
             }
+        }
+        writeln!(out, "{}", self.reach())
+    }
+
+    /// How far the proof went.
+    fn reach(&self) -> String {
+        let Proved { routes, guarded } = self.proved;
+        match (self.alone, routes) {
+            (Some(Alone::Filter), _) => "; it is the filter's own configuration, and where Envoy has the filter is not in it".into(),
+            (Some(Alone::Guard), _) => "; it is the guard's own configuration, and where Envoy has the guard is not in it".into(),
+            (Some(Alone::Manifests), _) => "; which routes lead past the guard is not in manifests".into(),
+            (None, 0) => String::new(),
+            (None, _) => format!("; the guard stands before {guarded} of {}", Counted(routes, "route to APIs")),
         }
     }
 }
@@ -130,7 +198,8 @@ struct Counted(usize, &'static str);
 impl fmt::Display for Counted {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self(count, what) = self;
-        write!(formatter, "{count} {what}{}", if *count == 1 { "" } else { "s" })
+        let (noun, rest) = what.split_at(what.find(' ').unwrap_or(what.len()));
+        write!(formatter, "{count} {noun}{}{rest}", if *count == 1 { "" } else { "s" })
     }
 }
 
@@ -144,7 +213,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
         let findings = check(&text, written_in(file, &text), assume);
         findings.print(&file.display().to_string(), &mut out)?;
         let warnings = findings.count(Severity::Warning);
-        if findings.count(Severity::Problem) > 0 || arguments.deny_warnings && warnings > 0 {
+        if findings.count(Severity::Problem) > 0 || arguments.strict && warnings > 0 {
             verdict = Verdict::Problems;
         }
     }
@@ -152,6 +221,9 @@ pub(super) fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
 }
 
 fn read(file: &Path) -> Result<Vec<u8>, Failure> {
+    if file.is_dir() {
+        return Err(Failure::new(file.display(), "is a directory: name the files in it"));
+    }
     let mut bytes = Vec::new();
     let read = super::open(file).and_then(|mut file| file.read_to_end(&mut bytes));
     read.map_err(|error| Failure::new(file.display(), error))?;
@@ -179,11 +251,26 @@ fn check(text: &[u8], syntax: Syntax, assume: Assume) -> Findings {
     let Some(value) = parse(text, syntax, &mut findings) else { return findings };
     let root = Place::root(&value);
     if manifest::is_manifest(&root) {
+        findings.alone = Some(Alone::Manifests);
         manifest::check(&root, assume, &mut findings);
-    } else if deployment::is_envoy(&root) {
-        deployment::check(&root, assume, &mut findings);
-    } else {
+    } else if envoy::is_envoy(&root) {
+        envoy::check(&root, assume, &mut findings);
+    } else if wasm::looks_like_a_guards(&root) {
+        findings.alone = Some(Alone::Guard);
+        guard::check_alone(&root, &mut findings);
+    } else if value.is_null() {
+        findings.problem(
+            "",
+            "there is nothing in this file: name Envoy's configuration, or the filter's",
+        );
+    } else if wasm::is_ours(&root) || root.get("issuer").is_some() {
+        findings.alone = Some(Alone::Filter);
         plugin::check(&root, &Variables::OfThisProcess, assume, &mut findings);
+    } else {
+        findings.problem(
+            "",
+            "this is neither an Envoy configuration nor one of the filter or the guard: none of their members is in it",
+        );
     }
     findings
 }

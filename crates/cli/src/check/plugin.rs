@@ -1,6 +1,6 @@
 //! The plugin's own configuration, read by the filter's own code; only the environment is another.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
@@ -10,8 +10,8 @@ use impersonation_core::jose::Algorithm;
 use impersonation_core::secret::Digest;
 use serde_json::{Value, json};
 
-use super::Findings;
 use super::tree::Place;
+use super::{Findings, demo};
 
 /// What is taken for granted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,22 +39,38 @@ pub(super) enum Variables<'d> {
 /// The member by which the configuration refers to a variable, wherever it may.
 const ENVIRONMENT_VARIABLE: &str = "environment_variable";
 
+/// A configuration that is valid.
+pub(super) struct Checked {
+    pub(super) config: Config,
+    /// Whether the value of any variable was taken for granted.
+    pub(super) assumed: bool,
+}
+
 /// Checks a configuration; `None` if it is not valid.
 pub(super) fn check(
     configuration: &Place<'_>,
     variables: &Variables<'_>,
     assume: Assume,
     findings: &mut Findings,
-) -> Option<Config> {
+) -> Option<Checked> {
     let mut value = configuration.value.clone();
     let mut environment = HashMap::new();
+    let mut assumed = false;
+    let mut unset = HashSet::new();
     for place in uses(configuration) {
         let Some(name) = place.text().filter(|name| !name.is_empty()) else { continue };
-        let variable = variables.look_up(name, &place, assume, findings);
-        if variable == Variable::Assumed {
+        let variable = variables.look_up(name, &place, findings);
+        if variable == Variable::Unknown {
+            unset.insert(name);
+        }
+        if matches!(variable, Variable::Unknown | Variable::Assumed) {
+            assumed = true;
             any_key_fits(&mut value, name);
         }
         environment.extend(variable.value(name).map(|value| (name, value)));
+    }
+    if assume == Assume::Nothing {
+        tell_of_unset(configuration, &unset, findings);
     }
     let config = issuer::check(&value, &|name| environment.get(name).cloned());
     let prefix = &configuration.path;
@@ -63,7 +79,11 @@ pub(super) fn check(
             for warning in &config.warnings {
                 findings.warning(below(prefix, &warning.path), &*warning.expected);
             }
-            Some(config)
+            if !config.warnings.iter().any(|warning| warning.path.starts_with("impersonations")) {
+                check_oversight(prefix, &config, findings);
+            }
+            demo::check(configuration, &config, findings);
+            Some(Checked { config, assumed })
         }
         Err(error) => {
             for problem in error.problems {
@@ -72,6 +92,27 @@ pub(super) fn check(
             None
         }
     }
+}
+
+/// Says that nobody can end anything.
+fn check_oversight(prefix: &str, config: &Config, findings: &mut Findings) {
+    if config.impersonations.authentication.is_empty() {
+        findings.warning(
+            below(prefix, "impersonations"),
+            "nobody may list or end impersonations, not even in an emergency: say who, in impersonations.authentication",
+        );
+    }
+}
+
+/// Says once that values were not looked at, and how to go on. Not by the variables' names: one may be the secret itself,
+/// put there by mistake.
+fn tell_of_unset(configuration: &Place<'_>, unset: &HashSet<&str>, findings: &mut Findings) {
+    let text = match unset.len() {
+        0 => return,
+        1 => "names an environment variable that is not set here, so its value was not checked: set it as for Envoy, or say --assume-environment".to_owned(),
+        several => format!("names {several} environment variables that are not set here, so their values were not checked: set them as for Envoy, or say --assume-environment"),
+    };
+    findings.warning(&*configuration.path, text);
 }
 
 fn below(prefix: &str, path: &str) -> String {
@@ -93,37 +134,26 @@ fn uses<'d>(place: &Place<'d>) -> Vec<Place<'d>> {
 #[derive(Debug, PartialEq, Eq)]
 enum Variable {
     Is(String),
-    /// A problem was reported already, or none is to be: it must not cause another.
+    /// A problem was reported already: it must not cause another.
     Assumed,
+    /// Envoy may have it; this process has not.
+    Unknown,
     Unset,
 }
 
 impl Variables<'_> {
-    fn look_up(
-        &self,
-        name: &str,
-        place: &Place<'_>,
-        assume: Assume,
-        findings: &mut Findings,
-    ) -> Variable {
+    fn look_up(&self, name: &str, place: &Place<'_>, findings: &mut Findings) -> Variable {
         let of_process = std::env::var(name).ok().filter(|value| !value.is_empty());
-        let is_unset = of_process.is_none() && assume == Assume::Nothing;
         match self {
             // The filter itself says so, in its own words.
-            Self::OfThisProcess if is_unset => Variable::Unset,
-            Self::OfThisProcess => of_process.map_or(Variable::Assumed, Variable::Is),
+            Self::OfThisProcess if !is_a_name(name) => Variable::Unset,
+            Self::OfThisProcess => of_process.map_or(Variable::Unknown, Variable::Is),
             Self::PassedOn { given, .. } if given.contains_key(name) => {
                 let value = given.get(name).filter(|value| !value.is_empty());
                 value.map_or(Variable::Unset, |value| Variable::Is((*value).to_owned()))
             }
             Self::PassedOn { host, .. } if host.contains(&name) => {
-                if is_unset {
-                    findings.problem(
-                        &*place.path,
-                        "names a variable that is not set here (--assume-environment takes it for set)",
-                    );
-                }
-                of_process.map_or(Variable::Assumed, Variable::Is)
+                of_process.map_or(Variable::Unknown, Variable::Is)
             }
             Self::PassedOn { path, .. } => {
                 // Not by its name, which may be the secret itself, put there by mistake.
@@ -135,11 +165,17 @@ impl Variables<'_> {
     }
 }
 
+/// Whether a shell could set it. What it could not set was never meant for a name.
+fn is_a_name(text: &str) -> bool {
+    text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+        && !text.starts_with(|first: char| first.is_ascii_digit())
+}
+
 impl Variable {
     fn value(self, name: &str) -> Option<String> {
         match self {
             Self::Is(value) => Some(value),
-            Self::Assumed => Some(placeholder(name)),
+            Self::Assumed | Self::Unknown => Some(placeholder(name)),
             Self::Unset => None,
         }
     }

@@ -73,6 +73,16 @@ impl<'d> Place<'d> {
         self.items().chain(self.members().map(|(_, member)| member)).collect()
     }
 
+    /// A member that is not among `known`: what is said there has not been thought of.
+    pub(super) fn other_than(&self, known: &[&str]) -> Option<Self> {
+        let is_known = |name: &str| {
+            name == "@type" || known.iter().any(|known| *known == name || camel_case(known) == name)
+        };
+        let mut others =
+            self.members().filter(|(name, member)| !is_known(name) && !member.value.is_null());
+        others.next().map(|(_, member)| member)
+    }
+
     pub(super) const fn text(&self) -> Option<&'d str> {
         match self.value {
             Value::String(text) => Some(text.as_str()),
@@ -111,6 +121,14 @@ impl<'d> Place<'d> {
         }
         Some(Message { r#type, fields: self.clone() })
     }
+}
+
+/// Every message of a type, wherever it is.
+pub(super) fn messages<'d>(place: &Place<'d>, r#type: &str) -> Vec<Place<'d>> {
+    let message = place.message().filter(|message| message.r#type == r#type);
+    let mut found: Vec<_> = message.map(|message| message.fields).into_iter().collect();
+    found.extend(place.children().iter().flat_map(|child| messages(child, r#type)));
+    found
 }
 
 /// The path of a member: `a.b`, or `a["b.c"]` where a dot would lead astray.

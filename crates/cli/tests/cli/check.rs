@@ -61,6 +61,14 @@ static_resources:
                     resources:
                     - indicator: https://api.example.com/orders
                       scopes: [orders:read]
+                    impersonations:
+                      authentication:
+                        introspection:
+                          http_uri: {uri: http://auth.example.com/introspect, cluster: identity_gateway, timeout: 2s}
+                          client_id: impersonation-filter
+                          client_secret: {inline_string: a secret of a test}
+                          audiences: [https://auth.example.com/api]
+                          client_ids: [operations]
                     identity_gateway: {documents: none}
           - name: envoy.filters.http.router
             typed_config:
@@ -95,6 +103,12 @@ pub(crate) fn plugin() -> Value {
         }]}},
         "clients": [{"client_id": "support-console", "type": "single_page"}],
         "resources": [{"indicator": "https://api.example.com/orders", "scopes": ["orders:read"]}],
+        "impersonations": {"authentication": {"jwt": [{
+            "issuer": "https://auth.example.com/oidc",
+            "audiences": ["https://auth.example.com/api"],
+            "client_ids": ["operations"],
+            "local_jwks": {"inline_string": local_jwks.to_string()},
+        }]}},
         "identity_gateway": {"documents": "none"},
     })
 }
@@ -227,22 +241,63 @@ fn a_good_configuration_is_valid_in_every_form() {
     ];
     for (case, name, content) in cases {
         let checked = check(&file(name, &content), &[]);
+        let alone = if name.starts_with("plugin") { ALONE } else { "" };
         assert_eq!(
             (checked.status, &*checked.lines),
-            (Some(0), &[": valid".to_owned()][..]),
+            (Some(0), &[format!(": valid{alone}")][..]),
             "{case}"
         );
     }
 }
 
+/// What is said of a plugin's own configuration besides.
+const ALONE: &str =
+    "; it is the filter's own configuration, and where Envoy has the filter is not in it";
+
+/// A file of the repository.
+fn repositorys(name: &str) -> String {
+    let path = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")).join(name);
+    std::fs::read_to_string(path).unwrap()
+}
+
+const MANIFESTS: [&str; 2] =
+    ["deploy/istio/impersonation.yaml", "deploy/envoy-gateway/impersonation.yaml"];
+
 #[test]
-fn the_configurations_to_start_from_have_nothing_to_improve() {
-    for name in
-        ["envoy.yaml", "deploy/istio/impersonation.yaml", "deploy/envoy-gateway/impersonation.yaml"]
-    {
-        let path = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")).join(name);
+fn the_configurations_to_start_from_have_nothing_to_improve_but_the_demos_secret() {
+    for name in MANIFESTS {
+        let path = file("manifest.yaml", &repositorys(name));
         assert_findings(name, &check(&path, &["--assume-environment"]), &[]);
     }
+    let path = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../envoy.yaml"));
+    let demo = "warning: ^.http_filters[5].typed_config.config.configuration.value.clients[0].client_secret_sha256: is the demo's, as in the envoy.yaml that is shipped";
+    let checked = check(path, &["--assume-environment"]);
+    assert_findings("envoy.yaml", &checked, &[demo]);
+    let summary = ": valid, 1 warning; the guard stands before 2 of 2 routes to APIs";
+    assert_eq!(checked.lines.last().map(String::as_str), Some(summary));
+
+    // As README has it, and without the secrets.
+    let output = command(&["check", path.to_str().unwrap()]).output().unwrap();
+    let lines: Vec<_> = stdout(&output).lines().collect();
+    let [unset, secret, summary] = &*lines else { panic!("{lines:#?}") };
+    assert!(unset.contains("names 2 environment variables that are not set here"), "{unset}");
+    assert!(secret.contains("is the demo's"), "{secret}");
+    assert!(
+        summary.ends_with(": valid, 2 warnings; the guard stands before 2 of 2 routes to APIs"),
+        "{summary}"
+    );
+    assert_eq!(output.status.code(), Some(0));
+    let demo = command(&["check", "--assume-environment", path.to_str().unwrap()])
+        .env("INTROSPECTION_SECRET", "demo-only-impersonation-filter")
+        .output()
+        .unwrap();
+    assert!(
+        stdout(&demo).contains("introspects with the demo's client_secret"),
+        "{}",
+        stdout(&demo)
+    );
+    let strict = command(&["check", "--strict", path.to_str().unwrap()]).output().unwrap();
+    assert_eq!(strict.status.code(), Some(1));
 }
 
 #[test]
@@ -255,10 +310,7 @@ fn the_example_in_the_readme_is_valid() {
 
 #[test]
 fn manifests_are_checked_as_far_as_they_say() {
-    let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")).join("deploy");
-    let read = |name: &str| std::fs::read_to_string(root.join(name)).unwrap();
-    let istio = read("istio/impersonation.yaml");
-    let gateway = read("envoy-gateway/impersonation.yaml");
+    let [istio, gateway] = MANIFESTS.map(repositorys);
     let wasm_plugin = "apiVersion: extensions.istio.io/v1alpha1\nkind: WasmPlugin\nspec: {pluginConfig: {signing_keys: []}}\n";
     let without = |text: &str, part: &str| {
         assert!(text.contains(part), "{part:?}");
@@ -290,7 +342,13 @@ fn manifests_are_checked_as_far_as_they_say() {
         ("Istio, its edge profile",     limit(&istio, "request_body_buffer_limit: 131072", "timeout: 15s"), vec![edge]),
         ("Istio, too little",           limit(&istio, "request_body_buffer_limit: 131072", "request_body_buffer_limit: 32768"), vec![edge]),
         ("Istio, by the listener",      limit(&istio, "        request_body_buffer_limit: 131072\n", "").replace("  # Where it is on:", "  - applyTo: LISTENER\n    patch: {operation: MERGE, value: {per_connection_buffer_limit_bytes: 1048576}}\n  # Where it is on:"), vec![]),
-        ("something else",              "apiVersion: v1\nkind: Secret\n".to_owned(), vec![": the impersonation filter is nowhere in this file"]),
+        ("something else",              "apiVersion: v1\nkind: Secret\n".to_owned(), vec![": the impersonation filter is nowhere in this file, whose manifests are of kind Secret: check reads EnvoyFilter"]),
+        ("nobody can end anything",     {
+            let (before, rest) = istio.split_once("                impersonations:").unwrap();
+            let (_, after) = rest.split_once('\n').unwrap();
+            let after: String = after.split_inclusive('\n').skip_while(|line| line.starts_with("                 ")).collect();
+            format!("{before}{}", after.trim_start_matches('\n'))
+        }, vec!["warning: [0].spec.configPatches[0].patch.value.typed_config.config.configuration.value.impersonations: absent: nobody can list impersonations"]),
     ];
     for (case, text, expected) in cases {
         let checked = check(&file("manifest.yaml", &text), &["--assume-environment"]);
@@ -426,7 +484,7 @@ fn the_plugins_own_problems_are_told_with_their_path_in_the_file() {
             edited(&[("                    resources:\n", "                    access_tokens: {lifetime: 3600}\n                    resources:\n")]),
             vec!["~.configuration.value.access_tokens.lifetime: expected a duration"]),
         ("a number that Envoy turns into a string",
-            edited(&[("                      authentication:\n", "                      max_context_bytes: 4096.0\n                      authentication:\n")]),
+            edited(&[("                    subject_tokens:\n", "                    subject_tokens:\n                      max_context_bytes: 4096.0\n")]),
             vec!["~.configuration.value.subject_tokens.max_context_bytes: expected an integer from 2 to 65536, found a string"]),
         ("a name that YAML takes for a boolean",
             edited(&[("client_id: support-console", "client_id: on")]),
@@ -503,7 +561,12 @@ fn a_file_that_cannot_be_parsed_is_a_problem() {
         ("JSON",             "plugin.json", "{\"a\": ",                ": not valid JSON: it ends too early"),
         ("YAML named JSON",  "plugin.json", "issuer: x",               ": neither JSON nor"),
         ("a member twice",   "plugin.json", "{\"a\": 1, \"a\": 2}",    ": not valid JSON: a member is given twice"),
-        ("nothing",          "plugin.yaml", "",                        ": expected an object, found null"),
+        ("nothing",          "plugin.yaml", "",                        ": there is nothing in this file"),
+        ("a comment",        "envoy.yaml",  "# nothing\n",             ": there is nothing in this file"),
+        ("an empty object",  "plugin.json", "{}",                      ": this is neither an Envoy configuration nor one of the filter or the guard"),
+        ("a list",           "plugin.json", "[1]",                     ": this is neither an Envoy configuration nor one of the filter or the guard"),
+        ("something else",   "deploy.yaml", "services: {envoy: {image: envoy}}\n", ": this is neither an Envoy configuration nor one of the filter or the guard"),
+        ("the guard's own",  "guard.yaml",  "issuer: https://a.example\nmode: off\n", ": mode: expected"),
     ];
     for (case, name, text, expected) in cases {
         assert_findings(case, &check(&file(name, text), &[]), &[expected]);
@@ -523,7 +586,7 @@ fn variables_must_be_passed_on_and_set() {
     let two_keys = "- environment_variable: IMPERSONATION_SIGNING_KEY\n                    - {environment_variable: PREVIOUS_KEY, alg: PS256}";
     let one_key = "- environment_variable: IMPERSONATION_SIGNING_KEY";
     let assume = &["--assume-environment"][..];
-    let unset = "~.configuration.value.signing_keys[1].environment_variable: names a variable that is not set here";
+    let unset = "warning: ~.configuration.value: names an environment variable that is not set here, so its value was not checked: set it as for Envoy, or say --assume-environment";
     let not_passed = "~.vm_config.environment_variables.host_env_keys: must pass on what ~.configuration.value.signing_keys[1].environment_variable names";
     #[rustfmt::skip]
     let cases = [
@@ -555,8 +618,16 @@ fn variables_must_be_passed_on_and_set() {
         "the plugin's own",
         &check(&path, &[]),
         &[
+            "warning: names 2 environment variables that are not set here, so their values were not checked: set them as for Envoy, or say --assume-environment",
+        ],
+    );
+    plugin["signing_keys"] = json!([{"environment_variable": signing_key().to_string()}]);
+    let itself = file("plugin.json", &plugin.to_string());
+    assert_findings(
+        "the plugin's own, with the key itself for a name",
+        &check(&itself, &["--assume-environment"]),
+        &[
             "signing_keys[0].environment_variable: expected the name of an environment variable that is set",
-            "local_jwks.environment_variable: expected the name of an environment variable that is set",
         ],
     );
     assert_findings("the plugin's own, assumed", &check(&path, &["--assume-environment"]), &[]);
@@ -612,10 +683,12 @@ fn the_exit_status_tells_problems_from_no_check() {
         ("problems",                    &["check", bad],                                1),
         ("one of two",                  &["check", bad, good],                          1),
         ("a warning",                   &["check", "--assume-environment", warned],     0),
-        ("a warning that is denied",    &["check", "--assume-environment", "--deny-warnings", warned], 1),
+        ("a warning that is denied",    &["check", "--assume-environment", "--strict", warned], 1),
         ("no such file",                &["check", missing],                            2),
         ("no file",                     &["check"],                                     2),
-        ("an unknown option",           &["check", "--strict", good],                   2),
+        ("nothing to be denied",        &["check", "--strict", good],                   0),
+        ("an unknown option",           &["check", "--lax", good],                      2),
+        ("a directory",                 &["check", "/tmp"],                             2),
         ("an unknown command",          &["validate", good],                            2),
         ("no command",                  &[],                                            2),
         ("help",                        &["--help"],                                    0),
@@ -625,7 +698,7 @@ fn the_exit_status_tells_problems_from_no_check() {
         assert_eq!(command(arguments).output().unwrap().status.code(), Some(*status), "{case}");
     }
     let output = with_input(&["check", "-"], plugin().to_string().as_bytes());
-    assert_eq!((output.status.code(), stdout(&output)), (Some(0), "-: valid\n"));
+    assert_eq!((output.status.code(), stdout(&output)), (Some(0), &*format!("-: valid{ALONE}\n")));
 }
 
 /// The cluster that envoy.yaml has for etcd, as whoever uncomments it has it, in a file with a listener.
@@ -640,6 +713,17 @@ fn with_etcd() -> String {
     let store =
         "                    store: {etcd: {cluster: etcd}}\n                    clients:\n";
     edited(&[("                    clients:\n", store)]) + &cluster
+}
+
+#[test]
+fn the_endpoints_that_end_impersonations_are_looked_for_under_etcd_too() {
+    let route =
+        "              - match: {prefix: /}\n                route: {cluster: identity_gateway}\n";
+    let filter = "          - name: impersonation\n";
+    let good = with_etcd();
+    assert_eq!((good.matches(route).count(), good.matches(filter).count()), (1, 1));
+    let disabled = good.replace(filter, &format!("{filter}            disabled: true\n"));
+    assert_findings("in etcd", &check(&file("envoy.yaml", &disabled), &[]), &PASSED_BY);
 }
 
 #[test]
@@ -691,11 +775,8 @@ fn the_cluster_of_etcd_must_outlast_an_election() {
     }
 
     // The guard's Envoy is another one under Istio.
-    for (name, clusters) in [("istio", 2), ("envoy-gateway", 1)] {
-        let manifest =
-            format!("{}/../../deploy/{name}/impersonation.yaml", env!("CARGO_MANIFEST_DIR"));
-        let manifest =
-            std::fs::read_to_string(manifest).unwrap().replace("http2_protocol_options:", "x:");
+    for (name, clusters) in MANIFESTS.into_iter().zip([2, 1]) {
+        let manifest = repositorys(name).replace("http2_protocol_options:", "x:");
         let checked = check(&file("manifest.yaml", &manifest), &["--assume-environment"]);
         let expected = "must have explicit_http_config.http2_protocol_options";
         assert_findings(name, &checked, &vec![expected; clusters]);

@@ -69,8 +69,19 @@ agent-2  user-43  support-portal  integrator-backend  https://api.example.com/or
 #[test]
 fn what_is_asked_for_is_handed_on_as_it_is() {
     let server = service(page(&[], None, true));
-    let filters =
-        ["list", "--user", "ü & co", "--actor", "a=b", "--client", "c+d", "--caller", "x/../y?#%"];
+    let filters = [
+        "list",
+        "--user",
+        "ü & co",
+        "--actor",
+        "a=b",
+        "--client",
+        "c+d",
+        "--caller",
+        "x/../y?#%",
+        "--resource",
+        "https://api/x?y",
+    ];
     let output = asking(&server, &filters).output().unwrap();
     assert_eq!(stdout(&output), "No impersonation is live.\n");
     let received = server.last();
@@ -78,9 +89,9 @@ fn what_is_asked_for_is_handed_on_as_it_is() {
     assert_eq!(
         received.target,
         "/api/impersonations?limit=1000&userId=%C3%BC%20%26%20co&actorId=a%3Db&clientId=c%2Bd\
-         &caller=x%2F%2E%2E%2Fy%3F%23%25"
+         &caller=x%2F%2E%2E%2Fy%3F%23%25&resource=https%3A%2F%2Fapi%2Fx%3Fy"
     );
-    for filter in ["--user", "--actor", "--client", "--caller"] {
+    for filter in ["--user", "--actor", "--client", "--caller", "--resource"] {
         let output = asking(&server, &["list", filter, ""]).output().unwrap();
         assert_eq!(output.status.code(), Some(2), "{filter}");
     }
@@ -120,9 +131,25 @@ fn scripts_get_one_object_with_everything_that_is_known() {
 }
 
 #[test]
+fn what_the_service_lists_of_the_context_is_a_column() {
+    let mut with = listed("user-42", Some("agent-1"), "2026-11-22T03:31:59.000Z");
+    with["context"] = json!({"reason": "a call", "ticketId": "T-1001"});
+    let without = listed("user-43", Some("agent-2"), "2026-11-22T03:31:59.000Z");
+    let server = service(page(&[with, without], None, true));
+    let output = asking(&server, &["list"]).output().unwrap();
+    let lines: Vec<_> = stdout(&output).lines().collect();
+    let [title, first, second, _] = lines[..] else { panic!("{lines:?}") };
+    let at = title.find("CONTEXT").unwrap();
+    let cell = |line: &str| line.get(at..).unwrap().to_owned();
+    assert!(cell(first).starts_with("reason=a call ticketId=T-1001  3 min left"), "{first}");
+    assert!(cell(second).starts_with("-    "), "{second}");
+}
+
+#[test]
 fn no_name_drives_the_terminal() {
     let name = "a\u{1b}]0;x\u{7}\r\n\u{9b}2J\u{7f}\u{202e}b\\";
-    let listed = listed(name, Some(name), name);
+    let mut listed = listed(name, Some(name), name);
+    listed["context"] = json!({name: name});
     let server = service(page(&[listed], None, true));
     for arguments in [&["list"][..], &["list", "--json"]] {
         let output = asking(&server, arguments).output().unwrap();

@@ -8,6 +8,7 @@ use std::time::Instant;
 use serde_json::{Value, json};
 use testkit::Findings;
 use testkit::server::{Fault, Reply, Server};
+use testkit::tls::Authority;
 
 use crate::{command, file, fresh, stdout};
 
@@ -178,6 +179,67 @@ fn a_service_that_asks_to_come_back_is_asked_again_for_a_few_seconds() {
     assert!(errors(&output).contains("nothing has ended"), "{}", errors(&output));
 }
 
+/// Whoever is between would have the access token, and could say that something has ended that goes
+/// on.
+#[test]
+fn an_http_address_is_reached_without_any_proxy() {
+    const PROXIES: [&str; 6] =
+        ["HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"];
+    let (server, proxy) = (service(empty()), service(empty()));
+    for name in PROXIES {
+        let mut asking = asking(&server, &["list"]);
+        let output = asking.env(name, format!("http://{}", proxy.address)).output().unwrap();
+        assert_eq!((output.status.code(), &*errors(&output)), (Some(0), ""), "{name}");
+    }
+    assert_eq!((server.calls(), proxy.calls()), (PROXIES.len(), 0));
+}
+
+#[test]
+fn an_https_address_is_reached_by_way_of_the_proxy_that_is_named() {
+    let authority = Authority::new(&fresh("authority"));
+    let authority = authority.certificate.to_str().unwrap();
+    let proxy = service(Reply::status(403));
+    let at = proxy.address.to_string();
+    let mut findings = Findings::default();
+    let mut by = |case: &str, url: &str, variables: &[(&str, &str)], through: bool| {
+        let before = proxy.calls();
+        let output = command(&["list", "--url", url, "--cacert", authority])
+            .env("IMPERSONATION_TOKEN", TOKEN)
+            .envs(variables.iter().copied())
+            .output()
+            .unwrap();
+        let errors = errors(&output);
+        findings.expect(case, &output.status.code(), &Some(1));
+        findings.expect(format!("{case}: used"), &(proxy.calls() > before), &through);
+        let named = errors.contains(&format!("by way of the proxy {at} ({}", variables[0].0));
+        findings.expect(format!("{case}: named in {errors:?}"), &named, &through);
+        findings.expect(format!("{case}: its password"), &errors.contains("hush"), &false);
+    };
+    let elsewhere = "https://auth.impersonation.invalid";
+    let with_password = format!("http://me:hush@{at}");
+    let plain = format!("http://{at}");
+    for name in ["HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"] {
+        by(name, elsewhere, &[(name, &with_password)], true);
+    }
+    by("HTTP_PROXY", elsewhere, &[("HTTP_PROXY", &plain)], false);
+    by("loopback", "https://127.0.0.1:1", &[("HTTPS_PROXY", &plain)], false);
+    for excepted in ["impersonation.invalid", "x, auth.impersonation.invalid", "*"] {
+        by(excepted, elsewhere, &[("HTTPS_PROXY", &plain), ("NO_PROXY", excepted)], false);
+    }
+    drop(findings);
+
+    for address in ["socks5://me:hush@127.0.0.1:1", "http://", "me:hush@[x"] {
+        let output = command(&["list", "--url", elsewhere, "--cacert", authority])
+            .env("IMPERSONATION_TOKEN", TOKEN)
+            .env("HTTPS_PROXY", address)
+            .output()
+            .unwrap();
+        let errors = errors(&output);
+        assert_eq!(output.status.code(), Some(2), "{address}: {errors}");
+        assert!(errors.contains("HTTPS_PROXY: expected") && !errors.contains("hush"), "{errors}");
+    }
+}
+
 #[test]
 fn an_answer_that_is_none_of_the_filters_is_not_believed() {
     let html = Reply::status(200).header("content-type", "text/html");
@@ -207,7 +269,8 @@ fn whoever_does_not_learn_the_outcome_is_told_so() {
         (Fault::ServerError,    "it is not known whether anything has ended"),
     ];
     for (fault, told) in cases {
-        let server = service(Reply::json(&json!({"revokedBefore": "2026-11-22T03:28:00.123Z"})));
+        let server =
+            service(Reply::json(&json!({"revokedBefore": "2026-11-22T03:28:00.123Z", "ended": 1})));
         server.fail(fault);
         let output = asking(&server, &["revoke", "--user", "user-42"]).output().unwrap();
         assert_eq!((output.status.code(), stdout(&output)), (Some(1), ""), "{fault:?}");

@@ -1,13 +1,19 @@
 //! `revoke`: what it ends, and what it does not.
 
-use serde_json::json;
+use serde_json::{Value, json};
 use testkit::server::Reply;
 
 use crate::operator::{asked_for, asking, errors, refusal, service};
 use crate::stdout;
 
+const BEFORE: &str = "2026-11-22T03:28:00.123Z";
+
 fn revoked() -> Reply {
-    Reply { status: 201, ..Reply::json(&json!({"revokedBefore": "2026-11-22T03:28:00.123Z"})) }
+    answered(&json!({"revokedBefore": BEFORE, "ended": 3}))
+}
+
+fn answered(body: &Value) -> Reply {
+    Reply { status: 201, ..Reply::json(body) }
 }
 
 #[test]
@@ -29,14 +35,39 @@ fn what_is_named_ends_and_nothing_else() {
         assert_eq!(
             stdout(&output),
             format!(
-                "Every impersonation{whose} that was issued until 2026-11-22T03:28:00.123Z has ended, outstanding \
-                 subject tokens included. New ones may begin.\n"
+                "3 live impersonations{whose} have ended. What was issued until {BEFORE} is refused from now on, \
+                 outstanding subject tokens included. New ones may begin.\n"
             )
         );
+        assert_eq!(errors(&output), "", "{named:?}");
         let asked = ("POST".to_owned(), "/api/impersonations/revocations".to_owned(), body);
         assert_eq!(asked_for(&server), [asked], "{named:?}");
         assert_eq!(server.last().header("content-type"), Some("application/json"));
     }
+}
+
+/// A name that is misspelt ends nothing, and that has to show. Nothing that was named is live, so
+/// it is no failure.
+#[test]
+fn it_is_said_how_many_have_ended_and_asked_whether_the_name_is_right_if_none_has() {
+    #[rustfmt::skip]
+    let cases = [
+        (json!({"revokedBefore": BEFORE, "ended": 0}),                      "No live impersonation of user typo was found.",                        true),
+        (json!({"revokedBefore": BEFORE, "ended": 1}),                      "1 live impersonation of user typo has ended.",                         false),
+        (json!({"revokedBefore": BEFORE, "ended": 2, "complete": false}),   "At least 2 live impersonations of user typo have ended.",              false),
+        (json!({"revokedBefore": BEFORE, "ended": 0, "complete": false}),   "How many live impersonations of user typo have ended is not known.",   false),
+    ];
+    for (body, told, asked) in cases {
+        let server = service(answered(&body));
+        let output = asking(&server, &["revoke", "--user", "typo"]).output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{body}");
+        assert!(stdout(&output).starts_with(told), "{body}: {}", stdout(&output));
+        assert_eq!(errors(&output).contains("how names are spelt"), asked, "{body}");
+    }
+    let server = service(answered(&json!({"revokedBefore": BEFORE})));
+    let output = asking(&server, &["revoke", "--user", "typo"]).output().unwrap();
+    assert_eq!((output.status.code(), stdout(&output)), (Some(1), ""));
+    assert!(errors(&output).contains("it is not known whether anything has ended"));
 }
 
 #[test]

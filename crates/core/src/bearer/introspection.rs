@@ -18,7 +18,8 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::Value;
 
-use super::{BearerError, ExpiringCache, VerifiedToken, allows, bounded};
+use super::names::{Named, Names, Said};
+use super::{BearerError, ExpiringCache, VerifiedToken};
 use crate::config::{self, HttpUri, TokenRules};
 use crate::host::UnixTime;
 use crate::secret::{Digest, Secret};
@@ -37,6 +38,7 @@ pub(super) struct Introspection {
     /// The value of our own `authorization` header.
     credentials: Secret<String>,
     rules: TokenRules,
+    name_prefix: String,
     answers: Answers,
 }
 
@@ -44,6 +46,7 @@ pub(super) struct Introspection {
 #[derive(Debug)]
 pub(super) struct Userinfo {
     http_uri: HttpUri,
+    name_prefix: String,
     answers: Answers,
 }
 
@@ -115,13 +118,25 @@ impl IntrospectionAnswer {
 impl Introspection {
     /// One that was asked nothing yet.
     pub(super) fn new(config: config::Introspection) -> Self {
-        let config::Introspection { http_uri, client_id, client_secret, rules, cache_duration } =
-            config;
+        let config::Introspection {
+            http_uri,
+            client_id,
+            client_secret,
+            rules,
+            name_prefix,
+            cache_duration,
+        } = config;
         // RFC 6749 §2.3.1: form-encoded, then base64.
         let encode = |text: &str| byte_serialize(text.as_bytes()).collect::<String>();
         let pair = format!("{}:{}", encode(&client_id), encode(client_secret.expose()));
         let credentials = Secret::new(format!("Basic {}", BASE64_STANDARD.encode(pair)));
-        Self { http_uri, credentials, rules, answers: Answers::new(cache_duration) }
+        Self {
+            http_uri,
+            credentials,
+            rules,
+            name_prefix: name_prefix.unwrap_or_default(),
+            answers: Answers::new(cache_duration),
+        }
     }
 
     /// Verifies a token and that it has the required scopes. `issuer` is whose it is by its own word, if it
@@ -129,6 +144,7 @@ impl Introspection {
     pub(super) async fn verify(
         &self,
         context: &Context,
+        names: &Names,
         token: &str,
         issuer: Option<&str>,
     ) -> Verdict {
@@ -149,14 +165,20 @@ impl Introspection {
         let call = self.http_uri.call("POST", headers, body.into_bytes());
         let answer = ask(context, Upstream::Introspection, call).await?;
         let answer: IntrospectionAnswer = answer.json(context.host())?;
-        let verdict = self.judge(answer, issuer, now);
+        let verdict = self.judge(names, answer, issuer, now);
         let until =
             verdict.as_ref().map_or(UnixTime::from_millis(u64::MAX), |token| token.expires_at);
         self.answers.insert(digest, now, until, &verdict);
         verdict
     }
 
-    fn judge(&self, answer: IntrospectionAnswer, issuer: Option<&str>, now: UnixTime) -> Verdict {
+    fn judge(
+        &self,
+        names: &Names,
+        answer: IntrospectionAnswer,
+        issuer: Option<&str>,
+        now: UnixTime,
+    ) -> Verdict {
         if !answer.active {
             return Err(BearerError::Inactive);
         }
@@ -168,6 +190,9 @@ impl Introspection {
             && named != said
         {
             return Err(BearerError::Issuer(said.clone()));
+        }
+        if let Some(issuer) = answer.iss.as_deref().or(issuer) {
+            names.check_spoken_for(&self.name_prefix, issuer)?;
         }
         let expires_at = answer.exp.map_or(UnixTime::from_millis(u64::MAX), numeric_date);
         if expires_at <= now {
@@ -185,17 +210,9 @@ impl Introspection {
         if answer.cnf.is_some() {
             return Err(BearerError::SenderConstrained);
         }
-        let subject = bounded(answer.sub)?;
-        let client_id = match bounded(answer.client_id)? {
-            None => bounded(answer.azp)?,
-            some => some,
-        };
-        if subject.is_none() && client_id.is_none() {
-            return Err(BearerError::Nobody);
-        }
-        if !allows(self.rules.client_ids.as_deref(), client_id.as_deref()) {
-            return Err(BearerError::Client);
-        }
+        let said = Said { sub: answer.sub, client_id: answer.client_id, azp: answer.azp };
+        let client_ids = self.rules.client_ids.as_deref();
+        let Named { subject, client_id } = names.identify(&self.name_prefix, said, client_ids)?;
         let scope = answer.scope.unwrap_or_default();
         Rc::new(VerifiedToken {
             subject,
@@ -211,12 +228,20 @@ impl Introspection {
 impl Userinfo {
     /// One that was asked nothing yet.
     pub(super) fn new(config: config::Userinfo) -> Self {
-        let config::Userinfo { http_uri, cache_duration } = config;
-        Self { http_uri, answers: Answers::new(cache_duration) }
+        let config::Userinfo { http_uri, name_prefix, cache_duration } = config;
+        let name_prefix = name_prefix.unwrap_or_default();
+        Self { http_uri, name_prefix, answers: Answers::new(cache_duration) }
     }
 
-    /// Verifies a token; its user is the answer's `sub`.
-    pub(super) async fn verify(&self, context: &Context, token: &str) -> Verdict {
+    /// Verifies a token; its user is the answer's `sub`. `issuer` is whose it is by its own word, if it is a JWT that
+    /// says so.
+    pub(super) async fn verify(
+        &self,
+        context: &Context,
+        names: &Names,
+        token: &str,
+        issuer: Option<&str>,
+    ) -> Verdict {
         let digest = Digest::of(token.as_bytes());
         let now = context.host().now();
         if let Some(verdict) = self.answers.get(&digest, now) {
@@ -231,20 +256,24 @@ impl Userinfo {
         let verdict = match answer.status {
             // RFC 6750 §3.1: what is wrong with the token.
             400 | 401 | 403 => Err(BearerError::Inactive),
-            _ => self.judge(answer.json(context.host())?),
+            _ => self.judge(names, answer.json(context.host())?, issuer),
         };
         self.answers.insert(digest, now, UnixTime::from_millis(u64::MAX), &verdict);
         verdict
     }
 
-    fn judge(&self, answer: UserinfoAnswer) -> Verdict {
+    fn judge(&self, names: &Names, answer: UserinfoAnswer, issuer: Option<&str>) -> Verdict {
         if answer.act.is_some() {
             return Err(BearerError::Delegated);
         }
-        let subject = bounded(Some(answer.sub))?.ok_or(BearerError::Nobody)?;
+        if let Some(issuer) = issuer {
+            names.check_spoken_for(&self.name_prefix, issuer)?;
+        }
+        let said = Said { sub: Some(answer.sub), ..Said::default() };
+        let Named { subject, client_id } = names.identify(&self.name_prefix, said, None)?;
         Ok(Rc::new(VerifiedToken {
-            subject: Some(subject),
-            client_id: None,
+            subject,
+            client_id,
             scopes: Vec::new(),
             expires_at: UnixTime::from_millis(u64::MAX),
             required_scopes: Rc::new([]),

@@ -17,7 +17,8 @@ use serde::Deserialize;
 use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::{Map, Value};
 
-use super::{BearerError, ExpiringCache, VerifiedToken, allows, bounded};
+use super::names::{Named, Names, Said};
+use super::{BearerError, ExpiringCache, VerifiedToken};
 use crate::config::JwtIssuer;
 use crate::host::UnixTime;
 use crate::jose::{Algorithm, Claims, JwtError, KeySet, TestedCrypto, UntrustedJwt};
@@ -112,6 +113,7 @@ impl JwtVerifier {
         context: &Context,
         crypto: Option<&TestedCrypto>,
         own_keys: &KeySet,
+        names: &Names,
         token: &str,
     ) -> Result<Rc<VerifiedToken>, BearerError> {
         let digest = Digest::of(token.as_bytes());
@@ -127,11 +129,11 @@ impl JwtVerifier {
             .enumerate()
             .find(|(_, issuer)| issuer.config.issuer == named)
             .ok_or_else(|| BearerError::Issuer(named.to_owned()))?;
-        let mut verdict = issuer.verify(crypto, &token, now);
+        let mut verdict = issuer.verify(crypto, names, &token, now);
         let lacks_key = matches!(verdict, Err(BearerError::NoKey | BearerError::Upstream(_)));
         if let (true, KeySource::Remote(remote)) = (lacks_key, &issuer.keys) {
             remote.refresh(context).await?;
-            verdict = issuer.verify(crypto, &token, now);
+            verdict = issuer.verify(crypto, names, &token, now);
         }
         let verified = Rc::new(verdict?);
         if token.is_signed_by(crypto, own_keys) {
@@ -295,16 +297,18 @@ impl Issuer {
     fn verify(
         &self,
         crypto: Option<&TestedCrypto>,
+        names: &Names,
         token: &AccessJwt<'_>,
         now: UnixTime,
     ) -> Result<VerifiedToken, BearerError> {
         let keys = self.keys.keys(now)?;
-        self.accept(&token.claims(crypto, &keys)?, now)
+        self.accept(names, &token.claims(crypto, &keys)?, now)
     }
 
     /// Checks the claims of a token that this issuer did sign.
     fn accept(
         &self,
+        names: &Names,
         claims: &Claims<AccessTokenClaims>,
         now: UnixTime,
     ) -> Result<VerifiedToken, BearerError> {
@@ -330,17 +334,14 @@ impl Issuer {
         if claims.cnf {
             return Err(BearerError::SenderConstrained);
         }
-        let subject = bounded(claims.sub.clone())?;
-        let client_id = match bounded(claims.client_id.clone())? {
-            None => bounded(claims.azp.clone())?,
-            some => some,
+        let said = Said {
+            sub: claims.sub.clone(),
+            client_id: claims.client_id.clone(),
+            azp: claims.azp.clone(),
         };
-        if subject.is_none() && client_id.is_none() {
-            return Err(BearerError::Nobody);
-        }
-        if !allows(self.config.client_ids.as_deref(), client_id.as_deref()) {
-            return Err(BearerError::Client);
-        }
+        let prefix = self.config.name_prefix.as_deref().unwrap_or_default();
+        let client_ids = self.config.client_ids.as_deref();
+        let Named { subject, client_id } = names.identify(prefix, said, client_ids)?;
         // A string is a list with spaces in it; in a list each item is one scope.
         let split = |scope: &String| scope.split(' ').map(str::to_owned).collect::<Vec<_>>();
         let mut scopes = claims.scope.as_ref().map(split).unwrap_or_default();

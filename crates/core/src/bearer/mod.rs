@@ -8,19 +8,20 @@
 mod cache;
 mod introspection;
 mod jwt;
+mod names;
 
 use std::rc::Rc;
 
 use cache::ExpiringCache;
 use introspection::{Introspection, Userinfo};
 use jwt::{AccessJwt, JwtVerifier, is_jwt};
+use names::Names;
 
 use serde_json::{Map, Value};
 
 use crate::config::Verification;
 use crate::host::UnixTime;
 use crate::jose::{KeySet, TestedCrypto};
-use crate::policy::is_user_id;
 use crate::step::Context;
 use crate::upstream::{RemoteKeySet, UpstreamFailure};
 
@@ -29,6 +30,7 @@ pub(crate) struct Verifier {
     jwt: Option<JwtVerifier>,
     userinfo: Option<Userinfo>,
     introspection: Option<Introspection>,
+    names: Names,
     own_keys: Rc<KeySet>,
     crypto: Option<Rc<TestedCrypto>>,
 }
@@ -41,10 +43,11 @@ impl Verifier {
         own_keys: Rc<KeySet>,
         crypto: Option<Rc<TestedCrypto>>,
     ) -> Self {
+        let names = Names::new(&ways);
         let jwt = (!ways.jwt.is_empty()).then(|| JwtVerifier::new(ways.jwt));
         let userinfo = ways.userinfo.map(Userinfo::new);
         let introspection = ways.introspection.map(Introspection::new);
-        Self { jwt, userinfo, introspection, own_keys, crypto }
+        Self { jwt, userinfo, introspection, names, own_keys, crypto }
     }
 
     /// The key sets that must be kept fresh.
@@ -72,7 +75,7 @@ impl Verifier {
         let untrusted;
         if is_jwt(token)? {
             if let Some(jwt) = &self.jwt {
-                match jwt.verify(context, crypto, &self.own_keys, token).await {
+                match jwt.verify(context, crypto, &self.own_keys, &self.names, token).await {
                     // Not a matter for this way: another may know the token.
                     Err(error @ BearerError::Issuer(_)) => refusal = error,
                     verdict => return verdict,
@@ -84,10 +87,10 @@ impl Verifier {
             issuer = Some(untrusted.issuer()?).filter(|issuer| !issuer.is_empty());
         }
         if let Some(userinfo) = &self.userinfo {
-            return userinfo.verify(context, token).await;
+            return userinfo.verify(context, &self.names, token, issuer).await;
         }
         if let Some(introspection) = &self.introspection {
-            return introspection.verify(context, token, issuer).await;
+            return introspection.verify(context, &self.names, token, issuer).await;
         }
         Err(refusal)
     }
@@ -108,26 +111,13 @@ fn is_b64token(token: &str) -> bool {
     !token.is_empty() && token.bytes().all(allowed)
 }
 
-/// What a token names somebody by, if it does: it goes into records, logs and tokens.
-fn bounded(name: Option<String>) -> Result<Option<String>, BearerError> {
-    match name.filter(|name| !name.is_empty()) {
-        Some(name) if !is_user_id(&name) => Err(BearerError::Identifier),
-        name => Ok(name),
-    }
-}
-
-/// Whether a list, where there is one, has this in it.
-fn allows(list: Option<&[String]>, value: Option<&str>) -> bool {
-    list.is_none_or(|list| value.is_some_and(|value| list.iter().any(|item| item == value)))
-}
-
 /// An access token that was checked: signature or word of its issuer, time, audience, and that it is
 /// nobody's impersonation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct VerifiedToken {
-    /// `sub`: the user, or the client itself for a machine-to-machine token.
+    /// `sub`, with its issuer's prefix: the user, or the client itself for a machine-to-machine token.
     pub subject: Option<String>,
-    /// `client_id`, or `azp` where there is none.
+    /// `client_id`, or `azp` where there is none, with its issuer's prefix.
     pub client_id: Option<String>,
     /// What it allows.
     pub scopes: Vec<String>,
@@ -230,6 +220,9 @@ pub(crate) enum BearerError {
     /// What it names somebody by is longer than 255 characters, or has control characters in it.
     #[error("names somebody by more than 255 characters, or by control characters")]
     Identifier,
+    /// It names somebody by a name that begins with the prefix of another issuer.
+    #[error("names somebody by a name that begins with another issuer's name_prefix")]
+    NameOfAnotherIssuer,
     /// A required scope is missing.
     #[error("lacks one of the scopes {0:?}")]
     InsufficientScope(Rc<[String]>),
@@ -259,6 +252,7 @@ impl BearerError {
             Self::Delegated | Self::SelfIssued => "delegated",
             Self::Nobody => "nobody",
             Self::Identifier => "identifier",
+            Self::NameOfAnotherIssuer => "name_of_another_issuer",
             Self::InsufficientScope(_) => "insufficient_scope",
         }
     }

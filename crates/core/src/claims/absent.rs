@@ -14,16 +14,6 @@ pub struct Script(Infallible);
 impl Script {
     /// Refuses.
     pub fn compile(
-        source: &str,
-        limits: &Limits,
-        environment_variables: &BTreeMap<String, String>,
-    ) -> Result<Self, CompileError> {
-        Self::load("", source, limits, environment_variables)
-    }
-
-    /// Refuses.
-    pub(super) fn load(
-        _name: &'static str,
         _source: &str,
         _limits: &Limits,
         _environment_variables: &BTreeMap<String, String>,
@@ -32,6 +22,15 @@ impl Script {
             message: "this build runs no scripts (the cargo feature custom-claims)".into(),
             position: None,
         })
+    }
+
+    /// Refuses.
+    pub(super) fn compile_authorizer(
+        source: &str,
+        limits: &Limits,
+        environment_variables: &BTreeMap<String, String>,
+    ) -> Result<Self, CompileError> {
+        Self::compile(source, limits, environment_variables)
     }
 
     /// Cannot be called: there is no script.

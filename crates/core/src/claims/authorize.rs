@@ -2,7 +2,8 @@
 //!
 //! It runs before a token is stored, in the engine and within the limits of custom claims. It can deny and narrow;
 //! what it returns is read as bounds and put on top of those of the mint, so that it can never widen. Whatever it
-//! does that is neither is a failure, and a failure mints nothing.
+//! does that is neither is a failure, and a failure mints nothing. So is a bound that JSON would leave out or change: an
+//! `actorId` that is `undefined` would make a token without that bound.
 
 use std::collections::BTreeMap;
 
@@ -10,9 +11,6 @@ use serde_json::{Value, json};
 
 use super::{ClaimsError, CompileError, Limits, Script};
 use crate::policy::{Bounds, BoundsError};
-
-/// The function that a script declares.
-const NAME: &str = "authorizeSubjectToken";
 
 /// A script that decides about mints. It remembers nothing from call to call.
 #[derive(Debug)]
@@ -55,7 +53,7 @@ impl Authorizer {
         limits: &Limits,
         environment_variables: &BTreeMap<String, String>,
     ) -> Result<Self, CompileError> {
-        Script::load(NAME, source, limits, environment_variables).map(Self)
+        Script::compile_authorizer(source, limits, environment_variables).map(Self)
     }
 
     /// Calls the function: what it returns is to be narrowed by. What it logs comes before, line by line.

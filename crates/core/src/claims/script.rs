@@ -5,13 +5,16 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use quickjs_rewind::{CallError, Exception, Function, Host, LoadError, Next};
+use quickjs_rewind::{CallError, Exception, Function, Host, LoadError, Next, Output};
 use serde_json::{Map, Value};
 
 use super::{ClaimsError, CompileError, Input, Limits, Thrown, reserved};
 
 /// The function that a script declares.
 const NAME: &str = "getCustomJwtClaims";
+
+/// The function that decides about mints.
+const AUTHORIZER: &str = "authorizeSubjectToken";
 
 /// To run a script's top level, once. Envoy is not serving yet, or still serves by the old configuration: on a machine
 /// that is busy with starting, a script that behaves must not be taken for one that loops.
@@ -45,13 +48,23 @@ impl Script {
         limits: &Limits,
         environment_variables: &BTreeMap<String, String>,
     ) -> Result<Self, CompileError> {
-        Self::load(NAME, source, limits, environment_variables)
+        Self::load(NAME, source, Output::Stringified, limits, environment_variables)
     }
 
-    /// The same for a script that declares the function `name`.
-    pub(super) fn load(
+    /// The same for a script that declares `authorizeSubjectToken`. What it returns is held to every word: a bound that
+    /// JSON leaves out would be none.
+    pub(super) fn compile_authorizer(
+        source: &str,
+        limits: &Limits,
+        environment_variables: &BTreeMap<String, String>,
+    ) -> Result<Self, CompileError> {
+        Self::load(AUTHORIZER, source, Output::Exact, limits, environment_variables)
+    }
+
+    fn load(
         name: &'static str,
         source: &str,
+        output: Output,
         limits: &Limits,
         environment_variables: &BTreeMap<String, String>,
     ) -> Result<Self, CompileError> {
@@ -67,16 +80,18 @@ impl Script {
         };
         let prelude = prelude(environment_variables);
         let function =
-            Function::load(name, source, &prelude, &host, limits).map_err(|error| match error {
-                LoadError::Threw(exception) => {
-                    let Thrown { message, position } = thrown(exception);
-                    CompileError { message, position }
+            Function::load(name, source, &prelude, &host, output, limits).map_err(|error| {
+                match error {
+                    LoadError::Threw(exception) => {
+                        let Thrown { message, position } = thrown(exception);
+                        CompileError { message, position }
+                    }
+                    LoadError::NoFunction(_) => CompileError {
+                        message: error.to_string(),
+                        position: Some(looked_for(name, source)),
+                    },
+                    error => CompileError { message: error.to_string(), position: None },
                 }
-                LoadError::NoFunction(_) => CompileError {
-                    message: error.to_string(),
-                    position: Some(looked_for(name, source)),
-                },
-                error => CompileError { message: error.to_string(), position: None },
             })?;
         Ok(Self { function: RefCell::new(function), surroundings })
     }

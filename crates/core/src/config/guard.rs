@@ -1,18 +1,24 @@
 //! What the operator writes for the guard: which requests of an impersonation reach the APIs.
 
-use std::cell::RefCell;
 use std::time::Duration;
 
 use serde_json::Value;
 
-use super::node::{Members, Node, Reading};
-use super::parse::{base_path, etcd, issuer};
+use super::audit::AuditLog;
+use super::etcd::EtcdSettings;
+use super::kinds::{HOUR, List, NonEmpty, OneOf, SECOND, Scope, Span, Text, Words};
+use super::node::Node;
 use super::rules::UserPattern;
-use super::{
-    AuthorizeSubjectToken, ConfigError, CustomClaims, EtcdSettings, Problem, Surroundings,
-};
-use crate::oauth::scope;
+use super::section::{Kind, read_whole, section};
+use super::service::{BasePath, Issuer, tenant};
+use super::{AuthorizeSubjectToken, ConfigError, CustomClaims, Problem, Surroundings};
 use crate::path::NormalPath;
+
+#[cfg(test)]
+use serde_json::json;
+
+#[cfg(test)]
+use super::describe::{Described, Descriptions};
 
 /// A whole, valid configuration of the guard.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,6 +39,8 @@ pub struct GuardConfig {
     pub rules: Vec<GuardRule>,
     /// What the API is told.
     pub headers: GuardHeaders,
+    /// Where audit events are written down.
+    pub audit_log: AuditLog,
     /// What works but is probably not meant.
     pub warnings: Vec<Problem>,
 }
@@ -60,6 +68,11 @@ pub enum Mode {
     Report,
 }
 
+impl Words for Mode {
+    const WORDS: &'static [(&'static str, Self)] =
+        &[("enforce", Self::Enforce), ("report", Self::Report)];
+}
+
 /// What a rule does with a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
@@ -67,6 +80,10 @@ pub enum Action {
     Allow,
     /// It is refused.
     Deny,
+}
+
+impl Words for Action {
+    const WORDS: &'static [(&'static str, Self)] = &[("allow", Self::Allow), ("deny", Self::Deny)];
 }
 
 /// What becomes of a request that no rule is about.
@@ -78,6 +95,11 @@ pub enum DefaultAction {
     Allow,
     /// It is refused.
     Deny,
+}
+
+impl Words for DefaultAction {
+    const WORDS: &'static [(&'static str, Self)] =
+        &[("read_only", Self::ReadOnly), ("allow", Self::Allow), ("deny", Self::Deny)];
 }
 
 /// One rule. It is about the requests that meet all of its conditions.
@@ -104,18 +126,6 @@ pub enum PathPattern {
     Prefix(String),
 }
 
-/// The names of the headers by which an API learns of an impersonation; `None` for those that it does not get.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct GuardHeaders {
-    /// Which impersonation it is.
-    pub id: Option<String>,
-    /// Who is acting.
-    pub actor: Option<String>,
-}
-
-/// The longest that the guard may be out of touch, where the operator says nothing else.
-const DEFAULT_MAX_STALENESS: Duration = Duration::from_secs(10);
-
 /// Headers that say how a request is to be read, or who sends it.
 const TAKEN_HEADERS: [&str; 13] = [
     "authorization",
@@ -133,27 +143,149 @@ const TAKEN_HEADERS: [&str; 13] = [
     "upgrade",
 ];
 
+section! {
+    /// Configuration of the guard, which stands before the APIs.
+    struct GuardMembers {
+        /// The filter's `issuer`. A token with `txn` of another issuer is refused.
+        issuer: Issuer,
+        /// The filter's `base_path`. Two guards and filters that differ in `issuer` or `base_path` know
+        /// nothing of each other.
+        base_path: BasePath = "",
+        /// Where `jwt_authn` puts the claims.
+        payload_in_metadata: Text = "access_token",
+        /// Where the revocations are: where the filter keeps its subject tokens.
+        store: Store = {},
+        /// `report` refuses nothing and ends no stream, not even of what has ended: it counts and writes
+        /// down what it would do. Begin with it.
+        mode: OneOf<Mode> = "enforce",
+        /// What becomes of requests that no rule is about. `read_only` lets `GET`, `HEAD` and `OPTIONS`
+        /// pass.
+        default: OneOf<DefaultAction> = "read_only",
+        /// The first rule that matches decides.
+        rules: Rules = [],
+        /// The headers by which the API learns of an impersonation; one that is absent is not set. What
+        /// is no visible ASCII, and `%`, `,`, `;`, `"`, `\`, is percent-encoded, so that no name can be
+        /// taken for two, or for another header.
+        headers: Headers = {},
+        /// What is written down about refusals.
+        audit: Audit = {},
+        /// How long etcd may be out of touch. After that nobody knows what was revoked, and no
+        /// impersonation passes. Shared data is never out of touch.
+        max_staleness: Span<SECOND, HOUR> => "`10s`",
+    }
+}
+
+section! {
+    /// The audit.
+    struct Audit {
+        /// Where the audit lines go, as the filter's
+        /// [`audit.log`](operations.md#one-place-for-the-audit), and to be set to the same. The filter state
+        /// `guard` is there for access logs in any case.
+        log: OneOf<AuditLog> => "both",
+    }
+}
+
+/// How long etcd may be out of touch, where the operator says nothing else.
+const DEFAULT_MAX_STALENESS: Duration = Duration::from_secs(10);
+
+section! {
+    /// Where the revocations are.
+    struct StoreMembers {
+        /// In Envoy's shared data.
+        shared_data: NoMembers => "used, unless `etcd` is given",
+        /// In etcd, with the members of [the filter's](configuration.md#store), and the same `prefix`: see
+        /// [below](#in-another-envoy-than-the-filter).
+        etcd: EtcdSettings => "not used",
+    }
+    at_most_one [shared_data, etcd]
+}
+
+section! {
+    /// There is nothing to say.
+    struct NoMembers {}
+}
+
+/// Where the revocations are: in etcd, as the filter says it, or in shared data.
+struct Store;
+
+impl Kind for Store {
+    type Value = Option<EtcdSettings>;
+
+    fn read(node: Node<'_>) -> Option<Self::Value> {
+        let members = StoreMembers::read(node)?;
+        match (members.shared_data, members.etcd) {
+            (Some(NoMembers {}) | None, etcd) => Some(etcd),
+        }
+    }
+
+    #[cfg(test)]
+    fn describe(descriptions: &mut Descriptions) -> Described {
+        StoreMembers::describe(descriptions)
+    }
+}
+
+section! {
+    /// A rule is about the requests that meet all of its conditions.
+    struct RuleMembers {
+        /// One path, as it reads when decoded.
+        path: RulePath => "all paths",
+        /// All paths that begin so.
+        path_prefix: RulePath => "all paths",
+        /// Which methods.
+        methods: NonEmpty<Method> => "all methods",
+        /// Scopes that the access token must all have.
+        scopes: NonEmpty<Scope> => "any scope",
+        /// Who must be acting: one of these. `*` at the end stands for the rest of the name, `*` alone
+        /// for every actor that is named.
+        actors: NonEmpty<Actor> => "whoever acts, known or not",
+        /// What becomes of the request.
+        action: OneOf<Action>,
+    }
+    at_most_one [path, path_prefix]
+}
+
+section! {
+    /// The names of the headers by which an API learns of an impersonation.
+    #[derive(Debug, Clone, PartialEq, Eq, Default)]
+    pub struct GuardHeaders {
+        /// The header with the impersonation's id.
+        pub id: HeaderName as Option<String> => "not set",
+        /// The header with the actor.
+        pub actor: HeaderName as Option<String> => "not set",
+    }
+}
+
+/// The same, of which no two are one.
+struct Headers;
+
+impl Kind for Headers {
+    type Value = GuardHeaders;
+
+    fn read(node: Node<'_>) -> Option<GuardHeaders> {
+        let place = node.clone();
+        let headers = GuardHeaders::read(node)?;
+        if headers.id.is_some() && headers.id == headers.actor {
+            return place.member("actor").problem("expected another header than that of id");
+        }
+        Some(headers)
+    }
+
+    #[cfg(test)]
+    fn describe(descriptions: &mut Descriptions) -> Described {
+        GuardHeaders::describe(descriptions)
+    }
+}
+
 impl GuardConfig {
     /// Reads a configuration, decoded.
     pub fn from_value(value: &Value) -> Result<Self, ConfigError> {
-        let reading = Reading {
-            surroundings: &Nowhere,
-            problems: RefCell::default(),
-            warnings: RefCell::default(),
-        };
-        let config = root(Node { reading: &reading, path: String::new(), value });
-        let problems = reading.problems.into_inner();
-        match config {
-            Some(config) if problems.is_empty() => {
-                Ok(Self { warnings: reading.warnings.into_inner(), ..config })
-            }
-            _ => Err(ConfigError { problems }),
-        }
+        let (config, warnings) = read_whole::<Self>(value, &Nowhere)?;
+        Ok(Self { warnings, ..config })
     }
 
     /// What names the service whose revocations count: as the filter's own.
     pub fn tenant(&self) -> String {
-        super::tenant(&self.issuer, &self.base_path)
+        tenant(&self.issuer, &self.base_path)
     }
 }
 
@@ -174,75 +306,44 @@ impl Surroundings for Nowhere {
     }
 }
 
-fn root(node: Node<'_>) -> Option<GuardConfig> {
-    let mut members = node.object()?;
-    let issuer = members.required("issuer", issuer);
-    let base_path = members.or("base_path", String::new(), base_path);
-    let payload = members.or("payload_in_metadata", "access_token".into(), Node::non_empty_string);
-    let store = members.or("store", None, store);
-    let mode = members.or("mode", Mode::Enforce, |node| {
-        node.one_of(&[("enforce", Mode::Enforce), ("report", Mode::Report)])
-    });
-    let default = members.or("default", DefaultAction::ReadOnly, |node| {
-        node.one_of(&[
-            ("read_only", DefaultAction::ReadOnly),
-            ("allow", DefaultAction::Allow),
-            ("deny", DefaultAction::Deny),
-        ])
-    });
-    let rules = members.or("rules", Vec::new(), rules);
-    let headers = members.or("headers", GuardHeaders::default(), headers);
-    let max_staleness = members.or("max_staleness", DEFAULT_MAX_STALENESS, |node| {
-        if store == Some(None) {
-            node.warn("shared data is never out of touch: this says nothing here");
-        }
-        node.duration(Duration::from_secs(1), Duration::from_secs(3600))
-    });
-    members.finish();
-    let max_staleness = max_staleness?;
-    Some(GuardConfig {
-        issuer: issuer?,
-        base_path: base_path?,
-        payload_in_metadata: payload?,
-        store: store?.map_or(GuardStore::SharedData, |settings| GuardStore::Etcd {
-            settings,
-            max_staleness,
-        }),
-        mode: mode?,
-        default: default?,
-        rules: rules?,
-        headers: headers?,
-        warnings: Vec::new(),
-    })
-}
+impl Kind for GuardConfig {
+    type Value = Self;
 
-/// Where the revocations are: in etcd, as the filter says it, or in shared data, which has no settings here.
-#[expect(clippy::option_option, reason = "a problem and an absence are two things")]
-fn store(node: Node<'_>) -> Option<Option<EtcdSettings>> {
-    let mut members = node.object()?;
-    let shared_data = members.optional("shared_data", |node| {
-        node.object()?.finish();
-        Some(())
-    });
-    let etcd = members.optional("etcd", etcd);
-    let node = members.node().clone();
-    members.finish();
-    match (shared_data?, etcd?) {
-        (Some(()), Some(_)) => node.problem("expected one of shared_data and etcd, not both"),
-        (_, etcd) => Some(etcd),
+    fn read(node: Node<'_>) -> Option<Self> {
+        let place = node.clone();
+        let members = GuardMembers::read(node)?;
+        let store = match members.store {
+            Some(settings) => {
+                let max_staleness = members.max_staleness.unwrap_or(DEFAULT_MAX_STALENESS);
+                GuardStore::Etcd { settings, max_staleness }
+            }
+            None => {
+                if members.max_staleness.is_some() {
+                    place
+                        .member("max_staleness")
+                        .warn("has no effect: shared data is never out of touch");
+                }
+                GuardStore::SharedData
+            }
+        };
+        Some(Self {
+            issuer: members.issuer,
+            base_path: members.base_path,
+            payload_in_metadata: members.payload_in_metadata,
+            store,
+            mode: members.mode,
+            default: members.default,
+            rules: members.rules,
+            headers: members.headers,
+            audit_log: members.audit.log.unwrap_or(AuditLog::Both),
+            warnings: Vec::new(),
+        })
     }
-}
 
-fn rules(node: Node<'_>) -> Option<Vec<GuardRule>> {
-    let list = node.clone();
-    let rules = node.list(rule)?;
-    let everything = rules.iter().position(GuardRule::is_about_everything);
-    if let Some(index) =
-        everything.and_then(|index| index.checked_add(1)).filter(|next| *next < rules.len())
-    {
-        list.item(index).warn("is never looked at: the rule before it is about every request");
+    #[cfg(test)]
+    fn describe(descriptions: &mut Descriptions) -> Described {
+        GuardMembers::describe(descriptions)
     }
-    Some(rules)
 }
 
 impl GuardRule {
@@ -252,113 +353,150 @@ impl GuardRule {
     }
 }
 
-fn rule(node: Node<'_>) -> Option<GuardRule> {
-    let mut members = node.object()?;
-    let path = at_most_one_path(&mut members);
-    let methods = members.optional("methods", |node| some(node, method));
-    let scopes = members.or("scopes", Vec::new(), |node| some(node, scope_token));
-    let actors = members.optional("actors", |node| some(node, actor));
-    let action = members.required("action", |node| {
-        node.one_of(&[("allow", Action::Allow), ("deny", Action::Deny)])
-    });
-    members.finish();
-    Some(GuardRule {
-        path: path?,
-        methods: methods?,
-        scopes: scopes?,
-        actors: actors?,
-        action: action?,
-    })
-}
+impl Kind for GuardRule {
+    type Value = Self;
 
-#[expect(clippy::option_option, reason = "a problem and an absence are two things")]
-fn at_most_one_path(members: &mut Members<'_>) -> Option<Option<PathPattern>> {
-    let exactly = members.optional("path", normal_path);
-    let prefix = members.optional("path_prefix", normal_path);
-    match (exactly?, prefix?) {
-        (Some(_), Some(_)) => members.node().problem("expected path or path_prefix, not both"),
-        (Some(path), None) => Some(Some(PathPattern::Exactly(path))),
-        (None, Some(prefix)) => Some(Some(PathPattern::Prefix(prefix))),
-        (None, None) => Some(None),
-    }
-}
-
-fn normal_path(node: Node<'_>) -> Option<String> {
-    match NormalPath::parse(node.clone().string()?.as_bytes()) {
-        Some(path) => Some(path.as_str().to_owned()),
-        None => node.problem(
-            "expected a path such as /orders/, without a query, an encoded slash, `;`, empty or dot segments",
-        ),
-    }
-}
-
-/// A list with something in it: an empty one would say the opposite of what it looks like.
-fn some<'r, T>(node: Node<'r>, read: impl Fn(Node<'r>) -> Option<T>) -> Option<Vec<T>> {
-    let list = node.clone();
-    match node.list(read)? {
-        items if items.is_empty() => {
-            list.problem("expected a list with something in it, or nothing at all")
+    fn read(node: Node<'_>) -> Option<Self> {
+        let place = node.clone();
+        let RuleMembers { path, path_prefix, methods, scopes, actors, action } =
+            RuleMembers::read(node)?;
+        if action == Action::Deny && scopes.is_some() {
+            place.warn(
+                "a client escapes this rule by asking for less scope: leave scopes out, and let rules that allow ask for them",
+            );
         }
-        items => Some(items),
+        let path = path.map(PathPattern::Exactly).or(path_prefix.map(PathPattern::Prefix));
+        Some(Self { path, methods, scopes: scopes.unwrap_or_default(), actors, action })
+    }
+
+    #[cfg(test)]
+    fn describe(descriptions: &mut Descriptions) -> Described {
+        RuleMembers::describe(descriptions).under(descriptions, "rules", "rules")
     }
 }
 
-/// RFC 9110 §9.1: letter case counts, and no method has small letters.
-fn method(node: Node<'_>) -> Option<String> {
-    let text = node.clone().string()?;
-    if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_uppercase() || byte == b'-') {
-        Some(text.to_owned())
-    } else {
-        node.problem("expected a method such as POST")
+/// All rules.
+struct Rules;
+
+impl Kind for Rules {
+    type Value = Vec<GuardRule>;
+
+    fn read(node: Node<'_>) -> Option<Vec<GuardRule>> {
+        let list = node.clone();
+        let rules = List::<GuardRule>::read(node)?;
+        let everything = rules.iter().position(GuardRule::is_about_everything);
+        if let Some(index) =
+            everything.and_then(|index| index.checked_add(1)).filter(|next| *next < rules.len())
+        {
+            list.item(index).warn("is never looked at: the rule before it is about every request");
+        }
+        Some(rules)
+    }
+
+    #[cfg(test)]
+    fn describe(descriptions: &mut Descriptions) -> Described {
+        List::<GuardRule>::describe(descriptions)
     }
 }
 
-fn scope_token(node: Node<'_>) -> Option<String> {
-    let text = node.clone().string()?;
-    if scope::is_scope_token(text) {
-        Some(text.to_owned())
-    } else {
-        node.problem("expected a scope token (RFC 6749, section 3.3)")
+/// A path that is normal.
+struct RulePath;
+
+impl Kind for RulePath {
+    type Value = String;
+
+    fn read(node: Node<'_>) -> Option<String> {
+        match NormalPath::parse(node.clone().string()?.as_bytes()) {
+            Some(path) => Some(path.as_str().to_owned()),
+            None => node.problem(
+                "expected a path such as /orders/, without a query, an encoded slash, `;`, empty or dot segments",
+            ),
+        }
+    }
+
+    #[cfg(test)]
+    fn describe(_: &mut Descriptions) -> Described {
+        Described::plain("path", json!({"type": "string", "pattern": "^/"}))
     }
 }
 
-fn actor(node: Node<'_>) -> Option<UserPattern> {
-    let text = node.clone().string()?;
-    if text == "*" {
-        return Some(UserPattern::Prefix(String::new()));
+/// A method (RFC 9110 §9.1): letter case counts, and no method has small letters.
+struct Method;
+
+impl Kind for Method {
+    type Value = String;
+
+    fn read(node: Node<'_>) -> Option<String> {
+        let text = node.clone().string()?;
+        if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_uppercase() || byte == b'-') {
+            Some(text.to_owned())
+        } else {
+            node.problem("expected a method such as POST")
+        }
     }
-    match UserPattern::parse(text) {
-        Some(pattern) => Some(pattern),
-        None => node.problem("expected an actor, or the beginning of a name and `*`"),
+
+    #[cfg(test)]
+    fn describe(_: &mut Descriptions) -> Described {
+        Described::plain("method", json!({"type": "string", "pattern": "^[A-Z-]+$"}))
     }
 }
 
-fn headers(node: Node<'_>) -> Option<GuardHeaders> {
-    let mut members = node.object()?;
-    let id = members.optional("id", header_name);
-    let actor = members.optional("actor", header_name);
-    let node = members.node().clone();
-    members.finish();
-    let headers = GuardHeaders { id: id?, actor: actor? };
-    if headers.id.is_some() && headers.id == headers.actor {
-        return node.member("actor").problem("expected another header than that of id");
+/// An actor, or the beginning of a name.
+struct Actor;
+
+impl Kind for Actor {
+    type Value = UserPattern;
+
+    fn read(node: Node<'_>) -> Option<UserPattern> {
+        let text = node.clone().string()?;
+        if text == "*" {
+            return Some(UserPattern::Prefix(String::new()));
+        }
+        match UserPattern::parse(text) {
+            Some(pattern) => Some(pattern),
+            None => node.problem("expected an actor, or the beginning of a name and `*`"),
+        }
     }
-    Some(headers)
+
+    #[cfg(test)]
+    fn describe(_: &mut Descriptions) -> Described {
+        Described::plain("string", json!({"type": "string", "pattern": r"^([^*]+\*?|\*)$"}))
+    }
 }
 
-fn header_name(node: Node<'_>) -> Option<String> {
-    let text = node.clone().string()?;
-    let valid = !text.is_empty()
-        && text
-            .bytes()
-            .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
-        && !TAKEN_HEADERS.contains(&text);
-    if valid {
-        Some(text.to_owned())
-    } else {
-        node.problem(
-            "expected the name of a header of your own in small letters, such as x-impersonator",
-        )
+/// The name of a header that means nothing to anybody else.
+struct HeaderName;
+
+impl Kind for HeaderName {
+    type Value = String;
+
+    fn read(node: Node<'_>) -> Option<String> {
+        let text = node.clone().string()?;
+        let valid = !text.is_empty()
+            && text
+                .bytes()
+                .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
+            && !TAKEN_HEADERS.contains(&text);
+        if valid {
+            Some(text.to_owned())
+        } else {
+            node.problem(
+                "expected the name of a header of your own in small letters, such as x-impersonator",
+            )
+        }
+    }
+
+    #[cfg(test)]
+    fn describe(descriptions: &mut Descriptions) -> Described {
+        let schema = descriptions.define(
+            "header",
+            json!({
+                "description": "The name of a header of your own in small letters, such as x-impersonator.",
+                "type": "string",
+                "pattern": "^[a-z0-9-]+$",
+            }),
+        );
+        Described::plain("header name", schema)
     }
 }
 

@@ -48,8 +48,17 @@ pub(super) struct Members<'r> {
     node: Node<'r>,
     members: &'r Map<String, Value>,
     known: Vec<&'static str>,
-    /// Members that are refused already.
-    gone: Vec<&'static str>,
+    /// The members of a choice that was not made as it must be: they are not read.
+    refused: &'static [&'static str],
+}
+
+/// How many of some members can be given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(non_camel_case_types, reason = "declared sections name them as they are written there")]
+pub(super) enum Choice {
+    exactly_one,
+    at_least_one,
+    at_most_one,
 }
 
 impl<'r> Node<'r> {
@@ -68,7 +77,7 @@ impl<'r> Node<'r> {
 
     /// The place of a member of this object, to note a problem there.
     pub(super) fn member(mut self, name: &str) -> Self {
-        self.path = format!("{}.{name}", self.path);
+        self.path = join(&self.path, name);
         self
     }
 
@@ -93,7 +102,7 @@ impl<'r> Node<'r> {
     pub(super) fn object(self) -> Option<Members<'r>> {
         match self.value {
             Value::Object(members) => {
-                Some(Members { node: self, members, known: Vec::new(), gone: Vec::new() })
+                Some(Members { node: self, members, known: Vec::new(), refused: &[] })
             }
             _ => self.mistyped("an object"),
         }
@@ -178,10 +187,6 @@ impl<'r> Node<'r> {
         items.into_iter().collect()
     }
 
-    pub(super) fn strings(self) -> Option<Vec<String>> {
-        self.list(Node::non_empty_string)
-    }
-
     /// One of a few words.
     pub(super) fn one_of<T: Copy>(self, words: &[(&str, T)]) -> Option<T> {
         let text = self.clone().string()?;
@@ -196,101 +201,67 @@ impl<'r> Node<'r> {
 }
 
 impl<'r> Members<'r> {
-    /// The object itself, to note a problem with it as a whole.
-    pub(super) const fn node(&self) -> &Node<'r> {
-        &self.node
+    /// Notes a problem if not as many of some members are given as must be.
+    pub(super) fn choose(&mut self, choice: Choice, names: &'static [&'static str]) {
+        let given = names.iter().filter(|name| self.members.contains_key(**name)).count();
+        let (fits, words) = match choice {
+            Choice::exactly_one => (given == 1, "exactly one"),
+            Choice::at_least_one => (given >= 1, "at least one"),
+            Choice::at_most_one => (given <= 1, "at most one"),
+        };
+        if !fits {
+            let _: Option<()> =
+                self.node.problem(format!("expected {words} of {}", names.join(", ")));
+            self.refused = names;
+        }
     }
 
     /// A member, if it is there.
+    #[inline(never)]
     pub(super) fn get(&mut self, name: &'static str) -> Option<Node<'r>> {
         self.known.push(name);
-        let value = self.members.get(name)?;
-        Some(Node { reading: self.node.reading, path: self.path_of(name), value })
+        let value = self.members.get(name).filter(|_| !self.refused.contains(&name))?;
+        Some(self.at(name, value))
     }
 
-    /// A member that must be there.
-    pub(super) fn required<T>(
-        &mut self,
-        name: &'static str,
-        read: impl FnOnce(Node<'r>) -> Option<T>,
-    ) -> Option<T> {
-        match self.get(name) {
-            Some(node) => read(node),
-            None => {
-                let problem =
-                    Problem { path: self.path_of(name), expected: "is required".to_owned() };
-                self.node.reading.problems.borrow_mut().push(problem);
-                None
-            }
-        }
+    /// A value in the place of a member, as if the operator had written it there.
+    #[inline(never)]
+    pub(super) fn at<'v>(&self, name: &str, value: &'v Value) -> Node<'v>
+    where
+        'r: 'v,
+    {
+        Node { reading: self.node.reading, path: self.path_of(name), value }
     }
 
-    /// A member that may be left out. The outer `None` is a problem, the inner one its absence.
-    #[expect(clippy::option_option, reason = "a problem and an absence are two things")]
-    pub(super) fn optional<T>(
-        &mut self,
-        name: &'static str,
-        read: impl FnOnce(Node<'r>) -> Option<T>,
-    ) -> Option<Option<T>> {
-        match self.get(name) {
-            Some(node) => read(node).map(Some),
-            None => Some(None),
-        }
+    /// Notes that a member must be there.
+    #[inline(never)]
+    pub(super) fn lacks<T>(&self, name: &str) -> Option<T> {
+        let problem = Problem { path: self.path_of(name), expected: "is required".to_owned() };
+        self.node.reading.problems.borrow_mut().push(problem);
+        None
     }
 
-    /// A member with a default.
-    pub(super) fn or<T>(
-        &mut self,
-        name: &'static str,
-        default: T,
-        read: impl FnOnce(Node<'r>) -> Option<T>,
-    ) -> Option<T> {
-        self.optional(name, read).map(|value| value.unwrap_or(default))
-    }
-
-    /// Exactly one of some members; its name and value.
-    pub(super) fn exactly_one(
-        &mut self,
-        names: &[&'static str],
-    ) -> Option<(&'static str, Node<'r>)> {
-        let mut given: Vec<_> =
-            names.iter().filter_map(|name| self.get(name).map(|node| (*name, node))).collect();
-        match (given.pop(), given.is_empty()) {
-            (Some(only), true) => Some(only),
-            _ => self.node.problem(format!("expected exactly one of {}", names.join(", "))),
-        }
-    }
-
-    /// Refuses a member that has another place now, counted from the top level.
-    pub(super) fn moved(&mut self, name: &'static str, place: &str) {
-        if self.members.contains_key(name) {
-            let expected = format!("has moved: it is {place} at the top level now");
-            let _: Option<()> = self.node.clone().member(name).problem(expected);
-            self.gone.push(name);
-        }
-    }
-
-    /// Notes every member that was not asked for.
-    pub(super) fn finish(self) {
+    /// Notes every member that was not asked for. `None` if a choice was not made as it must be.
+    pub(super) fn finish(self) -> Option<()> {
         for name in self.members.keys().map(String::as_str) {
-            if self.known.contains(&name) || self.gone.contains(&name) {
+            if self.known.contains(&name) {
                 continue;
             }
             let path = self.path_of(name);
             let expected = format!("unknown member; expected one of {}", self.known.join(", "));
             self.node.reading.problems.borrow_mut().push(Problem { path, expected });
         }
+        self.refused.is_empty().then_some(())
     }
 
     fn path_of(&self, name: &str) -> String {
         // A name that is not one of ours may hold anything; it must not break a log line.
-        let name = name.escape_debug();
-        if self.node.path.is_empty() {
-            name.to_string()
-        } else {
-            format!("{}.{name}", self.node.path)
-        }
+        join(&self.node.path, &name.escape_debug().to_string())
     }
+}
+
+fn join(path: &str, name: &str) -> String {
+    if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
 }
 
 fn parse_duration(text: &str) -> Option<Duration> {

@@ -7,6 +7,9 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use super::kinds::{Count, Lifetime};
+use super::section::section;
+
 /// What the operator refuses.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Rules {
@@ -18,13 +21,15 @@ pub struct Rules {
     pub max_mints_per_caller: Option<MintRate>,
 }
 
-/// How often one caller may mint.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct MintRate {
-    /// So many tokens.
-    pub count: u32,
-    /// In this time, from the first of them on.
-    pub per: Duration,
+section! {
+    /// How often one caller may mint, in each Envoy.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub struct MintRate {
+        /// So many subject tokens may be minted
+        pub count: Count<{ u32::MAX }> as u32,
+        /// in this time, which begins with the first of them.
+        pub per: Lifetime as Duration,
+    }
 }
 
 /// A user, or all whose names begin alike. Compared character by character: letter case counts.

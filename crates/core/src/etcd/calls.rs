@@ -7,6 +7,7 @@
 use std::rc::Rc;
 use std::time::Duration;
 
+use super::authentic::RecordKeys;
 use super::failure::{Complaints, EtcdFailure};
 use super::proto::Answer;
 use crate::config::EtcdSettings;
@@ -41,6 +42,13 @@ pub(crate) const TXN: Method = Method { service: "etcdserverpb.KV", name: "Txn",
 pub(crate) const LEASE_GRANT: Method =
     Method { service: "etcdserverpb.Lease", name: "LeaseGrant", metadata: &[] };
 
+/// Looks at a lease, and is refused like [`RANGE`].
+pub(crate) const LEASE_TIME_TO_LIVE: Method = Method {
+    service: "etcdserverpb.Lease",
+    name: "LeaseTimeToLive",
+    metadata: &[("hasleader", "true")],
+};
+
 /// A call without a usable answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Unanswered {
@@ -49,6 +57,17 @@ pub(crate) enum Unanswered {
     /// Perhaps it was done, perhaps it will be.
     PerhapsDone(EtcdFailure),
 }
+
+impl Unanswered {
+    /// What was wrong.
+    pub(crate) const fn failure(self) -> EtcdFailure {
+        let (Self::NotDone(failure) | Self::PerhapsDone(failure)) = self;
+        failure
+    }
+}
+
+/// `DEADLINE_EXCEEDED`: our own time is over.
+pub(crate) const DEADLINE_EXCEEDED: GrpcStatus = GrpcStatus(4);
 
 /// `NOT_FOUND`: of a lease.
 pub(crate) const NOT_FOUND: GrpcStatus = GrpcStatus(5);
@@ -65,18 +84,21 @@ pub struct Server {
     pub(crate) prefix: String,
     /// How long something may take, all attempts together.
     timeout: Duration,
+    /// What tells our records from those of others.
+    pub(crate) record_keys: RecordKeys,
     complaints: Complaints,
 }
 
 impl Server {
-    /// The etcd that the operator wants to be used.
-    pub fn new(settings: &EtcdSettings) -> Self {
+    /// The etcd that the operator wants to be used. Who has no `record_keys` can neither write nor read a record.
+    pub fn new(settings: &EtcdSettings, record_keys: RecordKeys) -> Self {
         let EtcdSettings { cluster, prefix, timeout, authority } = settings;
         Self {
             cluster: Rc::clone(cluster),
             authority: authority.clone(),
             prefix: prefix.clone(),
             timeout: *timeout,
+            record_keys,
             complaints: Complaints::default(),
         }
     }
@@ -144,12 +166,18 @@ pub(crate) struct Attempts {
 
 impl Attempts {
     pub(crate) fn new(host: &dyn Host, count: u32, each: Duration, within: Duration) -> Self {
+        let within = each.saturating_mul(count).min(within);
         Self { left: count, each, until: host.now().after(within) }
     }
 
     /// How long the next attempt may take; `None` if there is to be none.
     pub(crate) fn next(&mut self, host: &dyn Host) -> Option<Duration> {
         self.left = self.left.checked_sub(1)?;
+        self.at_most(host)
+    }
+
+    /// How long a further call of this attempt may take; `None` if there is no time left.
+    pub(crate) fn at_most(&self, host: &dyn Host) -> Option<Duration> {
         let left = self.until.since(host.now()).min(self.each);
         // Envoy fails a call at once that has no time.
         (!left.is_zero()).then_some(left)

@@ -4,7 +4,7 @@
 use std::cell::Cell;
 use std::time::Duration;
 
-use crate::host::{Host, UnixTime};
+use crate::host::{Host, HostFailure, UnixTime};
 use crate::metrics;
 use crate::step::GrpcStatus;
 
@@ -34,11 +34,22 @@ pub enum EtcdFailure {
     /// What is kept under the token's key was not written by this version of the filter.
     #[error("a record is not of a version that is known here")]
     UnknownRecord,
+    /// What is kept there is not what this service has written there last.
+    #[error(
+        "a record was written or put back by somebody else, or with a signing key that is not listed here"
+    )]
+    Unauthentic,
+    /// A lease is not as it was granted.
+    #[error("somebody else has ended or changed a lease, see who may connect to etcd")]
+    LeaseChanged,
+    /// The host has no randomness: nothing was sent.
+    #[error(transparent)]
+    Host(HostFailure),
 }
 
 impl EtcdFailure {
     /// The words of [`Self::kind`].
-    pub const KINDS: [&str; 7] = [
+    pub const KINDS: [&str; 9] = [
         "not_sent",
         "unreachable",
         "forbidden",
@@ -46,20 +57,33 @@ impl EtcdFailure {
         "rejected",
         "malformed",
         "unknown_record",
+        "unauthentic",
+        "lease_changed",
     ];
 
     /// A word for metrics.
     pub const fn kind(self) -> &'static str {
-        let [not_sent, unreachable, forbidden, exhausted, rejected, malformed, unknown_record] =
-            Self::KINDS;
+        let [
+            not_sent,
+            unreachable,
+            forbidden,
+            exhausted,
+            rejected,
+            malformed,
+            unknown_record,
+            unauthentic,
+            lease_changed,
+        ] = Self::KINDS;
         match self {
-            Self::NotSent => not_sent,
+            Self::NotSent | Self::Host(_) => not_sent,
             Self::Unreachable(_) => unreachable,
             Self::Forbidden(_) => forbidden,
             Self::Exhausted => exhausted,
             Self::Rejected(_) => rejected,
             Self::Malformed => malformed,
             Self::UnknownRecord => unknown_record,
+            Self::Unauthentic => unauthentic,
+            Self::LeaseChanged => lease_changed,
         }
     }
 }

@@ -39,6 +39,9 @@ pub(crate) struct RangeRequest {
     pub(crate) range_end: Vec<u8>,
     #[prost(int64, tag = "3")]
     pub(crate) limit: i64,
+    /// As it was at this revision; zero for now.
+    #[prost(int64, tag = "4")]
+    pub(crate) revision: i64,
     /// What the node that answers has, be it late.
     #[prost(bool, tag = "7")]
     pub(crate) serializable: bool,
@@ -88,13 +91,14 @@ pub(crate) struct PutRequest {
     pub(crate) value: Vec<u8>,
     #[prost(int64, tag = "3")]
     pub(crate) lease: i64,
-    #[prost(bool, tag = "6")]
-    pub(crate) ignore_lease: bool,
 }
 
-/// One equality; [`Compare::result`] is `EQUAL`, the default, and not sent.
+/// A comparison of one key, or of each key of a range.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct Compare {
+    /// `EQUAL`, the default, or [`LESS`].
+    #[prost(int32, tag = "1")]
+    pub(crate) result: i32,
     /// [`CREATE`] or [`MOD`].
     #[prost(int32, tag = "2")]
     pub(crate) target: i32,
@@ -102,7 +106,13 @@ pub(crate) struct Compare {
     pub(crate) key: Vec<u8>,
     #[prost(oneof = "Compared", tags = "5, 6")]
     pub(crate) revision: Option<Compared>,
+    /// The first key that is not meant; empty for one key alone.
+    #[prost(bytes = "vec", tag = "64")]
+    pub(crate) range_end: Vec<u8>,
 }
+
+/// `CompareResult::LESS`.
+const LESS: i32 = 2;
 
 /// `CompareTarget::CREATE`.
 const CREATE: i32 = 1;
@@ -119,7 +129,7 @@ pub(crate) enum Compared {
 
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct RequestOp {
-    #[prost(oneof = "Request", tags = "1, 2")]
+    #[prost(oneof = "Request", tags = "1, 2, 3")]
     pub(crate) request: Option<Request>,
 }
 
@@ -129,6 +139,17 @@ pub(crate) enum Request {
     Range(RangeRequest),
     #[prost(message, tag = "2")]
     Put(PutRequest),
+    #[prost(message, tag = "3")]
+    Delete(DeleteRangeRequest),
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct DeleteRangeRequest {
+    #[prost(bytes = "vec", tag = "1")]
+    pub(crate) key: Vec<u8>,
+    /// The first key that is not meant.
+    #[prost(bytes = "vec", tag = "2")]
+    pub(crate) range_end: Vec<u8>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -173,6 +194,28 @@ pub(crate) struct LeaseGrantResponse {
     pub(crate) header: Option<ResponseHeader>,
 }
 
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct LeaseTimeToLiveRequest {
+    #[prost(int64, tag = "1")]
+    pub(crate) id: i64,
+    /// Whether to say what hangs on it.
+    #[prost(bool, tag = "2")]
+    pub(crate) keys: bool,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct LeaseTimeToLiveResponse {
+    #[prost(message, optional, tag = "1")]
+    pub(crate) header: Option<ResponseHeader>,
+    #[prost(int64, tag = "2")]
+    pub(crate) id: i64,
+    /// Seconds that are left, without fractions; less than zero if there is no such lease.
+    #[prost(int64, tag = "3")]
+    pub(crate) ttl: i64,
+    #[prost(bytes = "vec", repeated, tag = "5")]
+    pub(crate) keys: Vec<Vec<u8>>,
+}
+
 impl TxnRequest {
     /// Puts what `put` says if its key's revision is `revision`; reads the key otherwise.
     pub(crate) fn put_if(revision: Compared, put: PutRequest) -> Self {
@@ -182,7 +225,12 @@ impl TxnRequest {
         };
         let key = put.key.clone();
         Self {
-            compare: vec![Compare { target, key: key.clone(), revision: Some(revision) }],
+            compare: vec![Compare {
+                target,
+                key: key.clone(),
+                revision: Some(revision),
+                ..Compare::default()
+            }],
             success: vec![Request::Put(put).into()],
             failure: vec![Request::Range(RangeRequest::of(key)).into()],
         }
@@ -194,9 +242,35 @@ impl TxnRequest {
         self
     }
 
-    /// Reads these keys at one moment.
-    pub(crate) fn read(keys: impl IntoIterator<Item = Vec<u8>>) -> Self {
-        let reads = keys.into_iter().map(|key| Request::Range(RangeRequest::of(key)).into());
+    /// The same, and in any case.
+    pub(crate) fn and_put_anyway(mut self, put: PutRequest) -> Self {
+        self.failure.push(Request::Put(put.clone()).into());
+        self.and_put(put)
+    }
+
+    /// Only if this key was last written at that revision; at none if it is not there.
+    pub(crate) fn only_if_still_at(mut self, key: Vec<u8>, revision: i64) -> Self {
+        let revision = Some(Compared::Mod(revision));
+        self.compare.push(Compare { target: MOD, key, revision, ..Compare::default() });
+        self
+    }
+
+    /// Deletes the keys from `key` to `range_end`, only if none of them was written after `revision`.
+    pub(crate) fn and_delete(mut self, key: Vec<u8>, range_end: Vec<u8>, revision: i64) -> Self {
+        self.compare.push(Compare {
+            result: LESS,
+            target: MOD,
+            key: key.clone(),
+            revision: Some(Compared::Mod(revision.saturating_add(1))),
+            range_end: range_end.clone(),
+        });
+        self.success.push(Request::Delete(DeleteRangeRequest { key, range_end }).into());
+        self
+    }
+
+    /// Reads all of this at one moment.
+    pub(crate) fn read(ranges: impl IntoIterator<Item = RangeRequest>) -> Self {
+        let reads = ranges.into_iter().map(|range| Request::Range(range).into());
         Self { success: reads.collect(), ..Self::default() }
     }
 }
@@ -251,6 +325,12 @@ impl Answer for LeaseGrantResponse {
     }
 }
 
+impl Answer for LeaseTimeToLiveResponse {
+    fn header(&self) -> Option<&ResponseHeader> {
+        self.header.as_ref()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -259,8 +339,7 @@ mod tests {
 
     #[test]
     fn a_transaction_has_the_bytes_that_etcd_expects() {
-        let put =
-            PutRequest { key: b"k".into(), value: b"v".into(), lease: 7, ignore_lease: false };
+        let put = PutRequest { key: b"k".into(), value: b"v".into(), lease: 7 };
         let created = TxnRequest::put_if(Compared::Create(0), put.clone());
         // By hand, from rpc.proto: a revision of zero is said, not left out.
         let compare = b"\x0a\x07\x10\x01\x1a\x01k\x28\x00";
@@ -268,10 +347,8 @@ mod tests {
         let failure = b"\x1a\x05\x0a\x03\x0a\x01k";
         assert_eq!(created.encode_to_vec(), [&compare[..], success, failure].concat());
 
-        let put = PutRequest { lease: 0, ignore_lease: true, ..put };
         let modified = TxnRequest::put_if(Compared::Mod(5), put);
         let compare = b"\x0a\x07\x10\x02\x1a\x01k\x30\x05";
-        let success = b"\x12\x0a\x12\x08\x0a\x01k\x12\x01v\x30\x01";
         assert_eq!(modified.encode_to_vec(), [&compare[..], success, failure].concat());
     }
 
@@ -291,6 +368,7 @@ mod tests {
             let _ = RangeResponse::read(&bytes);
             let _ = TxnResponse::read(&bytes);
             let _ = LeaseGrantResponse::read(&bytes);
+            let _ = LeaseTimeToLiveResponse::read(&bytes);
         }
 
         #[test]

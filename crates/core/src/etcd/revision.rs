@@ -23,6 +23,7 @@ impl Revision {
         self.0 != 0
     }
 
+    /// As it is written down.
     pub(crate) const fn from_bytes(bytes: [u8; 8]) -> Self {
         Self(u64::from_be_bytes(bytes))
     }

@@ -1,43 +1,50 @@
-//! A transaction whose keys hang on a lease of a bucket of time, which whoever finds it missing makes.
-
-use std::time::Duration;
+//! A transaction whose keys hang on a [lease](super::lease) of ours, which is made and looked at where there is none
+//! yet.
 
 use prost::Message as _;
 
 use super::calls::{
-    Attempts, FAILED_PRECONDITION, LEASE_GRANT, NOT_FOUND, Server, TXN, Unanswered,
+    Attempts, DEADLINE_EXCEEDED, FAILED_PRECONDITION, LEASE_GRANT, LEASE_TIME_TO_LIVE, NOT_FOUND,
+    Server, TXN, Unanswered,
 };
 use super::failure::EtcdFailure;
-use super::lease::Leases;
-use super::proto::{LeaseGrantResponse, TxnRequest, TxnResponse};
+use super::lease::{Lease, Leases, Seen};
+use super::proto::{
+    LeaseGrantResponse, LeaseTimeToLiveRequest, LeaseTimeToLiveResponse, TxnRequest, TxnResponse,
+};
 use crate::step::{Context, WhenCallerLeaves};
 
 impl Server {
-    /// Sends a transaction until it is answered, and makes the lease of its puts if there is none yet.
+    /// Sends a transaction until it is answered. `txn` makes it for the lease that its keys are to hang on: another one
+    /// where a lease has gone, and with it all that an earlier attempt may have written.
     pub(crate) async fn write(
         &self,
         context: &Context,
-        txn: &TxnRequest,
-        (leases, lease): (&Leases, i64),
+        leases: &Leases,
+        mut txn: impl FnMut(i64) -> Result<TxnRequest, EtcdFailure>,
         mut attempts: Attempts,
         when_caller_leaves: WhenCallerLeaves,
     ) -> Result<TxnResponse, EtcdFailure> {
-        let txn = txn.encode_to_vec();
         let mut failed = EtcdFailure::NotSent;
-        let mut has_lease = false;
-        while let Some(timeout) = attempts.next(context.host()) {
+        while attempts.next(context.host()).is_some() {
+            let lease = match self.lease(context, leases, &attempts, when_caller_leaves).await {
+                Ok(lease) => lease,
+                Err(Unanswered::NotDone(failure)) => return Err(failure),
+                Err(Unanswered::PerhapsDone(failure)) => {
+                    failed = failure;
+                    continue;
+                }
+            };
+            let message = txn(lease)?.encode_to_vec();
+            let Some(timeout) = attempts.at_most(context.host()) else { break };
             let answer: Result<TxnResponse, _> =
-                self.call(context, &TXN, &txn, timeout, when_caller_leaves).await;
+                self.call(context, &TXN, &message, timeout, when_caller_leaves).await;
             match answer {
                 Ok(answer) => return Ok(answer),
-                Err(Unanswered::NotDone(EtcdFailure::Rejected(NOT_FOUND))) if !has_lease => {
-                    let made =
-                        self.make_lease(context, leases, lease, timeout, when_caller_leaves).await;
-                    match made {
-                        Ok(()) => has_lease = true,
-                        Err(Unanswered::NotDone(failure)) => return Err(failure),
-                        Err(Unanswered::PerhapsDone(failure)) => failed = failure,
-                    }
+                Err(Unanswered::NotDone(failure @ EtcdFailure::Rejected(NOT_FOUND))) => {
+                    // An etcd that began anew has no leases.
+                    leases.forget(lease);
+                    failed = failure;
                 }
                 Err(Unanswered::NotDone(failure)) => return Err(failure),
                 Err(Unanswered::PerhapsDone(failure)) => failed = failure,
@@ -46,22 +53,70 @@ impl Server {
         Err(failed)
     }
 
-    /// Makes a lease, unless another worker or another Envoy has.
+    /// A lease that is good for what is written now.
+    pub(crate) async fn lease(
+        &self,
+        context: &Context,
+        leases: &Leases,
+        attempts: &Attempts,
+        when_caller_leaves: WhenCallerLeaves,
+    ) -> Result<i64, Unanswered> {
+        let drawn = leases.current(context.host());
+        let Lease { id, is_good } =
+            drawn.map_err(|failure| Unanswered::NotDone(EtcdFailure::Host(failure)))?;
+        if is_good {
+            return Ok(id);
+        }
+        let made = self.make_lease(context, leases, id, attempts, when_caller_leaves).await;
+        match made {
+            Ok(()) => leases.has_proved_good(id),
+            Err(_) => leases.forget(id),
+        }
+        if let Err(Unanswered::PerhapsDone(failure @ EtcdFailure::LeaseChanged)) = made {
+            self.complain(context.host(), failure);
+        }
+        made.map(|()| id)
+    }
+
+    /// Makes a lease, and looks at it. Whoever joins while it is under way does the same: to grant it twice, and to put
+    /// its anchor twice, is to do it once. Who granted it does not matter; what is found then does.
     async fn make_lease(
         &self,
         context: &Context,
         leases: &Leases,
         id: i64,
-        timeout: Duration,
+        attempts: &Attempts,
         when_caller_leaves: WhenCallerLeaves,
     ) -> Result<(), Unanswered> {
+        let late = || Unanswered::PerhapsDone(EtcdFailure::Unreachable(DEADLINE_EXCEEDED));
+        let left = || attempts.at_most(context.host()).ok_or_else(late);
+
         let message = leases.grant(id).encode_to_vec();
-        let answer: Result<LeaseGrantResponse, _> =
-            self.call(context, &LEASE_GRANT, &message, timeout, when_caller_leaves).await;
-        match answer {
-            Ok(_) => Ok(()),
-            Err(Unanswered::NotDone(EtcdFailure::Rejected(FAILED_PRECONDITION))) => Ok(()),
-            Err(unanswered) => Err(unanswered),
+        let granted: Result<LeaseGrantResponse, _> =
+            self.call(context, &LEASE_GRANT, &message, left()?, when_caller_leaves).await;
+        match granted {
+            Ok(_) | Err(Unanswered::NotDone(EtcdFailure::Rejected(FAILED_PRECONDITION))) => {}
+            Err(unanswered) => return Err(unanswered),
+        }
+
+        let message = TxnRequest::default().and_put(leases.anchor(id)).encode_to_vec();
+        let anchored: Result<TxnResponse, _> =
+            self.call(context, &TXN, &message, left()?, when_caller_leaves).await;
+        match anchored {
+            Ok(_) => {}
+            Err(Unanswered::NotDone(EtcdFailure::Rejected(NOT_FOUND))) => {
+                return Err(Unanswered::PerhapsDone(EtcdFailure::LeaseChanged));
+            }
+            Err(unanswered) => return Err(unanswered),
+        }
+
+        let message = LeaseTimeToLiveRequest { id, keys: true }.encode_to_vec();
+        let found: LeaseTimeToLiveResponse =
+            self.call(context, &LEASE_TIME_TO_LIVE, &message, left()?, when_caller_leaves).await?;
+        match leases.look_at(id, &found) {
+            Seen::Good => Ok(()),
+            Seen::Changed => Err(Unanswered::PerhapsDone(EtcdFailure::LeaseChanged)),
+            Seen::TooEarly => Err(late()),
         }
     }
 }

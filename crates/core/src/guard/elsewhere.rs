@@ -1,7 +1,9 @@
 //! What makes some servers take a request for another than it says it is.
 //!
 //! Frameworks read the method from a header, or from the query, and the path from a header. Names are compared as the
-//! most forgiving of them does: to those that know headers as variables, `_` and `-` are one.
+//! most forgiving of them does. A server that hands header fields on as variables makes one character of all that are no
+//! letters or digits. PHP does so with `.` and space in the names of parameters, drops the spaces before a name, and ends
+//! it at a NUL; PHP, Rack and Express's `qs` take `name[]` and `name[x]` for `name`, and the latter two `[name]` as well.
 
 /// Headers that name a method.
 const METHODS: [&str; 4] =
@@ -24,13 +26,17 @@ pub(super) fn is_path(name: &[u8]) -> bool {
 }
 
 fn is_one_of(name: &[u8], names: &[&str]) -> bool {
-    names.iter().any(|one| {
-        one.len() == name.len()
-            && one
-                .bytes()
-                .zip(name)
-                .all(|(one, byte)| one == byte.to_ascii_lowercase() || one == b'-' && *byte == b'_')
-    })
+    names.iter().any(|one| is_spelling_of(name, one))
+}
+
+/// Whether some server takes one name for the other.
+pub(super) fn is_spelling_of(name: &[u8], known: &str) -> bool {
+    let folded = |byte: u8| match byte {
+        byte if byte.is_ascii_alphanumeric() => byte.to_ascii_lowercase(),
+        _ => b'_',
+    };
+    name.len() == known.len()
+        && name.iter().zip(known.bytes()).all(|(one, other)| folded(*one) == folded(other))
 }
 
 /// Whether the query of a request target names a method.
@@ -38,10 +44,19 @@ pub(super) fn query_has_method(target: &[u8]) -> bool {
     let mut parts = target.splitn(2, |byte| *byte == b'?').skip(1);
     let Some(query) = parts.next() else { return false };
     // Some servers part a query by `;` too.
-    query.split(|byte| matches!(byte, b'&' | b';')).any(|pair| {
-        form_urlencoded::parse(pair)
-            .any(|(name, _)| name.eq_ignore_ascii_case(PARAMETER) || is_method(name.as_bytes()))
-    })
+    query
+        .split(|byte| matches!(byte, b'&' | b';'))
+        .any(|pair| form_urlencoded::parse(pair).any(|(name, _)| is_method_parameter(&name)))
+}
+
+/// Whether a parameter of this name, decoded, names a method.
+fn is_method_parameter(name: &str) -> bool {
+    let is_ignored = |character: char| character.is_whitespace() || character.is_control();
+    let is_bracket = |character| matches!(character, '[' | ']');
+    let name = name.trim_start_matches(|character| is_ignored(character) || is_bracket(character));
+    let end = name.find(|character| character == '\0' || is_bracket(character));
+    let name = end.and_then(|end| name.get(..end)).unwrap_or(name).trim_end_matches(is_ignored);
+    is_spelling_of(name.as_bytes(), PARAMETER) || is_method(name.as_bytes())
 }
 
 #[cfg(test)]
@@ -53,6 +68,7 @@ mod tests {
         for name in METHODS {
             assert!(is_method(name.as_bytes()), "{name}");
             assert!(is_method(name.replace('-', "_").as_bytes()), "{name}");
+            assert!(is_method(name.replace('-', ".").as_bytes()), "{name}");
         }
         for name in ["x-http-method-overrides", "x-request-method", "method", "x-original-url"] {
             assert!(!is_method(name.as_bytes()), "{name}");
@@ -67,7 +83,35 @@ mod tests {
             ("/?%5Fmethod=DELETE",                 true),
             ("/?x-http-method-override=DELETE",    true),
             ("/?X_HTTP_Method_Override",           true),
+            ("/?.method=DELETE",                   true),
+            ("/?%2Emethod=DELETE",                 true),
+            ("/?+_method=DELETE",                  true),
+            ("/?%20_method=DELETE",                true),
+            ("/?%20.method=DELETE",                true),
+            ("/? _method=DELETE",                  true),
+            ("/?%09_method=DELETE",                true),
+            ("/?_method%00=DELETE",                true),
+            ("/?_method%00x=DELETE",               true),
+            ("/?.method%00[x]=DELETE",             true),
+            ("/?_method+=DELETE",                  true),
+            ("/?_method[]=DELETE",                 true),
+            ("/?_method[x]=DELETE",                true),
+            ("/?_method%5B%5D=DELETE",             true),
+            ("/?_method[=DELETE",                  true),
+            ("/?[_method]=DELETE",                 true),
+            ("/?%5b_method%5d[x]=DELETE",          true),
+            ("/?a=b; _Method=DELETE",              true),
+            ("/?a&&+.METHOD[]",                    true),
+            ("/?x.http.method.override=DELETE",    true),
             ("/?method=DELETE",                    false),
+            ("/?+method=DELETE",                   false),
+            ("/?a[_method]=DELETE",                false),
+            ("/?__method=DELETE",                  false),
+            ("/?_methods=GET",                     false),
+            ("/?%00_metho=GET",                    false),
+            ("/?",                                 false),
+            ("/?=_method",                         false),
+            ("/?%FF_method%FF=b",                  false),
             ("/?a=_method",                        false),
             ("/?a=?_method=b",                     false),
         ];

@@ -82,6 +82,12 @@ impl<'h> Event<'h> {
         }
     }
 
+    /// Says what became of the request, and what decided it. Access logs print this for every
+    /// impersonated request.
+    pub(super) fn guard(&self) -> &str {
+        &self.guard
+    }
+
     /// What an access log can print of it, by name.
     pub(super) fn members(&self) -> impl Iterator<Item = (&'static str, &str)> {
         [
@@ -94,7 +100,6 @@ impl<'h> Event<'h> {
             ("jti", self.jti),
             ("error", Some(self.error)),
             ("reason", Some(self.reason)),
-            ("guard", Some(&*self.guard)),
         ]
         .into_iter()
         .filter_map(|(name, value)| value.map(|value| (name, value)))

@@ -16,16 +16,15 @@ mod event;
 mod refusal;
 mod rules;
 mod streams;
+mod told;
 
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 
-use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
-
-use crate::config::{ConfigError, GuardConfig, GuardStore, Mode, decode};
-use crate::etcd::{EtcdFailure, Server};
+use crate::config::{AuditLog, ConfigError, GuardConfig, GuardStore, Mode, decode};
+use crate::etcd::{EtcdFailure, RecordKeys, Server};
 use crate::host::{Host, Level, UnixTime};
 use crate::metrics;
 use crate::path::{NormalPath, without_query};
@@ -38,6 +37,7 @@ use event::{Event, Happening};
 use refusal::Refusal;
 use rules::{Asked, Decider, Method};
 use streams::{Streams, Watched};
+use told::Told;
 
 /// How often open streams are looked at, and etcd is asked: what was ended by another Envoy is gone within a second on
 /// a busy machine too.
@@ -83,13 +83,11 @@ impl Guard {
     pub fn configure(bytes: &[u8], now: UnixTime) -> Result<Self, ConfigError> {
         let config = GuardConfig::from_value(&decode(bytes)?)?;
         let tenant = config.tenant();
-        // It issues nothing, so it wants nothing kept.
-        let retention = Duration::ZERO;
         let revocations = match &config.store {
-            GuardStore::SharedData => Revocations::shared_data(&tenant, retention),
+            GuardStore::SharedData => Revocations::shared_data(&tenant),
             GuardStore::Etcd { settings, max_staleness } => {
-                let server = Rc::new(Server::new(settings));
-                Revocations::etcd(&server, &tenant, retention, *max_staleness)
+                let server = Rc::new(Server::new(settings, RecordKeys::default()));
+                Revocations::etcd(&server, &tenant, *max_staleness)
             }
         };
         Ok(Self {
@@ -131,7 +129,8 @@ impl Guard {
         stream: u32,
     ) -> Flow {
         self.seen.set(self.seen.get().saturating_add(1));
-        let watched = Watched::read(request);
+        let mut told = Told::new(&self.config.headers);
+        let watched = Watched::read(request, &mut |name| told.see(name));
         let claims = self.claims(&watched.metadata);
         let outcome = match &claims {
             Ok(claims) => self.look(host, &watched, claims),
@@ -148,7 +147,7 @@ impl Guard {
         if !goes_on {
             return Flow::Pause;
         }
-        self.tell_api(request, claims.as_ref());
+        told.tell(request, claims.as_ref());
         self.streams.borrow_mut().begin(stream, watched);
         Flow::Continue
     }
@@ -260,9 +259,19 @@ impl Guard {
         let enforced = self.config.mode == Mode::Enforce;
         let happening = Happening { watched, claims, refusal, enforced };
         let event = Event::of(&happening);
-        host.log(Level::Info, &event.to_json());
-        for (name, value) in event.members() {
-            request.set_filter_state(name, value);
+        request.set_filter_state("guard", event.guard());
+        match self.config.audit_log {
+            // A report about an open stream must not replace the report of when it began.
+            AuditLog::AccessLog if enforced || !refusal.is_of_an_open_stream() => {
+                request.set_filter_state("audit", &event.to_json());
+            }
+            AuditLog::AccessLog | AuditLog::Envoy => host.log(Level::Info, &event.to_json()),
+            AuditLog::Both => {
+                host.log(Level::Info, &event.to_json());
+                for (name, value) in event.members() {
+                    request.set_filter_state(name, value);
+                }
+            }
         }
         host.count(self.counter(refusal.reason()));
         // What is wrong with etcd is said by who asks it, and not for each request.
@@ -281,65 +290,9 @@ impl Guard {
             Mode::Report => metrics::guard_reported(reason),
         }
     }
-
-    /// Tells the API whose request this really is. What a caller said about that is gone.
-    fn tell_api(&self, request: &dyn ApiRequest, claims: Option<&Claims<'_>>) {
-        let tell = |name: Option<&str>, value: Option<&str>| match (name, value) {
-            (Some(name), Some(value)) => request.set_header(name, &header_value(value)),
-            (Some(name), None) => request.remove_header(name),
-            (None, _) => {}
-        };
-        let names = &self.config.headers;
-        tell(names.id.as_deref(), claims.map(|claims| claims.id));
-        tell(names.actor.as_deref(), claims.and_then(|claims| claims.actor_id));
-    }
 }
 
 fn has_ended(known: &Known, claims: &Claims<'_>) -> bool {
     let mark = Mark::read(claims.jti, claims.issued_at);
     known.has_ended(&claims.impersonation(&mark), mark.issued)
-}
-
-/// What a header field cannot hold, or some reader could take for the end of it, or for another.
-const UNSAFE: &AsciiSet = &CONTROLS.add(b' ').add(b'%').add(b',').add(b';').add(b'"').add(b'\\');
-
-/// Text as the value of a header field: visible ASCII, the rest percent-encoded as UTF-8.
-fn header_value(text: &str) -> Cow<'_, str> {
-    utf8_percent_encode(text, UNSAFE).into()
-}
-
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    #[test]
-    fn a_name_is_a_header_as_it_is_unless_some_reader_could_take_it_for_more() {
-        #[rustfmt::skip]
-        let cases = [
-            ("agent-7",                 "agent-7"),
-            ("auth0|5f7c",              "auth0|5f7c"),
-            ("ana@example.com",         "ana@example.com"),
-            ("https://idp/users/7?a=b", "https://idp/users/7?a=b"),
-            ("agent-7\r\nx-admin: yes", "agent-7%0D%0Ax-admin:%20yes"),
-            ("agent-7, agent-1",        "agent-7%2C%20agent-1"),
-            ("a;b\"c\\d\0",            "a%3Bb%22c%5Cd%00"),
-            ("100%",                    "100%25"),
-            ("J\u{fc}rgen",             "J%C3%BCrgen"),
-        ];
-        for (name, value) in cases {
-            assert_eq!(header_value(name), value);
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn whatever_the_name_it_is_one_value_that_reads_back(name: String) {
-            let value = header_value(&name).into_owned();
-            prop_assert!(value.bytes().all(|byte| byte.is_ascii_graphic() && byte != b','));
-            let read = percent_encoding::percent_decode_str(&value).decode_utf8().unwrap();
-            prop_assert_eq!(&read, &*name);
-        }
-    }
 }

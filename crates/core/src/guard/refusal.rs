@@ -63,6 +63,11 @@ impl Refusal {
         }
     }
 
+    /// Whether it is about a request that had passed before.
+    pub(super) const fn is_of_an_open_stream(&self) -> bool {
+        matches!(self, Self::EndedWhileOpen | Self::StaleWhileOpen)
+    }
+
     /// RFC 6750 §3.1, and RFC 6749 §4.1.2.1 for who may try again.
     pub(super) const fn error(&self) -> &'static str {
         match self {

@@ -22,8 +22,9 @@ pub(super) struct Watched {
 }
 
 impl Watched {
-    /// Reads a request. Its other header fields, credentials above all, are nobody's business here.
-    pub(super) fn read(request: &dyn ApiRequest) -> Self {
+    /// Reads a request, and shows the names of its header fields. What stands in the others, credentials above all, is
+    /// nobody's business here.
+    pub(super) fn read(request: &dyn ApiRequest, see: &mut dyn FnMut(&[u8])) -> Self {
         let mut watched = Self { metadata: request.metadata(), ..Self::default() };
         request.visit_headers(&mut |name, value| match name {
             b":method" => watched.own_method = value.to_vec(),
@@ -33,6 +34,7 @@ impl Watched {
             name => {
                 watched.names_a_method |= elsewhere::is_method(name);
                 watched.names_a_path |= elsewhere::is_path(name);
+                see(name);
             }
         });
         watched.names_a_method |= elsewhere::query_has_method(&watched.target);

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::host::UnixTime;
 
 /// The format of a bucket.
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 
 /// An impersonation, as the list has it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -29,6 +29,8 @@ pub struct Entry {
     pub scope: String,
     /// Its id.
     pub jti: String,
+    /// The members of the mint's context that the operator wants to see here.
+    pub context: Vec<(String, String)>,
     /// When it was issued, in milliseconds since the epoch.
     pub issued_at_millis: u64,
     /// When it expires, the same.

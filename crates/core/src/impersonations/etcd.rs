@@ -8,7 +8,7 @@ use super::bucket::Entry;
 use super::{Page, Place};
 use crate::etcd::lease::Leases;
 use crate::etcd::proto::{KeyValue, PutRequest, RangeRequest, TxnRequest};
-use crate::etcd::{Beside, EtcdFailure, Places, Server};
+use crate::etcd::{Beside, Bound, EtcdFailure, Places, Server};
 use crate::step::{Context, WhenCallerLeaves};
 use crate::versioned;
 
@@ -22,7 +22,7 @@ const KEYS: i64 = 1000;
 const READS_TO_A_PAGE: u32 = 8;
 
 /// The format of a value.
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 
 /// etcd, as one worker sees it.
 #[derive(Debug)]
@@ -35,32 +35,32 @@ pub(super) struct EtcdList {
 
 impl EtcdList {
     pub(super) fn new(server: &Rc<Server>, namespace: &str, lifetime: Duration) -> Self {
-        let folder = Places::new(&server.prefix, namespace).impersonations;
-        Self { server: Rc::clone(server), leases: Leases::new(&folder, lifetime), folder }
+        let Places { impersonations: folder, leases, .. } = Places::new(&server.prefix, namespace);
+        Self { server: Rc::clone(server), leases: Leases::new(&leases, lifetime), folder }
     }
 
     /// What a spend writes besides.
     pub(super) fn beside(&self, entry: &Entry) -> Option<Beside> {
         let value = versioned::encode(VERSION, entry)?;
-        Some(Beside { key: self.key(&entry.id), value })
+        let key = self.key(&entry.id);
+        let value = self.server.record_keys.seal(bound(&key), &value).ok()?;
+        Some(Beside { key, value, needed_until: entry.expires_at() })
     }
 
     /// Writes down one whose subject token was not in etcd.
     pub(super) async fn insert(
         &self,
         context: &Context,
-        Beside { key, value }: Beside,
+        Beside { key, value, .. }: Beside,
     ) -> Result<(), EtcdFailure> {
         let host = context.host();
-        let lease = self.leases.id(host.now());
-        let put = PutRequest { key, value, lease, ignore_lease: false };
-        let txn = TxnRequest::default().and_put(put);
+        let txn = |lease| {
+            let put = PutRequest { key: key.clone(), value: value.clone(), lease };
+            Ok(TxnRequest::default().and_put(put))
+        };
         let go_on = WhenCallerLeaves::GoOn;
-        let leased = (&self.leases, lease);
-        let written = self
-            .server
-            .write(context, &txn, leased, self.server.attempts(host, ATTEMPTS), go_on)
-            .await;
+        let attempts = self.server.attempts(host, ATTEMPTS);
+        let written = self.server.write(context, &self.leases, txn, attempts, go_on).await;
         written.map(|_| ()).inspect_err(|failure| self.server.complain(host, *failure))
     }
 
@@ -73,8 +73,8 @@ impl EtcdList {
         let request = RangeRequest::of(self.key(id));
         let found = self.read(context, &request).await?;
         let Some(kv) = found.0.first() else { return Ok(None) };
-        let entry = decode(kv).ok_or(EtcdFailure::UnknownRecord);
-        let entry = entry.inspect_err(|failure| self.server.complain(context.host(), *failure))?;
+        let entry =
+            self.entry(kv).inspect_err(|failure| self.server.complain(context.host(), *failure))?;
         Ok(Some(entry).filter(|entry| entry.is_live(context.host().now())))
     }
 
@@ -95,10 +95,13 @@ impl EtcdList {
         for _ in 0..READS_TO_A_PAGE {
             let (kvs, more) = self.read(context, &request).await?;
             for kv in &kvs {
-                let Some(entry) = decode(kv) else {
-                    self.server.complain(context.host(), EtcdFailure::UnknownRecord);
-                    page.complete = false;
-                    continue;
+                let entry = match self.entry(kv) {
+                    Ok(entry) => entry,
+                    Err(failure) => {
+                        self.server.complain(context.host(), failure);
+                        page.complete = false;
+                        continue;
+                    }
                 };
                 if !entry.is_live(now) || !wanted(&entry) {
                     continue;
@@ -134,13 +137,23 @@ impl EtcdList {
         Ok((answer.kvs, answer.more))
     }
 
+    fn entry(&self, kv: &KeyValue) -> Result<Entry, EtcdFailure> {
+        let value = self.server.record_keys.open(bound(&kv.key), &kv.value)?;
+        decode(value).ok_or(EtcdFailure::UnknownRecord)
+    }
+
     fn key(&self, id: &str) -> Vec<u8> {
         format!("{}{id}", self.folder).into_bytes()
     }
 }
 
-fn decode(kv: &KeyValue) -> Option<Entry> {
-    versioned::decode(VERSION, &kv.value)
+/// An entry never changes: it is all the same who wrote it there when.
+const fn bound(key: &[u8]) -> Bound<'_> {
+    Bound { key, lease: 0, version: 0, created: 0 }
+}
+
+fn decode(value: &[u8]) -> Option<Entry> {
+    versioned::decode(VERSION, value)
 }
 
 #[cfg(test)]
@@ -152,7 +165,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_bytes_make_the_reader_of_impersonations_panic(value: Vec<u8>) {
-            let _ = decode(&KeyValue { value, ..KeyValue::default() });
+            let _ = decode(&value);
         }
     }
 }

@@ -12,6 +12,8 @@
 
 mod bucket;
 mod etcd;
+mod excerpt;
+mod wanted;
 
 use std::fmt::Write as _;
 use std::ops::Range;
@@ -21,6 +23,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 pub use bucket::Entry;
+pub use excerpt::excerpt;
+pub use wanted::Wanted;
 
 use crate::etcd::{Beside, Server};
 use crate::host::{Host, HostFailure, Swap, UnixTime};
@@ -37,6 +41,10 @@ const LOAD: u32 = 16;
 /// How many buckets are read for one page of the list at the most: as many as the default list has, in some
 /// milliseconds.
 const BUCKETS_TO_A_PAGE: u32 = 4096;
+
+/// The longest that a look through the whole list takes, beyond its first page. Somebody waits for
+/// the answer.
+const LOOKED_THROUGH_WITHIN: Duration = Duration::from_millis(500);
 
 /// How often a bucket is written anew when others write it, too.
 const ATTEMPTS: usize = 64;
@@ -205,6 +213,33 @@ impl List {
         match &self.etcd {
             Some(etcd) => Ok(etcd.page(context, place, limit, wanted).await?),
             None => Ok(self.page_here(context.host(), place, limit, wanted)?),
+        }
+    }
+
+    /// Shows every live impersonation to `see`, but stops after a moment. Returns whether it has
+    /// shown all that are live.
+    pub async fn look_through(
+        &self,
+        context: &Context,
+        mut see: impl FnMut(&Entry),
+    ) -> Result<bool, StoreFailure> {
+        let host = context.host();
+        let mut complete = self.is_complete(host)?;
+        let (began, mut place) = (host.now(), None);
+        loop {
+            let wanted = |entry: &Entry| {
+                see(entry);
+                false
+            };
+            let page = self.page(context, place, usize::MAX, wanted).await?;
+            complete &= page.complete;
+            place = page.next;
+            if place.is_none() {
+                return Ok(complete);
+            }
+            if !began.is_within(LOOKED_THROUGH_WITHIN, host.now()) {
+                return Ok(false);
+            }
         }
     }
 

@@ -7,6 +7,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::host::{Expected, SharedData, Version};
+use crate::step::{Step, Task};
 
 const START: UnixTime = UnixTime::from_millis(1_790_000_000_000);
 const HOUR: Duration = Duration::from_secs(3600);
@@ -77,6 +78,7 @@ fn entry(number: usize, expires_at: UnixTime) -> Entry {
         resource: "https://api.example.com/orders".into(),
         scope: "orders:read".into(),
         jti: "jti".into(),
+        context: Vec::new(),
         issued_at_millis: START.millis(),
         expires_at_millis: expires_at.millis(),
     }
@@ -117,6 +119,56 @@ fn a_list_as_large_as_the_default_is_one_page() {
     list.insert_here(&world, &entry(1, START.after(HOUR))).map(|_| ()).unwrap();
     let page = list.page_here(&world, None, 10, |_| true).unwrap();
     assert_eq!((page.entries.len(), page.next), (1, None));
+}
+
+/// Looks through the whole list, and does `meanwhile` for each that is seen.
+fn seen(world: &Rc<World>, list: List, meanwhile: fn(&World)) -> (usize, bool) {
+    let host: Rc<dyn Host> = Rc::clone(world) as Rc<dyn Host>;
+    let world = Rc::clone(world);
+    let step = Task::start(host, None, |context| async move {
+        let mut count = 0;
+        let look = list.look_through(&context, |_| {
+            count += 1;
+            meanwhile(&world);
+        });
+        let complete = look.await.unwrap();
+        (count, complete)
+    });
+    let Step::Done(seen) = step else { panic!("shared data needs no call") };
+    seen
+}
+
+#[test]
+fn the_whole_list_is_looked_through_page_by_page_for_no_longer_than_a_moment() {
+    const LARGE: u32 = 3 * BUCKETS_TO_A_PAGE * LOAD;
+    let world = Rc::new(world());
+    list(LARGE).begin(&*world).unwrap();
+    for number in 0..300 {
+        let inserted = list(LARGE).insert_here(&*world, &entry(number, START.after(HOUR)));
+        assert_eq!(inserted, Ok(Listed::Yes));
+    }
+    assert_eq!(seen(&world, list(LARGE), |_| {}), (300, true));
+    let (count, complete) = seen(&world, list(LARGE), |world| {
+        world.now.set(world.now.get().after(Duration::from_millis(10)));
+    });
+    assert!((1..300).contains(&count) && !complete, "{count}");
+    // The default list is one page, which is looked through whole.
+    world.now.set(START);
+    let small = Rc::new(World { now: Cell::new(START), ..World::default() });
+    list(65_536).begin(&*small).unwrap();
+    list(65_536).insert_here(&*small, &entry(1, START.after(HOUR))).map(|_| ()).unwrap();
+    let slow = |world: &World| world.now.set(world.now.get().after(Duration::from_secs(9)));
+    assert_eq!(seen(&small, list(65_536), slow), (1, true));
+}
+
+#[test]
+fn a_list_that_lacks_one_is_not_looked_through_whole() {
+    let world = Rc::new(world());
+    list(1).begin(&*world).unwrap();
+    for number in 0..2 {
+        list(1).insert_here(&*world, &entry(number, START.after(HOUR))).map(|_| ()).unwrap();
+    }
+    assert_eq!(seen(&world, list(1), |_| {}), (1, false));
 }
 
 #[test]

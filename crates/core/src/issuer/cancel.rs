@@ -3,15 +3,18 @@
 //! Whatever has become of the token: one that is outstanding cannot be exchanged any more, and what a spent one was
 //! exchanged for has ended. It is nobody else's to take back, and who asks for another's learns not even that there
 //! is one.
+//!
+//! A token that nobody exchanged becomes a cancelled one in its own record, by the same atomic step as an exchange would
+//! spend it. That takes no room among the revocations, so that nobody can fill them by minting.
 
 use super::answer::nothing;
 use super::refusal::Refusal;
 use super::request::{Head, bearer_token};
 use super::service::Service;
 use crate::audit::Trail;
-use crate::revocations::Revocation;
+use crate::revocations::Owner;
 use crate::step::{Context, Response};
-use crate::store::TokenId;
+use crate::store::{Cancelled, TokenId};
 
 /// Takes a subject token back.
 pub(super) async fn cancel(
@@ -30,26 +33,21 @@ pub(super) async fn cancel(
         let told = "there is no subject token with this id";
         Refusal::not_found("subject_token_unknown", told)
     };
-    let oversight = &service.oversight;
     let id = head.last_segment().and_then(TokenId::parse).ok_or_else(not_found)?;
-    trail.note(|facts| facts.subject_token_id = Some(id.to_string()));
-    let minted_by = minted_by(service, context, &id).await?;
-    if minted_by.is_none_or(|minted_by| minted_by != caller) {
-        return Err(not_found());
+    let name = id.to_string();
+    trail.note(|facts| facts.subject_token_id = Some(name.clone()));
+    let oversight = &service.oversight;
+    match service.store.cancel(context, &id, |_, mint| mint.caller == caller).await? {
+        Cancelled::Yes(_) => {}
+        Cancelled::Spent(_, exchange) => {
+            oversight.end(context, &name, &exchange, &Owner::Caller(caller)).await?;
+        }
+        Cancelled::NotTheirs => {
+            // Once its slot has gone to another, the list may still have what it was exchanged for.
+            let listed = oversight.list.find(context, &name).await?;
+            let listed = listed.filter(|entry| entry.caller == caller).ok_or_else(not_found)?;
+            oversight.end_listed(context, &listed, &Owner::Caller(caller)).await?;
+        }
     }
-    oversight.revoke(context, &Revocation::of_id(&id.to_string())).await?;
     Ok(nothing(204))
-}
-
-/// Who minted a token. Once its slot has gone to another, the list may still have what it was exchanged for.
-async fn minted_by(
-    service: &Service,
-    context: &Context,
-    id: &TokenId,
-) -> Result<Option<String>, Refusal> {
-    if let Some(mint) = service.store.minted(context, id).await? {
-        return Ok(Some(mint.caller));
-    }
-    let listed = service.oversight.list.find(context, &id.to_string()).await?;
-    Ok(listed.map(|entry| entry.caller))
 }

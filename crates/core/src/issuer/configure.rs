@@ -16,7 +16,7 @@ use super::service::{CustomClaims, Service};
 use crate::bearer::Verifier;
 use crate::claims::{Authorizer, Script};
 use crate::config::{self, Config, ConfigError, Problem, Surroundings, decode};
-use crate::etcd::Server;
+use crate::etcd::{RecordKeys, Server};
 use crate::host::UnixTime;
 use crate::jose::{KeySet, NativeCrypto, PublishedKey, SigningKey, TestedCrypto};
 use crate::policy::MintCounter;
@@ -76,6 +76,7 @@ impl Service {
         // Moved, as secrets are among it that nobody else needs.
         let callers = verifier(mem::take(&mut config.subject_tokens.authentication));
         let actors = verifier(mem::take(&mut config.actor_tokens.verification));
+        let record_keys = mem::take(&mut config.record_keys);
         let (tenant, lifetime) = (config.tenant(), config.subject_tokens.lifetime);
         let afterlife = config.longest_access_token_lifetime();
         let (store, etcd) = match &config.store {
@@ -83,7 +84,7 @@ impl Service {
                 (Store::shared_data(&tenant, *capacity, lifetime), None)
             }
             config::Store::Etcd(settings) => {
-                let server = Rc::new(Server::new(settings));
+                let server = Rc::new(Server::new(settings, RecordKeys::new(record_keys)));
                 (Store::etcd(&server, &tenant, lifetime, afterlife), Some(server))
             }
         };

@@ -4,6 +4,13 @@
 //! trusts our tokens without being told. A gateway that fails never becomes half a document: whoever kept a
 //! key set with our keys alone would refuse every token of the gateway's until it fetched the next one. The
 //! gateway's last good document stands in for it (RFC 5861 §4), and without one its failure goes on as it is.
+//!
+//! Discovery says of us what is true of this configuration: the endpoints that we have, and the ways in which a
+//! configured client authenticates. Where the gateway has an endpoint of its own for the same, at another path, its
+//! path stays in the document: the gateway's clients depend on it, and our path would not serve them.
+
+use std::cell::Cell;
+use std::collections::BTreeSet;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
@@ -12,7 +19,7 @@ use serde_json::{Map, Value, json};
 
 use super::last_good::LastGood;
 use super::routes::{Paths, Route};
-use crate::config::Config;
+use crate::config::{ClientAuthentication, Config};
 use crate::host::Host;
 use crate::jose::PublishedKey;
 use crate::metrics;
@@ -30,6 +37,18 @@ const STAND_IN_MAX_AGE: &str = "max-age=60";
 
 /// What the grants of a provider are that does not list any (OpenID Connect Discovery §3).
 const DEFAULT_GRANTS: [&str; 2] = ["authorization_code", "implicit"];
+
+/// How clients authenticate at an endpoint of a provider that does not say so: at the token endpoint and at the
+/// revocation endpoint (RFC 8414 §2). For introspection there is no such default.
+const DEFAULT_METHODS: [&str; 1] = [ClientAuthentication::ClientSecretBasic.name()];
+
+/// The members of a discovery document that have ours beside the gateway's.
+const GRANTS: &str = "grant_types_supported";
+const TOKEN_METHODS: &str = "token_endpoint_auth_methods_supported";
+const REVOCATION: &str = "revocation_endpoint";
+const REVOCATION_METHODS: &str = "revocation_endpoint_auth_methods_supported";
+const INTROSPECTION: &str = "introspection_endpoint";
+const INTROSPECTION_METHODS: &str = "introspection_endpoint_auth_methods_supported";
 
 /// Header fields that speak of the gateway's own bytes, and would be wrong beside ours.
 pub const STALE_HEADERS: [&str; 9] = [
@@ -68,6 +87,9 @@ pub(crate) struct Documents {
     keys: Vec<PublishedKey>,
     jwks: Vec<u8>,
     discovery: Vec<u8>,
+    supported: Supported,
+    /// Whether the operator was told that the gateway has an endpoint at another path.
+    told: Cell<bool>,
     last_jwks: LastGood,
     last_discovery: LastGood,
 }
@@ -86,7 +108,65 @@ struct Metadata<'a> {
     response_types_supported: [&'a str; 0],
     subject_types_supported: [&'a str; 1],
     id_token_signing_alg_values_supported: Vec<&'a str>,
-    token_endpoint_auth_methods_supported: [&'a str; 2],
+    #[serde(flatten)]
+    supported: &'a Supported,
+}
+
+/// Our endpoints for what clients do with tokens of ours, and how the configured clients authenticate there.
+#[derive(Debug, Serialize)]
+struct Supported {
+    token_endpoint_auth_methods_supported: Vec<&'static str>,
+    revocation_endpoint: String,
+    revocation_endpoint_auth_methods_supported: Vec<&'static str>,
+    #[serde(flatten)]
+    introspection: Option<Introspection>,
+}
+
+/// It is for confidential clients: without one there is nobody to whom it would answer.
+#[derive(Debug, Serialize)]
+struct Introspection {
+    introspection_endpoint: String,
+    introspection_endpoint_auth_methods_supported: Vec<&'static str>,
+}
+
+impl Supported {
+    fn new(config: &Config, origin: &str, paths: &Paths) -> Self {
+        let used: BTreeSet<_> =
+            config.clients.values().map(|client| client.authentication).collect();
+        let methods: Vec<_> = used.iter().map(|method| method.name()).collect();
+        let public = ClientAuthentication::None.name();
+        let confidential: Vec<_> =
+            methods.iter().copied().filter(|method| *method != public).collect();
+        Self {
+            token_endpoint_auth_methods_supported: methods.clone(),
+            revocation_endpoint: format!("{origin}{}", paths.token_revocation),
+            revocation_endpoint_auth_methods_supported: methods,
+            introspection: (!confidential.is_empty()).then(|| Introspection {
+                introspection_endpoint: format!("{origin}{}", paths.token_introspection),
+                introspection_endpoint_auth_methods_supported: confidential,
+            }),
+        }
+    }
+
+    /// Adds them to the gateway's. Says whether the gateway has one of the endpoints at another path.
+    fn add_to(&self, document: &mut Map<String, Value>) -> bool {
+        let default = Some(&DEFAULT_METHODS[..]);
+        let methods = &self.token_endpoint_auth_methods_supported;
+        add_to_list(document, TOKEN_METHODS, default, methods);
+        let mut elsewhere = add_endpoint(
+            document,
+            (REVOCATION, &self.revocation_endpoint),
+            (REVOCATION_METHODS, default, &self.revocation_endpoint_auth_methods_supported),
+        );
+        if let Some(ours) = &self.introspection {
+            elsewhere |= add_endpoint(
+                document,
+                (INTROSPECTION, &ours.introspection_endpoint),
+                (INTROSPECTION_METHODS, None, &ours.introspection_endpoint_auth_methods_supported),
+            );
+        }
+        elsewhere
+    }
 }
 
 impl Documents {
@@ -96,6 +176,7 @@ impl Documents {
             .map(|url| format!("{}://{}", url.scheme, url.authority))
             .unwrap_or_default();
         let tenant = config.tenant();
+        let supported = Supported::new(config, &origin, paths);
         let metadata = Metadata {
             issuer: &config.issuer,
             token_endpoint: format!("{origin}{}", paths.token),
@@ -104,7 +185,7 @@ impl Documents {
             response_types_supported: [],
             subject_types_supported: ["public"],
             id_token_signing_alg_values_supported: vec![config.signing_key.algorithm.name()],
-            token_endpoint_auth_methods_supported: ["client_secret_basic", "none"],
+            supported: &supported,
         };
         let keys = KeySetDocument { keys: &config.published_keys };
         // Strings and lists of strings always serialise.
@@ -113,6 +194,8 @@ impl Documents {
             jwks: serde_json::to_vec(&keys).unwrap_or_default(),
             discovery: serde_json::to_vec(&metadata).unwrap_or_default(),
             keys: config.published_keys.clone(),
+            supported,
+            told: Cell::default(),
             last_jwks: LastGood::new(&tenant, "jwks"),
             last_discovery: LastGood::new(&tenant, "discovery"),
         }
@@ -169,7 +252,7 @@ impl Documents {
         };
         let merged = match route {
             Route::Jwks => self.merge_keys(host, document),
-            _ => merge_metadata(document),
+            _ => self.merge_metadata(host, document, is_ours),
         };
         Some((Value::Object(merged?).to_string().into_bytes(), is_ours))
     }
@@ -205,6 +288,25 @@ impl Documents {
         Some(document)
     }
 
+    /// Adds our grant, and to our issuer's document our endpoints. Every other member stays as it is.
+    fn merge_metadata(
+        &self,
+        host: &dyn Host,
+        mut document: Map<String, Value>,
+        is_ours: bool,
+    ) -> Option<Map<String, Value>> {
+        if !add_to_list(&mut document, GRANTS, Some(&DEFAULT_GRANTS), &[TOKEN_EXCHANGE]) {
+            return None;
+        }
+        if is_ours && self.supported.add_to(&mut document) && !self.told.replace(true) {
+            host.warn(
+                "the identity gateway revokes or introspects at another path than the filter: its own stays in the \
+                 discovery document, and does not know the filter's tokens",
+            );
+        }
+        Some(document)
+    }
+
     fn answer(
         &self,
         route: Route,
@@ -229,14 +331,46 @@ impl Documents {
     }
 }
 
-/// Adds our grant; every other member stays as it is.
-fn merge_metadata(mut document: Map<String, Value>) -> Option<Map<String, Value>> {
-    let grants = document.entry("grant_types_supported").or_insert_with(|| json!(DEFAULT_GRANTS));
-    let Value::Array(grants) = grants else { return None };
-    if !grants.iter().any(|grant| grant == TOKEN_EXCHANGE) {
-        grants.push(TOKEN_EXCHANGE.into());
+/// Adds what is not in a list yet. `default` is what the document means without the member; where that is not known
+/// the member stays away. Says whether the member is a list.
+fn add_to_list(
+    document: &mut Map<String, Value>,
+    member: &'static str,
+    default: Option<&[&str]>,
+    ours: &[&str],
+) -> bool {
+    let list = match (document.get_mut(member), default) {
+        (Some(list), _) => list,
+        (None, Some(default)) => document.entry(member).or_insert_with(|| json!(default)),
+        (None, None) => return true,
+    };
+    let Value::Array(list) = list else { return false };
+    for one in ours {
+        if !list.iter().any(|known| known == one) {
+            list.push((*one).into());
+        }
     }
-    Some(document)
+    true
+}
+
+/// Adds an endpoint and how clients authenticate there. Says whether the gateway has its own, at another path.
+fn add_endpoint(
+    document: &mut Map<String, Value>,
+    (endpoint, ours): (&'static str, &str),
+    (member, default, methods): (&'static str, Option<&[&str]>, &[&str]),
+) -> bool {
+    match document.get(endpoint) {
+        None => {
+            document.insert(endpoint.to_owned(), ours.into());
+            add_to_list(document, member, Some(&[]), methods);
+            false
+        }
+        Some(theirs) if theirs == ours => {
+            add_to_list(document, member, default, methods);
+            false
+        }
+        Some(_) => true,
+    }
 }
 
 /// Whether an `If-None-Match` names a tag (RFC 9110 §13.1.2; the comparison is weak).
@@ -267,22 +401,84 @@ mod tests {
     }
 
     #[test]
-    fn a_grant_is_added_and_nothing_else_changes() {
-        let merge = |document: Value| {
-            merge_metadata(document.as_object().unwrap().clone()).map(Value::Object)
+    fn what_is_missing_is_added_to_a_list_and_nothing_else_changes() {
+        let merge = |document: Value, default| {
+            let mut document = document.as_object().unwrap().clone();
+            let ours = [TOKEN_EXCHANGE, "b"];
+            add_to_list(&mut document, GRANTS, default, &ours).then_some(Value::Object(document))
+        };
+        let default = Some(&DEFAULT_GRANTS[..]);
+        #[rustfmt::skip]
+        let cases = [
+            (json!({"z": 1, "grant_types_supported": ["a", "b"], "a": {"b": [null]}}), default,
+             Some(json!({"z": 1, "grant_types_supported": ["a", "b", TOKEN_EXCHANGE], "a": {"b": [null]}}))),
+            (json!({"grant_types_supported": [TOKEN_EXCHANGE]}), default,
+             Some(json!({"grant_types_supported": [TOKEN_EXCHANGE, "b"]}))),
+            (json!({"issuer": "i"}), default,
+             Some(json!({"issuer": "i", "grant_types_supported": ["authorization_code", "implicit", TOKEN_EXCHANGE, "b"]}))),
+            (json!({"issuer": "i"}), None, Some(json!({"issuer": "i"}))),
+            (json!({"grant_types_supported": "a"}), default, None),
+        ];
+        for (document, default, merged) in cases {
+            assert_eq!(merge(document.clone(), default), merged, "{document}");
+        }
+    }
+
+    #[test]
+    fn an_endpoint_of_the_gateway_stays_the_gateways() {
+        let supported = Supported {
+            token_endpoint_auth_methods_supported: vec!["client_secret_post", "none"],
+            revocation_endpoint: "https://a/revoke".to_owned(),
+            revocation_endpoint_auth_methods_supported: vec!["client_secret_post", "none"],
+            introspection: Some(Introspection {
+                introspection_endpoint: "https://a/introspect".to_owned(),
+                introspection_endpoint_auth_methods_supported: vec!["client_secret_post"],
+            }),
+        };
+        let all = |endpoints: Value| {
+            let mut document = json!({
+                "token_endpoint_auth_methods_supported":
+                    ["client_secret_basic", "client_secret_post", "none"],
+            });
+            document.as_object_mut().unwrap().extend(endpoints.as_object().unwrap().clone());
+            document
         };
         #[rustfmt::skip]
         let cases = [
-            (json!({"z": 1, "grant_types_supported": ["a"], "a": {"b": [null]}}),
-             Some(json!({"z": 1, "grant_types_supported": ["a", TOKEN_EXCHANGE], "a": {"b": [null]}}))),
-            (json!({"grant_types_supported": [TOKEN_EXCHANGE]}),
-             Some(json!({"grant_types_supported": [TOKEN_EXCHANGE]}))),
-            (json!({"issuer": "i"}),
-             Some(json!({"issuer": "i", "grant_types_supported": ["authorization_code", "implicit", TOKEN_EXCHANGE]}))),
-            (json!({"grant_types_supported": "a"}), None),
+            ("the gateway has none", json!({}), false, all(json!({
+                "revocation_endpoint": "https://a/revoke",
+                "revocation_endpoint_auth_methods_supported": ["client_secret_post", "none"],
+                "introspection_endpoint": "https://a/introspect",
+                "introspection_endpoint_auth_methods_supported": ["client_secret_post"],
+            }))),
+            ("at the same paths, how is not said", json!({
+                "revocation_endpoint": "https://a/revoke", "introspection_endpoint": "https://a/introspect",
+             }), false, all(json!({
+                "revocation_endpoint": "https://a/revoke",
+                "revocation_endpoint_auth_methods_supported": ["client_secret_basic", "client_secret_post", "none"],
+                "introspection_endpoint": "https://a/introspect",
+            }))),
+            ("at the same paths, by other methods", json!({
+                "revocation_endpoint": "https://a/revoke",
+                "revocation_endpoint_auth_methods_supported": ["private_key_jwt"],
+                "introspection_endpoint": "https://a/introspect",
+                "introspection_endpoint_auth_methods_supported": ["private_key_jwt"],
+             }), false, all(json!({
+                "revocation_endpoint": "https://a/revoke",
+                "revocation_endpoint_auth_methods_supported": ["private_key_jwt", "client_secret_post", "none"],
+                "introspection_endpoint": "https://a/introspect",
+                "introspection_endpoint_auth_methods_supported": ["private_key_jwt", "client_secret_post"],
+            }))),
+            ("at other paths", json!({
+                "revocation_endpoint": "https://a/other", "introspection_endpoint": "https://b/introspect",
+             }), true, all(json!({
+                "revocation_endpoint": "https://a/other", "introspection_endpoint": "https://b/introspect",
+            }))),
         ];
-        for (document, merged) in cases {
-            assert_eq!(merge(document.clone()), merged, "{document}");
+        for (case, document, elsewhere, merged) in cases {
+            let mut document = document.as_object().unwrap().clone();
+            assert_eq!(supported.add_to(&mut document), elsewhere, "{case}");
+            assert_eq!(Value::Object(document), merged, "{case}");
         }
     }
 

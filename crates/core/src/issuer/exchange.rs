@@ -25,7 +25,7 @@ use crate::client::{self, AuthenticatedClient};
 use crate::config::{Client, OnError, Resource};
 use crate::etcd::Revision;
 use crate::host::{Host, HostFailure, UnixTime};
-use crate::impersonations::Entry;
+use crate::impersonations::{Entry, excerpt};
 use crate::media_type;
 use crate::metrics;
 use crate::oauth::form::{Form, FormError};
@@ -98,6 +98,10 @@ pub(super) async fn exchange(
     }
     let form = Form::parse(&body)?;
     let client = authenticate(service, trail, &head, &form)?;
+    if !client.may_exchange() {
+        let told = "this client may not exchange subject tokens";
+        return Err(Refusal::new(400, "unauthorized_client", "client_without_resources", told));
+    }
     let parameters = Parameters::read(&form)?;
     let subject = find_subject(service, context, trail, &client, parameters.subject_token).await?;
     let bounds = &subject.mint.bounds;
@@ -145,6 +149,7 @@ pub(super) async fn exchange(
         resource: indicator.to_owned(),
         scope: scope.clone(),
         jti: jti.clone(),
+        context: excerpt(&service.config.impersonations.context, &subject.grant.context),
         issued_at_millis: now.millis(),
         expires_at_millis: expires_at.millis(),
     };
@@ -189,7 +194,7 @@ struct Parameters<'f> {
 
 impl<'f> Parameters<'f> {
     fn read(form: &'f Form<'_>) -> Result<Self, Refusal> {
-        let scope = required(form, "scope")?;
+        let scope = scope_parameter(form)?;
         let subject_token = required(form, "subject_token")?;
         if required(form, "subject_token_type")? != ACCESS_TOKEN_TYPE {
             return Err(Refusal::invalid_request(
@@ -211,6 +216,16 @@ impl<'f> Parameters<'f> {
 
 fn required<'f>(form: &'f Form<'_>, name: &'static str) -> Result<&'f str, Refusal> {
     optional(form, name)?.ok_or_else(|| missing(name))
+}
+
+/// RFC 8693 §2.1 lets a client leave `scope` out: whoever goes by that has to be told.
+fn scope_parameter<'f>(form: &'f Form<'_>) -> Result<&'f str, Refusal> {
+    required(form, "scope").map_err(|refusal| {
+        let fault = format!(
+            "{refusal}: a token exchange needs scope here, a list of scopes with one space between"
+        );
+        refusal.telling(fault)
+    })
 }
 
 fn missing(name: &'static str) -> Refusal {
@@ -259,8 +274,13 @@ async fn find_subject(
         Found::Spent(mint, exchange) => {
             minted_for(&mint, None);
             let theirs = is_theirs(&mint);
-            let refusal = replayed(service, context, trail, &id, mint, exchange).await;
+            let client_id = &client.client_id;
+            let refusal = replayed(service, context, trail, &id, client_id, mint, exchange).await;
             Err(if theirs { refusal } else { refusal.telling(INVALID_SUBJECT_TOKEN.to_owned()) })
+        }
+        Found::Cancelled(mint) => {
+            minted_for(&mint, None);
+            Err(cancelled())
         }
         Found::Expired(mint, grant) => {
             minted_for(&mint, Some(&grant.user_id));
@@ -294,18 +314,23 @@ fn revoked() -> Refusal {
         .because("a revocation names the impersonation")
 }
 
+/// The token was taken back. To the client as if there were no such token.
+fn cancelled() -> Refusal {
+    revoked().because("the subject token was taken back")
+}
+
 /// Ends what a token was exchanged for that is presented once more.
 async fn replayed(
     service: &Service,
     context: &Context,
     trail: &Trail,
     id: &str,
+    client_id: &str,
     mint: Mint,
     first: Exchange,
 ) -> Refusal {
-    let issued = Mark::read(&first.jti, UnixTime::from_millis(first.at_millis).secs()).issued;
-    let mut refusal = spent(trail, mint, first);
-    service.oversight.revoke_replayed(context, id, issued, &mut refusal).await;
+    let mut refusal = spent(trail, mint, first.clone());
+    service.oversight.revoke_replayed(context, id, client_id, &first, &mut refusal).await;
     refusal
 }
 
@@ -485,8 +510,9 @@ async fn spend(
         // Of several who present a token at once one may have spent it, and another ended what came of that.
         return Err(match service.store.find_again(context, &subject).await? {
             Found::Spent(mint, first) => {
-                replayed(service, context, trail, &entry.id, mint, first).await
+                replayed(service, context, trail, &entry.id, &entry.client_id, mint, first).await
             }
+            Found::Cancelled(_) => cancelled(),
             Found::Outstanding(_) | Found::Expired(..) | Found::Unknown => refusal,
         });
     }
@@ -496,8 +522,10 @@ async fn spend(
         Ok(()) => {}
         Err(NotSpent::Already(winner)) => {
             let (mint, first) = *winner;
-            return Err(replayed(service, context, trail, &entry.id, mint, first).await);
+            let (id, client_id) = (&entry.id, &entry.client_id);
+            return Err(replayed(service, context, trail, id, client_id, mint, first).await);
         }
+        Err(NotSpent::Cancelled) => return Err(cancelled()),
         // As whoever comes a moment later is told.
         Err(NotSpent::Forgotten) => return Err(unknown()),
         Err(NotSpent::Expired) => return Err(expired()),

@@ -1,6 +1,6 @@
 //! `GET /api/impersonations`: who impersonates whom at this moment.
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use super::answer::secret_json;
 use super::oversight::{READ, listed};
@@ -8,7 +8,7 @@ use super::refusal::Refusal;
 use super::request::Head;
 use super::service::Service;
 use crate::audit::Trail;
-use crate::impersonations::{Entry, Place};
+use crate::impersonations::{Entry, Place, Wanted};
 use crate::oauth::form::Form;
 use crate::step::{Context, Response};
 
@@ -19,7 +19,8 @@ const DEFAULT_LIMIT: usize = 100;
 const MAX_LIMIT: usize = 1000;
 
 /// What can be asked for.
-const PARAMETERS: [&str; 6] = ["userId", "actorId", "clientId", "caller", "limit", "cursor"];
+const PARAMETERS: [&str; 7] =
+    ["userId", "actorId", "clientId", "caller", "resource", "limit", "cursor"];
 
 #[derive(Serialize)]
 struct ListResponse<'e> {
@@ -44,6 +45,16 @@ struct Listing<'e> {
     jti: &'e str,
     issued_at: String,
     expires_at: String,
+    #[serde(skip_serializing_if = "<[_]>::is_empty", serialize_with = "as_object")]
+    context: &'e [(String, String)],
+}
+
+/// In the order in which the operator named the members.
+fn as_object<S: Serializer>(
+    members: &[(String, String)],
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    serializer.collect_map(members.iter().map(|(name, text)| (name, text)))
 }
 
 impl<'e> Listing<'e> {
@@ -59,6 +70,7 @@ impl<'e> Listing<'e> {
             jti: &entry.jti,
             issued_at: entry.issued_at().rfc3339().to_string(),
             expires_at: entry.expires_at().rfc3339().to_string(),
+            context: &entry.context,
         }
     }
 }
@@ -73,12 +85,13 @@ pub(super) async fn list(
     let oversight = &service.oversight;
     oversight.authorize(context, trail, &head, READ).await?;
     let query = Form::parse(head.query())?;
-    let filter = Filter::read(&query)?;
+    let wanted = wanted(&query)?;
     trail.note(|facts| {
-        facts.user_id = filter.user_id.map(str::to_owned);
-        facts.actor_id = filter.actor_id.map(str::to_owned);
-        facts.client_id = filter.client_id.map(str::to_owned);
-        facts.caller = filter.caller.map(str::to_owned);
+        facts.user_id = wanted.user_id.map(str::to_owned);
+        facts.actor_id = wanted.actor_id.map(str::to_owned);
+        facts.client_id = wanted.client_id.map(str::to_owned);
+        facts.caller = wanted.caller.map(str::to_owned);
+        facts.resource = wanted.resource.map(str::to_owned);
     });
     let limit = limit(&query)?;
     let place = query.get("cursor").map(|text| Place::parse(text).ok_or_else(malformed_cursor));
@@ -91,8 +104,8 @@ pub(super) async fn list(
         let (impersonation, issued) = listed(entry);
         known.has_ended(&impersonation, issued)
     };
-    let wanted = |entry: &Entry| filter.wants(entry) && !has_ended(entry);
-    let page = oversight.list.page(context, place, limit, wanted).await?;
+    let is_shown = |entry: &Entry| wanted.has_found(entry) && !has_ended(entry);
+    let page = oversight.list.page(context, place, limit, is_shown).await?;
     let answer = ListResponse {
         impersonations: page.entries.iter().map(Listing::of).collect(),
         cursor: page.next.map(|next| next.to_text()),
@@ -102,45 +115,30 @@ pub(super) async fn list(
 }
 
 /// What a listed impersonation must have.
-struct Filter<'q> {
-    user_id: Option<&'q str>,
-    actor_id: Option<&'q str>,
-    client_id: Option<&'q str>,
-    caller: Option<&'q str>,
-}
-
-impl<'q> Filter<'q> {
-    fn read(query: &'q Form<'_>) -> Result<Self, Refusal> {
-        if query.names().any(|name| !PARAMETERS.contains(&name)) {
-            let told = "the query can have userId, actorId, clientId, caller, limit and cursor";
-            return Err(Refusal::invalid_request("parameter_unknown", told));
+fn wanted<'q>(query: &'q Form<'_>) -> Result<Wanted<'q>, Refusal> {
+    if query.names().any(|name| !PARAMETERS.contains(&name)) {
+        let told =
+            "the query can have userId, actorId, clientId, caller, resource, limit and cursor";
+        return Err(Refusal::invalid_request("parameter_unknown", told));
+    }
+    let member = |name: &'static str| match query.get(name) {
+        Some("") => {
+            Err(Refusal::invalid_request("parameter_empty", "").telling(format!("{name} is empty")))
         }
-        let member =
-            |name: &'static str| match query.get(name) {
-                Some("") => Err(Refusal::invalid_request("parameter_empty", "")
-                    .telling(format!("{name} is empty"))),
-                // Nobody is called that, and it would reach an access log.
-                Some(value) if value.contains(char::is_control) => {
-                    Err(Refusal::invalid_request("parameter_malformed", "")
-                        .telling(format!("{name} has control characters in it")))
-                }
-                value => Ok(value),
-            };
-        Ok(Self {
-            user_id: member("userId")?,
-            actor_id: member("actorId")?,
-            client_id: member("clientId")?,
-            caller: member("caller")?,
-        })
-    }
-
-    fn wants(&self, entry: &Entry) -> bool {
-        let is = |wanted: Option<&str>, value: Option<&str>| wanted.is_none() || wanted == value;
-        is(self.user_id, Some(&entry.user_id))
-            && is(self.actor_id, entry.actor_id.as_deref())
-            && is(self.client_id, Some(&entry.client_id))
-            && is(self.caller, Some(&entry.caller))
-    }
+        // Nobody is called that, and it would reach an access log.
+        Some(value) if value.contains(char::is_control) => {
+            Err(Refusal::invalid_request("parameter_malformed", "")
+                .telling(format!("{name} has control characters in it")))
+        }
+        value => Ok(value),
+    };
+    Ok(Wanted {
+        user_id: member("userId")?,
+        actor_id: member("actorId")?,
+        client_id: member("clientId")?,
+        caller: member("caller")?,
+        resource: member("resource")?,
+    })
 }
 
 fn limit(query: &Form<'_>) -> Result<usize, Refusal> {

@@ -29,6 +29,10 @@ use crate::upstream::UpstreamFailure;
 /// The name that our challenges give the protection space.
 const REALM: &str = "impersonation";
 
+/// Everything that a client can do about it, whichever client it is.
+const CLIENT_REFUSED: &str = "client authentication failed: a client that has a secret must send it in the \
+     Authorization header (Basic), or in the form if it is configured with client_secret_post";
+
 /// When a caller may try again, in seconds: table full and callouts that failed both pass quickly.
 const RETRY_AFTER: &str = "1";
 
@@ -304,7 +308,8 @@ impl From<ClientAuthError> for Refusal {
                 REASON,
                 "client_secret must not be given in the form beside the Authorization header",
             ),
-            _ => Self::new(401, "invalid_client", REASON, "client authentication failed")
+            // The same to everybody: it says neither which clients there are nor how one authenticates.
+            _ => Self::new(401, "invalid_client", REASON, CLIENT_REFUSED)
                 .challenged(&format!("Basic realm=\"{REALM}\", charset=\"UTF-8\"")),
         }
         .because(format_args!("client authentication failed: {error}"))

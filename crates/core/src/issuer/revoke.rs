@@ -4,19 +4,20 @@
 //! What was issued until now has ended once this is answered. New ones may begin: who wants to prevent that has to
 //! take the right to mint, too.
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
 use super::answer::{nothing, secret_json};
-use super::oversight::{REVOKE, listed};
+use super::oversight::{Oversight, REVOKE, listed};
 use super::refusal::Refusal;
 use super::request::{Body, Head};
 use super::service::Service;
 use crate::audit::Trail;
+use crate::impersonations::Wanted;
 use crate::media_type;
-use crate::revocations::Revocation;
+use crate::revocations::{Known, Revocation};
 use crate::step::{Context, Response};
-use crate::store::TokenId;
+use crate::store::{Cancelled, TokenId};
 
 /// Ends one impersonation.
 pub(super) async fn revoke_one(
@@ -50,10 +51,14 @@ pub(super) async fn revoke_one(
             facts.jti = Some(entry.jti);
         });
     } else {
-        // It may be one that found no room in the list, or one that is about to begin.
-        let minted = service.store.minted(context, &token_id).await?;
-        if minted.is_none() && oversight.list.is_complete(context.host())? {
-            return Err(not_found());
+        // It may be one that found no room in the list, or one that is about to begin, and then never does.
+        match service.store.cancel(context, &token_id, |_, _| true).await? {
+            Cancelled::Yes(_) => return Ok(nothing(204)),
+            Cancelled::Spent(..) => {}
+            Cancelled::NotTheirs if oversight.list.is_complete(context.host())? => {
+                return Err(not_found());
+            }
+            Cancelled::NotTheirs => {}
         }
     }
     oversight.revoke(context, &Revocation::of_id(&id)).await?;
@@ -64,18 +69,37 @@ pub(super) async fn revoke_one(
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 struct RevocationRequest {
+    #[serde(default, deserialize_with = "given")]
     user_id: Option<Value>,
+    #[serde(default, deserialize_with = "given")]
     actor_id: Option<Value>,
+    #[serde(default, deserialize_with = "given")]
     client_id: Option<Value>,
+    #[serde(default, deserialize_with = "given")]
     caller: Option<Value>,
+    #[serde(default, deserialize_with = "given")]
     resource: Option<Value>,
+    #[serde(default, deserialize_with = "given")]
     all: Option<Value>,
 }
+
+/// A member that is there, be it `null`: whoever meant somebody, and has no name, does not mean everybody.
+fn given<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, D::Error> {
+    Value::deserialize(deserializer).map(Some)
+}
+
+/// How long a name may be, in characters. Every Envoy that starts reads all of them.
+const LONGEST_NAME: usize = 255;
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct RevocationResponse {
     revoked_before: String,
+    /// How many listed impersonations were live and have ended by this revocation.
+    ended: u64,
+    /// Given only as `false`: more may have ended than were counted.
+    #[serde(skip_serializing_if = "Clone::clone")]
+    complete: bool,
 }
 
 /// Ends all impersonations that have something.
@@ -102,9 +126,61 @@ pub(super) async fn revoke_many(
         facts.resource.clone_from(&revocation.resource);
         facts.all = revocation == Revocation::default();
     });
+    let known_before = oversight.revocations.fresh(context).await.ok();
     let before = oversight.revoke(context, &revocation).await?;
-    let answer = RevocationResponse { revoked_before: before.rfc3339().to_string() };
+    // Nothing that happens from here on takes that back.
+    trail.is_done();
+    let counted = count_ended(oversight, context, &revocation, known_before.as_deref()).await;
+    trail.note(|facts| facts.ended = Some(counted.ended));
+    let answer = RevocationResponse {
+        revoked_before: before.rfc3339().to_string(),
+        ended: counted.ended,
+        complete: counted.complete,
+    };
     Ok(secret_json(201, serde_json::to_vec(&answer).unwrap_or_default()))
+}
+
+/// How many impersonations a revocation has ended.
+struct Counted {
+    ended: u64,
+    /// Whether it has ended no more.
+    complete: bool,
+}
+
+/// Counts the live impersonations that a revocation has ended. An impersonation counts if it has
+/// ended now, and had not ended by `known_before`. One that began meanwhile counts only if it has
+/// ended.
+///
+/// The revocation is made already, and the operator must learn that. So a list that cannot be read,
+/// or not in a moment, only makes the count incomplete.
+async fn count_ended(
+    oversight: &Oversight,
+    context: &Context,
+    revocation: &Revocation,
+    known_before: Option<&Known>,
+) -> Counted {
+    let mut counted = Counted { ended: 0, complete: false };
+    let known_now = oversight.revocations.known_here(context.host());
+    let (Some(known_before), Ok(known_now)) = (known_before, known_now) else { return counted };
+    let wanted = Wanted {
+        user_id: revocation.user_id.as_deref(),
+        actor_id: revocation.actor_id.as_deref(),
+        client_id: revocation.client_id.as_deref(),
+        caller: revocation.caller.as_deref(),
+        resource: revocation.resource.as_deref(),
+    };
+    let ended = &mut counted.ended;
+    let looked = oversight.list.look_through(context, |entry| {
+        let (impersonation, issued) = listed(entry);
+        if wanted.has_found(entry)
+            && known_now.has_ended(&impersonation, issued)
+            && !known_before.has_ended(&impersonation, issued)
+        {
+            *ended = ended.saturating_add(1);
+        }
+    });
+    counted.complete = looked.await.unwrap_or(false);
+    counted
 }
 
 fn parse(body: &[u8]) -> Result<Revocation, Refusal> {
@@ -123,11 +199,14 @@ fn parse(body: &[u8]) -> Result<Revocation, Refusal> {
     let text = |name: &'static str, value: Option<Value>| match value {
         None => Ok(None),
         // Nobody is called by control characters, and they would reach an access log.
-        Some(Value::String(text)) if !text.is_empty() && !text.contains(char::is_control) => {
+        Some(Value::String(text))
+            if (1..=LONGEST_NAME).contains(&text.chars().count())
+                && !text.contains(char::is_control) =>
+        {
             Ok(Some(text))
         }
         Some(_) => Err(Refusal::invalid_request("revocation_member", "").telling(format!(
-            "{name} must be a string that is not empty, without control characters"
+            "{name} must be a string of 1 to {LONGEST_NAME} characters without control characters"
         ))),
     };
     let RevocationRequest { user_id, actor_id, client_id, caller, resource, all } = request;

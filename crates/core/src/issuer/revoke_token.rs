@@ -7,6 +7,7 @@
 
 use super::answer::nothing;
 use super::exchange::authenticate;
+use super::oversight::Ended;
 use super::refusal::Refusal;
 use super::request::{Body, Head};
 use super::service::Service;
@@ -14,9 +15,10 @@ use crate::audit::Trail;
 use crate::config::Client;
 use crate::media_type;
 use crate::oauth::form::{Form, FormError};
-use crate::revocations::Revocation;
+use crate::revocations::Owner;
+use crate::secret::Digest;
 use crate::step::{Context, Response};
-use crate::store::{Found, SubjectToken};
+use crate::store::{Cancelled, Mint, SubjectToken};
 
 /// Revokes a token.
 pub(super) async fn revoke_token(
@@ -26,7 +28,6 @@ pub(super) async fn revoke_token(
     head: Head,
     body: Body,
 ) -> Result<Response, Refusal> {
-    let oversight = &service.oversight;
     let Body::Whole(body) = body else { return Err(Refusal::body_too_long()) };
     if !media_type::is_ascii_based(&head.content_type) {
         return Err(FormError::Charset.into());
@@ -34,46 +35,58 @@ pub(super) async fn revoke_token(
     let form = Form::parse(&body)?;
     let client = authenticate(service, trail, &head, &form)?;
     let token = form.get("token").unwrap_or_default();
-    match to_revoke(service, context, trail, &client, token).await? {
-        Some(id) => {
-            oversight.revoke(context, &Revocation::of_id(&id)).await?;
-        }
-        None => trail.ignore(),
+    if end(service, context, trail, &client, token).await? == Ended::Before {
+        trail.ignore();
     }
     Ok(nothing(200))
 }
 
-/// The impersonation that ends with a token, if the token is this client's: its access token, or the subject token
-/// that it has exchanged or could exchange.
-async fn to_revoke(
+/// Ends the impersonation of a token, if the token is this client's: its access token, or the subject token that it has
+/// exchanged or could exchange.
+async fn end(
     service: &Service,
     context: &Context,
     trail: &Trail,
     client: &Client,
     token: &str,
-) -> Result<Option<String>, Refusal> {
+) -> Result<Ended, Refusal> {
+    let oversight = &service.oversight;
+    let owner = Owner::Client(client.client_id.clone());
     let note = |id: &str| trail.note(|facts| facts.subject_token_id = Some(id.to_owned()));
     if let Some(issued) = service.issued(token) {
-        let Some(impersonation) = issued.impersonation() else { return Ok(None) };
+        let Some(impersonation) = issued.impersonation() else { return Ok(Ended::Before) };
         note(impersonation.id);
         if impersonation.client_id != client.client_id {
-            return Ok(None);
+            return Ok(Ended::Before);
         }
         trail.note(|facts| {
             facts.user_id = Some(impersonation.user_id.to_owned());
             facts.actor_id = impersonation.actor_id.map(str::to_owned);
             facts.resource = Some(impersonation.resource.to_owned());
         });
-        return Ok(Some(impersonation.id.to_owned()));
+        // One that has expired needs no end, and one that has ended no other.
+        let host = context.host();
+        let known = oversight.revocations.known_here(host).unwrap_or_default();
+        if issued.has_ended(&known, host.now()) {
+            return Ok(Ended::Before);
+        }
+        oversight.end_anyway(context, impersonation.id, &owner).await?;
+        return Ok(Ended::Now);
     }
-    let Some(token) = SubjectToken::parse(token) else { return Ok(None) };
+    let Some(token) = SubjectToken::parse(token) else { return Ok(Ended::Before) };
     let digest = token.digest();
-    let id = token.id(&digest).to_string();
-    note(&id);
-    let theirs = match service.store.find(context, &token, &digest).await? {
-        Found::Spent(_, exchange) => exchange.client_id == client.client_id,
-        Found::Outstanding(subject) => subject.mint.bounds.allows_client(&client.client_id),
-        Found::Expired(..) | Found::Unknown => false,
+    let id = token.id(&digest);
+    note(&id.to_string());
+    let theirs = |found: &Digest, mint: &Mint| {
+        found.matches(&digest)
+            && client.may_exchange()
+            && mint.bounds.allows_client(&client.client_id)
     };
-    Ok(theirs.then_some(id))
+    match service.store.cancel(context, &id, theirs).await? {
+        Cancelled::Yes(_) => Ok(Ended::Now),
+        Cancelled::Spent(_, exchange) if exchange.client_id == client.client_id => {
+            oversight.end(context, &id.to_string(), &exchange, &owner).await
+        }
+        Cancelled::Spent(..) | Cancelled::NotTheirs => Ok(Ended::Before),
+    }
 }

@@ -7,10 +7,10 @@ use ed25519_dalek::pkcs8::DecodePrivateKey as _;
 use jwt_compact::jwk::JsonWebKey;
 use rsa::pkcs8::EncodePrivateKey as _;
 use rsa::signature::{RandomizedSigner as _, SignatureEncoding as _};
-use rsa::traits::PublicKeyParts as _;
+use rsa::traits::{PrivateKeyParts as _, PublicKeyParts as _};
 use rsa::{RsaPrivateKey, RsaPublicKey, pkcs1v15, pss};
 use serde::{Deserialize, Serialize};
-use sha2::Sha256;
+use sha2::{Digest as _, Sha256};
 
 use super::factorable::is_factorable;
 use super::{Algorithm, TestedCrypto, VerifyingKey};
@@ -189,6 +189,30 @@ impl SigningKey {
         token.push('.');
         BASE64_URL_SAFE_NO_PAD.encode_string(signature, &mut token);
         Ok(token)
+    }
+
+    /// A key for another purpose. Whoever knows it can neither sign nor tell that of another purpose.
+    pub fn derive(&self, purpose: &str) -> Secret<[u8; 16]> {
+        let mut hash = Sha256::new();
+        hash.update(purpose);
+        hash.update([0]);
+        match &self.private {
+            PrivateKey::Ed25519(key) => hash.update(key.to_bytes()),
+            PrivateKey::P256(key) => hash.update(key.to_bytes()),
+            PrivateKey::P384(key) => hash.update(key.to_bytes()),
+            PrivateKey::Rs256(key) => {
+                let key: &RsaPrivateKey = (**key).as_ref();
+                hash.update(key.d().to_bytes_be());
+            }
+            PrivateKey::Ps256(key) => {
+                let key: &RsaPrivateKey = (**key).as_ref();
+                hash.update(key.d().to_bytes_be());
+            }
+        }
+        let hash: [u8; 32] = hash.finalize().into();
+        let mut derived = [0; 16];
+        derived.iter_mut().zip(hash).for_each(|(derived, byte)| *derived = byte);
+        Secret::new(derived)
     }
 
     /// The key as the host takes it.

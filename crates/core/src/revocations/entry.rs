@@ -132,13 +132,36 @@ pub struct Revocation {
     pub resource: Option<String>,
 }
 
+/// Somebody who ends what is their own, and who has a share of the table for it. Operators have all the rest.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Owner {
+    /// The caller with this name, which takes its subject tokens back.
+    Caller(String),
+    /// The client with this id, which revokes its tokens, or presents one that is spent.
+    Client(String),
+}
+
+impl Owner {
+    /// The revocation of all that is this owner's.
+    pub fn everything(&self) -> Revocation {
+        match self {
+            Self::Caller(caller) => {
+                Revocation { caller: Some(caller.clone()), ..Revocation::default() }
+            }
+            Self::Client(client_id) => {
+                Revocation { client_id: Some(client_id.clone()), ..Revocation::default() }
+            }
+        }
+    }
+}
+
 /// A revocation that was read from etcd.
 #[derive(Debug, Clone)]
 pub(super) struct Learned {
     pub(super) revocation: Revocation,
     pub(super) end: End,
-    /// How long it is to be kept.
-    pub(super) retention: Duration,
+    /// Whose share it is of; `None` for an operator's.
+    pub(super) owner: Option<Owner>,
 }
 
 /// The key of a table's hashes.

@@ -1,7 +1,9 @@
 //! Revocations in etcd: a key for each, and one key that is written with all of them.
 //!
-//! A key's name follows from what is revoked, so that to revoke the same anew takes no more room. It hangs on a
-//! lease that outlives whatever it ends.
+//! The key of an operator's revocation follows from what is revoked, so that to revoke the same anew takes no more room.
+//! The keys of a caller or a client lie below one of its own, in the order of time. Where its share is used up, the older
+//! half goes, and in the same transaction that one key becomes its cut-off. Each key hangs on a lease that outlives
+//! whatever it ends.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -9,8 +11,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::entry::{End, Learned, Revocation};
+use super::entry::{End, Learned, Owner, Revocation};
 use super::shared::{Number, SharedTable};
+use super::table::{Overflow, RETENTION};
 use super::{NotRevoked, Revoked, Unknown};
 use crate::etcd::calls::Attempts;
 use crate::etcd::lease::Leases;
@@ -35,11 +38,11 @@ const PATIENCE: Duration = Duration::from_millis(400);
 /// replaced within a second. That two ask at once for a moment harms nobody.
 const TURN: Duration = Duration::from_millis(600);
 
-/// Keys to a page, of some hundred bytes each.
-const PAGE: i64 = 1000;
+/// Keys to a page: with the longest names that are accepted, of 255 characters with four bytes each, 700 kB.
+const PAGE: i64 = 128;
 
 /// The format of a value.
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 
 /// etcd, as one worker sees it, and the copy that it shares with the others.
 #[derive(Debug)]
@@ -47,7 +50,6 @@ pub(super) struct Etcd {
     server: Rc<Server>,
     places: Places,
     leases: Leases,
-    retention: Duration,
     max_staleness: Duration,
     pub(super) copy: SharedTable,
     turn: Turn,
@@ -60,24 +62,20 @@ pub(super) struct Etcd {
 struct Value {
     /// When it was revoked, in milliseconds since the epoch.
     at_millis: u64,
-    /// How long it is to be kept, in milliseconds.
-    retention_millis: u64,
     revocation: Revocation,
+    /// Whose share it is of.
+    owner: Option<Owner>,
+    /// Until which time and revision it ends what it names, if that is not when it was written.
+    until: Option<(u64, i64)>,
 }
 
 impl Etcd {
-    pub(super) fn new(
-        server: &Rc<Server>,
-        tenant: &str,
-        retention: Duration,
-        max_staleness: Duration,
-    ) -> Self {
+    pub(super) fn new(server: &Rc<Server>, tenant: &str, max_staleness: Duration) -> Self {
         let places = Places::new(&server.prefix, &namespace(tenant));
         Self {
             server: Rc::clone(server),
-            leases: Leases::new(&places.revocations, retention),
+            leases: Leases::new(&places.leases, RETENTION),
             places,
-            retention,
             max_staleness,
             copy: SharedTable::copy(tenant),
             turn: Turn::default(),
@@ -96,34 +94,109 @@ impl Etcd {
         }
     }
 
-    /// Ends what `revocation` names and was issued until now.
+    /// Ends what `revocation` names and was issued until now. `owner` is whose share that is of.
     pub(super) async fn revoke(
         &self,
         context: &Context,
         revocation: &Revocation,
+        owner: Option<&Owner>,
+    ) -> Result<Revoked, NotRevoked> {
+        let revoked = self.try_revoke(context, revocation, owner).await;
+        if let Err(NotRevoked::Etcd(failure)) = &revoked {
+            self.server.complain(context.host(), *failure);
+        }
+        revoked
+    }
+
+    async fn try_revoke(
+        &self,
+        context: &Context,
+        revocation: &Revocation,
+        owner: Option<&Owner>,
     ) -> Result<Revoked, NotRevoked> {
         let host = context.host();
+        let cut_off = match owner {
+            Some(owner) => self.cut_off_for_room(context, owner).await?,
+            None => None,
+        };
         let before = host.now();
-        let value = Value::new(before, self.retention, revocation);
-        let bytes =
-            versioned::encode(VERSION, &value).ok_or(HostFailure("memory for a revocation"))?;
-        let lease = self.leases.id(before);
-        let key = self.key(revocation);
-        let txn = TxnRequest::default()
-            .and_put(PutRequest { key, value: bytes, lease, ignore_lease: false })
-            .and_put(PutRequest {
-                key: self.places.last_revocation.clone().into_bytes(),
-                ..PutRequest::default()
-            });
+        let encode = |value: &Value| {
+            versioned::encode(VERSION, value).ok_or(HostFailure("memory for a revocation"))
+        };
+        let value = Value {
+            at_millis: before.millis(),
+            revocation: revocation.clone(),
+            owner: owner.cloned(),
+            until: None,
+        };
+        let keys = owner.map(|owner| OwnersKeys::new(&self.places, owner));
+        let key = match &keys {
+            Some(keys) => keys.of(before, revocation),
+            None => self.key(revocation),
+        };
+        let bytes = encode(&value)?;
+        // It is not to be among those that are deleted.
+        let cut_off = cut_off.filter(|cut_off| cut_off.end.time < before);
+        let making_room = cut_off.as_ref().zip(keys.as_ref()).map(|(cut_off, keys)| {
+            let CutOff { owner, end, seen } = cut_off;
+            let value = Value {
+                at_millis: before.millis(),
+                revocation: owner.everything(),
+                owner: Some(owner.clone()),
+                until: Some((end.time.millis(), end.revision.as_i64())),
+            };
+            Ok::<_, HostFailure>((keys, *end, *seen, encode(&value)?))
+        });
+        let making_room = making_room.transpose()?;
+        let last = self.places.last_revocation.clone().into_bytes();
+        let txn = |lease| {
+            let mut txn = TxnRequest::default();
+            if let Some((keys, end, seen, value)) = &making_room {
+                let (first, behind) = keys.until(end.time);
+                let put = PutRequest { key: keys.cut_off(), value: value.clone(), lease };
+                txn = txn.only_if_still_at(keys.cut_off(), *seen).and_put(put).and_delete(
+                    first,
+                    behind,
+                    end.revision.as_i64(),
+                );
+            }
+            Ok(txn
+                .and_put_anyway(PutRequest { key: key.clone(), value: bytes.clone(), lease })
+                .and_put_anyway(PutRequest { key: last.clone(), ..PutRequest::default() }))
+        };
         let attempts = self.server.attempts(host, WRITE);
         // Whoever asked for it may be gone: it is to be known here all the same.
         let go_on = WhenCallerLeaves::GoOn;
-        let written =
-            self.server.write(context, &txn, (&self.leases, lease), attempts, go_on).await;
-        let answer = written.inspect_err(|failure| self.server.complain(host, *failure))?;
-        let learned = value.learned(answer.revision());
-        let overflowed = self.copy.learn(host, &[learned], None)?;
-        Ok(Revoked { before, overflowed })
+        let answer = self.server.write(context, &self.leases, txn, attempts, go_on).await?;
+        let mut learned = vec![value.learned(answer.revision())];
+        let cut_off = cut_off.filter(|_| answer.succeeded);
+        let overflow = cut_off.as_ref().map(|_| Overflow::Share);
+        learned.extend(cut_off.map(|CutOff { owner, end, .. }| Learned {
+            revocation: owner.everything(),
+            end,
+            owner: Some(owner),
+        }));
+        let overflow = overflow.max(self.copy.learn(host, &learned, None)?);
+        Ok(Revoked { before, overflow })
+    }
+
+    /// What is to become an owner's cut-off, if its share is used up: the older half of it, whose keys then go.
+    async fn cut_off_for_room(
+        &self,
+        context: &Context,
+        owner: &Owner,
+    ) -> Result<Option<CutOff>, NotRevoked> {
+        let host = context.host();
+        let Some(end) = self.copy.whole(host)?.cut_off_for_room(owner) else { return Ok(None) };
+        let key = OwnersKeys::new(&self.places, owner).cut_off();
+        let attempts = self.server.attempts(host, READ);
+        let answer = self.server.range(context, &RangeRequest::of(key), attempts).await?;
+        // It goes forward only: what was below it before has no keys any more.
+        let (seen, before) = answer.kvs.first().map_or((0, None), |kv| {
+            (kv.mod_revision, Some(self.read_value(host, kv, host.now()).end))
+        });
+        let end = before.map_or(end, |before| end.max(before));
+        Ok(Some(CutOff { owner: owner.clone(), end, seen }))
     }
 
     /// Lets the copy be whole. What etcd was at when it was.
@@ -172,6 +245,7 @@ impl Etcd {
         if let Err(unknown) = followed {
             self.complain(host, &unknown);
         }
+        self.compare(context).await;
     }
 
     async fn read_last(
@@ -200,58 +274,146 @@ impl Etcd {
         if last.revision <= complete_until {
             return Ok(());
         }
-        let mut request = RangeRequest {
-            min_mod_revision: complete_until.as_i64().saturating_add(1),
-            ..RangeRequest::below(&self.places.revocations, PAGE)
-        };
-        let mut learned = Vec::new();
-        let mut until = None;
-        loop {
-            let page =
-                self.server.range(context, &request, self.server.attempts(host, READ)).await?;
-            // What is written while pages are read is new the next time.
-            until = until.or(Some(page.revision()));
-            learned.extend(page.kvs.iter().map(|kv| self.read_value(host, kv)));
-            match page.kvs.last() {
-                Some(last) if page.more => request = request.behind(&last.key),
-                _ => break,
-            }
-        }
-        self.copy.learn(host, &learned, until)?;
-        Ok(())
+        self.read_pages(context, complete_until, host.now(), |learned, until| {
+            self.copy.learn(host, learned, until).map(|_| ())
+        })
+        .await
     }
 
-    /// What a key says. One that says nothing to this version may mean anybody.
-    fn read_value(&self, host: &dyn Host, kv: &KeyValue) -> Learned {
+    /// Lets the copy forget what is not in etcd any more, if that is due and nobody else does it.
+    pub(super) async fn compare(&self, context: &Context) {
+        let host = context.host();
+        let compared = async {
+            if !self.copy.is_to_be_compared(host)? {
+                return Ok(());
+            }
+            let mut read = self.copy.whole(host)?.emptied();
+            // Of what nobody can read the copy knows already until when everybody has ended by it.
+            let never = UnixTime::default();
+            self.read_pages(context, Revision::default(), never, |learned, until| {
+                read.insert_all(learned);
+                until.map_or(Ok(()), |until| self.copy.replace(host, &read, until))
+            })
+            .await
+        };
+        let compared: Result<(), Unknown> = compared.await;
+        if let Err(unknown) = compared {
+            self.complain(host, &unknown);
+        }
+    }
+
+    /// Reads all that was revoked after `after`, as it was at one moment, and hands it over page by page. With the last
+    /// page comes the revision of that moment. What nobody can read is of `unreadable_at`.
+    ///
+    /// A page is as long as the values in it allow: one that is too long to be received is asked for again with fewer
+    /// keys, down to one without its value.
+    async fn read_pages(
+        &self,
+        context: &Context,
+        after: Revision,
+        unreadable_at: UnixTime,
+        mut take: impl FnMut(&[Learned], Option<Revision>) -> Result<(), HostFailure>,
+    ) -> Result<(), Unknown> {
+        let host = context.host();
+        let mut request = RangeRequest {
+            min_mod_revision: after.as_i64().saturating_add(1),
+            ..RangeRequest::below(&self.places.revocations, PAGE)
+        };
+        loop {
+            let attempts = self.server.attempts(host, READ);
+            let page = match self.server.range(context, &request, attempts).await {
+                Ok(page) => page,
+                Err(EtcdFailure::Malformed | EtcdFailure::Exhausted) if request.limit > 1 => {
+                    request.limit /= 2;
+                    continue;
+                }
+                Err(EtcdFailure::Malformed | EtcdFailure::Exhausted) if !request.keys_only => {
+                    request.keys_only = true;
+                    continue;
+                }
+                Err(failure) => return Err(failure.into()),
+            };
+            // What is written, and what is deleted, while pages are read is of the next time.
+            if request.revision == 0 {
+                request.revision = page.revision().as_i64();
+            }
+            request.keys_only = false;
+            let learned: Vec<_> =
+                page.kvs.iter().map(|kv| self.read_value(host, kv, unreadable_at)).collect();
+            let next = page.kvs.last().filter(|_| page.more);
+            let until = Revision::new(request.revision);
+            take(&learned, next.is_none().then_some(until))?;
+            let Some(last) = next else { return Ok(()) };
+            request = request.behind(&last.key);
+        }
+    }
+
+    /// What a key says. One that says nothing to this version may mean anybody, until `unreadable_at`.
+    fn read_value(&self, host: &dyn Host, kv: &KeyValue, unreadable_at: UnixTime) -> Learned {
         let revision = Revision::new(kv.mod_revision);
         match versioned::decode::<Value>(VERSION, &kv.value) {
             Some(value) => value.learned(revision),
             None => {
                 self.server.complain(host, EtcdFailure::UnknownRecord);
-                Value::new(host.now(), self.retention, &Revocation::default()).learned(revision)
+                let end = End { time: unreadable_at, revision };
+                Learned { revocation: Revocation::default(), end, owner: None }
             }
         }
     }
 
     fn key(&self, revocation: &Revocation) -> Vec<u8> {
-        let named = postcard::to_allocvec(revocation).unwrap_or_default();
-        Places::named(&self.places.revocations, &Digest::of(&named))
+        Places::named(&self.places.revocations, &digest(revocation))
     }
 }
 
-impl Value {
-    fn new(at: UnixTime, retention: Duration, revocation: &Revocation) -> Self {
-        let retention_millis = u64::try_from(retention.as_millis()).unwrap_or(u64::MAX);
-        Self { at_millis: at.millis(), retention_millis, revocation: revocation.clone() }
+/// The keys of one owner: its cut-off, and below it what is its own, in the order of time.
+struct OwnersKeys(String);
+
+impl OwnersKeys {
+    fn new(places: &Places, owner: &Owner) -> Self {
+        let named = Places::named(&places.revocations, &digest(owner));
+        Self(String::from_utf8(named).unwrap_or_default())
     }
 
+    /// What ends all that is the owner's.
+    fn cut_off(&self) -> Vec<u8> {
+        self.0.clone().into_bytes()
+    }
+
+    /// A revocation of then.
+    fn of(&self, at: UnixTime, revocation: &Revocation) -> Vec<u8> {
+        Places::named(&format!("{}/{:016x}.", self.0, at.millis()), &digest(revocation))
+    }
+
+    /// All revocations until then: the first key, and the one behind the last.
+    fn until(&self, time: UnixTime) -> (Vec<u8>, Vec<u8>) {
+        let behind = time.millis().saturating_add(1);
+        (format!("{}/", self.0).into_bytes(), format!("{}/{behind:016x}", self.0).into_bytes())
+    }
+}
+
+/// What is to become the cut-off of an owner.
+struct CutOff {
+    owner: Owner,
+    end: End,
+    /// The revision of the cut-off that it replaces.
+    seen: i64,
+}
+
+fn digest(named: &impl Serialize) -> Digest {
+    Digest::of(&postcard::to_allocvec(named).unwrap_or_default())
+}
+
+impl Value {
     fn learned(self, revision: Revision) -> Learned {
-        let Self { at_millis, retention_millis, revocation } = self;
-        Learned {
-            revocation,
-            end: End { time: UnixTime::from_millis(at_millis), revision },
-            retention: Duration::from_millis(retention_millis),
-        }
+        let Self { at_millis, revocation, owner, until } = self;
+        let end = match until {
+            Some((millis, revision)) => {
+                End { time: UnixTime::from_millis(millis), revision: Revision::new(revision) }
+            }
+            None => End { time: UnixTime::from_millis(at_millis), revision },
+        };
+        Learned { revocation, end, owner }
     }
 }
 

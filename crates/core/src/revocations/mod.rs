@@ -32,6 +32,13 @@
 //! the majority. A watch would tell sooner, but of a watch that says nothing nobody knows whether there is nothing to
 //! say or its node is cut off; a read knows, and needs no history that could be compacted.
 //!
+//! # What is forgotten
+//!
+//! A revocation is kept for the longest life that any configuration gives to a subject token and its access token. In one
+//! Envoy two clocks have to agree that it is over: [`table`] has the reason. In etcd a lease takes it away. A copy goes by
+//! no clock at all: it forgets what is in etcd no more, as found out by reading all that is there. So a clock that is
+//! wrong makes no Envoy forget, neither its own nor another.
+//!
 //! Whatever cannot be known counts as ended: an issue that is only known to the second, a caller that is not known,
 //! a table that was full. What cannot be read is an error, and whoever asked must not go on.
 
@@ -45,9 +52,9 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 
-pub use entry::{CallerTag, End, Impersonation, Issued, Revocation};
+pub use entry::{CallerTag, End, Impersonation, Issued, Owner, Revocation};
 pub use mark::Mark;
-pub use table::MAX_ENTRIES;
+pub use table::{MAX_ENTRIES, OWNED, Overflow, SHARE};
 
 use crate::etcd::{EtcdFailure, LastRevocation, Revision, Server};
 use crate::host::{Host, HostFailure, UnixTime};
@@ -90,8 +97,8 @@ impl CaughtUp {
 pub struct Revoked {
     /// All that was named and was issued until then has ended.
     pub before: UnixTime,
-    /// The table was full: the oldest revocations are one for everyone now.
-    pub overflowed: bool,
+    /// What had to be ended besides, for want of room.
+    pub overflow: Option<Overflow>,
 }
 
 /// Why nothing was revoked, or nobody knows whether it was.
@@ -155,23 +162,15 @@ impl Known {
 impl Revocations {
     /// The revocations of the service that `tenant` names.
     ///
-    /// A revocation is kept for `retention`, or for longer if anybody who shares the table wanted longer: as long
-    /// as a subject token and its access token can live, one after the other. Who issues none, and only looks,
-    /// gives zero.
-    pub fn shared_data(tenant: &str, retention: Duration) -> Self {
-        let table = SharedTable::new(tenant, retention);
-        Self { table, etcd: None, known: RefCell::default() }
+    /// A revocation is kept for as long as any configuration lets live what it ends.
+    pub fn shared_data(tenant: &str) -> Self {
+        Self { table: SharedTable::new(tenant), etcd: None, known: RefCell::default() }
     }
 
     /// The same in etcd. What was last read longer ago than `max_staleness` is not known any more.
-    pub fn etcd(
-        server: &Rc<Server>,
-        tenant: &str,
-        retention: Duration,
-        max_staleness: Duration,
-    ) -> Self {
-        let etcd = Etcd::new(server, tenant, retention, max_staleness);
-        Self { etcd: Some(etcd), ..Self::shared_data(tenant, retention) }
+    pub fn etcd(server: &Rc<Server>, tenant: &str, max_staleness: Duration) -> Self {
+        let etcd = Etcd::new(server, tenant, max_staleness);
+        Self { etcd: Some(etcd), ..Self::shared_data(tenant) }
     }
 
     /// Lets there be a table. If there was none, nobody knows what was revoked before: whatever was issued until
@@ -223,10 +222,12 @@ impl Revocations {
         }
     }
 
-    /// How many are told apart; `None` if nobody can say. Of that nobody hears: nobody asked.
+    /// How many are told apart; `None` if nobody can say. Of that nobody hears: nobody asked. Lets the copy of what is in
+    /// etcd forget what is there no more.
     pub async fn count(&self, context: &Context) -> Option<usize> {
         if let Some(etcd) = &self.etcd {
             etcd.catch_up(context, None).await.ok()?;
+            etcd.compare(context).await;
         }
         Some(self.known_here(context.host()).ok()?.len())
     }
@@ -241,15 +242,35 @@ impl Revocations {
         self.known_here(host)
     }
 
-    /// Ends what `revocation` names and was issued until now.
+    /// Ends what `revocation` names and was issued until now, as an operator wants it.
     pub async fn revoke(
         &self,
         context: &Context,
         revocation: &Revocation,
     ) -> Result<Revoked, NotRevoked> {
+        self.revoke_for(context, revocation, None).await
+    }
+
+    /// Ends the impersonation with this id, which is `owner`'s. It is of the owner's share: where that is used up, more of
+    /// what is the owner's ends, and nothing else.
+    pub async fn end(
+        &self,
+        context: &Context,
+        id: &str,
+        owner: &Owner,
+    ) -> Result<Revoked, NotRevoked> {
+        self.revoke_for(context, &Revocation::of_id(id), Some(owner)).await
+    }
+
+    async fn revoke_for(
+        &self,
+        context: &Context,
+        revocation: &Revocation,
+        owner: Option<&Owner>,
+    ) -> Result<Revoked, NotRevoked> {
         match &self.etcd {
-            Some(etcd) => etcd.revoke(context, revocation).await,
-            None => self.table.revoke(context.host(), revocation),
+            Some(etcd) => etcd.revoke(context, revocation, owner).await,
+            None => self.table.revoke(context.host(), revocation, owner),
         }
     }
 

@@ -18,8 +18,8 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use super::entry::{CLOCKS_APART, End, Learned, Revocation};
-use super::table::Table;
+use super::entry::{CLOCKS_APART, End, Learned, Owner, Revocation};
+use super::table::{Clocks, Overflow, Table};
 use super::{NotRevoked, Revoked};
 use crate::etcd::Revision;
 use crate::host::{Expected, Host, HostFailure, SharedData, Swap, UnixTime, Version};
@@ -29,18 +29,17 @@ use crate::secret;
 /// ten million gives up.
 const ATTEMPTS: usize = 256;
 
-/// The format of the number.
-const VERSION: u8 = 2;
+/// How long a copy goes by what it has before it is [compared](SharedTable::is_to_be_compared) with etcd again.
+const COMPARED_EVERY: Duration = Duration::from_secs(300);
 
-/// The format before, of a table's sequence number alone.
-const SEQUENCE_VERSION: u8 = 1;
+/// The format of the number.
+const VERSION: u8 = 3;
 
 /// Where the table of one service is.
 #[derive(Debug)]
 pub(super) struct SharedTable {
     table_key: String,
     number_key: String,
-    retention: Duration,
 }
 
 /// What is read at every look.
@@ -54,6 +53,8 @@ pub(super) struct Number {
     pub(super) seen: Revision,
     /// Of a copy: all that was revoked until this revision is in the table.
     pub(super) complete_until: Revision,
+    /// Of a copy: at which second of the uptime somebody last took it on to read all of it anew.
+    compared_at: u64,
 }
 
 const CONTENDED: HostFailure = HostFailure("a write to the revocations");
@@ -62,24 +63,26 @@ const UNREADABLE: HostFailure = HostFailure("a table of revocations that this ve
 
 impl SharedTable {
     /// All that there is.
-    pub(super) fn new(tenant: &str, retention: Duration) -> Self {
-        let namespace = secret::namespace(tenant);
-        let [table_key, number_key] = ["rt", "rv"].map(|key| format!("{namespace}{key}"));
-        Self { table_key, number_key, retention }
+    pub(super) fn new(tenant: &str) -> Self {
+        Self::at(tenant, ["rt", "rv"])
     }
 
     /// A copy of what is elsewhere.
     pub(super) fn copy(tenant: &str) -> Self {
-        let namespace = secret::namespace(tenant);
-        let [table_key, number_key] = ["ct", "cv"].map(|key| format!("{namespace}{key}"));
-        Self { table_key, number_key, retention: Duration::ZERO }
+        Self::at(tenant, ["ct", "cv"])
     }
 
-    /// Lets both keys be there and agree, and entries be kept for long enough.
+    fn at(tenant: &str, keys: [&str; 2]) -> Self {
+        let namespace = secret::namespace(tenant);
+        let [table_key, number_key] = keys.map(|key| format!("{namespace}{key}"));
+        Self { table_key, number_key }
+    }
+
+    /// Lets both keys be there and agree.
     pub(super) fn begin(&self, host: &dyn Host) -> Result<(), HostFailure> {
         for _ in 0..ATTEMPTS {
-            let (mut table, version) = self.read_or_new(host)?;
-            if !table.keep_for(self.retention) && version.is_some() {
+            let (table, version) = self.read_or_new(host)?;
+            if version.is_some() {
                 return self.publish(host, table.sequence);
             }
             if let Some(sequence) = self.write(host, table, version)? {
@@ -122,13 +125,13 @@ impl SharedTable {
     }
 
     /// Writes into a copy what was read from etcd: all that is new until `complete_until`, or what was revoked just
-    /// now, of which nobody says what is before it. Whether others than those named had to be ended for it.
+    /// now, of which nobody says what is before it. What had to be ended besides.
     pub(super) fn learn(
         &self,
         host: &dyn Host,
         learned: &[Learned],
         complete_until: Option<Revision>,
-    ) -> Result<bool, HostFailure> {
+    ) -> Result<Option<Overflow>, HostFailure> {
         let changed =
             self.change(host, || self.read_or_empty(host), |table| table.insert_all(learned))?;
         let (overflowed, sequence) = changed.ok_or(CONTENDED)?;
@@ -141,6 +144,42 @@ impl SharedTable {
             })
         })?;
         Ok(overflowed)
+    }
+
+    /// Whether a copy is to be held against all that is in etcd, by whoever asks, as it may have what is there no more:
+    /// some of it is past its time by this Envoy's clock. No clock takes anything out of a copy, only its absence from
+    /// etcd does, and that is asked for only now and then, however wrong the clock is.
+    pub(super) fn is_to_be_compared(&self, host: &dyn Host) -> Result<bool, HostFailure> {
+        let Some((number, version)) = self.number_and_version(host)? else { return Ok(false) };
+        let uptime = host.uptime().as_secs();
+        let since = Duration::from_secs(uptime.saturating_sub(number.compared_at));
+        if !number.has_table() || number.compared_at != 0 && since < COMPARED_EVERY {
+            return Ok(false);
+        }
+        let is_due = self.table(host, number, None)?.has_old(host.now());
+        // Whoever is told so is the only one.
+        let number = Number { compared_at: uptime.max(1), ..number };
+        let swap =
+            host.compare_and_set(&self.number_key, &number.encode(), Expected::Version(version))?;
+        Ok(swap == Swap::Done && is_due)
+    }
+
+    /// The copy, which is there if it is to be compared.
+    pub(super) fn whole(&self, host: &dyn Host) -> Result<Table, HostFailure> {
+        Ok(self.read_or_empty(host)?.0)
+    }
+
+    /// Puts what was read of etcd, all that there was at `revision`, in the place of a copy. What it has of later stays.
+    pub(super) fn replace(
+        &self,
+        host: &dyn Host,
+        read: &Table,
+        revision: Revision,
+    ) -> Result<(), HostFailure> {
+        let replace = |table: &mut Table| table.become_what_was_read(read.clone(), revision);
+        let changed = self.change(host, || self.read_or_empty(host), replace)?;
+        let (_, sequence) = changed.ok_or(CONTENDED)?;
+        self.publish(host, sequence)
     }
 
     /// Begins a copy anew: etcd is not what it was. Whatever was issued until now has ended.
@@ -172,20 +211,21 @@ impl SharedTable {
         self.renumber(host, |number| Some(Number { confirmed_at: at, seen, ..number }))
     }
 
-    /// Ends what was issued until now.
+    /// Ends what was issued until now. `owner` is whose share that is of.
     pub(super) fn revoke(
         &self,
         host: &dyn Host,
         revocation: &Revocation,
+        owner: Option<&Owner>,
     ) -> Result<Revoked, NotRevoked> {
         let before = host.now();
-        let mut overflowed = self.insert(host, revocation, before)?;
+        let mut overflow = self.insert(host, revocation, before, owner)?;
         // What was issued by somebody who did not see it yet, was issued until now.
         let after = host.now();
         if after > before {
-            overflowed |= self.insert(host, revocation, after)?;
+            overflow = overflow.max(self.insert(host, revocation, after, owner)?);
         }
-        Ok(Revoked { before, overflowed })
+        Ok(Revoked { before, overflow })
     }
 
     fn insert(
@@ -193,15 +233,14 @@ impl SharedTable {
         host: &dyn Host,
         revocation: &Revocation,
         at: UnixTime,
-    ) -> Result<bool, NotRevoked> {
-        let insert = |table: &mut Table| {
-            table.keep_for(self.retention);
-            table.insert(revocation, End::at(at))
-        };
+        owner: Option<&Owner>,
+    ) -> Result<Option<Overflow>, NotRevoked> {
+        let clocks = Clocks::read(host);
+        let insert = |table: &mut Table| table.insert(revocation, End::at(at), owner, clocks);
         let changed = self.change(host, || self.read_or_new(host), insert)?;
-        let (overflowed, sequence) = changed.ok_or(NotRevoked::Contended)?;
+        let (overflow, sequence) = changed.ok_or(NotRevoked::Contended)?;
         self.publish(host, sequence)?;
-        Ok(overflowed)
+        Ok(overflow)
     }
 
     /// Changes the table that `read` finds, again until nobody else does meanwhile. What came of it, and the number that
@@ -298,32 +337,28 @@ impl Number {
         self.sequence != 0
     }
 
-    fn encode(self) -> [u8; 33] {
-        let mut bytes = [VERSION; 33];
+    fn encode(self) -> [u8; 41] {
+        let mut bytes = [VERSION; 41];
         let numbers = [self.sequence, self.confirmed_at.millis()].map(u64::to_be_bytes);
         let revisions = [self.seen, self.complete_until].map(Revision::to_bytes);
-        let fields = numbers.into_iter().chain(revisions).flatten();
+        let compared_at = self.compared_at.to_be_bytes();
+        let fields = numbers.into_iter().chain(revisions).chain([compared_at]).flatten();
         bytes.iter_mut().skip(1).zip(fields).for_each(|(byte, field)| *byte = field);
         bytes
     }
 
     fn decode(bytes: &[u8]) -> Option<Self> {
-        let (version, rest) = bytes.split_first()?;
-        let (sequence, rest) = rest.split_first_chunk()?;
-        match *version {
-            VERSION => {}
-            SEQUENCE_VERSION if rest.is_empty() => {
-                return Some(Self { sequence: u64::from_be_bytes(*sequence), ..Self::default() });
-            }
-            _ => return None,
-        }
-        let (confirmed_at, rest) = rest.split_first_chunk()?;
-        let (seen, complete_until) = rest.split_first_chunk()?;
+        let [VERSION, fields @ ..] = bytes else { return None };
+        let (fields, []) = fields.as_chunks() else { return None };
+        let [sequence, confirmed_at, seen, complete_until, compared_at] = *fields else {
+            return None;
+        };
         Some(Self {
-            sequence: u64::from_be_bytes(*sequence),
-            confirmed_at: UnixTime::from_millis(u64::from_be_bytes(*confirmed_at)),
-            seen: Revision::from_bytes(*seen),
-            complete_until: Revision::from_bytes(complete_until.try_into().ok()?),
+            sequence: u64::from_be_bytes(sequence),
+            confirmed_at: UnixTime::from_millis(u64::from_be_bytes(confirmed_at)),
+            seen: Revision::from_bytes(seen),
+            complete_until: Revision::from_bytes(complete_until),
+            compared_at: u64::from_be_bytes(compared_at),
         })
     }
 }
@@ -334,20 +369,21 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn the_number_of_the_format_before_is_read() {
-        let read = Number::decode(&[1, 0, 0, 0, 0, 0, 0, 2, 1]);
-        assert_eq!(read, Some(Number { sequence: 513, ..Number::default() }));
-    }
-
     proptest! {
         #[test]
-        fn a_number_is_read_back(sequence: u64, millis: u64, seen: i64, until: i64) {
+        fn a_number_is_read_back(
+            sequence: u64,
+            millis: u64,
+            seen: i64,
+            until: i64,
+            compared_at: u64,
+        ) {
             let number = Number {
                 sequence,
                 confirmed_at: UnixTime::from_millis(millis),
                 seen: Revision::new(seen),
                 complete_until: Revision::new(until),
+                compared_at,
             };
             prop_assert_eq!(Number::decode(&number.encode()), Some(number));
         }

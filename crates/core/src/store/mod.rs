@@ -1,8 +1,9 @@
 //! Subject tokens: the secret that a caller holds, and what the store keeps in its stead.
 //!
-//! A token is `sub_` and the base64url of 256 random bits, before which the slot stands where the store is a
-//! table of slots: it makes every look-up one read, and says nothing about the user. The store keeps the token's
-//! SHA-256, never the token.
+//! A token is `sub_` and the base64url of 256 random bits, and of where its record is. Where the store is a table of
+//! slots, the slot stands before them: it makes every look-up one read, and says nothing about the user. Where the
+//! store is etcd, the revision stands behind them that created the record, with a tag that nobody else can make: so a
+//! record that was deleted and created again is not that of this token. The store keeps a SHA-256, never the token.
 
 mod census;
 mod etcd;
@@ -19,9 +20,9 @@ use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 pub use census::Census;
 pub use etcd::Etcd;
 pub use record::{Exchange, Grant, Mint};
-pub use slots::{Found, NotSpent, NotStored, Occupancy, Outstanding, SlotTable};
+pub use slots::{Cancelled, Found, NotSpent, NotStored, Occupancy, Outstanding, SlotTable};
 
-use crate::etcd::{Beside, EtcdFailure, Server};
+use crate::etcd::{Beside, EtcdFailure, Revision, Server, TAG_LEN, Tag};
 use crate::host::{Host, HostFailure, UnixTime};
 use crate::metrics;
 use crate::secret::{Digest, Secret, namespace};
@@ -112,7 +113,15 @@ impl Store {
         token: &SubjectToken,
         digest: &Digest,
     ) -> Result<Found, StoreFailure> {
-        self.find_in(context, token.slot, digest).await
+        match self {
+            // One with a slot was minted into a table: etcd never heard of it.
+            Self::Etcd(shared) if token.slot.is_none() => {
+                shared.etcd.find(context, token.origin.as_ref(), digest).await
+            }
+            Self::SharedData(_) | Self::Etcd(_) => {
+                self.find_in_slot(context.host(), token.slot, digest)
+            }
+        }
     }
 
     /// What has become of a token that was found.
@@ -121,36 +130,44 @@ impl Store {
         context: &Context,
         found: &Outstanding,
     ) -> Result<Found, StoreFailure> {
-        self.find_in(context, found.slot(), &found.digest).await
-    }
-
-    async fn find_in(
-        &self,
-        context: &Context,
-        slot: Option<u32>,
-        digest: &Digest,
-    ) -> Result<Found, StoreFailure> {
         match self {
-            Self::SharedData(slots) => Ok(slots.table.find_in(context.host(), slot, digest)?),
-            // One with a slot was minted into a table: etcd never heard of it.
-            Self::Etcd(shared) if slot.is_some() => {
-                Ok(shared.before.find_in(context.host(), slot, digest)?)
+            Self::Etcd(shared) if !found.is_in_a_slot() => {
+                shared.etcd.find_again(context, found).await
             }
-            Self::Etcd(shared) => shared.etcd.find(context, digest).await,
+            Self::SharedData(_) | Self::Etcd(_) => {
+                self.find_in_slot(context.host(), found.slot(), &found.digest)
+            }
         }
     }
 
-    /// Who minted the token that this names, whatever has become of it, as long as that is known.
-    pub async fn minted(
+    fn find_in_slot(
+        &self,
+        host: &dyn Host,
+        slot: Option<u32>,
+        digest: &Digest,
+    ) -> Result<Found, StoreFailure> {
+        let table = match self {
+            Self::SharedData(slots) => &slots.table,
+            Self::Etcd(shared) => &shared.before,
+        };
+        Ok(table.find_in(host, slot, digest)?)
+    }
+
+    /// Takes the token back that this names, if it is `theirs`: by its digest and its mint. From then on nobody exchanges
+    /// it.
+    pub async fn cancel(
         &self,
         context: &Context,
         id: &TokenId,
-    ) -> Result<Option<Mint>, StoreFailure> {
+        theirs: impl Fn(&Digest, &Mint) -> bool,
+    ) -> Result<Cancelled, StoreFailure> {
         let host = context.host();
         match self {
-            Self::SharedData(slots) => Ok(slots.table.minted(host, id)?),
-            Self::Etcd(shared) if id.slot.is_some() => Ok(shared.before.minted(host, id)?),
-            Self::Etcd(shared) => shared.etcd.minted(context, id).await,
+            Self::SharedData(slots) => Ok(slots.table.cancel(host, id, theirs)?),
+            Self::Etcd(shared) if id.slot.is_some() => {
+                Ok(shared.before.cancel(host, id, theirs)?)
+            }
+            Self::Etcd(shared) => shared.etcd.cancel(context, id, theirs).await,
         }
     }
 
@@ -216,27 +233,54 @@ const NONCE_LEN: usize = 32;
 pub struct SubjectToken {
     /// Where it is, in a table of slots.
     slot: Option<u32>,
+    /// When its record was created, in etcd.
+    origin: Option<Origin>,
     nonce: Secret<[u8; NONCE_LEN]>,
+}
+
+/// What a token says of its record in etcd.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Origin {
+    /// The revision that created it.
+    created: Revision,
+    /// What only who has a signing key can say.
+    tag: Tag,
+}
+
+/// How long what a token says of its record is.
+const ORIGIN_LEN: usize = 8 + TAG_LEN;
+
+impl Origin {
+    fn from_bytes(bytes: [u8; ORIGIN_LEN]) -> Option<Self> {
+        let (created, tag) = bytes.split_first_chunk()?;
+        Some(Self { created: Revision::from_bytes(*created), tag: tag.try_into().ok()? })
+    }
+
+    fn to_bytes(self) -> Vec<u8> {
+        [&self.created.to_bytes()[..], &self.tag].concat()
+    }
 }
 
 impl SubjectToken {
     const fn new(slot: u32, nonce: [u8; NONCE_LEN]) -> Self {
-        Self { slot: Some(slot), nonce: Secret::new(nonce) }
+        Self { slot: Some(slot), origin: None, nonce: Secret::new(nonce) }
     }
 
-    const fn without_slot(nonce: [u8; NONCE_LEN]) -> Self {
-        Self { slot: None, nonce: Secret::new(nonce) }
+    const fn in_etcd(nonce: [u8; NONCE_LEN], origin: Origin) -> Self {
+        Self { slot: None, origin: Some(origin), nonce: Secret::new(nonce) }
     }
 
     /// Reads a token; `None` if it cannot be one of ours.
     pub fn parse(text: &str) -> Option<Self> {
         let encoded = text.strip_prefix(PREFIX)?;
-        let mut bytes = [0; 4 + NONCE_LEN];
+        let mut bytes = [0; NONCE_LEN + ORIGIN_LEN];
         // Only the exact lengths have the one padding-free form that we issue.
         let len = BASE64_URL_SAFE_NO_PAD.decode_slice(encoded, &mut bytes).ok()?;
         let bytes = bytes.get(..len)?;
-        if let Ok(nonce) = bytes.try_into() {
-            return Some(Self::without_slot(nonce));
+        if let Some((nonce, origin)) = bytes.split_first_chunk()
+            && let Ok(origin) = origin.try_into()
+        {
+            return Some(Self::in_etcd(*nonce, Origin::from_bytes(origin)?));
         }
         let (slot, nonce) = bytes.split_first_chunk()?;
         Some(Self::new(u32::from_be_bytes(*slot), nonce.try_into().ok()?))
@@ -245,20 +289,28 @@ impl SubjectToken {
     /// The token as its holder gets it.
     pub fn reveal(&self) -> String {
         let mut text = String::from(PREFIX);
-        BASE64_URL_SAFE_NO_PAD.encode_string(self.bytes(), &mut text);
+        let mut bytes = self.secret();
+        bytes.extend(self.origin.into_iter().flat_map(Origin::to_bytes));
+        BASE64_URL_SAFE_NO_PAD.encode_string(bytes, &mut text);
         text
     }
 
-    fn bytes(&self) -> Vec<u8> {
+    /// What is not said anywhere else.
+    fn secret(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(4 + NONCE_LEN);
         bytes.extend(self.slot.into_iter().flat_map(u32::to_be_bytes));
         bytes.extend_from_slice(self.nonce.expose());
         bytes
     }
 
+    /// The digest of the token in etcd that this number makes.
+    fn digest_in_etcd(nonce: &[u8; NONCE_LEN]) -> Digest {
+        Digest::of(nonce)
+    }
+
     /// What the store keeps instead of the token.
     pub fn digest(&self) -> Digest {
-        Digest::of(&self.bytes())
+        Digest::of(&self.secret())
     }
 
     /// Names the token whose digest is `digest`.
@@ -318,27 +370,35 @@ mod tests {
 
     use super::*;
 
+    const ORIGIN: Origin = Origin { created: Revision::LAST, tag: [0xff; TAG_LEN] };
+
     #[test]
     fn a_token_is_short_urlsafe_and_says_whose_it_is() {
-        let token = SubjectToken::new(7, [0xff; 32]).reveal();
-        assert_eq!(token.len(), 52);
-        assert!(token.starts_with("sub_"));
-        assert!(token.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte)));
+        let nonce = [0xff; 32];
+        let tokens = [SubjectToken::new(7, nonce), SubjectToken::in_etcd(nonce, ORIGIN)];
+        for (token, len) in tokens.iter().zip([52, 79]) {
+            let token = token.reveal();
+            assert_eq!(token.len(), len);
+            assert!(token.starts_with("sub_"));
+            assert!(
+                token.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte))
+            );
+        }
     }
 
     proptest! {
         #[test]
         fn a_revealed_token_is_read_back(slot: u32, nonce: [u8; 32]) {
-            for token in [SubjectToken::new(slot, nonce), SubjectToken::without_slot(nonce)] {
+            for token in [SubjectToken::new(slot, nonce), SubjectToken::in_etcd(nonce, ORIGIN)] {
                 let read = SubjectToken::parse(&token.reveal()).unwrap();
-                prop_assert_eq!(read.slot, token.slot);
+                prop_assert_eq!((read.slot, read.origin), (token.slot, token.origin));
                 prop_assert!(read.digest().matches(&token.digest()));
             }
         }
 
         #[test]
         fn an_id_is_read_back(slot: u32, nonce: [u8; 32]) {
-            for token in [SubjectToken::new(slot, nonce), SubjectToken::without_slot(nonce)] {
+            for token in [SubjectToken::new(slot, nonce), SubjectToken::in_etcd(nonce, ORIGIN)] {
                 let id = token.id(&token.digest());
                 prop_assert_eq!(TokenId::parse(&id.to_string()), Some(id.clone()));
                 prop_assert!(id.names(&token.digest()));

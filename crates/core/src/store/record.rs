@@ -3,9 +3,6 @@
 //! Every version of the format begins with its number and the time after which the slot is free, so
 //! that an older filter, started again on a newer one's shared data, neither exchanges what it does
 //! not understand nor overwrites it before its time. The rest is `postcard`.
-//!
-//! Version 1 knows no bounds. It is still read, so that what was minted before an upgrade is exchanged after it;
-//! it is written no more.
 
 use serde::ser::SerializeStruct;
 use serde::{Deserialize, Serialize, Serializer};
@@ -14,10 +11,7 @@ use crate::host::UnixTime;
 use crate::policy::Bounds;
 use crate::secret::Digest;
 
-const VERSION: u8 = 2;
-
-/// The version before: without bounds.
-const UNBOUNDED_VERSION: u8 = 1;
+const VERSION: u8 = 3;
 
 /// What a mint is accountable for; kept until the slot is taken again.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -73,11 +67,13 @@ pub struct Exchange {
     pub at_millis: u64,
 }
 
-/// The state of a token: there is no way back from `Spent`.
+/// The state of a token: there is no way back to `Outstanding`, and none from one of the others to the other.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum State {
     Outstanding(Grant),
     Spent(Exchange),
+    /// Taken back before anybody exchanged it.
+    Cancelled,
 }
 
 /// Whether a token is in its time. One that was minted in the future was minted before the clock was set back,
@@ -92,30 +88,6 @@ pub(super) struct Record {
     digest: [u8; 32],
     pub(super) mint: Mint,
     pub(super) state: State,
-}
-
-/// A record of version 1.
-#[derive(Deserialize)]
-struct UnboundedRecord {
-    digest: [u8; 32],
-    mint: UnboundedMint,
-    state: State,
-}
-
-#[derive(Deserialize)]
-struct UnboundedMint {
-    caller: String,
-    request_id: String,
-    at_millis: u64,
-}
-
-impl From<UnboundedRecord> for Record {
-    fn from(record: UnboundedRecord) -> Self {
-        let UnboundedRecord { digest, mint, state } = record;
-        let UnboundedMint { caller, request_id, at_millis } = mint;
-        let mint = Mint { caller, request_id, at_millis, bounds: Bounds::default() };
-        Self { digest, mint, state }
-    }
 }
 
 impl Record {
@@ -153,9 +125,6 @@ impl Slot {
             expires_at: UnixTime::from_millis(u64::from_le_bytes(*expires_at)),
             record: match *version {
                 VERSION => postcard::from_bytes(rest).ok(),
-                UNBOUNDED_VERSION => {
-                    postcard::from_bytes::<UnboundedRecord>(rest).ok().map(Record::from)
-                }
                 _ => None,
             },
         })
@@ -164,7 +133,7 @@ impl Slot {
     /// Whether another token may take the slot.
     pub(super) fn is_free(&self, now: UnixTime) -> bool {
         match &self.record {
-            Some(Record { state: State::Spent(_), .. }) => true,
+            Some(Record { state: State::Spent(_) | State::Cancelled, .. }) => true,
             Some(record) => !is_current(&record.mint, self.expires_at, now),
             None => self.expires_at <= now,
         }
@@ -197,49 +166,11 @@ mod tests {
         )
     }
 
-    /// Written by the last filter that knew no bounds.
-    const UNBOUNDED_OUTSTANDING: &str = "01d88f59c4a00100003c469e9d6c5875d37a43f353d4f88e61fcf812c66eee3457465a40b0da4153e0076261636b656e6403722d3198d0c1a28c340007757365722d3432127b227469636b65744964223a22542d31227d";
-    const UNBOUNDED_SPENT: &str = "01d88f59c4a00100003c469e9d6c5875d37a43f353d4f88e61fcf812c66eee3457465a40b0da4153e0076261636b656e6403722d3198d0c1a28c340107636f6e736f6c6501076167656e742d3703722d32036a2d3180d8c1a28c34";
-
-    fn bytes(hex: &str) -> Vec<u8> {
-        hex.as_bytes()
-            .chunks(2)
-            .map(|digits| u8::from_str_radix(std::str::from_utf8(digits).unwrap(), 16).unwrap())
-            .collect()
-    }
-
-    #[test]
-    fn a_record_of_the_version_before_is_read_as_unbounded() {
-        let expires_at = UnixTime::from_millis(1_790_000_599_000);
-        let mint = Mint {
-            caller: "backend".into(),
-            request_id: "r-1".into(),
-            at_millis: 1_789_999_999_000,
-            bounds: Bounds::default(),
-        };
-        let outstanding = State::Outstanding(Grant {
-            user_id: "user-42".into(),
-            context: "{\"ticketId\":\"T-1\"}".into(),
-        });
-        let spent = State::Spent(Exchange {
-            client_id: "console".into(),
-            actor_id: Some("agent-7".into()),
-            request_id: "r-2".into(),
-            jti: "j-1".into(),
-            at_millis: 1_790_000_000_000,
-        });
-        for (hex, state) in [(UNBOUNDED_OUTSTANDING, outstanding), (UNBOUNDED_SPENT, spent)] {
-            let record = Record::new(&Digest::of(b"token"), mint.clone(), state);
-            let slot = Slot::decode(&bytes(hex)).unwrap();
-            assert_eq!(slot, Slot { expires_at, record: Some(record) });
-        }
-    }
-
     /// A filter of the version before knows one version, reads no more of another, and holds the slot.
     #[test]
     fn a_record_begins_with_its_version_and_its_time() {
         let bytes = record().encode(UnixTime::from_millis(1000)).unwrap();
-        assert_eq!(bytes[..9], [2, 0xe8, 3, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(bytes[..9], [3, 0xe8, 3, 0, 0, 0, 0, 0, 0]);
     }
 
     #[test]

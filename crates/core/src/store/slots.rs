@@ -4,7 +4,8 @@
 //! again, and every write is a compare-and-set. Two kinds of keys:
 //!
 //! - `…s<slot>` holds one token. **Only this record counts.** To mint is to win the compare-and-set
-//!   on a free slot, to spend is to win it on the outstanding record that was read before.
+//!   on a free slot, to spend is to win it on the outstanding record that was read before. To take a token back is to
+//!   win the same one, so that it is either spent or taken back.
 //! - `…p<page>` says for each of [`PAGE`] slots until when it is taken. It is a hint, so that a free
 //!   slot is found in a few reads even when nearly all are taken, and a full table is known to be full
 //!   after `capacity / PAGE` reads. A hint that says *free* is checked against the record; one that
@@ -23,6 +24,7 @@ use std::time::Duration;
 
 use super::record::{Exchange, Grant, Mint, Record, Slot, State, is_current};
 use super::{NONCE_LEN, StoreFailure, SubjectToken, TokenId};
+use crate::etcd::lease::Kept;
 use crate::etcd::{EtcdFailure, LastRevocation, Revision};
 use crate::host::{Expected, Host, HostFailure, SharedData, Swap, UnixTime, Version};
 use crate::secret::{Digest, namespace};
@@ -35,6 +37,9 @@ const PAGE_BYTES: usize = 4 * PAGE as usize;
 
 /// How often a hint is written anew when other workers write the same page; then it is left wrong.
 const HINT_ATTEMPTS: usize = 16;
+
+/// How often a token is looked at that is to be taken back, while others write its slot.
+const CANCEL_ATTEMPTS: usize = 16;
 
 /// A table of slots, as one worker sees it. Workers share the slots, not this value.
 #[derive(Debug)]
@@ -85,8 +90,12 @@ pub(super) struct SeenInEtcd {
     pub(super) modified: i64,
     /// The revision that minted the token.
     pub(super) created: Revision,
+    /// How often it was written.
+    pub(super) version: i64,
     /// What it hangs on.
     pub(super) lease: i64,
+    /// How long that lasts.
+    pub(super) kept: Kept,
     /// Read at the same moment.
     pub(super) last_revocation: LastRevocation,
 }
@@ -98,6 +107,8 @@ pub enum Found {
     Outstanding(Outstanding),
     /// It was exchanged before: somebody presents it again.
     Spent(Mint, Exchange),
+    /// It was taken back before anybody exchanged it.
+    Cancelled(Mint),
     /// It was not exchanged in time.
     Expired(Mint, Grant),
     /// No such token: never minted here, or its slot went to another.
@@ -118,12 +129,26 @@ pub enum NotStored {
     Etcd(#[from] EtcdFailure),
 }
 
+/// What has become of a token that somebody takes back.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Cancelled {
+    /// Nobody exchanges it any more, and nobody has.
+    Yes(Mint),
+    /// An exchange was first.
+    Spent(Mint, Exchange),
+    /// There is no such token, or it is not theirs to take back.
+    NotTheirs,
+}
+
 /// Why a token was not spent.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotSpent {
     /// Another exchange was first.
     #[error("another exchange was first")]
     Already(Box<(Mint, Exchange)>),
+    /// It was taken back first.
+    #[error("it was taken back during the exchange")]
+    Cancelled,
     /// Another exchange was first, and since then its slot went to another token.
     #[error("another exchange was first, and nobody knows which any more")]
     Forgotten,
@@ -136,6 +161,12 @@ pub enum NotSpent {
     /// The store failed, and nobody knows whether it spent the token.
     #[error("it is not known whether the token was spent: {0}")]
     Unknown(EtcdFailure),
+}
+
+impl From<EtcdFailure> for NotSpent {
+    fn from(failure: EtcdFailure) -> Self {
+        Self::Store(failure.into())
+    }
 }
 
 impl From<HostFailure> for NotSpent {
@@ -269,6 +300,7 @@ impl SlotTable {
         }
         Ok(match record.state {
             State::Spent(exchange) => Found::Spent(record.mint, exchange),
+            State::Cancelled => Found::Cancelled(record.mint),
             State::Outstanding(grant) if !is_current(&record.mint, expires_at, host.now()) => {
                 Found::Expired(record.mint, grant)
             }
@@ -282,12 +314,46 @@ impl SlotTable {
         })
     }
 
-    /// Who minted the token that this names, until its slot is taken again: one read.
-    pub fn minted(&self, host: &dyn Host, id: &TokenId) -> Result<Option<Mint>, HostFailure> {
-        let Some(slot) = id.slot else { return Ok(None) };
-        let found = host.get(&self.slot_key(slot))?;
-        let record = found.and_then(|(bytes, _)| Slot::decode(&bytes)).and_then(|slot| slot.record);
-        Ok(record.filter(|record| id.names(&record.digest())).map(|record| record.mint))
+    /// Takes the token back that this names, if it is `theirs`: from then on nobody exchanges it. One that has expired
+    /// is taken back, too, as the clock may be wrong.
+    pub fn cancel(
+        &self,
+        host: &dyn Host,
+        id: &TokenId,
+        theirs: impl Fn(&Digest, &Mint) -> bool,
+    ) -> Result<Cancelled, HostFailure> {
+        let Some(slot) = id.slot else { return Ok(Cancelled::NotTheirs) };
+        let key = self.slot_key(slot);
+        // An outstanding record changes once, and what it is then stays until its slot is taken again.
+        for _ in 0..CANCEL_ATTEMPTS {
+            let Some((bytes, version)) = host.get(&key)? else { return Ok(Cancelled::NotTheirs) };
+            let Some(Slot { expires_at, record: Some(record) }) = Slot::decode(&bytes) else {
+                return Ok(Cancelled::NotTheirs);
+            };
+            let digest = record.digest();
+            if !id.names(&digest) || !theirs(&digest, &record.mint) {
+                return Ok(Cancelled::NotTheirs);
+            }
+            match record.state {
+                State::Spent(exchange) => return Ok(Cancelled::Spent(record.mint, exchange)),
+                State::Cancelled => return Ok(Cancelled::Yes(record.mint)),
+                State::Outstanding(_) => {}
+            }
+            let record = Record::new(&digest, record.mint, State::Cancelled);
+            let bytes = record.encode(expires_at).ok_or(HostFailure("memory for a record"))?;
+            if host.compare_and_set(&key, &bytes, Expected::Version(version))? == Swap::Done {
+                self.let_go(host, slot);
+                return Ok(Cancelled::Yes(record.mint));
+            }
+        }
+        Err(HostFailure("to take a token back"))
+    }
+
+    /// Says that a slot is free. If that fails it is only hidden for a while.
+    fn let_go(&self, host: &dyn Host, slot: u32) {
+        let (page, offset) = (slot / PAGE, slot % PAGE);
+        let _ = Hints::read(host, self.page_key(page))
+            .and_then(|mut hints| hints.mark(host, offset, UnixTime::default()));
     }
 
     /// Spends a token, if nobody has since it was found. Whoever gets `Ok` is the only one.
@@ -306,10 +372,8 @@ impl SlotTable {
         let bytes = record.encode(token.expires_at).ok_or(HostFailure("memory for a record"))?;
         match host.compare_and_set(&key, &bytes, Expected::Version(version))? {
             Swap::Done => {
-                // From here on the token is spent: what fails now only hides a free slot for a while.
-                let (page, offset) = (slot / PAGE, slot % PAGE);
-                let _ = Hints::read(host, self.page_key(page))
-                    .and_then(|mut hints| hints.mark(host, offset, UnixTime::default()));
+                // From here on the token is spent.
+                self.let_go(host, slot);
                 Ok(())
             }
             Swap::Lost => Err(self.winner(host, &key, &token.digest)?),
@@ -322,6 +386,7 @@ impl SlotTable {
         Ok(match slot.and_then(|slot| slot.record) {
             Some(record) if record.digest().matches(ours) => match record.state {
                 State::Spent(exchange) => NotSpent::Already(Box::new((record.mint, exchange))),
+                State::Cancelled => NotSpent::Cancelled,
                 State::Outstanding(_) => NotSpent::Expired,
             },
             // It had not expired a moment ago, so it was spent before its slot was taken again.

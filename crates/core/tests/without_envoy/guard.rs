@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use impersonation_core::config::EtcdSettings;
 use impersonation_core::etcd::Revision;
-use impersonation_core::etcd::Server;
+use impersonation_core::etcd::{RecordKeys, Server};
 use impersonation_core::guard::{ApiRequest, Guard};
 use impersonation_core::host::{Host, UnixTime};
 use impersonation_core::revocations::{Mark, Revocation, Revocations};
@@ -168,7 +168,7 @@ impl Api {
 
     /// What another worker does, or the filter in this one.
     fn revoke(&self, revocation: Revocation) {
-        let revocations = Revocations::shared_data(TENANT, Duration::from_secs(3600));
+        let revocations = Revocations::shared_data(TENANT);
         let task = Task::start(self.world.clone(), None, |context| async move {
             revocations.revoke(&context, &revocation).await.unwrap()
         });
@@ -419,9 +419,9 @@ fn revoke_elsewhere(etcd: &mut Etcd) {
         timeout: Duration::from_secs(1),
         authority: None,
     };
-    let server = Rc::new(Server::new(&settings));
+    let server = Rc::new(Server::new(&settings, RecordKeys::default()));
     let hour = Duration::from_secs(3600);
-    let revocations = Revocations::etcd(&server, TENANT, hour, hour);
+    let revocations = Revocations::etcd(&server, TENANT, hour);
     let mut step = Task::start(world, None, |context| async move {
         revocations.revoke(&context, &Revocation::default()).await.unwrap();
     });

@@ -114,7 +114,7 @@ impl Host for World {
 }
 
 fn worker() -> Revocations {
-    Revocations::shared_data("tenant", Duration::from_secs(3600))
+    Revocations::shared_data("tenant")
 }
 
 /// Plays a revocation of the user, and says whether it was answered.

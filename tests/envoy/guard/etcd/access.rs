@@ -1,30 +1,268 @@
-//! What a guard that stands elsewhere needs of etcd: to read below the prefix.
+//! What a guard that stands elsewhere needs of etcd: to read what was revoked. And what whoever may only read can do.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::json;
 
-use super::{api, assert_ordinary_users_go_on, with_cluster};
-use crate::etcd::access::{cluster, let_in, secured};
-use testkit::guarded::{Guarded, claims, token};
-use testkit::http::Request;
+use super::{
+    api, assert_ordinary_users_go_on, configuration, status, store, wait_until_it_passes,
+    with_cluster,
+};
+use crate::etcd::access::{cluster, ctl_as, let_in_as_documented, secured};
+use testkit::bootstrap::{Bootstrap, Filter, Listener};
+use testkit::etcd::Etcd;
+use testkit::guarded::{
+    Begun, Guarded, Parties, claims, filter_configuration, guarded_listener, operator,
+    operator_with, token,
+};
+use testkit::http::{Connection, Request};
+use testkit::over::Over;
+use testkit::tls::Authority;
 use testkit::wait_for;
 
+/// A guard without a filter, whose certificate is this user's.
+fn guard_of(etcd: &Etcd, authority: &Authority, user: &str) -> Guarded {
+    let api = api();
+    let cluster = cluster(etcd, authority, Some(&authority.issue(user)));
+    let envoy = with_cluster(cluster, &json!({}), api.address).start();
+    Guarded { envoy, api }
+}
+
+/// A guard with the filter.
+fn filter_of(etcd: &Etcd, authority: &Authority) -> Guarded {
+    let api = api();
+    let filter = Filter::from(&filter_configuration().with("/store", store()));
+    let listener = guarded_listener(&configuration(&json!({})));
+    let cluster = cluster(etcd, authority, Some(&authority.issue("impersonation-filter")));
+    let bootstrap = Guarded::bootstrap_with(listener, filter, api.address).cluster(cluster);
+    Guarded { envoy: bootstrap.workers(2).start(), api }
+}
+
 #[test]
-fn a_role_that_may_read_the_prefix_is_enough_for_a_guard_and_nothing_less() {
+fn a_role_that_reads_revocations_is_enough_for_a_guard_and_nothing_less() {
     let (etcd, authority) = secured();
-    let_in(&etcd, "guard", "read");
-    let [reads, refused] = ["guard", "stranger"].map(|user| {
-        let cluster = cluster(&etcd, &authority, Some(&authority.issue(user)));
-        let api = api();
-        let envoy = with_cluster(cluster, &json!({}), api.address).start();
-        Guarded { envoy, api }
-    });
-    let status =
-        |guarded: &Guarded| guarded.send_as(&token(&claims()), Request::get("/orders")).status;
-    wait_for("the guard to hear of etcd", || (status(&reads) == 200).then_some(()));
+    let_in_as_documented(&etcd, &[("stranger", "readwrite", "/elsewhere/")]);
+    let filter = filter_of(&etcd, &authority);
+    let [ended, live] =
+        [(); 2].map(|()| wait_for("the store", || filter.try_begin(&Parties::new())));
+    let [reads, refused] =
+        ["impersonation-guard", "stranger"].map(|user| guard_of(&etcd, &authority, user));
+    for begun in [&ended, &live] {
+        wait_until_it_passes(&reads, begun);
+    }
+    assert!(try_end(&filter, &ended));
+    wait_for("the revocation to arrive", || (status(&reads, &ended) == 401).then_some(()));
+    assert_eq!(status(&reads, &live), 200);
+
     wait_for("the log to say why", || {
         let because = "etcd does not allow it, see its users and roles: gRPC status 7";
         refused.envoy.log().contains(because).then_some(())
     });
-    assert_eq!(status(&refused), 503);
+    let unknown = refused.send_as(&token(&claims()), Request::get("/orders"));
+    assert_eq!(unknown.status, 503);
     assert_ordinary_users_go_on(&refused);
+
+    // Its certificate is good for nothing else: contexts are in the records of tokens.
+    let guard = authority.issue("impersonation-guard");
+    assert!(ctl_as(&etcd, &guard, &["get", "--prefix", "/impersonation/revocations/"]).is_ok());
+    let lease = leases(&etcd)[0].clone();
+    #[rustfmt::skip]
+    let forbidden: [&[&str]; 9] = [
+        &["get", "--prefix", "/impersonation/tokens/"],
+        &["get", "--prefix", "/impersonation/impersonations/"],
+        &["get", "--prefix", "/impersonation/leases/"],
+        &["get", "--prefix", "/impersonation/"],
+        &["get", "", "--from-key"],
+        &["put", "/impersonation/revocations/x", "x"],
+        &["del", "--prefix", "/impersonation/revocations/"],
+        &["put", "/impersonation/tokens/x", "x"],
+        &["lease", "revoke", &lease],
+    ];
+    for command in forbidden {
+        let answer = ctl_as(&etcd, &guard, command);
+        assert!(
+            answer.as_ref().is_err_and(|error| error.contains("permission denied")),
+            "{command:?}: {answer:?}"
+        );
+    }
+}
+
+/// Ends it; not so while etcd cannot write.
+fn try_end(guarded: &Guarded, begun: &Begun) -> bool {
+    let path = format!("/api/impersonations/{}", begun.id);
+    match guarded.send_to_filter(&Request::new("DELETE", &path).bearer(&operator())).status {
+        204 => true,
+        503 => false,
+        status => panic!("{status}"),
+    }
+}
+
+/// The numbers of all leases, in hex as `etcdctl` has them.
+fn leases(etcd: &Etcd) -> Vec<String> {
+    let printed = String::from_utf8(etcd.ctl(&["lease", "list"])).unwrap();
+    printed.lines().skip(1).map(str::to_owned).collect()
+}
+
+/// Somebody with the certificate of a user who may read, at etcd's own API: by a cluster of Envoy's, as the filter is.
+struct Reader {
+    address: SocketAddr,
+}
+
+/// A number as a field of a message.
+fn field(number: u8, value: i64) -> Vec<u8> {
+    let mut bytes = vec![number << 3];
+    let mut left = value.cast_unsigned();
+    while left >= 0x80 {
+        bytes.push((left & 0x7f) as u8 | 0x80);
+        left >>= 7;
+    }
+    bytes.push(left as u8);
+    bytes
+}
+
+/// Reads a number, and what is behind it.
+fn varint(bytes: &[u8]) -> (u64, &[u8]) {
+    let len = bytes.iter().position(|byte| *byte < 0x80).unwrap() + 1;
+    let digits = bytes[..len].iter().rev();
+    (digits.fold(0, |value, byte| value << 7 | u64::from(byte & 0x7f)), &bytes[len..])
+}
+
+impl Reader {
+    /// What etcd answers; `None` where it refuses.
+    fn ask(&self, method: &str, message: &[u8]) -> Option<Vec<u8>> {
+        let length = u32::try_from(message.len()).unwrap().to_be_bytes();
+        let request = Request::post(&format!("/etcdserverpb.Lease/{method}"))
+            .header("content-type", "application/grpc")
+            .header("te", "trailers")
+            .body([&[0][..], &length, message].concat());
+        let answer = Connection::open(self.address).send(&request);
+        (answer.status == 200 && answer.header("grpc-status") == Some("0"))
+            .then(|| answer.body[5..].to_vec())
+    }
+
+    fn leases(&self) -> Vec<i64> {
+        let answer = self.ask("LeaseLeases", b"").unwrap();
+        let (mut left, mut leases) = (&answer[..], Vec::new());
+        while let Some((tag, rest)) = left.split_first() {
+            let (len, rest) = varint(rest);
+            let (message, rest) = rest.split_at(usize::try_from(len).unwrap());
+            // The first is the header.
+            if *tag == 2 << 3 | 2 {
+                leases.push(varint(&message[1..]).0.cast_signed());
+            }
+            left = rest;
+        }
+        leases
+    }
+
+    /// Grants a lease for twelve seconds.
+    fn grant(&self, id: i64) -> bool {
+        self.ask("LeaseGrant", &[field(1, 12), field(2, id)].concat()).is_some()
+    }
+
+    fn revoke(&self, id: i64) -> bool {
+        self.ask("LeaseRevoke", &field(1, id)).is_some()
+    }
+
+    /// Grants what follows from the leases that there are now, for the next two minutes: each ends with the number of its
+    /// ten seconds. How many there are.
+    fn grant_beforehand(&self) -> usize {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() / 10;
+        let now = i64::try_from(now).unwrap();
+        let ids = self
+            .leases()
+            .into_iter()
+            .flat_map(|lease| (now - 1..now + 12).map(move |bucket| (lease >> 32 << 32) | bucket));
+        ids.filter(|id| self.grant(*id)).count()
+    }
+
+    /// Ends whatever lease may be ended, and grants the same for a moment.
+    fn shorten(&self) {
+        for id in self.leases() {
+            if self.revoke(id) {
+                self.grant(id);
+            }
+        }
+    }
+}
+
+#[test]
+fn who_may_only_read_etcd_undoes_no_revocation_and_hides_no_impersonation() {
+    let (etcd, authority) = secured();
+    let_in_as_documented(&etcd, &[("reader", "read", "/impersonation/")]);
+    let filter = filter_of(&etcd, &authority);
+    let begin = || wait_for("an impersonation", || filter.try_begin(&Parties::new()));
+    let end = |begun: &Begun| wait_for("the end of it", || try_end(&filter, begun).then_some(()));
+    let guard = guard_of(&etcd, &authority, "impersonation-guard");
+    // So that there are leases of both kinds to learn from.
+    let first = begin();
+    end(&first);
+
+    let to_etcd = cluster(&etcd, &authority, Some(&authority.issue("reader")));
+    let bridge = json!({
+        "name": "envoy.filters.http.grpc_http1_bridge",
+        "typed_config": {"@type": "type.googleapis.com/envoy.extensions.filters.http.grpc_http1_bridge.v3.Config"},
+    });
+    let listener = Listener::new("reader").filter(bridge).route_to("etcd", "5s");
+    let envoy = Bootstrap::default().listener(listener).cluster(to_etcd).start();
+    let reader = Reader { address: envoy.address("reader") };
+    wait_for("etcd to answer the reader", || reader.ask("LeaseLeases", b"").map(|_| ()));
+
+    // Before each of them: a bucket of ten seconds may be over.
+    assert!(reader.grant_beforehand() > 0, "anybody may grant leases");
+    let [ended, live] = [(); 2].map(|()| begin());
+    reader.grant_beforehand();
+    end(&ended);
+
+    // And as fast as it can, meanwhile.
+    let (over, turns) = (Over::default(), AtomicUsize::new(0));
+    let [ended_too, live_too] = thread::scope(|scope| {
+        let _all = over.when_dropped();
+        scope.spawn(|| {
+            while !over.is_over() {
+                reader.shorten();
+                turns.fetch_add(1, Ordering::SeqCst);
+            }
+        });
+        // The next leases are made under its eyes.
+        let bucket = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() / 10;
+        let before = bucket();
+        wait_for("the next ten seconds", || (bucket() > before).then_some(()));
+        let begun = [(); 2].map(|()| begin());
+        end(&begun[0]);
+        begun
+    });
+    assert!(turns.into_inner() > 0);
+
+    // Whatever it has granted is gone by then.
+    let decoy = 1 << 40;
+    assert!(reader.grant(decoy));
+    wait_for("the reader's leases to end", || {
+        (!leases(&etcd).contains(&format!("{decoy:016x}"))).then_some(())
+    });
+    let (later_filter, later_guard) =
+        (filter_of(&etcd, &authority), guard_of(&etcd, &authority, "impersonation-guard"));
+    for begun in [&live, &live_too] {
+        for guarded in [&later_filter, &later_guard, &guard, &filter] {
+            wait_until_it_passes(guarded, begun);
+        }
+    }
+    for begun in [&first, &ended, &ended_too] {
+        for guarded in [&later_filter, &later_guard, &guard, &filter] {
+            assert_eq!(status(guarded, begun), 401);
+        }
+    }
+    for guarded in [&filter, &later_filter] {
+        let request = Request::get("/api/impersonations");
+        let answer = guarded.send_to_filter(&request.bearer(&operator_with("impersonations:read")));
+        let listed = answer.json();
+        assert_eq!(listed["complete"], true);
+        let ids = listed["impersonations"].as_array().unwrap().iter().map(|one| &one["id"]);
+        let ids: Vec<_> = ids.collect();
+        assert!([&live, &live_too].iter().all(|live| ids.contains(&&json!(live.id))), "{listed}");
+    }
+    assert!(try_end(&later_filter, &live) && try_end(&filter, &live_too));
 }

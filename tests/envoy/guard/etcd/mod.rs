@@ -5,6 +5,8 @@ mod access;
 mod lasting;
 mod outage;
 mod pair;
+mod volume;
+mod wrong_clocks;
 
 use std::net::SocketAddr;
 use std::sync::LazyLock;

@@ -34,6 +34,7 @@ fn key_source(jwks: &[Value]) -> Jwks {
 fn issuer(jwks: &[Value]) -> JwtIssuer {
     JwtIssuer {
         issuer: ISSUER.to_owned(),
+        name_prefix: None,
         audiences: vec![AUDIENCE.to_owned(), "other".to_owned()],
         required_scopes: Rc::new(["impersonate".to_owned()]),
         client_ids: None,
@@ -66,7 +67,8 @@ fn verify_on(host: &Rc<TestHost>, verifier: &Rc<JwtVerifier>, token: &str) -> Ve
     let (verifier, token) = (Rc::clone(verifier), token.to_owned());
     let (world, host) = (Rc::clone(host) as Rc<dyn Host>, Rc::clone(host));
     let step = Task::start(world, None, |context| async move {
-        verifier.verify(&context, host.native.as_ref(), &KeySet::default(), &token).await
+        let (own_keys, names) = (KeySet::default(), Names::default());
+        verifier.verify(&context, host.native.as_ref(), &own_keys, &names, &token).await
     });
     let Step::Done(verdict) = step else { panic!("it calls") };
     verdict

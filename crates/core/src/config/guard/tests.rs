@@ -18,6 +18,7 @@ pub(in crate::config) fn full() -> Value {
             {"path_prefix": "/orders/", "scopes": ["orders:write"], "actors": ["agent-*", "*"], "action": "deny"},
         ],
         "headers": {"id": "x-impersonation-id", "actor": "x-impersonator"},
+        "audit": {"log": "access_log"},
         "max_staleness": "5s",
     })
 }
@@ -69,13 +70,17 @@ fn all_members_are_read() {
             id: Some("x-impersonation-id".into()),
             actor: Some("x-impersonator".into()),
         },
+        audit_log: AuditLog::AccessLog,
         warnings: config.warnings.clone(),
     };
     assert_eq!(config, expected);
     let warnings: Vec<_> = config.warnings.iter().map(ToString::to_string).collect();
     assert_eq!(
         warnings,
-        ["max_staleness: shared data is never out of touch: this says nothing here"]
+        [
+            "rules[1]: a client escapes this rule by asking for less scope: leave scopes out, and let rules that allow ask for them",
+            "max_staleness: has no effect: shared data is never out of touch",
+        ]
     );
 }
 
@@ -134,8 +139,8 @@ fn what_is_wrong_is_refused_with_its_path() {
         ("/base_path",              json!("/a/"),              "base_path: expected an empty string, or a path such as /tenant-a"),
         ("/payload_in_metadata",    json!(""),                 "payload_in_metadata: expected a string that is not empty"),
         ("/store",                  json!({"etcd": {}}),       "store.etcd.cluster: is required"),
-        ("/store",                  json!({"etcd": {"cluster": "etcd", "capacity": 7}}), "store.etcd.capacity: unknown member; expected one of cluster, authority, prefix, timeout"),
-        ("/store",                  json!({"etcd": {"cluster": "etcd"}, "shared_data": {}}), "store: expected one of shared_data and etcd, not both"),
+        ("/store",                  json!({"etcd": {"cluster": "etcd", "capacity": 7}}), "store.etcd.capacity: unknown member; expected one of cluster, prefix, timeout, authority"),
+        ("/store",                  json!({"etcd": {"cluster": "etcd"}, "shared_data": {}}), "store: expected at most one of shared_data, etcd"),
         ("/store",                  json!({"shared_data": {"capacity": 7}}), "store.shared_data.capacity: unknown member; expected one of "),
         ("/store",                  json!({"redis": {}}),      "store.redis: unknown member; expected one of shared_data, etcd"),
         ("/mode",                   json!("dry_run"),          "mode: expected one of enforce, report"),
@@ -148,14 +153,14 @@ fn what_is_wrong_is_refused_with_its_path() {
         ("/rules/0/path",           json!("orders"),           "rules[0].path: expected a path such as /orders/, without a query, an encoded slash, `;`, empty or dot segments"),
         ("/rules/0/path",           json!("/orders?a"),        "rules[0].path: expected a path such as /orders/, without a query, an encoded slash, `;`, empty or dot segments"),
         ("/rules/0/path",           json!("/a//b"),            "rules[0].path: expected a path such as /orders/, without a query, an encoded slash, `;`, empty or dot segments"),
-        ("/rules/0/path_prefix",    json!("/orders"),          "rules[0]: expected path or path_prefix, not both"),
-        ("/rules/0/methods",        json!([]),                 "rules[0].methods: expected a list with something in it, or nothing at all"),
+        ("/rules/0/path_prefix",    json!("/orders"),          "rules[0]: expected at most one of path, path_prefix"),
+        ("/rules/0/methods",        json!([]),                 "rules[0].methods: expected a list that is not empty"),
         ("/rules/0/methods",        json!("POST"),             "rules[0].methods: expected a list, found a string"),
         ("/rules/0/methods/1",      json!("post"),             "rules[0].methods[1]: expected a method such as POST"),
         ("/rules/0/methods/1",      json!("*"),                "rules[0].methods[1]: expected a method such as POST"),
-        ("/rules/1/scopes",         json!([]),                 "rules[1].scopes: expected a list with something in it, or nothing at all"),
-        ("/rules/1/scopes/0",       json!("a b"),              "rules[1].scopes[0]: expected a scope token (RFC 6749, section 3.3)"),
-        ("/rules/1/actors",         json!([]),                 "rules[1].actors: expected a list with something in it, or nothing at all"),
+        ("/rules/1/scopes",         json!([]),                 "rules[1].scopes: expected a list that is not empty"),
+        ("/rules/1/scopes/0",       json!("a b"),              "rules[1].scopes[0]: expected one scope: printable ASCII without spaces, quotes or backslashes"),
+        ("/rules/1/actors",         json!([]),                 "rules[1].actors: expected a list that is not empty"),
         ("/rules/1/actors/0",       json!("*-agent"),          "rules[1].actors[0]: expected an actor, or the beginning of a name and `*`"),
         ("/rules/1/actors/0",       json!(""),                 "rules[1].actors[0]: expected an actor, or the beginning of a name and `*`"),
         ("/headers/id",             json!("X-Id"),             "headers.id: expected the name of a header of your own in small letters, such as x-impersonator"),
@@ -165,7 +170,7 @@ fn what_is_wrong_is_refused_with_its_path() {
         ("/headers/colour",         json!("blue"),             "headers.colour: unknown member; expected one of id, actor"),
         ("/max_staleness",          json!("0s"),               "max_staleness: expected a duration from 1s to 3600s"),
         ("/max_staleness",          json!(10),                 "max_staleness: expected a duration such as 600s, 10m or 250ms, found a number"),
-        ("/colour",                 json!("blue"),             "colour: unknown member; expected one of issuer, base_path, payload_in_metadata, store, mode, default, rules, headers, max_staleness"),
+        ("/colour",                 json!("blue"),             "colour: unknown member; expected one of issuer, base_path, payload_in_metadata, store, mode, default, rules, headers, audit, max_staleness"),
     ];
     for (pointer, value, problem) in cases {
         assert_eq!(problems(&with(pointer, value.clone())), [problem], "{pointer}: {value}");
@@ -180,6 +185,19 @@ fn all_problems_are_found_in_one_go() {
     value["rules"][0]["action"] = json!(7);
     value["rules"][1]["path"] = json!("orders");
     assert_eq!(problems(&value).len(), 3, "{:?}", problems(&value));
+}
+
+#[test]
+fn a_rule_that_asking_for_less_scope_escapes_is_warned_of() {
+    let read = |rule: Value| {
+        let value = json!({"issuer": "https://auth.example.com/oidc", "rules": [rule]});
+        let warnings = GuardConfig::from_value(&value).unwrap().warnings;
+        warnings.iter().map(|warning| warning.path.clone()).collect::<Vec<_>>()
+    };
+    let scopes = json!(["orders:write"]);
+    assert_eq!(read(json!({"path": "/a", "scopes": scopes, "action": "deny"})), ["rules[0]"]);
+    assert_eq!(read(json!({"path": "/a", "scopes": scopes, "action": "allow"})), [""; 0]);
+    assert_eq!(read(json!({"path": "/a", "action": "deny"})), [""; 0]);
 }
 
 #[test]

@@ -135,3 +135,94 @@ proptest! {
         let _ = bearer_token(&head);
     }
 }
+
+/// The paths and methods of docs/openapi.yaml, by its indentation: a path has two spaces, a method four.
+fn described() -> Vec<(&'static str, &'static str)> {
+    let page = include_str!("../../../../../docs/openapi.yaml");
+    let (_, paths) = page.split_once("\npaths:\n").unwrap();
+    let (paths, _) = paths.split_once("\ncomponents:\n").unwrap();
+    let mut path = "";
+    let mut operations = Vec::new();
+    for line in paths.lines() {
+        let Some(name) = line.strip_suffix(':') else { continue };
+        match line.bytes().take_while(|byte| *byte == b' ').count() {
+            2 => path = name.trim_start(),
+            4 if name.bytes().all(|byte| byte == b' ' || byte.is_ascii_lowercase()) => {
+                operations.push((path, name.trim_start()));
+            }
+            _ => {}
+        }
+    }
+    operations
+}
+
+#[test]
+fn the_openapi_description_has_every_route_and_no_other() {
+    use Route::*;
+    const METHODS: [&str; 7] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"];
+    // The operation that describes a route. A new route does not compile without one.
+    let operation = |route| match route {
+        SubjectTokens => Some(("/api/subject-tokens", "post")),
+        SubjectToken => Some(("/api/subject-tokens/{id}", "delete")),
+        Impersonations => Some(("/api/impersonations", "get")),
+        Impersonation => Some(("/api/impersonations/{id}", "delete")),
+        Revocations => Some(("/api/impersonations/revocations", "post")),
+        Token => Some(("/oidc/token", "post")),
+        TokenRevocation => Some(("/oidc/token/revocation", "post")),
+        TokenIntrospection => Some(("/oidc/token/introspection", "post")),
+        Jwks => Some(("/oidc/jwks", "get")),
+        Discovery => Some(("/oidc/.well-known/openid-configuration", "get")),
+        MethodNotAllowed(..) => None,
+    };
+    let described = described();
+    assert_eq!(described.len(), 12, "{described:?}");
+    let paths = Paths::new("");
+    let Paths {
+        subject_tokens,
+        impersonations,
+        revocations,
+        token,
+        token_revocation,
+        token_introspection,
+        jwks,
+        discovery,
+    } = &paths;
+    let below = |path: &str| format!("{path}/{{id}}");
+    let known = [
+        subject_tokens.clone(),
+        below(subject_tokens),
+        impersonations.clone(),
+        below(impersonations),
+        revocations.clone(),
+        token.clone(),
+        token_revocation.clone(),
+        token_introspection.clone(),
+        jwks.clone(),
+        discovery.clone(),
+    ];
+    assert!(described.iter().all(|(path, _)| known.iter().any(|known| known == path)));
+    for path in known {
+        let requested = path.replace("{id}", "00");
+        for method in METHODS {
+            let allowed = described
+                .iter()
+                .filter(|(described, _)| *described == path)
+                .map(|(_, method)| method.to_ascii_uppercase());
+            let is_described = allowed.clone().any(|described| described == method);
+            let case = format!("{method} {path}");
+            match paths.route(&LazyCell::new(|| method), requested.as_bytes()) {
+                Some(MethodNotAllowed(_, only)) => {
+                    assert!(!is_described, "{case}");
+                    assert_eq!(allowed.collect::<Vec<_>>(), [only], "{case}");
+                }
+                Some(route) => {
+                    assert!(is_described, "{case}");
+                    let (of_route, by) = operation(route).unwrap();
+                    assert_eq!(of_route, path, "{case}");
+                    assert!(by.eq_ignore_ascii_case(method) || (by, method) == ("get", "HEAD"));
+                }
+                None => assert!(!is_described, "{case}"),
+            }
+        }
+    }
+}

@@ -7,7 +7,7 @@ use proptest::sample::select;
 use serde_json::json;
 
 use super::*;
-use crate::config::ClientType;
+use crate::config::{ClientAuthentication, ClientType};
 
 const CLIENTS: [&str; 3] = ["portal", "console", "desk"];
 const RESOURCES: [&str; 3] = ["urn:orders", "urn:payments", "urn:plain"];
@@ -17,6 +17,7 @@ fn client(client_id: &str, resources: Option<&[&str]>) -> (String, Rc<Client>) {
     let client = Client {
         client_id: client_id.to_owned(),
         r#type: ClientType::SinglePage,
+        authentication: ClientAuthentication::None,
         secret_digests: Vec::new(),
         resources: resources.map(|list| list.iter().map(|item| (*item).to_owned()).collect()),
         actor_token_required: false,

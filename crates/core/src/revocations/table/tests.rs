@@ -2,11 +2,11 @@
 
 use proptest::prelude::*;
 
+use super::format::{ENTRY, VERSION};
 use super::*;
 use crate::revocations::CallerTag;
 
 const KEY: Key = [7; 16];
-const HOUR: Duration = Duration::from_secs(3600);
 
 fn at(millis: u64) -> UnixTime {
     UnixTime::from_millis(millis)
@@ -18,9 +18,17 @@ fn end(time: UnixTime) -> End {
 
 /// A table in which nothing has ended.
 fn empty() -> Table {
-    let mut table = Table::new(KEY, at(0));
-    table.keep_for(HOUR);
-    table
+    Table::new(KEY, at(0))
+}
+
+/// Both clocks say the same.
+fn clocks(now: UnixTime) -> Clocks {
+    Clocks { now, uptime: u32::try_from(now.secs()).unwrap() }
+}
+
+/// An operator ends something, at that time.
+fn insert(table: &mut Table, revocation: &Revocation, end: End) -> Option<Overflow> {
+    table.insert(revocation, end, None, clocks(end.time))
 }
 
 /// An impersonation among very few of each kind, so that they meet.
@@ -125,7 +133,7 @@ proptest! {
         let mut in_order = revoked.clone();
         in_order.sort_by_key(|(_, millis)| *millis);
         for (revocation, millis) in &in_order {
-            table.insert(revocation, end(at(*millis)));
+            insert(&mut table, revocation, end(at(*millis)));
             table = Table::decode(&table.encode()).unwrap();
         }
         let issued = if exactly { Issued::At(at(issued)) } else { Issued::Within(issued / 1000) };
@@ -141,8 +149,10 @@ proptest! {
     fn no_bytes_make_the_reader_panic(bytes: Vec<u8>, head in any::<bool>()) {
         let mut table = if head { empty().encode() } else { Vec::new() };
         table.extend(bytes);
-        if let Some(table) = Table::decode(&table) {
+        if let Some(mut table) = Table::decode(&table) {
             let _ = ended(&table, &user(1), Issued::Within(1));
+            table.insert(&of_id(1), end(at(1)), Some(&caller("owner")), clocks(at(1)));
+            let _ = table.cut_off_for_room(&caller("owner"));
         }
     }
 
@@ -150,7 +160,7 @@ proptest! {
     #[test]
     fn a_cut_table_is_never_read_as_one_with_less_in_its_head(len in 0_usize..1000) {
         let mut table = empty();
-        table.insert(&of_user(1), end(at(5)));
+        insert(&mut table, &of_user(1), end(at(5)));
         let bytes = table.encode();
         let cut = &bytes[..len.min(bytes.len() - 1)];
         // Between two entries it cannot be known: shared data has a value or has it not.
@@ -164,11 +174,8 @@ fn filled(times: impl Iterator<Item = (usize, UnixTime)>) -> Table {
     let mut table = empty();
     for (user, time) in times {
         let revocation = of_user(user);
-        table.entries.push(entry(&revocation.name(&KEY), end(time)));
-        match table.kinds.first_mut() {
-            Some((_, last)) => *last = end(time).max(*last),
-            None => table.kinds.push((revocation.mask(), end(time))),
-        }
+        table.entries.push(entry(&revocation.name(&KEY), end(time), OPERATORS, 0));
+        table.note_kind(revocation.mask(), end(time), 0);
     }
     table.entries.sort_unstable();
     table
@@ -182,7 +189,9 @@ fn a_full_table_ends_more_and_never_less() {
         let mut table = filled((0..MAX_ENTRIES).map(|number| (number, time(number))));
         let all = MAX_ENTRIES + 10;
         let overflowed = (MAX_ENTRIES..all)
-            .filter(|number| table.insert(&of_user(*number), end(time(*number))))
+            .filter(|number| {
+                insert(&mut table, &of_user(*number), end(time(*number))) == Some(Overflow::Table)
+            })
             .count();
         assert_eq!(overflowed, 1);
         assert!(table.entries.len() < MAX_ENTRIES);
@@ -202,7 +211,8 @@ fn a_full_table_ends_more_and_never_less() {
 fn the_oldest_are_the_ones_that_become_a_cut_off() {
     let time = |number: usize| at(1000 + number as u64);
     let mut table = filled((0..MAX_ENTRIES).map(|number| (number, time(number))));
-    assert!(table.insert(&of_user(MAX_ENTRIES), end(time(MAX_ENTRIES))));
+    let overflow = insert(&mut table, &of_user(MAX_ENTRIES), end(time(MAX_ENTRIES)));
+    assert_eq!(overflow, Some(Overflow::Table));
     assert_eq!(table.cut_off.time, at(1000 + MADE_ROOM as u64));
     assert_eq!(table.entries.len(), MAX_ENTRIES - MADE_ROOM);
     assert!(ended(&table, &user(usize::MAX), Issued::At(table.cut_off.time)));
@@ -212,30 +222,235 @@ fn the_oldest_are_the_ones_that_become_a_cut_off() {
 #[test]
 fn a_revocation_of_everyone_takes_no_entry() {
     let mut table = empty();
-    table.insert(&of_user(1), end(at(5)));
-    table.insert(&Revocation::default(), end(at(10)));
+    insert(&mut table, &of_user(1), end(at(5)));
+    insert(&mut table, &Revocation::default(), end(at(10)));
     assert_eq!((table.entries.len(), table.kinds.len()), (0, 0));
     assert!(ended(&table, &user(1), Issued::At(at(10))));
     assert!(!ended(&table, &user(1), Issued::At(at(11))));
 }
 
+/// Whichever clock is wrong, and however far: the other one keeps the entry.
 #[test]
-fn an_entry_is_kept_for_as_long_as_anybody_wants() {
+fn an_entry_is_forgotten_when_both_clocks_say_so_and_never_by_another_entry() {
+    const DAY: u64 = 24 * 3600 * 1000;
+    let retention = u64::try_from(RETENTION.as_millis()).unwrap();
+    assert_eq!(retention, 2 * DAY + 600_000, "the longest lives that can be configured");
+    let made = 10 * DAY;
+    #[rustfmt::skip]
+    let cases = [
+        ("both a moment before",       retention - 1000, retention - 1000, true),
+        ("90 minutes ahead",           5_400_000,        60_000,           true),
+        ("three days ahead",           3 * DAY,          60_000,           true),
+        ("years ahead",                1000 * DAY,       60_000,           true),
+        ("set back, after long",       0,                10 * DAY,         true),
+        ("only the wall clock",        retention,        retention - 1000, true),
+        ("only the other clock",       retention - 1000, retention,        true),
+        ("both",                       retention,        retention,        false),
+    ];
+    for (case, wall, up, kept) in cases {
+        let mut table = empty();
+        insert(&mut table, &of_user(1), end(at(made)));
+        let uptime = clocks(at(made + up)).uptime;
+        let later = Clocks { now: at(made + wall), uptime };
+        table.insert(&of_user(2), end(at(made + wall)), None, later);
+        assert_eq!(ended(&table, &user(1), Issued::At(at(made))), kept, "{case}");
+        assert!(ended(&table, &user(2), Issued::At(at(made + wall))), "{case}");
+    }
+}
+
+/// What was revoked once more has to last from then on.
+#[test]
+fn an_entry_that_is_made_anew_is_as_young_as_that() {
     let mut table = empty();
-    assert!(!table.keep_for(HOUR / 2), "a shorter lifetime says nothing of what was issued before");
-    table.insert(&of_user(1), end(at(1000)));
-    let hour = 3_600_000;
-    table.insert(&of_user(2), end(at(1000 + hour - 1)));
-    assert_eq!(table.entries.len(), 2);
-    table.insert(&of_user(2), end(at(1000 + hour)));
-    assert_eq!(table.entries.len(), 1);
-    assert!(ended(&table, &user(2), Issued::At(at(1000 + hour))));
+    let retention = u64::try_from(RETENTION.as_millis()).unwrap();
+    insert(&mut table, &of_user(1), end(at(1000)));
+    insert(&mut table, &of_user(1), end(at(retention)));
+    insert(&mut table, &of_user(2), end(at(retention + 2000)));
+    assert!(ended(&table, &user(1), Issued::At(at(retention))));
+    insert(&mut table, &of_user(2), end(at(2 * retention + 2000)));
+    assert!(!ended(&table, &user(1), Issued::At(at(retention))));
+    assert_eq!(table.len(), 1);
+}
+
+fn of_id(id: usize) -> Revocation {
+    Revocation::of_id(&id.to_string())
+}
+
+fn caller(name: &str) -> Owner {
+    Owner::Caller(name.into())
+}
+
+/// One impersonation of this caller.
+fn of_caller(caller: &str, id: usize) -> Sample {
+    Sample { id: id.to_string(), caller: Some(caller.into()), ..user(id) }
+}
+
+/// What 17 195 mints with `DELETE` did: whoever does it ends what is its own, and nothing of anybody else's.
+#[test]
+fn what_one_ends_beyond_its_share_becomes_a_cut_off_for_it_alone() {
+    let time = |number: usize| at(1000 + number as u64);
+    let all = 17_195;
+    // One by one the first of them, as they are made; then all the others.
+    let one_by_one = 3 * SHARE;
+    let mut table = empty();
+    let hostile = caller("hostile");
+    insert(&mut table, &of_user(7), end(at(1)));
+    let mut overflows = 0;
+    for number in 0..one_by_one {
+        let overflow =
+            table.insert(&of_id(number), end(time(number)), Some(&hostile), clocks(time(number)));
+        assert!(overflow <= Some(Overflow::Share), "{number}");
+        overflows += usize::from(overflow.is_some());
+        assert!(table.len() <= SHARE + 1, "{number}");
+        if number % 501 == 0 {
+            table = Table::decode(&table.encode()).unwrap();
+        }
+    }
+    assert!((2..10).contains(&overflows), "each makes room for many: {overflows}");
+    let rest: Vec<_> = (one_by_one..all)
+        .map(|number| Learned {
+            revocation: of_id(number),
+            end: end(time(number)),
+            owner: Some(hostile.clone()),
+        })
+        .collect();
+    for some in rest.chunks(SHARE / 4) {
+        table.insert_all(some);
+        assert!(table.len() <= SHARE + 1);
+    }
+    for number in 0..all {
+        let issued = Issued::At(time(number));
+        assert!(ended(&table, &of_caller("hostile", number), issued), "{number}");
+        assert!(!ended(&table, &of_caller("other", all + 1), issued), "{number}");
+    }
+    // The younger ones are told apart still: what it began since then goes on.
+    assert!(!ended(&table, &of_caller("hostile", all + 1), Issued::At(time(all - SHARE / 4))));
+    assert!(ended(&table, &user(7), Issued::At(at(1))), "an operator's");
+    assert_eq!(table.cut_off, End::default());
+}
+
+/// So many of each of these owners, at one moment each.
+fn fill(table: &mut Table, owners: &[Owner], all: usize) -> Option<Overflow> {
+    let numbers: Vec<_> = (0..all).collect();
+    let overflows = numbers.chunks(700).map(|numbers| {
+        let learned = numbers.iter().map(|number| Learned {
+            revocation: of_id(*number),
+            end: end(at(1000 + *number as u64)),
+            owner: Some(owners[number % owners.len()].clone()),
+        });
+        let overflow = table.insert_all(&learned.collect::<Vec<_>>());
+        assert!(table.len() <= OWNED);
+        overflow
+    });
+    overflows.max().flatten()
+}
+
+/// Callers and clients, however many there are, leave the operators their half.
+#[test]
+fn all_shares_together_leave_half_of_the_table_to_the_operators() {
+    let owner = |number: usize| {
+        let name = format!("owner-{number}");
+        if number.is_multiple_of(2) { Owner::Caller(name) } else { Owner::Client(name) }
+    };
+    let owners: Vec<_> = (0..31).map(owner).collect();
+    let mut table = empty();
+    assert_eq!(fill(&mut table, &owners, MAX_ENTRIES), Some(Overflow::Share));
+    let last = at(1000 + MAX_ENTRIES as u64);
+    let operators = |users: std::ops::Range<usize>| {
+        let learned = |user| Learned { revocation: of_user(user), end: end(last), owner: None };
+        users.map(learned).collect::<Vec<_>>()
+    };
+    assert_eq!(table.insert_all(&operators(0..MAX_ENTRIES - OWNED)), None);
+    assert_eq!(table.cut_off, End::default());
+    for number in 0..MAX_ENTRIES {
+        let name = format!("owner-{}", number % owners.len());
+        let mut sample = of_caller(&name, number);
+        sample.client_id = name;
+        assert!(ended(&table, &sample, Issued::At(at(1000 + number as u64))), "{number}");
+    }
+    assert!(!ended(&table, &of_caller("other", MAX_ENTRIES), Issued::At(at(1000))));
+    // It takes the operators' own volume to end what is everyone's.
+    let more = operators(MAX_ENTRIES..2 * MAX_ENTRIES);
+    assert_eq!(table.insert_all(&more), Some(Overflow::Table));
+    assert!(ended(&table, &of_caller("other", MAX_ENTRIES), Issued::At(at(1000))));
+}
+
+/// An owner of little loses nothing to those of much.
+#[test]
+fn who_has_the_most_makes_room() {
+    let mut table = empty();
+    let small = caller("small");
+    table.insert(&of_id(usize::MAX), end(at(1)), Some(&small), clocks(at(1)));
+    let large: Vec<_> = (0..9).map(|number| caller(&format!("large-{number}"))).collect();
+    assert_eq!(fill(&mut table, &large, 2 * OWNED), Some(Overflow::Share));
+    assert!(ended(&table, &of_caller("small", usize::MAX), Issued::At(at(1))));
+    let other = of_caller("small", usize::MAX - 1);
+    assert!(!ended(&table, &other, Issued::At(at(1))), "another of the same caller");
+}
+
+/// What an operator ends too is the operator's, and takes no room of anybody's.
+#[test]
+fn an_operators_end_of_the_same_is_not_of_a_share() {
+    let mut table = empty();
+    let owner = caller("owner");
+    table.insert(&of_id(1), end(at(1)), Some(&owner), clocks(at(1)));
+    insert(&mut table, &of_id(1), end(at(2)));
+    assert!(table.owner_of(table.entries.first().unwrap()).is_none());
+    assert!(ended(&table, &of_caller("x", 1), Issued::At(at(2))));
+}
+
+fn at_revision(revision: i64) -> End {
+    End { time: at(1), revision: Revision::new(revision) }
+}
+
+fn learned(revocation: Revocation, revision: i64, owner: Option<Owner>) -> Learned {
+    Learned { revocation, end: at_revision(revision), owner }
+}
+
+#[test]
+fn a_copy_becomes_what_was_read_and_keeps_what_came_after() {
+    let issued = |revision| Issued::AtRevision(Revision::new(revision), at(1));
+    let mut copy = empty();
+    let owner = Some(caller("owner"));
+    copy.insert_all(&[
+        learned(of_user(1), 3, None),
+        learned(of_user(2), 4, None),
+        learned(of_id(5), 5, owner.clone()),
+        learned(of_user(6), 9, None),
+        learned(of_id(7), 9, owner),
+    ]);
+    let mut read = copy.emptied();
+    read.insert_all(&[learned(of_user(2), 4, None)]);
+    assert!(copy.become_what_was_read(read, Revision::new(8)));
+    copy = Table::decode(&copy.encode()).unwrap();
+    assert!(!ended(&copy, &user(1), issued(2)), "gone from etcd");
+    assert!(ended(&copy, &user(2), issued(3)), "still there");
+    assert!(!ended(&copy, &of_caller("x", 5), issued(2)), "gone from etcd");
+    assert!(ended(&copy, &user(6), issued(8)), "written since");
+    assert!(ended(&copy, &of_caller("x", 7), issued(8)), "written since");
+    let other = Table::new([9; 16], at(0));
+    assert!(!copy.become_what_was_read(other, Revision::new(99)), "of other names");
+}
+
+#[test]
+fn an_owners_cut_off_that_is_learned_takes_the_place_of_what_it_ends() {
+    let owner = caller("owner");
+    let mut copy = empty();
+    let own = |id: usize| learned(of_id(id), id as i64, Some(owner.clone()));
+    copy.insert_all(&(1..=20).map(own).collect::<Vec<_>>());
+    copy.insert_all(&[learned(of_user(1), 2, None)]);
+    copy.insert_all(&[learned(owner.everything(), 15, Some(owner.clone()))]);
+    assert_eq!(copy.len(), 7, "the cut-off, five that are later, and the operator's");
+    for id in 1..=20 {
+        let issued = Issued::AtRevision(Revision::new(id - 1), at(1));
+        assert!(ended(&copy, &of_caller("owner", id as usize), issued), "{id}");
+    }
 }
 
 #[test]
 fn what_was_issued_in_the_second_of_a_revocation_has_ended_if_no_more_is_known() {
     let mut table = empty();
-    table.insert(&of_user(1), end(at(5_400)));
+    insert(&mut table, &of_user(1), end(at(5_400)));
     #[rustfmt::skip]
     let cases = [
         ("the second before",      Issued::Within(4),     true),
@@ -252,8 +467,8 @@ fn what_was_issued_in_the_second_of_a_revocation_has_ended_if_no_more_is_known()
 #[test]
 fn a_table_of_another_format_or_out_of_order_is_not_read() {
     let mut table = empty();
-    table.insert(&of_user(1), end(at(5)));
-    table.insert(&of_user(2), end(at(5)));
+    insert(&mut table, &of_user(1), end(at(5)));
+    insert(&mut table, &of_user(2), end(at(5)));
     let bytes = table.encode();
     assert_eq!(Table::decode(&bytes).as_ref(), Some(&table));
     let mut other = bytes.clone();
@@ -261,32 +476,4 @@ fn a_table_of_another_format_or_out_of_order_is_not_read() {
     assert_eq!(Table::decode(&other), None);
     table.entries.reverse();
     assert_eq!(Table::decode(&table.encode()), None);
-}
-
-/// As the version before wrote it: times of eight bytes, and no revisions.
-#[test]
-fn a_table_of_the_format_before_has_ended_what_it_had() {
-    let revocation = of_user(1);
-    let mut bytes = vec![1];
-    bytes.extend(7_u64.to_be_bytes());
-    bytes.extend(KEY);
-    bytes.extend(3_u64.to_be_bytes());
-    bytes.extend(3_600_000_u64.to_be_bytes());
-    bytes.extend([1, revocation.mask()]);
-    bytes.extend(5_u64.to_be_bytes());
-    let head = bytes.clone();
-    bytes.extend(revocation.name(&KEY));
-    bytes.extend(5_u64.to_be_bytes());
-    let table = Table::decode(&bytes).unwrap();
-    let mut expected = empty();
-    expected.sequence = 7;
-    expected.cut_off(end(at(3)));
-    expected.insert(&revocation, end(at(5)));
-    assert_eq!(table, expected);
-    assert!(
-        ended(&table, &user(1), Issued::At(at(5))) && !ended(&table, &user(2), Issued::At(at(5)))
-    );
-    for len in head.len() + 1..bytes.len() {
-        assert_eq!(Table::decode(&bytes[..len]), None);
-    }
 }

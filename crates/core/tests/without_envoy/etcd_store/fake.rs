@@ -84,7 +84,7 @@ struct PutDone {
 
 #[derive(Clone, PartialEq, Message)]
 struct Op {
-    #[prost(oneof = "OpKind", tags = "1, 2")]
+    #[prost(oneof = "OpKind", tags = "1, 2, 3")]
     kind: Option<OpKind>,
 }
 
@@ -94,6 +94,16 @@ enum OpKind {
     Range(Range),
     #[prost(message, tag = "2")]
     Put(Put),
+    #[prost(message, tag = "3")]
+    Delete(Delete),
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Delete {
+    #[prost(bytes = "vec", tag = "1")]
+    key: Vec<u8>,
+    #[prost(bytes = "vec", tag = "2")]
+    range_end: Vec<u8>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -106,6 +116,8 @@ struct Compare {
     key: Vec<u8>,
     #[prost(oneof = "Target", tags = "5, 6")]
     union: Option<Target>,
+    #[prost(bytes = "vec", tag = "64")]
+    range_end: Vec<u8>,
 }
 
 #[derive(Clone, Copy, PartialEq, Oneof)]
@@ -128,7 +140,7 @@ struct Txn {
 
 #[derive(Clone, PartialEq, Message)]
 struct Done {
-    #[prost(oneof = "DoneKind", tags = "1, 2")]
+    #[prost(oneof = "DoneKind", tags = "1, 2, 3")]
     kind: Option<DoneKind>,
 }
 
@@ -138,6 +150,8 @@ enum DoneKind {
     Range(Ranged),
     #[prost(message, tag = "2")]
     Put(PutDone),
+    #[prost(message, tag = "3")]
+    Delete(PutDone),
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -168,6 +182,28 @@ struct LeaseDone {
     ttl: i64,
 }
 
+#[derive(Clone, PartialEq, Message)]
+struct TimeToLive {
+    #[prost(int64, tag = "1")]
+    id: i64,
+    #[prost(bool, tag = "2")]
+    keys: bool,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct TimeToLiveDone {
+    #[prost(message, optional, tag = "1")]
+    header: Option<Header>,
+    #[prost(int64, tag = "2")]
+    id: i64,
+    #[prost(int64, tag = "3")]
+    ttl: i64,
+    #[prost(int64, tag = "4")]
+    granted_ttl: i64,
+    #[prost(bytes = "vec", repeated, tag = "5")]
+    keys: Vec<Vec<u8>>,
+}
+
 /// Statuses of gRPC.
 const INVALID_ARGUMENT: u32 = 3;
 const NOT_FOUND: u32 = 5;
@@ -181,7 +217,10 @@ pub(crate) struct Etcd {
     /// What was before this revision is forgotten.
     compacted: i64,
     keys: BTreeMap<Vec<u8>, KeyValue>,
-    pub leases: BTreeSet<i64>,
+    /// For how many seconds each was granted.
+    pub leases: BTreeMap<i64, i64>,
+    /// What was put on each, be it there or not.
+    put_on: BTreeMap<i64, BTreeSet<Vec<u8>>>,
     /// How many records have been put in the place of others.
     pub replaced: usize,
     /// Takes every comparison for true.
@@ -202,13 +241,69 @@ impl Etcd {
             ("etcdserverpb.Lease", "LeaseGrant") => {
                 let Lease { ttl, id } = Lease::decode(message).unwrap();
                 assert!(ttl > 0 && id > 0, "{ttl} {id}");
-                if !self.leases.insert(id) {
+                if self.leases.contains_key(&id) {
                     return Err(FAILED_PRECONDITION);
                 }
+                self.leases.insert(id, ttl);
                 Ok(LeaseDone { header: self.header(), id, ttl }.encode_to_vec())
+            }
+            ("etcdserverpb.Lease", "LeaseTimeToLive") => {
+                let TimeToLive { id, keys } = TimeToLive::decode(message).unwrap();
+                assert!(keys, "what hangs on it is asked for");
+                let keys = self.keys_on(id);
+                let (header, ttl) = (self.header(), self.leases.get(&id).copied());
+                let (ttl, granted_ttl) = (ttl.unwrap_or(-1), ttl.unwrap_or(0));
+                Ok(TimeToLiveDone { header, id, ttl, granted_ttl, keys }.encode_to_vec())
             }
             other => panic!("etcd has no {other:?}"),
         }
+    }
+
+    /// Whoever may not write here does what they may: every lease on which no key hangs is revoked, and granted anew for a
+    /// moment. How many there were.
+    pub(crate) fn shorten_leases(&mut self) -> usize {
+        let free = |id: &i64| self.keys_on(*id).is_empty();
+        let free: Vec<_> = self.leases.keys().copied().filter(free).collect();
+        self.leases.extend(free.iter().map(|id| (*id, 12)));
+        free.len()
+    }
+
+    /// So much time goes by: leases that are over end, and all that hangs on them.
+    pub(crate) fn let_go(&mut self, after_seconds: i64) {
+        self.leases.retain(|_, ttl| *ttl > after_seconds);
+        let leases = &self.leases;
+        self.keys.retain(|_, kv| kv.lease == 0 || leases.contains_key(&kv.lease));
+    }
+
+    fn keys_on(&self, lease: i64) -> Vec<Vec<u8>> {
+        let put = self.put_on.get(&lease).into_iter().flatten();
+        put.filter(|key| self.keys.get(*key).is_some_and(|kv| kv.lease == lease)).cloned().collect()
+    }
+
+    /// The keys of a kind, each with its value.
+    pub(crate) fn folder(&self, kind: &str) -> Vec<(Vec<u8>, Vec<u8>)> {
+        let folder = format!("/impersonation/{kind}/");
+        let all = self.keys.iter().filter(|(key, _)| key.starts_with(folder.as_bytes()));
+        all.map(|(key, kv)| (key.clone(), kv.value.clone())).collect()
+    }
+
+    /// Somebody else who may write puts this there.
+    pub(crate) fn put_by_hand(&mut self, key: &[u8], value: &[u8]) {
+        let lease = self.keys.get(key).map_or(0, |kv| kv.lease);
+        self.put(Put { key: key.to_vec(), value: value.to_vec(), lease, ignore_lease: false })
+            .unwrap();
+    }
+
+    /// Somebody else who may write deletes it. The lease that it hung on.
+    pub(crate) fn delete_by_hand(&mut self, key: &[u8]) -> i64 {
+        self.revision += 1;
+        self.keys.remove(key).unwrap().lease
+    }
+
+    /// Somebody else who may write creates it anew.
+    pub(crate) fn create_by_hand(&mut self, key: &[u8], value: &[u8], lease: i64) {
+        self.put(Put { key: key.to_vec(), value: value.to_vec(), lease, ignore_lease: false })
+            .unwrap();
     }
 
     /// Every lease ends, and every key with it.
@@ -237,8 +332,9 @@ impl Etcd {
         self.keys.values().flat_map(|kv| [&kv.key[..], &kv.value].concat()).collect()
     }
 
+    /// How many keys there are but for those that keep leases.
     pub(crate) fn len(&self) -> usize {
-        self.keys.len()
+        self.keys.len() - self.folder("leases").len()
     }
 
     fn header(&self) -> Option<Header> {
@@ -250,7 +346,8 @@ impl Etcd {
         if range.revision != 0 && range.revision < self.compacted {
             return Err(OUT_OF_RANGE);
         }
-        assert_eq!(range.revision, 0, "only what is now is kept here");
+        let now = [0, self.revision + 1];
+        assert!(now.contains(&range.revision), "only what is now is kept here");
         if !range.range_end.is_empty() {
             return Ok(self.page(range));
         }
@@ -260,7 +357,10 @@ impl Etcd {
     }
 
     fn page(&self, range: &Range) -> Ranged {
-        assert!(range.limit > 0 && range.serializable == range.keys_only, "only a count is late");
+        assert!(
+            range.limit > 0 && (!range.serializable || range.keys_only),
+            "only a count is late"
+        );
         let all = self.keys.range(range.key.clone()..range.range_end.clone());
         let all = all.filter(|(_, kv)| kv.mod_revision >= range.min_mod_revision);
         let mut kvs: Vec<_> = all.map(|(_, kv)| kv.clone()).collect();
@@ -287,15 +387,30 @@ impl Etcd {
                     self.put(put)?;
                     DoneKind::Put(PutDone { header: self.header() })
                 }
+                OpKind::Delete(delete) => {
+                    self.keys.retain(|key, _| {
+                        !(delete.key.clone()..delete.range_end.clone()).contains(key)
+                    });
+                    self.revision += 1;
+                    DoneKind::Delete(PutDone { header: self.header() })
+                }
             };
+            writes |= !matches!(kind, DoneKind::Range(_));
             responses.push(Done { kind: Some(kind) });
-            writes |= matches!(responses.last(), Some(Done { kind: Some(DoneKind::Put(_)) }));
         }
         self.revision = if writes { revision } else { before };
         Ok(TxnDone { header: self.header(), succeeded, responses })
     }
 
     fn holds(&self, compare: &Compare) -> bool {
+        if !compare.range_end.is_empty() {
+            let (2, 2, Some(Target::Mod(limit))) = (compare.result, compare.target, compare.union)
+            else {
+                panic!("of a range it is asked whether all of it is older");
+            };
+            let mut all = self.keys.range(compare.key.clone()..compare.range_end.clone());
+            return all.all(|(_, kv)| kv.mod_revision < limit);
+        }
         assert_eq!(compare.result, 0, "equal");
         let found = self.keys.get(&compare.key);
         let (create, modified) =
@@ -313,16 +428,18 @@ impl Etcd {
         let lease = match (put.ignore_lease, old) {
             (true, Some(old)) => old.lease,
             (true, None) => return Err(INVALID_ARGUMENT),
-            (false, _) if put.lease != 0 && !self.leases.contains(&put.lease) => {
+            (false, _) if put.lease != 0 && !self.leases.contains_key(&put.lease) => {
                 return Err(NOT_FOUND);
             }
             (false, _) => put.lease,
         };
-        self.replaced += usize::from(old.is_some());
+        let is_token = put.key.starts_with(b"/impersonation/tokens/");
+        self.replaced += usize::from(old.is_some() && is_token);
         let revision = self.revision + 2;
         let (create_revision, version) =
             old.map_or((revision, 1), |old| (old.create_revision, old.version + 1));
         let Put { key, value, .. } = put;
+        self.put_on.entry(lease).or_default().insert(key.clone());
         let mod_revision = revision;
         self.revision += 1;
         let kv =

@@ -6,13 +6,17 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use impersonation_core::config::EtcdSettings;
-use impersonation_core::etcd::Server;
+use impersonation_core::etcd::{Beside, RecordKeys, Server};
 use impersonation_core::host::{
     Expected, Host, HostFailure, Level, SharedData, Swap, UnixTime, Version,
 };
+use impersonation_core::impersonations::{Entry, List};
 use impersonation_core::policy::Bounds;
+use impersonation_core::secret::Secret;
 use impersonation_core::step::{Call, Context, GrpcCall, GrpcStatus, Reply, Step, Task};
-use impersonation_core::store::{Exchange, Found, Grant, Mint, NotSpent, Store, SubjectToken};
+use impersonation_core::store::{
+    Cancelled, Exchange, Found, Grant, Mint, NotSpent, Store, SubjectToken,
+};
 
 use super::fake::Etcd;
 use crate::driver::shared_data::EnvoyMap;
@@ -36,7 +40,10 @@ impl Default for World {
         let now = Cell::new(UnixTime::from_millis(1_790_000_000_000));
         let (shared_data, warnings) = (RefCell::default(), RefCell::default());
         let gauges = RefCell::default();
-        Self { now, shared_data, random: Cell::new(0), warnings, gauges }
+        // No two worlds draw alike, as no two Envoys do.
+        thread_local!(static WORLDS: Cell<u64> = const { Cell::new(0) });
+        let random = Cell::new(WORLDS.replace(WORLDS.get() + 1) * 1000);
+        Self { now, shared_data, random, warnings, gauges }
     }
 }
 
@@ -82,6 +89,12 @@ impl Host for World {
 pub(crate) enum Outcome {
     Won,
     AlreadySpent,
+    /// It was taken back before.
+    WasCancelled,
+    /// It is taken back.
+    TakenBack,
+    /// Nobody knows whether it is.
+    CancelUnknown,
     Expired,
     NoSuchToken,
     /// 503: nothing was done.
@@ -96,22 +109,70 @@ pub(crate) fn shared_data() -> Rc<Store> {
     Rc::new(Store::shared_data("tenant", 10, LIFETIME))
 }
 
+/// As if from signing keys.
+pub(crate) fn record_keys(keys: &[u8]) -> RecordKeys {
+    RecordKeys::new(keys.iter().map(|key| Secret::new([*key; 16])).collect())
+}
+
 /// One Envoy's store.
 pub(crate) fn store() -> Rc<Store> {
+    store_with(&[1])
+}
+
+/// The same with other signing keys.
+pub(crate) fn store_with(keys: &[u8]) -> Rc<Store> {
+    Rc::new(Store::etcd(&server(keys), "tenant", LIFETIME, AFTERLIFE))
+}
+
+fn server(keys: &[u8]) -> Rc<Server> {
     let settings = EtcdSettings {
         cluster: "etcd".into(),
         prefix: "/impersonation/".into(),
         timeout: Duration::from_millis(3500),
         authority: None,
     };
-    Rc::new(Store::etcd(&Rc::new(Server::new(&settings)), "tenant", LIFETIME, AFTERLIFE))
+    Rc::new(Server::new(&settings, record_keys(keys)))
 }
 
-pub(crate) async fn spend(store: Rc<Store>, context: Context, token: String) -> Outcome {
+/// Exchanges a token for an access token that lives for so long, and lists it.
+pub(crate) fn spend_for(
+    world: &Rc<World>,
+    token: &str,
+    lives: Duration,
+    answer: impl FnMut(&GrpcCall) -> Result<Vec<u8>, u32>,
+) -> Outcome {
+    let server = server(&[1]);
+    let store = Rc::new(Store::etcd(&server, "tenant", LIFETIME, lives));
+    let entry = Entry {
+        id: "id".into(),
+        user_id: "user-42".into(),
+        actor_id: None,
+        client_id: "console".into(),
+        caller: "backend".into(),
+        resource: "urn:r".into(),
+        scope: String::new(),
+        jti: String::new(),
+        context: Vec::new(),
+        issued_at_millis: world.now().millis(),
+        expires_at_millis: world.now().after(lives).millis(),
+    };
+    let beside = List::etcd(&server, "tenant", lives).beside(&entry);
+    assert!(beside.is_some());
+    let (host, token) = (Rc::clone(world) as Rc<dyn Host>, token.to_owned());
+    play(Task::start(host, None, |context| spend(store, context, token, beside)), answer)
+}
+
+pub(crate) async fn spend(
+    store: Rc<Store>,
+    context: Context,
+    token: String,
+    beside: Option<Beside>,
+) -> Outcome {
     let token = SubjectToken::parse(&token).unwrap();
     let found = match store.find(&context, &token, &token.digest()).await {
         Ok(Found::Outstanding(found)) => found,
         Ok(Found::Spent(..)) => return Outcome::AlreadySpent,
+        Ok(Found::Cancelled(_)) => return Outcome::WasCancelled,
         Ok(Found::Expired(..)) => return Outcome::Expired,
         Ok(Found::Unknown) => return Outcome::NoSuchToken,
         Err(_) => return Outcome::Failed,
@@ -123,9 +184,10 @@ pub(crate) async fn spend(store: Rc<Store>, context: Context, token: String) -> 
         jti: String::new(),
         at_millis: context.host().now().millis(),
     };
-    match store.spend(&context, found, exchange, None).await {
+    match store.spend(&context, found, exchange, beside).await {
         Ok(()) => Outcome::Won,
         Err(NotSpent::Already(_)) => Outcome::AlreadySpent,
+        Err(NotSpent::Cancelled) => Outcome::WasCancelled,
         Err(NotSpent::Expired) => Outcome::Expired,
         Err(NotSpent::Forgotten) => Outcome::NoSuchToken,
         Err(NotSpent::Store(_)) => Outcome::Failed,
@@ -148,11 +210,29 @@ pub(crate) async fn mint(store: Rc<Store>, context: Context) -> Outcome {
     }
 }
 
+async fn cancel(store: Rc<Store>, context: Context, token: String) -> Outcome {
+    let token = SubjectToken::parse(&token).unwrap();
+    let digest = token.digest();
+    match store.cancel(&context, &token.id(&digest), |found, _| found.matches(&digest)).await {
+        Ok(Cancelled::Yes(_)) => Outcome::TakenBack,
+        Ok(Cancelled::Spent(..)) => Outcome::AlreadySpent,
+        Ok(Cancelled::NotTheirs) => Outcome::NoSuchToken,
+        Err(_) => Outcome::CancelUnknown,
+    }
+}
+
+/// Begins to take a token back.
+pub(crate) fn begin_cancel(world: &Rc<World>, store: &Rc<Store>, token: &str) -> Step<Outcome> {
+    let (host, store, token) =
+        (Rc::clone(world) as Rc<dyn Host>, Rc::clone(store), token.to_owned());
+    Task::start(host, None, |context| cancel(store, context, token))
+}
+
 /// Begins a mint, or the exchange of a token.
 pub(crate) fn begin(world: &Rc<World>, store: &Rc<Store>, token: Option<&str>) -> Step<Outcome> {
     let (host, store) = (Rc::clone(world) as Rc<dyn Host>, Rc::clone(store));
     match token.map(str::to_owned) {
-        Some(token) => Task::start(host, None, |context| spend(store, context, token)),
+        Some(token) => Task::start(host, None, |context| spend(store, context, token, None)),
         None => Task::start(host, None, |context| mint(store, context)),
     }
 }
@@ -183,6 +263,7 @@ pub(crate) const LOST: u32 = 14;
 pub(crate) struct Scenario {
     pub spenders: usize,
     pub minters: usize,
+    pub cancellers: usize,
     /// So many calls are lost, or their answers, or they come later.
     pub faults: usize,
     /// Time runs out, once.
@@ -262,13 +343,20 @@ impl Scenario {
             (0..self.spenders).map(|_| Some(&*token)).chain((0..self.minters).map(|_| None));
         // Each through an Envoy of its own.
         let mut steps: Vec<_> = begun.map(|token| Some(begin(&world, &store(), token))).collect();
+        let cancels = (0..self.cancellers).map(|_| Some(begin_cancel(&world, &store(), &token)));
+        steps.extend(cancels);
         let (mut faults, mut late) = (self.faults, Vec::new());
         let (mut expires, mut loses_leases) = (self.expires, self.loses_leases);
         let mut compacts = self.compacts;
         loop {
             let mut actions = Vec::new();
+            // What an Envoy does to a lease of its own is nothing to the others: it makes no difference when it does so.
+            let makes_a_lease = steps.iter().position(is_about_a_lease);
             for (index, step) in steps.iter().enumerate() {
                 let Some(Step::Call(Call::Grpc(call), _)) = step else { continue };
+                if makes_a_lease.is_some_and(|maker| maker != index) {
+                    continue;
+                }
                 actions.push(Action::Answer(index));
                 if faults > 0 {
                     actions.push(Action::LoseRequest(index));
@@ -282,10 +370,12 @@ impl Scenario {
             if actions.is_empty() {
                 break;
             }
-            actions.extend((0..late.len()).map(Action::Arrive));
-            actions.extend(expires.then_some(Action::Expire));
             actions.extend(loses_leases.then_some(Action::LoseLeases));
-            actions.extend(compacts.then_some(Action::Compact));
+            if makes_a_lease.is_none() {
+                actions.extend((0..late.len()).map(Action::Arrive));
+                actions.extend(expires.then_some(Action::Expire));
+                actions.extend(compacts.then_some(Action::Compact));
+            }
             let action = &actions[choices.next(actions.len())];
             let (index, answer) = match action {
                 Action::Expire => {
@@ -333,8 +423,9 @@ impl Scenario {
         }
         let is_gone = (self.expires && !expires) || (self.loses_leases && !loses_leases);
         let again = play(begin(&world, &store(), Some(&token)), |call| etcd.answer(call));
-        // That one is no part of the race.
-        let spent = etcd.replaced - usize::from(again == Outcome::Won);
+        // That one is no part of the race, and one that was taken back was replaced by that.
+        let replaced = etcd.replaced - usize::from(again == Outcome::Won);
+        let spent = replaced - usize::from(again == Outcome::WasCancelled);
         judge(&outcomes, spent, &again, is_gone)?;
         for outcome in &outcomes {
             if let Outcome::Minted(token) = outcome {
@@ -352,6 +443,14 @@ impl Scenario {
         // A status that says that nothing was done.
         if self.lies { 12 } else { LOST }
     }
+}
+
+/// Whether an Envoy makes a lease, or looks at it.
+fn is_about_a_lease(step: &Option<Step<Outcome>>) -> bool {
+    let Some(Step::Call(Call::Grpc(call), _)) = step else { return false };
+    let anchor = b"/leases/";
+    call.service == "etcdserverpb.Lease"
+        || call.message.windows(anchor.len()).any(|window| window == anchor)
 }
 
 fn called(step: &Option<Step<Outcome>>) -> &GrpcCall {
@@ -381,7 +480,12 @@ fn judge(outcomes: &[Outcome], spent: usize, again: &Outcome, is_gone: bool) -> 
     if !is_gone && count(Outcome::Expired) + count(Outcome::NoSuchToken) > 0 {
         return Err("a token is said to have expired that has not".into());
     }
+    let taken_back = *again == Outcome::WasCancelled;
+    if count(Outcome::TakenBack) + count(Outcome::WasCancelled) > 0 && !taken_back {
+        return Err("a token is said to be taken back that is not".into());
+    }
     match again {
+        Outcome::WasCancelled if spent == 0 => Ok(()),
         Outcome::Won if spent == 0 && !is_gone => Ok(()),
         Outcome::AlreadySpent if spent == 1 => Ok(()),
         Outcome::Expired | Outcome::NoSuchToken if is_gone => Ok(()),

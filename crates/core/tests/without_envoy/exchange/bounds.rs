@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use impersonation_core::host::{Expected, SharedData, Swap};
 use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
 use serde_json::{Map, Value, json};
@@ -157,56 +156,6 @@ fn a_bound_that_can_never_be_met_mints_nothing() {
     let answer = gateway.send(&MintForm::new(&json!({})).body(twice).request());
     assert_refused(&answer, "twice", 400, "invalid_request", "body_malformed");
     assert_eq!(gateway.world.stored(), []);
-}
-
-/// Written by the last filter without bounds, for the token that this one holds.
-const TOKEN: &str = "sub_AAAAAq1r8FVbbxUprjpu67qvTkQPbbL02-0YVDv4DGnqIRt6";
-const SLOT: &str = "rEA-y3QPye2Js2";
-const OUTSTANDING: &str = "01c09359c4a0010000448456fdd5a876d1cabed5cdb8b5071fa7fd567cf8c88957581f1a7b6d4b66e1076261636b656e64066d696e742d3180d8c1a28c340007757365722d3432127b227469636b65744964223a22542d31227d";
-const SPENT: &str = "01c09359c4a0010000448456fdd5a876d1cabed5cdb8b5071fa7fd567cf8c88957581f1a7b6d4b66e1076261636b656e64066d696e742d3180d8c1a28c340107636f6e736f6c65000a65786368616e67652d3116694574635a3861754d755a597441476271667443627780d8c1a28c34";
-
-/// A gateway that is started on what an older one left.
-fn upgraded(record: &str) -> Gateway {
-    let gateway = Gateway::usual();
-    let digits = record.as_bytes().chunks(2);
-    let bytes: Vec<_> = digits
-        .map(|digits| u8::from_str_radix(std::str::from_utf8(digits).unwrap(), 16).unwrap())
-        .collect();
-    assert_eq!(gateway.world.compare_and_set(SLOT, &bytes, Expected::Absent), Ok(Swap::Done));
-    gateway
-}
-
-#[test]
-fn what_the_version_before_minted_is_exchanged_once() {
-    let gateway = upgraded(OUTSTANDING);
-    let form = ExchangeForm::new(TOKEN);
-    assert_eq!(gateway.exchange(&form.clone().set("scope", "nothing")).reason(), "scope_empty");
-    let answer = gateway.exchange(&form);
-    let claims = claims(&gateway, &answer);
-    assert_eq!((&claims["sub"], &claims["aud"]), (&json!("user-42"), &json!(ORDERS)));
-    assert_eq!(answer.event["context"], json!({"ticketId": "T-1"}));
-    let again = gateway.exchange(&form);
-    assert_eq!(again.reason(), "subject_token_spent");
-    assert_eq!(again.alarm.unwrap()["mint"]["caller"], "backend");
-}
-
-#[test]
-fn what_the_version_before_spent_stays_spent() {
-    let gateway = upgraded(SPENT);
-    let answer = gateway.exchange(&ExchangeForm::new(TOKEN));
-    assert_eq!(answer.reason(), "subject_token_spent");
-    assert_eq!(answer.alarm.unwrap()["first_exchange"]["client_id"], "console");
-}
-
-#[test]
-fn what_the_version_before_minted_keeps_its_slot_until_it_expires() {
-    let gateway = upgraded(OUTSTANDING);
-    let tokens: Vec<_> = (0..3).map(|_| gateway.mint()).collect();
-    let full = gateway.send(&MintForm::new(&body(&json!({}))).request());
-    assert_eq!(full.reason(), "store_full", "{full:?}");
-    for token in tokens.iter().map(String::as_str).chain([TOKEN]) {
-        gateway.assert_spendable(token, "beside those of another version");
-    }
 }
 
 /// Some bounds and some exchange, of which most come to something.

@@ -6,11 +6,12 @@ use std::time::Duration;
 use impersonation_core::stream::{Flow, Stream};
 use serde_json::{Value, json};
 
-use super::setting::{ISSUER, PROVIDER_KEY, configured};
+use super::setting::{EXCHANGE_GRANT, ISSUER, PROVIDER_KEY, configured};
 use crate::driver::{Gateway, Request, Sent, Shown};
 
-const KINDS: [(&str, &str); 2] =
-    [("/oidc/jwks", "keys"), ("/oidc/.well-known/openid-configuration", "grant_types_supported")];
+const DISCOVERY: &str = "/oidc/.well-known/openid-configuration";
+
+const KINDS: [(&str, &str); 2] = [("/oidc/jwks", "keys"), (DISCOVERY, "grant_types_supported")];
 
 fn gateway() -> Gateway {
     Gateway::new(&configured("/identity_gateway", json!({"documents": "merge"})))
@@ -105,6 +106,72 @@ fn ours_is_added_to_the_gateways() {
     }
 }
 
+/// What the gateway's document becomes.
+fn merged(gateway: &Gateway, document: &Value) -> Value {
+    let document = document.to_string().into_bytes();
+    let theirs = (200, "application/json", &*document);
+    serde_json::from_slice(&answered(gateway, "GET", DISCOVERY, theirs).unwrap().body).unwrap()
+}
+
+#[test]
+fn discovery_has_our_endpoints_and_methods_beside_the_gateways() {
+    let methods = json!(["client_secret_basic", "private_key_jwt", "client_secret_post", "none"]);
+    let theirs = json!({
+        "issuer": ISSUER,
+        "token_endpoint": "https://auth.example.com/oidc/token",
+        "token_endpoint_auth_methods_supported": ["client_secret_basic", "private_key_jwt"],
+        "id_token_signing_alg_values_supported": ["RS256"],
+    });
+    let mut ours = theirs.clone();
+    let member = |name: &str, value: Value| (name.to_owned(), value);
+    ours.as_object_mut().unwrap().extend([
+        member("grant_types_supported", json!(["authorization_code", "implicit", EXCHANGE_GRANT])),
+        member("token_endpoint_auth_methods_supported", methods),
+        member("revocation_endpoint", json!("https://auth.example.com/oidc/token/revocation")),
+        member(
+            "revocation_endpoint_auth_methods_supported",
+            json!(["client_secret_basic", "client_secret_post", "none"]),
+        ),
+        member(
+            "introspection_endpoint",
+            json!("https://auth.example.com/oidc/token/introspection"),
+        ),
+        member(
+            "introspection_endpoint_auth_methods_supported",
+            json!(["client_secret_basic", "client_secret_post"]),
+        ),
+    ]);
+    assert_eq!(merged(&gateway(), &theirs), ours);
+}
+
+/// Whoever has a token of the gateway's needs the gateway's path, and the operator has to hear of it.
+#[test]
+fn an_endpoint_that_the_gateway_has_elsewhere_stays_its_own_and_the_operator_is_told_once() {
+    let gateway = gateway();
+    let theirs = json!({
+        "issuer": ISSUER,
+        "revocation_endpoint": "https://auth.example.com/revoke",
+        "introspection_endpoint": "https://auth.example.com/oidc/token/introspection",
+    });
+    for _ in 0..2 {
+        let merged = merged(&gateway, &theirs);
+        assert_eq!(merged["revocation_endpoint"], theirs["revocation_endpoint"]);
+        assert_eq!(merged.get("revocation_endpoint_auth_methods_supported"), None);
+        assert_eq!(merged["introspection_endpoint"], theirs["introspection_endpoint"]);
+        // How clients authenticate there is known to the gateway alone, as it does not say so.
+        assert_eq!(merged.get("introspection_endpoint_auth_methods_supported"), None);
+    }
+    let warnings = gateway.world.warnings.borrow();
+    assert_eq!(warnings.iter().filter(|line| line.contains("at another path")).count(), 1);
+}
+
+#[test]
+fn the_document_of_another_issuer_gets_no_endpoints_of_ours() {
+    let strange = merged(&gateway(), &json!({"issuer": "https://evil.example/oidc"}));
+    let names: Vec<_> = strange.as_object().unwrap().keys().collect();
+    assert_eq!(names, ["issuer", "grant_types_supported"]);
+}
+
 /// Everything that is not 200 with JSON of the right kind.
 fn failures() -> Vec<(&'static str, Theirs<'static>)> {
     vec![
@@ -186,7 +253,7 @@ fn a_document_that_is_too_long_is_no_document() {
 #[test]
 fn only_the_document_of_our_issuer_is_kept_for_others() {
     let gateway = gateway();
-    let path = "/oidc/.well-known/openid-configuration";
+    let path = DISCOVERY;
     let strange = json!({"issuer": "https://evil.example/oidc"}).to_string().into_bytes();
     answered(&gateway, "GET", path, (200, "application/json", &strange)).unwrap();
     assert_eq!(answered(&gateway, "GET", path, (503, "text/plain", b"x")), None);

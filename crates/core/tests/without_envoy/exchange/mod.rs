@@ -7,6 +7,7 @@ mod callouts;
 #[cfg(feature = "custom-claims")]
 mod claims;
 mod documents;
+mod ended;
 mod failures;
 mod flow;
 mod leaving;

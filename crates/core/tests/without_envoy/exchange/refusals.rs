@@ -40,7 +40,7 @@ type Spoil = fn(ExchangeForm) -> ExchangeForm;
 #[test]
 fn a_refused_exchange_is_told_why_and_costs_no_token() {
     #[rustfmt::skip]
-    let cases: [(&str, Spoil, u16, &str, &str); 49] = [
+    let cases: [(&str, Spoil, u16, &str, &str); 51] = [
         ("parameter given twice",       |form| form.add("scope", "orders:read"),                        400, "invalid_request", "parameter_repeated"),
         ("grant type given twice",      |form| form.add("grant_type", "password"),                      400, "invalid_request", "parameter_repeated"),
         ("subject token given twice",   |form| form.add("subject_token", "x"),                          400, "invalid_request", "parameter_repeated"),
@@ -49,6 +49,8 @@ fn a_refused_exchange_is_told_why_and_costs_no_token() {
         ("no client",                   |form| form.without("client_id"),                               400, "invalid_request", "client_authentication"),
         ("empty client",                |form| form.set("client_id", ""),                               400, "invalid_request", "client_authentication"),
         ("two ways to authenticate",    |form| form.portal().set("client_secret", CLIENT_SECRET),       400, "invalid_request", "client_authentication"),
+        ("two ways, two clients",       |form| form.portal().set("client_id", "console").set("client_secret", "x"), 400, "invalid_request", "client_authentication"),
+        ("client without resources",    |form| form.basic("api", CLIENT_SECRET).set("client_id", "api"), 400, "unauthorized_client", "client_without_resources"),
         ("unknown client",              |form| form.set("client_id", "nobody"),                         401, "invalid_client",  "client_authentication"),
         ("confidential, no secret",     |form| form.set("client_id", "portal"),                         401, "invalid_client",  "client_authentication"),
         ("confidential, form secret",   |form| form.set("client_id", "portal").set("client_secret", CLIENT_SECRET), 401, "invalid_client", "client_authentication"),
@@ -102,6 +104,59 @@ fn a_refused_exchange_is_told_why_and_costs_no_token() {
             assert!(challenge.starts_with("Basic realm=\""), "{case}: {challenge}");
         }
         gateway.assert_spendable(&subject_token, case);
+    }
+}
+
+/// A stranger who tries names, secrets and ways to send them is answered the same, byte for byte, whatever there is.
+#[test]
+fn a_stranger_learns_nothing_of_how_a_client_authenticates() {
+    let in_form = |client, secret| {
+        move |form: ExchangeForm| form.set("client_id", client).set("client_secret", secret)
+    };
+    type Try = Box<dyn Fn(ExchangeForm) -> ExchangeForm>;
+    #[rustfmt::skip]
+    let cases: [(&str, Try); 11] = [
+        ("unknown, by Basic",          Box::new(|form| form.set("client_id", "nobody").basic("nobody", "guess"))),
+        ("unknown, in the form",       Box::new(in_form("nobody", "guess"))),
+        ("unknown, no secret",         Box::new(|form| form.set("client_id", "nobody"))),
+        ("Basic's, by Basic, wrong",   Box::new(|form| form.set("client_id", "portal").basic("portal", "guess"))),
+        ("Basic's, in the form",       Box::new(in_form("portal", CLIENT_SECRET))),
+        ("Basic's, in the form, wrong", Box::new(in_form("portal", "guess"))),
+        ("Basic's, no secret",         Box::new(|form| form.set("client_id", "portal"))),
+        ("the form's, by Basic",       Box::new(|form| form.set("client_id", "poster").basic("poster", CLIENT_SECRET))),
+        ("the form's, wrong",          Box::new(in_form("poster", "guess"))),
+        ("the form's, no secret",      Box::new(|form| form.set("client_id", "poster"))),
+        ("public, with a secret",      Box::new(in_form("console", "guess"))),
+    ];
+    let gateway = Gateway::usual();
+    let subject_token = gateway.mint();
+    let answers = cases.map(|(case, spoil)| {
+        let answer = gateway.exchange(&spoil(ExchangeForm::new(&subject_token)));
+        assert_refused(&answer, case, 401, "invalid_client", "client_authentication");
+        (case, answer.body, answer.headers)
+    });
+    let [(_, body, headers), ..] = &answers;
+    for (case, other_body, other_headers) in &answers {
+        assert_eq!((other_body, other_headers), (body, headers), "{case}");
+    }
+    let told = body["error_description"].as_str().unwrap();
+    assert!(told.contains("Basic") && told.contains("client_secret_post"), "{told}");
+    let by_form = in_form("poster", CLIENT_SECRET)(ExchangeForm::new(&subject_token));
+    assert_eq!(gateway.exchange(&by_form).status, 200);
+}
+
+#[test]
+fn a_client_that_leaves_scope_out_is_told_that_it_is_required() {
+    let gateway = Gateway::usual();
+    let subject_token = gateway.mint();
+    for form in [
+        ExchangeForm::new(&subject_token).without("scope"),
+        ExchangeForm::new(&subject_token).set("scope", ""),
+    ] {
+        let answer = gateway.exchange(&form);
+        let told = answer.text("error_description");
+        assert!(told.contains("needs scope"), "{told}");
+        assert!(!told.contains("orders"), "{told}");
     }
 }
 

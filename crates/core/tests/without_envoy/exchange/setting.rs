@@ -56,6 +56,8 @@ pub(super) fn configuration() -> Value {
             {"client_id": "portal", "type": "traditional_web", "client_secret_sha256": [secret]},
             {"client_id": "console", "type": "single_page", "resources": [ORDERS]},
             {"client_id": "desk", "type": "native", "actor_token_required": true},
+            {"client_id": "poster", "type": "traditional_web", "authentication": "client_secret_post", "client_secret_sha256": [secret]},
+            {"client_id": "api", "type": "machine_to_machine", "client_secret_sha256": [secret], "resources": []},
         ],
         "resources": [
             {"indicator": ORDERS, "scopes": ["orders:read", "orders:write"]},

@@ -56,6 +56,42 @@ fn of_any_number_of_spends_one_wins() {
     explore("spend, spend, spend, spend", &spends(4));
 }
 
+/// Whatever races with it: what is taken back is never exchanged, and what is exchanged is not said to be taken back.
+#[test]
+fn a_token_is_either_spent_or_taken_back() {
+    let one = || Scenario::new(1, &[LONG]);
+    let ends = ["won | already spent", "cancelled | taken back"];
+    assert_ends("spend, cancel", &one().spender(0).canceller(0), &ends);
+    let cancels = one().canceller(0).canceller(0);
+    assert_ends("cancel, cancel", &cancels, &["taken back | taken back"]);
+    let all = one().spender(0).spender(0).canceller(0);
+    assert_ends(
+        "spend, spend, cancel",
+        &all,
+        &[
+            "won | already spent | already spent",
+            "already spent | won | already spent",
+            "cancelled | cancelled | taken back",
+        ],
+    );
+    explore("spend, cancel, cancel", &one().spender(0).canceller(0).canceller(0));
+    explore("spend, cancel, mint: 1 slot", &one().spender(0).canceller(0).minter(0));
+    explore("spend, cancel, failing", &one().spender(0).canceller(0).calls_fail());
+    let clock = Scenario::new(1, &[2500]).clock(&[1000, 2000, 2500]);
+    explore("spend, cancel, clock", &clock.spender(0).canceller(0));
+}
+
+/// A search that finds nothing means something.
+#[test]
+fn a_store_that_takes_back_what_is_spent_is_found_out() {
+    for fault in [Fault::Overwrites, Fault::ComparesThenWrites, Fault::ReadsVersionAgain] {
+        let broken = Scenario::new(1, &[LONG]).spender(0).canceller(0).broken(fault);
+        let found = broken.explore("spend, cancel").map_err(|violation| violation.rule);
+        let rule = found.expect_err("it is broken");
+        assert!(rule.contains("spent and taken back"), "{fault:?}: {rule}");
+    }
+}
+
 #[test]
 fn of_any_number_of_mints_as_many_win_as_there_are_free_slots() {
     for hands in [[0, 0], [0, 1], [1, 0], [1, 1]] {

@@ -79,6 +79,12 @@ impl Scenario {
         self.actor(0, [op])
     }
 
+    /// One that takes back a token that was there before.
+    pub(super) fn canceller(self, token: usize) -> Self {
+        let op = Op::Cancel(self.tokens[token].clone());
+        self.actor(0, [op])
+    }
+
     /// One that mints a token for a long time.
     pub(super) fn minter(self, hand: u32) -> Self {
         self.actor(hand, [Op::Mint(at(600_000))])
@@ -158,6 +164,7 @@ impl Scenario {
     /// Nobody is told what is not so.
     fn check_events(&self, world: &World<Event>) -> Result<(), String> {
         let mut spent: Vec<&Token> = Vec::new();
+        let mut taken: Vec<&Token> = Vec::new();
         for actor in &world.actors {
             for event in &actor.events {
                 match event {
@@ -170,6 +177,10 @@ impl Scenario {
                             return Err("a token is spent that had expired before".to_owned());
                         }
                     }
+                    Event::Taken(token) if taken.contains(&token) => {
+                        return Err("a token is taken back twice".to_owned());
+                    }
+                    Event::Taken(token) => taken.push(token),
                     Event::Refused(refusal, writes) if *writes > 0 => {
                         return Err(format!(
                             "a request refused with {refusal:?} changed something"
@@ -178,6 +189,15 @@ impl Scenario {
                     _ => {}
                 }
             }
+        }
+        if spent.iter().any(|token| taken.contains(token)) {
+            return Err("a token is spent and taken back".to_owned());
+        }
+        let told = world.actors.iter().flat_map(|actor| &actor.events);
+        let mut untaken = told
+            .filter(|event| matches!(event, Event::TakenBack(token) if !taken.contains(&token)));
+        if untaken.next().is_some() {
+            return Err("somebody is told of a token that nobody took back".to_owned());
         }
         let won = world.actors.iter().flat_map(|actor| &actor.events);
         let unspent_win =
@@ -198,8 +218,8 @@ impl Scenario {
         let host = Direct::new(&world.shared_data, world.now);
         let mut live = Vec::new();
         for token in self.tokens.iter().chain(minted) {
-            let spent =
-                events().any(|event| matches!(event, Event::Spent(spent) if spent == token));
+            let spent = events()
+                .any(|event| matches!(event, Event::Spent(it) | Event::Taken(it) if it == token));
             let good = !spent && world.now < token.expires_at;
             let found = find(&host, &self.table, token).unwrap();
             match (good, found) {
@@ -281,12 +301,14 @@ fn how_it_ended(world: &World<Event>) -> String {
     let actors = world.actors.iter().map(|actor| {
         let events = actor.events.iter().filter_map(|event| match event {
             Event::Minted(_) => Some("minted"),
-            Event::Spent(_) => None,
+            Event::Spent(_) | Event::Taken(_) => None,
+            Event::TakenBack(_) => Some("taken back"),
             Event::Won(_) => Some("won"),
             Event::Refused(Refusal::Full, _) => Some("full"),
             Event::Refused(Refusal::Unknown, _) => Some("unknown"),
             Event::Refused(Refusal::Expired, _) => Some("expired"),
             Event::Refused(Refusal::AlreadySpent, _) => Some("already spent"),
+            Event::Refused(Refusal::Cancelled, _) => Some("cancelled"),
             Event::Refused(Refusal::HostFailed, _) => Some("host failed"),
         });
         events.collect::<Vec<_>>().join(" then ")

@@ -5,7 +5,7 @@ use std::cell::{Cell, RefCell};
 use impersonation_core::host::{Expected, Host, HostFailure, SharedData, Swap, UnixTime, Version};
 use impersonation_core::policy::Bounds;
 use impersonation_core::store::{
-    Exchange, Found, Grant, Mint, NotSpent, NotStored, SlotTable, SubjectToken,
+    Cancelled, Exchange, Found, Grant, Mint, NotSpent, NotStored, SlotTable, SubjectToken,
 };
 
 use super::explorer::{Stage, Value};
@@ -27,6 +27,8 @@ pub(super) enum Op {
     Spend(Token),
     /// The same with the token that this actor minted last, if it did.
     SpendOwn,
+    /// Take a token back.
+    Cancel(Token),
 }
 
 /// What came of it.
@@ -37,6 +39,10 @@ pub(super) enum Event {
     Spent(Token),
     /// The spend is over, and its caller was told that it was the one.
     Won(Token),
+    /// The write took effect by which a token is taken back.
+    Taken(Token),
+    /// Whoever took it back was told that nobody exchanges it, and nobody has.
+    TakenBack(Token),
     /// It is over, with an error; and how many writes it did all the same.
     Refused(Refusal, usize),
 }
@@ -47,6 +53,7 @@ pub(super) enum Refusal {
     Unknown,
     Expired,
     AlreadySpent,
+    Cancelled,
     HostFailed,
 }
 
@@ -120,7 +127,8 @@ pub(super) struct Worker<'w> {
     /// Where its search for a free slot begins.
     pub hand: u32,
     pub fault: Option<Fault>,
-    spending: RefCell<Option<Token>>,
+    /// What its first write means.
+    first_write: RefCell<Option<Event>>,
     has_spent: Cell<bool>,
     draws: Cell<u64>,
 }
@@ -132,8 +140,8 @@ impl<'w> Worker<'w> {
         hand: u32,
         fault: Option<Fault>,
     ) -> Self {
-        let (spending, has_spent) = (RefCell::new(None), Cell::new(false));
-        Self { stage, name, hand, fault, spending, has_spent, draws: Cell::new(0) }
+        let (first_write, has_spent) = (RefCell::new(None), Cell::new(false));
+        Self { stage, name, hand, fault, first_write, has_spent, draws: Cell::new(0) }
     }
 
     /// Does what an actor is there for.
@@ -147,12 +155,16 @@ impl<'w> Worker<'w> {
                     Event::Minted(token)
                 }),
                 (Op::Spend(token), _) | (Op::SpendOwn, Some(token)) => {
-                    *self.spending.borrow_mut() = Some(token.clone());
+                    *self.first_write.borrow_mut() = Some(Event::Spent(token.clone()));
                     spend(self, table, token).map(|()| Event::Won(token.clone()))
                 }
                 (Op::SpendOwn, None) => return,
+                (Op::Cancel(token), _) => {
+                    *self.first_write.borrow_mut() = Some(Event::Taken(token.clone()));
+                    cancel(self, table, token).map(|()| Event::TakenBack(token.clone()))
+                }
             };
-            self.spending.take();
+            self.first_write.take();
             self.has_spent.set(false);
             let writes = self.stage.writes() - writes_before;
             self.stage.note(done.unwrap_or_else(|refusal| Event::Refused(refusal, writes)));
@@ -197,10 +209,10 @@ impl SharedData for Worker<'_> {
     ) -> Result<Swap, HostFailure> {
         let swap = self.swap(key, value, expected)?;
         if swap == Swap::Done
-            && let Some(token) = self.spending.take()
+            && let Some(event) = self.first_write.take()
         {
             self.has_spent.set(true);
-            self.stage.note(Event::Spent(token));
+            self.stage.note(event);
         }
         Ok(swap)
     }
@@ -269,6 +281,17 @@ pub(super) fn find(
     table.find(host, &token, &token.digest())
 }
 
+pub(super) fn cancel(host: &dyn Host, table: &SlotTable, token: &Token) -> Result<(), Refusal> {
+    let token = SubjectToken::parse(&token.text).unwrap();
+    let digest = token.digest();
+    match table.cancel(host, &token.id(&digest), |found, _| found.matches(&digest)) {
+        Ok(Cancelled::Yes(_)) => Ok(()),
+        Ok(Cancelled::Spent(..)) => Err(Refusal::AlreadySpent),
+        Ok(Cancelled::NotTheirs) => Err(Refusal::Unknown),
+        Err(HostFailure(_)) => Err(Refusal::HostFailed),
+    }
+}
+
 pub(super) fn spend(host: &dyn Host, table: &SlotTable, token: &Token) -> Result<(), Refusal> {
     let exchange = Exchange {
         client_id: "portal".into(),
@@ -280,6 +303,7 @@ pub(super) fn spend(host: &dyn Host, table: &SlotTable, token: &Token) -> Result
     let outstanding = match find(host, table, token) {
         Ok(Found::Outstanding(outstanding)) => outstanding,
         Ok(Found::Spent(..)) => return Err(Refusal::AlreadySpent),
+        Ok(Found::Cancelled(_)) => return Err(Refusal::Cancelled),
         Ok(Found::Expired(..)) => return Err(Refusal::Expired),
         Ok(Found::Unknown) => return Err(Refusal::Unknown),
         Err(HostFailure(_)) => return Err(Refusal::HostFailed),
@@ -287,6 +311,7 @@ pub(super) fn spend(host: &dyn Host, table: &SlotTable, token: &Token) -> Result
     table.spend(host, outstanding, exchange).map_err(|error| match error {
         NotSpent::Already(_) => Refusal::AlreadySpent,
         NotSpent::Forgotten => Refusal::Unknown,
+        NotSpent::Cancelled => Refusal::Cancelled,
         NotSpent::Expired => Refusal::Expired,
         NotSpent::Store(_) | NotSpent::Unknown(_) => Refusal::HostFailed,
     })

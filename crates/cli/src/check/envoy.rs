@@ -1,0 +1,128 @@
+//! An Envoy configuration with the filter or the guard in it.
+
+use std::collections::HashSet;
+
+use impersonation_core::issuer::Paths;
+
+use super::clusters::Clusters;
+use super::guard::{self, Issuer};
+use super::manager::Manager;
+use super::plugin::Assume;
+use super::proof::{self, Surroundings};
+use super::reached::{self, Service};
+use super::topology;
+use super::tree::Place;
+use super::wasm;
+use super::{Findings, Severity};
+
+/// Whether this is a file for Envoy rather than the plugin's own configuration.
+pub(super) fn is_envoy(root: &Place<'_>) -> bool {
+    const TOP: [&str; 5] = ["static_resources", "dynamic_resources", "node", "admin", "@type"];
+    TOP.iter().any(|name| root.get(name).is_some())
+        // A discovery response on disk. Ours has `resources` too, but they have no type.
+        || root.list("resources").iter().any(|resource| resource.get("@type").is_some())
+        || !wasm::plugins(root).is_empty()
+}
+
+/// Checks an Envoy configuration.
+pub(super) fn check(root: &Place<'_>, assume: Assume, findings: &mut Findings) {
+    let clusters = Clusters::read(root);
+    if check_plugins(root, &clusters, assume, findings) {
+        check_admin(root, findings);
+        check_twice(root, findings);
+        return;
+    }
+    let found = wasm::plugins(root);
+    let others = found.iter().map(|plugin| &*plugin.config.path).collect::<Vec<_>>().join(", ");
+    let text = "the impersonation filter is nowhere in this file";
+    match &*others {
+        "" => findings.problem("", text),
+        others => findings.problem("", format!("{text}; other Wasm filters are: {others}")),
+    }
+}
+
+/// Checks every plugin of ours, wherever it is, and what stands around them. Whether there was one.
+pub(super) fn check_plugins(
+    root: &Place<'_>,
+    clusters: &Clusters<'_>,
+    assume: Assume,
+    findings: &mut Findings,
+) -> bool {
+    let found = wasm::plugins(root);
+    let filters: Vec<_> = found.iter().filter(|plugin| plugin.is_filter()).collect();
+    let guard_plugins: Vec<_> = found.iter().filter(|plugin| plugin.is_guard()).collect();
+    let mut managers = HashSet::new();
+    let mut services = Vec::new();
+    let mut issuers = Vec::new();
+    for plugin in &filters {
+        plugin.check_failure(findings);
+        let paths = Paths::new(&plugin.base_path());
+        if let Some(manager) = plugin.around.manager.clone() {
+            let manager = Manager(manager);
+            if managers.insert(manager.0.path.clone()) {
+                manager.check_timeouts(findings);
+            }
+            manager.check_buffers(plugin.around.listener.as_ref(), &paths, findings);
+        }
+        let checked = plugin.check_configuration(assume, clusters, findings);
+        let tenant = checked.as_ref().map(|checked| checked.config.tenant());
+        services.push(Service { plugin, paths, tenant });
+        issuers.extend(checked.map(|checked| Issuer { plugin, checked }));
+    }
+    reached::check_reached(&services, findings);
+    reached::check_shared(&services, findings);
+    let guards = guard::read(&found, &issuers, clusters, findings);
+    let surroundings = Surroundings {
+        root,
+        clusters,
+        filters: &filters,
+        issuers: &issuers,
+        guards: &guards,
+        guard_plugins: &guard_plugins,
+    };
+    findings.proved = proof::check(&surroundings, findings);
+    !filters.is_empty() || !guard_plugins.is_empty()
+}
+
+/// The admin interface stops Envoy, and shows its whole configuration, to whoever reaches it.
+fn check_admin(root: &Place<'_>, findings: &mut Findings) {
+    let Some(address) = root.at(&["admin", "address", "socket_address", "address"]) else { return };
+    let is_local = address.text().is_some_and(|text| {
+        text == "localhost" || text.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback())
+    });
+    if !is_local {
+        findings.warning(
+            address.path,
+            "lets others than this machine reach the admin interface, which stops Envoy and shows its configuration, and anybody's secrets in it: listen on 127.0.0.1",
+        );
+    }
+}
+
+/// Of two listeners with one name or one address Envoy starts only one, or none.
+fn check_twice(root: &Place<'_>, findings: &mut Findings) {
+    let listeners = topology::listeners(root);
+    let address = |place: &Place<'_>| {
+        let address = place.at(&["address", "socket_address"])?;
+        let port = address.get("port_value")?.number().filter(|port| *port != 0)?;
+        Some((address.text_of("address").unwrap_or_default().to_owned(), port))
+    };
+    for (index, one) in listeners.iter().enumerate() {
+        for other in listeners.iter().take(index) {
+            let same_name = one.place.text_of("name").is_some() && one.name == other.name;
+            let same_address =
+                address(&one.place).is_some() && address(&one.place) == address(&other.place);
+            if same_name || same_address {
+                findings.add_about(
+                    Severity::Problem,
+                    one.place.path.clone(),
+                    format!("listener {}", one.name),
+                    format!(
+                        "it has the {} of {}, and Envoy does not serve both: give it its own",
+                        if same_name { "name" } else { "address" },
+                        other.place.path
+                    ),
+                );
+            }
+        }
+    }
+}

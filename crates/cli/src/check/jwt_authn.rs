@@ -1,0 +1,368 @@
+//! Envoy's `jwt_authn`: whether it lets through what has no token of the issuer, and whether it leaves the claims of all
+//! that have one where the guard is entered by.
+
+use impersonation_core::jose::PublishedKey;
+use serde_json::Value;
+
+use super::Doubt;
+use super::routing::{self, Match, Route, Variant};
+use super::topology::Filter;
+use super::tree::{Place, member_path};
+
+pub(super) const JWT_AUTHN: &str = "envoy.extensions.filters.http.jwt_authn.v3.JwtAuthentication";
+
+/// Whose tokens are meant, and what else is known of them.
+pub(super) struct Tokens<'c> {
+    /// The issuers of all filters and guards of the file.
+    pub(super) issuers: Vec<&'c str>,
+    /// The indicators of the filters' resources; `None` without a filter in the file.
+    pub(super) indicators: Option<Vec<&'c str>>,
+    /// Where the merged key set is served.
+    pub(super) key_set_paths: Vec<String>,
+    /// The ports of the filters' own listeners; empty without a filter in the file.
+    pub(super) ports: Vec<u64>,
+    /// What the filters publish; `None` if that cannot be known here.
+    pub(super) published: Option<Vec<&'c PublishedKey>>,
+}
+
+/// What `jwt_authn` makes of the requests on a route.
+pub(super) struct Verified<'d> {
+    /// Whether any requirement there could be met by a token of the filter.
+    pub(super) concerns_us: bool,
+    /// The provider that verifies those.
+    pub(super) provider: Option<Place<'d>>,
+    pub(super) doubts: Vec<Doubt>,
+}
+
+/// What may be required of a request.
+enum Asked<'d> {
+    Nothing(Doubt),
+    Requirement(Place<'d>),
+}
+
+/// Judges what a `jwt_authn` in a chain does on a route.
+pub(super) fn verify<'d>(
+    jwt_authn: &Filter<'d>,
+    route: &Route<'d>,
+    variant: &Variant<'d>,
+    tokens: &Tokens<'_>,
+    endpoint_ports: &dyn Fn(&str) -> Option<Vec<u64>>,
+) -> Verified<'d> {
+    let mut doubts = Vec::new();
+    let mut requirements = Vec::new();
+    for asked in asked(jwt_authn, route, variant) {
+        match asked {
+            Asked::Nothing(doubt) => doubts.push(doubt),
+            Asked::Requirement(requirement) => requirements.push(requirement),
+        }
+    }
+    let mut found = Vec::new();
+    for requirement in &requirements {
+        providers(&jwt_authn.fields, requirement, &mut found, &mut doubts);
+    }
+    let ours: Vec<_> = found.iter().filter(|provider| tokens.may_be_of(provider)).collect();
+    let lets_all_pass = !doubts.is_empty();
+    let concerns_us = !ours.is_empty();
+    for provider in &ours {
+        tokens.check_provider(provider, endpoint_ports, &mut doubts);
+    }
+    // Of several that take a token, none may take it from elsewhere, or leave its claims elsewhere.
+    let alike = |name: &str| {
+        let mut members = found.iter().map(|one| one.get(name).map(|member| member.value));
+        let first = members.next();
+        members.all(|member| Some(member) == first)
+    };
+    let apart = ["from_headers", "payload_in_metadata"].into_iter().find(|name| !alike(name));
+    if let (true, Some(name), Some(first)) = (concerns_us, apart, found.first()) {
+        doubts.push(Doubt::new(
+            &*first.path,
+            format!("of several providers not all have the same {name}: a request with two tokens could enter no guard; give them the same"),
+        ));
+    }
+    if concerns_us {
+        check_settings(&jwt_authn.fields, &mut doubts);
+    }
+    Verified {
+        concerns_us: concerns_us || lets_all_pass,
+        provider: ours.first().map(|provider| (*provider).clone()),
+        doubts,
+    }
+}
+
+/// All that may be required of a request that takes the route.
+fn asked<'d>(jwt_authn: &Filter<'d>, route: &Route<'d>, variant: &Variant<'d>) -> Vec<Asked<'d>> {
+    let by_name = |name: &Place<'d>| {
+        let map = jwt_authn.fields.get("requirement_map");
+        let all = map.into_iter().flat_map(|map| map.members().collect::<Vec<_>>());
+        // jwt_authn refuses every request where a route names one that is not there.
+        all.filter(|(have, _)| Some(*have) == name.text())
+            .map(|(_, requirement)| Asked::Requirement(requirement))
+            .collect::<Vec<_>>()
+    };
+    let off = |place: &Place<'_>| {
+        let text = "jwt_authn is disabled here: nobody verifies the token, and the guard is not entered; take that out";
+        vec![Asked::Nothing(Doubt::new(&*place.path, text))]
+    };
+    if let Some(setting) = variant.setting(jwt_authn.name()) {
+        if routing::disables(&setting) {
+            return off(&setting);
+        }
+        let message = setting.message();
+        let inner = match &message {
+            Some(message) if routing::is_filter_config(message) => message.fields.get("config"),
+            _ => Some(setting.clone()),
+        };
+        if let Some(inner) = inner {
+            if inner.is_set("disabled") {
+                return off(&inner);
+            }
+            if let Some(name) = inner.get("requirement_name") {
+                return by_name(&name);
+            }
+        }
+    } else if jwt_authn.entry.is_set("disabled") {
+        return off(&jwt_authn.entry);
+    }
+    let mut asked = Vec::new();
+    for rule in jwt_authn.fields.list("rules") {
+        let about = routing::covered_by(&route.route, &rule);
+        if about == Match::Never {
+            continue;
+        }
+        if let Some(requirement) = rule.get("requires") {
+            asked.push(Asked::Requirement(requirement));
+        } else if let Some(name) = rule.get("requirement_name") {
+            asked.extend(by_name(&name));
+        } else {
+            let text = "a rule of jwt_authn requires nothing here: name a requirement";
+            asked.push(Asked::Nothing(Doubt::new(&*rule.path, text)));
+        }
+        if about == Match::Always {
+            return asked;
+        }
+    }
+    let text = "no rule of jwt_authn is certain to match all of its requests, and none requires a token then: name a requirement on the route (PerRouteConfig), or take the route away";
+    asked.push(Asked::Nothing(Doubt::new(&*route.route.path, text)));
+    asked
+}
+
+/// The providers of a requirement, and what lets requests pass without any of them.
+fn providers<'d>(
+    fields: &Place<'d>,
+    requirement: &Place<'d>,
+    found: &mut Vec<Place<'d>>,
+    doubts: &mut Vec<Doubt>,
+) {
+    let named = |name: &str| {
+        let all = fields.get("providers");
+        let all = all.into_iter().flat_map(|all| all.members().collect::<Vec<_>>());
+        all.filter(|(have, _)| *have == name).map(|(_, provider)| provider).collect::<Vec<_>>()
+    };
+    for (name, member) in requirement.members() {
+        match name {
+            "provider_name" | "providerName" => {
+                found.extend(member.text().map_or_else(Vec::new, named));
+            }
+            "provider_and_audiences" | "providerAndAudiences" => {
+                found.extend(member.text_of("provider_name").map_or_else(Vec::new, named));
+                doubts.push(Doubt::new(
+                    &*member.path,
+                    "provider_and_audiences puts other audiences in the place of the provider's: name them in the provider, and require it by provider_name",
+                ));
+            }
+            "requires_any" | "requiresAny" | "requires_all" | "requiresAll" => {
+                for requirement in member.list("requirements") {
+                    providers(fields, &requirement, found, doubts);
+                }
+            }
+            "allow_missing" | "allowMissing" => doubts.push(Doubt::new(
+                &*member.path,
+                "allow_missing lets requests pass that jwt_authn finds no token in, such as `authorization: bearer` in small letters: require the provider alone",
+            )),
+            "allow_missing_or_failed" | "allowMissingOrFailed" => doubts.push(Doubt::new(
+                &*member.path,
+                "allow_missing_or_failed lets requests pass whose token is not valid, and enters no guard for them: require the provider alone",
+            )),
+            "extract_only_without_validation" | "extractOnlyWithoutValidation" => {
+                doubts.push(Doubt::new(
+                    &*member.path,
+                    "extract_only_without_validation verifies no token: require the provider",
+                ));
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Settings for all requests.
+fn check_settings(fields: &Place<'_>, doubts: &mut Vec<Doubt>) {
+    if fields.is_set("bypass_cors_preflight") {
+        doubts.push(Doubt::new(
+            member_path(&fields.path, "bypass_cors_preflight"),
+            "bypass_cors_preflight lets OPTIONS pass without a token and without the guard: let the cors filter answer preflights, before jwt_authn",
+        ));
+    }
+    if fields.is_set("strip_failure_response") {
+        doubts.push(Doubt::new(
+            member_path(&fields.path, "strip_failure_response"),
+            "strip_failure_response takes WWW-Authenticate from refusals: callers cannot tell an ended impersonation from a fault; take it out",
+        ));
+    }
+}
+
+impl Tokens<'_> {
+    /// Whether a provider takes tokens of an issuer of ours, or was meant to.
+    pub(super) fn may_be_of(&self, provider: &Place<'_>) -> bool {
+        let Some(issuer) = provider.text_of("issuer") else { return true };
+        self.issuers.iter().any(|ours| folded(ours) == folded(issuer))
+    }
+
+    fn check_provider(
+        &self,
+        provider: &Place<'_>,
+        endpoint_ports: &dyn Fn(&str) -> Option<Vec<u64>>,
+        doubts: &mut Vec<Doubt>,
+    ) {
+        let path = |name: &str| {
+            provider.get(name).map_or_else(|| provider.path.clone(), |member| member.path)
+        };
+        match provider.text_of("issuer") {
+            None => doubts.push(Doubt::new(
+                path("issuer"),
+                "the provider has no issuer: it takes tokens of everybody whose key is in the key set; name the filter's",
+            )),
+            Some(issuer) if !self.issuers.contains(&issuer) => doubts.push(Doubt::new(
+                path("issuer"),
+                format!("the provider's issuer {issuer:?} is not quite the filter's: no token of an impersonation is accepted; spell it as there"),
+            )),
+            Some(_) => {}
+        }
+        self.check_audiences(provider, doubts);
+        check_places(provider, doubts);
+        self.check_keys(provider, endpoint_ports, doubts);
+    }
+
+    fn check_audiences(&self, provider: &Place<'_>, doubts: &mut Vec<Doubt>) {
+        let audiences = provider.list("audiences");
+        if audiences.is_empty() {
+            let text = "the provider has no audiences: a token that is for another API is taken here, too; name this API's indicator";
+            doubts.push(Doubt::new(&*provider.path, text));
+            return;
+        }
+        let Some(indicators) = &self.indicators else { return };
+        let is_ours = |audience: &Place<'_>| {
+            audience.text().is_some_and(|audience| {
+                indicators.iter().any(|ours| as_audience(ours) == as_audience(audience))
+            })
+        };
+        if let Some(first) = audiences.first().filter(|_| !audiences.iter().any(is_ours)) {
+            let text = "no resource of the filter has one of the provider's audiences as its indicator: no token of an impersonation is accepted; spell it as in resources";
+            doubts.push(Doubt::new(&*first.path, text));
+        }
+    }
+
+    /// Whether the keys are those that the filter publishes.
+    fn check_keys(
+        &self,
+        provider: &Place<'_>,
+        endpoint_ports: &dyn Fn(&str) -> Option<Vec<u64>>,
+        doubts: &mut Vec<Doubt>,
+    ) {
+        if let Some(remote) = provider.get("remote_jwks") {
+            let uri = remote.at(&["http_uri", "uri"]);
+            let path = uri.as_ref().and_then(Place::text).map(path_of);
+            if !path.is_some_and(|path| self.key_set_paths.iter().any(|ours| ours == path)) {
+                doubts.push(Doubt::new(
+                    uri.map_or(remote.path.clone(), |uri| uri.path),
+                    format!("the provider's key set is not the one that the filter serves: take that ({})", self.key_set_paths.join(", ")),
+                ));
+                return;
+            }
+            let cluster = remote.at(&["http_uri", "cluster"]);
+            let Some((cluster, name)) = cluster.and_then(|cluster| {
+                let name = cluster.text()?;
+                Some((cluster, name))
+            }) else {
+                return;
+            };
+            let ports = endpoint_ports(name);
+            let leads_here =
+                ports.is_none_or(|ports| ports.iter().any(|port| self.ports.contains(port)));
+            if !self.ports.is_empty() && !leads_here {
+                doubts.push(Doubt::new(
+                    cluster.path,
+                    format!("the provider's key set comes from the cluster {name:?}, past the filter: the filter's keys are not in it; ask a listener that the filter is on"),
+                ));
+            }
+        } else if let Some(local) = provider.get("local_jwks") {
+            let keys = local.text_of("inline_string");
+            let Some(keys) = keys.and_then(|keys| serde_json::from_str::<Value>(keys).ok()) else {
+                let text = "the provider's local_jwks cannot be looked into: give an inline_string, or the filter's key set by remote_jwks";
+                doubts.push(Doubt::new(local.path, text));
+                return;
+            };
+            let keys = keys.get("keys").and_then(Value::as_array).cloned().unwrap_or_default();
+            let Some(published) = &self.published else { return };
+            let has = |published: &&PublishedKey| {
+                let Ok(published) = serde_json::to_value(published) else { return false };
+                keys.iter().any(|key| {
+                    ["kty", "crv", "x", "y", "n", "e"]
+                        .iter()
+                        .all(|part| key.get(part) == published.get(part))
+                })
+            };
+            if !published.iter().any(has) {
+                let text = "the provider's local_jwks has no key of the filter: no token of an impersonation is accepted; add it, or take the filter's key set by remote_jwks";
+                doubts.push(Doubt::new(local.path, text));
+            }
+        }
+    }
+}
+
+/// Where a provider takes tokens from.
+fn check_places(provider: &Place<'_>, doubts: &mut Vec<Doubt>) {
+    let headers = provider.list("from_headers");
+    let elsewhere = ["from_params", "from_cookies"].into_iter().find_map(|name| provider.get(name));
+    if let Some(elsewhere) = elsewhere {
+        doubts.push(Doubt::new(
+            elsewhere.path,
+            "the provider takes tokens from elsewhere than a header: a request with two tokens could enter no guard, and proxies log queries; take that out",
+        ));
+    } else if headers.is_empty() {
+        let text = if provider.is_set("forward") {
+            "the provider has no from_headers, so jwt_authn takes `?access_token=` too, and forward sends both tokens on: a request with its own token and that of an impersonation enters no guard; name Authorization in from_headers"
+        } else {
+            "the provider has no from_headers, so jwt_authn takes `?access_token=` too: name Authorization in from_headers"
+        };
+        doubts.push(Doubt::new(&*provider.path, text));
+    }
+    let is_bearer = |header: &Place<'_>| {
+        header.text_of("name").is_some_and(|name| name.eq_ignore_ascii_case("authorization"))
+            && header.text_of("value_prefix").is_some_and(|prefix| !prefix.is_empty())
+    };
+    if let Some(other) = headers.iter().find(|header| !is_bearer(header)) {
+        doubts.push(Doubt::new(
+            &*other.path,
+            "the provider takes tokens from another header than Authorization, or without a value_prefix: a request with two tokens could enter no guard; name Authorization alone, with \"Bearer \"",
+        ));
+    }
+}
+
+/// What Envoy compares of an audience: no scheme, and no slash at its end.
+fn as_audience(text: &str) -> &str {
+    let text =
+        text.strip_prefix("https://").or_else(|| text.strip_prefix("http://")).unwrap_or(text);
+    text.strip_suffix('/').unwrap_or(text)
+}
+
+/// What an issuer is to a reader: letter case and slashes at the end are easily overlooked.
+fn folded(issuer: &str) -> String {
+    issuer.trim().trim_end_matches('/').to_ascii_lowercase()
+}
+
+/// The path of a URI, without its query.
+fn path_of(uri: &str) -> &str {
+    let rest = uri.split_once("://").map_or(uri, |(_, rest)| rest);
+    let path = rest.find('/').and_then(|start| rest.get(start..)).unwrap_or("/");
+    path.split(['?', '#']).next().unwrap_or(path)
+}

@@ -1,0 +1,90 @@
+//! The HTTP connection manager around the filter: whether requests that the filter holds can hang, and whether their
+//! bodies fit.
+
+use impersonation_core::issuer::{MAX_BODY, Paths};
+
+use super::Findings;
+use super::routing::{self, Route};
+use super::tree::{Place, member_path};
+
+/// The HTTP connection manager.
+pub(super) struct Manager<'d>(pub(super) Place<'d>);
+
+impl<'d> Manager<'d> {
+    pub(super) fn check_timeouts(&self, findings: &mut Findings) {
+        let path = |name| {
+            self.0.get(name).map_or_else(|| member_path(&self.0.path, name), |place| place.path)
+        };
+        let timeout = |name| self.0.text_of(name).map(|text| !is_zero(text));
+        if timeout("request_timeout") != Some(true) {
+            findings.problem(
+                path("request_timeout"),
+                "must be set: requests that wait in a filter when it crashes hang until it runs out",
+            );
+        }
+        match timeout("stream_idle_timeout") {
+            Some(true) => {}
+            Some(false) => findings.problem(
+                path("stream_idle_timeout"),
+                "must not be 0s: streams that wait in a filter when it crashes would hang for good",
+            ),
+            None => findings.warning(
+                path("stream_idle_timeout"),
+                "is not set: streams that wait in a filter when it crashes hang for 5 minutes",
+            ),
+        }
+    }
+
+    /// Envoy answers 413 itself when a body does not fit its buffer. Over HTTP/1 that is the listener's,
+    /// over HTTP/2 the stream's window; a route that forwards can raise it, but not lower it.
+    pub(super) fn check_buffers(
+        &self,
+        listener: Option<&Place<'d>>,
+        paths: &Paths,
+        findings: &mut Findings,
+    ) {
+        let limits = [
+            listener.and_then(|listener| listener.get("per_connection_buffer_limit_bytes")),
+            self.0.at(&["http2_protocol_options", "initial_stream_window_size"]),
+        ];
+        for limit in limits.into_iter().flatten() {
+            if limit.number().is_none_or(holds_a_body) || self.raises_limit(paths) {
+                continue;
+            }
+            let text = format!(
+                "must be at least {MAX_BODY}: Envoy would refuse bodies that the filter accepts \
+                 (or set request_body_buffer_limit on the routes to {} and {})",
+                paths.token, paths.subject_tokens
+            );
+            if !findings.findings.iter().any(|known| known.path == limit.path && known.text == text)
+            {
+                findings.problem(limit.path, text);
+            }
+        }
+    }
+
+    fn raises_limit(&self, paths: &Paths) -> bool {
+        let Some(routes) = routing::routes_to(&self.0, &[&paths.token, &paths.subject_tokens])
+        else {
+            return false;
+        };
+        !routes.is_empty()
+            && routes.iter().all(|Route { route, host, .. }| {
+                let limit = ["request_body_buffer_limit", "per_request_buffer_limit_bytes"]
+                    .iter()
+                    .find_map(|name| route.get(name).or_else(|| host.get(name)));
+                let limit = limit.and_then(|limit| limit.number());
+                route.get("route").is_some() && limit.is_some_and(holds_a_body)
+            })
+    }
+}
+
+fn holds_a_body(limit: u64) -> bool {
+    usize::try_from(limit).is_ok_and(|limit| limit >= MAX_BODY)
+}
+
+/// A protobuf duration: `0s`, `1.5s`.
+fn is_zero(duration: &str) -> bool {
+    let seconds = duration.strip_suffix('s').unwrap_or(duration);
+    seconds.bytes().all(|byte| byte == b'0' || byte == b'.')
+}

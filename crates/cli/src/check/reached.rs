@@ -1,0 +1,110 @@
+//! Whether the requests that are for the filter come to it, in any listener; and whether all that serve one service
+//! know the same tokens.
+
+use impersonation_core::issuer::Paths;
+
+use super::Findings;
+use super::routing;
+use super::tree::member_path;
+use super::wasm::Plugin;
+
+/// A plugin of ours that was checked.
+pub(super) struct Service<'p, 'd> {
+    pub(super) plugin: &'p Plugin<'d>,
+    pub(super) paths: Paths,
+    /// `None` where the configuration is not valid.
+    pub(super) tenant: Option<String>,
+}
+
+/// Says which of our paths no request comes by to the filter, in any listener.
+pub(super) fn check_reached(services: &[Service<'_, '_>], findings: &mut Findings) {
+    for service in services {
+        let Some(filter) = &service.plugin.around.filter else { continue };
+        let earlier = services
+            .iter()
+            .take_while(|other| other.plugin.config.path != service.plugin.config.path)
+            .any(|other| other.paths == service.paths);
+        if earlier {
+            continue;
+        }
+        let reached = |path: &str| {
+            services.iter().filter(|other| other.paths == service.paths).any(|other| {
+                let around = &other.plugin.around;
+                match (&around.manager, &around.filter) {
+                    (Some(manager), Some(filter)) => routing::reaches(manager, filter, path),
+                    _ => true,
+                }
+            })
+        };
+        let Paths {
+            subject_tokens,
+            impersonations,
+            revocations,
+            token,
+            token_revocation,
+            token_introspection,
+            jwks,
+            discovery,
+        } = &service.paths;
+        for path in [subject_tokens, token].into_iter().filter(|path| !reached(path)) {
+            findings.problem(
+                &*filter.path,
+                format!("is disabled on every route to {path}: those requests pass it by"),
+            );
+        }
+        for path in [jwks, discovery].into_iter().filter(|path| !reached(path)) {
+            findings.warning(
+                &*filter.path,
+                format!("is disabled on every route to {path}: it publishes nothing there"),
+            );
+        }
+        // One of those that have an id behind them.
+        let one = |folder: &str| format!("{folder}/0");
+        let (one_token, one_impersonation) = (one(subject_tokens), one(impersonations));
+        let of_oversight = [
+            &one_token,
+            impersonations,
+            &one_impersonation,
+            revocations,
+            token_revocation,
+            token_introspection,
+        ];
+        let shown = |path: &String| match path.strip_suffix("/0") {
+            Some(folder) => format!("{folder}/{{id}}"),
+            None => path.clone(),
+        };
+        let passed_by: Vec<_> =
+            of_oversight.into_iter().filter(|path| !reached(path)).map(shown).collect();
+        if !passed_by.is_empty() {
+            findings.warning(
+                &*filter.path,
+                format!(
+                    "is disabled on every route to {}: impersonations cannot be seen or ended there",
+                    passed_by.join(", ")
+                ),
+            );
+        }
+    }
+}
+
+/// Says which plugins will not know each other's subject tokens although they serve the same service.
+pub(super) fn check_shared(services: &[Service<'_, '_>], findings: &mut Findings) {
+    let vm_id = |service: &Service<'_, '_>| service.plugin.vm_id();
+    for (index, service) in services.iter().enumerate() {
+        let stranger = services.iter().take(index).find(|other| {
+            service.tenant.is_some()
+                && service.tenant == other.tenant
+                && vm_id(service) != vm_id(other)
+        });
+        if let Some(stranger) = stranger {
+            let path = member_path(&service.plugin.path_of("vm_config"), "vm_id");
+            let other = &stranger.plugin.config.path;
+            findings.problem(
+                path,
+                format!(
+                    "must be the same as in {other}, else neither knows the other's subject tokens"
+                ),
+            );
+        }
+    }
+}

@@ -1,0 +1,336 @@
+//! Routes: which requests one takes, and which settings of a filter count on it.
+
+use serde_json::Value;
+
+use super::tree::{Message, Place};
+
+const FILTER_CONFIG: &str = "envoy.config.route.v3.FilterConfig";
+
+/// A route, and what it is in.
+#[derive(Clone)]
+pub(super) struct Route<'d> {
+    pub(super) route: Place<'d>,
+    pub(super) host: Place<'d>,
+    pub(super) table: Place<'d>,
+}
+
+/// All routes of a `RouteConfiguration`.
+pub(super) fn routes<'d>(table: &Place<'d>) -> Vec<Route<'d>> {
+    let mut routes = Vec::new();
+    for host in table.list("virtual_hosts") {
+        for route in host.list("routes") {
+            routes.push(Route { route, host: host.clone(), table: table.clone() });
+        }
+    }
+    routes
+}
+
+/// The routes of a manager that requests to one of `paths` may take; `None` if they are not in this file.
+pub(super) fn routes_to<'d>(manager: &Place<'d>, paths: &[&str]) -> Option<Vec<Route<'d>>> {
+    let table = manager.get("route_config")?;
+    let mut found = Vec::new();
+    for host in table.list("virtual_hosts") {
+        for path in paths {
+            for route in host.list("routes") {
+                let matches = match_of(&route, path);
+                if matches == Match::Never {
+                    continue;
+                }
+                found.push(Route { route, host: host.clone(), table: table.clone() });
+                if matches == Match::Always {
+                    break;
+                }
+            }
+        }
+    }
+    Some(found)
+}
+
+/// Whether a request to `path` can come to `filter`, an entry of the manager's `http_filters`.
+pub(super) fn reaches<'d>(manager: &Place<'d>, filter: &Place<'d>, path: &str) -> bool {
+    let Some(routes) = routes_to(manager, &[path]) else { return true };
+    if routes.is_empty() {
+        return !filter.is_set("disabled");
+    }
+    routes.iter().any(|route| route.variants().iter().any(|variant| variant.has_enabled(filter)))
+}
+
+/// Where a route keeps settings of filters, the most specific place first. One for each cluster that it chooses from.
+pub(super) struct Variant<'d>(Vec<Place<'d>>);
+
+impl<'d> Route<'d> {
+    /// One for each cluster that the route may choose, as each may have settings of its own.
+    pub(super) fn variants(&self) -> Vec<Variant<'d>> {
+        let levels = [self.route.clone(), self.host.clone(), self.table.clone()];
+        let weighted = self.route.at(&["route", "weighted_clusters"]);
+        let clusters = weighted.map_or_else(Vec::new, |weighted| weighted.list("clusters"));
+        if clusters.is_empty() {
+            return vec![Variant(levels.to_vec())];
+        }
+        let with = |cluster| Variant([cluster].into_iter().chain(levels.clone()).collect());
+        clusters.into_iter().map(with).collect()
+    }
+}
+
+impl<'d> Variant<'d> {
+    /// What is said of the filter with this name; the most specific place decides alone.
+    pub(super) fn setting(&self, filter: &str) -> Option<Place<'d>> {
+        self.0.iter().find_map(|place| {
+            let settings = place.get("typed_per_filter_config")?;
+            settings.members().find(|(name, _)| *name == filter).map(|(_, setting)| setting)
+        })
+    }
+
+    /// Whether requests on it come to an entry of `http_filters`.
+    pub(super) fn has_enabled(&self, filter: &Place<'_>) -> bool {
+        match self.setting(filter.text_of("name").unwrap_or_default()) {
+            Some(setting) => !disables(&setting),
+            None => !filter.is_set("disabled"),
+        }
+    }
+}
+
+/// Whether a setting of a filter is a `FilterConfig` that switches it off.
+pub(super) fn disables(setting: &Place<'_>) -> bool {
+    setting
+        .message()
+        .is_some_and(|message| is_filter_config(&message) && message.fields.is_set("disabled"))
+}
+
+/// Whether a message says whether a filter is on, and nothing of what it does.
+pub(super) fn is_filter_config(message: &Message<'_>) -> bool {
+    message.r#type == FILTER_CONFIG
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Match {
+    Never,
+    /// It depends on more than the path.
+    Perhaps,
+    Always,
+}
+
+/// What a `RouteMatch` says about paths.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Pattern<'d> {
+    Whole(&'d str),
+    Prefix(&'d str),
+    /// A prefix that ends where a segment does.
+    Separated(&'d str),
+    /// A regular expression, a template: it is not looked into.
+    Opaque,
+}
+
+/// A `RouteMatch`, of a route or of a rule of `jwt_authn`.
+struct Rule<'d> {
+    pattern: Pattern<'d>,
+    folds: bool,
+    conditional: bool,
+}
+
+impl<'d> Rule<'d> {
+    fn read(rule: &Place<'d>) -> Self {
+        const CONDITIONS: [&str; 6] = [
+            "headers",
+            "query_parameters",
+            "cookies",
+            "runtime_fraction",
+            "tls_context",
+            "dynamic_metadata",
+        ];
+        let pattern = if let Some(prefix) = rule.text_of("prefix") {
+            Pattern::Prefix(prefix)
+        } else if let Some(whole) = rule.text_of("path") {
+            Pattern::Whole(whole)
+        } else if let Some(prefix) = rule.text_of("path_separated_prefix") {
+            Pattern::Separated(prefix)
+        } else {
+            Pattern::Opaque
+        };
+        Self {
+            pattern,
+            folds: rule
+                .get("case_sensitive")
+                .is_some_and(|place| *place.value == Value::Bool(false)),
+            conditional: CONDITIONS.iter().any(|name| rule.get(name).is_some()),
+        }
+    }
+}
+
+/// Whether a route takes requests to `path`.
+pub(super) fn match_of(route: &Place<'_>, path: &str) -> Match {
+    let Some(rule) = route.get("match").map(|rule| Rule::read(&rule)) else {
+        return Match::Perhaps;
+    };
+    let fold = |text: &str| if rule.folds { text.to_ascii_lowercase() } else { text.to_owned() };
+    let path = fold(path);
+    let matches = match rule.pattern {
+        Pattern::Prefix(prefix) => path.starts_with(&fold(prefix)),
+        Pattern::Whole(whole) => path == fold(whole),
+        Pattern::Separated(prefix) => is_below(&path, &fold(prefix)),
+        Pattern::Opaque => return Match::Perhaps,
+    };
+    match matches {
+        false => Match::Never,
+        true if rule.conditional => Match::Perhaps,
+        true => Match::Always,
+    }
+}
+
+/// Which of the requests that a route takes a rule of `jwt_authn` is about: all, none, or nobody knows.
+pub(super) fn covered_by(route: &Place<'_>, rule: &Place<'_>) -> Match {
+    let Some(rule) = rule.get("match").map(|rule| Rule::read(&rule)) else { return Match::Perhaps };
+    // Every path begins with a slash.
+    let takes_all = rule.pattern == Pattern::Prefix("/");
+    let Some(route) = route.get("match").map(|route| Rule::read(&route)) else {
+        return if takes_all && !rule.conditional { Match::Always } else { Match::Perhaps };
+    };
+    let has_letters = |text: &str| text.bytes().any(|byte| byte.is_ascii_alphabetic());
+    // Letter case is only known where both look at it in the same way.
+    let fold = |text: &str| text.to_ascii_lowercase();
+    let (of_rule, of_route) = match (rule.pattern, route.pattern) {
+        (Pattern::Opaque, _) => return Match::Perhaps,
+        (_, Pattern::Opaque) if takes_all && !rule.conditional => return Match::Always,
+        (_, Pattern::Opaque) => return Match::Perhaps,
+        (
+            Pattern::Whole(of_rule) | Pattern::Prefix(of_rule) | Pattern::Separated(of_rule),
+            Pattern::Whole(of_route) | Pattern::Prefix(of_route) | Pattern::Separated(of_route),
+        ) => (of_rule, of_route),
+    };
+    let sure_of_case = rule.folds || !route.folds || !has_letters(of_rule);
+    let same_start = |long: &str, short: &str| {
+        if rule.folds || route.folds {
+            fold(long).starts_with(&fold(short))
+        } else {
+            long.starts_with(short)
+        }
+    };
+    let covers = same_start(of_route, of_rule)
+        && match rule.pattern {
+            Pattern::Prefix(_) => true,
+            Pattern::Whole(_) => {
+                matches!(route.pattern, Pattern::Whole(_)) && of_route.len() == of_rule.len()
+            }
+            Pattern::Separated(_) => {
+                let rest = of_route.get(of_rule.len()..).unwrap_or_default();
+                rest.starts_with('/')
+                    || rest.is_empty() && !matches!(route.pattern, Pattern::Prefix(_))
+            }
+            Pattern::Opaque => false,
+        };
+    let may_meet = same_start(of_route, of_rule)
+        || !matches!(route.pattern, Pattern::Whole(_)) && same_start(of_rule, of_route);
+    match (covers && sure_of_case && !rule.conditional, may_meet) {
+        (true, _) => Match::Always,
+        (false, true) => Match::Perhaps,
+        (false, false) => Match::Never,
+    }
+}
+
+fn is_below(path: &str, folder: &str) -> bool {
+    path.strip_prefix(folder).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+/// Where a route sends requests.
+pub(super) enum Destination<'d> {
+    /// Envoy answers itself.
+    Nowhere,
+    Clusters(Vec<&'d str>),
+    /// The request says where.
+    Unknown,
+}
+
+impl<'d> Route<'d> {
+    /// Where it sends requests.
+    pub(super) fn destination(&self) -> Destination<'d> {
+        let Some(action) = self.route.get("route") else { return Destination::Nowhere };
+        if let Some(cluster) = action.text_of("cluster") {
+            return Destination::Clusters(vec![cluster]);
+        }
+        let weighted = action.get("weighted_clusters");
+        let weighted = weighted.map_or_else(Vec::new, |weighted| weighted.list("clusters"));
+        let names: Option<Vec<_>> = weighted
+            .iter()
+            .map(|cluster| cluster.text_of("name").filter(|name| !name.is_empty()))
+            .collect();
+        match names {
+            Some(names) if !names.is_empty() => Destination::Clusters(names),
+            _ => Destination::Unknown,
+        }
+    }
+
+    /// What its operator would call it: its name, or the paths that it takes.
+    pub(super) fn label(&self) -> String {
+        let rule = self.route.get("match");
+        let text = |name: &str| rule.as_ref().and_then(|rule| rule.text_of(name));
+        let regex = rule.as_ref().and_then(|rule| rule.at(&["safe_regex", "regex"]));
+        let paths = if let Some(prefix) = text("prefix") {
+            format!("{prefix}*")
+        } else if let Some(path) = text("path").or_else(|| text("path_separated_prefix")) {
+            path.to_owned()
+        } else if let Some(regex) = regex.as_ref().and_then(Place::text) {
+            regex.to_owned()
+        } else {
+            self.route.path.clone()
+        };
+        let route = match self.route.text_of("name") {
+            Some(name) if !name.is_empty() => format!("{name} ({paths})"),
+            _ => paths,
+        };
+        match self.host.text_of("name") {
+            Some(host) if self.table.list("virtual_hosts").len() > 1 => {
+                format!("{route} of {host}")
+            }
+            _ => route,
+        }
+    }
+
+    /// The one path that it takes, if it is one.
+    pub(super) fn whole_path(&self) -> Option<&'d str> {
+        self.route.get("match")?.text_of("path")
+    }
+
+    /// The regular expression that it takes paths by.
+    pub(super) fn regex(&self) -> Option<&'d str> {
+        self.route.at(&["match", "safe_regex", "regex"])?.text()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_rule_is_about_all_requests_of_a_route_only_where_that_is_certain() {
+        use Match::{Always, Never, Perhaps};
+        #[rustfmt::skip]
+        let cases = [
+            (json!({"prefix": "/"}),                    json!({"prefix": "/orders"}),               Always),
+            (json!({"prefix": "/"}),                    json!({"safe_regex": {"regex": "x"}}),      Always),
+            (json!({"prefix": "/orders"}),              json!({"path_separated_prefix": "/orders"}), Always),
+            (json!({"path_separated_prefix": "/orders"}), json!({"prefix": "/orders"}),             Perhaps),
+            (json!({"path_separated_prefix": "/orders"}), json!({"prefix": "/orders/x"}),           Always),
+            (json!({"path_separated_prefix": "/orders"}), json!({"path": "/ordersx"}),              Perhaps),
+            (json!({"prefix": "/orders/"}),             json!({"path_separated_prefix": "/orders"}), Perhaps),
+            (json!({"path": "/orders"}),                json!({"path": "/orders"}),                 Always),
+            (json!({"path": "/orders"}),                json!({"path": "/orders/1"}),               Perhaps),
+            (json!({"prefix": "/orders"}),              json!({"path": "/invoices"}),               Never),
+            (json!({"prefix": "/orders"}),              json!({"prefix": "/"}),                     Perhaps),
+            (json!({"prefix": "/orders"}),              json!({"safe_regex": {"regex": "x"}}),      Perhaps),
+            (json!({"prefix": "/orders", "headers": []}), json!({"prefix": "/orders"}),             Perhaps),
+            (json!({"prefix": "/orders"}),              json!({"prefix": "/orders", "case_sensitive": false}), Perhaps),
+            (json!({"prefix": "/orders", "case_sensitive": false}), json!({"prefix": "/Orders"}),   Always),
+            (json!({"safe_regex": {"regex": "/.*"}}),   json!({"prefix": "/orders"}),               Perhaps),
+        ];
+        for (rule, route, expected) in cases {
+            let (rule, route) = (json!({"match": rule}), json!({"match": route}));
+            assert_eq!(
+                covered_by(&Place::root(&route), &Place::root(&rule)),
+                expected,
+                "{rule} {route}"
+            );
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! Rules of the guard that decide nothing, because a rule before them decides first.
+
+use impersonation_core::config::{Action, GuardConfig, GuardRule, PathPattern, UserPattern};
+
+use super::tree::{Place, item_path, member_path};
+use super::{Doubt, Severity};
+
+/// Finds rules that are never looked at, and those that allow everything.
+pub(super) fn never_looked_at(
+    configuration: &Place<'_>,
+    config: &GuardConfig,
+) -> Vec<(Severity, Doubt)> {
+    let path = |index| item_path(&member_path(&configuration.path, "rules"), index);
+    let mut found = Vec::new();
+    for (index, rule) in config.rules.iter().enumerate() {
+        let mut earlier = config.rules.iter().take(index).enumerate();
+        // The core itself warns of what stands behind a rule without conditions.
+        let first =
+            earlier.find(|(_, earlier)| !has_no_conditions(earlier) && takes_all_of(earlier, rule));
+        if let Some((first, _)) = first {
+            let text = format!(
+                "rules[{index}] never decides over a path that is normal: rules[{first}] is about all that it is about, and comes first; change their order"
+            );
+            found.push((Severity::Warning, Doubt::new(path(index), text)));
+        }
+        if rule.action == Action::Allow
+            && takes_every_path(rule)
+            && may_write(rule)
+            && !is_narrowed(rule)
+        {
+            let text = format!(
+                "rules[{index}] allows whatever has come so far, whoever acts, as default: allow does: name the paths"
+            );
+            found.push((Severity::Warning, Doubt::new(path(index), text)));
+        }
+    }
+    found
+}
+
+fn has_no_conditions(rule: &GuardRule) -> bool {
+    rule.path.is_none() && rule.methods.is_none() && !is_narrowed(rule)
+}
+
+fn takes_every_path(rule: &GuardRule) -> bool {
+    match &rule.path {
+        None => true,
+        Some(PathPattern::Prefix(prefix)) => prefix == "/",
+        Some(PathPattern::Exactly(_)) => false,
+    }
+}
+
+fn may_write(rule: &GuardRule) -> bool {
+    let reads = |method: &String| matches!(&**method, "GET" | "HEAD" | "OPTIONS");
+    rule.methods.as_ref().is_none_or(|methods| !methods.iter().all(reads))
+}
+
+fn is_narrowed(rule: &GuardRule) -> bool {
+    !rule.scopes.is_empty() || rule.actors.is_some()
+}
+
+/// Whether an earlier rule is about every request that a later one is about. Rules that deny are read wide, so that one
+/// that allows takes all of them only where it has no fine print.
+fn takes_all_of(earlier: &GuardRule, later: &GuardRule) -> bool {
+    let paths = match (&earlier.path, &later.path) {
+        _ if takes_every_path(earlier) => true,
+        (Some(PathPattern::Exactly(earlier)), Some(PathPattern::Exactly(later))) => {
+            earlier == later
+        }
+        (
+            Some(PathPattern::Prefix(prefix)),
+            Some(PathPattern::Exactly(later) | PathPattern::Prefix(later)),
+        ) => is_below(later, prefix),
+        _ => false,
+    };
+    let methods = match (&earlier.methods, &later.methods) {
+        (None, _) => true,
+        (Some(earlier), Some(later)) => later.iter().all(|method| earlier.contains(method)),
+        (Some(_), None) => false,
+    };
+    let scopes = earlier.scopes.iter().all(|scope| later.scopes.contains(scope));
+    let actors = match (&earlier.actors, &later.actors) {
+        (None, _) => true,
+        // A rule that denies some actors denies whoever is not named, too.
+        (Some(_), _) if earlier.action == Action::Allow && later.action == Action::Deny => false,
+        (Some(earlier), Some(later)) => {
+            later.iter().all(|one| earlier.iter().any(|other| is_of(one, other)))
+        }
+        (Some(_), None) => false,
+    };
+    paths && methods && scopes && actors
+}
+
+fn is_below(path: &str, prefix: &str) -> bool {
+    let folder = prefix.trim_end_matches('/');
+    path.strip_prefix(folder).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+fn is_of(one: &UserPattern, other: &UserPattern) -> bool {
+    match (one, other) {
+        (UserPattern::Exactly(name) | UserPattern::Prefix(name), UserPattern::Prefix(prefix)) => {
+            name.starts_with(prefix)
+        }
+        (UserPattern::Exactly(name), UserPattern::Exactly(other)) => name == other,
+        (UserPattern::Prefix(_), UserPattern::Exactly(_)) => false,
+    }
+}

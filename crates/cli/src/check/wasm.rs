@@ -1,0 +1,276 @@
+//! The Wasm filters of a file, wherever they are: what each one is, and what becomes of requests when it fails.
+//!
+//! A plugin is found by its type, so that bootstrap files, single listeners and extension configurations can all be
+//! checked.
+
+use impersonation_core::config;
+use serde_json::Value;
+
+use super::Findings;
+use super::clusters::Clusters;
+use super::plugin::{self, Assume, Checked, Variables};
+use super::tree::{Place, member_path};
+
+const WASM: &str = "envoy.extensions.filters.http.wasm.v3.Wasm";
+const LISTENER: &str = "envoy.config.listener.v3.Listener";
+const MANAGER: &str =
+    "envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager";
+
+/// Whether a configuration can only be ours.
+pub(super) fn is_ours(configuration: &Place<'_>) -> bool {
+    OUR_MEMBERS.iter().any(|name| configuration.get(name).is_some())
+}
+
+/// Members that no configuration but ours has.
+const OUR_MEMBERS: [&str; 6] = [
+    "signing_keys",
+    "subject_tokens",
+    "actor_tokens",
+    "foreign_subject_tokens",
+    "identity_gateway",
+    "custom_claims",
+];
+
+/// Whether a configuration can only be the guard's.
+pub(super) fn looks_like_a_guards(configuration: &Place<'_>) -> bool {
+    const MEMBERS: [&str; 3] = ["payload_in_metadata", "max_staleness", "mode"];
+    !is_ours(configuration) && MEMBERS.iter().any(|name| configuration.get(name).is_some())
+}
+
+/// A Wasm filter and what is around it.
+pub(super) struct Plugin<'d> {
+    /// The `PluginConfig`.
+    pub(super) config: Place<'d>,
+    pub(super) around: Around<'d>,
+}
+
+#[derive(Clone, Default)]
+pub(super) struct Around<'d> {
+    pub(super) listener: Option<Place<'d>>,
+    pub(super) manager: Option<Place<'d>>,
+    /// Its entry in `http_filters`.
+    pub(super) filter: Option<Place<'d>>,
+    /// The `typed_per_filter_config` that it is in.
+    per_route: Option<Place<'d>>,
+}
+
+/// All Wasm filters.
+pub(super) fn plugins<'d>(root: &Place<'d>) -> Vec<Plugin<'d>> {
+    let mut found = Vec::new();
+    find(root, &Around::default(), &mut found);
+    found
+}
+
+fn find<'d>(place: &Place<'d>, around: &Around<'d>, found: &mut Vec<Plugin<'d>>) {
+    let mut around = around.clone();
+    let mut place = place.clone();
+    if let Some(message) = place.message() {
+        place = message.fields;
+        match message.r#type {
+            LISTENER => around.listener = Some(place.clone()),
+            MANAGER => around.manager = Some(place.clone()),
+            WASM => {
+                let config = place.get("config").unwrap_or_else(|| place.clone());
+                found.push(Plugin { config, around });
+                return;
+            }
+            _ => {}
+        }
+    }
+    for item in place.items() {
+        find(&item, &around, found);
+    }
+    for (name, member) in place.members() {
+        let mut around = around.clone();
+        match name {
+            "typed_per_filter_config" | "typedPerFilterConfig" => {
+                around.per_route = Some(member.clone());
+            }
+            "http_filters" | "httpFilters" => {
+                for filter in member.items() {
+                    around.filter = Some(filter.clone());
+                    find(&filter, &around, found);
+                }
+                continue;
+            }
+            "listeners" => {
+                for listener in member.items() {
+                    around.listener = Some(listener.clone());
+                    find(&listener, &around, found);
+                }
+                continue;
+            }
+            _ => {}
+        }
+        find(&member, &around, found);
+    }
+}
+
+impl<'d> Plugin<'d> {
+    /// The path of a field of the plugin that is not there.
+    pub(super) fn path_of(&self, name: &str) -> String {
+        member_path(&self.config.path, name)
+    }
+
+    /// Whether it can only be the filter.
+    pub(super) fn is_filter(&self) -> bool {
+        !self.is_guard() && (self.is_named("impersonation_filter") || self.looks_ours())
+    }
+
+    /// Whether it can only be the guard.
+    pub(super) fn is_guard(&self) -> bool {
+        self.is_named("impersonation_guard")
+            || self
+                .configuration()
+                .is_ok_and(|(value, path)| looks_like_a_guards(&Place { value: &value, path }))
+    }
+
+    /// Whether its module's file has this name.
+    fn is_named(&self, module: &str) -> bool {
+        let code = self.config.at(&["vm_config", "code"]);
+        let files = code.iter().flat_map(|code| {
+            [code.at(&["local", "filename"]), code.at(&["remote", "http_uri", "uri"])]
+        });
+        files.flatten().filter_map(|file| file.text()).any(|file| {
+            let name = file.rsplit('/').next().unwrap_or(file);
+            name.replace('-', "_").contains(module)
+        })
+    }
+
+    /// What its shared data belongs to.
+    pub(super) fn vm_id(&self) -> String {
+        let vm_config = self.config.get("vm_config");
+        let vm_id = vm_config.and_then(|vm_config| vm_config.text_of("vm_id").map(str::to_owned));
+        vm_id.unwrap_or_default()
+    }
+
+    fn looks_ours(&self) -> bool {
+        let Some(configuration) = self.config.get("configuration") else { return false };
+        let Some(value) = configuration.get("value") else { return false };
+        match value.value {
+            // It may be broken, and ours all the same.
+            Value::String(text) => {
+                OUR_MEMBERS.iter().any(|name| text.contains(&format!("\"{name}\"")))
+            }
+            _ => is_ours(&value),
+        }
+    }
+
+    /// The configuration as the plugin gets it, and where it is written.
+    pub(super) fn configuration(&self) -> Result<(Value, String), (String, String)> {
+        let place = self.config.get("configuration").ok_or_else(|| {
+            (
+                self.path_of("configuration"),
+                "is required: the plugin's own configuration".to_owned(),
+            )
+        })?;
+        let r#type = place.text_of("@type").and_then(|url| url.rsplit('/').next());
+        let value = place.get("value");
+        let text = value.as_ref().and_then(Place::text);
+        let decode = |path: &str, bytes: &[u8]| match config::decode(bytes) {
+            Ok(value) => Ok((value, path.to_owned())),
+            Err(error) => Err((path.to_owned(), error.to_string())),
+        };
+        match (r#type, value, text) {
+            (Some("google.protobuf.Struct"), Some(value), _) => Ok((value.value.clone(), value.path)),
+            (Some("google.protobuf.StringValue"), Some(value), Some(text)) => {
+                decode(&value.path, text.as_bytes())
+            }
+            _ => Err((
+                place.path,
+                "expected a google.protobuf.Struct, or JSON in a google.protobuf.StringValue: @type and value".to_owned(),
+            )),
+        }
+    }
+
+    pub(super) fn base_path(&self) -> String {
+        let configuration = self.configuration().ok();
+        let base_path = configuration.as_ref().and_then(|(value, _)| value.get("base_path"));
+        base_path.and_then(Value::as_str).unwrap_or_default().to_owned()
+    }
+
+    pub(super) fn check_configuration(
+        &self,
+        assume: Assume,
+        clusters: &Clusters<'_>,
+        findings: &mut Findings,
+    ) -> Option<Checked> {
+        match self.configuration() {
+            Ok((value, path)) => {
+                let place = Place { value: &value, path };
+                clusters.check(&place, findings);
+                clusters.check_store(&place, findings);
+                plugin::check(&place, &self.variables(), assume, findings)
+            }
+            Err((path, text)) => {
+                findings.problem(path, text);
+                None
+            }
+        }
+    }
+
+    fn variables(&self) -> Variables<'d> {
+        let environment = self.config.at(&["vm_config", "environment_variables"]);
+        let path = environment.as_ref().map_or_else(
+            || member_path(&self.path_of("vm_config"), "environment_variables"),
+            |environment| environment.path.clone(),
+        );
+        let keys = environment.as_ref().map_or_else(Vec::new, |all| all.list("host_env_keys"));
+        let given = environment.iter().filter_map(|environment| environment.get("key_values"));
+        Variables::PassedOn {
+            path: member_path(&path, "host_env_keys"),
+            host: keys.iter().filter_map(Place::text).collect(),
+            given: given
+                .flat_map(|given| given.members())
+                .filter_map(|(name, value)| Some((name, value.text()?)))
+                .collect(),
+        }
+    }
+
+    /// What happens when the plugin stops a request, or dies.
+    pub(super) fn check_failure(&self, findings: &mut Findings) {
+        if let Some(per_route) = &self.around.per_route {
+            findings.problem(
+                &*per_route.path,
+                "Envoy refuses a Wasm filter here: put it into http_filters with disabled: true, and a FilterConfig here",
+            );
+        }
+        if !self.config.is_set("allow_on_headers_stop_iteration") {
+            findings.problem(
+                self.path_of("allow_on_headers_stop_iteration"),
+                "must be true: without it no request body ever arrives, and every request of ours hangs",
+            );
+        }
+        self.check_death(findings);
+    }
+
+    /// What happens when the plugin dies, or cannot be loaded.
+    pub(super) fn check_death(&self, findings: &mut Findings) {
+        if let Some(open) = self.config.get("fail_open").filter(|open| open.value == true) {
+            findings.problem(open.path, "lets requests pass unchecked when the filter has crashed");
+        }
+        let policy = self.config.get("failure_policy");
+        let path = policy
+            .as_ref()
+            .map_or_else(|| self.path_of("failure_policy"), |policy| policy.path.clone());
+        let policy = policy.map(|policy| (policy.text(), policy.number()));
+        match policy {
+            Some((Some("FAIL_RELOAD"), _) | (_, Some(1))) => {}
+            Some((Some("FAIL_OPEN"), _) | (_, Some(3))) => findings.problem(
+                path,
+                "must be FAIL_RELOAD: with FAIL_OPEN requests pass unchecked when the filter has crashed",
+            ),
+            _ => findings.problem(
+                path,
+                "must be FAIL_RELOAD: else a worker whose filter has crashed answers 503 until Envoy is restarted",
+            ),
+        }
+        let filter = self.around.filter.as_ref();
+        if let Some(optional) = filter.filter(|filter| filter.is_set("is_optional")) {
+            findings.problem(
+                member_path(&optional.path, "is_optional"),
+                "lets every request pass when Envoy cannot load the filter",
+            );
+        }
+    }
+}

@@ -1,0 +1,277 @@
+//! Who may exchange subject tokens.
+
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use super::kinds::{Boolean, List, OneOf, Text, Words};
+use super::node::Node;
+use super::resources::Resource;
+use super::section::{Kind, section};
+use crate::secret::Digest;
+
+#[cfg(test)]
+use serde_json::json;
+
+#[cfg(test)]
+use super::describe::{Described, Descriptions};
+
+/// What kind of application a client is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ClientType {
+    /// Confidential: runs on a server.
+    TraditionalWeb,
+    /// Confidential: no user in front of it.
+    MachineToMachine,
+    /// Public: runs in a browser.
+    SinglePage,
+    /// Public: runs on a device.
+    Native,
+}
+
+impl Words for ClientType {
+    const WORDS: &'static [(&'static str, Self)] = &[
+        ("traditional_web", Self::TraditionalWeb),
+        ("machine_to_machine", Self::MachineToMachine),
+        ("single_page", Self::SinglePage),
+        ("native", Self::Native),
+    ];
+}
+
+impl ClientType {
+    /// Whether a client of this type can keep a secret (RFC 6749 §2.1).
+    pub const fn is_confidential(self) -> bool {
+        matches!(self, Self::TraditionalWeb | Self::MachineToMachine)
+    }
+}
+
+/// How a client shows that it is who it says (RFC 6749 §2.3). The order is that of the names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ClientAuthentication {
+    /// A secret in the `Authorization` header.
+    ClientSecretBasic,
+    /// A secret in the form.
+    ClientSecretPost,
+    /// Not at all: the client is public.
+    None,
+}
+
+impl ClientAuthentication {
+    /// Its registered name (RFC 7591 §4.2.2).
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::ClientSecretBasic => "client_secret_basic",
+            Self::ClientSecretPost => "client_secret_post",
+            Self::None => "none",
+        }
+    }
+}
+
+impl Words for ClientAuthentication {
+    const WORDS: &'static [(&'static str, Self)] = &[
+        ("client_secret_basic", Self::ClientSecretBasic),
+        ("client_secret_post", Self::ClientSecretPost),
+    ];
+}
+
+/// A client that may exchange subject tokens, or introspect what came of them.
+#[derive(Debug)]
+pub struct Client {
+    /// Its name.
+    pub client_id: String,
+    /// What it is; decides whether it has secrets.
+    pub r#type: ClientType,
+    /// The one way in which it authenticates.
+    pub authentication: ClientAuthentication,
+    /// SHA-256 of each secret that is good; several during rotation.
+    pub secret_digests: Vec<Digest>,
+    /// The resources that it may ask for; `None` for all.
+    pub resources: Option<Vec<String>>,
+    /// Refuse its exchanges without an actor.
+    pub actor_token_required: bool,
+}
+
+impl Client {
+    /// Whether it can keep a secret (RFC 6749 §2.1).
+    pub const fn is_confidential(&self) -> bool {
+        self.r#type.is_confidential()
+    }
+
+    /// Whether there is a resource that it may ask for. A client without one introspects, and nothing more.
+    pub fn may_exchange(&self) -> bool {
+        self.resources.as_ref().is_none_or(|resources| !resources.is_empty())
+    }
+}
+
+section! {
+    /// Who may exchange subject tokens.
+    struct ClientMembers {
+        /// The client's name.
+        client_id: Text,
+        /// What the client is. The first two are confidential: they authenticate with a secret. The
+        /// others are public: they send `client_id` in the form.
+        r#type: OneOf<ClientType>,
+        /// Where a confidential client sends its secret: `client_secret_basic` is the `Authorization`
+        /// header, `client_secret_post` is the form. The other one is refused.
+        authentication: OneOf<ClientAuthentication> => "`client_secret_basic` of a confidential client",
+        /// The SHA-256 of each secret that is good, in hexadecimal; several during rotation.
+        /// `impersonation-filter hash-secret` prints it. Confidential clients need it, public ones must
+        /// not have it.
+        client_secret_sha256: List<SecretDigest> => "none",
+        /// Indicators of the resources that the client may ask for. A client
+        /// with an empty list exchanges nothing: it can [introspect](endpoints.md#introspection), and do nothing else.
+        resources: List<Text> => "all",
+        /// Refuse the client's exchanges without an actor token. The filter warns if another client, for
+        /// the same resources, needs no actor token: a subject token is good with either, so that the
+        /// requirement is void.
+        actor_token_required: Boolean = false,
+    }
+}
+
+/// The digest of a client's secret.
+struct SecretDigest;
+
+impl Kind for SecretDigest {
+    type Value = Digest;
+
+    fn read(node: Node<'_>) -> Option<Digest> {
+        match Digest::from_hex(node.clone().string()?) {
+            Some(digest) => Some(digest),
+            None => node.problem(
+                "expected a SHA-256 in 64 hex digits (see `impersonation-filter hash-secret`)",
+            ),
+        }
+    }
+
+    #[cfg(test)]
+    fn describe(_: &mut Descriptions) -> Described {
+        let schema = json!({"type": "string", "pattern": "^[0-9A-Fa-f]{64}$"});
+        Described::plain("string of 64 hex digits", schema)
+    }
+}
+
+impl Kind for Client {
+    type Value = Self;
+
+    fn read(node: Node<'_>) -> Option<Self> {
+        let place = node.clone();
+        let members = ClientMembers::read(node)?;
+        let is_confidential = members.r#type.is_confidential();
+        if !is_confidential && members.authentication.is_some() {
+            return place.problem(
+                "a public client (single_page, native) does not authenticate: leave authentication out",
+            );
+        }
+        let authentication = match members.authentication {
+            Some(given) => given,
+            None if is_confidential => ClientAuthentication::ClientSecretBasic,
+            None => ClientAuthentication::None,
+        };
+        let has_secrets = members.client_secret_sha256.is_some();
+        let client = Self {
+            client_id: members.client_id,
+            r#type: members.r#type,
+            authentication,
+            secret_digests: members.client_secret_sha256.unwrap_or_default(),
+            resources: members.resources,
+            actor_token_required: members.actor_token_required,
+        };
+        if client.is_confidential() && client.secret_digests.is_empty() {
+            return place.problem(
+                "a confidential client needs client_secret_sha256 \
+                 (see `impersonation-filter hash-secret`)",
+            );
+        }
+        if !client.is_confidential() && has_secrets {
+            return place.problem(
+                "a public client (single_page, native) cannot keep a secret: \
+                 leave client_secret_sha256 out",
+            );
+        }
+        Some(client)
+    }
+
+    #[cfg(test)]
+    fn describe(descriptions: &mut Descriptions) -> Described {
+        ClientMembers::describe(descriptions)
+            .with_rule(json!({
+                "if": {"properties": {"type": {"enum": ["traditional_web", "machine_to_machine"]}}},
+                "then": {
+                    "required": ["client_secret_sha256"],
+                    "properties": {"client_secret_sha256": {"minItems": 1}},
+                },
+                "else": {"properties": {"client_secret_sha256": false, "authentication": false}},
+            }))
+            .under(descriptions, "clients", "clients")
+    }
+}
+
+/// All clients, by their names.
+pub(super) struct Clients;
+
+impl Kind for Clients {
+    type Value = Vec<Rc<Client>>;
+
+    fn read(node: Node<'_>) -> Option<Self::Value> {
+        let list = node.clone();
+        let clients = List::<Client>::read(node)?;
+        for (index, client) in clients.iter().enumerate() {
+            let client_id = &client.client_id;
+            if clients.iter().take(index).any(|earlier| earlier.client_id == *client_id) {
+                let problem = format!("{client_id:?} is given twice");
+                return list.item(index).member("client_id").problem(problem);
+            }
+        }
+        Some(clients.into_iter().map(Rc::new).collect())
+    }
+
+    #[cfg(test)]
+    fn describe(descriptions: &mut Descriptions) -> Described {
+        List::<Client>::describe(descriptions)
+    }
+}
+
+/// Checks clients against the resources, of which theirs must be some.
+pub(super) fn check_resources(
+    list: &Node<'_>,
+    clients: &[Rc<Client>],
+    resources: &HashMap<String, Resource>,
+) {
+    for (index, client) in clients.iter().enumerate() {
+        let wanted = client.resources.iter().flatten().enumerate();
+        for (position, _) in wanted.filter(|(_, wanted)| !resources.contains_key(*wanted)) {
+            let place = list.clone().item(index).member("resources").item(position);
+            let _: Option<()> = place.problem("expected the indicator of one of the resources");
+        }
+    }
+}
+
+/// Checks that a client that needs an actor can name one.
+pub(super) fn check_actors(list: &Node<'_>, clients: &[Rc<Client>]) {
+    for (index, _) in clients.iter().enumerate().filter(|(_, client)| client.actor_token_required) {
+        let place = list.clone().item(index).member("actor_token_required");
+        let _: Option<()> = place.problem("no way to verify actor tokens is given in actor_tokens");
+    }
+}
+
+/// A subject token is not for one client alone: what one is refused because it names no actor, another gets
+/// that need not. So a requirement holds for a resource if each client that may ask for it has it.
+pub(super) fn warn_of_weaker_clients(list: &Node<'_>, clients: &[Rc<Client>]) {
+    let share_a_resource = |one: &Client, other: &Client| match (&one.resources, &other.resources) {
+        (Some(one), Some(other)) => one.iter().any(|resource| other.contains(resource)),
+        (Some(some), None) | (None, Some(some)) => !some.is_empty(),
+        (None, None) => true,
+    };
+    for (index, client) in clients.iter().enumerate() {
+        let stricter = clients
+            .iter()
+            .find(|other| other.actor_token_required && share_a_resource(client, other))
+            .filter(|_| !client.actor_token_required);
+        if let Some(stricter) = stricter {
+            list.clone().item(index).warn(format!(
+                "exchanges without an actor token what {:?} must have one for: \
+                 set actor_token_required here too, or actor_tokens.required",
+                stricter.client_id
+            ));
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! The tables and the schemas in `docs/`, held to the declarations.
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::{env, fs};
+
+use serde_json::Value;
+
+use super::{Described, Descriptions, Member, Presence, one_line};
+use crate::config::section::Kind;
+use crate::config::{Config, GuardConfig};
+
+/// Documentation of one plugin's configuration.
+struct Plugin {
+    page: &'static str,
+    schema: &'static str,
+    title: &'static str,
+    describe: fn(&mut Descriptions) -> Described,
+}
+
+const PLUGINS: [Plugin; 2] = [
+    Plugin {
+        page: "configuration.md",
+        schema: "configuration.schema.json",
+        title: "impersonation-filter",
+        describe: Config::describe,
+    },
+    Plugin {
+        page: "guard.md",
+        schema: "guard.schema.json",
+        title: "impersonation-guard",
+        describe: GuardConfig::describe,
+    },
+];
+
+/// The members of a section in rows; those of sections without a heading of their own among them.
+fn rows(members: &[Member], before: &str, table: &mut String) {
+    for member in members {
+        let name = format!("{before}{}", member.name);
+        let own = &member.described.members;
+        // A section that is there by default says nothing beside its members.
+        let is_there = matches!(member.presence, Presence::Default(_));
+        if own.is_empty() || !is_there {
+            row(member, &name, table);
+        }
+        rows(own, &format!("{name}."), table);
+    }
+}
+
+fn row(member: &Member, name: &str, table: &mut String) {
+    let words = member.described.type_words();
+    let default = match &member.presence {
+        Presence::Required => String::new(),
+        Presence::Optional(words) => (*words).to_owned(),
+        Presence::Default(Value::Object(_)) if words.starts_with('[') => "its defaults".into(),
+        Presence::Default(Value::Array(_) | Value::Object(_)) => "none".into(),
+        Presence::Default(Value::String(text)) if text.is_empty() => "`\"\"`".into(),
+        Presence::Default(Value::String(text)) => format!("`{text}`"),
+        Presence::Default(value) => format!("`{value}`"),
+    };
+    let _ = writeln!(table, "| `{name}` | {words} | {default} | {} |", one_line(member.meaning));
+}
+
+fn table(members: &[Member]) -> String {
+    let mut table = "| Member | Type | Default | Meaning |\n|---|---|---|---|\n".to_owned();
+    rows(members, "", &mut table);
+    table
+}
+
+/// Puts the tables in the place of those that are there, between marks that name them.
+fn with_tables(page: &str, tables: &[(&str, String)]) -> String {
+    let mut made = String::new();
+    let mut rest = page;
+    let mut written = Vec::new();
+    while let Some((before, behind)) = rest.split_once("<!-- members of ") {
+        let (name, behind) = behind.split_once(" -->\n").unwrap();
+        let (_, behind) = behind.split_once("<!-- end of members -->").unwrap();
+        let (_, table) = tables.iter().find(|(known, _)| *known == name).unwrap_or_else(|| {
+            panic!("no section {name:?}: there are {:?}", tables.iter().map(|(name, _)| name))
+        });
+        let _ = write!(made, "{before}<!-- members of {name} -->\n{table}<!-- end of members -->");
+        written.push(name);
+        rest = behind;
+    }
+    made.push_str(rest);
+    for (name, _) in tables {
+        assert!(written.contains(name), "the page has no table for {name}");
+    }
+    made
+}
+
+fn described(plugin: &Plugin) -> (Vec<(&'static str, String)>, Value) {
+    let mut descriptions = Descriptions::default();
+    let whole = (plugin.describe)(&mut descriptions);
+    let mut tables = vec![("the top level", table(&whole.members))];
+    for (heading, members) in &descriptions.headings {
+        tables.push((heading, table(members)));
+    }
+    let mut schema = whole.schema;
+    let object = schema.as_object_mut().unwrap();
+    object.insert("definitions".into(), descriptions.definitions.into());
+    let mut titled = serde_json::Map::new();
+    titled.insert("$schema".into(), "http://json-schema.org/draft-07/schema#".into());
+    titled.insert("title".into(), plugin.title.into());
+    titled.extend(object.clone());
+    (tables, titled.into())
+}
+
+/// Compares a file with what it must be, or writes it if `UPDATE_DOCS` is set, as `make docs` does.
+fn hold(name: &str, make: impl FnOnce(&str) -> String) {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(name);
+    let text = fs::read_to_string(&path).unwrap();
+    let made = make(&text);
+    if env::var_os("UPDATE_DOCS").is_some() {
+        fs::write(path, made).unwrap();
+    } else {
+        let line = text.lines().zip(made.lines()).position(|(is, must_be)| is != must_be);
+        assert!(text == made, "docs/{name} is not up to date at line {line:?}: run `make docs`");
+    }
+}
+
+#[test]
+fn the_documentation_says_what_is_declared() {
+    for plugin in PLUGINS {
+        let (tables, schema) = described(&plugin);
+        hold(plugin.page, |page| with_tables(page, &tables));
+        hold(plugin.schema, |_| format!("{}\n", serde_json::to_string_pretty(&schema).unwrap()));
+    }
+}

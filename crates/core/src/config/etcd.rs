@@ -1,0 +1,90 @@
+//! Where etcd is: for whoever keeps something there.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use super::kinds::{MINUTE, Span, Text};
+use super::node::Node;
+use super::section::{Kind, section};
+
+#[cfg(test)]
+use serde_json::json;
+
+#[cfg(test)]
+use super::describe::{Described, Descriptions};
+
+/// Where etcd is, and what is ours there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EtcdSettings {
+    /// The Envoy cluster, which speaks HTTP/2.
+    pub cluster: Rc<str>,
+    /// What every key begins with.
+    pub prefix: String,
+    /// How long a look-up, a mint or a spend may take, all attempts together.
+    pub timeout: Duration,
+    /// The `:authority`; the cluster's name where there is none.
+    pub authority: Option<Rc<str>>,
+}
+
+section! {
+    /// Where etcd is.
+    struct EtcdMembers {
+        /// The Envoy cluster of etcd, which speaks HTTP/2. Its name and `authority` have at most 120
+        /// bytes together.
+        cluster: Text,
+        /// The beginning of every key: at most 256 printable ASCII characters without spaces.
+        prefix: Prefix = "/impersonation/",
+        /// How long a look-up, a mint or a spend may take, all attempts together.
+        timeout: Span<100, MINUTE> = "3.5s",
+        /// The `:authority` of the calls.
+        authority: Text => "the cluster's name",
+    }
+}
+
+/// The beginning of every key.
+struct Prefix;
+
+impl Kind for Prefix {
+    type Value = String;
+
+    fn read(node: Node<'_>) -> Option<String> {
+        let text = node.clone().non_empty_string()?;
+        let printable = text.len() <= 256 && text.bytes().all(|byte| byte.is_ascii_graphic());
+        if printable {
+            Some(text)
+        } else {
+            node.problem("expected at most 256 printable ASCII characters without spaces")
+        }
+    }
+
+    #[cfg(test)]
+    fn describe(_: &mut Descriptions) -> Described {
+        let schema = json!({"type": "string", "minLength": 1, "maxLength": 256});
+        Described::plain("string", schema)
+    }
+}
+
+/// Envoy is told cluster and authority in one short message: see the glue for gRPC.
+const LONGEST_NAMES: usize = 120;
+
+impl Kind for EtcdSettings {
+    type Value = Self;
+
+    fn read(node: Node<'_>) -> Option<Self> {
+        let place = node.clone();
+        let EtcdMembers { cluster, prefix, timeout, authority } = EtcdMembers::read(node)?;
+        let names = authority.as_ref().map_or(0, String::len).saturating_add(cluster.len());
+        if names > LONGEST_NAMES {
+            return place.problem(format!(
+                "expected cluster and authority together no longer than {LONGEST_NAMES} bytes"
+            ));
+        }
+        let authority = authority.map(Into::into);
+        Some(Self { cluster: cluster.into(), prefix, timeout, authority })
+    }
+
+    #[cfg(test)]
+    fn describe(descriptions: &mut Descriptions) -> Described {
+        EtcdMembers::describe(descriptions)
+    }
+}

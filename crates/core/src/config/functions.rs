@@ -1,0 +1,157 @@
+//! The operator's functions: what they may use, and what becomes of a request if one fails.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::kinds::{Integer, OneOf, SECOND, Span, Text, Variables, Words};
+use super::limits::Limits;
+use super::node::Node;
+use super::section::{Kind, section};
+use crate::secret::Secret;
+
+#[cfg(test)]
+use super::describe::{Described, Descriptions};
+
+/// The function that adds claims.
+#[derive(Debug)]
+pub struct CustomClaims {
+    /// The script that declares it.
+    pub script: String,
+    /// What the script finds as `environmentVariables`. Secrets may be among them.
+    pub environment_variables: Secret<BTreeMap<String, String>>,
+    /// What one call may use up.
+    pub limits: Limits,
+    /// What becomes of an exchange if it fails.
+    pub on_error: OnError,
+}
+
+/// The function that decides about mints. What it fails to decide is not minted.
+#[derive(Debug)]
+pub struct AuthorizeSubjectToken {
+    /// The script that declares it.
+    pub script: String,
+    /// What the script finds as `environmentVariables`. Secrets may be among them.
+    pub environment_variables: Secret<BTreeMap<String, String>>,
+    /// What one call may use up.
+    pub limits: Limits,
+}
+
+/// What becomes of an exchange whose custom claims failed. A script that denies access has not failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnError {
+    /// It is refused, and its subject token stays unspent.
+    Refuse,
+    /// The token is issued without the claims.
+    IssueWithout,
+}
+
+impl Words for OnError {
+    const WORDS: &'static [(&'static str, Self)] =
+        &[("refuse", Self::Refuse), ("issue_without", Self::IssueWithout)];
+}
+
+/// What there is to say where a failure allows nothing.
+#[derive(Clone, Copy)]
+struct AlwaysRefuse;
+
+impl Words for AlwaysRefuse {
+    const WORDS: &'static [(&'static str, Self)] = &[("refuse", Self)];
+}
+
+/// The least and the most memory of one call, in bytes.
+const LEAST_MEMORY: u64 = 1024 * 1024;
+const MOST_MEMORY: u64 = 64 * LEAST_MEMORY;
+
+section! {
+    /// The function that adds claims to the access token.
+    struct CustomClaimsMembers {
+        /// JavaScript that declares `getCustomJwtClaims`.
+        script: Text,
+        /// What the function finds as `environmentVariables`.
+        environment_variables: Variables = {},
+        /// What becomes of an exchange if the function fails: it is refused, or its token is issued
+        /// without the claims.
+        on_error: OneOf<OnError> = "refuse",
+        /// How long one call may run.
+        timeout: Span<1, SECOND> = "10ms",
+        /// How much memory one call may use.
+        memory_limit_bytes: Integer<LEAST_MEMORY, MOST_MEMORY> = 8_388_608,
+    }
+}
+
+section! {
+    /// The function that is asked before a subject token is minted.
+    struct AuthorizeMembers {
+        /// JavaScript that declares `authorizeSubjectToken`.
+        script: Text,
+        /// What the function finds as `environmentVariables`.
+        environment_variables: Variables = {},
+        /// What becomes of a mint if the function fails: it is always refused.
+        on_error: OneOf<AlwaysRefuse> = "refuse",
+        /// How long one call may run.
+        timeout: Span<1, SECOND> = "10ms",
+        /// How much memory one call may use.
+        memory_limit_bytes: Integer<LEAST_MEMORY, MOST_MEMORY> = 8_388_608,
+    }
+}
+
+fn limits(timeout: Duration, memory_bytes: u64) -> Option<Limits> {
+    let memory_bytes = usize::try_from(memory_bytes).ok()?;
+    Some(Limits { timeout, memory_bytes, ..Limits::default() })
+}
+
+impl Kind for CustomClaims {
+    type Value = Self;
+
+    fn read(node: Node<'_>) -> Option<Self> {
+        let place = node.clone().member("script");
+        let members = CustomClaimsMembers::read(node)?;
+        let custom_claims = Self {
+            script: members.script,
+            environment_variables: Secret::new(members.environment_variables),
+            limits: limits(members.timeout, members.memory_limit_bytes)?,
+            on_error: members.on_error,
+        };
+        match place.reading.surroundings.try_script(&custom_claims) {
+            Ok(()) => Some(custom_claims),
+            Err(problem) => place.problem(problem),
+        }
+    }
+
+    #[cfg(test)]
+    fn describe(descriptions: &mut Descriptions) -> Described {
+        CustomClaimsMembers::describe(descriptions).under(
+            descriptions,
+            "custom_claims",
+            "functions",
+        )
+    }
+}
+
+impl Kind for AuthorizeSubjectToken {
+    type Value = Self;
+
+    fn read(node: Node<'_>) -> Option<Self> {
+        let place = node.clone().member("script");
+        let members = AuthorizeMembers::read(node)?;
+        let AlwaysRefuse = members.on_error;
+        let written = Self {
+            script: members.script,
+            environment_variables: Secret::new(members.environment_variables),
+            limits: limits(members.timeout, members.memory_limit_bytes)?,
+        };
+        match place.reading.surroundings.try_authorizer(&written) {
+            Ok(()) => Some(written),
+            Err(problem) => place.problem(problem),
+        }
+    }
+
+    #[cfg(test)]
+    fn describe(descriptions: &mut Descriptions) -> Described {
+        AuthorizeMembers::describe(descriptions).under(
+            descriptions,
+            "authorize_subject_token",
+            "functions",
+        )
+    }
+}

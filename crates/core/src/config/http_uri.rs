@@ -1,0 +1,85 @@
+//! Where an upstream is, as in Envoy's `HttpUri`.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use super::kinds::{MINUTE, Span, Text};
+use super::node::Node;
+use super::section::{Kind, section};
+use crate::oauth::uri;
+
+#[cfg(test)]
+use serde_json::json;
+
+#[cfg(test)]
+use super::describe::{Described, Descriptions};
+
+/// An upstream: the cluster that is called, and what it is asked for.
+#[derive(Debug, Clone)]
+pub struct HttpUri {
+    /// The Envoy cluster that is called.
+    pub cluster: Rc<str>,
+    /// `http` or `https`.
+    pub scheme: Rc<str>,
+    /// Host and port.
+    pub authority: Rc<str>,
+    /// Path and query.
+    pub path: String,
+    /// When Envoy gives up.
+    pub timeout: Duration,
+}
+
+/// Stands for the user in the address of [`UserLookup`](super::UserLookup).
+pub const USER_ID_PLACEHOLDER: &str = "{userId}";
+
+section! {
+    /// Where an upstream is, as in Envoy's `HttpUri`.
+    struct HttpUriMembers {
+        /// An http or https URL without user information and fragment.
+        uri: Text,
+        /// The Envoy cluster that is called. It must exist.
+        cluster: Text,
+        /// How long an answer may take. The filter then goes on as if the upstream were down.
+        timeout: Span<1, MINUTE> = "2s",
+    }
+}
+
+/// Reads an [`HttpUri`]. Its path must hold [`USER_ID_PLACEHOLDER`] once if `OF_A_USER`.
+pub(super) struct Upstream<const OF_A_USER: bool>;
+
+impl<const OF_A_USER: bool> Kind for Upstream<OF_A_USER> {
+    type Value = HttpUri;
+
+    fn read(node: Node<'_>) -> Option<HttpUri> {
+        let place = node.clone().member("uri");
+        let members = HttpUriMembers::read(node)?;
+        let url = if OF_A_USER {
+            uri::HttpUrl::parse_template(&members.uri, USER_ID_PLACEHOLDER)
+        } else {
+            uri::HttpUrl::parse(&members.uri)
+        };
+        let Some(url) = url else {
+            return place
+                .problem("expected an http or https URL without user information and fragment");
+        };
+        if OF_A_USER && url.path.matches(USER_ID_PLACEHOLDER).count() != 1 {
+            return place.problem(format!("expected {USER_ID_PLACEHOLDER} once in the path"));
+        }
+        Some(HttpUri {
+            cluster: members.cluster.into(),
+            scheme: url.scheme.into(),
+            authority: url.authority.into(),
+            path: url.path.to_owned(),
+            timeout: members.timeout,
+        })
+    }
+
+    #[cfg(test)]
+    fn describe(descriptions: &mut Descriptions) -> Described {
+        HttpUriMembers::describe(descriptions).with("uri", json!({"pattern": "^https?://"})).under(
+            descriptions,
+            "http_uri",
+            "HTTP URIs",
+        )
+    }
+}

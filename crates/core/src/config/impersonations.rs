@@ -1,0 +1,103 @@
+//! Who may list and end impersonations, and how many are listed.
+
+use super::kinds::Count;
+use super::node::Node;
+use super::section::{Kind, section};
+use super::store::{DEFAULT_CAPACITY, MAX_CAPACITY};
+use super::verification::{Authentication, Operators, Verification};
+
+#[cfg(test)]
+use serde_json::json;
+
+#[cfg(test)]
+use super::describe::{Described, Descriptions};
+
+/// Who may list and end impersonations.
+#[derive(Debug, Default)]
+pub struct Impersonations {
+    /// How it is verified who does. With no way nobody may.
+    pub authentication: Verification,
+    /// The most that are listed in shared data; `None` where the operator does not say.
+    pub(super) capacity: Option<u32>,
+    /// The members of a mint's context that are listed.
+    pub context: Vec<String>,
+}
+
+impl Impersonations {
+    /// The most that are listed in shared data.
+    pub fn capacity(&self) -> u32 {
+        self.capacity.unwrap_or(DEFAULT_CAPACITY)
+    }
+}
+
+section! {
+    /// Who may see which impersonations are live, and end them.
+    struct ImpersonationsMembers {
+        /// As `subject_tokens.authentication`. An access token needs the scope `impersonations:read` for
+        /// the list, and `impersonations:revoke` for ending. The scopes of `required_scopes` are asked
+        /// for besides.
+        authentication: Authentication<Operators>,
+        /// How many are listed at one time, some 300 bytes each. What finds no room goes on all the
+        /// same, and the list says `"complete": false` until it has expired. With `store.etcd` it has no
+        /// effect: etcd has room for all.
+        capacity: Count<MAX_CAPACITY> => "`65536`",
+        /// Members of the mint's `context` that the list keeps and shows, each cut at 128 characters. What
+        /// is no string is shown as its JSON. At most 8 names of at most 64 bytes.
+        context: ListedContext = [],
+    }
+}
+
+/// The most members of a context that the list of impersonations keeps, which bounds its memory.
+const MOST_LISTED_MEMBERS: usize = 8;
+
+/// The longest name of such a member, in bytes.
+const LONGEST_LISTED_NAME: usize = 64;
+
+/// Names of members of a context, each of them once.
+struct ListedContext;
+
+impl Kind for ListedContext {
+    type Value = Vec<String>;
+
+    fn read(node: Node<'_>) -> Option<Vec<String>> {
+        let names = node.clone().list(|node| match node.clone().non_empty_string()? {
+            name if name.len() <= LONGEST_LISTED_NAME => Some(name),
+            _ => node.problem(format!("expected a name of at most {LONGEST_LISTED_NAME} bytes")),
+        })?;
+        if names.len() > MOST_LISTED_MEMBERS {
+            return node.problem(format!("expected at most {MOST_LISTED_MEMBERS} names"));
+        }
+        for (index, name) in names.iter().enumerate() {
+            if names.iter().take(index).any(|earlier| earlier == name) {
+                return node.item(index).problem("is named twice");
+            }
+        }
+        Some(names)
+    }
+
+    #[cfg(test)]
+    fn describe(_: &mut Descriptions) -> Described {
+        let name = json!({"type": "string", "minLength": 1, "maxLength": LONGEST_LISTED_NAME});
+        let schema = json!({"type": "array", "items": name, "maxItems": MOST_LISTED_MEMBERS, "uniqueItems": true});
+        Described::plain("list of strings", schema)
+    }
+}
+
+impl Kind for Impersonations {
+    type Value = Self;
+
+    fn read(node: Node<'_>) -> Option<Self> {
+        let ImpersonationsMembers { authentication, capacity, context } =
+            ImpersonationsMembers::read(node)?;
+        Some(Self { authentication, capacity, context })
+    }
+
+    #[cfg(test)]
+    fn describe(descriptions: &mut Descriptions) -> Described {
+        ImpersonationsMembers::describe(descriptions).under(
+            descriptions,
+            "impersonations",
+            "impersonations",
+        )
+    }
+}

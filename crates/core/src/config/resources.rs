@@ -1,0 +1,88 @@
+//! What access tokens can be for.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use super::kinds::{Lifetime, List, Scope};
+use super::node::Node;
+use super::section::{Kind, section};
+use crate::oauth::uri;
+
+#[cfg(test)]
+use serde_json::json;
+
+#[cfg(test)]
+use super::describe::{Described, Descriptions};
+
+/// A resource that access tokens are issued for.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Resource {
+    /// The scopes that can be granted.
+    pub scopes: Vec<String>,
+    /// How long its access tokens are good for, if not as long as the others.
+    pub access_token_lifetime: Option<Duration>,
+}
+
+section! {
+    /// What access tokens may be for.
+    struct ResourceMembers {
+        /// What a client asks for as `resource`, compared exactly; `aud` of the access token. An absolute
+        /// URI without a fragment (RFC 8707).
+        indicator: Indicator,
+        /// The scopes that can be granted. A resource without scopes grants the empty scope.
+        scopes: List<Scope> = [],
+        /// How long access tokens for this resource are good for.
+        access_token_lifetime: Lifetime => "`access_tokens.lifetime`",
+    }
+}
+
+/// The indicator of a resource (RFC 8707 §2).
+struct Indicator;
+
+impl Kind for Indicator {
+    type Value = String;
+
+    fn read(node: Node<'_>) -> Option<String> {
+        let text = node.clone().string()?;
+        if uri::is_absolute(text) {
+            return Some(text.to_owned());
+        }
+        node.problem("expected an absolute URI without a fragment (RFC 8707)")
+    }
+
+    #[cfg(test)]
+    fn describe(_: &mut Descriptions) -> Described {
+        Described::plain(
+            "URI",
+            json!({"type": "string", "pattern": "^[A-Za-z][A-Za-z0-9+.-]*:[^#]+$"}),
+        )
+    }
+}
+
+/// All resources, by their indicators.
+pub(super) struct Resources;
+
+impl Kind for Resources {
+    type Value = HashMap<String, Resource>;
+
+    fn read(node: Node<'_>) -> Option<Self::Value> {
+        let list = node.clone();
+        let mut resources = HashMap::new();
+        for (index, members) in List::<ResourceMembers>::read(node)?.into_iter().enumerate() {
+            let ResourceMembers { indicator, scopes, access_token_lifetime } = members;
+            if resources.contains_key(&indicator) {
+                let problem = format!("{indicator:?} is given twice");
+                return list.item(index).member("indicator").problem(problem);
+            }
+            resources.insert(indicator, Resource { scopes, access_token_lifetime });
+        }
+        Some(resources)
+    }
+
+    #[cfg(test)]
+    fn describe(descriptions: &mut Descriptions) -> Described {
+        ResourceMembers::describe(descriptions)
+            .under(descriptions, "resources", "resources")
+            .listed()
+    }
+}

@@ -1,0 +1,192 @@
+//! How a section of the configuration is declared: each member once, with its name, kind, default and meaning.
+//!
+//! [`section!`] makes three things of a declaration: the struct, the code that reads it, and, for
+//! tests, a description. `docs/configuration.md`, `docs/guard.md` and both JSON Schemas are made from
+//! the descriptions, so that they cannot say anything else than what is read.
+
+use std::cell::RefCell;
+
+use serde_json::Value;
+
+use super::node::{Node, Reading};
+use super::{ConfigError, Problem, Surroundings};
+
+#[cfg(test)]
+use super::describe::{Described, Descriptions};
+
+/// What a member can hold: how it is read, and how documentation and schema describe it.
+pub(super) trait Kind {
+    /// What comes of it.
+    type Value;
+
+    /// Reads a value. `None` means that a problem was noted.
+    fn read(node: Node<'_>) -> Option<Self::Value>;
+
+    /// Says what it reads.
+    #[cfg(test)]
+    fn describe(descriptions: &mut Descriptions) -> Described;
+}
+
+/// Declares a section of the configuration.
+///
+/// ```text
+/// section! {
+///     /// What the section is for.
+///     pub struct Name {
+///         /// The meaning of a member that must be given.
+///         first: KindOfFirst,
+///         /// The meaning of a member with a default, which is written as JSON.
+///         second: KindOfSecond = "600s",
+///         /// The meaning of a member that may be absent, and what its absence means.
+///         third: KindOfThird => "nobody is asked",
+///         /// A public struct names the types of its fields, as kinds are private.
+///         pub fourth: KindOfFourth as u32,
+///     }
+///     exactly_one [third, fifth]
+/// }
+/// ```
+///
+/// The last line is optional. It takes `exactly_one`, `at_least_one` or `at_most_one`.
+macro_rules! section {
+    (
+        $(#[doc = $about:literal])+
+        $(#[derive($($derive:ident),+)])?
+        $vis:vis struct $name:ident $(<$holder:ident : $bound:ident>)? {
+            $(
+                $(#[doc = $doc:literal])+
+                $field_vis:vis $field:ident : $kind:ty $(as $type:ty)?
+                    $(= $default:tt)? $(=> $absent:literal)?
+            ),* $(,)?
+        }
+        $($choice:ident [$($chosen:ident),+ $(,)?])?
+    ) => {
+        $(#[doc = $about])+
+        $(#[derive($($derive),+)])?
+        $vis struct $name $(<$holder: $bound>)? {
+            $(
+                $(#[doc = $doc])+
+                $field_vis $field: section!(@type $kind, [$($type)?], [$($absent)?]),
+            )*
+        }
+
+        impl $(<$holder: $bound>)? $crate::config::section::Kind for $name $(<$holder>)? {
+            type Value = Self;
+
+            fn read(node: $crate::config::node::Node<'_>) -> Option<Self> {
+                #[allow(unused_imports, clippy::allow_attributes, reason = "not every section has members")]
+                use $crate::config::section::Kind;
+                #[allow(unused_mut, clippy::allow_attributes, reason = "not every section has members")]
+                let mut members = node.object()?;
+                $(
+                    members.choose(
+                        $crate::config::node::Choice::$choice,
+                        const { &[$($crate::config::section::name(stringify!($chosen))),+] },
+                    );
+                )?
+                $(
+                    let $field = {
+                        const NAME: &str = $crate::config::section::name(stringify!($field));
+                        section!(@read members, NAME, $kind, [$($default)?], [$($absent)?])
+                    };
+                )*
+                members.finish()?;
+                Some(Self { $($field: $field?,)* })
+            }
+
+            #[cfg(test)]
+            fn describe(
+                descriptions: &mut $crate::config::describe::Descriptions,
+            ) -> $crate::config::describe::Described {
+                #[allow(unused_imports, clippy::allow_attributes, reason = "not every section has members")]
+                use $crate::config::describe::{Described, Member, Presence};
+                #[allow(unused_imports, clippy::allow_attributes, reason = "not every section has members")]
+                use $crate::config::section::Kind;
+                let _ = &descriptions;
+                let members: Vec<Member> = vec![$(Member {
+                    name: $crate::config::section::name(stringify!($field)),
+                    meaning: concat!($($doc, "\n"),+),
+                    presence: section!(@presence [$($default)?], [$($absent)?]),
+                    described: <$kind as Kind>::describe(descriptions),
+                }),*];
+                Described::section(
+                    concat!($($about, "\n"),+),
+                    members,
+                    section!(@choice [$($choice [$($chosen),+])?]),
+                )
+            }
+        }
+    };
+
+    (@type $kind:ty, [$type:ty], [$($absent:literal)?]) => { $type };
+    (@type $kind:ty, [], []) => { <$kind as $crate::config::section::Kind>::Value };
+    (@type $kind:ty, [], [$absent:literal]) => {
+        Option<<$kind as $crate::config::section::Kind>::Value>
+    };
+
+    (@read $members:ident, $name:ident, $kind:ty, [], []) => {
+        match $members.get($name) {
+            Some(node) => <$kind>::read(node),
+            None => $members.lacks($name),
+        }
+    };
+    (@read $members:ident, $name:ident, $kind:ty, [$default:tt], []) => {
+        {
+            let default;
+            let node = match $members.get($name) {
+                Some(node) => node,
+                None => {
+                    default = section!(@value $default);
+                    $members.at($name, &default)
+                }
+            };
+            <$kind>::read(node)
+        }
+    };
+    (@read $members:ident, $name:ident, $kind:ty, [], [$absent:literal]) => {
+        match $members.get($name) {
+            Some(node) => <$kind>::read(node).map(Some),
+            None => Some(None),
+        }
+    };
+
+    (@value []) => { serde_json::Value::Array(Vec::new()) };
+    (@value {}) => { serde_json::Value::Object(serde_json::Map::new()) };
+    (@value $default:tt) => { serde_json::Value::from($default) };
+
+    (@presence [], []) => { Presence::Required };
+    (@presence [$default:tt], []) => { Presence::Default(section!(@value $default)) };
+    (@presence [], [$absent:literal]) => { Presence::Optional($absent) };
+
+    (@choice []) => { None };
+    (@choice [$choice:ident [$($chosen:ident),+]]) => {
+        Some((
+            $crate::config::node::Choice::$choice,
+            vec![$($crate::config::section::name(stringify!($chosen))),+],
+        ))
+    };
+}
+
+/// The name of a member as the operator writes it: some are keywords of Rust.
+pub(super) const fn name(field: &'static str) -> &'static str {
+    match field.as_bytes() {
+        [b'r', b'#', ..] => field.split_at(2).1,
+        _ => field,
+    }
+}
+
+/// Reads a whole configuration. With it come warnings: what works in it but is probably not meant.
+pub(super) fn read_whole<K: Kind>(
+    value: &Value,
+    surroundings: &dyn Surroundings,
+) -> Result<(K::Value, Vec<Problem>), ConfigError> {
+    let reading =
+        Reading { surroundings, problems: RefCell::default(), warnings: RefCell::default() };
+    let config = K::read(Node { reading: &reading, path: String::new(), value });
+    let problems = reading.problems.into_inner();
+    match config {
+        Some(config) if problems.is_empty() => Ok((config, reading.warnings.into_inner())),
+        _ => Err(ConfigError { problems }),
+    }
+}
+
+pub(super) use section;

@@ -1,0 +1,67 @@
+//! What names a service: the filter and its guards must be told the same.
+
+use super::node::Node;
+use super::section::Kind;
+use crate::oauth::uri;
+
+#[cfg(test)]
+use serde_json::json;
+
+#[cfg(test)]
+use super::describe::{Described, Descriptions};
+
+/// `iss` of the access tokens.
+pub(super) struct Issuer;
+
+impl Kind for Issuer {
+    type Value = String;
+
+    fn read(node: Node<'_>) -> Option<String> {
+        let text = node.clone().string()?;
+        match uri::HttpUrl::parse(text) {
+            Some(url) if !url.path.contains('?') && !text.ends_with('/') => Some(text.to_owned()),
+            _ => node.problem(
+                "expected an http or https URL without query, fragment or slash at the end",
+            ),
+        }
+    }
+
+    #[cfg(test)]
+    fn describe(_: &mut Descriptions) -> Described {
+        let schema = json!({"type": "string", "pattern": "^https?://[^?#]*[^/?#]$"});
+        Described::plain("http(s) URI", schema)
+    }
+}
+
+/// The path part of the service's address.
+pub(super) struct BasePath;
+
+impl Kind for BasePath {
+    type Value = String;
+
+    fn read(node: Node<'_>) -> Option<String> {
+        let text = node.clone().string()?;
+        let valid = text.is_empty()
+            || text.starts_with('/')
+                && !text.ends_with('/')
+                && text
+                    .bytes()
+                    .all(|byte| byte.is_ascii_graphic() && !b"?#%\"<>\\".contains(&byte));
+        if valid {
+            Some(text.to_owned())
+        } else {
+            node.problem("expected an empty string, or a path such as /tenant-a")
+        }
+    }
+
+    #[cfg(test)]
+    fn describe(_: &mut Descriptions) -> Described {
+        let pattern = r#"^(/([^?#%\"<>\\]*[^?#%\"<>\\/])?)?$"#;
+        Described::plain("string", json!({"type": "string", "pattern": pattern}))
+    }
+}
+
+/// What names a service in shared data: two that differ in either have nothing to do with each other.
+pub(super) fn tenant(issuer: &str, base_path: &str) -> String {
+    format!("{issuer}\n{base_path}")
+}

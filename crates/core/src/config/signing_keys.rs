@@ -1,0 +1,207 @@
+//! The keys that sign access tokens, and those that did before.
+
+use serde_json::Value;
+
+use super::kinds::{List, Text};
+use super::node::Node;
+use super::section::{Kind, section};
+use super::source::Variable;
+use crate::jose::{self, Algorithm, PublishedKey, private_from_pem};
+use crate::secret::Secret;
+
+#[cfg(test)]
+use serde_json::json;
+
+#[cfg(test)]
+use super::describe::{Described, Descriptions};
+
+/// The key that signs.
+#[derive(Debug)]
+pub struct SigningKey {
+    /// The private key, which was found to be one.
+    pub jwk: Secret<Value>,
+    /// Its name.
+    pub kid: String,
+    /// What it signs with.
+    pub algorithm: Algorithm,
+}
+
+section! {
+    /// A key of the filter's own.
+    struct KeyMembers {
+        /// A JWK: `OKP` with `Ed25519`, `EC` with `P-256` or `P-384`, `RSA` of 2048 to 4096 bits. The
+        /// first key must be private; of the others only the public part is used.
+        jwk: Jwk => "one of the three",
+        /// The variable that holds a JWK, or a PKCS #8 private key in PEM.
+        environment_variable: Variable => "one of the three",
+        /// A PKCS #8 private key in PEM (`BEGIN PRIVATE KEY`).
+        pem: Pem => "one of the three",
+        /// The key's name. No two keys may have the same.
+        kid: Text => "the key's own, else its thumbprint (RFC 7638)",
+        /// What the key signs with. `Ed25519` is the newer name of what `EdDSA` means here (RFC 9864):
+        /// tokens and the key set have the name that is given, so check that your APIs know it.
+        alg: KeyAlgorithm => "the key's own, else what its kind decides; `RS256` for RSA",
+    }
+    exactly_one [jwk, environment_variable, pem]
+}
+
+/// A key in JSON (RFC 7517).
+struct Jwk;
+
+impl Kind for Jwk {
+    type Value = Value;
+
+    fn read(node: Node<'_>) -> Option<Value> {
+        match node.value {
+            Value::Object(_) => Some(node.value.clone()),
+            _ => node.problem("expected a JWK: an object"),
+        }
+    }
+
+    #[cfg(test)]
+    fn describe(_: &mut Descriptions) -> Described {
+        let types = json!({"kty": {"enum": ["OKP", "EC", "RSA"]}});
+        Described::plain(
+            "object",
+            json!({"type": "object", "required": ["kty"], "properties": types}),
+        )
+    }
+}
+
+/// A private key in PEM.
+struct Pem;
+
+impl Kind for Pem {
+    type Value = String;
+
+    fn read(node: Node<'_>) -> Option<String> {
+        node.string().map(str::to_owned)
+    }
+
+    #[cfg(test)]
+    fn describe(_: &mut Descriptions) -> Described {
+        Described::plain("string", json!({"type": "string"}))
+    }
+}
+
+/// The name of an algorithm. That it fits the key is checked with the key.
+struct KeyAlgorithm;
+
+impl Kind for KeyAlgorithm {
+    type Value = String;
+
+    fn read(node: Node<'_>) -> Option<String> {
+        node.non_empty_string()
+    }
+
+    #[cfg(test)]
+    fn describe(_: &mut Descriptions) -> Described {
+        let names = ["EdDSA", "Ed25519", "ES256", "ES384", "RS256", "PS256"];
+        Described::plain(format!("`{}`", names.join("`, `")), json!({"enum": names}))
+    }
+}
+
+/// A key as it was given, as it is published, and what signs if it is private.
+struct Key {
+    jwk: Value,
+    published: PublishedKey,
+    private: Option<jose::SigningKey>,
+}
+
+impl Kind for Key {
+    type Value = Self;
+
+    fn read(node: Node<'_>) -> Option<Self> {
+        let place = node.clone();
+        let KeyMembers { jwk, environment_variable, pem, kid, alg } = KeyMembers::read(node)?;
+        let (source, jwk) = match (jwk, environment_variable, pem) {
+            (Some(jwk), ..) => ("jwk", Ok(jwk)),
+            (None, Some(text), _) => {
+                let jwk = match serde_json::from_str(&text) {
+                    Ok(jwk @ Value::Object(_)) => Ok(jwk),
+                    _ => private_from_pem(&text),
+                };
+                ("environment_variable", jwk)
+            }
+            (None, None, pem) => ("pem", private_from_pem(&pem?)),
+        };
+        if let Ok(jwk) = &jwk {
+            for (name, beside) in [("kid", &kid), ("alg", &alg)] {
+                let within = jwk.get(name).and_then(Value::as_str);
+                if within.zip(beside.as_deref()).is_some_and(|(within, beside)| within != beside) {
+                    return place
+                        .member(name)
+                        .problem(format!("the key itself has another {name}"));
+                }
+            }
+        }
+        let key = jwk.and_then(|jwk| {
+            let (published, private) =
+                PublishedKey::from_jwk(&jwk, kid.as_deref(), alg.as_deref())?;
+            Ok(Self { jwk, published, private })
+        });
+        match key {
+            Ok(key) => Some(key),
+            Err(error) => place.member(source).problem(format!("expected {error}")),
+        }
+    }
+
+    #[cfg(test)]
+    fn describe(descriptions: &mut Descriptions) -> Described {
+        KeyMembers::describe(descriptions).under(descriptions, "signing_keys", "keys")
+    }
+}
+
+/// What the list of keys says.
+pub(super) struct Keys {
+    /// The first.
+    pub(super) signing: SigningKey,
+    /// All of them.
+    pub(super) published: Vec<PublishedKey>,
+    /// What authenticates records in etcd: one for each private key, in their order.
+    pub(super) records: Vec<Secret<[u8; 16]>>,
+}
+
+/// What [`Keys::records`] are derived for.
+const RECORDS: &str = "impersonation-filter: records in etcd";
+
+/// All keys: the first signs, all are published.
+pub(super) struct SigningKeys;
+
+impl Kind for SigningKeys {
+    type Value = Keys;
+
+    fn read(node: Node<'_>) -> Option<Self::Value> {
+        let list = node.clone();
+        let keys = List::<Key>::read(node)?;
+        let mut published: Vec<PublishedKey> = Vec::new();
+        let mut signing = None;
+        let mut records = Vec::new();
+        for (index, key) in keys.into_iter().enumerate() {
+            let kid = &key.published.kid;
+            if published.iter().any(|earlier| earlier.kid == *kid) {
+                let problem = format!("another key has the kid {kid:?} too");
+                return list.item(index).problem(problem);
+            }
+            if index == 0 {
+                signing = key.private.as_ref().map(|private| SigningKey {
+                    jwk: Secret::new(key.jwk),
+                    kid: kid.clone(),
+                    algorithm: private.algorithm(),
+                });
+            }
+            records.extend(key.private.map(|private| private.derive(RECORDS)));
+            published.push(key.published);
+        }
+        match signing {
+            Some(signing) => Some(Keys { signing, published, records }),
+            None if published.is_empty() => list.problem("expected at least one key"),
+            None => list.item(0).problem("expected a private key: the first key signs"),
+        }
+    }
+
+    #[cfg(test)]
+    fn describe(descriptions: &mut Descriptions) -> Described {
+        List::<Key>::describe(descriptions).not_empty()
+    }
+}

@@ -1,0 +1,528 @@
+//! How presented access tokens are verified: those of callers, of operators and of actors.
+
+use std::marker::PhantomData;
+use std::rc::Rc;
+use std::time::Duration;
+
+use super::http_uri::{HttpUri, Upstream};
+use super::kinds::{Boolean, DAY, HOUR, List, NonEmpty, SECOND, Scope, Span, Text};
+use super::name_prefix::{NamePrefix, Named, keep_apart, warn_of_the_unnamed};
+use super::node::Node;
+use super::section::{Kind, section};
+use super::source::Source;
+use crate::jose::KeySet;
+use crate::secret::Secret;
+
+#[cfg(test)]
+use serde_json::json;
+
+#[cfg(test)]
+use super::describe::{Described, Descriptions};
+
+/// The ways in which a presented token can be verified; the first that applies decides.
+#[derive(Debug, Default)]
+pub struct Verification {
+    /// For JWTs of issuers that we know.
+    pub jwt: Vec<JwtIssuer>,
+    /// For all others, where a user is wanted.
+    pub userinfo: Option<Userinfo>,
+    /// For all others.
+    pub introspection: Option<Introspection>,
+}
+
+impl Verification {
+    /// Whether there is any way.
+    pub const fn is_empty(&self) -> bool {
+        self.jwt.is_empty() && self.userinfo.is_none() && self.introspection.is_none()
+    }
+}
+
+/// An issuer whose tokens are accepted, and for what.
+#[derive(Debug)]
+pub struct JwtIssuer {
+    /// `iss`, compared exactly.
+    pub issuer: String,
+    /// What stands before each name that it gives. `None` for nothing, where no other issuer is trusted.
+    pub name_prefix: Option<String>,
+    /// One of these must be in `aud` (RFC 9068 §4).
+    pub audiences: Vec<String>,
+    /// All of these must be in `scope` or `scp`.
+    pub required_scopes: Rc<[String]>,
+    /// The clients that it may be issued to: `client_id`, or `azp` where there is none. `None` for any.
+    pub client_ids: Option<Vec<String>>,
+    /// How far the issuer's clock may be from ours.
+    pub clock_skew: Duration,
+    /// The issuer's keys.
+    pub keys: Jwks,
+}
+
+/// Where an issuer's keys come from.
+#[derive(Debug, Clone)]
+pub enum Jwks {
+    /// The configuration.
+    Local(Rc<KeySet>),
+    /// The issuer.
+    Remote(RemoteJwks),
+}
+
+/// Asks an introspection endpoint.
+#[derive(Debug)]
+pub struct Introspection {
+    /// Where it is.
+    pub http_uri: HttpUri,
+    /// Who asks.
+    pub client_id: String,
+    /// Its secret.
+    pub client_secret: Secret<String>,
+    /// What an answer must say.
+    pub rules: TokenRules,
+    /// What stands before each name in an answer; `None` for nothing.
+    pub name_prefix: Option<String>,
+    /// How long an answer is remembered.
+    pub cache_duration: Duration,
+}
+
+/// What an introspection endpoint must say beside `active`.
+#[derive(Debug)]
+pub struct TokenRules {
+    /// All of these must be in `scope`.
+    pub required_scopes: Rc<[String]>,
+    /// One of these must be in `aud`. `None` for not looking at it.
+    pub audiences: Option<Vec<String>>,
+    /// The clients that the token may be issued to: `client_id`, or `azp` where there is none. `None` for
+    /// any.
+    pub client_ids: Option<Vec<String>>,
+}
+
+/// What is asked of all tokens in a place, whatever the operator asks for.
+pub(super) struct Demands {
+    /// A scope that each token must have.
+    scope: Option<&'static str>,
+    /// Whether the operator can say which clients the tokens must be issued to.
+    has_clients: bool,
+    /// Whether any token of an issuer is accepted if the operator asks for nothing.
+    is_open: bool,
+}
+
+/// Whose tokens are verified in a place.
+pub(super) trait Holder {
+    /// What is asked of all of them.
+    const DEMANDS: Demands;
+    /// Its name in the schema.
+    #[cfg(test)]
+    const NAME: &'static str;
+}
+
+/// Those who mint.
+pub(super) struct Callers;
+
+impl Holder for Callers {
+    const DEMANDS: Demands = Demands { scope: None, has_clients: true, is_open: true };
+    #[cfg(test)]
+    const NAME: &'static str = "callers";
+}
+
+/// Those who list and end impersonations: each endpoint asks for a scope of its own.
+pub(super) struct Operators;
+
+impl Holder for Operators {
+    const DEMANDS: Demands = Demands { scope: None, has_clients: true, is_open: false };
+    #[cfg(test)]
+    const NAME: &'static str = "operators";
+}
+
+/// Those who act. The scope `openid` says that a token was issued to a user who signed in (OpenID
+/// Connect Core §3.1.2.1).
+pub(super) struct Actors;
+
+impl Holder for Actors {
+    const DEMANDS: Demands = Demands { scope: Some("openid"), has_clients: false, is_open: false };
+    #[cfg(test)]
+    const NAME: &'static str = "actors";
+}
+
+impl Demands {
+    /// The scopes to ask for.
+    fn scopes(&self, place: &Node<'_>, mut scopes: Vec<String>) -> Rc<[String]> {
+        let missing = self.scope.filter(|scope| !scopes.iter().any(|known| known == scope));
+        scopes.extend(missing.map(str::to_owned));
+        if scopes.is_empty() && self.is_open {
+            place.warn("no required_scopes: any token of this issuer may mint");
+        }
+        scopes.into()
+    }
+
+    /// The clients to ask for.
+    #[expect(clippy::option_option, reason = "a problem and an absence are two things")]
+    fn client_ids(
+        &self,
+        place: &Node<'_>,
+        client_ids: Option<Vec<String>>,
+    ) -> Option<Option<Vec<String>>> {
+        if client_ids.is_some() && !self.has_clients {
+            let client_ids = place.clone().member("client_ids");
+            return client_ids.problem("unknown member; actor tokens are good from any client");
+        }
+        if client_ids.is_none() && self.is_open {
+            place.warn("no client_ids: the tokens of any client may mint, those of its users too");
+        }
+        Some(client_ids)
+    }
+}
+
+section! {
+    /// An issuer whose JWTs are accepted, and for what.
+    struct JwtMembers {
+        /// `iss` of the token, compared exactly. It picks the entry.
+        issuer: Text,
+        /// What stands before each name of this issuer ([several issuers](#several-issuers)), up to 128
+        /// characters. Required where the list trusts more than one issuer, each with a prefix of its own;
+        /// `""` for one of them at most.
+        name_prefix: NamePrefix => "nothing, where the list has no other issuer",
+        /// One of them must be in the token's `aud`.
+        audiences: NonEmpty<Text>,
+        /// All of them must be in `scope` or `scp`. Without them any token of this issuer may mint, and
+        /// the filter warns.
+        required_scopes: List<Scope> = [],
+        /// The clients whose tokens are accepted: one of them must be the token's `client_id`, or its
+        /// `azp` where it has no `client_id`. Without it the access token of any user mints, whatever
+        /// client they signed in with, if it has the audience and the scopes. Actor tokens have no such
+        /// member.
+        client_ids: NonEmpty<Text> => "any, with a warning",
+        /// How far the issuer's clock may be from ours.
+        clock_skew: Span<0, HOUR> = "60s",
+        /// The issuer's key set, fetched.
+        remote_jwks: RemoteJwks => "one of the two",
+        /// The issuer's key set, `{"keys": [...]}`.
+        local_jwks: LocalJwks => "one of the two",
+    }
+    exactly_one [remote_jwks, local_jwks]
+}
+
+section! {
+    /// A key set that is fetched.
+    #[derive(Debug, Clone)]
+    pub struct RemoteJwks {
+        /// Where the key set is.
+        pub http_uri: Upstream<false> as HttpUri,
+        /// How old the key set may become. The filter fetches it again before that, and when a token
+        /// names an unknown `kid`, but never more often than every 5 seconds. If that fails the last
+        /// good keys stay, for `max_stale`. An empty set is a set: keys that are withdrawn stop.
+        pub cache_duration: Span<SECOND, DAY> as Duration = "300s",
+        /// How long keys count that cannot be fetched again, at least `cache_duration`. Then tokens are
+        /// refused with 503 until the keys can be fetched. `0s`: for ever.
+        pub max_stale: Span<0, { 365 * DAY }> as Duration = "24h",
+    }
+}
+
+section! {
+    /// Asks an introspection endpoint (RFC 7662).
+    struct IntrospectionMembers {
+        /// The introspection endpoint.
+        http_uri: Upstream<false>,
+        /// The client as which the filter asks, by Basic.
+        client_id: Text,
+        /// The secret of that client.
+        client_secret: Source,
+        /// All of them must be in the answer's `scope`. Without them any token of this issuer may mint,
+        /// and the filter warns.
+        required_scopes: List<Scope> = [],
+        /// One of them must be in the answer's `aud`.
+        audiences: NonEmpty<Text> => "not looked at, with a warning",
+        /// The clients whose tokens are accepted: one of them must be the answer's `client_id`, or its
+        /// `azp` where it has no `client_id`. Actor tokens have no such member.
+        client_ids: NonEmpty<Text> => "any, with a warning",
+        /// What stands before each name in an answer ([several issuers](#several-issuers)). The filter
+        /// warns if it is absent beside several issuers, one of which has `""`.
+        name_prefix: NamePrefix => "nothing",
+        /// How long an answer is remembered: a revoked token works that much longer. `0s` asks every
+        /// time.
+        cache_duration: Span<0, { 10 * SECOND }> = "10s",
+    }
+}
+
+section! {
+    /// Asks a userinfo endpoint.
+    #[derive(Debug)]
+    pub struct Userinfo {
+        /// The userinfo endpoint.
+        pub http_uri: Upstream<false> as HttpUri,
+        /// What stands before the name in an answer, as with [introspection](#introspection).
+        pub name_prefix: NamePrefix as Option<String> => "nothing",
+        /// How long an answer is remembered. `0s` asks every time.
+        pub cache_duration: Span<0, { 10 * SECOND }> as Duration = "10s",
+    }
+}
+
+/// An issuer of JWTs.
+struct Jwt<H>(PhantomData<H>);
+
+impl<H: Holder> Kind for Jwt<H> {
+    type Value = JwtIssuer;
+
+    fn read(node: Node<'_>) -> Option<JwtIssuer> {
+        jwt_issuer(node, &H::DEMANDS)
+    }
+
+    #[cfg(test)]
+    fn describe(descriptions: &mut Descriptions) -> Described {
+        let described = JwtMembers::describe(descriptions);
+        fitting::<H>(described).defined_as(
+            descriptions,
+            &format!("jwt_of_{}", H::NAME),
+            "jwt",
+            "issuers",
+        )
+    }
+}
+
+/// Takes the members out that do not exist in a place.
+#[cfg(test)]
+fn fitting<H: Holder>(described: Described) -> Described {
+    if H::DEMANDS.has_clients { described } else { described.without("client_ids") }
+}
+
+fn jwt_issuer(node: Node<'_>, demands: &Demands) -> Option<JwtIssuer> {
+    let place = node.clone();
+    let members = JwtMembers::read(node)?;
+    if let Some(RemoteJwks { cache_duration, max_stale, .. }) = &members.remote_jwks
+        && !max_stale.is_zero()
+        && max_stale < cache_duration
+    {
+        let max_stale = place.member("remote_jwks").member("max_stale");
+        return max_stale.problem("expected at least cache_duration, or 0s");
+    }
+    Some(JwtIssuer {
+        issuer: members.issuer,
+        name_prefix: members.name_prefix,
+        audiences: members.audiences,
+        required_scopes: demands.scopes(&place, members.required_scopes),
+        client_ids: demands.client_ids(&place, members.client_ids)?,
+        clock_skew: members.clock_skew,
+        keys: match (members.remote_jwks, members.local_jwks) {
+            (Some(remote), _) => Jwks::Remote(remote),
+            (None, local) => Jwks::Local(local?),
+        },
+    })
+}
+
+/// Each issuer of a list, with its prefix.
+pub(super) fn names(issuers: &[JwtIssuer]) -> Vec<Named<'_>> {
+    issuers.iter().map(|one| (&*one.issuer, one.name_prefix.as_deref())).collect()
+}
+
+impl Verification {
+    /// Warns of names that could be mistaken for those of an issuer in the list.
+    fn warn_of_names(&self, place: &Node<'_>) {
+        let userinfo = self.userinfo.iter().map(|way| ("userinfo", way.name_prefix.as_deref()));
+        let introspection =
+            self.introspection.iter().map(|way| ("introspection", way.name_prefix.as_deref()));
+        let ways: Vec<_> = userinfo.chain(introspection).collect();
+        warn_of_the_unnamed(place, &names(&self.jwt), &ways);
+    }
+}
+
+fn check_each_is_there_once(list: &Node<'_>, issuers: &[JwtIssuer]) -> Option<()> {
+    for (index, issuer) in issuers.iter().enumerate() {
+        if issuers.iter().take(index).any(|earlier| earlier.issuer == issuer.issuer) {
+            let problem = format!("{:?} is given twice", issuer.issuer);
+            return list.clone().item(index).member("issuer").problem(problem);
+        }
+    }
+    Some(())
+}
+
+/// A list of issuers, each of them once.
+pub(super) struct JwtIssuers<H>(PhantomData<H>);
+
+impl<H: Holder> Kind for JwtIssuers<H> {
+    type Value = Vec<JwtIssuer>;
+
+    fn read(node: Node<'_>) -> Option<Vec<JwtIssuer>> {
+        let list = node.clone();
+        let issuers = NonEmpty::<Jwt<H>>::read(node)?;
+        check_each_is_there_once(&list, &issuers)?;
+        keep_apart(&list, &names(&issuers))?;
+        Some(issuers)
+    }
+
+    #[cfg(test)]
+    fn describe(descriptions: &mut Descriptions) -> Described {
+        NonEmpty::<Jwt<H>>::describe(descriptions).with_rule(json!({
+            "if": {"minItems": 2},
+            "then": {"items": {"required": ["name_prefix"]}},
+        }))
+    }
+}
+
+/// A key set that the operator writes down.
+struct LocalJwks;
+
+impl Kind for LocalJwks {
+    type Value = Rc<KeySet>;
+
+    fn read(node: Node<'_>) -> Option<Rc<KeySet>> {
+        let (place, text) = Source::read_with_place(node)?;
+        let Some(set) = KeySet::parse(text.as_bytes()) else {
+            return place.problem("expected a JWK set: {\"keys\": [...]}");
+        };
+        for (position, error) in &set.broken {
+            let _: Option<()> = place.problem(format!("keys[{position}]: {error}"));
+        }
+        if set.is_empty() && set.broken.is_empty() {
+            return place.problem(
+                "expected at least one key for RS256, RS384, RS512, PS256, ES256, ES384, EdDSA or Ed25519",
+            );
+        }
+        set.broken.is_empty().then(|| Rc::new(set))
+    }
+
+    #[cfg(test)]
+    fn describe(descriptions: &mut Descriptions) -> Described {
+        Source::describe(descriptions)
+    }
+}
+
+/// An introspection endpoint.
+pub(super) struct IntrospectionOf<H>(PhantomData<H>);
+
+impl<H: Holder> Kind for IntrospectionOf<H> {
+    type Value = Introspection;
+
+    fn read(node: Node<'_>) -> Option<Introspection> {
+        introspection(node, &H::DEMANDS)
+    }
+
+    #[cfg(test)]
+    fn describe(descriptions: &mut Descriptions) -> Described {
+        let described = IntrospectionMembers::describe(descriptions);
+        fitting::<H>(described).defined_as(
+            descriptions,
+            &format!("introspection_of_{}", H::NAME),
+            "introspection",
+            "introspection endpoints",
+        )
+    }
+}
+
+fn introspection(node: Node<'_>, demands: &Demands) -> Option<Introspection> {
+    let place = node.clone();
+    let members = IntrospectionMembers::read(node)?;
+    if members.audiences.is_none() {
+        place.warn("no audiences: a token that is meant for anybody is accepted");
+    }
+    Some(Introspection {
+        http_uri: members.http_uri,
+        client_id: members.client_id,
+        client_secret: Secret::new(members.client_secret),
+        rules: TokenRules {
+            required_scopes: demands.scopes(&place, members.required_scopes),
+            audiences: members.audiences,
+            client_ids: demands.client_ids(&place, members.client_ids)?,
+        },
+        name_prefix: members.name_prefix,
+        cache_duration: members.cache_duration,
+    })
+}
+
+section! {
+    /// How access tokens are verified. A JWT of an issuer in the list is verified as such; every other
+    /// token is introspected.
+    struct AuthenticationMembers<H: Holder> {
+        /// For access tokens that are JWTs.
+        jwt: JwtIssuers<H> => "one or both",
+        /// For opaque access tokens.
+        introspection: IntrospectionOf<H> => "one or both",
+    }
+    at_least_one [jwt, introspection]
+}
+
+/// How it is verified who calls an endpoint.
+pub(super) struct Authentication<H>(PhantomData<H>);
+
+impl<H: Holder> Kind for Authentication<H> {
+    type Value = Verification;
+
+    fn read(node: Node<'_>) -> Option<Verification> {
+        let place = node.clone();
+        let AuthenticationMembers { jwt, introspection } = AuthenticationMembers::<H>::read(node)?;
+        let verification =
+            Verification { jwt: jwt.unwrap_or_default(), userinfo: None, introspection };
+        verification.warn_of_names(&place);
+        Some(verification)
+    }
+
+    #[cfg(test)]
+    fn describe(descriptions: &mut Descriptions) -> Described {
+        AuthenticationMembers::<H>::describe(descriptions)
+    }
+}
+
+section! {
+    /// Who is acting.
+    struct ActorTokensMembers {
+        /// Refuse every exchange without an actor token. The configurations to start from do.
+        required: Boolean = false,
+        /// For JWTs. The scope `openid` is always required.
+        jwt: JwtIssuers<Actors> => "none",
+        /// For opaque tokens: one that the userinfo endpoint accepts carries the scope `openid`; `sub` is
+        /// the actor.
+        userinfo: UserinfoEndpoint => "none",
+        /// For opaque tokens. The scope `openid` is always required.
+        introspection: IntrospectionOf<Actors> => "none",
+    }
+}
+
+/// A userinfo endpoint.
+struct UserinfoEndpoint;
+
+impl Kind for UserinfoEndpoint {
+    type Value = Userinfo;
+
+    fn read(node: Node<'_>) -> Option<Userinfo> {
+        Userinfo::read(node)
+    }
+
+    #[cfg(test)]
+    fn describe(descriptions: &mut Descriptions) -> Described {
+        Userinfo::describe(descriptions).under(descriptions, "userinfo", "userinfo endpoints")
+    }
+}
+
+/// How acting users are recognised.
+#[derive(Debug, Default)]
+pub struct ActorTokens {
+    /// Refuse every exchange without an actor.
+    pub required: bool,
+    /// How it is verified who acts.
+    pub verification: Verification,
+}
+
+impl Kind for ActorTokens {
+    type Value = Self;
+
+    fn read(node: Node<'_>) -> Option<Self> {
+        let place = node.clone();
+        let members = ActorTokensMembers::read(node)?;
+        let verification = Verification {
+            jwt: members.jwt.unwrap_or_default(),
+            userinfo: members.userinfo,
+            introspection: members.introspection,
+        };
+        if members.required && verification.is_empty() {
+            return place.problem(
+                "actor tokens are required, but no way to verify them is given: \
+                 expected jwt, userinfo or introspection",
+            );
+        }
+        verification.warn_of_names(&place);
+        Some(Self { required: members.required, verification })
+    }
+
+    #[cfg(test)]
+    fn describe(descriptions: &mut Descriptions) -> Described {
+        ActorTokensMembers::describe(descriptions)
+            .required_with("required", &["jwt", "userinfo", "introspection"])
+            .under(descriptions, "actor_tokens", "actor tokens")
+    }
+}

@@ -1,0 +1,155 @@
+//! What a table is as bytes, and one entry of it.
+
+use super::super::entry::{End, Key, MASKS, Name};
+use super::{Kind, Table, Uptime};
+use crate::etcd::Revision;
+use crate::host::UnixTime;
+
+/// The format. Who finds another says so and lets nobody pass: to begin anew would be to forget.
+pub(super) const VERSION: u8 = 3;
+
+const NAME: usize = 16;
+const END: usize = 8 + 8;
+const UPTIME: usize = 4;
+const OWNER: usize = 2;
+
+/// The length of an entry.
+pub(super) const ENTRY: usize = NAME + END + UPTIME + OWNER;
+
+const KIND: usize = 1 + END + UPTIME;
+const OWNER_NAME: usize = 1 + NAME;
+
+/// The longest head but for the owners, with every kind in it.
+const HEAD: usize = 1 + 8 + 16 + END + 1 + 64 * KIND + 2;
+
+/// A name, until when what it names has ended, when the entry was made, and whose it is.
+pub(super) type Entry = [u8; ENTRY];
+
+impl Table {
+    pub(in super::super) fn encode(&self) -> Vec<u8> {
+        let entries = self.entries.len().saturating_mul(ENTRY);
+        let owners = self.owners.len().saturating_mul(OWNER_NAME);
+        let mut bytes = Vec::with_capacity(entries.saturating_add(owners).saturating_add(HEAD));
+        bytes.push(VERSION);
+        bytes.extend_from_slice(&self.sequence.to_be_bytes());
+        bytes.extend_from_slice(&self.key);
+        bytes.extend_from_slice(&end_to_bytes(self.cut_off));
+        bytes.push(u8::try_from(self.kinds.len()).unwrap_or(u8::MAX));
+        for Kind { mask, last, made_at } in &self.kinds {
+            bytes.push(*mask);
+            bytes.extend_from_slice(&end_to_bytes(*last));
+            bytes.extend_from_slice(&made_at.to_be_bytes());
+        }
+        let owners = u16::try_from(self.owners.len()).unwrap_or(u16::MAX);
+        bytes.extend_from_slice(&owners.to_be_bytes());
+        for (mask, name) in &self.owners {
+            bytes.push(*mask);
+            bytes.extend_from_slice(name);
+        }
+        bytes.extend_from_slice(self.entries.as_flattened());
+        bytes
+    }
+
+    /// Reads a table; `None` if it is none, in this format.
+    pub(in super::super) fn decode(bytes: &[u8]) -> Option<Self> {
+        let mut rest = bytes;
+        let [VERSION] = take(&mut rest)? else { return None };
+        let sequence = u64::from_be_bytes(take(&mut rest)?);
+        let key: Key = take(&mut rest)?;
+        let cut_off = end_from_bytes(&take(&mut rest)?);
+        let mask = |rest: &mut &[u8]| {
+            let [mask] = take(rest)?;
+            (1..MASKS).contains(&mask).then_some(mask)
+        };
+        let [kinds] = take(&mut rest)?;
+        let kinds = (0..kinds).map(|_| {
+            Some(Kind {
+                mask: mask(&mut rest)?,
+                last: end_from_bytes(&take(&mut rest)?),
+                made_at: Uptime::from_be_bytes(take(&mut rest)?),
+            })
+        });
+        let kinds = kinds.collect::<Option<_>>()?;
+        let owners = u16::from_be_bytes(take(&mut rest)?);
+        let owners = (0..owners).map(|_| Some((mask(&mut rest)?, take(&mut rest)?)));
+        let owners = owners.collect::<Option<_>>()?;
+        let (entries, []) = rest.as_chunks::<ENTRY>() else { return None };
+        // What is out of order would not be found.
+        if !entries.is_sorted_by(|one, next| name(one) < name(next)) {
+            return None;
+        }
+        Some(Self { sequence, key, cut_off, kinds, owners, entries: entries.to_vec() })
+    }
+}
+
+fn take<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
+    let (taken, left) = rest.split_first_chunk()?;
+    *rest = left;
+    Some(*taken)
+}
+
+pub(super) fn entry(name: &Name, end: End, owner: u16, made_at: Uptime) -> Entry {
+    let mut entry = [0; ENTRY];
+    let fields = name.iter().copied().chain(end_to_bytes(end));
+    let fields = fields.chain(made_at.to_be_bytes()).chain(owner.to_be_bytes());
+    entry.iter_mut().zip(fields).for_each(|(byte, field)| *byte = field);
+    entry
+}
+
+/// Two entries of one name as one, which ends what either of them ends and is as young as the younger. Who shares it
+/// with an operator does not pay for it.
+pub(super) fn merged(one: &Entry, other: &Entry) -> Entry {
+    entry(
+        &name(one),
+        end(one).max(end(other)),
+        owner(one).min(owner(other)),
+        made_at(one).max(made_at(other)),
+    )
+}
+
+pub(super) fn name(entry: &Entry) -> Name {
+    field::<NAME, 0>(entry)
+}
+
+/// Until when it ends what it names.
+pub(super) fn end(entry: &Entry) -> End {
+    end_from_bytes(&field::<END, NAME>(entry))
+}
+
+pub(super) fn made_at(entry: &Entry) -> Uptime {
+    Uptime::from_be_bytes(field::<UPTIME, { NAME + END }>(entry))
+}
+
+/// The number of its owner.
+pub(super) fn owner(entry: &Entry) -> u16 {
+    u16::from_be_bytes(field::<OWNER, { NAME + END + UPTIME }>(entry))
+}
+
+pub(super) fn set_owner(entry: &mut Entry, owner: u16) {
+    if let Some(place) = entry.last_chunk_mut() {
+        *place = owner.to_be_bytes();
+    }
+}
+
+/// The field of so many bytes that begins there.
+fn field<const LEN: usize, const FROM: usize>(entry: &Entry) -> [u8; LEN] {
+    const { assert!(FROM + LEN <= ENTRY) };
+    entry.split_at(FROM).1.first_chunk().copied().unwrap_or([u8::MAX; LEN])
+}
+
+fn end_to_bytes(end: End) -> [u8; END] {
+    let mut bytes = [0; END];
+    let (time, revision) = bytes.split_at_mut(END / 2);
+    time.copy_from_slice(&end.time.millis().to_be_bytes());
+    revision.copy_from_slice(&end.revision.to_bytes());
+    bytes
+}
+
+fn end_from_bytes(bytes: &[u8; END]) -> End {
+    let number = u128::from_be_bytes(*bytes);
+    let half = |number: u128| u64::try_from(number & u128::from(u64::MAX)).unwrap_or(u64::MAX);
+    End {
+        time: UnixTime::from_millis(half(number >> 64)),
+        revision: Revision::from_bytes(half(number).to_be_bytes()),
+    }
+}

@@ -1,0 +1,123 @@
+//! What is ended by who may end it, and how often that is written down.
+
+use std::time::Duration;
+
+use testkit::http::Form;
+
+use super::setting::{ExchangeForm, backend_token};
+use crate::driver::{Answer, Gateway, Request};
+
+/// The public client of these tests revokes a token.
+fn revoke(gateway: &Gateway, token: &str) -> Answer {
+    let form = Form::default().set("client_id", "console").set("token", token);
+    gateway.send(&Request {
+        method: "POST",
+        path: "/oidc/token/revocation".into(),
+        headers: vec![("content-type", "application/x-www-form-urlencoded".into())],
+        body: form.encode().into(),
+    })
+}
+
+/// The caller of these tests takes a token back.
+fn cancel(gateway: &Gateway, id: &str) -> Answer {
+    gateway.send(&Request {
+        method: "DELETE",
+        path: format!("/api/subject-tokens/{id}"),
+        headers: vec![("authorization", format!("Bearer {}", backend_token()))],
+        body: Vec::new(),
+    })
+}
+
+/// The table of revocations, as it is stored; `None` as long as it is what a service begins with.
+fn table(gateway: &Gateway) -> Option<Vec<u8>> {
+    let stored = gateway.world.stored();
+    stored.into_iter().find(|(key, _)| key.ends_with("rt")).map(|(_, table)| table)
+}
+
+/// A subject token, the access token for it, and the id of both.
+type Begun = (String, String, String);
+
+/// A way to end what has begun, and the status of the answer.
+type Way = fn(&Gateway, &Begun) -> u16;
+
+fn begin(gateway: &Gateway) -> Begun {
+    let subject_token = gateway.mint();
+    let answer = gateway.exchange(&ExchangeForm::new(&subject_token));
+    assert_eq!(answer.status, 200, "{answer:?}");
+    let id = answer.event["subject_token_id"].as_str().unwrap().to_owned();
+    (subject_token, answer.text("access_token").to_owned(), id)
+}
+
+#[test]
+fn what_has_ended_is_not_written_down_again() {
+    let gateway = Gateway::usual();
+    gateway.tick();
+    let ways: [Way; 4] = [
+        |gateway, (_, access_token, _)| revoke(gateway, access_token).status,
+        |gateway, (subject_token, ..)| revoke(gateway, subject_token).status,
+        |gateway, (.., id)| cancel(gateway, id).status,
+        |gateway, (subject_token, ..)| gateway.exchange(&ExchangeForm::new(subject_token)).status,
+    ];
+    for (first, end) in ways.into_iter().enumerate() {
+        let begun = begin(&gateway);
+        gateway.world.advance(Duration::from_millis(5));
+        let before = table(&gateway);
+        end(&gateway, &begun);
+        let ended = table(&gateway);
+        assert_ne!(before, ended, "{first}");
+        for time in 0..100 {
+            gateway.world.advance(Duration::from_millis(1));
+            let status = ways[time % ways.len()](&gateway, &begun);
+            assert!([200, 204, 400].contains(&status), "{first}: {status}");
+        }
+        assert!(ended == table(&gateway), "{first}: it was written again");
+    }
+}
+
+#[test]
+fn what_nobody_exchanged_is_taken_back_without_a_revocation() {
+    let gateway = Gateway::usual();
+    gateway.tick();
+    let before = table(&gateway);
+    let (one, other) = (gateway.mint(), gateway.mint());
+    assert_eq!(revoke(&gateway, &one).status, 200);
+    let refused = gateway.exchange(&ExchangeForm::new(&one));
+    assert_eq!((refused.status, refused.reason()), (400, "revoked"));
+    let id = refused.event["subject_token_id"].as_str().unwrap();
+    for _ in 0..3 {
+        assert_eq!(cancel(&gateway, id).status, 204);
+    }
+    assert!(before == table(&gateway));
+    gateway.assert_spendable(&other, "another");
+}
+
+#[test]
+fn what_has_expired_is_not_revoked() {
+    let gateway = Gateway::usual();
+    let (subject_token, access_token, _) = begin(&gateway);
+    gateway.world.advance(Duration::from_secs(3600));
+    gateway.tick();
+    let before = table(&gateway);
+    let answer = revoke(&gateway, &access_token);
+    assert_eq!(
+        (answer.status, &answer.event["event"]),
+        (200, &"impersonation.revocation_ignored".into())
+    );
+    assert!(before == table(&gateway));
+    // A subject token does not say when that expires: only after the longest life is it certain.
+    gateway.world.advance(Duration::from_secs(24 * 3600));
+    assert_eq!(revoke(&gateway, &subject_token).status, 200);
+    assert!(before == table(&gateway));
+}
+
+/// Whoever takes a token back while the clock is ahead finds it taken back when that is right again.
+#[test]
+fn a_token_that_seems_to_have_expired_is_taken_back_all_the_same() {
+    let gateway = Gateway::usual();
+    let token = gateway.mint();
+    gateway.world.advance(Duration::from_secs(5400));
+    assert_eq!(revoke(&gateway, &token).status, 200);
+    gateway.world.set_back(Duration::from_secs(5400));
+    let refused = gateway.exchange(&ExchangeForm::new(&token));
+    assert_eq!((refused.status, refused.reason()), (400, "revoked"));
+}

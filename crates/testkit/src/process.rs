@@ -1,0 +1,122 @@
+//! A program that runs beside a test and ends with it, however that ends: it returns, panics, is killed, or whoever
+//! started it is.
+//!
+//! A signal to this process ends it without a destructor. So each program has a watchdog: see `scripts/watchdog`.
+
+use std::io::Write as _;
+use std::os::unix::process::parent_id;
+use std::process::{self, Child, Command, ExitStatus, Stdio};
+use std::sync::Once;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::repository;
+
+/// How a program is told to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// It may write down what it has; after five seconds it is killed.
+    Asked,
+    /// As a power failure would end it.
+    Killed,
+}
+
+impl Ending {
+    const fn signal(self) -> &'static str {
+        match self {
+            Self::Asked => "TERM",
+            Self::Killed => "KILL",
+        }
+    }
+}
+
+/// A program that runs.
+pub struct Process {
+    program: Child,
+    ending: Ending,
+    watchdog: Child,
+}
+
+impl Process {
+    /// Starts a program.
+    pub fn spawn(command: &mut Command, ending: Ending) -> Self {
+        end_with_parent();
+        let mut watchdog = Command::new(repository().join("scripts/watchdog"))
+            .arg(ending.signal())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let program = match command.spawn() {
+            Ok(program) => program,
+            Err(error) => {
+                let _ = watchdog.kill();
+                let _ = watchdog.wait();
+                panic!("{command:?}: {error}");
+            }
+        };
+        writeln!(watchdog.stdin.as_mut().unwrap(), "{}", program.id()).unwrap();
+        Self { program, ending, watchdog }
+    }
+
+    /// Its number.
+    pub fn id(&self) -> u32 {
+        self.program.id()
+    }
+
+    /// What it reads and prints, where that is piped.
+    pub fn pipes(&mut self) -> &mut Child {
+        &mut self.program
+    }
+
+    /// How it has ended, if it has.
+    pub fn ended(&mut self) -> Option<ExitStatus> {
+        self.program.try_wait().unwrap()
+    }
+
+    /// Sends it a signal: `STOP`, say.
+    pub fn signal(&mut self, signal: &str) {
+        if self.ended().is_none() {
+            send(signal, &self.id().to_string());
+        }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        if self.ending == Ending::Asked {
+            self.signal("TERM");
+            let deadline = Instant::now() + Duration::from_secs(5);
+            while self.ended().is_none() && Instant::now() < deadline {
+                thread::sleep(Duration::from_millis(5));
+            }
+        }
+        let _ = self.program.kill();
+        let _ = self.program.wait();
+        let _ = self.watchdog.kill();
+        let _ = self.watchdog.wait();
+    }
+}
+
+/// Sends a signal to a process, or with a minus to a group of them.
+pub fn send(signal: &str, id: &str) {
+    let sent = Command::new("kill").args(["-s", signal, "--", id]).status().unwrap();
+    assert!(sent.success(), "{signal} to {id}: {sent}");
+}
+
+/// Ends this process when the one that started it has ended. A SIGTERM ends `make` and Cargo, and neither passes it on to
+/// the tests that they run.
+pub(crate) fn end_with_parent() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let parent = parent_id();
+        thread::spawn(move || {
+            while parent_id() == parent {
+                thread::sleep(Duration::from_millis(100));
+            }
+            eprintln!("whoever started this process has ended");
+            process::exit(1);
+        });
+    });
+}

@@ -1,0 +1,147 @@
+// docs/openapi.yaml says what the filter answers: held against Envoy by schemathesis, which makes requests of it, good
+// ones and bad ones, and looks whether status, header fields and body are as described.
+import assert from 'node:assert/strict';
+import { execFile } from 'node:child_process';
+import { once } from 'node:events';
+import { readdirSync, readFileSync } from 'node:fs';
+import { createServer } from 'node:http';
+import { after, before, test } from 'node:test';
+import { fileURLToPath } from 'node:url';
+import { promisify } from 'node:util';
+import { exportJWK, generateKeyPair, SignJWT } from 'jose';
+import { parse } from 'yaml';
+import { poll, ROOT } from '../../stack/envoy.js';
+import { stopAll } from '../../stack/process.js';
+import { SECRETS } from './client.js';
+import { newPorts, startEnvoyOn } from './stack.js';
+
+const run = promisify(execFile);
+const EXAMPLES = 25; // of each kind for each operation
+/** What each operation must have answered, so that something was shown. */
+const ANSWERED = {
+  mintSubjectToken: [201, 400, 401, 403, 404],
+  cancelSubjectToken: [204, 401, 403, 404],
+  listImpersonations: [200, 400, 401, 403],
+  endImpersonation: [204, 401, 403, 404],
+  endImpersonations: [201, 400, 401, 403],
+  exchangeSubjectToken: [200, 400, 401],
+  revokeToken: [200, 401],
+  introspectToken: [200, 401],
+  getKeySet: [200],
+  headKeySet: [200],
+  getDiscovery: [200],
+  headDiscovery: [200],
+};
+
+let origin;
+let who;
+let gateway;
+
+before(async () => {
+  const ports = await newPorts();
+  origin = `http://127.0.0.1:${ports.public}`;
+  const { privateKey, publicKey } = await generateKeyPair('ES256', { extractable: true });
+  const key = { ...(await exportJWK(publicKey)), kid: 'gateway-1', alg: 'ES256', use: 'sig' };
+  const sign = (clientId, scope) => new SignJWT({ client_id: clientId, scope })
+    .setProtectedHeader({ alg: 'ES256', kid: key.kid, typ: 'at+jwt' })
+    .setIssuer(`${origin}/oidc`).setAudience(`${origin}/api`).setSubject(clientId)
+    .setIssuedAt().setExpirationTime('1h').sign(privateKey);
+  who = {
+    backend: await sign('integrator-backend', 'impersonate users:read'),
+    operator: await sign('operations', 'impersonations:read impersonations:revoke'),
+    'backend with another scope': await sign('integrator-backend', 'users:read'),
+    'operator with another scope': await sign('operations', 'impersonations:nothing'),
+    actor: 'opaque-of-agent-1',
+    client: ['support-portal', SECRETS.supportPortal],
+  };
+  gateway = await startStub(ports.gateway, key);
+  // As many requests come from one address as otherwise from many.
+  await startEnvoyOn(ports, (yaml) => yaml.replaceAll(/max_tokens: \d+, tokens_per_fill: \d+/g, 'max_tokens: 1000000, tokens_per_fill: 1000000'));
+  await poll(async () => (await fetch(`${origin}/api/subject-tokens`, {
+    method: 'POST', headers: { authorization: `Bearer ${who.backend}`, 'content-type': 'application/json' }, body: '{"userId":"user-42"}',
+  })).status === 201);
+});
+
+after(async () => {
+  await stopAll();
+  gateway.closeAllConnections();
+  gateway.close();
+});
+
+test('the description is an OpenAPI document', async () => {
+  await run(`${ROOT}scripts/schemathesis`, ['-m', 'openapi_spec_validator', 'docs/openapi.yaml'], { cwd: ROOT });
+});
+
+test('the errors that are described are those of the page, and those that the filter makes', () => {
+  const sorted = (pairs) => [...new Set(pairs.map(([status, error]) => `${status} ${error}`))].sort();
+  const read = (path) => readFileSync(`${ROOT}${path}`, 'utf8');
+
+  const { paths, components } = parse(read('docs/openapi.yaml'));
+  const resolved = (response) => (response.$ref ? components.responses[response.$ref.split('/').at(-1)] : response);
+  const described = Object.values(paths).flatMap((path) => Object.values(path)).flatMap(({ responses = {} }) => (
+    Object.entries(responses).flatMap(([status, response]) => {
+      const [error] = resolved(response).content?.['application/json']?.schema.allOf?.slice(1) ?? [];
+      return (error?.properties.error.enum ?? []).map((code) => [status, code]);
+    })
+  ));
+  // Every error is an error, whatever it is for.
+  for (const path of Object.values(paths)) {
+    for (const { responses = {} } of Object.values(path)) {
+      for (const [status, response] of Object.entries(responses)) {
+        const { schema } = resolved(response).content?.['application/json'] ?? {};
+        if (status >= 400) assert.equal(schema?.allOf?.[0].$ref, '#/components/schemas/Error', `${status}`);
+      }
+    }
+  }
+
+  const [, table] = read('docs/endpoints.md').split('\n## Errors\n');
+  const documented = [...table.matchAll(/^\|.*\| (\d{3})(?:, [^|]*)? \| `(\w+)` \|$/gm)].map(([, ...pair]) => pair);
+
+  const folder = 'crates/core/src/issuer';
+  const sources = readdirSync(`${ROOT}${folder}`).filter((name) => name.endsWith('.rs')).map((name) => read(`${folder}/${name}`));
+  const made = [...sources.join('\n').matchAll(/\b(?:Refusal|Self)::new\(\s*(\d{3}),\s*"(\w+)"/g)].map(([, ...pair]) => pair);
+
+  assert.ok(made.length > 15, 'the refusals are written in another way');
+  assert.deepEqual(sorted(documented), sorted(made));
+  // Another method is no operation of OpenAPI's: the description has a sentence about it.
+  assert.deepEqual(sorted(described), sorted(made.filter(([status]) => status !== '405')));
+});
+
+test('whatever is asked is answered as it is described', async (context) => {
+  const asked = { origin, who, examples: EXAMPLES, resource: `${origin}/orders` };
+  const script = fileURLToPath(new URL('openapi.py', import.meta.url));
+  const { stdout } = await run(`${ROOT}scripts/schemathesis`, [script, JSON.stringify(asked)], { cwd: ROOT, maxBuffer: 2 ** 26 });
+  const seen = JSON.parse(stdout);
+  context.diagnostic(JSON.stringify(seen));
+  assert.deepEqual(Object.keys(seen).sort(), Object.keys(ANSWERED).sort());
+  for (const [operation, statuses] of Object.entries(ANSWERED)) {
+    for (const status of statuses) assert.ok(seen[operation][status], `${operation} never answered ${status}: ${JSON.stringify(seen[operation])}`);
+  }
+});
+
+/** In the gateway's place: what the filter asks it, and a mark on everything else that reaches it. */
+async function startStub(port, key) {
+  const server = createServer((request, response) => {
+    const path = request.url.split('?', 1)[0];
+    const [status, body] = answerTo(path, request.headers.authorization, key);
+    response.writeHead(status, { 'content-type': 'application/json', ...(status === 418 && { 'x-passed-on': '1' }) });
+    request.resume().on('end', () => response.end(JSON.stringify(body)));
+  });
+  server.keepAliveTimeout = 75_000;
+  server.listen(port, '127.0.0.1');
+  await once(server, 'listening');
+  return server;
+}
+
+function answerTo(path, authorization, key) {
+  if (path === '/oidc/jwks') return [200, { keys: [key] }];
+  if (path === '/oidc/.well-known/openid-configuration') {
+    const endpoints = { token_endpoint: `${origin}/oidc/token`, jwks_uri: `${origin}/oidc/jwks` };
+    return [200, { issuer: `${origin}/oidc`, ...endpoints }];
+  }
+  if (path === '/oidc/me') return authorization === `Bearer ${who.actor}` ? [200, { sub: 'agent-1' }] : [401, {}];
+  if (path === '/oidc/token/introspection' && authorization?.startsWith(`Basic ${btoa('impersonation-filter:')}`)) return [200, { active: false }];
+  // There are users of even length.
+  if (path.startsWith('/api/users/')) return path.length % 2 === 0 || path.endsWith('/user-42') ? [200, { id: 'x' }] : [404, {}];
+  return [418, {}];
+}

@@ -1,0 +1,100 @@
+//! How long a revocation is kept in etcd, and in the copies of it: whatever the lifetimes of the day are, and whatever
+//! one Envoy's clock says.
+
+use serde_json::{Value, json};
+
+use super::super::wrong_clocks::revoke_user;
+use super::{
+    api, cluster, configuration, end, start, start_without_filter, status, store,
+    wait_until_it_has_ended, wait_until_it_passes,
+};
+use testkit::bootstrap::Filter;
+use testkit::clock::Clock;
+use testkit::etcd::Etcd;
+use testkit::guarded::{Guarded, Parties, filter_configuration, guarded_listener};
+
+/// The longest life that can be configured: a day for each of both tokens, and ten minutes.
+const LONGEST: u64 = 2 * 24 * 3600 + 600;
+
+/// Both before an API that answers, by a clock that can be set, with these lifetimes.
+fn start_by(clock: &Clock, etcd: &Etcd, lifetimes: [&str; 2]) -> Guarded {
+    let api = api();
+    let filter = filter_configuration()
+        .with("/store", store())
+        .with("/subject_tokens/lifetime", lifetimes[0])
+        .with("/access_tokens/lifetime", lifetimes[1])
+        .with("/resources/1/access_token_lifetime", lifetimes[1]);
+    let listener = guarded_listener(&configuration(&json!({})));
+    let bootstrap = Guarded::bootstrap_with(listener, Filter::from(&filter), api.address)
+        .cluster(cluster(etcd));
+    Guarded { envoy: clock.for_envoy(bootstrap.workers(2)).start(), api }
+}
+
+/// For how many seconds more each revocation is kept.
+fn kept(etcd: &Etcd) -> Vec<u64> {
+    let json = |words: &[&str]| -> Value { serde_json::from_slice(&etcd.ctl(words)).unwrap() };
+    let keys = json(&["get", "--prefix", "", "-w", "json"]);
+    let revocations = keys["kvs"].as_array().unwrap().iter().filter(|kv| {
+        use base64::Engine as _;
+        let key = base64::prelude::BASE64_STANDARD.decode(kv["key"].as_str().unwrap()).unwrap();
+        let key = String::from_utf8_lossy(&key);
+        key.contains("/revocations/") && !key.ends_with(".last")
+    });
+    let lease = |kv: &Value| format!("{:x}", kv["lease"].as_i64().unwrap());
+    let ttl = |lease: String| json(&["lease", "timetolive", &lease, "-w", "json"])["ttl"].as_u64();
+    revocations.map(|kv| ttl(lease(kv)).unwrap()).collect()
+}
+
+/// As whoever is on call would do it: lifetimes are cut short, then all is ended that there is.
+#[test]
+fn a_revocation_is_kept_for_the_longest_life_whatever_the_lifetimes_of_the_day_are() {
+    let (etcd, clock) = (Etcd::start(), Clock::new());
+    let before = start(&etcd, &json!({}));
+    let parties = Parties::new();
+    let (ended, live) = (before.begin(&parties), before.begin(&Parties::new()));
+    let revoker = start_by(&clock, &etcd, ["300s", "60s"]);
+    let guard = start_without_filter(&etcd, &json!({}));
+    for guarded in [&revoker, &guard] {
+        wait_until_it_passes(guarded, &ended);
+    }
+    revoke_user(&revoker, &parties.user);
+    for guarded in [&before, &guard] {
+        wait_until_it_has_ended(guarded, &ended);
+    }
+    let kept = kept(&etcd);
+    assert_eq!(kept.len(), 1);
+    assert!(kept[0] + 60 >= LONGEST, "{kept:?}");
+    // A thousand seconds later there is another.
+    clock.set(1100);
+    revoke_user(&revoker, "somebody-else");
+    let later = start_without_filter(&etcd, &json!({}));
+    for guarded in [&before, &guard, &later] {
+        wait_until_it_passes(guarded, &live);
+        assert_eq!(status(guarded, &ended), 401);
+    }
+}
+
+/// Of two Envoys one has a clock that is far ahead.
+#[test]
+fn an_envoy_whose_clock_is_ahead_makes_no_other_forget() {
+    let (etcd, clock) = (Etcd::start(), Clock::new());
+    let one = start(&etcd, &json!({}));
+    let other = start_by(&clock, &etcd, ["600s", "3600s"]);
+    let (ended, live) = (one.begin(&Parties::new()), one.begin(&Parties::new()));
+    end(&one, &ended);
+    wait_until_it_has_ended(&other, &ended);
+    for ahead in [90 * 60, 3 * 24 * 3600] {
+        clock.set(ahead);
+        let user = format!("somebody-else-{ahead}");
+        revoke_user(&other, &user);
+        clock.set(0);
+        // All that was revoked until this one is known has been heard by then.
+        let marked = one.begin(&Parties::new());
+        end(&other, &marked);
+        for guarded in [&one, &other] {
+            wait_until_it_has_ended(guarded, &marked);
+            assert_eq!(status(guarded, &ended), 401, "{ahead}");
+        }
+        wait_until_it_passes(&one, &live);
+    }
+}
