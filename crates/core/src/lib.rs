@@ -25,6 +25,7 @@ pub mod metrics;
 pub mod oauth;
 pub mod path;
 pub mod policy;
+pub mod remote;
 pub mod revocations;
 pub mod secret;
 pub mod step;

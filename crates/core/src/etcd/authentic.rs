@@ -16,16 +16,9 @@ use std::hash::Hasher as _;
 use siphasher::sip128::{Hasher128 as _, SipHasher24};
 use subtle::ConstantTimeEq as _;
 
-use super::failure::EtcdFailure;
 use super::proto::KeyValue;
-use super::revision::Revision;
+use crate::remote::{RemoteFailure, Revision, TAG_LEN, Tag};
 use crate::secret::{Digest, Secret};
-
-/// How long a tag is.
-pub(crate) const TAG_LEN: usize = 16;
-
-/// What only who has a signing key can make.
-pub(crate) type Tag = [u8; TAG_LEN];
 
 /// One key for each private signing key that is listed. Tags are made with the first, and good with any: so keys can be
 /// rotated.
@@ -71,7 +64,7 @@ impl RecordKeys {
     }
 
     /// Puts the tag behind a value.
-    pub(crate) fn seal(&self, bound: Bound<'_>, value: &[u8]) -> Result<Vec<u8>, EtcdFailure> {
+    pub(crate) fn seal(&self, bound: Bound<'_>, value: &[u8]) -> Result<Vec<u8>, RemoteFailure> {
         let tag = self.first()?.of_record(bound, value);
         Ok([value, &tag].concat())
     }
@@ -81,14 +74,19 @@ impl RecordKeys {
         &self,
         bound: Bound<'_>,
         sealed: &'v [u8],
-    ) -> Result<&'v [u8], EtcdFailure> {
-        let (value, tag) = sealed.split_last_chunk::<TAG_LEN>().ok_or(EtcdFailure::Unauthentic)?;
+    ) -> Result<&'v [u8], RemoteFailure> {
+        let (value, tag) =
+            sealed.split_last_chunk::<TAG_LEN>().ok_or(RemoteFailure::Unauthentic)?;
         let is_right = self.any(|key| key.of_record(bound, value), tag);
-        if is_right { Ok(value) } else { Err(EtcdFailure::Unauthentic) }
+        if is_right { Ok(value) } else { Err(RemoteFailure::Unauthentic) }
     }
 
     /// Lets a token say which revision created its record.
-    pub(crate) fn of_token(&self, digest: &Digest, created: Revision) -> Result<Tag, EtcdFailure> {
+    pub(crate) fn of_token(
+        &self,
+        digest: &Digest,
+        created: Revision,
+    ) -> Result<Tag, RemoteFailure> {
         Ok(self.first()?.of_token(digest, created))
     }
 
@@ -97,8 +95,8 @@ impl RecordKeys {
         self.any(|key| key.of_token(digest, created), tag)
     }
 
-    fn first(&self) -> Result<Key<'_>, EtcdFailure> {
-        self.0.first().map(Key).ok_or(EtcdFailure::Unauthentic)
+    fn first(&self) -> Result<Key<'_>, RemoteFailure> {
+        self.0.first().map(Key).ok_or(RemoteFailure::Unauthentic)
     }
 
     fn any(&self, make: impl Fn(Key<'_>) -> Tag, tag: &Tag) -> bool {
@@ -168,14 +166,14 @@ mod tests {
             ("as if it were new",         Bound::new(b"k", 2)),
         ];
         for (case, bound) in elsewhere {
-            assert_eq!(keys.open(bound, &sealed), Err(EtcdFailure::Unauthentic), "{case}");
+            assert_eq!(keys.open(bound, &sealed), Err(RemoteFailure::Unauthentic), "{case}");
         }
         for place in 0..sealed.len() {
             let mut changed = sealed.clone();
             changed[place] ^= 1;
-            assert_eq!(keys.open(BOUND, &changed), Err(EtcdFailure::Unauthentic), "{place}");
+            assert_eq!(keys.open(BOUND, &changed), Err(RemoteFailure::Unauthentic), "{place}");
             let cut = keys.open(BOUND, &sealed[..place]);
-            assert_eq!(cut, Err(EtcdFailure::Unauthentic), "{place}");
+            assert_eq!(cut, Err(RemoteFailure::Unauthentic), "{place}");
         }
     }
 

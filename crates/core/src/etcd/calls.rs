@@ -8,10 +8,10 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use super::authentic::RecordKeys;
-use super::failure::{Complaints, EtcdFailure};
 use super::proto::Answer;
 use crate::config::EtcdSettings;
 use crate::host::{Host, UnixTime};
+use crate::remote::{Complaints, RemoteFailure};
 use crate::step::{CallFailure, Context, GrpcCall, GrpcStatus, Reply, WhenCallerLeaves};
 
 /// A method of etcd's API, and how it is called.
@@ -53,14 +53,14 @@ pub(crate) const LEASE_TIME_TO_LIVE: Method = Method {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Unanswered {
     /// Nothing was done, and never will be.
-    NotDone(EtcdFailure),
+    NotDone(RemoteFailure),
     /// Perhaps it was done, perhaps it will be.
-    PerhapsDone(EtcdFailure),
+    PerhapsDone(RemoteFailure),
 }
 
 impl Unanswered {
     /// What was wrong.
-    pub(crate) const fn failure(self) -> EtcdFailure {
+    pub(crate) const fn failure(self) -> RemoteFailure {
         let (Self::NotDone(failure) | Self::PerhapsDone(failure)) = self;
         failure
     }
@@ -109,7 +109,7 @@ impl Server {
     }
 
     /// Counts a failure, and tells the operator unless that was done a moment ago.
-    pub(crate) fn complain(&self, host: &dyn Host, failure: EtcdFailure) {
+    pub(crate) fn complain(&self, host: &dyn Host, failure: RemoteFailure) {
         self.complaints.note(host, &self.cluster, failure);
     }
 
@@ -143,16 +143,16 @@ impl Server {
 fn read<A: Answer>(reply: &Reply) -> Result<A, Unanswered> {
     use Unanswered::{NotDone, PerhapsDone};
     match reply {
-        Reply::Grpc(Ok(message)) => A::read(message).ok_or(PerhapsDone(EtcdFailure::Malformed)),
+        Reply::Grpc(Ok(message)) => A::read(message).ok_or(PerhapsDone(RemoteFailure::Malformed)),
         Reply::Grpc(Err(status)) => Err(match status.0 {
-            7 | 16 => NotDone(EtcdFailure::Forbidden(*status)),
-            8 => NotDone(EtcdFailure::Exhausted),
-            3 | 5 | 9 | 12 => NotDone(EtcdFailure::Rejected(*status)),
-            _ => PerhapsDone(EtcdFailure::Unreachable(*status)),
+            7 | 16 => NotDone(RemoteFailure::Forbidden(*status)),
+            8 => NotDone(RemoteFailure::Exhausted),
+            3 | 5 | 9 | 12 => NotDone(RemoteFailure::Rejected(*status)),
+            _ => PerhapsDone(RemoteFailure::Unreachable(*status)),
         }),
-        Reply::Failed(CallFailure::NotSent) => Err(NotDone(EtcdFailure::NotSent)),
+        Reply::Failed(CallFailure::NotSent) => Err(NotDone(RemoteFailure::NotSent)),
         Reply::Failed(CallFailure::CutOff) | Reply::Http { .. } => {
-            Err(PerhapsDone(EtcdFailure::Malformed))
+            Err(PerhapsDone(RemoteFailure::Malformed))
         }
     }
 }
@@ -199,10 +199,10 @@ mod tests {
         }
         #[rustfmt::skip]
         let cases = [
-            ("not sent",  Reply::Failed(CallFailure::NotSent), Unanswered::NotDone(EtcdFailure::NotSent)),
-            ("cut off",   Reply::Failed(CallFailure::CutOff),  Unanswered::PerhapsDone(EtcdFailure::Malformed)),
-            ("empty",     Reply::Grpc(Ok(Vec::new())),         Unanswered::PerhapsDone(EtcdFailure::Malformed)),
-            ("not proto", Reply::Grpc(Ok(b"<html>".to_vec())), Unanswered::PerhapsDone(EtcdFailure::Malformed)),
+            ("not sent",  Reply::Failed(CallFailure::NotSent), Unanswered::NotDone(RemoteFailure::NotSent)),
+            ("cut off",   Reply::Failed(CallFailure::CutOff),  Unanswered::PerhapsDone(RemoteFailure::Malformed)),
+            ("empty",     Reply::Grpc(Ok(Vec::new())),         Unanswered::PerhapsDone(RemoteFailure::Malformed)),
+            ("not proto", Reply::Grpc(Ok(b"<html>".to_vec())), Unanswered::PerhapsDone(RemoteFailure::Malformed)),
         ];
         for (case, reply, expected) in cases {
             assert_eq!(read::<TxnResponse>(&reply), Err(expected), "{case}");

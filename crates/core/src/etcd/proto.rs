@@ -3,7 +3,7 @@
 
 use prost::{Message, Oneof};
 
-use super::revision::Revision;
+use crate::remote::{LastRevocation, Revision};
 
 /// What a reply says of the cluster.
 #[derive(Clone, PartialEq, Message)]
@@ -296,6 +296,13 @@ pub(crate) trait Answer: Message + Default {
     /// What the whole store was at when it answered.
     fn revision(&self) -> Revision {
         self.header().map(|header| Revision::new(header.revision)).unwrap_or_default()
+    }
+
+    /// The last revocation, as `key` of this answer says it.
+    fn last_revocation(&self, key: Option<&RangeResponse>) -> LastRevocation {
+        let kv = key.and_then(|key| key.kvs.first());
+        let revision = kv.map(|kv| Revision::new(kv.mod_revision)).unwrap_or_default();
+        LastRevocation { revision, seen_at: self.revision() }
     }
 
     /// Reads an answer; `None` if it is not one of etcd's.

@@ -3,8 +3,8 @@
 use prost::Message;
 
 use super::calls::{Attempts, Method, RANGE, READ_TXN, Server, Unanswered};
-use super::failure::EtcdFailure;
 use super::proto::{Answer, RangeRequest, RangeResponse, TxnRequest, TxnResponse};
+use crate::remote::RemoteFailure;
 use crate::step::{Context, WhenCallerLeaves};
 
 impl Server {
@@ -14,7 +14,7 @@ impl Server {
         context: &Context,
         request: &RangeRequest,
         attempts: Attempts,
-    ) -> Result<RangeResponse, EtcdFailure> {
+    ) -> Result<RangeResponse, RemoteFailure> {
         self.ask(context, &RANGE, request, attempts).await
     }
 
@@ -24,7 +24,7 @@ impl Server {
         context: &Context,
         request: &TxnRequest,
         attempts: Attempts,
-    ) -> Result<TxnResponse, EtcdFailure> {
+    ) -> Result<TxnResponse, RemoteFailure> {
         self.ask(context, &READ_TXN, request, attempts).await
     }
 
@@ -35,10 +35,10 @@ impl Server {
         method: &Method,
         request: &impl Message,
         mut attempts: Attempts,
-    ) -> Result<A, EtcdFailure> {
+    ) -> Result<A, RemoteFailure> {
         let message = request.encode_to_vec();
         let cancel = WhenCallerLeaves::Cancel;
-        let mut failed = EtcdFailure::NotSent;
+        let mut failed = RemoteFailure::NotSent;
         while let Some(timeout) = attempts.next(context.host()) {
             match self.call(context, method, &message, timeout, cancel).await {
                 Ok(answer) => return Ok(answer),

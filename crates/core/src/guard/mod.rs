@@ -24,10 +24,11 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use crate::config::{AuditLog, ConfigError, GuardConfig, GuardStore, Mode, decode};
-use crate::etcd::{EtcdFailure, RecordKeys, Server};
+use crate::etcd::{RecordKeys, Server};
 use crate::host::{Host, Level, UnixTime};
 use crate::metrics;
 use crate::path::{NormalPath, without_query};
+use crate::remote::RemoteFailure;
 use crate::revocations::{Known, Mark, Revocations, Unknown};
 use crate::step::{Step, Task};
 use crate::stream::Flow;
@@ -114,7 +115,7 @@ impl Guard {
             host.define(self.counter(reason));
         }
         if matches!(self.config.store, GuardStore::Etcd { .. }) {
-            EtcdFailure::KINDS
+            RemoteFailure::KINDS
                 .map(metrics::store_failed)
                 .into_iter()
                 .for_each(|kind| host.define(kind));
@@ -173,7 +174,7 @@ impl Guard {
             }
             // Nothing new is known. The requests that come now are refused for it.
             Err(Unknown::Host(_)) => {}
-            Err(Unknown::Etcd(_) | Unknown::NotYet | Unknown::Stale) => {
+            Err(Unknown::Remote(_) | Unknown::NotYet | Unknown::Stale) => {
                 self.held_against.take();
                 self.end_streams(host, request, act_for, &|_| true, &Refusal::StaleWhileOpen);
             }

@@ -8,7 +8,8 @@ use super::bucket::Entry;
 use super::{Page, Place};
 use crate::etcd::lease::Leases;
 use crate::etcd::proto::{KeyValue, PutRequest, RangeRequest, TxnRequest};
-use crate::etcd::{Beside, Bound, EtcdFailure, Places, Server};
+use crate::etcd::{Bound, Places, Server};
+use crate::remote::{Beside, RemoteFailure};
 use crate::step::{Context, WhenCallerLeaves};
 use crate::versioned;
 
@@ -52,7 +53,7 @@ impl EtcdList {
         &self,
         context: &Context,
         Beside { key, value, .. }: Beside,
-    ) -> Result<(), EtcdFailure> {
+    ) -> Result<(), RemoteFailure> {
         let host = context.host();
         let txn = |lease| {
             let put = PutRequest { key: key.clone(), value: value.clone(), lease };
@@ -69,7 +70,7 @@ impl EtcdList {
         &self,
         context: &Context,
         id: &str,
-    ) -> Result<Option<Entry>, EtcdFailure> {
+    ) -> Result<Option<Entry>, RemoteFailure> {
         let request = RangeRequest::of(self.key(id));
         let found = self.read(context, &request).await?;
         let Some(kv) = found.0.first() else { return Ok(None) };
@@ -85,7 +86,7 @@ impl EtcdList {
         place: Option<Place>,
         limit: usize,
         mut wanted: impl FnMut(&Entry) -> bool,
-    ) -> Result<Page, EtcdFailure> {
+    ) -> Result<Page, RemoteFailure> {
         let mut request = RangeRequest::below(&self.folder, KEYS);
         if let Some(after) = place.and_then(|place| place.after) {
             request = request.behind(&self.key(&after));
@@ -129,7 +130,7 @@ impl EtcdList {
         &self,
         context: &Context,
         request: &RangeRequest,
-    ) -> Result<(Vec<KeyValue>, bool), EtcdFailure> {
+    ) -> Result<(Vec<KeyValue>, bool), RemoteFailure> {
         let host = context.host();
         let answer =
             self.server.range(context, request, self.server.attempts(host, ATTEMPTS)).await;
@@ -137,9 +138,9 @@ impl EtcdList {
         Ok((answer.kvs, answer.more))
     }
 
-    fn entry(&self, kv: &KeyValue) -> Result<Entry, EtcdFailure> {
+    fn entry(&self, kv: &KeyValue) -> Result<Entry, RemoteFailure> {
         let value = self.server.record_keys.open(bound(&kv.key), &kv.value)?;
-        decode(value).ok_or(EtcdFailure::UnknownRecord)
+        decode(value).ok_or(RemoteFailure::UnknownRecord)
     }
 
     fn key(&self, id: &str) -> Vec<u8> {

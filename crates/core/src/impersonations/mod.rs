@@ -26,8 +26,9 @@ pub use bucket::Entry;
 pub use excerpt::excerpt;
 pub use wanted::Wanted;
 
-use crate::etcd::{Beside, Server};
+use crate::etcd::Server;
 use crate::host::{Host, HostFailure, Swap, UnixTime};
+use crate::remote::Beside;
 use crate::secret::{Digest, namespace};
 use crate::step::Context;
 use crate::store::StoreFailure;

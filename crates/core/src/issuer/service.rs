@@ -10,11 +10,11 @@ use super::routes::{Paths, Route};
 use crate::bearer::Verifier;
 use crate::claims::{Authorizer, Script};
 use crate::config::{Config, OnError};
-use crate::etcd::EtcdFailure;
 use crate::host::{Host, UnixTime};
 use crate::jose::{Algorithm, SigningKey, TestedCrypto};
 use crate::metrics;
 use crate::policy::MintCounter;
+use crate::remote::RemoteFailure;
 use crate::step::{Step, Task};
 use crate::store::Store;
 use crate::upstream::{RemoteKeySet, Upstream};
@@ -65,7 +65,7 @@ impl Service {
         }
         let failures = Upstream::ALL.map(|upstream| metrics::callout_failed(upstream.name()));
         let has_etcd = matches!(self.store, Store::Etcd(_));
-        let of_etcd = EtcdFailure::KINDS.map(metrics::store_failed).into_iter();
+        let of_etcd = RemoteFailure::KINDS.map(metrics::store_failed).into_iter();
         let of_etcd = of_etcd.chain([metrics::SPEND_UNKNOWN.into()]);
         metrics::FROM_THE_START
             .map(Cow::from)

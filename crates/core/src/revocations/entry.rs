@@ -6,8 +6,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use siphasher::sip128::{Hasher128 as _, SipHasher13};
 
-use crate::etcd::Revision;
 use crate::host::UnixTime;
+use crate::remote::Revision;
 use crate::secret::Digest;
 
 /// An impersonation, as far as a revocation can name it. An access token says all of it, so that who sees the token

@@ -18,8 +18,9 @@ use super::{NotRevoked, Revoked, Unknown};
 use crate::etcd::calls::Attempts;
 use crate::etcd::lease::Leases;
 use crate::etcd::proto::{Answer as _, KeyValue, PutRequest, RangeRequest, TxnRequest};
-use crate::etcd::{EtcdFailure, LastRevocation, Places, Revision, Server};
+use crate::etcd::{Places, Server};
 use crate::host::{Host, HostFailure, UnixTime};
+use crate::remote::{LastRevocation, RemoteFailure, Revision};
 use crate::secret::{Digest, namespace};
 use crate::step::{Context, WhenCallerLeaves};
 use crate::turn::Turn;
@@ -102,7 +103,7 @@ impl Etcd {
         owner: Option<&Owner>,
     ) -> Result<Revoked, NotRevoked> {
         let revoked = self.try_revoke(context, revocation, owner).await;
-        if let Err(NotRevoked::Etcd(failure)) = &revoked {
+        if let Err(NotRevoked::Remote(failure)) = &revoked {
             self.server.complain(context.host(), *failure);
         }
         revoked
@@ -216,7 +217,7 @@ impl Etcd {
     /// Tells the operator of what is wrong with etcd.
     pub(super) fn complain(&self, host: &dyn Host, unknown: &Unknown) {
         // Of shared data whoever looks at the copy finds the same, and says so.
-        if let Unknown::Etcd(failure) = unknown {
+        if let Unknown::Remote(failure) = unknown {
             self.server.complain(host, *failure);
         }
     }
@@ -258,7 +259,7 @@ impl Etcd {
         // Read before it is asked: whatever was seen until then cannot be undone.
         let seen = self.copy.number(host)?.unwrap_or_default().seen;
         let answer = self.server.range(context, &request, attempts).await?;
-        let last = LastRevocation::of(&answer, Some(&answer));
+        let last = answer.last_revocation(Some(&answer));
         if last.seen_at < seen {
             // From a backup, or from nothing.
             host.warn("etcd's revisions began anew: every impersonation until now has ended");
@@ -323,11 +324,11 @@ impl Etcd {
             let attempts = self.server.attempts(host, READ);
             let page = match self.server.range(context, &request, attempts).await {
                 Ok(page) => page,
-                Err(EtcdFailure::Malformed | EtcdFailure::Exhausted) if request.limit > 1 => {
+                Err(RemoteFailure::Malformed | RemoteFailure::Exhausted) if request.limit > 1 => {
                     request.limit /= 2;
                     continue;
                 }
-                Err(EtcdFailure::Malformed | EtcdFailure::Exhausted) if !request.keys_only => {
+                Err(RemoteFailure::Malformed | RemoteFailure::Exhausted) if !request.keys_only => {
                     request.keys_only = true;
                     continue;
                 }
@@ -354,7 +355,7 @@ impl Etcd {
         match versioned::decode::<Value>(VERSION, &kv.value) {
             Some(value) => value.learned(revision),
             None => {
-                self.server.complain(host, EtcdFailure::UnknownRecord);
+                self.server.complain(host, RemoteFailure::UnknownRecord);
                 let end = End { time: unreadable_at, revision };
                 Learned { revocation: Revocation::default(), end, owner: None }
             }

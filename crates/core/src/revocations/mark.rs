@@ -10,8 +10,8 @@ use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 
 use super::entry::{CallerTag, Issued};
-use crate::etcd::Revision;
 use crate::host::UnixTime;
+use crate::remote::Revision;
 
 const RANDOM: usize = 16;
 const TAG: usize = CallerTag::LEN;

@@ -56,8 +56,9 @@ pub use entry::{CallerTag, End, Impersonation, Issued, Owner, Revocation};
 pub use mark::Mark;
 pub use table::{MAX_ENTRIES, OWNED, Overflow, SHARE};
 
-use crate::etcd::{EtcdFailure, LastRevocation, Revision, Server};
+use crate::etcd::Server;
 use crate::host::{Host, HostFailure, UnixTime};
+use crate::remote::{LastRevocation, RemoteFailure, Revision};
 use crate::step::Context;
 use etcd::Etcd;
 use shared::{Number, SharedTable};
@@ -112,7 +113,7 @@ pub enum NotRevoked {
     Host(#[from] HostFailure),
     /// etcd was of no use.
     #[error(transparent)]
-    Etcd(#[from] EtcdFailure),
+    Remote(#[from] RemoteFailure),
 }
 
 /// Why nobody knows what was revoked.
@@ -123,7 +124,7 @@ pub enum Unknown {
     Host(#[from] HostFailure),
     /// etcd was of no use.
     #[error(transparent)]
-    Etcd(#[from] EtcdFailure),
+    Remote(#[from] RemoteFailure),
     /// Nobody has heard from etcd yet.
     #[error("the revocations were not read yet")]
     NotYet,

@@ -21,8 +21,8 @@ use std::time::Duration;
 use super::entry::{CLOCKS_APART, End, Learned, Owner, Revocation};
 use super::table::{Clocks, Overflow, Table};
 use super::{NotRevoked, Revoked};
-use crate::etcd::Revision;
 use crate::host::{Expected, Host, HostFailure, SharedData, Swap, UnixTime, Version};
+use crate::remote::Revision;
 use crate::secret;
 
 /// How often a write is tried anew when other workers write, too. With sixteen workers that do nothing else, one in

@@ -30,8 +30,8 @@ use super::entry::{
     CALLER, End, Impersonation, Issued, Key, Learned, Mask, Name, Owner, Revocation,
 };
 use crate::config::{LONGEST_ACCESS_TOKEN_LIFETIME, LONGEST_SUBJECT_TOKEN_LIFETIME};
-use crate::etcd::Revision;
 use crate::host::{Host, UnixTime};
+use crate::remote::Revision;
 use format::{Entry, entry};
 use shares::OPERATORS;
 

@@ -22,9 +22,10 @@ pub use etcd::Etcd;
 pub use record::{Exchange, Grant, Mint};
 pub use slots::{Cancelled, Found, NotSpent, NotStored, Occupancy, Outstanding, SlotTable};
 
-use crate::etcd::{Beside, EtcdFailure, Revision, Server, TAG_LEN, Tag};
+use crate::etcd::Server;
 use crate::host::{Host, HostFailure, UnixTime};
 use crate::metrics;
+use crate::remote::{Beside, RemoteFailure, Revision, TAG_LEN, Tag};
 use crate::secret::{Digest, Secret, namespace};
 use crate::step::Context;
 
@@ -65,7 +66,7 @@ pub enum StoreFailure {
     Host(#[from] HostFailure),
     /// etcd was of no use.
     #[error(transparent)]
-    Etcd(#[from] EtcdFailure),
+    Remote(#[from] RemoteFailure),
 }
 
 impl Store {

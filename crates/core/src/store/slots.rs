@@ -25,8 +25,8 @@ use std::time::Duration;
 use super::record::{Exchange, Grant, Mint, Record, Slot, State, is_current};
 use super::{NONCE_LEN, StoreFailure, SubjectToken, TokenId};
 use crate::etcd::lease::Kept;
-use crate::etcd::{EtcdFailure, LastRevocation, Revision};
 use crate::host::{Expected, Host, HostFailure, SharedData, Swap, UnixTime, Version};
+use crate::remote::{LastRevocation, RemoteFailure, Revision};
 use crate::secret::{Digest, namespace};
 
 /// Slots to a page. A page is read and written whole: 1 KiB costs little more than a call without data.
@@ -126,7 +126,7 @@ pub enum NotStored {
     Host(#[from] HostFailure),
     /// etcd was of no use.
     #[error(transparent)]
-    Etcd(#[from] EtcdFailure),
+    Remote(#[from] RemoteFailure),
 }
 
 /// What has become of a token that somebody takes back.
@@ -160,11 +160,11 @@ pub enum NotSpent {
     Store(StoreFailure),
     /// The store failed, and nobody knows whether it spent the token.
     #[error("it is not known whether the token was spent: {0}")]
-    Unknown(EtcdFailure),
+    Unknown(RemoteFailure),
 }
 
-impl From<EtcdFailure> for NotSpent {
-    fn from(failure: EtcdFailure) -> Self {
+impl From<RemoteFailure> for NotSpent {
+    fn from(failure: RemoteFailure) -> Self {
         Self::Store(failure.into())
     }
 }

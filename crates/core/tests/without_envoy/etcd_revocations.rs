@@ -4,8 +4,9 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use impersonation_core::config::EtcdSettings;
-use impersonation_core::etcd::{RecordKeys, Revision, Server};
+use impersonation_core::etcd::{RecordKeys, Server};
 use impersonation_core::host::{Host, UnixTime};
+use impersonation_core::remote::Revision;
 use impersonation_core::revocations::{
     CallerTag, Impersonation, Issued, MAX_ENTRIES, Owner, Revocation, Revocations, SHARE, Unknown,
 };

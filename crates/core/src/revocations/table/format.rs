@@ -2,8 +2,8 @@
 
 use super::super::entry::{End, Key, MASKS, Name};
 use super::{Kind, Table, Uptime};
-use crate::etcd::Revision;
 use crate::host::UnixTime;
+use crate::remote::Revision;
 
 /// The format. Who finds another says so and lets nobody pass: to begin anew would be to forget.
 pub(super) const VERSION: u8 = 3;

@@ -40,11 +40,10 @@ use crate::etcd::lease::{Kept, Leases};
 use crate::etcd::proto::{
     Answer as _, Compared, KeyValue, PutRequest, RangeRequest, TxnRequest, TxnResponse,
 };
-use crate::etcd::{
-    Beside, Bound, EtcdFailure, LastRevocation, Places, RecordKeys, Revision, Server,
-};
+use crate::etcd::{Bound, Places, RecordKeys, Server};
 use crate::host::{Host, HostFailure, UnixTime};
 use crate::metrics;
+use crate::remote::{Beside, RemoteFailure, Revision};
 use crate::secret::Digest;
 use crate::step::{Context, WhenCallerLeaves};
 
@@ -103,7 +102,7 @@ impl Etcd {
         let began_at = context.host().micros();
         let minted = self.try_mint(context, mint, grant, expires_at).await;
         self.record(context.host(), metrics::STORE_MINT_DURATION, began_at);
-        if let Err(NotStored::Etcd(failure)) = &minted {
+        if let Err(NotStored::Remote(failure)) = &minted {
             self.server.complain(context.host(), *failure);
         }
         minted
@@ -159,7 +158,7 @@ impl Etcd {
         let began_at = context.host().micros();
         let spent = self.try_spend(context, token, exchange, beside).await;
         self.record(context.host(), metrics::STORE_SPEND_DURATION, began_at);
-        if let Err(NotSpent::Store(StoreFailure::Etcd(failure)) | NotSpent::Unknown(failure)) =
+        if let Err(NotSpent::Store(StoreFailure::Remote(failure)) | NotSpent::Unknown(failure)) =
             &spent
         {
             self.server.complain(context.host(), *failure);
@@ -175,7 +174,7 @@ impl Etcd {
         theirs: impl Fn(&Digest, &Mint) -> bool,
     ) -> Result<Cancelled, StoreFailure> {
         let cancelled = self.try_cancel(context, id, theirs).await;
-        if let Err(StoreFailure::Etcd(failure)) = &cancelled {
+        if let Err(StoreFailure::Remote(failure)) = &cancelled {
             self.server.complain(context.host(), *failure);
         }
         cancelled
@@ -216,7 +215,7 @@ impl Etcd {
             // An attempt whose answer was lost. Nobody else can have written under the digest of what was drawn a
             // moment ago.
             let kv = found(&answer).filter(|kv| kv.value == ours);
-            Revision::new(kv.ok_or(EtcdFailure::Unauthentic)?.create_revision)
+            Revision::new(kv.ok_or(RemoteFailure::Unauthentic)?.create_revision)
         };
         let tag = keys.of_token(&digest, created)?;
         Ok((SubjectToken::in_etcd(secret, Origin { created, tag }), digest))
@@ -227,7 +226,7 @@ impl Etcd {
         context: &Context,
         digest: &Digest,
         created: Revision,
-    ) -> Result<Found, EtcdFailure> {
+    ) -> Result<Found, RemoteFailure> {
         let host = context.host();
         // The last revocation besides: what was revoked until the token was found is then known, too.
         let keys = [self.key(digest), self.places.last_revocation.clone().into_bytes()];
@@ -242,7 +241,7 @@ impl Etcd {
         &self,
         context: &Context,
         id: &TokenId,
-    ) -> Result<Option<KeyValue>, EtcdFailure> {
+    ) -> Result<Option<KeyValue>, RemoteFailure> {
         let Some(first) = id.digest_bytes() else { return Ok(None) };
         let mut prefix = self.places.tokens.clone();
         BASE64_URL_SAFE_NO_PAD.encode_string(first, &mut prefix);
@@ -262,14 +261,14 @@ impl Etcd {
         let host = context.host();
         let mut attempts = self.server.attempts(host, SPEND);
         let mut found = self.read_named(context, id).await?;
-        let mut failed = EtcdFailure::NotSent;
+        let mut failed = RemoteFailure::NotSent;
         loop {
             let Some(kv) = found else { return Ok(Cancelled::NotTheirs) };
             let Value { expires_at, record, kept, .. } =
                 Value::read(&self.server.record_keys, &kv)?;
             let digest = record.digest();
             if !id.names(&digest) {
-                return Err(EtcdFailure::UnknownRecord.into());
+                return Err(RemoteFailure::UnknownRecord.into());
             }
             if !theirs(&digest, &record.mint) {
                 return Ok(Cancelled::NotTheirs);
@@ -355,7 +354,7 @@ impl Etcd {
                 Err(Unanswered::PerhapsDone(failure)) => unknown = Some(failure),
             }
         }
-        Err(NotSpent::Unknown(unknown.unwrap_or(EtcdFailure::NotSent)))
+        Err(NotSpent::Unknown(unknown.unwrap_or(RemoteFailure::NotSent)))
     }
 
     /// Tells a record that was read from what is known of the token.
@@ -365,16 +364,16 @@ impl Etcd {
         digest: &Digest,
         created: Revision,
         now: UnixTime,
-    ) -> Result<Found, EtcdFailure> {
+    ) -> Result<Found, RemoteFailure> {
         // An answer without them is none to what was asked.
         let (Some(token), Some(last)) = (answer.ranged(0), answer.ranged(1)) else {
-            return Err(EtcdFailure::Malformed);
+            return Err(RemoteFailure::Malformed);
         };
         let Some(kv) = token.kvs.first() else { return Ok(Found::Unknown) };
         let Value { expires_at, record, kept, .. } = self.open(kv, digest)?;
         if Revision::new(kv.create_revision) != created {
             // It was deleted, and put back as it was.
-            return Err(EtcdFailure::Unauthentic);
+            return Err(RemoteFailure::Unauthentic);
         }
         Ok(match record.state {
             State::Spent(exchange) => Found::Spent(record.mint, exchange),
@@ -389,7 +388,7 @@ impl Etcd {
                     version: kv.version,
                     lease: kv.lease,
                     kept,
-                    last_revocation: LastRevocation::of(answer, Some(last)),
+                    last_revocation: answer.last_revocation(Some(last)),
                 }),
                 digest: *digest,
                 expires_at,
@@ -406,7 +405,7 @@ impl Etcd {
         answer: &TxnResponse,
         digest: &Digest,
         ours: Nonce,
-        unknown: Option<EtcdFailure>,
+        unknown: Option<RemoteFailure>,
     ) -> Result<(), NotSpent> {
         let Some(kv) = found(answer) else {
             // Its lease is gone, and the record with it: had an attempt of ours been first, nobody could say so.
@@ -419,17 +418,17 @@ impl Etcd {
             // Then no attempt of ours was first, however many of their answers were lost.
             State::Cancelled => Err(NotSpent::Cancelled),
             // Put back by hand, or from a backup: it was not spent by anybody, and can be found again.
-            State::Outstanding(_) => Err(NotSpent::Store(EtcdFailure::UnknownRecord.into())),
+            State::Outstanding(_) => Err(NotSpent::Store(RemoteFailure::UnknownRecord.into())),
         }
     }
 
     /// Reads the record of the token that `digest` names.
-    fn open(&self, kv: &KeyValue, digest: &Digest) -> Result<Value, EtcdFailure> {
+    fn open(&self, kv: &KeyValue, digest: &Digest) -> Result<Value, RemoteFailure> {
         let value = Value::read(&self.server.record_keys, kv)?;
         if value.record.digest().matches(digest) {
             Ok(value)
         } else {
-            Err(EtcdFailure::UnknownRecord)
+            Err(RemoteFailure::UnknownRecord)
         }
     }
 
@@ -469,8 +468,8 @@ impl Value {
         Ok((bytes, nonce))
     }
 
-    fn read(keys: &RecordKeys, kv: &KeyValue) -> Result<Self, EtcdFailure> {
-        Self::decode(keys.open(Bound::of(kv), &kv.value)?).ok_or(EtcdFailure::UnknownRecord)
+    fn read(keys: &RecordKeys, kv: &KeyValue) -> Result<Self, RemoteFailure> {
+        Self::decode(keys.open(Bound::of(kv), &kv.value)?).ok_or(RemoteFailure::UnknownRecord)
     }
 
     fn decode(bytes: &[u8]) -> Option<Self> {

@@ -6,12 +6,13 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use impersonation_core::config::EtcdSettings;
-use impersonation_core::etcd::{Beside, RecordKeys, Server};
+use impersonation_core::etcd::{RecordKeys, Server};
 use impersonation_core::host::{
     Expected, Host, HostFailure, Level, SharedData, Swap, UnixTime, Version,
 };
 use impersonation_core::impersonations::{Entry, List};
 use impersonation_core::policy::Bounds;
+use impersonation_core::remote::Beside;
 use impersonation_core::secret::Secret;
 use impersonation_core::step::{Call, Context, GrpcCall, GrpcStatus, Reply, Step, Task};
 use impersonation_core::store::{

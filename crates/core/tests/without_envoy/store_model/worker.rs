@@ -268,7 +268,7 @@ pub(super) fn mint(
     match table.mint(host, mint, grant, expires_at) {
         Ok((token, _)) => Ok(Token { text: token.reveal(), expires_at }),
         Err(NotStored::Full) => Err(Refusal::Full),
-        Err(NotStored::Host(_) | NotStored::Etcd(_)) => Err(Refusal::HostFailed),
+        Err(NotStored::Host(_) | NotStored::Remote(_)) => Err(Refusal::HostFailed),
     }
 }
 

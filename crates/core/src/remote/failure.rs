@@ -10,7 +10,7 @@ use crate::step::GrpcStatus;
 
 /// Why etcd was of no use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum EtcdFailure {
+pub enum RemoteFailure {
     /// Envoy did not send the call.
     #[error(
         "the call was not sent: there is no such cluster, no healthy endpoint, or too much traffic"
@@ -47,7 +47,7 @@ pub enum EtcdFailure {
     Host(HostFailure),
 }
 
-impl EtcdFailure {
+impl RemoteFailure {
     /// The words of [`Self::kind`].
     pub const KINDS: [&str; 9] = [
         "not_sent",
@@ -93,14 +93,14 @@ const SILENCE: Duration = Duration::from_secs(60);
 
 /// When each kind of failure was last spoken of.
 #[derive(Debug, Default)]
-pub(crate) struct Complaints([Cell<UnixTime>; EtcdFailure::KINDS.len()]);
+pub(crate) struct Complaints([Cell<UnixTime>; RemoteFailure::KINDS.len()]);
 
 impl Complaints {
     /// Counts a failure, and tells the operator unless that was done a moment ago.
-    pub(crate) fn note(&self, host: &dyn Host, cluster: &str, failure: EtcdFailure) {
+    pub(crate) fn note(&self, host: &dyn Host, cluster: &str, failure: RemoteFailure) {
         host.count(metrics::store_failed(failure.kind()));
         let now = host.now();
-        let place = EtcdFailure::KINDS.iter().position(|kind| *kind == failure.kind());
+        let place = RemoteFailure::KINDS.iter().position(|kind| *kind == failure.kind());
         let Some(last) = place.and_then(|place| self.0.get(place)) else { return };
         if !last.get().is_within(SILENCE, now) {
             last.set(now);
