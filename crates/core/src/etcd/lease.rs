@@ -54,6 +54,10 @@ impl Kept {
         Self { seconds: u32::try_from(kept.as_secs()).unwrap_or(u32::MAX) }
     }
 
+    pub(crate) const fn duration(self) -> Duration {
+        Duration::from_secs(self.seconds as u64)
+    }
+
     pub(crate) const fn from_bytes(bytes: [u8; 4]) -> Self {
         Self { seconds: u32::from_le_bytes(bytes) }
     }
@@ -69,7 +73,7 @@ impl Kept {
 
     /// What is left of a lease at least when it is looked at first.
     const fn least(self) -> Duration {
-        Duration::from_secs(self.seconds as u64).saturating_add(BUCKET)
+        self.duration().saturating_add(BUCKET)
     }
 }
 

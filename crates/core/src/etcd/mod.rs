@@ -3,14 +3,20 @@
 //! What is kept there, and why that is safe, is for those who keep it to say.
 
 mod authentic;
-pub(crate) mod calls;
-pub(crate) mod lease;
+mod calls;
+mod impersonations;
+mod lease;
 mod places;
-pub(crate) mod proto;
+mod proto;
 mod read;
+mod revocations;
+mod tokens;
 mod write;
 
-pub(crate) use authentic::Bound;
+use authentic::Bound;
 pub use authentic::RecordKeys;
 pub use calls::Server;
-pub(crate) use places::Places;
+pub(crate) use impersonations::EtcdList;
+use places::Places;
+pub(crate) use revocations::EtcdRevocations;
+pub(crate) use tokens::EtcdTokens;

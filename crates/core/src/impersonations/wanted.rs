@@ -1,7 +1,7 @@
 //! The members that an impersonation must have to be found. The list and revocations name it by the
 //! same ones.
 
-use super::Entry;
+use super::LiveImpersonation;
 
 /// An impersonation is found if it has all members that are given here.
 #[derive(Debug, Clone, Copy, Default)]
@@ -20,7 +20,7 @@ pub struct Wanted<'w> {
 
 impl Wanted<'_> {
     /// Returns whether an impersonation has all of them.
-    pub fn has_found(&self, entry: &Entry) -> bool {
+    pub fn has_found(&self, entry: &LiveImpersonation) -> bool {
         let is = |wanted: Option<&str>, value: Option<&str>| wanted.is_none() || wanted == value;
         is(self.user_id, Some(&entry.user_id))
             && is(self.actor_id, entry.actor_id.as_deref())

@@ -34,7 +34,7 @@ pub struct CallerTag([u8; Self::LEN]);
 
 impl CallerTag {
     /// Its length in bytes.
-    pub(super) const LEN: usize = 12;
+    pub(crate) const LEN: usize = 12;
 
     /// The tag of a caller.
     pub fn of(caller: &str) -> Self {
@@ -42,22 +42,22 @@ impl CallerTag {
         Self(digest.as_bytes().first_chunk().copied().unwrap_or_default())
     }
 
-    pub(super) const fn from_bytes(bytes: [u8; Self::LEN]) -> Self {
+    pub(crate) const fn from_bytes(bytes: [u8; Self::LEN]) -> Self {
         Self(bytes)
     }
 
-    pub(super) const fn as_bytes(&self) -> &[u8] {
+    pub(crate) const fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 }
 
 /// How far apart the clocks of two Envoys may be. Two that are further apart than this disagree with etcd, too, if
 /// its revisions began anew: from a backup, or from nothing.
-pub(super) const CLOCKS_APART: Duration = Duration::from_secs(60);
+pub(crate) const CLOCKS_APART: Duration = Duration::from_secs(60);
 
 /// When something was issued, as exactly as is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Issued {
+pub enum IssuedAt {
     /// At this millisecond.
     At(UnixTime),
     /// Somewhen in this second since the epoch: all that an `iat` says.
@@ -75,7 +75,7 @@ pub struct End {
     pub revision: Revision,
 }
 
-impl Issued {
+impl IssuedAt {
     /// At this time, when etcd was at this revision, if it was there.
     pub const fn new(time: UnixTime, revision: Revision) -> Self {
         if revision.is_some() { Self::AtRevision(revision, time) } else { Self::At(time) }
@@ -110,7 +110,7 @@ impl End {
     }
 
     /// Whether `other` ends all that this ends.
-    pub(super) fn is_within(self, other: Self) -> bool {
+    pub(crate) fn is_within(self, other: Self) -> bool {
         self.time <= other.time && self.revision <= other.revision
     }
 }
@@ -157,31 +157,31 @@ impl Owner {
 
 /// A revocation that was read from etcd.
 #[derive(Debug, Clone)]
-pub(super) struct Learned {
-    pub(super) revocation: Revocation,
-    pub(super) end: End,
+pub(crate) struct Learned {
+    pub(crate) revocation: Revocation,
+    pub(crate) end: End,
     /// Whose share it is of; `None` for an operator's.
-    pub(super) owner: Option<Owner>,
+    pub(crate) owner: Option<Owner>,
 }
 
 /// The key of a table's hashes.
-pub(super) type Key = [u8; 16];
+pub(crate) type Key = [u8; 16];
 
 /// What an entry of a table is found by: a hash of the members that are given, and of which those are.
-pub(super) type Name = [u8; 16];
+pub(crate) type Name = [u8; 16];
 
 /// Which members are given, a bit for each.
-pub(super) type Mask = u8;
+pub(crate) type Mask = u8;
 
 const ID: Mask = 1;
 const USER: Mask = 2;
 const ACTOR: Mask = 4;
 const CLIENT: Mask = 8;
-pub(super) const CALLER: Mask = 16;
+pub(crate) const CALLER: Mask = 16;
 const RESOURCE: Mask = 32;
 
 /// One more than the highest mask.
-pub(super) const MASKS: u8 = 64;
+pub(crate) const MASKS: u8 = 64;
 
 impl Revocation {
     /// The one impersonation with this id.
@@ -190,7 +190,7 @@ impl Revocation {
     }
 
     /// Which members are given; zero if this is for everyone.
-    pub(super) fn mask(&self) -> Mask {
+    pub(crate) fn mask(&self) -> Mask {
         let given = [
             (ID, &self.id),
             (USER, &self.user_id),
@@ -205,7 +205,7 @@ impl Revocation {
             .fold(0, |mask, (bit, _)| mask | bit)
     }
 
-    pub(super) fn name(&self, key: &Key) -> Name {
+    pub(crate) fn name(&self, key: &Key) -> Name {
         let caller = self.caller.as_deref().map(CallerTag::of);
         let members = [
             self.id.as_deref().map(str::as_bytes),
@@ -222,7 +222,7 @@ impl Revocation {
 impl Impersonation<'_> {
     /// The name that an entry with the members of `mask` has if it means this one; `None` where this one lacks a
     /// member that is known not to be there, or whose value is not known.
-    pub(super) fn name(&self, key: &Key, mask: Mask) -> Option<Name> {
+    pub(crate) fn name(&self, key: &Key, mask: Mask) -> Option<Name> {
         let members = [
             (ID, Some(self.id.as_bytes())),
             (USER, Some(self.user_id.as_bytes())),

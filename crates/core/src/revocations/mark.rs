@@ -9,7 +9,7 @@
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 
-use super::entry::{CallerTag, Issued};
+use super::entry::{CallerTag, IssuedAt};
 use crate::host::UnixTime;
 use crate::remote::Revision;
 
@@ -25,7 +25,7 @@ pub struct Mark {
     /// Who minted the subject token; `None` in a `jti` of another form, as versions before this one issued.
     pub caller: Option<CallerTag>,
     /// When the access token was issued.
-    pub issued: Issued,
+    pub issued: IssuedAt,
 }
 
 impl Mark {
@@ -44,7 +44,7 @@ impl Mark {
 
     /// Reads the `jti` of a token that was issued in the second `iat`.
     pub fn read(jti: &str, iat: u64) -> Self {
-        Self::whole(jti, iat).unwrap_or(Self { caller: None, issued: Issued::Within(iat) })
+        Self::whole(jti, iat).unwrap_or(Self { caller: None, issued: IssuedAt::Within(iat) })
     }
 
     fn whole(jti: &str, iat: u64) -> Option<Self> {
@@ -60,8 +60,8 @@ impl Mark {
         let millis = iat.saturating_mul(1000).saturating_add(u64::from(millis));
         let time = UnixTime::from_millis(millis);
         let issued = match rest.try_into().map(Revision::from_bytes) {
-            Ok(revision) if revision.is_some() => Issued::AtRevision(revision, time),
-            Err(_) if rest.is_empty() => Issued::At(time),
+            Ok(revision) if revision.is_some() => IssuedAt::AtRevision(revision, time),
+            Err(_) if rest.is_empty() => IssuedAt::At(time),
             _ => return None,
         };
         Some(Self { caller: Some(CallerTag::from_bytes(*tag)), issued })
@@ -86,12 +86,12 @@ mod tests {
             let tag = Some(CallerTag::of(&caller));
             let alone = Mark::jti(random, &caller, now, Revision::default());
             prop_assert_eq!(alone.len(), 40);
-            let expected = Mark { caller: tag, issued: Issued::At(now) };
+            let expected = Mark { caller: tag, issued: IssuedAt::At(now) };
             prop_assert_eq!(Mark::read(&alone, millis / 1000), expected);
             if revision.is_some() {
                 let of_many = Mark::jti(random, &caller, now, revision);
                 prop_assert_eq!(of_many.len(), 51);
-                let expected = Mark { caller: tag, issued: Issued::AtRevision(revision, now) };
+                let expected = Mark { caller: tag, issued: IssuedAt::AtRevision(revision, now) };
                 prop_assert_eq!(Mark::read(&of_many, millis / 1000), expected);
             }
         }
@@ -116,7 +116,7 @@ mod tests {
         for jti in cases {
             assert_eq!(
                 Mark::read(jti, 7),
-                Mark { caller: None, issued: Issued::Within(7) },
+                Mark { caller: None, issued: IssuedAt::Within(7) },
                 "{jti}"
             );
         }

@@ -27,7 +27,7 @@ mod shares;
 use std::time::Duration;
 
 use super::entry::{
-    CALLER, End, Impersonation, Issued, Key, Learned, Mask, Name, Owner, Revocation,
+    CALLER, End, Impersonation, IssuedAt, Key, Learned, Mask, Name, Owner, Revocation,
 };
 use crate::config::{LONGEST_ACCESS_TOKEN_LIFETIME, LONGEST_SUBJECT_TOKEN_LIFETIME};
 use crate::host::{Host, UnixTime};
@@ -52,15 +52,15 @@ const LEEWAY: Duration = Duration::from_secs(600);
 
 /// How long a revocation is kept: for as long as a subject token and then its access token can live under any
 /// configuration that there can be.
-pub(super) const RETENTION: Duration = LONGEST_SUBJECT_TOKEN_LIFETIME
+pub(crate) const RETENTION: Duration = LONGEST_SUBJECT_TOKEN_LIFETIME
     .saturating_add(LONGEST_ACCESS_TOKEN_LIFETIME)
     .saturating_add(LEEWAY);
 
 /// All that was revoked, at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Table {
+pub(crate) struct Table {
     /// Grows with every change.
-    pub(super) sequence: u64,
+    pub(crate) sequence: u64,
     key: Key,
     /// Whatever was issued until then has ended.
     cut_off: End,
@@ -87,14 +87,14 @@ type Uptime = u32;
 
 /// The time, by both clocks.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Clocks {
+pub(crate) struct Clocks {
     now: UnixTime,
     uptime: Uptime,
 }
 
 impl Clocks {
     /// Reads both.
-    pub(super) fn read(host: &dyn Host) -> Self {
+    pub(crate) fn read(host: &dyn Host) -> Self {
         let uptime = Uptime::try_from(host.uptime().as_secs()).unwrap_or(Uptime::MAX);
         Self { now: host.now(), uptime }
     }
@@ -122,7 +122,7 @@ pub enum Overflow {
 
 impl Table {
     /// Whether an impersonation has ended, of which something was issued then.
-    pub(super) fn has_ended(&self, impersonation: &Impersonation<'_>, issued: Issued) -> bool {
+    pub(crate) fn has_ended(&self, impersonation: &Impersonation<'_>, issued: IssuedAt) -> bool {
         if issued.is_until(self.cut_off) {
             return true;
         }
@@ -136,17 +136,17 @@ impl Table {
     }
 
     /// Whether this very revocation, or one of everyone, has ended what was issued then.
-    pub(super) fn has(&self, revocation: &Revocation, issued: Issued) -> bool {
+    pub(crate) fn has(&self, revocation: &Revocation, issued: IssuedAt) -> bool {
         let found = || self.find(&revocation.name(&self.key));
         issued.is_until(self.cut_off) || found().is_some_and(|end| issued.is_until(end))
     }
 
-    pub(super) const fn len(&self) -> usize {
+    pub(crate) const fn len(&self) -> usize {
         self.entries.len()
     }
 
     /// Whether there is an entry whose time is over, if this wall clock is right.
-    pub(super) fn has_old(&self, now: UnixTime) -> bool {
+    pub(crate) fn has_old(&self, now: UnixTime) -> bool {
         self.entries.iter().any(|entry| has_passed(format::end(entry), now))
     }
 }
@@ -160,7 +160,7 @@ impl Impersonation<'_> {
 
 impl Table {
     /// A table in which nothing has ended.
-    pub(super) fn new(key: Key, now: UnixTime) -> Self {
+    pub(crate) fn new(key: Key, now: UnixTime) -> Self {
         Self {
             // Never again a number that a table before this one had.
             sequence: now.millis(),
@@ -174,7 +174,7 @@ impl Table {
 
     /// Ends what was issued until `end`, and forgets what both clocks say is over. `owner` is who ends it, if no
     /// operator does. Says what else had to be ended for it.
-    pub(super) fn insert(
+    pub(crate) fn insert(
         &mut self,
         revocation: &Revocation,
         end: End,
@@ -195,7 +195,7 @@ impl Table {
     }
 
     /// The same of many at once that are forgotten elsewhere: nothing goes by any clock.
-    pub(super) fn insert_all(&mut self, learned: &[Learned]) -> Option<Overflow> {
+    pub(crate) fn insert_all(&mut self, learned: &[Learned]) -> Option<Overflow> {
         for Learned { revocation, end, owner } in learned {
             let mask = revocation.mask();
             if mask == 0 {
@@ -221,8 +221,13 @@ impl Table {
         self.make_room(0)
     }
 
+    /// This table with the sequence number of `other`.
+    pub(crate) fn numbered_like(&self, other: &Self) -> Self {
+        Self { sequence: other.sequence, ..self.clone() }
+    }
+
     /// A table in which nothing has ended, and which has the same names.
-    pub(super) fn emptied(&self) -> Self {
+    pub(crate) fn emptied(&self) -> Self {
         Self {
             sequence: self.sequence,
             key: self.key,
@@ -235,7 +240,7 @@ impl Table {
 
     /// Becomes `read`, which is all that there was at `revision`. What was revoked later stays, and so does the cut-off of
     /// everyone. Whether it did: a table that began anew in the meantime has other names.
-    pub(super) fn become_what_was_read(&mut self, mut read: Self, revision: Revision) -> bool {
+    pub(crate) fn become_what_was_read(&mut self, mut read: Self, revision: Revision) -> bool {
         if read.key != self.key {
             return false;
         }
@@ -320,7 +325,7 @@ impl Table {
     }
 
     /// Whatever was issued until `end` has ended, and needs no entry any more.
-    pub(super) fn cut_off(&mut self, end: End) {
+    pub(crate) fn cut_off(&mut self, end: End) {
         let end = self.cut_off.max(end);
         self.cut_off = end;
         self.retain(|one, _| !one.is_within(end));

@@ -26,7 +26,7 @@ const HEAD: usize = 1 + 8 + 16 + END + 1 + 64 * KIND + 2;
 pub(super) type Entry = [u8; ENTRY];
 
 impl Table {
-    pub(in super::super) fn encode(&self) -> Vec<u8> {
+    pub(crate) fn encode(&self) -> Vec<u8> {
         let entries = self.entries.len().saturating_mul(ENTRY);
         let owners = self.owners.len().saturating_mul(OWNER_NAME);
         let mut bytes = Vec::with_capacity(entries.saturating_add(owners).saturating_add(HEAD));
@@ -51,7 +51,7 @@ impl Table {
     }
 
     /// Reads a table; `None` if it is none, in this format.
-    pub(in super::super) fn decode(bytes: &[u8]) -> Option<Self> {
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         let mut rest = bytes;
         let [VERSION] = take(&mut rest)? else { return None };
         let sequence = u64::from_be_bytes(take(&mut rest)?);

@@ -10,7 +10,7 @@ pub(super) const OPERATORS: u16 = 0;
 impl Table {
     /// Until when all of an owner's would have ended if its share were to get room for one more; `None` as long as it
     /// has room.
-    pub(in super::super) fn cut_off_for_room(&self, owner: &Owner) -> Option<End> {
+    pub(crate) fn cut_off_for_room(&self, owner: &Owner) -> Option<End> {
         let everything = owner.everything();
         let named = (everything.mask(), everything.name(&self.key));
         let owner = number(self.owners.iter().position(|known| *known == named)?);

@@ -116,7 +116,7 @@ fn user(user: usize) -> Sample {
     }
 }
 
-fn ended(table: &Table, sample: &Sample, issued: Issued) -> bool {
+fn ended(table: &Table, sample: &Sample, issued: IssuedAt) -> bool {
     table.has_ended(&sample.impersonation(), issued)
 }
 
@@ -136,7 +136,7 @@ proptest! {
             insert(&mut table, revocation, end(at(*millis)));
             table = Table::decode(&table.encode()).unwrap();
         }
-        let issued = if exactly { Issued::At(at(issued)) } else { Issued::Within(issued / 1000) };
+        let issued = if exactly { IssuedAt::At(at(issued)) } else { IssuedAt::Within(issued / 1000) };
         let expected = revoked.iter().any(|(revocation, millis)| {
             sample.has_all_of(revocation) && issued.is_until(end(at(*millis)))
         }) || issued.is_until(end(at(0)));
@@ -150,7 +150,7 @@ proptest! {
         let mut table = if head { empty().encode() } else { Vec::new() };
         table.extend(bytes);
         if let Some(mut table) = Table::decode(&table) {
-            let _ = ended(&table, &user(1), Issued::Within(1));
+            let _ = ended(&table, &user(1), IssuedAt::Within(1));
             table.insert(&of_id(1), end(at(1)), Some(&caller("owner")), clocks(at(1)));
             let _ = table.cut_off_for_room(&caller("owner"));
         }
@@ -196,13 +196,13 @@ fn a_full_table_ends_more_and_never_less() {
         assert_eq!(overflowed, 1);
         assert!(table.entries.len() < MAX_ENTRIES);
         for number in 0..all {
-            let issued = Issued::At(time(number));
+            let issued = IssuedAt::At(time(number));
             assert!(table.has_ended(&user(number).impersonation(), issued), "{number}");
         }
         // Others go on, but for those whose time came before the cut-off.
         let cut_off = table.cut_off.time;
         assert!(at(0) < cut_off && cut_off < at(1000), "{cut_off:?}");
-        let after = Issued::At(cut_off.after(Duration::from_millis(1)));
+        let after = IssuedAt::At(cut_off.after(Duration::from_millis(1)));
         assert!(!ended(&table, &user(all), after));
     }
 }
@@ -215,8 +215,8 @@ fn the_oldest_are_the_ones_that_become_a_cut_off() {
     assert_eq!(overflow, Some(Overflow::Table));
     assert_eq!(table.cut_off.time, at(1000 + MADE_ROOM as u64));
     assert_eq!(table.entries.len(), MAX_ENTRIES - MADE_ROOM);
-    assert!(ended(&table, &user(usize::MAX), Issued::At(table.cut_off.time)));
-    assert!(!ended(&table, &user(usize::MAX), Issued::At(at(table.cut_off.time.millis() + 1))));
+    assert!(ended(&table, &user(usize::MAX), IssuedAt::At(table.cut_off.time)));
+    assert!(!ended(&table, &user(usize::MAX), IssuedAt::At(at(table.cut_off.time.millis() + 1))));
 }
 
 #[test]
@@ -225,8 +225,8 @@ fn a_revocation_of_everyone_takes_no_entry() {
     insert(&mut table, &of_user(1), end(at(5)));
     insert(&mut table, &Revocation::default(), end(at(10)));
     assert_eq!((table.entries.len(), table.kinds.len()), (0, 0));
-    assert!(ended(&table, &user(1), Issued::At(at(10))));
-    assert!(!ended(&table, &user(1), Issued::At(at(11))));
+    assert!(ended(&table, &user(1), IssuedAt::At(at(10))));
+    assert!(!ended(&table, &user(1), IssuedAt::At(at(11))));
 }
 
 /// Whichever clock is wrong, and however far: the other one keeps the entry.
@@ -253,8 +253,8 @@ fn an_entry_is_forgotten_when_both_clocks_say_so_and_never_by_another_entry() {
         let uptime = clocks(at(made + up)).uptime;
         let later = Clocks { now: at(made + wall), uptime };
         table.insert(&of_user(2), end(at(made + wall)), None, later);
-        assert_eq!(ended(&table, &user(1), Issued::At(at(made))), kept, "{case}");
-        assert!(ended(&table, &user(2), Issued::At(at(made + wall))), "{case}");
+        assert_eq!(ended(&table, &user(1), IssuedAt::At(at(made))), kept, "{case}");
+        assert!(ended(&table, &user(2), IssuedAt::At(at(made + wall))), "{case}");
     }
 }
 
@@ -266,9 +266,9 @@ fn an_entry_that_is_made_anew_is_as_young_as_that() {
     insert(&mut table, &of_user(1), end(at(1000)));
     insert(&mut table, &of_user(1), end(at(retention)));
     insert(&mut table, &of_user(2), end(at(retention + 2000)));
-    assert!(ended(&table, &user(1), Issued::At(at(retention))));
+    assert!(ended(&table, &user(1), IssuedAt::At(at(retention))));
     insert(&mut table, &of_user(2), end(at(2 * retention + 2000)));
-    assert!(!ended(&table, &user(1), Issued::At(at(retention))));
+    assert!(!ended(&table, &user(1), IssuedAt::At(at(retention))));
     assert_eq!(table.len(), 1);
 }
 
@@ -319,13 +319,13 @@ fn what_one_ends_beyond_its_share_becomes_a_cut_off_for_it_alone() {
         assert!(table.len() <= SHARE + 1);
     }
     for number in 0..all {
-        let issued = Issued::At(time(number));
+        let issued = IssuedAt::At(time(number));
         assert!(ended(&table, &of_caller("hostile", number), issued), "{number}");
         assert!(!ended(&table, &of_caller("other", all + 1), issued), "{number}");
     }
     // The younger ones are told apart still: what it began since then goes on.
-    assert!(!ended(&table, &of_caller("hostile", all + 1), Issued::At(time(all - SHARE / 4))));
-    assert!(ended(&table, &user(7), Issued::At(at(1))), "an operator's");
+    assert!(!ended(&table, &of_caller("hostile", all + 1), IssuedAt::At(time(all - SHARE / 4))));
+    assert!(ended(&table, &user(7), IssuedAt::At(at(1))), "an operator's");
     assert_eq!(table.cut_off, End::default());
 }
 
@@ -366,13 +366,13 @@ fn all_shares_together_leave_half_of_the_table_to_the_operators() {
         let name = format!("owner-{}", number % owners.len());
         let mut sample = of_caller(&name, number);
         sample.client_id = name;
-        assert!(ended(&table, &sample, Issued::At(at(1000 + number as u64))), "{number}");
+        assert!(ended(&table, &sample, IssuedAt::At(at(1000 + number as u64))), "{number}");
     }
-    assert!(!ended(&table, &of_caller("other", MAX_ENTRIES), Issued::At(at(1000))));
+    assert!(!ended(&table, &of_caller("other", MAX_ENTRIES), IssuedAt::At(at(1000))));
     // It takes the operators' own volume to end what is everyone's.
     let more = operators(MAX_ENTRIES..2 * MAX_ENTRIES);
     assert_eq!(table.insert_all(&more), Some(Overflow::Table));
-    assert!(ended(&table, &of_caller("other", MAX_ENTRIES), Issued::At(at(1000))));
+    assert!(ended(&table, &of_caller("other", MAX_ENTRIES), IssuedAt::At(at(1000))));
 }
 
 /// An owner of little loses nothing to those of much.
@@ -383,9 +383,9 @@ fn who_has_the_most_makes_room() {
     table.insert(&of_id(usize::MAX), end(at(1)), Some(&small), clocks(at(1)));
     let large: Vec<_> = (0..9).map(|number| caller(&format!("large-{number}"))).collect();
     assert_eq!(fill(&mut table, &large, 2 * OWNED), Some(Overflow::Share));
-    assert!(ended(&table, &of_caller("small", usize::MAX), Issued::At(at(1))));
+    assert!(ended(&table, &of_caller("small", usize::MAX), IssuedAt::At(at(1))));
     let other = of_caller("small", usize::MAX - 1);
-    assert!(!ended(&table, &other, Issued::At(at(1))), "another of the same caller");
+    assert!(!ended(&table, &other, IssuedAt::At(at(1))), "another of the same caller");
 }
 
 /// What an operator ends too is the operator's, and takes no room of anybody's.
@@ -396,7 +396,7 @@ fn an_operators_end_of_the_same_is_not_of_a_share() {
     table.insert(&of_id(1), end(at(1)), Some(&owner), clocks(at(1)));
     insert(&mut table, &of_id(1), end(at(2)));
     assert!(table.owner_of(table.entries.first().unwrap()).is_none());
-    assert!(ended(&table, &of_caller("x", 1), Issued::At(at(2))));
+    assert!(ended(&table, &of_caller("x", 1), IssuedAt::At(at(2))));
 }
 
 fn at_revision(revision: i64) -> End {
@@ -409,7 +409,7 @@ fn learned(revocation: Revocation, revision: i64, owner: Option<Owner>) -> Learn
 
 #[test]
 fn a_copy_becomes_what_was_read_and_keeps_what_came_after() {
-    let issued = |revision| Issued::AtRevision(Revision::new(revision), at(1));
+    let issued = |revision| IssuedAt::AtRevision(Revision::new(revision), at(1));
     let mut copy = empty();
     let owner = Some(caller("owner"));
     copy.insert_all(&[
@@ -442,7 +442,7 @@ fn an_owners_cut_off_that_is_learned_takes_the_place_of_what_it_ends() {
     copy.insert_all(&[learned(owner.everything(), 15, Some(owner.clone()))]);
     assert_eq!(copy.len(), 7, "the cut-off, five that are later, and the operator's");
     for id in 1..=20 {
-        let issued = Issued::AtRevision(Revision::new(id - 1), at(1));
+        let issued = IssuedAt::AtRevision(Revision::new(id - 1), at(1));
         assert!(ended(&copy, &of_caller("owner", id as usize), issued), "{id}");
     }
 }
@@ -453,11 +453,11 @@ fn what_was_issued_in_the_second_of_a_revocation_has_ended_if_no_more_is_known()
     insert(&mut table, &of_user(1), end(at(5_400)));
     #[rustfmt::skip]
     let cases = [
-        ("the second before",      Issued::Within(4),     true),
-        ("the same second",        Issued::Within(5),     true),
-        ("the second after",       Issued::Within(6),     false),
-        ("the same millisecond",   Issued::At(at(5_400)), true),
-        ("the millisecond after",  Issued::At(at(5_401)), false),
+        ("the second before",      IssuedAt::Within(4),     true),
+        ("the same second",        IssuedAt::Within(5),     true),
+        ("the second after",       IssuedAt::Within(6),     false),
+        ("the same millisecond",   IssuedAt::At(at(5_400)), true),
+        ("the millisecond after",  IssuedAt::At(at(5_401)), false),
     ];
     for (case, issued, expected) in cases {
         assert_eq!(ended(&table, &user(1), issued), expected, "{case}");

@@ -3,9 +3,10 @@
 use std::cell::{Cell, RefCell};
 
 use impersonation_core::host::{Expected, Host, HostFailure, SharedData, Swap, UnixTime, Version};
+use impersonation_core::local::SlotTable;
 use impersonation_core::policy::Bounds;
 use impersonation_core::store::{
-    Cancelled, Exchange, Found, Grant, Mint, NotSpent, NotStored, SlotTable, SubjectToken,
+    Cancelled, Exchange, Found, Grant, Mint, NotSpent, NotStored, SubjectToken,
 };
 
 use super::explorer::{Stage, Value};

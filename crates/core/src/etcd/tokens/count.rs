@@ -9,16 +9,16 @@ use std::time::Duration;
 
 use prost::Message as _;
 
-use super::Etcd;
+use super::EtcdTokens;
 use crate::etcd::calls::{RANGE_ANYWHERE, Unanswered};
 use crate::etcd::lease;
 use crate::etcd::proto::{KeyValue, RangeRequest, RangeResponse};
 use crate::host::{Host, UnixTime};
+use crate::local::TURN;
 use crate::metrics;
+use crate::shared_data::Turn;
 use crate::step::{Context, WhenCallerLeaves};
-use crate::store::census::TURN;
-use crate::store::slots::Occupancy;
-use crate::turn::Turn;
+use crate::store::Occupancy;
 
 /// Keys to a page, of about a hundred bytes each.
 const PAGE: i64 = 2000;
@@ -27,9 +27,11 @@ const PAGE: i64 = 2000;
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// A count under way.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Count {
     turn: Turn,
+    /// The key of the lease of the VM that counts.
+    turn_key: String,
     /// Whether a page is waited for.
     waits: Cell<bool>,
     /// The last key of the page before, once there was one.
@@ -37,14 +39,21 @@ pub(super) struct Count {
     counted: Cell<Occupancy>,
 }
 
-impl Etcd {
+impl Count {
+    pub(super) fn new(turn_key: String) -> Self {
+        let (turn, waits, last, counted) = Default::default();
+        Self { turn, turn_key, waits, last, counted }
+    }
+}
+
+impl EtcdTokens {
     /// Whether this VM counts, and can go on with it.
-    pub(in crate::store) fn counts(&self, host: &dyn Host) -> bool {
-        let Count { turn, waits, last, counted } = &self.count;
+    pub(crate) fn counts(&self, host: &dyn Host) -> bool {
+        let Count { turn, turn_key, waits, last, counted } = &self.count;
         if waits.get() {
             return false;
         }
-        let ours = turn.hold(host, &format!("{}census", self.places.tokens), TURN).unwrap_or(false);
+        let ours = turn.hold(host, turn_key, TURN).unwrap_or(false);
         if !ours {
             last.take();
             counted.take();
@@ -52,8 +61,15 @@ impl Etcd {
         ours
     }
 
-    /// Counts another page. `Some` after the last.
-    pub(in crate::store) async fn count(&self, context: &Context) -> Option<Occupancy> {
+    /// Counts the next page, and sets the gauges after the last one.
+    pub(crate) async fn count(&self, context: &Context) {
+        if let Some(occupancy) = self.count_page(context).await {
+            occupancy.set_gauges(context.host(), self.lifetime);
+        }
+    }
+
+    /// Counts the next page. Returns `Some` after the last one.
+    async fn count_page(&self, context: &Context) -> Option<Occupancy> {
         let Count { waits, last, counted, .. } = &self.count;
         let mut message = RangeRequest {
             serializable: true,
@@ -96,8 +112,6 @@ impl Etcd {
         if kv.version != 1 || expiry <= now {
             return;
         }
-        counted.outstanding = counted.outstanding.saturating_add(1);
-        let first = counted.first_expiry.map_or(expiry, |first| first.min(expiry));
-        counted.first_expiry = Some(first);
+        counted.add(expiry);
     }
 }

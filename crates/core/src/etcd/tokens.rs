@@ -29,23 +29,23 @@ use prost::Message as _;
 
 use count::Count;
 
-use super::record::{Exchange, Grant, Mint, Record, Slot, State, is_current};
-use super::slots::{Seen, SeenInEtcd};
-use super::{
-    Cancelled, Found, NONCE_LEN, NotSpent, NotStored, Origin, Outstanding, StoreFailure,
-    SubjectToken, TokenId,
-};
-use crate::etcd::calls::{TXN, Unanswered};
-use crate::etcd::lease::{Kept, Leases};
-use crate::etcd::proto::{
+use super::calls::{TXN, Unanswered};
+use super::lease::{Kept, Leases};
+use super::proto::{
     Answer as _, Compared, KeyValue, PutRequest, RangeRequest, TxnRequest, TxnResponse,
 };
-use crate::etcd::{Bound, Places, RecordKeys, Server};
+use super::{Bound, Places, RecordKeys, Server};
 use crate::host::{Host, HostFailure, UnixTime};
+use crate::local::SlotTable;
 use crate::metrics;
 use crate::remote::{Beside, RemoteFailure, Revision};
-use crate::secret::Digest;
+use crate::secret::{Digest, namespace};
+use crate::shared_data::keys::Keys;
 use crate::step::{Context, WhenCallerLeaves};
+use crate::store::{
+    Cancelled, Exchange, Found, Grant, Mint, NONCE_LEN, NotSpent, NotStored, Origin, Outstanding,
+    Record, Seen, SeenRemotely, Slot, State, StoreFailure, SubjectToken, TokenId, is_current,
+};
 
 /// A look-up waits this often, for this long. It changes nothing, so that a short wait costs nothing.
 const FIND: (u32, Duration) = (3, Duration::from_millis(400));
@@ -61,38 +61,42 @@ const SPEND: (u32, Duration) = (5, Duration::from_millis(700));
 /// was exchanged for can be live, too, which is listed by a key that shares its lease.
 const KEPT: Duration = Duration::from_secs(600);
 
-/// etcd, as one worker sees it.
+/// The subject tokens in etcd, as one worker sees them.
 #[derive(Debug)]
-pub struct Etcd {
+pub(crate) struct EtcdTokens {
     server: Rc<Server>,
     places: Places,
     leases: Leases,
     lifetime: Duration,
     count: Count,
+    /// The table of slots that was in use before etcd. Tokens that were minted there stay good until they
+    /// expire, in the Envoy that minted them. No token is minted there any more.
+    before: SlotTable,
 }
 
-impl Etcd {
-    /// The store of the service that `namespace` names, for tokens that live for `lifetime`, and what they are
-    /// exchanged for `afterlife` more.
-    pub(super) fn new(
+impl EtcdTokens {
+    /// The tokens of the service that `tenant` names, which live for `lifetime`. The access tokens that they
+    /// are exchanged for live for `afterlife` at most.
+    pub(crate) fn new(
         server: &Rc<Server>,
-        namespace: &str,
+        tenant: &str,
         lifetime: Duration,
         afterlife: Duration,
     ) -> Self {
-        let places = Places::new(&server.prefix, namespace);
+        let places = Places::new(&server.prefix, &namespace(tenant));
         let kept = lifetime.saturating_add(afterlife.max(KEPT));
         Self {
             server: Rc::clone(server),
             leases: Leases::new(&places.leases, kept),
             places,
             lifetime,
-            count: Count::default(),
+            count: Count::new(Keys::new(tenant).etcd_census()),
+            // A token names its slot, so a look-up does not need the capacity that the table had.
+            before: SlotTable::new(tenant, 0, lifetime),
         }
     }
 
-    /// Stores a new token.
-    pub(super) async fn mint(
+    pub(crate) async fn mint(
         &self,
         context: &Context,
         mint: Mint,
@@ -108,26 +112,31 @@ impl Etcd {
         minted
     }
 
-    /// Looks a presented token up, of which the digest is known: one read, through the majority. Of one that was not
-    /// minted here etcd is not asked.
-    pub(super) async fn find(
+    /// Looks up a presented token by its digest: one read, through the majority. Does not ask etcd about a
+    /// token that no filter has minted.
+    pub(crate) async fn find(
         &self,
         context: &Context,
-        origin: Option<&Origin>,
+        token: &SubjectToken,
         digest: &Digest,
     ) -> Result<Found, StoreFailure> {
+        if token.slot.is_some() {
+            return Ok(self.before.find(context.host(), token, digest)?);
+        }
         let ours =
             |origin: &&Origin| self.server.record_keys.says(digest, origin.created, &origin.tag);
-        let Some(origin) = origin.filter(ours) else { return Ok(Found::Unknown) };
+        let Some(origin) = token.origin.as_ref().filter(ours) else { return Ok(Found::Unknown) };
         self.find_created(context, digest, origin.created).await
     }
 
-    /// What has become of a token that was found.
-    pub(super) async fn find_again(
+    pub(crate) async fn find_again(
         &self,
         context: &Context,
         found: &Outstanding,
     ) -> Result<Found, StoreFailure> {
+        if found.is_in_a_slot() {
+            return Ok(self.before.find_in(context.host(), found.slot(), &found.digest)?);
+        }
         self.find_created(context, &found.digest, found.created()).await
     }
 
@@ -146,15 +155,16 @@ impl Etcd {
         })
     }
 
-    /// Spends a token, if nobody has since it was found; and puts something beside it. Whoever gets `Ok` is the only
-    /// one.
-    pub(super) async fn spend(
+    pub(crate) async fn spend(
         &self,
         context: &Context,
         token: Outstanding,
         exchange: Exchange,
         beside: Option<Beside>,
     ) -> Result<(), NotSpent> {
+        if token.is_in_a_slot() {
+            return self.before.spend(context.host(), token, exchange);
+        }
         let began_at = context.host().micros();
         let spent = self.try_spend(context, token, exchange, beside).await;
         self.record(context.host(), metrics::STORE_SPEND_DURATION, began_at);
@@ -166,19 +176,23 @@ impl Etcd {
         spent
     }
 
-    /// Takes the token back that this names, if it is `theirs`: from then on nobody exchanges it.
-    pub(super) async fn cancel(
+    pub(crate) async fn cancel(
         &self,
         context: &Context,
         id: &TokenId,
         theirs: impl Fn(&Digest, &Mint) -> bool,
     ) -> Result<Cancelled, StoreFailure> {
+        if id.slot.is_some() {
+            return Ok(self.before.cancel(context.host(), id, theirs)?);
+        }
         let cancelled = self.try_cancel(context, id, theirs).await;
         if let Err(StoreFailure::Remote(failure)) = &cancelled {
             self.server.complain(context.host(), *failure);
         }
         cancelled
     }
+
+    pub(crate) fn set_gauges(&self, _: &dyn Host) {}
 
     fn record(&self, host: &dyn Host, histogram: &'static str, began_at: u64) {
         host.record(histogram, host.micros().saturating_sub(began_at));
@@ -194,7 +208,7 @@ impl Etcd {
         let host = context.host();
         let mut secret = [0; NONCE_LEN];
         host.random(&mut secret)?;
-        let digest = SubjectToken::digest_in_etcd(&secret);
+        let digest = SubjectToken::remote_digest(&secret);
         let key = self.key(&digest);
         let record = Record::new(&digest, mint, State::Outstanding(grant));
         let (bytes, _) = Value::encode(host, &record, expires_at, self.leases.kept())?;
@@ -218,7 +232,7 @@ impl Etcd {
             Revision::new(kv.ok_or(RemoteFailure::Unauthentic)?.create_revision)
         };
         let tag = keys.of_token(&digest, created)?;
-        Ok((SubjectToken::in_etcd(secret, Origin { created, tag }), digest))
+        Ok((SubjectToken::in_remote_store(secret, Origin { created, tag }), digest))
     }
 
     async fn try_find(
@@ -306,7 +320,7 @@ impl Etcd {
         beside: Option<Beside>,
     ) -> Result<(), NotSpent> {
         let host = context.host();
-        let Seen::Revision(seen) = token.seen else { return Err(NotSpent::Forgotten) };
+        let Seen::Remote(seen) = token.seen else { return Err(NotSpent::Forgotten) };
         if !is_current(&token.mint, token.expires_at, host.now()) {
             return Err(NotSpent::Expired);
         }
@@ -314,8 +328,9 @@ impl Etcd {
         // The record and what is beside it are needed for as long as the access token is live. The lease may be that of
         // an Envoy whose access tokens live shorter.
         let needed_until = beside.as_ref().map_or(token.expires_at, |beside| beside.needed_until);
-        let (lease, kept) = if needed_until <= seen.kept.until(seen.lease) {
-            (seen.lease, seen.kept)
+        let seen_kept = Kept::new(seen.kept);
+        let (lease, kept) = if needed_until <= seen_kept.until(seen.lease) {
+            (seen.lease, seen_kept)
         } else {
             let go_on = WhenCallerLeaves::GoOn;
             let lease = self.server.lease(context, &self.leases, &attempts, go_on).await;
@@ -382,12 +397,12 @@ impl Etcd {
                 Found::Expired(record.mint, grant)
             }
             State::Outstanding(grant) => Found::Outstanding(Outstanding {
-                seen: Seen::Revision(SeenInEtcd {
+                seen: Seen::Remote(SeenRemotely {
                     modified: kv.mod_revision,
                     created,
                     version: kv.version,
                     lease: kv.lease,
-                    kept,
+                    kept: kept.duration(),
                     last_revocation: answer.last_revocation(Some(last)),
                 }),
                 digest: *digest,

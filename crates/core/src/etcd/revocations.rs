@@ -11,19 +11,21 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::entry::{End, Learned, Owner, Revocation};
-use super::shared::{Number, SharedTable};
-use super::table::{Overflow, RETENTION};
-use super::{NotRevoked, Revoked, Unknown};
-use crate::etcd::calls::Attempts;
-use crate::etcd::lease::Leases;
-use crate::etcd::proto::{Answer as _, KeyValue, PutRequest, RangeRequest, TxnRequest};
-use crate::etcd::{Places, Server};
+use super::calls::Attempts;
+use super::lease::Leases;
+use super::proto::{Answer as _, KeyValue, PutRequest, RangeRequest, TxnRequest};
+use super::{Places, Server};
 use crate::host::{Host, HostFailure, UnixTime};
+use crate::local::{LocalTable, Number};
 use crate::remote::{LastRevocation, RemoteFailure, Revision};
+use crate::revocations::{
+    CaughtUp, End, LastView, Learned, NotRevoked, Overflow, Owner, RETENTION, Revocation, Revoked,
+    Unknown, View,
+};
 use crate::secret::{Digest, namespace};
+use crate::shared_data::Turn;
+use crate::shared_data::keys::Keys;
 use crate::step::{Context, WhenCallerLeaves};
-use crate::turn::Turn;
 use crate::versioned;
 
 /// A read waits this often, for this long. It changes nothing.
@@ -45,16 +47,21 @@ const PAGE: i64 = 128;
 /// The format of a value.
 const VERSION: u8 = 2;
 
-/// etcd, as one worker sees it, and the copy that it shares with the others.
+/// The revocations in etcd, as one worker sees them, and the copy of them that all workers share.
 #[derive(Debug)]
-pub(super) struct Etcd {
+pub(crate) struct EtcdRevocations {
     server: Rc<Server>,
     places: Places,
     leases: Leases,
     max_staleness: Duration,
-    pub(super) copy: SharedTable,
+    copy: LocalTable,
+    /// The revocations that were made in this Envoy before etcd was in use.
+    before: LocalTable,
+    last: LastView,
     turn: Turn,
-    /// Whether an answer is waited for.
+    /// The key of the lease of the VM that asks etcd.
+    turn_key: String,
+    /// True while a question is under way.
     waits: Cell<bool>,
 }
 
@@ -70,22 +77,49 @@ struct Value {
     until: Option<(u64, i64)>,
 }
 
-impl Etcd {
-    pub(super) fn new(server: &Rc<Server>, tenant: &str, max_staleness: Duration) -> Self {
+impl EtcdRevocations {
+    pub(crate) fn new(server: &Rc<Server>, tenant: &str, max_staleness: Duration) -> Self {
         let places = Places::new(&server.prefix, &namespace(tenant));
         Self {
             server: Rc::clone(server),
             leases: Leases::new(&places.leases, RETENTION),
             places,
             max_staleness,
-            copy: SharedTable::copy(tenant),
+            copy: LocalTable::copy(tenant),
+            before: LocalTable::new(tenant),
+            last: LastView::default(),
             turn: Turn::default(),
+            turn_key: Keys::new(tenant).revocations_follower(),
             waits: Cell::default(),
         }
     }
 
-    /// Whether a copy with this number was whole not too long ago.
-    pub(super) fn is_current(&self, number: Number, now: UnixTime) -> Result<(), Unknown> {
+    /// Creates nothing: etcd forgets no revocation.
+    pub(crate) fn create_if_missing(&self, _: &dyn Host) -> Result<(), HostFailure> {
+        Ok(())
+    }
+
+    pub(crate) fn recent_view(&self, host: &dyn Host) -> Result<Rc<View>, Unknown> {
+        let number = self.copy.number(host)?.unwrap_or_default();
+        self.check_is_recent(number, host.now())?;
+        self.view(host, number)
+    }
+
+    pub(crate) fn local_view(&self, host: &dyn Host) -> Result<Rc<View>, Unknown> {
+        self.view(host, self.copy.number(host)?.unwrap_or_default())
+    }
+
+    fn view(&self, host: &dyn Host, number: Number) -> Result<Rc<View>, Unknown> {
+        let last = self.last.get();
+        let before = self.before.number(host)?;
+        let before = before.map(|number| self.before.table(host, number, last.local.as_ref()));
+        // Where nothing was ever revoked there is a number without a table.
+        let copy = number.has_table().then(|| self.copy.table(host, number, last.copy.as_ref()));
+        Ok(self.last.of(before.transpose()?, copy.transpose()?))
+    }
+
+    /// Refuses a copy that etcd has not confirmed for too long.
+    fn check_is_recent(&self, number: Number, now: UnixTime) -> Result<(), Unknown> {
         if number.confirmed_at == UnixTime::default() {
             Err(Unknown::NotYet)
         } else if number.confirmed_at.is_within(self.max_staleness, now) {
@@ -95,8 +129,42 @@ impl Etcd {
         }
     }
 
-    /// Ends what `revocation` names and was issued until now. `owner` is whose share that is of.
-    pub(super) async fn revoke(
+    pub(crate) fn confirmed_at(&self, host: &dyn Host) -> Result<Option<UnixTime>, HostFailure> {
+        let confirmed_at = self.copy.number(host)?.unwrap_or_default().confirmed_at;
+        Ok((confirmed_at != UnixTime::default()).then_some(confirmed_at))
+    }
+
+    /// Asks etcd for the last revocation, unless the caller has read it, and reads all that the copy lacks.
+    pub(crate) async fn catch_up(
+        &self,
+        context: &Context,
+        last: Option<LastRevocation>,
+    ) -> Result<CaughtUp, Unknown> {
+        let caught_up = self.try_catch_up(context, last).await;
+        caught_up.inspect_err(|unknown| self.complain(context.host(), unknown))
+    }
+
+    async fn try_catch_up(
+        &self,
+        context: &Context,
+        last: Option<LastRevocation>,
+    ) -> Result<CaughtUp, Unknown> {
+        let last = match last {
+            Some(last) => last,
+            None => self.read_last(context, self.server.attempts(context.host(), READ)).await?,
+        };
+        self.learn_until(context, last).await?;
+        Ok(CaughtUp(last.seen_at))
+    }
+
+    /// The number of revocations. A failure is not logged: no request waits for the count.
+    pub(crate) async fn count(&self, context: &Context) -> Option<usize> {
+        self.try_catch_up(context, None).await.ok()?;
+        self.compare(context).await;
+        Some(self.local_view(context.host()).ok()?.len())
+    }
+
+    pub(crate) async fn revoke(
         &self,
         context: &Context,
         revocation: &Revocation,
@@ -200,37 +268,22 @@ impl Etcd {
         Ok(Some(CutOff { owner: owner.clone(), end, seen }))
     }
 
-    /// Lets the copy be whole. What etcd was at when it was.
-    pub(super) async fn catch_up(
-        &self,
-        context: &Context,
-        seen: Option<LastRevocation>,
-    ) -> Result<Revision, Unknown> {
-        let last = match seen {
-            Some(last) => last,
-            None => self.read_last(context, self.server.attempts(context.host(), READ)).await?,
-        };
-        self.learn_until(context, last).await?;
-        Ok(last.seen_at)
-    }
-
     /// Tells the operator of what is wrong with etcd.
-    pub(super) fn complain(&self, host: &dyn Host, unknown: &Unknown) {
-        // Of shared data whoever looks at the copy finds the same, and says so.
+    fn complain(&self, host: &dyn Host, unknown: &Unknown) {
+        // Every look at the copy finds a failure of shared data too, and logs it.
         if let Unknown::Remote(failure) = unknown {
             self.server.complain(host, *failure);
         }
     }
 
     /// Whether this VM asks now.
-    pub(super) fn follows(&self, host: &dyn Host) -> bool {
-        let key = &self.places.last_revocation;
-        let ours = self.turn.hold(host, key, TURN).unwrap_or(false);
+    pub(crate) fn follows(&self, host: &dyn Host) -> bool {
+        let ours = self.turn.hold(host, &self.turn_key, TURN).unwrap_or(false);
         ours && !self.waits.get()
     }
 
     /// Asks once for what is new, and writes down that the copy is whole.
-    pub(super) async fn follow(&self, context: &Context) {
+    pub(crate) async fn follow(&self, context: &Context) {
         let host = context.host();
         self.waits.set(true);
         let asked_at = host.now();
@@ -282,7 +335,7 @@ impl Etcd {
     }
 
     /// Lets the copy forget what is not in etcd any more, if that is due and nobody else does it.
-    pub(super) async fn compare(&self, context: &Context) {
+    async fn compare(&self, context: &Context) {
         let host = context.host();
         let compared = async {
             if !self.copy.is_to_be_compared(host)? {
