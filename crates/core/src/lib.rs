@@ -29,7 +29,7 @@ pub mod policy;
 pub mod remote;
 pub mod revocations;
 pub mod secret;
-mod shared_data;
+pub mod shared_data;
 pub mod step;
 pub mod storage;
 pub mod store;

@@ -84,6 +84,12 @@ impl Keys {
         self.named(&format!("d-{name}"))
     }
 
+    /// A bucket of the ids that were seen once. `purpose` keeps ids of different kinds apart. `format`
+    /// is part of the name: another version of the filter uses other keys.
+    pub(crate) fn seen_once(&self, purpose: &str, format: u8, bucket: u32) -> String {
+        self.numbered(&format!("o-{purpose}-{format}-"), bucket)
+    }
+
     fn named(&self, name: &str) -> String {
         [&*self.namespace, name].concat()
     }

@@ -4,8 +4,10 @@
 //! the version it replaces, and every component uses a fixed set of [`keys`].
 
 pub(crate) mod keys;
+mod once;
 mod turn;
 
+pub use once::{NotRemembered, SeenOnce};
 pub(crate) use turn::Turn;
 
 use crate::host::{HostFailure, SharedData, Swap, Version};

@@ -12,6 +12,7 @@
 mod census;
 mod explorer;
 mod model;
+mod seen_once;
 mod worker;
 
 use proptest::collection::vec;
