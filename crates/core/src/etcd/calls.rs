@@ -14,35 +14,35 @@ use crate::host::{Host, UnixTime};
 use crate::remote::{Complaints, RemoteFailure};
 use crate::step::{CallFailure, Context, GrpcCall, GrpcStatus, Reply, WhenCallerLeaves};
 
-/// A method of etcd's API, and how it is called.
+/// A method of etcd's API, and the metadata of its calls.
 pub(crate) struct Method {
     service: &'static str,
     name: &'static str,
     metadata: &'static [(&'static str, &'static str)],
 }
 
-/// Reads a key as it is now. A node that is cut off from the others says so at once, instead of letting us wait
-/// for it.
+/// Reads keys as they are now. A node that is cut off from the others refuses at once, instead of letting the
+/// caller wait.
 pub(crate) const RANGE: Method =
     Method { service: "etcdserverpb.KV", name: "Range", metadata: &[("hasleader", "true")] };
 
-/// Reads what the node that is asked has, with its leader or without.
+/// Reads the keys as this node has them, even without a leader.
 pub(crate) const RANGE_ANYWHERE: Method =
     Method { service: "etcdserverpb.KV", name: "Range", metadata: &[] };
 
-/// Reads several keys at one moment, and is refused like [`RANGE`].
+/// Reads several keys at one moment. A node that is cut off refuses at once, as with [`RANGE`].
 pub(crate) const READ_TXN: Method =
     Method { service: "etcdserverpb.KV", name: "Txn", metadata: &[("hasleader", "true")] };
 
-/// Compares and writes. This one does wait while a leader is elected: that is shorter than to fail and try again,
-/// and leaves fewer outcomes unknown.
+/// Compares and writes. The call waits while a leader is elected: that takes less time than to fail and try
+/// again, and leaves fewer outcomes unknown.
 pub(crate) const TXN: Method = Method { service: "etcdserverpb.KV", name: "Txn", metadata: &[] };
 
-/// Makes a lease.
+/// Grants a lease.
 pub(crate) const LEASE_GRANT: Method =
     Method { service: "etcdserverpb.Lease", name: "LeaseGrant", metadata: &[] };
 
-/// Looks at a lease, and is refused like [`RANGE`].
+/// Reads a lease. A node that is cut off refuses at once, as with [`RANGE`].
 pub(crate) const LEASE_TIME_TO_LIVE: Method = Method {
     service: "etcdserverpb.Lease",
     name: "LeaseTimeToLive",
@@ -52,27 +52,27 @@ pub(crate) const LEASE_TIME_TO_LIVE: Method = Method {
 /// A call without a usable answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Unanswered {
-    /// Nothing was done, and never will be.
+    /// The call did nothing, and never will.
     NotDone(RemoteFailure),
-    /// Perhaps it was done, perhaps it will be.
+    /// The call may have been done, or may still be done.
     PerhapsDone(RemoteFailure),
 }
 
 impl Unanswered {
-    /// What was wrong.
+    /// The failure itself.
     pub(crate) const fn failure(self) -> RemoteFailure {
         let (Self::NotDone(failure) | Self::PerhapsDone(failure)) = self;
         failure
     }
 }
 
-/// `DEADLINE_EXCEEDED`: our own time is over.
+/// `DEADLINE_EXCEEDED`: the time of this filter for the call is over.
 pub(crate) const DEADLINE_EXCEEDED: GrpcStatus = GrpcStatus(4);
 
-/// `NOT_FOUND`: of a lease.
+/// `NOT_FOUND`: there is no such lease.
 pub(crate) const NOT_FOUND: GrpcStatus = GrpcStatus(5);
 
-/// `FAILED_PRECONDITION`: the lease is there already.
+/// `FAILED_PRECONDITION`: the lease exists already.
 pub(crate) const FAILED_PRECONDITION: GrpcStatus = GrpcStatus(9);
 
 /// etcd, as one worker calls it.
@@ -80,17 +80,17 @@ pub(crate) const FAILED_PRECONDITION: GrpcStatus = GrpcStatus(9);
 pub struct Server {
     cluster: Rc<str>,
     authority: Option<Rc<str>>,
-    /// What every key begins with.
+    /// The beginning of every key.
     pub(crate) prefix: String,
-    /// How long something may take, all attempts together.
+    /// The longest time for an operation, all attempts together.
     timeout: Duration,
-    /// What tells our records from those of others.
+    /// The keys that prove that a filter wrote a record.
     pub(crate) record_keys: RecordKeys,
     complaints: Complaints,
 }
 
 impl Server {
-    /// The etcd that the operator wants to be used. Who has no `record_keys` can neither write nor read a record.
+    /// The etcd of the operator's settings. Without `record_keys` records can be neither written nor read.
     pub fn new(settings: &EtcdSettings, record_keys: RecordKeys) -> Self {
         let EtcdSettings { cluster, prefix, timeout, authority } = settings;
         Self {
@@ -103,12 +103,12 @@ impl Server {
         }
     }
 
-    /// As often, and each for so long, but within the operator's time.
+    /// So many attempts, each for so long, but all within the operator's timeout.
     pub(crate) fn attempts(&self, host: &dyn Host, (count, each): (u32, Duration)) -> Attempts {
         Attempts::new(host, count, each, self.timeout)
     }
 
-    /// Counts a failure, and tells the operator unless that was done a moment ago.
+    /// Counts a failure, and logs it unless one of its kind was logged a moment ago.
     pub(crate) fn complain(&self, host: &dyn Host, failure: RemoteFailure) {
         self.complaints.note(host, &self.cluster, failure);
     }
@@ -157,7 +157,7 @@ fn read<A: Answer>(reply: &Reply) -> Result<A, Unanswered> {
     }
 }
 
-/// How often a call is tried, and how long it may take in all.
+/// The attempts of a call that are left, and the time for all of them.
 pub(crate) struct Attempts {
     left: u32,
     each: Duration,
@@ -170,16 +170,16 @@ impl Attempts {
         Self { left: count, each, until: host.now().after(within) }
     }
 
-    /// How long the next attempt may take; `None` if there is to be none.
+    /// The time for the next attempt; `None` if there are no more attempts.
     pub(crate) fn next(&mut self, host: &dyn Host) -> Option<Duration> {
         self.left = self.left.checked_sub(1)?;
         self.at_most(host)
     }
 
-    /// How long a further call of this attempt may take; `None` if there is no time left.
+    /// The time for a further call of this attempt; `None` if no time is left.
     pub(crate) fn at_most(&self, host: &dyn Host) -> Option<Duration> {
         let left = self.until.since(host.now()).min(self.each);
-        // Envoy fails a call at once that has no time.
+        // Envoy fails a call with a timeout of zero at once.
         (!left.is_zero()).then_some(left)
     }
 }
@@ -190,7 +190,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_etcd_itself_refuses_was_surely_not_done() {
+    fn only_a_call_that_etcd_itself_refuses_was_surely_not_done() {
         for status in 1..=17 {
             let reply = Reply::Grpc(Err(GrpcStatus(status)));
             let unanswered = read::<TxnResponse>(&reply).unwrap_err();

@@ -1,5 +1,7 @@
-//! The list in etcd: everyone's. Each impersonation is a key, which the transaction writes that spends its subject
-//! token, and which is gone with the token's lease: so none is missing, and none is there that never began.
+//! The list of live impersonations of all Envoys, in etcd.
+//!
+//! Each impersonation is a key. The transaction that spends the subject token writes it, and the token's lease
+//! removes it. So no impersonation is missing, and none is listed that never began.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -16,13 +18,13 @@ use crate::step::{Context, WhenCallerLeaves};
 use crate::store::StoreFailure;
 use crate::versioned;
 
-/// A call waits this often, for this long.
+/// The attempts of a call, and the time for each.
 const ATTEMPTS: (u32, Duration) = (3, Duration::from_millis(400));
 
-/// Keys to a read, of some hundred bytes each.
+/// The number of keys in a read, of some hundred bytes each.
 const KEYS: i64 = 1000;
 
-/// How many reads make a page of the list at the most, if hardly any of it is wanted.
+/// The most reads for one page of the list, when few of the impersonations are wanted.
 const READS_TO_A_PAGE: u32 = 8;
 
 /// The format of a value.
@@ -60,7 +62,7 @@ impl EtcdList {
         Ok(self.state.is_complete(host)?.unwrap_or(true))
     }
 
-    /// What a spend writes besides.
+    /// The key that lists an impersonation, for the transaction that spends its subject token.
     pub(crate) fn beside(&self, entry: &LiveImpersonation) -> Option<Beside> {
         let value = versioned::encode(VERSION, entry)?;
         let key = self.key(&entry.id);
@@ -88,7 +90,7 @@ impl EtcdList {
         Ok(Listed::Yes)
     }
 
-    /// The impersonation with this id, if it has not expired.
+    /// Finds the impersonation with this id, if it has not expired.
     pub(crate) async fn find(
         &self,
         context: &Context,
@@ -102,7 +104,7 @@ impl EtcdList {
         Ok(Some(entry).filter(|entry| entry.is_live(context.host().now())))
     }
 
-    /// A part of the list. It is not complete if there is one that cannot be read.
+    /// Reads a page of the list. The page is incomplete if an impersonation cannot be read.
     pub(crate) async fn page(
         &self,
         context: &Context,
@@ -171,7 +173,7 @@ impl EtcdList {
     }
 }
 
-/// An entry never changes: it is all the same who wrote it there when.
+/// An impersonation never changes, so its tag is bound to no lease, version or revision.
 const fn bound(key: &[u8]) -> Bound<'_> {
     Bound { key, lease: 0, version: 0, created: 0 }
 }

@@ -1,6 +1,6 @@
-//! etcd, over gRPC through a cluster of Envoy's: its calls, its messages, its leases, and what can go wrong.
+//! The adapter for many Envoys: it keeps everything in etcd, over gRPC through a cluster of Envoy's.
 //!
-//! What is kept there, and why that is safe, is for those who keep it to say.
+//! All Envoys that ask the same etcd share subject tokens, revocations and impersonations.
 
 mod authentic;
 mod calls;

@@ -1,4 +1,4 @@
-//! Reading keys as they are now, as often as it takes.
+//! Reads of keys as they are now, with several attempts.
 
 use prost::Message;
 
@@ -8,7 +8,7 @@ use crate::remote::RemoteFailure;
 use crate::step::{Context, WhenCallerLeaves};
 
 impl Server {
-    /// Reads what `request` names, through the majority.
+    /// Reads a range of keys, through the majority.
     pub(crate) async fn range(
         &self,
         context: &Context,
@@ -18,7 +18,7 @@ impl Server {
         self.ask(context, &RANGE, request, attempts).await
     }
 
-    /// Reads all that `request` names at one moment, through the majority.
+    /// Reads all ranges of `request` at one moment, through the majority.
     pub(crate) async fn read(
         &self,
         context: &Context,
@@ -28,7 +28,8 @@ impl Server {
         self.ask(context, &READ_TXN, request, attempts).await
     }
 
-    /// What only asks is tried again whatever came of it, and forgotten when nobody waits for it.
+    /// Sends a read until it is answered. A read can be sent again whatever came of it, and ends when its
+    /// caller leaves.
     async fn ask<A: Answer>(
         &self,
         context: &Context,

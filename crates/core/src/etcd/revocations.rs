@@ -1,9 +1,9 @@
-//! Revocations in etcd: a key for each, and one key that is written with all of them.
+//! Revocations in etcd: a key for each, and one key that is written with every revocation.
 //!
-//! The key of an operator's revocation follows from what is revoked, so that to revoke the same anew takes no more room.
-//! The keys of a caller or a client lie below one of its own, in the order of time. Where its share is used up, the older
-//! half goes, and in the same transaction that one key becomes its cut-off. Each key hangs on a lease that outlives
-//! whatever it ends.
+//! The key of an operator's revocation is derived from the members that it names, so revoking the same again
+//! takes no more room. The keys of a caller or a client are below one key of its own, in the order of time.
+//! When its share is used up, one transaction deletes the older half and makes that one key its cut-off. Each
+//! key is on a lease that outlives every token that the revocation ends.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -28,20 +28,21 @@ use crate::shared_data::keys::Keys;
 use crate::step::{Context, WhenCallerLeaves};
 use crate::versioned;
 
-/// A read waits this often, for this long. It changes nothing.
+/// The attempts of a read, and the time for each. A read changes nothing.
 const READ: (u32, Duration) = (3, Duration::from_millis(400));
 
-/// A write waits likewise: to write the same twice harms nobody.
+/// The attempts of a write, and the time for each. Writing the same revocation twice does no harm.
 const WRITE: (u32, Duration) = (4, Duration::from_millis(400));
 
-/// How long the question for what is new is waited for, before it is asked anew.
+/// The longest wait for new revocations before etcd is asked again.
 const PATIENCE: Duration = Duration::from_millis(400);
 
-/// How long the other VMs wait for the one that asks: a little over two ticks of the guard, so that one that died is
-/// replaced within a second. That two ask at once for a moment harms nobody.
+/// How long the other VMs wait for the VM that asks: a little over two ticks of the guard, so a VM that died
+/// is replaced within a second. Two VMs that ask at once do no harm.
 const TURN: Duration = Duration::from_millis(600);
 
-/// Keys to a page: with the longest names that are accepted, of 255 characters with four bytes each, 700 kB.
+/// The number of keys in a page: 700 kB with the longest names that are accepted, of 255 characters with four
+/// bytes each.
 const PAGE: i64 = 128;
 
 /// The format of a value.
@@ -65,15 +66,15 @@ pub(crate) struct EtcdRevocations {
     waits: Cell<bool>,
 }
 
-/// What a key holds.
+/// The value of a key.
 #[derive(Serialize, Deserialize)]
 struct Value {
-    /// When it was revoked, in milliseconds since the epoch.
+    /// The time of the revocation, in milliseconds since the epoch.
     at_millis: u64,
     revocation: Revocation,
-    /// Whose share it is of.
+    /// The owner whose share the revocation takes room in.
     owner: Option<Owner>,
-    /// Until which time and revision it ends what it names, if that is not when it was written.
+    /// The time and revision until which it ends what it names, if they are not those of the write.
     until: Option<(u64, i64)>,
 }
 
@@ -204,7 +205,7 @@ impl EtcdRevocations {
             None => self.key(revocation),
         };
         let bytes = encode(&value)?;
-        // It is not to be among those that are deleted.
+        // The new revocation must not be among the deleted keys.
         let cut_off = cut_off.filter(|cut_off| cut_off.end.time < before);
         let making_room = cut_off.as_ref().zip(keys.as_ref()).map(|(cut_off, keys)| {
             let CutOff { owner, end, seen } = cut_off;
@@ -234,7 +235,7 @@ impl EtcdRevocations {
                 .and_put_anyway(PutRequest { key: last.clone(), ..PutRequest::default() }))
         };
         let attempts = self.server.attempts(host, WRITE);
-        // Whoever asked for it may be gone: it is to be known here all the same.
+        // The caller may have left. This Envoy has to know the revocation all the same.
         let go_on = WhenCallerLeaves::GoOn;
         let answer = self.server.write(context, &self.leases, txn, attempts, go_on).await?;
         let mut learned = vec![value.learned(answer.revision())];
@@ -249,7 +250,7 @@ impl EtcdRevocations {
         Ok(Revoked { before, overflow })
     }
 
-    /// What is to become an owner's cut-off, if its share is used up: the older half of it, whose keys then go.
+    /// The new cut-off of an owner whose share is used up: it ends the older half, whose keys are deleted.
     async fn cut_off_for_room(
         &self,
         context: &Context,
@@ -260,7 +261,7 @@ impl EtcdRevocations {
         let key = OwnersKeys::new(&self.places, owner).cut_off();
         let attempts = self.server.attempts(host, READ);
         let answer = self.server.range(context, &RangeRequest::of(key), attempts).await?;
-        // It goes forward only: what was below it before has no keys any more.
+        // A cut-off only moves forward: the revocations before it have no keys any more.
         let (seen, before) = answer.kvs.first().map_or((0, None), |kv| {
             (kv.mod_revision, Some(self.read_value(host, kv, host.now()).end))
         });
@@ -268,7 +269,7 @@ impl EtcdRevocations {
         Ok(Some(CutOff { owner: owner.clone(), end, seen }))
     }
 
-    /// Tells the operator of what is wrong with etcd.
+    /// Logs a failure of etcd.
     fn complain(&self, host: &dyn Host, unknown: &Unknown) {
         // Every look at the copy finds a failure of shared data too, and logs it.
         if let Unknown::Remote(failure) = unknown {
@@ -276,13 +277,13 @@ impl EtcdRevocations {
         }
     }
 
-    /// Whether this VM asks now.
+    /// Returns true if this VM is to ask now.
     pub(crate) fn follows(&self, host: &dyn Host) -> bool {
         let ours = self.turn.hold(host, &self.turn_key, TURN).unwrap_or(false);
         ours && !self.waits.get()
     }
 
-    /// Asks once for what is new, and writes down that the copy is whole.
+    /// Asks once for new revocations, and writes down that the copy is complete.
     pub(crate) async fn follow(&self, context: &Context) {
         let host = context.host();
         self.waits.set(true);
@@ -309,19 +310,19 @@ impl EtcdRevocations {
     ) -> Result<LastRevocation, Unknown> {
         let host = context.host();
         let request = RangeRequest::of(self.places.last_revocation.clone().into_bytes());
-        // Read before it is asked: whatever was seen until then cannot be undone.
+        // Read before etcd is asked: a revision that was seen before cannot be undone.
         let seen = self.copy.number(host)?.unwrap_or_default().seen;
         let answer = self.server.range(context, &request, attempts).await?;
         let last = answer.last_revocation(Some(&answer));
         if last.seen_at < seen {
-            // From a backup, or from nothing.
+            // etcd was restored from a backup, or began empty.
             host.warn("etcd's revisions began anew: every impersonation until now has ended");
             self.copy.forget(host, last.seen_at)?;
         }
         Ok(last)
     }
 
-    /// Reads all that the copy lacks of what was revoked until `last`.
+    /// Reads the revocations until `last` that the copy lacks.
     async fn learn_until(&self, context: &Context, last: LastRevocation) -> Result<(), Unknown> {
         let host = context.host();
         let complete_until = self.copy.number(host)?.unwrap_or_default().complete_until;
@@ -334,7 +335,7 @@ impl EtcdRevocations {
         .await
     }
 
-    /// Lets the copy forget what is not in etcd any more, if that is due and nobody else does it.
+    /// Removes from the copy the revocations that etcd has no more, if that is due and no other VM does it.
     async fn compare(&self, context: &Context) {
         let host = context.host();
         let compared = async {
@@ -342,7 +343,7 @@ impl EtcdRevocations {
                 return Ok(());
             }
             let mut read = self.copy.whole(host)?.emptied();
-            // Of what nobody can read the copy knows already until when everybody has ended by it.
+            // The copy has the end of every unreadable value already, from when it was first read.
             let never = UnixTime::default();
             self.read_pages(context, Revision::default(), never, |learned, until| {
                 read.insert_all(learned);
@@ -356,11 +357,12 @@ impl EtcdRevocations {
         }
     }
 
-    /// Reads all that was revoked after `after`, as it was at one moment, and hands it over page by page. With the last
-    /// page comes the revision of that moment. What nobody can read is of `unreadable_at`.
+    /// Reads all revocations after `after`, as they were at one moment, and gives them to `take` page by page.
+    /// The last page comes with the revision of that moment. A value that cannot be read counts as a
+    /// revocation of everyone until `unreadable_at`.
     ///
-    /// A page is as long as the values in it allow: one that is too long to be received is asked for again with fewer
-    /// keys, down to one without its value.
+    /// A page that is too long to be received is asked for again with fewer keys, down to one key without
+    /// its value.
     async fn read_pages(
         &self,
         context: &Context,
@@ -387,7 +389,7 @@ impl EtcdRevocations {
                 }
                 Err(failure) => return Err(failure.into()),
             };
-            // What is written, and what is deleted, while pages are read is of the next time.
+            // Keys that are written or deleted while pages are read belong to the next read.
             if request.revision == 0 {
                 request.revision = page.revision().as_i64();
             }
@@ -402,7 +404,7 @@ impl EtcdRevocations {
         }
     }
 
-    /// What a key says. One that says nothing to this version may mean anybody, until `unreadable_at`.
+    /// The revocation of a key. A value that this version cannot read ends everyone, until `unreadable_at`.
     fn read_value(&self, host: &dyn Host, kv: &KeyValue, unreadable_at: UnixTime) -> Learned {
         let revision = Revision::new(kv.mod_revision);
         match versioned::decode::<Value>(VERSION, &kv.value) {
@@ -420,7 +422,7 @@ impl EtcdRevocations {
     }
 }
 
-/// The keys of one owner: its cut-off, and below it what is its own, in the order of time.
+/// The keys of one owner: its cut-off, and below it its revocations, in the order of time.
 struct OwnersKeys(String);
 
 impl OwnersKeys {
@@ -429,28 +431,28 @@ impl OwnersKeys {
         Self(String::from_utf8(named).unwrap_or_default())
     }
 
-    /// What ends all that is the owner's.
+    /// The key of the owner's cut-off, which ends all of the owner's impersonations.
     fn cut_off(&self) -> Vec<u8> {
         self.0.clone().into_bytes()
     }
 
-    /// A revocation of then.
+    /// The key of a revocation at that time.
     fn of(&self, at: UnixTime, revocation: &Revocation) -> Vec<u8> {
         Places::named(&format!("{}/{:016x}.", self.0, at.millis()), &digest(revocation))
     }
 
-    /// All revocations until then: the first key, and the one behind the last.
+    /// The keys of all revocations until that time: the first key, and the one behind the last.
     fn until(&self, time: UnixTime) -> (Vec<u8>, Vec<u8>) {
         let behind = time.millis().saturating_add(1);
         (format!("{}/", self.0).into_bytes(), format!("{}/{behind:016x}", self.0).into_bytes())
     }
 }
 
-/// What is to become the cut-off of an owner.
+/// The new cut-off of an owner.
 struct CutOff {
     owner: Owner,
     end: End,
-    /// The revision of the cut-off that it replaces.
+    /// The revision of the cut-off that this one replaces.
     seen: i64,
 }
 

@@ -1,22 +1,24 @@
-//! The store that many Envoys share: etcd, over gRPC through a cluster of Envoy's.
+//! Subject tokens in etcd, for many Envoys.
 //!
-//! One token is one key, `<prefix>tokens/<namespace>/<base64url of the token's SHA-256>`: whoever lacks the secret
-//! cannot name it. **Only its record counts**, and it changes by transaction alone: a mint creates it, an exchange puts
-//! the spent record in the place of the revision that it read before its checks. Every Envoy asks the same
-//! majority, so that of any number of transactions on one revision one succeeds.
+//! Each token has one key, `<prefix>tokens/<namespace>/<base64url of the token's SHA-256>`. Only a holder of
+//! the token can name the key. **Only the record under the key counts**, and it changes by transaction alone.
+//! A mint creates the record. An exchange reads the record before its checks, and replaces exactly the
+//! revision that it read. All Envoys ask the same majority, so of any number of transactions on one revision
+//! exactly one succeeds.
 //!
-//! A record counts only if a filter wrote it, and wrote it there last: see [`RecordKeys`](crate::etcd::RecordKeys). Who
-//! can write in etcd besides can lose a token, and neither make one nor have one exchanged twice.
+//! A record counts only if a filter wrote it, and wrote it there last: see [`RecordKeys`]. Somebody else who
+//! can write in etcd can destroy a token, but can neither make one nor have one exchanged twice.
 //!
-//! Answers get lost, and then nobody knows what came of a transaction. The identical one is sent again: if it
-//! succeeds, the first did not; if not, the record tells, because every attempt to spend writes a random number
-//! into it that no other has. What cannot be settled in time is said to be unknown, and the token is presented
-//! again. Nobody is told no unless another was first, or time ran out.
+//! An answer can get lost, and then the outcome of the transaction is unknown. The identical transaction is
+//! sent again. If it succeeds, the first one did not. If it fails, the record says which attempt was first:
+//! every attempt to spend writes a random number that no other attempt has. If the outcome cannot be settled
+//! in time, the caller is told that it is unknown, and may present the token again. A spend is refused only
+//! if another was first, or if the token expired.
 //!
-//! A token that nobody exchanged is taken back in the same way: a transaction puts the cancelled record in the place of
-//! the outstanding one, so that a token is either spent or taken back.
+//! A token is taken back in the same way: a transaction replaces the outstanding record by the cancelled
+//! one. So a token is either spent or taken back.
 //!
-//! What came of a spend is found out even when its caller has left: see [`Context::call_to_the_end`].
+//! A spend is settled even if its caller has left: see [`Context::call_to_the_end`].
 
 mod count;
 
@@ -47,18 +49,20 @@ use crate::store::{
     Record, Seen, SeenRemotely, Slot, State, StoreFailure, SubjectToken, TokenId, is_current,
 };
 
-/// A look-up waits this often, for this long. It changes nothing, so that a short wait costs nothing.
+/// The attempts of a look-up, and the time for each. A look-up changes nothing, so giving up early does no
+/// harm.
 const FIND: (u32, Duration) = (3, Duration::from_millis(400));
 
-/// A mint likewise: a token that nobody was given spoils nothing.
+/// The attempts of a mint, and the time for each. A token that was not handed out does no harm.
 const MINT: (u32, Duration) = (4, Duration::from_millis(400));
 
-/// To spend waits longer: what it does not learn, nobody knows.
+/// The attempts of a spend, and the time for each. A spend waits longer: without an answer its outcome stays
+/// unknown.
 const SPEND: (u32, Duration) = (5, Duration::from_millis(700));
 
-/// How long a spent record outlives its token at least: whoever presents it again is told "already used" and raises
-/// an alarm, and an attempt to spend it whose outcome is not known can be settled. It is there for as long as what it
-/// was exchanged for can be live, too, which is listed by a key that shares its lease.
+/// The shortest time that a spent record outlives its token. In this time a second presentation is told
+/// "already used" and raises an alarm, and a spend of unknown outcome can be settled. The record also lasts
+/// as long as the access token can be live: the key that lists the impersonation is on the same lease.
 const KEPT: Duration = Duration::from_secs(600);
 
 /// The subject tokens in etcd, as one worker sees them.
@@ -220,14 +224,14 @@ impl EtcdTokens {
             Ok(TxnRequest::put_if(Compared::Create(0), put))
         };
         let attempts = self.server.attempts(host, MINT);
-        // Should the caller leave, a record is left that nobody has the token of.
+        // If the caller leaves, a record stays whose token nobody has.
         let cancel = WhenCallerLeaves::Cancel;
         let answer = self.server.write(context, &self.leases, txn, attempts, cancel).await?;
         let created = if answer.succeeded {
             answer.revision()
         } else {
-            // An attempt whose answer was lost. Nobody else can have written under the digest of what was drawn a
-            // moment ago.
+            // An earlier attempt wrote the record, and its answer was lost. Nobody else knows the digest of a
+            // number that was drawn a moment ago.
             let kv = found(&answer).filter(|kv| kv.value == ours);
             Revision::new(kv.ok_or(RemoteFailure::Unauthentic)?.create_revision)
         };
@@ -242,7 +246,7 @@ impl EtcdTokens {
         created: Revision,
     ) -> Result<Found, RemoteFailure> {
         let host = context.host();
-        // The last revocation besides: what was revoked until the token was found is then known, too.
+        // The last revocation is read at the same moment. It shows which revocations came before.
         let keys = [self.key(digest), self.places.last_revocation.clone().into_bytes()];
         let attempts = self.server.attempts(host, FIND);
         let reads = TxnRequest::read(keys.map(RangeRequest::of));
@@ -250,7 +254,7 @@ impl EtcdTokens {
         self.read(&answer, digest, created, host.now())
     }
 
-    /// The key of the token that this names: it begins with the beginning of the digest.
+    /// Reads the record of the token that `id` names. The key begins with the part of the digest in the id.
     async fn read_named(
         &self,
         context: &Context,
@@ -264,8 +268,9 @@ impl EtcdTokens {
         Ok(self.server.range(context, &request, attempts).await?.kvs.into_iter().next())
     }
 
-    /// Puts the cancelled record in the place of the outstanding one. Whatever gets lost, the record tells: whoever made
-    /// it a cancelled one, it is one for good, and one that is spent was spent before.
+    /// Replaces the outstanding record by the cancelled one. If an answer gets lost, the record shows the
+    /// outcome: a cancelled record stays cancelled, whichever attempt wrote it, and a spent record was spent
+    /// before.
     async fn try_cancel(
         &self,
         context: &Context,
@@ -325,8 +330,8 @@ impl EtcdTokens {
             return Err(NotSpent::Expired);
         }
         let mut attempts = self.server.attempts(host, SPEND);
-        // The record and what is beside it are needed for as long as the access token is live. The lease may be that of
-        // an Envoy whose access tokens live shorter.
+        // The record and the key beside it are needed for as long as the access token is live. The lease may be
+        // from an Envoy whose access tokens have a shorter life.
         let needed_until = beside.as_ref().map_or(token.expires_at, |beside| beside.needed_until);
         let seen_kept = Kept::new(seen.kept);
         let (lease, kept) = if needed_until <= seen_kept.until(seen.lease) {
@@ -361,7 +366,7 @@ impl EtcdTokens {
                 Ok(answer) if answer.succeeded => return Ok(()),
                 Ok(answer) => return self.settle(&answer, &token.digest, nonce, unknown),
                 Err(Unanswered::NotDone(failure)) => {
-                    // That this attempt did nothing says nothing of those before.
+                    // This attempt did nothing. The attempts before it may have spent the token.
                     let failure =
                         unknown.map_or(NotSpent::Store(failure.into()), NotSpent::Unknown);
                     return Err(failure);
@@ -372,7 +377,7 @@ impl EtcdTokens {
         Err(NotSpent::Unknown(unknown.unwrap_or(RemoteFailure::NotSent)))
     }
 
-    /// Tells a record that was read from what is known of the token.
+    /// Reads the state of a token from an answer.
     fn read(
         &self,
         answer: &TxnResponse,
@@ -380,14 +385,14 @@ impl EtcdTokens {
         created: Revision,
         now: UnixTime,
     ) -> Result<Found, RemoteFailure> {
-        // An answer without them is none to what was asked.
+        // An answer without both ranges does not answer this question.
         let (Some(token), Some(last)) = (answer.ranged(0), answer.ranged(1)) else {
             return Err(RemoteFailure::Malformed);
         };
         let Some(kv) = token.kvs.first() else { return Ok(Found::Unknown) };
         let Value { expires_at, record, kept, .. } = self.open(kv, digest)?;
         if Revision::new(kv.create_revision) != created {
-            // It was deleted, and put back as it was.
+            // The record was deleted and put back.
             return Err(RemoteFailure::Unauthentic);
         }
         Ok(match record.state {
@@ -413,8 +418,8 @@ impl EtcdTokens {
         })
     }
 
-    /// Who spent the token, once the record is not what it was any more. `unknown` is what was wrong with an attempt
-    /// before, whose outcome is not known.
+    /// Finds out which attempt spent the token, after the record was found changed. `unknown` is the failure
+    /// of an earlier attempt whose outcome is not known.
     fn settle(
         &self,
         answer: &TxnResponse,
@@ -423,21 +428,21 @@ impl EtcdTokens {
         unknown: Option<RemoteFailure>,
     ) -> Result<(), NotSpent> {
         let Some(kv) = found(answer) else {
-            // Its lease is gone, and the record with it: had an attempt of ours been first, nobody could say so.
+            // The lease and the record are gone. An earlier attempt may have spent the token before.
             return Err(unknown.map_or(NotSpent::Expired, NotSpent::Unknown));
         };
         let Value { record, nonce, .. } = self.open(kv, digest)?;
         match record.state {
             State::Spent(_) if nonce == ours => Ok(()),
             State::Spent(winner) => Err(NotSpent::Already(Box::new((record.mint, winner)))),
-            // Then no attempt of ours was first, however many of their answers were lost.
+            // No attempt of ours was first, whichever answers were lost.
             State::Cancelled => Err(NotSpent::Cancelled),
-            // Put back by hand, or from a backup: it was not spent by anybody, and can be found again.
+            // Put back by hand, or from a backup. Nobody has spent the token, and it can be found again.
             State::Outstanding(_) => Err(NotSpent::Store(RemoteFailure::UnknownRecord.into())),
         }
     }
 
-    /// Reads the record of the token that `digest` names.
+    /// Reads the record of the token with this digest.
     fn open(&self, kv: &KeyValue, digest: &Digest) -> Result<Value, RemoteFailure> {
         let value = Value::read(&self.server.record_keys, kv)?;
         if value.record.digest().matches(digest) {
@@ -452,15 +457,16 @@ impl EtcdTokens {
     }
 }
 
-/// What a transaction read that did not write.
+/// The key that a failed transaction read.
 fn found(answer: &TxnResponse) -> Option<&KeyValue> {
     answer.ranged(0)?.kvs.first()
 }
 
-/// Tells an attempt to write from all others.
+/// A random number that tells one attempt to write from all others.
 type Nonce = [u8; 16];
 
-/// What a key holds before its tag: a record as in a slot, who wrote it, and how long its lease keeps it.
+/// The value of a key, before its tag: the record, the number of the attempt that wrote it, and how long its
+/// lease keeps it.
 struct Value {
     expires_at: UnixTime,
     record: Record,

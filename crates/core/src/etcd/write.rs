@@ -1,5 +1,4 @@
-//! A transaction whose keys hang on a [lease](super::lease) of ours, which is made and looked at where there is none
-//! yet.
+//! Transactions that put keys on a [lease](super::lease), which is granted and verified first.
 
 use prost::Message as _;
 
@@ -15,8 +14,9 @@ use crate::remote::RemoteFailure;
 use crate::step::{Context, WhenCallerLeaves};
 
 impl Server {
-    /// Sends a transaction until it is answered. `txn` makes it for the lease that its keys are to hang on: another one
-    /// where a lease has gone, and with it all that an earlier attempt may have written.
+    /// Sends a transaction until it is answered. `txn` makes the transaction for the lease of its keys. If a
+    /// lease is gone, every key that an earlier attempt wrote is gone too, and `txn` makes it for another
+    /// lease.
     pub(crate) async fn write(
         &self,
         context: &Context,
@@ -42,7 +42,7 @@ impl Server {
             match answer {
                 Ok(answer) => return Ok(answer),
                 Err(Unanswered::NotDone(failure @ RemoteFailure::Rejected(NOT_FOUND))) => {
-                    // An etcd that began anew has no leases.
+                    // An etcd that was restored or began empty does not have the lease.
                     leases.forget(lease);
                     failed = failure;
                 }
@@ -53,7 +53,7 @@ impl Server {
         Err(failed)
     }
 
-    /// A lease that is good for what is written now.
+    /// A verified lease for the keys that are written now.
     pub(crate) async fn lease(
         &self,
         context: &Context,
@@ -78,8 +78,9 @@ impl Server {
         made.map(|()| id)
     }
 
-    /// Makes a lease, and looks at it. Whoever joins while it is under way does the same: to grant it twice, and to put
-    /// its anchor twice, is to do it once. Who granted it does not matter; what is found then does.
+    /// Grants a lease, puts its anchor, and verifies it. A request that joins while this is under way does the
+    /// same: a second grant and a second anchor change nothing. It does not matter who granted the lease, only
+    /// how it is found in the end.
     async fn make_lease(
         &self,
         context: &Context,

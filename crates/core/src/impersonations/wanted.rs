@@ -1,25 +1,24 @@
-//! The members that an impersonation must have to be found. The list and revocations name it by the
-//! same ones.
+//! The members by which the list is searched. Revocations name impersonations by the same members.
 
 use super::LiveImpersonation;
 
-/// An impersonation is found if it has all members that are given here.
+/// The members that an impersonation must have to be found. A member that is `None` matches every value.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Wanted<'w> {
-    /// Who is impersonated.
+    /// The user who is impersonated.
     pub user_id: Option<&'w str>,
-    /// Who acts.
+    /// The acting user.
     pub actor_id: Option<&'w str>,
     /// The client that exchanged the subject token.
     pub client_id: Option<&'w str>,
-    /// Who minted it.
+    /// The caller that minted the subject token.
     pub caller: Option<&'w str>,
-    /// Where the access token is good.
+    /// The resource at which the access token is good.
     pub resource: Option<&'w str>,
 }
 
 impl Wanted<'_> {
-    /// Returns whether an impersonation has all of them.
+    /// Returns true if an impersonation has all of these members.
     pub fn has_found(&self, entry: &LiveImpersonation) -> bool {
         let is = |wanted: Option<&str>, value: Option<&str>| wanted.is_none() || wanted == value;
         is(self.user_id, Some(&entry.user_id))

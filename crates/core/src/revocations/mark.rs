@@ -1,10 +1,10 @@
-//! What a `jti` says besides being unique, for who knows how to read it.
+//! The facts that the `jti` of an access token contains besides its random bits.
 //!
-//! A revocation may name the caller that minted the subject token, and says to the millisecond until when. Neither
-//! is among the claims of an access token (RFC 9068 §2.2), and a claim of our own would be one more thing that
-//! every API sees. So the `jti`, which is opaque to all others (RFC 7519 §4.1.7), holds both behind its 128 random
-//! bits: 96 bits of the caller's SHA-256, and the milliseconds that `iat` leaves out. Where many Envoys share etcd,
-//! whose clocks differ, it holds the revision at which etcd was, too.
+//! A revocation may name the caller that minted the subject token, and it ends at a millisecond. An access
+//! token has no claim for either (RFC 9068 §2.2), and every API would see a claim of our own. So the `jti`,
+//! which is opaque to all others (RFC 7519 §4.1.7), contains both behind its 128 random bits: 96 bits of the
+//! caller's SHA-256, and the milliseconds that `iat` leaves out. With a remote store it also contains the
+//! revision of the store, because the clocks of many Envoys differ.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
@@ -19,17 +19,18 @@ const REVISION: usize = 8;
 const LEN: usize = RANDOM + TAG + 2;
 const LONG_LEN: usize = LEN + REVISION;
 
-/// What the `jti` and the `iat` of an access token say together.
+/// The facts that the `jti` and the `iat` of an access token contain together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Mark {
-    /// Who minted the subject token; `None` in a `jti` of another form, as versions before this one issued.
+    /// The caller that minted the subject token; `None` if the `jti` has another form.
     pub caller: Option<CallerTag>,
-    /// When the access token was issued.
+    /// The time at which the access token was issued.
     pub issued: IssuedAt,
 }
 
 impl Mark {
-    /// A `jti` for an access token that is issued `now`, from what etcd was at this revision, if it was there.
+    /// Makes the `jti` of an access token that is issued `now`, at this revision of a remote store if there is
+    /// one.
     pub fn jti(random: [u8; RANDOM], caller: &str, now: UnixTime, revision: Revision) -> String {
         let mut bytes = Vec::with_capacity(LONG_LEN);
         bytes.extend_from_slice(&random);
@@ -76,7 +77,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_jti_says_who_minted_and_when(
+        fn a_jti_contains_the_caller_and_the_time(
             random: [u8; 16],
             caller: String,
             millis in 0_u64..1 << 48,
@@ -103,11 +104,11 @@ mod tests {
     }
 
     #[test]
-    fn a_jti_of_another_form_says_nothing_of_either() {
+    fn a_jti_of_another_form_contains_neither() {
         #[rustfmt::skip]
         let cases = [
             "",
-            "AAAAAAAAAAAAAAAAAAAAAA",                       // 16 bytes, as before
+            "AAAAAAAAAAAAAAAAAAAAAA",                       // 16 bytes
             "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA-gA",     // a second of more than 1000 milliseconds
             "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=",
             "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA",

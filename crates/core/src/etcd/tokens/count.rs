@@ -1,8 +1,8 @@
-//! How many tokens are outstanding, of all Envoys together, counted on a timer and never on the way of a request.
+//! The count of outstanding tokens of all Envoys together. A timer counts them; no request waits for it.
 //!
-//! One VM of each Envoy reads the keys without their values, a page to a tick, from whichever node answers: that a
-//! count is a few seconds old does no harm. A key that was never written again was not spent, and its lease tells
-//! when it was minted.
+//! One VM of each Envoy reads the keys without their values, one page in each tick. Any node may answer: a
+//! count that is a few seconds old does no harm. A key that was written once belongs to a token that is not
+//! spent, and its lease shows when it was minted.
 
 use std::cell::{Cell, RefCell};
 use std::time::Duration;
@@ -20,21 +20,21 @@ use crate::shared_data::Turn;
 use crate::step::{Context, WhenCallerLeaves};
 use crate::store::Occupancy;
 
-/// Keys to a page, of about a hundred bytes each.
+/// The number of keys in a page, of about a hundred bytes each.
 const PAGE: i64 = 2000;
 
-/// How long a page is waited for.
+/// The longest wait for a page.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// A count under way.
+/// A count that is under way.
 #[derive(Debug)]
 pub(super) struct Count {
     turn: Turn,
     /// The key of the lease of the VM that counts.
     turn_key: String,
-    /// Whether a page is waited for.
+    /// True while a page is under way.
     waits: Cell<bool>,
-    /// The last key of the page before, once there was one.
+    /// The last key of the previous page.
     last: RefCell<Option<Vec<u8>>>,
     counted: Cell<Occupancy>,
 }
@@ -47,7 +47,7 @@ impl Count {
 }
 
 impl EtcdTokens {
-    /// Whether this VM counts, and can go on with it.
+    /// Returns true if this VM counts, and no page is under way.
     pub(crate) fn counts(&self, host: &dyn Host) -> bool {
         let Count { turn, turn_key, waits, last, counted } = &self.count;
         if waits.get() {
@@ -88,7 +88,7 @@ impl EtcdTokens {
         let page = match answer {
             Ok(page) => page,
             Err(Unanswered::NotDone(failure) | Unanswered::PerhapsDone(failure)) => {
-                // Requests that meet it are told of in the log; the metrics know before there are any.
+                // A request that fails logs the failure. The metric shows it before there is such a request.
                 context.host().count(metrics::store_failed(failure.kind()));
                 counted.take();
                 return None;

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::format::{ENTRY, VERSION};
+use super::format::{ROW, VERSION};
 use super::*;
 use crate::revocations::CallerTag;
 
@@ -69,7 +69,7 @@ impl Sample {
     }
 }
 
-/// The same words for every member: an entry of one must not be found as one of another.
+/// The same words for every member: a row of one must not be found as one of another.
 fn word() -> impl Strategy<Value = String> {
     prop::sample::select(vec!["a", "b", "ab", ""]).prop_map(str::to_owned)
 }
@@ -164,20 +164,20 @@ proptest! {
         let bytes = table.encode();
         let cut = &bytes[..len.min(bytes.len() - 1)];
         // Between two entries it cannot be known: shared data has a value or has it not.
-        prop_assume!(!(bytes.len() - cut.len()).is_multiple_of(ENTRY));
+        prop_assume!(!(bytes.len() - cut.len()).is_multiple_of(ROW));
         prop_assert_eq!(Table::decode(cut), None);
     }
 }
 
-/// A table with an entry for each of so many users, as one by one they would have made it.
+/// A table with a row for each of so many users, as one by one they would have made it.
 fn filled(times: impl Iterator<Item = (usize, UnixTime)>) -> Table {
     let mut table = empty();
     for (user, time) in times {
         let revocation = of_user(user);
-        table.entries.push(entry(&revocation.name(&KEY), end(time), OPERATORS, 0));
+        table.rows.push(row(&revocation.name(&KEY), end(time), OPERATORS, 0));
         table.note_kind(revocation.mask(), end(time), 0);
     }
-    table.entries.sort_unstable();
+    table.rows.sort_unstable();
     table
 }
 
@@ -194,7 +194,7 @@ fn a_full_table_ends_more_and_never_less() {
             })
             .count();
         assert_eq!(overflowed, 1);
-        assert!(table.entries.len() < MAX_ENTRIES);
+        assert!(table.rows.len() < MAX_ENTRIES);
         for number in 0..all {
             let issued = IssuedAt::At(time(number));
             assert!(table.has_ended(&user(number).impersonation(), issued), "{number}");
@@ -214,7 +214,7 @@ fn the_oldest_are_the_ones_that_become_a_cut_off() {
     let overflow = insert(&mut table, &of_user(MAX_ENTRIES), end(time(MAX_ENTRIES)));
     assert_eq!(overflow, Some(Overflow::Table));
     assert_eq!(table.cut_off.time, at(1000 + MADE_ROOM as u64));
-    assert_eq!(table.entries.len(), MAX_ENTRIES - MADE_ROOM);
+    assert_eq!(table.rows.len(), MAX_ENTRIES - MADE_ROOM);
     assert!(ended(&table, &user(usize::MAX), IssuedAt::At(table.cut_off.time)));
     assert!(!ended(&table, &user(usize::MAX), IssuedAt::At(at(table.cut_off.time.millis() + 1))));
 }
@@ -224,12 +224,12 @@ fn a_revocation_of_everyone_takes_no_entry() {
     let mut table = empty();
     insert(&mut table, &of_user(1), end(at(5)));
     insert(&mut table, &Revocation::default(), end(at(10)));
-    assert_eq!((table.entries.len(), table.kinds.len()), (0, 0));
+    assert_eq!((table.rows.len(), table.kinds.len()), (0, 0));
     assert!(ended(&table, &user(1), IssuedAt::At(at(10))));
     assert!(!ended(&table, &user(1), IssuedAt::At(at(11))));
 }
 
-/// Whichever clock is wrong, and however far: the other one keeps the entry.
+/// Whichever clock is wrong, and however far: the other one keeps the row.
 #[test]
 fn an_entry_is_forgotten_when_both_clocks_say_so_and_never_by_another_entry() {
     const DAY: u64 = 24 * 3600 * 1000;
@@ -395,7 +395,7 @@ fn an_operators_end_of_the_same_is_not_of_a_share() {
     let owner = caller("owner");
     table.insert(&of_id(1), end(at(1)), Some(&owner), clocks(at(1)));
     insert(&mut table, &of_id(1), end(at(2)));
-    assert!(table.owner_of(table.entries.first().unwrap()).is_none());
+    assert!(table.owner_of(table.rows.first().unwrap()).is_none());
     assert!(ended(&table, &of_caller("x", 1), IssuedAt::At(at(2))));
 }
 
@@ -474,6 +474,6 @@ fn a_table_of_another_format_or_out_of_order_is_not_read() {
     let mut other = bytes.clone();
     other[0] = VERSION + 1;
     assert_eq!(Table::decode(&other), None);
-    table.entries.reverse();
+    table.rows.reverse();
     assert_eq!(Table::decode(&table.encode()), None);
 }
