@@ -33,17 +33,17 @@ pub struct LiveImpersonation {
 
 impl LiveImpersonation {
     /// The time of expiry.
-    pub const fn expires_at(&self) -> UnixTime {
+    pub(crate) const fn expires_at(&self) -> UnixTime {
         UnixTime::from_millis(self.expires_at_millis)
     }
 
     /// The time of issue.
-    pub const fn issued_at(&self) -> UnixTime {
+    pub(crate) const fn issued_at(&self) -> UnixTime {
         UnixTime::from_millis(self.issued_at_millis)
     }
 
     /// Returns true if the impersonation has not expired.
-    pub fn is_live(&self, now: UnixTime) -> bool {
+    pub(crate) fn is_live(&self, now: UnixTime) -> bool {
         now < self.expires_at()
     }
 

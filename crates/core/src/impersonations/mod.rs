@@ -9,7 +9,7 @@ mod live;
 mod page;
 mod wanted;
 
-pub use excerpt::excerpt;
+pub(crate) use excerpt::excerpt;
 pub use live::LiveImpersonation;
-pub use page::{Listed, Page, Place};
-pub use wanted::Wanted;
+pub(crate) use page::{Listed, Page, Place};
+pub(crate) use wanted::Wanted;

@@ -58,7 +58,7 @@ pub(crate) use entry::{CLOCKS_APART, Learned};
 pub use entry::{CallerTag, End, Impersonation, IssuedAt, Owner, Revocation};
 pub use mark::Mark;
 pub(crate) use table::{Clocks, RETENTION, Table};
-pub use table::{MAX_ENTRIES, OWNED, Overflow, SHARE};
+pub use table::{MAX_ENTRIES, Overflow, SHARE};
 pub(crate) use view::LastView;
 pub use view::View;
 

@@ -43,7 +43,7 @@ pub const MAX_ENTRIES: usize = 16_384;
 pub const SHARE: usize = 1024;
 
 /// The most rows of all callers and clients together. The rest is the operators'.
-pub const OWNED: usize = MAX_ENTRIES / 2;
+pub(crate) const OWNED: usize = MAX_ENTRIES / 2;
 
 /// The number of oldest rows that become the cut-off at once, so that a full table is not sorted for each new
 /// row.

@@ -24,7 +24,7 @@ impl View {
     }
 
     /// Returns true if this very revocation, or one of everyone, has ended what was issued at that time.
-    pub fn has(&self, revocation: &Revocation, issued: IssuedAt) -> bool {
+    pub(crate) fn has(&self, revocation: &Revocation, issued: IssuedAt) -> bool {
         self.tables().any(|table| table.has(revocation, issued))
     }
 

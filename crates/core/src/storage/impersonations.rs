@@ -23,7 +23,7 @@ pub struct List(Adapter<LocalList, EtcdList>);
 impl List {
     /// The list in Envoy's shared data of the service that `tenant` names, for `capacity` impersonations
     /// that each are live for at most `lifetime`.
-    pub fn shared_data(tenant: &str, capacity: u32, lifetime: Duration) -> Self {
+    pub(crate) fn shared_data(tenant: &str, capacity: u32, lifetime: Duration) -> Self {
         Self(Adapter::Local(LocalList::new(tenant, capacity, lifetime)))
     }
 
@@ -39,12 +39,12 @@ impl List {
     }
 
     /// Creates the list if it is missing, and writes down its size.
-    pub fn create_if_missing(&self, host: &dyn Host) -> Result<(), HostFailure> {
+    pub(crate) fn create_if_missing(&self, host: &dyn Host) -> Result<(), HostFailure> {
         call!(self.0, list => list.create_if_missing(host))
     }
 
     /// Adds an impersonation that has just begun, and that was not listed [beside](Self::beside) its spend.
-    pub async fn insert(
+    pub(crate) async fn insert(
         &self,
         context: &Context,
         entry: &LiveImpersonation,
@@ -53,17 +53,17 @@ impl List {
     }
 
     /// Writes down that a live impersonation is missing from the list until `until`.
-    pub fn lacks(&self, host: &dyn Host, until: UnixTime) -> Result<(), HostFailure> {
+    pub(crate) fn lacks(&self, host: &dyn Host, until: UnixTime) -> Result<(), HostFailure> {
         call!(self.0, list => list.lacks(host, until))
     }
 
     /// Returns true if every live impersonation is listed.
-    pub fn is_complete(&self, host: &dyn Host) -> Result<bool, HostFailure> {
+    pub(crate) fn is_complete(&self, host: &dyn Host) -> Result<bool, HostFailure> {
         call!(self.0, list => list.is_complete(host))
     }
 
     /// Finds the impersonation with this id, if it is listed and has not expired.
-    pub async fn find(
+    pub(crate) async fn find(
         &self,
         context: &Context,
         id: &str,
@@ -73,7 +73,7 @@ impl List {
 
     /// Reads a page of the list, from `place` on: at most `limit` of the impersonations that `wanted`
     /// accepts.
-    pub async fn page(
+    pub(crate) async fn page(
         &self,
         context: &Context,
         place: Option<Place>,
@@ -85,7 +85,7 @@ impl List {
 
     /// Shows every live impersonation to `see`, but stops after half a second. Returns true if it has shown
     /// all live impersonations.
-    pub async fn look_through(
+    pub(crate) async fn look_through(
         &self,
         context: &Context,
         mut see: impl FnMut(&LiveImpersonation),

@@ -46,7 +46,7 @@ impl Revocations {
     }
 
     /// The revocations that shared data has, however old they are: some may be missing.
-    pub fn local_view(&self, host: &dyn Host) -> Result<Rc<View>, Unknown> {
+    pub(crate) fn local_view(&self, host: &dyn Host) -> Result<Rc<View>, Unknown> {
         call!(self.0, revocations => revocations.local_view(host))
     }
 
@@ -67,13 +67,17 @@ impl Revocations {
     }
 
     /// The revocations that shared data has: at least those until `_caught_up`. Asks nobody.
-    pub fn view_after(&self, host: &dyn Host, _caught_up: CaughtUp) -> Result<Rc<View>, Unknown> {
+    pub(crate) fn view_after(
+        &self,
+        host: &dyn Host,
+        _caught_up: CaughtUp,
+    ) -> Result<Rc<View>, Unknown> {
         self.local_view(host)
     }
 
     /// The time for which [`Self::recent_view`] is right: now, or when the remote store was last asked and
     /// answered. `None` until it has answered.
-    pub fn confirmed_at(&self, host: &dyn Host) -> Result<Option<UnixTime>, HostFailure> {
+    pub(crate) fn confirmed_at(&self, host: &dyn Host) -> Result<Option<UnixTime>, HostFailure> {
         call!(self.0, revocations => revocations.confirmed_at(host))
     }
 

@@ -41,7 +41,7 @@ impl Store {
     }
 
     /// Returns true if the tokens are outside Envoy, so that calls can fail on the way.
-    pub const fn is_remote(&self) -> bool {
+    pub(crate) const fn is_remote(&self) -> bool {
         !matches!(self.0, Adapter::Local(_))
     }
 

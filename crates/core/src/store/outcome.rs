@@ -75,7 +75,7 @@ pub(crate) struct SeenRemotely {
 
 impl Outstanding {
     /// The id of the token: the one in the audit event of its mint.
-    pub fn id(&self) -> TokenId {
+    pub(crate) fn id(&self) -> TokenId {
         TokenId::new(&self.digest, self.slot())
     }
 
@@ -88,7 +88,7 @@ impl Outstanding {
     }
 
     /// The revision that minted the token; none for a token in a table of slots.
-    pub fn created(&self) -> Revision {
+    pub(crate) fn created(&self) -> Revision {
         match &self.seen {
             Seen::Slot(..) => Revision::default(),
             Seen::Remote(seen) => seen.created,
@@ -96,7 +96,7 @@ impl Outstanding {
     }
 
     /// The last revocation of all, at the moment the token was found; `None` for a token in a slot.
-    pub const fn last_revocation(&self) -> Option<LastRevocation> {
+    pub(crate) const fn last_revocation(&self) -> Option<LastRevocation> {
         match &self.seen {
             Seen::Slot(..) => None,
             Seen::Remote(seen) => Some(seen.last_revocation),

@@ -18,7 +18,7 @@ const HOUR: Duration = Duration::from_secs(3600);
 struct World {
     now: Cell<UnixTime>,
     map: RefCell<HashMap<String, (Vec<u8>, u32)>>,
-    /// So many writes more are lost to somebody else.
+    /// The next writes of this number are lost to another worker.
     lost: Cell<usize>,
 }
 
@@ -86,7 +86,7 @@ fn entry(number: usize, expires_at: UnixTime) -> LiveImpersonation {
     }
 }
 
-/// All pages, one after the other.
+/// Reads all pages, one after the other.
 fn walk(world: &World, list: &LocalList, limit: usize) -> Vec<LiveImpersonation> {
     let (mut all, mut place) = (Vec::new(), None);
     loop {
@@ -99,7 +99,7 @@ fn walk(world: &World, list: &LocalList, limit: usize) -> Vec<LiveImpersonation>
 }
 
 #[test]
-fn every_page_goes_on_where_the_one_before_ended() {
+fn every_page_begins_where_the_previous_one_ended() {
     let (world, list) = (world(), list(64));
     list.create_if_missing(&world).unwrap();
     let entries: Vec<_> = (0..64).map(|number| entry(number, START.after(HOUR))).collect();
@@ -123,7 +123,7 @@ fn a_list_as_large_as_the_default_is_one_page() {
     assert_eq!((page.entries.len(), page.next), (1, None));
 }
 
-/// Looks through the whole list, and does `meanwhile` for each that is seen.
+/// Looks through the whole list, and calls `meanwhile` for each impersonation.
 fn seen(world: &Rc<World>, capacity: u32, meanwhile: fn(&World)) -> (usize, bool) {
     let host: Rc<dyn Host> = Rc::clone(world) as Rc<dyn Host>;
     let (world, list) = (Rc::clone(world), List::shared_data("tenant", capacity, HOUR));
@@ -141,7 +141,7 @@ fn seen(world: &Rc<World>, capacity: u32, meanwhile: fn(&World)) -> (usize, bool
 }
 
 #[test]
-fn the_whole_list_is_looked_through_page_by_page_for_no_longer_than_a_moment() {
+fn looking_through_the_list_stops_after_half_a_second() {
     const LARGE: u32 = 3 * BUCKETS_TO_A_PAGE * LOAD;
     let world = Rc::new(world());
     list(LARGE).create_if_missing(&*world).unwrap();
@@ -154,7 +154,7 @@ fn the_whole_list_is_looked_through_page_by_page_for_no_longer_than_a_moment() {
         world.now.set(world.now.get().after(Duration::from_millis(10)));
     });
     assert!((1..300).contains(&count) && !complete, "{count}");
-    // The default list is one page, which is looked through whole.
+    // The default list is one page, and a page is always read whole.
     world.now.set(START);
     let small = Rc::new(World { now: Cell::new(START), ..World::default() });
     list(65_536).create_if_missing(&*small).unwrap();
@@ -164,7 +164,7 @@ fn the_whole_list_is_looked_through_page_by_page_for_no_longer_than_a_moment() {
 }
 
 #[test]
-fn a_list_that_lacks_one_is_not_looked_through_whole() {
+fn looking_through_an_incomplete_list_says_that_it_is_incomplete() {
     let world = Rc::new(world());
     list(1).create_if_missing(&*world).unwrap();
     for number in 0..2 {
@@ -174,7 +174,7 @@ fn a_list_that_lacks_one_is_not_looked_through_whole() {
 }
 
 #[test]
-fn a_full_list_says_that_it_lacks_one_until_that_one_has_expired() {
+fn a_full_list_is_incomplete_until_the_missing_impersonation_has_expired() {
     for capacity in [1, 2, 16] {
         let (world, list) = (world(), list(capacity));
         list.create_if_missing(&world).unwrap();
@@ -186,7 +186,7 @@ fn a_full_list_says_that_it_lacks_one_until_that_one_has_expired() {
         let late = entry(99, START.after(HOUR * 2));
         assert_eq!(list.add(&world, &late), Ok(Listed::NoRoom));
         assert_eq!(list.is_complete(&world), Ok(false));
-        // Room for others comes before it is complete again.
+        // There is room again before the list is complete again.
         world.now.set(START.after(HOUR));
         assert_eq!(list.add(&world, &entry(100, START.after(HOUR * 3))), Ok(Listed::Yes));
         assert_eq!(list.is_complete(&world), Ok(false));
@@ -197,7 +197,7 @@ fn a_full_list_says_that_it_lacks_one_until_that_one_has_expired() {
 }
 
 #[test]
-fn what_has_expired_is_neither_listed_nor_found_nor_kept() {
+fn an_expired_impersonation_is_neither_listed_nor_found_nor_kept() {
     let (world, list) = (world(), list(1));
     list.add(&world, &entry(1, START.after(HOUR))).map(|_| ()).unwrap();
     world.now.set(START.after(HOUR));
@@ -207,7 +207,7 @@ fn what_has_expired_is_neither_listed_nor_found_nor_kept() {
 }
 
 #[test]
-fn who_never_wins_a_write_goes_on_unlisted() {
+fn an_impersonation_whose_writes_are_all_lost_is_not_listed() {
     let (world, list) = (world(), list(16));
     list.create_if_missing(&world).unwrap();
     world.lost.set(ATTEMPTS);
@@ -216,7 +216,7 @@ fn who_never_wins_a_write_goes_on_unlisted() {
 }
 
 #[test]
-fn another_size_is_not_complete_until_the_longest_has_expired() {
+fn a_list_of_another_size_is_incomplete_until_every_impersonation_has_expired() {
     let world = world();
     list(64).create_if_missing(&world).unwrap();
     list(64).create_if_missing(&world).unwrap();
@@ -227,7 +227,7 @@ fn another_size_is_not_complete_until_the_longest_has_expired() {
     assert_eq!(list(32).is_complete(&world), Ok(true));
 }
 
-/// The promise of docs/operations.md.
+/// docs/operations.md promises this.
 #[test]
 fn a_full_list_of_the_default_size_drops_less_than_one_in_a_hundred() {
     let (world, list) = (world(), list(65_536));
