@@ -1,4 +1,5 @@
-//! The host of the core, as far as it answers at once: clock, randomness, shared data, log, counters.
+//! The host of the core, as far as it answers at once: clock, randomness, shared data, log,
+//! counters.
 //!
 //! A [`Call`](crate::step::Call) is everything that takes a round trip.
 
@@ -18,8 +19,8 @@ pub type Version = NonZeroU32;
 
 /// The value that a write expects to replace.
 ///
-/// Envoy also has a write that always overwrites. It is left out on purpose: with it two workers could both
-/// believe that they spent a token.
+/// Envoy also has a write that always overwrites. It is left out on purpose: with it two workers
+/// could both believe that they spent a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Expected {
     /// The key is missing, and the write creates it.
@@ -76,8 +77,8 @@ pub trait Host: SharedData {
     /// The wall clock.
     fn now(&self) -> UnixTime;
 
-    /// The time since the machine started, by a clock that cannot be set. All VMs of one Envoy read the same
-    /// clock. A host without such a clock returns the wall clock.
+    /// The time since the machine started, by a clock that cannot be set. All VMs of one Envoy read
+    /// the same clock. A host without such a clock returns the wall clock.
     fn uptime(&self) -> Duration {
         Duration::from_millis(self.now().millis())
     }

@@ -1,4 +1,5 @@
-//! Values behind the number of their format, so that no version of the filter misreads the value of another.
+//! Values behind the number of their format, so that no version of the filter misreads the value of
+//! another.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;

@@ -1,16 +1,17 @@
-//! Tags that prove that a filter wrote a record: only a filter with one of the signing keys can make them.
+//! Tags that prove that a filter wrote a record: only a filter with one of the signing keys can
+//! make them.
 //!
-//! A user who may write in etcd can write any value, and can put back an earlier one. So a tag covers the
-//! value, the name of the key, and what etcd itself says of the key: its lease, the number of its writes, and
-//! the revision that created it. etcd counts the latter two, and a writer cannot choose them. So a record that
-//! was put back does not pass for the current one.
+//! A user who may write in etcd can write any value, and can put back an earlier one. So a tag
+//! covers the value, the name of the key, and what etcd itself says of the key: its lease, the
+//! number of its writes, and the revision that created it. etcd counts the latter two, and a writer
+//! cannot choose them. So a record that was put back does not pass for the current one.
 //!
-//! A record cannot contain the revision that creates it, because that is known only afterwards. The token
-//! contains it: see [`RecordKeys::of_token`].
+//! A record cannot contain the revision that creates it, because that is known only afterwards. The
+//! token contains it: see [`RecordKeys::of_token`].
 //!
-//! The tags are SipHash-2-4 with a key and a tag of 128 bits each: a keyed function for short messages. An
-//! exchange needs four tags. In V8 all four take less than a microsecond; HMAC-SHA256 takes fifteen times as
-//! long.
+//! The tags are SipHash-2-4 with a key and a tag of 128 bits each: a keyed function for short
+//! messages. An exchange needs four tags. In V8 all four take less than a microsecond; HMAC-SHA256
+//! takes fifteen times as long.
 
 use std::hash::Hasher as _;
 
@@ -21,8 +22,8 @@ use super::proto::KeyValue;
 use crate::remote::{RemoteFailure, Revision, TAG_LEN, Tag};
 use crate::secret::{Digest, Secret};
 
-/// One key for each private signing key that is listed. The first makes tags, and every one verifies them, so
-/// that keys can be rotated.
+/// One key for each private signing key that is listed. The first makes tags, and every one
+/// verifies them, so that keys can be rotated.
 #[derive(Debug, Default)]
 pub struct RecordKeys(Vec<Secret<[u8; 16]>>);
 

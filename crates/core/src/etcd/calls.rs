@@ -1,8 +1,9 @@
 //! One call to etcd: what is sent, how long it may take, and what is known once it failed.
 //!
-//! Envoy's status of a call that failed seldom says whether etcd did what it was asked. Timeouts, resets and
-//! refused connections are all `UNAVAILABLE`, and a node that gives up says so while its peers go on. Only what
-//! etcd itself says no to was not done; **everything else may have been, or be so in a moment**.
+//! Envoy's status of a call that failed seldom says whether etcd did what it was asked. Timeouts,
+//! resets and refused connections are all `UNAVAILABLE`, and a node that gives up says so while its
+//! peers go on. Only what etcd itself says no to was not done; **everything else may have been, or
+//! be so in a moment**.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -21,8 +22,8 @@ pub(crate) struct Method {
     metadata: &'static [(&'static str, &'static str)],
 }
 
-/// Reads keys as they are now. A node that is cut off from the others refuses at once, instead of letting the
-/// caller wait.
+/// Reads keys as they are now. A node that is cut off from the others refuses at once, instead of
+/// letting the caller wait.
 pub(crate) const RANGE: Method =
     Method { service: "etcdserverpb.KV", name: "Range", metadata: &[("hasleader", "true")] };
 
@@ -34,8 +35,8 @@ pub(crate) const RANGE_ANYWHERE: Method =
 pub(crate) const READ_TXN: Method =
     Method { service: "etcdserverpb.KV", name: "Txn", metadata: &[("hasleader", "true")] };
 
-/// Compares and writes. The call waits while a leader is elected: that takes less time than to fail and try
-/// again, and leaves fewer outcomes unknown.
+/// Compares and writes. The call waits while a leader is elected: that takes less time than to fail
+/// and try again, and leaves fewer outcomes unknown.
 pub(crate) const TXN: Method = Method { service: "etcdserverpb.KV", name: "Txn", metadata: &[] };
 
 /// Grants a lease.
@@ -90,7 +91,8 @@ pub struct Server {
 }
 
 impl Server {
-    /// The etcd of the operator's settings. Without `record_keys` records can be neither written nor read.
+    /// The etcd of the operator's settings. Without `record_keys` records can be neither written
+    /// nor read.
     pub fn new(settings: &EtcdSettings, record_keys: RecordKeys) -> Self {
         let EtcdSettings { cluster, prefix, timeout, authority } = settings;
         Self {

@@ -1,7 +1,7 @@
 //! The list of live impersonations of all Envoys, in etcd.
 //!
-//! Each impersonation is a key. The transaction that spends the subject token writes it, and the token's lease
-//! removes it. So no impersonation is missing, and none is listed that never began.
+//! Each impersonation is a key. The transaction that spends the subject token writes it, and the
+//! token's lease removes it. So no impersonation is missing, and none is listed that never began.
 
 use std::rc::Rc;
 use std::time::Duration;

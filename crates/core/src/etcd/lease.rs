@@ -1,20 +1,22 @@
 //! Leases, by which etcd removes keys when their time is over.
 //!
-//! All keys that one VM writes within the same ten seconds share one lease. A lease for each token would halve
-//! the rate of mints, and etcd ends at most a thousand leases a second.
+//! All keys that one VM writes within the same ten seconds share one lease. A lease for each token
+//! would halve the rate of mints, and etcd ends at most a thousand leases a second.
 //!
-//! Every user of etcd may grant leases, list them, and revoke a lease unless a key is on it that the user may
-//! not write. So **a lease is used only if nobody else can end it and it lasts for as long as was asked**:
+//! Every user of etcd may grant leases, list them, and revoke a lease unless a key is on it that
+//! the user may not write. So **a lease is used only if nobody else can end it and it lasts for as
+//! long as was asked**:
 //!
 //! 1. The filter draws the number of the lease at random, so nobody can have granted it beforehand.
-//! 2. The filter puts a key on the lease, its anchor, which is never moved or deleted. From then on only a user
-//!    who may write the anchor can revoke the lease.
-//! 3. The filter asks etcd how long the lease lasts and which keys are on it. This shows if somebody revoked
-//!    the lease before the anchor was there, and granted the same number for a shorter time. The anchor in the
-//!    answer proves that etcd answered after step 2, even if the node that answered is not the leader any more.
+//! 2. The filter puts a key on the lease, its anchor, which is never moved or deleted. From then on
+//!    only a user who may write the anchor can revoke the lease.
+//! 3. The filter asks etcd how long the lease lasts and which keys are on it. This shows if
+//!    somebody revoked the lease before the anchor was there, and granted the same number for a
+//!    shorter time. The anchor in the answer proves that etcd answered after step 2, even if the
+//!    node that answered is not the leader any more.
 //!
-//! Without the anchor, a lease would be open to everybody again once all of its keys were written anew on
-//! another lease: a repeated revocation does that.
+//! Without the anchor, a lease would be open to everybody again once all of its keys were written
+//! anew on another lease: a repeated revocation does that.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -25,7 +27,8 @@ use crate::host::{Host, HostFailure, UnixTime};
 /// The keys that are written within this time share a lease.
 const BUCKET: Duration = Duration::from_secs(10);
 
-/// The time that a lease lasts longer than it must: some of it is over before the lease is verified.
+/// The time that a lease lasts longer than it must: some of it is over before the lease is
+/// verified.
 const MARGIN: Duration = Duration::from_secs(60);
 
 /// The low bits of a lease's number hold the ten seconds that it is for.
@@ -117,8 +120,8 @@ impl Leases {
         self.kept
     }
 
-    /// The lease for keys that are written now. A new one is drawn if there is none yet. All requests that ask
-    /// before it is verified get the same lease, and each verifies it.
+    /// The lease for keys that are written now. A new one is drawn if there is none yet. All
+    /// requests that ask before it is verified get the same lease, and each verifies it.
     pub(super) fn current(&self, host: &dyn Host) -> Result<Lease, HostFailure> {
         let bucket = bucket(host.now());
         let last =

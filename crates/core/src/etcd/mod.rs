@@ -1,4 +1,5 @@
-//! The adapter for many Envoys: it keeps everything in etcd, over gRPC through a cluster of Envoy's.
+//! The adapter for many Envoys: it keeps everything in etcd, over gRPC through a cluster of
+//! Envoy's.
 //!
 //! All Envoys that ask the same etcd share subject tokens, revocations and impersonations.
 

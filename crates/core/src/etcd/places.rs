@@ -1,7 +1,8 @@
 //! The keys of one service in etcd.
 //!
-//! Each kind of key has a folder directly below the operator's prefix, before the name of the service. So a
-//! role of etcd is one range, and an operator can write it down without knowing how a service is named.
+//! Each kind of key has a folder directly below the operator's prefix, before the name of the
+//! service. So a role of etcd is one range, and an operator can write it down without knowing how a
+//! service is named.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
@@ -17,7 +18,8 @@ pub(crate) struct Places {
     pub(crate) impersonations: String,
     /// The folder with a key for each revocation.
     pub(crate) revocations: String,
-    /// The key that is written with every revocation. A reader of this key knows if there are new revocations.
+    /// The key that is written with every revocation. A reader of this key knows if there are new
+    /// revocations.
     pub(crate) last_revocation: String,
     /// The folder with the anchor of each lease, which keeps others from ending it.
     pub(crate) leases: String,
@@ -31,8 +33,8 @@ impl Places {
             tokens: folder("tokens"),
             impersonations: folder("impersonations"),
             revocations: folder("revocations"),
-            // A user who may read revocations may read this key. A namespace has no dots, so the key is in no
-            // service's folder.
+            // A user who may read revocations may read this key. A namespace has no dots, so the
+            // key is in no service's folder.
             last_revocation: format!("{prefix}revocations/{namespace}.last"),
             leases: folder("leases"),
         }

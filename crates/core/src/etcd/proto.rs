@@ -1,5 +1,5 @@
-//! The messages of etcd's v3 API that the filter needs (`rpc.proto` and `kv.proto` of etcd, packages
-//! `etcdserverpb` and `mvccpb`). Other fields of a reply are skipped.
+//! The messages of etcd's v3 API that the filter needs (`rpc.proto` and `kv.proto` of etcd,
+//! packages `etcdserverpb` and `mvccpb`). Other fields of a reply are skipped.
 
 use prost::{Message, Oneof};
 
@@ -255,8 +255,8 @@ impl TxnRequest {
         self
     }
 
-    /// Deletes the keys from `key` to `range_end`, and adds the comparison that none of them was written after
-    /// `revision`.
+    /// Deletes the keys from `key` to `range_end`, and adds the comparison that none of them was
+    /// written after `revision`.
     pub(crate) fn and_delete(mut self, key: Vec<u8>, range_end: Vec<u8>, revision: i64) -> Self {
         self.compare.push(Compare {
             result: LESS,
@@ -309,7 +309,8 @@ pub(crate) trait Answer: Message + Default {
     /// Reads an answer; `None` if it is not from etcd.
     fn read(bytes: &[u8]) -> Option<Self> {
         let answer = Self::decode(bytes).ok()?;
-        // Without this check an empty message would be a whole answer, and mean that there is no such token.
+        // Without this check an empty message would be a whole answer, and mean that there is no
+        // such token.
         let revision = answer.header()?.revision;
         (revision > 0).then_some(answer)
     }
@@ -386,8 +387,8 @@ mod tests {
             let whole = RangeResponse { header, kvs: vec![kv], more: false };
             let bytes = whole.encode_to_vec();
             let read = RangeResponse::read(&bytes[..bytes.len().saturating_sub(cut)]);
-            // A cut between two fields leaves a whole message. gRPC gives the length of a message, so such a
-            // cut never arrives.
+            // A cut between two fields leaves a whole message. gRPC gives the length of a message,
+            // so such a cut never arrives.
             prop_assert!(read.is_none_or(|read| read == whole || read.kvs.is_empty()));
         }
     }

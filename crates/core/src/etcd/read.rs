@@ -28,8 +28,8 @@ impl Server {
         self.ask(context, &READ_TXN, request, attempts).await
     }
 
-    /// Sends a read until it is answered. A read can be sent again whatever came of it, and ends when its
-    /// caller leaves.
+    /// Sends a read until it is answered. A read can be sent again whatever came of it, and ends
+    /// when its caller leaves.
     async fn ask<A: Answer>(
         &self,
         context: &Context,

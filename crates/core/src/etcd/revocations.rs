@@ -1,9 +1,10 @@
 //! Revocations in etcd: a key for each, and one key that is written with every revocation.
 //!
-//! The key of an operator's revocation is derived from the members that it names, so revoking the same again
-//! takes no more room. The keys of a caller or a client are below one key of its own, in the order of time.
-//! When its share is used up, one transaction deletes the older half and makes that one key its cut-off. Each
-//! key is on a lease that outlives every token that the revocation ends.
+//! The key of an operator's revocation is derived from the members that it names, so revoking the
+//! same again takes no more room. The keys of a caller or a client are below one key of its own, in
+//! the order of time. When its share is used up, one transaction deletes the older half and makes
+//! that one key its cut-off. Each key is on a lease that outlives every token that the revocation
+//! ends.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -37,12 +38,12 @@ const WRITE: (u32, Duration) = (4, Duration::from_millis(400));
 /// The longest wait for new revocations before etcd is asked again.
 const PATIENCE: Duration = Duration::from_millis(400);
 
-/// How long the other VMs wait for the VM that asks: a little over two ticks of the guard, so a VM that died
-/// is replaced within a second. Two VMs that ask at once do no harm.
+/// How long the other VMs wait for the VM that asks: a little over two ticks of the guard, so a VM
+/// that died is replaced within a second. Two VMs that ask at once do no harm.
 const TURN: Duration = Duration::from_millis(600);
 
-/// The number of keys in a page: 700 kB with the longest names that are accepted, of 255 characters with four
-/// bytes each.
+/// The number of keys in a page: 700 kB with the longest names that are accepted, of 255 characters
+/// with four bytes each.
 const PAGE: i64 = 128;
 
 /// The format of a value.
@@ -135,7 +136,8 @@ impl EtcdRevocations {
         Ok((confirmed_at != UnixTime::default()).then_some(confirmed_at))
     }
 
-    /// Asks etcd for the last revocation, unless the caller has read it, and reads all that the copy lacks.
+    /// Asks etcd for the last revocation, unless the caller has read it, and reads all that the
+    /// copy lacks.
     pub(crate) async fn catch_up(
         &self,
         context: &Context,
@@ -250,7 +252,8 @@ impl EtcdRevocations {
         Ok(Revoked { before, overflow })
     }
 
-    /// The new cut-off of an owner whose share is used up: it ends the older half, whose keys are deleted.
+    /// The new cut-off of an owner whose share is used up: it ends the older half, whose keys are
+    /// deleted.
     async fn cut_off_for_room(
         &self,
         context: &Context,
@@ -335,7 +338,8 @@ impl EtcdRevocations {
         .await
     }
 
-    /// Removes from the copy the revocations that etcd has no more, if that is due and no other VM does it.
+    /// Removes from the copy the revocations that etcd has no more, if that is due and no other VM
+    /// does it.
     async fn compare(&self, context: &Context) {
         let host = context.host();
         let compared = async {
@@ -357,12 +361,12 @@ impl EtcdRevocations {
         }
     }
 
-    /// Reads all revocations after `after`, as they were at one moment, and gives them to `take` page by page.
-    /// The last page comes with the revision of that moment. A value that cannot be read counts as a
-    /// revocation of everyone until `unreadable_at`.
+    /// Reads all revocations after `after`, as they were at one moment, and gives them to `take`
+    /// page by page. The last page comes with the revision of that moment. A value that cannot be
+    /// read counts as a revocation of everyone until `unreadable_at`.
     ///
-    /// A page that is too long to be received is asked for again with fewer keys, down to one key without
-    /// its value.
+    /// A page that is too long to be received is asked for again with fewer keys, down to one key
+    /// without its value.
     async fn read_pages(
         &self,
         context: &Context,
@@ -404,7 +408,8 @@ impl EtcdRevocations {
         }
     }
 
-    /// The revocation of a key. A value that this version cannot read ends everyone, until `unreadable_at`.
+    /// The revocation of a key. A value that this version cannot read ends everyone, until
+    /// `unreadable_at`.
     fn read_value(&self, host: &dyn Host, kv: &KeyValue, unreadable_at: UnixTime) -> Learned {
         let revision = Revision::new(kv.mod_revision);
         match versioned::decode::<Value>(VERSION, &kv.value) {

@@ -1,22 +1,23 @@
 //! Subject tokens in etcd, for many Envoys.
 //!
-//! Each token has one key, `<prefix>tokens/<namespace>/<base64url of the token's SHA-256>`. Only a holder of
-//! the token can name the key. **Only the record under the key counts**, and it changes by transaction alone.
-//! A mint creates the record. An exchange reads the record before its checks, and replaces exactly the
-//! revision that it read. All Envoys ask the same majority, so of any number of transactions on one revision
-//! exactly one succeeds.
+//! Each token has one key, `<prefix>tokens/<namespace>/<base64url of the token's SHA-256>`. Only a
+//! holder of the token can name the key. **Only the record under the key counts**, and it changes
+//! by transaction alone. A mint creates the record. An exchange reads the record before its checks,
+//! and replaces exactly the revision that it read. All Envoys ask the same majority, so of any
+//! number of transactions on one revision exactly one succeeds.
 //!
-//! A record counts only if a filter wrote it, and wrote it there last: see [`RecordKeys`]. Somebody else who
-//! can write in etcd can destroy a token, but can neither make one nor have one exchanged twice.
+//! A record counts only if a filter wrote it, and wrote it there last: see [`RecordKeys`]. Somebody
+//! else who can write in etcd can destroy a token, but can neither make one nor have one exchanged
+//! twice.
 //!
-//! An answer can get lost, and then the outcome of the transaction is unknown. The identical transaction is
-//! sent again. If it succeeds, the first one did not. If it fails, the record says which attempt was first:
-//! every attempt to spend writes a random number that no other attempt has. If the outcome cannot be settled
-//! in time, the caller is told that it is unknown, and may present the token again. A spend is refused only
-//! if another was first, or if the token expired.
+//! An answer can get lost, and then the outcome of the transaction is unknown. The identical
+//! transaction is sent again. If it succeeds, the first one did not. If it fails, the record says
+//! which attempt was first: every attempt to spend writes a random number that no other attempt
+//! has. If the outcome cannot be settled in time, the caller is told that it is unknown, and may
+//! present the token again. A spend is refused only if another was first, or if the token expired.
 //!
-//! A token is taken back in the same way: a transaction replaces the outstanding record by the cancelled
-//! one. So a token is either spent or taken back.
+//! A token is taken back in the same way: a transaction replaces the outstanding record by the
+//! cancelled one. So a token is either spent or taken back.
 //!
 //! A spend is settled even if its caller has left: see [`Context::call_to_the_end`].
 
@@ -49,20 +50,21 @@ use crate::store::{
     Record, Seen, SeenRemotely, Slot, State, StoreFailure, SubjectToken, TokenId, is_current,
 };
 
-/// The attempts of a look-up, and the time for each. A look-up changes nothing, so giving up early does no
-/// harm.
+/// The attempts of a look-up, and the time for each. A look-up changes nothing, so giving up early
+/// does no harm.
 const FIND: (u32, Duration) = (3, Duration::from_millis(400));
 
 /// The attempts of a mint, and the time for each. A token that was not handed out does no harm.
 const MINT: (u32, Duration) = (4, Duration::from_millis(400));
 
-/// The attempts of a spend, and the time for each. A spend waits longer: without an answer its outcome stays
-/// unknown.
+/// The attempts of a spend, and the time for each. A spend waits longer: without an answer its
+/// outcome stays unknown.
 const SPEND: (u32, Duration) = (5, Duration::from_millis(700));
 
-/// The shortest time that a spent record outlives its token. In this time a second presentation is told
-/// "already used" and raises an alarm, and a spend of unknown outcome can be settled. The record also lasts
-/// as long as the access token can be live: the key that lists the impersonation is on the same lease.
+/// The shortest time that a spent record outlives its token. In this time a second presentation is
+/// told "already used" and raises an alarm, and a spend of unknown outcome can be settled. The
+/// record also lasts as long as the access token can be live: the key that lists the impersonation
+/// is on the same lease.
 const KEPT: Duration = Duration::from_secs(600);
 
 /// The subject tokens in etcd, as one worker sees them.
@@ -73,14 +75,14 @@ pub(crate) struct EtcdTokens {
     leases: Leases,
     lifetime: Duration,
     count: Count,
-    /// The table of slots that was in use before etcd. Tokens that were minted there stay good until they
-    /// expire, in the Envoy that minted them. No token is minted there any more.
+    /// The table of slots that was in use before etcd. Tokens that were minted there stay good
+    /// until they expire, in the Envoy that minted them. No token is minted there any more.
     before: SlotTable,
 }
 
 impl EtcdTokens {
-    /// The tokens of the service that `tenant` names, which live for `lifetime`. The access tokens that they
-    /// are exchanged for live for `afterlife` at most.
+    /// The tokens of the service that `tenant` names, which live for `lifetime`. The access tokens
+    /// that they are exchanged for live for `afterlife` at most.
     pub(crate) fn new(
         server: &Rc<Server>,
         tenant: &str,
@@ -116,8 +118,8 @@ impl EtcdTokens {
         minted
     }
 
-    /// Looks up a presented token by its digest: one read, through the majority. Does not ask etcd about a
-    /// token that no filter has minted.
+    /// Looks up a presented token by its digest: one read, through the majority. Does not ask etcd
+    /// about a token that no filter has minted.
     pub(crate) async fn find(
         &self,
         context: &Context,
@@ -230,8 +232,8 @@ impl EtcdTokens {
         let created = if answer.succeeded {
             answer.revision()
         } else {
-            // An earlier attempt wrote the record, and its answer was lost. Nobody else knows the digest of a
-            // number that was drawn a moment ago.
+            // An earlier attempt wrote the record, and its answer was lost. Nobody else knows the
+            // digest of a number that was drawn a moment ago.
             let kv = found(&answer).filter(|kv| kv.value == ours);
             Revision::new(kv.ok_or(RemoteFailure::Unauthentic)?.create_revision)
         };
@@ -254,7 +256,8 @@ impl EtcdTokens {
         self.read(&answer, digest, created, host.now())
     }
 
-    /// Reads the record of the token that `id` names. The key begins with the part of the digest in the id.
+    /// Reads the record of the token that `id` names. The key begins with the part of the digest in
+    /// the id.
     async fn read_named(
         &self,
         context: &Context,
@@ -268,9 +271,9 @@ impl EtcdTokens {
         Ok(self.server.range(context, &request, attempts).await?.kvs.into_iter().next())
     }
 
-    /// Replaces the outstanding record by the cancelled one. If an answer gets lost, the record shows the
-    /// outcome: a cancelled record stays cancelled, whichever attempt wrote it, and a spent record was spent
-    /// before.
+    /// Replaces the outstanding record by the cancelled one. If an answer gets lost, the record
+    /// shows the outcome: a cancelled record stays cancelled, whichever attempt wrote it, and a
+    /// spent record was spent before.
     async fn try_cancel(
         &self,
         context: &Context,
@@ -330,8 +333,8 @@ impl EtcdTokens {
             return Err(NotSpent::Expired);
         }
         let mut attempts = self.server.attempts(host, SPEND);
-        // The record and the key beside it are needed for as long as the access token is live. The lease may be
-        // from an Envoy whose access tokens have a shorter life.
+        // The record and the key beside it are needed for as long as the access token is live. The
+        // lease may be from an Envoy whose access tokens have a shorter life.
         let needed_until = beside.as_ref().map_or(token.expires_at, |beside| beside.needed_until);
         let seen_kept = Kept::new(seen.kept);
         let (lease, kept) = if needed_until <= seen_kept.until(seen.lease) {
@@ -418,8 +421,8 @@ impl EtcdTokens {
         })
     }
 
-    /// Finds out which attempt spent the token, after the record was found changed. `unknown` is the failure
-    /// of an earlier attempt whose outcome is not known.
+    /// Finds out which attempt spent the token, after the record was found changed. `unknown` is
+    /// the failure of an earlier attempt whose outcome is not known.
     fn settle(
         &self,
         answer: &TxnResponse,
@@ -428,7 +431,8 @@ impl EtcdTokens {
         unknown: Option<RemoteFailure>,
     ) -> Result<(), NotSpent> {
         let Some(kv) = found(answer) else {
-            // The lease and the record are gone. An earlier attempt may have spent the token before.
+            // The lease and the record are gone. An earlier attempt may have spent the token
+            // before.
             return Err(unknown.map_or(NotSpent::Expired, NotSpent::Unknown));
         };
         let Value { record, nonce, .. } = self.open(kv, digest)?;
@@ -437,7 +441,8 @@ impl EtcdTokens {
             State::Spent(winner) => Err(NotSpent::Already(Box::new((record.mint, winner)))),
             // No attempt of ours was first, whichever answers were lost.
             State::Cancelled => Err(NotSpent::Cancelled),
-            // Put back by hand, or from a backup. Nobody has spent the token, and it can be found again.
+            // Put back by hand, or from a backup. Nobody has spent the token, and it can be found
+            // again.
             State::Outstanding(_) => Err(NotSpent::Store(RemoteFailure::UnknownRecord.into())),
         }
     }
@@ -465,8 +470,8 @@ fn found(answer: &TxnResponse) -> Option<&KeyValue> {
 /// A random number that tells one attempt to write from all others.
 type Nonce = [u8; 16];
 
-/// The value of a key, before its tag: the record, the number of the attempt that wrote it, and how long its
-/// lease keeps it.
+/// The value of a key, before its tag: the record, the number of the attempt that wrote it, and how
+/// long its lease keeps it.
 struct Value {
     expires_at: UnixTime,
     record: Record,

@@ -14,9 +14,9 @@ use crate::remote::RemoteFailure;
 use crate::step::{Context, WhenCallerLeaves};
 
 impl Server {
-    /// Sends a transaction until it is answered. `txn` makes the transaction for the lease of its keys. If a
-    /// lease is gone, every key that an earlier attempt wrote is gone too, and `txn` makes it for another
-    /// lease.
+    /// Sends a transaction until it is answered. `txn` makes the transaction for the lease of its
+    /// keys. If a lease is gone, every key that an earlier attempt wrote is gone too, and `txn`
+    /// makes it for another lease.
     pub(crate) async fn write(
         &self,
         context: &Context,
@@ -78,9 +78,9 @@ impl Server {
         made.map(|()| id)
     }
 
-    /// Grants a lease, puts its anchor, and verifies it. A request that joins while this is under way does the
-    /// same: a second grant and a second anchor change nothing. It does not matter who granted the lease, only
-    /// how it is found in the end.
+    /// Grants a lease, puts its anchor, and verifies it. A request that joins while this is under
+    /// way does the same: a second grant and a second anchor change nothing. It does not matter who
+    /// granted the lease, only how it is found in the end.
     async fn make_lease(
         &self,
         context: &Context,

@@ -1,16 +1,16 @@
 //! The members of a mint's context that the list keeps, as text of bounded length.
 //!
-//! A context is free-form, has up to some kilobytes, and may hold personal data. The operator names the
-//! members that people on call need to see. The number of names and the length of each text bound the memory
-//! of the list.
+//! A context is free-form, has up to some kilobytes, and may hold personal data. The operator names
+//! the members that people on call need to see. The number of names and the length of each text
+//! bound the memory of the list.
 
 use serde_json::{Map, Value};
 
 /// The number of characters of a member that are kept.
 const LONGEST_TEXT: usize = 128;
 
-/// The members of `context` with these names, in this order. A string is kept as it is, any other value as
-/// JSON. A member that is missing is left out.
+/// The members of `context` with these names, in this order. A string is kept as it is, any other
+/// value as JSON. A member that is missing is left out.
 pub(crate) fn excerpt(names: &[String], context: &str) -> Vec<(String, String)> {
     if names.is_empty() {
         return Vec::new();

@@ -4,8 +4,8 @@ use super::live::LiveImpersonation;
 
 /// The place where the next page begins: behind this impersonation of this bucket.
 ///
-/// A caller gets the place as text and returns it to ask for the next page. A place that a caller makes up
-/// is harmless.
+/// A caller gets the place as text and returns it to ask for the next page. A place that a caller
+/// makes up is harmless.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Place {
     pub(crate) bucket: u32,

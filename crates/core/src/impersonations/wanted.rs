@@ -2,7 +2,8 @@
 
 use super::LiveImpersonation;
 
-/// The members that an impersonation must have to be found. A member that is `None` matches every value.
+/// The members that an impersonation must have to be found. A member that is `None` matches every
+/// value.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Wanted<'w> {
     /// The user who is impersonated.

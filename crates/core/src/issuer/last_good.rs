@@ -1,7 +1,7 @@
 //! The last good document of the gateway, which stands in while the gateway fails.
 //!
-//! The document is in shared data, so all workers have the same one. A worker writes it when it changes, and
-//! once a minute to say that it has not.
+//! The document is in shared data, so all workers have the same one. A worker writes it when it
+//! changes, and once a minute to say that it has not.
 
 use std::cell::Cell;
 use std::mem;
@@ -15,7 +15,8 @@ use crate::shared_data::{Change, update};
 /// The format of the entry.
 const VERSION: u8 = 1;
 
-/// The longest time that a document stands in: a key that the gateway has withdrawn must go at last.
+/// The longest time that a document stands in: a key that the gateway has withdrawn must go at
+/// last.
 const MAX_AGE: Duration = Duration::from_secs(3600);
 
 /// The time after which a worker writes an unchanged document again.
@@ -56,8 +57,8 @@ impl LastGood {
         }
     }
 
-    /// The document, if it is not too old. A document from the future may have any age, and counts as too
-    /// old.
+    /// The document, if it is not too old. A document from the future may have any age, and counts
+    /// as too old.
     pub(super) fn recall(&self, host: &dyn Host) -> Option<Vec<u8>> {
         let (entry, _) = host.get(&self.key).ok()??;
         let (version, rest) = entry.split_first()?;

@@ -1,7 +1,7 @@
 //! A few impersonations, as the bytes of one value in shared data.
 //!
-//! Before each impersonation stand its expiry and its length. So an expired one is dropped without being
-//! read, and one of an unknown format is kept until it expires.
+//! Before each impersonation stand its expiry and its length. So an expired one is dropped without
+//! being read, and one of an unknown format is kept until it expires.
 
 use crate::host::UnixTime;
 use crate::impersonations::LiveImpersonation;

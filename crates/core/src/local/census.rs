@@ -1,7 +1,7 @@
 //! The count of outstanding tokens in one Envoy. A timer counts them; no request waits for it.
 //!
-//! One VM counts for the whole of Envoy: the VM that holds the lease. It counts a large table over several
-//! ticks, so that no tick holds a worker up for more than a fraction of a millisecond.
+//! One VM counts for the whole of Envoy: the VM that holds the lease. It counts a large table over
+//! several ticks, so that no tick holds a worker up for more than a fraction of a millisecond.
 
 use std::cell::{Cell, RefCell};
 use std::time::Duration;
@@ -26,7 +26,8 @@ pub struct Census {
 }
 
 impl Census {
-    /// Counts the next pages. Returns `Some` at the end of the table, and only in the VM that counts.
+    /// Counts the next pages. Returns `Some` at the end of the table, and only in the VM that
+    /// counts.
     pub fn tick(
         &self,
         host: &dyn Host,

@@ -1,9 +1,10 @@
 //! The list of live impersonations in one Envoy.
 //!
-//! Shared data never forgets a key, so there is a fixed set of keys. Each key holds a bucket with room for
-//! about sixteen impersonations, and the id of an impersonation picks its bucket: to add or to find one is
-//! to read one bucket. Expired impersonations go when their bucket is written next. A bucket has twice the
-//! room that it needs on average; buckets are full so rarely that the list holds as many as it was made for.
+//! Shared data never forgets a key, so there is a fixed set of keys. Each key holds a bucket with
+//! room for about sixteen impersonations, and the id of an impersonation picks its bucket: to add
+//! or to find one is to read one bucket. Expired impersonations go when their bucket is written
+//! next. A bucket has twice the room that it needs on average; buckets are full so rarely that the
+//! list holds as many as it was made for.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -24,7 +25,8 @@ use crate::versioned;
 /// The average number of impersonations in a bucket when the list is full.
 const LOAD: u32 = 16;
 
-/// The most buckets that are read for one page: all buckets of the default list, in a few milliseconds.
+/// The most buckets that are read for one page: all buckets of the default list, in a few
+/// milliseconds.
 pub(crate) const BUCKETS_TO_A_PAGE: u32 = 4096;
 
 /// The number of attempts to write a bucket while others write it, too.
@@ -71,8 +73,8 @@ impl LocalList {
         Self { keys: Keys::new(tenant), state, capacity, buckets, room, lifetime }
     }
 
-    /// Writes down the size of the list. After a change of size, impersonations are not in the buckets in
-    /// which they are looked for, so the list is incomplete until they have expired.
+    /// Writes down the size of the list. After a change of size, impersonations are not in the
+    /// buckets in which they are looked for, so the list is incomplete until they have expired.
     pub(crate) fn create_if_missing(&self, host: &dyn Host) -> Result<(), HostFailure> {
         self.state.change(host, |state| {
             let resized = state.capacity != 0 && state.capacity != self.capacity;
@@ -170,7 +172,8 @@ impl LocalList {
             for entry in entries {
                 if page.entries.len() >= limit {
                     let after = page.entries.last().map(|last| last.id.clone());
-                    // If the last one is of an earlier bucket, the next page begins with this bucket.
+                    // If the last one is of an earlier bucket, the next page begins with this
+                    // bucket.
                     let after = after.filter(|id| self.bucket_of(id) == bucket);
                     page.next = Some(Place { bucket, after });
                     return Ok(page);

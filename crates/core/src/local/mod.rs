@@ -1,7 +1,7 @@
 //! The adapter for one Envoy: it keeps everything in Envoy's shared data, which all workers share.
 //!
-//! Every call answers at once. The data outlives changed configurations, crashed VMs and other modules of
-//! the same `vm_id`, and is lost with the process.
+//! Every call answers at once. The data outlives changed configurations, crashed VMs and other
+//! modules of the same `vm_id`, and is lost with the process.
 
 mod bucket;
 mod census;

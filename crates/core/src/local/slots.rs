@@ -1,19 +1,20 @@
 //! Subject tokens in one Envoy: a bounded table of slots in shared data.
 //!
-//! Shared data has no lock and never forgets a key. So there is a fixed set of keys, which are used again
-//! and again, and every write is a compare-and-set. There are two kinds of keys:
+//! Shared data has no lock and never forgets a key. So there is a fixed set of keys, which are used
+//! again and again, and every write is a compare-and-set. There are two kinds of keys:
 //!
-//! - `…s<slot>` holds one token. **Only this record counts.** A mint wins the compare-and-set on a free
-//!   slot. A spend wins it on the outstanding record that it read before. Taking a token back wins the
-//!   same compare-and-set as a spend, so a token is either spent or taken back.
-//! - `…p<page>` says for each of [`PAGE`] slots until when the slot is taken. It is a hint: it finds a
-//!   free slot in a few reads even if nearly all slots are taken, and it shows after `capacity / PAGE`
-//!   reads that a table is full. A mint checks a hint *free* against the record. A wrong hint *taken*,
-//!   of a token that was spent, only hides its slot until that token would have expired.
+//! - `…s<slot>` holds one token. **Only this record counts.** A mint wins the compare-and-set on a
+//!   free slot. A spend wins it on the outstanding record that it read before. Taking a token back
+//!   wins the same compare-and-set as a spend, so a token is either spent or taken back.
+//! - `…p<page>` says for each of [`PAGE`] slots until when the slot is taken. It is a hint: it
+//!   finds a free slot in a few reads even if nearly all slots are taken, and it shows after
+//!   `capacity / PAGE` reads that a table is full. A mint checks a hint *free* against the record.
+//!   A wrong hint *taken*, of a token that was spent, only hides its slot until that token would
+//!   have expired.
 //!
-//! A mint hands out its token after the record is written. An exchange answers after the record says
-//! *spent*. A worker that dies in between leaves a token that nobody holds, or an exchange that nobody
-//! was told of. It never leaves two exchanges.
+//! A mint hands out its token after the record is written. An exchange answers after the record
+//! says *spent*. A worker that dies in between leaves a token that nobody holds, or an exchange
+//! that nobody was told of. It never leaves two exchanges.
 //!
 //! Slots are taken in turn, so a spent record stays readable for as long as possible: that is how a
 //! second exchange is told from a guess.
@@ -30,15 +31,15 @@ use crate::store::{
     Outstanding, Record, Seen, Slot, State, SubjectToken, TokenId, is_current,
 };
 
-/// The number of slots of a page. A page is read and written whole: 1 KiB costs little more than a call
-/// without data.
+/// The number of slots of a page. A page is read and written whole: 1 KiB costs little more than a
+/// call without data.
 const PAGE: u32 = 256;
 
 /// The length of a page: four bytes for each slot.
 const PAGE_BYTES: usize = 4 * PAGE as usize;
 
-/// The number of attempts to write a hint while other workers write the same page. After that the hint
-/// stays wrong.
+/// The number of attempts to write a hint while other workers write the same page. After that the
+/// hint stays wrong.
 const HINT_ATTEMPTS: usize = 16;
 
 /// The number of attempts to take a token back while others write its slot.
@@ -56,8 +57,8 @@ pub struct SlotTable {
 }
 
 impl SlotTable {
-    /// The table of the service that `tenant` names. Services with one `vm_id` share the map, but not
-    /// their tokens.
+    /// The table of the service that `tenant` names. Services with one `vm_id` share the map, but
+    /// not their tokens.
     pub fn new(tenant: &str, capacity: u32, lifetime: Duration) -> Self {
         Self { keys: Keys::new(tenant), capacity, lifetime, hand: Cell::new(None) }
     }
@@ -158,8 +159,8 @@ impl SlotTable {
         })
     }
 
-    /// Takes back the token that `id` names, if `theirs` allows it. Nobody can exchange the token after
-    /// that. An expired token is taken back too, because the clock may be wrong.
+    /// Takes back the token that `id` names, if `theirs` allows it. Nobody can exchange the token
+    /// after that. An expired token is taken back too, because the clock may be wrong.
     pub fn cancel(
         &self,
         host: &dyn Host,
@@ -167,7 +168,8 @@ impl SlotTable {
         theirs: impl Fn(&Digest, &Mint) -> bool,
     ) -> Result<Cancelled, HostFailure> {
         let Some(slot) = id.slot else { return Ok(Cancelled::NotTheirs) };
-        // An outstanding record changes once, and then stays as it is until its slot is taken again.
+        // An outstanding record changes once, and then stays as it is until its slot is taken
+        // again.
         let cancelled = update(host, &self.keys.slot(slot), CANCEL_ATTEMPTS, |bytes| {
             let keep = |cancelled| Ok(Change::Keep((cancelled, false)));
             let Some(Slot { expires_at, record: Some(record) }) = bytes.and_then(Slot::decode)
@@ -194,14 +196,16 @@ impl SlotTable {
         Ok(cancelled)
     }
 
-    /// Writes the hint that a slot is free. If the write fails, the slot is only hidden for a while.
+    /// Writes the hint that a slot is free. If the write fails, the slot is only hidden for a
+    /// while.
     fn let_go(&self, host: &dyn Host, slot: u32) {
         let (page, offset) = (slot / PAGE, slot % PAGE);
         let _ = Hints::read(host, self.keys.page(page))
             .and_then(|hints| hints.mark(host, offset, UnixTime::default()));
     }
 
-    /// Spends a token, if no other request has spent it since it was found. Only one caller gets `Ok`.
+    /// Spends a token, if no other request has spent it since it was found. Only one caller gets
+    /// `Ok`.
     pub fn spend(
         &self,
         host: &dyn Host,
@@ -234,7 +238,8 @@ impl SlotTable {
                 State::Cancelled => NotSpent::Cancelled,
                 State::Outstanding(_) => NotSpent::Expired,
             },
-            // The token had not expired a moment ago, so it was spent before its slot was taken again.
+            // The token had not expired a moment ago, so it was spent before its slot was taken
+            // again.
             _ => NotSpent::Forgotten,
         })
     }
@@ -282,9 +287,9 @@ impl SlotTable {
     }
 }
 
-/// Returns true if a hint says that its slot is taken. A hint that reaches further than a token lives was
-/// written before the clock was set back, and says nothing. The second in which a slot becomes free counts
-/// as free: the record is exact.
+/// Returns true if a hint says that its slot is taken. A hint that reaches further than a token
+/// lives was written before the clock was set back, and says nothing. The second in which a slot
+/// becomes free counts as free: the record is exact.
 fn is_ahead(until: UnixTime, now: UnixTime, lifetime: Duration) -> bool {
     until > now && !until.is_ahead_of(now.after(lifetime))
 }

@@ -1,18 +1,18 @@
 //! A table of revocations in Envoy's shared data: two keys.
 //!
-//! - `…rt` is the [`Table`], and only the table counts. It changes by compare-and-set alone, so that
-//!   revocations that are made at once do not overwrite each other.
-//! - `…rv` is the sequence number of the table. It is written after the table, and only ever grows. Every
-//!   look reads the number, and reads the table only if the number has changed.
+//! - `…rt` is the [`Table`], and only the table counts. It changes by compare-and-set alone, so
+//!   that revocations that are made at once do not overwrite each other.
+//! - `…rv` is the sequence number of the table. It is written after the table, and only ever grows.
+//!   Every look reads the number, and reads the table only if the number has changed.
 //!
-//! A copy of the revocations in a remote store is kept in the same way, in `…ct` and `…cv`. Its number also
-//! says when the copy was last known to be complete.
+//! A copy of the revocations in a remote store is kept in the same way, in `…ct` and `…cv`. Its
+//! number also says when the copy was last known to be complete.
 //!
-//! A revocation is answered after both keys are written. A worker that dies between the two writes has
-//! answered nobody, and the next tick of any other worker writes the number.
+//! A revocation is answered after both keys are written. A worker that dies between the two writes
+//! has answered nobody, and the next tick of any other worker writes the number.
 //!
-//! A worker that finds no table creates one that ends everything issued until now. A worker that finds no
-//! copy creates an empty one that is not complete yet.
+//! A worker that finds no table creates one that ends everything issued until now. A worker that
+//! finds no copy creates an empty one that is not complete yet.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -25,11 +25,12 @@ use crate::revocations::{
 use crate::shared_data::keys::Keys;
 use crate::shared_data::{Change, update};
 
-/// The number of attempts to write while other workers write, too. If sixteen workers do nothing else, one
-/// write in ten million gives up.
+/// The number of attempts to write while other workers write, too. If sixteen workers do nothing
+/// else, one write in ten million gives up.
 const ATTEMPTS: usize = 256;
 
-/// The time between two [comparisons](LocalTable::is_to_be_compared) of a copy with the remote store.
+/// The time between two [comparisons](LocalTable::is_to_be_compared) of a copy with the remote
+/// store.
 const COMPARED_EVERY: Duration = Duration::from_secs(300);
 
 /// The format of a number.
@@ -119,8 +120,9 @@ impl LocalTable {
         self.number(host)?.ok_or(UNREADABLE)
     }
 
-    /// Adds revocations of the remote store to a copy: all that are new until `complete_until`, or one that
-    /// was made just now, without a claim about the revocations before it. Returns what else had to be ended.
+    /// Adds revocations of the remote store to a copy: all that are new until `complete_until`, or
+    /// one that was made just now, without a claim about the revocations before it. Returns what
+    /// else had to be ended.
     pub(crate) fn learn(
         &self,
         host: &dyn Host,
@@ -140,10 +142,10 @@ impl LocalTable {
         Ok(overflowed)
     }
 
-    /// Returns true if the caller must compare a copy with all revocations in the remote store, because some
-    /// may be gone from there: they are past their time by this Envoy's clock. No clock removes a revocation
-    /// from a copy, only its absence from the remote store does. A comparison is due only now and then,
-    /// however wrong the clock is.
+    /// Returns true if the caller must compare a copy with all revocations in the remote store,
+    /// because some may be gone from there: they are past their time by this Envoy's clock. No
+    /// clock removes a revocation from a copy, only its absence from the remote store does. A
+    /// comparison is due only now and then, however wrong the clock is.
     pub(crate) fn is_to_be_compared(&self, host: &dyn Host) -> Result<bool, HostFailure> {
         let due = update::<_, HostFailure>(host, &self.number_key, 1, |bytes| {
             let number = bytes.map_or(Ok(Number::default()), read_number)?;
@@ -168,8 +170,8 @@ impl LocalTable {
         }
     }
 
-    /// Replaces a copy by `read`: all revocations that the remote store had at `revision`. Later revocations
-    /// of the copy stay.
+    /// Replaces a copy by `read`: all revocations that the remote store had at `revision`. Later
+    /// revocations of the copy stay.
     pub(crate) fn replace(
         &self,
         host: &dyn Host,
@@ -182,11 +184,11 @@ impl LocalTable {
         self.publish(host, sequence)
     }
 
-    /// Begins a copy anew, because the history of the remote store began anew. Everything issued until now
-    /// has ended.
+    /// Begins a copy anew, because the history of the remote store began anew. Everything issued
+    /// until now has ended.
     pub(crate) fn forget(&self, host: &dyn Host, revision: Revision) -> Result<(), HostFailure> {
-        // Tokens issued from now on have this revision or a later one. The revisions of earlier tokens mean
-        // nothing any more, so the time decides about them.
+        // Tokens issued from now on have this revision or a later one. The revisions of earlier
+        // tokens mean nothing any more, so the time decides about them.
         let end = || End { time: host.now().after(CLOCKS_APART), revision };
         let anew = self.empty(host)?;
         let changed = self.change(
@@ -214,8 +216,8 @@ impl LocalTable {
         self.renumber(host, |number| Some(Number { confirmed_at: at, seen, ..number }))
     }
 
-    /// Ends everything that `revocation` names and that was issued until now. The entry counts against the
-    /// share of `owner`.
+    /// Ends everything that `revocation` names and that was issued until now. The entry counts
+    /// against the share of `owner`.
     pub(crate) fn revoke(
         &self,
         host: &dyn Host,
@@ -247,8 +249,8 @@ impl LocalTable {
         Ok(overflow)
     }
 
-    /// Changes the table, which `missing` makes if there is none. Returns the result of `change` and the new
-    /// sequence number; `None` if other workers were faster, again and again.
+    /// Changes the table, which `missing` makes if there is none. Returns the result of `change`
+    /// and the new sequence number; `None` if other workers were faster, again and again.
     fn change<T>(
         &self,
         host: &dyn Host,
@@ -266,8 +268,8 @@ impl LocalTable {
     /// A table that ends everything issued until now.
     fn new_table(&self, host: &dyn Host) -> Result<Table, HostFailure> {
         let mut table = self.empty(host)?;
-        // To lose a table takes longer than a millisecond. A token that is issued in the millisecond in
-        // which the table begins was issued after the loss.
+        // To lose a table takes longer than a millisecond. A token that is issued in the
+        // millisecond in which the table begins was issued after the loss.
         table.cut_off(End::at(host.now().before(Duration::from_millis(1))));
         Ok(table)
     }

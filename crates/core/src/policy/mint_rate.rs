@@ -1,16 +1,17 @@
 //! The number of mints of each caller, counted in each Envoy.
 //!
-//! A caller that mints without end would fill the store for all callers. Mints are counted in Envoy's shared
-//! data, for all workers together, in a fixed number of keys. The hash of a caller's name picks the key. The
-//! key holds a bounded list of the callers that minted lately, each with 128 bits of that hash and a count
-//! of its own. So no caller pays for the mints of another: their names would need the same 128 bits.
+//! A caller that mints without end would fill the store for all callers. Mints are counted in
+//! Envoy's shared data, for all workers together, in a fixed number of keys. The hash of a caller's
+//! name picks the key. The key holds a bounded list of the callers that minted lately, each with
+//! 128 bits of that hash and a count of its own. So no caller pays for the mints of another: their
+//! names would need the same 128 bits.
 //!
-//! A list that is full forgets the caller that minted least. A forgotten caller begins anew and is not
-//! refused. A caller that floods has the highest count and is remembered.
+//! A list that is full forgets the caller that minted least. A forgotten caller begins anew and is
+//! not refused. A caller that floods has the highest count and is remembered.
 //!
-//! The period of a caller begins with its first mint and ends after [`MintRate::per`]. A period that lies
-//! ahead was begun before the clock was set back. It counts no more, so no step of the clock locks a caller
-//! out.
+//! The period of a caller begins with its first mint and ends after [`MintRate::per`]. A period
+//! that lies ahead was begun before the clock was set back. It counts no more, so no step of the
+//! clock locks a caller out.
 
 use std::time::Duration;
 
@@ -23,18 +24,19 @@ use crate::shared_data::{Change, update};
 /// The number of lists, each a key in shared data.
 const LISTS: u16 = 512;
 
-/// The number of callers in a list: with [`LISTS`], more than 30 000 callers that mint in one period, in
-/// less than a megabyte.
+/// The number of callers in a list: with [`LISTS`], more than 30 000 callers that mint in one
+/// period, in less than a megabyte.
 const CALLERS: usize = 64;
 
 /// The format of a list.
 const VERSION: u8 = 1;
 
-/// The length of a tally: the hash of the caller, the begin of its period, and the number of its mints.
+/// The length of a tally: the hash of the caller, the begin of its period, and the number of its
+/// mints.
 const TALLY_BYTES: usize = 16 + 8 + 4;
 
-/// The number of attempts to write a count while other workers write the same list. Nothing between a read
-/// and its write takes time, so a worker loses twice in a row only by chance.
+/// The number of attempts to write a count while other workers write the same list. Nothing between
+/// a read and its write takes time, so a worker loses twice in a row only by chance.
 const ATTEMPTS: usize = 64;
 
 /// The mints of one service, as one worker sees them.

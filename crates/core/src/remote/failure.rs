@@ -1,5 +1,5 @@
-//! The failures of a store outside Envoy. Each worker logs a kind of failure at most once a minute, however
-//! many requests fail. The metrics count all failures.
+//! The failures of a store outside Envoy. Each worker logs a kind of failure at most once a minute,
+//! however many requests fail. The metrics count all failures.
 
 use std::cell::Cell;
 use std::time::Duration;

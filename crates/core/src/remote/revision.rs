@@ -1,7 +1,7 @@
 //! The number of a change of a store outside Envoy.
 
-/// A revision of the store: the number of changes to all of its keys. It orders changes of different Envoys,
-/// whose clocks differ.
+/// A revision of the store: the number of changes to all of its keys. It orders changes of
+/// different Envoys, whose clocks differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Revision(u64);
 

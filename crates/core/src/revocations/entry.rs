@@ -10,8 +10,8 @@ use crate::host::UnixTime;
 use crate::remote::Revision;
 use crate::secret::Digest;
 
-/// The members of an impersonation that a revocation can name. An access token contains all of them, so a
-/// reader of the token needs no other source.
+/// The members of an impersonation that a revocation can name. An access token contains all of
+/// them, so a reader of the token needs no other source.
 #[derive(Debug, Clone, Copy)]
 pub struct Impersonation<'a> {
     /// The subject token's id: `txn`.
@@ -51,9 +51,9 @@ impl CallerTag {
     }
 }
 
-/// The most by which the clocks of two Envoys may differ. If a token's time is further than this before a
-/// revocation, the revisions of the two are not of one history: the store was restored from a backup, or
-/// began empty.
+/// The most by which the clocks of two Envoys may differ. If a token's time is further than this
+/// before a revocation, the revisions of the two are not of one history: the store was restored
+/// from a backup, or began empty.
 pub(crate) const CLOCKS_APART: Duration = Duration::from_secs(60);
 
 /// The time at which a token was issued, as exactly as it is known.
@@ -63,7 +63,8 @@ pub enum IssuedAt {
     At(UnixTime),
     /// Within this second since the epoch, which is all that an `iat` says.
     Within(u64),
-    /// At this revision of the remote store, and at this millisecond by the clock of the Envoy that issued it.
+    /// At this revision of the remote store, and at this millisecond by the clock of the Envoy that
+    /// issued it.
     AtRevision(Revision, UnixTime),
 }
 
@@ -72,7 +73,8 @@ pub enum IssuedAt {
 pub struct End {
     /// The time, by the clock of the Envoy that revoked.
     pub time: UnixTime,
-    /// The revision of the revocation in a remote store; none if the revocation is in one Envoy alone.
+    /// The revision of the revocation in a remote store; none if the revocation is in one Envoy
+    /// alone.
     pub revision: Revision,
 }
 
@@ -84,8 +86,9 @@ impl IssuedAt {
 
     /// Returns true if the token was, or may have been, issued until `end`.
     ///
-    /// Revisions decide if both sides have one, because the clocks of two Envoys differ. If the times differ by
-    /// more than clocks may, the revisions are not of one history, and the time decides.
+    /// Revisions decide if both sides have one, because the clocks of two Envoys differ. If the
+    /// times differ by more than clocks may, the revisions are not of one history, and the time
+    /// decides.
     pub fn is_until(self, end: End) -> bool {
         match self {
             Self::At(time) => time <= end.time,
@@ -116,8 +119,8 @@ impl End {
     }
 }
 
-/// A revocation ends every impersonation that has all members that are given here. Without members it ends
-/// every impersonation.
+/// A revocation ends every impersonation that has all members that are given here. Without members
+/// it ends every impersonation.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Revocation {
     /// The impersonation with this id.
@@ -134,8 +137,8 @@ pub struct Revocation {
     pub resource: Option<String>,
 }
 
-/// A caller or a client, which may end its own impersonations and has a share of the table for that. The rest
-/// of the table is the operators'.
+/// A caller or a client, which may end its own impersonations and has a share of the table for
+/// that. The rest of the table is the operators'.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Owner {
     /// The caller with this name, which takes back its subject tokens.
@@ -170,7 +173,8 @@ pub(crate) struct Learned {
 /// The secret key of the hashes of a table.
 pub(crate) type Key = [u8; 16];
 
-/// The name of a row of a table: a hash of the members that are given, and of which members these are.
+/// The name of a row of a table: a hash of the members that are given, and of which members these
+/// are.
 pub(crate) type Name = [u8; 16];
 
 /// The members that are given, one bit for each.
@@ -242,8 +246,9 @@ impl Impersonation<'_> {
     }
 }
 
-/// Hashes members with SipHash. Nobody outside knows the key, so nobody can search for two names that are the
-/// same. Each member comes with its length, so two lists of members never are the same bytes.
+/// Hashes members with SipHash. Nobody outside knows the key, so nobody can search for two names
+/// that are the same. Each member comes with its length, so two lists of members never are the same
+/// bytes.
 fn name<'a>(key: &Key, mask: Mask, members: impl Iterator<Item = &'a [u8]>) -> Name {
     let mut hasher = SipHasher13::new_with_key(key);
     hasher.write(&[mask]);

@@ -1,10 +1,11 @@
 //! The facts that the `jti` of an access token contains besides its random bits.
 //!
-//! A revocation may name the caller that minted the subject token, and it ends at a millisecond. An access
-//! token has no claim for either (RFC 9068 §2.2), and every API would see a claim of our own. So the `jti`,
-//! which is opaque to all others (RFC 7519 §4.1.7), contains both behind its 128 random bits: 96 bits of the
-//! caller's SHA-256, and the milliseconds that `iat` leaves out. With a remote store it also contains the
-//! revision of the store, because the clocks of many Envoys differ.
+//! A revocation may name the caller that minted the subject token, and it ends at a millisecond. An
+//! access token has no claim for either (RFC 9068 §2.2), and every API would see a claim of our
+//! own. So the `jti`, which is opaque to all others (RFC 7519 §4.1.7), contains both behind its 128
+//! random bits: 96 bits of the caller's SHA-256, and the milliseconds that `iat` leaves out. With a
+//! remote store it also contains the revision of the store, because the clocks of many Envoys
+//! differ.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
@@ -29,8 +30,8 @@ pub struct Mark {
 }
 
 impl Mark {
-    /// Makes the `jti` of an access token that is issued `now`, at this revision of a remote store if there is
-    /// one.
+    /// Makes the `jti` of an access token that is issued `now`, at this revision of a remote store
+    /// if there is one.
     pub fn jti(random: [u8; RANDOM], caller: &str, now: UnixTime, revision: Revision) -> String {
         let mut bytes = Vec::with_capacity(LONG_LEN);
         bytes.extend_from_slice(&random);

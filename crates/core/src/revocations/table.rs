@@ -1,26 +1,29 @@
 //! The table of revocations, as bytes.
 //!
-//! A table is small enough to be read whole. It is searched as it is stored: rows of 38 bytes in the order of
-//! their names. Its head lists the kinds of revocation that it has, with the latest end of each kind, so that
-//! looking up an impersonation hashes only as often as a match is possible.
+//! A table is small enough to be read whole. It is searched as it is stored: rows of 38 bytes in
+//! the order of their names. Its head lists the kinds of revocation that it has, with the latest
+//! end of each kind, so that looking up an impersonation hashes only as often as a match is
+//! possible.
 //!
 //! # Owners
 //!
-//! A table has at most [`MAX_ENTRIES`] rows. Operators make rows, and so do callers and clients that end their
-//! own impersonations. Each caller and each client has a [`SHARE`]; all of them together have [`OWNED`]. When
-//! a share is used up, the older half of it becomes one cut-off for its owner alone: more of the owner's
-//! impersonations end than was meant, and nobody else's. When all shares together are used up, the owner with
-//! the most rows makes room. So the other half of the table is the operators'. When they have used it up,
-//! their oldest rows become one cut-off for everyone. More has ended than was meant, never less. A revocation
-//! of everyone is that cut-off, and takes no row.
+//! A table has at most [`MAX_ENTRIES`] rows. Operators make rows, and so do callers and clients
+//! that end their own impersonations. Each caller and each client has a [`SHARE`]; all of them
+//! together have [`OWNED`]. When a share is used up, the older half of it becomes one cut-off for
+//! its owner alone: more of the owner's impersonations end than was meant, and nobody else's. When
+//! all shares together are used up, the owner with the most rows makes room. So the other half of
+//! the table is the operators'. When they have used it up, their oldest rows become one cut-off for
+//! everyone. More has ended than was meant, never less. A revocation of everyone is that cut-off,
+//! and takes no row.
 //!
 //! # Forgetting
 //!
-//! A row has to outlive every token that it ends, whatever the lifetimes are set to in the meantime:
-//! [`RETENTION`] is the longest that any configuration allows. One clock alone cannot be trusted. The wall
-//! clock may be wrong by days and right again later, and a table that went by it alone would forget too early.
-//! So a row also has the [uptime](crate::host::Host::uptime) at which it was made. A row goes when both clocks
-//! say that its time is over. The times of other rows do not count as a clock.
+//! A row has to outlive every token that it ends, whatever the lifetimes are set to in the
+//! meantime: [`RETENTION`] is the longest that any configuration allows. One clock alone cannot be
+//! trusted. The wall clock may be wrong by days and right again later, and a table that went by it
+//! alone would forget too early. So a row also has the [uptime](crate::host::Host::uptime) at which
+//! it was made. A row goes when both clocks say that its time is over. The times of other rows do
+//! not count as a clock.
 
 mod format;
 mod shares;
@@ -45,15 +48,16 @@ pub const SHARE: usize = 1024;
 /// The most rows of all callers and clients together. The rest is the operators'.
 pub(crate) const OWNED: usize = MAX_ENTRIES / 2;
 
-/// The number of oldest rows that become the cut-off at once, so that a full table is not sorted for each new
-/// row.
+/// The number of oldest rows that become the cut-off at once, so that a full table is not sorted
+/// for each new row.
 const MADE_ROOM: usize = 1024;
 
-/// The time for which an API whose clock is behind may accept an expired token. A revocation outlives it.
+/// The time for which an API whose clock is behind may accept an expired token. A revocation
+/// outlives it.
 const LEEWAY: Duration = Duration::from_secs(600);
 
-/// The time for which a revocation is kept: the longest life of a subject token and then its access token
-/// under any configuration.
+/// The time for which a revocation is kept: the longest life of a subject token and then its access
+/// token under any configuration.
 pub(crate) const RETENTION: Duration = LONGEST_SUBJECT_TOKEN_LIFETIME
     .saturating_add(LONGEST_ACCESS_TOKEN_LIFETIME)
     .saturating_add(LEEWAY);
@@ -68,7 +72,8 @@ pub(crate) struct Table {
     cut_off: End,
     /// The kinds that have rows.
     kinds: Vec<Kind>,
-    /// The callers and clients that have rows. The revocation of all impersonations of an owner names it.
+    /// The callers and clients that have rows. The revocation of all impersonations of an owner
+    /// names it.
     owners: Vec<(Mask, Name)>,
     /// The rows in the order of their names. Each name is there once.
     rows: Vec<Row>,
@@ -101,8 +106,8 @@ impl Clocks {
         Self { now: host.now(), uptime }
     }
 
-    /// Returns true if no token can still be live that a row ends. The row has this end, and was made at this
-    /// uptime.
+    /// Returns true if no token can still be live that a row ends. The row has this end, and was
+    /// made at this uptime.
     fn have_outlived(self, end: End, made_at: Uptime) -> bool {
         let uptime = Duration::from_secs(self.uptime.saturating_sub(made_at).into());
         has_passed(end, self.now) && uptime >= RETENTION
@@ -124,7 +129,8 @@ pub enum Overflow {
 }
 
 impl Table {
-    /// Returns true if an impersonation has ended whose subject token or access token was issued at that time.
+    /// Returns true if an impersonation has ended whose subject token or access token was issued at
+    /// that time.
     pub(crate) fn has_ended(&self, impersonation: &Impersonation<'_>, issued: IssuedAt) -> bool {
         if issued.is_until(self.cut_off) {
             return true;
@@ -138,7 +144,8 @@ impl Table {
         })
     }
 
-    /// Returns true if this very revocation, or one of everyone, has ended what was issued at that time.
+    /// Returns true if this very revocation, or one of everyone, has ended what was issued at that
+    /// time.
     pub(crate) fn has(&self, revocation: &Revocation, issued: IssuedAt) -> bool {
         let found = || self.find(&revocation.name(&self.key));
         issued.is_until(self.cut_off) || found().is_some_and(|end| issued.is_until(end))
@@ -175,8 +182,8 @@ impl Table {
         }
     }
 
-    /// Adds a revocation, and forgets rows whose time is over by both clocks. `owner` is the caller or client
-    /// that revokes; `None` stands for an operator. Returns what else had to be ended.
+    /// Adds a revocation, and forgets rows whose time is over by both clocks. `owner` is the caller
+    /// or client that revokes; `None` stands for an operator. Returns what else had to be ended.
     pub(crate) fn insert(
         &mut self,
         revocation: &Revocation,
@@ -197,7 +204,8 @@ impl Table {
         self.make_room(clocks.uptime)
     }
 
-    /// Adds many revocations of a remote store at once. Forgets nothing by any clock: the remote store does.
+    /// Adds many revocations of a remote store at once. Forgets nothing by any clock: the remote
+    /// store does.
     pub(crate) fn insert_all(&mut self, learned: &[Learned]) -> Option<Overflow> {
         for Learned { revocation, end, owner } in learned {
             let mask = revocation.mask();
@@ -241,9 +249,9 @@ impl Table {
         }
     }
 
-    /// Becomes `read`, which has all revocations at `revision`. Later revocations stay, and so does the cut-off
-    /// of everyone. Returns false, and changes nothing, if this table began anew in the meantime: its names are
-    /// others.
+    /// Becomes `read`, which has all revocations at `revision`. Later revocations stay, and so does
+    /// the cut-off of everyone. Returns false, and changes nothing, if this table began anew in the
+    /// meantime: its names are others.
     pub(crate) fn become_what_was_read(&mut self, mut read: Self, revision: Revision) -> bool {
         if read.key != self.key {
             return false;
@@ -303,8 +311,8 @@ impl Table {
         self.retain(|end, made_at| !clocks.have_outlived(end, made_at));
     }
 
-    /// Keeps owners to their shares, and turns the operators' oldest rows into the cut-off if there are too
-    /// many. Returns what else was ended.
+    /// Keeps owners to their shares, and turns the operators' oldest rows into the cut-off if there
+    /// are too many. Returns what else was ended.
     fn make_room(&mut self, uptime: Uptime) -> Option<Overflow> {
         let shares = self.keep_to_shares(uptime).then_some(Overflow::Share);
         shares.max(self.make_room_for_all().then_some(Overflow::Table))
@@ -317,7 +325,8 @@ impl Table {
         };
         let operators = self.rows.iter().filter(|row| format::owner(row) == OPERATORS);
         let mut ends: Vec<_> = operators.map(format::end).collect();
-        // If the operators have too few rows, there are about as many owners as rows. Then all rows count.
+        // If the operators have too few rows, there are about as many owners as rows. Then all rows
+        // count.
         if ends.len() < too_many {
             ends = self.rows.iter().map(format::end).collect();
         }

@@ -9,21 +9,22 @@ use super::table::Table;
 /// All revocations that a worker knows at one moment.
 #[derive(Debug, Default)]
 pub struct View {
-    /// The table of this Envoy. In front of a remote store it has the revocations that were made before
-    /// there was one.
+    /// The table of this Envoy. In front of a remote store it has the revocations that were made
+    /// before there was one.
     pub(crate) local: Option<Rc<Table>>,
     /// The copy of the revocations in a remote store.
     pub(crate) copy: Option<Rc<Table>>,
 }
 
 impl View {
-    /// Returns true if an impersonation has ended whose subject token or access token was issued at that
-    /// time.
+    /// Returns true if an impersonation has ended whose subject token or access token was issued at
+    /// that time.
     pub fn has_ended(&self, impersonation: &Impersonation<'_>, issued: IssuedAt) -> bool {
         self.tables().any(|table| table.has_ended(impersonation, issued))
     }
 
-    /// Returns true if this very revocation, or one of everyone, has ended what was issued at that time.
+    /// Returns true if this very revocation, or one of everyone, has ended what was issued at that
+    /// time.
     pub(crate) fn has(&self, revocation: &Revocation, issued: IssuedAt) -> bool {
         self.tables().any(|table| table.has(revocation, issued))
     }

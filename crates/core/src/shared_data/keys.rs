@@ -1,7 +1,8 @@
 //! The names of all keys in shared data.
 //!
-//! All plugins of one `vm_id` share one map. Each key begins with the namespace of its service, so that
-//! services do not see each other's values. The filter and the guard of one service share a namespace.
+//! All plugins of one `vm_id` share one map. Each key begins with the namespace of its service, so
+//! that services do not see each other's values. The filter and the guard of one service share a
+//! namespace.
 
 use std::fmt::Write as _;
 
@@ -84,8 +85,8 @@ impl Keys {
         self.named(&format!("d-{name}"))
     }
 
-    /// A bucket of the ids that were seen once. `purpose` keeps ids of different kinds apart. `format`
-    /// is part of the name: another version of the filter uses other keys.
+    /// A bucket of the ids that were seen once. `purpose` keeps ids of different kinds apart.
+    /// `format` is part of the name: another version of the filter uses other keys.
     pub(crate) fn seen_once(&self, purpose: &str, format: u8, bucket: u32) -> String {
         self.numbered(&format!("o-{purpose}-{format}-"), bucket)
     }
@@ -101,8 +102,8 @@ impl Keys {
     }
 }
 
-/// The key set that was fetched from `source`. All services share it: who fetches from one place gets
-/// the same keys.
+/// The key set that was fetched from `source`. All services share it: who fetches from one place
+/// gets the same keys.
 pub(crate) fn key_set(source: &str) -> String {
     format!("k{}", Digest::of(source.as_bytes()).id())
 }

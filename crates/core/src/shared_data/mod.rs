@@ -1,7 +1,7 @@
 //! Values in Envoy's shared data that several workers change at once.
 //!
-//! Shared data has no lock, and it never forgets a key. So every write is a compare-and-set that names
-//! the version it replaces, and every component uses a fixed set of [`keys`].
+//! Shared data has no lock, and it never forgets a key. So every write is a compare-and-set that
+//! names the version it replaces, and every component uses a fixed set of [`keys`].
 
 pub(crate) mod keys;
 mod once;
@@ -26,8 +26,8 @@ pub(crate) type Read = Option<(Vec<u8>, Version)>;
 /// Changes the value of `key` by compare-and-set.
 ///
 /// `change` makes the new value from the current one, which is `None` if the key is missing. When
-/// another worker wrote in between, `update` reads the value again and calls `change` again. Returns
-/// `None` after `attempts` lost writes.
+/// another worker wrote in between, `update` reads the value again and calls `change` again.
+/// Returns `None` after `attempts` lost writes.
 pub(crate) fn update<T, E: From<HostFailure>>(
     shared: &(impl SharedData + ?Sized),
     key: &str,

@@ -1,19 +1,20 @@
 //! A bounded memory of ids that may be used only once, such as the `jti` of a client assertion.
 //!
-//! An id has a fixed bucket, which its hash picks, and a bucket has room for a fixed number of ids. The
-//! memory never forgets an id before its time: a bucket that is full of live ids takes no more, and the
-//! caller must then refuse the request. An id is forgotten when the clock has passed the time after
-//! which nobody would accept it anyway.
+//! An id has a fixed bucket, which its hash picks, and a bucket has room for a fixed number of ids.
+//! The memory never forgets an id before its time: a bucket that is full of live ids takes no more,
+//! and the caller must then refuse the request. An id is forgotten when the clock has passed the
+//! time after which nobody would accept it anyway.
 //!
-//! Of any number of workers that present one id at once, exactly one is told that it was the first: they
-//! all write the same bucket by compare-and-set.
+//! Of any number of workers that present one id at once, exactly one is told that it was the first:
+//! they all write the same bucket by compare-and-set.
 
 use super::keys::Keys;
 use super::{Change, update};
 use crate::host::{Host, HostFailure, UnixTime};
 use crate::secret::Digest;
 
-/// The format of a bucket. It is part of the key's name: a filter with another format uses other keys.
+/// The format of a bucket. It is part of the key's name: a filter with another format uses other
+/// keys.
 const FORMAT: u8 = 1;
 
 /// The number of buckets, each a key.
@@ -35,7 +36,8 @@ pub struct SeenOnce {
     kind: &'static str,
 }
 
-/// An id was not remembered. The caller must refuse the request: it cannot know whether the id is new.
+/// An id was not remembered. The caller must refuse the request: it cannot know whether the id is
+/// new.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum NotRemembered {
     /// The bucket is full of ids that are still live.
@@ -57,8 +59,8 @@ impl SeenOnce {
 
     /// Returns true for the first caller that presents `id`, and remembers the id until `until`.
     ///
-    /// `id` must also name its issuer if several issue ids of this kind. Call this after the signature
-    /// over the id has been verified: otherwise strangers could fill the memory.
+    /// `id` must also name its issuer if several issue ids of this kind. Call this after the
+    /// signature over the id has been verified: otherwise strangers could fill the memory.
     pub fn first_time(
         &self,
         host: &dyn Host,

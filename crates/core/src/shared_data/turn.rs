@@ -26,8 +26,8 @@ struct Lease {
 }
 
 impl Turn {
-    /// Takes or keeps the lease at `key`. Returns true if this VM holds it. The other VMs wait for `length`
-    /// before they take the lease from a holder that does nothing.
+    /// Takes or keeps the lease at `key`. Returns true if this VM holds it. The other VMs wait for
+    /// `length` before they take the lease from a holder that does nothing.
     pub(crate) fn hold(
         &self,
         host: &dyn Host,

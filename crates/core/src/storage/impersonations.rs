@@ -12,17 +12,18 @@ use crate::remote::Beside;
 use crate::step::Context;
 use crate::store::StoreFailure;
 
-/// The longest time to look through the whole list beyond its first page: a caller waits for the answer.
+/// The longest time to look through the whole list beyond its first page: a caller waits for the
+/// answer.
 const LOOKED_THROUGH_WITHIN: Duration = Duration::from_millis(500);
 
-/// The list of live impersonations of one service, as one worker sees it. Workers share the list, not this
-/// value.
+/// The list of live impersonations of one service, as one worker sees it. Workers share the list,
+/// not this value.
 #[derive(Debug)]
 pub struct List(Adapter<LocalList, EtcdList>);
 
 impl List {
-    /// The list in Envoy's shared data of the service that `tenant` names, for `capacity` impersonations
-    /// that each are live for at most `lifetime`.
+    /// The list in Envoy's shared data of the service that `tenant` names, for `capacity`
+    /// impersonations that each are live for at most `lifetime`.
     pub(crate) fn shared_data(tenant: &str, capacity: u32, lifetime: Duration) -> Self {
         Self(Adapter::Local(LocalList::new(tenant, capacity, lifetime)))
     }
@@ -32,8 +33,8 @@ impl List {
         Self(Adapter::Etcd(EtcdList::new(server, tenant, lifetime)))
     }
 
-    /// The key that lists an impersonation, for the transaction that spends its subject token; `None` if the
-    /// list is not in a remote store.
+    /// The key that lists an impersonation, for the transaction that spends its subject token;
+    /// `None` if the list is not in a remote store.
     pub fn beside(&self, entry: &LiveImpersonation) -> Option<Beside> {
         call!(self.0, list => list.beside(entry))
     }
@@ -43,7 +44,8 @@ impl List {
         call!(self.0, list => list.create_if_missing(host))
     }
 
-    /// Adds an impersonation that has just begun, and that was not listed [beside](Self::beside) its spend.
+    /// Adds an impersonation that has just begun, and that was not listed [beside](Self::beside)
+    /// its spend.
     pub(crate) async fn insert(
         &self,
         context: &Context,
@@ -71,8 +73,8 @@ impl List {
         call!(self.0, list => list.find(context, id).await)
     }
 
-    /// Reads a page of the list, from `place` on: at most `limit` of the impersonations that `wanted`
-    /// accepts.
+    /// Reads a page of the list, from `place` on: at most `limit` of the impersonations that
+    /// `wanted` accepts.
     pub(crate) async fn page(
         &self,
         context: &Context,
@@ -83,8 +85,8 @@ impl List {
         call!(self.0, list => list.page(context, place, limit, wanted).await)
     }
 
-    /// Shows every live impersonation to `see`, but stops after half a second. Returns true if it has shown
-    /// all live impersonations.
+    /// Shows every live impersonation to `see`, but stops after half a second. Returns true if it
+    /// has shown all live impersonations.
     pub(crate) async fn look_through(
         &self,
         context: &Context,

@@ -1,9 +1,9 @@
 //! The choice of an adapter for subject tokens, revocations and impersonations.
 //!
-//! `store`, `revocations` and `impersonations` are the vocabulary, and name no adapter. Each adapter is a
-//! folder that implements the verbs of the three: [`local`](crate::local) for one Envoy,
-//! [`etcd`](crate::etcd) for many. A new adapter is a folder, a variant of [`Adapter`], and an arm in
-//! `call!`, the only `match` over adapters.
+//! `store`, `revocations` and `impersonations` are the vocabulary, and name no adapter. Each
+//! adapter is a folder that implements the verbs of the three: [`local`](crate::local) for one
+//! Envoy, [`etcd`](crate::etcd) for many. A new adapter is a folder, a variant of [`Adapter`], and
+//! an arm in `call!`, the only `match` over adapters.
 
 mod impersonations;
 mod revocations;

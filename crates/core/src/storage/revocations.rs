@@ -11,8 +11,8 @@ use crate::remote::LastRevocation;
 use crate::revocations::{CaughtUp, NotRevoked, Owner, Revocation, Revoked, Unknown, View};
 use crate::step::Context;
 
-/// The revocations of one service, as one worker sees them. Workers, and the plugins of one `vm_id`, share
-/// the revocations, not this value.
+/// The revocations of one service, as one worker sees them. Workers, and the plugins of one
+/// `vm_id`, share the revocations, not this value.
 #[derive(Debug)]
 pub struct Revocations(Adapter<LocalRevocations, EtcdRevocations>);
 
@@ -22,25 +22,25 @@ impl Revocations {
         Self(Adapter::Local(LocalRevocations::new(tenant)))
     }
 
-    /// The revocations in etcd of the service that `tenant` names. [`Self::recent_view`] fails if etcd last
-    /// answered longer than `max_staleness` ago.
+    /// The revocations in etcd of the service that `tenant` names. [`Self::recent_view`] fails if
+    /// etcd last answered longer than `max_staleness` ago.
     pub fn etcd(server: &Rc<Server>, tenant: &str, max_staleness: Duration) -> Self {
         Self(Adapter::Etcd(EtcdRevocations::new(server, tenant, max_staleness)))
     }
 
-    /// Creates the table in shared data if it is missing. Without a table nobody knows what was revoked
-    /// before, so a new table ends everything issued until now: call this before anything is issued. Call it
-    /// now and then afterwards, too: it completes the revocation of a worker that died between its two
-    /// writes. A remote store forgets nothing, and needs no table.
+    /// Creates the table in shared data if it is missing. Without a table nobody knows what was
+    /// revoked before, so a new table ends everything issued until now: call this before anything
+    /// is issued. Call it now and then afterwards, too: it completes the revocation of a worker
+    /// that died between its two writes. A remote store forgets nothing, and needs no table.
     pub fn create_if_missing(&self, host: &dyn Host) -> Result<(), HostFailure> {
         call!(self.0, revocations => revocations.create_if_missing(host))
     }
 
-    /// The revocations that shared data has, if they are recent enough to decide about a request. Reads a
-    /// few bytes, and the whole table only if it has changed.
+    /// The revocations that shared data has, if they are recent enough to decide about a request.
+    /// Reads a few bytes, and the whole table only if it has changed.
     ///
-    /// The view has every revocation that was answered in this Envoy, and every revocation elsewhere until
-    /// the remote store last answered. Fails if that answer is too old.
+    /// The view has every revocation that was answered in this Envoy, and every revocation
+    /// elsewhere until the remote store last answered. Fails if that answer is too old.
     pub fn recent_view(&self, host: &dyn Host) -> Result<Rc<View>, Unknown> {
         call!(self.0, revocations => revocations.recent_view(host))
     }
@@ -56,8 +56,8 @@ impl Revocations {
         self.view_after(context.host(), caught_up)
     }
 
-    /// Asks the remote store for the revocations that this Envoy lacks. `last` is the last revocation, if
-    /// the caller has read it a moment ago.
+    /// Asks the remote store for the revocations that this Envoy lacks. `last` is the last
+    /// revocation, if the caller has read it a moment ago.
     pub async fn catch_up(
         &self,
         context: &Context,
@@ -75,14 +75,14 @@ impl Revocations {
         self.local_view(host)
     }
 
-    /// The time for which [`Self::recent_view`] is right: now, or when the remote store was last asked and
-    /// answered. `None` until it has answered.
+    /// The time for which [`Self::recent_view`] is right: now, or when the remote store was last
+    /// asked and answered. `None` until it has answered.
     pub(crate) fn confirmed_at(&self, host: &dyn Host) -> Result<Option<UnixTime>, HostFailure> {
         call!(self.0, revocations => revocations.confirmed_at(host))
     }
 
-    /// The number of revocations that are told apart; `None` if it is not known. Removes from the copy of a
-    /// remote store's revocations what the store has no more.
+    /// The number of revocations that are told apart; `None` if it is not known. Removes from the
+    /// copy of a remote store's revocations what the store has no more.
     pub async fn count(&self, context: &Context) -> Option<usize> {
         call!(self.0, revocations => revocations.count(context).await)
     }
@@ -96,8 +96,8 @@ impl Revocations {
         call!(self.0, revocations => revocations.revoke(context, revocation, None).await)
     }
 
-    /// Ends the impersonation with this id for its owner. The entry counts against the owner's share. If the
-    /// share is used up, more of the owner's impersonations end, and nobody else's.
+    /// Ends the impersonation with this id for its owner. The entry counts against the owner's
+    /// share. If the share is used up, more of the owner's impersonations end, and nobody else's.
     pub async fn end(
         &self,
         context: &Context,

@@ -15,8 +15,8 @@ use crate::store::{
     SubjectToken, TokenId,
 };
 
-/// The store of subject tokens. Of any number of simultaneous attempts to spend a token, exactly one
-/// succeeds.
+/// The store of subject tokens. Of any number of simultaneous attempts to spend a token, exactly
+/// one succeeds.
 ///
 /// The verbs are `async` because a remote store takes a round trip. Shared data answers at once.
 #[derive(Debug)]
@@ -29,8 +29,8 @@ impl Store {
         Self(Adapter::Local(LocalTokens::new(tenant, capacity, lifetime)))
     }
 
-    /// The store in etcd of the service that `tenant` names. A record outlives its token by `afterlife`:
-    /// the longest life of an access token that it is exchanged for.
+    /// The store in etcd of the service that `tenant` names. A record outlives its token by
+    /// `afterlife`: the longest life of an access token that it is exchanged for.
     pub fn etcd(
         server: &Rc<Server>,
         tenant: &str,
@@ -78,8 +78,8 @@ impl Store {
         call!(self.0, tokens => tokens.find_again(context, found).await)
     }
 
-    /// Takes back the token that `id` names, if `theirs` allows it by the token's digest and mint. Nobody
-    /// can exchange the token after that.
+    /// Takes back the token that `id` names, if `theirs` allows it by the token's digest and mint.
+    /// Nobody can exchange the token after that.
     pub async fn cancel(
         &self,
         context: &Context,
@@ -89,9 +89,9 @@ impl Store {
         call!(self.0, tokens => tokens.cancel(context, id, theirs).await)
     }
 
-    /// Spends a token, if no other request has spent it since it was found. Only one caller gets `Ok`. A
-    /// remote store writes `beside` in the same transaction, unless the token
-    /// [is in a slot](Outstanding::is_in_a_slot).
+    /// Spends a token, if no other request has spent it since it was found. Only one caller gets
+    /// `Ok`. A remote store writes `beside` in the same transaction, unless the token [is in a
+    /// slot](Outstanding::is_in_a_slot).
     pub async fn spend(
         &self,
         context: &Context,

@@ -34,8 +34,8 @@ impl Occupancy {
     }
 }
 
-/// A token that was found unspent and unexpired, with the version of its record: the right to try to
-/// spend it once.
+/// A token that was found unspent and unexpired, with the version of its record: the right to try
+/// to spend it once.
 #[derive(Debug)]
 pub struct Outstanding {
     pub(crate) seen: Seen,

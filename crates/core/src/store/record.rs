@@ -1,8 +1,8 @@
 //! The record of a subject token, as bytes.
 //!
-//! Every version of the format begins with its number and the time after which the slot is free. So an
-//! older filter that is started on a newer filter's shared data neither exchanges a record that it
-//! cannot read nor overwrites it before its time. The rest is `postcard`.
+//! Every version of the format begins with its number and the time after which the slot is free. So
+//! an older filter that is started on a newer filter's shared data neither exchanges a record that
+//! it cannot read nor overwrites it before its time. The rest is `postcard`.
 
 use serde::ser::SerializeStruct;
 use serde::{Deserialize, Serialize, Serializer};
@@ -22,7 +22,8 @@ pub struct Mint {
     pub request_id: String,
     /// The time of the mint, in milliseconds since the epoch.
     pub at_millis: u64,
-    /// The bounds of the token. A spent token keeps them: they decide who may learn that it is spent.
+    /// The bounds of the token. A spent token keeps them: they decide who may learn that it is
+    /// spent.
     pub bounds: Bounds,
 }
 
@@ -52,8 +53,8 @@ pub struct Grant {
     pub context: String,
 }
 
-/// The facts about the exchange of a token that an audit needs. They replace the grant: a spent record
-/// holds no context.
+/// The facts about the exchange of a token that an audit needs. They replace the grant: a spent
+/// record holds no context.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Exchange {
     /// The client that exchanged the token.
@@ -68,8 +69,8 @@ pub struct Exchange {
     pub at_millis: u64,
 }
 
-/// The state of a token. An outstanding token becomes spent or cancelled, once; nothing changes after
-/// that.
+/// The state of a token. An outstanding token becomes spent or cancelled, once; nothing changes
+/// after that.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum State {
     Outstanding(Grant),
@@ -78,8 +79,8 @@ pub(crate) enum State {
     Cancelled,
 }
 
-/// Returns true if a token has not expired. A token that was minted in the future was minted before the
-/// clock was set back. Its age is unknown, so it counts as expired.
+/// Returns true if a token has not expired. A token that was minted in the future was minted before
+/// the clock was set back. Its age is unknown, so it counts as expired.
 pub(crate) fn is_current(mint: &Mint, expires_at: UnixTime, now: UnixTime) -> bool {
     now < expires_at && !UnixTime::from_millis(mint.at_millis).is_ahead_of(now)
 }

@@ -8,7 +8,8 @@ use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use crate::remote::{Revision, TAG_LEN, Tag};
 use crate::secret::{Digest, Secret};
 
-/// The beginning of every subject token of this filter. A token without it was issued by somebody else.
+/// The beginning of every subject token of this filter. A token without it was issued by somebody
+/// else.
 pub const PREFIX: &str = "sub_";
 
 /// The length of the random part: 256 bits cannot be guessed.
@@ -107,8 +108,8 @@ impl SubjectToken {
     }
 }
 
-/// The id of a subject token: the first 96 bits of its digest and its slot, in hex. The slot makes a
-/// look-up by id one read. Nobody can make the token from its id.
+/// The id of a subject token: the first 96 bits of its digest and its slot, in hex. The slot makes
+/// a look-up by id one read. Nobody can make the token from its id.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TokenId {
     digest: String,

@@ -1,8 +1,9 @@
-//! The count of outstanding tokens of all Envoys together. A timer counts them; no request waits for it.
+//! The count of outstanding tokens of all Envoys together. A timer counts them; no request waits
+//! for it.
 //!
-//! One VM of each Envoy reads the keys without their values, one page in each tick. Any node may answer: a
-//! count that is a few seconds old does no harm. A key that was written once belongs to a token that is not
-//! spent, and its lease shows when it was minted.
+//! One VM of each Envoy reads the keys without their values, one page in each tick. Any node may
+//! answer: a count that is a few seconds old does no harm. A key that was written once belongs to a
+//! token that is not spent, and its lease shows when it was minted.
 
 use std::cell::{Cell, RefCell};
 use std::time::Duration;
@@ -88,7 +89,8 @@ impl EtcdTokens {
         let page = match answer {
             Ok(page) => page,
             Err(Unanswered::NotDone(failure) | Unanswered::PerhapsDone(failure)) => {
-                // A request that fails logs the failure. The metric shows it before there is such a request.
+                // A request that fails logs the failure. The metric shows it before there is such a
+                // request.
                 context.host().count(metrics::store_failed(failure.kind()));
                 counted.take();
                 return None;

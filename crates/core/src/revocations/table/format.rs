@@ -5,8 +5,8 @@ use super::{Kind, Table, Uptime};
 use crate::host::UnixTime;
 use crate::remote::Revision;
 
-/// The format of a table. A table in another format is an error, and requests are refused: a new table would
-/// have forgotten the revocations.
+/// The format of a table. A table in another format is an error, and requests are refused: a new
+/// table would have forgotten the revocations.
 pub(super) const VERSION: u8 = 3;
 
 const NAME: usize = 16;
@@ -97,8 +97,8 @@ pub(super) fn row(name: &Name, end: End, owner: u16, made_at: Uptime) -> Row {
     row
 }
 
-/// Merges two rows of one name: the row has the later end and is as young as the younger. An owner does not pay
-/// for a row that an operator made, too.
+/// Merges two rows of one name: the row has the later end and is as young as the younger. An owner
+/// does not pay for a row that an operator made, too.
 pub(super) fn merged(one: &Row, other: &Row) -> Row {
     row(
         &name(one),

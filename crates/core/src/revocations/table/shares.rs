@@ -32,7 +32,8 @@ impl Table {
         }))
     }
 
-    /// The owner of a row, named by the revocation of all that it owns; `None` for an operator's row.
+    /// The owner of a row, named by the revocation of all that it owns; `None` for an operator's
+    /// row.
     pub(super) fn owner_of(&self, row: &Row) -> Option<(Mask, Name)> {
         self.named(format::owner(row))
     }
@@ -41,8 +42,8 @@ impl Table {
         self.owners.get(usize::from(owner.checked_sub(1)?)).copied()
     }
 
-    /// Turns the older half of a used-up share into the cut-off of its owner. If all shares together are used
-    /// up, the largest share makes room. Returns true if rows were merged.
+    /// Turns the older half of a used-up share into the cut-off of its owner. If all shares
+    /// together are used up, the largest share makes room. Returns true if rows were merged.
     pub(super) fn keep_to_shares(&mut self, uptime: Uptime) -> bool {
         let mut did = false;
         while let Some(owner) = self.too_large() {
@@ -70,7 +71,8 @@ impl Table {
         (*count > SHARE || all > OWNED && *count > 1).then(|| number(largest))
     }
 
-    /// The latest end of the older half of an owner's rows, without its cut-off; `None` if it has no other rows.
+    /// The latest end of the older half of an owner's rows, without its cut-off; `None` if it has
+    /// no other rows.
     fn older_half(&self, owner: u16) -> Option<End> {
         let (_, cut_off) = self.named(owner)?;
         let mut ends: Vec<_> = self

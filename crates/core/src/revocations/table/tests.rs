@@ -163,7 +163,8 @@ proptest! {
         insert(&mut table, &of_user(1), end(at(5)));
         let bytes = table.encode();
         let cut = &bytes[..len.min(bytes.len() - 1)];
-        // A cut between two rows cannot be noticed. It does not happen: shared data keeps values whole.
+        // A cut between two rows cannot be noticed. It does not happen: shared data keeps values
+        // whole.
         prop_assume!(!(bytes.len() - cut.len()).is_multiple_of(ROW));
         prop_assert_eq!(Table::decode(cut), None);
     }
@@ -285,8 +286,8 @@ fn of_caller(caller: &str, id: usize) -> Sample {
     Sample { id: id.to_string(), caller: Some(caller.into()), ..user(id) }
 }
 
-/// The case of 17 195 mints that were each taken back: a caller that does so ends its own impersonations, and
-/// nobody else's.
+/// The case of 17 195 mints that were each taken back: a caller that does so ends its own
+/// impersonations, and nobody else's.
 #[test]
 fn a_used_up_share_becomes_a_cut_off_for_its_owner_alone() {
     let time = |number: usize| at(1000 + number as u64);

@@ -1,4 +1,5 @@
-//! The memory of ids that may be used once: under every interleaving of its workers, and when it is full.
+//! The memory of ids that may be used once: under every interleaving of its workers, and when it is
+//! full.
 
 use std::collections::HashMap;
 
