@@ -1,9 +1,9 @@
-//! One call to etcd: what is sent, how long it may take, and what is known once it failed.
+//! One call to etcd: its message, its timeout, and what a failure of it means.
 //!
-//! Envoy's status of a call that failed seldom says whether etcd did what it was asked. Timeouts,
-//! resets and refused connections are all `UNAVAILABLE`, and a node that gives up says so while its
-//! peers go on. Only what etcd itself says no to was not done; **everything else may have been, or
-//! be so in a moment**.
+//! The gRPC status of a failed call seldom shows if etcd did the work. Timeouts, resets and refused
+//! connections are all `UNAVAILABLE`. A node that gives up also answers with a failure, while its
+//! peers go on with the work. Only a call that etcd itself refused was surely not done. **Every
+//! other failed call may have been done, or may be done in a moment.**
 
 use std::rc::Rc;
 use std::time::Duration;

@@ -226,7 +226,7 @@ impl EtcdTokens {
             Ok(TxnRequest::put_if(Compared::Create(0), put))
         };
         let attempts = self.server.attempts(host, MINT);
-        // If the caller leaves, a record stays whose token nobody has.
+        // If the caller leaves, a record stays without a holder of its token.
         let cancel = WhenCallerLeaves::Cancel;
         let answer = self.server.write(context, &self.leases, txn, attempts, cancel).await?;
         let created = if answer.succeeded {

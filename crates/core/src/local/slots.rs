@@ -13,8 +13,8 @@
 //!   have expired.
 //!
 //! A mint hands out its token after the record is written. An exchange answers after the record
-//! says *spent*. A worker that dies in between leaves a token that nobody holds, or an exchange
-//! that nobody was told of. It never leaves two exchanges.
+//! says *spent*. A worker that dies in between leaves a token without a holder, or an exchange
+//! without an answer. It never leaves two exchanges.
 //!
 //! Slots are taken in turn, so a spent record stays readable for as long as possible: that is how a
 //! second exchange is told from a guess.

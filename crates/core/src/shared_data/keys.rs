@@ -102,8 +102,8 @@ impl Keys {
     }
 }
 
-/// The key set that was fetched from `source`. All services share it: who fetches from one place
-/// gets the same keys.
+/// The key set that was fetched from `source`. All services share it, because one source has
+/// one key set.
 pub(crate) fn key_set(source: &str) -> String {
     format!("k{}", Digest::of(source.as_bytes()).id())
 }

@@ -3,7 +3,7 @@
 //! An id has a fixed bucket, which its hash picks, and a bucket has room for a fixed number of ids.
 //! The memory never forgets an id before its time: a bucket that is full of live ids takes no more,
 //! and the caller must then refuse the request. An id is forgotten when the clock has passed the
-//! time after which nobody would accept it anyway.
+//! time after which every caller refuses it anyway.
 //!
 //! Of any number of workers that present one id at once, exactly one is told that it was the first:
 //! they all write the same bucket by compare-and-set.

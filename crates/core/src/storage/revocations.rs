@@ -66,7 +66,7 @@ impl Revocations {
         call!(self.0, revocations => revocations.catch_up(context, last).await)
     }
 
-    /// The revocations that shared data has: at least those until `_caught_up`. Asks nobody.
+    /// The revocations that shared data has: at least those until `_caught_up`. Asks no store.
     pub(crate) fn view_after(
         &self,
         host: &dyn Host,

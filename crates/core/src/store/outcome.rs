@@ -1,4 +1,5 @@
-//! What a store answers: a token as it was found, and why it was not stored or not spent.
+//! The answers of a store: the state of a token, and the reasons why a token was not stored or not
+//! spent.
 
 use std::time::Duration;
 
@@ -43,7 +44,7 @@ pub struct Outstanding {
     pub(crate) expires_at: UnixTime,
     /// The request that minted the token.
     pub mint: Mint,
-    /// What the token grants.
+    /// The rights that the token grants.
     pub grant: Grant,
 }
 
@@ -109,7 +110,7 @@ impl Outstanding {
     }
 }
 
-/// What the store knows of a presented token.
+/// The state of a presented token.
 #[derive(Debug)]
 pub enum Found {
     /// The token can be exchanged.
