@@ -1,6 +1,7 @@
-//! What the core needs from the world and gets at once: a clock, randomness, shared data, a log, counters.
+//! The host of the core, as far as it answers at once: clock, randomness, shared data, log,
+//! counters.
 //!
-//! What takes a round trip is not here: that is a [`Call`](crate::step::Call).
+//! A [`Call`](crate::step::Call) is everything that takes a round trip.
 
 use std::borrow::Cow;
 use std::num::NonZeroU32;
@@ -8,7 +9,7 @@ use std::time::Duration;
 
 pub use crate::time::UnixTime;
 
-/// The host did not do what it always does: no randomness, or shared data out of order.
+/// The host failed: it gave no randomness, or shared data is out of order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the host refused {0}")]
 pub struct HostFailure(pub &'static str);
@@ -16,13 +17,13 @@ pub struct HostFailure(pub &'static str);
 /// The version of a value in shared data. Envoy gives every write a new one.
 pub type Version = NonZeroU32;
 
-/// What a write expects to replace.
+/// The value that a write expects to replace.
 ///
-/// Envoy also has a write that expects nothing and always overwrites. It is left out on purpose: with
-/// it two workers could both believe that they spent a token.
+/// Envoy also has a write that always overwrites. It is left out on purpose: with it two workers
+/// could both believe that they spent a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Expected {
-    /// No such key: the write creates it.
+    /// The key is missing, and the write creates it.
     Absent,
     /// The value that was read with this version.
     Version(Version),
@@ -34,22 +35,22 @@ impl From<Option<Version>> for Expected {
     }
 }
 
-/// What became of a compare-and-set.
+/// The result of a compare-and-set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub enum Swap {
-    /// The value is ours.
+    /// The value was written.
     Done,
-    /// Somebody wrote since we read: nothing was changed.
+    /// Another worker wrote since the read: nothing was changed.
     Lost,
 }
 
-/// Envoy's shared data: one map for all workers, without locks, that never forgets a key.
+/// Envoy's shared data: one map for all workers. It has no locks, and never forgets a key.
 pub trait SharedData {
-    /// The value of `key` and its version, `None` where it was never written.
+    /// The value of `key` and its version; `None` if the key was never written.
     fn get(&self, key: &str) -> Result<Option<(Vec<u8>, Version)>, HostFailure>;
 
-    /// Writes `value` if the key still is what `expected` says, atomically.
+    /// Writes `value` if the key still has the expected version, atomically.
     fn compare_and_set(
         &self,
         key: &str,
@@ -58,31 +59,31 @@ pub trait SharedData {
     ) -> Result<Swap, HostFailure>;
 }
 
-/// How much a line of the operator's log matters.
+/// The level of a line in the operator's log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Level {
-    /// For who looks closely.
+    /// Details, for debugging.
     Debug,
-    /// What happened, and should: the audit log.
+    /// Expected events, such as the audit log.
     Info,
-    /// What should not be.
+    /// Something that should not be.
     Warn,
-    /// What keeps the filter from its work.
+    /// Something that keeps the filter from its work.
     Error,
 }
 
-/// The world as the core sees it.
+/// The host, as the core sees it.
 pub trait Host: SharedData {
     /// The wall clock.
     fn now(&self) -> UnixTime;
 
-    /// For how long the machine has been up, by a clock that nobody sets. All VMs of one Envoy read the same. A host
-    /// without such a clock says what the wall clock says.
+    /// The time since the machine started, by a clock that cannot be set. All VMs of one Envoy read
+    /// the same clock. A host without such a clock returns the wall clock.
     fn uptime(&self) -> Duration {
         Duration::from_millis(self.now().millis())
     }
 
-    /// Microseconds by the wall clock, to measure how long something took.
+    /// Microseconds by the wall clock, to measure durations.
     fn micros(&self) -> u64 {
         self.now().millis().saturating_mul(1000)
     }
@@ -90,13 +91,13 @@ pub trait Host: SharedData {
     /// Fills `buffer` from a cryptographically secure source.
     fn random(&self, buffer: &mut [u8]) -> Result<(), HostFailure>;
 
-    /// Lets a counter of [`metrics`](crate::metrics) be there, at zero if nobody has counted yet.
+    /// Creates a counter of [`metrics`](crate::metrics) at zero if it is missing.
     fn define(&self, _counter: Cow<'static, str>) {}
 
     /// Adds one to a counter of [`metrics`](crate::metrics).
     fn count(&self, _counter: Cow<'static, str>) {}
 
-    /// Adds as many to a counter of [`metrics`](crate::metrics).
+    /// Adds a number to a counter of [`metrics`](crate::metrics).
     fn add(&self, _counter: &'static str, _count: u64) {}
 
     /// Adds a value to a histogram of [`metrics`](crate::metrics).
@@ -108,17 +109,17 @@ pub trait Host: SharedData {
     /// Writes a line to the operator's log, without secrets.
     fn log(&self, _level: Level, _line: &str) {}
 
-    /// Tells the operator what is so.
+    /// Logs an expected event.
     fn info(&self, line: &str) {
         self.log(Level::Info, line);
     }
 
-    /// Tells whoever looks closely.
+    /// Logs a detail for debugging.
     fn debug(&self, line: &str) {
         self.log(Level::Debug, line);
     }
 
-    /// Tells the operator of something that should not be.
+    /// Logs something that should not be.
     fn warn(&self, line: &str) {
         self.log(Level::Warn, line);
     }

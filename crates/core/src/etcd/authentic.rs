@@ -1,63 +1,58 @@
-//! Records that nobody else can have written: each carries a tag that only who has a signing key can make.
+//! Tags that prove that a filter wrote a record: only a filter with one of the signing keys can
+//! make them.
 //!
-//! Who may write in etcd can put there what they like, and put back what was there before. So a tag is made over the
-//! value, over the key's name, and over what etcd itself says of the key: its lease, how often it was written, and the
-//! revision that created it. etcd counts the latter two, and nobody who writes can choose them. So a record that was
-//! put back is not taken for what is there now, whatever it says.
+//! A user who may write in etcd can write any value, and can put back an earlier one. So a tag
+//! covers the value, the name of the key, and what etcd itself says of the key: its lease, the
+//! number of its writes, and the revision that created it. etcd counts the latter two, and a writer
+//! cannot choose them. So a record that was put back does not pass for the current one.
 //!
-//! A record cannot say which revision creates it, as that is known only afterwards. The token itself says it: see
-//! [`RecordKeys::of_token`].
+//! A record cannot contain the revision that creates it, because that is known only afterwards. The
+//! token contains it: see [`RecordKeys::of_token`].
 //!
-//! SipHash-2-4 with a key and a tag of 128 bits each: a keyed function for short messages, of which an exchange needs
-//! four. In V8 all four take less than a microsecond, and HMAC-SHA256 takes fifteen times as long.
+//! The tags are SipHash-2-4 with a key and a tag of 128 bits each: a keyed function for short
+//! messages. An exchange needs four tags. In V8 all four take less than a microsecond; HMAC-SHA256
+//! takes fifteen times as long.
 
 use std::hash::Hasher as _;
 
 use siphasher::sip128::{Hasher128 as _, SipHasher24};
 use subtle::ConstantTimeEq as _;
 
-use super::failure::EtcdFailure;
 use super::proto::KeyValue;
-use super::revision::Revision;
+use crate::remote::{RemoteFailure, Revision, TAG_LEN, Tag};
 use crate::secret::{Digest, Secret};
 
-/// How long a tag is.
-pub(crate) const TAG_LEN: usize = 16;
-
-/// What only who has a signing key can make.
-pub(crate) type Tag = [u8; TAG_LEN];
-
-/// One key for each private signing key that is listed. Tags are made with the first, and good with any: so keys can be
-/// rotated.
+/// One key for each private signing key that is listed. The first makes tags, and every one
+/// verifies them, so that keys can be rotated.
 #[derive(Debug, Default)]
 pub struct RecordKeys(Vec<Secret<[u8; 16]>>);
 
-/// What a value is bound to.
+/// The facts besides the value that a tag covers.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Bound<'k> {
     /// The key's name.
     pub(crate) key: &'k [u8],
-    /// The lease on which it hangs.
+    /// The lease that the key is on.
     pub(crate) lease: i64,
-    /// How often it will have been written.
+    /// The number of writes to the key, with this one.
     pub(crate) version: i64,
-    /// The revision that created the key: zero for what creates it.
+    /// The revision that created the key; zero for the write that creates it.
     pub(crate) created: i64,
 }
 
 impl<'k> Bound<'k> {
-    /// For a key that is to be created.
+    /// The facts of a key that is about to be created.
     pub(crate) const fn new(key: &'k [u8], lease: i64) -> Self {
         Self { key, lease, version: 1, created: 0 }
     }
 
-    /// For a value that is to follow one that was read, on the same lease.
+    /// The facts of a value that is about to replace one that was read, on the same lease.
     pub(crate) fn after(kv: &'k KeyValue) -> Self {
         let version = kv.version.saturating_add(1);
         Self { key: &kv.key, lease: kv.lease, version, created: kv.create_revision }
     }
 
-    /// For a value as it was read.
+    /// The facts of a value as it was read.
     pub(crate) fn of(kv: &'k KeyValue) -> Self {
         let created = if kv.version == 1 { 0 } else { kv.create_revision };
         Self { key: &kv.key, lease: kv.lease, version: kv.version, created }
@@ -65,40 +60,45 @@ impl<'k> Bound<'k> {
 }
 
 impl RecordKeys {
-    /// From keys that follow from the signing keys, in their order.
+    /// Takes keys that are derived from the signing keys, in the order of these.
     pub const fn new(keys: Vec<Secret<[u8; 16]>>) -> Self {
         Self(keys)
     }
 
-    /// Puts the tag behind a value.
-    pub(crate) fn seal(&self, bound: Bound<'_>, value: &[u8]) -> Result<Vec<u8>, EtcdFailure> {
+    /// Appends the tag to a value.
+    pub(crate) fn seal(&self, bound: Bound<'_>, value: &[u8]) -> Result<Vec<u8>, RemoteFailure> {
         let tag = self.first()?.of_record(bound, value);
         Ok([value, &tag].concat())
     }
 
-    /// The value before the tag, if that is right.
+    /// Verifies the tag of a sealed value, and returns the value before it.
     pub(crate) fn open<'v>(
         &self,
         bound: Bound<'_>,
         sealed: &'v [u8],
-    ) -> Result<&'v [u8], EtcdFailure> {
-        let (value, tag) = sealed.split_last_chunk::<TAG_LEN>().ok_or(EtcdFailure::Unauthentic)?;
+    ) -> Result<&'v [u8], RemoteFailure> {
+        let (value, tag) =
+            sealed.split_last_chunk::<TAG_LEN>().ok_or(RemoteFailure::Unauthentic)?;
         let is_right = self.any(|key| key.of_record(bound, value), tag);
-        if is_right { Ok(value) } else { Err(EtcdFailure::Unauthentic) }
+        if is_right { Ok(value) } else { Err(RemoteFailure::Unauthentic) }
     }
 
-    /// Lets a token say which revision created its record.
-    pub(crate) fn of_token(&self, digest: &Digest, created: Revision) -> Result<Tag, EtcdFailure> {
+    /// The tag by which a token says which revision created its record.
+    pub(crate) fn of_token(
+        &self,
+        digest: &Digest,
+        created: Revision,
+    ) -> Result<Tag, RemoteFailure> {
         Ok(self.first()?.of_token(digest, created))
     }
 
-    /// Whether a token says so.
+    /// Returns true if the token has the tag of that revision.
     pub(crate) fn says(&self, digest: &Digest, created: Revision, tag: &Tag) -> bool {
         self.any(|key| key.of_token(digest, created), tag)
     }
 
-    fn first(&self) -> Result<Key<'_>, EtcdFailure> {
-        self.0.first().map(Key).ok_or(EtcdFailure::Unauthentic)
+    fn first(&self) -> Result<Key<'_>, RemoteFailure> {
+        self.0.first().map(Key).ok_or(RemoteFailure::Unauthentic)
     }
 
     fn any(&self, make: impl Fn(Key<'_>) -> Tag, tag: &Tag) -> bool {
@@ -130,7 +130,7 @@ impl Key<'_> {
         self.tag(b't', &[digest.as_bytes(), &created.to_bytes()])
     }
 
-    /// `kind` keeps what is said of one thing from being taken for what is said of another.
+    /// Makes a tag. `kind` keeps a tag of a record from passing for a tag of a token.
     fn tag(&self, kind: u8, parts: &[&[u8]]) -> Tag {
         let mut hasher = SipHasher24::new_with_key(self.0.expose());
         hasher.write(&[kind]);
@@ -168,14 +168,14 @@ mod tests {
             ("as if it were new",         Bound::new(b"k", 2)),
         ];
         for (case, bound) in elsewhere {
-            assert_eq!(keys.open(bound, &sealed), Err(EtcdFailure::Unauthentic), "{case}");
+            assert_eq!(keys.open(bound, &sealed), Err(RemoteFailure::Unauthentic), "{case}");
         }
         for place in 0..sealed.len() {
             let mut changed = sealed.clone();
             changed[place] ^= 1;
-            assert_eq!(keys.open(BOUND, &changed), Err(EtcdFailure::Unauthentic), "{place}");
+            assert_eq!(keys.open(BOUND, &changed), Err(RemoteFailure::Unauthentic), "{place}");
             let cut = keys.open(BOUND, &sealed[..place]);
-            assert_eq!(cut, Err(EtcdFailure::Unauthentic), "{place}");
+            assert_eq!(cut, Err(RemoteFailure::Unauthentic), "{place}");
         }
     }
 

@@ -1,48 +1,49 @@
-//! One call to etcd: what is sent, how long it may take, and what is known once it failed.
+//! One call to etcd: its message, its timeout, and what a failure of it means.
 //!
-//! Envoy's status of a call that failed seldom says whether etcd did what it was asked. Timeouts, resets and
-//! refused connections are all `UNAVAILABLE`, and a node that gives up says so while its peers go on. Only what
-//! etcd itself says no to was not done; **everything else may have been, or be so in a moment**.
+//! The gRPC status of a failed call seldom shows if etcd did the work. Timeouts, resets and refused
+//! connections are all `UNAVAILABLE`. A node that gives up also answers with a failure, while its
+//! peers go on with the work. Only a call that etcd itself refused was surely not done. **Every
+//! other failed call may have been done, or may be done in a moment.**
 
 use std::rc::Rc;
 use std::time::Duration;
 
 use super::authentic::RecordKeys;
-use super::failure::{Complaints, EtcdFailure};
 use super::proto::Answer;
 use crate::config::EtcdSettings;
 use crate::host::{Host, UnixTime};
+use crate::remote::{Complaints, RemoteFailure};
 use crate::step::{CallFailure, Context, GrpcCall, GrpcStatus, Reply, WhenCallerLeaves};
 
-/// A method of etcd's API, and how it is called.
+/// A method of etcd's API, and the metadata of its calls.
 pub(crate) struct Method {
     service: &'static str,
     name: &'static str,
     metadata: &'static [(&'static str, &'static str)],
 }
 
-/// Reads a key as it is now. A node that is cut off from the others says so at once, instead of letting us wait
-/// for it.
+/// Reads keys as they are now. A node that is cut off from the others refuses at once, instead of
+/// letting the caller wait.
 pub(crate) const RANGE: Method =
     Method { service: "etcdserverpb.KV", name: "Range", metadata: &[("hasleader", "true")] };
 
-/// Reads what the node that is asked has, with its leader or without.
+/// Reads the keys as this node has them, even without a leader.
 pub(crate) const RANGE_ANYWHERE: Method =
     Method { service: "etcdserverpb.KV", name: "Range", metadata: &[] };
 
-/// Reads several keys at one moment, and is refused like [`RANGE`].
+/// Reads several keys at one moment. A node that is cut off refuses at once, as with [`RANGE`].
 pub(crate) const READ_TXN: Method =
     Method { service: "etcdserverpb.KV", name: "Txn", metadata: &[("hasleader", "true")] };
 
-/// Compares and writes. This one does wait while a leader is elected: that is shorter than to fail and try again,
-/// and leaves fewer outcomes unknown.
+/// Compares and writes. The call waits while a leader is elected: that takes less time than to fail
+/// and try again, and leaves fewer outcomes unknown.
 pub(crate) const TXN: Method = Method { service: "etcdserverpb.KV", name: "Txn", metadata: &[] };
 
-/// Makes a lease.
+/// Grants a lease.
 pub(crate) const LEASE_GRANT: Method =
     Method { service: "etcdserverpb.Lease", name: "LeaseGrant", metadata: &[] };
 
-/// Looks at a lease, and is refused like [`RANGE`].
+/// Reads a lease. A node that is cut off refuses at once, as with [`RANGE`].
 pub(crate) const LEASE_TIME_TO_LIVE: Method = Method {
     service: "etcdserverpb.Lease",
     name: "LeaseTimeToLive",
@@ -52,27 +53,27 @@ pub(crate) const LEASE_TIME_TO_LIVE: Method = Method {
 /// A call without a usable answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Unanswered {
-    /// Nothing was done, and never will be.
-    NotDone(EtcdFailure),
-    /// Perhaps it was done, perhaps it will be.
-    PerhapsDone(EtcdFailure),
+    /// The call did nothing, and never will.
+    NotDone(RemoteFailure),
+    /// The call may have been done, or may still be done.
+    PerhapsDone(RemoteFailure),
 }
 
 impl Unanswered {
-    /// What was wrong.
-    pub(crate) const fn failure(self) -> EtcdFailure {
+    /// The failure itself.
+    pub(crate) const fn failure(self) -> RemoteFailure {
         let (Self::NotDone(failure) | Self::PerhapsDone(failure)) = self;
         failure
     }
 }
 
-/// `DEADLINE_EXCEEDED`: our own time is over.
+/// `DEADLINE_EXCEEDED`: the time of this filter for the call is over.
 pub(crate) const DEADLINE_EXCEEDED: GrpcStatus = GrpcStatus(4);
 
-/// `NOT_FOUND`: of a lease.
+/// `NOT_FOUND`: there is no such lease.
 pub(crate) const NOT_FOUND: GrpcStatus = GrpcStatus(5);
 
-/// `FAILED_PRECONDITION`: the lease is there already.
+/// `FAILED_PRECONDITION`: the lease exists already.
 pub(crate) const FAILED_PRECONDITION: GrpcStatus = GrpcStatus(9);
 
 /// etcd, as one worker calls it.
@@ -80,17 +81,18 @@ pub(crate) const FAILED_PRECONDITION: GrpcStatus = GrpcStatus(9);
 pub struct Server {
     cluster: Rc<str>,
     authority: Option<Rc<str>>,
-    /// What every key begins with.
+    /// The beginning of every key.
     pub(crate) prefix: String,
-    /// How long something may take, all attempts together.
+    /// The longest time for an operation, all attempts together.
     timeout: Duration,
-    /// What tells our records from those of others.
+    /// The keys that prove that a filter wrote a record.
     pub(crate) record_keys: RecordKeys,
     complaints: Complaints,
 }
 
 impl Server {
-    /// The etcd that the operator wants to be used. Who has no `record_keys` can neither write nor read a record.
+    /// The etcd of the operator's settings. Without `record_keys` records can be neither written
+    /// nor read.
     pub fn new(settings: &EtcdSettings, record_keys: RecordKeys) -> Self {
         let EtcdSettings { cluster, prefix, timeout, authority } = settings;
         Self {
@@ -103,13 +105,13 @@ impl Server {
         }
     }
 
-    /// As often, and each for so long, but within the operator's time.
+    /// So many attempts, each for so long, but all within the operator's timeout.
     pub(crate) fn attempts(&self, host: &dyn Host, (count, each): (u32, Duration)) -> Attempts {
         Attempts::new(host, count, each, self.timeout)
     }
 
-    /// Counts a failure, and tells the operator unless that was done a moment ago.
-    pub(crate) fn complain(&self, host: &dyn Host, failure: EtcdFailure) {
+    /// Counts a failure, and logs it unless one of its kind was logged a moment ago.
+    pub(crate) fn complain(&self, host: &dyn Host, failure: RemoteFailure) {
         self.complaints.note(host, &self.cluster, failure);
     }
 
@@ -143,21 +145,21 @@ impl Server {
 fn read<A: Answer>(reply: &Reply) -> Result<A, Unanswered> {
     use Unanswered::{NotDone, PerhapsDone};
     match reply {
-        Reply::Grpc(Ok(message)) => A::read(message).ok_or(PerhapsDone(EtcdFailure::Malformed)),
+        Reply::Grpc(Ok(message)) => A::read(message).ok_or(PerhapsDone(RemoteFailure::Malformed)),
         Reply::Grpc(Err(status)) => Err(match status.0 {
-            7 | 16 => NotDone(EtcdFailure::Forbidden(*status)),
-            8 => NotDone(EtcdFailure::Exhausted),
-            3 | 5 | 9 | 12 => NotDone(EtcdFailure::Rejected(*status)),
-            _ => PerhapsDone(EtcdFailure::Unreachable(*status)),
+            7 | 16 => NotDone(RemoteFailure::Forbidden(*status)),
+            8 => NotDone(RemoteFailure::Exhausted),
+            3 | 5 | 9 | 12 => NotDone(RemoteFailure::Rejected(*status)),
+            _ => PerhapsDone(RemoteFailure::Unreachable(*status)),
         }),
-        Reply::Failed(CallFailure::NotSent) => Err(NotDone(EtcdFailure::NotSent)),
+        Reply::Failed(CallFailure::NotSent) => Err(NotDone(RemoteFailure::NotSent)),
         Reply::Failed(CallFailure::CutOff) | Reply::Http { .. } => {
-            Err(PerhapsDone(EtcdFailure::Malformed))
+            Err(PerhapsDone(RemoteFailure::Malformed))
         }
     }
 }
 
-/// How often a call is tried, and how long it may take in all.
+/// The attempts of a call that are left, and the time for all of them.
 pub(crate) struct Attempts {
     left: u32,
     each: Duration,
@@ -170,16 +172,16 @@ impl Attempts {
         Self { left: count, each, until: host.now().after(within) }
     }
 
-    /// How long the next attempt may take; `None` if there is to be none.
+    /// The time for the next attempt; `None` if there are no more attempts.
     pub(crate) fn next(&mut self, host: &dyn Host) -> Option<Duration> {
         self.left = self.left.checked_sub(1)?;
         self.at_most(host)
     }
 
-    /// How long a further call of this attempt may take; `None` if there is no time left.
+    /// The time for a further call of this attempt; `None` if no time is left.
     pub(crate) fn at_most(&self, host: &dyn Host) -> Option<Duration> {
         let left = self.until.since(host.now()).min(self.each);
-        // Envoy fails a call at once that has no time.
+        // Envoy fails a call with a timeout of zero at once.
         (!left.is_zero()).then_some(left)
     }
 }
@@ -190,7 +192,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_etcd_itself_refuses_was_surely_not_done() {
+    fn only_a_call_that_etcd_itself_refuses_was_surely_not_done() {
         for status in 1..=17 {
             let reply = Reply::Grpc(Err(GrpcStatus(status)));
             let unanswered = read::<TxnResponse>(&reply).unwrap_err();
@@ -199,10 +201,10 @@ mod tests {
         }
         #[rustfmt::skip]
         let cases = [
-            ("not sent",  Reply::Failed(CallFailure::NotSent), Unanswered::NotDone(EtcdFailure::NotSent)),
-            ("cut off",   Reply::Failed(CallFailure::CutOff),  Unanswered::PerhapsDone(EtcdFailure::Malformed)),
-            ("empty",     Reply::Grpc(Ok(Vec::new())),         Unanswered::PerhapsDone(EtcdFailure::Malformed)),
-            ("not proto", Reply::Grpc(Ok(b"<html>".to_vec())), Unanswered::PerhapsDone(EtcdFailure::Malformed)),
+            ("not sent",  Reply::Failed(CallFailure::NotSent), Unanswered::NotDone(RemoteFailure::NotSent)),
+            ("cut off",   Reply::Failed(CallFailure::CutOff),  Unanswered::PerhapsDone(RemoteFailure::Malformed)),
+            ("empty",     Reply::Grpc(Ok(Vec::new())),         Unanswered::PerhapsDone(RemoteFailure::Malformed)),
+            ("not proto", Reply::Grpc(Ok(b"<html>".to_vec())), Unanswered::PerhapsDone(RemoteFailure::Malformed)),
         ];
         for (case, reply, expected) in cases {
             assert_eq!(read::<TxnResponse>(&reply), Err(expected), "{case}");

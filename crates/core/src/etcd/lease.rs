@@ -1,20 +1,22 @@
-//! Leases: what lets etcd forget a key in its time.
+//! Leases, by which etcd removes keys when their time is over.
 //!
-//! All keys that one VM writes within the same ten seconds share one lease: a lease for each token would halve the
-//! mints, and etcd lets go of a thousand a second at the most.
+//! All keys that one VM writes within the same ten seconds share one lease. A lease for each token
+//! would halve the rate of mints, and etcd ends at most a thousand leases a second.
 //!
-//! etcd lets any of its users grant leases, list them, and revoke those on which no key hangs that the user may not
-//! write. So **a lease is used only if nobody else can end it, and it lasts for as long as was asked**:
+//! Every user of etcd may grant leases, list them, and revoke a lease unless a key is on it that
+//! the user may not write. So **a lease is used only if nobody else can end it and it lasts for as
+//! long as was asked**:
 //!
-//! 1. Its number is drawn at random, so that nobody can have granted it beforehand.
-//! 2. A key is put on it, its anchor, which is never moved or deleted. From then on only who may write that key can
-//!    revoke the lease.
-//! 3. etcd is asked how long it lasts and what hangs on it. Whoever revoked it before the anchor was there, and
-//!    granted the same number for a shorter time, shows here. The anchor in the answer says that the question came
-//!    after it, even if a node answered that does not lead any more.
+//! 1. The filter draws the number of the lease at random, so nobody can have granted it beforehand.
+//! 2. The filter puts a key on the lease, its anchor, which is never moved or deleted. From then on
+//!    only a user who may write the anchor can revoke the lease.
+//! 3. The filter asks etcd how long the lease lasts and which keys are on it. This shows if
+//!    somebody revoked the lease before the anchor was there, and granted the same number for a
+//!    shorter time. The anchor in the answer proves that etcd answered after step 2, even if the
+//!    node that answered is not the leader any more.
 //!
-//! Without the anchor a lease would be anybody's again once all that hangs on it was written anew elsewhere, as
-//! a revocation is that is repeated.
+//! Without the anchor, a lease would be open to everybody again once all of its keys were written
+//! anew on another lease: a repeated revocation does that.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -22,28 +24,29 @@ use std::time::Duration;
 use super::proto::{LeaseGrantRequest, LeaseTimeToLiveResponse, PutRequest};
 use crate::host::{Host, HostFailure, UnixTime};
 
-/// The keys of this much time share a lease.
+/// The keys that are written within this time share a lease.
 const BUCKET: Duration = Duration::from_secs(10);
 
-/// What a lease lasts longer than it has to: until it is looked at, a part of its time is over.
+/// The time that a lease lasts longer than it must: some of it is over before the lease is
+/// verified.
 const MARGIN: Duration = Duration::from_secs(60);
 
-/// The number of a lease ends with the time that it is for.
+/// The low bits of a lease's number hold the ten seconds that it is for.
 const BUCKET_BITS: u32 = 32;
 
-/// When the keys of a lease were made, at the latest ten seconds after this.
+/// The begin of the ten seconds in which the keys of a lease were written.
 pub(crate) fn made_at(lease: i64) -> UnixTime {
     let bucket = u32::try_from(lease & i64::from(u32::MAX)).unwrap_or_default();
     UnixTime::default().after(BUCKET.saturating_mul(bucket))
 }
 
-/// The ten seconds that a time is in.
+/// The number of the ten seconds that `now` is in.
 fn bucket(now: UnixTime) -> u32 {
     let bucket = now.secs().checked_div(BUCKET.as_secs()).unwrap_or_default();
     u32::try_from(bucket).unwrap_or(u32::MAX)
 }
 
-/// For how long a key is needed. Its lease lasts at least that long, for each key of its ten seconds.
+/// The time for which a key is needed. The lease lasts at least that long for each of its keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Kept {
     seconds: u32,
@@ -54,6 +57,10 @@ impl Kept {
         Self { seconds: u32::try_from(kept.as_secs()).unwrap_or(u32::MAX) }
     }
 
+    pub(crate) const fn duration(self) -> Duration {
+        Duration::from_secs(self.seconds as u64)
+    }
+
     pub(crate) const fn from_bytes(bytes: [u8; 4]) -> Self {
         Self { seconds: u32::from_le_bytes(bytes) }
     }
@@ -62,59 +69,59 @@ impl Kept {
         self.seconds.to_le_bytes()
     }
 
-    /// Until when what hangs on such a lease is there.
+    /// The time until which the keys on a lease surely exist.
     pub(crate) fn until(self, lease: i64) -> UnixTime {
         made_at(lease).after(self.least())
     }
 
-    /// What is left of a lease at least when it is looked at first.
+    /// The least time that a lease has left when it is verified.
     const fn least(self) -> Duration {
-        Duration::from_secs(self.seconds as u64).saturating_add(BUCKET)
+        self.duration().saturating_add(BUCKET)
     }
 }
 
 /// The leases that one VM makes for keys of one kind.
 #[derive(Debug)]
 pub(crate) struct Leases {
-    /// Where the anchors are: what the key of every one begins with.
+    /// The beginning of the keys of all anchors.
     anchors: String,
     kept: Kept,
-    /// The last one, for all who write within its ten seconds.
+    /// The last lease, for all keys that are written within its ten seconds.
     last: Cell<Option<Lease>>,
 }
 
-/// A lease of ours.
+/// A lease of this VM.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Lease {
     pub(crate) id: i64,
-    /// Whether it was found to last, and to be nobody else's.
+    /// True if the lease was verified: it lasts, and nobody else can end it.
     pub(crate) is_good: bool,
 }
 
-/// What a look at a lease has shown.
+/// The result of verifying a lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Seen {
-    /// It lasts, and nobody else can end it.
+    /// The lease lasts, and nobody else can end it.
     Good,
-    /// Somebody else has ended it or granted it anew.
+    /// Somebody else has ended the lease or granted it anew.
     Changed,
-    /// Whoever answered has not heard of the anchor yet.
+    /// The node that answered does not know the anchor yet.
     TooEarly,
 }
 
 impl Leases {
-    /// For keys of which each is needed for `kept`, with the anchors in `folder`.
+    /// Leases for keys that are needed for `kept`, with the anchors in `folder`.
     pub(crate) fn new(folder: &str, kept: Duration) -> Self {
         Self { anchors: folder.to_owned(), kept: Kept::new(kept), last: Cell::default() }
     }
 
-    /// How long they last.
+    /// The time for which these leases keep their keys.
     pub(crate) const fn kept(&self) -> Kept {
         self.kept
     }
 
-    /// The lease for what is written now. It is drawn where there is none yet, and all who ask before it is found good
-    /// get the same one: each then makes sure of it, and there is one lease all the same.
+    /// The lease for keys that are written now. A new one is drawn if there is none yet. All
+    /// requests that ask before it is verified get the same lease, and each verifies it.
     pub(super) fn current(&self, host: &dyn Host) -> Result<Lease, HostFailure> {
         let bucket = bucket(host.now());
         let last =
@@ -124,7 +131,7 @@ impl Leases {
         }
         let mut drawn = [0; 4];
         host.random(&mut drawn)?;
-        // Without the sign, and never zero: etcd's own leases are positive, and zero is none.
+        // Positive, as etcd's own leases are, and not zero, which means no lease.
         let drawn = (u32::from_be_bytes(drawn) >> 1).max(1);
         let id = (i64::from(drawn) << BUCKET_BITS) | i64::from(bucket);
         let lease = Lease { id, is_good: false };
@@ -132,27 +139,27 @@ impl Leases {
         Ok(lease)
     }
 
-    /// Lets the others know that a lease is good.
+    /// Notes that a lease was verified.
     pub(super) fn has_proved_good(&self, id: i64) {
         if self.last.get().is_some_and(|last| last.id == id) {
             self.last.set(Some(Lease { id, is_good: true }));
         }
     }
 
-    /// Draws another one next time.
+    /// Forgets a lease, so that the next one is drawn anew.
     pub(super) fn forget(&self, id: i64) {
         if self.last.get().is_some_and(|last| last.id == id) {
             self.last.set(None);
         }
     }
 
-    /// Asks for a lease.
+    /// The request that grants a lease.
     pub(super) fn grant(&self, id: i64) -> LeaseGrantRequest {
         let ttl = self.kept.least().saturating_add(MARGIN);
         LeaseGrantRequest { ttl: i64::try_from(ttl.as_secs()).unwrap_or(i64::MAX), id }
     }
 
-    /// What keeps others from ending it.
+    /// The anchor of a lease, which keeps others from ending it.
     pub(super) fn anchor(&self, id: i64) -> PutRequest {
         PutRequest { key: self.anchor_key(id), lease: id, ..PutRequest::default() }
     }
@@ -161,7 +168,7 @@ impl Leases {
         format!("{}{id:016x}", self.anchors).into_bytes()
     }
 
-    /// Whether it can be used.
+    /// Verifies a lease by etcd's answer.
     pub(super) fn look_at(&self, id: i64, answer: &LeaseTimeToLiveResponse) -> Seen {
         let least = self.kept.least();
         let left = u64::try_from(answer.ttl).map_or(Duration::ZERO, Duration::from_secs);
@@ -189,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_is_good_if_it_lasts_as_asked_and_its_anchor_hangs_on_it() {
+    fn a_lease_is_good_if_it_lasts_as_asked_and_its_anchor_is_on_it() {
         let leases = Leases::new("/leases/a/", KEPT);
         let (asked, anchor) = (leases.grant(7).ttl, leases.anchor(7));
         assert_eq!((asked, anchor.lease), (670, 7));

@@ -1,33 +1,23 @@
-//! etcd, over gRPC through a cluster of Envoy's: its calls, its messages, its leases, and what can go wrong.
+//! The adapter for many Envoys: it keeps everything in etcd, over gRPC through a cluster of
+//! Envoy's.
 //!
-//! What is kept there, and why that is safe, is for those who keep it to say.
+//! All Envoys that ask the same etcd share subject tokens, revocations and impersonations.
 
 mod authentic;
-pub(crate) mod calls;
-mod failure;
-mod last_revocation;
-pub(crate) mod lease;
+mod calls;
+mod impersonations;
+mod lease;
 mod places;
-pub(crate) mod proto;
+mod proto;
 mod read;
-mod revision;
+mod revocations;
+mod tokens;
 mod write;
 
+use authentic::Bound;
 pub use authentic::RecordKeys;
-pub(crate) use authentic::{Bound, TAG_LEN, Tag};
 pub use calls::Server;
-pub use failure::EtcdFailure;
-pub use last_revocation::LastRevocation;
-pub(crate) use places::Places;
-pub use revision::Revision;
-
-use crate::host::UnixTime;
-
-/// A key that is written in the same transaction as another, and shares its lease.
-#[derive(Debug, Clone)]
-pub struct Beside {
-    pub(crate) key: Vec<u8>,
-    pub(crate) value: Vec<u8>,
-    /// Until when it is needed.
-    pub(crate) needed_until: UnixTime,
-}
+pub(crate) use impersonations::EtcdList;
+use places::Places;
+pub(crate) use revocations::EtcdRevocations;
+pub(crate) use tokens::EtcdTokens;

@@ -1,14 +1,14 @@
-//! The messages of etcd's v3 API, as far as they are needed (`rpc.proto` and `kv.proto` of etcd, packages
-//! `etcdserverpb` and `mvccpb`). What a reply holds besides is skipped.
+//! The messages of etcd's v3 API that the filter needs (`rpc.proto` and `kv.proto` of etcd,
+//! packages `etcdserverpb` and `mvccpb`). Other fields of a reply are skipped.
 
 use prost::{Message, Oneof};
 
-use super::revision::Revision;
+use crate::remote::{LastRevocation, Revision};
 
-/// What a reply says of the cluster.
+/// The header of every reply.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct ResponseHeader {
-    /// The store's revision, from one on. A message without it is not etcd's.
+    /// The store's revision, from one on. A message without it is not from etcd.
     #[prost(int64, tag = "3")]
     pub(crate) revision: i64,
 }
@@ -21,7 +21,7 @@ pub(crate) struct KeyValue {
     pub(crate) create_revision: i64,
     #[prost(int64, tag = "3")]
     pub(crate) mod_revision: i64,
-    /// How often it was written: one for a key that was never changed.
+    /// The number of writes to the key: one for a key that was never changed.
     #[prost(int64, tag = "4")]
     pub(crate) version: i64,
     #[prost(bytes = "vec", tag = "5")]
@@ -34,20 +34,20 @@ pub(crate) struct KeyValue {
 pub(crate) struct RangeRequest {
     #[prost(bytes = "vec", tag = "1")]
     pub(crate) key: Vec<u8>,
-    /// The first key that is not meant; empty for one key alone.
+    /// The first key behind the range; empty for one key alone.
     #[prost(bytes = "vec", tag = "2")]
     pub(crate) range_end: Vec<u8>,
     #[prost(int64, tag = "3")]
     pub(crate) limit: i64,
-    /// As it was at this revision; zero for now.
+    /// Read the keys as they were at this revision; zero for now.
     #[prost(int64, tag = "4")]
     pub(crate) revision: i64,
-    /// What the node that answers has, be it late.
+    /// Read the keys as the node has them, even if it lags behind.
     #[prost(bool, tag = "7")]
     pub(crate) serializable: bool,
     #[prost(bool, tag = "8")]
     pub(crate) keys_only: bool,
-    /// Keys that were last written before this revision are left out.
+    /// Leave out keys that were last written before this revision.
     #[prost(int64, tag = "10")]
     pub(crate) min_mod_revision: i64,
 }
@@ -67,7 +67,7 @@ impl RangeRequest {
         Self { key: prefix.as_bytes().to_vec(), range_end, limit, ..Self::default() }
     }
 
-    /// The same from the next key after this one on.
+    /// This request, from the next key after `key` on.
     pub(crate) fn behind(self, key: &[u8]) -> Self {
         Self { key: [key, b"\0"].concat(), ..self }
     }
@@ -106,7 +106,7 @@ pub(crate) struct Compare {
     pub(crate) key: Vec<u8>,
     #[prost(oneof = "Compared", tags = "5, 6")]
     pub(crate) revision: Option<Compared>,
-    /// The first key that is not meant; empty for one key alone.
+    /// The first key behind the range; empty for one key alone.
     #[prost(bytes = "vec", tag = "64")]
     pub(crate) range_end: Vec<u8>,
 }
@@ -147,7 +147,7 @@ pub(crate) enum Request {
 pub(crate) struct DeleteRangeRequest {
     #[prost(bytes = "vec", tag = "1")]
     pub(crate) key: Vec<u8>,
-    /// The first key that is not meant.
+    /// The first key behind the range.
     #[prost(bytes = "vec", tag = "2")]
     pub(crate) range_end: Vec<u8>,
 }
@@ -162,7 +162,7 @@ pub(crate) struct TxnRequest {
     pub(crate) failure: Vec<RequestOp>,
 }
 
-/// Of what the operations of a transaction answered only a range says anything.
+/// The answer to one operation of a transaction. Only the answer to a range is needed.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct ResponseOp {
     #[prost(message, optional, tag = "1")]
@@ -198,7 +198,7 @@ pub(crate) struct LeaseGrantResponse {
 pub(crate) struct LeaseTimeToLiveRequest {
     #[prost(int64, tag = "1")]
     pub(crate) id: i64,
-    /// Whether to say what hangs on it.
+    /// Ask for the keys on the lease, too.
     #[prost(bool, tag = "2")]
     pub(crate) keys: bool,
 }
@@ -209,7 +209,7 @@ pub(crate) struct LeaseTimeToLiveResponse {
     pub(crate) header: Option<ResponseHeader>,
     #[prost(int64, tag = "2")]
     pub(crate) id: i64,
-    /// Seconds that are left, without fractions; less than zero if there is no such lease.
+    /// Whole seconds that are left; less than zero if there is no such lease.
     #[prost(int64, tag = "3")]
     pub(crate) ttl: i64,
     #[prost(bytes = "vec", repeated, tag = "5")]
@@ -217,7 +217,7 @@ pub(crate) struct LeaseTimeToLiveResponse {
 }
 
 impl TxnRequest {
-    /// Puts what `put` says if its key's revision is `revision`; reads the key otherwise.
+    /// Writes `put` if its key has this revision; reads the key otherwise.
     pub(crate) fn put_if(revision: Compared, put: PutRequest) -> Self {
         let target = match revision {
             Compared::Create(_) => CREATE,
@@ -236,26 +236,27 @@ impl TxnRequest {
         }
     }
 
-    /// Puts what `put` says besides, if there is anything to put at all.
+    /// Also writes `put` if the comparisons succeed.
     pub(crate) fn and_put(mut self, put: PutRequest) -> Self {
         self.success.push(Request::Put(put).into());
         self
     }
 
-    /// The same, and in any case.
+    /// Also writes `put`, whether the comparisons succeed or not.
     pub(crate) fn and_put_anyway(mut self, put: PutRequest) -> Self {
         self.failure.push(Request::Put(put.clone()).into());
         self.and_put(put)
     }
 
-    /// Only if this key was last written at that revision; at none if it is not there.
+    /// Adds the comparison that this key was last written at that revision; zero for a missing key.
     pub(crate) fn only_if_still_at(mut self, key: Vec<u8>, revision: i64) -> Self {
         let revision = Some(Compared::Mod(revision));
         self.compare.push(Compare { target: MOD, key, revision, ..Compare::default() });
         self
     }
 
-    /// Deletes the keys from `key` to `range_end`, only if none of them was written after `revision`.
+    /// Deletes the keys from `key` to `range_end`, and adds the comparison that none of them was
+    /// written after `revision`.
     pub(crate) fn and_delete(mut self, key: Vec<u8>, range_end: Vec<u8>, revision: i64) -> Self {
         self.compare.push(Compare {
             result: LESS,
@@ -268,7 +269,7 @@ impl TxnRequest {
         self
     }
 
-    /// Reads all of this at one moment.
+    /// Reads several ranges at one moment.
     pub(crate) fn read(ranges: impl IntoIterator<Item = RangeRequest>) -> Self {
         let reads = ranges.into_iter().map(|range| Request::Range(range).into());
         Self { success: reads.collect(), ..Self::default() }
@@ -282,7 +283,7 @@ impl From<Request> for RequestOp {
 }
 
 impl TxnResponse {
-    /// What the operation with this number read.
+    /// The range that the operation with this number read.
     pub(crate) fn ranged(&self, operation: usize) -> Option<&RangeResponse> {
         self.responses.get(operation)?.range.as_ref()
     }
@@ -290,18 +291,26 @@ impl TxnResponse {
 
 /// A message that etcd sends.
 pub(crate) trait Answer: Message + Default {
-    /// What every answer of etcd's begins with.
+    /// The header of the answer.
     fn header(&self) -> Option<&ResponseHeader>;
 
-    /// What the whole store was at when it answered.
+    /// The store's revision when it answered.
     fn revision(&self) -> Revision {
         self.header().map(|header| Revision::new(header.revision)).unwrap_or_default()
     }
 
-    /// Reads an answer; `None` if it is not one of etcd's.
+    /// The last revocation, as `key` of this answer says it.
+    fn last_revocation(&self, key: Option<&RangeResponse>) -> LastRevocation {
+        let kv = key.and_then(|key| key.kvs.first());
+        let revision = kv.map(|kv| Revision::new(kv.mod_revision)).unwrap_or_default();
+        LastRevocation { revision, seen_at: self.revision() }
+    }
+
+    /// Reads an answer; `None` if it is not from etcd.
     fn read(bytes: &[u8]) -> Option<Self> {
         let answer = Self::decode(bytes).ok()?;
-        // An empty message would be a whole one otherwise, and say that there is no such token.
+        // Without this check an empty message would be a whole answer, and mean that there is no
+        // such token.
         let revision = answer.header()?.revision;
         (revision > 0).then_some(answer)
     }
@@ -341,7 +350,7 @@ mod tests {
     fn a_transaction_has_the_bytes_that_etcd_expects() {
         let put = PutRequest { key: b"k".into(), value: b"v".into(), lease: 7 };
         let created = TxnRequest::put_if(Compared::Create(0), put.clone());
-        // By hand, from rpc.proto: a revision of zero is said, not left out.
+        // Written by hand from rpc.proto: a revision of zero is present, not left out.
         let compare = b"\x0a\x07\x10\x01\x1a\x01k\x28\x00";
         let success = b"\x12\x0a\x12\x08\x0a\x01k\x12\x01v\x18\x07";
         let failure = b"\x1a\x05\x0a\x03\x0a\x01k";
@@ -353,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_without_a_revision_is_not_etcds() {
+    fn a_message_without_a_revision_is_not_from_etcd() {
         for bytes in [&b""[..], b"\x0a\x00", b"\x0a\x02\x18\x00", b"\x10\x01"] {
             assert_eq!(RangeResponse::read(bytes), None, "{bytes:?}");
             assert_eq!(TxnResponse::read(bytes), None, "{bytes:?}");
@@ -378,8 +387,8 @@ mod tests {
             let whole = RangeResponse { header, kvs: vec![kv], more: false };
             let bytes = whole.encode_to_vec();
             let read = RangeResponse::read(&bytes[..bytes.len().saturating_sub(cut)]);
-            // A cut between two fields leaves a message that is whole: gRPC says how long one is, and so
-            // never hands one over.
+            // A cut between two fields leaves a whole message. gRPC gives the length of a message,
+            // so such a cut never arrives.
             prop_assert!(read.is_none_or(|read| read == whole || read.kvs.is_empty()));
         }
     }

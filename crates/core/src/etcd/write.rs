@@ -1,5 +1,4 @@
-//! A transaction whose keys hang on a [lease](super::lease) of ours, which is made and looked at where there is none
-//! yet.
+//! Transactions that put keys on a [lease](super::lease), which is granted and verified first.
 
 use prost::Message as _;
 
@@ -7,25 +6,26 @@ use super::calls::{
     Attempts, DEADLINE_EXCEEDED, FAILED_PRECONDITION, LEASE_GRANT, LEASE_TIME_TO_LIVE, NOT_FOUND,
     Server, TXN, Unanswered,
 };
-use super::failure::EtcdFailure;
 use super::lease::{Lease, Leases, Seen};
 use super::proto::{
     LeaseGrantResponse, LeaseTimeToLiveRequest, LeaseTimeToLiveResponse, TxnRequest, TxnResponse,
 };
+use crate::remote::RemoteFailure;
 use crate::step::{Context, WhenCallerLeaves};
 
 impl Server {
-    /// Sends a transaction until it is answered. `txn` makes it for the lease that its keys are to hang on: another one
-    /// where a lease has gone, and with it all that an earlier attempt may have written.
+    /// Sends a transaction until it is answered. `txn` makes the transaction for the lease of its
+    /// keys. If a lease is gone, every key that an earlier attempt wrote is gone too, and `txn`
+    /// makes it for another lease.
     pub(crate) async fn write(
         &self,
         context: &Context,
         leases: &Leases,
-        mut txn: impl FnMut(i64) -> Result<TxnRequest, EtcdFailure>,
+        mut txn: impl FnMut(i64) -> Result<TxnRequest, RemoteFailure>,
         mut attempts: Attempts,
         when_caller_leaves: WhenCallerLeaves,
-    ) -> Result<TxnResponse, EtcdFailure> {
-        let mut failed = EtcdFailure::NotSent;
+    ) -> Result<TxnResponse, RemoteFailure> {
+        let mut failed = RemoteFailure::NotSent;
         while attempts.next(context.host()).is_some() {
             let lease = match self.lease(context, leases, &attempts, when_caller_leaves).await {
                 Ok(lease) => lease,
@@ -41,8 +41,8 @@ impl Server {
                 self.call(context, &TXN, &message, timeout, when_caller_leaves).await;
             match answer {
                 Ok(answer) => return Ok(answer),
-                Err(Unanswered::NotDone(failure @ EtcdFailure::Rejected(NOT_FOUND))) => {
-                    // An etcd that began anew has no leases.
+                Err(Unanswered::NotDone(failure @ RemoteFailure::Rejected(NOT_FOUND))) => {
+                    // An etcd that was restored or began empty does not have the lease.
                     leases.forget(lease);
                     failed = failure;
                 }
@@ -53,7 +53,7 @@ impl Server {
         Err(failed)
     }
 
-    /// A lease that is good for what is written now.
+    /// A verified lease for the keys that are written now.
     pub(crate) async fn lease(
         &self,
         context: &Context,
@@ -63,7 +63,7 @@ impl Server {
     ) -> Result<i64, Unanswered> {
         let drawn = leases.current(context.host());
         let Lease { id, is_good } =
-            drawn.map_err(|failure| Unanswered::NotDone(EtcdFailure::Host(failure)))?;
+            drawn.map_err(|failure| Unanswered::NotDone(RemoteFailure::Host(failure)))?;
         if is_good {
             return Ok(id);
         }
@@ -72,14 +72,15 @@ impl Server {
             Ok(()) => leases.has_proved_good(id),
             Err(_) => leases.forget(id),
         }
-        if let Err(Unanswered::PerhapsDone(failure @ EtcdFailure::LeaseChanged)) = made {
+        if let Err(Unanswered::PerhapsDone(failure @ RemoteFailure::LeaseChanged)) = made {
             self.complain(context.host(), failure);
         }
         made.map(|()| id)
     }
 
-    /// Makes a lease, and looks at it. Whoever joins while it is under way does the same: to grant it twice, and to put
-    /// its anchor twice, is to do it once. Who granted it does not matter; what is found then does.
+    /// Grants a lease, puts its anchor, and verifies it. A request that joins while this is under
+    /// way does the same: a second grant and a second anchor change nothing. It does not matter who
+    /// granted the lease, only how it is found in the end.
     async fn make_lease(
         &self,
         context: &Context,
@@ -88,14 +89,14 @@ impl Server {
         attempts: &Attempts,
         when_caller_leaves: WhenCallerLeaves,
     ) -> Result<(), Unanswered> {
-        let late = || Unanswered::PerhapsDone(EtcdFailure::Unreachable(DEADLINE_EXCEEDED));
+        let late = || Unanswered::PerhapsDone(RemoteFailure::Unreachable(DEADLINE_EXCEEDED));
         let left = || attempts.at_most(context.host()).ok_or_else(late);
 
         let message = leases.grant(id).encode_to_vec();
         let granted: Result<LeaseGrantResponse, _> =
             self.call(context, &LEASE_GRANT, &message, left()?, when_caller_leaves).await;
         match granted {
-            Ok(_) | Err(Unanswered::NotDone(EtcdFailure::Rejected(FAILED_PRECONDITION))) => {}
+            Ok(_) | Err(Unanswered::NotDone(RemoteFailure::Rejected(FAILED_PRECONDITION))) => {}
             Err(unanswered) => return Err(unanswered),
         }
 
@@ -104,8 +105,8 @@ impl Server {
             self.call(context, &TXN, &message, left()?, when_caller_leaves).await;
         match anchored {
             Ok(_) => {}
-            Err(Unanswered::NotDone(EtcdFailure::Rejected(NOT_FOUND))) => {
-                return Err(Unanswered::PerhapsDone(EtcdFailure::LeaseChanged));
+            Err(Unanswered::NotDone(RemoteFailure::Rejected(NOT_FOUND))) => {
+                return Err(Unanswered::PerhapsDone(RemoteFailure::LeaseChanged));
             }
             Err(unanswered) => return Err(unanswered),
         }
@@ -115,7 +116,7 @@ impl Server {
             self.call(context, &LEASE_TIME_TO_LIVE, &message, left()?, when_caller_leaves).await?;
         match leases.look_at(id, &found) {
             Seen::Good => Ok(()),
-            Seen::Changed => Err(Unanswered::PerhapsDone(EtcdFailure::LeaseChanged)),
+            Seen::Changed => Err(Unanswered::PerhapsDone(RemoteFailure::LeaseChanged)),
             Seen::TooEarly => Err(late()),
         }
     }

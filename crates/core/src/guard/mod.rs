@@ -24,12 +24,14 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use crate::config::{AuditLog, ConfigError, GuardConfig, GuardStore, Mode, decode};
-use crate::etcd::{EtcdFailure, RecordKeys, Server};
+use crate::etcd::{RecordKeys, Server};
 use crate::host::{Host, Level, UnixTime};
 use crate::metrics;
 use crate::path::{NormalPath, without_query};
-use crate::revocations::{Known, Mark, Revocations, Unknown};
+use crate::remote::RemoteFailure;
+use crate::revocations::{Mark, Unknown, View};
 use crate::step::{Step, Task};
+use crate::storage::Revocations;
 use crate::stream::Flow;
 
 use claims::{Claims, NoClaims};
@@ -71,7 +73,7 @@ pub struct Guard {
     revocations: Revocations,
     streams: RefCell<Streams>,
     /// What the open streams were held against last.
-    held_against: RefCell<Option<Rc<Known>>>,
+    held_against: RefCell<Option<Rc<View>>>,
     /// Of when what is known of the revocations is; until something is, of the beginning.
     known_as_of: Cell<UnixTime>,
     /// Requests that were looked at and are not counted yet.
@@ -114,7 +116,7 @@ impl Guard {
             host.define(self.counter(reason));
         }
         if matches!(self.config.store, GuardStore::Etcd { .. }) {
-            EtcdFailure::KINDS
+            RemoteFailure::KINDS
                 .map(metrics::store_failed)
                 .into_iter()
                 .for_each(|kind| host.define(kind));
@@ -163,7 +165,7 @@ impl Guard {
         // Counted here, as a request has no time for it.
         host.add(metrics::GUARD_SEEN, self.seen.take());
         let now = host.now();
-        match self.revocations.known(host) {
+        match self.revocations.recent_view(host) {
             Ok(known) => {
                 let last = self.held_against.replace(Some(Rc::clone(&known)));
                 if !last.is_some_and(|last| Rc::ptr_eq(&last, &known)) {
@@ -173,12 +175,12 @@ impl Guard {
             }
             // Nothing new is known. The requests that come now are refused for it.
             Err(Unknown::Host(_)) => {}
-            Err(Unknown::Etcd(_) | Unknown::NotYet | Unknown::Stale) => {
+            Err(Unknown::Remote(_) | Unknown::NotYet | Unknown::Stale) => {
                 self.held_against.take();
                 self.end_streams(host, request, act_for, &|_| true, &Refusal::StaleWhileOpen);
             }
         }
-        if let Ok(Some(as_of)) = self.revocations.as_of(host) {
+        if let Ok(Some(as_of)) = self.revocations.confirmed_at(host) {
             self.known_as_of.set(as_of);
         }
         host.set(metrics::GUARD_AGE, now.since(self.known_as_of.get()).as_secs());
@@ -229,7 +231,7 @@ impl Guard {
         watched: &Watched,
         claims: &Claims<'_>,
     ) -> Result<Decider, Refusal> {
-        let known = self.revocations.known(host).map_err(Refusal::Unknown)?;
+        let known = self.revocations.recent_view(host).map_err(Refusal::Unknown)?;
         if has_ended(&known, claims) {
             return Err(Refusal::Ended);
         }
@@ -292,7 +294,7 @@ impl Guard {
     }
 }
 
-fn has_ended(known: &Known, claims: &Claims<'_>) -> bool {
+fn has_ended(known: &View, claims: &Claims<'_>) -> bool {
     let mark = Mark::read(claims.jti, claims.issued_at);
     known.has_ended(&claims.impersonation(&mark), mark.issued)
 }

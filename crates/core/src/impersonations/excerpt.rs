@@ -1,17 +1,17 @@
 //! The members of a mint's context that the list keeps, as text of bounded length.
 //!
-//! A context is free-form, up to some kilobytes, and may hold personal data. The operator names
-//! what whoever is on call needs to see. The number of names and the length of each text bound the
-//! memory of the list.
+//! A context is free-form, has up to some kilobytes, and may hold personal data. The operator names
+//! the members that people on call need to see. The number of names and the length of each text
+//! bound the memory of the list.
 
 use serde_json::{Map, Value};
 
-/// How many characters of a member are kept.
+/// The number of characters of a member that are kept.
 const LONGEST_TEXT: usize = 128;
 
-/// The members with these names, in this order. A string is kept as it is, anything else as JSON; a
-/// member that the context does not have is left out.
-pub fn excerpt(names: &[String], context: &str) -> Vec<(String, String)> {
+/// The members of `context` with these names, in this order. A string is kept as it is, any other
+/// value as JSON. A member that is missing is left out.
+pub(crate) fn excerpt(names: &[String], context: &str) -> Vec<(String, String)> {
     if names.is_empty() {
         return Vec::new();
     }
@@ -42,7 +42,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_named_is_kept_in_the_order_of_the_names() {
+    fn an_excerpt_has_the_named_members_in_the_order_of_the_names() {
         let context = serde_json::json!({
             "reason": "a call", "ticketId": "T-1", "secret": "x", "count": 7, "tags": ["a", "b"], "none": null,
         });

@@ -1,26 +1,26 @@
-//! The members that an impersonation must have to be found. The list and revocations name it by the
-//! same ones.
+//! The members by which the list is searched. Revocations name impersonations by the same members.
 
-use super::Entry;
+use super::LiveImpersonation;
 
-/// An impersonation is found if it has all members that are given here.
+/// The members that an impersonation must have to be found. A member that is `None` matches every
+/// value.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Wanted<'w> {
-    /// Who is impersonated.
-    pub user_id: Option<&'w str>,
-    /// Who acts.
-    pub actor_id: Option<&'w str>,
+pub(crate) struct Wanted<'w> {
+    /// The user who is impersonated.
+    pub(crate) user_id: Option<&'w str>,
+    /// The acting user.
+    pub(crate) actor_id: Option<&'w str>,
     /// The client that exchanged the subject token.
-    pub client_id: Option<&'w str>,
-    /// Who minted it.
-    pub caller: Option<&'w str>,
-    /// Where the access token is good.
-    pub resource: Option<&'w str>,
+    pub(crate) client_id: Option<&'w str>,
+    /// The caller that minted the subject token.
+    pub(crate) caller: Option<&'w str>,
+    /// The resource at which the access token is good.
+    pub(crate) resource: Option<&'w str>,
 }
 
 impl Wanted<'_> {
-    /// Returns whether an impersonation has all of them.
-    pub fn has_found(&self, entry: &Entry) -> bool {
+    /// Returns true if an impersonation has all of these members.
+    pub(crate) fn has_found(&self, entry: &LiveImpersonation) -> bool {
         let is = |wanted: Option<&str>, value: Option<&str>| wanted.is_none() || wanted == value;
         is(self.user_id, Some(&entry.user_id))
             && is(self.actor_id, entry.actor_id.as_deref())

@@ -20,7 +20,7 @@ use crate::etcd::{RecordKeys, Server};
 use crate::host::UnixTime;
 use crate::jose::{KeySet, NativeCrypto, PublishedKey, SigningKey, TestedCrypto};
 use crate::policy::MintCounter;
-use crate::store::Store;
+use crate::storage::Store;
 
 /// Looks an environment variable up.
 pub type Environment<'e> = &'e dyn Fn(&str) -> Option<String>;

@@ -23,15 +23,15 @@ use crate::audit::Trail;
 use crate::claims::{ClaimsError, Input};
 use crate::client::{self, AuthenticatedClient};
 use crate::config::{Client, OnError, Resource};
-use crate::etcd::Revision;
 use crate::host::{Host, HostFailure, UnixTime};
-use crate::impersonations::{Entry, excerpt};
+use crate::impersonations::{LiveImpersonation, excerpt};
 use crate::media_type;
 use crate::metrics;
 use crate::oauth::form::{Form, FormError};
 use crate::oauth::{ACCESS_TOKEN_TYPE, JWT_TYPE, TOKEN_EXCHANGE, scope, uri};
 use crate::policy::Bounds;
-use crate::revocations::{CaughtUp, Issued, Known, Mark};
+use crate::remote::Revision;
+use crate::revocations::{CaughtUp, IssuedAt, Mark, View};
 use crate::step::{Context, Response};
 use crate::store::{Exchange, Found, Mint, NotSpent, Outstanding, PREFIX, SubjectToken};
 
@@ -140,7 +140,7 @@ pub(super) async fn exchange(
     let claims = serde_json::to_vec(&claims).map_err(|_| HostFailure("memory for claims"))?;
     let access_token = service.signing_key.sign_jwt(host, service.crypto.as_deref(), &claims)?;
 
-    let entry = Entry {
+    let entry = LiveImpersonation {
         id,
         user_id: subject.grant.user_id.clone(),
         actor_id: actor.clone(),
@@ -499,13 +499,13 @@ async fn spend(
     trail: &Trail,
     subject: Outstanding,
     caught_up: CaughtUp,
-    entry: &Entry,
+    entry: &LiveImpersonation,
     exchange: Exchange,
 ) -> Result<(), Refusal> {
     // A caller who has left could not use the token any more.
     context.still_wanted().await;
     let oversight = &service.oversight;
-    let known = oversight.revocations.known_by(context.host(), caught_up)?;
+    let known = oversight.revocations.view_after(context.host(), caught_up)?;
     if let Err(refusal) = look_at_revocations(&known, caught_up.revision(), &subject, entry) {
         // Of several who present a token at once one may have spent it, and another ended what came of that.
         return Err(match service.store.find_again(context, &subject).await? {
@@ -541,21 +541,21 @@ async fn spend(
 /// Refuses a subject token that was outstanding when somebody ended what it would be exchanged for, and an access
 /// token that would have ended before anybody has it.
 fn look_at_revocations(
-    known: &Known,
+    known: &View,
     revision: Revision,
     subject: &Outstanding,
-    entry: &Entry,
+    entry: &LiveImpersonation,
 ) -> Result<(), Refusal> {
     let (impersonation, issued) = listed(entry);
     let unavailable = |wrong| Refusal::temporarily_unavailable("revoked_meanwhile", wrong);
     // Of a time that lies ahead, as the clock was set back, nobody knows what it ended. Revisions do not lie ahead.
     let last = if revision.is_some() { Revision::LAST } else { revision };
-    let latest = Issued::new(entry.issued_at().at_the_latest(), last);
+    let latest = IssuedAt::new(entry.issued_at().at_the_latest(), last);
     if known.has_ended(&impersonation, latest) {
         return Err(unavailable("a revocation names the impersonation, of a time that is not yet"));
     }
     let minted_at = UnixTime::from_millis(subject.mint.at_millis);
-    if known.has_ended(&impersonation, Issued::new(minted_at, subject.created())) {
+    if known.has_ended(&impersonation, IssuedAt::new(minted_at, subject.created())) {
         return Err(revoked());
     }
     if known.has_ended(&impersonation, issued) {

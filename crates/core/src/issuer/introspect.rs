@@ -39,7 +39,7 @@ pub(super) async fn introspect(
     answer.insert("active".to_owned(), Value::Bool(false));
     if let Some(issued) = service.issued(form.get("token").unwrap_or_default()) {
         trail.note(|facts| facts.subject_token_id = issued.id().map(str::to_owned));
-        let known = oversight.revocations.fresh(context).await?;
+        let known = oversight.revocations.current_view(context).await?;
         if !issued.has_ended(&known, context.host().now()) {
             let mut claims = issued.into_claims();
             claims.remove("active");

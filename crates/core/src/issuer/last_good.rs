@@ -1,36 +1,39 @@
-//! The last document of the gateway's that was one, kept for the time that the gateway fails.
+//! The last good document of the gateway, which stands in while the gateway fails.
 //!
-//! It is in shared data: whichever worker is asked, the same stands in. It is written when it changes, and else
-//! once a minute to say that it is still so.
+//! The document is in shared data, so all workers have the same one. A worker writes it when it
+//! changes, and once a minute to say that it has not.
 
 use std::cell::Cell;
+use std::mem;
 use std::time::Duration;
 
-use crate::host::{Host, UnixTime};
+use crate::host::{Host, HostFailure, UnixTime};
 use crate::secret::Digest;
+use crate::shared_data::keys::Keys;
+use crate::shared_data::{Change, update};
 
 /// The format of the entry.
 const VERSION: u8 = 1;
 
-/// How long a document may stand in: a key that the gateway has withdrawn must go some time.
+/// The longest time that a document stands in: a key that the gateway has withdrawn must go at
+/// last.
 const MAX_AGE: Duration = Duration::from_secs(3600);
 
-/// How long an entry is as good as new.
+/// The time after which a worker writes an unchanged document again.
 const REFRESH: Duration = Duration::from_secs(60);
 
 /// The place of one document in shared data.
 #[derive(Debug)]
 pub(super) struct LastGood {
     key: String,
-    /// What this worker knows to be there, and since when.
+    /// The document that this worker last wrote, and when.
     known: Cell<Option<(Digest, UnixTime)>>,
 }
 
 impl LastGood {
     /// The place for the document `name` of the service that `tenant` names.
     pub(super) fn new(tenant: &str, name: &str) -> Self {
-        let digest = Digest::of(format!("{tenant}\n{name}").as_bytes());
-        Self { key: format!("d{}", digest.id()), known: Cell::new(None) }
+        Self { key: Keys::new(tenant).document(name), known: Cell::new(None) }
     }
 
     /// Keeps a document that the gateway has just sent.
@@ -45,15 +48,17 @@ impl LastGood {
         entry.push(VERSION);
         entry.extend_from_slice(&now.millis().to_le_bytes());
         entry.extend_from_slice(document);
-        let Ok(found) = host.get(&self.key) else { return };
-        let expected = found.map(|(_, version)| version).into();
-        // Whoever is faster has a document that is as new.
-        if host.compare_and_set(&self.key, &entry, expected).is_ok() {
+        let written = update::<_, HostFailure>(host, &self.key, 1, |_| {
+            Ok(Change::Write(mem::take(&mut entry), ()))
+        });
+        // A worker that was faster wrote a document that is as new.
+        if written.is_ok() {
             self.known.set(Some((digest, now)));
         }
     }
 
-    /// The document, if there is one that is not too old. One that was kept in the future may be of any age.
+    /// The document, if it is not too old. A document from the future may have any age, and counts
+    /// as too old.
     pub(super) fn recall(&self, host: &dyn Host) -> Option<Vec<u8>> {
         let (entry, _) = host.get(&self.key).ok()??;
         let (version, rest) = entry.split_first()?;

@@ -8,7 +8,7 @@ use super::refusal::Refusal;
 use super::request::Head;
 use super::service::Service;
 use crate::audit::Trail;
-use crate::impersonations::{Entry, Place, Wanted};
+use crate::impersonations::{LiveImpersonation, Place, Wanted};
 use crate::oauth::form::Form;
 use crate::step::{Context, Response};
 
@@ -58,7 +58,7 @@ fn as_object<S: Serializer>(
 }
 
 impl<'e> Listing<'e> {
-    fn of(entry: &'e Entry) -> Self {
+    fn of(entry: &'e LiveImpersonation) -> Self {
         Self {
             id: &entry.id,
             user_id: &entry.user_id,
@@ -99,12 +99,12 @@ pub(super) async fn list(
 
     // Before the list is read: what is dropped meanwhile has not begun when the question was asked.
     let complete = oversight.list.is_complete(context.host())?;
-    let known = oversight.revocations.fresh(context).await?;
-    let has_ended = |entry: &Entry| {
+    let known = oversight.revocations.current_view(context).await?;
+    let has_ended = |entry: &LiveImpersonation| {
         let (impersonation, issued) = listed(entry);
         known.has_ended(&impersonation, issued)
     };
-    let is_shown = |entry: &Entry| wanted.has_found(entry) && !has_ended(entry);
+    let is_shown = |entry: &LiveImpersonation| wanted.has_found(entry) && !has_ended(entry);
     let page = oversight.list.page(context, place, limit, is_shown).await?;
     let answer = ListResponse {
         impersonations: page.entries.iter().map(Listing::of).collect(),

@@ -14,13 +14,13 @@ use crate::bearer::Verifier;
 use crate::config::{Config, LONGEST_ACCESS_TOKEN_LIFETIME, OnReplay};
 use crate::etcd::Server;
 use crate::host::{Host, HostFailure, UnixTime};
-use crate::impersonations::{Entry, List, Listed};
+use crate::impersonations::{Listed, LiveImpersonation};
 use crate::metrics;
-use crate::revocations;
 use crate::revocations::{
-    Impersonation, Known, Mark, Overflow, Owner, Revocation, Revocations, Revoked,
+    Impersonation, IssuedAt, Mark, Overflow, Owner, Revocation, Revoked, View,
 };
 use crate::step::Context;
+use crate::storage::{List, Revocations};
 use crate::store::Exchange;
 use crate::upstream::RemoteKeySet;
 
@@ -79,9 +79,9 @@ impl Oversight {
         }
     }
 
-    pub(super) fn begin(&self, host: &dyn Host) -> Result<(), HostFailure> {
-        self.revocations.begin(host)?;
-        self.list.begin(host)
+    pub(super) fn create_if_missing(&self, host: &dyn Host) -> Result<(), HostFailure> {
+        self.revocations.create_if_missing(host)?;
+        self.list.create_if_missing(host)
     }
 
     /// Whether it is time to [count](Self::count) again.
@@ -159,11 +159,11 @@ impl Oversight {
     pub(super) async fn end_listed(
         &self,
         context: &Context,
-        entry: &Entry,
+        entry: &LiveImpersonation,
         owner: &Owner,
     ) -> Result<(), Refusal> {
         let (impersonation, issued) = listed(entry);
-        let known = self.revocations.known_here(context.host());
+        let known = self.revocations.local_view(context.host());
         if known.is_ok_and(|known| known.has_ended(&impersonation, issued)) {
             return Ok(());
         }
@@ -183,14 +183,8 @@ impl Oversight {
     }
 
     /// Whether it is known here that this one was ended, by itself or with all that is its owner's.
-    fn has_ended(
-        &self,
-        host: &dyn Host,
-        id: &str,
-        issued: revocations::Issued,
-        owner: &Owner,
-    ) -> bool {
-        self.revocations.known_here(host).is_ok_and(|known| {
+    fn has_ended(&self, host: &dyn Host, id: &str, issued: IssuedAt, owner: &Owner) -> bool {
+        self.revocations.local_view(host).is_ok_and(|known| {
             known.has(&Revocation::of_id(id), issued) || known.has(&owner.everything(), issued)
         })
     }
@@ -244,7 +238,7 @@ impl Oversight {
     }
 
     /// Writes down what has begun. An exchange never fails by it.
-    pub(super) async fn note(&self, context: &Context, entry: &Entry) {
+    pub(super) async fn note(&self, context: &Context, entry: &LiveImpersonation) {
         let host = context.host();
         let listed = self.list.insert(context, entry).await;
         if listed == Ok(Listed::Yes) {
@@ -261,7 +255,7 @@ impl Oversight {
 
 /// What a revocation can name of an impersonation that is listed, and when it was issued, as exactly as its access
 /// token says.
-pub(super) fn listed(entry: &Entry) -> (Impersonation<'_>, revocations::Issued) {
+pub(super) fn listed(entry: &LiveImpersonation) -> (Impersonation<'_>, IssuedAt) {
     let Mark { caller, issued } = Mark::read(&entry.jti, entry.issued_at().secs());
     let impersonation = Impersonation {
         id: &entry.id,
@@ -304,7 +298,7 @@ impl Issued {
     }
 
     /// Whether it has ended, or has expired.
-    pub(super) fn has_ended(&self, known: &Known, now: UnixTime) -> bool {
+    pub(super) fn has_ended(&self, known: &View, now: UnixTime) -> bool {
         let expires_at = self.claims.get("exp").and_then(Value::as_i64);
         let live = expires_at.is_some_and(|expires_at| now < UnixTime::from_secs(expires_at))
             && self

@@ -15,12 +15,12 @@ use crate::audit::Replay;
 use crate::bearer::BearerError;
 use crate::claims::{ClaimsError, NotAuthorized};
 use crate::client::ClientAuthError;
-use crate::etcd::EtcdFailure;
 use crate::host::HostFailure;
 use crate::jose::SignError;
 use crate::metrics;
 use crate::oauth::form::FormError;
 use crate::policy::{BoundsError, NotCounted};
+use crate::remote::RemoteFailure;
 use crate::revocations::{NotRevoked, Unknown};
 use crate::step::Response;
 use crate::store::{NotStored, StoreFailure};
@@ -108,7 +108,7 @@ impl Refusal {
     }
 
     /// Nobody knows whether the subject token was spent. Presented again it may be good, or have been used.
-    pub(super) fn spend_unknown(failure: EtcdFailure) -> Self {
+    pub(super) fn spend_unknown(failure: RemoteFailure) -> Self {
         Self::temporarily_unavailable("spend_unknown", failure).counted(metrics::SPEND_UNKNOWN)
     }
 
@@ -390,7 +390,7 @@ impl From<NotStored> for Refusal {
                 Self::temporarily_unavailable("store_full", "").counted(metrics::STORE_FULL)
             }
             NotStored::Host(_) => Self::temporarily_unavailable("host_failed", ""),
-            NotStored::Etcd(_) => Self::temporarily_unavailable("store_failed", ""),
+            NotStored::Remote(_) => Self::temporarily_unavailable("store_failed", ""),
         };
         refusal.because(format_args!("not stored: {error}"))
     }
@@ -401,7 +401,7 @@ impl From<NotRevoked> for Refusal {
         match error {
             NotRevoked::Contended => Self::temporarily_unavailable("revocation_failed", error),
             NotRevoked::Host(failure) => failure.into(),
-            NotRevoked::Etcd(failure) => StoreFailure::from(failure).into(),
+            NotRevoked::Remote(failure) => StoreFailure::from(failure).into(),
         }
     }
 }
@@ -410,7 +410,7 @@ impl From<Unknown> for Refusal {
     fn from(error: Unknown) -> Self {
         match error {
             Unknown::Host(failure) => failure.into(),
-            Unknown::Etcd(failure) => StoreFailure::from(failure).into(),
+            Unknown::Remote(failure) => StoreFailure::from(failure).into(),
             Unknown::NotYet | Unknown::Stale => {
                 Self::temporarily_unavailable("revocations_unknown", error)
             }
@@ -428,7 +428,7 @@ impl From<StoreFailure> for Refusal {
     fn from(failure: StoreFailure) -> Self {
         match failure {
             StoreFailure::Host(failure) => failure.into(),
-            StoreFailure::Etcd(failure) => Self::temporarily_unavailable("store_failed", failure),
+            StoreFailure::Remote(failure) => Self::temporarily_unavailable("store_failed", failure),
         }
     }
 }

@@ -15,7 +15,7 @@ use super::service::Service;
 use crate::audit::Trail;
 use crate::impersonations::Wanted;
 use crate::media_type;
-use crate::revocations::{Known, Revocation};
+use crate::revocations::{Revocation, View};
 use crate::step::{Context, Response};
 use crate::store::{Cancelled, TokenId};
 
@@ -36,7 +36,7 @@ pub(super) async fn revoke_one(
     let id = token_id.to_string();
     trail.note(|facts| facts.subject_token_id = Some(id.clone()));
     if let Some(entry) = oversight.list.find(context, &id).await? {
-        let known = oversight.revocations.fresh(context).await?;
+        let known = oversight.revocations.current_view(context).await?;
         let (impersonation, issued) = listed(&entry);
         if known.has_ended(&impersonation, issued) {
             return Err(not_found());
@@ -126,7 +126,7 @@ pub(super) async fn revoke_many(
         facts.resource.clone_from(&revocation.resource);
         facts.all = revocation == Revocation::default();
     });
-    let known_before = oversight.revocations.fresh(context).await.ok();
+    let known_before = oversight.revocations.current_view(context).await.ok();
     let before = oversight.revoke(context, &revocation).await?;
     // Nothing that happens from here on takes that back.
     trail.is_done();
@@ -157,10 +157,10 @@ async fn count_ended(
     oversight: &Oversight,
     context: &Context,
     revocation: &Revocation,
-    known_before: Option<&Known>,
+    known_before: Option<&View>,
 ) -> Counted {
     let mut counted = Counted { ended: 0, complete: false };
-    let known_now = oversight.revocations.known_here(context.host());
+    let known_now = oversight.revocations.local_view(context.host());
     let (Some(known_before), Ok(known_now)) = (known_before, known_now) else { return counted };
     let wanted = Wanted {
         user_id: revocation.user_id.as_deref(),

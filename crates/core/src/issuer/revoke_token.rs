@@ -66,7 +66,7 @@ async fn end(
         });
         // One that has expired needs no end, and one that has ended no other.
         let host = context.host();
-        let known = oversight.revocations.known_here(host).unwrap_or_default();
+        let known = oversight.revocations.local_view(host).unwrap_or_default();
         if issued.has_ended(&known, host.now()) {
             return Ok(Ended::Before);
         }

@@ -10,13 +10,13 @@ use super::routes::{Paths, Route};
 use crate::bearer::Verifier;
 use crate::claims::{Authorizer, Script};
 use crate::config::{Config, OnError};
-use crate::etcd::EtcdFailure;
 use crate::host::{Host, UnixTime};
 use crate::jose::{Algorithm, SigningKey, TestedCrypto};
 use crate::metrics;
 use crate::policy::MintCounter;
+use crate::remote::RemoteFailure;
 use crate::step::{Step, Task};
-use crate::store::Store;
+use crate::storage::Store;
 use crate::upstream::{RemoteKeySet, Upstream};
 
 /// A configuration, ready to answer. Caches live as long as it does: a changed configuration starts with
@@ -64,8 +64,8 @@ impl Service {
             host.warn(&format!("configuration: {warning}"));
         }
         let failures = Upstream::ALL.map(|upstream| metrics::callout_failed(upstream.name()));
-        let has_etcd = matches!(self.store, Store::Etcd(_));
-        let of_etcd = EtcdFailure::KINDS.map(metrics::store_failed).into_iter();
+        let has_etcd = self.store.is_remote();
+        let of_etcd = RemoteFailure::KINDS.map(metrics::store_failed).into_iter();
         let of_etcd = of_etcd.chain([metrics::SPEND_UNKNOWN.into()]);
         metrics::FROM_THE_START
             .map(Cow::from)
@@ -88,7 +88,7 @@ impl Service {
 
     /// Lets there be what must be there before anything is issued.
     pub fn begin(&self, host: &dyn Host) {
-        if let Err(failure) = self.oversight.begin(host) {
+        if let Err(failure) = self.oversight.create_if_missing(host) {
             host.warn(&format!("revocations: {failure}; tried again in a moment"));
         }
     }

@@ -4,7 +4,7 @@ mod bounds;
 mod mint_rate;
 
 pub use bounds::{Bounds, BoundsError, Offer};
-pub use mint_rate::{MintCounter, NotCounted};
+pub(crate) use mint_rate::{MintCounter, NotCounted};
 
 /// The longest name of a user, in characters.
 const MAX_USER_ID: usize = 255;

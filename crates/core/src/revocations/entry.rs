@@ -1,4 +1,4 @@
-//! What an impersonation has, what a revocation asks for, and when one means the other.
+//! The members of an impersonation, the members that a revocation names, and when the two match.
 
 use std::hash::Hasher as _;
 use std::time::Duration;
@@ -6,35 +6,35 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use siphasher::sip128::{Hasher128 as _, SipHasher13};
 
-use crate::etcd::Revision;
 use crate::host::UnixTime;
+use crate::remote::Revision;
 use crate::secret::Digest;
 
-/// An impersonation, as far as a revocation can name it. An access token says all of it, so that who sees the token
-/// needs to ask nobody.
+/// The members of an impersonation that a revocation can name. An access token contains all of
+/// them, so a reader of the token needs no other source.
 #[derive(Debug, Clone, Copy)]
 pub struct Impersonation<'a> {
     /// The subject token's id: `txn`.
     pub id: &'a str,
-    /// Who is impersonated: `sub`.
+    /// The user who is impersonated: `sub`.
     pub user_id: &'a str,
-    /// Who acts: `act.sub`; `None` where nobody was named.
+    /// The acting user: `act.sub`; `None` if there is none.
     pub actor_id: Option<&'a str>,
     /// The client that exchanged the subject token: `client_id`.
     pub client_id: &'a str,
-    /// Who minted the subject token; `None` if that is not known.
+    /// The caller that minted the subject token; `None` if it is not known.
     pub caller: Option<CallerTag>,
-    /// Where the access token is good: `aud`.
+    /// The resource at which the access token is good: `aud`.
     pub resource: &'a str,
 }
 
-/// Names a caller without saying who it is: 96 bits of its SHA-256.
+/// A name for a caller that does not reveal the caller: 96 bits of its SHA-256.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CallerTag([u8; Self::LEN]);
 
 impl CallerTag {
-    /// Its length in bytes.
-    pub(super) const LEN: usize = 12;
+    /// The length of a tag in bytes.
+    pub(crate) const LEN: usize = 12;
 
     /// The tag of a caller.
     pub fn of(caller: &str) -> Self {
@@ -42,49 +42,53 @@ impl CallerTag {
         Self(digest.as_bytes().first_chunk().copied().unwrap_or_default())
     }
 
-    pub(super) const fn from_bytes(bytes: [u8; Self::LEN]) -> Self {
+    pub(crate) const fn from_bytes(bytes: [u8; Self::LEN]) -> Self {
         Self(bytes)
     }
 
-    pub(super) const fn as_bytes(&self) -> &[u8] {
+    pub(crate) const fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 }
 
-/// How far apart the clocks of two Envoys may be. Two that are further apart than this disagree with etcd, too, if
-/// its revisions began anew: from a backup, or from nothing.
-pub(super) const CLOCKS_APART: Duration = Duration::from_secs(60);
+/// The most by which the clocks of two Envoys may differ. If a token's time is further than this
+/// before a revocation, the revisions of the two are not of one history: the store was restored
+/// from a backup, or began empty.
+pub(crate) const CLOCKS_APART: Duration = Duration::from_secs(60);
 
-/// When something was issued, as exactly as is known.
+/// The time at which a token was issued, as exactly as it is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Issued {
+pub enum IssuedAt {
     /// At this millisecond.
     At(UnixTime),
-    /// Somewhen in this second since the epoch: all that an `iat` says.
+    /// Within this second since the epoch, which is all that an `iat` says.
     Within(u64),
-    /// When etcd was at this revision, at this millisecond of the clock of one Envoy of many.
+    /// At this revision of the remote store, and at this millisecond by the clock of the Envoy that
+    /// issued it.
     AtRevision(Revision, UnixTime),
 }
 
-/// Until when something has ended.
+/// The moment until which a revocation ends what it names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct End {
-    /// By the clock of the Envoy in which it was ended.
+    /// The time, by the clock of the Envoy that revoked.
     pub time: UnixTime,
-    /// The revision that this made of etcd; none where it was written into one Envoy's shared data.
+    /// The revision of the revocation in a remote store; none if the revocation is in one Envoy
+    /// alone.
     pub revision: Revision,
 }
 
-impl Issued {
-    /// At this time, when etcd was at this revision, if it was there.
+impl IssuedAt {
+    /// At this time, and at this revision of a remote store if there is one.
     pub const fn new(time: UnixTime, revision: Revision) -> Self {
         if revision.is_some() { Self::AtRevision(revision, time) } else { Self::At(time) }
     }
 
-    /// Whether it was, or may have been, issued until `end`.
+    /// Returns true if the token was, or may have been, issued until `end`.
     ///
-    /// Between two Envoys, whose clocks differ, the revisions decide, unless the clocks differ by more than they
-    /// may: then the revisions are not of one history, and the time decides.
+    /// Revisions decide if both sides have one, because the clocks of two Envoys differ. If the
+    /// times differ by more than clocks may, the revisions are not of one history, and the time
+    /// decides.
     pub fn is_until(self, end: End) -> bool {
         match self {
             Self::At(time) => time <= end.time,
@@ -98,51 +102,53 @@ impl Issued {
 }
 
 impl End {
-    /// In one Envoy.
+    /// The end at this time, in one Envoy.
     pub fn at(time: UnixTime) -> Self {
         Self { time, ..Self::default() }
     }
 
-    /// Whatever one of the two ends.
+    /// The end that covers everything that one of the two ends.
     #[must_use]
     pub fn max(self, other: Self) -> Self {
         Self { time: self.time.max(other.time), revision: self.revision.max(other.revision) }
     }
 
-    /// Whether `other` ends all that this ends.
-    pub(super) fn is_within(self, other: Self) -> bool {
+    /// Returns true if `other` ends everything that this ends.
+    pub(crate) fn is_within(self, other: Self) -> bool {
         self.time <= other.time && self.revision <= other.revision
     }
 }
 
-/// What is to end: every impersonation that has all members that are given. With none of them that is every one.
+/// A revocation ends every impersonation that has all members that are given here. Without members
+/// it ends every impersonation.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Revocation {
-    /// The one with this id.
+    /// The impersonation with this id.
     pub id: Option<String>,
-    /// Those of this user.
+    /// The impersonations of this user.
     pub user_id: Option<String>,
-    /// Those in which this user acts.
+    /// The impersonations in which this user acts.
     pub actor_id: Option<String>,
-    /// Those of this client.
+    /// The impersonations of this client.
     pub client_id: Option<String>,
-    /// Those whose subject token this caller minted.
+    /// The impersonations whose subject token this caller minted.
     pub caller: Option<String>,
-    /// Those that are good at this resource.
+    /// The impersonations that are good at this resource.
     pub resource: Option<String>,
 }
 
-/// Somebody who ends what is their own, and who has a share of the table for it. Operators have all the rest.
+/// A caller or a client, which may end its own impersonations and has a share of the table for
+/// that. The rest of the table is the operators'.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Owner {
-    /// The caller with this name, which takes its subject tokens back.
+    /// The caller with this name, which takes back its subject tokens.
     Caller(String),
-    /// The client with this id, which revokes its tokens, or presents one that is spent.
+    /// The client with this id, which revokes its tokens, or presents a spent one.
     Client(String),
 }
 
 impl Owner {
-    /// The revocation of all that is this owner's.
+    /// The revocation of all impersonations of this owner.
     pub fn everything(&self) -> Revocation {
         match self {
             Self::Caller(caller) => {
@@ -155,33 +161,34 @@ impl Owner {
     }
 }
 
-/// A revocation that was read from etcd.
+/// A revocation that was read from the remote store.
 #[derive(Debug, Clone)]
-pub(super) struct Learned {
-    pub(super) revocation: Revocation,
-    pub(super) end: End,
-    /// Whose share it is of; `None` for an operator's.
-    pub(super) owner: Option<Owner>,
+pub(crate) struct Learned {
+    pub(crate) revocation: Revocation,
+    pub(crate) end: End,
+    /// The owner whose share it takes room in; `None` for an operator's revocation.
+    pub(crate) owner: Option<Owner>,
 }
 
-/// The key of a table's hashes.
-pub(super) type Key = [u8; 16];
+/// The secret key of the hashes of a table.
+pub(crate) type Key = [u8; 16];
 
-/// What an entry of a table is found by: a hash of the members that are given, and of which those are.
-pub(super) type Name = [u8; 16];
+/// The name of a row of a table: a hash of the members that are given, and of which members these
+/// are.
+pub(crate) type Name = [u8; 16];
 
-/// Which members are given, a bit for each.
-pub(super) type Mask = u8;
+/// The members that are given, one bit for each.
+pub(crate) type Mask = u8;
 
 const ID: Mask = 1;
 const USER: Mask = 2;
 const ACTOR: Mask = 4;
 const CLIENT: Mask = 8;
-pub(super) const CALLER: Mask = 16;
+pub(crate) const CALLER: Mask = 16;
 const RESOURCE: Mask = 32;
 
 /// One more than the highest mask.
-pub(super) const MASKS: u8 = 64;
+pub(crate) const MASKS: u8 = 64;
 
 impl Revocation {
     /// The one impersonation with this id.
@@ -189,8 +196,8 @@ impl Revocation {
         Self { id: Some(id.to_owned()), ..Self::default() }
     }
 
-    /// Which members are given; zero if this is for everyone.
-    pub(super) fn mask(&self) -> Mask {
+    /// The members that are given; zero for a revocation of everyone.
+    pub(crate) fn mask(&self) -> Mask {
         let given = [
             (ID, &self.id),
             (USER, &self.user_id),
@@ -205,7 +212,7 @@ impl Revocation {
             .fold(0, |mask, (bit, _)| mask | bit)
     }
 
-    pub(super) fn name(&self, key: &Key) -> Name {
+    pub(crate) fn name(&self, key: &Key) -> Name {
         let caller = self.caller.as_deref().map(CallerTag::of);
         let members = [
             self.id.as_deref().map(str::as_bytes),
@@ -220,9 +227,9 @@ impl Revocation {
 }
 
 impl Impersonation<'_> {
-    /// The name that an entry with the members of `mask` has if it means this one; `None` where this one lacks a
-    /// member that is known not to be there, or whose value is not known.
-    pub(super) fn name(&self, key: &Key, mask: Mask) -> Option<Name> {
+    /// The name of a row with the members of `mask` that matches this impersonation; `None` if this
+    /// impersonation lacks one of these members, or its value is not known.
+    pub(crate) fn name(&self, key: &Key, mask: Mask) -> Option<Name> {
         let members = [
             (ID, Some(self.id.as_bytes())),
             (USER, Some(self.user_id.as_bytes())),
@@ -239,8 +246,9 @@ impl Impersonation<'_> {
     }
 }
 
-/// SipHash with a key that nobody outside knows: nobody can look for two names that are the same. Each member comes
-/// with its length, so that no two lists of members are one text.
+/// Hashes members with SipHash. Nobody outside knows the key, so nobody can search for two names
+/// that are the same. Each member comes with its length, so two lists of members never are the same
+/// bytes.
 fn name<'a>(key: &Key, mask: Mask, members: impl Iterator<Item = &'a [u8]>) -> Name {
     let mut hasher = SipHasher13::new_with_key(key);
     hasher.write(&[mask]);

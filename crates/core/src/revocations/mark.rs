@@ -1,17 +1,18 @@
-//! What a `jti` says besides being unique, for who knows how to read it.
+//! The facts that the `jti` of an access token contains besides its random bits.
 //!
-//! A revocation may name the caller that minted the subject token, and says to the millisecond until when. Neither
-//! is among the claims of an access token (RFC 9068 §2.2), and a claim of our own would be one more thing that
-//! every API sees. So the `jti`, which is opaque to all others (RFC 7519 §4.1.7), holds both behind its 128 random
-//! bits: 96 bits of the caller's SHA-256, and the milliseconds that `iat` leaves out. Where many Envoys share etcd,
-//! whose clocks differ, it holds the revision at which etcd was, too.
+//! A revocation may name the caller that minted the subject token, and it ends at a millisecond. An
+//! access token has no claim for either (RFC 9068 §2.2), and every API would see a claim of our
+//! own. So the `jti`, which is opaque to all others (RFC 7519 §4.1.7), contains both behind its 128
+//! random bits: 96 bits of the caller's SHA-256, and the milliseconds that `iat` leaves out. With a
+//! remote store it also contains the revision of the store, because the clocks of many Envoys
+//! differ.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 
-use super::entry::{CallerTag, Issued};
-use crate::etcd::Revision;
+use super::entry::{CallerTag, IssuedAt};
 use crate::host::UnixTime;
+use crate::remote::Revision;
 
 const RANDOM: usize = 16;
 const TAG: usize = CallerTag::LEN;
@@ -19,17 +20,18 @@ const REVISION: usize = 8;
 const LEN: usize = RANDOM + TAG + 2;
 const LONG_LEN: usize = LEN + REVISION;
 
-/// What the `jti` and the `iat` of an access token say together.
+/// The facts that the `jti` and the `iat` of an access token contain together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Mark {
-    /// Who minted the subject token; `None` in a `jti` of another form, as versions before this one issued.
+    /// The caller that minted the subject token; `None` if the `jti` has another form.
     pub caller: Option<CallerTag>,
-    /// When the access token was issued.
-    pub issued: Issued,
+    /// The time at which the access token was issued.
+    pub issued: IssuedAt,
 }
 
 impl Mark {
-    /// A `jti` for an access token that is issued `now`, from what etcd was at this revision, if it was there.
+    /// Makes the `jti` of an access token that is issued `now`, at this revision of a remote store
+    /// if there is one.
     pub fn jti(random: [u8; RANDOM], caller: &str, now: UnixTime, revision: Revision) -> String {
         let mut bytes = Vec::with_capacity(LONG_LEN);
         bytes.extend_from_slice(&random);
@@ -44,7 +46,7 @@ impl Mark {
 
     /// Reads the `jti` of a token that was issued in the second `iat`.
     pub fn read(jti: &str, iat: u64) -> Self {
-        Self::whole(jti, iat).unwrap_or(Self { caller: None, issued: Issued::Within(iat) })
+        Self::whole(jti, iat).unwrap_or(Self { caller: None, issued: IssuedAt::Within(iat) })
     }
 
     fn whole(jti: &str, iat: u64) -> Option<Self> {
@@ -60,8 +62,8 @@ impl Mark {
         let millis = iat.saturating_mul(1000).saturating_add(u64::from(millis));
         let time = UnixTime::from_millis(millis);
         let issued = match rest.try_into().map(Revision::from_bytes) {
-            Ok(revision) if revision.is_some() => Issued::AtRevision(revision, time),
-            Err(_) if rest.is_empty() => Issued::At(time),
+            Ok(revision) if revision.is_some() => IssuedAt::AtRevision(revision, time),
+            Err(_) if rest.is_empty() => IssuedAt::At(time),
             _ => return None,
         };
         Some(Self { caller: Some(CallerTag::from_bytes(*tag)), issued })
@@ -76,7 +78,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_jti_says_who_minted_and_when(
+        fn a_jti_contains_the_caller_and_the_time(
             random: [u8; 16],
             caller: String,
             millis in 0_u64..1 << 48,
@@ -86,12 +88,12 @@ mod tests {
             let tag = Some(CallerTag::of(&caller));
             let alone = Mark::jti(random, &caller, now, Revision::default());
             prop_assert_eq!(alone.len(), 40);
-            let expected = Mark { caller: tag, issued: Issued::At(now) };
+            let expected = Mark { caller: tag, issued: IssuedAt::At(now) };
             prop_assert_eq!(Mark::read(&alone, millis / 1000), expected);
             if revision.is_some() {
                 let of_many = Mark::jti(random, &caller, now, revision);
                 prop_assert_eq!(of_many.len(), 51);
-                let expected = Mark { caller: tag, issued: Issued::AtRevision(revision, now) };
+                let expected = Mark { caller: tag, issued: IssuedAt::AtRevision(revision, now) };
                 prop_assert_eq!(Mark::read(&of_many, millis / 1000), expected);
             }
         }
@@ -103,11 +105,11 @@ mod tests {
     }
 
     #[test]
-    fn a_jti_of_another_form_says_nothing_of_either() {
+    fn a_jti_of_another_form_contains_neither() {
         #[rustfmt::skip]
         let cases = [
             "",
-            "AAAAAAAAAAAAAAAAAAAAAA",                       // 16 bytes, as before
+            "AAAAAAAAAAAAAAAAAAAAAA",                       // 16 bytes
             "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA-gA",     // a second of more than 1000 milliseconds
             "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=",
             "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA",
@@ -116,7 +118,7 @@ mod tests {
         for jti in cases {
             assert_eq!(
                 Mark::read(jti, 7),
-                Mark { caller: None, issued: Issued::Within(7) },
+                Mark { caller: None, issued: IssuedAt::Within(7) },
                 "{jti}"
             );
         }

@@ -1,25 +1,29 @@
 //! The table of revocations, as bytes.
 //!
-//! It is small enough to be read whole, and is searched as it lies there: 38 bytes an entry, in the order of the
-//! names. Its head says which kinds of revocation it has at all, and when the last of each was, so that looking an
-//! impersonation up hashes no more than there is to find.
+//! A table is small enough to be read whole. It is searched as it is stored: rows of 38 bytes in
+//! the order of their names. Its head lists the kinds of revocation that it has, with the latest
+//! end of each kind, so that looking up an impersonation hashes only as often as a match is
+//! possible.
 //!
-//! # Whose entries they are
+//! # Owners
 //!
-//! There are at most [`MAX_ENTRIES`]. Operators make entries, and so do callers and clients, who end what is their own.
-//! Each caller and each client has a [`SHARE`]; all of them together have [`OWNED`]. Where a share is used up, the older
-//! half of it becomes one cut-off for its owner alone: more of the owner's has ended than was meant, and nothing of
-//! anybody else's. Where all shares together are used up, the owner with the most entries makes room. So the other half
-//! of the table is the operators'. When they have used it up, their oldest entries become one cut-off for everyone. More
-//! has ended than was meant, never less. A revocation of everyone is that cut-off, and takes no entry.
+//! A table has at most [`MAX_ENTRIES`] rows. Operators make rows, and so do callers and clients
+//! that end their own impersonations. Each caller and each client has a [`SHARE`]; all of them
+//! together have [`OWNED`]. When a share is used up, the older half of it becomes one cut-off for
+//! its owner alone: more of the owner's impersonations end than was meant, and nobody else's. When
+//! all shares together are used up, the owner with the most rows makes room. So the other half of
+//! the table is the operators'. When they have used it up, their oldest rows become one cut-off for
+//! everyone. More has ended than was meant, never less. A revocation of everyone is that cut-off,
+//! and takes no row.
 //!
-//! # What is forgotten
+//! # Forgetting
 //!
-//! An entry has to outlive every token that it ends, whatever the lifetimes are set to in the meantime: [`RETENTION`] is
-//! as long as any configuration allows. No clock can be trusted alone. The wall clock may be wrong by days, and be right
-//! again later: a table that went by it alone would forget what it still needs. So a table also notes the
-//! [uptime](crate::host::Host::uptime) at which an entry was made. An entry goes when both clocks say that its time is
-//! over. What other entries say is no clock.
+//! A row has to outlive every token that it ends, whatever the lifetimes are set to in the
+//! meantime: [`RETENTION`] is the longest that any configuration allows. One clock alone cannot be
+//! trusted. The wall clock may be wrong by days and right again later, and a table that went by it
+//! alone would forget too early. So a row also has the [uptime](crate::host::Host::uptime) at which
+//! it was made. A row goes when both clocks say that its time is over. The times of other rows do
+//! not count as a clock.
 
 mod format;
 mod shares;
@@ -27,132 +31,138 @@ mod shares;
 use std::time::Duration;
 
 use super::entry::{
-    CALLER, End, Impersonation, Issued, Key, Learned, Mask, Name, Owner, Revocation,
+    CALLER, End, Impersonation, IssuedAt, Key, Learned, Mask, Name, Owner, Revocation,
 };
 use crate::config::{LONGEST_ACCESS_TOKEN_LIFETIME, LONGEST_SUBJECT_TOKEN_LIFETIME};
-use crate::etcd::Revision;
 use crate::host::{Host, UnixTime};
-use format::{Entry, entry};
+use crate::remote::Revision;
+use format::{Row, row};
 use shares::OPERATORS;
 
-/// The most revocations that are told apart: 600 KiB of them.
+/// The most revocations that are told apart: 600 KiB of rows.
 pub const MAX_ENTRIES: usize = 16_384;
 
-/// The most entries of one caller or one client.
+/// The most rows of one caller or one client.
 pub const SHARE: usize = 1024;
 
-/// The most entries of all callers and clients together. The rest is the operators'.
-pub const OWNED: usize = MAX_ENTRIES / 2;
+/// The most rows of all callers and clients together. The rest is the operators'.
+pub(crate) const OWNED: usize = MAX_ENTRIES / 2;
 
-/// How many of the oldest become the cut-off at once: so that a full table is not sorted for each new entry.
+/// The number of oldest rows that become the cut-off at once, so that a full table is not sorted
+/// for each new row.
 const MADE_ROOM: usize = 1024;
 
-/// For how long an API may let an expired token pass, as its clock is behind: a revocation outlives that.
+/// The time for which an API whose clock is behind may accept an expired token. A revocation
+/// outlives it.
 const LEEWAY: Duration = Duration::from_secs(600);
 
-/// How long a revocation is kept: for as long as a subject token and then its access token can live under any
-/// configuration that there can be.
-pub(super) const RETENTION: Duration = LONGEST_SUBJECT_TOKEN_LIFETIME
+/// The time for which a revocation is kept: the longest life of a subject token and then its access
+/// token under any configuration.
+pub(crate) const RETENTION: Duration = LONGEST_SUBJECT_TOKEN_LIFETIME
     .saturating_add(LONGEST_ACCESS_TOKEN_LIFETIME)
     .saturating_add(LEEWAY);
 
-/// All that was revoked, at one moment.
+/// All revocations at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Table {
+pub(crate) struct Table {
     /// Grows with every change.
-    pub(super) sequence: u64,
+    pub(crate) sequence: u64,
     key: Key,
-    /// Whatever was issued until then has ended.
+    /// Everything that was issued until this end has ended.
     cut_off: End,
-    /// When the last entry of each kind was made; kinds without entries are not there.
+    /// The kinds that have rows.
     kinds: Vec<Kind>,
-    /// Callers and clients that have entries: each is named by the revocation of all that is its own.
+    /// The callers and clients that have rows. The revocation of all impersonations of an owner
+    /// names it.
     owners: Vec<(Mask, Name)>,
-    /// In the order of their names, each there once.
-    entries: Vec<Entry>,
+    /// The rows in the order of their names. Each name is there once.
+    rows: Vec<Row>,
 }
 
-/// The entries that ask for the same members.
+/// The rows that name the same members.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Kind {
     mask: Mask,
-    /// The latest end of all of them.
+    /// The latest end of these rows.
     last: End,
-    /// When the last of them was made.
+    /// The uptime at which the last of them was made.
     made_at: Uptime,
 }
 
-/// Seconds by the clock that nobody sets.
+/// Seconds by the clock that cannot be set.
 type Uptime = u32;
 
-/// The time, by both clocks.
+/// The time by both clocks.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Clocks {
+pub(crate) struct Clocks {
     now: UnixTime,
     uptime: Uptime,
 }
 
 impl Clocks {
-    /// Reads both.
-    pub(super) fn read(host: &dyn Host) -> Self {
+    /// Reads both clocks.
+    pub(crate) fn read(host: &dyn Host) -> Self {
         let uptime = Uptime::try_from(host.uptime().as_secs()).unwrap_or(Uptime::MAX);
         Self { now: host.now(), uptime }
     }
 
-    /// Whether nothing can be alive that was ended then by an entry that was made at this uptime.
+    /// Returns true if no token can still be live that a row ends. The row has this end, and was
+    /// made at this uptime.
     fn have_outlived(self, end: End, made_at: Uptime) -> bool {
         let uptime = Duration::from_secs(self.uptime.saturating_sub(made_at).into());
         has_passed(end, self.now) && uptime >= RETENTION
     }
 }
 
-/// Whether nothing can be alive that was ended then, if this wall clock is right.
+/// Returns true if no token can still be live that was issued until `end`, by the wall clock alone.
 fn has_passed(end: End, now: UnixTime) -> bool {
     now >= end.time.after(RETENTION)
 }
 
-/// What had to be ended besides what was named.
+/// A lack of room, which ended more than was named.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Overflow {
-    /// More of a caller's or a client's own: its share was used up.
+    /// The share of a caller or a client was used up, and more of its own has ended.
     Share,
-    /// More of everyone's: the table was full.
+    /// The table was full, and more of everyone's has ended.
     Table,
 }
 
 impl Table {
-    /// Whether an impersonation has ended, of which something was issued then.
-    pub(super) fn has_ended(&self, impersonation: &Impersonation<'_>, issued: Issued) -> bool {
+    /// Returns true if an impersonation has ended whose subject token or access token was issued at
+    /// that time.
+    pub(crate) fn has_ended(&self, impersonation: &Impersonation<'_>, issued: IssuedAt) -> bool {
         if issued.is_until(self.cut_off) {
             return true;
         }
         self.kinds.iter().filter(|kind| issued.is_until(kind.last)).any(|Kind { mask, .. }| {
             match impersonation.name(&self.key, *mask) {
                 Some(name) => self.find(&name).is_some_and(|end| issued.is_until(end)),
-                // It could be the caller that is meant.
+                // The caller is unknown, and could be the one that is named.
                 None => mask & CALLER != 0 && impersonation.may_match_but_for_the_caller(*mask),
             }
         })
     }
 
-    /// Whether this very revocation, or one of everyone, has ended what was issued then.
-    pub(super) fn has(&self, revocation: &Revocation, issued: Issued) -> bool {
+    /// Returns true if this very revocation, or one of everyone, has ended what was issued at that
+    /// time.
+    pub(crate) fn has(&self, revocation: &Revocation, issued: IssuedAt) -> bool {
         let found = || self.find(&revocation.name(&self.key));
         issued.is_until(self.cut_off) || found().is_some_and(|end| issued.is_until(end))
     }
 
-    pub(super) const fn len(&self) -> usize {
-        self.entries.len()
+    pub(crate) const fn len(&self) -> usize {
+        self.rows.len()
     }
 
-    /// Whether there is an entry whose time is over, if this wall clock is right.
-    pub(super) fn has_old(&self, now: UnixTime) -> bool {
-        self.entries.iter().any(|entry| has_passed(format::end(entry), now))
+    /// Returns true if the time of some row is over by the wall clock alone.
+    pub(crate) fn has_old(&self, now: UnixTime) -> bool {
+        self.rows.iter().any(|row| has_passed(format::end(row), now))
     }
 }
 
 impl Impersonation<'_> {
-    /// Whether nothing but a caller that is not known keeps an entry of this kind from being looked up.
+    /// Returns true if only the unknown caller prevents the look-up of rows with these members.
     fn may_match_but_for_the_caller(&self, mask: Mask) -> bool {
         self.caller.is_none() && self.name(&Key::default(), mask & !CALLER).is_some()
     }
@@ -160,21 +170,21 @@ impl Impersonation<'_> {
 
 impl Table {
     /// A table in which nothing has ended.
-    pub(super) fn new(key: Key, now: UnixTime) -> Self {
+    pub(crate) fn new(key: Key, now: UnixTime) -> Self {
         Self {
-            // Never again a number that a table before this one had.
+            // A number that no earlier table had.
             sequence: now.millis(),
             key,
             cut_off: End::default(),
             kinds: Vec::new(),
             owners: Vec::new(),
-            entries: Vec::new(),
+            rows: Vec::new(),
         }
     }
 
-    /// Ends what was issued until `end`, and forgets what both clocks say is over. `owner` is who ends it, if no
-    /// operator does. Says what else had to be ended for it.
-    pub(super) fn insert(
+    /// Adds a revocation, and forgets rows whose time is over by both clocks. `owner` is the caller
+    /// or client that revokes; `None` stands for an operator. Returns what else had to be ended.
+    pub(crate) fn insert(
         &mut self,
         revocation: &Revocation,
         end: End,
@@ -194,8 +204,9 @@ impl Table {
         self.make_room(clocks.uptime)
     }
 
-    /// The same of many at once that are forgotten elsewhere: nothing goes by any clock.
-    pub(super) fn insert_all(&mut self, learned: &[Learned]) -> Option<Overflow> {
+    /// Adds many revocations of a remote store at once. Forgets nothing by any clock: the remote
+    /// store does.
+    pub(crate) fn insert_all(&mut self, learned: &[Learned]) -> Option<Overflow> {
         for Learned { revocation, end, owner } in learned {
             let mask = revocation.mask();
             if mask == 0 {
@@ -203,11 +214,11 @@ impl Table {
                 continue;
             }
             let owner = self.owner(owner.as_ref());
-            self.entries.push(entry(&revocation.name(&self.key), *end, owner, 0));
+            self.rows.push(row(&revocation.name(&self.key), *end, owner, 0));
             self.note_kind(mask, *end, 0);
         }
-        self.entries.sort_unstable_by_key(format::name);
-        self.entries.dedup_by(|next, one| {
+        self.rows.sort_unstable_by_key(format::name);
+        self.rows.dedup_by(|next, one| {
             let same = format::name(next) == format::name(one);
             if same {
                 *one = format::merged(one, next);
@@ -221,30 +232,36 @@ impl Table {
         self.make_room(0)
     }
 
+    /// This table with the sequence number of `other`.
+    pub(crate) fn numbered_like(&self, other: &Self) -> Self {
+        Self { sequence: other.sequence, ..self.clone() }
+    }
+
     /// A table in which nothing has ended, and which has the same names.
-    pub(super) fn emptied(&self) -> Self {
+    pub(crate) fn emptied(&self) -> Self {
         Self {
             sequence: self.sequence,
             key: self.key,
             cut_off: End::default(),
             kinds: Vec::new(),
             owners: Vec::new(),
-            entries: Vec::new(),
+            rows: Vec::new(),
         }
     }
 
-    /// Becomes `read`, which is all that there was at `revision`. What was revoked later stays, and so does the cut-off of
-    /// everyone. Whether it did: a table that began anew in the meantime has other names.
-    pub(super) fn become_what_was_read(&mut self, mut read: Self, revision: Revision) -> bool {
+    /// Becomes `read`, which has all revocations at `revision`. Later revocations stay, and so does
+    /// the cut-off of everyone. Returns false, and changes nothing, if this table began anew in the
+    /// meantime: its names are others.
+    pub(crate) fn become_what_was_read(&mut self, mut read: Self, revision: Revision) -> bool {
         if read.key != self.key {
             return false;
         }
-        for entry in self.entries.iter().filter(|entry| format::end(entry).revision > revision) {
-            let owner = match self.owner_of(entry) {
+        for row in self.rows.iter().filter(|row| format::end(row).revision > revision) {
+            let owner = match self.owner_of(row) {
                 Some((mask, name)) => read.owner_named(mask, name),
                 None => OPERATORS,
             };
-            read.put(&format::name(entry), format::end(entry), owner, 0);
+            read.put(&format::name(row), format::end(row), owner, 0);
         }
         for Kind { mask, last, made_at } in &self.kinds {
             if last.revision > revision {
@@ -257,16 +274,16 @@ impl Table {
         true
     }
 
-    /// Enters an end under a name, or lets the one that is there be as late.
+    /// Adds a row, or merges it into the row with the same name.
     fn put(&mut self, name: &Name, end: End, owner: u16, made_at: Uptime) {
-        let new = entry(name, end, owner, made_at);
+        let new = row(name, end, owner, made_at);
         match self.place(name) {
             Ok(place) => {
-                if let Some(entry) = self.entries.get_mut(place) {
-                    *entry = format::merged(entry, &new);
+                if let Some(row) = self.rows.get_mut(place) {
+                    *row = format::merged(row, &new);
                 }
             }
-            Err(place) => self.entries.insert(place, new),
+            Err(place) => self.rows.insert(place, new),
         }
     }
 
@@ -280,36 +297,38 @@ impl Table {
         }
     }
 
-    /// Until when an entry ends what it names.
+    /// The end of the row with this name.
     fn find(&self, name: &Name) -> Option<End> {
-        self.entries.get(self.place(name).ok()?).map(format::end)
+        self.rows.get(self.place(name).ok()?).map(format::end)
     }
 
     fn place(&self, name: &Name) -> Result<usize, usize> {
-        self.entries.binary_search_by(|entry| format::name(entry).cmp(name))
+        self.rows.binary_search_by(|row| format::name(row).cmp(name))
     }
 
-    /// Forgets what ended nothing that could still be alive.
+    /// Forgets rows that end no token that could still be live.
     fn forget_old(&mut self, clocks: Clocks) {
         self.retain(|end, made_at| !clocks.have_outlived(end, made_at));
     }
 
-    /// Keeps to the shares, and makes the operators' oldest the cut-off if there are too many. What it ended.
+    /// Keeps owners to their shares, and turns the operators' oldest rows into the cut-off if there
+    /// are too many. Returns what else was ended.
     fn make_room(&mut self, uptime: Uptime) -> Option<Overflow> {
         let shares = self.keep_to_shares(uptime).then_some(Overflow::Share);
         shares.max(self.make_room_for_all().then_some(Overflow::Table))
     }
 
     fn make_room_for_all(&mut self) -> bool {
-        let Some(too_many) = self.entries.len().checked_sub(MAX_ENTRIES).filter(|many| *many > 0)
+        let Some(too_many) = self.rows.len().checked_sub(MAX_ENTRIES).filter(|many| *many > 0)
         else {
             return false;
         };
-        let operators = self.entries.iter().filter(|entry| format::owner(entry) == OPERATORS);
+        let operators = self.rows.iter().filter(|row| format::owner(row) == OPERATORS);
         let mut ends: Vec<_> = operators.map(format::end).collect();
-        // Without one of theirs there are as many owners as entries: then it is everyone's after all.
+        // If the operators have too few rows, there are about as many owners as rows. Then all rows
+        // count.
         if ends.len() < too_many {
-            ends = self.entries.iter().map(format::end).collect();
+            ends = self.rows.iter().map(format::end).collect();
         }
         let oldest =
             too_many.saturating_sub(1).saturating_add(MADE_ROOM).min(ends.len().saturating_sub(1));
@@ -319,20 +338,20 @@ impl Table {
         true
     }
 
-    /// Whatever was issued until `end` has ended, and needs no entry any more.
-    pub(super) fn cut_off(&mut self, end: End) {
+    /// Ends everything that was issued until `end`, and drops the rows that this covers.
+    pub(crate) fn cut_off(&mut self, end: End) {
         let end = self.cut_off.max(end);
         self.cut_off = end;
         self.retain(|one, _| !one.is_within(end));
     }
 
-    /// Keeps the entries of which this holds.
+    /// Keeps the rows for which `keep` returns true.
     fn retain(&mut self, mut keep: impl FnMut(End, Uptime) -> bool) {
-        let before = self.entries.len();
-        self.entries.retain(|entry| keep(format::end(entry), format::made_at(entry)));
-        // The last of a kind goes after all others of it.
+        let before = self.rows.len();
+        self.rows.retain(|row| keep(format::end(row), format::made_at(row)));
+        // The kind has the latest end of its rows, so it goes last.
         self.kinds.retain(|kind| keep(kind.last, kind.made_at));
-        if self.entries.len() != before {
+        if self.rows.len() != before {
             self.forget_owners();
         }
     }

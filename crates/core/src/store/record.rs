@@ -1,8 +1,8 @@
-//! What a slot holds, as bytes.
+//! The record of a subject token, as bytes.
 //!
-//! Every version of the format begins with its number and the time after which the slot is free, so
-//! that an older filter, started again on a newer one's shared data, neither exchanges what it does
-//! not understand nor overwrites it before its time. The rest is `postcard`.
+//! Every version of the format begins with its number and the time after which the slot is free. So
+//! an older filter that is started on a newer filter's shared data neither exchanges a record that
+//! it cannot read nor overwrites it before its time. The rest is `postcard`.
 
 use serde::ser::SerializeStruct;
 use serde::{Deserialize, Serialize, Serializer};
@@ -13,20 +13,21 @@ use crate::secret::Digest;
 
 const VERSION: u8 = 3;
 
-/// What a mint is accountable for; kept until the slot is taken again.
+/// The facts about a mint that an audit needs. The store keeps them until the slot is taken again.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct Mint {
-    /// Who asked for the token.
+    /// The caller that asked for the token.
     pub caller: String,
-    /// Envoy's id of the request that minted it.
+    /// Envoy's id of the request that minted the token.
     pub request_id: String,
-    /// When, in milliseconds since the epoch.
+    /// The time of the mint, in milliseconds since the epoch.
     pub at_millis: u64,
-    /// What the token is good for at most; known also of one that is spent, of which not everybody may learn.
+    /// The bounds of the token. A spent token keeps them: they decide who may learn that it is
+    /// spent.
     pub bounds: Bounds,
 }
 
-/// All of it to a store; to people no bounds where there are none.
+/// A store gets all members. Text for people leaves `bounds` out if there are none.
 impl Serialize for Mint {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let hidden = serializer.is_human_readable() && self.bounds.is_empty();
@@ -43,64 +44,66 @@ impl Serialize for Mint {
     }
 }
 
-/// What an outstanding token grants.
+/// The rights that an outstanding token grants.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Grant {
-    /// The user to be impersonated.
+    /// The user who will be impersonated.
     pub user_id: String,
     /// The operator's free-form context: an object, as compact JSON.
     pub context: String,
 }
 
-/// What the one exchange is accountable for. It replaces the grant: a spent slot holds no context.
+/// The facts about the exchange of a token that an audit needs. They replace the grant: a spent
+/// record holds no context.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Exchange {
     /// The client that exchanged the token.
     pub client_id: String,
-    /// The acting user, where an actor token was there.
+    /// The acting user, if the exchange had an actor token.
     pub actor_id: Option<String>,
-    /// Envoy's id of the exchange.
+    /// Envoy's id of the request that exchanged the token.
     pub request_id: String,
     /// The `jti` of the access token.
     pub jti: String,
-    /// When, in milliseconds since the epoch.
+    /// The time of the exchange, in milliseconds since the epoch.
     pub at_millis: u64,
 }
 
-/// The state of a token: there is no way back to `Outstanding`, and none from one of the others to the other.
+/// The state of a token. An outstanding token becomes spent or cancelled, once; nothing changes
+/// after that.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum State {
+pub(crate) enum State {
     Outstanding(Grant),
     Spent(Exchange),
-    /// Taken back before anybody exchanged it.
+    /// The token was taken back before it was exchanged.
     Cancelled,
 }
 
-/// Whether a token is in its time. One that was minted in the future was minted before the clock was set back,
-/// and nobody knows how long ago that was: it has expired.
-pub(super) fn is_current(mint: &Mint, expires_at: UnixTime, now: UnixTime) -> bool {
+/// Returns true if a token has not expired. A token that was minted in the future was minted before
+/// the clock was set back. Its age is unknown, so it counts as expired.
+pub(crate) fn is_current(mint: &Mint, expires_at: UnixTime, now: UnixTime) -> bool {
     now < expires_at && !UnixTime::from_millis(mint.at_millis).is_ahead_of(now)
 }
 
-/// One token in its slot.
+/// The record of one token.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Record {
+pub(crate) struct Record {
     digest: [u8; 32],
-    pub(super) mint: Mint,
-    pub(super) state: State,
+    pub(crate) mint: Mint,
+    pub(crate) state: State,
 }
 
 impl Record {
-    pub(super) const fn new(digest: &Digest, mint: Mint, state: State) -> Self {
+    pub(crate) const fn new(digest: &Digest, mint: Mint, state: State) -> Self {
         Self { digest: *digest.as_bytes(), mint, state }
     }
 
-    pub(super) const fn digest(&self) -> Digest {
+    pub(crate) const fn digest(&self) -> Digest {
         Digest::from_bytes(self.digest)
     }
 
-    /// The slot's bytes; `None` only if memory ran out.
-    pub(super) fn encode(&self, expires_at: UnixTime) -> Option<Vec<u8>> {
+    /// The record as bytes; `None` only if memory ran out.
+    pub(crate) fn encode(&self, expires_at: UnixTime) -> Option<Vec<u8>> {
         let mut bytes = Vec::with_capacity(256);
         bytes.push(VERSION);
         bytes.extend_from_slice(&expires_at.millis().to_le_bytes());
@@ -108,17 +111,17 @@ impl Record {
     }
 }
 
-/// What can be said of a slot without understanding all of it.
+/// A slot, as far as this version of the filter can read it.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Slot {
-    pub(super) expires_at: UnixTime,
-    /// `None` where a version of the filter wrote it that this one does not know.
-    pub(super) record: Option<Record>,
+pub(crate) struct Slot {
+    pub(crate) expires_at: UnixTime,
+    /// The record; `None` if it has a format that this version does not know.
+    pub(crate) record: Option<Record>,
 }
 
 impl Slot {
-    /// Reads a slot; `None` if no version of the filter wrote these bytes.
-    pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
+    /// Reads a slot; `None` if no version of the filter can have written these bytes.
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         let (version, rest) = bytes.split_first()?;
         let (expires_at, rest) = rest.split_first_chunk()?;
         Some(Self {
@@ -130,8 +133,8 @@ impl Slot {
         })
     }
 
-    /// Whether another token may take the slot.
-    pub(super) fn is_free(&self, now: UnixTime) -> bool {
+    /// Returns true if another token may take the slot.
+    pub(crate) fn is_free(&self, now: UnixTime) -> bool {
         match &self.record {
             Some(Record { state: State::Spent(_) | State::Cancelled, .. }) => true,
             Some(record) => !is_current(&record.mint, self.expires_at, now),
@@ -166,7 +169,6 @@ mod tests {
         )
     }
 
-    /// A filter of the version before knows one version, reads no more of another, and holds the slot.
     #[test]
     fn a_record_begins_with_its_version_and_its_time() {
         let bytes = record().encode(UnixTime::from_millis(1000)).unwrap();

@@ -18,6 +18,7 @@ use crate::config::{HttpUri, Jwks, RemoteJwks};
 use crate::host::{Host, HostFailure, Swap, UnixTime, Version};
 use crate::jose::KeySet;
 use crate::secret::Digest;
+use crate::shared_data::keys;
 use crate::step::{Call, CallFailure, Context, HttpCall, Reply};
 use crate::versioned;
 
@@ -98,7 +99,7 @@ impl RemoteKeySet {
     pub fn new(config: RemoteJwks) -> Self {
         let HttpUri { cluster, scheme, authority, path, .. } = &config.http_uri;
         let name = format!("{cluster}\n{scheme}://{authority}{path}");
-        let entry_key = format!("k{}", Digest::of(name.as_bytes()).id());
+        let entry_key = keys::key_set(&name);
         Self { config, entry_key, known: RefCell::default() }
     }
 

@@ -4,12 +4,14 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use impersonation_core::config::EtcdSettings;
-use impersonation_core::etcd::{RecordKeys, Revision, Server};
+use impersonation_core::etcd::{RecordKeys, Server};
 use impersonation_core::host::{Host, UnixTime};
+use impersonation_core::remote::Revision;
 use impersonation_core::revocations::{
-    CallerTag, Impersonation, Issued, MAX_ENTRIES, Owner, Revocation, Revocations, SHARE, Unknown,
+    CallerTag, Impersonation, IssuedAt, MAX_ENTRIES, Owner, Revocation, SHARE, Unknown,
 };
 use impersonation_core::step::{Call, Context, GrpcCall, GrpcStatus, Reply, Step, Task};
+use impersonation_core::storage::Revocations;
 
 use crate::etcd_store::fake::Etcd;
 use crate::etcd_store::run::World;
@@ -97,11 +99,11 @@ impl Envoy {
     }
 
     /// What something is issued by now, as an exchange does it.
-    fn issue(&self, etcd: &mut Etcd) -> Issued {
+    fn issue(&self, etcd: &mut Etcd) -> IssuedAt {
         let caught_up = self.run(etcd, |revocations, context| async move {
             revocations.catch_up(&context, None).await
         });
-        Issued::new(self.world.now.get(), caught_up.unwrap().revision())
+        IssuedAt::new(self.world.now.get(), caught_up.unwrap().revision())
     }
 
     /// Asks, as the guard does on its tick.
@@ -111,15 +113,16 @@ impl Envoy {
     }
 
     /// What the guard knows.
-    fn has_ended(&self, of: &str, issued: Issued) -> Result<bool, Unknown> {
-        let known = self.revocations.known(&*self.world)?;
+    fn has_ended(&self, of: &str, issued: IssuedAt) -> Result<bool, Unknown> {
+        let known = self.revocations.recent_view(&*self.world)?;
         Ok(known.has_ended(&impersonation(of), issued))
     }
 
     /// What an introspection finds.
-    fn finds_ended(&self, etcd: &mut Etcd, of: &str, issued: Issued) -> bool {
-        let known =
-            self.run(etcd, |revocations, context| async move { revocations.fresh(&context).await });
+    fn finds_ended(&self, etcd: &mut Etcd, of: &str, issued: IssuedAt) -> bool {
+        let known = self.run(etcd, |revocations, context| async move {
+            revocations.current_view(&context).await
+        });
         known.unwrap().has_ended(&impersonation(of), issued)
     }
 }
@@ -179,8 +182,8 @@ fn what_an_exchange_could_not_see_ends_what_comes_out_of_it() {
     other.revoke(&mut etcd, of_user("ana"));
     // It goes on with what it knew, and with its own clock.
     one.wait(Duration::from_secs(3));
-    let Issued::AtRevision(revision, _) = issued else { panic!("{issued:?}") };
-    let late = Issued::new(one.world.now.get(), revision);
+    let IssuedAt::AtRevision(revision, _) = issued else { panic!("{issued:?}") };
+    let late = IssuedAt::new(one.world.now.get(), revision);
     assert!(other.finds_ended(&mut etcd, "ana", late));
     assert!(one.finds_ended(&mut etcd, "ana", late));
 }
@@ -242,7 +245,7 @@ fn an_answer_is_as_old_as_its_question() {
         },
         |revocations, context| async move { revocations.follow(&context).await },
     );
-    assert_eq!(envoy.has_ended("ana", Issued::At(UnixTime::default())), Err(Unknown::Stale));
+    assert_eq!(envoy.has_ended("ana", IssuedAt::At(UnixTime::default())), Err(Unknown::Stale));
 }
 
 #[test]
@@ -330,7 +333,7 @@ fn an_envoy_that_is_new_reads_them_all_in_pages() {
             calls += 1;
             etcd.answer(call)
         },
-        |revocations, context| async move { revocations.fresh(&context).await },
+        |revocations, context| async move { revocations.current_view(&context).await },
     );
     assert_eq!(calls, 21, "the last revocation, and twenty pages");
     let known = known.unwrap();
@@ -408,7 +411,7 @@ fn an_etcd_that_begins_anew_ends_what_was_before_and_nothing_after() {
 fn a_token_of_another_history_ends_by_its_time() {
     let mut etcd = Etcd::default();
     let envoy = Envoy::new();
-    let of_old = Issued::new(envoy.world.now.get(), Revision::new(1_000_000));
+    let of_old = IssuedAt::new(envoy.world.now.get(), Revision::new(1_000_000));
     envoy.wait(Duration::from_secs(61));
     assert!(!envoy.finds_ended(&mut etcd, "ana", of_old));
     envoy.revoke(&mut etcd, of_user("ana"));
@@ -523,13 +526,13 @@ fn a_caller_that_ends_more_than_its_share_keeps_no_more_keys() {
     }
     let hostile = |id: String| {
         let caller = Some(CallerTag::of("hostile"));
-        move |known: &impersonation_core::revocations::Known| {
+        move |known: &impersonation_core::revocations::View| {
             known.has_ended(&Impersonation { id: &id, caller, ..impersonation("user") }, issued)
         }
     };
     for envoy in [&one, &other, &Envoy::new()] {
         let fresh = |revocations: Rc<Revocations>, context| async move {
-            revocations.fresh(&context).await
+            revocations.current_view(&context).await
         };
         let known = envoy.run(&mut etcd, fresh).unwrap();
         for id in 0..all {
@@ -562,7 +565,7 @@ fn pages_are_as_long_as_what_is_in_them_allows() {
             // As the plugin says of a reply that it did not read.
             Ok(Vec::new())
         },
-        |revocations, context| async move { revocations.fresh(&context).await },
+        |revocations, context| async move { revocations.current_view(&context).await },
     );
     let known = known.unwrap();
     for user in 0..300 {
@@ -584,7 +587,7 @@ fn a_value_that_cannot_be_received_may_mean_anybody() {
             let answer = etcd.answer(call)?;
             Ok(if answer.len() > 1 << 20 && !is_of_last { vec![] } else { answer })
         },
-        |revocations, context| async move { revocations.fresh(&context).await },
+        |revocations, context| async move { revocations.current_view(&context).await },
     );
     assert!(known.unwrap().has_ended(&impersonation("bob"), issued));
 }

@@ -6,12 +6,13 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use impersonation_core::config::EtcdSettings;
-use impersonation_core::etcd::Revision;
 use impersonation_core::etcd::{RecordKeys, Server};
 use impersonation_core::guard::{ApiRequest, Guard};
 use impersonation_core::host::{Host, UnixTime};
-use impersonation_core::revocations::{Mark, Revocation, Revocations};
+use impersonation_core::remote::Revision;
+use impersonation_core::revocations::{Mark, Revocation};
 use impersonation_core::step::{Call, GrpcCall, GrpcStatus, Progress, Reply, Step, Task};
+use impersonation_core::storage::Revocations;
 use impersonation_core::stream::Flow;
 use prost::Message;
 use prost_types::value::Kind;

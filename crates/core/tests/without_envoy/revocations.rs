@@ -5,8 +5,9 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use impersonation_core::host::{Expected, Host, HostFailure, SharedData, Swap, UnixTime, Version};
-use impersonation_core::revocations::{Impersonation, Issued, Revocation, Revocations};
+use impersonation_core::revocations::{Impersonation, IssuedAt, Revocation};
 use impersonation_core::step::{Step, Task};
+use impersonation_core::storage::Revocations;
 
 use crate::driver::START;
 use crate::driver::shared_data::EnvoyMap;
@@ -129,7 +130,7 @@ fn revoke(world: &Rc<World>, revocations: Rc<Revocations>) -> bool {
 }
 
 fn ended(world: &World, revocations: &Revocations, issued: UnixTime) -> bool {
-    revocations.known(world).unwrap().has_ended(&USER, Issued::At(issued))
+    revocations.recent_view(world).unwrap().has_ended(&USER, IssuedAt::At(issued))
 }
 
 /// An exchange of a subject token that was minted before the revocation began: it takes the time, looks, and issues.
@@ -165,7 +166,7 @@ fn nothing_that_is_exchanged_beside_a_revocation_lives_on() {
                     for tock in tick..STEPS {
                         let world = Rc::new(World::new([tick, tock]));
                         let (revoking, other) = (Rc::new(worker()), worker());
-                        revoking.begin(&*world).unwrap();
+                        revoking.create_if_missing(&*world).unwrap();
                         let exchange = Rc::new(Exchange::default());
                         let steps = exchange.steps(world.now.get());
                         *world.others.borrow_mut() =
@@ -199,14 +200,14 @@ fn a_worker_that_dies_while_it_revokes_holds_up_nobody() {
         world.dies_before = dies_before;
         let world = Rc::new(world);
         let other = Rc::new(worker());
-        other.begin(&*world).unwrap();
+        other.create_if_missing(&*world).unwrap();
         let minted = world.now.get();
         world.looking.set(true);
         let answered = revoke(&world, Rc::new(worker()));
         world.looking.set(false);
         // Half a revocation is none, or a whole one; and the tick of any worker says which.
         let before = ended(&world, &worker(), minted);
-        other.begin(&*world).unwrap();
+        other.create_if_missing(&*world).unwrap();
         let after = ended(&world, &worker(), minted);
         assert!(after || !answered, "{dies_before}");
         assert!(after || !before, "{dies_before}");
@@ -222,7 +223,7 @@ fn of_revocations_that_meet_none_is_lost() {
     for step in 0..STEPS {
         let world = Rc::new(World::new([STEPS; 2]));
         let revoking = Rc::new(worker());
-        revoking.begin(&*world).unwrap();
+        revoking.create_if_missing(&*world).unwrap();
         let (beside, minted) = (Rc::clone(&world), world.now.get());
         let other: Other = Box::new(move |_| {
             let host = Rc::clone(&beside) as Rc<dyn Host>;
@@ -239,12 +240,12 @@ fn of_revocations_that_meet_none_is_lost() {
         assert!(revoke(&world, revoking));
         world.run_others(usize::MAX);
         world.looking.set(false);
-        let known = worker().known(&*world).unwrap();
+        let known = worker().recent_view(&*world).unwrap();
         for named in [
             Impersonation { user_id: "another", ..USER },
             Impersonation { client_id: "another", ..USER },
         ] {
-            assert!(known.has_ended(&named, Issued::At(minted)), "{step}: {named:?}");
+            assert!(known.has_ended(&named, IssuedAt::At(minted)), "{step}: {named:?}");
         }
     }
 }
@@ -258,7 +259,7 @@ fn who_begins_anew_ends_whatever_was_before() {
     assert!(ended(&world, &revocations, issued));
     assert!(!ended(&world, &revocations, world.now.get()));
     world.now.set(issued.after(Duration::from_secs(5)));
-    worker().begin(&world).unwrap();
+    worker().create_if_missing(&world).unwrap();
     assert!(
         !ended(&world, &revocations, issued.after(Duration::from_millis(2))),
         "begun only once"

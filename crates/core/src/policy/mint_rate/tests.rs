@@ -5,7 +5,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::*;
-use crate::host::{SharedData, Version};
+use crate::host::{Expected, SharedData, Swap, Version};
 
 const START: UnixTime = UnixTime::from_millis(1_790_000_000_000);
 const MINUTE: Duration = Duration::from_secs(60);
@@ -72,7 +72,7 @@ fn counter(count: u32) -> MintCounter {
 }
 
 #[test]
-fn a_caller_mints_as_often_as_it_may_and_again_when_its_time_is_over() {
+fn a_caller_mints_as_often_as_it_may_and_again_when_its_period_is_over() {
     let (world, counter) = (World::new(), counter(3));
     for _ in 0..3 {
         assert_eq!(counter.look(&world, &counter.minter("a")), Ok(()));
@@ -82,7 +82,7 @@ fn a_caller_mints_as_often_as_it_may_and_again_when_its_time_is_over() {
     let left = NotCounted::TooMany(Duration::from_secs(30));
     assert_eq!(counter.look(&world, &counter.minter("a")), Err(left));
     assert_eq!(counter.count(&world, &counter.minter("a")), Err(left));
-    assert_eq!(counter.count(&world, &counter.minter("b")), Ok(()), "who is somebody else");
+    assert_eq!(counter.count(&world, &counter.minter("b")), Ok(()), "another caller");
     world.set(START.after(MINUTE));
     assert_eq!(counter.look(&world, &counter.minter("a")), Ok(()));
     assert_eq!(counter.count(&world, &counter.minter("a")), Ok(()));
@@ -103,7 +103,7 @@ fn no_step_of_the_clock_locks_a_caller_out() {
 }
 
 #[test]
-fn a_count_that_others_overtake_is_counted_all_the_same() {
+fn a_count_is_kept_although_others_write_first() {
     let (world, counter) = (World::new(), counter(1));
     world.lost.set(5);
     assert_eq!(counter.count(&world, &counter.minter("a")), Ok(()));
@@ -111,7 +111,7 @@ fn a_count_that_others_overtake_is_counted_all_the_same() {
     world.lost.set(usize::MAX);
     assert!(
         matches!(counter.count(&world, &counter.minter("b")), Err(NotCounted::Host(_))),
-        "closed, not open"
+        "it fails closed"
     );
 }
 
@@ -125,7 +125,7 @@ fn services_are_counted_apart() {
 
 /// Twice as many callers as fit, and one that floods.
 #[test]
-fn however_many_mint_memory_is_bounded_and_only_the_flood_is_refused() {
+fn memory_is_bounded_and_only_the_flooding_caller_is_refused() {
     let (world, counter) = (World::new(), counter(10));
     let mut flooded: u32 = 0;
     for caller in 0..70_000 {
@@ -138,13 +138,13 @@ fn however_many_mint_memory_is_bounded_and_only_the_flood_is_refused() {
     let map = world.map.borrow();
     assert!(map.len() <= usize::from(LISTS));
     let longest = map.values().map(|(bytes, _)| bytes.len()).max().unwrap();
-    assert!(longest <= 1 + CALLERS * ENTRY_BYTES, "{longest}");
+    assert!(longest <= 1 + CALLERS * TALLY_BYTES, "{longest}");
 }
 
 proptest! {
-    /// By any clock, nobody mints more often than allowed in a time that it began, and nobody is refused who has not.
+    /// A caller mints no more than allowed in its period, and is not refused before that.
     #[test]
-    fn each_is_counted_for_itself(mints in vec((0_u8..5, 0_u64..30_000), 0..60)) {
+    fn each_caller_is_counted_for_itself(mints in vec((0_u8..5, 0_u64..30_000), 0..60)) {
         let (world, counter) = (World::new(), counter(4));
         let mut model: HashMap<u8, (UnixTime, u32)> = HashMap::new();
         for (caller, passed) in mints {
@@ -163,7 +163,7 @@ proptest! {
     }
 
     #[test]
-    fn no_bytes_are_misread(bytes: Vec<u8>) {
-        let _ = entries(&bytes).count();
+    fn no_bytes_make_the_reader_panic(bytes: Vec<u8>) {
+        let _ = tallies(&bytes).count();
     }
 }

@@ -1,11 +1,12 @@
-//! What a table is as bytes, and one entry of it.
+//! The format of a table, and of one row.
 
 use super::super::entry::{End, Key, MASKS, Name};
 use super::{Kind, Table, Uptime};
-use crate::etcd::Revision;
 use crate::host::UnixTime;
+use crate::remote::Revision;
 
-/// The format. Who finds another says so and lets nobody pass: to begin anew would be to forget.
+/// The format of a table. A table in another format is an error, and requests are refused: a new
+/// table would have forgotten the revocations.
 pub(super) const VERSION: u8 = 3;
 
 const NAME: usize = 16;
@@ -13,23 +14,23 @@ const END: usize = 8 + 8;
 const UPTIME: usize = 4;
 const OWNER: usize = 2;
 
-/// The length of an entry.
-pub(super) const ENTRY: usize = NAME + END + UPTIME + OWNER;
+/// The length of a row.
+pub(super) const ROW: usize = NAME + END + UPTIME + OWNER;
 
 const KIND: usize = 1 + END + UPTIME;
 const OWNER_NAME: usize = 1 + NAME;
 
-/// The longest head but for the owners, with every kind in it.
+/// The length of the longest head, which has every kind, without the owners.
 const HEAD: usize = 1 + 8 + 16 + END + 1 + 64 * KIND + 2;
 
-/// A name, until when what it names has ended, when the entry was made, and whose it is.
-pub(super) type Entry = [u8; ENTRY];
+/// A row: its name, its end, the uptime at which it was made, and the number of its owner.
+pub(super) type Row = [u8; ROW];
 
 impl Table {
-    pub(in super::super) fn encode(&self) -> Vec<u8> {
-        let entries = self.entries.len().saturating_mul(ENTRY);
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let rows = self.rows.len().saturating_mul(ROW);
         let owners = self.owners.len().saturating_mul(OWNER_NAME);
-        let mut bytes = Vec::with_capacity(entries.saturating_add(owners).saturating_add(HEAD));
+        let mut bytes = Vec::with_capacity(rows.saturating_add(owners).saturating_add(HEAD));
         bytes.push(VERSION);
         bytes.extend_from_slice(&self.sequence.to_be_bytes());
         bytes.extend_from_slice(&self.key);
@@ -46,12 +47,12 @@ impl Table {
             bytes.push(*mask);
             bytes.extend_from_slice(name);
         }
-        bytes.extend_from_slice(self.entries.as_flattened());
+        bytes.extend_from_slice(self.rows.as_flattened());
         bytes
     }
 
-    /// Reads a table; `None` if it is none, in this format.
-    pub(in super::super) fn decode(bytes: &[u8]) -> Option<Self> {
+    /// Reads a table; `None` if the bytes have another format.
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         let mut rest = bytes;
         let [VERSION] = take(&mut rest)? else { return None };
         let sequence = u64::from_be_bytes(take(&mut rest)?);
@@ -73,12 +74,12 @@ impl Table {
         let owners = u16::from_be_bytes(take(&mut rest)?);
         let owners = (0..owners).map(|_| Some((mask(&mut rest)?, take(&mut rest)?)));
         let owners = owners.collect::<Option<_>>()?;
-        let (entries, []) = rest.as_chunks::<ENTRY>() else { return None };
-        // What is out of order would not be found.
-        if !entries.is_sorted_by(|one, next| name(one) < name(next)) {
+        let (rows, []) = rest.as_chunks::<ROW>() else { return None };
+        // A row out of order would not be found.
+        if !rows.is_sorted_by(|one, next| name(one) < name(next)) {
             return None;
         }
-        Some(Self { sequence, key, cut_off, kinds, owners, entries: entries.to_vec() })
+        Some(Self { sequence, key, cut_off, kinds, owners, rows: rows.to_vec() })
     }
 }
 
@@ -88,18 +89,18 @@ fn take<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
     Some(*taken)
 }
 
-pub(super) fn entry(name: &Name, end: End, owner: u16, made_at: Uptime) -> Entry {
-    let mut entry = [0; ENTRY];
+pub(super) fn row(name: &Name, end: End, owner: u16, made_at: Uptime) -> Row {
+    let mut row = [0; ROW];
     let fields = name.iter().copied().chain(end_to_bytes(end));
     let fields = fields.chain(made_at.to_be_bytes()).chain(owner.to_be_bytes());
-    entry.iter_mut().zip(fields).for_each(|(byte, field)| *byte = field);
-    entry
+    row.iter_mut().zip(fields).for_each(|(byte, field)| *byte = field);
+    row
 }
 
-/// Two entries of one name as one, which ends what either of them ends and is as young as the younger. Who shares it
-/// with an operator does not pay for it.
-pub(super) fn merged(one: &Entry, other: &Entry) -> Entry {
-    entry(
+/// Merges two rows of one name: the row has the later end and is as young as the younger. An owner
+/// does not pay for a row that an operator made, too.
+pub(super) fn merged(one: &Row, other: &Row) -> Row {
+    row(
         &name(one),
         end(one).max(end(other)),
         owner(one).min(owner(other)),
@@ -107,34 +108,34 @@ pub(super) fn merged(one: &Entry, other: &Entry) -> Entry {
     )
 }
 
-pub(super) fn name(entry: &Entry) -> Name {
-    field::<NAME, 0>(entry)
+pub(super) fn name(row: &Row) -> Name {
+    field::<NAME, 0>(row)
 }
 
-/// Until when it ends what it names.
-pub(super) fn end(entry: &Entry) -> End {
-    end_from_bytes(&field::<END, NAME>(entry))
+/// The end of a row.
+pub(super) fn end(row: &Row) -> End {
+    end_from_bytes(&field::<END, NAME>(row))
 }
 
-pub(super) fn made_at(entry: &Entry) -> Uptime {
-    Uptime::from_be_bytes(field::<UPTIME, { NAME + END }>(entry))
+pub(super) fn made_at(row: &Row) -> Uptime {
+    Uptime::from_be_bytes(field::<UPTIME, { NAME + END }>(row))
 }
 
-/// The number of its owner.
-pub(super) fn owner(entry: &Entry) -> u16 {
-    u16::from_be_bytes(field::<OWNER, { NAME + END + UPTIME }>(entry))
+/// The number of a row's owner.
+pub(super) fn owner(row: &Row) -> u16 {
+    u16::from_be_bytes(field::<OWNER, { NAME + END + UPTIME }>(row))
 }
 
-pub(super) fn set_owner(entry: &mut Entry, owner: u16) {
-    if let Some(place) = entry.last_chunk_mut() {
+pub(super) fn set_owner(row: &mut Row, owner: u16) {
+    if let Some(place) = row.last_chunk_mut() {
         *place = owner.to_be_bytes();
     }
 }
 
-/// The field of so many bytes that begins there.
-fn field<const LEN: usize, const FROM: usize>(entry: &Entry) -> [u8; LEN] {
-    const { assert!(FROM + LEN <= ENTRY) };
-    entry.split_at(FROM).1.first_chunk().copied().unwrap_or([u8::MAX; LEN])
+/// The field of `LEN` bytes that begins at `FROM`.
+fn field<const LEN: usize, const FROM: usize>(row: &Row) -> [u8; LEN] {
+    const { assert!(FROM + LEN <= ROW) };
+    row.split_at(FROM).1.first_chunk().copied().unwrap_or([u8::MAX; LEN])
 }
 
 fn end_to_bytes(end: End) -> [u8; END] {

@@ -1,24 +1,23 @@
-//! Whose entries they are, and what becomes of those that are too many.
+//! The shares of callers and clients, and the cut-off of a share that is used up.
 
 use super::super::entry::{End, Mask, Name, Owner};
-use super::format::{self, Entry};
+use super::format::{self, Row};
 use super::{OWNED, SHARE, Table, Uptime};
 
-/// Whose entries have no share.
+/// The number of the operators, who have no share.
 pub(super) const OPERATORS: u16 = 0;
 
 impl Table {
-    /// Until when all of an owner's would have ended if its share were to get room for one more; `None` as long as it
-    /// has room.
-    pub(in super::super) fn cut_off_for_room(&self, owner: &Owner) -> Option<End> {
+    /// The cut-off of an owner that would make room for one more row; `None` if the share has room.
+    pub(crate) fn cut_off_for_room(&self, owner: &Owner) -> Option<End> {
         let everything = owner.everything();
         let named = (everything.mask(), everything.name(&self.key));
         let owner = number(self.owners.iter().position(|known| *known == named)?);
-        let count = self.entries.iter().filter(|entry| format::owner(entry) == owner).count();
+        let count = self.rows.iter().filter(|row| format::owner(row) == owner).count();
         if count < SHARE { None } else { self.older_half(owner) }
     }
 
-    /// The number of an owner, who gets one with the first entry.
+    /// The number of an owner. A new owner gets the next number.
     pub(super) fn owner(&mut self, owner: Option<&Owner>) -> u16 {
         let Some(owner) = owner else { return OPERATORS };
         let everything = owner.everything();
@@ -33,17 +32,18 @@ impl Table {
         }))
     }
 
-    /// Who owns an entry: the revocation of all that is theirs. `None` for an operator's.
-    pub(super) fn owner_of(&self, entry: &Entry) -> Option<(Mask, Name)> {
-        self.named(format::owner(entry))
+    /// The owner of a row, named by the revocation of all that it owns; `None` for an operator's
+    /// row.
+    pub(super) fn owner_of(&self, row: &Row) -> Option<(Mask, Name)> {
+        self.named(format::owner(row))
     }
 
     fn named(&self, owner: u16) -> Option<(Mask, Name)> {
         self.owners.get(usize::from(owner.checked_sub(1)?)).copied()
     }
 
-    /// Makes the older half of a share that is used up its owner's cut-off, and of the largest if all of them together
-    /// are used up. Whether it did.
+    /// Turns the older half of a used-up share into the cut-off of its owner. If all shares
+    /// together are used up, the largest share makes room. Returns true if rows were merged.
     pub(super) fn keep_to_shares(&mut self, uptime: Uptime) -> bool {
         let mut did = false;
         while let Some(owner) = self.too_large() {
@@ -54,14 +54,14 @@ impl Table {
         did
     }
 
-    /// The owner with the most entries, if these or those of all owners are too many.
+    /// The owner with the most rows, if its rows or those of all owners are too many.
     fn too_large(&self) -> Option<u16> {
         if self.owners.is_empty() {
             return None;
         }
         let mut counts = vec![0_usize; self.owners.len()];
-        for entry in &self.entries {
-            let place = format::owner(entry).checked_sub(1).map(usize::from);
+        for row in &self.rows {
+            let place = format::owner(row).checked_sub(1).map(usize::from);
             if let Some(count) = place.and_then(|place| counts.get_mut(place)) {
                 *count = count.saturating_add(1);
             }
@@ -71,14 +71,14 @@ impl Table {
         (*count > SHARE || all > OWNED && *count > 1).then(|| number(largest))
     }
 
-    /// Until when the older half of an owner's entries ends what it ends, but for its cut-off; `None` if there is no
-    /// other.
+    /// The latest end of the older half of an owner's rows, without its cut-off; `None` if it has
+    /// no other rows.
     fn older_half(&self, owner: u16) -> Option<End> {
         let (_, cut_off) = self.named(owner)?;
         let mut ends: Vec<_> = self
-            .entries
+            .rows
             .iter()
-            .filter(|entry| format::owner(entry) == owner && format::name(entry) != cut_off)
+            .filter(|row| format::owner(row) == owner && format::name(row) != cut_off)
             .map(format::end)
             .collect();
         if ends.is_empty() {
@@ -93,26 +93,26 @@ impl Table {
         let Some((mask, cut_off)) = self.named(owner) else { return };
         self.put(&cut_off, end, owner, uptime);
         self.note_kind(mask, end, uptime);
-        self.entries.retain(|entry| {
-            format::owner(entry) != owner
-                || format::name(entry) == cut_off
-                || !format::end(entry).is_within(end)
+        self.rows.retain(|row| {
+            format::owner(row) != owner
+                || format::name(row) == cut_off
+                || !format::end(row).is_within(end)
         });
     }
 
-    /// Forgets entries of an owner that its cut-off ends as well.
+    /// Forgets rows of an owner that its cut-off covers.
     pub(super) fn forget_covered(&mut self, owner: &Owner) {
         let Some(end) = self.find(&owner.everything().name(&self.key)) else { return };
         let owner = self.owner(Some(owner));
         self.cut_owner_off(owner, end, 0);
     }
 
-    /// Forgets owners that have no entry any more.
+    /// Forgets owners that have no rows any more.
     pub(super) fn forget_owners(&mut self) {
         let mut owners = Vec::new();
         let mut numbers = vec![OPERATORS; self.owners.len()];
-        for entry in &mut self.entries {
-            let Some(place) = format::owner(entry).checked_sub(1).map(usize::from) else {
+        for row in &mut self.rows {
+            let Some(place) = format::owner(row).checked_sub(1).map(usize::from) else {
                 continue;
             };
             let (Some(new), Some(named)) = (numbers.get_mut(place), self.owners.get(place)) else {
@@ -122,13 +122,13 @@ impl Table {
                 owners.push(*named);
                 *new = number(owners.len().saturating_sub(1));
             }
-            format::set_owner(entry, *new);
+            format::set_owner(row, *new);
         }
         self.owners = owners;
     }
 }
 
-/// Of the owner in this place: none has that of the operators.
+/// The number of the owner in this place. No owner has the number of the operators.
 fn number(place: usize) -> u16 {
     u16::try_from(place.saturating_add(1)).unwrap_or(OPERATORS)
 }

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::format::{ENTRY, VERSION};
+use super::format::{ROW, VERSION};
 use super::*;
 use crate::revocations::CallerTag;
 
@@ -21,17 +21,17 @@ fn empty() -> Table {
     Table::new(KEY, at(0))
 }
 
-/// Both clocks say the same.
+/// Both clocks at the same time.
 fn clocks(now: UnixTime) -> Clocks {
     Clocks { now, uptime: u32::try_from(now.secs()).unwrap() }
 }
 
-/// An operator ends something, at that time.
+/// An operator's revocation at that time.
 fn insert(table: &mut Table, revocation: &Revocation, end: End) -> Option<Overflow> {
     table.insert(revocation, end, None, clocks(end.time))
 }
 
-/// An impersonation among very few of each kind, so that they meet.
+/// An impersonation whose members have very few values, so that revocations match it often.
 #[derive(Debug, Clone)]
 struct Sample {
     id: String,
@@ -54,7 +54,7 @@ impl Sample {
         }
     }
 
-    /// What a revocation says, read literally.
+    /// Returns true if a revocation matches, by comparing member for member.
     fn has_all_of(&self, revocation: &Revocation) -> bool {
         let has = |asked: &Option<String>, own: Option<&String>| match asked {
             Some(asked) => own == Some(asked),
@@ -69,7 +69,7 @@ impl Sample {
     }
 }
 
-/// The same words for every member: an entry of one must not be found as one of another.
+/// Every member takes the same words: a row of one member must not be found as a row of another.
 fn word() -> impl Strategy<Value = String> {
     prop::sample::select(vec!["a", "b", "ab", ""]).prop_map(str::to_owned)
 }
@@ -116,14 +116,14 @@ fn user(user: usize) -> Sample {
     }
 }
 
-fn ended(table: &Table, sample: &Sample, issued: Issued) -> bool {
+fn ended(table: &Table, sample: &Sample, issued: IssuedAt) -> bool {
     table.has_ended(&sample.impersonation(), issued)
 }
 
 proptest! {
-    /// By a list of all revocations that is read from one end to the other.
+    /// The model is a list of all revocations, which is searched from one end to the other.
     #[test]
-    fn what_a_look_up_finds_is_what_was_revoked(
+    fn a_look_up_finds_exactly_what_was_revoked(
         revoked in prop::collection::vec((revocation(), 1_u64..4000), 0..12),
         sample in sample(),
         issued in 1_u64..4000,
@@ -136,12 +136,12 @@ proptest! {
             insert(&mut table, revocation, end(at(*millis)));
             table = Table::decode(&table.encode()).unwrap();
         }
-        let issued = if exactly { Issued::At(at(issued)) } else { Issued::Within(issued / 1000) };
+        let issued = if exactly { IssuedAt::At(at(issued)) } else { IssuedAt::Within(issued / 1000) };
         let expected = revoked.iter().any(|(revocation, millis)| {
             sample.has_all_of(revocation) && issued.is_until(end(at(*millis)))
         }) || issued.is_until(end(at(0)));
         let found = ended(&table, &sample, issued);
-        // A caller that is not known counts as the one that is meant, whatever else is asked for.
+        // An unknown caller counts as the one that is named.
         prop_assert!(found == expected || (found && sample.caller.is_none()));
     }
 
@@ -150,7 +150,7 @@ proptest! {
         let mut table = if head { empty().encode() } else { Vec::new() };
         table.extend(bytes);
         if let Some(mut table) = Table::decode(&table) {
-            let _ = ended(&table, &user(1), Issued::Within(1));
+            let _ = ended(&table, &user(1), IssuedAt::Within(1));
             table.insert(&of_id(1), end(at(1)), Some(&caller("owner")), clocks(at(1)));
             let _ = table.cut_off_for_room(&caller("owner"));
         }
@@ -158,30 +158,31 @@ proptest! {
 
     /// A table that lost a byte could have lost a revocation.
     #[test]
-    fn a_cut_table_is_never_read_as_one_with_less_in_its_head(len in 0_usize..1000) {
+    fn a_cut_table_is_not_read(len in 0_usize..1000) {
         let mut table = empty();
         insert(&mut table, &of_user(1), end(at(5)));
         let bytes = table.encode();
         let cut = &bytes[..len.min(bytes.len() - 1)];
-        // Between two entries it cannot be known: shared data has a value or has it not.
-        prop_assume!(!(bytes.len() - cut.len()).is_multiple_of(ENTRY));
+        // A cut between two rows cannot be noticed. It does not happen: shared data keeps values
+        // whole.
+        prop_assume!(!(bytes.len() - cut.len()).is_multiple_of(ROW));
         prop_assert_eq!(Table::decode(cut), None);
     }
 }
 
-/// A table with an entry for each of so many users, as one by one they would have made it.
+/// A table with a row for each user, as it would be if they were added one by one.
 fn filled(times: impl Iterator<Item = (usize, UnixTime)>) -> Table {
     let mut table = empty();
     for (user, time) in times {
         let revocation = of_user(user);
-        table.entries.push(entry(&revocation.name(&KEY), end(time), OPERATORS, 0));
+        table.rows.push(row(&revocation.name(&KEY), end(time), OPERATORS, 0));
         table.note_kind(revocation.mask(), end(time), 0);
     }
-    table.entries.sort_unstable();
+    table.rows.sort_unstable();
     table
 }
 
-/// In whatever order times come, as clocks are set back.
+/// Times come in any order, because clocks are set back.
 #[test]
 fn a_full_table_ends_more_and_never_less() {
     for seed in [1_u64, 3, 0x9e37_79b9, 4999] {
@@ -194,44 +195,44 @@ fn a_full_table_ends_more_and_never_less() {
             })
             .count();
         assert_eq!(overflowed, 1);
-        assert!(table.entries.len() < MAX_ENTRIES);
+        assert!(table.rows.len() < MAX_ENTRIES);
         for number in 0..all {
-            let issued = Issued::At(time(number));
+            let issued = IssuedAt::At(time(number));
             assert!(table.has_ended(&user(number).impersonation(), issued), "{number}");
         }
-        // Others go on, but for those whose time came before the cut-off.
+        // Other users go on, unless their token was issued before the cut-off.
         let cut_off = table.cut_off.time;
         assert!(at(0) < cut_off && cut_off < at(1000), "{cut_off:?}");
-        let after = Issued::At(cut_off.after(Duration::from_millis(1)));
+        let after = IssuedAt::At(cut_off.after(Duration::from_millis(1)));
         assert!(!ended(&table, &user(all), after));
     }
 }
 
 #[test]
-fn the_oldest_are_the_ones_that_become_a_cut_off() {
+fn a_full_table_turns_its_oldest_rows_into_a_cut_off() {
     let time = |number: usize| at(1000 + number as u64);
     let mut table = filled((0..MAX_ENTRIES).map(|number| (number, time(number))));
     let overflow = insert(&mut table, &of_user(MAX_ENTRIES), end(time(MAX_ENTRIES)));
     assert_eq!(overflow, Some(Overflow::Table));
     assert_eq!(table.cut_off.time, at(1000 + MADE_ROOM as u64));
-    assert_eq!(table.entries.len(), MAX_ENTRIES - MADE_ROOM);
-    assert!(ended(&table, &user(usize::MAX), Issued::At(table.cut_off.time)));
-    assert!(!ended(&table, &user(usize::MAX), Issued::At(at(table.cut_off.time.millis() + 1))));
+    assert_eq!(table.rows.len(), MAX_ENTRIES - MADE_ROOM);
+    assert!(ended(&table, &user(usize::MAX), IssuedAt::At(table.cut_off.time)));
+    assert!(!ended(&table, &user(usize::MAX), IssuedAt::At(at(table.cut_off.time.millis() + 1))));
 }
 
 #[test]
-fn a_revocation_of_everyone_takes_no_entry() {
+fn a_revocation_of_everyone_takes_no_row() {
     let mut table = empty();
     insert(&mut table, &of_user(1), end(at(5)));
     insert(&mut table, &Revocation::default(), end(at(10)));
-    assert_eq!((table.entries.len(), table.kinds.len()), (0, 0));
-    assert!(ended(&table, &user(1), Issued::At(at(10))));
-    assert!(!ended(&table, &user(1), Issued::At(at(11))));
+    assert_eq!((table.rows.len(), table.kinds.len()), (0, 0));
+    assert!(ended(&table, &user(1), IssuedAt::At(at(10))));
+    assert!(!ended(&table, &user(1), IssuedAt::At(at(11))));
 }
 
-/// Whichever clock is wrong, and however far: the other one keeps the entry.
+/// One clock may be wrong by any time: the other one keeps the row.
 #[test]
-fn an_entry_is_forgotten_when_both_clocks_say_so_and_never_by_another_entry() {
+fn a_row_is_forgotten_when_both_clocks_say_so_and_never_by_another_row() {
     const DAY: u64 = 24 * 3600 * 1000;
     let retention = u64::try_from(RETENTION.as_millis()).unwrap();
     assert_eq!(retention, 2 * DAY + 600_000, "the longest lives that can be configured");
@@ -253,22 +254,22 @@ fn an_entry_is_forgotten_when_both_clocks_say_so_and_never_by_another_entry() {
         let uptime = clocks(at(made + up)).uptime;
         let later = Clocks { now: at(made + wall), uptime };
         table.insert(&of_user(2), end(at(made + wall)), None, later);
-        assert_eq!(ended(&table, &user(1), Issued::At(at(made))), kept, "{case}");
-        assert!(ended(&table, &user(2), Issued::At(at(made + wall))), "{case}");
+        assert_eq!(ended(&table, &user(1), IssuedAt::At(at(made))), kept, "{case}");
+        assert!(ended(&table, &user(2), IssuedAt::At(at(made + wall))), "{case}");
     }
 }
 
-/// What was revoked once more has to last from then on.
+/// A repeated revocation has to last from its repetition on.
 #[test]
-fn an_entry_that_is_made_anew_is_as_young_as_that() {
+fn a_repeated_revocation_makes_its_row_young_again() {
     let mut table = empty();
     let retention = u64::try_from(RETENTION.as_millis()).unwrap();
     insert(&mut table, &of_user(1), end(at(1000)));
     insert(&mut table, &of_user(1), end(at(retention)));
     insert(&mut table, &of_user(2), end(at(retention + 2000)));
-    assert!(ended(&table, &user(1), Issued::At(at(retention))));
+    assert!(ended(&table, &user(1), IssuedAt::At(at(retention))));
     insert(&mut table, &of_user(2), end(at(2 * retention + 2000)));
-    assert!(!ended(&table, &user(1), Issued::At(at(retention))));
+    assert!(!ended(&table, &user(1), IssuedAt::At(at(retention))));
     assert_eq!(table.len(), 1);
 }
 
@@ -285,12 +286,13 @@ fn of_caller(caller: &str, id: usize) -> Sample {
     Sample { id: id.to_string(), caller: Some(caller.into()), ..user(id) }
 }
 
-/// What 17 195 mints with `DELETE` did: whoever does it ends what is its own, and nothing of anybody else's.
+/// The case of 17 195 mints that were each taken back: a caller that does so ends its own
+/// impersonations, and nobody else's.
 #[test]
-fn what_one_ends_beyond_its_share_becomes_a_cut_off_for_it_alone() {
+fn a_used_up_share_becomes_a_cut_off_for_its_owner_alone() {
     let time = |number: usize| at(1000 + number as u64);
     let all = 17_195;
-    // One by one the first of them, as they are made; then all the others.
+    // The first ones are added one by one, the others in groups.
     let one_by_one = 3 * SHARE;
     let mut table = empty();
     let hostile = caller("hostile");
@@ -319,17 +321,17 @@ fn what_one_ends_beyond_its_share_becomes_a_cut_off_for_it_alone() {
         assert!(table.len() <= SHARE + 1);
     }
     for number in 0..all {
-        let issued = Issued::At(time(number));
+        let issued = IssuedAt::At(time(number));
         assert!(ended(&table, &of_caller("hostile", number), issued), "{number}");
         assert!(!ended(&table, &of_caller("other", all + 1), issued), "{number}");
     }
-    // The younger ones are told apart still: what it began since then goes on.
-    assert!(!ended(&table, &of_caller("hostile", all + 1), Issued::At(time(all - SHARE / 4))));
-    assert!(ended(&table, &user(7), Issued::At(at(1))), "an operator's");
+    // The younger rows are still told apart: an impersonation that began since then goes on.
+    assert!(!ended(&table, &of_caller("hostile", all + 1), IssuedAt::At(time(all - SHARE / 4))));
+    assert!(ended(&table, &user(7), IssuedAt::At(at(1))), "an operator's");
     assert_eq!(table.cut_off, End::default());
 }
 
-/// So many of each of these owners, at one moment each.
+/// Adds `all` rows, for these owners in turn.
 fn fill(table: &mut Table, owners: &[Owner], all: usize) -> Option<Overflow> {
     let numbers: Vec<_> = (0..all).collect();
     let overflows = numbers.chunks(700).map(|numbers| {
@@ -345,7 +347,6 @@ fn fill(table: &mut Table, owners: &[Owner], all: usize) -> Option<Overflow> {
     overflows.max().flatten()
 }
 
-/// Callers and clients, however many there are, leave the operators their half.
 #[test]
 fn all_shares_together_leave_half_of_the_table_to_the_operators() {
     let owner = |number: usize| {
@@ -366,37 +367,35 @@ fn all_shares_together_leave_half_of_the_table_to_the_operators() {
         let name = format!("owner-{}", number % owners.len());
         let mut sample = of_caller(&name, number);
         sample.client_id = name;
-        assert!(ended(&table, &sample, Issued::At(at(1000 + number as u64))), "{number}");
+        assert!(ended(&table, &sample, IssuedAt::At(at(1000 + number as u64))), "{number}");
     }
-    assert!(!ended(&table, &of_caller("other", MAX_ENTRIES), Issued::At(at(1000))));
-    // It takes the operators' own volume to end what is everyone's.
+    assert!(!ended(&table, &of_caller("other", MAX_ENTRIES), IssuedAt::At(at(1000))));
+    // Only the operators' own volume ends the impersonations of everyone.
     let more = operators(MAX_ENTRIES..2 * MAX_ENTRIES);
     assert_eq!(table.insert_all(&more), Some(Overflow::Table));
-    assert!(ended(&table, &of_caller("other", MAX_ENTRIES), Issued::At(at(1000))));
+    assert!(ended(&table, &of_caller("other", MAX_ENTRIES), IssuedAt::At(at(1000))));
 }
 
-/// An owner of little loses nothing to those of much.
 #[test]
-fn who_has_the_most_makes_room() {
+fn the_owner_with_the_most_rows_makes_room() {
     let mut table = empty();
     let small = caller("small");
     table.insert(&of_id(usize::MAX), end(at(1)), Some(&small), clocks(at(1)));
     let large: Vec<_> = (0..9).map(|number| caller(&format!("large-{number}"))).collect();
     assert_eq!(fill(&mut table, &large, 2 * OWNED), Some(Overflow::Share));
-    assert!(ended(&table, &of_caller("small", usize::MAX), Issued::At(at(1))));
+    assert!(ended(&table, &of_caller("small", usize::MAX), IssuedAt::At(at(1))));
     let other = of_caller("small", usize::MAX - 1);
-    assert!(!ended(&table, &other, Issued::At(at(1))), "another of the same caller");
+    assert!(!ended(&table, &other, IssuedAt::At(at(1))), "another of the same caller");
 }
 
-/// What an operator ends too is the operator's, and takes no room of anybody's.
 #[test]
-fn an_operators_end_of_the_same_is_not_of_a_share() {
+fn a_row_that_an_operator_made_too_takes_no_room_of_a_share() {
     let mut table = empty();
     let owner = caller("owner");
     table.insert(&of_id(1), end(at(1)), Some(&owner), clocks(at(1)));
     insert(&mut table, &of_id(1), end(at(2)));
-    assert!(table.owner_of(table.entries.first().unwrap()).is_none());
-    assert!(ended(&table, &of_caller("x", 1), Issued::At(at(2))));
+    assert!(table.owner_of(table.rows.first().unwrap()).is_none());
+    assert!(ended(&table, &of_caller("x", 1), IssuedAt::At(at(2))));
 }
 
 fn at_revision(revision: i64) -> End {
@@ -408,8 +407,8 @@ fn learned(revocation: Revocation, revision: i64, owner: Option<Owner>) -> Learn
 }
 
 #[test]
-fn a_copy_becomes_what_was_read_and_keeps_what_came_after() {
-    let issued = |revision| Issued::AtRevision(Revision::new(revision), at(1));
+fn a_copy_takes_what_was_read_and_keeps_later_revocations() {
+    let issued = |revision| IssuedAt::AtRevision(Revision::new(revision), at(1));
     let mut copy = empty();
     let owner = Some(caller("owner"));
     copy.insert_all(&[
@@ -433,7 +432,7 @@ fn a_copy_becomes_what_was_read_and_keeps_what_came_after() {
 }
 
 #[test]
-fn an_owners_cut_off_that_is_learned_takes_the_place_of_what_it_ends() {
+fn an_owners_cut_off_replaces_the_rows_that_it_covers() {
     let owner = caller("owner");
     let mut copy = empty();
     let own = |id: usize| learned(of_id(id), id as i64, Some(owner.clone()));
@@ -442,22 +441,22 @@ fn an_owners_cut_off_that_is_learned_takes_the_place_of_what_it_ends() {
     copy.insert_all(&[learned(owner.everything(), 15, Some(owner.clone()))]);
     assert_eq!(copy.len(), 7, "the cut-off, five that are later, and the operator's");
     for id in 1..=20 {
-        let issued = Issued::AtRevision(Revision::new(id - 1), at(1));
+        let issued = IssuedAt::AtRevision(Revision::new(id - 1), at(1));
         assert!(ended(&copy, &of_caller("owner", id as usize), issued), "{id}");
     }
 }
 
 #[test]
-fn what_was_issued_in_the_second_of_a_revocation_has_ended_if_no_more_is_known() {
+fn a_token_with_a_time_in_seconds_ends_with_the_whole_second_of_a_revocation() {
     let mut table = empty();
     insert(&mut table, &of_user(1), end(at(5_400)));
     #[rustfmt::skip]
     let cases = [
-        ("the second before",      Issued::Within(4),     true),
-        ("the same second",        Issued::Within(5),     true),
-        ("the second after",       Issued::Within(6),     false),
-        ("the same millisecond",   Issued::At(at(5_400)), true),
-        ("the millisecond after",  Issued::At(at(5_401)), false),
+        ("the second before",      IssuedAt::Within(4),     true),
+        ("the same second",        IssuedAt::Within(5),     true),
+        ("the second after",       IssuedAt::Within(6),     false),
+        ("the same millisecond",   IssuedAt::At(at(5_400)), true),
+        ("the millisecond after",  IssuedAt::At(at(5_401)), false),
     ];
     for (case, issued, expected) in cases {
         assert_eq!(ended(&table, &user(1), issued), expected, "{case}");
@@ -474,6 +473,6 @@ fn a_table_of_another_format_or_out_of_order_is_not_read() {
     let mut other = bytes.clone();
     other[0] = VERSION + 1;
     assert_eq!(Table::decode(&other), None);
-    table.entries.reverse();
+    table.rows.reverse();
     assert_eq!(Table::decode(&table.encode()), None);
 }

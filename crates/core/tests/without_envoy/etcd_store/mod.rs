@@ -13,7 +13,7 @@ use std::time::Duration;
 use impersonation_core::host::Host;
 use impersonation_core::metrics;
 use impersonation_core::step::{Call, Step, Task};
-use impersonation_core::store::Store;
+use impersonation_core::storage::Store;
 
 use fake::Etcd;
 use run::{LOST, Outcome, Scenario, World, begin, play, reply, shared_data, store};

@@ -6,17 +6,17 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use impersonation_core::config::EtcdSettings;
-use impersonation_core::etcd::{Beside, RecordKeys, Server};
+use impersonation_core::etcd::{RecordKeys, Server};
 use impersonation_core::host::{
     Expected, Host, HostFailure, Level, SharedData, Swap, UnixTime, Version,
 };
-use impersonation_core::impersonations::{Entry, List};
+use impersonation_core::impersonations::LiveImpersonation;
 use impersonation_core::policy::Bounds;
+use impersonation_core::remote::Beside;
 use impersonation_core::secret::Secret;
 use impersonation_core::step::{Call, Context, GrpcCall, GrpcStatus, Reply, Step, Task};
-use impersonation_core::store::{
-    Cancelled, Exchange, Found, Grant, Mint, NotSpent, Store, SubjectToken,
-};
+use impersonation_core::storage::{List, Store};
+use impersonation_core::store::{Cancelled, Exchange, Found, Grant, Mint, NotSpent, SubjectToken};
 
 use super::fake::Etcd;
 use crate::driver::shared_data::EnvoyMap;
@@ -143,7 +143,7 @@ pub(crate) fn spend_for(
 ) -> Outcome {
     let server = server(&[1]);
     let store = Rc::new(Store::etcd(&server, "tenant", LIFETIME, lives));
-    let entry = Entry {
+    let entry = LiveImpersonation {
         id: "id".into(),
         user_id: "user-42".into(),
         actor_id: None,

@@ -3,7 +3,8 @@
 use std::cell::RefCell;
 
 use impersonation_core::host::{Expected, Host, HostFailure, SharedData, Swap, UnixTime, Version};
-use impersonation_core::store::{Census, Occupancy, SlotTable};
+use impersonation_core::local::{Census, SlotTable};
+use impersonation_core::store::Occupancy;
 
 use super::explorer::{Actor, Explorer, Value};
 use super::model::{LIFETIME, at};

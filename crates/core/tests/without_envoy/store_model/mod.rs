@@ -12,6 +12,7 @@
 mod census;
 mod explorer;
 mod model;
+mod seen_once;
 mod worker;
 
 use proptest::collection::vec;
@@ -21,7 +22,7 @@ use proptest::sample::Index;
 use crate::driver::shared_data::EnvoyMap;
 use explorer::{Value, Violation};
 use impersonation_core::host::Swap;
-use impersonation_core::store::SlotTable;
+use impersonation_core::local::SlotTable;
 use model::{Ends, LIFETIME, Scenario, at};
 use worker::{Direct, Fault, Op, Refusal, kind_and_number, mint, spend};
 

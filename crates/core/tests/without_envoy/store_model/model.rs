@@ -5,7 +5,8 @@ use std::collections::{BTreeSet, HashSet};
 use std::time::{Duration, Instant};
 
 use impersonation_core::host::UnixTime;
-use impersonation_core::store::{Found, SlotTable};
+use impersonation_core::local::SlotTable;
+use impersonation_core::store::Found;
 
 use super::explorer::{Actor, Answer, Explorer, Progress, Value, Violation, World, fingerprint};
 use super::worker::{

@@ -3,9 +3,10 @@
 use std::cell::{Cell, RefCell};
 
 use impersonation_core::host::{Expected, Host, HostFailure, SharedData, Swap, UnixTime, Version};
+use impersonation_core::local::SlotTable;
 use impersonation_core::policy::Bounds;
 use impersonation_core::store::{
-    Cancelled, Exchange, Found, Grant, Mint, NotSpent, NotStored, SlotTable, SubjectToken,
+    Cancelled, Exchange, Found, Grant, Mint, NotSpent, NotStored, SubjectToken,
 };
 
 use super::explorer::{Stage, Value};
@@ -268,7 +269,7 @@ pub(super) fn mint(
     match table.mint(host, mint, grant, expires_at) {
         Ok((token, _)) => Ok(Token { text: token.reveal(), expires_at }),
         Err(NotStored::Full) => Err(Refusal::Full),
-        Err(NotStored::Host(_) | NotStored::Etcd(_)) => Err(Refusal::HostFailed),
+        Err(NotStored::Host(_) | NotStored::Remote(_)) => Err(Refusal::HostFailed),
     }
 }
 

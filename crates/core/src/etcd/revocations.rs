@@ -1,9 +1,10 @@
-//! Revocations in etcd: a key for each, and one key that is written with all of them.
+//! Revocations in etcd: a key for each, and one key that is written with every revocation.
 //!
-//! The key of an operator's revocation follows from what is revoked, so that to revoke the same anew takes no more room.
-//! The keys of a caller or a client lie below one of its own, in the order of time. Where its share is used up, the older
-//! half goes, and in the same transaction that one key becomes its cut-off. Each key hangs on a lease that outlives
-//! whatever it ends.
+//! The key of an operator's revocation is derived from the members that it names, so revoking the
+//! same again takes no more room. The keys of a caller or a client are below one key of its own, in
+//! the order of time. When its share is used up, one transaction deletes the older half and makes
+//! that one key its cut-off. Each key is on a lease that outlives every token that the revocation
+//! ends.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -11,80 +12,116 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::entry::{End, Learned, Owner, Revocation};
-use super::shared::{Number, SharedTable};
-use super::table::{Overflow, RETENTION};
-use super::{NotRevoked, Revoked, Unknown};
-use crate::etcd::calls::Attempts;
-use crate::etcd::lease::Leases;
-use crate::etcd::proto::{Answer as _, KeyValue, PutRequest, RangeRequest, TxnRequest};
-use crate::etcd::{EtcdFailure, LastRevocation, Places, Revision, Server};
+use super::calls::Attempts;
+use super::lease::Leases;
+use super::proto::{Answer as _, KeyValue, PutRequest, RangeRequest, TxnRequest};
+use super::{Places, Server};
 use crate::host::{Host, HostFailure, UnixTime};
+use crate::local::{LocalTable, Number};
+use crate::remote::{LastRevocation, RemoteFailure, Revision};
+use crate::revocations::{
+    CaughtUp, End, LastView, Learned, NotRevoked, Overflow, Owner, RETENTION, Revocation, Revoked,
+    Unknown, View,
+};
 use crate::secret::{Digest, namespace};
+use crate::shared_data::Turn;
+use crate::shared_data::keys::Keys;
 use crate::step::{Context, WhenCallerLeaves};
-use crate::turn::Turn;
 use crate::versioned;
 
-/// A read waits this often, for this long. It changes nothing.
+/// The attempts of a read, and the time for each. A read changes nothing.
 const READ: (u32, Duration) = (3, Duration::from_millis(400));
 
-/// A write waits likewise: to write the same twice harms nobody.
+/// The attempts of a write, and the time for each. Writing the same revocation twice does no harm.
 const WRITE: (u32, Duration) = (4, Duration::from_millis(400));
 
-/// How long the question for what is new is waited for, before it is asked anew.
+/// The longest wait for new revocations before etcd is asked again.
 const PATIENCE: Duration = Duration::from_millis(400);
 
-/// How long the other VMs wait for the one that asks: a little over two ticks of the guard, so that one that died is
-/// replaced within a second. That two ask at once for a moment harms nobody.
+/// How long the other VMs wait for the VM that asks: a little over two ticks of the guard, so a VM
+/// that died is replaced within a second. Two VMs that ask at once do no harm.
 const TURN: Duration = Duration::from_millis(600);
 
-/// Keys to a page: with the longest names that are accepted, of 255 characters with four bytes each, 700 kB.
+/// The number of keys in a page: 700 kB with the longest names that are accepted, of 255 characters
+/// with four bytes each.
 const PAGE: i64 = 128;
 
 /// The format of a value.
 const VERSION: u8 = 2;
 
-/// etcd, as one worker sees it, and the copy that it shares with the others.
+/// The revocations in etcd, as one worker sees them, and the copy of them that all workers share.
 #[derive(Debug)]
-pub(super) struct Etcd {
+pub(crate) struct EtcdRevocations {
     server: Rc<Server>,
     places: Places,
     leases: Leases,
     max_staleness: Duration,
-    pub(super) copy: SharedTable,
+    copy: LocalTable,
+    /// The revocations that were made in this Envoy before etcd was in use.
+    before: LocalTable,
+    last: LastView,
     turn: Turn,
-    /// Whether an answer is waited for.
+    /// The key of the lease of the VM that asks etcd.
+    turn_key: String,
+    /// True while a question is under way.
     waits: Cell<bool>,
 }
 
-/// What a key holds.
+/// The value of a key.
 #[derive(Serialize, Deserialize)]
 struct Value {
-    /// When it was revoked, in milliseconds since the epoch.
+    /// The time of the revocation, in milliseconds since the epoch.
     at_millis: u64,
     revocation: Revocation,
-    /// Whose share it is of.
+    /// The owner whose share the revocation takes room in.
     owner: Option<Owner>,
-    /// Until which time and revision it ends what it names, if that is not when it was written.
+    /// The time and revision until which it ends what it names, if they are not those of the write.
     until: Option<(u64, i64)>,
 }
 
-impl Etcd {
-    pub(super) fn new(server: &Rc<Server>, tenant: &str, max_staleness: Duration) -> Self {
+impl EtcdRevocations {
+    pub(crate) fn new(server: &Rc<Server>, tenant: &str, max_staleness: Duration) -> Self {
         let places = Places::new(&server.prefix, &namespace(tenant));
         Self {
             server: Rc::clone(server),
             leases: Leases::new(&places.leases, RETENTION),
             places,
             max_staleness,
-            copy: SharedTable::copy(tenant),
+            copy: LocalTable::copy(tenant),
+            before: LocalTable::new(tenant),
+            last: LastView::default(),
             turn: Turn::default(),
+            turn_key: Keys::new(tenant).revocations_follower(),
             waits: Cell::default(),
         }
     }
 
-    /// Whether a copy with this number was whole not too long ago.
-    pub(super) fn is_current(&self, number: Number, now: UnixTime) -> Result<(), Unknown> {
+    /// Creates nothing: etcd forgets no revocation.
+    pub(crate) fn create_if_missing(&self, _: &dyn Host) -> Result<(), HostFailure> {
+        Ok(())
+    }
+
+    pub(crate) fn recent_view(&self, host: &dyn Host) -> Result<Rc<View>, Unknown> {
+        let number = self.copy.number(host)?.unwrap_or_default();
+        self.check_is_recent(number, host.now())?;
+        self.view(host, number)
+    }
+
+    pub(crate) fn local_view(&self, host: &dyn Host) -> Result<Rc<View>, Unknown> {
+        self.view(host, self.copy.number(host)?.unwrap_or_default())
+    }
+
+    fn view(&self, host: &dyn Host, number: Number) -> Result<Rc<View>, Unknown> {
+        let last = self.last.get();
+        let before = self.before.number(host)?;
+        let before = before.map(|number| self.before.table(host, number, last.local.as_ref()));
+        // Where nothing was ever revoked there is a number without a table.
+        let copy = number.has_table().then(|| self.copy.table(host, number, last.copy.as_ref()));
+        Ok(self.last.of(before.transpose()?, copy.transpose()?))
+    }
+
+    /// Refuses a copy that etcd has not confirmed for too long.
+    fn check_is_recent(&self, number: Number, now: UnixTime) -> Result<(), Unknown> {
         if number.confirmed_at == UnixTime::default() {
             Err(Unknown::NotYet)
         } else if number.confirmed_at.is_within(self.max_staleness, now) {
@@ -94,15 +131,50 @@ impl Etcd {
         }
     }
 
-    /// Ends what `revocation` names and was issued until now. `owner` is whose share that is of.
-    pub(super) async fn revoke(
+    pub(crate) fn confirmed_at(&self, host: &dyn Host) -> Result<Option<UnixTime>, HostFailure> {
+        let confirmed_at = self.copy.number(host)?.unwrap_or_default().confirmed_at;
+        Ok((confirmed_at != UnixTime::default()).then_some(confirmed_at))
+    }
+
+    /// Asks etcd for the last revocation, unless the caller has read it, and reads all that the
+    /// copy lacks.
+    pub(crate) async fn catch_up(
+        &self,
+        context: &Context,
+        last: Option<LastRevocation>,
+    ) -> Result<CaughtUp, Unknown> {
+        let caught_up = self.try_catch_up(context, last).await;
+        caught_up.inspect_err(|unknown| self.complain(context.host(), unknown))
+    }
+
+    async fn try_catch_up(
+        &self,
+        context: &Context,
+        last: Option<LastRevocation>,
+    ) -> Result<CaughtUp, Unknown> {
+        let last = match last {
+            Some(last) => last,
+            None => self.read_last(context, self.server.attempts(context.host(), READ)).await?,
+        };
+        self.learn_until(context, last).await?;
+        Ok(CaughtUp(last.seen_at))
+    }
+
+    /// The number of revocations. A failure is not logged: no request waits for the count.
+    pub(crate) async fn count(&self, context: &Context) -> Option<usize> {
+        self.try_catch_up(context, None).await.ok()?;
+        self.compare(context).await;
+        Some(self.local_view(context.host()).ok()?.len())
+    }
+
+    pub(crate) async fn revoke(
         &self,
         context: &Context,
         revocation: &Revocation,
         owner: Option<&Owner>,
     ) -> Result<Revoked, NotRevoked> {
         let revoked = self.try_revoke(context, revocation, owner).await;
-        if let Err(NotRevoked::Etcd(failure)) = &revoked {
+        if let Err(NotRevoked::Remote(failure)) = &revoked {
             self.server.complain(context.host(), *failure);
         }
         revoked
@@ -135,7 +207,7 @@ impl Etcd {
             None => self.key(revocation),
         };
         let bytes = encode(&value)?;
-        // It is not to be among those that are deleted.
+        // The new revocation must not be among the deleted keys.
         let cut_off = cut_off.filter(|cut_off| cut_off.end.time < before);
         let making_room = cut_off.as_ref().zip(keys.as_ref()).map(|(cut_off, keys)| {
             let CutOff { owner, end, seen } = cut_off;
@@ -165,7 +237,7 @@ impl Etcd {
                 .and_put_anyway(PutRequest { key: last.clone(), ..PutRequest::default() }))
         };
         let attempts = self.server.attempts(host, WRITE);
-        // Whoever asked for it may be gone: it is to be known here all the same.
+        // The caller may have left. This Envoy has to know the revocation all the same.
         let go_on = WhenCallerLeaves::GoOn;
         let answer = self.server.write(context, &self.leases, txn, attempts, go_on).await?;
         let mut learned = vec![value.learned(answer.revision())];
@@ -180,7 +252,8 @@ impl Etcd {
         Ok(Revoked { before, overflow })
     }
 
-    /// What is to become an owner's cut-off, if its share is used up: the older half of it, whose keys then go.
+    /// The new cut-off of an owner whose share is used up: it ends the older half, whose keys are
+    /// deleted.
     async fn cut_off_for_room(
         &self,
         context: &Context,
@@ -191,7 +264,7 @@ impl Etcd {
         let key = OwnersKeys::new(&self.places, owner).cut_off();
         let attempts = self.server.attempts(host, READ);
         let answer = self.server.range(context, &RangeRequest::of(key), attempts).await?;
-        // It goes forward only: what was below it before has no keys any more.
+        // A cut-off only moves forward: the revocations before it have no keys any more.
         let (seen, before) = answer.kvs.first().map_or((0, None), |kv| {
             (kv.mod_revision, Some(self.read_value(host, kv, host.now()).end))
         });
@@ -199,37 +272,22 @@ impl Etcd {
         Ok(Some(CutOff { owner: owner.clone(), end, seen }))
     }
 
-    /// Lets the copy be whole. What etcd was at when it was.
-    pub(super) async fn catch_up(
-        &self,
-        context: &Context,
-        seen: Option<LastRevocation>,
-    ) -> Result<Revision, Unknown> {
-        let last = match seen {
-            Some(last) => last,
-            None => self.read_last(context, self.server.attempts(context.host(), READ)).await?,
-        };
-        self.learn_until(context, last).await?;
-        Ok(last.seen_at)
-    }
-
-    /// Tells the operator of what is wrong with etcd.
-    pub(super) fn complain(&self, host: &dyn Host, unknown: &Unknown) {
-        // Of shared data whoever looks at the copy finds the same, and says so.
-        if let Unknown::Etcd(failure) = unknown {
+    /// Logs a failure of etcd.
+    fn complain(&self, host: &dyn Host, unknown: &Unknown) {
+        // Every look at the copy finds a failure of shared data too, and logs it.
+        if let Unknown::Remote(failure) = unknown {
             self.server.complain(host, *failure);
         }
     }
 
-    /// Whether this VM asks now.
-    pub(super) fn follows(&self, host: &dyn Host) -> bool {
-        let key = &self.places.last_revocation;
-        let ours = self.turn.hold(host, key, TURN).unwrap_or(false);
+    /// Returns true if this VM is to ask now.
+    pub(crate) fn follows(&self, host: &dyn Host) -> bool {
+        let ours = self.turn.hold(host, &self.turn_key, TURN).unwrap_or(false);
         ours && !self.waits.get()
     }
 
-    /// Asks once for what is new, and writes down that the copy is whole.
-    pub(super) async fn follow(&self, context: &Context) {
+    /// Asks once for new revocations, and writes down that the copy is complete.
+    pub(crate) async fn follow(&self, context: &Context) {
         let host = context.host();
         self.waits.set(true);
         let asked_at = host.now();
@@ -255,19 +313,19 @@ impl Etcd {
     ) -> Result<LastRevocation, Unknown> {
         let host = context.host();
         let request = RangeRequest::of(self.places.last_revocation.clone().into_bytes());
-        // Read before it is asked: whatever was seen until then cannot be undone.
+        // Read before etcd is asked: a revision that was seen before cannot be undone.
         let seen = self.copy.number(host)?.unwrap_or_default().seen;
         let answer = self.server.range(context, &request, attempts).await?;
-        let last = LastRevocation::of(&answer, Some(&answer));
+        let last = answer.last_revocation(Some(&answer));
         if last.seen_at < seen {
-            // From a backup, or from nothing.
+            // etcd was restored from a backup, or began empty.
             host.warn("etcd's revisions began anew: every impersonation until now has ended");
             self.copy.forget(host, last.seen_at)?;
         }
         Ok(last)
     }
 
-    /// Reads all that the copy lacks of what was revoked until `last`.
+    /// Reads the revocations until `last` that the copy lacks.
     async fn learn_until(&self, context: &Context, last: LastRevocation) -> Result<(), Unknown> {
         let host = context.host();
         let complete_until = self.copy.number(host)?.unwrap_or_default().complete_until;
@@ -280,15 +338,16 @@ impl Etcd {
         .await
     }
 
-    /// Lets the copy forget what is not in etcd any more, if that is due and nobody else does it.
-    pub(super) async fn compare(&self, context: &Context) {
+    /// Removes from the copy the revocations that etcd has no more, if that is due and no other VM
+    /// does it.
+    async fn compare(&self, context: &Context) {
         let host = context.host();
         let compared = async {
             if !self.copy.is_to_be_compared(host)? {
                 return Ok(());
             }
             let mut read = self.copy.whole(host)?.emptied();
-            // Of what nobody can read the copy knows already until when everybody has ended by it.
+            // The copy has the end of every unreadable value already, from when it was first read.
             let never = UnixTime::default();
             self.read_pages(context, Revision::default(), never, |learned, until| {
                 read.insert_all(learned);
@@ -302,11 +361,12 @@ impl Etcd {
         }
     }
 
-    /// Reads all that was revoked after `after`, as it was at one moment, and hands it over page by page. With the last
-    /// page comes the revision of that moment. What nobody can read is of `unreadable_at`.
+    /// Reads all revocations after `after`, as they were at one moment, and gives them to `take`
+    /// page by page. The last page comes with the revision of that moment. A value that cannot be
+    /// read counts as a revocation of everyone until `unreadable_at`.
     ///
-    /// A page is as long as the values in it allow: one that is too long to be received is asked for again with fewer
-    /// keys, down to one without its value.
+    /// A page that is too long to be received is asked for again with fewer keys, down to one key
+    /// without its value.
     async fn read_pages(
         &self,
         context: &Context,
@@ -323,17 +383,17 @@ impl Etcd {
             let attempts = self.server.attempts(host, READ);
             let page = match self.server.range(context, &request, attempts).await {
                 Ok(page) => page,
-                Err(EtcdFailure::Malformed | EtcdFailure::Exhausted) if request.limit > 1 => {
+                Err(RemoteFailure::Malformed | RemoteFailure::Exhausted) if request.limit > 1 => {
                     request.limit /= 2;
                     continue;
                 }
-                Err(EtcdFailure::Malformed | EtcdFailure::Exhausted) if !request.keys_only => {
+                Err(RemoteFailure::Malformed | RemoteFailure::Exhausted) if !request.keys_only => {
                     request.keys_only = true;
                     continue;
                 }
                 Err(failure) => return Err(failure.into()),
             };
-            // What is written, and what is deleted, while pages are read is of the next time.
+            // Keys that are written or deleted while pages are read belong to the next read.
             if request.revision == 0 {
                 request.revision = page.revision().as_i64();
             }
@@ -348,13 +408,14 @@ impl Etcd {
         }
     }
 
-    /// What a key says. One that says nothing to this version may mean anybody, until `unreadable_at`.
+    /// The revocation of a key. A value that this version cannot read ends everyone, until
+    /// `unreadable_at`.
     fn read_value(&self, host: &dyn Host, kv: &KeyValue, unreadable_at: UnixTime) -> Learned {
         let revision = Revision::new(kv.mod_revision);
         match versioned::decode::<Value>(VERSION, &kv.value) {
             Some(value) => value.learned(revision),
             None => {
-                self.server.complain(host, EtcdFailure::UnknownRecord);
+                self.server.complain(host, RemoteFailure::UnknownRecord);
                 let end = End { time: unreadable_at, revision };
                 Learned { revocation: Revocation::default(), end, owner: None }
             }
@@ -366,7 +427,7 @@ impl Etcd {
     }
 }
 
-/// The keys of one owner: its cut-off, and below it what is its own, in the order of time.
+/// The keys of one owner: its cut-off, and below it its revocations, in the order of time.
 struct OwnersKeys(String);
 
 impl OwnersKeys {
@@ -375,28 +436,28 @@ impl OwnersKeys {
         Self(String::from_utf8(named).unwrap_or_default())
     }
 
-    /// What ends all that is the owner's.
+    /// The key of the owner's cut-off, which ends all of the owner's impersonations.
     fn cut_off(&self) -> Vec<u8> {
         self.0.clone().into_bytes()
     }
 
-    /// A revocation of then.
+    /// The key of a revocation at that time.
     fn of(&self, at: UnixTime, revocation: &Revocation) -> Vec<u8> {
         Places::named(&format!("{}/{:016x}.", self.0, at.millis()), &digest(revocation))
     }
 
-    /// All revocations until then: the first key, and the one behind the last.
+    /// The keys of all revocations until that time: the first key, and the one behind the last.
     fn until(&self, time: UnixTime) -> (Vec<u8>, Vec<u8>) {
         let behind = time.millis().saturating_add(1);
         (format!("{}/", self.0).into_bytes(), format!("{}/{behind:016x}", self.0).into_bytes())
     }
 }
 
-/// What is to become the cut-off of an owner.
+/// The new cut-off of an owner.
 struct CutOff {
     owner: Owner,
     end: End,
-    /// The revision of the cut-off that it replaces.
+    /// The revision of the cut-off that this one replaces.
     seen: i64,
 }
 

@@ -1,29 +1,30 @@
-//! What etcd counts: its changes, one after the other, in whatever Envoy they were made.
+//! The number of a change of a store outside Envoy.
 
-/// A revision of etcd's: how many changes there had been to all that it keeps. It orders what clocks cannot.
+/// A revision of the store: the number of changes to all of its keys. It orders changes of
+/// different Envoys, whose clocks differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Revision(u64);
 
 impl Revision {
-    /// Later than any that there will be.
+    /// A revision later than any other.
     pub const LAST: Self = Self(u64::MAX);
 
-    /// As etcd says it: one or more. What is less is none.
+    /// Reads a revision of the store's protocol: one or more. Less than one is none.
     pub fn new(revision: i64) -> Self {
         Self(u64::try_from(revision).unwrap_or(0))
     }
 
-    /// As a message says it.
+    /// The revision in the store's protocol.
     pub(crate) fn as_i64(self) -> i64 {
         i64::try_from(self.0).unwrap_or(i64::MAX)
     }
 
-    /// Whether there is one: etcd's first is one.
+    /// Returns true if there is a revision: the first is one.
     pub const fn is_some(self) -> bool {
         self.0 != 0
     }
 
-    /// As it is written down.
+    /// Reads the eight bytes of [`Self::to_bytes`].
     pub(crate) const fn from_bytes(bytes: [u8; 8]) -> Self {
         Self(u64::from_be_bytes(bytes))
     }

@@ -1,50 +1,60 @@
-//! How many tokens are outstanding, of all Envoys together, counted on a timer and never on the way of a request.
+//! The count of outstanding tokens of all Envoys together. A timer counts them; no request waits
+//! for it.
 //!
-//! One VM of each Envoy reads the keys without their values, a page to a tick, from whichever node answers: that a
-//! count is a few seconds old does no harm. A key that was never written again was not spent, and its lease tells
-//! when it was minted.
+//! One VM of each Envoy reads the keys without their values, one page in each tick. Any node may
+//! answer: a count that is a few seconds old does no harm. A key that was written once belongs to a
+//! token that is not spent, and its lease shows when it was minted.
 
 use std::cell::{Cell, RefCell};
 use std::time::Duration;
 
 use prost::Message as _;
 
-use super::Etcd;
+use super::EtcdTokens;
 use crate::etcd::calls::{RANGE_ANYWHERE, Unanswered};
 use crate::etcd::lease;
 use crate::etcd::proto::{KeyValue, RangeRequest, RangeResponse};
 use crate::host::{Host, UnixTime};
+use crate::local::TURN;
 use crate::metrics;
+use crate::shared_data::Turn;
 use crate::step::{Context, WhenCallerLeaves};
-use crate::store::census::TURN;
-use crate::store::slots::Occupancy;
-use crate::turn::Turn;
+use crate::store::Occupancy;
 
-/// Keys to a page, of about a hundred bytes each.
+/// The number of keys in a page, of about a hundred bytes each.
 const PAGE: i64 = 2000;
 
-/// How long a page is waited for.
+/// The longest wait for a page.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// A count under way.
-#[derive(Debug, Default)]
+/// A count that is under way.
+#[derive(Debug)]
 pub(super) struct Count {
     turn: Turn,
-    /// Whether a page is waited for.
+    /// The key of the lease of the VM that counts.
+    turn_key: String,
+    /// True while a page is under way.
     waits: Cell<bool>,
-    /// The last key of the page before, once there was one.
+    /// The last key of the previous page.
     last: RefCell<Option<Vec<u8>>>,
     counted: Cell<Occupancy>,
 }
 
-impl Etcd {
-    /// Whether this VM counts, and can go on with it.
-    pub(in crate::store) fn counts(&self, host: &dyn Host) -> bool {
-        let Count { turn, waits, last, counted } = &self.count;
+impl Count {
+    pub(super) fn new(turn_key: String) -> Self {
+        let (turn, waits, last, counted) = Default::default();
+        Self { turn, turn_key, waits, last, counted }
+    }
+}
+
+impl EtcdTokens {
+    /// Returns true if this VM counts, and no page is under way.
+    pub(crate) fn counts(&self, host: &dyn Host) -> bool {
+        let Count { turn, turn_key, waits, last, counted } = &self.count;
         if waits.get() {
             return false;
         }
-        let ours = turn.hold(host, &format!("{}census", self.places.tokens), TURN).unwrap_or(false);
+        let ours = turn.hold(host, turn_key, TURN).unwrap_or(false);
         if !ours {
             last.take();
             counted.take();
@@ -52,8 +62,15 @@ impl Etcd {
         ours
     }
 
-    /// Counts another page. `Some` after the last.
-    pub(in crate::store) async fn count(&self, context: &Context) -> Option<Occupancy> {
+    /// Counts the next page, and sets the gauges after the last one.
+    pub(crate) async fn count(&self, context: &Context) {
+        if let Some(occupancy) = self.count_page(context).await {
+            occupancy.set_gauges(context.host(), self.lifetime);
+        }
+    }
+
+    /// Counts the next page. Returns `Some` after the last one.
+    async fn count_page(&self, context: &Context) -> Option<Occupancy> {
         let Count { waits, last, counted, .. } = &self.count;
         let mut message = RangeRequest {
             serializable: true,
@@ -72,7 +89,8 @@ impl Etcd {
         let page = match answer {
             Ok(page) => page,
             Err(Unanswered::NotDone(failure) | Unanswered::PerhapsDone(failure)) => {
-                // Requests that meet it are told of in the log; the metrics know before there are any.
+                // A request that fails logs the failure. The metric shows it before there is such a
+                // request.
                 context.host().count(metrics::store_failed(failure.kind()));
                 counted.take();
                 return None;
@@ -96,8 +114,6 @@ impl Etcd {
         if kv.version != 1 || expiry <= now {
             return;
         }
-        counted.outstanding = counted.outstanding.saturating_add(1);
-        let first = counted.first_expiry.map_or(expiry, |first| first.min(expiry));
-        counted.first_expiry = Some(first);
+        counted.add(expiry);
     }
 }

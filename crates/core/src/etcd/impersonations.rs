@@ -1,58 +1,83 @@
-//! The list in etcd: everyone's. Each impersonation is a key, which the transaction writes that spends its subject
-//! token, and which is gone with the token's lease: so none is missing, and none is there that never began.
+//! The list of live impersonations of all Envoys, in etcd.
+//!
+//! Each impersonation is a key. The transaction that spends the subject token writes it, and the
+//! token's lease removes it. So no impersonation is missing, and none is listed that never began.
 
 use std::rc::Rc;
 use std::time::Duration;
 
-use super::bucket::Entry;
-use super::{Page, Place};
-use crate::etcd::lease::Leases;
-use crate::etcd::proto::{KeyValue, PutRequest, RangeRequest, TxnRequest};
-use crate::etcd::{Beside, Bound, EtcdFailure, Places, Server};
+use super::lease::Leases;
+use super::proto::{KeyValue, PutRequest, RangeRequest, TxnRequest};
+use super::{Bound, Places, Server};
+use crate::host::{Host, HostFailure, UnixTime};
+use crate::impersonations::{Listed, LiveImpersonation, Page, Place};
+use crate::local::ListState;
+use crate::remote::{Beside, RemoteFailure};
+use crate::secret::namespace;
 use crate::step::{Context, WhenCallerLeaves};
+use crate::store::StoreFailure;
 use crate::versioned;
 
-/// A call waits this often, for this long.
+/// The attempts of a call, and the time for each.
 const ATTEMPTS: (u32, Duration) = (3, Duration::from_millis(400));
 
-/// Keys to a read, of some hundred bytes each.
+/// The number of keys in a read, of some hundred bytes each.
 const KEYS: i64 = 1000;
 
-/// How many reads make a page of the list at the most, if hardly any of it is wanted.
+/// The most reads for one page of the list, when few of the impersonations are wanted.
 const READS_TO_A_PAGE: u32 = 8;
 
 /// The format of a value.
 const VERSION: u8 = 2;
 
-/// etcd, as one worker sees it.
+/// The list in etcd, as one worker sees it.
 #[derive(Debug)]
-pub(super) struct EtcdList {
+pub(crate) struct EtcdList {
     server: Rc<Server>,
-    /// What every key begins with.
+    /// The beginning of every key.
     folder: String,
     leases: Leases,
+    state: ListState,
 }
 
 impl EtcdList {
-    pub(super) fn new(server: &Rc<Server>, namespace: &str, lifetime: Duration) -> Self {
-        let Places { impersonations: folder, leases, .. } = Places::new(&server.prefix, namespace);
-        Self { server: Rc::clone(server), leases: Leases::new(&leases, lifetime), folder }
+    pub(crate) fn new(server: &Rc<Server>, tenant: &str, lifetime: Duration) -> Self {
+        let Places { impersonations: folder, leases, .. } =
+            Places::new(&server.prefix, &namespace(tenant));
+        let leases = Leases::new(&leases, lifetime);
+        Self { server: Rc::clone(server), leases, folder, state: ListState::new(tenant) }
     }
 
-    /// What a spend writes besides.
-    pub(super) fn beside(&self, entry: &Entry) -> Option<Beside> {
+    /// Creates nothing: the list in etcd has no size.
+    pub(crate) fn create_if_missing(&self, _: &dyn Host) -> Result<(), HostFailure> {
+        Ok(())
+    }
+
+    pub(crate) fn lacks(&self, host: &dyn Host, until: UnixTime) -> Result<(), HostFailure> {
+        self.state.lacks(host, until)
+    }
+
+    /// Returns true if every live impersonation is listed, as far as this Envoy knows.
+    pub(crate) fn is_complete(&self, host: &dyn Host) -> Result<bool, HostFailure> {
+        Ok(self.state.is_complete(host)?.unwrap_or(true))
+    }
+
+    /// The key that lists an impersonation, for the transaction that spends its subject token.
+    pub(crate) fn beside(&self, entry: &LiveImpersonation) -> Option<Beside> {
         let value = versioned::encode(VERSION, entry)?;
         let key = self.key(&entry.id);
         let value = self.server.record_keys.seal(bound(&key), &value).ok()?;
         Some(Beside { key, value, needed_until: entry.expires_at() })
     }
 
-    /// Writes down one whose subject token was not in etcd.
-    pub(super) async fn insert(
+    /// Lists an impersonation whose subject token was not in etcd.
+    pub(crate) async fn insert(
         &self,
         context: &Context,
-        Beside { key, value, .. }: Beside,
-    ) -> Result<(), EtcdFailure> {
+        entry: &LiveImpersonation,
+    ) -> Result<Listed, StoreFailure> {
+        let beside = self.beside(entry).ok_or(HostFailure("memory for an impersonation"))?;
+        let Beside { key, value, .. } = beside;
         let host = context.host();
         let txn = |lease| {
             let put = PutRequest { key: key.clone(), value: value.clone(), lease };
@@ -61,15 +86,16 @@ impl EtcdList {
         let go_on = WhenCallerLeaves::GoOn;
         let attempts = self.server.attempts(host, ATTEMPTS);
         let written = self.server.write(context, &self.leases, txn, attempts, go_on).await;
-        written.map(|_| ()).inspect_err(|failure| self.server.complain(host, *failure))
+        written.inspect_err(|failure| self.server.complain(host, *failure))?;
+        Ok(Listed::Yes)
     }
 
-    /// The impersonation with this id, if it has not expired.
-    pub(super) async fn find(
+    /// Finds the impersonation with this id, if it has not expired.
+    pub(crate) async fn find(
         &self,
         context: &Context,
         id: &str,
-    ) -> Result<Option<Entry>, EtcdFailure> {
+    ) -> Result<Option<LiveImpersonation>, StoreFailure> {
         let request = RangeRequest::of(self.key(id));
         let found = self.read(context, &request).await?;
         let Some(kv) = found.0.first() else { return Ok(None) };
@@ -78,14 +104,14 @@ impl EtcdList {
         Ok(Some(entry).filter(|entry| entry.is_live(context.host().now())))
     }
 
-    /// A part of the list. It is not complete if there is one that cannot be read.
-    pub(super) async fn page(
+    /// Reads a page of the list. The page is incomplete if an impersonation cannot be read.
+    pub(crate) async fn page(
         &self,
         context: &Context,
         place: Option<Place>,
         limit: usize,
-        mut wanted: impl FnMut(&Entry) -> bool,
-    ) -> Result<Page, EtcdFailure> {
+        mut wanted: impl FnMut(&LiveImpersonation) -> bool,
+    ) -> Result<Page, StoreFailure> {
         let mut request = RangeRequest::below(&self.folder, KEYS);
         if let Some(after) = place.and_then(|place| place.after) {
             request = request.behind(&self.key(&after));
@@ -129,7 +155,7 @@ impl EtcdList {
         &self,
         context: &Context,
         request: &RangeRequest,
-    ) -> Result<(Vec<KeyValue>, bool), EtcdFailure> {
+    ) -> Result<(Vec<KeyValue>, bool), RemoteFailure> {
         let host = context.host();
         let answer =
             self.server.range(context, request, self.server.attempts(host, ATTEMPTS)).await;
@@ -137,9 +163,9 @@ impl EtcdList {
         Ok((answer.kvs, answer.more))
     }
 
-    fn entry(&self, kv: &KeyValue) -> Result<Entry, EtcdFailure> {
+    fn entry(&self, kv: &KeyValue) -> Result<LiveImpersonation, RemoteFailure> {
         let value = self.server.record_keys.open(bound(&kv.key), &kv.value)?;
-        decode(value).ok_or(EtcdFailure::UnknownRecord)
+        decode(value).ok_or(RemoteFailure::UnknownRecord)
     }
 
     fn key(&self, id: &str) -> Vec<u8> {
@@ -147,12 +173,12 @@ impl EtcdList {
     }
 }
 
-/// An entry never changes: it is all the same who wrote it there when.
+/// An impersonation never changes, so its tag is bound to no lease, version or revision.
 const fn bound(key: &[u8]) -> Bound<'_> {
     Bound { key, lease: 0, version: 0, created: 0 }
 }
 
-fn decode(value: &[u8]) -> Option<Entry> {
+fn decode(value: &[u8]) -> Option<LiveImpersonation> {
     versioned::decode(VERSION, value)
 }
 

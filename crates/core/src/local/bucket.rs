@@ -1,71 +1,22 @@
 //! A few impersonations, as the bytes of one value in shared data.
 //!
-//! Each stands behind its expiry and its length, so that those that expired are dropped without being read, and one
-//! of a format that is not known is kept until it expires.
-
-use serde::{Deserialize, Serialize};
+//! Before each impersonation stand its expiry and its length. So an expired one is dropped without
+//! being read, and one of an unknown format is kept until it expires.
 
 use crate::host::UnixTime;
+use crate::impersonations::LiveImpersonation;
 
 /// The format of a bucket.
 const VERSION: u8 = 2;
 
-/// An impersonation, as the list has it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Entry {
-    /// The subject token's id: `txn` of the access token.
-    pub id: String,
-    /// Who is impersonated.
-    pub user_id: String,
-    /// Who acts, where that was said.
-    pub actor_id: Option<String>,
-    /// The client that exchanged the subject token.
-    pub client_id: String,
-    /// Who minted it.
-    pub caller: String,
-    /// Where the access token is good.
-    pub resource: String,
-    /// What for.
-    pub scope: String,
-    /// Its id.
-    pub jti: String,
-    /// The members of the mint's context that the operator wants to see here.
-    pub context: Vec<(String, String)>,
-    /// When it was issued, in milliseconds since the epoch.
-    pub issued_at_millis: u64,
-    /// When it expires, the same.
-    pub expires_at_millis: u64,
-}
-
-impl Entry {
-    /// When it expires.
-    pub const fn expires_at(&self) -> UnixTime {
-        UnixTime::from_millis(self.expires_at_millis)
-    }
-
-    /// When it was issued.
-    pub const fn issued_at(&self) -> UnixTime {
-        UnixTime::from_millis(self.issued_at_millis)
-    }
-
-    /// Whether it has not expired.
-    pub fn is_live(&self, now: UnixTime) -> bool {
-        now < self.expires_at()
-    }
-
-    pub(super) fn encode(&self) -> Option<Vec<u8>> {
-        postcard::to_allocvec(self).ok()
-    }
-}
-
-/// Entries that are not read yet, each with its expiry.
+/// Impersonations that are not read yet, each with its expiry.
 #[derive(Debug, Default)]
 pub(super) struct Bucket<'b> {
     frames: Vec<(UnixTime, &'b [u8])>,
 }
 
 impl<'b> Bucket<'b> {
-    /// Reads a bucket; `None` if it is none, in this format.
+    /// Reads a bucket; `None` if the bytes are no bucket of this format.
     pub(super) fn decode(bytes: &'b [u8]) -> Option<Self> {
         let (version, mut rest) = bytes.split_first()?;
         if *version != VERSION {
@@ -110,8 +61,8 @@ impl<'b> Bucket<'b> {
         self.frames.push((expires_at, entry));
     }
 
-    /// All that can be read.
-    pub(super) fn entries(&self) -> Vec<Entry> {
+    /// The impersonations that this version can read.
+    pub(super) fn entries(&self) -> Vec<LiveImpersonation> {
         self.frames.iter().filter_map(|(_, entry)| postcard::from_bytes(entry).ok()).collect()
     }
 }

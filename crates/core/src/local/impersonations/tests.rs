@@ -2,12 +2,14 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
+use std::rc::Rc;
 
 use proptest::prelude::*;
 
 use super::*;
-use crate::host::{Expected, SharedData, Version};
+use crate::host::{Expected, SharedData, Swap, Version};
 use crate::step::{Step, Task};
+use crate::storage::List;
 
 const START: UnixTime = UnixTime::from_millis(1_790_000_000_000);
 const HOUR: Duration = Duration::from_secs(3600);
@@ -16,7 +18,7 @@ const HOUR: Duration = Duration::from_secs(3600);
 struct World {
     now: Cell<UnixTime>,
     map: RefCell<HashMap<String, (Vec<u8>, u32)>>,
-    /// So many writes more are lost to somebody else.
+    /// The next writes of this number are lost to another worker.
     lost: Cell<usize>,
 }
 
@@ -64,12 +66,12 @@ fn world() -> World {
     World { now: Cell::new(START), ..World::default() }
 }
 
-fn list(capacity: u32) -> List {
-    List::shared_data("tenant", capacity, HOUR)
+fn list(capacity: u32) -> LocalList {
+    LocalList::new("tenant", capacity, HOUR)
 }
 
-fn entry(number: usize, expires_at: UnixTime) -> Entry {
-    Entry {
+fn entry(number: usize, expires_at: UnixTime) -> LiveImpersonation {
+    LiveImpersonation {
         id: format!("{number:024x}"),
         user_id: "user".into(),
         actor_id: Some("agent".into()),
@@ -84,11 +86,11 @@ fn entry(number: usize, expires_at: UnixTime) -> Entry {
     }
 }
 
-/// All pages, one after the other.
-fn walk(world: &World, list: &List, limit: usize) -> Vec<Entry> {
+/// Reads all pages, one after the other.
+fn walk(world: &World, list: &LocalList, limit: usize) -> Vec<LiveImpersonation> {
     let (mut all, mut place) = (Vec::new(), None);
     loop {
-        let page = list.page_here(world, place, limit, |_| true).unwrap();
+        let page = list.read_page(world, place, limit, |_| true).unwrap();
         assert!(page.entries.len() <= limit);
         all.extend(page.entries);
         let Some(next) = page.next else { return all };
@@ -97,13 +99,13 @@ fn walk(world: &World, list: &List, limit: usize) -> Vec<Entry> {
 }
 
 #[test]
-fn every_page_goes_on_where_the_one_before_ended() {
+fn every_page_begins_where_the_previous_one_ended() {
     let (world, list) = (world(), list(64));
-    list.begin(&world).unwrap();
+    list.create_if_missing(&world).unwrap();
     let entries: Vec<_> = (0..64).map(|number| entry(number, START.after(HOUR))).collect();
     for entry in &entries {
-        assert_eq!(list.insert_here(&world, entry), Ok(Listed::Yes));
-        assert_eq!(list.find_here(&world, &entry.id), Ok(Some(entry.clone())));
+        assert_eq!(list.add(&world, entry), Ok(Listed::Yes));
+        assert_eq!(list.look_up(&world, &entry.id), Ok(Some(entry.clone())));
     }
     for limit in [1, 2, 7, 63, 64, 65] {
         let mut found = walk(&world, &list, limit);
@@ -116,15 +118,15 @@ fn every_page_goes_on_where_the_one_before_ended() {
 #[test]
 fn a_list_as_large_as_the_default_is_one_page() {
     let (world, list) = (world(), list(65_536));
-    list.insert_here(&world, &entry(1, START.after(HOUR))).map(|_| ()).unwrap();
-    let page = list.page_here(&world, None, 10, |_| true).unwrap();
+    list.add(&world, &entry(1, START.after(HOUR))).map(|_| ()).unwrap();
+    let page = list.read_page(&world, None, 10, |_| true).unwrap();
     assert_eq!((page.entries.len(), page.next), (1, None));
 }
 
-/// Looks through the whole list, and does `meanwhile` for each that is seen.
-fn seen(world: &Rc<World>, list: List, meanwhile: fn(&World)) -> (usize, bool) {
+/// Looks through the whole list, and calls `meanwhile` for each impersonation.
+fn seen(world: &Rc<World>, capacity: u32, meanwhile: fn(&World)) -> (usize, bool) {
     let host: Rc<dyn Host> = Rc::clone(world) as Rc<dyn Host>;
-    let world = Rc::clone(world);
+    let (world, list) = (Rc::clone(world), List::shared_data("tenant", capacity, HOUR));
     let step = Task::start(host, None, |context| async move {
         let mut count = 0;
         let look = list.look_through(&context, |_| {
@@ -139,54 +141,54 @@ fn seen(world: &Rc<World>, list: List, meanwhile: fn(&World)) -> (usize, bool) {
 }
 
 #[test]
-fn the_whole_list_is_looked_through_page_by_page_for_no_longer_than_a_moment() {
+fn looking_through_the_list_stops_after_half_a_second() {
     const LARGE: u32 = 3 * BUCKETS_TO_A_PAGE * LOAD;
     let world = Rc::new(world());
-    list(LARGE).begin(&*world).unwrap();
+    list(LARGE).create_if_missing(&*world).unwrap();
     for number in 0..300 {
-        let inserted = list(LARGE).insert_here(&*world, &entry(number, START.after(HOUR)));
+        let inserted = list(LARGE).add(&*world, &entry(number, START.after(HOUR)));
         assert_eq!(inserted, Ok(Listed::Yes));
     }
-    assert_eq!(seen(&world, list(LARGE), |_| {}), (300, true));
-    let (count, complete) = seen(&world, list(LARGE), |world| {
+    assert_eq!(seen(&world, LARGE, |_| {}), (300, true));
+    let (count, complete) = seen(&world, LARGE, |world| {
         world.now.set(world.now.get().after(Duration::from_millis(10)));
     });
     assert!((1..300).contains(&count) && !complete, "{count}");
-    // The default list is one page, which is looked through whole.
+    // The default list is one page, and a page is always read whole.
     world.now.set(START);
     let small = Rc::new(World { now: Cell::new(START), ..World::default() });
-    list(65_536).begin(&*small).unwrap();
-    list(65_536).insert_here(&*small, &entry(1, START.after(HOUR))).map(|_| ()).unwrap();
+    list(65_536).create_if_missing(&*small).unwrap();
+    list(65_536).add(&*small, &entry(1, START.after(HOUR))).map(|_| ()).unwrap();
     let slow = |world: &World| world.now.set(world.now.get().after(Duration::from_secs(9)));
-    assert_eq!(seen(&small, list(65_536), slow), (1, true));
+    assert_eq!(seen(&small, 65_536, slow), (1, true));
 }
 
 #[test]
-fn a_list_that_lacks_one_is_not_looked_through_whole() {
+fn looking_through_an_incomplete_list_says_that_it_is_incomplete() {
     let world = Rc::new(world());
-    list(1).begin(&*world).unwrap();
+    list(1).create_if_missing(&*world).unwrap();
     for number in 0..2 {
-        list(1).insert_here(&*world, &entry(number, START.after(HOUR))).map(|_| ()).unwrap();
+        list(1).add(&*world, &entry(number, START.after(HOUR))).map(|_| ()).unwrap();
     }
-    assert_eq!(seen(&world, list(1), |_| {}), (1, false));
+    assert_eq!(seen(&world, 1, |_| {}), (1, false));
 }
 
 #[test]
-fn a_full_list_says_that_it_lacks_one_until_that_one_has_expired() {
+fn a_full_list_is_incomplete_until_the_missing_impersonation_has_expired() {
     for capacity in [1, 2, 16] {
         let (world, list) = (world(), list(capacity));
-        list.begin(&world).unwrap();
+        list.create_if_missing(&world).unwrap();
         for number in 0..capacity as usize {
-            let listed = list.insert_here(&world, &entry(number, START.after(HOUR))).unwrap();
+            let listed = list.add(&world, &entry(number, START.after(HOUR))).unwrap();
             assert_eq!(listed, Listed::Yes);
         }
         assert_eq!(list.is_complete(&world), Ok(true));
         let late = entry(99, START.after(HOUR * 2));
-        assert_eq!(list.insert_here(&world, &late), Ok(Listed::NoRoom));
+        assert_eq!(list.add(&world, &late), Ok(Listed::NoRoom));
         assert_eq!(list.is_complete(&world), Ok(false));
-        // Room for others comes before it is complete again.
+        // There is room again before the list is complete again.
         world.now.set(START.after(HOUR));
-        assert_eq!(list.insert_here(&world, &entry(100, START.after(HOUR * 3))), Ok(Listed::Yes));
+        assert_eq!(list.add(&world, &entry(100, START.after(HOUR * 3))), Ok(Listed::Yes));
         assert_eq!(list.is_complete(&world), Ok(false));
         world.now.set(START.after(HOUR * 2));
         assert_eq!(list.is_complete(&world), Ok(true));
@@ -195,43 +197,43 @@ fn a_full_list_says_that_it_lacks_one_until_that_one_has_expired() {
 }
 
 #[test]
-fn what_has_expired_is_neither_listed_nor_found_nor_kept() {
+fn an_expired_impersonation_is_neither_listed_nor_found_nor_kept() {
     let (world, list) = (world(), list(1));
-    list.insert_here(&world, &entry(1, START.after(HOUR))).map(|_| ()).unwrap();
+    list.add(&world, &entry(1, START.after(HOUR))).map(|_| ()).unwrap();
     world.now.set(START.after(HOUR));
     assert_eq!(walk(&world, &list, 10), []);
-    assert_eq!(list.find_here(&world, &entry(1, START).id), Ok(None));
-    assert_eq!(list.insert_here(&world, &entry(2, START.after(HOUR * 2))), Ok(Listed::Yes));
+    assert_eq!(list.look_up(&world, &entry(1, START).id), Ok(None));
+    assert_eq!(list.add(&world, &entry(2, START.after(HOUR * 2))), Ok(Listed::Yes));
 }
 
 #[test]
-fn who_never_wins_a_write_goes_on_unlisted() {
+fn an_impersonation_whose_writes_are_all_lost_is_not_listed() {
     let (world, list) = (world(), list(16));
-    list.begin(&world).unwrap();
+    list.create_if_missing(&world).unwrap();
     world.lost.set(ATTEMPTS);
-    assert_eq!(list.insert_here(&world, &entry(1, START.after(HOUR))), Ok(Listed::NoRoom));
+    assert_eq!(list.add(&world, &entry(1, START.after(HOUR))), Ok(Listed::NoRoom));
     assert_eq!(list.is_complete(&world), Ok(false));
 }
 
 #[test]
-fn another_size_is_not_complete_until_the_longest_has_expired() {
+fn a_list_of_another_size_is_incomplete_until_every_impersonation_has_expired() {
     let world = world();
-    list(64).begin(&world).unwrap();
-    list(64).begin(&world).unwrap();
+    list(64).create_if_missing(&world).unwrap();
+    list(64).create_if_missing(&world).unwrap();
     assert_eq!(list(64).is_complete(&world), Ok(true));
-    list(32).begin(&world).unwrap();
+    list(32).create_if_missing(&world).unwrap();
     assert_eq!(list(32).is_complete(&world), Ok(false));
     world.now.set(START.after(HOUR));
     assert_eq!(list(32).is_complete(&world), Ok(true));
 }
 
-/// The promise of docs/operations.md.
+/// docs/operations.md promises this.
 #[test]
 fn a_full_list_of_the_default_size_drops_less_than_one_in_a_hundred() {
     let (world, list) = (world(), list(65_536));
     let dropped = (0..65_536)
         .filter(|number| {
-            let listed = list.insert_here(&world, &entry(*number, START.after(HOUR))).unwrap();
+            let listed = list.add(&world, &entry(*number, START.after(HOUR))).unwrap();
             listed == Listed::NoRoom
         })
         .count();
@@ -252,7 +254,7 @@ proptest! {
 
     #[test]
     fn an_entry_is_read_back(user_id: String, actor_id: Option<String>, scope: String, expires: u64) {
-        let entry = Entry { user_id, actor_id, scope, ..entry(1, UnixTime::from_millis(expires)) };
+        let entry = LiveImpersonation { user_id, actor_id, scope, ..entry(1, UnixTime::from_millis(expires)) };
         let encoded = entry.encode().unwrap();
         let mut bucket = Bucket::default();
         bucket.push(entry.expires_at(), &encoded);

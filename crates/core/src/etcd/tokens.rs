@@ -1,22 +1,25 @@
-//! The store that many Envoys share: etcd, over gRPC through a cluster of Envoy's.
+//! Subject tokens in etcd, for many Envoys.
 //!
-//! One token is one key, `<prefix>tokens/<namespace>/<base64url of the token's SHA-256>`: whoever lacks the secret
-//! cannot name it. **Only its record counts**, and it changes by transaction alone: a mint creates it, an exchange puts
-//! the spent record in the place of the revision that it read before its checks. Every Envoy asks the same
-//! majority, so that of any number of transactions on one revision one succeeds.
+//! Each token has one key, `<prefix>tokens/<namespace>/<base64url of the token's SHA-256>`. Only a
+//! holder of the token can name the key. **Only the record under the key counts**, and it changes
+//! by transaction alone. A mint creates the record. An exchange reads the record before its checks,
+//! and replaces exactly the revision that it read. All Envoys ask the same majority, so of any
+//! number of transactions on one revision exactly one succeeds.
 //!
-//! A record counts only if a filter wrote it, and wrote it there last: see [`RecordKeys`](crate::etcd::RecordKeys). Who
-//! can write in etcd besides can lose a token, and neither make one nor have one exchanged twice.
+//! A record counts only if a filter wrote it, and wrote it there last: see [`RecordKeys`]. Somebody
+//! else who can write in etcd can destroy a token, but can neither make one nor have one exchanged
+//! twice.
 //!
-//! Answers get lost, and then nobody knows what came of a transaction. The identical one is sent again: if it
-//! succeeds, the first did not; if not, the record tells, because every attempt to spend writes a random number
-//! into it that no other has. What cannot be settled in time is said to be unknown, and the token is presented
-//! again. Nobody is told no unless another was first, or time ran out.
+//! An answer can get lost, and then the outcome of the transaction is unknown. The identical
+//! transaction is sent again. If it succeeds, the first one did not. If it fails, the record says
+//! which attempt was first: every attempt to spend writes a random number that no other attempt
+//! has. If the outcome cannot be settled in time, the caller is told that it is unknown, and may
+//! present the token again. A spend is refused only if another was first, or if the token expired.
 //!
-//! A token that nobody exchanged is taken back in the same way: a transaction puts the cancelled record in the place of
-//! the outstanding one, so that a token is either spent or taken back.
+//! A token is taken back in the same way: a transaction replaces the outstanding record by the
+//! cancelled one. So a token is either spent or taken back.
 //!
-//! What came of a spend is found out even when its caller has left: see [`Context::call_to_the_end`].
+//! A spend is settled even if its caller has left: see [`Context::call_to_the_end`].
 
 mod count;
 
@@ -29,71 +32,77 @@ use prost::Message as _;
 
 use count::Count;
 
-use super::record::{Exchange, Grant, Mint, Record, Slot, State, is_current};
-use super::slots::{Seen, SeenInEtcd};
-use super::{
-    Cancelled, Found, NONCE_LEN, NotSpent, NotStored, Origin, Outstanding, StoreFailure,
-    SubjectToken, TokenId,
-};
-use crate::etcd::calls::{TXN, Unanswered};
-use crate::etcd::lease::{Kept, Leases};
-use crate::etcd::proto::{
+use super::calls::{TXN, Unanswered};
+use super::lease::{Kept, Leases};
+use super::proto::{
     Answer as _, Compared, KeyValue, PutRequest, RangeRequest, TxnRequest, TxnResponse,
 };
-use crate::etcd::{
-    Beside, Bound, EtcdFailure, LastRevocation, Places, RecordKeys, Revision, Server,
-};
+use super::{Bound, Places, RecordKeys, Server};
 use crate::host::{Host, HostFailure, UnixTime};
+use crate::local::SlotTable;
 use crate::metrics;
-use crate::secret::Digest;
+use crate::remote::{Beside, RemoteFailure, Revision};
+use crate::secret::{Digest, namespace};
+use crate::shared_data::keys::Keys;
 use crate::step::{Context, WhenCallerLeaves};
+use crate::store::{
+    Cancelled, Exchange, Found, Grant, Mint, NONCE_LEN, NotSpent, NotStored, Origin, Outstanding,
+    Record, Seen, SeenRemotely, Slot, State, StoreFailure, SubjectToken, TokenId, is_current,
+};
 
-/// A look-up waits this often, for this long. It changes nothing, so that a short wait costs nothing.
+/// The attempts of a look-up, and the time for each. A look-up changes nothing, so giving up early
+/// does no harm.
 const FIND: (u32, Duration) = (3, Duration::from_millis(400));
 
-/// A mint likewise: a token that nobody was given spoils nothing.
+/// The attempts of a mint, and the time for each. A token that was not handed out does no harm.
 const MINT: (u32, Duration) = (4, Duration::from_millis(400));
 
-/// To spend waits longer: what it does not learn, nobody knows.
+/// The attempts of a spend, and the time for each. A spend waits longer: without an answer its
+/// outcome stays unknown.
 const SPEND: (u32, Duration) = (5, Duration::from_millis(700));
 
-/// How long a spent record outlives its token at least: whoever presents it again is told "already used" and raises
-/// an alarm, and an attempt to spend it whose outcome is not known can be settled. It is there for as long as what it
-/// was exchanged for can be live, too, which is listed by a key that shares its lease.
+/// The shortest time that a spent record outlives its token. In this time a second presentation is
+/// told "already used" and raises an alarm, and a spend of unknown outcome can be settled. The
+/// record also lasts as long as the access token can be live: the key that lists the impersonation
+/// is on the same lease.
 const KEPT: Duration = Duration::from_secs(600);
 
-/// etcd, as one worker sees it.
+/// The subject tokens in etcd, as one worker sees them.
 #[derive(Debug)]
-pub struct Etcd {
+pub(crate) struct EtcdTokens {
     server: Rc<Server>,
     places: Places,
     leases: Leases,
     lifetime: Duration,
     count: Count,
+    /// The table of slots that was in use before etcd. Tokens that were minted there stay good
+    /// until they expire, in the Envoy that minted them. No token is minted there any more.
+    before: SlotTable,
 }
 
-impl Etcd {
-    /// The store of the service that `namespace` names, for tokens that live for `lifetime`, and what they are
-    /// exchanged for `afterlife` more.
-    pub(super) fn new(
+impl EtcdTokens {
+    /// The tokens of the service that `tenant` names, which live for `lifetime`. The access tokens
+    /// that they are exchanged for live for `afterlife` at most.
+    pub(crate) fn new(
         server: &Rc<Server>,
-        namespace: &str,
+        tenant: &str,
         lifetime: Duration,
         afterlife: Duration,
     ) -> Self {
-        let places = Places::new(&server.prefix, namespace);
+        let places = Places::new(&server.prefix, &namespace(tenant));
         let kept = lifetime.saturating_add(afterlife.max(KEPT));
         Self {
             server: Rc::clone(server),
             leases: Leases::new(&places.leases, kept),
             places,
             lifetime,
-            count: Count::default(),
+            count: Count::new(Keys::new(tenant).etcd_census()),
+            // A token names its slot, so a look-up does not need the capacity that the table had.
+            before: SlotTable::new(tenant, 0, lifetime),
         }
     }
 
-    /// Stores a new token.
-    pub(super) async fn mint(
+    pub(crate) async fn mint(
         &self,
         context: &Context,
         mint: Mint,
@@ -103,32 +112,37 @@ impl Etcd {
         let began_at = context.host().micros();
         let minted = self.try_mint(context, mint, grant, expires_at).await;
         self.record(context.host(), metrics::STORE_MINT_DURATION, began_at);
-        if let Err(NotStored::Etcd(failure)) = &minted {
+        if let Err(NotStored::Remote(failure)) = &minted {
             self.server.complain(context.host(), *failure);
         }
         minted
     }
 
-    /// Looks a presented token up, of which the digest is known: one read, through the majority. Of one that was not
-    /// minted here etcd is not asked.
-    pub(super) async fn find(
+    /// Looks up a presented token by its digest: one read, through the majority. Does not ask etcd
+    /// about a token that no filter has minted.
+    pub(crate) async fn find(
         &self,
         context: &Context,
-        origin: Option<&Origin>,
+        token: &SubjectToken,
         digest: &Digest,
     ) -> Result<Found, StoreFailure> {
+        if token.slot.is_some() {
+            return Ok(self.before.find(context.host(), token, digest)?);
+        }
         let ours =
             |origin: &&Origin| self.server.record_keys.says(digest, origin.created, &origin.tag);
-        let Some(origin) = origin.filter(ours) else { return Ok(Found::Unknown) };
+        let Some(origin) = token.origin.as_ref().filter(ours) else { return Ok(Found::Unknown) };
         self.find_created(context, digest, origin.created).await
     }
 
-    /// What has become of a token that was found.
-    pub(super) async fn find_again(
+    pub(crate) async fn find_again(
         &self,
         context: &Context,
         found: &Outstanding,
     ) -> Result<Found, StoreFailure> {
+        if found.is_in_a_slot() {
+            return Ok(self.before.find_in(context.host(), found.slot(), &found.digest)?);
+        }
         self.find_created(context, &found.digest, found.created()).await
     }
 
@@ -147,19 +161,20 @@ impl Etcd {
         })
     }
 
-    /// Spends a token, if nobody has since it was found; and puts something beside it. Whoever gets `Ok` is the only
-    /// one.
-    pub(super) async fn spend(
+    pub(crate) async fn spend(
         &self,
         context: &Context,
         token: Outstanding,
         exchange: Exchange,
         beside: Option<Beside>,
     ) -> Result<(), NotSpent> {
+        if token.is_in_a_slot() {
+            return self.before.spend(context.host(), token, exchange);
+        }
         let began_at = context.host().micros();
         let spent = self.try_spend(context, token, exchange, beside).await;
         self.record(context.host(), metrics::STORE_SPEND_DURATION, began_at);
-        if let Err(NotSpent::Store(StoreFailure::Etcd(failure)) | NotSpent::Unknown(failure)) =
+        if let Err(NotSpent::Store(StoreFailure::Remote(failure)) | NotSpent::Unknown(failure)) =
             &spent
         {
             self.server.complain(context.host(), *failure);
@@ -167,19 +182,23 @@ impl Etcd {
         spent
     }
 
-    /// Takes the token back that this names, if it is `theirs`: from then on nobody exchanges it.
-    pub(super) async fn cancel(
+    pub(crate) async fn cancel(
         &self,
         context: &Context,
         id: &TokenId,
         theirs: impl Fn(&Digest, &Mint) -> bool,
     ) -> Result<Cancelled, StoreFailure> {
+        if id.slot.is_some() {
+            return Ok(self.before.cancel(context.host(), id, theirs)?);
+        }
         let cancelled = self.try_cancel(context, id, theirs).await;
-        if let Err(StoreFailure::Etcd(failure)) = &cancelled {
+        if let Err(StoreFailure::Remote(failure)) = &cancelled {
             self.server.complain(context.host(), *failure);
         }
         cancelled
     }
+
+    pub(crate) fn set_gauges(&self, _: &dyn Host) {}
 
     fn record(&self, host: &dyn Host, histogram: &'static str, began_at: u64) {
         host.record(histogram, host.micros().saturating_sub(began_at));
@@ -195,7 +214,7 @@ impl Etcd {
         let host = context.host();
         let mut secret = [0; NONCE_LEN];
         host.random(&mut secret)?;
-        let digest = SubjectToken::digest_in_etcd(&secret);
+        let digest = SubjectToken::remote_digest(&secret);
         let key = self.key(&digest);
         let record = Record::new(&digest, mint, State::Outstanding(grant));
         let (bytes, _) = Value::encode(host, &record, expires_at, self.leases.kept())?;
@@ -207,19 +226,19 @@ impl Etcd {
             Ok(TxnRequest::put_if(Compared::Create(0), put))
         };
         let attempts = self.server.attempts(host, MINT);
-        // Should the caller leave, a record is left that nobody has the token of.
+        // If the caller leaves, a record stays without a holder of its token.
         let cancel = WhenCallerLeaves::Cancel;
         let answer = self.server.write(context, &self.leases, txn, attempts, cancel).await?;
         let created = if answer.succeeded {
             answer.revision()
         } else {
-            // An attempt whose answer was lost. Nobody else can have written under the digest of what was drawn a
-            // moment ago.
+            // An earlier attempt wrote the record, and its answer was lost. Nobody else knows the
+            // digest of a number that was drawn a moment ago.
             let kv = found(&answer).filter(|kv| kv.value == ours);
-            Revision::new(kv.ok_or(EtcdFailure::Unauthentic)?.create_revision)
+            Revision::new(kv.ok_or(RemoteFailure::Unauthentic)?.create_revision)
         };
         let tag = keys.of_token(&digest, created)?;
-        Ok((SubjectToken::in_etcd(secret, Origin { created, tag }), digest))
+        Ok((SubjectToken::in_remote_store(secret, Origin { created, tag }), digest))
     }
 
     async fn try_find(
@@ -227,9 +246,9 @@ impl Etcd {
         context: &Context,
         digest: &Digest,
         created: Revision,
-    ) -> Result<Found, EtcdFailure> {
+    ) -> Result<Found, RemoteFailure> {
         let host = context.host();
-        // The last revocation besides: what was revoked until the token was found is then known, too.
+        // The last revocation is read at the same moment. It shows which revocations came before.
         let keys = [self.key(digest), self.places.last_revocation.clone().into_bytes()];
         let attempts = self.server.attempts(host, FIND);
         let reads = TxnRequest::read(keys.map(RangeRequest::of));
@@ -237,12 +256,13 @@ impl Etcd {
         self.read(&answer, digest, created, host.now())
     }
 
-    /// The key of the token that this names: it begins with the beginning of the digest.
+    /// Reads the record of the token that `id` names. The key begins with the part of the digest in
+    /// the id.
     async fn read_named(
         &self,
         context: &Context,
         id: &TokenId,
-    ) -> Result<Option<KeyValue>, EtcdFailure> {
+    ) -> Result<Option<KeyValue>, RemoteFailure> {
         let Some(first) = id.digest_bytes() else { return Ok(None) };
         let mut prefix = self.places.tokens.clone();
         BASE64_URL_SAFE_NO_PAD.encode_string(first, &mut prefix);
@@ -251,8 +271,9 @@ impl Etcd {
         Ok(self.server.range(context, &request, attempts).await?.kvs.into_iter().next())
     }
 
-    /// Puts the cancelled record in the place of the outstanding one. Whatever gets lost, the record tells: whoever made
-    /// it a cancelled one, it is one for good, and one that is spent was spent before.
+    /// Replaces the outstanding record by the cancelled one. If an answer gets lost, the record
+    /// shows the outcome: a cancelled record stays cancelled, whichever attempt wrote it, and a
+    /// spent record was spent before.
     async fn try_cancel(
         &self,
         context: &Context,
@@ -262,14 +283,14 @@ impl Etcd {
         let host = context.host();
         let mut attempts = self.server.attempts(host, SPEND);
         let mut found = self.read_named(context, id).await?;
-        let mut failed = EtcdFailure::NotSent;
+        let mut failed = RemoteFailure::NotSent;
         loop {
             let Some(kv) = found else { return Ok(Cancelled::NotTheirs) };
             let Value { expires_at, record, kept, .. } =
                 Value::read(&self.server.record_keys, &kv)?;
             let digest = record.digest();
             if !id.names(&digest) {
-                return Err(EtcdFailure::UnknownRecord.into());
+                return Err(RemoteFailure::UnknownRecord.into());
             }
             if !theirs(&digest, &record.mint) {
                 return Ok(Cancelled::NotTheirs);
@@ -307,16 +328,17 @@ impl Etcd {
         beside: Option<Beside>,
     ) -> Result<(), NotSpent> {
         let host = context.host();
-        let Seen::Revision(seen) = token.seen else { return Err(NotSpent::Forgotten) };
+        let Seen::Remote(seen) = token.seen else { return Err(NotSpent::Forgotten) };
         if !is_current(&token.mint, token.expires_at, host.now()) {
             return Err(NotSpent::Expired);
         }
         let mut attempts = self.server.attempts(host, SPEND);
-        // The record and what is beside it are needed for as long as the access token is live. The lease may be that of
-        // an Envoy whose access tokens live shorter.
+        // The record and the key beside it are needed for as long as the access token is live. The
+        // lease may be from an Envoy whose access tokens have a shorter life.
         let needed_until = beside.as_ref().map_or(token.expires_at, |beside| beside.needed_until);
-        let (lease, kept) = if needed_until <= seen.kept.until(seen.lease) {
-            (seen.lease, seen.kept)
+        let seen_kept = Kept::new(seen.kept);
+        let (lease, kept) = if needed_until <= seen_kept.until(seen.lease) {
+            (seen.lease, seen_kept)
         } else {
             let go_on = WhenCallerLeaves::GoOn;
             let lease = self.server.lease(context, &self.leases, &attempts, go_on).await;
@@ -347,7 +369,7 @@ impl Etcd {
                 Ok(answer) if answer.succeeded => return Ok(()),
                 Ok(answer) => return self.settle(&answer, &token.digest, nonce, unknown),
                 Err(Unanswered::NotDone(failure)) => {
-                    // That this attempt did nothing says nothing of those before.
+                    // This attempt did nothing. The attempts before it may have spent the token.
                     let failure =
                         unknown.map_or(NotSpent::Store(failure.into()), NotSpent::Unknown);
                     return Err(failure);
@@ -355,26 +377,26 @@ impl Etcd {
                 Err(Unanswered::PerhapsDone(failure)) => unknown = Some(failure),
             }
         }
-        Err(NotSpent::Unknown(unknown.unwrap_or(EtcdFailure::NotSent)))
+        Err(NotSpent::Unknown(unknown.unwrap_or(RemoteFailure::NotSent)))
     }
 
-    /// Tells a record that was read from what is known of the token.
+    /// Reads the state of a token from an answer.
     fn read(
         &self,
         answer: &TxnResponse,
         digest: &Digest,
         created: Revision,
         now: UnixTime,
-    ) -> Result<Found, EtcdFailure> {
-        // An answer without them is none to what was asked.
+    ) -> Result<Found, RemoteFailure> {
+        // An answer without both ranges does not answer this question.
         let (Some(token), Some(last)) = (answer.ranged(0), answer.ranged(1)) else {
-            return Err(EtcdFailure::Malformed);
+            return Err(RemoteFailure::Malformed);
         };
         let Some(kv) = token.kvs.first() else { return Ok(Found::Unknown) };
         let Value { expires_at, record, kept, .. } = self.open(kv, digest)?;
         if Revision::new(kv.create_revision) != created {
-            // It was deleted, and put back as it was.
-            return Err(EtcdFailure::Unauthentic);
+            // The record was deleted and put back.
+            return Err(RemoteFailure::Unauthentic);
         }
         Ok(match record.state {
             State::Spent(exchange) => Found::Spent(record.mint, exchange),
@@ -383,13 +405,13 @@ impl Etcd {
                 Found::Expired(record.mint, grant)
             }
             State::Outstanding(grant) => Found::Outstanding(Outstanding {
-                seen: Seen::Revision(SeenInEtcd {
+                seen: Seen::Remote(SeenRemotely {
                     modified: kv.mod_revision,
                     created,
                     version: kv.version,
                     lease: kv.lease,
-                    kept,
-                    last_revocation: LastRevocation::of(answer, Some(last)),
+                    kept: kept.duration(),
+                    last_revocation: answer.last_revocation(Some(last)),
                 }),
                 digest: *digest,
                 expires_at,
@@ -399,37 +421,39 @@ impl Etcd {
         })
     }
 
-    /// Who spent the token, once the record is not what it was any more. `unknown` is what was wrong with an attempt
-    /// before, whose outcome is not known.
+    /// Finds out which attempt spent the token, after the record was found changed. `unknown` is
+    /// the failure of an earlier attempt whose outcome is not known.
     fn settle(
         &self,
         answer: &TxnResponse,
         digest: &Digest,
         ours: Nonce,
-        unknown: Option<EtcdFailure>,
+        unknown: Option<RemoteFailure>,
     ) -> Result<(), NotSpent> {
         let Some(kv) = found(answer) else {
-            // Its lease is gone, and the record with it: had an attempt of ours been first, nobody could say so.
+            // The lease and the record are gone. An earlier attempt may have spent the token
+            // before.
             return Err(unknown.map_or(NotSpent::Expired, NotSpent::Unknown));
         };
         let Value { record, nonce, .. } = self.open(kv, digest)?;
         match record.state {
             State::Spent(_) if nonce == ours => Ok(()),
             State::Spent(winner) => Err(NotSpent::Already(Box::new((record.mint, winner)))),
-            // Then no attempt of ours was first, however many of their answers were lost.
+            // No attempt of ours was first, whichever answers were lost.
             State::Cancelled => Err(NotSpent::Cancelled),
-            // Put back by hand, or from a backup: it was not spent by anybody, and can be found again.
-            State::Outstanding(_) => Err(NotSpent::Store(EtcdFailure::UnknownRecord.into())),
+            // Put back by hand, or from a backup. Nobody has spent the token, and it can be found
+            // again.
+            State::Outstanding(_) => Err(NotSpent::Store(RemoteFailure::UnknownRecord.into())),
         }
     }
 
-    /// Reads the record of the token that `digest` names.
-    fn open(&self, kv: &KeyValue, digest: &Digest) -> Result<Value, EtcdFailure> {
+    /// Reads the record of the token with this digest.
+    fn open(&self, kv: &KeyValue, digest: &Digest) -> Result<Value, RemoteFailure> {
         let value = Value::read(&self.server.record_keys, kv)?;
         if value.record.digest().matches(digest) {
             Ok(value)
         } else {
-            Err(EtcdFailure::UnknownRecord)
+            Err(RemoteFailure::UnknownRecord)
         }
     }
 
@@ -438,15 +462,16 @@ impl Etcd {
     }
 }
 
-/// What a transaction read that did not write.
+/// The key that a failed transaction read.
 fn found(answer: &TxnResponse) -> Option<&KeyValue> {
     answer.ranged(0)?.kvs.first()
 }
 
-/// Tells an attempt to write from all others.
+/// A random number that tells one attempt to write from all others.
 type Nonce = [u8; 16];
 
-/// What a key holds before its tag: a record as in a slot, who wrote it, and how long its lease keeps it.
+/// The value of a key, before its tag: the record, the number of the attempt that wrote it, and how
+/// long its lease keeps it.
 struct Value {
     expires_at: UnixTime,
     record: Record,
@@ -469,8 +494,8 @@ impl Value {
         Ok((bytes, nonce))
     }
 
-    fn read(keys: &RecordKeys, kv: &KeyValue) -> Result<Self, EtcdFailure> {
-        Self::decode(keys.open(Bound::of(kv), &kv.value)?).ok_or(EtcdFailure::UnknownRecord)
+    fn read(keys: &RecordKeys, kv: &KeyValue) -> Result<Self, RemoteFailure> {
+        Self::decode(keys.open(Bound::of(kv), &kv.value)?).ok_or(RemoteFailure::UnknownRecord)
     }
 
     fn decode(bytes: &[u8]) -> Option<Self> {

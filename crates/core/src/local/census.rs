@@ -1,22 +1,23 @@
-//! How many tokens are outstanding, counted on a timer and never on the way of a request.
+//! The count of outstanding tokens in one Envoy. A timer counts them; no request waits for it.
 //!
-//! One VM counts for all of Envoy: the one whose turn it is. A large table is counted
-//! over several ticks, so that no tick holds a worker up for more than a fraction of a millisecond.
+//! One VM counts for the whole of Envoy: the VM that holds the lease. It counts a large table over
+//! several ticks, so that no tick holds a worker up for more than a fraction of a millisecond.
 
 use std::cell::{Cell, RefCell};
 use std::time::Duration;
 
-use super::slots::{Occupancy, SlotTable};
+use super::slots::SlotTable;
 use crate::host::{Host, HostFailure};
-use crate::turn::Turn;
+use crate::shared_data::Turn;
+use crate::store::Occupancy;
 
-/// Pages to a tick: as many as the default table has.
+/// The number of pages that one tick counts: all pages of the default table.
 const PAGES_PER_TICK: u32 = 256;
 
-/// How long the others wait for who counts.
-pub(super) const TURN: Duration = Duration::from_secs(5);
+/// How long the other VMs wait for the VM that counts.
+pub(crate) const TURN: Duration = Duration::from_secs(5);
 
-/// A count under way.
+/// A count that is under way.
 #[derive(Debug, Default)]
 pub struct Census {
     turn: Turn,
@@ -25,7 +26,8 @@ pub struct Census {
 }
 
 impl Census {
-    /// Counts on. `Some` at the end of the table, and only in the VM that counts.
+    /// Counts the next pages. Returns `Some` at the end of the table, and only in the VM that
+    /// counts.
     pub fn tick(
         &self,
         host: &dyn Host,

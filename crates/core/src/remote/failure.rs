@@ -1,5 +1,5 @@
-//! What etcd can do wrong, and what the operator hears of it: each kind once a minute at the most in each
-//! worker, however many requests it fails. The metrics count them all.
+//! The failures of a store outside Envoy. Each worker logs a kind of failure at most once a minute,
+//! however many requests fail. The metrics count all failures.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -8,38 +8,38 @@ use crate::host::{Host, HostFailure, UnixTime};
 use crate::metrics;
 use crate::step::GrpcStatus;
 
-/// Why etcd was of no use.
+/// A failure of the store outside Envoy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum EtcdFailure {
+pub enum RemoteFailure {
     /// Envoy did not send the call.
     #[error(
         "the call was not sent: there is no such cluster, no healthy endpoint, or too much traffic"
     )]
     NotSent,
-    /// Nobody answered in time, or the connection failed.
+    /// There was no answer in time, or the connection failed.
     #[error("etcd does not answer: {0}")]
     Unreachable(GrpcStatus),
-    /// It does not know us, or does not let us.
+    /// The store does not know this filter, or does not allow the call.
     #[error("etcd does not allow it, see its users and roles: {0}")]
     Forbidden(GrpcStatus),
-    /// Its quota is full, or it has too much to do.
+    /// The quota of the store is full, or the store is overloaded.
     #[error("etcd is out of space or overloaded: gRPC status 8")]
     Exhausted,
-    /// It will not do this, now or later.
+    /// The store will not do this, now or later.
     #[error("etcd refuses the call: {0}")]
     Rejected(GrpcStatus),
-    /// What answered does not speak as etcd does.
+    /// The answer does not speak the protocol of the store.
     #[error("the answer is not one of etcd's")]
     Malformed,
-    /// What is kept under the token's key was not written by this version of the filter.
+    /// A record is in a format that this version of the filter does not know.
     #[error("a record is not of a version that is known here")]
     UnknownRecord,
-    /// What is kept there is not what this service has written there last.
+    /// A record is not the one that this service last wrote there.
     #[error(
         "a record was written or put back by somebody else, or with a signing key that is not listed here"
     )]
     Unauthentic,
-    /// A lease is not as it was granted.
+    /// A lease is not as the filter granted it.
     #[error("somebody else has ended or changed a lease, see who may connect to etcd")]
     LeaseChanged,
     /// The host has no randomness: nothing was sent.
@@ -47,8 +47,8 @@ pub enum EtcdFailure {
     Host(HostFailure),
 }
 
-impl EtcdFailure {
-    /// The words of [`Self::kind`].
+impl RemoteFailure {
+    /// All values of [`Self::kind`].
     pub const KINDS: [&str; 9] = [
         "not_sent",
         "unreachable",
@@ -61,7 +61,7 @@ impl EtcdFailure {
         "lease_changed",
     ];
 
-    /// A word for metrics.
+    /// The label of this failure in metrics.
     pub const fn kind(self) -> &'static str {
         let [
             not_sent,
@@ -88,19 +88,19 @@ impl EtcdFailure {
     }
 }
 
-/// How long a kind of failure is not spoken of again.
+/// The time for which a kind of failure is not logged again.
 const SILENCE: Duration = Duration::from_secs(60);
 
-/// When each kind of failure was last spoken of.
+/// The time at which each kind of failure was last logged.
 #[derive(Debug, Default)]
-pub(crate) struct Complaints([Cell<UnixTime>; EtcdFailure::KINDS.len()]);
+pub(crate) struct Complaints([Cell<UnixTime>; RemoteFailure::KINDS.len()]);
 
 impl Complaints {
-    /// Counts a failure, and tells the operator unless that was done a moment ago.
-    pub(crate) fn note(&self, host: &dyn Host, cluster: &str, failure: EtcdFailure) {
+    /// Counts a failure, and logs it unless one of its kind was logged a moment ago.
+    pub(crate) fn note(&self, host: &dyn Host, cluster: &str, failure: RemoteFailure) {
         host.count(metrics::store_failed(failure.kind()));
         let now = host.now();
-        let place = EtcdFailure::KINDS.iter().position(|kind| *kind == failure.kind());
+        let place = RemoteFailure::KINDS.iter().position(|kind| *kind == failure.kind());
         let Some(last) = place.and_then(|place| self.0.get(place)) else { return };
         if !last.get().is_within(SILENCE, now) {
             last.set(now);

@@ -1,0 +1,53 @@
+//! A live impersonation, as the list has it.
+
+use serde::{Deserialize, Serialize};
+
+use crate::host::UnixTime;
+
+/// A live impersonation.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LiveImpersonation {
+    /// The subject token's id: `txn` of the access token.
+    pub id: String,
+    /// The user who is impersonated.
+    pub user_id: String,
+    /// The acting user, if there is one.
+    pub actor_id: Option<String>,
+    /// The client that exchanged the subject token.
+    pub client_id: String,
+    /// The caller that minted the subject token.
+    pub caller: String,
+    /// The resource at which the access token is good.
+    pub resource: String,
+    /// The scope of the access token.
+    pub scope: String,
+    /// The `jti` of the access token.
+    pub jti: String,
+    /// The members of the mint's context that the operator wants to see in the list.
+    pub context: Vec<(String, String)>,
+    /// The time of issue, in milliseconds since the epoch.
+    pub issued_at_millis: u64,
+    /// The time of expiry, in milliseconds since the epoch.
+    pub expires_at_millis: u64,
+}
+
+impl LiveImpersonation {
+    /// The time of expiry.
+    pub(crate) const fn expires_at(&self) -> UnixTime {
+        UnixTime::from_millis(self.expires_at_millis)
+    }
+
+    /// The time of issue.
+    pub(crate) const fn issued_at(&self) -> UnixTime {
+        UnixTime::from_millis(self.issued_at_millis)
+    }
+
+    /// Returns true if the impersonation has not expired.
+    pub(crate) fn is_live(&self, now: UnixTime) -> bool {
+        now < self.expires_at()
+    }
+
+    pub(crate) fn encode(&self) -> Option<Vec<u8>> {
+        postcard::to_allocvec(self).ok()
+    }
+}

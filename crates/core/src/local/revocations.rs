@@ -1,0 +1,69 @@
+//! Revocations in one Envoy: the table in shared data is complete, so every look is current.
+
+use std::rc::Rc;
+
+use super::table::LocalTable;
+use crate::host::{Host, HostFailure, UnixTime};
+use crate::remote::{LastRevocation, Revision};
+use crate::revocations::{
+    CaughtUp, LastView, NotRevoked, Owner, Revocation, Revoked, Unknown, View,
+};
+use crate::step::Context;
+
+/// The revocations of one Envoy, as one worker sees them.
+#[derive(Debug)]
+pub(crate) struct LocalRevocations {
+    table: LocalTable,
+    last: LastView,
+}
+
+impl LocalRevocations {
+    pub(crate) fn new(tenant: &str) -> Self {
+        Self { table: LocalTable::new(tenant), last: LastView::default() }
+    }
+
+    pub(crate) fn create_if_missing(&self, host: &dyn Host) -> Result<(), HostFailure> {
+        self.table.create_if_missing(host)
+    }
+
+    pub(crate) fn recent_view(&self, host: &dyn Host) -> Result<Rc<View>, Unknown> {
+        let number = self.table.number_or_create(host)?;
+        let table = self.table.table(host, number, self.last.get().local.as_ref())?;
+        Ok(self.last.of(Some(table), None))
+    }
+
+    pub(crate) fn local_view(&self, host: &dyn Host) -> Result<Rc<View>, Unknown> {
+        self.recent_view(host)
+    }
+
+    pub(crate) fn confirmed_at(&self, host: &dyn Host) -> Result<Option<UnixTime>, HostFailure> {
+        Ok(self.table.number(host)?.map(|_| host.now()))
+    }
+
+    pub(crate) async fn catch_up(
+        &self,
+        _: &Context,
+        _: Option<LastRevocation>,
+    ) -> Result<CaughtUp, Unknown> {
+        Ok(CaughtUp(Revision::default()))
+    }
+
+    pub(crate) async fn revoke(
+        &self,
+        context: &Context,
+        revocation: &Revocation,
+        owner: Option<&Owner>,
+    ) -> Result<Revoked, NotRevoked> {
+        self.table.revoke(context.host(), revocation, owner)
+    }
+
+    pub(crate) async fn count(&self, context: &Context) -> Option<usize> {
+        Some(self.local_view(context.host()).ok()?.len())
+    }
+
+    pub(crate) fn follows(&self, _: &dyn Host) -> bool {
+        false
+    }
+
+    pub(crate) async fn follow(&self, _: &Context) {}
+}

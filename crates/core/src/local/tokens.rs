@@ -1,0 +1,90 @@
+//! Subject tokens in one Envoy: the table of slots and its count.
+
+use std::time::Duration;
+
+use super::census::Census;
+use super::slots::SlotTable;
+use crate::host::{Host, UnixTime};
+use crate::metrics;
+use crate::remote::Beside;
+use crate::secret::Digest;
+use crate::step::Context;
+use crate::store::{
+    Cancelled, Exchange, Found, Grant, Mint, NotSpent, NotStored, Outstanding, StoreFailure,
+    SubjectToken, TokenId,
+};
+
+/// The subject tokens of one Envoy, as one worker sees them.
+#[derive(Debug)]
+pub(crate) struct LocalTokens {
+    table: SlotTable,
+    census: Census,
+    capacity: u32,
+    lifetime: Duration,
+}
+
+impl LocalTokens {
+    pub(crate) fn new(tenant: &str, capacity: u32, lifetime: Duration) -> Self {
+        let table = SlotTable::new(tenant, capacity, lifetime);
+        Self { table, census: Census::default(), capacity, lifetime }
+    }
+
+    pub(crate) async fn mint(
+        &self,
+        context: &Context,
+        mint: Mint,
+        grant: Grant,
+        expires_at: UnixTime,
+    ) -> Result<(SubjectToken, Digest), NotStored> {
+        self.table.mint(context.host(), mint, grant, expires_at)
+    }
+
+    pub(crate) async fn find(
+        &self,
+        context: &Context,
+        token: &SubjectToken,
+        digest: &Digest,
+    ) -> Result<Found, StoreFailure> {
+        Ok(self.table.find(context.host(), token, digest)?)
+    }
+
+    pub(crate) async fn find_again(
+        &self,
+        context: &Context,
+        found: &Outstanding,
+    ) -> Result<Found, StoreFailure> {
+        Ok(self.table.find_in(context.host(), found.slot(), &found.digest)?)
+    }
+
+    pub(crate) async fn cancel(
+        &self,
+        context: &Context,
+        id: &TokenId,
+        theirs: impl Fn(&Digest, &Mint) -> bool,
+    ) -> Result<Cancelled, StoreFailure> {
+        Ok(self.table.cancel(context.host(), id, theirs)?)
+    }
+
+    pub(crate) async fn spend(
+        &self,
+        context: &Context,
+        token: Outstanding,
+        exchange: Exchange,
+        _: Option<Beside>,
+    ) -> Result<(), NotSpent> {
+        self.table.spend(context.host(), token, exchange)
+    }
+
+    /// Counts the next pages, and sets the gauges when the count is complete.
+    pub(crate) fn set_gauges(&self, host: &dyn Host) {
+        let Ok(Some(occupancy)) = self.census.tick(host, &self.table) else { return };
+        occupancy.set_gauges(host, self.lifetime);
+        host.set(metrics::CAPACITY, u64::from(self.capacity));
+    }
+
+    pub(crate) fn counts(&self, _: &dyn Host) -> bool {
+        false
+    }
+
+    pub(crate) async fn count(&self, _: &Context) {}
+}

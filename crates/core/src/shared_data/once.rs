@@ -1,0 +1,102 @@
+//! A bounded memory of ids that may be used only once, such as the `jti` of a client assertion.
+//!
+//! An id has a fixed bucket, which its hash picks, and a bucket has room for a fixed number of ids.
+//! The memory never forgets an id before its time: a bucket that is full of live ids takes no more,
+//! and the caller must then refuse the request. An id is forgotten when the clock has passed the
+//! time after which every caller refuses it anyway.
+//!
+//! Of any number of workers that present one id at once, exactly one is told that it was the first:
+//! they all write the same bucket by compare-and-set.
+
+use super::keys::Keys;
+use super::{Change, update};
+use crate::host::{Host, HostFailure, UnixTime};
+use crate::secret::Digest;
+
+/// The format of a bucket. It is part of the key's name: a filter with another format uses other
+/// keys.
+const FORMAT: u8 = 1;
+
+/// The number of buckets, each a key.
+const BUCKETS: u32 = 1024;
+
+/// The number of ids in a bucket: with [`BUCKETS`], 65 536 ids in 1.5 MiB.
+const ROOM: usize = 64;
+
+/// An id as a bucket holds it: 128 bits of its SHA-256, and when it may be forgotten.
+const ENTRY: usize = 16 + 8;
+
+/// The number of attempts while other workers write the same bucket.
+const ATTEMPTS: usize = 64;
+
+/// The ids of one kind that one service has seen.
+#[derive(Debug)]
+pub struct SeenOnce {
+    keys: Keys,
+    kind: &'static str,
+}
+
+/// An id was not remembered. The caller must refuse the request: it cannot know whether the id is
+/// new.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum NotRemembered {
+    /// The bucket is full of ids that are still live.
+    #[error("there is no room to remember another id")]
+    Full,
+    /// The id may be forgotten already: nothing would keep it from being used again.
+    #[error("the id has expired")]
+    Expired,
+    /// Shared data failed.
+    #[error(transparent)]
+    Host(#[from] HostFailure),
+}
+
+impl SeenOnce {
+    /// The ids of `kind` that the service of `tenant` has seen. Ids of different kinds do not meet.
+    pub fn new(tenant: &str, kind: &'static str) -> Self {
+        Self { keys: Keys::new(tenant), kind }
+    }
+
+    /// Returns true for the first caller that presents `id`, and remembers the id until `until`.
+    ///
+    /// `id` must also name its issuer if several issue ids of this kind. Call this after the
+    /// signature over the id has been verified: otherwise strangers could fill the memory.
+    pub fn first_time(
+        &self,
+        host: &dyn Host,
+        id: &[u8],
+        until: UnixTime,
+    ) -> Result<bool, NotRemembered> {
+        let digest = Digest::of(id);
+        let (name, rest) = digest.as_bytes().split_first_chunk::<16>().unwrap_or((&[0; 16], &[]));
+        let bucket = rest.first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes));
+        let bucket = bucket.checked_rem(BUCKETS).unwrap_or(0);
+        let key = self.keys.seen_once(self.kind, FORMAT, bucket);
+        let first = update(host, &key, ATTEMPTS, |bytes| {
+            let now = host.now();
+            let (entries, []) = bytes.unwrap_or_default().as_chunks::<ENTRY>() else {
+                return Err(HostFailure("ids in a format that this version can read").into());
+            };
+            let live = || entries.iter().filter(|entry| now < expiry(entry));
+            if live().any(|entry| entry.starts_with(name)) {
+                return Ok(Change::Keep(false));
+            }
+            if until <= now {
+                return Err(NotRemembered::Expired);
+            }
+            if live().count() >= ROOM {
+                return Err(NotRemembered::Full);
+            }
+            let mut bytes: Vec<u8> = live().flatten().copied().collect();
+            bytes.extend_from_slice(name);
+            bytes.extend_from_slice(&until.millis().to_le_bytes());
+            Ok(Change::Write(bytes, true))
+        });
+        first?.ok_or(NotRemembered::Host(HostFailure("shared data: others write without end")))
+    }
+}
+
+/// The time after which an id may be forgotten.
+fn expiry(entry: &[u8; ENTRY]) -> UnixTime {
+    UnixTime::from_millis(entry.last_chunk().map_or(u64::MAX, |bytes| u64::from_le_bytes(*bytes)))
+}

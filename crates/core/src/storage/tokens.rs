@@ -1,0 +1,119 @@
+//! Subject tokens, in whichever adapter keeps them.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use super::{Adapter, call};
+use crate::etcd::{EtcdTokens, Server};
+use crate::host::{Host, UnixTime};
+use crate::local::LocalTokens;
+use crate::remote::Beside;
+use crate::secret::Digest;
+use crate::step::Context;
+use crate::store::{
+    Cancelled, Exchange, Found, Grant, Mint, NotSpent, NotStored, Outstanding, StoreFailure,
+    SubjectToken, TokenId,
+};
+
+/// The store of subject tokens. Of any number of simultaneous attempts to spend a token, exactly
+/// one succeeds.
+///
+/// The verbs are `async` because a remote store takes a round trip. Shared data answers at once.
+#[derive(Debug)]
+pub struct Store(Adapter<LocalTokens, Box<EtcdTokens>>);
+
+impl Store {
+    /// The store in Envoy's shared data of the service that `tenant` names: a table for `capacity`
+    /// outstanding tokens, each for `lifetime`.
+    pub fn shared_data(tenant: &str, capacity: u32, lifetime: Duration) -> Self {
+        Self(Adapter::Local(LocalTokens::new(tenant, capacity, lifetime)))
+    }
+
+    /// The store in etcd of the service that `tenant` names. A record outlives its token by
+    /// `afterlife`: the longest life of an access token that it is exchanged for.
+    pub fn etcd(
+        server: &Rc<Server>,
+        tenant: &str,
+        lifetime: Duration,
+        afterlife: Duration,
+    ) -> Self {
+        Self(Adapter::Etcd(Box::new(EtcdTokens::new(server, tenant, lifetime, afterlife))))
+    }
+
+    /// Returns true if the tokens are outside Envoy, so that calls can fail on the way.
+    pub(crate) const fn is_remote(&self) -> bool {
+        !matches!(self.0, Adapter::Local(_))
+    }
+
+    /// Stores a new token.
+    pub async fn mint(
+        &self,
+        context: &Context,
+        mint: Mint,
+        grant: Grant,
+        expires_at: UnixTime,
+    ) -> Result<(SubjectToken, TokenId), NotStored> {
+        let minted = call!(self.0, tokens => tokens.mint(context, mint, grant, expires_at).await);
+        let (token, digest) = minted?;
+        let id = token.id(&digest);
+        Ok((token, id))
+    }
+
+    /// Looks up a presented token by its digest.
+    pub async fn find(
+        &self,
+        context: &Context,
+        token: &SubjectToken,
+        digest: &Digest,
+    ) -> Result<Found, StoreFailure> {
+        call!(self.0, tokens => tokens.find(context, token, digest).await)
+    }
+
+    /// Looks up a token again that was found outstanding.
+    pub async fn find_again(
+        &self,
+        context: &Context,
+        found: &Outstanding,
+    ) -> Result<Found, StoreFailure> {
+        call!(self.0, tokens => tokens.find_again(context, found).await)
+    }
+
+    /// Takes back the token that `id` names, if `theirs` allows it by the token's digest and mint.
+    /// Nobody can exchange the token after that.
+    pub async fn cancel(
+        &self,
+        context: &Context,
+        id: &TokenId,
+        theirs: impl Fn(&Digest, &Mint) -> bool,
+    ) -> Result<Cancelled, StoreFailure> {
+        call!(self.0, tokens => tokens.cancel(context, id, theirs).await)
+    }
+
+    /// Spends a token, if no other request has spent it since it was found. Only one caller gets
+    /// `Ok`. A remote store writes `beside` in the same transaction, unless the token [is in a
+    /// slot](Outstanding::is_in_a_slot).
+    pub async fn spend(
+        &self,
+        context: &Context,
+        token: Outstanding,
+        exchange: Exchange,
+        beside: Option<Beside>,
+    ) -> Result<(), NotSpent> {
+        call!(self.0, tokens => tokens.spend(context, token, exchange, beside).await)
+    }
+
+    /// Counts the next tokens in shared data, and sets the gauges when the count is complete.
+    pub fn set_gauges(&self, host: &dyn Host) {
+        call!(self.0, tokens => tokens.set_gauges(host));
+    }
+
+    /// Returns true if this VM is to call [`Self::count`] now.
+    pub fn counts(&self, host: &dyn Host) -> bool {
+        call!(self.0, tokens => tokens.counts(host))
+    }
+
+    /// Counts the next tokens of a remote store, and sets the gauges when the count is complete.
+    pub async fn count(&self, context: &Context) {
+        call!(self.0, tokens => tokens.count(context).await);
+    }
+}
