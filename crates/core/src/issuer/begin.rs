@@ -3,18 +3,16 @@
 use std::rc::Rc;
 
 use super::answer::Answer;
+use super::ours::{is_ours, names_our_token};
 use super::refusal::Refusal;
 use super::request::{Body, Head};
 use super::routes::Route;
 use super::service::Service;
 use super::{cancel, exchange, introspect, list, mint, revoke, revoke_token};
 use crate::audit::{Operation, Trail};
-use crate::config::{DocumentSource, ForeignSubjectTokens};
+use crate::config::DocumentSource;
 use crate::host::Host;
-use crate::media_type;
-use crate::oauth::form::{Looks, looks_like_exchange, values};
 use crate::step::{Context, Response, Step, Task};
-use crate::store;
 
 /// What becomes of a request once its body is known.
 pub enum Begun {
@@ -118,31 +116,4 @@ where
         async move { Answer::new(endpoint(context, trail.clone(), head).await, &trail) }
     });
     Begun::Endpoint(step, trail)
-}
-
-/// Whether a form on the token endpoint is for us. What is too long to be read whole could be anything: where
-/// foreign tokens are refused, nothing goes on that was not looked at.
-fn is_ours(service: &Service, head: &Head, body: &Body) -> bool {
-    // What it says cannot be read here, and perhaps behind us: it is ours, to refuse it.
-    if !media_type::is_ascii_based(&head.content_type) {
-        return true;
-    }
-    let refuse = service.config.foreign_subject_tokens == ForeignSubjectTokens::Refuse;
-    match looks_like_exchange(body.bytes(), store::PREFIX) {
-        Looks::LikeOurExchange => true,
-        Looks::LikeForeignExchange => refuse,
-        Looks::LikeAnotherGrant => refuse && matches!(body, Body::TooLong(_)),
-    }
-}
-
-/// Whether a form names a token of ours. One that is too long to be read whole, or that cannot be read here and
-/// perhaps behind us, could: it is ours, to refuse it.
-fn names_our_token(service: &Service, head: &Head, body: &Body) -> bool {
-    if !media_type::is_ascii_based(&head.content_type) || matches!(body, Body::TooLong(_)) {
-        return true;
-    }
-    values(body.bytes(), "token").iter().any(|token| {
-        token.starts_with(store::PREFIX.as_bytes())
-            || std::str::from_utf8(token).is_ok_and(|token| service.issued(token).is_some())
-    })
 }

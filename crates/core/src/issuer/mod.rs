@@ -11,6 +11,7 @@ mod introspect;
 mod last_good;
 mod list;
 mod mint;
+mod ours;
 mod oversight;
 mod refusal;
 mod request;

@@ -1,0 +1,36 @@
+//! Decides whether a form on an endpoint that the identity gateway has too is for the filter.
+//! Every other form goes on to the gateway byte for byte.
+
+use super::request::{Body, Head};
+use super::service::Service;
+use crate::config::ForeignSubjectTokens;
+use crate::media_type;
+use crate::oauth::form::{Looks, looks_like_exchange, values};
+use crate::store;
+
+/// Whether a form on the token endpoint is for us. What is too long to be read whole could be anything: where
+/// foreign tokens are refused, nothing goes on that was not looked at.
+pub(super) fn is_ours(service: &Service, head: &Head, body: &Body) -> bool {
+    // What it says cannot be read here, and perhaps behind us: it is ours, to refuse it.
+    if !media_type::is_ascii_based(&head.content_type) {
+        return true;
+    }
+    let refuse = service.config.foreign_subject_tokens == ForeignSubjectTokens::Refuse;
+    match looks_like_exchange(body.bytes(), store::PREFIX) {
+        Looks::LikeOurExchange => true,
+        Looks::LikeForeignExchange => refuse,
+        Looks::LikeAnotherGrant => refuse && matches!(body, Body::TooLong(_)),
+    }
+}
+
+/// Whether a form names a token of ours. One that is too long to be read whole, or that cannot be read here and
+/// perhaps behind us, could: it is ours, to refuse it.
+pub(super) fn names_our_token(service: &Service, head: &Head, body: &Body) -> bool {
+    if !media_type::is_ascii_based(&head.content_type) || matches!(body, Body::TooLong(_)) {
+        return true;
+    }
+    values(body.bytes(), "token").iter().any(|token| {
+        token.starts_with(store::PREFIX.as_bytes())
+            || std::str::from_utf8(token).is_ok_and(|token| service.issued(token).is_some())
+    })
+}
