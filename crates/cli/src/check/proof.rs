@@ -11,7 +11,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use impersonation_core::issuer::Paths;
+use impersonation_core::issuer::{Endpoint, Paths};
 
 use super::clusters::Clusters;
 use super::guard::{Guard, Issuer};
@@ -221,6 +221,16 @@ impl<'a> Surroundings<'a, '_, '_> {
     }
 }
 
+/// The regular expression of the one route that envoy.yaml has for all paths with an id.
+fn regex_of_ids(base_path: &str) -> String {
+    let paths = Paths::new("");
+    let paths = Endpoint::ALL.iter().map(|endpoint| endpoint.path(&paths));
+    let folders = paths.filter_map(|path| Some(path.strip_suffix("/{id}")?.to_owned()));
+    let names: Vec<_> =
+        folders.filter_map(|path| Some(path.strip_prefix("/api/")?.to_owned())).collect();
+    format!("{base_path}/api/({})/[0-9a-f]+", names.join("|"))
+}
+
 struct Judge<'a, 'p, 'd> {
     surroundings: &'a Surroundings<'a, 'p, 'd>,
     tokens: &'a Tokens<'a>,
@@ -302,30 +312,10 @@ impl<'d> Judge<'_, '_, 'd> {
     fn is_own(&self, chain: &Chain<'d>, route: &Route<'d>) -> bool {
         self.filters_in(chain).any(|(filter, entry)| {
             let base_path = filter.base_path();
-            let Paths {
-                subject_tokens,
-                impersonations,
-                revocations,
-                token,
-                token_revocation,
-                token_introspection,
-                jwks,
-                discovery,
-            } = Paths::new(&base_path);
-            let all = [
-                subject_tokens,
-                impersonations,
-                revocations,
-                token,
-                token_revocation,
-                token_introspection,
-                jwks,
-                discovery,
-            ];
-            // As envoy.yaml has it.
-            let with_id = format!("{base_path}/api/(subject-tokens|impersonations)/[0-9a-f]+");
-            let is_its = route.whole_path().is_some_and(|path| all.iter().any(|ours| ours == path))
-                || route.regex() == Some(&*with_id);
+            let paths = Paths::new(&base_path);
+            let mut whole = Endpoint::ALL.iter().map(|endpoint| endpoint.path(&paths));
+            let is_its = route.whole_path().is_some_and(|path| whole.any(|ours| ours == path))
+                || route.regex() == Some(&*regex_of_ids(&base_path));
             is_its && route.variants().iter().all(|variant| variant.has_enabled(entry))
         })
     }

@@ -1,7 +1,7 @@
 //! Whether the requests that are for the filter come to it, in any listener; and whether all that serve one service
 //! know the same tokens.
 
-use impersonation_core::issuer::Paths;
+use impersonation_core::issuer::{Endpoint, Paths, Purpose};
 
 use super::Findings;
 use super::routing;
@@ -36,51 +36,30 @@ pub(super) fn check_reached(services: &[Service<'_, '_>], findings: &mut Finding
                 }
             })
         };
-        let Paths {
-            subject_tokens,
-            impersonations,
-            revocations,
-            token,
-            token_revocation,
-            token_introspection,
-            jwks,
-            discovery,
-        } = &service.paths;
-        for path in [subject_tokens, token].into_iter().filter(|path| !reached(path)) {
+        let unreached = |purpose| {
+            let of_purpose = Endpoint::ALL.iter().filter(move |one| one.purpose() == purpose);
+            let paths = of_purpose.map(|endpoint| endpoint.path(&service.paths));
+            paths.filter(|path| !reached(&path.replace("{id}", "0")))
+        };
+        for path in unreached(Purpose::Issue) {
             findings.problem(
                 &*filter.path,
                 format!("is disabled on every route to {path}: those requests pass it by"),
             );
         }
-        for path in [jwks, discovery].into_iter().filter(|path| !reached(path)) {
+        for path in unreached(Purpose::Publish) {
             findings.warning(
                 &*filter.path,
                 format!("is disabled on every route to {path}: it publishes nothing there"),
             );
         }
-        // One of those that have an id behind them.
-        let one = |folder: &str| format!("{folder}/0");
-        let (one_token, one_impersonation) = (one(subject_tokens), one(impersonations));
-        let of_oversight = [
-            &one_token,
-            impersonations,
-            &one_impersonation,
-            revocations,
-            token_revocation,
-            token_introspection,
-        ];
-        let shown = |path: &String| match path.strip_suffix("/0") {
-            Some(folder) => format!("{folder}/{{id}}"),
-            None => path.clone(),
-        };
-        let passed_by: Vec<_> =
-            of_oversight.into_iter().filter(|path| !reached(path)).map(shown).collect();
-        if !passed_by.is_empty() {
+        let of_oversight: Vec<_> = unreached(Purpose::Oversee).collect();
+        if !of_oversight.is_empty() {
             findings.warning(
                 &*filter.path,
                 format!(
                     "is disabled on every route to {}: impersonations cannot be seen or ended there",
-                    passed_by.join(", ")
+                    of_oversight.join(", ")
                 ),
             );
         }

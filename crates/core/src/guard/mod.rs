@@ -26,11 +26,11 @@ use std::time::Duration;
 use crate::config::{AuditLog, ConfigError, GuardConfig, GuardStore, Mode, decode};
 use crate::etcd::{EtcdFailure, RecordKeys, Server};
 use crate::host::{Host, Level, UnixTime};
+use crate::http_stream::Flow;
 use crate::metrics;
 use crate::path::{NormalPath, without_query};
 use crate::revocations::{Known, Mark, Revocations, Unknown};
 use crate::step::{Step, Task};
-use crate::stream::Flow;
 
 use claims::{Claims, NoClaims};
 use event::{Event, Happening};

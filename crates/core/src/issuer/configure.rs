@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::documents::Documents;
 use super::oversight::Oversight;
-use super::routes::Paths;
+use super::paths::Paths;
 use super::service::{CustomClaims, Service};
 use crate::bearer::Verifier;
 use crate::claims::{Authorizer, Script};

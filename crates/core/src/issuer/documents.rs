@@ -18,7 +18,7 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::last_good::LastGood;
-use super::routes::{Paths, Route};
+use super::paths::Paths;
 use crate::config::{ClientAuthentication, Config};
 use crate::host::Host;
 use crate::jose::PublishedKey;
@@ -51,7 +51,7 @@ const INTROSPECTION: &str = "introspection_endpoint";
 const INTROSPECTION_METHODS: &str = "introspection_endpoint_auth_methods_supported";
 
 /// Header fields that speak of the gateway's own bytes, and would be wrong beside ours.
-pub const STALE_HEADERS: [&str; 9] = [
+pub(crate) const STALE_HEADERS: [&str; 9] = [
     "etag",
     "last-modified",
     "content-length",
@@ -64,14 +64,14 @@ pub const STALE_HEADERS: [&str; 9] = [
 ];
 
 /// Whether a header field of the gateway's answer stays in one that is otherwise ours.
-pub fn stays_beside(ours: &Response, name: &str) -> bool {
+pub(crate) fn stays_beside(ours: &Response, name: &str) -> bool {
     let of_the_message = name.starts_with(':') || name == "transfer-encoding";
     let replaced = ours.headers.iter().any(|(ours, _)| *ours == name);
     !of_the_message && !replaced && !STALE_HEADERS.contains(&name)
 }
 
 /// Request header fields that would let the gateway answer with less than its whole document as it is.
-pub const PARTIAL_HEADERS: [&str; 6] = [
+pub(crate) const PARTIAL_HEADERS: [&str; 6] = [
     "accept-encoding",
     "if-none-match",
     "if-modified-since",
@@ -79,6 +79,15 @@ pub const PARTIAL_HEADERS: [&str; 6] = [
     "if-unmodified-since",
     "range",
 ];
+
+/// A document that the filter publishes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Document {
+    /// The key set (RFC 7517 §5).
+    Jwks,
+    /// The provider's metadata (OpenID Connect Discovery §3).
+    Discovery,
+}
 
 /// Our parts of both documents.
 #[derive(Debug)]
@@ -202,8 +211,8 @@ impl Documents {
     }
 
     /// Our document, where there is no gateway.
-    pub(crate) fn alone(&self, route: Route, if_none_match: Option<&[u8]>) -> Response {
-        self.answer(route, self.ours(route).to_vec(), Some(MAX_AGE), if_none_match)
+    pub(crate) fn alone(&self, which: Document, if_none_match: Option<&[u8]>) -> Response {
+        self.answer(which, self.ours(which).to_vec(), Some(MAX_AGE), if_none_match)
     }
 
     /// The gateway's document with ours added; `None` if the gateway sent no such document. The header fields in
@@ -211,56 +220,58 @@ impl Documents {
     pub(crate) fn merged(
         &self,
         host: &dyn Host,
-        route: Route,
+        which: Document,
         document: &[u8],
         if_none_match: Option<&[u8]>,
     ) -> Option<Response> {
-        let (merged, is_ours) = self.merge(host, route, document)?;
+        let (merged, is_ours) = self.merge(host, which, document)?;
         // A gateway may write a document by what a request says of its host: one like that is its asker's alone.
         if is_ours {
-            self.last_good(route).remember(host, document);
+            self.last_good(which).remember(host, document);
         }
-        Some(self.answer(route, merged, None, if_none_match))
+        Some(self.answer(which, merged, None, if_none_match))
     }
 
     /// The gateway's last good document with ours added, where the gateway failed; `None` without one.
     pub(crate) fn stand_in(
         &self,
         host: &dyn Host,
-        route: Route,
+        which: Document,
         if_none_match: Option<&[u8]>,
     ) -> Option<Response> {
-        let document = self.last_good(route).recall(host)?;
-        let (merged, _) = self.merge(host, route, &document)?;
-        Some(self.answer(route, merged, Some(STAND_IN_MAX_AGE), if_none_match))
+        let document = self.last_good(which).recall(host)?;
+        let (merged, _) = self.merge(host, which, &document)?;
+        Some(self.answer(which, merged, Some(STAND_IN_MAX_AGE), if_none_match))
     }
 
-    fn last_good(&self, route: Route) -> &LastGood {
-        match route {
-            Route::Jwks => &self.last_jwks,
-            _ => &self.last_discovery,
+    fn last_good(&self, which: Document) -> &LastGood {
+        match which {
+            Document::Jwks => &self.last_jwks,
+            Document::Discovery => &self.last_discovery,
         }
     }
 
     /// The merged document, and whether it is that of our issuer (OpenID Connect Discovery §4.3); a key set names
     /// none.
-    fn merge(&self, host: &dyn Host, route: Route, document: &[u8]) -> Option<(Vec<u8>, bool)> {
+    fn merge(&self, host: &dyn Host, which: Document, document: &[u8]) -> Option<(Vec<u8>, bool)> {
         let document: Map<String, Value> = serde_json::from_slice(document).ok()?;
-        let is_ours = match route {
-            Route::Jwks => true,
-            _ => document.get("issuer").is_some_and(|issuer| *issuer == self.issuer),
+        let is_ours = match which {
+            Document::Jwks => true,
+            Document::Discovery => {
+                document.get("issuer").is_some_and(|issuer| *issuer == self.issuer)
+            }
         };
-        let merged = match route {
-            Route::Jwks => self.merge_keys(host, document),
-            _ => self.merge_metadata(host, document, is_ours),
+        let merged = match which {
+            Document::Jwks => self.merge_keys(host, document),
+            Document::Discovery => self.merge_metadata(host, document, is_ours),
         };
         Some((Value::Object(merged?).to_string().into_bytes(), is_ours))
     }
 
-    fn ours(&self, route: Route) -> &[u8] {
-        match route {
-            Route::Jwks => &self.jwks,
-            _ => &self.discovery,
+    fn ours(&self, which: Document) -> &[u8] {
+        match which {
+            Document::Jwks => &self.jwks,
+            Document::Discovery => &self.discovery,
         }
     }
 
@@ -309,14 +320,14 @@ impl Documents {
 
     fn answer(
         &self,
-        route: Route,
+        which: Document,
         body: Vec<u8>,
         cache_control: Option<&str>,
         if_none_match: Option<&[u8]>,
     ) -> Response {
-        let content_type = match route {
-            Route::Jwks => "application/jwk-set+json",
-            _ => "application/json",
+        let content_type = match which {
+            Document::Jwks => "application/jwk-set+json",
+            Document::Discovery => "application/json",
         };
         let tag = Digest::of(&body);
         let tag = tag.as_bytes().first_chunk::<12>().map(|tag| BASE64_URL_SAFE_NO_PAD.encode(tag));

@@ -12,8 +12,6 @@ use super::request::{Body, Head};
 use super::service::Service;
 use crate::audit::Trail;
 use crate::client::ClientAuthError;
-use crate::media_type;
-use crate::oauth::form::{Form, FormError};
 use crate::step::{Context, Response};
 
 /// Says whether a token is active.
@@ -25,11 +23,7 @@ pub(super) async fn introspect(
     body: Body,
 ) -> Result<Response, Refusal> {
     let oversight = &service.oversight;
-    let Body::Whole(body) = body else { return Err(Refusal::body_too_long()) };
-    if !media_type::is_ascii_based(&head.content_type) {
-        return Err(FormError::Charset.into());
-    }
-    let form = Form::parse(&body)?;
+    let form = body.form(&head)?;
     let client = authenticate(service, trail, &head, &form)?;
     // RFC 7662 §2.1: whoever asks has to prove who they are, or tokens could be tried out.
     if !client.is_confidential() {
@@ -47,5 +41,5 @@ pub(super) async fn introspect(
             answer.extend(claims);
         }
     }
-    Ok(secret_json(200, serde_json::to_vec(&answer).unwrap_or_default()))
+    Ok(secret_json(200, &answer))
 }

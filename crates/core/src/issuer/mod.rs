@@ -2,10 +2,12 @@
 //! out of it.
 
 mod answer;
-mod begin;
+mod body;
 mod cancel;
 mod configure;
+mod dispatch;
 mod documents;
+mod endpoints;
 mod exchange;
 mod introspect;
 mod last_good;
@@ -13,17 +15,20 @@ mod list;
 mod mint;
 mod ours;
 mod oversight;
+mod paths;
 mod refusal;
 mod request;
 mod revoke;
 mod revoke_token;
-mod routes;
 mod service;
 
-pub use answer::Answer;
-pub use begin::{Begun, begin};
+pub(crate) use answer::Answer;
 pub use configure::{Environment, check};
-pub use documents::{PARTIAL_HEADERS, STALE_HEADERS, stays_beside};
+pub(crate) use dispatch::{Dispatch, dispatch};
+pub(crate) use documents::{Document, PARTIAL_HEADERS, STALE_HEADERS, stays_beside};
+pub(crate) use endpoints::Route;
+pub use endpoints::{Endpoint, Purpose};
+pub use paths::Paths;
 pub use request::{Body, Head, MAX_BODY};
-pub use routes::{Paths, Route};
+
 pub use service::Service;

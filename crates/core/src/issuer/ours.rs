@@ -1,5 +1,5 @@
-//! Decides whether a form on an endpoint that the identity gateway has too is for the filter.
-//! Every other form goes on to the gateway byte for byte.
+//! Decides if a form is the filter's, at an endpoint that the identity gateway has too. Every other
+//! form goes on to the gateway byte for byte.
 
 use super::request::{Body, Head};
 use super::service::Service;
@@ -8,10 +8,10 @@ use crate::media_type;
 use crate::oauth::form::{Looks, looks_like_exchange, values};
 use crate::store;
 
-/// Whether a form on the token endpoint is for us. What is too long to be read whole could be anything: where
-/// foreign tokens are refused, nothing goes on that was not looked at.
-pub(super) fn is_ours(service: &Service, head: &Head, body: &Body) -> bool {
-    // What it says cannot be read here, and perhaps behind us: it is ours, to refuse it.
+/// Returns true if a form at the token endpoint is the filter's. Where foreign subject tokens are
+/// refused, a form that is too long to be read is refused as well: it could be an exchange.
+pub(super) fn is_our_exchange(service: &Service, head: &Head, body: &Body) -> bool {
+    // The filter cannot read such a charset, and the gateway perhaps can: the filter refuses it.
     if !media_type::is_ascii_based(&head.content_type) {
         return true;
     }

@@ -204,7 +204,7 @@ impl Refusal {
 
     /// Says which methods there are (RFC 9110 §10.2.1).
     #[must_use]
-    pub(super) fn allowing(self, methods: &'static str) -> Self {
+    pub(super) fn allowing(self, methods: String) -> Self {
         Self { header: Some(Box::new(("allow", methods.into()))), ..self }
     }
 

@@ -5,7 +5,7 @@
 //! learns no more than that it is of no use any more: an unknown token and another client's are answered in the same
 //! way (RFC 7009 §2.2).
 
-use super::answer::nothing;
+use super::answer::empty;
 use super::exchange::authenticate;
 use super::oversight::Ended;
 use super::refusal::Refusal;
@@ -13,8 +13,6 @@ use super::request::{Body, Head};
 use super::service::Service;
 use crate::audit::Trail;
 use crate::config::Client;
-use crate::media_type;
-use crate::oauth::form::{Form, FormError};
 use crate::revocations::Owner;
 use crate::secret::Digest;
 use crate::step::{Context, Response};
@@ -28,17 +26,13 @@ pub(super) async fn revoke_token(
     head: Head,
     body: Body,
 ) -> Result<Response, Refusal> {
-    let Body::Whole(body) = body else { return Err(Refusal::body_too_long()) };
-    if !media_type::is_ascii_based(&head.content_type) {
-        return Err(FormError::Charset.into());
-    }
-    let form = Form::parse(&body)?;
+    let form = body.form(&head)?;
     let client = authenticate(service, trail, &head, &form)?;
     let token = form.get("token").unwrap_or_default();
     if end(service, context, trail, &client, token).await? == Ended::Before {
         trail.ignore();
     }
-    Ok(nothing(200))
+    Ok(empty(200))
 }
 
 /// Ends the impersonation of a token, if the token is this client's: its access token, or the subject token that it has

@@ -1,12 +1,11 @@
 //! One configured service: what all requests of a worker share, and what it does while nobody asks.
 
 use std::borrow::Cow;
-use std::ops::Deref;
 use std::rc::Rc;
 
 use super::documents::Documents;
 use super::oversight::{Issued, Oversight};
-use super::routes::{Paths, Route};
+use super::paths::Paths;
 use crate::bearer::Verifier;
 use crate::claims::{Authorizer, Script};
 use crate::config::{Config, OnError};
@@ -91,11 +90,6 @@ impl Service {
         if let Err(failure) = self.oversight.begin(host) {
             host.warn(&format!("revocations: {failure}; tried again in a moment"));
         }
-    }
-
-    /// Which route a request takes; `None` if it is not ours.
-    pub fn route(&self, method: &impl Deref<Target: AsRef<[u8]>>, path: &[u8]) -> Option<Route> {
-        self.paths.route(method, path)
     }
 
     /// The claims of an access token of ours; `None` for what was signed by somebody else, or for another service.
