@@ -17,7 +17,7 @@ use crate::one_line::one_line;
 use crate::policy::Bounds;
 use crate::store::{Exchange, Mint};
 
-/// What a request wanted, for the audit log and the metrics.
+/// The operation that a request wants, for the audit log and the metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Operation {
     /// Mints a subject token.

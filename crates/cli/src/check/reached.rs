@@ -1,22 +1,22 @@
-//! Whether the requests that are for the filter come to it, in any listener; and whether all that serve one service
-//! know the same tokens.
+//! Checks that requests to the filter's endpoints reach the filter in some listener, and that all plugins
+//! of one service know the same subject tokens.
 
 use impersonation_core::issuer::{Endpoint, Paths, Purpose};
 
-use super::Findings;
+use super::findings::Findings;
 use super::routing;
 use super::tree::member_path;
 use super::wasm::Plugin;
 
-/// A plugin of ours that was checked.
+/// A filter, with its service.
 pub(super) struct Service<'p, 'd> {
     pub(super) plugin: &'p Plugin<'d>,
     pub(super) paths: Paths,
-    /// `None` where the configuration is not valid.
+    /// `None` if the configuration is not valid.
     pub(super) tenant: Option<String>,
 }
 
-/// Says which of our paths no request comes by to the filter, in any listener.
+/// Reports the endpoints whose requests reach the filter in no listener.
 pub(super) fn check_reached(services: &[Service<'_, '_>], findings: &mut Findings) {
     for service in services {
         let Some(filter) = &service.plugin.around.filter else { continue };
@@ -66,7 +66,7 @@ pub(super) fn check_reached(services: &[Service<'_, '_>], findings: &mut Finding
     }
 }
 
-/// Says which plugins will not know each other's subject tokens although they serve the same service.
+/// Reports filters that serve the same service and do not share its subject tokens.
 pub(super) fn check_shared(services: &[Service<'_, '_>], findings: &mut Findings) {
     let vm_id = |service: &Service<'_, '_>| service.plugin.vm_id();
     for (index, service) in services.iter().enumerate() {

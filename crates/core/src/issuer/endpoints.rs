@@ -71,7 +71,7 @@ pub(super) enum Reads {
     Json,
 }
 
-/// What an operator loses if no request reaches an endpoint.
+/// The use of an endpoint, which is lost if no request reaches it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
     /// The endpoint issues tokens.
@@ -230,7 +230,7 @@ impl Endpoint {
         format!("{}{rest}", configured(paths))
     }
 
-    /// What an operator loses if no request reaches the endpoint.
+    /// Returns the use of the endpoint.
     pub const fn purpose(self) -> Purpose {
         self.row().purpose
     }

@@ -505,8 +505,7 @@ async fn spend(
     let oversight = &service.oversight;
     let known = oversight.revocations.known_by(context.host(), caught_up)?;
     if let Err(refusal) = look_at_revocations(&known, caught_up.revision(), &subject, entry) {
-        // Of several requests with the same token one may have spent it, and another may have ended the
-        // impersonation since.
+        // Another request may have spent the token, and the impersonation may have been ended since.
         return Err(match service.store.find_again(context, &subject).await? {
             Found::Spent(mint, first) => {
                 replayed(service, context, trail, &entry.id, &entry.client_id, mint, first).await

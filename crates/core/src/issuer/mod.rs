@@ -1,5 +1,5 @@
-//! What the filter answers: subject tokens, their exchange, and the documents that say how to verify what comes
-//! out of it.
+//! The endpoints of the filter: subject tokens, their exchange, impersonations and revocations, and the
+//! documents by which APIs verify access tokens.
 
 mod answer;
 mod body;
