@@ -10,6 +10,7 @@ use std::rc::Rc;
 use serde_json::Value;
 
 use super::documents::Documents;
+use super::issued_token::OwnTokens;
 use super::oversight::Oversight;
 use super::routes::Paths;
 use super::service::{CustomClaims, Service};
@@ -73,6 +74,8 @@ impl Service {
         let crypto = native.map(|native| Rc::new(TestedCrypto::new(native, &signing_key)));
         let own_keys = Rc::new(KeySet::of(&config.published_keys));
         let verifier = |ways| Verifier::new(ways, Rc::clone(&own_keys), crypto.clone());
+        let own_tokens =
+            OwnTokens::new(config.issuer.clone(), Rc::clone(&own_keys), crypto.clone());
         // Moved, as secrets are among it that nobody else needs.
         let callers = verifier(mem::take(&mut config.subject_tokens.authentication));
         let actors = verifier(mem::take(&mut config.actor_tokens.verification));
@@ -103,6 +106,7 @@ impl Service {
             documents,
             signing_key,
             crypto,
+            own_tokens,
             callers,
             actors,
             custom_claims,

@@ -8,6 +8,7 @@ mod configure;
 mod documents;
 mod exchange;
 mod introspect;
+mod issued_token;
 mod last_good;
 mod list;
 mod mint;

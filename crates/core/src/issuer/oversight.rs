@@ -5,8 +5,6 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 
-use serde_json::{Map, Value};
-
 use super::refusal::Refusal;
 use super::request::{Head, bearer_token};
 use crate::audit::Trail;
@@ -17,9 +15,7 @@ use crate::host::{Host, HostFailure, UnixTime};
 use crate::impersonations::{Entry, List, Listed};
 use crate::metrics;
 use crate::revocations;
-use crate::revocations::{
-    Impersonation, Known, Mark, Overflow, Owner, Revocation, Revocations, Revoked,
-};
+use crate::revocations::{Impersonation, Mark, Overflow, Owner, Revocation, Revocations, Revoked};
 use crate::step::Context;
 use crate::store::Exchange;
 use crate::upstream::RemoteKeySet;
@@ -272,58 +268,4 @@ pub(super) fn listed(entry: &Entry) -> (Impersonation<'_>, revocations::Issued) 
         resource: &entry.resource,
     };
     (impersonation, issued)
-}
-
-/// The claims of an access token that this service issued.
-pub(super) struct Issued {
-    claims: Map<String, Value>,
-}
-
-impl Issued {
-    /// `None` where claims are missing that every token of ours has.
-    pub(super) fn new(claims: Map<String, Value>) -> Option<Self> {
-        let issued = Self { claims };
-        issued.impersonation().is_some().then_some(issued)
-    }
-
-    /// `txn`: names the impersonation.
-    pub(super) fn id(&self) -> Option<&str> {
-        self.text("txn")
-    }
-
-    /// What a revocation can name of it.
-    pub(super) fn impersonation(&self) -> Option<Impersonation<'_>> {
-        Some(Impersonation {
-            id: self.id()?,
-            user_id: self.text("sub")?,
-            actor_id: self.claims.get("act").and_then(|act| act.get("sub")).and_then(Value::as_str),
-            client_id: self.text("client_id")?,
-            caller: self.mark()?.caller,
-            resource: self.text("aud")?,
-        })
-    }
-
-    /// Whether it has ended, or has expired.
-    pub(super) fn has_ended(&self, known: &Known, now: UnixTime) -> bool {
-        let expires_at = self.claims.get("exp").and_then(Value::as_i64);
-        let live = expires_at.is_some_and(|expires_at| now < UnixTime::from_secs(expires_at))
-            && self
-                .impersonation()
-                .zip(self.mark())
-                .is_some_and(|(impersonation, mark)| !known.has_ended(&impersonation, mark.issued));
-        !live
-    }
-
-    /// All of its claims.
-    pub(super) fn into_claims(self) -> Map<String, Value> {
-        self.claims
-    }
-
-    fn mark(&self) -> Option<Mark> {
-        Some(Mark::read(self.text("jti")?, self.claims.get("iat")?.as_u64()?))
-    }
-
-    fn text(&self, name: &str) -> Option<&str> {
-        self.claims.get(name)?.as_str()
-    }
 }

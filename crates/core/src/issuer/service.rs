@@ -5,7 +5,8 @@ use std::ops::Deref;
 use std::rc::Rc;
 
 use super::documents::Documents;
-use super::oversight::{Issued, Oversight};
+use super::issued_token::{IssuedToken, OwnTokens};
+use super::oversight::Oversight;
 use super::routes::{Paths, Route};
 use crate::bearer::Verifier;
 use crate::claims::{Authorizer, Script};
@@ -38,6 +39,8 @@ pub struct Service {
     pub(crate) signing_key: SigningKey,
     /// The host's cryptography, as far as it passed the test.
     pub(crate) crypto: Option<Rc<TestedCrypto>>,
+    /// Recognizes the access tokens that this service issued.
+    pub(crate) own_tokens: OwnTokens,
     /// Verifies who mints: whose machine-to-machine tokens are good for it.
     pub(crate) callers: Verifier,
     /// Verifies who acts.
@@ -98,10 +101,9 @@ impl Service {
         self.paths.route(method, path)
     }
 
-    /// The claims of an access token of ours; `None` for what was signed by somebody else, or for another service.
-    pub(super) fn issued(&self, token: &str) -> Option<Issued> {
-        let claims = self.callers.claims_of_our_own(token)?;
-        (claims.get("iss")? == &*self.config.issuer).then(|| Issued::new(claims)).flatten()
+    /// The claims of an access token of ours; `None` for another token.
+    pub(super) fn issued(&self, token: &str) -> Option<IssuedToken> {
+        self.own_tokens.verify(token)
     }
 
     /// What is due now that nobody waits for: key sets are fetched, gauges set.

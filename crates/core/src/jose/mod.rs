@@ -16,6 +16,7 @@ use std::fmt;
 pub use jwt::{Claims, JwtError, UntrustedJwt};
 pub use key_set::KeySet;
 pub use native::{NativeCrypto, TestedCrypto};
+pub(crate) use signing::ACCESS_TOKEN_TYPE;
 pub use signing::{PublishedKey, SignError, SigningKey, SigningKeyError, private_from_pem};
 pub use verifying::{VerifyingKey, VerifyingKeyError};
 

@@ -17,6 +17,10 @@ use super::{Algorithm, TestedCrypto, VerifyingKey};
 use crate::host::{Host, HostFailure};
 use crate::secret::Secret;
 
+/// The `typ` of the access tokens that we sign (RFC 9068 §2.1). It keeps them from being mistaken for
+/// ID tokens.
+pub(crate) const ACCESS_TOKEN_TYPE: &str = "at+jwt";
+
 /// A key that signs access tokens, parsed once.
 pub struct SigningKey {
     algorithm: Algorithm,
@@ -156,8 +160,7 @@ impl SigningKey {
             typ: &'a str,
             kid: &'a str,
         }
-        // RFC 9068 §2.1: `at+jwt`, so that nobody takes an access token for an ID token.
-        let header = Header { alg: algorithm.name(), typ: "at+jwt", kid };
+        let header = Header { alg: algorithm.name(), typ: ACCESS_TOKEN_TYPE, kid };
         let mut encoded_header = String::new();
         // Three strings always serialise.
         let header = serde_json::to_vec(&header).unwrap_or_default();
