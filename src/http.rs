@@ -155,6 +155,10 @@ impl HttpStream for Live<'_> {
         host::respond(status, headers, body, details);
     }
 
+    fn resume_request(&self) {
+        host::resume_request();
+    }
+
     fn set_filter_state(&self, name: &str, value: &str) {
         host::set_filter_state(name, value);
     }

@@ -12,8 +12,8 @@ use crate::audit::{Event, Trail};
 use crate::config::AuditLog;
 use crate::host::{Host, Level};
 use crate::issuer::{
-    Answer, Begun, Body, Head, MAX_BODY, PARTIAL_HEADERS, Route, STALE_HEADERS, Service, begin,
-    stays_beside,
+    Answer, Begun, Body, Head, MAX_BODY, Outcome, PARTIAL_HEADERS, Route, STALE_HEADERS, Service,
+    begin, stays_beside,
 };
 use crate::media_type;
 use crate::metrics;
@@ -58,6 +58,9 @@ pub trait HttpStream {
     /// Answers the caller, in the place of whoever else would. `details` is why, for the access log.
     fn respond(&self, status: u16, headers: &[(&str, &[u8])], body: &[u8], details: &str);
 
+    /// Lets a request go on that was held back.
+    fn resume_request(&self);
+
     /// Says something about the stream that an access log can print.
     fn set_filter_state(&self, name: &str, value: &str);
 
@@ -97,7 +100,7 @@ enum State {
     /// Held back until its body is complete.
     Reading(Route, Head),
     /// Held back until a reply comes.
-    Calling(Task<Answer>, Trail),
+    Calling(Task<Outcome<Answer>>, Trail),
     /// Over.
     Answered,
     /// On its way to the gateway, whose document will be merged with ours.
@@ -234,7 +237,11 @@ impl Stream {
     /// The reply to the call that was sent last.
     pub fn on_reply(&mut self, http: &dyn HttpStream, reply: Reply) {
         match self.take() {
-            State::Calling(task, trail) => self.run(http, task.resume(reply), trail),
+            State::Calling(task, trail) => {
+                if self.run(http, task.resume(reply), trail) == Flow::Continue {
+                    http.resume_request();
+                }
+            }
             state => self.state = state,
         }
     }
@@ -291,18 +298,20 @@ impl Stream {
                 self.finish(http, &answer);
                 Flow::Pause
             }
-            Begun::Endpoint(step, trail) => {
-                self.run(http, step, trail);
-                Flow::Pause
-            }
+            Begun::Endpoint(step, trail) => self.run(http, step, trail),
         }
     }
 
-    fn run(&mut self, http: &dyn HttpStream, step: Step<Answer>, trail: Trail) {
+    /// Runs an endpoint up to its next call or its end. Returns whether the request goes on.
+    fn run(&mut self, http: &dyn HttpStream, step: Step<Outcome<Answer>>, trail: Trail) -> Flow {
         self.state = match step.run(|call, when_caller_leaves| http.send(call, when_caller_leaves))
         {
             Progress::Waiting(task) => State::Calling(task, trail),
-            Progress::Done(mut answer) => {
+            Progress::Done(Outcome::PassThrough) if self.caller_has_left => State::Answered,
+            Progress::Done(Outcome::PassThrough) => {
+                return self.stay(State::PassingThrough, Flow::Continue);
+            }
+            Progress::Done(Outcome::Answer(mut answer)) => {
                 if let Some(event) = &mut answer.event {
                     event.facts.caller_gone = self.caller_has_left;
                 }
@@ -318,6 +327,7 @@ impl Stream {
                 State::Answered
             }
         };
+        Flow::Pause
     }
 
     fn finish(&mut self, http: &dyn HttpStream, answer: &Answer) {

@@ -55,6 +55,22 @@ impl Answer {
         Self::new(Err(Refusal::stalled()), trail)
     }
 }
+
+/// How an endpoint ends that reads a request in order to find out whose it is.
+#[derive(Debug)]
+pub enum Outcome<A> {
+    /// The request is ours, and this is the answer.
+    Answer(A),
+    /// The request belongs to the gateway after all, and goes on byte for byte.
+    PassThrough,
+}
+
+impl From<Response> for Outcome<Response> {
+    fn from(response: Response) -> Self {
+        Self::Answer(response)
+    }
+}
+
 /// A granted request of which there is nothing to say.
 pub(super) fn nothing(status: u16) -> Response {
     let headers = vec![("cache-control", "no-store".to_owned()), ("pragma", "no-cache".to_owned())];

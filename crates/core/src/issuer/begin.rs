@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use super::answer::Answer;
+use super::answer::{Answer, Outcome};
 use super::refusal::Refusal;
 use super::request::{Body, Head};
 use super::routes::Route;
@@ -26,7 +26,7 @@ pub enum Begun {
     /// Ours, and answered at once.
     Answer(Answer),
     /// Ours, and somebody is accountable for it.
-    Endpoint(Step<Answer>, Trail),
+    Endpoint(Step<Outcome<Answer>>, Trail),
 }
 
 /// Begins to answer a request whose body is known, as far as its route needs it.
@@ -90,7 +90,8 @@ pub fn begin(
         Route::MethodNotAllowed(operation, allowed) => {
             endpoint(host, operation, head, move |_, _, _| async move {
                 let refusal = Refusal::new(405, "invalid_request", "method_not_allowed", "");
-                Err(refusal.telling(format!("only {allowed} is allowed here")).allowing(allowed))
+                let refusal = refusal.telling(format!("only {allowed} is allowed here"));
+                Err::<Response, _>(refusal.allowing(allowed))
             })
         }
         Route::Jwks | Route::Discovery => match service.config.documents {
@@ -103,19 +104,27 @@ pub fn begin(
     }
 }
 
-fn endpoint<F>(
+fn endpoint<F, R>(
     host: Rc<dyn Host>,
     operation: Operation,
     head: Head,
     endpoint: impl FnOnce(Context, Trail, Head) -> F + 'static,
 ) -> Begun
 where
-    F: Future<Output = Result<Response, Refusal>> + 'static,
+    F: Future<Output = Result<R, Refusal>> + 'static,
+    R: Into<Outcome<Response>>,
 {
     let trail = Trail::new(operation, head.request_id.clone());
     let step = Task::start(host, head.traceparent.clone(), |context| {
         let trail = trail.clone();
-        async move { Answer::new(endpoint(context, trail.clone(), head).await, &trail) }
+        async move {
+            let outcome = match endpoint(context, trail.clone(), head).await.map(Into::into) {
+                Ok(Outcome::PassThrough) => return Outcome::PassThrough,
+                Ok(Outcome::Answer(response)) => Ok(response),
+                Err(refusal) => Err(refusal),
+            };
+            Outcome::Answer(Answer::new(outcome, &trail))
+        }
     });
     Begun::Endpoint(step, trail)
 }
@@ -135,14 +144,16 @@ fn is_ours(service: &Service, head: &Head, body: &Body) -> bool {
     }
 }
 
-/// Whether a form names a token of ours. One that is too long to be read whole, or that cannot be read here and
-/// perhaps behind us, could: it is ours, to refuse it.
+/// Returns true if a form may name a token of ours, as far as that shows without verifying a signature.
+/// A form that is too long to be read whole, or in a charset that the filter does not read, may name one
+/// too: the filter takes such a form, to refuse it.
 fn names_our_token(service: &Service, head: &Head, body: &Body) -> bool {
     if !media_type::is_ascii_based(&head.content_type) || matches!(body, Body::TooLong(_)) {
         return true;
     }
     values(body.bytes(), "token").iter().any(|token| {
         token.starts_with(store::PREFIX.as_bytes())
-            || std::str::from_utf8(token).is_ok_and(|token| service.issued(token).is_some())
+            || std::str::from_utf8(token)
+                .is_ok_and(|token| service.own_tokens.may_have_issued(token))
     })
 }

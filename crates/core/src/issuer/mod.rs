@@ -20,7 +20,7 @@ mod revoke_token;
 mod routes;
 mod service;
 
-pub use answer::Answer;
+pub use answer::{Answer, Outcome};
 pub use begin::{Begun, begin};
 pub use configure::{Environment, check};
 pub use documents::{PARTIAL_HEADERS, STALE_HEADERS, stays_beside};

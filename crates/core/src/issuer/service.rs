@@ -5,7 +5,7 @@ use std::ops::Deref;
 use std::rc::Rc;
 
 use super::documents::Documents;
-use super::issued_token::{IssuedToken, OwnTokens};
+use super::issued_token::OwnTokens;
 use super::oversight::Oversight;
 use super::routes::{Paths, Route};
 use crate::bearer::Verifier;
@@ -99,11 +99,6 @@ impl Service {
     /// Which route a request takes; `None` if it is not ours.
     pub fn route(&self, method: &impl Deref<Target: AsRef<[u8]>>, path: &[u8]) -> Option<Route> {
         self.paths.route(method, path)
-    }
-
-    /// The claims of an access token of ours; `None` for another token.
-    pub(super) fn issued(&self, token: &str) -> Option<IssuedToken> {
-        self.own_tokens.verify(token)
     }
 
     /// What is due now that nobody waits for: key sets are fetched, gauges set.
