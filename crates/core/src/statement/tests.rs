@@ -1,4 +1,4 @@
-//! Statements that are good, and statements that want to be taken for good ones (RFC 8725 §2).
+//! Signed statements that are believed, and forgeries that are not (RFC 8725 §2).
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -342,7 +342,7 @@ fn a_statement_that_two_parsers_may_read_differently_is_refused() {
     }
 }
 
-/// What is no JWT is asked about; what could be one to somebody else is not.
+/// An endpoint is asked about opaque tokens only, never about a token that another parser reads as a JWT.
 #[test]
 fn a_token_is_opaque_only_if_no_parser_reads_it_as_a_signed_one() {
     let key = Key::generate(Other::EdDSA, "k");

@@ -417,7 +417,7 @@ impl Gateway {
         let bytes = configuration.to_string().into_bytes();
         let service = Service::configure(&bytes, &|_| None, world.now(), crypto);
         let service = service.unwrap_or_else(|error| panic!("{error}"));
-        service.begin(&**world);
+        service.create_tables(&**world);
         let begun = world.stored();
         world.begun.borrow_mut().extend(begun);
         Self {
