@@ -1,4 +1,4 @@
-//! What OAuth 2.0 (RFC 6749) and Token Exchange (RFC 8693) say, and no more.
+//! The syntax and the identifiers of OAuth 2.0 (RFC 6749) and Token Exchange (RFC 8693).
 
 pub mod form;
 pub mod scope;
@@ -7,8 +7,8 @@ pub mod uri;
 /// The grant that this filter serves (RFC 8693 §2.1).
 pub const TOKEN_EXCHANGE: &str = "urn:ietf:params:oauth:grant-type:token-exchange";
 
-/// The token type of subject tokens, actor tokens and what is issued (RFC 8693 §3).
+/// The token type of subject tokens, actor tokens and issued tokens (RFC 8693 §3).
 pub const ACCESS_TOKEN_TYPE: &str = "urn:ietf:params:oauth:token-type:access_token";
 
-/// A JWT by another name (RFC 8693 §3): what is issued is one.
+/// The token type of JWTs (RFC 8693 §3). The issued tokens are JWTs.
 pub const JWT_TYPE: &str = "urn:ietf:params:oauth:token-type:jwt";
