@@ -49,7 +49,7 @@ struct AccessTokenClaims {
     azp: Option<String>,
     scope: Option<String>,
     scp: Option<OneOrMany>,
-    /// The token was issued to an actor on behalf of somebody else (RFC 8693 §4.1).
+    /// The token's bearer is an actor, and not its subject (RFC 8693 §4.1).
     #[serde(default, deserialize_with = "is_present")]
     act: bool,
     /// The token is bound to a key (RFC 7800), whose proof the filter cannot check.

@@ -2,8 +2,8 @@
 //! acting user who they are, and an operator that they may list or end impersonations.
 //!
 //! The token's form and issuer decide how it is verified; its bearer has no choice. A JWT of a listed
-//! issuer is verified by that issuer's entry alone. A JWT that cannot be parsed is not shown to anybody,
-//! because the service that is asked might read it in another way.
+//! issuer is verified by that issuer's entry alone. A JWT that cannot be parsed is not sent to any
+//! endpoint, because the endpoint might read it in another way.
 
 mod cache;
 mod identity;
@@ -184,7 +184,7 @@ pub(crate) enum BearerError {
     /// The token is bound to a key (`cnf`, RFC 7800). Without a proof of that key it is no bearer token.
     #[error("sender-constrained, and no proof of possession is accepted")]
     SenderConstrained,
-    /// The token has an `act` claim. Its bearer already acts as somebody else, and would stay unnamed.
+    /// The token has an `act` claim. Its bearer already acts as another user, and would stay unnamed.
     #[error("the token is itself an impersonation")]
     Delegated,
     /// One of our own keys signed the token, for an impersonation. Without an `act` claim it looks like

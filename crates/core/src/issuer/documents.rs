@@ -53,7 +53,7 @@ const INTROSPECTION: &str = "introspection_endpoint";
 const INTROSPECTION_METHODS: &str = "introspection_endpoint_auth_methods_supported";
 
 /// Header fields that describe the gateway's own bytes. They would be wrong beside a merged document.
-pub const STALE_HEADERS: [&str; 9] = [
+pub(crate) const STALE_HEADERS: [&str; 9] = [
     "etag",
     "last-modified",
     "content-length",
@@ -66,14 +66,14 @@ pub const STALE_HEADERS: [&str; 9] = [
 ];
 
 /// Returns true if a header field of the gateway's answer stays when our answer replaces it.
-pub fn stays_beside(ours: &Response, name: &str) -> bool {
+pub(crate) fn stays_beside(ours: &Response, name: &str) -> bool {
     let of_the_message = name.starts_with(':') || name == "transfer-encoding";
     let replaced = ours.headers.iter().any(|(ours, _)| *ours == name);
     !of_the_message && !replaced && !STALE_HEADERS.contains(&name)
 }
 
 /// Request header fields by which the gateway might answer with less than its whole document.
-pub const PARTIAL_HEADERS: [&str; 6] = [
+pub(crate) const PARTIAL_HEADERS: [&str; 6] = [
     "accept-encoding",
     "if-none-match",
     "if-modified-since",

@@ -39,7 +39,7 @@ impl OwnTokens {
     }
 
     /// Returns true if the token looks like one of ours: by its `typ`, `iss` and claims, and by an
-    /// `alg` and a `kid` of our keys. The signature is not verified, so anybody can make such a token.
+    /// `alg` and a `kid` of our keys. The signature is not verified, so an attacker can make such a token.
     pub(super) fn may_have_issued(&self, token: &str) -> bool {
         self.candidate(token).is_some()
     }

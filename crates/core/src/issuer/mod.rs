@@ -23,7 +23,7 @@ mod service;
 pub use answer::{Answer, Outcome};
 pub use begin::{Begun, begin};
 pub use configure::{Environment, check};
-pub use documents::{PARTIAL_HEADERS, STALE_HEADERS, stays_beside};
+pub(crate) use documents::{PARTIAL_HEADERS, STALE_HEADERS, stays_beside};
 pub use request::{Body, Head, MAX_BODY};
 pub use routes::{Paths, Route};
 pub use service::Service;

@@ -256,7 +256,7 @@ impl Oversight {
         host.count(metrics::UNLISTED.into());
         host.warn("an impersonation could not be listed: see impersonations.capacity");
         if listed.is_err() {
-            // The list must say that it is incomplete. A second failure has nobody left to report to.
+            // The list must say that it is incomplete. A second failure cannot be reported.
             let _ = self.list.lacks(host, entry.expires_at());
         }
     }

@@ -25,15 +25,15 @@ use crate::upstream::{RemoteKeySet, Upstream};
 /// verified by the new.
 pub struct Service {
     /// The configuration, without the settings that `callers`, `actors` and `oversight` took over.
-    pub config: Config,
+    pub(crate) config: Config,
     /// Outstanding and spent subject tokens.
-    pub store: Store,
+    pub(crate) store: Store,
     /// The live impersonations and the revocations.
     pub(crate) oversight: Oversight,
     /// Counts the mints of each caller; `None` where they are not limited.
     pub(crate) mints: Option<MintCounter>,
     /// The paths of the endpoints.
-    pub paths: Paths,
+    pub(crate) paths: Paths,
     /// The discovery document and the key set.
     pub(crate) documents: Documents,
     /// Signs access tokens.
@@ -98,7 +98,11 @@ impl Service {
     }
 
     /// The route of a request; `None` if the request is not ours.
-    pub fn route(&self, method: &impl Deref<Target: AsRef<[u8]>>, path: &[u8]) -> Option<Route> {
+    pub(crate) fn route(
+        &self,
+        method: &impl Deref<Target: AsRef<[u8]>>,
+        path: &[u8],
+    ) -> Option<Route> {
         self.paths.route(method, path)
     }
 

@@ -9,23 +9,24 @@ use serde::de::DeserializeOwned;
 use super::verifying::Jws;
 use super::{Algorithm, TestedCrypto, VerifyingKey};
 
-/// A JWT in three parts of canonical base64url, without padding and spare bits. Nobody has verified it.
+/// A JWT in three parts of canonical base64url, without padding and spare bits. Its signature has
+/// not been verified.
 pub struct UntrustedJwt<'t>(UntrustedToken<'t>);
 
 /// The claims of a JWT whose signature was verified.
 #[derive(Debug)]
-pub struct Claims<T> {
+pub(crate) struct Claims<T> {
     /// `exp`, in seconds since the epoch.
-    pub expiration: Option<i64>,
+    pub(crate) expiration: Option<i64>,
     /// `nbf`, in seconds since the epoch.
-    pub not_before: Option<i64>,
+    pub(crate) not_before: Option<i64>,
     /// The other claims.
-    pub custom: T,
+    pub(crate) custom: T,
 }
 
 /// Why a JWT could not be verified.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum JwtError {
+pub(crate) enum JwtError {
     /// The key did not make the signature.
     #[error("bad signature")]
     Signature,
@@ -57,7 +58,7 @@ impl<'t> UntrustedJwt<'t> {
 
     /// Verifies that `key` signed the JWT with `algorithm`, and returns the claims. The host's cryptography
     /// is used where it can be.
-    pub fn verify<T: DeserializeOwned>(
+    pub(crate) fn verify<T: DeserializeOwned>(
         &self,
         crypto: Option<&TestedCrypto>,
         algorithm: Algorithm,

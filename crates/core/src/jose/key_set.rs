@@ -9,7 +9,7 @@ use super::{Algorithm, PublishedKey, VerifyingKey, VerifyingKeyError};
 pub struct KeySet {
     keys: Vec<VerifyingKey>,
     /// The keys that are meant for verifying signatures but cannot be used, by their position in the set.
-    pub broken: Vec<(usize, VerifyingKeyError)>,
+    pub(crate) broken: Vec<(usize, VerifyingKeyError)>,
 }
 
 impl KeySet {
@@ -34,14 +34,14 @@ impl KeySet {
     }
 
     /// Creates the key set of our published keys.
-    pub fn of(published: &[PublishedKey]) -> Self {
+    pub(crate) fn of(published: &[PublishedKey]) -> Self {
         let jwks = published.iter().filter_map(|key| serde_json::to_value(key).ok());
         let keys = jwks.filter_map(|jwk| VerifyingKey::from_jwk(&jwk).ok());
         Self { keys: keys.collect(), broken: Vec::new() }
     }
 
     /// Returns true if the set has no usable key.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.keys.is_empty()
     }
 

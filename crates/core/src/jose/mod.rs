@@ -14,7 +14,8 @@ mod verifying;
 
 use std::fmt;
 
-pub use jwt::{Claims, JwtError, UntrustedJwt};
+pub use jwt::UntrustedJwt;
+pub(crate) use jwt::{Claims, JwtError};
 pub use key_set::KeySet;
 pub use native::{NativeCrypto, TestedCrypto};
 pub(crate) use signing::ACCESS_TOKEN_TYPE;

@@ -196,7 +196,7 @@ impl SigningKey {
 
     /// Derives a secret key for another purpose. The derived key reveals neither this key nor the keys of
     /// other purposes.
-    pub fn derive(&self, purpose: &str) -> Secret<[u8; 16]> {
+    pub(crate) fn derive(&self, purpose: &str) -> Secret<[u8; 16]> {
         let mut hash = Sha256::new();
         hash.update(purpose);
         hash.update([0]);

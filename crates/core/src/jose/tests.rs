@@ -312,7 +312,7 @@ fn an_rsa_key_has_an_accepted_length_and_exponent() {
     }
 }
 
-/// RFC 8725 §3.5 and RFC 8032 §8.9: if the key and R are the neutral element, anybody can sign.
+/// RFC 8725 §3.5 and RFC 8032 §8.9: if the key and R are the neutral element, any attacker can sign.
 #[test]
 fn a_weak_ed25519_key_verifies_nothing() {
     let mut neutral = [0; 32];

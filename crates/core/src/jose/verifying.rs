@@ -22,7 +22,7 @@ const MIN_RSA_BITS: usize = 2048;
 #[derive(Debug, Clone)]
 pub struct VerifyingKey {
     /// The key's name in its set.
-    pub kid: Option<String>,
+    pub(super) kid: Option<String>,
     /// `alg`: the only algorithm of this key, if its owner names one.
     algorithm: Option<Algorithm>,
     key: PublicKey,

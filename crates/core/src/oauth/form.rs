@@ -68,7 +68,7 @@ impl<'a> Form<'a> {
     }
 
     /// The names of all parameters.
-    pub fn names(&self) -> impl Iterator<Item = &str> {
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
         self.parameters.keys().map(|name| &**name)
     }
 
@@ -128,7 +128,7 @@ pub fn looks_like_exchange(body: &[u8], prefix: &str) -> Looks {
 
 /// The values of all parameters with this name, decoded as the most forgiving reader does. The body may
 /// have any content.
-pub fn values(body: &[u8], name: &str) -> Vec<Vec<u8>> {
+pub(crate) fn values(body: &[u8], name: &str) -> Vec<Vec<u8>> {
     let pairs = pairs(body.strip_prefix(BYTE_ORDER_MARK).unwrap_or(body));
     let named = pairs.filter(|(given, _)| decode(given).is_some_and(|given| given == name));
     named.map(|(_, value)| percent_decode(value).collect()).collect()

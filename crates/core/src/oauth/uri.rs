@@ -4,7 +4,7 @@ use fluent_uri::Uri;
 use fluent_uri::component::Authority;
 
 /// Returns true if `text` is an absolute URI without a fragment.
-pub fn is_absolute(text: &str) -> bool {
+pub(crate) fn is_absolute(text: &str) -> bool {
     let Ok(uri) = Uri::parse(text) else { return false };
     let names_something = match uri.authority() {
         Some(authority) => is_whole(&authority) || !uri.path().is_empty(),
@@ -20,18 +20,18 @@ fn is_whole(authority: &Authority<'_>) -> bool {
 
 /// An `http` or `https` URL, split into the parts that a request needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct HttpUrl<'a> {
+pub(crate) struct HttpUrl<'a> {
     /// `http` or `https`.
-    pub scheme: &'a str,
+    pub(crate) scheme: &'a str,
     /// Host and port, without user information.
-    pub authority: &'a str,
+    pub(crate) authority: &'a str,
     /// Path and query; `/` if the URL has neither.
-    pub path: &'a str,
+    pub(crate) path: &'a str,
 }
 
 impl<'a> HttpUrl<'a> {
     /// Splits a URL; `None` if it is malformed, or has user information or a fragment.
-    pub fn parse(text: &'a str) -> Option<Self> {
+    pub(crate) fn parse(text: &'a str) -> Option<Self> {
         let uri = Uri::parse(text).ok()?;
         let scheme = uri.scheme().as_str();
         let authority = uri.authority()?;
@@ -51,7 +51,7 @@ impl<'a> HttpUrl<'a> {
 
     /// Splits a URL whose path may hold `placeholder`, which is no valid part of a URI. The placeholder stays
     /// in the path.
-    pub fn parse_template(text: &'a str, placeholder: &str) -> Option<Self> {
+    pub(crate) fn parse_template(text: &'a str, placeholder: &str) -> Option<Self> {
         let filled = text.replace(placeholder, &"_".repeat(placeholder.len()));
         let url = HttpUrl::parse(&filled)?;
         let (scheme, rest) = text.split_once("://")?;

@@ -1,4 +1,4 @@
-//! Signed statements: JSON Web Tokens (RFC 7519) that somebody else signs and that the filter believes.
+//! Signed statements: JSON Web Tokens (RFC 7519) that other parties sign and that the filter believes.
 //!
 //! An access token is one kind of signed statement. Each kind has a profile, which names the accepted
 //! `typ`, the required claims and what they must say. A profile lives where its statements are used.

@@ -4,8 +4,8 @@
 //! which the filter puts before every name that the issuer gives. Bounds, rules, records and logs only
 //! ever see the name with its prefix.
 //!
-//! A prefix alone does not keep two issuers apart: the issuer without a prefix could name somebody
-//! `partner:agent-7`, and an issuer with the prefix `p` could name somebody `artner:agent-7`.
+//! A prefix alone does not keep two issuers apart: the issuer without a prefix could name a user
+//! `partner:agent-7`, and an issuer with the prefix `p` could name a user `artner:agent-7`.
 //! Therefore a name is refused if it begins with a longer prefix of another issuer. Of all prefixes
 //! that an accepted name begins with, the longest belongs to its issuer, so no other issuer can have
 //! given the name.
@@ -66,7 +66,7 @@ impl Names {
         let listed = self.issuers.iter().find(|(listed, _)| listed == issuer);
         let is_anothers = match listed {
             Some((_, listed)) => listed != prefix,
-            // With one issuer in the list there is nobody to mistake the unlisted issuer's people for.
+            // If the list has one issuer, the unlisted issuer's names cannot be mistaken for another's.
             None => self.issuers.len() > 1 && self.issuers.iter().any(|(_, known)| known == prefix),
         };
         if is_anothers { Err(StatementError::Issuer(issuer.to_owned())) } else { Ok(()) }

@@ -1,4 +1,5 @@
-//! Strict parsing of a compact JWS (RFC 7515 §3.1) into a statement that nobody has verified.
+//! Strict parsing of a compact JWS (RFC 7515 §3.1) into a statement whose signature has not been
+//! verified.
 //!
 //! A token that another parser could read as a JWT is read as a JWT here, or refused. If a badly
 //! written JWT counted as opaque, its bearer could choose how it is verified: signatures cover neither
@@ -16,7 +17,7 @@ use super::{StatementError, Verified};
 use crate::jose::{Algorithm, JwtError, KeySet, TestedCrypto, UntrustedJwt};
 use crate::strict_json::Strict;
 
-/// A signed statement whose signature has not been verified: anybody may have written it.
+/// A signed statement whose signature has not been verified, so an attacker may have written it.
 pub(crate) struct Untrusted<'t> {
     jwt: UntrustedJwt<'t>,
     header: Map<String, Value>,
@@ -64,12 +65,12 @@ impl<'t> Untrusted<'t> {
         }
     }
 
-    /// The claims, which nobody vouches for.
+    /// The unverified claims.
     pub(crate) const fn claims(&self) -> &Map<String, Value> {
         &self.claims
     }
 
-    /// The claims, which nobody vouches for.
+    /// Takes the unverified claims.
     pub(crate) fn into_claims(self) -> Map<String, Value> {
         self.claims
     }
@@ -86,7 +87,7 @@ impl<'t> Untrusted<'t> {
         named.is_some_and(|named| keys.candidates(named, self.jwt.key_id()).next().is_some())
     }
 
-    /// Returns true if a key of `keys` signed the statement, whatever the claims say.
+    /// Verifies that a key of `keys` signed the statement. The claims are not checked.
     pub(crate) fn is_signed_by(&self, crypto: Option<&TestedCrypto>, keys: &KeySet) -> bool {
         self.verify::<IgnoredAny>(crypto, keys).is_ok()
     }

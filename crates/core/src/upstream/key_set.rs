@@ -7,8 +7,8 @@
 //! Each worker parses a key set once. It looks for a newer one when its timer ticks, or when a token names
 //! an unknown key.
 //!
-//! A time that lies ahead was written before the clock was set back. Nobody knows how long ago that was, so
-//! whatever waits for such a time is due at once.
+//! A time that lies ahead was written before the clock was set back. It is unknown how long ago that was, so
+//! the filter treats whatever waits for such a time as due.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -35,7 +35,7 @@ const VERSION: u8 = 1;
 
 /// Where an issuer's keys come from.
 #[derive(Debug, Clone)]
-pub enum KeySource {
+pub(crate) enum KeySource {
     /// The keys are in the configuration.
     Local(Rc<KeySet>),
     /// The keys are fetched from the issuer.
@@ -44,7 +44,7 @@ pub enum KeySource {
 
 /// A key set that is fetched from its issuer.
 #[derive(Debug)]
-pub struct RemoteKeySet {
+pub(crate) struct RemoteKeySet {
     config: RemoteJwks,
     /// The key of the shared entry in shared data.
     entry_key: String,
@@ -70,7 +70,7 @@ struct SharedKeySet {
 
 impl KeySource {
     /// Creates the key source of a configuration. Remote keys are unknown until they are fetched.
-    pub fn new(keys: &Jwks) -> Self {
+    pub(crate) fn new(keys: &Jwks) -> Self {
         match keys {
             Jwks::Local(keys) => Self::Local(Rc::clone(keys)),
             Jwks::Remote(remote) => Self::Remote(Rc::new(RemoteKeySet::new(remote.clone()))),
@@ -78,7 +78,7 @@ impl KeySource {
     }
 
     /// The keys that are known now.
-    pub fn keys(&self, now: UnixTime) -> Result<Rc<KeySet>, UpstreamFailure> {
+    pub(crate) fn keys(&self, now: UnixTime) -> Result<Rc<KeySet>, UpstreamFailure> {
         let known = match self {
             Self::Local(keys) => Some(Rc::clone(keys)),
             Self::Remote(remote) => remote.keys(now),
@@ -87,7 +87,7 @@ impl KeySource {
     }
 
     /// A number that changes whenever the keys change.
-    pub fn generation(&self) -> u64 {
+    pub(crate) fn generation(&self) -> u64 {
         match self {
             Self::Local(_) => 0,
             Self::Remote(remote) => remote.known.borrow().generation,
@@ -97,7 +97,7 @@ impl KeySource {
 
 impl RemoteKeySet {
     /// Creates a key set that has not been fetched. Services with the same address share the fetched keys.
-    pub fn new(config: RemoteJwks) -> Self {
+    pub(crate) fn new(config: RemoteJwks) -> Self {
         let HttpUri { cluster, scheme, authority, path, .. } = &config.http_uri;
         let name = format!("{cluster}\n{scheme}://{authority}{path}");
         let entry_key = format!("k{}", Digest::of(name.as_bytes()).id());
@@ -112,7 +112,7 @@ impl RemoteKeySet {
     }
 
     /// Adopts a newer key set of another worker, and fetches the key set if that is due.
-    pub async fn keep_fresh(&self, context: &Context) {
+    pub(crate) async fn keep_fresh(&self, context: &Context) {
         if let Some(call) = self.due(context.host()) {
             // `fetch` counts and logs a failure. The next tick tries again.
             let _ = self.fetch(context, call).await;
@@ -172,7 +172,7 @@ impl RemoteKeySet {
 
     /// Fetches the key set now, because a token names an unknown key or no keys are known. Returns `Ok` if
     /// there may be new keys.
-    pub async fn refresh(&self, context: &Context) -> Result<(), UpstreamFailure> {
+    pub(crate) async fn refresh(&self, context: &Context) -> Result<(), UpstreamFailure> {
         let host = context.host();
         let before = self.known.borrow().generation;
         let Ok((entry, version)) = self.read(host) else { return Ok(()) };
@@ -202,7 +202,7 @@ impl RemoteKeySet {
     }
 
     /// The age of the keys; `None` if there are none yet, or if the clock was set back since.
-    pub fn age(&self, now: UnixTime) -> Option<Duration> {
+    pub(crate) fn age(&self, now: UnixTime) -> Option<Duration> {
         let known = self.known.borrow();
         let dated = known.keys.is_some() && !known.fetched_at.is_ahead_of(now);
         dated.then(|| now.since(known.fetched_at))

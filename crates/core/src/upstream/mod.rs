@@ -9,7 +9,7 @@ mod user_lookup;
 
 use std::rc::Rc;
 
-pub use key_set::{KeySource, RemoteKeySet};
+pub(crate) use key_set::{KeySource, RemoteKeySet};
 
 use crate::config::HttpUri;
 use crate::host::Host;
@@ -32,16 +32,16 @@ pub enum Upstream {
 /// An upstream that gave no usable answer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}: {fault}", .upstream.name())]
-pub struct UpstreamFailure {
+pub(crate) struct UpstreamFailure {
     /// The upstream.
-    pub upstream: Upstream,
+    pub(crate) upstream: Upstream,
     /// What was wrong with the answer, or why there was none.
-    pub fault: Fault,
+    pub(crate) fault: Fault,
 }
 
 /// A fault of an upstream's answer, or the reason why there was none.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Fault {
+pub(crate) enum Fault {
     /// The upstream did not reply.
     #[error(transparent)]
     Call(#[from] CallFailure),
@@ -74,7 +74,7 @@ impl Upstream {
     }
 
     /// Creates a failure of this upstream. It is counted and logged here, so that no caller can forget it.
-    pub fn failed(self, host: &dyn Host, fault: Fault) -> UpstreamFailure {
+    pub(crate) fn failed(self, host: &dyn Host, fault: Fault) -> UpstreamFailure {
         host.count(metrics::callout_failed(self.name()));
         let failure = UpstreamFailure { upstream: self, fault };
         host.warn(&format!("callout failed: {failure}"));
@@ -84,7 +84,7 @@ impl Upstream {
 
 impl HttpUri {
     /// Creates a request to this address.
-    pub fn call(
+    pub(crate) fn call(
         &self,
         method: &'static str,
         headers: Vec<(&'static str, String)>,

@@ -96,7 +96,7 @@ impl TestedCrypto {
     }
 
     /// Returns true if the host signs with `algorithm`.
-    pub fn signs(&self, algorithm: Algorithm) -> bool {
+    pub(crate) fn signs(&self, algorithm: Algorithm) -> bool {
         self.signs == Some(algorithm)
     }
 

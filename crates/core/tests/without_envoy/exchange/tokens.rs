@@ -77,8 +77,11 @@ impl Setting {
     }
 }
 
+/// Puts a client's credentials into a form.
+type Client = fn(ExchangeForm) -> ExchangeForm;
+
 /// A form about a token, with the client's credentials.
-fn request(path: &str, token: &str, client: fn(ExchangeForm) -> ExchangeForm) -> Request {
+fn request(path: &str, token: &str, client: Client) -> Request {
     let mut form = client(ExchangeForm::new(""));
     form.parameters.0.retain(|(name, _)| matches!(&**name, "client_id" | "client_secret"));
     let form = form.set("token", token);
@@ -93,7 +96,7 @@ fn portal(form: ExchangeForm) -> ExchangeForm {
 fn a_stranger_makes_the_filter_verify_no_signature() {
     let setting = Setting::new();
     #[rustfmt::skip]
-    let strangers: [(&str, u16, fn(ExchangeForm) -> ExchangeForm); 5] = [
+    let strangers: [(&str, u16, Client); 5] = [
         ("no client",         400, |form| form.without("client_id")),
         ("an unknown client", 401, |form| form.without("client_id").basic("somebody", "else")),
         ("a wrong secret",    401, |form| form.without("client_id").basic("portal", "guess")),
