@@ -163,6 +163,10 @@ impl HttpStream for Shown<'_> {
         host::respond(status, headers, body, details);
     }
 
+    fn resume_request(&self) {
+        host::resume_request();
+    }
+
     fn set_filter_state(&self, name: &str, value: &str) {
         host::set_filter_state(name, value);
     }

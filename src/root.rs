@@ -59,7 +59,7 @@ impl RootContext for Root {
         let native = Some(Box::new(ForeignFunctions) as Box<_>);
         match Service::configure(&bytes, &environment, host.now(), native) {
             Ok(service) => {
-                service.begin(&*host);
+                service.create_tables(&*host);
                 service.introduce(&*host);
                 self.worker = Rc::new(Worker::new(self.context, host, Some(Rc::new(service))));
                 self.ticked = false;

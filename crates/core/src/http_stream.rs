@@ -38,6 +38,9 @@ pub trait HttpStream {
     /// Answers the caller in place of the upstream. The access log can print the reason `details`.
     fn respond(&self, status: u16, headers: &[(&str, &[u8])], body: &[u8], details: &str);
 
+    /// Lets a request go on that was held back.
+    fn resume_request(&self);
+
     /// Sets a value of the stream that an access log can print.
     fn set_filter_state(&self, name: &str, value: &str);
 

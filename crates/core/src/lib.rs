@@ -29,6 +29,7 @@ pub mod path;
 pub mod policy;
 pub mod revocations;
 pub mod secret;
+mod statement;
 pub mod step;
 pub mod store;
 pub mod stream;

@@ -56,6 +56,21 @@ impl Answer {
     }
 }
 
+/// The outcome of an endpoint that must read a request to find out whose it is.
+#[derive(Debug)]
+pub(crate) enum Outcome<A> {
+    /// The request is the filter's, and this is the answer.
+    Answer(A),
+    /// The request is the identity gateway's after all. It goes on byte for byte.
+    PassThrough,
+}
+
+impl From<Response> for Outcome<Response> {
+    fn from(response: Response) -> Self {
+        Self::Answer(response)
+    }
+}
+
 /// Makes the response to a granted request that has no body.
 pub(super) fn empty(status: u16) -> Response {
     let headers = vec![("cache-control", "no-store".to_owned()), ("pragma", "no-cache".to_owned())];

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use super::answer::Answer;
+use super::answer::{Answer, Outcome};
 use super::documents::Document;
 use super::endpoints::{AnsweredBy, Endpoint, Handler, Route};
 use super::refusal::Refusal;
@@ -23,7 +23,7 @@ pub(crate) enum Dispatch {
     /// The filter answers at once.
     Answer(Answer),
     /// An endpoint of the filter runs, and may wait for calls.
-    Run(Step<Answer>, Trail),
+    Run(Step<Outcome<Answer>>, Trail),
 }
 
 /// Decides about a request whose body is known, as far as its endpoint needs the body.
@@ -72,8 +72,12 @@ fn run(
     let step = Task::start(host, head.traceparent.clone(), |context| {
         let trail = trail.clone();
         async move {
-            let outcome = handler(&service, &context, &trail, head, body).await;
-            Answer::new(outcome, &trail)
+            let outcome = match handler(&service, &context, &trail, head, body).await {
+                Ok(Outcome::PassThrough) => return Outcome::PassThrough,
+                Ok(Outcome::Answer(response)) => Ok(response),
+                Err(refusal) => Err(refusal),
+            };
+            Outcome::Answer(Answer::new(outcome, &trail))
         }
     });
     Dispatch::Run(step, trail)

@@ -10,6 +10,7 @@
 use std::ops::Deref;
 use std::pin::Pin;
 
+use super::answer::Outcome;
 use super::documents::Document;
 use super::ours::{is_our_exchange, names_our_token};
 use super::paths::Paths;
@@ -25,7 +26,7 @@ use crate::step::{Context, Response};
 pub(super) type Handler =
     for<'r> fn(&'r Service, &'r Context, &'r Trail, Head, Body) -> Answering<'r>;
 
-type Answering<'r> = Pin<Box<dyn Future<Output = Result<Response, Refusal>> + 'r>>;
+type Answering<'r> = Pin<Box<dyn Future<Output = Result<Outcome<Response>, Refusal>> + 'r>>;
 
 /// A function that decides whether a form is the filter's.
 pub(super) type IsOurs = fn(&Service, &Head, &Body) -> bool;
@@ -85,11 +86,13 @@ pub enum Purpose {
 /// Makes a [`Handler`] of an `async fn`. After `head only`, the function takes no body.
 macro_rules! handler {
     (head only $function:path) => {
-        |service, context, trail, head, _| Box::pin($function(service, context, trail, head))
+        |service, context, trail, head, _| {
+            Box::pin(async move { Ok($function(service, context, trail, head).await?.into()) })
+        }
     };
     ($function:path) => {
         |service, context, trail, head, body| {
-            Box::pin($function(service, context, trail, head, body))
+            Box::pin(async move { Ok($function(service, context, trail, head, body).await?.into()) })
         }
     };
 }

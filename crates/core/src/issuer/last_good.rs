@@ -1,7 +1,7 @@
-//! The last document of the gateway's that was one, kept for the time that the gateway fails.
+//! The gateway's last good document, which the filter serves while the gateway fails.
 //!
-//! It is in shared data: whichever worker is asked, the same stands in. It is written when it changes, and else
-//! once a minute to say that it is still so.
+//! The document is in shared data, so all workers serve the same one. It is written when it changes, and
+//! otherwise once a minute to record that it is still current.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -9,25 +9,25 @@ use std::time::Duration;
 use crate::host::{Host, UnixTime};
 use crate::secret::Digest;
 
-/// The format of the entry.
+/// The version of the entry's format.
 const VERSION: u8 = 1;
 
-/// How long a document may stand in: a key that the gateway has withdrawn must go some time.
+/// How old a served document may be. A key that the gateway has withdrawn must disappear in the end.
 const MAX_AGE: Duration = Duration::from_secs(3600);
 
-/// How long an entry is as good as new.
+/// How long an unchanged document is not written again.
 const REFRESH: Duration = Duration::from_secs(60);
 
 /// The place of one document in shared data.
 #[derive(Debug)]
 pub(super) struct LastGood {
     key: String,
-    /// What this worker knows to be there, and since when.
+    /// The digest of the document that this worker knows to be there, and when it was written.
     known: Cell<Option<(Digest, UnixTime)>>,
 }
 
 impl LastGood {
-    /// The place for the document `name` of the service that `tenant` names.
+    /// The place for the document `name` of the service with this tenant name.
     pub(super) fn new(tenant: &str, name: &str) -> Self {
         let digest = Digest::of(format!("{tenant}\n{name}").as_bytes());
         Self { key: format!("d{}", digest.id()), known: Cell::new(None) }
@@ -47,13 +47,14 @@ impl LastGood {
         entry.extend_from_slice(document);
         let Ok(found) = host.get(&self.key) else { return };
         let expected = found.map(|(_, version)| version).into();
-        // Whoever is faster has a document that is as new.
+        // If another worker was faster, its document is as new.
         if host.compare_and_set(&self.key, &entry, expected).is_ok() {
             self.known.set(Some((digest, now)));
         }
     }
 
-    /// The document, if there is one that is not too old. One that was kept in the future may be of any age.
+    /// The document, if there is one that is not too old. An entry whose time lies ahead may be of any
+    /// age, as the clock was set back, and does not count.
     pub(super) fn recall(&self, host: &dyn Host) -> Option<Vec<u8>> {
         let (entry, _) = host.get(&self.key).ok()??;
         let (version, rest) = entry.split_first()?;

@@ -10,6 +10,7 @@ mod documents;
 mod endpoints;
 mod exchange;
 mod introspect;
+mod issued_token;
 mod last_good;
 mod list;
 mod mint;
@@ -22,7 +23,7 @@ mod revoke;
 mod revoke_token;
 mod service;
 
-pub(crate) use answer::Answer;
+pub(crate) use answer::{Answer, Outcome};
 pub use configure::{Environment, check};
 pub(crate) use dispatch::{Dispatch, dispatch};
 pub(crate) use documents::{Document, PARTIAL_HEADERS, STALE_HEADERS, stays_beside};

@@ -23,14 +23,16 @@ pub(super) fn is_our_exchange(service: &Service, head: &Head, body: &Body) -> bo
     }
 }
 
-/// Whether a form names a token of ours. One that is too long to be read whole, or that cannot be read here and
-/// perhaps behind us, could: it is ours, to refuse it.
+/// Returns true if a form may name a token of ours, as far as that shows without verifying a signature.
+/// A form that is too long to be read whole, or in a charset that the filter does not read, may name one
+/// too: the filter takes such a form, to refuse it.
 pub(super) fn names_our_token(service: &Service, head: &Head, body: &Body) -> bool {
     if !media_type::is_ascii_based(&head.content_type) || matches!(body, Body::TooLong(_)) {
         return true;
     }
     values(body.bytes(), "token").iter().any(|token| {
         token.starts_with(store::PREFIX.as_bytes())
-            || std::str::from_utf8(token).is_ok_and(|token| service.issued(token).is_some())
+            || std::str::from_utf8(token)
+                .is_ok_and(|token| service.own_tokens.may_have_issued(token))
     })
 }

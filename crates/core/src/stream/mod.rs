@@ -17,7 +17,7 @@ use crate::audit::{Event, Trail};
 use crate::config::AuditLog;
 use crate::host::Host;
 pub use crate::http_stream::{Flow, HttpStream};
-use crate::issuer::{Answer, Body, Dispatch, Head, MAX_BODY, Route, Service, dispatch};
+use crate::issuer::{Answer, Body, Dispatch, Head, MAX_BODY, Outcome, Route, Service, dispatch};
 use crate::media_type;
 use crate::metrics;
 use crate::step::{Progress, Reply, Step, Task};
@@ -44,7 +44,7 @@ enum State {
     /// The request is held back until its body is complete.
     ReadingBody(Route, Head),
     /// The request is held back until the reply to a call comes.
-    AwaitingReply(Task<Answer>, Trail),
+    AwaitingReply(Task<Outcome<Answer>>, Trail),
     /// The filter has answered.
     Answered,
     /// The request has gone to the gateway, whose document will be merged with the filter's.
@@ -186,7 +186,11 @@ impl Stream {
     /// Handles the reply to the last call of the stream.
     pub fn on_reply(&mut self, http: &dyn HttpStream, reply: Reply) {
         match self.take() {
-            State::AwaitingReply(task, trail) => self.run(http, task.resume(reply), trail),
+            State::AwaitingReply(task, trail) => {
+                if self.run(http, task.resume(reply), trail) == Flow::Continue {
+                    http.resume_request();
+                }
+            }
             state => self.state = state,
         }
     }
@@ -237,18 +241,20 @@ impl Stream {
                 self.finish(http, &answer);
                 Flow::Pause
             }
-            Dispatch::Run(step, trail) => {
-                self.run(http, step, trail);
-                Flow::Pause
-            }
+            Dispatch::Run(step, trail) => self.run(http, step, trail),
         }
     }
 
-    fn run(&mut self, http: &dyn HttpStream, step: Step<Answer>, trail: Trail) {
+    /// Runs an endpoint up to its next call or its end.
+    fn run(&mut self, http: &dyn HttpStream, step: Step<Outcome<Answer>>, trail: Trail) -> Flow {
         self.state = match step.run(|call, when_caller_leaves| http.send(call, when_caller_leaves))
         {
             Progress::Waiting(task) => State::AwaitingReply(task, trail),
-            Progress::Done(mut answer) => {
+            Progress::Done(Outcome::PassThrough) if self.caller_has_left => State::Answered,
+            Progress::Done(Outcome::PassThrough) => {
+                return self.stay(State::PassingThrough, Flow::Continue);
+            }
+            Progress::Done(Outcome::Answer(mut answer)) => {
                 if let Some(event) = &mut answer.event {
                     event.facts.caller_gone = self.caller_has_left;
                 }
@@ -264,6 +270,7 @@ impl Stream {
                 State::Answered
             }
         };
+        Flow::Pause
     }
 
     /// Records an answer, and sends it if the caller is still there.
