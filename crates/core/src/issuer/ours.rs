@@ -23,8 +23,8 @@ pub(super) fn is_our_exchange(service: &Service, head: &Head, body: &Body) -> bo
     }
 }
 
-/// Whether a form names a token of ours. One that is too long to be read whole, or that cannot be read here and
-/// perhaps behind us, could: it is ours, to refuse it.
+/// Whether a form names a token of ours. One that is too long to be read whole, or that cannot be
+/// read here and perhaps behind us, could: it is ours, to refuse it.
 pub(super) fn names_our_token(service: &Service, head: &Head, body: &Body) -> bool {
     if !media_type::is_ascii_based(&head.content_type) || matches!(body, Body::TooLong(_)) {
         return true;
