@@ -1,4 +1,5 @@
-//! The filter as a plugin: connects Envoy's callbacks with `impersonation_core`, and decides nothing.
+//! The filter as a plugin: connects Envoy's callbacks with `impersonation_core`, and decides
+//! nothing.
 //!
 //! `impersonation_envoy` has everything that filter and guard share.
 #![cfg(target_arch = "wasm32")]

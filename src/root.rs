@@ -16,8 +16,8 @@ use crate::worker::Worker;
 /// The interval at which Envoy calls each worker's VM for background work.
 const TICK: Duration = Duration::from_secs(1);
 
-/// The delay of the first tick. Envoy tries a configuration in a VM that it then discards, together with
-/// any fetch: only a VM that stays reaches its first tick.
+/// The delay of the first tick. Envoy tries a configuration in a VM that it then discards, together
+/// with any fetch: only a VM that stays reaches its first tick.
 const FIRST_TICK: Duration = Duration::from_millis(1);
 
 pub(crate) struct Root {

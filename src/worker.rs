@@ -1,8 +1,8 @@
-//! The state that the contexts of one VM share: the service, and the calls whose replies Envoy brings to
-//! the root context.
+//! The state that the contexts of one VM share: the service, and the calls whose replies Envoy
+//! brings to the root context.
 //!
-//! Envoy ends a stream's calls with the stream. A call that must outlive the stream is therefore sent
-//! for the root context, and this file brings the reply to the stream.
+//! Envoy ends a stream's calls with the stream. A call that must outlive the stream is therefore
+//! sent for the root context, and this file brings the reply to the stream.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -66,8 +66,8 @@ impl Worker {
         result
     }
 
-    /// Sends a call for the stream with this context. The caller must [await](Self::await_reply) a reply
-    /// that comes to the root context.
+    /// Sends a call for the stream with this context. The caller must [await](Self::await_reply) a
+    /// reply that comes to the root context.
     pub(crate) fn send(
         &self,
         call: &Call,
@@ -123,8 +123,8 @@ impl Worker {
             host::act_for(self.root);
             return host::send(call);
         }
-        // The SDK brings a reply to the context that sent the call last, so the root context must send
-        // the call itself.
+        // The SDK brings a reply to the context that sent the call last, so the root context must
+        // send the call itself.
         self.handed_over.replace(Some(call.clone()));
         abi::call_root(self.root);
         self.sent.take().unwrap_or(Err(CallFailure::NotSent))

@@ -1,9 +1,9 @@
 //! The audit log: one event for each request that is the filter's. It says who acted as whom, who
 //! looked at impersonations, and who ended them.
 //!
-//! Impersonation must not happen without accountability. So the facts of an event are collected as they
-//! become known, and the event is written however the request ends. An event never holds a token, a
-//! secret or a key.
+//! Impersonation must not happen without accountability. So the facts of an event are collected as
+//! they become known, and the event is written however the request ends. An event never holds a
+//! token, a secret or a key.
 
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
@@ -44,8 +44,8 @@ struct Names {
     endpoint: &'static str,
 }
 
-/// The event, and the counter, of a revocation that ended nothing: the client does not know the token,
-/// or the token is not the client's.
+/// The event, and the counter, of a revocation that ended nothing: the client does not know the
+/// token, or the token is not the client's.
 const REVOCATION_IGNORED: (&str, &str) =
     ("impersonation.revocation_ignored", metrics::REVOCATIONS_IGNORED);
 
@@ -106,14 +106,15 @@ pub(crate) struct Facts {
     /// The caller that minted the subject token.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) caller: Option<String>,
-    /// The operator who lists or ends impersonations: the subject of the operator's access token, or
-    /// else its client.
+    /// The operator who lists or ends impersonations: the subject of the operator's access token,
+    /// or else its client.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) requested_by: Option<String>,
     /// A revocation ends every impersonation.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(crate) all: bool,
-    /// The number of live impersonations that a revocation has ended, as far as they could be counted.
+    /// The number of live impersonations that a revocation has ended, as far as they could be
+    /// counted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) ended: Option<u64>,
     /// The requested resource.
@@ -319,8 +320,8 @@ mod tests {
     use super::*;
     use crate::one_line::moves_text;
 
-    /// The audit log has an operator's revocation even if the operator does not wait for the count of
-    /// ended impersonations.
+    /// The audit log has an operator's revocation even if the operator does not wait for the count
+    /// of ended impersonations.
     #[test]
     fn the_event_says_that_the_work_was_done_although_the_caller_left_before_the_answer() {
         let trail = Trail::new(Operation::Revoke, String::new());

@@ -41,8 +41,8 @@ impl Formatter for OneLine {
     }
 }
 
-/// Returns true for line and paragraph separators, controls from DEL on, and the marks that change the
-/// direction of text.
+/// Returns true for line and paragraph separators, controls from DEL on, and the marks that change
+/// the direction of text.
 pub const fn moves_text(character: char) -> bool {
     matches!(
         character,

@@ -1,4 +1,5 @@
-//! Finds the demo's secrets in a configuration. They are public, as envoy.yaml and docker-compose.yml are.
+//! Finds the demo's secrets in a configuration. They are public, as envoy.yaml and
+//! docker-compose.yml are.
 
 use impersonation_core::config::Config;
 use impersonation_core::secret::Digest;

@@ -84,7 +84,8 @@ pub(super) fn check_plugins(
     !filters.is_empty() || !guard_plugins.is_empty()
 }
 
-/// Reports an admin interface that other machines reach: it stops Envoy and shows the configuration.
+/// Reports an admin interface that other machines reach: it stops Envoy and shows the
+/// configuration.
 fn check_admin(root: &Place<'_>, findings: &mut Findings) {
     let Some(address) = root.at(&["admin", "address", "socket_address", "address"]) else { return };
     let is_local = address.text().is_some_and(|text| {

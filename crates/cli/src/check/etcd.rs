@@ -1,5 +1,5 @@
-//! Checks the cluster of `store.etcd`. Envoy accepts settings that fail while etcd elects a leader, or that
-//! let others read the calls.
+//! Checks the cluster of `store.etcd`. Envoy accepts settings that fail while etcd elects a leader,
+//! or that let others read the calls.
 //!
 //! docs/many-envoys.md has the measurements.
 

@@ -1,5 +1,5 @@
-//! Checks the guard's own configuration: it must be valid, its rules must take effect, and it must read
-//! the filter's revocations.
+//! Checks the guard's own configuration: it must be valid, its rules must take effect, and it must
+//! read the filter's revocations.
 
 use impersonation_core::config::{GuardConfig, GuardStore, Mode, Store};
 

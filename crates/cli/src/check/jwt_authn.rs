@@ -1,5 +1,5 @@
-//! Checks Envoy's `jwt_authn`: it must refuse requests without a valid token, and leave the claims of every
-//! valid token where the guard's matcher reads them.
+//! Checks Envoy's `jwt_authn`: it must refuse requests without a valid token, and leave the claims
+//! of every valid token where the guard's matcher reads them.
 
 use impersonation_core::jose::PublishedKey;
 use serde_json::Value;
@@ -67,7 +67,8 @@ pub(super) fn verify<'d>(
     for provider in &ours {
         tokens.check_provider(provider, endpoint_ports, &mut doubts);
     }
-    // Several providers must read the token from the same header and leave the claims in the same place.
+    // Several providers must read the token from the same header and leave the claims in the same
+    // place.
     let alike = |name: &str| {
         let mut members = found.iter().map(|one| one.get(name).map(|member| member.value));
         let first = members.next();

@@ -1,5 +1,5 @@
-//! Checks the HTTP connection manager around the filter: requests that the filter holds back must not
-//! hang, and their bodies must fit Envoy's buffers.
+//! Checks the HTTP connection manager around the filter: requests that the filter holds back must
+//! not hang, and their bodies must fit Envoy's buffers.
 
 use impersonation_core::issuer::{MAX_BODY, Paths};
 
@@ -35,9 +35,9 @@ impl<'d> Manager<'d> {
         }
     }
 
-    /// Checks the limits of Envoy's buffers. Envoy answers 413 itself if a body does not fit. The limit is
-    /// the listener's over HTTP/1 and the stream's window over HTTP/2. A route that forwards can raise the
-    /// limit and cannot lower it.
+    /// Checks the limits of Envoy's buffers. Envoy answers 413 itself if a body does not fit. The
+    /// limit is the listener's over HTTP/1 and the stream's window over HTTP/2. A route that
+    /// forwards can raise the limit and cannot lower it.
     pub(super) fn check_buffers(
         &self,
         listener: Option<&Place<'d>>,

@@ -1,5 +1,6 @@
-//! Checks the plugin in manifests for Kubernetes: Istio's `EnvoyFilter`, which has parts of Envoy's own
-//! configuration, and Envoy Gateway's `EnvoyExtensionPolicy`, from which such parts are generated.
+//! Checks the plugin in manifests for Kubernetes: Istio's `EnvoyFilter`, which has parts of Envoy's
+//! own configuration, and Envoy Gateway's `EnvoyExtensionPolicy`, from which such parts are
+//! generated.
 
 use std::collections::HashMap;
 
@@ -56,8 +57,8 @@ pub(super) fn check(root: &Place<'_>, assume: Assume, findings: &mut Findings) {
     }
 }
 
-/// Checks a policy of Envoy Gateway, and the patches that the generated configuration needs. Returns true
-/// if the policy has the filter.
+/// Checks a policy of Envoy Gateway, and the patches that the generated configuration needs.
+/// Returns true if the policy has the filter.
 fn check_extension_policy(
     policy: &Place<'_>,
     manifests: &[Place<'_>],
@@ -106,8 +107,8 @@ fn check_extension_policy(
     found
 }
 
-/// Checks the buffer limits under Istio. Istio keeps Envoy's limit of 1 MiB, and its profile EDGE for
-/// gateways sets 32 KiB: the filter's routes or the listener must raise it.
+/// Checks the buffer limits under Istio. Istio keeps Envoy's limit of 1 MiB, and its profile EDGE
+/// for gateways sets 32 KiB: the filter's routes or the listener must raise it.
 fn check_istio_buffers(manifest: &Place<'_>, findings: &mut Findings) {
     let patches = manifest.get("spec").map_or_else(Vec::new, |spec| spec.list("configPatches"));
     let patched = |place: &Place<'_>, to: &str, field: &str| {

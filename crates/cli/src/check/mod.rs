@@ -1,9 +1,9 @@
 //! `check`: finds the faults of a configuration before Envoy sees it.
 //!
 //! `check` reads a plugin configuration by the filter's own code. Envoy accepts settings around the
-//! plugin that make the filter hang, or that let requests bypass a filter that fails: `check` reports
-//! them. It also proves for each route to a guarded API that the guard stands before it, or names the
-//! route.
+//! plugin that make the filter hang, or that let requests bypass a filter that fails: `check`
+//! reports them. It also proves for each route to a guarded API that the guard stands before it, or
+//! names the route.
 
 mod clusters;
 mod demo;
@@ -37,8 +37,8 @@ use self::plugin::{Assume, Variables};
 use self::tree::Place;
 use super::{Failure, Verdict};
 
-/// Reports every problem of a plugin configuration, or of an Envoy configuration with the plugin in it:
-/// a bootstrap file, a discovery response on disk, manifests for Istio or Envoy Gateway.
+/// Reports every problem of a plugin configuration, or of an Envoy configuration with the plugin in
+/// it: a bootstrap file, a discovery response on disk, manifests for Istio or Envoy Gateway.
 ///
 /// In an Envoy configuration it proves for every route to a guarded API that impersonations meet
 /// the guard there. A route without a proof is a warning.
@@ -90,8 +90,8 @@ enum Syntax {
     Yaml,
 }
 
-/// Finds the syntax of a file. Envoy goes by the extension; without one, a file that parses as JSON is
-/// JSON.
+/// Finds the syntax of a file. Envoy goes by the extension; without one, a file that parses as JSON
+/// is JSON.
 fn syntax_of(file: &Path, text: &[u8]) -> Syntax {
     match file.extension().and_then(|extension| extension.to_str()) {
         Some("json") => Syntax::Json,

@@ -105,8 +105,8 @@ fn check_oversight(prefix: &str, config: &Config, findings: &mut Findings) {
     }
 }
 
-/// Warns once that the values of variables were not checked, and says how to check them. The text has no
-/// names of variables: a name may be the secret itself, put there by mistake.
+/// Warns once that the values of variables were not checked, and says how to check them. The text
+/// has no names of variables: a name may be the secret itself, put there by mistake.
 fn tell_of_unset(configuration: &Place<'_>, unset: &HashSet<&str>, findings: &mut Findings) {
     let text = match unset.len() {
         0 => return,
@@ -182,8 +182,8 @@ impl Variable {
     }
 }
 
-/// Makes a text that is valid as a secret, as a private key and as a key set. Each variable gets its own
-/// key.
+/// Makes a text that is valid as a secret, as a private key and as a key set. Each variable gets
+/// its own key.
 fn placeholder(name: &str) -> String {
     let key = ed25519_dalek::SigningKey::from_bytes(Digest::of(name.as_bytes()).as_bytes());
     let encode = |bytes: &[u8]| BASE64_URL_SAFE_NO_PAD.encode(bytes);
@@ -193,8 +193,8 @@ fn placeholder(name: &str) -> String {
     json!({"kty": "OKP", "crv": "Ed25519", "x": x, "d": d, "keys": [public]}).to_string()
 }
 
-/// Removes the `alg` beside a variable. The placeholder is an Ed25519 key; the real key must fit the
-/// `alg`.
+/// Removes the `alg` beside a variable. The placeholder is an Ed25519 key; the real key must fit
+/// the `alg`.
 fn any_key_fits(value: &mut Value, name: &str) {
     match value {
         Value::Array(items) => items.iter_mut().for_each(|item| any_key_fits(item, name)),

@@ -1,13 +1,14 @@
 //! Proves that no impersonation reaches an API past the guard.
 //!
-//! Two filters must stand before every route to a guarded API: `jwt_authn`, which requires one token of the
-//! issuer, and the guard, in the one shape that is known to be entered for each impersonation. A search
-//! for known mistakes would accept the next mistake. So `check` looks for the proof instead: it reports
-//! everything that is missing or unknown.
+//! Two filters must stand before every route to a guarded API: `jwt_authn`, which requires one
+//! token of the issuer, and the guard, in the one shape that is known to be entered for each
+//! impersonation. A search for known mistakes would accept the next mistake. So `check` looks for
+//! the proof instead: it reports everything that is missing or unknown.
 //!
-//! The file determines which routes lead to guarded APIs. A listener with `jwt_authn` for the filter's
-//! tokens, or with the guard, has APIs behind it: all its routes count, except the filter's own and those
-//! to the identity gateway. A cluster behind such a route is a guarded API on other listeners too.
+//! The file determines which routes lead to guarded APIs. A listener with `jwt_authn` for the
+//! filter's tokens, or with the guard, has APIs behind it: all its routes count, except the
+//! filter's own and those to the identity gateway. A cluster behind such a route is a guarded API
+//! on other listeners too.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -226,8 +227,8 @@ struct Judge<'a, 'p, 'd> {
 }
 
 impl<'d> Judge<'_, '_, 'd> {
-    /// Returns the clusters of the routes that take only the filter's paths: the identity gateways. A
-    /// route that takes other paths as well may lead to an API.
+    /// Returns the clusters of the routes that take only the filter's paths: the identity gateways.
+    /// A route that takes other paths as well may lead to an API.
     fn gateways(&self, listeners: &[Listener<'d>]) -> HashSet<&'d str> {
         let chains = listeners.iter().flat_map(|listener| &listener.chains);
         let routes =
@@ -318,7 +319,8 @@ impl<'d> Judge<'_, '_, 'd> {
         jwt_authn::verify(jwt_authn, route, variant, self.tokens, &ports)
     }
 
-    /// Finds the reasons why a route is not proved; `None` if the route accepts no token of the filter.
+    /// Finds the reasons why a route is not proved; `None` if the route accepts no token of the
+    /// filter.
     fn judge(&self, chain: &Chain<'d>, route: &Route<'d>) -> Option<Vec<Reason>> {
         let mut reasons = Vec::new();
         let mut concerns_us = false;
@@ -400,7 +402,8 @@ impl<'d> Judge<'_, '_, 'd> {
         Some(reasons)
     }
 
-    /// Returns the entry of a chain's guard. Of several guards, the one for the provider's tokens counts.
+    /// Returns the entry of a chain's guard. Of several guards, the one for the provider's tokens
+    /// counts.
     fn entry_of_guard<'c>(
         &'c self,
         chain: &Chain<'d>,
@@ -418,7 +421,8 @@ impl<'d> Judge<'_, '_, 'd> {
         of_issuer.map(|guard| guard.plugin).or_else(any)?.around.filter.as_ref()
     }
 
-    /// Checks that the chain's guard is for the tokens' issuer, and is entered for all of its tokens.
+    /// Checks that the chain's guard is for the tokens' issuer, and is entered for all of its
+    /// tokens.
     fn check_guards(
         &self,
         chain: &Chain<'d>,

@@ -1,5 +1,5 @@
-//! Checks that requests to the filter's endpoints reach the filter in some listener, and that all plugins
-//! of one service know the same subject tokens.
+//! Checks that requests to the filter's endpoints reach the filter in some listener, and that all
+//! plugins of one service know the same subject tokens.
 
 use impersonation_core::issuer::{Endpoint, Paths, Purpose};
 

@@ -25,8 +25,8 @@ pub(super) fn routes<'d>(table: &Place<'d>) -> Vec<Route<'d>> {
     routes
 }
 
-/// Returns the routes of a connection manager that requests to one of `paths` may take; `None` if the
-/// routes are not in this file.
+/// Returns the routes of a connection manager that requests to one of `paths` may take; `None` if
+/// the routes are not in this file.
 pub(super) fn routes_to<'d>(manager: &Place<'d>, paths: &[&str]) -> Option<Vec<Route<'d>>> {
     let table = manager.get("route_config")?;
     let mut found = Vec::new();
@@ -47,7 +47,8 @@ pub(super) fn routes_to<'d>(manager: &Place<'d>, paths: &[&str]) -> Option<Vec<R
     Some(found)
 }
 
-/// Returns true if a request to `path` can reach `filter`, an entry of the manager's `http_filters`.
+/// Returns true if a request to `path` can reach `filter`, an entry of the manager's
+/// `http_filters`.
 pub(super) fn reaches<'d>(manager: &Place<'d>, filter: &Place<'d>, path: &str) -> bool {
     let Some(routes) = routes_to(manager, &[path]) else { return true };
     if routes.is_empty() {
@@ -56,11 +57,13 @@ pub(super) fn reaches<'d>(manager: &Place<'d>, filter: &Place<'d>, path: &str) -
     routes.iter().any(|route| route.variants().iter().any(|variant| variant.has_enabled(filter)))
 }
 
-/// The places that have filter settings for a route and one of its clusters, the most specific first.
+/// The places that have filter settings for a route and one of its clusters, the most specific
+/// first.
 pub(super) struct Variant<'d>(Vec<Place<'d>>);
 
 impl<'d> Route<'d> {
-    /// Returns a variant for each cluster that the route may choose, as each may have settings of its own.
+    /// Returns a variant for each cluster that the route may choose, as each may have settings of
+    /// its own.
     pub(super) fn variants(&self) -> Vec<Variant<'d>> {
         let levels = [self.route.clone(), self.host.clone(), self.table.clone()];
         let weighted = self.route.at(&["route", "weighted_clusters"]);

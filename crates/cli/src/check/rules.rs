@@ -58,8 +58,9 @@ fn is_narrowed(rule: &GuardRule) -> bool {
     !rule.scopes.is_empty() || rule.actors.is_some()
 }
 
-/// Returns true if an earlier rule matches every request that a later rule matches. Deny rules match
-/// broadly and allow rules match exactly, so an allow rule covers a deny rule only if it names no actors.
+/// Returns true if an earlier rule matches every request that a later rule matches. Deny rules
+/// match broadly and allow rules match exactly, so an allow rule covers a deny rule only if it
+/// names no actors.
 fn takes_all_of(earlier: &GuardRule, later: &GuardRule) -> bool {
     let paths = match (&earlier.path, &later.path) {
         _ if takes_every_path(earlier) => true,

@@ -1,7 +1,8 @@
 //! Compares the guard's entry in `http_filters` with the shipped one: envoy.yaml, docs/guard.md.
 //!
-//! Envoy's matchers can express anything, and most matchers would enter the guard too rarely. The shipped
-//! entry is known to enter the guard for every impersonation. No other shape has been shown to do that.
+//! Envoy's matchers can express anything, and most matchers would enter the guard too rarely. The
+//! shipped entry is known to enter the guard for every impersonation. No other shape has been shown
+//! to do that.
 
 use super::findings::Doubt;
 use super::tree::{Place, member_path};

@@ -1,5 +1,5 @@
-//! The parts of an Envoy that a request passes: listeners, the filters of each connection manager in
-//! their order, and the routes behind the filters.
+//! The parts of an Envoy that a request passes: listeners, the filters of each connection manager
+//! in their order, and the routes behind the filters.
 
 use super::routing::{self, Route};
 use super::tree::{Place, messages};
@@ -36,7 +36,8 @@ pub(super) struct Filter<'d> {
     pub(super) fields: Place<'d>,
 }
 
-/// Finds all listeners of a file: a bootstrap, a discovery response, or a dump of Envoy's configuration.
+/// Finds all listeners of a file: a bootstrap, a discovery response, or a dump of Envoy's
+/// configuration.
 pub(super) fn listeners<'d>(root: &Place<'d>) -> Vec<Listener<'d>> {
     let fixed = root.at(&["static_resources", "listeners"]);
     let fixed = fixed.into_iter().flat_map(|listeners| listeners.items());

@@ -1,7 +1,7 @@
 //! A place in a document: a value and its path.
 //!
-//! Envoy's files are protobuf written as JSON or YAML. So a field has two spellings, `null` means the same
-//! as absence, and a message of any type has its type in `@type`.
+//! Envoy's files are protobuf written as JSON or YAML. So a field has two spellings, `null` means
+//! the same as absence, and a message of any type has its type in `@type`.
 
 use serde_json::Value;
 

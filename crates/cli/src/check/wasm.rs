@@ -1,8 +1,8 @@
 //! Finds the Wasm filters of a file, tells filter and guard apart, and checks what Envoy does with
 //! requests when a plugin fails.
 //!
-//! A plugin is found by its type, so `check` can read bootstrap files, single listeners and extension
-//! configurations.
+//! A plugin is found by its type, so `check` can read bootstrap files, single listeners and
+//! extension configurations.
 
 use impersonation_core::config;
 use serde_json::Value;

@@ -1,10 +1,10 @@
-//! Reads YAML as Envoy does, which differs from YAML 1.2. `check` must judge the values that arrive in the
-//! plugin.
+//! Reads YAML as Envoy does, which differs from YAML 1.2. `check` must judge the values that arrive
+//! in the plugin.
 //!
-//! Envoy reads by `yaml-cpp` (YAML 1.1): `yes` and `y` are booleans, `010` is eight. It makes a string of
-//! every number with a fraction, and of every integer beyond 32 bits. It knows anchors and aliases, and no
-//! merge keys: `<<` is a member of that name. It silently drops the first of two members of one name, and
-//! all documents but the first. All of this was tried with Envoy 1.40.
+//! Envoy reads by `yaml-cpp` (YAML 1.1): `yes` and `y` are booleans, `010` is eight. It makes a
+//! string of every number with a fraction, and of every integer beyond 32 bits. It knows anchors
+//! and aliases, and no merge keys: `<<` is a member of that name. It silently drops the first of
+//! two members of one name, and all documents but the first. All of this was tried with Envoy 1.40.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -17,8 +17,8 @@ use super::tree::{item_path, member_path};
 /// The deepest nesting. Protobuf allows less.
 const MAX_DEPTH: usize = 200;
 
-/// The most values of a document. Aliases of aliases could fill the memory; no configuration is this
-/// large.
+/// The most values of a document. Aliases of aliases could fill the memory; no configuration is
+/// this large.
 const MAX_VALUES: usize = 1_000_000;
 
 /// A document as Envoy sees it.

@@ -49,8 +49,8 @@ impl Answer {
         Self { explanation, ..Self::document(refusal.into_response()) }
     }
 
-    /// Answers a request whose endpoint stopped without a call under way. No endpoint does that; if one
-    /// did, the caller would still get an answer.
+    /// Answers a request whose endpoint stopped without a call under way. No endpoint does that; if
+    /// one did, the caller would still get an answer.
     pub(crate) fn stalled(trail: &Trail) -> Self {
         Self::new(Err(Refusal::stalled()), trail)
     }

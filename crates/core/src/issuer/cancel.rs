@@ -1,12 +1,12 @@
 //! `DELETE /api/subject-tokens/{id}`: a backend takes back a subject token that it minted.
 //!
-//! An outstanding token can no longer be exchanged after that. The impersonation of a spent token ends.
-//! Only the caller that minted a token can take it back, and no other caller learns that the token
-//! exists.
+//! An outstanding token can no longer be exchanged after that. The impersonation of a spent token
+//! ends. Only the caller that minted a token can take it back, and no other caller learns that the
+//! token exists.
 //!
-//! A token that was never exchanged is marked as cancelled in its own record, by the same atomic step by
-//! which an exchange would spend it. It needs no entry among the revocations, so a caller cannot fill
-//! the table of revocations by minting and cancelling.
+//! A token that was never exchanged is marked as cancelled in its own record, by the same atomic
+//! step by which an exchange would spend it. It needs no entry among the revocations, so a caller
+//! cannot fill the table of revocations by minting and cancelling.
 
 use super::answer::empty;
 use super::refusal::Refusal;

@@ -4,8 +4,8 @@
 //! Routing, refusals of other methods, the paths that `check` looks for, and the comparison with
 //! docs/openapi.yaml follow from the rows.
 //!
-//! Paths are compared whole and byte by byte. Another spelling of a path is another path, here as in
-//! Envoy's own routes.
+//! Paths are compared whole and byte by byte. Another spelling of a path is another path, here as
+//! in Envoy's own routes.
 
 use std::ops::Deref;
 use std::pin::Pin;
@@ -92,7 +92,9 @@ macro_rules! handler {
     };
     ($function:path) => {
         |service, context, trail, head, body| {
-            Box::pin(async move { Ok($function(service, context, trail, head, body).await?.into()) })
+            Box::pin(
+                async move { Ok($function(service, context, trail, head, body).await?.into()) },
+            )
         }
     };
 }
@@ -131,35 +133,55 @@ endpoints! {
     SubjectToken = Row {
         path: (|paths| &paths.subject_tokens, Rest::Id),
         methods: &["DELETE"],
-        answered_by: AnsweredBy::Handler(Reads::Head, Operation::Cancel, handler!(head only cancel::cancel)),
+        answered_by: AnsweredBy::Handler(
+            Reads::Head,
+            Operation::Cancel,
+            handler!(head only cancel::cancel),
+        ),
         purpose: Purpose::Oversee,
     };
     /// Lists impersonations.
     Impersonations = Row {
         path: (|paths| &paths.impersonations, Rest::Fixed("")),
         methods: &["GET"],
-        answered_by: AnsweredBy::Handler(Reads::Head, Operation::List, handler!(head only list::list)),
+        answered_by: AnsweredBy::Handler(
+            Reads::Head,
+            Operation::List,
+            handler!(head only list::list),
+        ),
         purpose: Purpose::Oversee,
     };
     /// Ends the impersonation that the path names.
     Impersonation = Row {
         path: (|paths| &paths.impersonations, Rest::Id),
         methods: &["DELETE"],
-        answered_by: AnsweredBy::Handler(Reads::Head, Operation::Revoke, handler!(head only revoke::revoke_one)),
+        answered_by: AnsweredBy::Handler(
+            Reads::Head,
+            Operation::Revoke,
+            handler!(head only revoke::revoke_one),
+        ),
         purpose: Purpose::Oversee,
     };
     /// Ends all impersonations that have the named members.
     Revocations = Row {
         path: (|paths| &paths.impersonations, Rest::Fixed("/revocations")),
         methods: &["POST"],
-        answered_by: AnsweredBy::Handler(Reads::Json, Operation::Revoke, handler!(revoke::revoke_many)),
+        answered_by: AnsweredBy::Handler(
+            Reads::Json,
+            Operation::Revoke,
+            handler!(revoke::revoke_many),
+        ),
         purpose: Purpose::Oversee,
     };
     /// Exchanges a subject token.
     Token = Row {
         path: (|paths| &paths.token, Rest::Fixed("")),
         methods: &["POST"],
-        answered_by: AnsweredBy::FormHandler(is_our_exchange, Operation::Exchange, handler!(exchange::exchange)),
+        answered_by: AnsweredBy::FormHandler(
+            is_our_exchange,
+            Operation::Exchange,
+            handler!(exchange::exchange),
+        ),
         purpose: Purpose::Issue,
     };
     /// Revokes a token of the filter (RFC 7009).

@@ -1,13 +1,13 @@
 //! `POST /oidc/token`: one exchange, from form body to token response.
 //!
 //! The order of the checks is the security argument. The client is authenticated before its subject
-//! token is looked up, so a stranger learns nothing. The token is spent last, by compare-and-set, and only
-//! the request that spent it answers with an access token: a refusal never costs a client its token, and
-//! a race never yields two access tokens.
+//! token is looked up, so a stranger learns nothing. The token is spent last, by compare-and-set,
+//! and only the request that spent it answers with an access token: a refusal never costs a client
+//! its token, and a race never yields two access tokens.
 //!
-//! The revocations are read after the time at which the access token counts as issued, and right before
-//! the token is spent. So a revocation either is seen here, or ends the access token that is issued here:
-//! [`revocations`](crate::revocations) has the argument. The list has only
+//! The revocations are read after the time at which the access token counts as issued, and right
+//! before the token is spent. So a revocation either is seen here, or ends the access token that is
+//! issued here: [`revocations`](crate::revocations) has the argument. The list has only
 //! impersonations whose token was spent.
 //!
 //! RFC 8693 §2 defines the exchange, RFC 6749 §5.2 the errors.
@@ -45,8 +45,8 @@ struct AccessTokenClaims<'a> {
     iat: u64,
     exp: u64,
     jti: &'a str,
-    /// The subject token's id (RFC 8417 §2.2). It marks the access token as one of an impersonation, and
-    /// connects mint, exchange and use in the audit log.
+    /// The subject token's id (RFC 8417 §2.2). It marks the access token as one of an
+    /// impersonation, and connects mint, exchange and use in the audit log.
     txn: &'a str,
     scope: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -178,7 +178,8 @@ pub(super) fn authenticate(
 ) -> Result<AuthenticatedClient, Refusal> {
     let find = |client_id: &str| service.config.clients.get(client_id).cloned();
     let client = client::authenticate(form, head.authorization.as_deref(), find)?;
-    // A client_id is noted only after its proof. Otherwise a stranger could write into the audit log.
+    // A client_id is noted only after its proof. Otherwise a stranger could write into the audit
+    // log.
     trail.note(|facts| facts.client_id = Some(client.client_id.clone()));
     Ok(client)
 }
@@ -295,7 +296,8 @@ fn unknown() -> Refusal {
         .because("the subject token is unknown")
 }
 
-/// Refuses a token that is bound to other clients. The client learns as much as of an unknown token.
+/// Refuses a token that is bound to other clients. The client learns as much as of an unknown
+/// token.
 fn bound_to_another_client() -> Refusal {
     Refusal::invalid_request("bound_client", INVALID_SUBJECT_TOKEN)
         .because("the subject token is bound to other clients")
@@ -305,8 +307,8 @@ fn expired() -> Refusal {
     Refusal::invalid_request("subject_token_expired", "the subject token has expired")
 }
 
-/// Refuses a token whose impersonation was ended before it began. The client learns as much as of an
-/// unknown token.
+/// Refuses a token whose impersonation was ended before it began. The client learns as much as of
+/// an unknown token.
 fn revoked() -> Refusal {
     Refusal::invalid_request("revoked", INVALID_SUBJECT_TOKEN)
         .because("a revocation names the impersonation")
@@ -317,7 +319,8 @@ fn cancelled() -> Refusal {
     revoked().because("the subject token was taken back")
 }
 
-/// Refuses a spent token that is presented again, and ends its impersonation if the operator wants that.
+/// Refuses a spent token that is presented again, and ends its impersonation if the operator wants
+/// that.
 async fn replayed(
     service: &Service,
     context: &Context,
@@ -505,7 +508,8 @@ async fn spend(
     let oversight = &service.oversight;
     let known = oversight.revocations.known_by(context.host(), caught_up)?;
     if let Err(refusal) = look_at_revocations(&known, caught_up.revision(), &subject, entry) {
-        // Another request may have spent the token, and the impersonation may have been ended since.
+        // Another request may have spent the token, and the impersonation may have been ended
+        // since.
         return Err(match service.store.find_again(context, &subject).await? {
             Found::Spent(mint, first) => {
                 replayed(service, context, trail, &entry.id, &entry.client_id, mint, first).await
@@ -536,8 +540,8 @@ async fn spend(
     Ok(())
 }
 
-/// Refuses a subject token that was outstanding when a revocation ended its impersonation. Refuses an
-/// access token that would have ended before its client has it.
+/// Refuses a subject token that was outstanding when a revocation ended its impersonation. Refuses
+/// an access token that would have ended before its client has it.
 fn look_at_revocations(
     known: &Known,
     revision: Revision,
@@ -546,8 +550,8 @@ fn look_at_revocations(
 ) -> Result<(), Refusal> {
     let (impersonation, issued) = listed(entry);
     let unavailable = |wrong| Refusal::temporarily_unavailable("revoked_meanwhile", wrong);
-    // After the clock was set back, a revocation can have a time in the future, and its effect cannot be
-    // known. Revisions never lie in the future.
+    // After the clock was set back, a revocation can have a time in the future, and its effect
+    // cannot be known. Revisions never lie in the future.
     let last = if revision.is_some() { Revision::LAST } else { revision };
     let latest = Issued::new(entry.issued_at().at_the_latest(), last);
     if known.has_ended(&impersonation, latest) {

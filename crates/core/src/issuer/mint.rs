@@ -1,8 +1,8 @@
 //! `POST /api/subject-tokens`: a backend asks for a subject token for one of its users.
 //!
 //! The filter verifies the caller before it reads the body, so a stranger learns nothing about the
-//! requests that are accepted. The backend decides who may impersonate the user; the filter holds the
-//! backend accountable for it.
+//! requests that are accepted. The backend decides who may impersonate the user; the filter holds
+//! the backend accountable for it.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -144,8 +144,8 @@ pub(super) async fn mint(
     require_context(rules, &given_context)?;
     protect(rules, &grant.user_id)?;
     let minter = service.mints.as_ref().map(|mints| (mints, mints.minter(&caller)));
-    // The limit is checked before the filter calls out for the caller. The mint is counted once it is
-    // granted.
+    // The limit is checked before the filter calls out for the caller. The mint is counted once it
+    // is granted.
     let calls_out =
         service.config.subject_tokens.user_lookup.is_some() || service.authorizer.is_some();
     if let Some((mints, minter)) = minter.as_ref().filter(|_| calls_out) {
@@ -239,8 +239,8 @@ fn authorize(
 }
 
 /// Asks the identity gateway, with the caller's token, if the user exists. Returns the gateway's
-/// description of the user if `describe`, and the user's canonical id if the configuration names the
-/// member that has it.
+/// description of the user if `describe`, and the user's canonical id if the configuration names
+/// the member that has it.
 async fn look_up(
     lookup: &UserLookup,
     context: &Context,

@@ -1,5 +1,5 @@
-//! The endpoints of the filter: subject tokens, their exchange, impersonations and revocations, and the
-//! documents by which APIs verify access tokens.
+//! The endpoints of the filter: subject tokens, their exchange, impersonations and revocations, and
+//! the documents by which APIs verify access tokens.
 
 mod answer;
 mod body;

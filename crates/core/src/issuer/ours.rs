@@ -23,9 +23,9 @@ pub(super) fn is_our_exchange(service: &Service, head: &Head, body: &Body) -> bo
     }
 }
 
-/// Returns true if a form may name a token of ours, as far as that shows without verifying a signature.
-/// A form that is too long to be read whole, or in a charset that the filter does not read, may name one
-/// too: the filter takes such a form, to refuse it.
+/// Returns true if a form may name a token of ours, as far as that shows without verifying a
+/// signature. A form that is too long to be read whole, or in a charset that the filter does not
+/// read, may name one too: the filter takes such a form, to refuse it.
 pub(super) fn names_our_token(service: &Service, head: &Head, body: &Body) -> bool {
     if !media_type::is_ascii_based(&head.content_type) || matches!(body, Body::TooLong(_)) {
         return true;

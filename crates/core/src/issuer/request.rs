@@ -72,7 +72,8 @@ impl Head {
     }
 }
 
-/// Returns the token of an `Authorization: Bearer` header (RFC 6750 §2.1); `None` for any other header.
+/// Returns the token of an `Authorization: Bearer` header (RFC 6750 §2.1); `None` for any other
+/// header.
 pub(super) fn bearer_token(head: &Head) -> Option<&str> {
     let header = std::str::from_utf8(head.authorization.as_deref()?).ok()?;
     let (scheme, token) = header.split_once(' ')?;

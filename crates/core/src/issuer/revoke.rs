@@ -1,8 +1,9 @@
-//! `DELETE /api/impersonations/{id}` and `POST /api/impersonations/revocations`: an operator ends one
-//! impersonation, or all that have the named members.
+//! `DELETE /api/impersonations/{id}` and `POST /api/impersonations/revocations`: an operator ends
+//! one impersonation, or all that have the named members.
 //!
-//! Every access token that was issued before the answer has ended with the answer. New impersonations may
-//! begin. An operator who wants to prevent that must also take away the right to mint.
+//! Every access token that was issued before the answer has ended with the answer. New
+//! impersonations may begin. An operator who wants to prevent that must also take away the right to
+//! mint.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -51,8 +52,8 @@ pub(super) async fn revoke_one(
             facts.jti = Some(entry.jti);
         });
     } else {
-        // The list may have had no room for the impersonation. Or the impersonation has not begun, and
-        // a cancelled subject token makes sure that it never does.
+        // The list may have had no room for the impersonation. Or the impersonation has not begun,
+        // and a cancelled subject token makes sure that it never does.
         match service.store.cancel(context, &token_id, |_, _| true).await? {
             Cancelled::Yes(_) => return Ok(empty(204)),
             Cancelled::Spent(..) => {}
@@ -66,8 +67,8 @@ pub(super) async fn revoke_one(
     Ok(empty(204))
 }
 
-/// The members of the body. An unknown member is refused: without it, more would end than the operator
-/// meant.
+/// The members of the body. An unknown member is refused: without it, more would end than the
+/// operator meant.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 struct Members {
@@ -139,11 +140,11 @@ struct Counted {
     complete: bool,
 }
 
-/// Counts the live impersonations that a revocation has ended. An impersonation counts if it has ended
-/// now, and had not ended by `known_before`.
+/// Counts the live impersonations that a revocation has ended. An impersonation counts if it has
+/// ended now, and had not ended by `known_before`.
 ///
-/// The revocation stands already, and the operator must learn that. So the count is only incomplete if
-/// the list cannot be read in time.
+/// The revocation stands already, and the operator must learn that. So the count is only incomplete
+/// if the list cannot be read in time.
 async fn count_ended(
     oversight: &Oversight,
     context: &Context,

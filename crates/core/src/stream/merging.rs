@@ -101,11 +101,12 @@ fn replace_response(http: &dyn HttpStream, response: &Response, size: usize) {
     http.replace_response_body(&response.body, size);
 }
 
-/// Answers a `HEAD` in place of the gateway, with the header fields that [`replace_response`] leaves.
+/// Answers a `HEAD` in place of the gateway, with the header fields that [`replace_response`]
+/// leaves.
 ///
-/// The filter does not empty the gateway's body instead. A compressor on the way to the caller would
-/// add bytes to an empty body, and the caller, who expects none, would take them for the next answer.
-/// Envoy sends no body of a local answer to a `HEAD`.
+/// The filter does not empty the gateway's body instead. A compressor on the way to the caller
+/// would add bytes to an empty body, and the caller, who expects none, would take them for the next
+/// answer. Envoy sends no body of a local answer to a `HEAD`.
 fn respond_to_head(http: &dyn HttpStream, response: &Response) -> Flow {
     let theirs = http.response_headers();
     let theirs = theirs.iter().filter(|(name, _)| stays_beside(response, name));

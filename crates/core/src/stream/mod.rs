@@ -1,8 +1,8 @@
-//! The state machine of one HTTP stream. Envoy's callbacks are its inputs, and it acts on the stream
-//! only through [`HttpStream`]. A native test can therefore play a whole request.
+//! The state machine of one HTTP stream. Envoy's callbacks are its inputs, and it acts on the
+//! stream only through [`HttpStream`]. A native test can therefore play a whole request.
 //!
-//! A stream ends for Envoy when its caller leaves. Work that must not be cut off goes on after that:
-//! see [`WhenCallerLeaves`](crate::step::WhenCallerLeaves).
+//! A stream ends for Envoy when its caller leaves. Work that must not be cut off goes on after
+//! that: see [`WhenCallerLeaves`](crate::step::WhenCallerLeaves).
 
 mod answering;
 mod merging;
