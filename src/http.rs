@@ -1,40 +1,48 @@
-//! One HTTP stream: Envoy's callbacks to the core's, and what the core does to the stream to Envoy.
+//! An HTTP stream: passes Envoy's callbacks to the core, and the core's actions on the stream to
+//! Envoy.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use impersonation_core::step::{Call, CallFailure, WhenCallerLeaves};
+use impersonation_core::step::{Call, CallFailure, Reply, WhenCallerLeaves};
 use impersonation_core::stream::{Flow, HttpStream, Stream};
 use impersonation_envoy::host::{self, CallId};
 use proxy_wasm::traits::{Context, HttpContext};
 use proxy_wasm::types::{Action, MapType};
 
-use crate::worker::Worker;
+use crate::worker::{AwaitsReply, ReplyTo, Worker};
 
 pub(crate) struct Http {
     worker: Rc<Worker>,
     held: Rc<Held>,
 }
 
-/// A stream, and what is known of it outside of the core.
-pub(crate) struct Held {
-    pub(crate) stream: RefCell<Stream>,
-    /// The number of its context.
-    pub(crate) context: u32,
-    /// The call whose reply comes to the root context.
-    pub(crate) elsewhere: Cell<Option<CallId>>,
+/// A stream that a call may outlive.
+struct Held {
+    stream: RefCell<Stream>,
+    /// The number of the stream's context.
+    context: u32,
+    /// The call whose reply Envoy brings to the root context.
+    call_of_root: Cell<Option<CallId>>,
+}
+
+impl AwaitsReply for Held {
+    fn on_reply(self: Rc<Self>, worker: &Rc<Worker>, reply: Reply) {
+        host::act_for(self.context);
+        self.stream.borrow_mut().on_reply(&Shown { worker, held: &self }, reply);
+    }
 }
 
 impl Http {
     pub(crate) fn new(worker: &Rc<Worker>, context: u32) -> Self {
         let host = Rc::clone(&worker.host);
         let stream = RefCell::new(Stream::new(worker.service.clone(), host));
-        let held = Rc::new(Held { stream, context, elsewhere: Cell::default() });
+        let held = Rc::new(Held { stream, context, call_of_root: Cell::default() });
         Self { worker: Rc::clone(worker), held }
     }
 
-    const fn live(&self) -> Live<'_> {
-        Live { worker: &self.worker, held: &self.held }
+    const fn shown(&self) -> Shown<'_> {
+        Shown { worker: &self.worker, held: &self.held }
     }
 }
 
@@ -54,63 +62,63 @@ impl Context for Http {
         _num_trailers: usize,
     ) {
         let reply = host::http_reply(num_headers, body_size);
-        self.held.stream.borrow_mut().on_reply(&self.live(), reply);
+        self.held.stream.borrow_mut().on_reply(&self.shown(), reply);
     }
 
     fn on_grpc_call_response(&mut self, _call: u32, status: u32, body_size: usize) {
         let reply = host::grpc_reply(status, body_size);
-        self.held.stream.borrow_mut().on_reply(&self.live(), reply);
+        self.held.stream.borrow_mut().on_reply(&self.shown(), reply);
     }
 }
 
 impl HttpContext for Http {
     fn on_http_request_headers(&mut self, _num_headers: usize, end_of_stream: bool) -> Action {
-        action(self.held.stream.borrow_mut().on_request_headers(&self.live(), end_of_stream))
+        action(self.held.stream.borrow_mut().on_request_headers(&self.shown(), end_of_stream))
     }
 
     fn on_http_request_body(&mut self, body_size: usize, end_of_stream: bool) -> Action {
         action(self.held.stream.borrow_mut().on_request_body(
-            &self.live(),
+            &self.shown(),
             body_size,
             end_of_stream,
         ))
     }
 
     fn on_http_request_trailers(&mut self, _num_trailers: usize) -> Action {
-        action(self.held.stream.borrow_mut().on_request_trailers(&self.live()))
+        action(self.held.stream.borrow_mut().on_request_trailers(&self.shown()))
     }
 
     fn on_http_response_headers(&mut self, _num_headers: usize, end_of_stream: bool) -> Action {
-        action(self.held.stream.borrow_mut().on_response_headers(&self.live(), end_of_stream))
+        action(self.held.stream.borrow_mut().on_response_headers(&self.shown(), end_of_stream))
     }
 
     fn on_http_response_body(&mut self, body_size: usize, end_of_stream: bool) -> Action {
         action(self.held.stream.borrow_mut().on_response_body(
-            &self.live(),
+            &self.shown(),
             body_size,
             end_of_stream,
         ))
     }
 
     fn on_http_response_trailers(&mut self, _num_trailers: usize) -> Action {
-        action(self.held.stream.borrow_mut().on_response_trailers(&self.live()))
+        action(self.held.stream.borrow_mut().on_response_trailers(&self.shown()))
     }
 
     fn on_log(&mut self) {
-        let goes_on = self.held.stream.borrow_mut().on_end(&self.live());
-        if let (false, Some(id)) = (goes_on, self.held.elsewhere.take()) {
+        let awaits_reply = self.held.stream.borrow_mut().on_end(&self.shown());
+        if let (false, Some(id)) = (awaits_reply, self.held.call_of_root.take()) {
             self.worker.forget(id);
         }
     }
 }
 
-/// The stream that Envoy shows right now.
-pub(crate) struct Live<'a> {
-    pub(crate) worker: &'a Rc<Worker>,
-    pub(crate) held: &'a Rc<Held>,
+/// The stream that Envoy shows at this moment.
+struct Shown<'a> {
+    worker: &'a Rc<Worker>,
+    held: &'a Rc<Held>,
 }
 
-impl HttpStream for Live<'_> {
+impl HttpStream for Shown<'_> {
     fn request_header(&self, name: &str) -> Option<Vec<u8>> {
         host::header(MapType::HttpRequestHeaders, name)
     }
@@ -155,11 +163,21 @@ impl HttpStream for Live<'_> {
         host::respond(status, headers, body, details);
     }
 
+    fn resume_request(&self) {
+        host::resume_request();
+    }
+
     fn set_filter_state(&self, name: &str, value: &str) {
         host::set_filter_state(name, value);
     }
 
     fn send(&self, call: &Call, when_caller_leaves: WhenCallerLeaves) -> Result<(), CallFailure> {
-        self.worker.send(call, when_caller_leaves, self.held)
+        self.held.call_of_root.set(None);
+        let sent = self.worker.send(call, when_caller_leaves, self.held.context)?;
+        if let ReplyTo::Root(id) = sent {
+            self.held.call_of_root.set(Some(id));
+            self.worker.await_reply(id, Rc::clone(self.held) as Rc<dyn AwaitsReply>);
+        }
+        Ok(())
     }
 }

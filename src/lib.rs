@@ -1,6 +1,7 @@
-//! The plugin: Envoy's callbacks on one side, `impersonation_core` on the other. It decides nothing.
+//! The filter as a plugin: connects Envoy's callbacks with `impersonation_core`, and decides
+//! nothing.
 //!
-//! What every plugin needs of Envoy is in `impersonation_envoy`; here is what makes this one.
+//! `impersonation_envoy` has everything that filter and guard share.
 #![cfg(target_arch = "wasm32")]
 
 mod http;
@@ -10,7 +11,7 @@ mod worker;
 use proxy_wasm::types::LogLevel;
 
 proxy_wasm::main! {{
-    // Envoy filters by its own level; this also turns a panic into a log line.
+    // Envoy filters by its own level. This call also turns a panic into a log line.
     proxy_wasm::set_log_level(LogLevel::Debug);
     proxy_wasm::set_root_context(|context| Box::new(root::Root::new(context)));
 }}

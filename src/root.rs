@@ -1,4 +1,4 @@
-//! The configured plugin in one VM.
+//! The root context: configures the plugin of one VM, and runs its background work.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -13,11 +13,11 @@ use proxy_wasm::types::ContextType;
 use crate::http::Http;
 use crate::worker::Worker;
 
-/// How often background work is looked at. Envoy calls each worker's VM.
+/// The interval at which Envoy calls each worker's VM for background work.
 const TICK: Duration = Duration::from_secs(1);
 
-/// When it is first. Envoy tries a configuration in a VM that it then throws away, and a fetch with it:
-/// only a VM that stays gets to its first tick.
+/// The delay of the first tick. Envoy tries a configuration in a VM that it then discards, together
+/// with any fetch: only a VM that stays reaches its first tick.
 const FIRST_TICK: Duration = Duration::from_millis(1);
 
 pub(crate) struct Root {
@@ -59,7 +59,7 @@ impl RootContext for Root {
         let native = Some(Box::new(ForeignFunctions) as Box<_>);
         match Service::configure(&bytes, &environment, host.now(), native) {
             Ok(service) => {
-                service.begin(&*host);
+                service.create_tables(&*host);
                 service.introduce(&*host);
                 self.worker = Rc::new(Worker::new(self.context, host, Some(Rc::new(service))));
                 self.ticked = false;
@@ -86,7 +86,7 @@ impl RootContext for Root {
         });
     }
 
-    /// Not a queue's doing: see [`Worker::send_handed_over`].
+    /// No queue is used. [`Worker`] calls this to act as the root context.
     fn on_queue_ready(&mut self, _queue: u32) {
         self.worker.send_handed_over();
     }

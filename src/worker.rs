@@ -1,7 +1,8 @@
-//! What the contexts of one VM share: the service, and the calls whose replies Envoy brings to the root context.
+//! The state that the contexts of one VM share: the service, and the calls whose replies Envoy
+//! brings to the root context.
 //!
-//! A call that Envoy makes for a stream ends with that stream. One that has to go on is therefore made for the
-//! root context, whoever it is for: here it says where its reply belongs.
+//! Envoy ends a stream's calls with the stream. A call that must outlive the stream is therefore
+//! sent for the root context, and this file brings the reply to the stream.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -12,21 +13,34 @@ use impersonation_core::step::{Call, CallFailure, Reply, Step, WhenCallerLeaves}
 use impersonation_envoy::host::{self, CallId, Envoy};
 use impersonation_envoy::{Background, abi};
 
-use crate::http::{Held, Live};
+/// A stream that awaits a reply which Envoy brings to the root context.
+pub(crate) trait AwaitsReply {
+    /// Handles the reply.
+    fn on_reply(self: Rc<Self>, worker: &Rc<Worker>, reply: Reply);
+}
 
-/// One VM.
+/// The context to which Envoy brings the reply to a stream's call.
+pub(crate) enum ReplyTo {
+    /// The stream's own context.
+    Stream,
+    /// The root context.
+    Root(CallId),
+}
+
+/// The shared state of one VM.
 pub(crate) struct Worker {
-    /// The root context's number.
+    /// The number of the root context.
     root: u32,
     pub(crate) host: Rc<Envoy>,
     pub(crate) service: Option<Rc<Service>>,
-    /// Whether Envoy is calling the root context right now.
+    /// Envoy is calling the root context at this moment.
     in_root: Cell<bool>,
-    /// A call on its way to the root context, and what became of it.
+    /// A call that the root context is to send.
     handed_over: RefCell<Option<Call>>,
+    /// The result of sending the call that was handed over.
     sent: Cell<Option<Result<CallId, CallFailure>>>,
     /// Streams whose reply comes to the root context.
-    waiting: RefCell<HashMap<CallId, Rc<Held>>>,
+    waiting: RefCell<HashMap<CallId, Rc<dyn AwaitsReply>>>,
     background: Background,
 }
 
@@ -52,55 +66,50 @@ impl Worker {
         result
     }
 
-    /// Sends a call for a stream.
+    /// Sends a call for the stream with this context. The caller must [await](Self::await_reply) a
+    /// reply that comes to the root context.
     pub(crate) fn send(
         &self,
         call: &Call,
         when_caller_leaves: WhenCallerLeaves,
-        stream: &Rc<Held>,
-    ) -> Result<(), CallFailure> {
-        let id = match (when_caller_leaves, self.in_root.get()) {
-            (WhenCallerLeaves::Cancel, false) => {
-                // Its reply comes to the stream itself.
-                stream.elsewhere.set(None);
-                return host::send(call).map(|_| ());
-            }
-            (WhenCallerLeaves::Cancel, true) => host::send(call)?,
+        context: u32,
+    ) -> Result<ReplyTo, CallFailure> {
+        match (when_caller_leaves, self.in_root.get()) {
+            (WhenCallerLeaves::Cancel, false) => host::send(call).map(|_| ReplyTo::Stream),
+            (WhenCallerLeaves::Cancel, true) => host::send(call).map(ReplyTo::Root),
             (WhenCallerLeaves::GoOn, _) => {
                 let sent = self.send_for_root(call);
-                host::act_for(stream.context);
-                sent?
+                host::act_for(context);
+                sent.map(ReplyTo::Root)
             }
-        };
-        stream.elsewhere.set(Some(id));
-        self.waiting.borrow_mut().insert(id, Rc::clone(stream));
-        Ok(())
+        }
     }
 
-    /// Goes on with work that nobody waits for. To be called in a callback of the root context.
+    /// Remembers the stream that awaits the reply to a call of the root context.
+    pub(crate) fn await_reply(&self, id: CallId, stream: Rc<dyn AwaitsReply>) {
+        self.waiting.borrow_mut().insert(id, stream);
+    }
+
+    /// Continues work of the tick. Only a callback of the root context may call this.
     pub(crate) fn run(&self, step: Step<()>) {
         self.background.run(step);
     }
 
-    /// Brings a reply that came to the root context to whom it is for.
+    /// Brings a reply from the root context to the stream or the background work that awaits it.
     pub(crate) fn reply(self: &Rc<Self>, id: CallId, reply: Reply) {
         let waiting = self.waiting.borrow_mut().remove(&id);
         match waiting {
-            Some(held) => {
-                host::act_for(held.context);
-                let live = Live { worker: self, held: &held };
-                held.stream.borrow_mut().on_reply(&live, reply);
-            }
+            Some(stream) => stream.on_reply(self, reply),
             None => self.background.reply(id, reply),
         }
     }
 
-    /// Nobody waits for this reply any more.
+    /// Forgets the stream that awaited a reply, because the stream has ended.
     pub(crate) fn forget(&self, id: CallId) {
         self.waiting.borrow_mut().remove(&id);
     }
 
-    /// Sends the call that was handed over, as the root context.
+    /// Sends the call that was handed over. Only the root context may call this.
     pub(crate) fn send_handed_over(&self) {
         let call = self.handed_over.take();
         self.sent.set(call.map(|call| {
@@ -114,7 +123,8 @@ impl Worker {
             host::act_for(self.root);
             return host::send(call);
         }
-        // The SDK brings a reply to the context that it was called for last, so it has to be called.
+        // The SDK brings a reply to the context that sent the call last, so the root context must
+        // send the call itself.
         self.handed_over.replace(Some(call.clone()));
         abi::call_root(self.root);
         self.sent.take().unwrap_or(Err(CallFailure::NotSent))

@@ -1,175 +1,177 @@
-//! Who acted as whom, and who looked and put an end to it: one event for each request that is ours.
+//! The audit log: one event for each request that is the filter's. It says who acted as whom, who
+//! looked at impersonations, and who ended them.
 //!
-//! Impersonation without accountability is a breach, so an event is filled in as the facts become known
-//! and written down whatever way the request ends. It never holds a token, a secret or a key.
+//! Impersonation must not happen without accountability. So the facts of an event are collected as
+//! they become known, and the event is written however the request ends. An event never holds a
+//! token, a secret or a key.
 
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
-use std::io;
 use std::rc::Rc;
 
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 use serde_json::Value;
-use serde_json::ser::Formatter;
 
 use crate::metrics;
+use crate::one_line::one_line;
 use crate::policy::Bounds;
 use crate::store::{Exchange, Mint};
 
-/// What a request wanted.
+/// The operation that a request wants, for the audit log and the metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Operation {
-    /// A subject token.
+pub(crate) enum Operation {
+    /// Mints a subject token.
     Mint,
-    /// An access token for one.
+    /// Exchanges a subject token for an access token.
     Exchange,
-    /// To take a subject token back.
+    /// Takes back a subject token.
     Cancel,
-    /// To see what is live.
+    /// Lists impersonations.
     List,
-    /// To end impersonations.
+    /// Ends impersonations.
     Revoke,
-    /// To know whether one is live.
+    /// Asks if a token is active.
     Introspect,
 }
 
-/// What happened.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum EventName {
-    /// A subject token was minted.
-    SubjectTokenCreated,
-    /// A request for one was refused.
-    SubjectTokenRefused,
-    /// A subject token was exchanged.
-    TokenExchangeSucceeded,
-    /// An exchange was refused.
-    TokenExchangeRefused,
-    /// A subject token was taken back by who minted it, and what it was exchanged for has ended.
-    SubjectTokenCancelled,
-    /// That was refused.
-    SubjectTokenCancellationRefused,
-    /// Somebody looked at who impersonates whom.
-    ImpersonationsListed,
-    /// That was refused.
-    ImpersonationsListRefused,
-    /// One or more impersonations have ended.
-    ImpersonationRevoked,
-    /// A client revoked a token that is not known, or not its own: nothing has ended.
-    ImpersonationRevocationIgnored,
-    /// Nothing has ended, as that was refused.
-    ImpersonationRevocationRefused,
-    /// Somebody asked whether a token is good.
-    TokenIntrospected,
-    /// That was refused.
-    TokenIntrospectionRefused,
+/// The names of an operation in the audit log and in the metrics.
+struct Names {
+    /// The event of a granted request, and the counter of such requests.
+    granted: (&'static str, &'static str),
+    /// The event of a refused request.
+    refused: &'static str,
+    /// The label `endpoint` of the counter of refusals.
+    endpoint: &'static str,
 }
 
-impl EventName {
-    /// Its name in the log.
-    pub const fn name(self) -> &'static str {
+/// The event, and the counter, of a revocation that ended nothing: the client does not know the
+/// token, or the token is not the client's.
+const REVOCATION_IGNORED: (&str, &str) =
+    ("impersonation.revocation_ignored", metrics::REVOCATIONS_IGNORED);
+
+impl Operation {
+    const fn names(self) -> Names {
         match self {
-            Self::SubjectTokenCreated => "subject_token.created",
-            Self::SubjectTokenRefused => "subject_token.refused",
-            Self::TokenExchangeSucceeded => "token_exchange.succeeded",
-            Self::TokenExchangeRefused => "token_exchange.refused",
-            Self::SubjectTokenCancelled => "subject_token.cancelled",
-            Self::SubjectTokenCancellationRefused => "subject_token.cancellation_refused",
-            Self::ImpersonationsListed => "impersonations.listed",
-            Self::ImpersonationsListRefused => "impersonations.list_refused",
-            Self::ImpersonationRevoked => "impersonation.revoked",
-            Self::ImpersonationRevocationIgnored => "impersonation.revocation_ignored",
-            Self::ImpersonationRevocationRefused => "impersonation.revocation_refused",
-            Self::TokenIntrospected => "token.introspected",
-            Self::TokenIntrospectionRefused => "token.introspection_refused",
+            Self::Mint => Names {
+                granted: ("subject_token.created", metrics::CREATED),
+                refused: "subject_token.refused",
+                endpoint: "subject_tokens",
+            },
+            Self::Exchange => Names {
+                granted: ("token_exchange.succeeded", metrics::EXCHANGED),
+                refused: "token_exchange.refused",
+                endpoint: "token",
+            },
+            Self::Cancel => Names {
+                granted: ("subject_token.cancelled", metrics::CANCELLED),
+                refused: "subject_token.cancellation_refused",
+                endpoint: "subject_token",
+            },
+            Self::List => Names {
+                granted: ("impersonations.listed", metrics::LISTED),
+                refused: "impersonations.list_refused",
+                endpoint: "impersonations",
+            },
+            Self::Revoke => Names {
+                granted: ("impersonation.revoked", metrics::REVOKED),
+                refused: "impersonation.revocation_refused",
+                endpoint: "revocation",
+            },
+            Self::Introspect => Names {
+                granted: ("token.introspected", metrics::INTROSPECTED),
+                refused: "token.introspection_refused",
+                endpoint: "introspection",
+            },
         }
     }
 }
 
-impl Serialize for EventName {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(self.name())
-    }
-}
-
-/// The facts, as far as they became known.
+/// The facts about a request that became known before it ended.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub struct Facts {
+pub(crate) struct Facts {
     /// Envoy's id of the request.
-    pub request_id: String,
-    /// Names the subject token, the same on mint and exchange; no secret.
+    pub(crate) request_id: String,
+    /// The id of the subject token, which is the same on mint and exchange. It is no secret.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub subject_token_id: Option<String>,
+    pub(crate) subject_token_id: Option<String>,
     /// The impersonated user.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub user_id: Option<String>,
+    pub(crate) user_id: Option<String>,
     /// The acting user.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub actor_id: Option<String>,
+    pub(crate) actor_id: Option<String>,
     /// The client of the exchange.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub client_id: Option<String>,
-    /// Who minted.
+    pub(crate) client_id: Option<String>,
+    /// The caller that minted the subject token.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub caller: Option<String>,
-    /// Who lists, ends, or asks: the subject of their access token, or else its client.
+    pub(crate) caller: Option<String>,
+    /// The operator who lists or ends impersonations: the subject of the operator's access token,
+    /// or else its client.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub requested_by: Option<String>,
-    /// That a revocation is for every impersonation there is.
+    pub(crate) requested_by: Option<String>,
+    /// A revocation ends every impersonation.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub all: bool,
-    /// How many live impersonations a revocation has ended, as far as they could be counted.
+    pub(crate) all: bool,
+    /// The number of live impersonations that a revocation has ended, as far as they could be
+    /// counted.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub ended: Option<u64>,
-    /// The resource asked for.
+    pub(crate) ended: Option<u64>,
+    /// The requested resource.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub resource: Option<String>,
-    /// The scope granted.
+    pub(crate) resource: Option<String>,
+    /// The granted scope.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub scope: Option<String>,
+    pub(crate) scope: Option<String>,
     /// The id of the access token.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub jti: Option<String>,
-    /// What the subject token is good for at most, if that is less than everything.
+    pub(crate) jti: Option<String>,
+    /// The bounds of the subject token, if it has any.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub bounds: Option<Bounds>,
-    /// That the caller had left before the outcome was known.
+    pub(crate) bounds: Option<Bounds>,
+    /// The caller left before the outcome was known.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub caller_gone: bool,
-    /// The free-form context, if the operator wants it here.
+    pub(crate) caller_gone: bool,
+    /// The context of the mint, if the operator wants it in the audit log.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub context: Option<Value>,
+    pub(crate) context: Option<Value>,
 }
 
 /// One line of the audit log.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Event {
-    /// What happened.
-    pub event: EventName,
-    /// To whom and by whom.
+pub(crate) struct Event {
+    event: &'static str,
+    #[serde(skip)]
+    operation: Operation,
+    /// The counter of a granted request; `None` for a refused one.
+    #[serde(skip)]
+    counter: Option<&'static str>,
+    /// The facts.
     #[serde(flatten)]
-    pub facts: Facts,
+    pub(crate) facts: Facts,
     /// The `error` code of a refusal.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub error: Option<&'static str>,
-    /// Which check refused.
+    error: Option<&'static str>,
+    /// The check that refused.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub reason: Option<&'static str>,
+    pub(crate) reason: Option<&'static str>,
 }
 
-/// What is written down about one request, as it becomes known: whatever way the request ends, it is there.
+/// Collects the facts about one request as they become known, so that an event can be written
+/// however the request ends.
 #[derive(Debug, Clone)]
-pub struct Trail {
+pub(crate) struct Trail {
     operation: Operation,
     facts: Rc<RefCell<Facts>>,
-    /// That there was nothing to be done.
+    /// A revocation had nothing to end.
     ignored: Rc<Cell<bool>>,
-    /// That the request has done its work, whatever comes of the answer.
+    /// The request has done its work, even if its answer fails.
     done: Rc<Cell<bool>>,
 }
 
 impl Trail {
-    /// The trail of a request that Envoy names `request_id`.
-    pub fn new(operation: Operation, request_id: String) -> Self {
+    /// Makes the trail of the request that Envoy names `request_id`.
+    pub(crate) fn new(operation: Operation, request_id: String) -> Self {
         let facts = Facts { request_id, ..Facts::default() };
         Self {
             operation,
@@ -180,55 +182,41 @@ impl Trail {
     }
 
     /// Notes a fact as soon as it is known.
-    pub fn note(&self, fact: impl FnOnce(&mut Facts)) {
+    pub(crate) fn note(&self, fact: impl FnOnce(&mut Facts)) {
         fact(&mut self.facts.borrow_mut());
     }
 
-    /// Notes that there was nothing to be done.
-    pub fn ignore(&self) {
+    /// Notes that a revocation had nothing to end.
+    pub(crate) fn ignore(&self) {
         self.ignored.set(true);
     }
 
-    /// Notes that the request has done its work. From here on the audit says so, even if the caller
+    /// Notes that the request has done its work. From here on the event says so, even if the caller
     /// leaves before the answer is complete.
-    pub fn is_done(&self) {
+    pub(crate) fn is_done(&self) {
         self.done.set(true);
     }
 
-    /// Envoy's id of the request.
-    pub fn request_id(&self) -> String {
+    /// Returns Envoy's id of the request.
+    pub(crate) fn request_id(&self) -> String {
         self.facts.borrow().request_id.clone()
     }
 
-    /// The event of a request that was granted.
-    pub fn granted(&self) -> Event {
-        let event = match self.operation {
-            Operation::Mint => EventName::SubjectTokenCreated,
-            Operation::Exchange => EventName::TokenExchangeSucceeded,
-            Operation::Cancel => EventName::SubjectTokenCancelled,
-            Operation::List => EventName::ImpersonationsListed,
-            Operation::Revoke if self.ignored.get() => EventName::ImpersonationRevocationIgnored,
-            Operation::Revoke => EventName::ImpersonationRevoked,
-            Operation::Introspect => EventName::TokenIntrospected,
-        };
-        Event { event, facts: self.facts.take(), error: None, reason: None }
+    /// Makes the event of a granted request.
+    pub(crate) fn granted(&self) -> Event {
+        let granted = self.operation.names().granted;
+        let (event, counter) = if self.ignored.get() { REVOCATION_IGNORED } else { granted };
+        self.event(event, Some(counter))
     }
 
-    /// The event of a request that was not.
-    pub fn refused(&self, error: &'static str, reason: &'static str) -> Event {
-        let event = match self.operation {
-            Operation::Mint => EventName::SubjectTokenRefused,
-            Operation::Exchange => EventName::TokenExchangeRefused,
-            Operation::Cancel => EventName::SubjectTokenCancellationRefused,
-            Operation::List => EventName::ImpersonationsListRefused,
-            Operation::Revoke => EventName::ImpersonationRevocationRefused,
-            Operation::Introspect => EventName::TokenIntrospectionRefused,
-        };
-        Event { event, facts: self.facts.take(), error: Some(error), reason: Some(reason) }
+    /// Makes the event of a refused request.
+    pub(crate) fn refused(&self, error: &'static str, reason: &'static str) -> Event {
+        let event = self.event(self.operation.names().refused, None);
+        Event { error: Some(error), reason: Some(reason), ..event }
     }
 
-    /// The event of a request whose caller left before it was answered.
-    pub fn abandoned(&self) -> Event {
+    /// Makes the event of a request whose caller left before the answer.
+    pub(crate) fn abandoned(&self) -> Event {
         if self.done.get() {
             self.note(|facts| facts.caller_gone = true);
             return self.granted();
@@ -236,8 +224,13 @@ impl Trail {
         self.refused("abandoned", "caller_gone")
     }
 
-    /// The alarm about a spent token that this request presents.
-    pub fn replay(&self, mint: Mint, first_exchange: Exchange) -> Replay {
+    fn event(&self, event: &'static str, counter: Option<&'static str>) -> Event {
+        let (operation, facts) = (self.operation, self.facts.take());
+        Event { event, operation, counter, facts, error: None, reason: None }
+    }
+
+    /// Makes the alarm about the spent token that this request presents.
+    pub(crate) fn replay(&self, mint: Mint, first_exchange: Exchange) -> Replay {
         let facts = self.facts.borrow();
         Replay {
             alarm: "subject_token.replayed",
@@ -253,62 +246,49 @@ impl Trail {
 
 /// The alarm about a spent subject token that was presented again.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Replay {
+pub(crate) struct Replay {
     /// `subject_token.replayed`.
-    pub alarm: &'static str,
-    /// The token.
-    pub subject_token_id: Option<String>,
-    /// Who asked for it, and when.
-    pub mint: Mint,
-    /// Who exchanged it.
-    pub first_exchange: Exchange,
-    /// The client that presents it again.
-    pub second_client_id: Option<String>,
-    /// Envoy's id of that request.
-    pub second_request_id: String,
-    /// Whether what it was exchanged for has ended.
-    pub revoked: bool,
+    alarm: &'static str,
+    subject_token_id: Option<String>,
+    /// The mint of the subject token.
+    mint: Mint,
+    /// The exchange that spent the subject token.
+    first_exchange: Exchange,
+    /// The client that presents the token again.
+    second_client_id: Option<String>,
+    /// Envoy's id of the request that presents the token again.
+    second_request_id: String,
+    /// The impersonation of the first exchange has ended because of this alarm.
+    pub(crate) revoked: bool,
 }
 
 impl Replay {
-    /// The line.
-    pub fn to_json(&self) -> String {
+    /// Writes the alarm as one line of JSON.
+    pub(crate) fn to_json(&self) -> String {
         one_line(self)
     }
 }
 
 impl Event {
-    /// The counter that it moves.
-    pub fn counter(&self) -> Cow<'static, str> {
-        match self.event {
-            EventName::SubjectTokenCreated => metrics::CREATED.into(),
-            EventName::TokenExchangeSucceeded => metrics::EXCHANGED.into(),
-            EventName::SubjectTokenRefused => self.refusals("subject_tokens"),
-            EventName::TokenExchangeRefused => self.refusals("token"),
-            EventName::SubjectTokenCancelled => metrics::CANCELLED.into(),
-            EventName::SubjectTokenCancellationRefused => self.refusals("subject_token"),
-            EventName::ImpersonationsListed => metrics::LISTED.into(),
-            EventName::ImpersonationsListRefused => self.refusals("impersonations"),
-            EventName::ImpersonationRevoked => metrics::REVOKED.into(),
-            EventName::ImpersonationRevocationIgnored => metrics::REVOCATIONS_IGNORED.into(),
-            EventName::ImpersonationRevocationRefused => self.refusals("revocation"),
-            EventName::TokenIntrospected => metrics::INTROSPECTED.into(),
-            EventName::TokenIntrospectionRefused => self.refusals("introspection"),
-        }
+    /// Returns the counter that the event moves.
+    pub(crate) fn counter(&self) -> Cow<'static, str> {
+        self.counter.map_or_else(
+            || {
+                let endpoint = self.operation.names().endpoint;
+                let (error, reason) = (self.error.unwrap_or_default(), self.reason);
+                metrics::refused(endpoint, error, reason.unwrap_or_default())
+            },
+            Cow::Borrowed,
+        )
     }
 
-    /// Whether it is that of an exchange that was granted.
-    pub fn is_exchange(&self) -> bool {
-        self.event == EventName::TokenExchangeSucceeded
+    /// Returns true if an exchange was granted.
+    pub(crate) fn is_granted_exchange(&self) -> bool {
+        self.operation == Operation::Exchange && self.error.is_none()
     }
 
-    fn refusals(&self, endpoint: &'static str) -> Cow<'static, str> {
-        let (error, reason) = (self.error.unwrap_or_default(), self.reason.unwrap_or_default());
-        metrics::refused(endpoint, error, reason)
-    }
-
-    /// What an access log can print of it, by name.
-    pub fn members(&self) -> impl Iterator<Item = (&'static str, &str)> {
+    /// Returns the members that an access log can print, with their names.
+    pub(crate) fn members(&self) -> impl Iterator<Item = (&'static str, &str)> {
         let facts = &self.facts;
         let optional = [
             ("subject_token_id", facts.subject_token_id.as_deref()),
@@ -325,76 +305,30 @@ impl Event {
         ];
         let given =
             optional.into_iter().filter_map(|(name, value)| value.map(|value| (name, value)));
-        std::iter::once(("event", self.event.name())).chain(given)
+        std::iter::once(("event", self.event)).chain(given)
     }
 
-    /// The line. Caller-supplied text is escaped, so that it can neither end the line nor add a member.
-    pub fn to_json(&self) -> String {
+    /// Writes the event as one line of JSON. Text of a caller can neither end the line nor add a
+    /// member.
+    pub(crate) fn to_json(&self) -> String {
         one_line(self)
     }
-}
-
-/// JSON that is one line to every reader and looks like what it is. JSON itself escapes only the ASCII
-/// controls: to some programs a few characters more end a line, and others turn its order around.
-pub fn one_line(value: &impl Serialize) -> String {
-    let mut line = Vec::with_capacity(512);
-    match value.serialize(&mut serde_json::Serializer::with_formatter(&mut line, OneLine)) {
-        Ok(()) => String::from_utf8(line).unwrap_or_default(),
-        Err(_) => String::new(),
-    }
-}
-
-struct OneLine;
-
-impl Formatter for OneLine {
-    fn write_string_fragment<W: ?Sized + io::Write>(
-        &mut self,
-        writer: &mut W,
-        fragment: &str,
-    ) -> io::Result<()> {
-        // Nearly all text is ASCII, and of that the serialiser has escaped all controls but one.
-        let plain = fragment.is_ascii() && !fragment.as_bytes().contains(&0x7f);
-        if plain || !fragment.contains(moves_text) {
-            return writer.write_all(fragment.as_bytes());
-        }
-        for character in fragment.chars() {
-            if moves_text(character) {
-                // All of them are in the basic plane: four digits.
-                write!(writer, "\\u{:04x}", u32::from(character))?;
-            } else {
-                write!(writer, "{character}")?;
-            }
-        }
-        Ok(())
-    }
-}
-
-/// Line and paragraph separators, controls, and the marks that change the direction of text.
-pub const fn moves_text(character: char) -> bool {
-    matches!(
-        character,
-        '\u{7f}'..='\u{9f}'
-            | '\u{61c}'
-            | '\u{200e}' | '\u{200f}'
-            | '\u{2028}'..='\u{202e}'
-            | '\u{2066}'..='\u{2069}'
-            | '\u{feff}'
-    )
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::one_line::moves_text;
 
-    /// An operator's revocation is in the audit log even if they do not wait until what it ended
-    /// has been counted.
+    /// The audit log has an operator's revocation even if the operator does not wait for the count
+    /// of ended impersonations.
     #[test]
-    fn what_was_done_is_written_down_as_done_although_the_caller_left_before_the_answer() {
+    fn the_event_says_that_the_work_was_done_although_the_caller_left_before_the_answer() {
         let trail = Trail::new(Operation::Revoke, String::new());
-        assert_eq!(trail.abandoned().event, EventName::ImpersonationRevocationRefused);
+        assert_eq!(trail.abandoned().event, "impersonation.revocation_refused");
         trail.is_done();
         let event = trail.abandoned();
-        assert_eq!((event.event, event.error), (EventName::ImpersonationRevoked, None));
+        assert_eq!((event.event, event.error), ("impersonation.revoked", None));
         assert!(event.facts.caller_gone);
     }
 
@@ -409,11 +343,15 @@ mod tests {
         });
         let line = trail.granted().to_json();
         assert!(!line.contains(|c: char| c.is_control() || moves_text(c)), "{line:?}");
-        assert!(line.contains("é😀"), "what is plain text stays readable: {line}");
+        assert!(line.contains("é😀"), "plain text stays readable: {line}");
 
         let event: Value = serde_json::from_str(&line).unwrap();
         assert_eq!(event["user_id"], odd);
         assert_eq!(event["context"], serde_json::json!({odd: [odd]}));
-        assert_eq!(event.as_object().unwrap().len(), 4, "event, request_id and these two: {line}");
+        assert_eq!(
+            event.as_object().unwrap().len(),
+            4,
+            "only event, request_id and these two: {line}"
+        );
     }
 }

@@ -1,16 +1,17 @@
 //! Client authentication at the token endpoint (RFC 6749 §2.3.1).
 //!
-//! Only this module can make an [`AuthenticatedClient`], so that no later step runs for a client that
-//! was not authenticated. An unknown client and a wrong secret take the same path and get the same
-//! answer: a stranger learns neither which clients exist nor how near a guess was.
+//! Only this module can create an [`AuthenticatedClient`], so no later step runs for a client that was
+//! not authenticated. An unknown client and a wrong secret take the same path and get the same answer: a
+//! stranger learns neither which clients exist nor how near a guess was.
 //!
-//! Basic has two readings: many services put name and secret into it as they are (RFC 7617 §2), RFC
-//! 6749 form-urlencodes them first. A client is who it says if name and secret are right in one of them.
-//! Whoever knows neither gains nothing by that, and a secret needs no characters that are the same in both.
+//! Basic credentials have two readings. Many services put name and secret into the header as they are
+//! (RFC 7617 §2); RFC 6749 form-urlencodes them first. A client is authenticated if its name and secret
+//! are right in one reading. An attacker who knows neither gains nothing from the second reading, and a
+//! secret may contain any characters.
 //!
-//! A secret counts only where its client is configured to send it: in `Authorization`, or in the form. A right
-//! secret in the wrong place is answered like a wrong one, or a stranger could find out how a client
-//! authenticates.
+//! A secret counts only where its client is configured to send it: in `Authorization`, or in the form. A
+//! right secret in the wrong place gets the same answer as a wrong secret. Otherwise a stranger could
+//! find out how a client authenticates.
 
 use std::rc::Rc;
 
@@ -21,7 +22,7 @@ use crate::config::{Client, ClientAuthentication};
 use crate::oauth::form::{self, Form};
 use crate::secret::Digest;
 
-/// A client whose right to its `client_id` was checked: by its secret if it is confidential.
+/// A client that was authenticated: by its secret if it is confidential, by its name if it is public.
 #[derive(Debug, Clone)]
 pub(crate) struct AuthenticatedClient(Rc<Client>);
 
@@ -36,35 +37,35 @@ impl std::ops::Deref for AuthenticatedClient {
 /// Why a client was not authenticated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ClientAuthError {
-    /// Neither in the form nor in `Authorization`.
+    /// Neither the form nor `Authorization` names a client.
     #[error("no client_id")]
     NoClientId,
-    /// `client_id` is there without a value.
+    /// `client_id` has no value.
     #[error("empty client_id")]
     EmptyClientId,
     /// The form names one client, `Authorization` another.
     #[error("client_id in the form and in the authorization header differ")]
     TwoClients,
-    /// RFC 6749 §2.3: one method per request.
+    /// The request uses two methods of authentication (RFC 6749 §2.3).
     #[error("client_secret in the form beside the authorization header")]
     TwoMethods,
-    /// Not `Basic`, or not base64 of `id:secret`.
+    /// `Authorization` is not `Basic`, or not base64 of `id:secret`.
     #[error("the authorization header is not proper Basic")]
     Malformed,
-    /// A confidential client without its secret.
+    /// A confidential client sent no secret.
     #[error("a confidential client without its secret")]
     SecretMissing,
-    /// The right secret, in the form or in `Authorization`, of a client that sends it in the other.
+    /// The secret is right, but the client is configured to send it in the other place.
     #[error("the client is configured to authenticate by another method")]
     AnotherMethod,
-    /// No such client, or not its secret.
+    /// The client does not exist, or the secret is wrong.
     #[error("unknown client or wrong secret")]
     Failed,
 }
 
 /// Authenticates the client of a token request.
 ///
-/// `authorization` is the header as it came, `find` looks a client up.
+/// `authorization` is the header as it arrived, `find` looks up a client.
 pub(crate) fn authenticate(
     form: &Form<'_>,
     authorization: Option<&[u8]>,
@@ -105,8 +106,8 @@ fn by_basic(
     if !readings.iter().any(agrees) {
         return Err(ClientAuthError::TwoClients);
     }
-    // Two clients may be meant, `a+b` and `a b`, if they share a secret: then the one named as it is. Both readings
-    // are tried, whichever is right.
+    // The readings may name two clients, `a+b` and `a b`. If both share the secret, the name as it is
+    // decides. Both readings are always checked, so that the time does not reveal which one is right.
     let mut proven = Err(ClientAuthError::Failed);
     for reading in readings {
         let client = find(&reading.client_id);
@@ -122,15 +123,15 @@ fn by_basic(
     proven.map(AuthenticatedClient)
 }
 
-/// A name and a secret, as one reading of a request has them.
+/// The name and the secret in one reading of a request.
 struct Credentials {
     client_id: String,
     client_secret: String,
 }
 
 impl Credentials {
-    /// Whether the secret is this client's, and came as the client sends it. It is hashed, and compared at least once,
-    /// for nobody's too.
+    /// Checks that the secret is this client's, and came by the client's configured method. The secret is
+    /// hashed and compared at least once, even if the client does not exist.
     fn prove(
         &self,
         client: Option<&Client>,
@@ -138,7 +139,7 @@ impl Credentials {
     ) -> Result<(), ClientAuthError> {
         let presented = Digest::of(self.client_secret.as_bytes());
         let known = match client {
-            // A public client has no secret to be right about; libraries send an empty one.
+            // A public client has no secret. Some libraries send an empty one.
             Some(client) if !client.is_confidential() => {
                 let is_empty = self.client_secret.is_empty();
                 return if is_empty { Ok(()) } else { Err(ClientAuthError::Failed) };
@@ -146,7 +147,7 @@ impl Credentials {
             Some(client) => &*client.secret_digests,
             None => &[Digest::from_bytes([0; 32])],
         };
-        // All are compared, whichever matches.
+        // All digests are compared, so that the time does not reveal which one matches.
         let right = known.iter().fold(false, |right, digest| right | digest.matches(&presented));
         match client {
             Some(client) if right && client.authentication == method => Ok(()),
@@ -156,8 +157,8 @@ impl Credentials {
     }
 }
 
-/// The credentials of an `Authorization: Basic` header: as they are, and form-decoded where that can be done and is
-/// something else.
+/// Reads the credentials of an `Authorization: Basic` header: as they are, and form-decoded if that is
+/// possible and differs.
 fn basic(header: &[u8]) -> Option<Vec<Credentials>> {
     let header = std::str::from_utf8(header).ok()?;
     let (scheme, credentials) = header.split_once(' ')?;
@@ -166,7 +167,7 @@ fn basic(header: &[u8]) -> Option<Vec<Credentials>> {
     }
     let pair =
         String::from_utf8(BASE64_STANDARD.decode(credentials.trim_matches(' ')).ok()?).ok()?;
-    // The first colon ends the name (RFC 7617 §2): others belong to the secret.
+    // The first colon ends the name (RFC 7617 §2). Further colons belong to the secret.
     let (client_id, client_secret) = pair.split_once(':')?;
     let decoded = form::decode(client_id.as_bytes()).zip(form::decode(client_secret.as_bytes()));
     let as_it_is = Credentials { client_id: client_id.into(), client_secret: client_secret.into() };
@@ -225,9 +226,9 @@ mod tests {
         format!("Basic {}", BASE64_STANDARD.encode(credentials))
     }
 
-    /// Name and secret as they are, and form-urlencoded: right in one reading is right, and nothing between.
+    /// Name and secret must be right in one reading. Mixing the readings is refused.
     #[test]
-    fn reads_basic_as_it_is_and_form_decoded() {
+    fn basic_is_read_as_it_is_and_form_decoded() {
         use ClientAuthError::*;
         #[rustfmt::skip]
         let cases = [
@@ -262,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_credentials_that_are_not_utf_8() {
+    fn credentials_that_are_not_utf_8_are_refused() {
         for credentials in [&b"raw:\xe9"[..], b"r\xe9w:a", b"\xff:\xff"] {
             let header = format!("Basic {}", BASE64_STANDARD.encode(credentials));
             assert_eq!(run("", Some(&header)), Err(ClientAuthError::Malformed));
@@ -270,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn authenticates_by_the_means_that_fit_the_client() {
+    fn a_client_authenticates_by_its_configured_method_only() {
         use ClientAuthError::*;
         #[rustfmt::skip]
         let cases = [

@@ -184,7 +184,7 @@ pub(crate) struct Begun {
 impl Begun {
     pub(crate) fn new(service: &Rc<Service>) -> Self {
         let world = Rc::new(World::default());
-        service.begin(&*world);
+        service.create_tables(&*world);
         let mint = || {
             let body = br#"{"userId":"user-42","context":{"ticketId":"T-1"}}"#;
             minted(&play(service, &world, &mint(OPAQUE, body), says_yes).unwrap())

@@ -192,6 +192,8 @@ impl HttpStream for Shown {
         assert!(before.is_none(), "answered twice");
     }
 
+    fn resume_request(&self) {}
+
     fn set_filter_state(&self, _name: &str, value: &str) {
         assert!(!value.chars().any(char::is_control), "{value:?}");
     }

@@ -1,7 +1,8 @@
-//! Signatures that no JWT has, before the filter's own verifiers: a request's body is a list of [`Case`]s, and the
-//! answer a list of [`Verdict`]s. The filter itself would look at the message first.
+//! A plugin for tests that shows signatures to the filter's verifiers. A request's body is a list of
+//! [`Case`]s, and the answer a list of [`Verdict`]s. The filter itself cannot be used for this, because it
+//! only verifies signatures of messages that are a JWT.
 //!
-//! The plugin's configuration is a private JWK: a host is put to the test with it, as the filter does it.
+//! The plugin's configuration is a private JWK, with which the host's cryptography is tested as in the filter.
 #![cfg(target_arch = "wasm32")]
 
 use std::cell::Cell;
@@ -15,25 +16,26 @@ use proxy_wasm::traits::{Context, HttpContext, RootContext};
 use proxy_wasm::types::{Action, ContextType};
 use serde::{Deserialize, Serialize};
 
-/// A signature to look at.
+/// A signature to verify.
 #[derive(Deserialize)]
 struct Case {
     /// The public key.
     jwk: serde_json::Value,
     alg: String,
-    /// base64url, as the next.
+    /// The message, in base64url.
     message: String,
+    /// The signature, in base64url.
     signature: String,
 }
 
-/// What was found.
+/// The verdicts about a signature.
 #[derive(Serialize)]
 struct Verdict {
-    /// Whether it is good by what is compiled into the module.
+    /// True if the crates in the module accept the signature.
     sandbox: bool,
-    /// Whether it is good where the host is asked first.
+    /// True if the verifier accepts the signature that asks the host first.
     host: bool,
-    /// Whether the host was asked, and could say.
+    /// True if the host was asked, and gave a verdict.
     asked: bool,
 }
 
@@ -46,7 +48,7 @@ struct Tested {
     asked: Rc<Cell<bool>>,
 }
 
-/// Envoy's functions, and whether they were of use.
+/// Envoy's functions. It records whether they gave a verdict.
 struct Watched(Rc<Cell<bool>>);
 
 struct Http(Option<Rc<Tested>>);

@@ -1,13 +1,13 @@
-//! The clusters of a file: whether those that are called are there, and speak what is expected.
+//! Checks the clusters that the plugins call: they must exist and speak the expected protocol.
 
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 
-use super::Findings;
 use super::etcd;
+use super::findings::Findings;
 use super::tree::Place;
 
-/// Whatever has a cluster's endpoints and a name.
+/// Finds everything that has a name and a cluster's endpoints.
 fn added<'d>(place: &Place<'d>) -> Vec<Place<'d>> {
     let is_cluster = place.text_of("name").is_some() && place.get("load_assignment").is_some();
     let mut found: Vec<_> = is_cluster.then(|| place.clone()).into_iter().collect();
@@ -15,16 +15,16 @@ fn added<'d>(place: &Place<'d>) -> Vec<Place<'d>> {
     found
 }
 
-/// Envoy's clusters, as far as they are in the file.
+/// The clusters of a file.
 pub(super) struct Clusters<'d> {
-    /// `None` in a file that has none because they are elsewhere.
+    /// `None` for a file without `static_resources`, whose clusters are elsewhere.
     by_name: Option<HashMap<&'d str, Place<'d>>>,
-    /// Those that manifests add to what their product makes.
+    /// Clusters that manifests add to those of their product.
     added: Vec<Place<'d>>,
-    /// Whether more of them come by CDS.
+    /// More clusters come by CDS.
     discovered: bool,
-    /// Where those are that were judged already: what is wrong is said once, however many keep something there.
-    judged: RefCell<HashSet<String>>,
+    /// The paths of the etcd clusters that were checked, so that each fault is reported once.
+    checked: RefCell<HashSet<String>>,
 }
 
 impl<'d> Clusters<'d> {
@@ -35,10 +35,10 @@ impl<'d> Clusters<'d> {
         });
         let added = if by_name.is_some() { Vec::new() } else { added(root) };
         let discovered = root.at(&["dynamic_resources", "cds_config"]).is_some();
-        Self { by_name, added, discovered, judged: RefCell::default() }
+        Self { by_name, added, discovered, checked: RefCell::default() }
     }
 
-    /// Checks every `http_uri` below `place`.
+    /// Checks the cluster of every `http_uri` below `place`.
     pub(super) fn check(&self, place: &Place<'_>, findings: &mut Findings) {
         let Some(by_name) = &self.by_name else { return };
         for (name, member) in place.members() {
@@ -63,26 +63,26 @@ impl<'d> Clusters<'d> {
         }
     }
 
-    /// Checks the cluster that a configuration keeps tokens or revocations in, if it names one.
+    /// Checks the cluster of `store.etcd`, if a configuration has one.
     pub(super) fn check_store(&self, configuration: &Place<'_>, findings: &mut Findings) {
         let Some(named) = configuration.at(&["store", "etcd", "cluster"]) else { return };
         let Some(name) = named.text() else { return };
         let known = self.by_name.as_ref().and_then(|by_name| by_name.get(name)).into_iter();
-        // Manifests may add one of the same name to several Envoys.
+        // Manifests may add clusters of the same name to several Envoys.
         let added = self.added.iter().filter(|cluster| cluster.text_of("name") == Some(name));
         let its: Vec<_> = known.chain(added).collect();
         if its.is_empty() && self.by_name.is_some() {
             self.is_missing(name, &named, findings);
         }
         for cluster in its {
-            let is_new = self.judged.borrow_mut().insert(cluster.path.clone());
+            let is_new = self.checked.borrow_mut().insert(cluster.path.clone());
             if is_new {
                 etcd::check_cluster(cluster, findings);
             }
         }
     }
 
-    /// The ports of a cluster's endpoints; `None` if they are not in the file.
+    /// Returns the ports of a cluster's endpoints; `None` if they are not in the file.
     pub(super) fn ports(&self, name: &str) -> Option<Vec<u64>> {
         let cluster = self.by_name.as_ref()?.get(name)?;
         let localities = cluster.get("load_assignment")?.list("endpoints");

@@ -1,12 +1,13 @@
-//! Secrets that everybody knows, because envoy.yaml and docker-compose.yml are published with them.
+//! Finds the demo's secrets in a configuration. They are public, as envoy.yaml and
+//! docker-compose.yml are.
 
 use impersonation_core::config::Config;
 use impersonation_core::secret::Digest;
 
-use super::Findings;
+use super::findings::Findings;
 use super::tree::Place;
 
-/// Those of the demo's clients, and of its gateway's client that introspects.
+/// The secrets of the demo's clients, and of the client by which the filter introspects.
 const SECRETS: [&str; 4] = [
     "demo-only-support-portal",
     "demo-only-integrator-backend",
@@ -14,7 +15,7 @@ const SECRETS: [&str; 4] = [
     "demo-only-impersonation-filter",
 ];
 
-/// Says which clients have a secret of the demo's, and whether the filter introspects with one.
+/// Reports clients that have a secret of the demo's, and introspection with such a secret.
 pub(super) fn check(configuration: &Place<'_>, config: &Config, findings: &mut Findings) {
     let known = SECRETS.map(|secret| Digest::of(secret.as_bytes()));
     let is_known = |digest: &Digest| known.iter().any(|one| one.matches(digest));

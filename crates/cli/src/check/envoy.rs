@@ -1,25 +1,25 @@
-//! An Envoy configuration with the filter or the guard in it.
+//! Checks an Envoy configuration with the filter or the guard in it.
 
 use std::collections::HashSet;
 
 use impersonation_core::issuer::Paths;
 
 use super::clusters::Clusters;
+use super::findings::{Findings, Severity};
 use super::guard::{self, Issuer};
 use super::manager::Manager;
 use super::plugin::Assume;
-use super::proof::{self, Surroundings};
+use super::proof::{self, EnvoyFile};
 use super::reached::{self, Service};
 use super::topology;
 use super::tree::Place;
 use super::wasm;
-use super::{Findings, Severity};
 
-/// Whether this is a file for Envoy rather than the plugin's own configuration.
+/// Returns true for a file of Envoy's, and false for a plugin's own configuration.
 pub(super) fn is_envoy(root: &Place<'_>) -> bool {
     const TOP: [&str; 5] = ["static_resources", "dynamic_resources", "node", "admin", "@type"];
     TOP.iter().any(|name| root.get(name).is_some())
-        // A discovery response on disk. Ours has `resources` too, but they have no type.
+        // A discovery response on disk. The filter has `resources` too, without a type.
         || root.list("resources").iter().any(|resource| resource.get("@type").is_some())
         || !wasm::plugins(root).is_empty()
 }
@@ -29,7 +29,7 @@ pub(super) fn check(root: &Place<'_>, assume: Assume, findings: &mut Findings) {
     let clusters = Clusters::read(root);
     if check_plugins(root, &clusters, assume, findings) {
         check_admin(root, findings);
-        check_twice(root, findings);
+        check_listeners_differ(root, findings);
         return;
     }
     let found = wasm::plugins(root);
@@ -41,7 +41,7 @@ pub(super) fn check(root: &Place<'_>, assume: Assume, findings: &mut Findings) {
     }
 }
 
-/// Checks every plugin of ours, wherever it is, and what stands around them. Whether there was one.
+/// Checks every filter and guard, and the settings around them. Returns true if the file has one.
 pub(super) fn check_plugins(
     root: &Place<'_>,
     clusters: &Clusters<'_>,
@@ -72,7 +72,7 @@ pub(super) fn check_plugins(
     reached::check_reached(&services, findings);
     reached::check_shared(&services, findings);
     let guards = guard::read(&found, &issuers, clusters, findings);
-    let surroundings = Surroundings {
+    let file = EnvoyFile {
         root,
         clusters,
         filters: &filters,
@@ -80,11 +80,12 @@ pub(super) fn check_plugins(
         guards: &guards,
         guard_plugins: &guard_plugins,
     };
-    findings.proved = proof::check(&surroundings, findings);
+    findings.proved = proof::check(&file, findings);
     !filters.is_empty() || !guard_plugins.is_empty()
 }
 
-/// The admin interface stops Envoy, and shows its whole configuration, to whoever reaches it.
+/// Reports an admin interface that other machines reach: it stops Envoy and shows the
+/// configuration.
 fn check_admin(root: &Place<'_>, findings: &mut Findings) {
     let Some(address) = root.at(&["admin", "address", "socket_address", "address"]) else { return };
     let is_local = address.text().is_some_and(|text| {
@@ -98,8 +99,8 @@ fn check_admin(root: &Place<'_>, findings: &mut Findings) {
     }
 }
 
-/// Of two listeners with one name or one address Envoy starts only one, or none.
-fn check_twice(root: &Place<'_>, findings: &mut Findings) {
+/// Reports listeners with the same name or address, of which Envoy starts at most one.
+fn check_listeners_differ(root: &Place<'_>, findings: &mut Findings) {
     let listeners = topology::listeners(root);
     let address = |place: &Place<'_>| {
         let address = place.at(&["address", "socket_address"])?;

@@ -1,16 +1,17 @@
-//! The cluster of `store.etcd`: what Envoy accepts, and what then fails in an election or lets others read along.
+//! Checks the cluster of `store.etcd`. Envoy accepts settings that fail while etcd elects a leader,
+//! or that let others read the calls.
 //!
-//! What is measured stands in docs/many-envoys.md.
+//! docs/many-envoys.md has the measurements.
 
-use super::Findings;
+use super::findings::Findings;
 use super::tree::{Place, member_path};
 
 const HTTP_OPTIONS: &str = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions";
 
-/// The most of three nodes that may be taken for gone at once, in per cent.
+/// One node of three, in per cent: the most that may be ejected at once.
 const ONE_OF_THREE: u64 = 34;
 
-/// Checks the cluster that etcd is reached by.
+/// Checks a cluster of etcd's nodes.
 pub(super) fn check_cluster(cluster: &Place<'_>, findings: &mut Findings) {
     check_protocol(cluster, findings);
     check_health(cluster, findings);
@@ -18,7 +19,7 @@ pub(super) fn check_cluster(cluster: &Place<'_>, findings: &mut Findings) {
     check_tls(cluster, findings);
 }
 
-/// Where a field of the cluster is, or would be.
+/// Returns the path of a field, also if the field is absent.
 fn path_of(cluster: &Place<'_>, name: &str) -> String {
     cluster.get(name).map_or_else(|| member_path(&cluster.path, name), |place| place.path)
 }
@@ -125,7 +126,7 @@ fn endpoints<'d>(cluster: &Place<'d>) -> Vec<Place<'d>> {
     endpoints.filter_map(|endpoint| endpoint.get("endpoint")).collect()
 }
 
-/// Whether all that is known of it never leaves the machine.
+/// Returns true if all known endpoints are on this machine.
 fn is_on_loopback(cluster: &Place<'_>) -> bool {
     let endpoints = endpoints(cluster);
     !endpoints.is_empty()

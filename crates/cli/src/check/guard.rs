@@ -1,14 +1,14 @@
-//! The guard's own configuration: whether it is valid, does what its operator thinks, and looks at the revocations that
-//! the filter makes.
+//! Checks the guard's own configuration: it must be valid, its rules must take effect, and it must
+//! read the filter's revocations.
 
 use impersonation_core::config::{GuardConfig, GuardStore, Mode, Store};
 
 use super::clusters::Clusters;
+use super::findings::{Doubt, Findings, Severity};
 use super::plugin::Checked;
 use super::rules;
 use super::tree::{Place, member_path};
 use super::wasm::Plugin;
-use super::{Doubt, Findings, Severity};
 
 /// A filter whose configuration is valid.
 pub(super) struct Issuer<'p, 'd> {
@@ -20,7 +20,7 @@ pub(super) struct Issuer<'p, 'd> {
 pub(super) struct Guard<'p, 'd> {
     pub(super) plugin: &'p Plugin<'d>,
     pub(super) config: GuardConfig,
-    /// What is wrong with it wherever it stands.
+    /// The faults of the configuration, which concern every route to the guard.
     pub(super) faults: Vec<(Severity, Doubt)>,
 }
 
@@ -34,7 +34,7 @@ pub(super) fn read<'p, 'd>(
     let filters = plugins.iter().filter(|plugin| plugin.is_filter()).count();
     let mut guards = Vec::new();
     for plugin in plugins.iter().filter(|plugin| plugin.is_guard()) {
-        plugin.check_death(findings);
+        plugin.check_crash(findings);
         let (value, path) = match plugin.configuration() {
             Ok(configuration) => configuration,
             Err((path, text)) => {
@@ -47,8 +47,8 @@ pub(super) fn read<'p, 'd>(
         if let Some(config) = check(&place, findings) {
             let mut faults = Vec::new();
             faults.extend(in_report_mode(&place, &config));
-            faults.extend(rules::never_looked_at(&place, &config));
-            // A filter whose own configuration is wrong says nothing of where its revocations are.
+            faults.extend(rules::without_effect(&place, &config));
+            // The store of a filter whose configuration is not valid is not known.
             if issuers.len() == filters {
                 faults.extend(check_service(plugin, &config, issuers));
             }
@@ -58,7 +58,7 @@ pub(super) fn read<'p, 'd>(
     guards
 }
 
-/// Checks a configuration; `None` if it is not valid.
+/// Checks a guard's configuration; `None` if it is not valid.
 pub(super) fn check(place: &Place<'_>, findings: &mut Findings) -> Option<GuardConfig> {
     let below = |member: &str| match (&*place.path, member) {
         (path, "") => path.to_owned(),
@@ -81,11 +81,11 @@ pub(super) fn check(place: &Place<'_>, findings: &mut Findings) -> Option<GuardC
     }
 }
 
-/// Says what a configuration that stands alone in its file does not do.
+/// Checks a guard's configuration that is alone in its file.
 pub(super) fn check_alone(place: &Place<'_>, findings: &mut Findings) {
     let Some(config) = check(place, findings) else { return };
     let faults = in_report_mode(place, &config).into_iter();
-    for (severity, doubt) in faults.chain(rules::never_looked_at(place, &config)) {
+    for (severity, doubt) in faults.chain(rules::without_effect(place, &config)) {
         findings.add(severity, doubt.path, doubt.text);
     }
 }
@@ -96,7 +96,7 @@ fn in_report_mode(place: &Place<'_>, config: &GuardConfig) -> Option<(Severity, 
         .then(|| (Severity::Warning, Doubt::new(member_path(&place.path, "mode"), text)))
 }
 
-/// Whether it looks at the revocations that the filter makes.
+/// Finds faults for which the guard would not read the filter's revocations.
 fn check_service(
     guard: &Plugin<'_>,
     config: &GuardConfig,
@@ -134,7 +134,7 @@ fn check_service(
     faults
 }
 
-/// Whether guard and filter mean the same store.
+/// Finds differences between the stores of guard and filter.
 fn check_store(
     guard: &Plugin<'_>,
     config: &GuardConfig,

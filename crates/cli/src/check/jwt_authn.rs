@@ -1,46 +1,47 @@
-//! Envoy's `jwt_authn`: whether it lets through what has no token of the issuer, and whether it leaves the claims of all
-//! that have one where the guard is entered by.
+//! Checks Envoy's `jwt_authn`: it must refuse requests without a valid token, and leave the claims
+//! of every valid token where the guard's matcher reads them.
 
 use impersonation_core::jose::PublishedKey;
 use serde_json::Value;
 
-use super::Doubt;
+use super::findings::Doubt;
 use super::routing::{self, Match, Route, Variant};
 use super::topology::Filter;
 use super::tree::{Place, member_path};
 
 pub(super) const JWT_AUTHN: &str = "envoy.extensions.filters.http.jwt_authn.v3.JwtAuthentication";
 
-/// Whose tokens are meant, and what else is known of them.
+/// The facts about the filter's tokens by which providers of `jwt_authn` are judged.
 pub(super) struct Tokens<'c> {
     /// The issuers of all filters and guards of the file.
     pub(super) issuers: Vec<&'c str>,
-    /// The indicators of the filters' resources; `None` without a filter in the file.
+    /// The indicators of the filters' resources; `None` if the file has no filter.
     pub(super) indicators: Option<Vec<&'c str>>,
-    /// Where the merged key set is served.
+    /// The paths of the merged key sets.
     pub(super) key_set_paths: Vec<String>,
-    /// The ports of the filters' own listeners; empty without a filter in the file.
+    /// The ports of the filters' listeners; empty if the file has no filter.
     pub(super) ports: Vec<u64>,
-    /// What the filters publish; `None` if that cannot be known here.
+    /// The keys that the filters publish; `None` if they cannot be known here.
     pub(super) published: Option<Vec<&'c PublishedKey>>,
 }
 
-/// What `jwt_authn` makes of the requests on a route.
+/// The judgement about `jwt_authn` on a route.
 pub(super) struct Verified<'d> {
-    /// Whether any requirement there could be met by a token of the filter.
+    /// A token of the filter could meet a requirement on the route.
     pub(super) concerns_us: bool,
-    /// The provider that verifies those.
+    /// The provider that verifies the filter's tokens.
     pub(super) provider: Option<Place<'d>>,
     pub(super) doubts: Vec<Doubt>,
 }
 
-/// What may be required of a request.
-enum Asked<'d> {
-    Nothing(Doubt),
-    Requirement(Place<'d>),
+/// A requirement of `jwt_authn` on a route.
+enum Requirement<'d> {
+    /// A request needs no token.
+    Missing(Doubt),
+    Given(Place<'d>),
 }
 
-/// Judges what a `jwt_authn` in a chain does on a route.
+/// Judges a `jwt_authn` on a route.
 pub(super) fn verify<'d>(
     jwt_authn: &Filter<'d>,
     route: &Route<'d>,
@@ -50,10 +51,10 @@ pub(super) fn verify<'d>(
 ) -> Verified<'d> {
     let mut doubts = Vec::new();
     let mut requirements = Vec::new();
-    for asked in asked(jwt_authn, route, variant) {
-        match asked {
-            Asked::Nothing(doubt) => doubts.push(doubt),
-            Asked::Requirement(requirement) => requirements.push(requirement),
+    for requirement in requirements_on(jwt_authn, route, variant) {
+        match requirement {
+            Requirement::Missing(doubt) => doubts.push(doubt),
+            Requirement::Given(requirement) => requirements.push(requirement),
         }
     }
     let mut found = Vec::new();
@@ -66,7 +67,8 @@ pub(super) fn verify<'d>(
     for provider in &ours {
         tokens.check_provider(provider, endpoint_ports, &mut doubts);
     }
-    // Of several that take a token, none may take it from elsewhere, or leave its claims elsewhere.
+    // Several providers must read the token from the same header and leave the claims in the same
+    // place.
     let alike = |name: &str| {
         let mut members = found.iter().map(|one| one.get(name).map(|member| member.value));
         let first = members.next();
@@ -89,19 +91,23 @@ pub(super) fn verify<'d>(
     }
 }
 
-/// All that may be required of a request that takes the route.
-fn asked<'d>(jwt_authn: &Filter<'d>, route: &Route<'d>, variant: &Variant<'d>) -> Vec<Asked<'d>> {
+/// Finds all requirements that a request on the route may have to meet.
+fn requirements_on<'d>(
+    jwt_authn: &Filter<'d>,
+    route: &Route<'d>,
+    variant: &Variant<'d>,
+) -> Vec<Requirement<'d>> {
     let by_name = |name: &Place<'d>| {
         let map = jwt_authn.fields.get("requirement_map");
         let all = map.into_iter().flat_map(|map| map.members().collect::<Vec<_>>());
         // jwt_authn refuses every request where a route names one that is not there.
         all.filter(|(have, _)| Some(*have) == name.text())
-            .map(|(_, requirement)| Asked::Requirement(requirement))
+            .map(|(_, requirement)| Requirement::Given(requirement))
             .collect::<Vec<_>>()
     };
     let off = |place: &Place<'_>| {
         let text = "jwt_authn is disabled here: nobody verifies the token, and the guard is not entered; take that out";
-        vec![Asked::Nothing(Doubt::new(&*place.path, text))]
+        vec![Requirement::Missing(Doubt::new(&*place.path, text))]
     };
     if let Some(setting) = variant.setting(jwt_authn.name()) {
         if routing::disables(&setting) {
@@ -123,30 +129,30 @@ fn asked<'d>(jwt_authn: &Filter<'d>, route: &Route<'d>, variant: &Variant<'d>) -
     } else if jwt_authn.entry.is_set("disabled") {
         return off(&jwt_authn.entry);
     }
-    let mut asked = Vec::new();
+    let mut found = Vec::new();
     for rule in jwt_authn.fields.list("rules") {
         let about = routing::covered_by(&route.route, &rule);
         if about == Match::Never {
             continue;
         }
         if let Some(requirement) = rule.get("requires") {
-            asked.push(Asked::Requirement(requirement));
+            found.push(Requirement::Given(requirement));
         } else if let Some(name) = rule.get("requirement_name") {
-            asked.extend(by_name(&name));
+            found.extend(by_name(&name));
         } else {
             let text = "a rule of jwt_authn requires nothing here: name a requirement";
-            asked.push(Asked::Nothing(Doubt::new(&*rule.path, text)));
+            found.push(Requirement::Missing(Doubt::new(&*rule.path, text)));
         }
         if about == Match::Always {
-            return asked;
+            return found;
         }
     }
     let text = "no rule of jwt_authn is certain to match all of its requests, and none requires a token then: name a requirement on the route (PerRouteConfig), or take the route away";
-    asked.push(Asked::Nothing(Doubt::new(&*route.route.path, text)));
-    asked
+    found.push(Requirement::Missing(Doubt::new(&*route.route.path, text)));
+    found
 }
 
-/// The providers of a requirement, and what lets requests pass without any of them.
+/// Finds the providers of a requirement, and the settings by which requests pass without them.
 fn providers<'d>(
     fields: &Place<'d>,
     requirement: &Place<'d>,
@@ -194,7 +200,7 @@ fn providers<'d>(
     }
 }
 
-/// Settings for all requests.
+/// Checks the settings for all routes.
 fn check_settings(fields: &Place<'_>, doubts: &mut Vec<Doubt>) {
     if fields.is_set("bypass_cors_preflight") {
         doubts.push(Doubt::new(
@@ -211,7 +217,7 @@ fn check_settings(fields: &Place<'_>, doubts: &mut Vec<Doubt>) {
 }
 
 impl Tokens<'_> {
-    /// Whether a provider takes tokens of an issuer of ours, or was meant to.
+    /// Returns true if a provider accepts, or was meant to accept, tokens of a filter's issuer.
     pub(super) fn may_be_of(&self, provider: &Place<'_>) -> bool {
         let Some(issuer) = provider.text_of("issuer") else { return true };
         self.issuers.iter().any(|ours| folded(ours) == folded(issuer))
@@ -261,7 +267,7 @@ impl Tokens<'_> {
         }
     }
 
-    /// Whether the keys are those that the filter publishes.
+    /// Checks that the provider's keys are those that the filter publishes.
     fn check_keys(
         &self,
         provider: &Place<'_>,
@@ -319,7 +325,7 @@ impl Tokens<'_> {
     }
 }
 
-/// Where a provider takes tokens from.
+/// Checks the places from which a provider reads tokens.
 fn check_places(provider: &Place<'_>, doubts: &mut Vec<Doubt>) {
     let headers = provider.list("from_headers");
     let elsewhere = ["from_params", "from_cookies"].into_iter().find_map(|name| provider.get(name));
@@ -348,19 +354,19 @@ fn check_places(provider: &Place<'_>, doubts: &mut Vec<Doubt>) {
     }
 }
 
-/// What Envoy compares of an audience: no scheme, and no slash at its end.
+/// Normalises an audience as Envoy does: without a scheme, and without a slash at the end.
 fn as_audience(text: &str) -> &str {
     let text =
         text.strip_prefix("https://").or_else(|| text.strip_prefix("http://")).unwrap_or(text);
     text.strip_suffix('/').unwrap_or(text)
 }
 
-/// What an issuer is to a reader: letter case and slashes at the end are easily overlooked.
+/// Normalises an issuer as a reader does, who overlooks letter case and slashes at the end.
 fn folded(issuer: &str) -> String {
     issuer.trim().trim_end_matches('/').to_ascii_lowercase()
 }
 
-/// The path of a URI, without its query.
+/// Returns the path of a URI, without its query.
 fn path_of(uri: &str) -> &str {
     let rest = uri.split_once("://").map_or(uri, |(_, rest)| rest);
     let path = rest.find('/').and_then(|start| rest.get(start..)).unwrap_or("/");

@@ -1,13 +1,13 @@
-//! The HTTP connection manager around the filter: whether requests that the filter holds can hang, and whether their
-//! bodies fit.
+//! Checks the HTTP connection manager around the filter: requests that the filter holds back must
+//! not hang, and their bodies must fit Envoy's buffers.
 
 use impersonation_core::issuer::{MAX_BODY, Paths};
 
-use super::Findings;
+use super::findings::Findings;
 use super::routing::{self, Route};
 use super::tree::{Place, member_path};
 
-/// The HTTP connection manager.
+/// An HTTP connection manager.
 pub(super) struct Manager<'d>(pub(super) Place<'d>);
 
 impl<'d> Manager<'d> {
@@ -35,8 +35,9 @@ impl<'d> Manager<'d> {
         }
     }
 
-    /// Envoy answers 413 itself when a body does not fit its buffer. Over HTTP/1 that is the listener's,
-    /// over HTTP/2 the stream's window; a route that forwards can raise it, but not lower it.
+    /// Checks the limits of Envoy's buffers. Envoy answers 413 itself if a body does not fit. The
+    /// limit is the listener's over HTTP/1 and the stream's window over HTTP/2. A route that
+    /// forwards can raise the limit and cannot lower it.
     pub(super) fn check_buffers(
         &self,
         listener: Option<&Place<'d>>,
@@ -56,8 +57,7 @@ impl<'d> Manager<'d> {
                  (or set request_body_buffer_limit on the routes to {} and {})",
                 paths.token, paths.subject_tokens
             );
-            if !findings.findings.iter().any(|known| known.path == limit.path && known.text == text)
-            {
+            if !findings.has(&limit.path, &text) {
                 findings.problem(limit.path, text);
             }
         }
@@ -83,7 +83,7 @@ fn holds_a_body(limit: u64) -> bool {
     usize::try_from(limit).is_ok_and(|limit| limit >= MAX_BODY)
 }
 
-/// A protobuf duration: `0s`, `1.5s`.
+/// Returns true for a protobuf duration of zero: `0s`, `0.0s`.
 fn is_zero(duration: &str) -> bool {
     let seconds = duration.strip_suffix('s').unwrap_or(duration);
     seconds.bytes().all(|byte| byte == b'0' || byte == b'.')

@@ -1,5 +1,6 @@
-//! The plugin in manifests for Kubernetes: Istio's `EnvoyFilter`, which holds pieces of Envoy's own
-//! configuration, and Envoy Gateway's `EnvoyExtensionPolicy`, which generates them.
+//! Checks the plugin in manifests for Kubernetes: Istio's `EnvoyFilter`, which has parts of Envoy's
+//! own configuration, and Envoy Gateway's `EnvoyExtensionPolicy`, from which such parts are
+//! generated.
 
 use std::collections::HashMap;
 
@@ -7,11 +8,12 @@ use impersonation_core::issuer::MAX_BODY;
 use serde_json::Value;
 
 use super::clusters::Clusters;
+use super::findings::Findings;
 use super::plugin::{self, Assume, Variables};
 use super::tree::{Place, member_path};
-use super::{Findings, envoy, wasm};
+use super::{envoy, wasm};
 
-/// Whether this is a manifest, or the first of several.
+/// Returns true for a file that begins with a manifest.
 pub(super) fn is_manifest(root: &Place<'_>) -> bool {
     let first = root.items().next().unwrap_or_else(|| root.clone());
     first.text_of("apiVersion").is_some() && first.text_of("kind").is_some()
@@ -55,7 +57,8 @@ pub(super) fn check(root: &Place<'_>, assume: Assume, findings: &mut Findings) {
     }
 }
 
-/// Envoy Gateway: what the policy says, and what has to be patched into what it generates.
+/// Checks a policy of Envoy Gateway, and the patches that the generated configuration needs.
+/// Returns true if the policy has the filter.
 fn check_extension_policy(
     policy: &Place<'_>,
     manifests: &[Place<'_>],
@@ -104,8 +107,8 @@ fn check_extension_policy(
     found
 }
 
-/// Istio leaves Envoy's limit of 1 MiB, but its profile EDGE for gateways sets 32 KiB: the routes that the
-/// filter is on, or the listener, have to say that they take more.
+/// Checks the buffer limits under Istio. Istio keeps Envoy's limit of 1 MiB, and its profile EDGE
+/// for gateways sets 32 KiB: the filter's routes or the listener must raise it.
 fn check_istio_buffers(manifest: &Place<'_>, findings: &mut Findings) {
     let patches = manifest.get("spec").map_or_else(Vec::new, |spec| spec.list("configPatches"));
     let patched = |place: &Place<'_>, to: &str, field: &str| {
@@ -131,7 +134,7 @@ fn check_istio_buffers(manifest: &Place<'_>, findings: &mut Findings) {
     }
 }
 
-/// Whether a manifest makes Envoy Gateway's connections hold what the filter reads.
+/// Returns true if a manifest raises the limit of Envoy Gateway's connections far enough.
 fn raises_buffer_limit(manifest: &Place<'_>) -> bool {
     manifest.text_of("kind") == Some("ClientTrafficPolicy")
         && manifest
@@ -139,7 +142,7 @@ fn raises_buffer_limit(manifest: &Place<'_>) -> bool {
             .is_some_and(|limit| holds_a_body(limit.value))
 }
 
-/// Whether as many bytes as the filter reads are within a limit: a number, or a quantity of Kubernetes.
+/// Returns true if the longest body fits a limit, which is a number or a quantity of Kubernetes.
 fn holds_a_body(limit: &Value) -> bool {
     const UNITS: [(&str, u64); 7] = [
         ("Ki", 1 << 10),
@@ -161,7 +164,8 @@ fn holds_a_body(limit: &Value) -> bool {
     bytes.is_some_and(|bytes| usize::try_from(bytes).map_or(true, |bytes| bytes >= MAX_BODY))
 }
 
-/// Whether a manifest is a policy that adds `field` to what Envoy Gateway generates.
+/// Returns true if a manifest is a policy that adds `field` to the configuration that Envoy Gateway
+/// generates.
 fn patches(manifest: &Place<'_>, field: &str, value: &Value) -> bool {
     manifest.text_of("kind") == Some("EnvoyPatchPolicy")
         && manifest.get("spec").is_some_and(|spec| {

@@ -1,4 +1,4 @@
-//! The plugin's own configuration, read by the filter's own code; only the environment is another.
+//! Checks the filter's own configuration by the filter's own code. Only the environment is another.
 
 use std::collections::{HashMap, HashSet};
 
@@ -10,43 +10,44 @@ use impersonation_core::jose::Algorithm;
 use impersonation_core::secret::Digest;
 use serde_json::{Value, json};
 
+use super::demo;
+use super::findings::Findings;
 use super::tree::Place;
-use super::{Findings, demo};
 
-/// What is taken for granted.
+/// The assumptions that the operator allows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Assume {
     Nothing,
-    /// That variables which are not set here are set where Envoy runs.
+    /// Variables that are not set here are set for Envoy, and valid.
     UnsetVariables,
 }
 
 /// The environment variables that the plugin will see.
 pub(super) enum Variables<'d> {
-    /// As if Envoy passed everything on.
+    /// All variables of this process.
     OfThisProcess,
-    /// Those that Envoy is told to pass on.
+    /// The variables that Envoy is configured to pass on.
     PassedOn {
-        /// Where to add one.
+        /// The path of the list of variables.
         path: String,
-        /// From Envoy's own environment.
+        /// Names of variables of Envoy's own environment.
         host: Vec<&'d str>,
-        /// Written down beside them.
+        /// Variables with their values in the file.
         given: HashMap<&'d str, &'d str>,
     },
 }
 
-/// The member by which the configuration refers to a variable, wherever it may.
+/// The member by which a configuration refers to a variable.
 const ENVIRONMENT_VARIABLE: &str = "environment_variable";
 
-/// A configuration that is valid.
+/// A valid configuration of the filter.
 pub(super) struct Checked {
     pub(super) config: Config,
-    /// Whether the value of any variable was taken for granted.
+    /// The value of at least one variable was assumed.
     pub(super) assumed: bool,
 }
 
-/// Checks a configuration; `None` if it is not valid.
+/// Checks a filter's configuration; `None` if it is not valid.
 pub(super) fn check(
     configuration: &Place<'_>,
     variables: &Variables<'_>,
@@ -94,7 +95,7 @@ pub(super) fn check(
     }
 }
 
-/// Says that nobody can end anything.
+/// Warns if no operator can end impersonations.
 fn check_oversight(prefix: &str, config: &Config, findings: &mut Findings) {
     if config.impersonations.authentication.is_empty() {
         findings.warning(
@@ -104,8 +105,8 @@ fn check_oversight(prefix: &str, config: &Config, findings: &mut Findings) {
     }
 }
 
-/// Says once that values were not looked at, and how to go on. Not by the variables' names: one may be the secret itself,
-/// put there by mistake.
+/// Warns once that the values of variables were not checked, and says how to check them. The text
+/// has no names of variables: a name may be the secret itself, put there by mistake.
 fn tell_of_unset(configuration: &Place<'_>, unset: &HashSet<&str>, findings: &mut Findings) {
     let text = match unset.len() {
         0 => return,
@@ -123,20 +124,20 @@ fn below(prefix: &str, path: &str) -> String {
     }
 }
 
-/// Every place that names an environment variable.
+/// Finds every place that names an environment variable.
 fn uses<'d>(place: &Place<'d>) -> Vec<Place<'d>> {
     let mut found: Vec<_> = place.get(ENVIRONMENT_VARIABLE).into_iter().collect();
     found.extend(place.children().iter().flat_map(uses));
     found
 }
 
-/// What is known of a variable.
+/// A variable, as far as it is known here.
 #[derive(Debug, PartialEq, Eq)]
 enum Variable {
     Is(String),
-    /// A problem was reported already: it must not cause another.
+    /// A problem with the variable was reported. It must not cause another one.
     Assumed,
-    /// Envoy may have it; this process has not.
+    /// This process does not have the variable. Envoy may have it.
     Unknown,
     Unset,
 }
@@ -145,7 +146,7 @@ impl Variables<'_> {
     fn look_up(&self, name: &str, place: &Place<'_>, findings: &mut Findings) -> Variable {
         let of_process = std::env::var(name).ok().filter(|value| !value.is_empty());
         match self {
-            // The filter itself says so, in its own words.
+            // The filter's own code reports such a name.
             Self::OfThisProcess if !is_a_name(name) => Variable::Unset,
             Self::OfThisProcess => of_process.map_or(Variable::Unknown, Variable::Is),
             Self::PassedOn { given, .. } if given.contains_key(name) => {
@@ -156,7 +157,7 @@ impl Variables<'_> {
                 of_process.map_or(Variable::Unknown, Variable::Is)
             }
             Self::PassedOn { path, .. } => {
-                // Not by its name, which may be the secret itself, put there by mistake.
+                // The name may be the secret itself, put there by mistake.
                 let text = format!("must pass on what {} names", place.path);
                 findings.problem(&**path, text);
                 of_process.map_or(Variable::Assumed, Variable::Is)
@@ -165,7 +166,7 @@ impl Variables<'_> {
     }
 }
 
-/// Whether a shell could set it. What it could not set was never meant for a name.
+/// Returns true if a shell could set a variable of this name. Other text was not meant as a name.
 fn is_a_name(text: &str) -> bool {
     text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
         && !text.starts_with(|first: char| first.is_ascii_digit())
@@ -181,8 +182,8 @@ impl Variable {
     }
 }
 
-/// A text that is valid whatever the variable is for: a secret, a private key, a key set. Two variables
-/// have two keys.
+/// Makes a text that is valid as a secret, as a private key and as a key set. Each variable gets
+/// its own key.
 fn placeholder(name: &str) -> String {
     let key = ed25519_dalek::SigningKey::from_bytes(Digest::of(name.as_bytes()).as_bytes());
     let encode = |bytes: &[u8]| BASE64_URL_SAFE_NO_PAD.encode(bytes);
@@ -192,7 +193,8 @@ fn placeholder(name: &str) -> String {
     json!({"kty": "OKP", "crv": "Ed25519", "x": x, "d": d, "keys": [public]}).to_string()
 }
 
-/// The placeholder is an Ed25519 key; the real one will have to fit the `alg` beside it.
+/// Removes the `alg` beside a variable. The placeholder is an Ed25519 key; the real key must fit
+/// the `alg`.
 fn any_key_fits(value: &mut Value, name: &str) {
     match value {
         Value::Array(items) => items.iter_mut().for_each(|item| any_key_fits(item, name)),

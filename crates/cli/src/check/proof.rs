@@ -1,19 +1,21 @@
-//! Whether impersonations can come to an API past the guard.
+//! Proves that no impersonation reaches an API past the guard.
 //!
-//! Every route of every listener that leads to a guarded API is held against what has to be before it: `jwt_authn` that
-//! requires one token of the issuer, and the guard, in the one shape that is known to be entered for each impersonation.
-//! A search for known mistakes would call the next mistake valid. So it is the other way round: a route is fine when all
-//! of that was found, and whatever is missing or unknown is said.
+//! Two filters must stand before every route to a guarded API: `jwt_authn`, which requires one
+//! token of the issuer, and the guard, in the one shape that is known to be entered for each
+//! impersonation. A search for known mistakes would accept the next mistake. So `check` looks for
+//! the proof instead: it reports everything that is missing or unknown.
 //!
-//! Which routes those are follows from the file. A listener with `jwt_authn` for tokens of the filter, or with the
-//! guard, has APIs behind it: all its routes count, but for the filter's own and those to the identity gateway. A
-//! cluster that one of them leads to is an API wherever else a route leads to it.
+//! The file determines which routes lead to guarded APIs. A listener with `jwt_authn` for the
+//! filter's tokens, or with the guard, has APIs behind it: all its routes count, except the
+//! filter's own and those to the identity gateway. A cluster behind such a route is a guarded API
+//! on other listeners too.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use impersonation_core::issuer::Paths;
+use impersonation_core::issuer::{Endpoint, Paths};
 
 use super::clusters::Clusters;
+use super::findings::{Doubt, Findings, Proved, Severity};
 use super::guard::{Guard, Issuer};
 use super::jwt_authn::{self, JWT_AUTHN, Tokens, Verified};
 use super::routing::{self, Destination, Route, Variant};
@@ -21,11 +23,10 @@ use super::shape;
 use super::topology::{self, Chain, Filter, Listener};
 use super::tree::{Place, member_path};
 use super::wasm::Plugin;
-use super::{Doubt, Findings, Severity};
 
 const HEADER_MUTATION: &str = "envoy.extensions.filters.http.header_mutation.v3.HeaderMutation";
 
-/// Filters that leave alone what `jwt_authn` has said of a request.
+/// Filters that do not change the metadata which `jwt_authn` sets.
 const HARMLESS: [&str; 14] = [
     HEADER_MUTATION,
     "envoy.extensions.filters.http.buffer.v3.Buffer",
@@ -43,38 +44,29 @@ const HARMLESS: [&str; 14] = [
     "envoy.extensions.filters.http.router.v3.Router",
 ];
 
-/// What the file says about filters, guards and the rest.
-pub(super) struct Surroundings<'a, 'p, 'd> {
+/// An Envoy configuration, with its plugins.
+pub(super) struct EnvoyFile<'a, 'p, 'd> {
     pub(super) root: &'a Place<'d>,
     pub(super) clusters: &'a Clusters<'d>,
-    /// All filters, those that are not valid among them.
+    /// All filters, also those whose configuration is not valid.
     pub(super) filters: &'a [&'p Plugin<'d>],
     pub(super) issuers: &'a [Issuer<'p, 'd>],
     pub(super) guards: &'a [Guard<'p, 'd>],
-    /// Guards whose configuration is not valid among them.
+    /// All guards, also those whose configuration is not valid.
     pub(super) guard_plugins: &'a [&'p Plugin<'d>],
 }
 
-/// Why it is not certain that no impersonation passes the guard by, and where.
+/// A reason why a route is not proved.
 struct Reason {
     severity: Severity,
     doubt: Doubt,
 }
 
-/// What was proved.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Proved {
-    /// Routes that lead to guarded APIs.
-    pub(super) routes: usize,
-    /// Those among them that the guard stands before.
-    pub(super) guarded: usize,
-}
-
 /// Judges every route that leads to a guarded API.
-pub(super) fn check(surroundings: &Surroundings<'_, '_, '_>, findings: &mut Findings) -> Proved {
-    let listeners = topology::listeners(surroundings.root);
-    let tokens = surroundings.tokens(&listeners);
-    let judge = Judge { surroundings, tokens: &tokens };
+pub(super) fn check(file: &EnvoyFile<'_, '_, '_>, findings: &mut Findings) -> Proved {
+    let listeners = topology::listeners(file.root);
+    let tokens = file.tokens(&listeners);
+    let judge = Judge { file, tokens: &tokens };
     let gateways = judge.gateways(&listeners);
     let mut guarded_clusters = HashSet::new();
     let mut has_apis = false;
@@ -85,16 +77,16 @@ pub(super) fn check(surroundings: &Surroundings<'_, '_, '_>, findings: &mut Find
         has_apis = true;
         for route in chain.routes.iter().flatten() {
             if judge.is_api(chain, route, &gateways) {
-                guarded_clusters.extend(names(route));
+                guarded_clusters.extend(clusters_of(route));
             }
         }
     }
     let mut proved = Proved::default();
-    let mut said = Said::default();
+    let mut causes = Causes::default();
     for listener in &listeners {
         for chain in &listener.chains {
             if let Some(reason) = judge.guards_nobody(chain) {
-                said.add(&listener.name, None, reason);
+                causes.add(&listener.name, None, reason);
             }
             let behind = judge.has_apis(chain);
             let Some(routes) = &chain.routes else {
@@ -106,12 +98,12 @@ pub(super) fn check(surroundings: &Surroundings<'_, '_, '_>, findings: &mut Find
                     let text = "its routes are not in this file, so nobody knows whether they lead to APIs past the guard: check a file that has them";
                     let reason =
                         Reason { severity: Severity::Warning, doubt: Doubt::new(path, text) };
-                    said.add(&listener.name, None, reason);
+                    causes.add(&listener.name, None, reason);
                 }
                 continue;
             };
             for route in routes {
-                let leads_to_api = names(route).any(|name| guarded_clusters.contains(name));
+                let leads_to_api = clusters_of(route).any(|name| guarded_clusters.contains(name));
                 let counts = behind && judge.is_api(chain, route, &gateways)
                     || leads_to_api && !judge.is_own(chain, route);
                 if !counts {
@@ -123,7 +115,7 @@ pub(super) fn check(surroundings: &Surroundings<'_, '_, '_>, findings: &mut Find
                     proved.guarded = proved.guarded.saturating_add(1);
                 }
                 for reason in reasons {
-                    said.add(&listener.name, Some(route), reason);
+                    causes.add(&listener.name, Some(route), reason);
                 }
             }
         }
@@ -134,20 +126,18 @@ pub(super) fn check(surroundings: &Surroundings<'_, '_, '_>, findings: &mut Find
                 );
                 let reason =
                     Reason { severity: Severity::Warning, doubt: Doubt::new(&*place.path, text) };
-                said.add(&listener.name, None, reason);
+                causes.add(&listener.name, None, reason);
             }
         }
     }
-    if let Some(lds) =
-        surroundings.root.at(&["dynamic_resources", "lds_config"]).filter(|_| has_apis)
-    {
+    if let Some(lds) = file.root.at(&["dynamic_resources", "lds_config"]).filter(|_| has_apis) {
         findings.warning(
             lds.path,
             "more listeners come by LDS, and nobody knows whether they lead to APIs past the guard: check a file that has them",
         );
     }
-    said.report(findings);
-    for guard in surroundings.guards {
+    causes.report(findings);
+    for guard in file.guards {
         let stands_somewhere = listeners
             .iter()
             .flat_map(|listener| &listener.chains)
@@ -161,8 +151,8 @@ pub(super) fn check(surroundings: &Surroundings<'_, '_, '_>, findings: &mut Find
     proved
 }
 
-/// The clusters that a route leads to.
-fn names<'d>(route: &Route<'d>) -> impl Iterator<Item = &'d str> + use<'d> {
+/// Returns the clusters that a route leads to.
+fn clusters_of<'d>(route: &Route<'d>) -> impl Iterator<Item = &'d str> + use<'d> {
     match route.destination() {
         Destination::Clusters(names) => names,
         Destination::Nowhere | Destination::Unknown => Vec::new(),
@@ -176,13 +166,13 @@ impl<'d> Guard<'_, 'd> {
     }
 }
 
-/// Whether a plugin stands in a chain.
+/// Returns true if a plugin stands in a chain.
 fn is_in(plugin: &Plugin<'_>, chain: &Chain<'_>) -> bool {
     let manager = plugin.around.manager.as_ref();
     manager.is_some_and(|manager| manager.path == chain.manager.path)
 }
 
-impl<'a> Surroundings<'a, '_, '_> {
+impl<'a> EnvoyFile<'a, '_, '_> {
     fn tokens(&self, listeners: &[Listener<'_>]) -> Tokens<'a> {
         let mut issuers: Vec<&str> = Vec::new();
         let of_filters = self.issuers.iter().map(|issuer| &*issuer.checked.config.issuer);
@@ -221,21 +211,31 @@ impl<'a> Surroundings<'a, '_, '_> {
     }
 }
 
+/// Returns the regular expression of the route that envoy.yaml has for all paths with an id.
+fn regex_of_ids(base_path: &str) -> String {
+    let paths = Paths::new("");
+    let paths = Endpoint::ALL.iter().map(|endpoint| endpoint.path(&paths));
+    let folders = paths.filter_map(|path| Some(path.strip_suffix("/{id}")?.to_owned()));
+    let names: Vec<_> =
+        folders.filter_map(|path| Some(path.strip_prefix("/api/")?.to_owned())).collect();
+    format!("{base_path}/api/({})/[0-9a-f]+", names.join("|"))
+}
+
 struct Judge<'a, 'p, 'd> {
-    surroundings: &'a Surroundings<'a, 'p, 'd>,
+    file: &'a EnvoyFile<'a, 'p, 'd>,
     tokens: &'a Tokens<'a>,
 }
 
 impl<'d> Judge<'_, '_, 'd> {
-    /// The clusters that the filter's own routes lead to. One that takes its paths among others, such as the route for
-    /// everything else, may be an API's.
+    /// Returns the clusters of the routes that take only the filter's paths: the identity gateways.
+    /// A route that takes other paths as well may lead to an API.
     fn gateways(&self, listeners: &[Listener<'d>]) -> HashSet<&'d str> {
         let chains = listeners.iter().flat_map(|listener| &listener.chains);
         let routes =
             chains.flat_map(|chain| chain.routes.iter().flatten().map(move |route| (chain, route)));
         routes
             .filter(|(chain, route)| self.is_own(chain, route))
-            .flat_map(|(_, route)| names(route))
+            .flat_map(|(_, route)| clusters_of(route))
             .collect()
     }
 
@@ -243,7 +243,7 @@ impl<'d> Judge<'_, '_, 'd> {
         &'c self,
         chain: &'c Chain<'d>,
     ) -> impl Iterator<Item = (&'c Plugin<'d>, &'c Place<'d>)> {
-        let here = self.surroundings.filters.iter().filter(|filter| is_in(filter, chain));
+        let here = self.file.filters.iter().filter(|filter| is_in(filter, chain));
         here.filter_map(|filter| Some((*filter, filter.around.filter.as_ref()?)))
     }
 
@@ -251,18 +251,17 @@ impl<'d> Judge<'_, '_, 'd> {
         chain.filters.iter().enumerate().filter(|(_, filter)| filter.r#type == JWT_AUTHN)
     }
 
-    /// Whether a chain takes tokens of the filter.
+    /// Returns true if a chain accepts tokens of the filter.
     fn has_apis(&self, chain: &Chain<'d>) -> bool {
         let verifies = Self::jwt_authns(chain).any(|(_, filter)| self.takes_our_tokens(filter));
-        // Whoever has neither filter nor guard in the file has nothing to prove.
+        // A file without filter and guard has nothing to prove.
         let is_ours = !self.tokens.issuers.is_empty();
-        is_ours && verifies
-            || self.surroundings.guard_plugins.iter().any(|guard| is_in(guard, chain))
+        is_ours && verifies || self.file.guard_plugins.iter().any(|guard| is_in(guard, chain))
     }
 
-    /// Whether `jwt_authn` takes no token that the guard behind it could be about.
+    /// Finds a guard whose `jwt_authn` accepts no token of the guard's issuer.
     fn guards_nobody(&self, chain: &Chain<'d>) -> Option<Reason> {
-        let guard = self.surroundings.guards.iter().find(|guard| guard.is_in(chain))?;
+        let guard = self.file.guards.iter().find(|guard| guard.is_in(chain))?;
         let (_, jwt_authn) = Self::jwt_authns(chain).next()?;
         (!self.takes_our_tokens(jwt_authn)).then(|| {
             let text = format!("no provider of jwt_authn has the guard's issuer {:?}, so no token of an impersonation is accepted: spell it as there", guard.config.issuer);
@@ -276,7 +275,7 @@ impl<'d> Judge<'_, '_, 'd> {
         providers.any(|(_, provider)| self.tokens.may_be_of(&provider))
     }
 
-    /// Whether a route of such a chain leads to an API.
+    /// Returns true if a route of a chain with APIs leads to an API.
     fn is_api(&self, chain: &Chain<'d>, route: &Route<'d>, gateways: &HashSet<&str>) -> bool {
         let leads_to = match route.destination() {
             Destination::Nowhere => return false,
@@ -298,34 +297,14 @@ impl<'d> Judge<'_, '_, 'd> {
         })
     }
 
-    /// Whether the filter answers on a route, and lets nothing but the gateway's own pass.
+    /// Returns true if a route takes only the filter's paths, and the filter is enabled there.
     fn is_own(&self, chain: &Chain<'d>, route: &Route<'d>) -> bool {
         self.filters_in(chain).any(|(filter, entry)| {
             let base_path = filter.base_path();
-            let Paths {
-                subject_tokens,
-                impersonations,
-                revocations,
-                token,
-                token_revocation,
-                token_introspection,
-                jwks,
-                discovery,
-            } = Paths::new(&base_path);
-            let all = [
-                subject_tokens,
-                impersonations,
-                revocations,
-                token,
-                token_revocation,
-                token_introspection,
-                jwks,
-                discovery,
-            ];
-            // As envoy.yaml has it.
-            let with_id = format!("{base_path}/api/(subject-tokens|impersonations)/[0-9a-f]+");
-            let is_its = route.whole_path().is_some_and(|path| all.iter().any(|ours| ours == path))
-                || route.regex() == Some(&*with_id);
+            let paths = Paths::new(&base_path);
+            let mut whole = Endpoint::ALL.iter().map(|endpoint| endpoint.path(&paths));
+            let is_its = route.whole_path().is_some_and(|path| whole.any(|ours| ours == path))
+                || route.regex() == Some(&*regex_of_ids(&base_path));
             is_its && route.variants().iter().all(|variant| variant.has_enabled(entry))
         })
     }
@@ -336,11 +315,12 @@ impl<'d> Judge<'_, '_, 'd> {
         route: &Route<'d>,
         variant: &Variant<'d>,
     ) -> Verified<'d> {
-        let ports = |name: &str| self.surroundings.clusters.ports(name);
+        let ports = |name: &str| self.file.clusters.ports(name);
         jwt_authn::verify(jwt_authn, route, variant, self.tokens, &ports)
     }
 
-    /// All that stands in the way of a proof; `None` for a route that takes no token of the filter.
+    /// Finds the reasons why a route is not proved; `None` if the route accepts no token of the
+    /// filter.
     fn judge(&self, chain: &Chain<'d>, route: &Route<'d>) -> Option<Vec<Reason>> {
         let mut reasons = Vec::new();
         let mut concerns_us = false;
@@ -422,25 +402,27 @@ impl<'d> Judge<'_, '_, 'd> {
         Some(reasons)
     }
 
-    /// The entry of a guard in a chain: of the one for the tokens of a provider, if there are several.
+    /// Returns the entry of a chain's guard. Of several guards, the one for the provider's tokens
+    /// counts.
     fn entry_of_guard<'c>(
         &'c self,
         chain: &Chain<'d>,
         provider: Option<&Place<'d>>,
     ) -> Option<&'c Place<'d>> {
-        // In a setting of a route it is not in the chain.
+        // A guard in the setting of a route does not stand in the chain.
         let is_here = |guard: &Plugin<'d>| is_in(guard, chain) && guard.around.filter.is_some();
         let issuer = provider.and_then(|provider| provider.text_of("issuer"));
         let of_issuer = self
-            .surroundings
+            .file
             .guards
             .iter()
             .find(|guard| is_here(guard.plugin) && issuer == Some(&*guard.config.issuer));
-        let any = || self.surroundings.guard_plugins.iter().find(|guard| is_here(guard)).copied();
+        let any = || self.file.guard_plugins.iter().find(|guard| is_here(guard)).copied();
         of_issuer.map(|guard| guard.plugin).or_else(any)?.around.filter.as_ref()
     }
 
-    /// Whether a guard of the chain is of the tokens' issuer, and entered for all of them.
+    /// Checks that the chain's guard is for the tokens' issuer, and is entered for all of its
+    /// tokens.
     fn check_guards(
         &self,
         chain: &Chain<'d>,
@@ -453,8 +435,8 @@ impl<'d> Judge<'_, '_, 'd> {
         let here = |guard: &&Guard<'_, 'd>| {
             guard.plugin.around.filter.as_ref().is_some_and(|entry| entry.path == filter.path)
         };
-        // One whose configuration is not valid was told of already.
-        let Some(guard) = self.surroundings.guards.iter().find(here) else { return };
+        // A guard whose configuration is not valid was reported already.
+        let Some(guard) = self.file.guards.iter().find(here) else { return };
         let config = &guard.config;
         for (severity, fault) in &guard.faults {
             let doubt = Doubt::new(fault.path.clone(), fault.text.clone());
@@ -501,7 +483,7 @@ fn problem(doubt: Doubt) -> Reason {
     Reason { severity: Severity::Problem, doubt }
 }
 
-/// Whether routes, guard and API mean the same by a path.
+/// Checks that routes, guard and API interpret a path in the same way.
 fn check_path(manager: &Place<'_>, reasons: &mut Vec<Reason>) {
     for name in ["normalize_path", "merge_slashes"] {
         if !manager.is_set(name) {
@@ -522,7 +504,7 @@ fn check_path(manager: &Place<'_>, reasons: &mut Vec<Reason>) {
     }
 }
 
-/// Whether the guard's entry is on.
+/// Finds a setting that disables the guard's entry.
 fn check_switch(filter: &Place<'_>, variant: &Variant<'_>) -> Option<Reason> {
     let setting = variant.setting(filter.text_of("name").unwrap_or_default());
     match setting {
@@ -542,7 +524,7 @@ fn check_switch(filter: &Place<'_>, variant: &Variant<'_>) -> Option<Reason> {
     }
 }
 
-/// Whether an ordinary user could forge a header of the guard's.
+/// Finds a way for an ordinary user to forge a header of the guard.
 fn not_removed(
     header: &str,
     before: &[&Filter<'_>],
@@ -574,7 +556,7 @@ fn not_removed(
             ),
         ));
     }
-    // What a route adds comes behind what the filter itself does.
+    // Envoy applies the mutations of a route after those of the filter.
     let adds = its.iter().filter_map(|filter| variant.setting(filter.name())).find(|setting| {
         setting.value.to_string().to_ascii_lowercase().contains(&format!("\"{header}\""))
     });
@@ -583,17 +565,17 @@ fn not_removed(
     })
 }
 
-/// What was said already, so that one cause is one line whatever it is the cause of.
+/// Collects reasons, so that a cause is one line of the report however many routes it concerns.
 #[derive(Default)]
-struct Said {
+struct Causes {
     order: Vec<(Severity, String, Doubt)>,
     routes: HashMap<(String, String, String), BTreeMap<usize, String>>,
 }
 
-impl Said {
+impl Causes {
     fn add(&mut self, listener: &str, route: Option<&Route<'_>>, reason: Reason) {
         let Reason { severity, doubt } = reason;
-        // What is about the route itself has another place on each, and is the same all the same.
+        // A reason about the routes themselves has a different path on each, and is one cause.
         let is_own = route.is_some_and(|route| doubt.path.starts_with(&route.route.path));
         let place = if is_own { String::new() } else { doubt.path.clone() };
         let key = (listener.to_owned(), place, doubt.text.clone());

@@ -1,22 +1,22 @@
-//! Whether the requests that are for the filter come to it, in any listener; and whether all that serve one service
-//! know the same tokens.
+//! Checks that requests to the filter's endpoints reach the filter in some listener, and that all
+//! plugins of one service know the same subject tokens.
 
-use impersonation_core::issuer::Paths;
+use impersonation_core::issuer::{Endpoint, Paths, Purpose};
 
-use super::Findings;
+use super::findings::Findings;
 use super::routing;
 use super::tree::member_path;
 use super::wasm::Plugin;
 
-/// A plugin of ours that was checked.
+/// A filter, with its service.
 pub(super) struct Service<'p, 'd> {
     pub(super) plugin: &'p Plugin<'d>,
     pub(super) paths: Paths,
-    /// `None` where the configuration is not valid.
+    /// `None` if the configuration is not valid.
     pub(super) tenant: Option<String>,
 }
 
-/// Says which of our paths no request comes by to the filter, in any listener.
+/// Reports the endpoints whose requests reach the filter in no listener.
 pub(super) fn check_reached(services: &[Service<'_, '_>], findings: &mut Findings) {
     for service in services {
         let Some(filter) = &service.plugin.around.filter else { continue };
@@ -36,58 +36,37 @@ pub(super) fn check_reached(services: &[Service<'_, '_>], findings: &mut Finding
                 }
             })
         };
-        let Paths {
-            subject_tokens,
-            impersonations,
-            revocations,
-            token,
-            token_revocation,
-            token_introspection,
-            jwks,
-            discovery,
-        } = &service.paths;
-        for path in [subject_tokens, token].into_iter().filter(|path| !reached(path)) {
+        let unreached = |purpose| {
+            let of_purpose = Endpoint::ALL.iter().filter(move |one| one.purpose() == purpose);
+            let paths = of_purpose.map(|endpoint| endpoint.path(&service.paths));
+            paths.filter(|path| !reached(&path.replace("{id}", "0")))
+        };
+        for path in unreached(Purpose::Issue) {
             findings.problem(
                 &*filter.path,
                 format!("is disabled on every route to {path}: those requests pass it by"),
             );
         }
-        for path in [jwks, discovery].into_iter().filter(|path| !reached(path)) {
+        for path in unreached(Purpose::Publish) {
             findings.warning(
                 &*filter.path,
                 format!("is disabled on every route to {path}: it publishes nothing there"),
             );
         }
-        // One of those that have an id behind them.
-        let one = |folder: &str| format!("{folder}/0");
-        let (one_token, one_impersonation) = (one(subject_tokens), one(impersonations));
-        let of_oversight = [
-            &one_token,
-            impersonations,
-            &one_impersonation,
-            revocations,
-            token_revocation,
-            token_introspection,
-        ];
-        let shown = |path: &String| match path.strip_suffix("/0") {
-            Some(folder) => format!("{folder}/{{id}}"),
-            None => path.clone(),
-        };
-        let passed_by: Vec<_> =
-            of_oversight.into_iter().filter(|path| !reached(path)).map(shown).collect();
-        if !passed_by.is_empty() {
+        let of_oversight: Vec<_> = unreached(Purpose::Oversee).collect();
+        if !of_oversight.is_empty() {
             findings.warning(
                 &*filter.path,
                 format!(
                     "is disabled on every route to {}: impersonations cannot be seen or ended there",
-                    passed_by.join(", ")
+                    of_oversight.join(", ")
                 ),
             );
         }
     }
 }
 
-/// Says which plugins will not know each other's subject tokens although they serve the same service.
+/// Reports filters that serve the same service and do not share its subject tokens.
 pub(super) fn check_shared(services: &[Service<'_, '_>], findings: &mut Findings) {
     let vm_id = |service: &Service<'_, '_>| service.plugin.vm_id();
     for (index, service) in services.iter().enumerate() {

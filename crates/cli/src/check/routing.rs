@@ -1,4 +1,4 @@
-//! Routes: which requests one takes, and which settings of a filter count on it.
+//! Envoy's routes: the requests that a route takes, and the filter settings that apply on it.
 
 use serde_json::Value;
 
@@ -6,7 +6,7 @@ use super::tree::{Message, Place};
 
 const FILTER_CONFIG: &str = "envoy.config.route.v3.FilterConfig";
 
-/// A route, and what it is in.
+/// A route, with its virtual host and its route table.
 #[derive(Clone)]
 pub(super) struct Route<'d> {
     pub(super) route: Place<'d>,
@@ -14,7 +14,7 @@ pub(super) struct Route<'d> {
     pub(super) table: Place<'d>,
 }
 
-/// All routes of a `RouteConfiguration`.
+/// Returns all routes of a `RouteConfiguration`.
 pub(super) fn routes<'d>(table: &Place<'d>) -> Vec<Route<'d>> {
     let mut routes = Vec::new();
     for host in table.list("virtual_hosts") {
@@ -25,7 +25,8 @@ pub(super) fn routes<'d>(table: &Place<'d>) -> Vec<Route<'d>> {
     routes
 }
 
-/// The routes of a manager that requests to one of `paths` may take; `None` if they are not in this file.
+/// Returns the routes of a connection manager that requests to one of `paths` may take; `None` if
+/// the routes are not in this file.
 pub(super) fn routes_to<'d>(manager: &Place<'d>, paths: &[&str]) -> Option<Vec<Route<'d>>> {
     let table = manager.get("route_config")?;
     let mut found = Vec::new();
@@ -46,7 +47,8 @@ pub(super) fn routes_to<'d>(manager: &Place<'d>, paths: &[&str]) -> Option<Vec<R
     Some(found)
 }
 
-/// Whether a request to `path` can come to `filter`, an entry of the manager's `http_filters`.
+/// Returns true if a request to `path` can reach `filter`, an entry of the manager's
+/// `http_filters`.
 pub(super) fn reaches<'d>(manager: &Place<'d>, filter: &Place<'d>, path: &str) -> bool {
     let Some(routes) = routes_to(manager, &[path]) else { return true };
     if routes.is_empty() {
@@ -55,11 +57,13 @@ pub(super) fn reaches<'d>(manager: &Place<'d>, filter: &Place<'d>, path: &str) -
     routes.iter().any(|route| route.variants().iter().any(|variant| variant.has_enabled(filter)))
 }
 
-/// Where a route keeps settings of filters, the most specific place first. One for each cluster that it chooses from.
+/// The places that have filter settings for a route and one of its clusters, the most specific
+/// first.
 pub(super) struct Variant<'d>(Vec<Place<'d>>);
 
 impl<'d> Route<'d> {
-    /// One for each cluster that the route may choose, as each may have settings of its own.
+    /// Returns a variant for each cluster that the route may choose, as each may have settings of
+    /// its own.
     pub(super) fn variants(&self) -> Vec<Variant<'d>> {
         let levels = [self.route.clone(), self.host.clone(), self.table.clone()];
         let weighted = self.route.at(&["route", "weighted_clusters"]);
@@ -73,7 +77,7 @@ impl<'d> Route<'d> {
 }
 
 impl<'d> Variant<'d> {
-    /// What is said of the filter with this name; the most specific place decides alone.
+    /// Returns the setting of the filter with this name. Only the most specific one applies.
     pub(super) fn setting(&self, filter: &str) -> Option<Place<'d>> {
         self.0.iter().find_map(|place| {
             let settings = place.get("typed_per_filter_config")?;
@@ -81,7 +85,7 @@ impl<'d> Variant<'d> {
         })
     }
 
-    /// Whether requests on it come to an entry of `http_filters`.
+    /// Returns true if requests reach an entry of `http_filters`.
     pub(super) fn has_enabled(&self, filter: &Place<'_>) -> bool {
         match self.setting(filter.text_of("name").unwrap_or_default()) {
             Some(setting) => !disables(&setting),
@@ -90,34 +94,35 @@ impl<'d> Variant<'d> {
     }
 }
 
-/// Whether a setting of a filter is a `FilterConfig` that switches it off.
+/// Returns true if a setting is a `FilterConfig` that disables its filter.
 pub(super) fn disables(setting: &Place<'_>) -> bool {
     setting
         .message()
         .is_some_and(|message| is_filter_config(&message) && message.fields.is_set("disabled"))
 }
 
-/// Whether a message says whether a filter is on, and nothing of what it does.
+/// Returns true for a `FilterConfig`, which enables or disables a filter of any type.
 pub(super) fn is_filter_config(message: &Message<'_>) -> bool {
     message.r#type == FILTER_CONFIG
 }
 
+/// The answer to the question if a rule matches certain requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Match {
     Never,
-    /// It depends on more than the path.
+    /// The answer depends on more than the path, or is not known.
     Perhaps,
     Always,
 }
 
-/// What a `RouteMatch` says about paths.
+/// The paths of a `RouteMatch`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Pattern<'d> {
     Whole(&'d str),
     Prefix(&'d str),
-    /// A prefix that ends where a segment does.
+    /// A prefix that ends at the end of a segment.
     Separated(&'d str),
-    /// A regular expression, a template: it is not looked into.
+    /// A regular expression or a template, which is not interpreted.
     Opaque,
 }
 
@@ -157,7 +162,7 @@ impl<'d> Rule<'d> {
     }
 }
 
-/// Whether a route takes requests to `path`.
+/// Tells if a route takes requests to `path`.
 pub(super) fn match_of(route: &Place<'_>, path: &str) -> Match {
     let Some(rule) = route.get("match").map(|rule| Rule::read(&rule)) else {
         return Match::Perhaps;
@@ -177,7 +182,8 @@ pub(super) fn match_of(route: &Place<'_>, path: &str) -> Match {
     }
 }
 
-/// Which of the requests that a route takes a rule of `jwt_authn` is about: all, none, or nobody knows.
+/// Tells if a rule of `jwt_authn` matches the requests that a route takes: all of them, none, or
+/// perhaps some.
 pub(super) fn covered_by(route: &Place<'_>, rule: &Place<'_>) -> Match {
     let Some(rule) = rule.get("match").map(|rule| Rule::read(&rule)) else { return Match::Perhaps };
     // Every path begins with a slash.
@@ -186,7 +192,7 @@ pub(super) fn covered_by(route: &Place<'_>, rule: &Place<'_>) -> Match {
         return if takes_all && !rule.conditional { Match::Always } else { Match::Perhaps };
     };
     let has_letters = |text: &str| text.bytes().any(|byte| byte.is_ascii_alphabetic());
-    // Letter case is only known where both look at it in the same way.
+    // The letter case is certain only if rule and route treat it in the same way.
     let fold = |text: &str| text.to_ascii_lowercase();
     let (of_rule, of_route) = match (rule.pattern, route.pattern) {
         (Pattern::Opaque, _) => return Match::Perhaps,
@@ -231,17 +237,17 @@ fn is_below(path: &str, folder: &str) -> bool {
     path.strip_prefix(folder).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// Where a route sends requests.
+/// The destination of a route.
 pub(super) enum Destination<'d> {
-    /// Envoy answers itself.
+    /// Envoy answers the request itself.
     Nowhere,
     Clusters(Vec<&'d str>),
-    /// The request says where.
+    /// The request determines the cluster.
     Unknown,
 }
 
 impl<'d> Route<'d> {
-    /// Where it sends requests.
+    /// Returns the destination of the route.
     pub(super) fn destination(&self) -> Destination<'d> {
         let Some(action) = self.route.get("route") else { return Destination::Nowhere };
         if let Some(cluster) = action.text_of("cluster") {
@@ -259,7 +265,7 @@ impl<'d> Route<'d> {
         }
     }
 
-    /// What its operator would call it: its name, or the paths that it takes.
+    /// Returns the name of the route for operators: its own name, or its paths.
     pub(super) fn label(&self) -> String {
         let rule = self.route.get("match");
         let text = |name: &str| rule.as_ref().and_then(|rule| rule.text_of(name));
@@ -285,12 +291,12 @@ impl<'d> Route<'d> {
         }
     }
 
-    /// The one path that it takes, if it is one.
+    /// Returns the path of a route that takes exactly one.
     pub(super) fn whole_path(&self) -> Option<&'d str> {
         self.route.get("match")?.text_of("path")
     }
 
-    /// The regular expression that it takes paths by.
+    /// Returns the regular expression of the route's paths.
     pub(super) fn regex(&self) -> Option<&'d str> {
         self.route.at(&["match", "safe_regex", "regex"])?.text()
     }
@@ -303,7 +309,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rule_is_about_all_requests_of_a_route_only_where_that_is_certain() {
+    fn a_rule_covers_a_route_only_if_that_is_certain() {
         use Match::{Always, Never, Perhaps};
         #[rustfmt::skip]
         let cases = [

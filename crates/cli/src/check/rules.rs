@@ -1,12 +1,12 @@
-//! Rules of the guard that decide nothing, because a rule before them decides first.
+//! Finds rules of the guard that decide nothing, because an earlier rule decides first.
 
 use impersonation_core::config::{Action, GuardConfig, GuardRule, PathPattern, UserPattern};
 
+use super::findings::{Doubt, Severity};
 use super::tree::{Place, item_path, member_path};
-use super::{Doubt, Severity};
 
-/// Finds rules that are never looked at, and those that allow everything.
-pub(super) fn never_looked_at(
+/// Finds rules that never decide, and rules that allow everything.
+pub(super) fn without_effect(
     configuration: &Place<'_>,
     config: &GuardConfig,
 ) -> Vec<(Severity, Doubt)> {
@@ -14,7 +14,7 @@ pub(super) fn never_looked_at(
     let mut found = Vec::new();
     for (index, rule) in config.rules.iter().enumerate() {
         let mut earlier = config.rules.iter().take(index).enumerate();
-        // The core itself warns of what stands behind a rule without conditions.
+        // The core itself warns of rules behind one without conditions.
         let first =
             earlier.find(|(_, earlier)| !has_no_conditions(earlier) && takes_all_of(earlier, rule));
         if let Some((first, _)) = first {
@@ -58,8 +58,9 @@ fn is_narrowed(rule: &GuardRule) -> bool {
     !rule.scopes.is_empty() || rule.actors.is_some()
 }
 
-/// Whether an earlier rule is about every request that a later one is about. Rules that deny are read wide, so that one
-/// that allows takes all of them only where it has no fine print.
+/// Returns true if an earlier rule matches every request that a later rule matches. Deny rules
+/// match broadly and allow rules match exactly, so an allow rule covers a deny rule only if it
+/// names no actors.
 fn takes_all_of(earlier: &GuardRule, later: &GuardRule) -> bool {
     let paths = match (&earlier.path, &later.path) {
         _ if takes_every_path(earlier) => true,
@@ -80,7 +81,7 @@ fn takes_all_of(earlier: &GuardRule, later: &GuardRule) -> bool {
     let scopes = earlier.scopes.iter().all(|scope| later.scopes.contains(scope));
     let actors = match (&earlier.actors, &later.actors) {
         (None, _) => true,
-        // A rule that denies some actors denies whoever is not named, too.
+        // A deny rule for some actors also denies requests without an actor.
         (Some(_), _) if earlier.action == Action::Allow && later.action == Action::Deny => false,
         (Some(earlier), Some(later)) => {
             later.iter().all(|one| earlier.iter().any(|other| is_of(one, other)))

@@ -1,9 +1,10 @@
-//! The entry of the guard in `http_filters`, held against the one that is shipped: envoy.yaml, docs/guard.md.
+//! Compares the guard's entry in `http_filters` with the shipped one: envoy.yaml, docs/guard.md.
 //!
-//! Envoy's matchers can say anything, and most of it enters the guard less often. One shape is known to enter it for
-//! every impersonation; of another nobody has shown that.
+//! Envoy's matchers can express anything, and most matchers would enter the guard too rarely. The
+//! shipped entry is known to enter the guard for every impersonation. No other shape has been shown
+//! to do that.
 
-use super::Doubt;
+use super::findings::Doubt;
 use super::tree::{Place, member_path};
 
 const WITH_MATCHER: &str = "envoy.extensions.common.matching.v3.ExtensionWithMatcher";
@@ -14,18 +15,18 @@ const METADATA_INPUT: &str =
 const METADATA_MATCHER: &str = "envoy.extensions.matching.input_matchers.metadata.v3.Metadata";
 const JWT_AUTHN: &str = "envoy.filters.http.jwt_authn";
 
-/// What is known of the guard in the entry.
+/// The names that the entry must have.
 pub(super) struct Guard<'c> {
     pub(super) issuer: &'c str,
     pub(super) payload_in_metadata: &'c str,
 }
 
-/// Says in what an entry differs from the shape that enters the guard for every impersonation.
+/// Finds a difference between an entry and the shipped one.
 pub(super) fn check(entry: &Place<'_>, guard: &Guard<'_>) -> Vec<Doubt> {
     differs(entry, guard).err().into_iter().collect()
 }
 
-/// The first difference.
+/// Fails with the first difference.
 fn differs(entry: &Place<'_>, guard: &Guard<'_>) -> Result<(), Doubt> {
     only(entry, &["name", "typed_config", "disabled", "is_optional"])?;
     let Some(matched) = typed(entry, "typed_config", WITH_MATCHER) else {
@@ -54,7 +55,8 @@ fn differs(entry: &Place<'_>, guard: &Guard<'_>) -> Result<(), Doubt> {
     check_action(&required(one, "on_match")?)
 }
 
-/// The match on `txn`; where an API trusts several issuers, and on `iss` (docs/guard.md).
+/// Checks the match on `txn`. If an API trusts several issuers, `iss` may be matched as well
+/// (docs/guard.md).
 fn check_predicate(predicate: &Place<'_>, guard: &Guard<'_>) -> Result<(), Doubt> {
     only(predicate, &["single_predicate", "and_matcher"])?;
     let Some(all) = predicate.get("and_matcher") else {
@@ -139,7 +141,7 @@ fn check_action(on_match: &Place<'_>) -> Result<(), Doubt> {
     only(&filter, &["name", "typed_config"])
 }
 
-/// Refuses members that the shipped shape has not.
+/// Refuses members that the shipped entry does not have.
 fn only(place: &Place<'_>, members: &[&str]) -> Result<(), Doubt> {
     let Some(other) = place.other_than(members) else { return Ok(()) };
     let name = other.path.rsplit(['.', '[']).next().unwrap_or_default().to_owned();
@@ -160,7 +162,7 @@ fn required<'d>(place: &Place<'d>, name: &str) -> Result<Place<'d>, Doubt> {
     })
 }
 
-/// The fields of a message, if it is of this type.
+/// Returns the fields of a message if it has this type.
 fn typed<'d>(place: &Place<'d>, name: &str, wanted: &str) -> Option<Place<'d>> {
     let message = place.get(name)?.message()?;
     (message.r#type == wanted).then_some(message.fields)

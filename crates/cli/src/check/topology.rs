@@ -1,5 +1,5 @@
-//! What a request can meet in an Envoy: its listeners, the filters of each chain in their order, and the routes behind
-//! them.
+//! The parts of an Envoy that a request passes: listeners, the filters of each connection manager
+//! in their order, and the routes behind the filters.
 
 use super::routing::{self, Route};
 use super::tree::{Place, messages};
@@ -13,30 +13,31 @@ const TCP_PROXY: &str = "envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy"
 pub(super) struct Listener<'d> {
     pub(super) place: Place<'d>,
     pub(super) name: String,
-    /// One for each connection manager in it.
+    /// The connection managers of the listener.
     pub(super) chains: Vec<Chain<'d>>,
-    /// Clusters that connections are passed on to as they are.
+    /// The clusters to which `tcp_proxy` passes connections on.
     pub(super) piped_to: Vec<(&'d str, Place<'d>)>,
 }
 
 /// A connection manager: filters, and the routes behind them.
 pub(super) struct Chain<'d> {
     pub(super) manager: Place<'d>,
-    /// In their order.
+    /// The filters in their order.
     pub(super) filters: Vec<Filter<'d>>,
-    /// `None` where they come from elsewhere.
+    /// `None` if the routes are not in this file.
     pub(super) routes: Option<Vec<Route<'d>>>,
 }
 
 /// An entry of `http_filters`.
 pub(super) struct Filter<'d> {
     pub(super) entry: Place<'d>,
-    /// What it is; empty if that comes from elsewhere.
+    /// The type of the filter; empty if the type is not in this file.
     pub(super) r#type: &'d str,
     pub(super) fields: Place<'d>,
 }
 
-/// All listeners of a file: of a bootstrap, of a discovery response, of a dump of Envoy's configuration.
+/// Finds all listeners of a file: a bootstrap, a discovery response, or a dump of Envoy's
+/// configuration.
 pub(super) fn listeners<'d>(root: &Place<'d>) -> Vec<Listener<'d>> {
     let fixed = root.at(&["static_resources", "listeners"]);
     let fixed = fixed.into_iter().flat_map(|listeners| listeners.items());
@@ -73,7 +74,7 @@ fn chain(manager: Place<'_>) -> Chain<'_> {
         }
     });
     let filters = filters.collect();
-    // A host may have a tree of matchers in the place of routes.
+    // A virtual host may have a tree of matchers in place of routes.
     let is_here = |table: &Place<'_>| {
         table.get("vhds").is_none()
             && table.list("virtual_hosts").iter().all(|host| host.get("matcher").is_none())

@@ -1,26 +1,26 @@
-//! A place in a document: a value and the path that leads to it.
+//! A place in a document: a value and its path.
 //!
-//! Envoy's files are protobuf written as JSON or YAML, so a field has two spellings, `null` is the same
-//! as its absence, and a message of any type carries its type in `@type`.
+//! Envoy's files are protobuf written as JSON or YAML. So a field has two spellings, `null` means
+//! the same as absence, and a message of any type has its type in `@type`.
 
 use serde_json::Value;
 
-/// A value and where it stands.
+/// A value and its path in the document.
 #[derive(Debug, Clone)]
 pub(super) struct Place<'d> {
     pub(super) value: &'d Value,
     pub(super) path: String,
 }
 
-/// A message that says what it is: `google.protobuf.Any`.
+/// A message with its type: `google.protobuf.Any`.
 pub(super) struct Message<'d> {
-    /// Its type without the host: `envoy.extensions.filters.http.wasm.v3.Wasm`.
+    /// The type without the host: `envoy.extensions.filters.http.wasm.v3.Wasm`.
     pub(super) r#type: &'d str,
-    /// Its fields.
+    /// The fields of the message.
     pub(super) fields: Place<'d>,
 }
 
-/// Members that are named twice over: a plain struct that stands for a message.
+/// Types of a plain struct that stands for a message of another type.
 const TYPED_STRUCTS: [&str; 2] = ["xds.type.v3.TypedStruct", "udpa.type.v1.TypedStruct"];
 
 impl<'d> Place<'d> {
@@ -28,7 +28,7 @@ impl<'d> Place<'d> {
         Self { value, path: String::new() }
     }
 
-    /// A field, by its name in the proto file.
+    /// Returns a field, by its name in the proto file.
     pub(super) fn get(&self, name: &str) -> Option<Self> {
         let fields = self.value.as_object()?;
         let camel = camel_case(name);
@@ -38,12 +38,12 @@ impl<'d> Place<'d> {
         Some(Self { value, path: member_path(&self.path, name) })
     }
 
-    /// A field of a field, and so on.
+    /// Returns a field of a field, and so on.
     pub(super) fn at(&self, names: &[&str]) -> Option<Self> {
         names.iter().try_fold(self.clone(), |place, name| place.get(name))
     }
 
-    /// The items of a list; none if it is no list.
+    /// Returns the items of a list; none if the value is no list.
     pub(super) fn items(&self) -> impl Iterator<Item = Self> + use<'d> {
         let path = self.path.clone();
         let items = self.value.as_array().map_or(&[][..], Vec::as_slice);
@@ -53,12 +53,12 @@ impl<'d> Place<'d> {
             .map(move |(index, value)| Self { value, path: item_path(&path, index) })
     }
 
-    /// The items of a repeated field; none if it is not there.
+    /// Returns the items of a repeated field; none if the field is absent.
     pub(super) fn list(&self, name: &str) -> Vec<Self> {
         self.get(name).map_or_else(Vec::new, |list| list.items().collect())
     }
 
-    /// The members of an object, by name; none if it is no object.
+    /// Returns the members of an object with their names; none if the value is no object.
     pub(super) fn members(&self) -> impl Iterator<Item = (&'d str, Self)> + use<'d> {
         let path = self.path.clone();
         self.value
@@ -68,12 +68,12 @@ impl<'d> Place<'d> {
             .map(move |(name, value)| (&**name, Self { value, path: member_path(&path, name) }))
     }
 
-    /// What can be stepped into: the items of a list, the members of an object.
+    /// Returns the items of a list or the members of an object.
     pub(super) fn children(&self) -> Vec<Self> {
         self.items().chain(self.members().map(|(_, member)| member)).collect()
     }
 
-    /// A member that is not among `known`: what is said there has not been thought of.
+    /// Returns a member that is not among `known`. `check` cannot judge such a member.
     pub(super) fn other_than(&self, known: &[&str]) -> Option<Self> {
         let is_known = |name: &str| {
             name == "@type" || known.iter().any(|known| *known == name || camel_case(known) == name)
@@ -90,17 +90,17 @@ impl<'d> Place<'d> {
         }
     }
 
-    /// The text of a field.
+    /// Returns the text of a field.
     pub(super) fn text_of(&self, name: &str) -> Option<&'d str> {
         self.get(name)?.text()
     }
 
-    /// Whether a boolean field is set to true.
+    /// Returns true if a boolean field is true.
     pub(super) fn is_set(&self, name: &str) -> bool {
         self.get(name).is_some_and(|place| *place.value == Value::Bool(true))
     }
 
-    /// An unsigned number, which may be written as a string too.
+    /// Reads an unsigned number. Protobuf allows it to be written as a string.
     pub(super) fn number(&self) -> Option<u64> {
         match self.value {
             Value::Number(number) => number.as_u64(),
@@ -109,7 +109,7 @@ impl<'d> Place<'d> {
         }
     }
 
-    /// The message that this is, if it says what it is.
+    /// Reads the value as a message; `None` without `@type`.
     pub(super) fn message(&self) -> Option<Message<'d>> {
         let named = |url: &'d str| url.rsplit('/').next().unwrap_or(url);
         let r#type = named(self.text_of("@type")?);
@@ -123,7 +123,7 @@ impl<'d> Place<'d> {
     }
 }
 
-/// Every message of a type, wherever it is.
+/// Finds all messages of a type at or below a place.
 pub(super) fn messages<'d>(place: &Place<'d>, r#type: &str) -> Vec<Place<'d>> {
     let message = place.message().filter(|message| message.r#type == r#type);
     let mut found: Vec<_> = message.map(|message| message.fields).into_iter().collect();
@@ -131,7 +131,7 @@ pub(super) fn messages<'d>(place: &Place<'d>, r#type: &str) -> Vec<Place<'d>> {
     found
 }
 
-/// The path of a member: `a.b`, or `a["b.c"]` where a dot would lead astray.
+/// Returns the path of a member: `a.b`, or `a["b.c"]` if the name has a dot.
 pub(super) fn member_path(path: &str, name: &str) -> String {
     let plain = !name.is_empty()
         && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-@".contains(&byte));
@@ -142,7 +142,7 @@ pub(super) fn member_path(path: &str, name: &str) -> String {
     }
 }
 
-/// The path of an item: `a[0]`.
+/// Returns the path of an item: `a[0]`.
 pub(super) fn item_path(path: &str, index: usize) -> String {
     format!("{path}[{index}]")
 }

@@ -1,13 +1,14 @@
-//! The Wasm filters of a file, wherever they are: what each one is, and what becomes of requests when it fails.
+//! Finds the Wasm filters of a file, tells filter and guard apart, and checks what Envoy does with
+//! requests when a plugin fails.
 //!
-//! A plugin is found by its type, so that bootstrap files, single listeners and extension configurations can all be
-//! checked.
+//! A plugin is found by its type, so `check` can read bootstrap files, single listeners and
+//! extension configurations.
 
 use impersonation_core::config;
 use serde_json::Value;
 
-use super::Findings;
 use super::clusters::Clusters;
+use super::findings::Findings;
 use super::plugin::{self, Assume, Checked, Variables};
 use super::tree::{Place, member_path};
 
@@ -16,12 +17,12 @@ const LISTENER: &str = "envoy.config.listener.v3.Listener";
 const MANAGER: &str =
     "envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager";
 
-/// Whether a configuration can only be ours.
+/// Returns true if a configuration can only be the filter's.
 pub(super) fn is_ours(configuration: &Place<'_>) -> bool {
     OUR_MEMBERS.iter().any(|name| configuration.get(name).is_some())
 }
 
-/// Members that no configuration but ours has.
+/// Members that only the filter's configuration has.
 const OUR_MEMBERS: [&str; 6] = [
     "signing_keys",
     "subject_tokens",
@@ -31,13 +32,13 @@ const OUR_MEMBERS: [&str; 6] = [
     "custom_claims",
 ];
 
-/// Whether a configuration can only be the guard's.
+/// Returns true if a configuration can only be the guard's.
 pub(super) fn looks_like_a_guards(configuration: &Place<'_>) -> bool {
     const MEMBERS: [&str; 3] = ["payload_in_metadata", "max_staleness", "mode"];
     !is_ours(configuration) && MEMBERS.iter().any(|name| configuration.get(name).is_some())
 }
 
-/// A Wasm filter and what is around it.
+/// A Wasm plugin, and its place in the file.
 pub(super) struct Plugin<'d> {
     /// The `PluginConfig`.
     pub(super) config: Place<'d>,
@@ -48,13 +49,13 @@ pub(super) struct Plugin<'d> {
 pub(super) struct Around<'d> {
     pub(super) listener: Option<Place<'d>>,
     pub(super) manager: Option<Place<'d>>,
-    /// Its entry in `http_filters`.
+    /// The plugin's entry in `http_filters`.
     pub(super) filter: Option<Place<'d>>,
-    /// The `typed_per_filter_config` that it is in.
+    /// The `typed_per_filter_config` that has the plugin.
     per_route: Option<Place<'d>>,
 }
 
-/// All Wasm filters.
+/// Finds all Wasm plugins.
 pub(super) fn plugins<'d>(root: &Place<'d>) -> Vec<Plugin<'d>> {
     let mut found = Vec::new();
     find(root, &Around::default(), &mut found);
@@ -107,17 +108,17 @@ fn find<'d>(place: &Place<'d>, around: &Around<'d>, found: &mut Vec<Plugin<'d>>)
 }
 
 impl<'d> Plugin<'d> {
-    /// The path of a field of the plugin that is not there.
+    /// Returns the path of a field of the plugin, also if the field is absent.
     pub(super) fn path_of(&self, name: &str) -> String {
         member_path(&self.config.path, name)
     }
 
-    /// Whether it can only be the filter.
+    /// Returns true if the plugin can only be the filter.
     pub(super) fn is_filter(&self) -> bool {
         !self.is_guard() && (self.is_named("impersonation_filter") || self.looks_ours())
     }
 
-    /// Whether it can only be the guard.
+    /// Returns true if the plugin can only be the guard.
     pub(super) fn is_guard(&self) -> bool {
         self.is_named("impersonation_guard")
             || self
@@ -125,7 +126,7 @@ impl<'d> Plugin<'d> {
                 .is_ok_and(|(value, path)| looks_like_a_guards(&Place { value: &value, path }))
     }
 
-    /// Whether its module's file has this name.
+    /// Returns true if the file of the plugin's module has this name.
     fn is_named(&self, module: &str) -> bool {
         let code = self.config.at(&["vm_config", "code"]);
         let files = code.iter().flat_map(|code| {
@@ -137,7 +138,7 @@ impl<'d> Plugin<'d> {
         })
     }
 
-    /// What its shared data belongs to.
+    /// Returns the `vm_id`, to which the plugin's shared data belongs.
     pub(super) fn vm_id(&self) -> String {
         let vm_config = self.config.get("vm_config");
         let vm_id = vm_config.and_then(|vm_config| vm_config.text_of("vm_id").map(str::to_owned));
@@ -148,7 +149,7 @@ impl<'d> Plugin<'d> {
         let Some(configuration) = self.config.get("configuration") else { return false };
         let Some(value) = configuration.get("value") else { return false };
         match value.value {
-            // It may be broken, and ours all the same.
+            // JSON that does not parse can still be the filter's.
             Value::String(text) => {
                 OUR_MEMBERS.iter().any(|name| text.contains(&format!("\"{name}\"")))
             }
@@ -156,7 +157,7 @@ impl<'d> Plugin<'d> {
         }
     }
 
-    /// The configuration as the plugin gets it, and where it is written.
+    /// Returns the configuration as the plugin gets it, with its path.
     pub(super) fn configuration(&self) -> Result<(Value, String), (String, String)> {
         let place = self.config.get("configuration").ok_or_else(|| {
             (
@@ -227,7 +228,7 @@ impl<'d> Plugin<'d> {
         }
     }
 
-    /// What happens when the plugin stops a request, or dies.
+    /// Checks the settings for a plugin that holds requests back, and for one that fails.
     pub(super) fn check_failure(&self, findings: &mut Findings) {
         if let Some(per_route) = &self.around.per_route {
             findings.problem(
@@ -241,11 +242,11 @@ impl<'d> Plugin<'d> {
                 "must be true: without it no request body ever arrives, and every request of ours hangs",
             );
         }
-        self.check_death(findings);
+        self.check_crash(findings);
     }
 
-    /// What happens when the plugin dies, or cannot be loaded.
-    pub(super) fn check_death(&self, findings: &mut Findings) {
+    /// Checks the settings for a plugin that crashes, or that Envoy cannot load.
+    pub(super) fn check_crash(&self, findings: &mut Findings) {
         if let Some(open) = self.config.get("fail_open").filter(|open| open.value == true) {
             findings.problem(open.path, "lets requests pass unchecked when the filter has crashed");
         }

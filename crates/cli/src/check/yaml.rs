@@ -1,10 +1,10 @@
-//! YAML as Envoy reads it, which is not quite YAML 1.2: what is written in the file is one thing, what
-//! arrives in the plugin another, and only the latter can be checked.
+//! Reads YAML as Envoy does, which differs from YAML 1.2. `check` must judge the values that arrive
+//! in the plugin.
 //!
-//! Envoy reads by `yaml-cpp` (YAML 1.1): `yes` and `y` are booleans, `010` is eight. It makes a string of
-//! every number with a fraction, and of every integer beyond 32 bits. It knows anchors and aliases, but
-//! no merge keys: `<<` is a member of that name. Of a member that is given twice it drops the first,
-//! silently; of several documents it reads the first. All of this was tried against Envoy 1.40.
+//! Envoy reads by `yaml-cpp` (YAML 1.1): `yes` and `y` are booleans, `010` is eight. It makes a
+//! string of every number with a fraction, and of every integer beyond 32 bits. It knows anchors
+//! and aliases, and no merge keys: `<<` is a member of that name. It silently drops the first of
+//! two members of one name, and all documents but the first. All of this was tried with Envoy 1.40.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -14,30 +14,31 @@ use serde_json::{Map, Value};
 
 use super::tree::{item_path, member_path};
 
-/// As deep as protobuf goes, and then some.
+/// The deepest nesting. Protobuf allows less.
 const MAX_DEPTH: usize = 200;
 
-/// Aliases of aliases grow without bound; no configuration is this large.
+/// The most values of a document. Aliases of aliases could fill the memory; no configuration is
+/// this large.
 const MAX_VALUES: usize = 1_000_000;
 
 /// A document as Envoy sees it.
 #[derive(Debug, Default)]
 pub(super) struct Document {
     pub(super) value: Value,
-    /// Where each value stands in the file, by path.
+    /// The line of each value, by path.
     pub(super) lines: HashMap<String, usize>,
-    /// What Envoy would ignore or misunderstand without a word.
+    /// The places that Envoy silently ignores or misunderstands.
     pub(super) surprises: Vec<Surprise>,
 }
 
-/// What Envoy makes of a place is not what it looks like.
+/// A place that Envoy reads differently than it looks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Surprise {
     pub(super) path: String,
     pub(super) text: &'static str,
 }
 
-/// Why a text is no YAML document.
+/// The reason why a text is no YAML document.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct YamlError {
     pub(super) line: usize,
@@ -88,7 +89,7 @@ impl<'t> Composer<'t> {
         }
     }
 
-    /// The next document, if there is one. Its place is `path`.
+    /// Reads the next document, if there is one, as the value at `path`.
     fn next_document(&mut self, path: &str) -> Result<Option<Value>, YamlError> {
         loop {
             match self.next()? {
@@ -167,7 +168,7 @@ impl<'t> Composer<'t> {
             let (name, ignored) = match event {
                 Event::MappingEnd => return Ok(Value::Object(object)),
                 Event::Scalar(text, style, anchor, tag) => {
-                    // Envoy's own tag for a member that only holds anchors.
+                    // Envoy ignores a member with this tag: it only holds anchors.
                     let ignored = tag.as_deref().is_some_and(|tag| is(tag, "!", "ignore"));
                     let null = scalar(text.clone(), style, tag).is_null();
                     let name = if null { Cow::Borrowed("null") } else { text };
@@ -185,7 +186,7 @@ impl<'t> Composer<'t> {
             let path = member_path(path, &name);
             let (event, span) = self.next()?;
             let value = self.value(event, span, &path, depth.saturating_add(1))?;
-            // Where its name stands, not where a block below it begins.
+            // The line of the member's name, not the line where a block below it begins.
             self.document.lines.insert(path.clone(), key.start.line());
             if ignored {
                 continue;
@@ -227,7 +228,7 @@ fn size(value: &Value) -> usize {
     }
 }
 
-/// What Envoy makes of a scalar.
+/// Reads a scalar as Envoy does.
 fn scalar(text: Cow<'_, str>, style: ScalarStyle, tag: Option<Cow<'_, Tag>>) -> Value {
     let is_string = match &tag {
         None => style != ScalarStyle::Plain,
@@ -264,7 +265,7 @@ fn boolean(text: &str) -> Option<bool> {
     }
 }
 
-/// An integer as C++ streams read it: the base by its prefix.
+/// Reads an integer as C++ streams do: the prefix gives the base.
 fn integer(text: &str) -> Option<i64> {
     let (negative, digits) = match text.strip_prefix('-') {
         Some(digits) => (true, digits),
@@ -276,7 +277,7 @@ fn integer(text: &str) -> Option<i64> {
         None if digits.len() > 1 && digits.starts_with('0') => (digits, 8),
         None => (digits, 10),
     };
-    // `from_str_radix` would also take a sign.
+    // `from_str_radix` would also accept a sign.
     if !digits.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         return None;
     }
@@ -297,7 +298,7 @@ mod tests {
 
     /// Every pair was seen in a running Envoy: `node.metadata` in, `/server_info` out.
     #[test]
-    fn scalars_become_what_envoy_makes_of_them() {
+    fn scalars_are_read_as_envoy_reads_them() {
         #[rustfmt::skip]
         let cases = [
             ("[yes, No, on, OFF, y, N, true, TRUE, True, tRue]",
@@ -345,7 +346,7 @@ g: *f
     }
 
     #[test]
-    fn what_envoy_drops_silently_is_told() {
+    fn values_that_envoy_silently_drops_are_reported() {
         let document = read("a: 1\nb:\n  c: 1\n  c: 2\n---\nd: 1\n").unwrap();
         assert_eq!(document.value, json!({"a": 1, "b": {"c": 2}}));
         let paths: Vec<_> = document.surprises.iter().map(|surprise| &*surprise.path).collect();
@@ -353,7 +354,7 @@ g: *f
     }
 
     #[test]
-    fn all_documents_are_read_where_there_may_be_several() {
+    fn read_all_reads_every_document() {
         assert_eq!(read_all("a: 1\n").unwrap().value, json!({"a": 1}));
         let documents = read_all("---\na: 1\n---\n# nothing\n---\nb: 2\n...\n").unwrap();
         assert_eq!(documents.value, json!([{"a": 1}, null, {"b": 2}]));
@@ -404,7 +405,7 @@ g: *f
 
     proptest! {
         #[test]
-        fn no_text_makes_it_panic(text in "([ -~\n]|\\PC)*") {
+        fn the_reader_never_panics(text in "([ -~\n]|\\PC)*") {
             let _ = read(&text);
         }
     }

@@ -1,41 +1,41 @@
-//! A bounded memory of what was verified, by the token's hash: never the token.
+//! A bounded memory of verified tokens. It holds a digest of each token, never the token.
 
 use std::collections::{HashMap, VecDeque};
 
 use crate::host::UnixTime;
 use crate::secret::Digest;
 
-/// Values that are good until a time each. When it is full the one that came first goes. One that was remembered
-/// in the future was so before the clock was set back, and is not good any more.
+/// A bounded map of values, each of which expires. A full cache drops the value that came first. A value
+/// that was inserted at a time that now lies ahead is not returned: the clock was set back since.
 #[derive(Debug)]
 pub(super) struct ExpiringCache<V> {
     capacity: usize,
-    values: HashMap<Digest, Entry<V>>,
+    values: HashMap<Digest, Expiring<V>>,
     arrivals: VecDeque<Digest>,
 }
 
 #[derive(Debug)]
-struct Entry<V> {
+struct Expiring<V> {
     since: UnixTime,
     until: UnixTime,
     value: V,
 }
 
 impl<V: Clone> ExpiringCache<V> {
-    /// An empty cache for `capacity` values.
+    /// Creates an empty cache for `capacity` values.
     pub(super) fn new(capacity: usize) -> Self {
         Self { capacity, values: HashMap::new(), arrivals: VecDeque::new() }
     }
 
-    /// The value, if it is still good.
+    /// The value of a key, if it has not expired.
     pub(super) fn get(&self, key: &Digest, now: UnixTime) -> Option<V> {
-        let good = |entry: &&Entry<V>| now < entry.until && !entry.since.is_ahead_of(now);
-        self.values.get(key).filter(good).map(|entry| entry.value.clone())
+        let good = |value: &&Expiring<V>| now < value.until && !value.since.is_ahead_of(now);
+        self.values.get(key).filter(good).map(|value| value.value.clone())
     }
 
-    /// Remembers a value, from `since` on.
+    /// Inserts a value that holds from `since` until `until`.
     pub(super) fn insert(&mut self, key: Digest, since: UnixTime, until: UnixTime, value: V) {
-        if self.values.insert(key, Entry { since, until, value }).is_none() {
+        if self.values.insert(key, Expiring { since, until, value }).is_none() {
             self.arrivals.push_back(key);
         }
         if self.arrivals.len() > self.capacity
@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_is_good_until_its_time() {
+    fn a_value_expires_at_its_time() {
         let mut cache = ExpiringCache::new(2);
         cache.insert(key("a"), UnixTime::default(), UnixTime::from_millis(10), 1);
         assert_eq!(cache.get(&key("a"), UnixTime::from_millis(9)), Some(1));
@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_from_before_the_clock_was_set_back_is_not_good() {
+    fn a_value_from_before_the_clock_was_set_back_has_expired() {
         let mut cache = ExpiringCache::new(1);
         let hour = UnixTime::from_millis(3_600_000);
         cache.insert(key("a"), hour, hour.after(Duration::from_secs(10)), 1);
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn it_never_holds_more_than_its_capacity() {
+    fn a_cache_never_holds_more_than_its_capacity() {
         let mut cache = ExpiringCache::new(2);
         let late = UnixTime::from_millis(10);
         for name in ["a", "b", "a", "c"] {

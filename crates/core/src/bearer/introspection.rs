@@ -1,11 +1,11 @@
-//! Opaque access tokens: their issuer is asked (RFC 7662, OpenID Connect Core §5.3).
+//! Opaque access tokens: the filter asks an endpoint about them (RFC 7662, OpenID Connect Core §5.3).
 //!
-//! `active` says that the issuer knows the token, not that it is one for us: an endpoint may answer for
-//! every token of every client, refresh tokens and bound ones among them. So the rest of the answer is held
-//! against the same rules as the claims of a JWT. A member that is `null` is not there.
+//! `active` only says that the endpoint knows the token. It may answer for every token of every client,
+//! including refresh tokens and bound tokens. Therefore the rest of the answer is checked by the same
+//! rules as the claims of a JWT. A member that is `null` counts as absent.
 //!
 //! An answer is remembered for a moment, so that a burst of requests with one token asks once. A failure
-//! to answer is not: it says nothing about the token.
+//! to answer is not remembered, because it says nothing about the token.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -18,31 +18,33 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::Value;
 
-use super::names::{Named, Names, Said};
+use super::identity::{Identity, NameClaims};
 use super::{BearerError, ExpiringCache, VerifiedToken};
 use crate::config::{self, HttpUri, TokenRules};
 use crate::host::UnixTime;
 use crate::secret::{Digest, Secret};
+use crate::statement::{Names, StatementError};
 use crate::step::Context;
 use crate::upstream::{Upstream, ask};
 
-/// Answers to remember.
+/// How many answers each endpoint's memory holds.
 const CACHE_CAPACITY: usize = 1024;
 
 type Verdict = Result<Rc<VerifiedToken>, BearerError>;
 
-/// Asks an introspection endpoint.
+/// Verifies tokens by asking an introspection endpoint (RFC 7662).
 #[derive(Debug)]
 pub(super) struct Introspection {
     http_uri: HttpUri,
-    /// The value of our own `authorization` header.
+    /// The value of the `authorization` header with which the filter asks.
     credentials: Secret<String>,
     rules: TokenRules,
     name_prefix: String,
     answers: Answers,
 }
 
-/// Asks a userinfo endpoint: a token that it accepts carries the scope `openid`.
+/// Verifies tokens by asking a userinfo endpoint. A token that the endpoint accepts has the scope
+/// `openid`.
 #[derive(Debug)]
 pub(super) struct Userinfo {
     http_uri: HttpUri,
@@ -50,14 +52,14 @@ pub(super) struct Userinfo {
     answers: Answers,
 }
 
-/// What was said a moment ago, good or bad.
+/// The verdicts of an endpoint, good and bad, for a short time each.
 #[derive(Debug)]
 struct Answers {
     cache_duration: Duration,
     verdicts: RefCell<ExpiringCache<Verdict>>,
 }
 
-/// RFC 7662 §2.2, and those members by which some issuers say more.
+/// An introspection answer: the members of RFC 7662 §2.2, and those by which some issuers say more.
 #[derive(Deserialize)]
 struct IntrospectionAnswer {
     active: bool,
@@ -66,7 +68,7 @@ struct IntrospectionAnswer {
     azp: Option<String>,
     sub: Option<String>,
     iss: Option<String>,
-    /// Of any type: it is looked at only where it must name somebody.
+    /// May have any type, because it is read only where audiences are configured.
     aud: Option<Value>,
     exp: Option<f64>,
     nbf: Option<f64>,
@@ -84,9 +86,9 @@ struct UserinfoAnswer {
 }
 
 impl IntrospectionAnswer {
-    /// What it is, where it says that it is something else than a bearer's access token. `token_type` is
-    /// RFC 6749 §7.1's, or an identifier of RFC 8693 §3 or the last word of one. Some issuers always say
-    /// `Bearer` there and have a member of their own for what it is.
+    /// The kind that the answer names for the token, if that is not a bearer's access token. `token_type`
+    /// is a value of RFC 6749 §7.1, an identifier of RFC 8693 §3, or the last word of one. Some issuers
+    /// always say `Bearer` there, and name the kind in a member of their own.
     fn not_an_access_token(&self) -> Option<&str> {
         const ACCESS_TOKEN: &str = "urn:ietf:params:oauth:token-type:access_token";
         const JWT: &str = "urn:ietf:params:oauth:token-type:jwt";
@@ -102,7 +104,7 @@ impl IntrospectionAnswer {
         })
     }
 
-    /// Whether it is meant for one of `audiences`.
+    /// Returns true if `aud` names one of `audiences`.
     fn is_for(&self, audiences: &[String]) -> bool {
         let named = |value: &Value| {
             value.as_str().is_some_and(|value| audiences.iter().any(|audience| audience == value))
@@ -116,7 +118,7 @@ impl IntrospectionAnswer {
 }
 
 impl Introspection {
-    /// One that was asked nothing yet.
+    /// Creates a verifier with an empty memory.
     pub(super) fn new(config: config::Introspection) -> Self {
         let config::Introspection {
             http_uri,
@@ -139,8 +141,8 @@ impl Introspection {
         }
     }
 
-    /// Verifies a token and that it has the required scopes. `issuer` is whose it is by its own word, if it
-    /// is a JWT that says so.
+    /// Verifies a token, and checks that it has the required scopes. `issuer` is the token's unverified
+    /// `iss`, if the token is a JWT that has one.
     pub(super) async fn verify(
         &self,
         context: &Context,
@@ -185,21 +187,21 @@ impl Introspection {
         if let Some(said) = answer.not_an_access_token() {
             return Err(BearerError::NotAnAccessToken(said.to_owned()));
         }
-        // RFC 7662 §2.2: the issuer of this token. An answer that names another is about another token.
+        // RFC 7662 §2.2: `iss` is the issuer of the token. An answer with another is about another token.
         if let (Some(named), Some(said)) = (issuer, &answer.iss)
             && named != said
         {
-            return Err(BearerError::Issuer(said.clone()));
+            return Err(StatementError::Issuer(said.clone()).into());
         }
         if let Some(issuer) = answer.iss.as_deref().or(issuer) {
             names.check_spoken_for(&self.name_prefix, issuer)?;
         }
         let expires_at = answer.exp.map_or(UnixTime::from_millis(u64::MAX), numeric_date);
         if expires_at <= now {
-            return Err(BearerError::Expired);
+            return Err(StatementError::Expired.into());
         }
         if answer.nbf.is_some_and(|not_before| numeric_date(not_before) > now) {
-            return Err(BearerError::NotYetValid);
+            return Err(StatementError::NotYetValid.into());
         }
         if self.rules.audiences.as_ref().is_some_and(|audiences| !answer.is_for(audiences)) {
             return Err(BearerError::Audience);
@@ -210,9 +212,10 @@ impl Introspection {
         if answer.cnf.is_some() {
             return Err(BearerError::SenderConstrained);
         }
-        let said = Said { sub: answer.sub, client_id: answer.client_id, azp: answer.azp };
+        let named = NameClaims { sub: answer.sub, client_id: answer.client_id, azp: answer.azp };
         let client_ids = self.rules.client_ids.as_deref();
-        let Named { subject, client_id } = names.identify(&self.name_prefix, said, client_ids)?;
+        let Identity { subject, client_id } =
+            Identity::new(names, &self.name_prefix, named, client_ids)?;
         let scope = answer.scope.unwrap_or_default();
         Rc::new(VerifiedToken {
             subject,
@@ -226,15 +229,15 @@ impl Introspection {
 }
 
 impl Userinfo {
-    /// One that was asked nothing yet.
+    /// Creates a verifier with an empty memory.
     pub(super) fn new(config: config::Userinfo) -> Self {
         let config::Userinfo { http_uri, name_prefix, cache_duration } = config;
         let name_prefix = name_prefix.unwrap_or_default();
         Self { http_uri, name_prefix, answers: Answers::new(cache_duration) }
     }
 
-    /// Verifies a token; its user is the answer's `sub`. `issuer` is whose it is by its own word, if it is a JWT that
-    /// says so.
+    /// Verifies a token, whose user is the answer's `sub`. `issuer` is the token's unverified `iss`, if
+    /// the token is a JWT that has one.
     pub(super) async fn verify(
         &self,
         context: &Context,
@@ -254,7 +257,7 @@ impl Userinfo {
         let call = self.http_uri.call("GET", headers, Vec::new());
         let answer = ask(context, Upstream::Userinfo, call).await?;
         let verdict = match answer.status {
-            // RFC 6750 §3.1: what is wrong with the token.
+            // RFC 6750 §3.1: the endpoint refuses the token.
             400 | 401 | 403 => Err(BearerError::Inactive),
             _ => self.judge(names, answer.json(context.host())?, issuer),
         };
@@ -269,8 +272,8 @@ impl Userinfo {
         if let Some(issuer) = issuer {
             names.check_spoken_for(&self.name_prefix, issuer)?;
         }
-        let said = Said { sub: Some(answer.sub), ..Said::default() };
-        let Named { subject, client_id } = names.identify(&self.name_prefix, said, None)?;
+        let named = NameClaims { sub: Some(answer.sub), ..NameClaims::default() };
+        let Identity { subject, client_id } = Identity::new(names, &self.name_prefix, named, None)?;
         Ok(Rc::new(VerifiedToken {
             subject,
             client_id,
@@ -290,7 +293,7 @@ impl Answers {
         self.verdicts.borrow().get(digest, now)
     }
 
-    /// Remembers a verdict, at most until the token expires.
+    /// Remembers a verdict for the cache duration, but not beyond `until`.
     fn insert(&self, digest: Digest, now: UnixTime, until: UnixTime, verdict: &Verdict) {
         if !self.cache_duration.is_zero() {
             let until = until.min(now.after(self.cache_duration));
@@ -299,8 +302,8 @@ impl Answers {
     }
 }
 
-/// A `NumericDate` may have a fraction (RFC 7519 §2).
+/// Reads a `NumericDate`, which may have a fraction (RFC 7519 §2).
 fn numeric_date(date: f64) -> UnixTime {
-    // A float beyond the range of the integer becomes its end, which is what is meant.
+    // A float beyond the range of the integer becomes the integer's end, which is the meaning.
     UnixTime::from_secs(date as i64)
 }

@@ -1,63 +1,46 @@
-//! JWT access tokens (RFC 9068), checked as RFC 8725 advises: the algorithm by the key, the issuer by
-//! the configuration, nothing by the token's own word.
-//!
-//! A token that another parser could read as a JWT is read here as one or refused. If it counted as opaque
-//! where it is not written as it should be, whoever holds it could choose how it is verified: signatures
-//! cover neither padding nor the bits that the last character has to spare, and what is asked about opaque
-//! tokens often ignores both.
+//! JWT access tokens (RFC 9068): the profile of signed statements that callers and actors present.
 
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use base64::Engine as _;
-use base64::alphabet::URL_SAFE;
-use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
-use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use serde::Deserialize;
-use serde::de::{DeserializeOwned, IgnoredAny};
-use serde_json::{Map, Value};
 
-use super::names::{Named, Names, Said};
+use super::identity::{Identity, NameClaims};
 use super::{BearerError, ExpiringCache, VerifiedToken};
 use crate::config::JwtIssuer;
 use crate::host::UnixTime;
-use crate::jose::{Algorithm, Claims, JwtError, KeySet, TestedCrypto, UntrustedJwt};
+use crate::jose::{KeySet, TestedCrypto};
 use crate::secret::Digest;
+use crate::statement::{
+    Issuers, Names, OneOrMany, StatementError, Untrusted, Verified, is_present,
+};
 use crate::step::Context;
-use crate::strict_json::Strict;
-use crate::upstream::{KeySource, RemoteKeySet};
+use crate::upstream::RemoteKeySet;
 
-/// Verified tokens to remember. A backend uses one token at a time, a support team has hundreds of
-/// members at the most; a token that fell out is verified again.
+/// How many verified tokens are remembered. A backend uses one token at a time, and a support team has
+/// hundreds of members at most. A token that fell out is verified again.
 const CACHE_CAPACITY: usize = 1024;
 
-/// An issuer whose tokens are accepted, with its keys as far as they are known.
-#[derive(Debug)]
-struct Issuer {
-    config: JwtIssuer,
-    keys: KeySource,
-}
+/// The accepted values of `typ` (RFC 9068 §4, RFC 8725 §3.11). Some issuers write `JWT`.
+const TYPES: [&str; 3] = ["at+jwt", "application/at+jwt", "JWT"];
 
-/// Verifies tokens of any of its issuers, each once.
+/// Verifies access tokens of trusted issuers, and remembers the verified ones.
 #[derive(Debug)]
 pub(super) struct JwtVerifier {
-    issuers: Vec<Issuer>,
-    verified: RefCell<ExpiringCache<Verified>>,
+    issuers: Issuers<JwtIssuer>,
+    verified: RefCell<ExpiringCache<Remembered>>,
 }
 
-/// A token that was verified, and with which keys: it is good as long as they are.
+/// A token that was verified. It counts as verified until its issuer's keys change.
 #[derive(Debug, Clone)]
-struct Verified {
+struct Remembered {
     token: Rc<VerifiedToken>,
+    /// The issuer's position in the list.
     issuer: usize,
     generation: u64,
 }
 
-fn is_there<'de, D: serde::Deserializer<'de>>(member: D) -> Result<bool, D::Error> {
-    IgnoredAny::deserialize(member).map(|_| true)
-}
-
-/// The claims of RFC 9068 §2.2 that are looked at, and those by which other issuers say the same.
+/// The claims of RFC 9068 §2.2 that the filter reads, with the names that other issuers use for them.
 #[derive(Debug, Deserialize)]
 struct AccessTokenClaims {
     sub: Option<String>,
@@ -66,48 +49,29 @@ struct AccessTokenClaims {
     azp: Option<String>,
     scope: Option<String>,
     scp: Option<OneOrMany>,
-    /// Whether it is there. Nothing that it can say makes it no delegation, not even `null`.
-    #[serde(default, deserialize_with = "is_there")]
+    /// The token's bearer is an actor, and not its subject (RFC 8693 §4.1).
+    #[serde(default, deserialize_with = "is_present")]
     act: bool,
-    /// The same: nobody here can check a proof of possession (RFC 7800).
-    #[serde(default, deserialize_with = "is_there")]
+    /// The token is bound to a key (RFC 7800), whose proof the filter cannot check.
+    #[serde(default, deserialize_with = "is_present")]
     cnf: bool,
 }
 
-#[derive(Debug, Deserialize)]
-#[serde(untagged)]
-enum OneOrMany {
-    One(String),
-    Many(Vec<String>),
-}
-
-impl OneOrMany {
-    fn as_slice(&self) -> &[String] {
-        match self {
-            Self::One(one) => std::slice::from_ref(one),
-            Self::Many(many) => many,
-        }
-    }
-}
-
 impl JwtVerifier {
-    /// A verifier that has seen nothing yet.
+    /// Creates a verifier with an empty memory.
     pub(super) fn new(issuers: Vec<JwtIssuer>) -> Self {
-        let issuer = |config: JwtIssuer| Issuer { keys: KeySource::new(&config.keys), config };
-        let issuers = issuers.into_iter().map(issuer).collect();
+        let issuers = Issuers::new(issuers, |entry| (&entry.issuer, &entry.keys));
         Self { issuers, verified: RefCell::new(ExpiringCache::new(CACHE_CAPACITY)) }
     }
 
-    /// The key sets that must be kept fresh.
+    /// The key sets that the background task keeps fresh.
     pub(super) fn remote_key_sets(&self) -> impl Iterator<Item = &Rc<RemoteKeySet>> {
-        self.issuers.iter().filter_map(|issuer| match &issuer.keys {
-            KeySource::Remote(remote) => Some(remote),
-            KeySource::Local(_) => None,
-        })
+        self.issuers.remote_key_sets()
     }
 
-    /// Verifies a token, that it has the required scopes, and that none of our own keys signed it.
-    /// [`BearerError::Issuer`] is the only refusal after which another way may be tried.
+    /// Verifies a token, checks that it has the required scopes, and refuses it if a key of `own_keys`
+    /// signed it. [`StatementError::Issuer`] is the only
+    /// refusal after which the token may be verified in another way.
     pub(super) async fn verify(
         &self,
         context: &Context,
@@ -121,243 +85,98 @@ impl JwtVerifier {
         if let Some(verified) = self.remembered(&digest, now) {
             return verified.with_required_scopes();
         }
-        let token = AccessJwt::parse(token)?;
-        let named = token.issuer()?;
-        let (position, issuer) = self
-            .issuers
-            .iter()
-            .enumerate()
-            .find(|(_, issuer)| issuer.config.issuer == named)
-            .ok_or_else(|| BearerError::Issuer(named.to_owned()))?;
-        let mut verdict = issuer.verify(crypto, names, &token, now);
-        let lacks_key = matches!(verdict, Err(BearerError::NoKey | BearerError::Upstream(_)));
-        if let (true, KeySource::Remote(remote)) = (lacks_key, &issuer.keys) {
-            remote.refresh(context).await?;
-            verdict = issuer.verify(crypto, names, &token, now);
-        }
-        let verified = Rc::new(verdict?);
-        if token.is_signed_by(crypto, own_keys) {
+        let statement = parse(token)?;
+        let (position, issuer) = self.issuers.find(statement.issuer()?)?;
+        let verified = issuer.verify(context, crypto, &statement, now).await?;
+        let verified = Rc::new(accept(&issuer.rules, names, &verified, now)?);
+        if statement.is_signed_by(crypto, own_keys) {
             return Err(BearerError::SelfIssued);
         }
-        let entry = Verified {
-            token: Rc::clone(&verified),
-            issuer: position,
-            generation: issuer.keys.generation(),
-        };
-        self.verified.borrow_mut().insert(digest, now, verified.expires_at, entry);
+        let generation = issuer.generation();
+        let remembered = Remembered { token: Rc::clone(&verified), issuer: position, generation };
+        self.verified.borrow_mut().insert(digest, now, verified.expires_at, remembered);
         verified.with_required_scopes()
     }
 
     fn remembered(&self, digest: &Digest, now: UnixTime) -> Option<Rc<VerifiedToken>> {
-        let entry = self.verified.borrow().get(digest, now)?;
-        let issuer = self.issuers.get(entry.issuer)?;
-        (issuer.keys.generation() == entry.generation).then_some(entry.token)
+        let remembered = self.verified.borrow().get(digest, now)?;
+        let issuer = self.issuers.get(remembered.issuer)?;
+        (issuer.generation() == remembered.generation).then_some(remembered.token)
     }
 }
 
-/// Whether a token is a JWT to whoever may read it: three parts with dots between them. Anything else is
-/// opaque, encrypted JWTs too (five parts, RFC 7516): only their issuer can tell what is in them.
-///
-/// A signed one with parts to spare, which a careless parser ignores, is neither.
-pub(super) fn is_jwt(token: &str) -> Result<bool, BearerError> {
-    // As forgiving as anybody.
-    const FORGIVING: GeneralPurpose = GeneralPurpose::new(
-        &URL_SAFE,
-        GeneralPurposeConfig::new()
-            .with_decode_allow_trailing_bits(true)
-            .with_decode_padding_mode(DecodePaddingMode::Indifferent),
-    );
-    let (first, others) = match token.split_once('.') {
-        None => return Ok(false),
-        Some((first, rest)) => (first, rest.split('.').count()),
+/// Parses a JWT that may be an access token.
+pub(super) fn parse(token: &str) -> Result<Untrusted<'_>, BearerError> {
+    let statement = Untrusted::parse(token)?;
+    statement.check_type(&TYPES)?;
+    Ok(statement)
+}
+
+/// Refuses a JWT of an unlisted issuer that says itself that its bearer is not its subject, or that
+/// one of our own keys signed. An endpoint may vouch for the rest of what the JWT says, but it need not
+/// know or repeat that the token is an impersonation.
+pub(super) fn check_unlisted(
+    statement: &Untrusted<'_>,
+    crypto: Option<&TestedCrypto>,
+    own_keys: &KeySet,
+) -> Result<(), BearerError> {
+    if statement.claims().contains_key("act") {
+        return Err(BearerError::Delegated);
+    }
+    if statement.claims().contains_key("cnf") {
+        return Err(BearerError::SenderConstrained);
+    }
+    if !statement.has_signature() {
+        return Err(StatementError::Signature.into());
+    }
+    if statement.is_signed_by(crypto, own_keys) {
+        return Err(BearerError::SelfIssued);
+    }
+    Ok(())
+}
+
+/// Checks the claims of a token against the rules for its issuer, which did sign it.
+fn accept(
+    rules: &JwtIssuer,
+    names: &Names,
+    verified: &Verified<AccessTokenClaims>,
+    now: UnixTime,
+) -> Result<VerifiedToken, BearerError> {
+    let expires_at = verified.check_times(now, rules.clock_skew)?;
+    let claims = &verified.claims;
+    let audiences = claims.aud.as_ref().map_or(&[][..], OneOrMany::as_slice);
+    if !audiences.iter().any(|audience| rules.audiences.contains(audience)) {
+        return Err(BearerError::Audience);
+    }
+    if claims.act {
+        return Err(BearerError::Delegated);
+    }
+    if claims.cnf {
+        return Err(BearerError::SenderConstrained);
+    }
+    let named = NameClaims {
+        sub: claims.sub.clone(),
+        client_id: claims.client_id.clone(),
+        azp: claims.azp.clone(),
     };
-    if others == 2 {
-        return Ok(true);
+    let prefix = rules.name_prefix.as_deref().unwrap_or_default();
+    let client_ids = rules.client_ids.as_deref();
+    let Identity { subject, client_id } = Identity::new(names, prefix, named, client_ids)?;
+    // A string holds several scopes with spaces between them; in a list each item is one scope.
+    let split = |scope: &String| scope.split(' ').map(str::to_owned).collect::<Vec<_>>();
+    let mut scopes = claims.scope.as_ref().map(split).unwrap_or_default();
+    match &claims.scp {
+        None => {}
+        Some(OneOrMany::One(scope)) => scopes.extend(split(scope)),
+        Some(OneOrMany::Many(list)) => scopes.extend(list.iter().cloned()),
     }
-    let header = first.trim_end_matches('=').replace('+', "-").replace('/', "_");
-    let header = FORGIVING.decode(header).unwrap_or_default();
-    let header: Map<String, Value> = serde_json::from_slice(&header).unwrap_or_default();
-    let encrypted = others == 4 && header.contains_key("enc");
-    if header.contains_key("alg") && !encrypted { Err(BearerError::NotAJwt) } else { Ok(false) }
-}
-
-/// A token whose word nobody has vouched for yet, written in the one way in which it can be written.
-pub(super) struct AccessJwt<'t> {
-    token: UntrustedJwt<'t>,
-    claims: Map<String, Value>,
-}
-
-impl<'t> AccessJwt<'t> {
-    pub(super) fn parse(token: &'t str) -> Result<Self, BearerError> {
-        // Knows three parts in canonical base64url only: no padding, no bits to spare.
-        let parsed = UntrustedJwt::parse(token).ok_or(BearerError::NotAJwt)?;
-        let mut parts = token.split('.').map(object);
-        let header = parts.next().flatten().ok_or(BearerError::NotAJwt)?;
-        let claims = parts.next().flatten().ok_or(BearerError::Claims)?;
-        // Nothing that it can say makes it one that is understood, not even `null`. RFC 7797 §7: there is no
-        // JWT with `b64`.
-        if header.contains_key("crit") || header.contains_key("b64") {
-            return Err(BearerError::Critical);
-        }
-        match header.get("typ") {
-            None => {}
-            Some(Value::String(r#type)) if is_access_token(r#type) => {}
-            Some(other) => return Err(BearerError::NotAnAccessToken(other.to_string())),
-        }
-        Ok(Self { token: parsed, claims })
-    }
-
-    /// Whose it says that it is; empty if it does not say.
-    pub(super) fn issuer(&self) -> Result<&str, BearerError> {
-        match self.claims.get("iss") {
-            None | Some(Value::Null) => Ok(""),
-            Some(Value::String(issuer)) => Ok(issuer),
-            Some(_) => Err(BearerError::Claims),
-        }
-    }
-
-    /// Refuses what is no bearer of its own by its own word, or by our signature. Others may vouch for the
-    /// rest of what it says; that it is an impersonation they need not know or repeat.
-    pub(super) fn check_unlisted(
-        &self,
-        crypto: Option<&TestedCrypto>,
-        own_keys: &KeySet,
-    ) -> Result<(), BearerError> {
-        if self.claims.contains_key("act") {
-            return Err(BearerError::Delegated);
-        }
-        if self.claims.contains_key("cnf") {
-            return Err(BearerError::SenderConstrained);
-        }
-        if !self.token.has_signature() {
-            return Err(BearerError::Signature);
-        }
-        if self.is_signed_by(crypto, own_keys) {
-            return Err(BearerError::SelfIssued);
-        }
-        Ok(())
-    }
-
-    /// All of its claims, if one of `keys` signed it.
-    pub(super) fn claims_if_signed_by(
-        self,
-        crypto: Option<&TestedCrypto>,
-        keys: &KeySet,
-    ) -> Option<Map<String, Value>> {
-        self.is_signed_by(crypto, keys).then_some(self.claims)
-    }
-
-    fn algorithm(&self) -> Result<Algorithm, BearerError> {
-        let name = self.token.algorithm();
-        Algorithm::from_name(name).ok_or_else(|| BearerError::Algorithm(name.to_owned()))
-    }
-
-    /// Whether one of `keys` signed it, whatever it says.
-    fn is_signed_by(&self, crypto: Option<&TestedCrypto>, keys: &KeySet) -> bool {
-        self.claims::<IgnoredAny>(crypto, keys).is_ok()
-    }
-
-    /// Its claims, if one of `keys` signed it.
-    fn claims<T: DeserializeOwned>(
-        &self,
-        crypto: Option<&TestedCrypto>,
-        keys: &KeySet,
-    ) -> Result<Claims<T>, BearerError> {
-        let named = self.algorithm()?;
-        let mut failure = BearerError::NoKey;
-        for key in keys.candidates(named, self.token.key_id()) {
-            match self.token.verify(crypto, named, key) {
-                Ok(claims) => return Ok(claims),
-                Err(JwtError::Claims) => return Err(BearerError::Claims),
-                Err(JwtError::Signature) => failure = BearerError::Signature,
-            }
-        }
-        Err(failure)
-    }
-}
-
-/// The JSON object in a part of a token: strict in its base64url, in its UTF-8, and in naming a member once.
-/// RFC 7519 §4 would also allow to take the last of two; others take the first.
-fn object(part: &str) -> Option<Map<String, Value>> {
-    let json = BASE64_URL_SAFE_NO_PAD.decode(part).ok()?;
-    match serde_json::from_slice(&json) {
-        Ok(Strict(Value::Object(members))) => Some(members),
-        _ => None,
-    }
-}
-
-/// RFC 9068 §4 and RFC 8725 §3.11, with `JWT` for issuers that name no more than the format. Media types
-/// know no letter case (RFC 7515 §4.1.9).
-fn is_access_token(r#type: &str) -> bool {
-    ["at+jwt", "application/at+jwt", "JWT"].iter().any(|known| known.eq_ignore_ascii_case(r#type))
-}
-
-impl Issuer {
-    /// Checks a token against the keys as they are known now.
-    fn verify(
-        &self,
-        crypto: Option<&TestedCrypto>,
-        names: &Names,
-        token: &AccessJwt<'_>,
-        now: UnixTime,
-    ) -> Result<VerifiedToken, BearerError> {
-        let keys = self.keys.keys(now)?;
-        self.accept(names, &token.claims(crypto, &keys)?, now)
-    }
-
-    /// Checks the claims of a token that this issuer did sign.
-    fn accept(
-        &self,
-        names: &Names,
-        claims: &Claims<AccessTokenClaims>,
-        now: UnixTime,
-    ) -> Result<VerifiedToken, BearerError> {
-        let expiration = claims.expiration.ok_or(BearerError::NoExpiry)?;
-        let expires_at = UnixTime::from_secs(expiration).after(self.config.clock_skew);
-        if now >= expires_at {
-            return Err(BearerError::Expired);
-        }
-        let valid_from = claims.not_before.unwrap_or(0);
-        if now.after(self.config.clock_skew) < UnixTime::from_secs(valid_from) {
-            return Err(BearerError::NotYetValid);
-        }
-        let claims = &claims.custom;
-        let audiences = claims.aud.as_ref().map_or(&[][..], OneOrMany::as_slice);
-        let meant_for_us =
-            audiences.iter().any(|audience| self.config.audiences.contains(audience));
-        if !meant_for_us {
-            return Err(BearerError::Audience);
-        }
-        if claims.act {
-            return Err(BearerError::Delegated);
-        }
-        if claims.cnf {
-            return Err(BearerError::SenderConstrained);
-        }
-        let said = Said {
-            sub: claims.sub.clone(),
-            client_id: claims.client_id.clone(),
-            azp: claims.azp.clone(),
-        };
-        let prefix = self.config.name_prefix.as_deref().unwrap_or_default();
-        let client_ids = self.config.client_ids.as_deref();
-        let Named { subject, client_id } = names.identify(prefix, said, client_ids)?;
-        // A string is a list with spaces in it; in a list each item is one scope.
-        let split = |scope: &String| scope.split(' ').map(str::to_owned).collect::<Vec<_>>();
-        let mut scopes = claims.scope.as_ref().map(split).unwrap_or_default();
-        match &claims.scp {
-            None => {}
-            Some(OneOrMany::One(scope)) => scopes.extend(split(scope)),
-            Some(OneOrMany::Many(list)) => scopes.extend(list.iter().cloned()),
-        }
-        Ok(VerifiedToken {
-            subject,
-            client_id,
-            scopes,
-            expires_at,
-            required_scopes: Rc::clone(&self.config.required_scopes),
-        })
-    }
+    Ok(VerifiedToken {
+        subject,
+        client_id,
+        scopes,
+        expires_at,
+        required_scopes: Rc::clone(&rules.required_scopes),
+    })
 }
 
 #[cfg(test)]

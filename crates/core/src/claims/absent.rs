@@ -1,4 +1,4 @@
-//! What stands for scripts in a build without the feature `custom-claims`.
+//! The stand-in for scripts in a build without the feature `custom-claims`.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -7,12 +7,12 @@ use serde_json::{Map, Value};
 
 use super::{ClaimsError, CompileError, Input, Limits};
 
-/// No script: this build has no engine.
+/// A script, which cannot exist in this build: it has no engine.
 #[derive(Debug)]
 pub struct Script(Infallible);
 
 impl Script {
-    /// Refuses.
+    /// Refuses every script.
     pub fn compile(
         _source: &str,
         _limits: &Limits,
@@ -24,7 +24,7 @@ impl Script {
         })
     }
 
-    /// Refuses.
+    /// Refuses every script.
     pub(super) fn compile_authorizer(
         source: &str,
         limits: &Limits,
@@ -33,7 +33,7 @@ impl Script {
         Self::compile(source, limits, environment_variables)
     }
 
-    /// Cannot be called: there is no script.
+    /// Cannot be called, because no script exists.
     pub fn run(
         &self,
         _input: &Input<'_>,
@@ -42,7 +42,7 @@ impl Script {
         match self.0 {}
     }
 
-    /// Cannot be called: there is no script.
+    /// Cannot be called, because no script exists.
     pub(super) fn call(
         &self,
         _input: &str,

@@ -1,9 +1,10 @@
-//! The operator's say in what is minted: `authorizeSubjectToken`.
+//! `authorizeSubjectToken`: the operator's function that decides about mints.
 //!
-//! It runs before a token is stored, in the engine and within the limits of custom claims. It can deny and narrow;
-//! what it returns is read as bounds and put on top of those of the mint, so that it can never widen. Whatever it
-//! does that is neither is a failure, and a failure mints nothing. So is a bound that JSON would leave out or change: an
-//! `actorId` that is `undefined` would make a token without that bound.
+//! The function runs before a subject token is stored, in the same engine and within the same limits as
+//! custom claims. It can deny a mint or narrow it. The filter reads the returned object as bounds and adds
+//! them to the bounds of the mint, so the function can never widen a mint. Any other result is a failure,
+//! and a failed mint stores nothing. A bound that JSON would drop or change is a failure too: an `actorId`
+//! that is `undefined` would otherwise make a token without that bound.
 
 use std::collections::BTreeMap;
 
@@ -12,42 +13,42 @@ use serde_json::{Value, json};
 use super::{ClaimsError, CompileError, Limits, Script};
 use crate::policy::{Bounds, BoundsError};
 
-/// A script that decides about mints. It remembers nothing from call to call.
+/// A script that decides about mints. It keeps nothing from call to call.
 #[derive(Debug)]
 pub struct Authorizer(Script);
 
-/// What the function is called with.
+/// The input of `authorizeSubjectToken`.
 #[derive(Debug, Clone, Copy)]
 pub struct AuthorizerInput<'a> {
-    /// The client whose access token asks.
+    /// The client of the caller's access token.
     pub client_id: Option<&'a str>,
-    /// That token's `sub`.
+    /// The `sub` of the caller's access token.
     pub subject: Option<&'a str>,
-    /// Its scopes, with one space between them.
+    /// The scopes of the caller's access token, with one space between them.
     pub scope: &'a str,
-    /// Who is to be impersonated, as the gateway calls them where it was asked.
+    /// The user to impersonate, by the gateway's identifier if the gateway was asked.
     pub user_id: &'a str,
-    /// What the gateway says of them; `null` where it was not asked, or said nothing.
+    /// The gateway's JSON about the user; `null` if it was not asked, or returned none.
     pub user: &'a Value,
-    /// The mint's context, as a JSON object. It is not checked: it is the caller's own.
+    /// The mint's context, as a JSON object. It is not checked, because the calling code wrote it.
     pub context: &'a str,
-    /// What the mint asks for.
+    /// The bounds that the mint asks for.
     pub bounds: &'a Bounds,
 }
 
-/// Why a function that was called allowed nothing.
+/// Why a call of the function did not allow the mint.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NotAuthorized {
-    /// It denied, or it failed.
+    /// The function denied the mint, or failed.
     #[error(transparent)]
     Script(#[from] ClaimsError),
-    /// What it returned is no bounds.
+    /// The function returned an object that is not bounds.
     #[error("what the script returned is no bounds: {0}")]
     Bounds(#[from] BoundsError),
 }
 
 impl Authorizer {
-    /// Compiles a script, and runs what is outside of its functions.
+    /// Compiles a script, and runs its top-level code.
     pub fn compile(
         source: &str,
         limits: &Limits,
@@ -56,7 +57,8 @@ impl Authorizer {
         Script::compile_authorizer(source, limits, environment_variables).map(Self)
     }
 
-    /// Calls the function: what it returns is to be narrowed by. What it logs comes before, line by line.
+    /// Calls the function, and returns the bounds by which the mint is narrowed. Passes each line that the
+    /// function logs to `log`.
     pub fn run(
         &self,
         input: &AuthorizerInput<'_>,

@@ -1,13 +1,13 @@
-//! The operator's functions: `getCustomJwtClaims`, which adds claims to an access token, and
-//! `authorizeSubjectToken`, which has a say in what is minted.
+//! The operator's functions: `getCustomJwtClaims` adds claims to an access token, and
+//! `authorizeSubjectToken` decides about a mint.
 //!
-//! Operators bring a function that they wrote for their identity service. It is given what it is
-//! given there, and less to do harm with: no network, no files, bounded
-//! time, memory and stack, nothing kept from one exchange to the next, and no say in the claims that
-//! make the token what it is. A script that fails costs its own exchange and no other.
+//! Operators bring functions that they wrote for their identity service. A function gets the same input as
+//! there, but can do less harm. It has no network, no files, and bounded time, memory and stack. It keeps
+//! nothing from one call to the next, and cannot set the claims that the token depends on. A script that
+//! fails costs its own exchange and no other.
 //!
-//! The engine is behind a feature of the crate, because it is half of the module. Without it there is
-//! no [`Script`], and [`Script::compile`] says so.
+//! The engine makes up half of the Wasm module, so it is behind a feature of the crate. Without the feature,
+//! [`Script::compile`] refuses every script.
 
 #[cfg(not(feature = "custom-claims"))]
 mod absent;
@@ -25,9 +25,9 @@ pub use script::Script;
 
 pub use crate::config::Limits;
 
-/// What the function is called with.
+/// The input of `getCustomJwtClaims`.
 ///
-/// The two JSON texts are not checked: they are the caller's own.
+/// The two JSON texts are not checked, because the calling code wrote them.
 #[derive(Debug, Clone, Copy)]
 pub struct Input<'a> {
     /// The claims about to be issued, as a JSON object. `accountId` and `clientId` are added to it.
@@ -38,12 +38,12 @@ pub struct Input<'a> {
     pub subject_token_context: &'a str,
 }
 
-/// Why a script is not fit to be called.
+/// Why a script could not be compiled.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub struct CompileError {
-    /// What is wrong.
+    /// A description of the error.
     pub message: String,
-    /// Line and column, counted from 1, where it is wrong in one place.
+    /// Line and column of the error, counted from 1, if it has a position.
     pub position: Option<(u32, u32)>,
 }
 
@@ -54,48 +54,48 @@ impl std::fmt::Display for CompileError {
     }
 }
 
-/// Why there are no claims.
+/// Why a call of a script failed.
 ///
-/// `Display` is for the operator's log. It has what the script said when it threw, and nothing else of
-/// the request.
+/// `Display` is for the operator's log. It has the text that the script threw, and nothing else of the
+/// request.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ClaimsError {
-    /// The script called `api.denyAccess`. The message is fit to be an `error_description`.
+    /// The script called `api.denyAccess`. The message is a valid `error_description`.
     #[error("the script denied access: {0}")]
     Denied(String),
-    /// It threw, or rejected its promise.
+    /// The script threw, or rejected its promise.
     #[error("the script threw: {0}")]
     Threw(Thrown),
-    /// It ran for longer than its timeout.
+    /// The script ran for longer than its timeout.
     #[error("the script timed out")]
     TimedOut,
-    /// It used more memory than its limit.
+    /// The script used more memory than its limit.
     #[error("the script ran out of memory")]
     OutOfMemory,
-    /// It called itself too deep.
+    /// The script recursed too deeply.
     #[error("the script overflowed its stack")]
     StackOverflow,
-    /// It returned a promise that nothing will resolve.
+    /// The script returned a promise that nothing will resolve.
     #[error("the script returned a promise that never resolves")]
     NeverResolved,
-    /// It returned no object.
+    /// The script returned something that is not an object.
     #[error("the script returned no object")]
     NotAnObject,
-    /// It returned something that cannot be turned into JSON.
+    /// The script returned something that cannot be converted to JSON.
     #[error("what the script returned is no JSON: {0}")]
     NotSerializable(Thrown),
-    /// It returned half a surrogate pair, or more than a hundred levels.
+    /// The script returned half a surrogate pair, or JSON with more than a hundred levels.
     #[error("what the script returned is not JSON that every consumer can read")]
     NotPortable,
-    /// It returned more than fits.
+    /// The script returned more than the limit.
     #[error("the claims are too long")]
     TooLarge,
-    /// It set a claim that is not its own to set.
+    /// The script set a reserved claim.
     #[error("the script may not set the claim {0}")]
     Reserved(&'static str),
 }
 
-/// What a script threw, and where.
+/// An exception of a script.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Thrown {
     /// The exception's name and message, on one line.

@@ -1,4 +1,4 @@
-// What an operator's script finds around it beyond JavaScript itself. Evaluated before the script.
+// The environment of an operator's script beyond JavaScript itself. It is evaluated before the script.
 (host, environmentVariables) => {
   'use strict';
   const { stringify } = JSON;
@@ -22,12 +22,12 @@
   defineProperty(globalThis, 'Function', { value: NoFunction });
   delete globalThis.eval;
 
-  // QuickJS seeds its own from the clock, and would repeat itself in every call.
+  // QuickJS seeds its generator from the clock, and would repeat the numbers in every call.
   defineProperty(Math, 'random', { value: { random: () => host.random() }.random });
 
-  // What is built in goes through arrays and strings without ever asking whether it may go on. An array can
-  // be billions of holes long and take no memory: `Array(n).join()` could hold Envoy up for minutes, as could
-  // looking for half a megabyte in another. Each is asked for by those that are named here, beforehand.
+  // The engine cannot interrupt its built-in functions. An array can be billions of holes long and take no
+  // memory, so `Array(n).join()` could block Envoy for minutes, as could a search for half a megabyte in
+  // another string. The functions that are named below check their lengths in advance.
   const tooLong = (what) => {
     throw new RangeError(`${what} too long`);
   };

@@ -1,12 +1,12 @@
-//! The claims that no script may set.
+//! The claims that a script must not set.
 
 use serde_json::{Map, Value};
 
 use super::ClaimsError;
 
-/// What the token says by itself; what would take effect in it (`nbf`, `cnf`, `may_act`, `txn`), or does
-/// as another name of something else (`scp` of `scope`, `azp` of `client_id`); and the name that a
-/// consumer in JavaScript may read as all of them at once.
+/// The reserved claims: those that the filter sets, those that would take effect in a token (`nbf`, `cnf`,
+/// `may_act`, `txn`), and other names for claims that the filter sets (`scp` for `scope`, `azp` for
+/// `client_id`). A consumer in JavaScript may read `__proto__` as all claims at once.
 pub(super) const RESERVED: [&str; 16] = [
     "iss",
     "sub",
@@ -26,8 +26,8 @@ pub(super) const RESERVED: [&str; 16] = [
     "__proto__",
 ];
 
-/// Reads what a script returned. It is checked as the JSON that it has become: whatever proxies,
-/// getters and `toJSON` had to say has been said.
+/// Reads the claims that a script returned. The check sees the final JSON, so proxies, getters and `toJSON`
+/// cannot change it afterwards.
 pub(super) fn read(json: &str) -> Result<Map<String, Value>, ClaimsError> {
     match serde_json::from_str(json) {
         Ok(Value::Object(claims)) => {
@@ -37,8 +37,8 @@ pub(super) fn read(json: &str) -> Result<Map<String, Value>, ClaimsError> {
             }
         }
         Ok(_) => Err(ClaimsError::NotAnObject),
-        // QuickJS wrote it, so it is JSON: but JSON may say what Rust has no string for, or go deeper
-        // than any consumer should have to.
+        // QuickJS wrote the JSON. It may still hold text that is no Rust string, or be nested deeper than
+        // every consumer can read.
         Err(_) => Err(ClaimsError::NotPortable),
     }
 }

@@ -1,4 +1,4 @@
-//! A script and its engine.
+//! An operator's script in its engine.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -10,39 +10,43 @@ use serde_json::{Map, Value};
 
 use super::{ClaimsError, CompileError, Input, Limits, Thrown, reserved};
 
-/// The function that a script declares.
+/// The function that adds claims.
 const NAME: &str = "getCustomJwtClaims";
 
 /// The function that decides about mints.
 const AUTHORIZER: &str = "authorizeSubjectToken";
 
-/// To run a script's top level, once. Envoy is not serving yet, or still serves by the old configuration: on a machine
-/// that is busy with starting, a script that behaves must not be taken for one that loops.
+/// The time limit for a script's top-level code, which runs once. Meanwhile Envoy is not serving yet, or
+/// serves by the old configuration. The limit is generous, so that on a machine that is busy with starting
+/// a good script is not taken for one that loops.
 const LOAD_TIME: Duration = Duration::from_secs(5);
 
-/// How deep a script can go: some seven hundred calls in wasm. Natively frames are smaller, and less of
-/// them fit: whoever tries a script there is not to be promised more than Envoy keeps.
+/// The stack of a script: some seven hundred nested calls in Wasm. A native build has smaller frames and
+/// gets a smaller stack, so that a script that works there also works in Envoy.
 const STACK_BYTES: usize = if cfg!(target_arch = "wasm32") { 512 * 1024 } else { 256 * 1024 };
-/// How deep it can be nested. The compiler's recursion has none of the room that `quickjs-wasm.h` makes
-/// for the others: it is let go only as deep as its frames on the VM's own stack are known to fit.
+/// The stack of the compiler, which limits how deeply source code can be nested. The compiler recurses on the
+/// VM's own stack, without the room that `quickjs-wasm.h` makes for other recursion. The limit is a depth at
+/// which its frames are known to fit.
 const COMPILE_STACK_BYTES: usize =
     if cfg!(target_arch = "wasm32") { 24 * 1024 } else { STACK_BYTES };
 
-/// A line of `console.log` is cut at this, and a call's lines after this many.
+/// The length at which a line of `console.log` is cut.
 const LOG_LINE_BYTES: usize = 1024;
+
+/// How many lines a call can log.
 const LOG_LINES: usize = 32;
 
 /// The longest `error_description` that a script can send.
 const DENIAL_CHARACTERS: usize = 200;
 
-/// A script that has been found fit to be called. It remembers nothing from call to call.
+/// A compiled script. It keeps nothing from call to call.
 pub struct Script {
     function: RefCell<Function>,
-    surroundings: Rc<Surroundings>,
+    host: Rc<ScriptHost>,
 }
 
 impl Script {
-    /// Compiles a script, and runs what is outside of its functions.
+    /// Compiles a script that declares `getCustomJwtClaims`, and runs its top-level code.
     pub fn compile(
         source: &str,
         limits: &Limits,
@@ -51,8 +55,8 @@ impl Script {
         Self::load(NAME, source, Output::Stringified, limits, environment_variables)
     }
 
-    /// The same for a script that declares `authorizeSubjectToken`. What it returns is held to every word: a bound that
-    /// JSON leaves out would be none.
+    /// Compiles a script that declares `authorizeSubjectToken`, and runs its top-level code. The returned
+    /// object must equal its JSON exactly: a bound that JSON drops would not bind.
     pub(super) fn compile_authorizer(
         source: &str,
         limits: &Limits,
@@ -68,8 +72,8 @@ impl Script {
         limits: &Limits,
         environment_variables: &BTreeMap<String, String>,
     ) -> Result<Self, CompileError> {
-        let surroundings = Rc::new(Surroundings::new());
-        let host: Rc<dyn Host> = surroundings.clone();
+        let host = Rc::new(ScriptHost::new());
+        let engine_host: Rc<dyn Host> = host.clone();
         let limits = quickjs_rewind::Limits {
             time: limits.timeout,
             load_time: LOAD_TIME,
@@ -79,24 +83,22 @@ impl Script {
             output_bytes: limits.output_bytes,
         };
         let prelude = prelude(environment_variables);
-        let function =
-            Function::load(name, source, &prelude, &host, output, limits).map_err(|error| {
-                match error {
-                    LoadError::Threw(exception) => {
-                        let Thrown { message, position } = thrown(exception);
-                        CompileError { message, position }
-                    }
-                    LoadError::NoFunction(_) => CompileError {
-                        message: error.to_string(),
-                        position: Some(looked_for(name, source)),
-                    },
-                    error => CompileError { message: error.to_string(), position: None },
+        let function = Function::load(name, source, &prelude, &engine_host, output, limits)
+            .map_err(|error| match error {
+                LoadError::Threw(exception) => {
+                    let Thrown { message, position } = thrown(exception);
+                    CompileError { message, position }
                 }
+                LoadError::NoFunction(_) => CompileError {
+                    message: error.to_string(),
+                    position: Some(position_of(name, source)),
+                },
+                error => CompileError { message: error.to_string(), position: None },
             })?;
-        Ok(Self { function: RefCell::new(function), surroundings })
+        Ok(Self { function: RefCell::new(function), host })
     }
 
-    /// Calls the function. What it logs comes before the result, line by line.
+    /// Calls `getCustomJwtClaims`. Passes each line that the function logs to `log`.
     pub fn run(
         &self,
         input: &Input<'_>,
@@ -106,25 +108,26 @@ impl Script {
         reserved::read(&json)
     }
 
-    /// Calls the function with an object, as JSON. `None` where it returns nothing.
+    /// Calls the function with an object as JSON, and returns its result as JSON; `None` if it returns
+    /// nothing.
     pub(super) fn call(
         &self,
         input: &str,
         log: &mut dyn FnMut(&str),
     ) -> Result<Option<String>, ClaimsError> {
-        // Nothing that a call does comes back here, so nobody else has it.
+        // A script cannot call back into this function, so the borrow never fails.
         let Ok(mut function) = self.function.try_borrow_mut() else {
             return Err(ClaimsError::StackOverflow);
         };
-        self.surroundings.forget();
+        self.host.reset();
         let result = function.call(input);
-        for line in self.surroundings.log.take() {
+        for line in self.host.log.take() {
             log(&line);
         }
         match result {
             Ok(json) => Ok(Some(json)),
             Err(CallError::Nothing) => Ok(None),
-            Err(CallError::Stopped) => Err(ClaimsError::Denied(self.surroundings.denial.take())),
+            Err(CallError::Stopped) => Err(ClaimsError::Denied(self.host.denial.take())),
             Err(CallError::TimedOut) => Err(ClaimsError::TimedOut),
             Err(CallError::OutOfMemory) => Err(ClaimsError::OutOfMemory),
             Err(CallError::StackOverflow) => Err(ClaimsError::StackOverflow),
@@ -139,22 +142,22 @@ impl Script {
     }
 }
 
-/// Secrets may be among the environment variables.
+/// Prints no contents: the environment variables may hold secrets.
 impl std::fmt::Debug for Script {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Script")
     }
 }
 
-/// What a script reaches beyond its engine.
-struct Surroundings {
+/// The host of a script: its clock, its random numbers, its log, and its denial.
+struct ScriptHost {
     started: Instant,
     denial: RefCell<String>,
     log: RefCell<Vec<String>>,
     lines_left: Cell<usize>,
 }
 
-impl Surroundings {
+impl ScriptHost {
     fn new() -> Self {
         Self {
             started: Instant::now(),
@@ -164,14 +167,14 @@ impl Surroundings {
         }
     }
 
-    fn forget(&self) {
+    fn reset(&self) {
         self.denial.take();
         self.log.take();
         self.lines_left.set(LOG_LINES);
     }
 }
 
-impl Host for Surroundings {
+impl Host for ScriptHost {
     fn now(&self) -> Duration {
         self.started.elapsed()
     }
@@ -200,7 +203,8 @@ impl Host for Surroundings {
 }
 
 fn prelude(environment_variables: &BTreeMap<String, String>) -> String {
-    // JSON within a string literal: as JavaScript, an object with a member `__proto__` has no such member.
+    // The JSON is passed in a string literal. As a JavaScript object literal, it would lose a member that is
+    // named `__proto__`.
     let environment = serde_json::to_string(environment_variables)
         .and_then(|json| serde_json::to_string(&json))
         .unwrap_or_default();
@@ -220,15 +224,15 @@ fn thrown(Exception { message, position }: Exception) -> Thrown {
     Thrown { message: one_line(&message, LOG_LINE_BYTES), position }
 }
 
-/// Where a script that does not declare the function has something else of its name, or where it ends.
-fn looked_for(name: &str, source: &str) -> (u32, u32) {
+/// The position at which a script without the function mentions its name, or the end of the script.
+fn position_of(name: &str, source: &str) -> (u32, u32) {
     let (before, _) = source.split_once(name).unwrap_or((source, ""));
     let from_one = |count: usize| u32::try_from(count).unwrap_or(u32::MAX).saturating_add(1);
     let line = before.rsplit('\n').next().unwrap_or_default();
     (from_one(before.matches('\n').count()), from_one(line.chars().count()))
 }
 
-/// A script's text in a log: without line breaks, with which it could forge other lines, and cut.
+/// Makes one line of a script's text for the log, and cuts it. Line breaks could forge other lines.
 fn one_line(text: &str, longest: usize) -> String {
     let mut line = String::with_capacity(text.len().min(longest));
     for character in text.chars() {
@@ -241,7 +245,7 @@ fn one_line(text: &str, longest: usize) -> String {
     line
 }
 
-/// A script's text in an `error_description` (RFC 6749 §5.2): ASCII without `"` and `\`, and cut.
+/// Makes an `error_description` of a script's text (RFC 6749 §5.2): ASCII without `"` and `\`, and cut.
 fn denial(text: &str) -> String {
     if text.trim().is_empty() {
         return "access denied".into();

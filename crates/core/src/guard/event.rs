@@ -9,7 +9,7 @@ use super::claims::Claims;
 use super::refusal::Refusal;
 use super::rules::Decider;
 use super::streams::Watched;
-use crate::audit::one_line;
+use crate::one_line::one_line;
 use crate::path::without_query;
 
 /// The longest text of a caller's that is written down.

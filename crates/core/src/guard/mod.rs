@@ -26,13 +26,13 @@ use std::time::Duration;
 use crate::config::{AuditLog, ConfigError, GuardConfig, GuardStore, Mode, decode};
 use crate::etcd::{RecordKeys, Server};
 use crate::host::{Host, Level, UnixTime};
+use crate::http_stream::Flow;
 use crate::metrics;
 use crate::path::{NormalPath, without_query};
 use crate::remote::RemoteFailure;
 use crate::revocations::{Mark, Unknown, View};
 use crate::step::{Step, Task};
 use crate::storage::Revocations;
-use crate::stream::Flow;
 
 use claims::{Claims, NoClaims};
 use event::{Event, Happening};

@@ -1,32 +1,32 @@
-//! The end of a request that is ours.
+//! The answer to a request that is the filter's, with everything to be recorded about the request.
 
 use super::refusal::Refusal;
 use crate::audit::{Event, Replay, Trail};
 use crate::host::HostFailure;
 use crate::step::Response;
 
-/// What the caller gets, and what is written down about it.
+/// The filter's answer to a request.
 #[derive(Debug)]
-pub struct Answer {
-    /// What the caller gets.
-    pub response: Response,
-    /// What the audit log gets; `None` for a document that anybody may read.
-    pub event: Option<Box<Event>>,
-    /// What the operator's log gets besides: why a request was refused, in full.
-    pub explanation: Option<String>,
-    /// That a spent token was presented again.
-    pub alarm: Option<Box<Replay>>,
-    /// A counter that is moved besides that of the event.
-    pub counter: Option<&'static str>,
+pub(crate) struct Answer {
+    /// The response to the caller.
+    pub(crate) response: Response,
+    /// The event for the audit log; `None` for a public document.
+    pub(crate) event: Option<Box<Event>>,
+    /// The whole reason of a refusal, for the operator's log.
+    pub(crate) explanation: Option<String>,
+    /// The alarm about a spent token that was presented again.
+    pub(crate) alarm: Option<Box<Replay>>,
+    /// A counter that moves beside the event's.
+    pub(crate) counter: Option<&'static str>,
 }
 
 impl Answer {
-    /// A document: nobody is accountable for having read it.
+    /// Answers with a public document, which leaves no event.
     pub(super) const fn document(response: Response) -> Self {
         Self { response, event: None, explanation: None, alarm: None, counter: None }
     }
 
-    /// How an endpoint ended.
+    /// Answers with the outcome of an endpoint.
     pub(super) fn new(outcome: Result<Response, Refusal>, trail: &Trail) -> Self {
         match outcome {
             Ok(response) => {
@@ -42,31 +42,48 @@ impl Answer {
         }
     }
 
-    /// The answer to a request of which the host does not show what it announced.
+    /// Answers a request whose body the host announced and does not show.
     pub(crate) fn unreadable() -> Self {
         let refusal = Refusal::from(HostFailure("the body of a request"));
         let explanation = Some(refusal.to_string());
         Self { explanation, ..Self::document(refusal.into_response()) }
     }
 
-    /// The answer to a request whose endpoint waits for what nobody will bring. None does; were one to, the
-    /// caller must get an answer all the same.
+    /// Answers a request whose endpoint stopped without a call under way. No endpoint does that; if
+    /// one did, the caller would still get an answer.
     pub(crate) fn stalled(trail: &Trail) -> Self {
         Self::new(Err(Refusal::stalled()), trail)
     }
 }
-/// A granted request of which there is nothing to say.
-pub(super) fn nothing(status: u16) -> Response {
+
+/// The outcome of an endpoint that must read a request to find out whose it is.
+#[derive(Debug)]
+pub(crate) enum Outcome<A> {
+    /// The request is the filter's, and this is the answer.
+    Answer(A),
+    /// The request is the identity gateway's after all. It goes on byte for byte.
+    PassThrough,
+}
+
+impl From<Response> for Outcome<Response> {
+    fn from(response: Response) -> Self {
+        Self::Answer(response)
+    }
+}
+
+/// Makes the response to a granted request that has no body.
+pub(super) fn empty(status: u16) -> Response {
     let headers = vec![("cache-control", "no-store".to_owned()), ("pragma", "no-cache".to_owned())];
     Response { status, headers, body: Vec::new() }
 }
 
-/// A granted request: the answer, with the headers that every answer with a secret has.
-pub(super) fn secret_json(status: u16, body: Vec<u8>) -> Response {
+/// Makes the response to a granted request. The body may hold secrets, so no cache may keep it.
+pub(super) fn secret_json(status: u16, body: &impl serde::Serialize) -> Response {
     let headers = vec![
         ("content-type", "application/json".to_owned()),
         ("cache-control", "no-store".to_owned()),
         ("pragma", "no-cache".to_owned()),
     ];
-    Response { status, headers, body }
+    // Structs of strings, numbers and lists always serialise.
+    Response { status, headers, body: serde_json::to_vec(body).unwrap_or_default() }
 }

@@ -1,13 +1,14 @@
 //! `DELETE /api/subject-tokens/{id}`: a backend takes back a subject token that it minted.
 //!
-//! Whatever has become of the token: one that is outstanding cannot be exchanged any more, and what a spent one was
-//! exchanged for has ended. It is nobody else's to take back, and who asks for another's learns not even that there
-//! is one.
+//! An outstanding token can no longer be exchanged after that. The impersonation of a spent token
+//! ends. Only the caller that minted a token can take it back, and no other caller learns that the
+//! token exists.
 //!
-//! A token that nobody exchanged becomes a cancelled one in its own record, by the same atomic step as an exchange would
-//! spend it. That takes no room among the revocations, so that nobody can fill them by minting.
+//! A token that was never exchanged is marked as cancelled in its own record, by the same atomic
+//! step by which an exchange would spend it. It needs no entry among the revocations, so a caller
+//! cannot fill the table of revocations by minting and cancelling.
 
-use super::answer::nothing;
+use super::answer::empty;
 use super::refusal::Refusal;
 use super::request::{Head, bearer_token};
 use super::service::Service;
@@ -16,7 +17,7 @@ use crate::revocations::Owner;
 use crate::step::{Context, Response};
 use crate::store::{Cancelled, TokenId};
 
-/// Takes a subject token back.
+/// Takes back a subject token.
 pub(super) async fn cancel(
     service: &Service,
     context: &Context,
@@ -43,11 +44,11 @@ pub(super) async fn cancel(
             oversight.end(context, &name, &exchange, &Owner::Caller(caller)).await?;
         }
         Cancelled::NotTheirs => {
-            // Once its slot has gone to another, the list may still have what it was exchanged for.
+            // The slot may have gone to another token while the list still has the impersonation.
             let listed = oversight.list.find(context, &name).await?;
             let listed = listed.filter(|entry| entry.caller == caller).ok_or_else(not_found)?;
             oversight.end_listed(context, &listed, &Owner::Caller(caller)).await?;
         }
     }
-    Ok(nothing(204))
+    Ok(empty(204))
 }

@@ -1,7 +1,7 @@
-//! From what the operator wrote to what is alive.
+//! Building a service from its configuration.
 //!
-//! What shows only when something is built, such as a script that does not compile, is reported like everything
-//! else that is wrong: at once, and with its path.
+//! Some problems show only while the service is built, such as a script that does not compile. They are
+//! reported like all other problems: together, and each with its path.
 
 use std::cell::RefCell;
 use std::mem;
@@ -10,8 +10,9 @@ use std::rc::Rc;
 use serde_json::Value;
 
 use super::documents::Documents;
+use super::issued_token::OwnTokens;
 use super::oversight::Oversight;
-use super::routes::Paths;
+use super::paths::Paths;
 use super::service::{CustomClaims, Service};
 use crate::bearer::Verifier;
 use crate::claims::{Authorizer, Script};
@@ -22,17 +23,17 @@ use crate::jose::{KeySet, NativeCrypto, PublishedKey, SigningKey, TestedCrypto};
 use crate::policy::MintCounter;
 use crate::storage::Store;
 
-/// Looks an environment variable up.
+/// A function that looks up an environment variable.
 pub type Environment<'e> = &'e dyn Fn(&str) -> Option<String>;
 
-/// Reads a configuration that was decoded already, and tries what will be built from it.
+/// Reads a configuration that was decoded already, and compiles its scripts.
 pub fn check(value: &Value, environment: Environment<'_>) -> Result<Config, ConfigError> {
     Config::from_value(value, &Trial::new(environment))
 }
 
 impl Service {
-    /// Reads a configuration as it arrives in a plugin, and builds what it says. `native` is the host's
-    /// cryptography, which is put to the test first.
+    /// Reads a configuration as it arrives in the plugin, and builds the service. `native` is the host's
+    /// cryptography, which is used only as far as it passes a self-test.
     pub fn configure(
         bytes: &[u8],
         environment: Environment<'_>,
@@ -45,7 +46,7 @@ impl Service {
         Self::build(config, trial, now, native)
     }
 
-    /// Builds what is alive. `trial` has the scripts of the configuration, if they were compiled already.
+    /// Builds the service. `trial` has the scripts of the configuration, if they were compiled already.
     fn build(
         mut config: Config,
         trial: Trial<'_>,
@@ -73,7 +74,9 @@ impl Service {
         let crypto = native.map(|native| Rc::new(TestedCrypto::new(native, &signing_key)));
         let own_keys = Rc::new(KeySet::of(&config.published_keys));
         let verifier = |ways| Verifier::new(ways, Rc::clone(&own_keys), crypto.clone());
-        // Moved, as secrets are among it that nobody else needs.
+        let own_tokens =
+            OwnTokens::new(config.issuer.clone(), Rc::clone(&own_keys), crypto.clone());
+        // These settings are moved, because they hold secrets that nothing else needs.
         let callers = verifier(mem::take(&mut config.subject_tokens.authentication));
         let actors = verifier(mem::take(&mut config.actor_tokens.verification));
         let record_keys = mem::take(&mut config.record_keys);
@@ -103,6 +106,7 @@ impl Service {
             documents,
             signing_key,
             crypto,
+            own_tokens,
             callers,
             actors,
             custom_claims,
@@ -112,10 +116,10 @@ impl Service {
     }
 }
 
-/// The surroundings in which a configuration is read that something will be built from.
+/// Reads a configuration from which a service will be built, and keeps the compiled scripts.
 struct Trial<'e> {
     environment: Environment<'e>,
-    /// What was compiled, so that nobody does it twice.
+    /// The compiled scripts, so that none is compiled twice.
     script: RefCell<Option<Script>>,
     authorizer: RefCell<Option<Authorizer>>,
 }

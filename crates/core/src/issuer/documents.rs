@@ -1,13 +1,15 @@
-//! The two documents that say how our tokens are verified (RFC 7517 §5, OpenID Connect Discovery §3).
+//! The key set (RFC 7517 §5) and the discovery document (OpenID Connect Discovery §3), by which APIs
+//! verify our tokens.
 //!
-//! Before an identity gateway they are its documents with ours added: everybody who trusts the gateway
-//! trusts our tokens without being told. A gateway that fails never becomes half a document: whoever kept a
-//! key set with our keys alone would refuse every token of the gateway's until it fetched the next one. The
-//! gateway's last good document stands in for it (RFC 5861 §4), and without one its failure goes on as it is.
+//! In front of an identity gateway, the filter serves the gateway's documents with our parts added. An
+//! API that trusts the gateway then trusts our tokens without being configured. When the gateway fails,
+//! the filter never serves our part alone: an API that cached a key set without the gateway's keys would
+//! refuse every token of the gateway until it fetched the next one. The filter serves the gateway's last
+//! good document instead (RFC 5861 §4). If there is none, the gateway's failure passes through unchanged.
 //!
-//! Discovery says of us what is true of this configuration: the endpoints that we have, and the ways in which a
-//! configured client authenticates. Where the gateway has an endpoint of its own for the same, at another path, its
-//! path stays in the document: the gateway's clients depend on it, and our path would not serve them.
+//! The discovery document lists the endpoints of this configuration, and how the configured clients
+//! authenticate. If the gateway has such an endpoint at another path, the gateway's path stays in the
+//! document: the gateway's clients depend on it, and our path would not serve them.
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -18,7 +20,7 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::last_good::LastGood;
-use super::routes::{Paths, Route};
+use super::paths::Paths;
 use crate::config::{ClientAuthentication, Config};
 use crate::host::Host;
 use crate::jose::PublishedKey;
@@ -28,21 +30,21 @@ use crate::oauth::uri::HttpUrl;
 use crate::secret::Digest;
 use crate::step::Response;
 
-/// How long a reader may keep our document where no gateway says so, in seconds. A new key should be
+/// How long a reader may cache our document where there is no gateway, in seconds. A new key should be
 /// published this long before it signs.
 const MAX_AGE: &str = "public, max-age=300";
 
-/// The same for a document that stands in for one that the gateway failed to give.
+/// How long a reader may cache the gateway's last good document while the gateway fails.
 const STAND_IN_MAX_AGE: &str = "max-age=60";
 
-/// What the grants of a provider are that does not list any (OpenID Connect Discovery §3).
+/// The grants of a provider that does not list any (OpenID Connect Discovery §3).
 const DEFAULT_GRANTS: [&str; 2] = ["authorization_code", "implicit"];
 
-/// How clients authenticate at an endpoint of a provider that does not say so: at the token endpoint and at the
-/// revocation endpoint (RFC 8414 §2). For introspection there is no such default.
+/// How clients authenticate at the token endpoint and the revocation endpoint of a provider that does not
+/// say so (RFC 8414 §2). The introspection endpoint has no such default.
 const DEFAULT_METHODS: [&str; 1] = [ClientAuthentication::ClientSecretBasic.name()];
 
-/// The members of a discovery document that have ours beside the gateway's.
+/// The members of a discovery document to which the filter adds our values.
 const GRANTS: &str = "grant_types_supported";
 const TOKEN_METHODS: &str = "token_endpoint_auth_methods_supported";
 const REVOCATION: &str = "revocation_endpoint";
@@ -50,8 +52,8 @@ const REVOCATION_METHODS: &str = "revocation_endpoint_auth_methods_supported";
 const INTROSPECTION: &str = "introspection_endpoint";
 const INTROSPECTION_METHODS: &str = "introspection_endpoint_auth_methods_supported";
 
-/// Header fields that speak of the gateway's own bytes, and would be wrong beside ours.
-pub const STALE_HEADERS: [&str; 9] = [
+/// Header fields that describe the gateway's own bytes. They would be wrong beside a merged document.
+pub(crate) const STALE_HEADERS: [&str; 9] = [
     "etag",
     "last-modified",
     "content-length",
@@ -63,15 +65,15 @@ pub const STALE_HEADERS: [&str; 9] = [
     "accept-ranges",
 ];
 
-/// Whether a header field of the gateway's answer stays in one that is otherwise ours.
-pub fn stays_beside(ours: &Response, name: &str) -> bool {
+/// Returns true if a header field of the gateway's answer stays when our answer replaces it.
+pub(crate) fn stays_beside(ours: &Response, name: &str) -> bool {
     let of_the_message = name.starts_with(':') || name == "transfer-encoding";
     let replaced = ours.headers.iter().any(|(ours, _)| *ours == name);
     !of_the_message && !replaced && !STALE_HEADERS.contains(&name)
 }
 
-/// Request header fields that would let the gateway answer with less than its whole document as it is.
-pub const PARTIAL_HEADERS: [&str; 6] = [
+/// Request header fields by which the gateway might answer with less than its whole document.
+pub(crate) const PARTIAL_HEADERS: [&str; 6] = [
     "accept-encoding",
     "if-none-match",
     "if-modified-since",
@@ -80,7 +82,16 @@ pub const PARTIAL_HEADERS: [&str; 6] = [
     "range",
 ];
 
-/// Our parts of both documents.
+/// A document that the filter publishes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Document {
+    /// The key set (RFC 7517 §5).
+    Jwks,
+    /// The provider's metadata (OpenID Connect Discovery §3).
+    Discovery,
+}
+
+/// Our parts of the key set and of the discovery document.
 #[derive(Debug)]
 pub(crate) struct Documents {
     issuer: String,
@@ -88,7 +99,7 @@ pub(crate) struct Documents {
     jwks: Vec<u8>,
     discovery: Vec<u8>,
     supported: Supported,
-    /// Whether the operator was told that the gateway has an endpoint at another path.
+    /// True once the operator was warned that the gateway has an endpoint at another path.
     told: Cell<bool>,
     last_jwks: LastGood,
     last_discovery: LastGood,
@@ -112,7 +123,7 @@ struct Metadata<'a> {
     supported: &'a Supported,
 }
 
-/// Our endpoints for what clients do with tokens of ours, and how the configured clients authenticate there.
+/// The endpoints where clients use our tokens, and how the configured clients authenticate there.
 #[derive(Debug, Serialize)]
 struct Supported {
     token_endpoint_auth_methods_supported: Vec<&'static str>,
@@ -122,7 +133,8 @@ struct Supported {
     introspection: Option<Introspection>,
 }
 
-/// It is for confidential clients: without one there is nobody to whom it would answer.
+/// The introspection endpoint, which answers confidential clients only. It is left out if no client is
+/// confidential.
 #[derive(Debug, Serialize)]
 struct Introspection {
     introspection_endpoint: String,
@@ -148,7 +160,8 @@ impl Supported {
         }
     }
 
-    /// Adds them to the gateway's. Says whether the gateway has one of the endpoints at another path.
+    /// Adds our endpoints to the gateway's document. Returns true if the gateway has one of them at another
+    /// path.
     fn add_to(&self, document: &mut Map<String, Value>) -> bool {
         let default = Some(&DEFAULT_METHODS[..]);
         let methods = &self.token_endpoint_auth_methods_supported;
@@ -170,7 +183,7 @@ impl Supported {
 }
 
 impl Documents {
-    /// Writes the documents of a configuration.
+    /// Writes our parts for a configuration.
     pub(crate) fn new(config: &Config, paths: &Paths) -> Self {
         let origin = HttpUrl::parse(&config.issuer)
             .map(|url| format!("{}://{}", url.scheme, url.authority))
@@ -188,7 +201,7 @@ impl Documents {
             supported: &supported,
         };
         let keys = KeySetDocument { keys: &config.published_keys };
-        // Strings and lists of strings always serialise.
+        // Strings and lists of strings can always be serialized.
         Self {
             issuer: config.issuer.clone(),
             jwks: serde_json::to_vec(&keys).unwrap_or_default(),
@@ -201,70 +214,75 @@ impl Documents {
         }
     }
 
-    /// Our document, where there is no gateway.
-    pub(crate) fn alone(&self, route: Route, if_none_match: Option<&[u8]>) -> Response {
-        self.answer(route, self.ours(route).to_vec(), Some(MAX_AGE), if_none_match)
+    /// Answers with our document alone, where there is no gateway.
+    pub(crate) fn alone(&self, which: Document, if_none_match: Option<&[u8]>) -> Response {
+        self.answer(which, self.ours(which).to_vec(), Some(MAX_AGE), if_none_match)
     }
 
-    /// The gateway's document with ours added; `None` if the gateway sent no such document. The header fields in
-    /// the answer replace the gateway's.
+    /// Answers with the gateway's document and our part in it; `None` if the gateway sent no such document.
+    /// The header fields of the answer replace the gateway's.
     pub(crate) fn merged(
         &self,
         host: &dyn Host,
-        route: Route,
+        which: Document,
         document: &[u8],
         if_none_match: Option<&[u8]>,
     ) -> Option<Response> {
-        let (merged, is_ours) = self.merge(host, route, document)?;
-        // A gateway may write a document by what a request says of its host: one like that is its asker's alone.
+        let (merged, is_ours) = self.merge(host, which, document)?;
+        // A gateway may write a document for the host that a request names. Such a document must not be
+        // served to others.
         if is_ours {
-            self.last_good(route).remember(host, document);
+            self.last_good(which).remember(host, document);
         }
-        Some(self.answer(route, merged, None, if_none_match))
+        Some(self.answer(which, merged, None, if_none_match))
     }
 
-    /// The gateway's last good document with ours added, where the gateway failed; `None` without one.
+    /// Answers with the gateway's last good document and our part in it, when the gateway failed; `None` if
+    /// there is no such document.
     pub(crate) fn stand_in(
         &self,
         host: &dyn Host,
-        route: Route,
+        which: Document,
         if_none_match: Option<&[u8]>,
     ) -> Option<Response> {
-        let document = self.last_good(route).recall(host)?;
-        let (merged, _) = self.merge(host, route, &document)?;
-        Some(self.answer(route, merged, Some(STAND_IN_MAX_AGE), if_none_match))
+        let document = self.last_good(which).recall(host)?;
+        let (merged, _) = self.merge(host, which, &document)?;
+        Some(self.answer(which, merged, Some(STAND_IN_MAX_AGE), if_none_match))
     }
 
-    fn last_good(&self, route: Route) -> &LastGood {
-        match route {
-            Route::Jwks => &self.last_jwks,
-            _ => &self.last_discovery,
+    fn last_good(&self, which: Document) -> &LastGood {
+        match which {
+            Document::Jwks => &self.last_jwks,
+            Document::Discovery => &self.last_discovery,
         }
     }
 
-    /// The merged document, and whether it is that of our issuer (OpenID Connect Discovery §4.3); a key set names
-    /// none.
-    fn merge(&self, host: &dyn Host, route: Route, document: &[u8]) -> Option<(Vec<u8>, bool)> {
+    /// Merges a document of the gateway with our part. Also returns whether the document belongs to our
+    /// issuer (OpenID Connect Discovery §4.3). A key set names no issuer, and always does.
+    fn merge(&self, host: &dyn Host, which: Document, document: &[u8]) -> Option<(Vec<u8>, bool)> {
         let document: Map<String, Value> = serde_json::from_slice(document).ok()?;
-        let is_ours = match route {
-            Route::Jwks => true,
-            _ => document.get("issuer").is_some_and(|issuer| *issuer == self.issuer),
+        let is_ours = match which {
+            Document::Jwks => true,
+            Document::Discovery => {
+                document.get("issuer").is_some_and(|issuer| *issuer == self.issuer)
+            }
         };
-        let merged = match route {
-            Route::Jwks => self.merge_keys(host, document),
-            _ => self.merge_metadata(host, document, is_ours),
+        let merged = match which {
+            Document::Jwks => self.merge_keys(host, document),
+            Document::Discovery => self.merge_metadata(host, document, is_ours),
         };
         Some((Value::Object(merged?).to_string().into_bytes(), is_ours))
     }
 
-    fn ours(&self, route: Route) -> &[u8] {
-        match route {
-            Route::Jwks => &self.jwks,
-            _ => &self.discovery,
+    fn ours(&self, which: Document) -> &[u8] {
+        match which {
+            Document::Jwks => &self.jwks,
+            Document::Discovery => &self.discovery,
         }
     }
 
-    /// Adds our keys. If the gateway has one of the same name ours stays: our tokens name it.
+    /// Adds our keys to the gateway's. Our key replaces a key of the gateway with the same `kid`, because our
+    /// tokens name it.
     fn merge_keys(
         &self,
         host: &dyn Host,
@@ -279,7 +297,7 @@ impl Documents {
         if keys.len() != before {
             host.count(metrics::KEY_COLLISIONS.into());
             host.warn(
-                "a key of the identity gateway has the kid of one of ours, which replaces it",
+                "a key of the identity gateway has the kid of one of our keys, which replaces it",
             );
         }
         for key in &self.keys {
@@ -288,7 +306,8 @@ impl Documents {
         Some(document)
     }
 
-    /// Adds our grant, and to our issuer's document our endpoints. Every other member stays as it is.
+    /// Adds our grant to the gateway's document, and our endpoints if the document belongs to our issuer.
+    /// Every other member stays as it is.
     fn merge_metadata(
         &self,
         host: &dyn Host,
@@ -300,8 +319,8 @@ impl Documents {
         }
         if is_ours && self.supported.add_to(&mut document) && !self.told.replace(true) {
             host.warn(
-                "the identity gateway revokes or introspects at another path than the filter: its own stays in the \
-                 discovery document, and does not know the filter's tokens",
+                "the identity gateway revokes or introspects tokens at another path than the filter: the \
+                 gateway's path stays in the discovery document, and does not know the filter's tokens",
             );
         }
         Some(document)
@@ -309,14 +328,14 @@ impl Documents {
 
     fn answer(
         &self,
-        route: Route,
+        which: Document,
         body: Vec<u8>,
         cache_control: Option<&str>,
         if_none_match: Option<&[u8]>,
     ) -> Response {
-        let content_type = match route {
-            Route::Jwks => "application/jwk-set+json",
-            _ => "application/json",
+        let content_type = match which {
+            Document::Jwks => "application/jwk-set+json",
+            Document::Discovery => "application/json",
         };
         let tag = Digest::of(&body);
         let tag = tag.as_bytes().first_chunk::<12>().map(|tag| BASE64_URL_SAFE_NO_PAD.encode(tag));
@@ -331,8 +350,8 @@ impl Documents {
     }
 }
 
-/// Adds what is not in a list yet. `default` is what the document means without the member; where that is not known
-/// the member stays away. Says whether the member is a list.
+/// Adds our values to a list, each once. `default` is the meaning of a document without the list; if there
+/// is no default, an absent list stays absent. Returns false if the member is not a list.
 fn add_to_list(
     document: &mut Map<String, Value>,
     member: &'static str,
@@ -353,7 +372,8 @@ fn add_to_list(
     true
 }
 
-/// Adds an endpoint and how clients authenticate there. Says whether the gateway has its own, at another path.
+/// Adds an endpoint and how clients authenticate there. Returns true if the gateway has the endpoint at
+/// another path.
 fn add_endpoint(
     document: &mut Map<String, Value>,
     (endpoint, ours): (&'static str, &str),
@@ -373,7 +393,7 @@ fn add_endpoint(
     }
 }
 
-/// Whether an `If-None-Match` names a tag (RFC 9110 §13.1.2; the comparison is weak).
+/// Returns true if an `If-None-Match` names a tag (RFC 9110 §13.1.2, by weak comparison).
 fn names_tag(if_none_match: &[u8], etag: &str) -> bool {
     if_none_match.split(|byte| *byte == b',').map(<[u8]>::trim_ascii).any(|known| {
         let strong = known.strip_prefix(b"W/").unwrap_or(known);
@@ -386,7 +406,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_gateway_says_of_its_own_bytes_does_not_stay() {
+    fn header_fields_about_the_gateways_bytes_are_replaced() {
         let headers = vec![("content-type", "a/b".to_owned()), ("etag", "\"a\"".to_owned())];
         let ours = Response { status: 200, headers, body: Vec::new() };
         for name in ["cache-control", "vary", "set-cookie", "access-control-allow-origin", "date"] {
@@ -401,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_added_to_a_list_and_nothing_else_changes() {
+    fn a_list_gets_the_missing_values_and_nothing_else_changes() {
         let merge = |document: Value, default| {
             let mut document = document.as_object().unwrap().clone();
             let ours = [TOKEN_EXCHANGE, "b"];
@@ -425,7 +445,7 @@ mod tests {
     }
 
     #[test]
-    fn an_endpoint_of_the_gateway_stays_the_gateways() {
+    fn an_endpoint_of_the_gateway_keeps_its_path() {
         let supported = Supported {
             token_endpoint_auth_methods_supported: vec!["client_secret_post", "none"],
             revocation_endpoint: "https://a/revoke".to_owned(),
@@ -451,7 +471,7 @@ mod tests {
                 "introspection_endpoint": "https://a/introspect",
                 "introspection_endpoint_auth_methods_supported": ["client_secret_post"],
             }))),
-            ("at the same paths, how is not said", json!({
+            ("at the same paths, methods not listed", json!({
                 "revocation_endpoint": "https://a/revoke", "introspection_endpoint": "https://a/introspect",
              }), false, all(json!({
                 "revocation_endpoint": "https://a/revoke",
@@ -483,7 +503,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tag_is_found_among_others() {
+    fn an_if_none_match_with_several_tags_names_each() {
         #[rustfmt::skip]
         let cases: [(&[u8], bool); 6] = [
             (b"\"a\"",            true),

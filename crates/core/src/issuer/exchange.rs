@@ -1,13 +1,14 @@
 //! `POST /oidc/token`: one exchange, from form body to token response.
 //!
 //! The order of the checks is the security argument. The client is authenticated before its subject
-//! token is looked up, so strangers learn nothing; the token is spent last, by compare-and-set, and
-//! only the request that spent it answers: a refusal costs nobody a token, and a race never yields two.
+//! token is looked up, so a stranger learns nothing. The token is spent last, by compare-and-set,
+//! and only the request that spent it answers with an access token: a refusal never costs a client
+//! its token, and a race never yields two access tokens.
 //!
-//! Whether the impersonation has been ended is looked at after the time was taken at which the access token counts as
-//! issued, and right before the token is spent. So whoever ends it either is seen here, or ends what comes out of it:
-//! [`revocations`](crate::revocations) has the argument. Written down in the list is what was spent, never what may
-//! be.
+//! The revocations are read after the time at which the access token counts as issued, and right
+//! before the token is spent. So a revocation either is seen here, or ends the access token that is
+//! issued here: [`revocations`](crate::revocations) has the argument. The list has only
+//! impersonations whose token was spent.
 //!
 //! RFC 8693 §2 defines the exchange, RFC 6749 §5.2 the errors.
 
@@ -25,9 +26,8 @@ use crate::client::{self, AuthenticatedClient};
 use crate::config::{Client, OnError, Resource};
 use crate::host::{Host, HostFailure, UnixTime};
 use crate::impersonations::{LiveImpersonation, excerpt};
-use crate::media_type;
 use crate::metrics;
-use crate::oauth::form::{Form, FormError};
+use crate::oauth::form::Form;
 use crate::oauth::{ACCESS_TOKEN_TYPE, JWT_TYPE, TOKEN_EXCHANGE, scope, uri};
 use crate::policy::Bounds;
 use crate::remote::Revision;
@@ -45,18 +45,18 @@ struct AccessTokenClaims<'a> {
     iat: u64,
     exp: u64,
     jti: &'a str,
-    /// The subject token's id (RFC 8417 §2.2): whoever sees this token knows it for an impersonation, and finds
-    /// it on mint, exchange and use in the audit log.
+    /// The subject token's id (RFC 8417 §2.2). It marks the access token as one of an
+    /// impersonation, and connects mint, exchange and use in the audit log.
     txn: &'a str,
     scope: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     act: Option<Actor<'a>>,
-    /// What the operator's function added; it can have none of the names above.
+    /// The claims of the operator's function. None has one of the names above.
     #[serde(flatten)]
     custom: Map<String, Value>,
 }
 
-/// What the operator's function sees of the claims.
+/// The claims that the operator's function sees.
 #[derive(Serialize)]
 struct ScriptToken<'a> {
     iss: &'a str,
@@ -74,7 +74,7 @@ struct Actor<'a> {
     sub: &'a str,
 }
 
-/// The answer (RFC 8693 §2.2.1): these five members and no other.
+/// The body of the response (RFC 8693 §2.2.1): these five members and no other.
 #[derive(Serialize)]
 struct TokenResponse<'a> {
     access_token: &'a str,
@@ -92,11 +92,7 @@ pub(super) async fn exchange(
     head: Head,
     body: Body,
 ) -> Result<Response, Refusal> {
-    let Body::Whole(body) = body else { return Err(Refusal::body_too_long()) };
-    if !media_type::is_ascii_based(&head.content_type) {
-        return Err(FormError::Charset.into());
-    }
-    let form = Form::parse(&body)?;
+    let form = body.form(&head)?;
     let client = authenticate(service, trail, &head, &form)?;
     if !client.may_exchange() {
         let told = "this client may not exchange subject tokens";
@@ -170,9 +166,10 @@ pub(super) async fn exchange(
         expires_in: lifetime,
         scope: &scope,
     };
-    Ok(secret_json(200, serde_json::to_vec(&body).unwrap_or_default()))
+    Ok(secret_json(200, &body))
 }
 
+/// Authenticates the client of a form.
 pub(super) fn authenticate(
     service: &Service,
     trail: &Trail,
@@ -181,12 +178,13 @@ pub(super) fn authenticate(
 ) -> Result<AuthenticatedClient, Refusal> {
     let find = |client_id: &str| service.config.clients.get(client_id).cloned();
     let client = client::authenticate(form, head.authorization.as_deref(), find)?;
-    // Only now: a client_id that nobody proved would let anybody write into our log.
+    // A client_id is noted only after its proof. Otherwise a stranger could write into the audit
+    // log.
     trail.note(|facts| facts.client_id = Some(client.client_id.clone()));
     Ok(client)
 }
 
-/// The parameters of every exchange (RFC 8693 §2.1), there and of a supported type.
+/// The parameters that every exchange needs (RFC 8693 §2.1), of supported types.
 struct Parameters<'f> {
     subject_token: &'f str,
     scope: &'f str,
@@ -218,7 +216,7 @@ fn required<'f>(form: &'f Form<'_>, name: &'static str) -> Result<&'f str, Refus
     optional(form, name)?.ok_or_else(|| missing(name))
 }
 
-/// RFC 8693 §2.1 lets a client leave `scope` out: whoever goes by that has to be told.
+/// Reads `scope`. RFC 8693 §2.1 makes it optional, so a client that leaves it out is told more.
 fn scope_parameter<'f>(form: &'f Form<'_>) -> Result<&'f str, Refusal> {
     required(form, "scope").map_err(|refusal| {
         let fault = format!(
@@ -263,7 +261,7 @@ async fn find_subject(
             facts.bounds = Some(mint.bounds.clone()).filter(|bounds| !bounds.is_empty());
         });
     };
-    // A client learns nothing of tokens that are not its own, whatever has become of them.
+    // A client learns nothing of the state of a token that is bound to other clients.
     let is_theirs = |mint: &Mint| mint.bounds.allows_client(&client.client_id);
     match service.store.find(context, &token, &digest).await? {
         Found::Outstanding(subject) => {
@@ -290,7 +288,7 @@ async fn find_subject(
     }
 }
 
-/// What whoever presents a token is told that is none of ours, or not known.
+/// The description for a client whose subject token is foreign or unknown.
 const INVALID_SUBJECT_TOKEN: &str = "the subject token is invalid";
 
 fn unknown() -> Refusal {
@@ -298,7 +296,8 @@ fn unknown() -> Refusal {
         .because("the subject token is unknown")
 }
 
-/// To the client as if there were no such token.
+/// Refuses a token that is bound to other clients. The client learns as much as of an unknown
+/// token.
 fn bound_to_another_client() -> Refusal {
     Refusal::invalid_request("bound_client", INVALID_SUBJECT_TOKEN)
         .because("the subject token is bound to other clients")
@@ -308,18 +307,20 @@ fn expired() -> Refusal {
     Refusal::invalid_request("subject_token_expired", "the subject token has expired")
 }
 
-/// The impersonation has been ended, before it began. To the client as if there were no such token.
+/// Refuses a token whose impersonation was ended before it began. The client learns as much as of
+/// an unknown token.
 fn revoked() -> Refusal {
     Refusal::invalid_request("revoked", INVALID_SUBJECT_TOKEN)
         .because("a revocation names the impersonation")
 }
 
-/// The token was taken back. To the client as if there were no such token.
+/// Refuses a token that was taken back. The client learns as much as of an unknown token.
 fn cancelled() -> Refusal {
     revoked().because("the subject token was taken back")
 }
 
-/// Ends what a token was exchanged for that is presented once more.
+/// Refuses a spent token that is presented again, and ends its impersonation if the operator wants
+/// that.
 async fn replayed(
     service: &Service,
     context: &Context,
@@ -334,7 +335,7 @@ async fn replayed(
     refusal
 }
 
-/// Somebody has a token that is not theirs, now or before.
+/// Refuses a spent token, and raises an alarm: the token may have been stolen.
 fn spent(trail: &Trail, mint: Mint, first: Exchange) -> Refusal {
     let by = format!("minted by {:?}, exchanged by {:?}", mint.caller, first.client_id);
     Refusal::invalid_request("subject_token_spent", "the subject token was already used")
@@ -343,7 +344,7 @@ fn spent(trail: &Trail, mint: Mint, first: Exchange) -> Refusal {
         .alarming(trail.replay(mint, first))
 }
 
-/// The one resource that the access token will be bound to (RFC 8707 §2).
+/// Finds the one resource that the access token will be bound to (RFC 8707 §2).
 fn find_resource<'s>(
     service: &'s Service,
     trail: &Trail,
@@ -405,7 +406,7 @@ fn grant_scope(
     Ok(granted)
 }
 
-/// Who is acting; `None` where nobody has to say so and nobody did.
+/// Authenticates the acting user; `None` if no actor is required and none is given.
 async fn authenticate_actor(
     service: &Service,
     context: &Context,
@@ -444,7 +445,7 @@ async fn authenticate_actor(
         Refusal::invalid_actor("actor_token").because("the actor token has no sub")
     })?;
     trail.note(|facts| facts.actor_id = Some(actor.clone()));
-    // Nobody impersonates themselves: there would be no second person to hold accountable.
+    // A user must not impersonate themselves: there would be no second person to hold accountable.
     if actor == subject.grant.user_id {
         let told = "the actor must not be the user who is impersonated";
         return Err(Refusal::invalid_request("actor_is_user", told));
@@ -460,7 +461,7 @@ fn bound_to_another_actor() -> Refusal {
     Refusal::invalid_request("bound_actor", told)
 }
 
-/// Lets the operator's function add its claims.
+/// Runs the operator's function, which adds claims.
 fn run_script(
     custom_claims: &CustomClaims,
     host: &dyn Host,
@@ -492,7 +493,7 @@ fn run_script(
     }
 }
 
-/// The last step, and the one that only one request can take.
+/// Spends the subject token: the last step, which only one request can take.
 async fn spend(
     service: &Service,
     context: &Context,
@@ -502,12 +503,13 @@ async fn spend(
     entry: &LiveImpersonation,
     exchange: Exchange,
 ) -> Result<(), Refusal> {
-    // A caller who has left could not use the token any more.
+    // A caller who has left could not use the access token.
     context.still_wanted().await;
     let oversight = &service.oversight;
     let known = oversight.revocations.view_after(context.host(), caught_up)?;
     if let Err(refusal) = look_at_revocations(&known, caught_up.revision(), &subject, entry) {
-        // Of several who present a token at once one may have spent it, and another ended what came of that.
+        // Another request may have spent the token, and the impersonation may have been ended
+        // since.
         return Err(match service.store.find_again(context, &subject).await? {
             Found::Spent(mint, first) => {
                 replayed(service, context, trail, &entry.id, &entry.client_id, mint, first).await
@@ -526,7 +528,7 @@ async fn spend(
             return Err(replayed(service, context, trail, id, client_id, mint, first).await);
         }
         Err(NotSpent::Cancelled) => return Err(cancelled()),
-        // As whoever comes a moment later is told.
+        // A request that comes a moment later is told the same.
         Err(NotSpent::Forgotten) => return Err(unknown()),
         Err(NotSpent::Expired) => return Err(expired()),
         Err(NotSpent::Store(failure)) => return Err(failure.into()),
@@ -538,8 +540,8 @@ async fn spend(
     Ok(())
 }
 
-/// Refuses a subject token that was outstanding when somebody ended what it would be exchanged for, and an access
-/// token that would have ended before anybody has it.
+/// Refuses a subject token that was outstanding when a revocation ended its impersonation. Refuses
+/// an access token that would have ended before its client has it.
 fn look_at_revocations(
     known: &View,
     revision: Revision,
@@ -548,7 +550,8 @@ fn look_at_revocations(
 ) -> Result<(), Refusal> {
     let (impersonation, issued) = listed(entry);
     let unavailable = |wrong| Refusal::temporarily_unavailable("revoked_meanwhile", wrong);
-    // Of a time that lies ahead, as the clock was set back, nobody knows what it ended. Revisions do not lie ahead.
+    // After the clock was set back, a revocation can have a time in the future, and its effect
+    // cannot be known. Revisions never lie in the future.
     let last = if revision.is_some() { Revision::LAST } else { revision };
     let latest = IssuedAt::new(entry.issued_at().at_the_latest(), last);
     if known.has_ended(&impersonation, latest) {

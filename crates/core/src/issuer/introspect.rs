@@ -1,45 +1,48 @@
-//! `POST /oidc/token/introspection` with a token of ours: an API asks whether an impersonation is live (RFC 7662).
+//! `POST /oidc/token/introspection` with a token of ours: an API asks whether an impersonation is live
+//! (RFC 7662).
 //!
-//! A token that is not ours is the gateway's to know, and goes on. A subject token is never active: it is good for an
-//! exchange and for nothing else, and whoever can exchange it learns there what has become of it.
+//! The client is authenticated before the token's signature is verified, so strangers can neither try
+//! tokens out nor make the filter compute. A token that is not ours belongs to the gateway, and the
+//! request passes through.
+//!
+//! A subject token is never active: it is good for one exchange and for nothing else. A client that
+//! may exchange it learns its state at the exchange.
 
 use serde_json::{Map, Value};
 
-use super::answer::secret_json;
+use super::answer::{Outcome, secret_json};
 use super::exchange::authenticate;
 use super::refusal::Refusal;
 use super::request::{Body, Head};
 use super::service::Service;
 use crate::audit::Trail;
 use crate::client::ClientAuthError;
-use crate::media_type;
-use crate::oauth::form::{Form, FormError};
 use crate::step::{Context, Response};
+use crate::store::PREFIX;
 
-/// Says whether a token is active.
+/// Answers whether a token is active.
 pub(super) async fn introspect(
     service: &Service,
     context: &Context,
     trail: &Trail,
     head: Head,
     body: Body,
-) -> Result<Response, Refusal> {
-    let oversight = &service.oversight;
-    let Body::Whole(body) = body else { return Err(Refusal::body_too_long()) };
-    if !media_type::is_ascii_based(&head.content_type) {
-        return Err(FormError::Charset.into());
-    }
-    let form = Form::parse(&body)?;
+) -> Result<Outcome<Response>, Refusal> {
+    let form = body.form(&head)?;
     let client = authenticate(service, trail, &head, &form)?;
-    // RFC 7662 §2.1: whoever asks has to prove who they are, or tokens could be tried out.
+    // RFC 7662 §2.1: the client must prove who it is, or strangers could try tokens out.
     if !client.is_confidential() {
         return Err(ClientAuthError::SecretMissing.into());
     }
+    let token = form.get("token").unwrap_or_default();
     let mut answer = Map::new();
     answer.insert("active".to_owned(), Value::Bool(false));
-    if let Some(issued) = service.issued(form.get("token").unwrap_or_default()) {
+    if !token.starts_with(PREFIX) {
+        let Some(issued) = service.own_tokens.verify(token) else {
+            return Ok(Outcome::PassThrough);
+        };
         trail.note(|facts| facts.subject_token_id = issued.id().map(str::to_owned));
-        let known = oversight.revocations.current_view(context).await?;
+        let known = service.oversight.revocations.current_view(context).await?;
         if !issued.has_ended(&known, context.host().now()) {
             let mut claims = issued.into_claims();
             claims.remove("active");
@@ -47,5 +50,5 @@ pub(super) async fn introspect(
             answer.extend(claims);
         }
     }
-    Ok(secret_json(200, serde_json::to_vec(&answer).unwrap_or_default()))
+    Ok(secret_json(200, &answer).into())
 }

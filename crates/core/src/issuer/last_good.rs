@@ -1,7 +1,7 @@
-//! The last good document of the gateway, which stands in while the gateway fails.
+//! The gateway's last good document, which the filter serves while the gateway fails.
 //!
-//! The document is in shared data, so all workers have the same one. A worker writes it when it
-//! changes, and once a minute to say that it has not.
+//! The document is in shared data, so all workers serve the same one. It is written when it changes, and
+//! otherwise once a minute to record that it is still current.
 
 use std::cell::Cell;
 use std::mem;
@@ -12,26 +12,25 @@ use crate::secret::Digest;
 use crate::shared_data::keys::Keys;
 use crate::shared_data::{Change, update};
 
-/// The format of the entry.
+/// The version of the entry's format.
 const VERSION: u8 = 1;
 
-/// The longest time that a document stands in: a key that the gateway has withdrawn must go at
-/// last.
+/// How old a served document may be. A key that the gateway has withdrawn must disappear in the end.
 const MAX_AGE: Duration = Duration::from_secs(3600);
 
-/// The time after which a worker writes an unchanged document again.
+/// How long an unchanged document is not written again.
 const REFRESH: Duration = Duration::from_secs(60);
 
 /// The place of one document in shared data.
 #[derive(Debug)]
 pub(super) struct LastGood {
     key: String,
-    /// The document that this worker last wrote, and when.
+    /// The digest of the document that this worker knows to be there, and when it was written.
     known: Cell<Option<(Digest, UnixTime)>>,
 }
 
 impl LastGood {
-    /// The place for the document `name` of the service that `tenant` names.
+    /// The place for the document `name` of the service with this tenant name.
     pub(super) fn new(tenant: &str, name: &str) -> Self {
         Self { key: Keys::new(tenant).document(name), known: Cell::new(None) }
     }
@@ -57,8 +56,8 @@ impl LastGood {
         }
     }
 
-    /// The document, if it is not too old. A document from the future may have any age, and counts
-    /// as too old.
+    /// The document, if there is one that is not too old. An entry whose time lies ahead may be of any
+    /// age, as the clock was set back, and does not count.
     pub(super) fn recall(&self, host: &dyn Host) -> Option<Vec<u8>> {
         let (entry, _) = host.get(&self.key).ok()??;
         let (version, rest) = entry.split_first()?;

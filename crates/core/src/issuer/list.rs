@@ -1,4 +1,4 @@
-//! `GET /api/impersonations`: who impersonates whom at this moment.
+//! `GET /api/impersonations`: an operator sees who impersonates whom.
 
 use serde::{Serialize, Serializer};
 
@@ -12,22 +12,22 @@ use crate::impersonations::{LiveImpersonation, Place, Wanted};
 use crate::oauth::form::Form;
 use crate::step::{Context, Response};
 
-/// How many are listed if nobody says.
+/// The length of a page if the query has no `limit`.
 const DEFAULT_LIMIT: usize = 100;
 
-/// How many are listed at the most, for one request.
+/// The longest page.
 const MAX_LIMIT: usize = 1000;
 
-/// What can be asked for.
+/// The parameters of the query.
 const PARAMETERS: [&str; 7] =
     ["userId", "actorId", "clientId", "caller", "resource", "limit", "cursor"];
 
 #[derive(Serialize)]
 struct ListResponse<'e> {
     impersonations: Vec<Listing<'e>>,
-    /// Where the next page begins; `null` on the last.
+    /// The beginning of the next page; `null` on the last page.
     cursor: Option<String>,
-    /// Whether none is live that is not listed, on whatever page.
+    /// The list has every live impersonation, over all pages.
     complete: bool,
 }
 
@@ -49,7 +49,7 @@ struct Listing<'e> {
     context: &'e [(String, String)],
 }
 
-/// In the order in which the operator named the members.
+/// Serialises the members in the order in which the operator named them.
 fn as_object<S: Serializer>(
     members: &[(String, String)],
     serializer: S,
@@ -97,7 +97,8 @@ pub(super) async fn list(
     let place = query.get("cursor").map(|text| Place::parse(text).ok_or_else(malformed_cursor));
     let place = place.transpose()?;
 
-    // Before the list is read: what is dropped meanwhile has not begun when the question was asked.
+    // Completeness is read before the list. An entry that is dropped in between began after the
+    // request.
     let complete = oversight.list.is_complete(context.host())?;
     let known = oversight.revocations.current_view(context).await?;
     let has_ended = |entry: &LiveImpersonation| {
@@ -111,10 +112,10 @@ pub(super) async fn list(
         cursor: page.next.map(|next| next.to_text()),
         complete: complete && page.complete,
     };
-    Ok(secret_json(200, serde_json::to_vec(&answer).unwrap_or_default()))
+    Ok(secret_json(200, &answer))
 }
 
-/// What a listed impersonation must have.
+/// Reads the members that an impersonation must have to be listed.
 fn wanted<'q>(query: &'q Form<'_>) -> Result<Wanted<'q>, Refusal> {
     if query.names().any(|name| !PARAMETERS.contains(&name)) {
         let told =
@@ -125,7 +126,7 @@ fn wanted<'q>(query: &'q Form<'_>) -> Result<Wanted<'q>, Refusal> {
         Some("") => {
             Err(Refusal::invalid_request("parameter_empty", "").telling(format!("{name} is empty")))
         }
-        // Nobody is called that, and it would reach an access log.
+        // No name has control characters, and they would reach an access log.
         Some(value) if value.contains(char::is_control) => {
             Err(Refusal::invalid_request("parameter_malformed", "")
                 .telling(format!("{name} has control characters in it")))

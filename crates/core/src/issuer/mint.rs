@@ -1,13 +1,14 @@
 //! `POST /api/subject-tokens`: a backend asks for a subject token for one of its users.
 //!
-//! The caller is verified before its body is read any further: strangers learn nothing about what is
-//! accepted. Whether the requester may impersonate that user was the backend's to decide; here it is
-//! held accountable for it.
+//! The filter verifies the caller before it reads the body, so a stranger learns nothing about the
+//! requests that are accepted. The backend decides who may impersonate the user; the filter holds
+//! the backend accountable for it.
 
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::answer::secret_json;
+use super::body::given;
 use super::refusal::Refusal;
 use super::request::{Body, Head, bearer_token};
 use super::service::Service;
@@ -15,18 +16,17 @@ use crate::audit::Trail;
 use crate::claims::{Authorizer, AuthorizerInput, ClaimsError, NotAuthorized};
 use crate::config::{Rules, UserLookup};
 use crate::host::Host;
-use crate::media_type;
 use crate::policy::{Bounds, BoundsError, Offer, is_user_id};
 use crate::step::{Context, Response};
 use crate::store::{Grant, Mint};
 use crate::strict_json::Strict;
 use crate::upstream::{Upstream, ask};
 
-/// The request. A member that nobody knows is refused: it may be a limit that was misspelt, and a token without
-/// it would be worth more than its caller wanted.
+/// The members of the body. An unknown member is refused: it could be a misspelt bound, and without
+/// that bound the token would be worth more than the caller wanted.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
-struct MintRequest {
+struct Members {
     #[serde(default)]
     user_id: Value,
     #[serde(default = "empty_object")]
@@ -45,7 +45,11 @@ struct MintRequest {
     access_token_expires_in: Option<Value>,
 }
 
-impl MintRequest {
+fn empty_object() -> Value {
+    Value::Object(serde_json::Map::new())
+}
+
+impl Members {
     fn bounds(&self) -> Result<Bounds, BoundsError> {
         let given = [
             &self.expires_in,
@@ -60,22 +64,52 @@ impl MintRequest {
     }
 }
 
-/// A member that is there is something, `null` too: it must not look like one that was left out.
-fn given<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, D::Error> {
-    Value::deserialize(deserializer).map(Some)
+/// A mint request that is well formed.
+#[derive(Debug)]
+struct MintRequest {
+    grant: Grant,
+    /// The context, as JSON.
+    context: Value,
+    bounds: Bounds,
 }
 
-/// The answer.
+impl MintRequest {
+    fn read(head: &Head, body: &Body, max_context_bytes: usize) -> Result<Self, Refusal> {
+        let members: Members = body.json(
+            head,
+            "the body must be a JSON object of userId, context and bounds, each given once",
+        )?;
+        let user_id = match &members.user_id {
+            Value::String(user_id) if is_user_id(user_id) => user_id.clone(),
+            _ => {
+                return Err(Refusal::invalid_request(
+                    "user_id",
+                    "userId must be a string of 1 to 255 characters without control characters",
+                ));
+            }
+        };
+        if !members.context.is_object() {
+            return Err(Refusal::invalid_request("context", "context must be an object"));
+        }
+        let context = members.context.to_string();
+        if context.len() > max_context_bytes {
+            let told = format!(
+                "context must not be longer than {max_context_bytes} bytes as compact JSON"
+            );
+            return Err(Refusal::new(413, "invalid_request", "context_too_long", "").telling(told));
+        }
+        let bounds = members.bounds()?;
+        Ok(Self { grant: Grant { user_id, context }, context: members.context, bounds })
+    }
+}
+
+/// The body of the response.
 #[derive(Serialize)]
 struct MintResponse {
     #[serde(rename = "subjectToken")]
     subject_token: String,
     #[serde(rename = "expiresIn")]
     expires_in: u64,
-}
-
-fn empty_object() -> Value {
-    Value::Object(serde_json::Map::new())
 }
 
 /// Mints a subject token.
@@ -92,13 +126,9 @@ pub(super) async fn mint(
     let caller = verified.caller().unwrap_or_default().to_owned();
     trail.note(|facts| facts.caller = Some(caller.clone()));
 
-    if !media_type::is(&head.content_type, "application/json") {
-        let told = "the content type must be application/json";
-        return Err(Refusal::new(415, "invalid_request", "content_type", told));
-    }
-    let Body::Whole(body) = body else { return Err(Refusal::body_too_long()) };
     let max_context_bytes = service.config.subject_tokens.max_context_bytes;
-    let Asked { mut grant, given, mut bounds } = parse(&body, max_context_bytes)?;
+    let request = MintRequest::read(&head, &body, max_context_bytes)?;
+    let MintRequest { mut grant, context: given_context, mut bounds } = request;
     let note_bounds = |bounds: &Bounds| {
         let bounds = Some(bounds.clone()).filter(|bounds| !bounds.is_empty());
         trail.note(|facts| facts.bounds = bounds);
@@ -111,12 +141,14 @@ pub(super) async fn mint(
     let offer = Offer::of(&service.config, !service.actors.is_empty());
     bounds.check(&offer, &grant.user_id)?;
     let rules = &service.config.subject_tokens.rules;
-    require_context(rules, &given)?;
+    require_context(rules, &given_context)?;
     protect(rules, &grant.user_id)?;
     let minter = service.mints.as_ref().map(|mints| (mints, mints.minter(&caller)));
-    // Before anybody else is asked on its behalf; it is counted once it gets what it wants.
-    let asks = service.config.subject_tokens.user_lookup.is_some() || service.authorizer.is_some();
-    if let Some((mints, minter)) = minter.as_ref().filter(|_| asks) {
+    // The limit is checked before the filter calls out for the caller. The mint is counted once it
+    // is granted.
+    let calls_out =
+        service.config.subject_tokens.user_lookup.is_some() || service.authorizer.is_some();
+    if let Some((mints, minter)) = minter.as_ref().filter(|_| calls_out) {
         mints.look(context.host(), minter)?;
     }
 
@@ -150,7 +182,7 @@ pub(super) async fn mint(
         note_bounds(&bounds);
     }
 
-    // A token for nobody would only take up room.
+    // Nobody could use a token whose caller has left.
     context.still_wanted().await;
     if let Some((mints, minter)) = &minter {
         mints.count(context.host(), minter)?;
@@ -163,12 +195,12 @@ pub(super) async fn mint(
     trail.note(|facts| facts.subject_token_id = Some(id.clone()));
 
     let body = MintResponse { subject_token: token.reveal(), expires_in: lifetime.as_secs() };
-    let mut response = secret_json(201, serde_json::to_vec(&body).unwrap_or_default());
+    let mut response = secret_json(201, &body);
     response.headers.push(("location", format!("{}/{id}", service.paths.subject_tokens)));
     Ok(response)
 }
 
-/// Refuses a mint that gives no account of itself.
+/// Refuses a mint whose context lacks a member that the operator requires.
 fn require_context(rules: &Rules, context: &Value) -> Result<(), Refusal> {
     match rules.missing_context(context) {
         None => Ok(()),
@@ -177,7 +209,7 @@ fn require_context(rules: &Rules, context: &Value) -> Result<(), Refusal> {
     }
 }
 
-/// Refuses whom nobody may impersonate.
+/// Refuses a user whom the operator protects from impersonation.
 fn protect(rules: &Rules, user_id: &str) -> Result<(), Refusal> {
     match rules.protects(user_id) {
         false => Ok(()),
@@ -185,7 +217,8 @@ fn protect(rules: &Rules, user_id: &str) -> Result<(), Refusal> {
     }
 }
 
-/// Asks the operator's function. What it returns could be met by somebody, or it has failed.
+/// Asks the operator's function for bounds. Bounds that no exchange could meet are a failure of the
+/// function.
 fn authorize(
     authorizer: &Authorizer,
     host: &dyn Host,
@@ -205,8 +238,9 @@ fn authorize(
     })
 }
 
-/// Asks the identity gateway whether there is such a user, as the caller: what it says of the user, if somebody is to
-/// be told, and what the user is really called, if it is to say so.
+/// Asks the identity gateway, with the caller's token, if the user exists. Returns the gateway's
+/// description of the user if `describe`, and the user's canonical id if the configuration names
+/// the member that has it.
 async fn look_up(
     lookup: &UserLookup,
     context: &Context,
@@ -224,7 +258,7 @@ async fn look_up(
     match answer.status {
         _ if answer.says_yes() => {
             let member = lookup.user_id_member.as_deref();
-            // A success without a body says that there is a user, and nothing of them.
+            // A success without a body says that the user exists, and nothing else.
             if member.is_none() && !(describe && answer.status == 200) {
                 return Ok((Value::Null, None));
             }
@@ -242,51 +276,6 @@ async fn look_up(
         401 | 403 => Err(Refusal::user_lookup_refused()),
         _ => Err(answer.unexpected(context.host()).into()),
     }
-}
-
-/// What the body asks for.
-#[derive(Debug)]
-struct Asked {
-    grant: Grant,
-    /// The context, as it came.
-    given: Value,
-    bounds: Bounds,
-}
-
-/// Reads the body.
-fn parse(body: &[u8], max_context_bytes: usize) -> Result<Asked, Refusal> {
-    // `serde` would take a list for the members in order.
-    if body.trim_ascii_start().first() != Some(&b'{') {
-        return Err(not_an_object());
-    }
-    let request: MintRequest = serde_json::from_slice(body).map_err(|_| not_an_object())?;
-    let user_id = match &request.user_id {
-        Value::String(user_id) if is_user_id(user_id) => user_id.clone(),
-        _ => {
-            return Err(Refusal::invalid_request(
-                "user_id",
-                "userId must be a string of 1 to 255 characters without control characters",
-            ));
-        }
-    };
-    if !request.context.is_object() {
-        return Err(Refusal::invalid_request("context", "context must be an object"));
-    }
-    let context = request.context.to_string();
-    if context.len() > max_context_bytes {
-        return Err(Refusal::new(413, "invalid_request", "context_too_long", "").telling(format!(
-            "context must not be longer than {max_context_bytes} bytes as compact JSON"
-        )));
-    }
-    let bounds = request.bounds()?;
-    Ok(Asked { grant: Grant { user_id, context }, given: request.context, bounds })
-}
-
-fn not_an_object() -> Refusal {
-    Refusal::invalid_request(
-        "body_malformed",
-        "the body must be a JSON object of userId, context and bounds, each given once",
-    )
 }
 
 #[cfg(test)]

@@ -1,28 +1,35 @@
-//! What the filter answers: subject tokens, their exchange, and the documents that say how to verify what comes
-//! out of it.
+//! The endpoints of the filter: subject tokens, their exchange, impersonations and revocations, and
+//! the documents by which APIs verify access tokens.
 
 mod answer;
-mod begin;
+mod body;
 mod cancel;
 mod configure;
+mod dispatch;
 mod documents;
+mod endpoints;
 mod exchange;
 mod introspect;
+mod issued_token;
 mod last_good;
 mod list;
 mod mint;
+mod ours;
 mod oversight;
+mod paths;
 mod refusal;
 mod request;
 mod revoke;
 mod revoke_token;
-mod routes;
 mod service;
 
-pub use answer::Answer;
-pub use begin::{Begun, begin};
+pub(crate) use answer::{Answer, Outcome};
 pub use configure::{Environment, check};
-pub use documents::{PARTIAL_HEADERS, STALE_HEADERS, stays_beside};
+pub(crate) use dispatch::{Dispatch, dispatch};
+pub(crate) use documents::{Document, PARTIAL_HEADERS, STALE_HEADERS, stays_beside};
+pub(crate) use endpoints::Route;
+pub use endpoints::{Endpoint, Purpose};
+pub use paths::Paths;
 pub use request::{Body, Head, MAX_BODY};
-pub use routes::{Paths, Route};
+
 pub use service::Service;

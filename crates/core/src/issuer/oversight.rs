@@ -1,11 +1,9 @@
-//! What every endpoint stands on by which impersonations are seen and ended: the list, the revocations, and who may
-//! look at the one and make the others.
+//! Seeing and ending impersonations: the list of live ones, the revocations, and the operators who may
+//! read the list and make revocations. Every endpoint that lists or ends uses this.
 
 use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
-
-use serde_json::{Map, Value};
 
 use super::refusal::Refusal;
 use super::request::{Head, bearer_token};
@@ -16,40 +14,38 @@ use crate::etcd::Server;
 use crate::host::{Host, HostFailure, UnixTime};
 use crate::impersonations::{Listed, LiveImpersonation};
 use crate::metrics;
-use crate::revocations::{
-    Impersonation, IssuedAt, Mark, Overflow, Owner, Revocation, Revoked, View,
-};
+use crate::revocations::{Impersonation, IssuedAt, Mark, Overflow, Owner, Revocation, Revoked};
 use crate::step::Context;
 use crate::storage::{List, Revocations};
 use crate::store::Exchange;
 use crate::upstream::RemoteKeySet;
 
-/// Who lists impersonations has a token with this scope.
+/// The scope of an access token that may list impersonations.
 pub(super) const READ: &str = "impersonations:read";
 
-/// Who ends them has one with this.
+/// The scope of an access token that may end impersonations.
 pub(super) const REVOKE: &str = "impersonations:revoke";
 
-/// How often revocations are counted. In etcd that is a read.
+/// How often the revocations are counted. Under etcd each count is a read.
 const COUNTED_EVERY: Duration = Duration::from_secs(5);
 
-/// For how long after its end an API may let an access token pass, as its clock is behind.
+/// How long an API may accept an access token after its expiry, because the API's clock is behind.
 const LEEWAY: Duration = Duration::from_secs(600);
 
-/// When an impersonation ended that somebody wants to be over.
+/// When an impersonation ended that a request wants to end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ended {
-    /// By this.
+    /// This request ended it.
     Now,
-    /// It had ended before, or expired.
+    /// It had ended or expired before the request.
     Before,
 }
 
-/// What is live and what has ended.
+/// The live impersonations and the revocations.
 pub(crate) struct Oversight {
     pub(super) revocations: Revocations,
     pub(super) list: List,
-    /// Verifies who lists and ends.
+    /// Verifies the tokens of operators, who list and end impersonations.
     operators: Verifier,
     on_replay: OnReplay,
     counted_at: Cell<UnixTime>,
@@ -65,7 +61,7 @@ impl Oversight {
                 List::shared_data(&tenant, config.impersonations.capacity(), longest),
             ),
             Some(server) => (
-                // Here it is never gone by what was known before.
+                // A filter never answers from an old copy of the revocations.
                 Revocations::etcd(server, &tenant, Duration::ZERO),
                 List::etcd(server, &tenant, longest),
             ),
@@ -79,12 +75,13 @@ impl Oversight {
         }
     }
 
-    pub(super) fn create_if_missing(&self, host: &dyn Host) -> Result<(), HostFailure> {
+    /// Creates the tables in shared data if they are missing.
+    pub(super) fn create_tables(&self, host: &dyn Host) -> Result<(), HostFailure> {
         self.revocations.create_if_missing(host)?;
         self.list.create_if_missing(host)
     }
 
-    /// Whether it is time to [count](Self::count) again.
+    /// Returns true if it is time to [count](Self::count) again.
     pub(super) fn counts(&self, now: UnixTime) -> bool {
         let due = !self.counted_at.get().is_within(COUNTED_EVERY, now);
         if due {
@@ -93,7 +90,7 @@ impl Oversight {
         due
     }
 
-    /// Finds out what was revoked, and says how much.
+    /// Reads the revocations and sets their gauge.
     pub(super) async fn count(&self, context: &Context) {
         if let Some(count) = self.revocations.count(context).await {
             let count = u64::try_from(count).unwrap_or(u64::MAX);
@@ -101,11 +98,12 @@ impl Oversight {
         }
     }
 
+    /// The key sets that the background task keeps fresh.
     pub(super) fn remote_key_sets(&self) -> impl Iterator<Item = &Rc<RemoteKeySet>> {
         self.operators.remote_key_sets()
     }
 
-    /// Verifies that whoever asks may: by an access token with this scope.
+    /// Checks that the request has an operator's access token with this scope.
     pub(super) async fn authorize(
         &self,
         context: &Context,
@@ -125,7 +123,7 @@ impl Oversight {
         verified.require(scope).map_err(|error| Refusal::bearer(&error))
     }
 
-    /// Ends what `revocation` names, as an operator wants it.
+    /// Makes an operator's revocation. Returns the time up to which it ends what was issued.
     pub(super) async fn revoke(
         &self,
         context: &Context,
@@ -135,8 +133,9 @@ impl Oversight {
         Ok(self.tell_of(context.host(), revoked))
     }
 
-    /// Ends what a subject token was exchanged for, which is `owner`'s. `exchange` is what the store says of it. Whatever
-    /// has ended already, or expired, is not ended again: nobody makes us write by doing so again and again.
+    /// Ends the impersonation that a subject token was exchanged for, at its `owner`'s request.
+    /// `exchange` is the store's record of it. An impersonation that has ended or expired is not ended
+    /// again, so that repeated requests cannot make the filter write.
     pub(super) async fn end(
         &self,
         context: &Context,
@@ -155,7 +154,7 @@ impl Oversight {
         Ok(Ended::Now)
     }
 
-    /// The same of an impersonation that is listed.
+    /// Ends an impersonation that is listed, at its `owner`'s request, unless it has ended already.
     pub(super) async fn end_listed(
         &self,
         context: &Context,
@@ -170,7 +169,7 @@ impl Oversight {
         self.end_anyway(context, &entry.id, owner).await
     }
 
-    /// Ends the impersonation with this id, which is `owner`'s, whatever is known of it.
+    /// Ends the impersonation with this id at its `owner`'s request, even if it may have ended already.
     pub(super) async fn end_anyway(
         &self,
         context: &Context,
@@ -182,36 +181,40 @@ impl Oversight {
         Ok(())
     }
 
-    /// Whether it is known here that this one was ended, by itself or with all that is its owner's.
+    /// Returns true if this worker knows that the impersonation was ended, by its id or with everything
+    /// of its owner.
     fn has_ended(&self, host: &dyn Host, id: &str, issued: IssuedAt, owner: &Owner) -> bool {
         self.revocations.local_view(host).is_ok_and(|known| {
             known.has(&Revocation::of_id(id), issued) || known.has(&owner.everything(), issued)
         })
     }
 
-    /// Tells the operator if more had to be ended than was named. Until when all has ended that was.
+    /// Warns the operator if a full table made a revocation end more than it names. Returns the time up
+    /// to which the revocation ends what was issued.
     fn tell_of(&self, host: &dyn Host, Revoked { before, overflow }: Revoked) -> UnixTime {
         match overflow {
             None => {}
             Some(Overflow::Share) => {
                 host.count(metrics::REVOCATION_SHARES_EXCEEDED.into());
                 host.warn(
-                    "a caller or a client has used up its share of the table of revocations: its oldest have become one \
-                     for all that is its own",
+                    "a caller or a client has used up its share of the table of revocations: its oldest \
+                     revocations were merged into one that covers all of its impersonations",
                 );
             }
             Some(Overflow::Table) => {
                 host.count(metrics::REVOCATIONS_OVERFLOWED.into());
                 host.warn(
-                    "the table of revocations is full: the oldest have become one for everyone",
+                    "the table of revocations is full: the oldest were merged into one that covers \
+                     all impersonations",
                 );
             }
         }
         before
     }
 
-    /// Ends what a spent subject token was exchanged for, as it was presented once more, if the operator wants that.
-    /// `first` is what it was exchanged for. It is of the share of the client that presents it.
+    /// Ends the impersonation of a spent subject token that was presented again, if the operator
+    /// configured that. `first` is the exchange that spent the token. The revocation counts against the
+    /// share of the client that presented the token again.
     pub(super) async fn revoke_replayed(
         &self,
         context: &Context,
@@ -237,7 +240,7 @@ impl Oversight {
         }
     }
 
-    /// Writes down what has begun. An exchange never fails by it.
+    /// Adds an impersonation that has begun to the list. A failure does not fail the exchange.
     pub(super) async fn note(&self, context: &Context, entry: &LiveImpersonation) {
         let host = context.host();
         let listed = self.list.insert(context, entry).await;
@@ -247,14 +250,14 @@ impl Oversight {
         host.count(metrics::UNLISTED.into());
         host.warn("an impersonation could not be listed: see impersonations.capacity");
         if listed.is_err() {
-            // Once more, as this is the last that anybody hears of it.
+            // The list must say that it is incomplete. A second failure cannot be reported.
             let _ = self.list.lacks(host, entry.expires_at());
         }
     }
 }
 
-/// What a revocation can name of an impersonation that is listed, and when it was issued, as exactly as its access
-/// token says.
+/// The facts of a listed impersonation that a revocation can name, and when its access token was issued,
+/// as exactly as the token says.
 pub(super) fn listed(entry: &LiveImpersonation) -> (Impersonation<'_>, IssuedAt) {
     let Mark { caller, issued } = Mark::read(&entry.jti, entry.issued_at().secs());
     let impersonation = Impersonation {
@@ -266,58 +269,4 @@ pub(super) fn listed(entry: &LiveImpersonation) -> (Impersonation<'_>, IssuedAt)
         resource: &entry.resource,
     };
     (impersonation, issued)
-}
-
-/// The claims of an access token that this service issued.
-pub(super) struct Issued {
-    claims: Map<String, Value>,
-}
-
-impl Issued {
-    /// `None` where claims are missing that every token of ours has.
-    pub(super) fn new(claims: Map<String, Value>) -> Option<Self> {
-        let issued = Self { claims };
-        issued.impersonation().is_some().then_some(issued)
-    }
-
-    /// `txn`: names the impersonation.
-    pub(super) fn id(&self) -> Option<&str> {
-        self.text("txn")
-    }
-
-    /// What a revocation can name of it.
-    pub(super) fn impersonation(&self) -> Option<Impersonation<'_>> {
-        Some(Impersonation {
-            id: self.id()?,
-            user_id: self.text("sub")?,
-            actor_id: self.claims.get("act").and_then(|act| act.get("sub")).and_then(Value::as_str),
-            client_id: self.text("client_id")?,
-            caller: self.mark()?.caller,
-            resource: self.text("aud")?,
-        })
-    }
-
-    /// Whether it has ended, or has expired.
-    pub(super) fn has_ended(&self, known: &View, now: UnixTime) -> bool {
-        let expires_at = self.claims.get("exp").and_then(Value::as_i64);
-        let live = expires_at.is_some_and(|expires_at| now < UnixTime::from_secs(expires_at))
-            && self
-                .impersonation()
-                .zip(self.mark())
-                .is_some_and(|(impersonation, mark)| !known.has_ended(&impersonation, mark.issued));
-        !live
-    }
-
-    /// All of its claims.
-    pub(super) fn into_claims(self) -> Map<String, Value> {
-        self.claims
-    }
-
-    fn mark(&self) -> Option<Mark> {
-        Some(Mark::read(self.text("jti")?, self.claims.get("iat")?.as_u64()?))
-    }
-
-    fn text(&self, name: &str) -> Option<&str> {
-        self.claims.get(name)?.as_str()
-    }
 }

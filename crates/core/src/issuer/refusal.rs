@@ -1,9 +1,9 @@
-//! Why a request is refused: one value, for everybody who learns of it.
+//! Why a request is refused: one value for the caller, the operator, the metrics and the audit log.
 //!
-//! The caller reads a code and what to change, and never which check of a credential failed; the operator's log
-//! what was wrong; metrics and audit the check, as a word of low cardinality. Each check of ours makes its
-//! refusal where it stands, so that what a stranger is told can be read beside what was looked at. What other
-//! rooms find wrong is translated here, once.
+//! The caller reads an error code and what to change, and never which check of a credential failed. The
+//! operator's log says what was wrong. Metrics and audit name the check by a word of low cardinality.
+//! Each check of an endpoint makes its refusal at its own line, so that a reviewer can compare what is
+//! checked with what a stranger is told. Errors of other modules become refusals here, each in one place.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -26,25 +26,25 @@ use crate::step::Response;
 use crate::store::{NotStored, StoreFailure};
 use crate::upstream::UpstreamFailure;
 
-/// The name that our challenges give the protection space.
+/// The `realm` of our challenges (RFC 9110 §11.5).
 const REALM: &str = "impersonation";
 
-/// Everything that a client can do about it, whichever client it is.
+/// The description for every client whose authentication failed, whichever check it was.
 const CLIENT_REFUSED: &str = "client authentication failed: a client that has a secret must send it in the \
      Authorization header (Basic), or in the form if it is configured with client_secret_post";
 
-/// When a caller may try again, in seconds: table full and callouts that failed both pass quickly.
+/// When a caller may try again, in seconds. A full table and a failed callout both pass quickly.
 const RETRY_AFTER: &str = "1";
 
-/// A request that is refused.
+/// A refused request.
 #[derive(Debug)]
 pub(super) struct Refusal {
     status: u16,
     error: &'static str,
     reason: &'static str,
-    /// The `error_description`: ASCII without quotes or backslashes (RFC 6749 §5.2), without secrets.
+    /// The `error_description`: ASCII without quotes or backslashes (RFC 6749 §5.2), and without secrets.
     told: Cow<'static, str>,
-    /// For the operator's log; empty where it would say no more than `told`.
+    /// The text for the operator's log; empty if it would repeat `told`.
     wrong: String,
     header: Option<Box<(&'static str, Cow<'static, str>)>>,
     counter: Option<&'static str>,
@@ -52,7 +52,7 @@ pub(super) struct Refusal {
 }
 
 impl Refusal {
-    /// A refusal with a status, the `error` code, the check that refused, and what the caller is told.
+    /// Refuses with a status, an `error` code, the name of the check, and the caller's description.
     pub(super) const fn new(
         status: u16,
         error: &'static str,
@@ -71,58 +71,60 @@ impl Refusal {
         }
     }
 
-    /// RFC 6749 §5.2, RFC 8693 §2.2.2.
+    /// Refuses with `invalid_request` (RFC 6749 §5.2, RFC 8693 §2.2.2).
     pub(super) const fn invalid_request(reason: &'static str, told: &'static str) -> Self {
         Self::new(400, "invalid_request", reason, told)
     }
 
-    /// RFC 8707 §2.
+    /// Refuses with `invalid_target` (RFC 8707 §2).
     pub(super) const fn invalid_target(reason: &'static str, told: &'static str) -> Self {
         Self::new(400, "invalid_target", reason, told)
     }
 
-    /// RFC 6749 §5.2.
+    /// Refuses with `invalid_scope` (RFC 6749 §5.2).
     pub(super) const fn invalid_scope(reason: &'static str, told: &'static str) -> Self {
         Self::new(400, "invalid_scope", reason, told)
     }
 
-    /// A rule of the operator's that the mint breaks (RFC 6749 §4.1.2.1 has the code).
+    /// Refuses a mint that breaks a rule of the operator (RFC 6749 §4.1.2.1 has the code).
     pub(super) const fn access_denied(reason: &'static str, told: &'static str) -> Self {
         Self::new(403, "access_denied", reason, told)
     }
 
-    /// What the operator's function allows and what the mint asks for have nothing in common.
+    /// Refuses a mint whose bounds have nothing in common with those that the operator's function returned.
     pub(super) fn leaves_nothing(error: BoundsError) -> Self {
         Self::access_denied("authorization_denied", "").telling(error.to_string())
     }
 
-    /// Nobody can say whether the request is good; the same one may succeed in a moment.
+    /// Refuses a request that cannot be decided now. The same request may succeed in a moment.
     pub(super) fn temporarily_unavailable(reason: &'static str, wrong: impl fmt::Display) -> Self {
         Self::new(503, "temporarily_unavailable", reason, "try again in a moment").because(wrong)
     }
 
-    /// A body that is longer than is read.
+    /// Refuses a body that is longer than the limit.
     pub(super) const fn body_too_long() -> Self {
         let told = "the request body is longer than 64 KiB";
         Self::new(413, "invalid_request", "body_too_long", told)
     }
 
-    /// Nobody knows whether the subject token was spent. Presented again it may be good, or have been used.
+    /// Refuses an exchange whose spend has an unknown outcome. The client presents the token again, and
+    /// learns whether it was spent.
     pub(super) fn spend_unknown(failure: RemoteFailure) -> Self {
         Self::temporarily_unavailable("spend_unknown", failure).counted(metrics::SPEND_UNKNOWN)
     }
 
-    /// The endpoint waits for what nobody will bring.
+    /// Refuses a request whose endpoint waits for something that never comes.
     pub(super) const fn stalled() -> Self {
         Self::new(500, "server_error", "stalled", "internal error")
     }
 
-    /// What is not there, or not this caller's: which of both is not said.
+    /// Refuses a request about something that does not exist or is not this caller's. The caller cannot
+    /// tell which.
     pub(super) const fn not_found(reason: &'static str, told: &'static str) -> Self {
         Self::new(404, "not_found", reason, told)
     }
 
-    /// A bearer token that was not good enough for the endpoint (RFC 6750 §3).
+    /// Refuses a bearer token that does not suffice for the endpoint (RFC 6750 §3).
     pub(super) fn bearer(error: &BearerError) -> Self {
         let reason = error.reason();
         match error {
@@ -147,22 +149,22 @@ impl Refusal {
         .because(format_args!("bearer refused: {error}"))
     }
 
-    /// No bearer token at all: who did not try to authenticate is told how to, not what was wrong (RFC 6750
-    /// §3.1).
+    /// Refuses a request without a bearer token. The challenge has no error code, because the caller did not
+    /// try to authenticate (RFC 6750 §3.1).
     pub(super) fn no_bearer() -> Self {
         let told = "a bearer access token is required";
         Self::new(401, "invalid_token", "bearer_missing", told)
             .challenged(&format!("Bearer realm=\"{REALM}\""))
     }
 
-    /// The gateway does not let the caller look a user up.
+    /// Refuses a mint because the gateway does not let the caller look up the user.
     pub(super) fn user_lookup_refused() -> Self {
         let told = "the access token does not allow looking up this user";
         Self::new(403, "insufficient_scope", "user_lookup_refused", told)
             .challenged(&format!("Bearer realm=\"{REALM}\", error=\"insufficient_scope\""))
     }
 
-    /// An actor token that was not good enough. Which check failed is nobody's business but the operator's.
+    /// Refuses an actor token. Only the operator learns which check failed.
     pub(super) fn actor(error: &BearerError) -> Self {
         match error {
             BearerError::Upstream(_) => Self::temporarily_unavailable("callout_failed", ""),
@@ -171,51 +173,51 @@ impl Refusal {
         .because(format_args!("actor token refused: {error}"))
     }
 
-    /// What whoever presents an actor token is told, whichever check failed.
+    /// Refuses an actor token with the same description for every check.
     pub(super) const fn invalid_actor(reason: &'static str) -> Self {
         let told = "the actor token is invalid, expired or lacks the openid scope";
         Self::invalid_request(reason, told)
     }
 
-    /// Says what was wrong, to the operator.
+    /// Sets the text for the operator's log.
     #[must_use]
     pub(super) fn because(self, wrong: impl fmt::Display) -> Self {
         Self { wrong: wrong.to_string(), ..self }
     }
 
-    /// Says something else to the caller.
+    /// Replaces the description for the caller.
     #[must_use]
     pub(super) fn telling(self, told: String) -> Self {
         Self { told: told.into(), ..self }
     }
 
-    /// Counts it apart, too.
+    /// Moves another counter as well.
     #[must_use]
     pub(super) const fn counted(mut self, counter: &'static str) -> Self {
         self.counter = Some(counter);
         self
     }
 
-    /// Raises an alarm, too.
+    /// Raises an alarm as well.
     #[must_use]
     pub(super) fn alarming(self, alarm: Replay) -> Self {
         Self { alarm: Some(Box::new(alarm)), ..self }
     }
 
-    /// Says which methods there are (RFC 9110 §10.2.1).
+    /// Lists the allowed methods (RFC 9110 §10.2.1).
     #[must_use]
-    pub(super) fn allowing(self, methods: &'static str) -> Self {
+    pub(super) fn allowing(self, methods: String) -> Self {
         Self { header: Some(Box::new(("allow", methods.into()))), ..self }
     }
 
-    /// Says that the alarm ended something.
+    /// Records in the alarm that the impersonation was ended.
     pub(super) fn take_note_of_the_end(&mut self) {
         if let Some(alarm) = &mut self.alarm {
             alarm.revoked = true;
         }
     }
 
-    /// Says when the same request may succeed, in whole seconds and never too early (RFC 9110 §10.2.3).
+    /// Tells the caller when the same request may succeed, rounded up to whole seconds (RFC 9110 §10.2.3).
     fn retried_after(self, left: Duration) -> Self {
         let seconds = left.as_millis().div_ceil(1000).max(1).to_string();
         Self { header: Some(Box::new(("retry-after", seconds.into()))), ..self }
@@ -230,22 +232,22 @@ impl Refusal {
         self.error
     }
 
-    /// The check, for metrics, audit and `%RESPONSE_CODE_DETAILS%`.
+    /// The name of the check, for metrics, audit and `%RESPONSE_CODE_DETAILS%`.
     pub(super) const fn reason(&self) -> &'static str {
         self.reason
     }
 
-    /// A counter that it moves besides that of refusals.
+    /// The counter that moves besides that of refusals.
     pub(super) const fn counter(&self) -> Option<&'static str> {
         self.counter
     }
 
-    /// The alarm that it raises.
+    /// Takes the alarm, if there is one.
     pub(super) fn take_alarm(&mut self) -> Option<Box<Replay>> {
         self.alarm.take()
     }
 
-    /// What the caller gets.
+    /// The response for the caller.
     pub(super) fn into_response(self) -> Response {
         #[derive(Serialize)]
         struct Body<'a> {
@@ -265,13 +267,13 @@ impl Refusal {
         Response {
             status: self.status,
             headers,
-            // Two strings always serialise.
+            // Two strings can always be serialized.
             body: serde_json::to_vec(&body).unwrap_or_default(),
         }
     }
 }
 
-/// For the operator's log.
+/// Writes the text for the operator's log.
 impl fmt::Display for Refusal {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(if self.wrong.is_empty() { &self.told } else { &self.wrong })
@@ -308,7 +310,7 @@ impl From<ClientAuthError> for Refusal {
                 REASON,
                 "client_secret must not be given in the form beside the Authorization header",
             ),
-            // The same to everybody: it says neither which clients there are nor how one authenticates.
+            // One description for all: it reveals neither which clients exist nor how one authenticates.
             _ => Self::new(401, "invalid_client", REASON, CLIENT_REFUSED)
                 .challenged(&format!("Basic realm=\"{REALM}\", charset=\"UTF-8\"")),
         }
@@ -363,7 +365,6 @@ impl From<SignError> for Refusal {
     }
 }
 
-/// A bound that is malformed, or that nobody could ever meet.
 impl From<BoundsError> for Refusal {
     fn from(error: BoundsError) -> Self {
         Self::invalid_request("bounds", "").telling(error.to_string())
@@ -444,7 +445,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_503_and_429_ask_to_come_back() {
+    fn only_503_and_429_have_retry_after() {
         let retry = |refusal: Refusal| {
             let response = refusal.into_response();
             response.headers.iter().any(|(name, _)| *name == "retry-after")
@@ -457,7 +458,7 @@ mod tests {
     }
 
     #[test]
-    fn the_log_is_told_what_was_wrong_or_else_what_the_caller_is_told() {
+    fn the_log_has_the_reason_or_else_the_callers_description() {
         let refusal = Refusal::invalid_request("x", "scope is missing");
         assert_eq!(refusal.to_string(), "scope is missing");
         assert_eq!(refusal.because("no scope").to_string(), "no scope");

@@ -1,35 +1,35 @@
-//! A request, as far as an endpoint looks at it.
+//! The parts of a request that endpoints read.
 
 use std::fmt;
 
 use crate::secret::redacted;
 
-/// The most bytes of a request body that is ours.
+/// The longest request body that an endpoint accepts, in bytes.
 pub const MAX_BODY: usize = 64 * 1024;
 
-/// The head of a request, as far as it matters.
+/// The header fields of a request that endpoints read. Each value is unchanged.
 #[derive(Clone, Default)]
 pub struct Head {
     /// Envoy's id of the request.
     pub request_id: String,
-    /// Its `traceparent`, which every call made for it carries on.
+    /// `traceparent`, which every call for the request carries.
     pub traceparent: Option<String>,
-    /// The path with its query, as it came.
+    /// The path with its query.
     pub path: Vec<u8>,
-    /// `authorization`, as it came.
+    /// `authorization`.
     pub authorization: Option<Vec<u8>>,
-    /// `content-type`, as it came.
+    /// `content-type`.
     pub content_type: Option<Vec<u8>>,
-    /// `if-none-match`, as it came.
+    /// `if-none-match`; read for documents only.
     pub if_none_match: Option<Vec<u8>>,
 }
 
 /// A request body.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Body {
-    /// All of it.
+    /// The whole body.
     Whole(Vec<u8>),
-    /// The beginning of one that is longer than [`MAX_BODY`].
+    /// The first bytes of a body that is longer than [`MAX_BODY`].
     TooLong(Vec<u8>),
 }
 
@@ -50,7 +50,7 @@ impl fmt::Debug for Body {
 }
 
 impl Body {
-    /// What is there of it.
+    /// Returns the bytes that were read.
     pub(super) fn bytes(&self) -> &[u8] {
         match self {
             Self::Whole(bytes) | Self::TooLong(bytes) => bytes,
@@ -59,20 +59,21 @@ impl Body {
 }
 
 impl Head {
-    /// What stands behind the last slash of the path.
+    /// Returns the last segment of the path.
     pub(super) fn last_segment(&self) -> Option<&str> {
         let path = self.path.split(|byte| *byte == b'?').next()?;
         std::str::from_utf8(path.rsplit(|byte| *byte == b'/').next()?).ok()
     }
 
-    /// The query; empty where there is none.
+    /// Returns the query; empty if the path has none.
     pub(super) fn query(&self) -> &[u8] {
         let mut halves = self.path.splitn(2, |byte| *byte == b'?');
         halves.nth(1).unwrap_or_default()
     }
 }
 
-/// The token of an `Authorization: Bearer` header (RFC 6750 §2.1); `None` for anything else.
+/// Returns the token of an `Authorization: Bearer` header (RFC 6750 §2.1); `None` for any other
+/// header.
 pub(super) fn bearer_token(head: &Head) -> Option<&str> {
     let header = std::str::from_utf8(head.authorization.as_deref()?).ok()?;
     let (scheme, token) = header.split_once(' ')?;

@@ -1,20 +1,21 @@
-//! `DELETE /api/impersonations/{id}` and `POST /api/impersonations/revocations`: somebody who is entitled to ends
-//! impersonations, one or all that have something.
+//! `DELETE /api/impersonations/{id}` and `POST /api/impersonations/revocations`: an operator ends
+//! one impersonation, or all that have the named members.
 //!
-//! What was issued until now has ended once this is answered. New ones may begin: who wants to prevent that has to
-//! take the right to mint, too.
+//! Every access token that was issued before the answer has ended with the answer. New
+//! impersonations may begin. An operator who wants to prevent that must also take away the right to
+//! mint.
 
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::answer::{nothing, secret_json};
+use super::answer::{empty, secret_json};
+use super::body::given;
 use super::oversight::{Oversight, REVOKE, listed};
 use super::refusal::Refusal;
 use super::request::{Body, Head};
 use super::service::Service;
 use crate::audit::Trail;
 use crate::impersonations::Wanted;
-use crate::media_type;
 use crate::revocations::{Revocation, View};
 use crate::step::{Context, Response};
 use crate::store::{Cancelled, TokenId};
@@ -51,9 +52,10 @@ pub(super) async fn revoke_one(
             facts.jti = Some(entry.jti);
         });
     } else {
-        // It may be one that found no room in the list, or one that is about to begin, and then never does.
+        // The list may have had no room for the impersonation. Or the impersonation has not begun,
+        // and a cancelled subject token makes sure that it never does.
         match service.store.cancel(context, &token_id, |_, _| true).await? {
-            Cancelled::Yes(_) => return Ok(nothing(204)),
+            Cancelled::Yes(_) => return Ok(empty(204)),
             Cancelled::Spent(..) => {}
             Cancelled::NotTheirs if oversight.list.is_complete(context.host())? => {
                 return Err(not_found());
@@ -62,13 +64,14 @@ pub(super) async fn revoke_one(
         }
     }
     oversight.revoke(context, &Revocation::of_id(&id)).await?;
-    Ok(nothing(204))
+    Ok(empty(204))
 }
 
-/// What is to end. A member that nobody knows is refused: without it more would end than was meant.
+/// The members of the body. An unknown member is refused: without it, more would end than the
+/// operator meant.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
-struct RevocationRequest {
+struct Members {
     #[serde(default, deserialize_with = "given")]
     user_id: Option<Value>,
     #[serde(default, deserialize_with = "given")]
@@ -83,26 +86,21 @@ struct RevocationRequest {
     all: Option<Value>,
 }
 
-/// A member that is there, be it `null`: whoever meant somebody, and has no name, does not mean everybody.
-fn given<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, D::Error> {
-    Value::deserialize(deserializer).map(Some)
-}
-
-/// How long a name may be, in characters. Every Envoy that starts reads all of them.
+/// The longest name in a revocation, in characters. Every Envoy that starts reads all names.
 const LONGEST_NAME: usize = 255;
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct RevocationResponse {
     revoked_before: String,
-    /// How many listed impersonations were live and have ended by this revocation.
+    /// The number of listed, live impersonations that this revocation has ended.
     ended: u64,
-    /// Given only as `false`: more may have ended than were counted.
+    /// Present only as `false`: more impersonations may have ended than were counted.
     #[serde(skip_serializing_if = "Clone::clone")]
     complete: bool,
 }
 
-/// Ends all impersonations that have something.
+/// Ends all impersonations that have the named members.
 pub(super) async fn revoke_many(
     service: &Service,
     context: &Context,
@@ -112,12 +110,7 @@ pub(super) async fn revoke_many(
 ) -> Result<Response, Refusal> {
     let oversight = &service.oversight;
     oversight.authorize(context, trail, &head, REVOKE).await?;
-    if !media_type::is(&head.content_type, "application/json") {
-        let told = "the content type must be application/json";
-        return Err(Refusal::new(415, "invalid_request", "content_type", told));
-    }
-    let Body::Whole(body) = body else { return Err(Refusal::body_too_long()) };
-    let revocation = parse(&body)?;
+    let revocation = read(&head, &body)?;
     trail.note(|facts| {
         facts.user_id.clone_from(&revocation.user_id);
         facts.actor_id.clone_from(&revocation.actor_id);
@@ -128,7 +121,7 @@ pub(super) async fn revoke_many(
     });
     let known_before = oversight.revocations.current_view(context).await.ok();
     let before = oversight.revoke(context, &revocation).await?;
-    // Nothing that happens from here on takes that back.
+    // The revocation stands from here on, however the request ends.
     trail.is_done();
     let counted = count_ended(oversight, context, &revocation, known_before.as_deref()).await;
     trail.note(|facts| facts.ended = Some(counted.ended));
@@ -137,22 +130,21 @@ pub(super) async fn revoke_many(
         ended: counted.ended,
         complete: counted.complete,
     };
-    Ok(secret_json(201, serde_json::to_vec(&answer).unwrap_or_default()))
+    Ok(secret_json(201, &answer))
 }
 
-/// How many impersonations a revocation has ended.
+/// The number of impersonations that a revocation has ended.
 struct Counted {
     ended: u64,
-    /// Whether it has ended no more.
+    /// The revocation has ended no more than these.
     complete: bool,
 }
 
 /// Counts the live impersonations that a revocation has ended. An impersonation counts if it has
-/// ended now, and had not ended by `known_before`. One that began meanwhile counts only if it has
-/// ended.
+/// ended now, and had not ended by `known_before`.
 ///
-/// The revocation is made already, and the operator must learn that. So a list that cannot be read,
-/// or not in a moment, only makes the count incomplete.
+/// The revocation stands already, and the operator must learn that. So the count is only incomplete
+/// if the list cannot be read in time.
 async fn count_ended(
     oversight: &Oversight,
     context: &Context,
@@ -183,22 +175,15 @@ async fn count_ended(
     counted
 }
 
-fn parse(body: &[u8]) -> Result<Revocation, Refusal> {
-    let malformed = || {
-        Refusal::invalid_request(
-            "body_malformed",
-            "the body must be a JSON object of userId, actorId, clientId, caller and resource, or of all alone, each \
-             given once",
-        )
-    };
-    // `serde` would take a list for the members in order.
-    if body.trim_ascii_start().first() != Some(&b'{') {
-        return Err(malformed());
-    }
-    let request: RevocationRequest = serde_json::from_slice(body).map_err(|_| malformed())?;
+fn read(head: &Head, body: &Body) -> Result<Revocation, Refusal> {
+    let members: Members = body.json(
+        head,
+        "the body must be a JSON object of userId, actorId, clientId, caller and resource, or of all \
+         alone, each given once",
+    )?;
     let text = |name: &'static str, value: Option<Value>| match value {
         None => Ok(None),
-        // Nobody is called by control characters, and they would reach an access log.
+        // No name has control characters, and they would reach an access log.
         Some(Value::String(text))
             if (1..=LONGEST_NAME).contains(&text.chars().count())
                 && !text.contains(char::is_control) =>
@@ -209,7 +194,7 @@ fn parse(body: &[u8]) -> Result<Revocation, Refusal> {
             "{name} must be a string of 1 to {LONGEST_NAME} characters without control characters"
         ))),
     };
-    let RevocationRequest { user_id, actor_id, client_id, caller, resource, all } = request;
+    let Members { user_id, actor_id, client_id, caller, resource, all } = members;
     let revocation = Revocation {
         id: None,
         user_id: text("userId", user_id)?,

@@ -1,24 +1,24 @@
-//! `POST /oidc/token/revocation` with a token of ours: the client that exchanged a subject token ends what came of it
-//! (RFC 7009).
+//! `POST /oidc/token/revocation` with a token of ours: the client that exchanged a subject token ends
+//! the impersonation (RFC 7009).
 //!
-//! A token that is not ours is the gateway's to revoke, and goes on. Of one that is ours the client that has it
-//! learns no more than that it is of no use any more: an unknown token and another client's are answered in the same
-//! way (RFC 7009 §2.2).
+//! The client is authenticated before the token's signature is verified. A token that is not ours
+//! belongs to the gateway, and the request passes through. About a token of ours the client only learns
+//! that the token is now useless: an unknown token and another client's token get the same answer
+//! (RFC 7009 §2.2).
 
-use super::answer::nothing;
+use super::answer::{Outcome, empty};
 use super::exchange::authenticate;
+use super::issued_token::IssuedToken;
 use super::oversight::Ended;
 use super::refusal::Refusal;
 use super::request::{Body, Head};
 use super::service::Service;
 use crate::audit::Trail;
 use crate::config::Client;
-use crate::media_type;
-use crate::oauth::form::{Form, FormError};
 use crate::revocations::Owner;
 use crate::secret::Digest;
 use crate::step::{Context, Response};
-use crate::store::{Cancelled, Mint, SubjectToken};
+use crate::store::{Cancelled, Mint, PREFIX, SubjectToken};
 
 /// Revokes a token.
 pub(super) async fn revoke_token(
@@ -27,65 +27,76 @@ pub(super) async fn revoke_token(
     trail: &Trail,
     head: Head,
     body: Body,
-) -> Result<Response, Refusal> {
-    let Body::Whole(body) = body else { return Err(Refusal::body_too_long()) };
-    if !media_type::is_ascii_based(&head.content_type) {
-        return Err(FormError::Charset.into());
-    }
-    let form = Form::parse(&body)?;
+) -> Result<Outcome<Response>, Refusal> {
+    let form = body.form(&head)?;
     let client = authenticate(service, trail, &head, &form)?;
     let token = form.get("token").unwrap_or_default();
-    if end(service, context, trail, &client, token).await? == Ended::Before {
+    let ended = if token.starts_with(PREFIX) {
+        end_subject_token(service, context, trail, &client, token).await?
+    } else {
+        let Some(issued) = service.own_tokens.verify(token) else {
+            return Ok(Outcome::PassThrough);
+        };
+        end_impersonation(service, context, trail, &client, &issued).await?
+    };
+    if ended == Ended::Before {
         trail.ignore();
     }
-    Ok(nothing(200))
+    Ok(empty(200).into())
 }
 
-/// Ends the impersonation of a token, if the token is this client's: its access token, or the subject token that it has
-/// exchanged or could exchange.
-async fn end(
+/// Ends the impersonation of an access token, if this client exchanged a subject token for it.
+async fn end_impersonation(
+    service: &Service,
+    context: &Context,
+    trail: &Trail,
+    client: &Client,
+    issued: &IssuedToken,
+) -> Result<Ended, Refusal> {
+    let Some(impersonation) = issued.impersonation() else { return Ok(Ended::Before) };
+    trail.note(|facts| facts.subject_token_id = Some(impersonation.id.to_owned()));
+    if impersonation.client_id != client.client_id {
+        return Ok(Ended::Before);
+    }
+    trail.note(|facts| {
+        facts.user_id = Some(impersonation.user_id.to_owned());
+        facts.actor_id = impersonation.actor_id.map(str::to_owned);
+        facts.resource = Some(impersonation.resource.to_owned());
+    });
+    let (host, oversight) = (context.host(), &service.oversight);
+    // A token that has expired or ended needs no revocation, and must not take up room for one.
+    let known = oversight.revocations.local_view(host).unwrap_or_default();
+    if issued.has_ended(&known, host.now()) {
+        return Ok(Ended::Before);
+    }
+    let owner = Owner::Client(client.client_id.clone());
+    oversight.end_anyway(context, impersonation.id, &owner).await?;
+    Ok(Ended::Now)
+}
+
+/// Takes back a subject token that this client may exchange, or ends the impersonation that this
+/// client exchanged it for.
+async fn end_subject_token(
     service: &Service,
     context: &Context,
     trail: &Trail,
     client: &Client,
     token: &str,
 ) -> Result<Ended, Refusal> {
-    let oversight = &service.oversight;
-    let owner = Owner::Client(client.client_id.clone());
-    let note = |id: &str| trail.note(|facts| facts.subject_token_id = Some(id.to_owned()));
-    if let Some(issued) = service.issued(token) {
-        let Some(impersonation) = issued.impersonation() else { return Ok(Ended::Before) };
-        note(impersonation.id);
-        if impersonation.client_id != client.client_id {
-            return Ok(Ended::Before);
-        }
-        trail.note(|facts| {
-            facts.user_id = Some(impersonation.user_id.to_owned());
-            facts.actor_id = impersonation.actor_id.map(str::to_owned);
-            facts.resource = Some(impersonation.resource.to_owned());
-        });
-        // One that has expired needs no end, and one that has ended no other.
-        let host = context.host();
-        let known = oversight.revocations.local_view(host).unwrap_or_default();
-        if issued.has_ended(&known, host.now()) {
-            return Ok(Ended::Before);
-        }
-        oversight.end_anyway(context, impersonation.id, &owner).await?;
-        return Ok(Ended::Now);
-    }
     let Some(token) = SubjectToken::parse(token) else { return Ok(Ended::Before) };
     let digest = token.digest();
     let id = token.id(&digest);
-    note(&id.to_string());
-    let theirs = |found: &Digest, mint: &Mint| {
+    trail.note(|facts| facts.subject_token_id = Some(id.to_string()));
+    let is_theirs = |found: &Digest, mint: &Mint| {
         found.matches(&digest)
             && client.may_exchange()
             && mint.bounds.allows_client(&client.client_id)
     };
-    match service.store.cancel(context, &id, theirs).await? {
+    match service.store.cancel(context, &id, is_theirs).await? {
         Cancelled::Yes(_) => Ok(Ended::Now),
         Cancelled::Spent(_, exchange) if exchange.client_id == client.client_id => {
-            oversight.end(context, &id.to_string(), &exchange, &owner).await
+            let owner = Owner::Client(client.client_id.clone());
+            service.oversight.end(context, &id.to_string(), &exchange, &owner).await
         }
         Cancelled::Spent(..) | Cancelled::NotTheirs => Ok(Ended::Before),
     }

@@ -1,12 +1,12 @@
-//! One configured service: what all requests of a worker share, and what it does while nobody asks.
+//! One configured service: the state that all requests of a worker share, and the background work.
 
 use std::borrow::Cow;
-use std::ops::Deref;
 use std::rc::Rc;
 
 use super::documents::Documents;
-use super::oversight::{Issued, Oversight};
-use super::routes::{Paths, Route};
+use super::issued_token::OwnTokens;
+use super::oversight::Oversight;
+use super::paths::Paths;
 use crate::bearer::Verifier;
 use crate::claims::{Authorizer, Script};
 use crate::config::{Config, OnError};
@@ -19,46 +19,49 @@ use crate::step::{Step, Task};
 use crate::storage::Store;
 use crate::upstream::{RemoteKeySet, Upstream};
 
-/// A configuration, ready to answer. Caches live as long as it does: a changed configuration starts with
-/// empty ones, so nothing verified under the old rules is taken for granted under the new.
+/// A service that is ready to answer. Its caches live as long as the service does: a changed
+/// configuration starts with empty caches, so nothing that was verified by the old rules counts as
+/// verified by the new.
 pub struct Service {
-    /// What the operator wrote, but for how tokens are verified: that is in `callers` and `actors`.
-    pub config: Config,
+    /// The configuration, without the settings that `callers`, `actors` and `oversight` took over.
+    pub(crate) config: Config,
     /// Outstanding and spent subject tokens.
-    pub store: Store,
-    /// What is live and what has ended.
+    pub(crate) store: Store,
+    /// The live impersonations and the revocations.
     pub(crate) oversight: Oversight,
-    /// How often each caller mints, where that is bounded.
+    /// Counts the mints of each caller; `None` where they are not limited.
     pub(crate) mints: Option<MintCounter>,
-    /// The paths that are ours.
-    pub paths: Paths,
-    /// The documents that anybody may read.
+    /// The paths of the endpoints.
+    pub(crate) paths: Paths,
+    /// The discovery document and the key set.
     pub(crate) documents: Documents,
     /// Signs access tokens.
     pub(crate) signing_key: SigningKey,
-    /// The host's cryptography, as far as it passed the test.
+    /// The host's cryptography, as far as it passed the self-test; `None` where there is none.
     pub(crate) crypto: Option<Rc<TestedCrypto>>,
-    /// Verifies who mints: whose machine-to-machine tokens are good for it.
+    /// Recognizes the access tokens that this service issued.
+    pub(crate) own_tokens: OwnTokens,
+    /// Verifies the access tokens of callers, who mint.
     pub(crate) callers: Verifier,
-    /// Verifies who acts.
+    /// Verifies the access tokens of actors.
     pub(crate) actors: Verifier,
-    /// The operator's say in the claims; `None` for none.
+    /// The operator's function that adds claims; `None` if it is not configured.
     pub(crate) custom_claims: Option<CustomClaims>,
-    /// The operator's say in what is minted; `None` for none.
+    /// The operator's function that authorizes mints; `None` if it is not configured.
     pub(crate) authorizer: Option<Authorizer>,
     pub(super) configured_at: UnixTime,
 }
 
-/// The operator's function, ready to be called.
+/// The operator's function that adds claims to access tokens.
 pub(crate) struct CustomClaims {
     /// The compiled script.
     pub(crate) script: Script,
-    /// What becomes of an exchange if it fails.
+    /// How an exchange continues if the function fails.
     pub(crate) on_error: OnError,
 }
 
 impl Service {
-    /// Says how it will work: what was probably not meant, and who signs and verifies.
+    /// Logs the warnings about the configuration and who signs and verifies, and defines the counters.
     pub fn introduce(&self, host: &dyn Host) {
         for warning in &self.config.warnings {
             host.warn(&format!("configuration: {warning}"));
@@ -78,35 +81,24 @@ impl Service {
         let native = crypto.is_some_and(|crypto| crypto.signs(algorithm));
         host.set(metrics::NATIVE_SIGNING, u64::from(native));
         if let Some(crypto) = crypto {
-            host.info(&format!("signatures: {crypto}; the rest is done in the sandbox"));
+            host.info(&format!("signatures: {crypto}; the module computes all others"));
         }
         if matches!(algorithm, Algorithm::Rs256 | Algorithm::Ps256) && !native {
-            let slow = "holds a worker up for about 10 ms in the sandbox: prefer ES256 or EdDSA";
+            let slow = "blocks a worker for about 10 ms in the sandbox: prefer ES256 or EdDSA";
             host.warn(&format!("signing with {algorithm} {slow}"));
         }
     }
 
-    /// Lets there be what must be there before anything is issued.
-    pub fn begin(&self, host: &dyn Host) {
-        if let Err(failure) = self.oversight.create_if_missing(host) {
+    /// Creates the tables in shared data that issuing needs, if they are missing.
+    pub fn create_tables(&self, host: &dyn Host) {
+        if let Err(failure) = self.oversight.create_tables(host) {
             host.warn(&format!("revocations: {failure}; tried again in a moment"));
         }
     }
 
-    /// Which route a request takes; `None` if it is not ours.
-    pub fn route(&self, method: &impl Deref<Target: AsRef<[u8]>>, path: &[u8]) -> Option<Route> {
-        self.paths.route(method, path)
-    }
-
-    /// The claims of an access token of ours; `None` for what was signed by somebody else, or for another service.
-    pub(super) fn issued(&self, token: &str) -> Option<Issued> {
-        let claims = self.callers.claims_of_our_own(token)?;
-        (claims.get("iss")? == &*self.config.issuer).then(|| Issued::new(claims)).flatten()
-    }
-
-    /// What is due now that nobody waits for: key sets are fetched, gauges set.
+    /// Starts the background work that is due now: fetching key sets, counting, setting gauges.
     pub fn tick(self: &Rc<Self>, host: &Rc<dyn Host>) -> Vec<Step<()>> {
-        self.begin(&**host);
+        self.create_tables(&**host);
         self.set_gauges(&**host);
         let fetch = |key_set: &Rc<RemoteKeySet>| {
             let key_set = Rc::clone(key_set);
@@ -145,8 +137,8 @@ impl Service {
         self.callers.remote_key_sets().chain(self.actors.remote_key_sets()).chain(operators)
     }
 
-    /// A context as the audit log gets it: not at all, unless the operator wants it, as it may hold
-    /// personal data.
+    /// The context as it appears in the audit log. It is left out unless the operator configured it,
+    /// because it may hold personal data.
     pub(super) fn audited(&self, context: &str) -> Option<serde_json::Value> {
         if self.config.audit_context { serde_json::from_str(context).ok() } else { None }
     }

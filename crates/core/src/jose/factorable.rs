@@ -1,22 +1,24 @@
-//! RSA keys that anybody can factor: those of a generator that chose its primes among too few (CVE-2017-15361).
+//! RSA keys that an attacker can factor, because their generator chose its primes among too few
+//! (CVE-2017-15361).
 //!
-//! Its primes are powers of 65537 modulo the product of the small primes, and so is what they make: see Nemec et al.,
-//! "The Return of Coppersmith's Attack" (2017), §2. One key in two hundred million has that form by chance.
+//! The generator's primes are powers of 65537 modulo the product of the small primes, and so are their
+//! products: see Nemec et al., "The Return of Coppersmith's Attack" (2017), §2. One key in two hundred
+//! million has this form by chance.
 
-/// The odd primes whose product divides that of every length of key.
+/// The odd primes that the generator uses for keys of every length.
 const PRIMES: [u32; 38] = [
     3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61, 67, 71, 73, 79, 83, 89, 97,
     101, 103, 107, 109, 113, 127, 131, 137, 139, 149, 151, 157, 163, 167,
 ];
 
-/// Whether a modulus has the form of those keys.
+/// Returns true if a modulus has the form of the generator's keys.
 pub(super) fn is_factorable(modulus: &[u8]) -> bool {
     PRIMES.into_iter().all(|prime| {
         let reduce = |number: u32| number.checked_rem(prime).unwrap_or_default();
         let residue = modulus.iter().fold(0_u32, |residue, byte| {
             reduce(residue.wrapping_mul(256).wrapping_add(u32::from(*byte)))
         });
-        // There are fewer powers than `prime`.
+        // There are fewer different powers than `prime`, so 168 cover all of them.
         let next = |power: &u32| Some(reduce(power.wrapping_mul(reduce(65537))));
         std::iter::successors(Some(1), next).take(168).any(|power| power == residue)
     })
@@ -40,7 +42,7 @@ mod tests {
         BigUint::from(65537_u32).modpow(&BigUint::from(exponent), modulus)
     }
 
-    /// A prime of 1024 bits as that generator chooses it.
+    /// A prime of 1024 bits as the generator chooses it.
     fn prime(exponent: u32) -> BigUint {
         let one = BigUint::from(1_u32);
         let product = product();
@@ -49,7 +51,7 @@ mod tests {
         if &number % 2_u32 == BigUint::default() {
             number += &product;
         }
-        // Fermat's test: enough for what is not to be kept secret.
+        // Fermat's test suffices for a key that is not secret.
         while BigUint::from(2_u32).modpow(&(&number - &one), &number) != one {
             number += &product * 2_u32;
         }
@@ -57,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_of_that_generator_is_refused() {
+    fn a_key_of_the_broken_generator_is_refused() {
         let (p, q) = (prime(1), prime(2));
         let key = RsaPrivateKey::from_p_q(p, q, BigUint::from(65537_u32)).unwrap();
         assert_eq!(key.n().bits(), 2048);
@@ -71,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_power_is_no_key_of_that_generator() {
+    fn a_modulus_that_is_no_power_is_not_factorable() {
         for exponent in [0, 1, 2, 3, 1000, 65_521] {
             let number = power(exponent, &product());
             assert!(is_factorable(&number.to_bytes_be()), "{exponent}");

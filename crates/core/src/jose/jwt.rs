@@ -1,7 +1,7 @@
-//! A JWT (RFC 7519) whose word nobody has vouched for yet.
+//! A JWT (RFC 7519) whose signature has not been verified.
 //!
-//! `jwt-compact` parses it and checks that it names the algorithm that its signature is checked with. Nothing of that
-//! crate is seen outside.
+//! The crate `jwt-compact` parses the JWT, and checks that its header names the algorithm with which the
+//! signature is verified. No type of that crate is visible outside.
 
 use jwt_compact::{AlgorithmExt as _, UntrustedToken, ValidationError};
 use serde::de::DeserializeOwned;
@@ -9,38 +9,39 @@ use serde::de::DeserializeOwned;
 use super::verifying::Jws;
 use super::{Algorithm, TestedCrypto, VerifyingKey};
 
-/// A token in three parts of canonical base64url: no padding, no bits to spare.
+/// A JWT in three parts of canonical base64url, without padding and spare bits. Its signature has
+/// not been verified.
 pub struct UntrustedJwt<'t>(UntrustedToken<'t>);
 
-/// What a signature vouches for.
+/// The claims of a JWT whose signature was verified.
 #[derive(Debug)]
-pub struct Claims<T> {
+pub(crate) struct Claims<T> {
     /// `exp`, in seconds since the epoch.
-    pub expiration: Option<i64>,
-    /// `nbf`, the same.
-    pub not_before: Option<i64>,
-    /// All others.
-    pub custom: T,
+    pub(crate) expiration: Option<i64>,
+    /// `nbf`, in seconds since the epoch.
+    pub(crate) not_before: Option<i64>,
+    /// The other claims.
+    pub(crate) custom: T,
 }
 
-/// Why a token is not what its header says.
+/// Why a JWT could not be verified.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum JwtError {
-    /// Not signed by this key.
+pub(crate) enum JwtError {
+    /// The key did not make the signature.
     #[error("bad signature")]
     Signature,
-    /// Its claims have other types. They are read first: nothing is said of the signature.
+    /// A claim has the wrong type. Claims are read first, so the signature was not verified.
     #[error("malformed claims")]
     Claims,
 }
 
 impl<'t> UntrustedJwt<'t> {
-    /// Takes a token apart; `None` if it is no JWT.
+    /// Splits a token into its parts; `None` if it is not a JWT.
     pub fn parse(token: &'t str) -> Option<Self> {
         UntrustedToken::new(token).ok().map(Self)
     }
 
-    /// The name of its algorithm.
+    /// `alg`: the name of the algorithm.
     pub fn algorithm(&self) -> &str {
         self.0.algorithm()
     }
@@ -50,13 +51,14 @@ impl<'t> UntrustedJwt<'t> {
         self.0.header().key_id.as_deref()
     }
 
-    /// Whether there is anything in its third part.
+    /// Returns true if the third part is not empty.
     pub fn has_signature(&self) -> bool {
         !self.0.signature_bytes().is_empty()
     }
 
-    /// Its claims, if `key` signed it with `algorithm`. The host's cryptography is asked first.
-    pub fn verify<T: DeserializeOwned>(
+    /// Verifies that `key` signed the JWT with `algorithm`, and returns the claims. The host's cryptography
+    /// is used where it can be.
+    pub(crate) fn verify<T: DeserializeOwned>(
         &self,
         crypto: Option<&TestedCrypto>,
         algorithm: Algorithm,

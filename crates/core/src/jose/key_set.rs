@@ -1,26 +1,26 @@
-//! A JWK set (RFC 7517 §5) to verify tokens with.
+//! A JWK set (RFC 7517 §5) with which signatures are verified.
 
 use serde::Deserialize;
 
 use super::{Algorithm, PublishedKey, VerifyingKey, VerifyingKeyError};
 
-/// The keys of an issuer.
+/// The public keys of an issuer.
 #[derive(Debug, Clone, Default)]
 pub struct KeySet {
     keys: Vec<VerifyingKey>,
-    /// Members of the set that could not be used although they are meant for us, by position.
-    pub broken: Vec<(usize, VerifyingKeyError)>,
+    /// The keys that are meant for verifying signatures but cannot be used, by their position in the set.
+    pub(crate) broken: Vec<(usize, VerifyingKeyError)>,
 }
 
 impl KeySet {
-    /// Reads a set. Keys for other purposes are passed over (RFC 7517 §5), broken ones are listed: one
-    /// bad key never spoils the rest. `None` if it is no key set at all.
+    /// Reads a key set. Keys for other purposes are skipped (RFC 7517 §5), and broken keys are listed: one
+    /// bad key never spoils the rest. Returns `None` if the JSON is not a key set.
     pub fn parse(json: &[u8]) -> Option<Self> {
         #[derive(Deserialize)]
         struct Document {
             keys: Vec<serde_json::Value>,
         }
-        // `serde` does not look into text that it skips, and JSON is UTF-8 (RFC 8259 §8.1).
+        // JSON is UTF-8 (RFC 8259 §8.1), and `serde` does not check the text that it skips.
         let document: Document = serde_json::from_str(std::str::from_utf8(json).ok()?).ok()?;
         let mut set = Self::default();
         for (position, jwk) in document.keys.iter().enumerate() {
@@ -33,20 +33,20 @@ impl KeySet {
         Some(set)
     }
 
-    /// The keys that we publish.
-    pub fn of(published: &[PublishedKey]) -> Self {
+    /// Creates the key set of our published keys.
+    pub(crate) fn of(published: &[PublishedKey]) -> Self {
         let jwks = published.iter().filter_map(|key| serde_json::to_value(key).ok());
         let keys = jwks.filter_map(|jwk| VerifyingKey::from_jwk(&jwk).ok());
         Self { keys: keys.collect(), broken: Vec::new() }
     }
 
-    /// Whether no key can be used.
-    pub fn is_empty(&self) -> bool {
+    /// Returns true if the set has no usable key.
+    pub(crate) fn is_empty(&self) -> bool {
         self.keys.is_empty()
     }
 
-    /// The keys that a token with this header can be signed by. A key that has a `kid` must be named by
-    /// it, if the token names one.
+    /// The keys that may have signed a token with this header. If both the token and the key have a `kid`,
+    /// the two must agree.
     pub fn candidates<'k>(
         &'k self,
         algorithm: Algorithm,

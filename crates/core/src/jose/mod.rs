@@ -1,8 +1,9 @@
 //! Keys and signatures: JWK (RFC 7517), JWS (RFC 7515) with the algorithms of RFC 7518 and RFC 8037.
 //!
-//! Parsing and the types that tell an untrusted token from a verified one are `jwt-compact`'s. Here is
-//! what it leaves to its users: which key may be used with which algorithm, key sets in which one bad
-//! key does not spoil the rest, and signing without encoding the same header again for each token.
+//! The crate `jwt-compact` parses tokens, and has different types for untrusted and verified tokens. This
+//! module adds what the crate leaves to its users: which key may be used with which algorithm, key sets
+//! in which one bad key does not spoil the rest, and signing without encoding the same header for each
+//! token.
 
 mod factorable;
 mod jwt;
@@ -13,19 +14,21 @@ mod verifying;
 
 use std::fmt;
 
-pub use jwt::{Claims, JwtError, UntrustedJwt};
+pub use jwt::UntrustedJwt;
+pub(crate) use jwt::{Claims, JwtError};
 pub use key_set::KeySet;
 pub use native::{NativeCrypto, TestedCrypto};
+pub(crate) use signing::ACCESS_TOKEN_TYPE;
 pub use signing::{PublishedKey, SignError, SigningKey, SigningKeyError, private_from_pem};
 pub use verifying::{VerifyingKey, VerifyingKeyError};
 
-/// A signature algorithm (RFC 7518 §3.1, RFC 8037 §3.1, RFC 9864 §2.2). There is no `none` and no HMAC to confuse a
-/// public key with (RFC 8725 §2.1).
+/// A signature algorithm (RFC 7518 §3.1, RFC 8037 §3.1, RFC 9864 §2.2). `none` and HMAC are not accepted:
+/// an attacker could use a public key as the secret of an HMAC (RFC 8725 §2.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Algorithm {
-    /// Ed25519, under the name that it had first: any Edwards curve, by the key.
+    /// Ed25519 by its first name, which stands for any Edwards curve. The key says which.
     EdDsa,
-    /// Ed25519, under the name of its own that it was given later. The same signatures as [`Self::EdDsa`] here.
+    /// Ed25519 by its own, later name. Its signatures are those of [`Self::EdDsa`].
     Ed25519,
     /// ECDSA on P-256 with SHA-256.
     Es256,
@@ -53,7 +56,7 @@ impl Algorithm {
         Self::Ps256,
     ];
 
-    /// Its name in a JOSE header.
+    /// The algorithm's name in a JOSE header.
     pub const fn name(self) -> &'static str {
         match self {
             Self::EdDsa => "EdDSA",
@@ -67,7 +70,7 @@ impl Algorithm {
         }
     }
 
-    /// Whether both names stand for the same signatures.
+    /// Returns true if both names stand for the same signatures.
     fn is_same_as(self, other: Self) -> bool {
         let [this, other] = [self, other].map(|algorithm| match algorithm {
             Self::Ed25519 => Self::EdDsa,
@@ -76,7 +79,7 @@ impl Algorithm {
         this == other
     }
 
-    /// The algorithm of that name; `None` for one that we neither make nor accept.
+    /// The algorithm with this name; `None` if the filter does not accept it.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|algorithm| algorithm.name() == name)
     }

@@ -1,4 +1,4 @@
-//! Our own keys: what signs access tokens, and what is published so that others can verify them.
+//! Our own keys: the private key that signs access tokens, and the public keys that are published.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
@@ -17,61 +17,65 @@ use super::{Algorithm, TestedCrypto, VerifyingKey};
 use crate::host::{Host, HostFailure};
 use crate::secret::Secret;
 
+/// The `typ` of the access tokens that we sign (RFC 9068 §2.1). It keeps them from being mistaken for
+/// ID tokens.
+pub(crate) const ACCESS_TOKEN_TYPE: &str = "at+jwt";
+
 /// A key that signs access tokens, parsed once.
 pub struct SigningKey {
     algorithm: Algorithm,
-    /// The encoded JOSE header with the dot behind it: the same for every token.
+    /// The encoded JOSE header with the dot behind it, which is the same for every token.
     encoded_header: String,
     private: PrivateKey,
-    /// The private key as PKCS #8, for the host; `None` where the host has no use for it.
+    /// The private key as PKCS #8 for the host; `None` if the host cannot use such keys.
     der: Option<Secret<Vec<u8>>>,
 }
 
-/// A key in our part of the key set.
+/// A public key in our part of the key set.
 #[derive(Debug, Clone, Serialize)]
 pub struct PublishedKey {
     #[serde(flatten)]
     key: JsonWebKey<'static>,
-    /// Its name.
+    /// The key's name.
     pub kid: String,
     alg: &'static str,
     #[serde(rename = "use")]
     public_key_use: &'static str,
 }
 
-/// Why a key cannot sign. It never says anything about the key's contents.
+/// Why a key cannot sign. The error never reveals the key's contents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SigningKeyError {
-    /// Not a JWK at all.
+    /// The JSON is not a JWK of a supported type.
     #[error("a JWK with kty OKP (Ed25519), EC (P-256 or P-384) or RSA")]
     NotAKey,
-    /// The private part is not there.
+    /// The JWK has no private part.
     #[error("a private key: this JWK has only the public part")]
     NotPrivate,
-    /// Not a private key in PEM.
+    /// The text is not a private key in PEM.
     #[error("a PKCS#8 private key in PEM (BEGIN PRIVATE KEY) for Ed25519, P-256, P-384 or RSA")]
     NotPem,
-    /// The parts do not belong together, or have the wrong length.
+    /// The private and the public part do not belong together, or have the wrong length.
     #[error("a valid key whose private and public parts belong together")]
     Mismatched,
-    /// Too short to be secure, or longer than we can sign with.
+    /// The RSA key is too short to be secure, or longer than the filter can sign with.
     #[error("an RSA key of 2048 to 4096 bits")]
     Weak,
-    /// Anybody can factor it, and sign with it.
+    /// An attacker can factor the RSA key, and then sign with it.
     #[error("an RSA key of another generator: this one's can be factored (CVE-2017-15361)")]
     Factorable,
-    /// `alg` names something that this kind of key cannot do.
+    /// `alg` names an algorithm that this kind of key does not support.
     #[error("an alg that fits the key: EdDSA, Ed25519, ES256, ES384, RS256 or PS256")]
     Algorithm,
 }
 
-/// A signature could not be made.
+/// Why a signature could not be made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SignError {
-    /// The key cannot sign this.
+    /// The key failed to sign.
     #[error("signing with {0} failed")]
     Key(Algorithm),
-    /// The host has no randomness at the moment; what it takes another time is another matter.
+    /// The host gave no randomness. A later try may succeed.
     #[error("signing with {0} failed: {1}")]
     Host(Algorithm, HostFailure),
 }
@@ -84,14 +88,14 @@ enum PrivateKey {
     Ps256(Box<pss::SigningKey<Sha256>>),
 }
 
-/// A JWK with the members that name it.
+/// The members of a JWK that name the key and its algorithm.
 #[derive(Deserialize)]
 struct NamedKey {
     kid: Option<String>,
     alg: Option<String>,
 }
 
-/// Reads a PKCS#8 PEM as the JWK that says the same.
+/// Converts a private key from PKCS #8 in PEM to a JWK.
 pub fn private_from_pem(pem: &str) -> Result<serde_json::Value, SigningKeyError> {
     let jwk = if let Ok(key) = ed25519_dalek::SigningKey::from_pkcs8_pem(pem) {
         serde_json::to_value(JsonWebKey::from(&key))
@@ -114,8 +118,8 @@ pub fn private_from_pem(pem: &str) -> Result<serde_json::Value, SigningKeyError>
 }
 
 impl PublishedKey {
-    /// Reads a key of ours, and its private part if it is there. `kid` and `alg` stand in for those that
-    /// the JWK does not have; without either, the `kid` is the thumbprint (RFC 7638).
+    /// Reads one of our keys from a JWK, with its private part if there is one. `kid` and `alg` apply where
+    /// the JWK lacks them. If there is no `kid` at all, it is the key's thumbprint (RFC 7638).
     pub fn from_jwk(
         jwk: &serde_json::Value,
         kid: Option<&str>,
@@ -156,10 +160,9 @@ impl SigningKey {
             typ: &'a str,
             kid: &'a str,
         }
-        // RFC 9068 §2.1: `at+jwt`, so that nobody takes an access token for an ID token.
-        let header = Header { alg: algorithm.name(), typ: "at+jwt", kid };
+        let header = Header { alg: algorithm.name(), typ: ACCESS_TOKEN_TYPE, kid };
         let mut encoded_header = String::new();
-        // Three strings always serialise.
+        // Three strings can always be serialized.
         let header = serde_json::to_vec(&header).unwrap_or_default();
         BASE64_URL_SAFE_NO_PAD.encode_string(header, &mut encoded_header);
         encoded_header.push('.');
@@ -167,13 +170,13 @@ impl SigningKey {
         Self { algorithm, encoded_header, private, der }
     }
 
-    /// What it signs with.
+    /// The algorithm that the key signs with.
     pub const fn algorithm(&self) -> Algorithm {
         self.algorithm
     }
 
-    /// Makes the JWT (JWS compact serialisation, RFC 7515 §3.1) of claims that are JSON already.
-    /// The host's cryptography signs where it can.
+    /// Signs a JWT (JWS compact serialization, RFC 7515 §3.1) whose claims are JSON already. The host signs
+    /// where it can.
     pub fn sign_jwt(
         &self,
         host: &dyn Host,
@@ -191,8 +194,9 @@ impl SigningKey {
         Ok(token)
     }
 
-    /// A key for another purpose. Whoever knows it can neither sign nor tell that of another purpose.
-    pub fn derive(&self, purpose: &str) -> Secret<[u8; 16]> {
+    /// Derives a secret key for another purpose. The derived key reveals neither this key nor the keys of
+    /// other purposes.
+    pub(crate) fn derive(&self, purpose: &str) -> Secret<[u8; 16]> {
         let mut hash = Sha256::new();
         hash.update(purpose);
         hash.update([0]);
@@ -215,12 +219,12 @@ impl SigningKey {
         Secret::new(derived)
     }
 
-    /// The key as the host takes it.
+    /// The private key as PKCS #8, if the host can use it.
     pub(super) fn native(&self) -> Option<&[u8]> {
         self.der.as_ref().map(|der| &**der.expose())
     }
 
-    /// The public part, where the host could have signed.
+    /// The public part, if the host could sign with this key.
     pub(super) fn verifying_key(&self) -> Option<VerifyingKey> {
         match &self.private {
             PrivateKey::P256(key) => Some(VerifyingKey::from_ecdsa_p256(key.verifying_key())),
@@ -245,7 +249,7 @@ impl SigningKey {
         by_host.map_or_else(|| self.sign_here(host, message), Ok)
     }
 
-    /// Signs in the sandbox.
+    /// Signs without the host.
     fn sign_here(&self, host: &dyn Host, message: &[u8]) -> Result<Vec<u8>, SignError> {
         let mut rng = HostRng { host, failure: None };
         let signature = match &self.private {
@@ -256,8 +260,8 @@ impl SigningKey {
             PrivateKey::P384(key) => {
                 key.try_sign(message).map(|signature: p384::ecdsa::Signature| signature.to_vec())
             }
-            // Randomness blinds the private operation, so that its time says nothing about the key,
-            // and salts PSS.
+            // Randomness blinds the private operation, so that its duration reveals nothing about the
+            // key. It is also the salt of PSS.
             PrivateKey::Rs256(key) => {
                 key.try_sign_with_rng(&mut rng, message).map(|signature| signature.to_vec())
             }
@@ -273,7 +277,7 @@ impl SigningKey {
 }
 
 impl PrivateKey {
-    /// PKCS #8, for those algorithms that a host may know.
+    /// The key as PKCS #8; `None` if no host supports the algorithm.
     fn to_der(&self) -> Option<Vec<u8>> {
         let der = match self {
             Self::P256(key) => key.to_pkcs8_der(),
@@ -332,8 +336,8 @@ fn p384_jwk(key: &p384::ecdsa::VerifyingKey) -> JsonWebKey<'static> {
     }
 }
 
-/// The host's randomness for crates that believe it cannot fail. If it does, it is noted, and what was
-/// made with it is thrown away.
+/// The host's randomness for crates that expect it never to fail. A failure is recorded, and the caller
+/// throws away the signature that was made with it.
 struct HostRng<'h> {
     host: &'h dyn Host,
     failure: Option<HostFailure>,
@@ -351,7 +355,7 @@ impl rsa::rand_core::RngCore for HostRng<'_> {
     fn fill_bytes(&mut self, buffer: &mut [u8]) {
         if let Err(failure) = self.host.random(buffer) {
             self.failure = Some(failure);
-            // Not zero: the blinding draws until its number can be inverted.
+            // Zeros would not do: the blinding draws numbers until one can be inverted.
             buffer.fill(0x5a);
         }
     }

@@ -1,5 +1,4 @@
-//! Keys and signatures against the examples of the RFCs, against another library, and against keys that
-//! are not what they seem.
+//! Keys and signatures: the examples of the RFCs, interoperation with another library, and malicious keys.
 
 pub(crate) mod host;
 pub(crate) mod rfc;
@@ -34,7 +33,7 @@ pub(crate) fn signing_key(jwk: &Value) -> SigningKey {
     signing.unwrap()
 }
 
-/// One key for each algorithm, made by another library.
+/// One key for each algorithm. Another library generates them.
 pub(crate) fn keys_of_all_kinds() -> [(Algorithm, Key); 7] {
     use jsonwebtoken::Algorithm as Other;
     let rsa = Key::generate(Other::RS256, "rs256");
@@ -49,14 +48,14 @@ pub(crate) fn keys_of_all_kinds() -> [(Algorithm, Key); 7] {
     ]
 }
 
-/// A JWT in the parts that a signature is checked with.
+/// Splits a JWT into the signed part and the signature.
 fn parts(token: &str) -> (&[u8], Vec<u8>) {
     let (input, signature) = token.rsplit_once('.').unwrap();
     (input.as_bytes(), decode(signature))
 }
 
 #[test]
-fn verifies_the_examples_of_rfc_7515_and_rfc_8037() {
+fn the_examples_of_rfc_7515_and_rfc_8037_are_verified() {
     for (section, algorithm, key, input, signature) in [
         ("7515 A.2", Algorithm::Rs256, rfc::A2_KEY, rfc::A2_INPUT, rfc::A2_SIGNATURE),
         ("7515 A.3", Algorithm::Es256, rfc::A3_KEY, rfc::A3_INPUT, rfc::A3_SIGNATURE),
@@ -86,7 +85,7 @@ fn verifies_the_examples_of_rfc_7515_and_rfc_8037() {
     }
 }
 
-/// By the crates, and by a host where it can: aws-lc here, BoringSSL in `tests/envoy/vectors.rs`.
+/// The crates verify, and a host where it can: aws-lc here, BoringSSL in `tests/envoy/vectors.rs`.
 #[test]
 fn the_verdicts_are_those_of_wycheproof() {
     let mut findings = Findings::default();
@@ -116,8 +115,8 @@ fn the_verdicts_are_those_of_wycheproof() {
 }
 
 #[test]
-fn has_no_use_for_the_other_algorithms_of_rfc_7515() {
-    // A.1, A.4, A.5, and what is written almost like one of ours.
+fn the_other_algorithms_of_rfc_7515_are_refused() {
+    // A.1, A.4, A.5, and names that resemble accepted ones.
     for name in ["HS256", "ES512", "none", "None", "NONE", "", "rs256", "RS256 ", "ES256K", "PS384"]
     {
         assert_eq!(Algorithm::from_name(name), None, "{name:?}");
@@ -141,7 +140,7 @@ fn a_key_without_a_name_is_named_by_its_thumbprint() {
 }
 
 #[test]
-fn verifies_what_another_library_signed_and_nothing_else() {
+fn only_the_right_signatures_of_another_library_are_verified() {
     let keys = keys_of_all_kinds();
     for (algorithm, key) in &keys {
         let token = key.sign(&json!({"sub": "x"}));
@@ -160,7 +159,7 @@ fn verifies_what_another_library_signed_and_nothing_else() {
 }
 
 #[test]
-fn another_library_verifies_what_is_signed_here() {
+fn another_library_verifies_our_signatures() {
     let host = TestHost::default();
     for (algorithm, key) in keys_of_all_kinds() {
         if matches!(algorithm, Algorithm::Rs384 | Algorithm::Rs512) {
@@ -186,8 +185,8 @@ fn another_library_verifies_what_is_signed_here() {
     }
 }
 
-/// RFC 9864 §2.2: `Ed25519` is what `EdDSA` means with such a key. Tokens and keys may have either name,
-/// each for itself.
+/// RFC 9864 §2.2: with an Ed25519 key, `EdDSA` means `Ed25519`. A token and its key may use different
+/// names.
 #[test]
 fn ed25519_is_another_name_of_eddsa() {
     let key = Key::generate(jsonwebtoken::Algorithm::EdDSA, "k");
@@ -222,7 +221,7 @@ fn ed25519_is_another_name_of_eddsa() {
 }
 
 #[test]
-fn what_is_published_holds_nothing_private() {
+fn a_published_key_has_no_private_part() {
     for (algorithm, key) in keys_of_all_kinds() {
         let Ok((published, signing)) = PublishedKey::from_jwk(&key.private_jwk(), None, None)
         else {
@@ -252,7 +251,7 @@ fn a_private_key_with_the_public_part_of_another_is_refused() {
 }
 
 #[test]
-fn a_key_is_used_for_what_it_is_meant_for() {
+fn a_key_is_used_for_its_purpose_only() {
     let good = parse(rfc::A3_KEY);
     let changed = |member: &str, value: Value| {
         let mut jwk = good.clone();
@@ -283,13 +282,13 @@ fn a_key_is_used_for_what_it_is_meant_for() {
     for (case, jwk, refused) in cases {
         assert_eq!(VerifyingKey::from_jwk(&jwk).err(), refused, "{case}");
     }
-    // Its algorithm does not fit its type: it verifies nothing.
+    // The algorithm does not fit the type of the key, so the key verifies nothing.
     let confused = verifying_key(&changed("alg", json!("RS256")));
     assert!(Algorithm::ALL.into_iter().all(|algorithm| !confused.accepts(algorithm)));
 }
 
 #[test]
-fn an_rsa_key_has_a_decent_length_and_exponent() {
+fn an_rsa_key_has_an_accepted_length_and_exponent() {
     let key = |bits: usize, e: &str| {
         let mut modulus = vec![0xff; bits / 8];
         modulus[0] = 0xc1;
@@ -313,7 +312,7 @@ fn an_rsa_key_has_a_decent_length_and_exponent() {
     }
 }
 
-/// RFC 8725 §3.5 and RFC 8032 §8.9: with the neutral element for a key and for R anybody could sign.
+/// RFC 8725 §3.5 and RFC 8032 §8.9: if the key and R are the neutral element, any attacker can sign.
 #[test]
 fn a_weak_ed25519_key_verifies_nothing() {
     let mut neutral = [0; 32];
@@ -325,9 +324,9 @@ fn a_weak_ed25519_key_verifies_nothing() {
     }
 }
 
-/// CVE-2022-21449: r and s of zero.
+/// CVE-2022-21449: r and s are zero.
 #[test]
-fn an_empty_ecdsa_signature_is_none() {
+fn an_ecdsa_signature_of_zeros_is_refused() {
     for (algorithm, key) in keys_of_all_kinds() {
         let length = match algorithm {
             Algorithm::Es256 => 64,
@@ -372,7 +371,7 @@ fn a_kid_chooses_among_the_keys_that_have_one() {
 }
 
 #[test]
-fn a_host_that_keeps_its_promises_signs_and_verifies() {
+fn a_host_that_passes_the_self_test_signs_and_verifies() {
     for (algorithm, key) in keys_of_all_kinds() {
         let Ok((published, Some(signing))) = PublishedKey::from_jwk(&key.private_jwk(), None, None)
         else {
@@ -398,7 +397,7 @@ fn a_host_that_keeps_its_promises_signs_and_verifies() {
 }
 
 #[test]
-fn a_host_that_does_not_is_not_asked_again() {
+fn a_host_that_fails_the_self_test_is_not_asked_again() {
     let keys = keys_of_all_kinds();
     for manner in [
         Manner::Absent,
@@ -443,7 +442,7 @@ fn a_host_that_does_not_is_not_asked_again() {
     }
 }
 
-/// A JWK, or something like one.
+/// Generates a JWK, or JSON that resembles one.
 fn almost_a_jwk() -> impl Strategy<Value = Value> {
     let word = prop_oneof![
         proptest::sample::select(vec![

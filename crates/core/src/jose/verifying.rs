@@ -1,4 +1,4 @@
-//! Public keys, each good for the algorithms of its kind and no other (RFC 8725 §3.1).
+//! Public keys. Each verifies the algorithms of its kind and no other (RFC 8725 §3.1).
 
 use std::borrow::Cow;
 use std::convert::Infallible;
@@ -15,18 +15,18 @@ use sha2::{Sha256, Sha384, Sha512};
 use super::factorable::is_factorable;
 use super::{Algorithm, TestedCrypto};
 
-/// The shortest RSA key that is still secure (RFC 7518 §3.3).
+/// The length of the shortest RSA key that is secure (RFC 7518 §3.3).
 const MIN_RSA_BITS: usize = 2048;
 
-/// A public key and what it may be used for.
+/// A public key, and the algorithms that it may be used with.
 #[derive(Debug, Clone)]
 pub struct VerifyingKey {
-    /// Its name in its set.
-    pub kid: Option<String>,
-    /// The only algorithm that its owner uses it with, if the owner says so.
+    /// The key's name in its set.
+    pub(super) kid: Option<String>,
+    /// `alg`: the only algorithm of this key, if its owner names one.
     algorithm: Option<Algorithm>,
     key: PublicKey,
-    /// The key as `SubjectPublicKeyInfo`, for the host; `None` where the host has no use for it.
+    /// The key as a `SubjectPublicKeyInfo` for the host; `None` if the host cannot use such keys.
     der: Option<Vec<u8>>,
 }
 
@@ -41,22 +41,22 @@ enum PublicKey {
 /// Why a JWK is not used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum VerifyingKeyError {
-    /// A key for something else: encryption, a symmetric key, a curve or algorithm that we do not
-    /// accept. Sets hold such keys rightfully.
+    /// The key has another purpose: it encrypts, is symmetric, or has a curve or algorithm that the filter
+    /// does not accept. A key set may hold such keys.
     #[error("not a key for a signature algorithm that is accepted here")]
     NotForUs,
-    /// A key of ours, but broken.
+    /// The key is for verifying signatures, but malformed.
     #[error("malformed key")]
     Malformed,
-    /// Too short to be secure, or too long to be verified with in reasonable time.
+    /// The RSA key is too short to be secure, or too long to verify with in reasonable time.
     #[error("RSA keys need 2048 to 4096 bits")]
     Weak,
-    /// An RSA key that anybody can factor, and sign with.
+    /// An attacker can factor the RSA key, and then sign with it.
     #[error("an RSA key of a broken generator, which can be factored (CVE-2017-15361)")]
     Factorable,
 }
 
-/// The members of a JWK beside the key itself.
+/// The members of a JWK that say what the key is for.
 #[derive(Deserialize)]
 struct Purpose {
     kid: Option<String>,
@@ -69,7 +69,7 @@ struct Purpose {
 }
 
 impl VerifyingKey {
-    /// Reads one key of a set.
+    /// Reads one key of a key set.
     pub fn from_jwk(jwk: &serde_json::Value) -> Result<Self, VerifyingKeyError> {
         let purpose = Purpose::deserialize(jwk).map_err(|_| VerifyingKeyError::Malformed)?;
         let kind = (&*purpose.kty, purpose.crv.as_deref());
@@ -119,7 +119,7 @@ impl VerifyingKey {
         key.to_public_key_der().ok().map(|der| der.into_vec())
     }
 
-    /// Whether a signature by `algorithm` may be checked with this key.
+    /// Returns true if this key may verify signatures of `algorithm`.
     pub fn accepts(&self, algorithm: Algorithm) -> bool {
         self.algorithm.is_none_or(|only| only.is_same_as(algorithm))
             && match self.key {
@@ -135,7 +135,7 @@ impl VerifyingKey {
             }
     }
 
-    /// Whether `signature` is one of `message` by this key, as the host says where it can.
+    /// Returns true if this key made `signature` for `message`. The host verifies where it can.
     pub fn verify(
         &self,
         native: Option<&TestedCrypto>,
@@ -219,17 +219,17 @@ fn p384_from_coordinates(x: &[u8], y: &[u8]) -> Option<p384::ecdsa::VerifyingKey
     p384::ecdsa::VerifyingKey::from_encoded_point(&point).ok()
 }
 
-/// One algorithm, in the terms of `jwt-compact`: its validator checks that the token names this
-/// algorithm before it looks at the signature. It verifies only, so its signing key has no values.
+/// One algorithm as an algorithm of `jwt-compact`, whose validator checks that the token names this
+/// algorithm before it verifies the signature. It only verifies, so its signing key has no values.
 #[derive(Clone, Copy)]
 pub(super) struct Jws<'h> {
-    /// The one that a token must name.
+    /// The algorithm that a token must name.
     pub(super) algorithm: Algorithm,
-    /// The host's cryptography, if it passed its test.
+    /// The host's cryptography, if it passed the self-test.
     pub(super) crypto: Option<&'h TestedCrypto>,
 }
 
-/// The bytes of a signature; which are well-formed is for the algorithm to say.
+/// The bytes of a signature, whose form the algorithm checks.
 #[derive(Debug)]
 pub(super) struct Signature(Vec<u8>);
 

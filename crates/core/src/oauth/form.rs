@@ -1,9 +1,9 @@
 //! A form body (`application/x-www-form-urlencoded`, RFC 6749 appendix B).
 //!
-//! Two readings of one body. [`looks_like_exchange`] decides whether the request is ours at all and must
-//! get along with anything, since what is not ours goes on as it came. [`Form::parse`] then reads it
-//! strictly: a parameter twice, a stray percent sign or bytes that are not UTF-8 are refused, never
-//! guessed at, because the next reader could guess otherwise.
+//! A body is read twice. [`looks_like_exchange`] decides whether the request is ours. It accepts any bytes,
+//! because a request that is not ours goes on unchanged. [`Form::parse`] then reads the body strictly. It
+//! refuses a repeated parameter, a stray percent sign and bytes that are not UTF-8, because the next reader
+//! could read them differently.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -14,40 +14,40 @@ use percent_encoding::percent_decode;
 
 use super::TOKEN_EXCHANGE;
 
-/// What some readers take away before they read, and others for the beginning of the first name.
+/// The byte order mark. Some readers remove it, others take it for the beginning of the first name.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
-/// A form whose every parameter could be read and occurs once.
+/// A form in which every parameter is well encoded and occurs once.
 pub struct Form<'a> {
-    /// By name.
+    /// The values by name.
     parameters: BTreeMap<Cow<'a, str>, Cow<'a, str>>,
 }
 
 /// Why a form was refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FormError {
-    /// A percent sign without two hex digits, or bytes that are not UTF-8.
+    /// A percent sign stands without two hex digits, or bytes are not UTF-8.
     #[error("the form is not properly encoded")]
     Encoding,
-    /// A `charset` in which ASCII need not be ASCII: see [`is_ascii_based`](crate::media_type::is_ascii_based).
+    /// The `charset` is not based on ASCII: see [`is_ascii_based`](crate::media_type::is_ascii_based).
     #[error("the form is in a charset that is not read")]
     Charset,
-    /// RFC 6749 §3.2: parameters must not be included more than once. Which one is not said: a name is the
-    /// caller's own text, and could be a token.
+    /// A parameter occurs twice (RFC 6749 §3.2). The error does not name it: the name is the caller's text,
+    /// and could be a token.
     #[error("a parameter is repeated")]
     Repeated,
-    /// RFC 8693 lets `resource` be repeated, we bind a token to one.
+    /// `resource` occurs twice. RFC 8693 allows that, but the filter binds a token to one resource.
     #[error("more than one resource")]
     SeveralResources,
 }
 
 impl<'a> Form<'a> {
-    /// Reads a body.
+    /// Reads a body strictly.
     pub fn parse(body: &'a [u8]) -> Result<Self, FormError> {
         if body.starts_with(BYTE_ORDER_MARK) {
             return Err(FormError::Encoding);
         }
-        // A body is full of names if somebody wants it to be: each is looked for once, not in all others.
+        // An attacker can send thousands of names. A map finds a repeated one without comparing all pairs.
         let mut parameters: BTreeMap<Cow<'a, str>, Cow<'a, str>> = BTreeMap::new();
         for (name, value) in pairs(body) {
             let name = decode(name).ok_or(FormError::Encoding)?;
@@ -58,7 +58,7 @@ impl<'a> Form<'a> {
                 }
                 Entry::Occupied(entry) => match &**entry.key() {
                     "resource" => return Err(FormError::SeveralResources),
-                    // Repeatable by RFC 8693, and refused for another reason once it is its turn.
+                    // RFC 8693 lets `audience` be repeated. A later check refuses it for another reason.
                     "audience" => {}
                     _ => return Err(FormError::Repeated),
                 },
@@ -68,38 +68,38 @@ impl<'a> Form<'a> {
     }
 
     /// The names of all parameters.
-    pub fn names(&self) -> impl Iterator<Item = &str> {
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
         self.parameters.keys().map(|name| &**name)
     }
 
-    /// The value of a parameter; empty where it is there without one.
+    /// The value of a parameter; empty if the parameter has no value.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.parameters.get(name).map(|value| &**value)
     }
 }
 
-/// Not even the names: in a form that is badly put together a secret can stand where a name should.
+/// Prints neither values nor names: in a malformed form a secret can stand in place of a name.
 impl fmt::Debug for Form<'_> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "Form({} parameters redacted)", self.parameters.len())
     }
 }
 
-/// What a first look at a form body says.
+/// The result of a first look at a form body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Looks {
-    /// A token exchange of a subject token that begins with the given prefix, or of none at all.
+    /// A token exchange whose subject token begins with the given prefix, or is absent.
     LikeOurExchange,
-    /// A token exchange of another kind of subject token.
+    /// A token exchange with another subject token.
     LikeForeignExchange,
-    /// Another grant, or no OAuth request.
+    /// Another grant, or not an OAuth request.
     LikeAnotherGrant,
 }
 
-/// A first look at a body that may be anything, and may be cut off.
+/// Takes a first look at a body, which may have any content and may be cut off.
 ///
-/// If a parameter is repeated any occurrence counts: what looks like ours in one reading must not slip
-/// through to the gateway in another.
+/// If a parameter is repeated, any occurrence counts. The gateway might read another occurrence than the
+/// filter, so a body that is ours by one of them must not pass through.
 pub fn looks_like_exchange(body: &[u8], prefix: &str) -> Looks {
     let mut exchange = false;
     let mut subject_token = None;
@@ -109,8 +109,8 @@ pub fn looks_like_exchange(body: &[u8], prefix: &str) -> Looks {
                 exchange |= decode(value).is_some_and(|value| value == TOKEN_EXCHANGE)
             }
             Some("subject_token") => {
-                // As the most forgiving reader has it: what is badly encoded behind the prefix is refused by
-                // us, and not by somebody who reads around it.
+                // Decodes as the most forgiving reader does. If the text behind the prefix is badly encoded,
+                // the filter takes the request and refuses it.
                 let begins_with_prefix =
                     || percent_decode(value).take(prefix.len()).eq(prefix.bytes());
                 let ours = value.is_empty() || begins_with_prefix();
@@ -126,14 +126,15 @@ pub fn looks_like_exchange(body: &[u8], prefix: &str) -> Looks {
     }
 }
 
-/// The values of all parameters of a name, in a body that may be anything, as the most forgiving reader has them.
-pub fn values(body: &[u8], name: &str) -> Vec<Vec<u8>> {
+/// The values of all parameters with this name, decoded as the most forgiving reader does. The body may
+/// have any content.
+pub(crate) fn values(body: &[u8], name: &str) -> Vec<Vec<u8>> {
     let pairs = pairs(body.strip_prefix(BYTE_ORDER_MARK).unwrap_or(body));
     let named = pairs.filter(|(given, _)| decode(given).is_some_and(|given| given == name));
     named.map(|(_, value)| percent_decode(value).collect()).collect()
 }
 
-/// The pairs as they stand, undecoded.
+/// The pairs of name and value, undecoded.
 fn pairs(body: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
     body.split(|byte| *byte == b'&').filter(|pair| !pair.is_empty()).map(|pair| {
         let mut halves = pair.splitn(2, |byte| *byte == b'=');
@@ -141,7 +142,7 @@ fn pairs(body: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
     })
 }
 
-/// Decodes a name or a value strictly.
+/// Decodes a name or a value strictly; `None` if it is not well encoded.
 pub(crate) fn decode(encoded: &[u8]) -> Option<Cow<'_, str>> {
     if !encoded.iter().any(|byte| matches!(byte, b'%' | b'+')) {
         return std::str::from_utf8(encoded).ok().map(Cow::Borrowed);
@@ -163,7 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_names_and_values() {
+    fn a_form_has_names_and_values() {
         let form = Form::parse(b"a=1&b=x+y%20z&empty=&bare&%63=%26").unwrap();
         #[rustfmt::skip]
         let cases = [("a", Some("1")), ("b", Some("x y z")), ("empty", Some("")), ("bare", Some("")), ("c", Some("&")), ("d", None)];
@@ -173,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_two_readers_could_read_differently() {
+    fn a_form_that_two_readers_could_read_differently_is_refused() {
         #[rustfmt::skip]
         let cases: [(&[u8], FormError); 8] = [
             (b"\xef\xbb\xbfa=1",     FormError::Encoding),
@@ -191,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn tells_our_exchanges_from_everything_else() {
+    fn the_first_look_recognizes_our_exchanges() {
         const GRANT: &str = "grant_type=urn%3Aietf%3Aparams%3Aoauth%3Agrant-type%3Atoken-exchange";
         #[rustfmt::skip]
         let cases = [
@@ -217,9 +218,9 @@ mod tests {
         }
     }
 
-    /// Anybody can send a form, and a worker does nothing else while it reads one. Looking for each name in
-    /// all others takes some two hundred times as long for sixteen times the length; what is asked for is
-    /// far from that and from sixteen, and one good moment of the machine is enough.
+    /// A stranger can send a form, and a worker does nothing else while it reads one. Comparing all pairs of
+    /// names would take some two hundred times as long for sixteen times the length. The test allows 64
+    /// times, and one measurement out of twenty must stay below.
     #[test]
     fn reading_takes_time_in_proportion_to_the_length() {
         let time = |parameters: u32| {
@@ -241,7 +242,7 @@ mod tests {
         }
 
         #[test]
-        fn reads_what_another_library_wrote(parameters in proptest::collection::btree_map("[a-z]{1,5}", "\\PC{0,12}", 0..6)) {
+        fn a_form_that_another_library_wrote_is_read(parameters in proptest::collection::btree_map("[a-z]{1,5}", "\\PC{0,12}", 0..6)) {
             let body = form_urlencoded::Serializer::new(String::new()).extend_pairs(&parameters).finish();
             let form = Form::parse(body.as_bytes()).unwrap();
             for (name, value) in &parameters {

@@ -1,10 +1,10 @@
-//! Absolute URIs, as far as resource indicators need them (RFC 8707 §2, RFC 3986 §4.3).
+//! Absolute URIs for resource indicators (RFC 8707 §2, RFC 3986 §4.3), and `http` URLs for requests.
 
 use fluent_uri::Uri;
 use fluent_uri::component::Authority;
 
-/// Whether `text` is an absolute URI without a fragment.
-pub fn is_absolute(text: &str) -> bool {
+/// Returns true if `text` is an absolute URI without a fragment.
+pub(crate) fn is_absolute(text: &str) -> bool {
     let Ok(uri) = Uri::parse(text) else { return false };
     let names_something = match uri.authority() {
         Some(authority) => is_whole(&authority) || !uri.path().is_empty(),
@@ -13,25 +13,25 @@ pub fn is_absolute(text: &str) -> bool {
     !uri.has_fragment() && names_something
 }
 
-/// Whether an authority has a host, and a port that there can be if it has one.
+/// Returns true if an authority has a host, and a valid port if it has any.
 fn is_whole(authority: &Authority<'_>) -> bool {
     !authority.host().is_empty() && authority.port_to_u16().is_ok()
 }
 
-/// An `http` or `https` URL in the parts that a request needs.
+/// An `http` or `https` URL, split into the parts that a request needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct HttpUrl<'a> {
+pub(crate) struct HttpUrl<'a> {
     /// `http` or `https`.
-    pub scheme: &'a str,
+    pub(crate) scheme: &'a str,
     /// Host and port, without user information.
-    pub authority: &'a str,
-    /// Path and query; `/` where there is none.
-    pub path: &'a str,
+    pub(crate) authority: &'a str,
+    /// Path and query; `/` if the URL has neither.
+    pub(crate) path: &'a str,
 }
 
 impl<'a> HttpUrl<'a> {
-    /// Splits a URL; `None` if it is not one, or has user information or a fragment.
-    pub fn parse(text: &'a str) -> Option<Self> {
+    /// Splits a URL; `None` if it is malformed, or has user information or a fragment.
+    pub(crate) fn parse(text: &'a str) -> Option<Self> {
         let uri = Uri::parse(text).ok()?;
         let scheme = uri.scheme().as_str();
         let authority = uri.authority()?;
@@ -39,7 +39,7 @@ impl<'a> HttpUrl<'a> {
             && is_whole(&authority)
             && !authority.has_userinfo()
             && !uri.has_fragment();
-        // With an authority the path is empty or begins with a slash.
+        // A path after an authority is empty or begins with a slash.
         let bare = uri.path().is_empty();
         if !valid || bare && uri.has_query() {
             return None;
@@ -49,8 +49,9 @@ impl<'a> HttpUrl<'a> {
         Some(Self { scheme, authority, path: if bare { "/" } else { path } })
     }
 
-    /// Splits a URL in which `placeholder` may stand, which is no part of any URI, and stays in its path.
-    pub fn parse_template(text: &'a str, placeholder: &str) -> Option<Self> {
+    /// Splits a URL whose path may hold `placeholder`, which is no valid part of a URI. The placeholder stays
+    /// in the path.
+    pub(crate) fn parse_template(text: &'a str, placeholder: &str) -> Option<Self> {
         let filled = text.replace(placeholder, &"_".repeat(placeholder.len()));
         let url = HttpUrl::parse(&filled)?;
         let (scheme, rest) = text.split_once("://")?;
@@ -116,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_placeholder_may_stand_in_the_path_alone() {
+    fn a_placeholder_may_stand_only_in_the_path() {
         let url = |scheme, authority, path| Some(HttpUrl { scheme, authority, path });
         #[rustfmt::skip]
         let cases = [

@@ -1,13 +1,14 @@
-//! The key set of an issuer, kept fresh.
+//! The key set of an issuer, which the filter fetches and keeps fresh.
 //!
-//! Workers share it through shared data: one entry for each issuer holds the last good key set and when
-//! the last fetch began. Whoever moves that time by compare-and-set fetches, for all, and to the end: a token
-//! can ask for a fetch, but whoever sent it cannot stop the fetch by leaving. One that fails changes nothing:
-//! the last good keys stay, until they are too stale to be believed. Each worker parses a key set once and
-//! looks for a newer one when its timer ticks, or when a token names a key that it does not know.
+//! All workers share a key set through shared data. The shared entry of an issuer holds the last good key
+//! set, and the time at which the last fetch began. A worker claims a fetch by moving that time with a
+//! compare-and-set, and then fetches for all workers. A token can cause a fetch, but its sender cannot stop
+//! the fetch by leaving. A failed fetch changes nothing: the last good keys stay until they are too stale.
+//! Each worker parses a key set once. It looks for a newer one when its timer ticks, or when a token names
+//! an unknown key.
 //!
-//! A time that lies ahead was written before the clock was set back. It says nothing about how long ago that
-//! was, so that whatever waits for it is due.
+//! A time that lies ahead was written before the clock was set back. It is unknown how long ago that was, so
+//! the filter treats whatever waits for such a time as due.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -22,35 +23,36 @@ use crate::shared_data::keys;
 use crate::step::{Call, CallFailure, Context, HttpCall, Reply};
 use crate::versioned;
 
-/// The least time between two fetches that tokens ask for. A token with an invented `kid` must not be
-/// a way to make the issuer work.
+/// The least time between two fetches that tokens cause. Tokens with invented `kid`s must not burden the
+/// issuer.
 const MIN_INTERVAL: Duration = Duration::from_secs(5);
 
-/// The same while there are no keys at all: nothing works yet, so it is tried more often.
+/// The least time between two fetches while there are no keys. No token can be verified yet, so fetches
+/// are more frequent.
 const MIN_INTERVAL_WITHOUT_KEYS: Duration = Duration::from_secs(1);
 
-/// The format of the shared entry.
+/// The version of the shared entry's format.
 const VERSION: u8 = 1;
 
 /// Where an issuer's keys come from.
 #[derive(Debug, Clone)]
-pub enum KeySource {
-    /// The configuration.
+pub(crate) enum KeySource {
+    /// The keys are in the configuration.
     Local(Rc<KeySet>),
-    /// The issuer.
+    /// The keys are fetched from the issuer.
     Remote(Rc<RemoteKeySet>),
 }
 
-/// A key set that is fetched.
+/// A key set that is fetched from its issuer.
 #[derive(Debug)]
-pub struct RemoteKeySet {
+pub(crate) struct RemoteKeySet {
     config: RemoteJwks,
-    /// The key of the shared entry.
+    /// The key of the shared entry in shared data.
     entry_key: String,
     known: RefCell<Known>,
 }
 
-/// What this worker has.
+/// The key set that this worker has parsed.
 #[derive(Debug, Default)]
 struct Known {
     keys: Option<Rc<KeySet>>,
@@ -59,25 +61,25 @@ struct Known {
     fetched_at: UnixTime,
 }
 
-/// What all workers share. Times are milliseconds since the epoch; zero is never.
+/// The entry in shared data. Times are milliseconds since the epoch; zero means never.
 #[derive(Debug, Clone, Default, serde::Serialize, serde::Deserialize)]
-struct Entry {
+struct SharedKeySet {
     fetched_at: u64,
     fetch_began_at: u64,
     document: Vec<u8>,
 }
 
 impl KeySource {
-    /// Keys from there, of which those that are fetched are not known yet.
-    pub fn new(keys: &Jwks) -> Self {
+    /// Creates the key source of a configuration. Remote keys are unknown until they are fetched.
+    pub(crate) fn new(keys: &Jwks) -> Self {
         match keys {
             Jwks::Local(keys) => Self::Local(Rc::clone(keys)),
             Jwks::Remote(remote) => Self::Remote(Rc::new(RemoteKeySet::new(remote.clone()))),
         }
     }
 
-    /// The keys as they are known now.
-    pub fn keys(&self, now: UnixTime) -> Result<Rc<KeySet>, UpstreamFailure> {
+    /// The keys that are known now.
+    pub(crate) fn keys(&self, now: UnixTime) -> Result<Rc<KeySet>, UpstreamFailure> {
         let known = match self {
             Self::Local(keys) => Some(Rc::clone(keys)),
             Self::Remote(remote) => remote.keys(now),
@@ -85,8 +87,8 @@ impl KeySource {
         known.ok_or(UpstreamFailure { upstream: Upstream::Jwks, fault: Fault::Pending })
     }
 
-    /// Changes whenever the keys do.
-    pub fn generation(&self) -> u64 {
+    /// A number that changes whenever the keys change.
+    pub(crate) fn generation(&self) -> u64 {
         match self {
             Self::Local(_) => 0,
             Self::Remote(remote) => remote.known.borrow().generation,
@@ -95,8 +97,8 @@ impl KeySource {
 }
 
 impl RemoteKeySet {
-    /// A key set that was never fetched. Services that get it from the same place share it.
-    pub fn new(config: RemoteJwks) -> Self {
+    /// Creates a key set that has not been fetched. Services with the same address share the fetched keys.
+    pub(crate) fn new(config: RemoteJwks) -> Self {
         let HttpUri { cluster, scheme, authority, path, .. } = &config.http_uri;
         let name = format!("{cluster}\n{scheme}://{authority}{path}");
         let entry_key = keys::key_set(&name);
@@ -110,10 +112,10 @@ impl RemoteKeySet {
         known.keys.as_ref().filter(|_| current).map(Rc::clone)
     }
 
-    /// Looks for a newer key set of another worker, and fetches one if it is time for it.
-    pub async fn keep_fresh(&self, context: &Context) {
+    /// Adopts a newer key set of another worker, and fetches the key set if that is due.
+    pub(crate) async fn keep_fresh(&self, context: &Context) {
         if let Some(call) = self.due(context.host()) {
-            // A failure is counted and logged there; the next tick tries again.
+            // `fetch` counts and logs a failure. The next tick tries again.
             let _ = self.fetch(context, call).await;
         }
     }
@@ -121,11 +123,11 @@ impl RemoteKeySet {
     fn due(&self, host: &dyn Host) -> Option<HttpCall> {
         let (entry, version) = self.read(host).ok()?;
         self.adopt(&entry);
-        // A quarter of the time is left for fetches that fail.
+        // A quarter of the time is left for repeating failed fetches.
         let fresh_for = self.config.cache_duration.mul_f64(0.75);
         let fresh = UnixTime::from_millis(entry.fetched_at).is_within(fresh_for, host.now());
         let interval = MIN_INTERVAL.min(fresh_for);
-        if fresh { None } else { self.begin(host, entry, version, interval) }
+        if fresh { None } else { self.claim_fetch(host, entry, version, interval) }
     }
 
     async fn fetch(&self, context: &Context, call: HttpCall) -> Result<(), UpstreamFailure> {
@@ -133,11 +135,11 @@ impl RemoteKeySet {
         self.fetched(context.host(), &reply)
     }
 
-    /// Takes the reply to a fetch. The last good keys stay if it is not a key set.
+    /// Stores the key set in the reply to a fetch. If the reply has no key set, the last good keys stay.
     fn fetched(&self, host: &dyn Host, reply: &Reply) -> Result<(), UpstreamFailure> {
         let failed = |fault| Upstream::Jwks.failed(host, fault);
         if matches!(reply, Reply::Failed(CallFailure::NotSent)) {
-            self.take_back(host);
+            self.give_up_claim(host);
         }
         let document = match reply {
             Reply::Http { status: 200, json: true, body } => body,
@@ -150,25 +152,28 @@ impl RemoteKeySet {
         for (position, error) in &keys.broken {
             host.warn(&format!("key set: keys[{position}] is not used: {error}"));
         }
-        // An issuer may withdraw all of its keys, and then nothing that it signed is good any more.
+        // An issuer may withdraw all of its keys. Then its tokens are no longer accepted.
         if keys.is_empty() {
-            host.warn("key set: there is no key in it that can be used");
+            host.warn("key set: it has no usable key");
         }
         let fetched_at = host.now().millis();
         let written = self.read(host).and_then(|(entry, version)| {
-            let entry = Entry { fetched_at, document: document.clone(), ..entry };
+            let entry = SharedKeySet { fetched_at, document: document.clone(), ..entry };
             self.write(host, &entry, version).map(|_| entry)
         });
-        // If shared data fails, this worker at least has its keys.
-        let entry =
-            written.unwrap_or(Entry { fetched_at, fetch_began_at: 0, document: document.clone() });
+        // If shared data fails, this worker still uses the fetched keys.
+        let entry = written.unwrap_or(SharedKeySet {
+            fetched_at,
+            fetch_began_at: 0,
+            document: document.clone(),
+        });
         self.adopt(&entry);
         Ok(())
     }
 
-    /// Fetches at once, because a token names a key that is not known, or none is. `Ok` if there may be
-    /// new keys.
-    pub async fn refresh(&self, context: &Context) -> Result<(), UpstreamFailure> {
+    /// Fetches the key set now, because a token names an unknown key or no keys are known. Returns `Ok` if
+    /// there may be new keys.
+    pub(crate) async fn refresh(&self, context: &Context) -> Result<(), UpstreamFailure> {
         let host = context.host();
         let before = self.known.borrow().generation;
         let Ok((entry, version)) = self.read(host) else { return Ok(()) };
@@ -176,9 +181,9 @@ impl RemoteKeySet {
         if self.known.borrow().generation != before {
             return Ok(());
         }
-        match self.begin(host, entry, version, MIN_INTERVAL) {
+        match self.claim_fetch(host, entry, version, MIN_INTERVAL) {
             Some(call) => self.fetch(context, call).await,
-            // Somebody else asked a moment ago. The token may well be good: its bearer should try again.
+            // Another worker is fetching. The token may be good, so its bearer should try again.
             None if self.is_under_way(host) && self.known.borrow().generation == before => {
                 Err(UpstreamFailure { upstream: Upstream::Jwks, fault: Fault::Pending })
             }
@@ -186,8 +191,7 @@ impl RemoteKeySet {
         }
     }
 
-    /// Whether a worker, perhaps one that was faster a moment ago, waits for a reply. What it has got by
-    /// now is made this worker's own.
+    /// Returns true if a worker waits for the reply to a fetch. Adopts the shared key set first.
     fn is_under_way(&self, host: &dyn Host) -> bool {
         self.read(host).is_ok_and(|(entry, _)| {
             self.adopt(&entry);
@@ -198,18 +202,19 @@ impl RemoteKeySet {
         })
     }
 
-    /// How old the keys are; `None` before the first, and where the clock was set back since.
-    pub fn age(&self, now: UnixTime) -> Option<Duration> {
+    /// The age of the keys; `None` if there are none yet, or if the clock was set back since.
+    pub(crate) fn age(&self, now: UnixTime) -> Option<Duration> {
         let known = self.known.borrow();
         let dated = known.keys.is_some() && !known.fetched_at.is_ahead_of(now);
         dated.then(|| now.since(known.fetched_at))
     }
 
-    /// The call of a fetch, if enough time has passed since the last and no other worker is faster.
-    fn begin(
+    /// Claims the next fetch for this worker, and returns its call. Returns `None` if too little time has
+    /// passed since the last fetch, or if another worker was faster.
+    fn claim_fetch(
         &self,
         host: &dyn Host,
-        entry: Entry,
+        entry: SharedKeySet,
         version: Option<Version>,
         interval: Duration,
     ) -> Option<HttpCall> {
@@ -218,7 +223,7 @@ impl RemoteKeySet {
         if UnixTime::from_millis(entry.fetch_began_at).is_within(interval, now) {
             return None;
         }
-        let entry = Entry { fetch_began_at: now.millis(), ..entry };
+        let entry = SharedKeySet { fetch_began_at: now.millis(), ..entry };
         match self.write(host, &entry, version) {
             Ok(Swap::Done) => {
                 let headers =
@@ -229,36 +234,36 @@ impl RemoteKeySet {
         }
     }
 
-    /// Lets others begin the first fetch at once, since ours never left: Envoy may not know its clusters
-    /// yet when the first VM begins.
-    fn take_back(&self, host: &dyn Host) {
-        if let Ok((entry @ Entry { fetched_at: 0, .. }, version)) = self.read(host) {
-            // Whoever wrote in between has begun a fetch, and that is as good.
-            let _ = self.write(host, &Entry { fetch_began_at: 0, ..entry }, version);
+    /// Gives up the claim to the first fetch, whose call Envoy did not send, so that any worker may try at
+    /// once. Envoy may not know its clusters yet when the first VM starts.
+    fn give_up_claim(&self, host: &dyn Host) {
+        if let Ok((entry @ SharedKeySet { fetched_at: 0, .. }, version)) = self.read(host) {
+            // If another worker has written since, it has claimed a fetch, which serves as well.
+            let _ = self.write(host, &SharedKeySet { fetch_began_at: 0, ..entry }, version);
         }
     }
 
-    fn read(&self, host: &dyn Host) -> Result<(Entry, Option<Version>), HostFailure> {
+    fn read(&self, host: &dyn Host) -> Result<(SharedKeySet, Option<Version>), HostFailure> {
         let Some((bytes, version)) = host.get(&self.entry_key)? else {
-            return Ok((Entry::default(), None));
+            return Ok((SharedKeySet::default(), None));
         };
-        // What another version of the filter wrote is fetched anew.
+        // The entry of another version of the filter counts as absent.
         Ok((versioned::decode(VERSION, &bytes).unwrap_or_default(), Some(version)))
     }
 
     fn write(
         &self,
         host: &dyn Host,
-        entry: &Entry,
+        entry: &SharedKeySet,
         version: Option<Version>,
     ) -> Result<Swap, HostFailure> {
         let bytes = versioned::encode(VERSION, entry).ok_or(HostFailure("memory for a key set"))?;
         host.compare_and_set(&self.entry_key, &bytes, version.into())
     }
 
-    /// Makes the shared key set this worker's own, if it is another: what is shared is never older, whatever
-    /// the clock did in between.
-    fn adopt(&self, entry: &Entry) {
+    /// Parses the shared key set if it differs from this worker's. The shared key set is never older,
+    /// whatever the clock did in between.
+    fn adopt(&self, entry: &SharedKeySet) {
         let fetched_at = UnixTime::from_millis(entry.fetched_at);
         let mut known = self.known.borrow_mut();
         if entry.fetched_at == 0 || fetched_at == known.fetched_at {

@@ -1,69 +1,69 @@
-//! The services behind Envoy that the filter asks: by which call, and what counts as an answer.
+//! The services behind Envoy that the filter asks, and their answers.
 //!
-//! An answer is a status that the caller of this module expects and, where there must be one, a JSON
-//! body that says it is JSON. Everything else (refused, timed out, cut off, an error page) is a failure
-//! of the upstream, never a verdict about a token.
+//! An answer has a status that the asking code expects and, if a body is needed, a JSON body whose content
+//! type is JSON. Anything else, such as a timeout or an error page, is a failure of the upstream and never
+//! a verdict about a token.
 
 mod key_set;
 mod user_lookup;
 
 use std::rc::Rc;
 
-pub use key_set::{KeySource, RemoteKeySet};
+pub(crate) use key_set::{KeySource, RemoteKeySet};
 
 use crate::config::HttpUri;
 use crate::host::Host;
 use crate::metrics;
 use crate::step::{Call, CallFailure, Context, HttpCall, Reply};
 
-/// Which upstream was asked; names the metric.
+/// A service that the filter asks. Its name is part of a metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Upstream {
-    /// A key set.
+    /// The key set of an issuer.
     Jwks,
-    /// Token introspection.
+    /// A token introspection endpoint.
     Introspection,
-    /// Userinfo.
+    /// A userinfo endpoint.
     Userinfo,
-    /// Whether a user exists.
+    /// The service that knows whether a user exists.
     UserLookup,
 }
 
-/// An upstream gave no usable answer.
+/// An upstream that gave no usable answer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}: {fault}", .upstream.name())]
-pub struct UpstreamFailure {
-    /// Which.
-    pub upstream: Upstream,
-    /// Why.
-    pub fault: Fault,
+pub(crate) struct UpstreamFailure {
+    /// The upstream.
+    pub(crate) upstream: Upstream,
+    /// What was wrong with the answer, or why there was none.
+    pub(crate) fault: Fault,
 }
 
-/// What was wrong with an answer, or why there was none.
+/// A fault of an upstream's answer, or the reason why there was none.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Fault {
-    /// No reply.
+pub(crate) enum Fault {
+    /// The upstream did not reply.
     #[error(transparent)]
     Call(#[from] CallFailure),
-    /// Not a status that means anything here.
+    /// The status has no meaning for this question.
     #[error("status {0}")]
     Status(u16),
-    /// The body does not say that it is JSON.
+    /// The content type is not JSON.
     #[error("the reply is not JSON by its content type")]
     ContentType,
-    /// The body is not what it should be.
+    /// The body lacks what it must have.
     #[error("the reply is malformed")]
     Malformed,
-    /// It is being asked right now, and has not answered yet.
+    /// Another worker is asking, and has no answer yet.
     #[error("it has not answered yet")]
     Pending,
 }
 
 impl Upstream {
-    /// All of them.
+    /// All upstreams.
     pub const ALL: [Self; 4] = [Self::Jwks, Self::Introspection, Self::Userinfo, Self::UserLookup];
 
-    /// Its name in logs and metrics.
+    /// The upstream's name in logs and metrics.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Jwks => "jwks",
@@ -73,8 +73,8 @@ impl Upstream {
         }
     }
 
-    /// A failure of this upstream, counted and logged here so that no caller can forget to.
-    pub fn failed(self, host: &dyn Host, fault: Fault) -> UpstreamFailure {
+    /// Creates a failure of this upstream. It is counted and logged here, so that no caller can forget it.
+    pub(crate) fn failed(self, host: &dyn Host, fault: Fault) -> UpstreamFailure {
         host.count(metrics::callout_failed(self.name()));
         let failure = UpstreamFailure { upstream: self, fault };
         host.warn(&format!("callout failed: {failure}"));
@@ -83,8 +83,8 @@ impl Upstream {
 }
 
 impl HttpUri {
-    /// A request to this address.
-    pub fn call(
+    /// Creates a request to this address.
+    pub(crate) fn call(
         &self,
         method: &'static str,
         headers: Vec<(&'static str, String)>,
@@ -103,7 +103,7 @@ impl HttpUri {
     }
 }
 
-/// Asks an upstream in the course of a request; the answer is a status and a body.
+/// Asks an upstream on behalf of a request.
 pub(crate) async fn ask(
     context: &Context,
     upstream: Upstream,
@@ -116,17 +116,17 @@ pub(crate) async fn ask(
     }
 }
 
-/// What an upstream said.
+/// The answer of an upstream.
 pub(crate) struct Answer {
     upstream: Upstream,
-    /// Its status.
+    /// The HTTP status.
     pub(crate) status: u16,
     json: bool,
     body: Vec<u8>,
 }
 
 impl Answer {
-    /// The body of a 200, as JSON.
+    /// Parses the body of a 200 as a JSON object.
     pub(crate) fn json<T: serde::de::DeserializeOwned>(
         &self,
         host: &dyn Host,
@@ -137,28 +137,28 @@ impl Answer {
         if !self.json {
             return Err(self.upstream.failed(host, Fault::ContentType));
         }
-        // `serde` would take a list for the members in order.
+        // `serde` would also accept a list of the members in order.
         if self.body.trim_ascii_start().first() != Some(&b'{') {
             return Err(self.upstream.failed(host, Fault::Malformed));
         }
-        // Nor does it look into text that it skips, and JSON is UTF-8 (RFC 8259 §8.1).
+        // JSON is UTF-8 (RFC 8259 §8.1), and `serde` does not check the text that it skips.
         let text = std::str::from_utf8(&self.body).ok();
         let value = text.and_then(|text| serde_json::from_str(text).ok());
         value.ok_or_else(|| self.upstream.failed(host, Fault::Malformed))
     }
 
-    /// Whether it says that what was asked about is there: a success, with JSON or without a body. A page, which may
-    /// be that of a login or say that there is nothing, is neither yes nor no.
+    /// Returns true if the answer is a success with JSON or without a body. Such an answer says that the
+    /// thing exists. A page says neither yes nor no: it may be a login page.
     pub(crate) fn says_yes(&self) -> bool {
         matches!(self.status, 200..=299) && (self.json || self.body.is_empty())
     }
 
-    /// The failure of an answer that lacks what it must have.
+    /// Creates the failure for an answer that lacks what it must have.
     pub(crate) fn malformed(&self, host: &dyn Host) -> UpstreamFailure {
         self.upstream.failed(host, Fault::Malformed)
     }
 
-    /// The failure of an answer that means nothing here.
+    /// Creates the failure for an answer whose status has no meaning for this question.
     pub(crate) fn unexpected(&self, host: &dyn Host) -> UpstreamFailure {
         let fault = match self.status {
             200..=299 => Fault::ContentType,

@@ -1,17 +1,17 @@
-//! Whether a user exists.
+//! The call that asks whether a user exists.
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use crate::config::{USER_ID_PLACEHOLDER, UserLookup};
 use crate::step::HttpCall;
 
-/// All but the unreserved characters of RFC 3986 §2.3 are encoded in a path segment.
+/// The characters that are encoded in a path segment: all but the unreserved ones of RFC 3986 §2.3.
 const UNRESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 impl UserLookup {
-    /// The request about one user, on behalf of the caller whose `authorization` it carries. `None` for a
-    /// name that cannot stand in a path: every path normaliser reads a dot segment as something else.
-    pub fn call(&self, user_id: &str, authorization: &str) -> Option<HttpCall> {
+    /// Creates the request about one user, with the `authorization` of the caller. Returns `None` for a dot
+    /// segment, which cannot stand for a user: path normalization would remove it.
+    pub(crate) fn call(&self, user_id: &str, authorization: &str) -> Option<HttpCall> {
         if matches!(user_id, "." | "..") {
             return None;
         }

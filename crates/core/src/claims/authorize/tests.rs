@@ -1,4 +1,4 @@
-//! What the function is given and what becomes of what it does; and the examples of the documentation.
+//! The input of `authorizeSubjectToken`, the effects of its results, and the documented examples.
 #![cfg(feature = "custom-claims")]
 
 use std::time::Duration;
@@ -9,12 +9,12 @@ use super::*;
 
 fn compile(source: &str, environment: &[(&str, &str)]) -> Authorizer {
     let variables = environment.iter().map(|(name, value)| ((*name).into(), (*value).into()));
-    // Generous: tests run on busy machines, unoptimised.
+    // The limits are generous, because tests run unoptimized on busy machines.
     let limits = Limits { timeout: Duration::from_secs(1), ..Limits::default() };
     Authorizer::compile(source, &limits, &variables.collect()).unwrap()
 }
 
-/// A call with the members of `given` in the place of the usual ones.
+/// Calls the function with the usual input, in which the members of `given` replace others.
 fn call(authorizer: &Authorizer, given: &Value) -> Result<Value, String> {
     let members = given["bounds"].as_object().cloned().unwrap_or_default();
     let context = if given["context"].is_null() { json!({}) } else { given["context"].clone() };
@@ -43,7 +43,7 @@ fn outcome(body: &str) -> Result<Value, String> {
 }
 
 #[test]
-fn is_given_what_is_documented() {
+fn the_function_gets_the_documented_input() {
     let expected = json!({
         "caller": {"clientId": "backend", "subject": null, "scope": "impersonate"},
         "userId": "user-42", "user": {"roles": ["customer"]}, "context": {"ticketId": "T-1"},
@@ -52,14 +52,14 @@ fn is_given_what_is_documented() {
     });
     let body = "api.denyAccess(JSON.stringify({ caller, userId, user, context, bounds, environmentVariables }))";
     let told = outcome(body).unwrap_err();
-    // A denial has neither quotes nor backslashes, and an end.
+    // A denial has no quotes and no backslashes, and is cut.
     let plain = expected.to_string().replace('"', "'");
     let told = told.strip_prefix("the script denied access: ").unwrap();
     assert!(told.len() > 100 && plain.starts_with(told.trim_end_matches('.')), "{told}\n{plain}");
 }
 
 #[test]
-fn allows_narrows_denies_or_has_failed() {
+fn the_function_allows_narrows_denies_or_fails() {
     #[rustfmt::skip]
     let cases = [
         ("",                                        Ok(json!({}))),
@@ -113,13 +113,13 @@ fn allows_narrows_denies_or_has_failed() {
 }
 
 #[test]
-fn a_script_for_claims_decides_about_no_mint() {
+fn a_script_for_claims_is_no_authorizer() {
     let source = "const getCustomJwtClaims = () => ({});";
     let error = Authorizer::compile(source, &Limits::default(), &BTreeMap::new()).unwrap_err();
     assert!(error.message.contains("declares no function authorizeSubjectToken"), "{error}");
 }
 
-/// What an example says: nothing more, narrower, or no, with the beginning of why.
+/// The result of an example: no bounds, further bounds, or a denial with the beginning of its message.
 type Case = (Value, Result<Value, &'static str>);
 
 fn holds(name: &str, source: &str, environment: &[(&str, &str)], cases: &[Case]) {
@@ -132,7 +132,7 @@ fn holds(name: &str, source: &str, environment: &[(&str, &str)], cases: &[Case])
 }
 
 #[test]
-fn the_documented_examples_do_what_they_say() {
+fn the_documented_examples_work() {
     let nobody = Err("The roles of this user are not known");
     #[rustfmt::skip]
     holds("protected roles", include_str!("../../../../../docs/authorize/protected-roles.js"), &[], &[
@@ -174,9 +174,9 @@ fn the_documented_examples_do_what_they_say() {
     ]);
 }
 
-/// By a clock that the test sets, at both ends of the day and of the week, east and west of Greenwich.
+/// The test sets the clock to both ends of the day and of the week, east and west of Greenwich.
 #[test]
-fn the_documented_working_hours_are_those_of_their_offset() {
+fn the_documented_working_hours_follow_their_time_zone() {
     let source = include_str!("../../../../../docs/authorize/working-hours.js");
     let closed = Err("Only from 8 to 18, Monday to Friday");
     let short = Ok(json!({"expiresIn": 60, "accessTokenExpiresIn": 300}));
@@ -201,7 +201,7 @@ fn the_documented_working_hours_are_those_of_their_offset() {
 }
 
 #[test]
-fn the_examples_are_documented_as_they_are_tested() {
+fn the_tested_examples_are_the_documented_ones() {
     let page = include_str!("../../../../../docs/who-may-impersonate-whom.md");
     for example in [
         include_str!("../../../../../docs/authorize/protected-roles.js"),

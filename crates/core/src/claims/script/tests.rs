@@ -17,7 +17,7 @@ fn compile(source: &str) -> Result<Script, CompileError> {
     let environment = [("REGION", "eu"), ("TENANTS", r#"{"user_123":"acme"}"#)];
     let environment =
         environment.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned()));
-    // Generous: tests run on busy machines, unoptimised.
+    // The limits are generous, because tests run unoptimized on busy machines.
     let limits = Limits { timeout: Duration::from_millis(250), ..Limits::default() };
     Script::compile(source, &limits, &environment.collect())
 }
@@ -27,7 +27,7 @@ fn run(script: &Script, context: &str) -> Result<Value, ClaimsError> {
     script.run(&input, &mut |_| ()).map(Value::Object)
 }
 
-/// The claims of a script with this body.
+/// Runs a script with this body.
 fn claims(body: &str) -> Result<Value, ClaimsError> {
     let source = format!(
         "const getCustomJwtClaims = async ({{ token, context, environmentVariables, api }}) => {{ {body} }}"
@@ -36,7 +36,7 @@ fn claims(body: &str) -> Result<Value, ClaimsError> {
 }
 
 #[test]
-fn gives_the_script_what_the_contract_lists() {
+fn a_script_gets_the_documented_input() {
     let input = claims("return { input: { token, context, environmentVariables } }").unwrap();
     let expected = json!({"input": {
         "token": {
@@ -63,9 +63,9 @@ fn gives_the_script_what_the_contract_lists() {
     assert_eq!(input, expected);
 }
 
-/// In the manner of what identity services of this family document, each for what it shows.
+/// The scripts resemble the examples that identity services of this family document.
 #[test]
-fn runs_scripts_as_operators_have_them() {
+fn scripts_for_other_identity_services_run_unchanged() {
     #[rustfmt::skip]
     let cases = [
         ("the default: no claims", json!({}), r"
@@ -168,7 +168,7 @@ const getCustomJwtClaims = async ({ context, api }) => {
 }
 
 #[test]
-fn refuses_a_script_that_cannot_be_called() {
+fn a_script_that_cannot_be_called_is_refused() {
     #[rustfmt::skip]
     let cases = [
         ("nothing", "", Some((1, 1)), "the script declares no function getCustomJwtClaims"),
@@ -215,7 +215,8 @@ fn not_serializable(message: &str, column: u32) -> ClaimsError {
     ClaimsError::NotSerializable(thrown_at(message, column))
 }
 
-/// A script that can work, and that else does this. It has a line to itself, so that columns are its own.
+/// A script that works for one input, and runs `body` for others. `body` has a line of its own, so that its
+/// columns begin at 1.
 fn works_or(body: &str) -> String {
     format!(
         "const getCustomJwtClaims = async ({{ token, context }}) => {{
@@ -230,7 +231,7 @@ fn a_failure_fails_one_call_and_the_next_works() {
     use ClaimsError::*;
     #[rustfmt::skip]
     let cases = [
-        // Without end.
+        // Endless loops.
         ("for (;;);", TimedOut),
         ("while (true) await null;", TimedOut),
         ("const f = () => { Promise.resolve().then(f); }; f(); await new Promise(() => {});", TimedOut),
@@ -259,7 +260,7 @@ fn a_failure_fails_one_call_and_the_next_works() {
         ("await new Promise(() => {});", NeverResolved),
         ("return { then() {} };", NeverResolved),
 
-        // Too much.
+        // Too much memory.
         ("const a = []; for (;;) a.push({});", OutOfMemory),
         ("let s = 'x'; for (;;) s += s;", threw("InternalError: string too long", 28)),
         ("return { s: 'x'.repeat(500_000_000) };", OutOfMemory),
@@ -277,7 +278,7 @@ fn a_failure_fails_one_call_and_the_next_works() {
         ("return { a: Array.prototype.includes.call({ length: 2 ** 53 }, 1) };",
          threw("RangeError: array too long", 38)),
 
-        // Thrown.
+        // Exceptions.
         ("null.x;", threw("TypeError: cannot read property 'x' of null", 1)),
         ("throw new Error('one\\ntwo');", threw("Error: one two", 11)),
         ("throw 'text';", threw("text", 0)),
@@ -295,7 +296,7 @@ fn a_failure_fails_one_call_and_the_next_works() {
         ("token.sub.missing();", threw("TypeError: not a function", 11)),
         ("await fetch('https://example.com');", threw("ReferenceError: fetch is not defined", 7)),
 
-        // Nothing that is an object.
+        // Results that are not objects.
         ("", NotAnObject),
         ("return null;", NotAnObject),
         ("return 1;", NotAnObject),
@@ -310,7 +311,7 @@ fn a_failure_fails_one_call_and_the_next_works() {
         ("return new Proxy([], {});", NotAnObject),
         ("return JSON.rawJSON('1');", NotAnObject),
 
-        // Nothing that is JSON.
+        // Results that are not JSON.
         ("return { get a() { throw new Error('g'); } };", not_serializable("Error: g", 30)),
         ("const a = {}; a.a = a; return a;", not_serializable("TypeError: circular reference", 0)),
         ("return { n: 1n };", not_serializable("TypeError: BigInt are forbidden in JSON.stringify", 0)),
@@ -322,7 +323,7 @@ fn a_failure_fails_one_call_and_the_next_works() {
          not_serializable("TypeError: proxy: duplicate property", 0)),
         ("return { s: '\\ud800' };", NotPortable),
 
-        // Not its own to set.
+        // Reserved claims.
         ("return { sub: 'admin' };", Reserved("sub")),
         ("return { a: 1, exp: 9999999999 };", Reserved("exp")),
         ("return Object.create(null, { iss: { value: 'x', enumerable: true } });", Reserved("iss")),
@@ -350,7 +351,7 @@ fn a_failure_fails_one_call_and_the_next_works() {
     }
 }
 
-/// Time or memory, whichever runs out first on this machine, where no bound of its own is met before.
+/// Time or memory runs out, and which one is first depends on the machine.
 #[test]
 fn a_failure_of_size_fails_one_call_and_the_next_works() {
     let bodies = [
@@ -371,7 +372,7 @@ fn a_failure_of_size_fails_one_call_and_the_next_works() {
         let script = compile(&works_or(body)).unwrap_or_else(|error| panic!("{body}: {error}"));
         for _ in 0..2 {
             let error = run(&script, CONTEXT).expect_err(body);
-            // Which is met first is for the machine to say.
+            // The machine decides which limit is met first.
             let bounds = ["BigInt is too large to allocate", "array too long", "string too long"];
             let expected = matches!(error, ClaimsError::OutOfMemory | ClaimsError::TimedOut)
                 || bounds.iter().any(|bound| error.to_string().ends_with(bound));
@@ -382,8 +383,8 @@ fn a_failure_of_size_fails_one_call_and_the_next_works() {
 }
 
 #[test]
-fn a_call_sees_nothing_of_another() {
-    // Each counts itself, and looks for the count everywhere it could be kept.
+fn a_call_sees_nothing_of_an_earlier_call() {
+    // Each script counts its calls, and keeps the count wherever it can.
     #[rustfmt::skip]
     let traces = [
         "count = (globalThis.count ?? 0) + 1; return { count };",
@@ -429,7 +430,7 @@ fn a_call_sees_nothing_of_another() {
 }
 
 #[test]
-fn a_call_that_is_cut_off_leaves_nothing_either() {
+fn a_call_that_is_cut_off_leaves_nothing_behind() {
     let script = compile(
         "let n = 0;
          function getCustomJwtClaims({ context: { grant: { subjectTokenContext: { fails } } } }) {
@@ -452,7 +453,7 @@ fn a_call_that_is_cut_off_leaves_nothing_either() {
 }
 
 #[test]
-fn denying_access_cannot_be_taken_back() {
+fn a_denial_cannot_be_taken_back() {
     #[rustfmt::skip]
     let cases = [
         ("return api.denyAccess('No ticket');", "No ticket"),
@@ -483,7 +484,7 @@ fn denying_access_cannot_be_taken_back() {
 }
 
 #[test]
-fn makes_no_code_from_strings() {
+fn a_script_makes_no_code_from_strings() {
     let expressions = [
         "eval('1')",
         "(0, eval)('1')",
@@ -514,11 +515,11 @@ fn makes_no_code_from_strings() {
 }
 
 #[test]
-fn has_what_javascript_has_and_a_console() {
+fn a_script_has_the_globals_of_javascript_and_a_console() {
     let globals =
         claims("return { names: Object.getOwnPropertyNames(globalThis).sort().join(' ') };");
     let names = globals.unwrap()["names"].as_str().unwrap().to_owned();
-    // A newer engine may bring more: look at it before it is let in.
+    // A newer engine may bring further globals. Review them before you add them here.
     let expected = "AggregateError Array ArrayBuffer AsyncDisposableStack Atomics BigInt BigInt64Array \
         BigUint64Array Boolean DataView Date DisposableStack Error EvalError FinalizationRegistry \
         Float16Array Float32Array Float64Array Function Infinity Int16Array Int32Array Int8Array \
@@ -530,10 +531,10 @@ fn has_what_javascript_has_and_a_console() {
     assert_eq!(names, expected);
 }
 
-/// None of these asks whether it may go on, and some would take minutes: they are refused beforehand, and so
-/// whatever the machine is doing.
+/// The engine cannot interrupt these built-in functions, and some calls would take minutes. The prelude
+/// refuses such calls in advance, however fast the machine is.
 #[test]
-fn what_cannot_be_stopped_is_not_begun() {
+fn a_call_that_cannot_be_interrupted_is_refused() {
     #[rustfmt::skip]
     let cases = [
         ("Array(131_073).sort()",                                  "array too long"),
@@ -573,7 +574,7 @@ fn what_cannot_be_stopped_is_not_begun() {
 }
 
 #[test]
-fn strings_are_what_they_were() {
+fn guarded_string_functions_behave_as_before() {
     #[rustfmt::skip]
     let cases = [
         ("'a-b-c'.split('-').join('+').replaceAll('+', '')",  json!("abc")),
@@ -601,7 +602,7 @@ fn strings_are_what_they_were() {
 }
 
 #[test]
-fn arrays_are_what_they_were() {
+fn guarded_array_functions_behave_as_before() {
     #[rustfmt::skip]
     let cases = [
         ("[3, 1, 2].sort().map((n) => n * 2).concat([7], 8, [[9]]).join('-')", json!("2-4-6-7-8-9")),
@@ -623,7 +624,7 @@ fn arrays_are_what_they_were() {
 }
 
 #[test]
-fn has_a_clock_and_random_numbers() {
+fn a_script_has_a_clock_and_random_numbers() {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
     let date = claims("return { now: Date.now(), year: new Date().getFullYear() };").unwrap();
     let elapsed = date["now"].as_f64().unwrap() / 1000.0 - now.as_secs_f64();
@@ -641,12 +642,12 @@ fn has_a_clock_and_random_numbers() {
     assert!(numbers.iter().all(|n| (0.0..1.0).contains(n)));
     numbers.sort_by(f64::total_cmp);
     numbers.dedup();
-    // Putting back the heap does not put back the dice.
+    // Restoring the heap does not repeat the random numbers.
     assert_eq!(numbers.len(), 200);
     assert!(numbers.first() < Some(&0.2) && numbers.last() > Some(&0.8));
 }
 
-/// What is logged by a call that may fail.
+/// The lines that a call logs, which may fail.
 fn logged(body: &str) -> Vec<String> {
     let source = format!("const getCustomJwtClaims = () => {{ {body}; return {{}}; }}");
     let script = compile(&source).unwrap();
@@ -657,7 +658,7 @@ fn logged(body: &str) -> Vec<String> {
 }
 
 #[test]
-fn logs_what_the_console_is_given() {
+fn console_log_reaches_the_log() {
     #[rustfmt::skip]
     let cases = [
         ("console.log()", ""),
@@ -722,9 +723,9 @@ fn the_log_has_what_the_operator_needs() {
     assert!(error.len() < 1200, "{}", error.len());
 }
 
-/// The same script runs in Envoy, where what does not fail in the script is a trap.
+/// The same script runs in Envoy, where an error that the engine does not catch is a trap of the VM.
 #[test]
-fn a_hostile_script_hurts_itself_only() {
+fn a_hostile_script_fails_only_its_own_call() {
     let script = compile(include_str!("../../../../../tests/fixtures/claims/hostile.js")).unwrap();
     let names = run(&script, r#"{"case":"names"}"#).unwrap();
     for name in names["names"].as_str().unwrap().split(' ') {

@@ -3,17 +3,22 @@ use proptest::prelude::*;
 
 use super::*;
 
-#[test]
-fn a_context_is_kept_as_compact_json_in_its_own_order() {
-    let body = b" {\"context\": {\"z\": 1.50, \"a\": [null, \"\\u00fc\"]}, \"userId\": \"u\"}\n";
-    let Asked { grant, .. } = parse(body, 4096).unwrap();
-    assert_eq!(grant.user_id, "u");
-    assert_eq!(grant.context, "{\"z\":1.5,\"a\":[null,\"ü\"]}");
-    assert_eq!(parse(b"{\"userId\": \"u\"}", 4096).unwrap().grant.context, "{}");
+fn read(body: &[u8], max_context_bytes: usize) -> Result<MintRequest, Refusal> {
+    let head = Head { content_type: Some(b"application/json".to_vec()), ..Head::default() };
+    MintRequest::read(&head, &Body::Whole(body.to_vec()), max_context_bytes)
 }
 
 #[test]
-fn a_user_id_is_counted_in_characters() {
+fn the_context_is_kept_as_compact_json_in_its_own_order() {
+    let body = b" {\"context\": {\"z\": 1.50, \"a\": [null, \"\\u00fc\"]}, \"userId\": \"u\"}\n";
+    let MintRequest { grant, .. } = read(body, 4096).unwrap();
+    assert_eq!(grant.user_id, "u");
+    assert_eq!(grant.context, "{\"z\":1.5,\"a\":[null,\"ü\"]}");
+    assert_eq!(read(b"{\"userId\": \"u\"}", 4096).unwrap().grant.context, "{}");
+}
+
+#[test]
+fn the_length_of_a_user_id_is_counted_in_characters() {
     #[rustfmt::skip]
     let cases = [
         ("u".to_owned(),            true),
@@ -32,30 +37,30 @@ fn a_user_id_is_counted_in_characters() {
 }
 
 #[test]
-fn a_context_is_as_long_as_it_is_kept() {
+fn the_length_of_a_context_is_that_of_its_compact_json() {
     let body = b"{\"userId\": \"u\", \"context\": {   \"a\"  :  \"bc\"   }}";
     let len = "{\"a\":\"bc\"}".len();
-    assert!(parse(body, len).is_ok());
-    let refusal = parse(body, len.saturating_sub(1)).unwrap_err();
+    assert!(read(body, len).is_ok());
+    let refusal = read(body, len.saturating_sub(1)).unwrap_err();
     assert_eq!(refusal.reason(), "context_too_long");
     assert!(refusal.to_string().contains("longer than 9 bytes"), "{refusal}");
 }
 
 proptest! {
     #[test]
-    fn no_body_makes_the_parser_panic(body: Vec<u8>) {
-        let _ = parse(&body, 64);
+    fn the_parser_never_panics(body: Vec<u8>) {
+        let _ = read(&body, 64);
     }
 
     #[test]
-    fn what_is_accepted_keeps_the_rules(
+    fn an_accepted_request_keeps_the_rules(
         user_id in "\\PC{0,4}|[\\x00-\\x20]{1,2}",
         context in proptest::option::of("[{}\\[\\]:,\"0-9a-z]{0,24}"),
         rest in vec("[{}\\[\\]:,\"0-9a-z ]{0,8}", 0..2),
     ) {
         let context = context.map_or(String::new(), |context| format!(",\"context\":{context}"));
         let body = format!("{{\"userId\":{}{context}}}{}", Value::from(user_id), rest.concat());
-        if let Ok(Asked { grant, .. }) = parse(body.as_bytes(), 16) {
+        if let Ok(MintRequest { grant, .. }) = read(body.as_bytes(), 16) {
             prop_assert!(is_user_id(&grant.user_id));
             prop_assert!(grant.context.len() <= 16);
             prop_assert!(serde_json::from_str::<Value>(&grant.context).unwrap().is_object());

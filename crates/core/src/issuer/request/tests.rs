@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn a_bearer_token_is_taken_out_of_its_header() {
+fn a_bearer_token_is_read_from_the_authorization_header() {
     #[rustfmt::skip]
     let cases: [(Option<&[u8]>, Option<&str>); 11] = [
         (Some(b"Bearer abc"),        Some("abc")),

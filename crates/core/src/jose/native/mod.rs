@@ -1,9 +1,10 @@
-//! Signatures by the host's own cryptography, where it has some: four to thirty times as fast as the same
-//! in the sandbox.
+//! Signatures by the host's cryptography, where the host has it. It is four to thirty times as fast as
+//! the crates in the sandbox.
 //!
-//! Nobody promises what a host function does, so it is believed only after a self-test: it must verify
-//! what the crates sign, sign what the crates verify, and refuse another key's signature. An algorithm
-//! that fails stays with the crates. The protocol code does not know the difference.
+//! No specification says what a host function does, so the filter uses an algorithm of the host only
+//! after a self-test: the host must verify signatures of the crates, sign what the crates verify, and
+//! refuse another key's signature. The crates do the algorithms that fail the test. The protocol code
+//! does not notice the difference.
 
 #[cfg(test)]
 mod tests;
@@ -18,12 +19,12 @@ use p256::ecdsa::signature::{SignatureEncoding as _, Signer as _};
 use super::verifying::VerifyingKey;
 use super::{Algorithm, SigningKey};
 
-/// The host's signature functions. ECDSA signatures are DER (RFC 3279 §2.2.3), RSA is PKCS #1 v1.5.
+/// The host's signature functions. ECDSA signatures are DER (RFC 3279 §2.2.3), RSA signatures PKCS #1 v1.5.
 pub trait NativeCrypto {
-    /// Signs with a PKCS #8 key; `None` if the host cannot.
+    /// Signs with a PKCS #8 key; `None` if the host cannot sign.
     fn sign(&self, hash: &'static str, private_key: &[u8], message: &[u8]) -> Option<Vec<u8>>;
 
-    /// Verifies with a `SubjectPublicKeyInfo`; `None` if the host cannot say.
+    /// Verifies with a `SubjectPublicKeyInfo`; `None` if the host cannot verify.
     fn verify(
         &self,
         hash: &'static str,
@@ -33,15 +34,14 @@ pub trait NativeCrypto {
     ) -> Option<bool>;
 }
 
-/// Host functions that passed the self-test, and for what.
+/// The host's signature functions, and the algorithms that passed the self-test.
 pub struct TestedCrypto {
     crypto: Box<dyn NativeCrypto>,
     verifies: Vec<Algorithm>,
     signs: Option<Algorithm>,
 }
 
-/// The hash of an algorithm, by the name that the host knows; `None` for what it cannot do: it has no
-/// Ed25519 and no PSS.
+/// The host's name for the hash of an algorithm; `None` for Ed25519 and PSS, which the host does not have.
 const fn hash(algorithm: Algorithm) -> Option<&'static str> {
     match algorithm {
         Algorithm::Es256 | Algorithm::Rs256 => Some("sha256"),
@@ -51,8 +51,8 @@ const fn hash(algorithm: Algorithm) -> Option<&'static str> {
     }
 }
 
-/// The host's form of a signature made into that of a JWS: for ECDSA r‖s (RFC 7518 §3.4), each as long as the
-/// curve's order whatever zeros it begins with.
+/// Converts a signature from the host's form to that of a JWS. For ECDSA that is r‖s (RFC 7518 §3.4),
+/// each padded with zeros to the length of the curve's order.
 fn jws_from_host(algorithm: Algorithm, signature: Vec<u8>) -> Option<Vec<u8>> {
     match algorithm {
         Algorithm::Es256 => Some(p256::ecdsa::Signature::from_der(&signature).ok()?.to_vec()),
@@ -61,8 +61,9 @@ fn jws_from_host(algorithm: Algorithm, signature: Vec<u8>) -> Option<Vec<u8>> {
     }
 }
 
-/// The other way round: for ECDSA DER, where a number has no zeros before it but one that keeps it from being
-/// negative. `None` for what has the wrong length, or numbers that no signature has.
+/// Converts a signature from the form of a JWS to the host's form. For ECDSA that is DER, where a number
+/// has no leading zeros but one that keeps it from being negative. Returns `None` if the signature has the
+/// wrong length, or numbers that are out of range.
 fn host_from_jws(algorithm: Algorithm, signature: &[u8]) -> Option<Vec<u8>> {
     match algorithm {
         Algorithm::Es256 => {
@@ -78,7 +79,8 @@ fn host_from_jws(algorithm: Algorithm, signature: &[u8]) -> Option<Vec<u8>> {
 }
 
 impl TestedCrypto {
-    /// Tests the host's functions. What is signed with is `signing_key`, and nothing else.
+    /// Tests the host's functions. Signing is tested with `signing_key`, the only key that the filter signs
+    /// with.
     pub fn new(crypto: Box<dyn NativeCrypto>, signing_key: &SigningKey) -> Self {
         let mut tested = Self { crypto, verifies: Vec::new(), signs: None };
         for algorithm in Algorithm::ALL {
@@ -93,12 +95,12 @@ impl TestedCrypto {
         tested
     }
 
-    /// Whether it signs with `algorithm`.
-    pub fn signs(&self, algorithm: Algorithm) -> bool {
+    /// Returns true if the host signs with `algorithm`.
+    pub(crate) fn signs(&self, algorithm: Algorithm) -> bool {
         self.signs == Some(algorithm)
     }
 
-    /// Signs, in the form of a JWS; `None` if that must be done without the host.
+    /// Signs in the form of a JWS; `None` if the crates must sign.
     pub(super) fn sign(
         &self,
         algorithm: Algorithm,
@@ -112,7 +114,7 @@ impl TestedCrypto {
         }
     }
 
-    /// Verifies a signature in the form of a JWS; `None` if that must be done without the host.
+    /// Verifies a signature in the form of a JWS; `None` if the crates must verify.
     pub(super) fn verify(
         &self,
         algorithm: Algorithm,
@@ -141,12 +143,13 @@ impl TestedCrypto {
         signature: &[u8],
         message: &[u8],
     ) -> Option<bool> {
-        // What has no form for the host is no signature: nothing to ask it about.
+        // A signature that cannot be converted is not a valid signature.
         let Some(signature) = host_from_jws(algorithm, signature) else { return Some(false) };
         self.crypto.verify(hash(algorithm)?, public_key, &signature, message)
     }
 
-    /// A signature by the crates, or by OpenSSL, is good; of another message or by another key it is not.
+    /// Tests that the host accepts a signature that the crates or OpenSSL made, and refuses it for another
+    /// message and for another key.
     fn passes_verification(&self, algorithm: Algorithm) -> Option<()> {
         let (public_key, other_key, signature) = match algorithm {
             Algorithm::Es256 => {
@@ -178,7 +181,7 @@ impl TestedCrypto {
                     _ => vectors::RS512,
                 };
                 let key = BASE64_STANDARD.decode(vectors::RSA_KEY).ok()?;
-                // Another modulus: the last byte of it stands before the exponent (five bytes of DER).
+                // Changes the modulus, whose last byte stands before the exponent (five bytes of DER).
                 let mut other = key.clone();
                 let place = other.len().checked_sub(6)?;
                 let last = other.get_mut(place)?;
@@ -195,7 +198,7 @@ impl TestedCrypto {
         (right && wrong_message && wrong_key).then_some(())
     }
 
-    /// What the host signs the crates verify; and it is the configured key that it signed with.
+    /// Tests that the crates verify the host's signature with the configured key.
     fn passes_signing(&self, key: &SigningKey) -> Option<()> {
         let signature = self.sign_untested(key.algorithm(), key.native()?, vectors::MESSAGE)?;
         let public = key.verifying_key()?;

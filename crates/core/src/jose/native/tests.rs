@@ -1,4 +1,4 @@
-//! ECDSA signatures from one form into the other.
+//! Converting ECDSA signatures between the host's form and that of a JWS.
 #![expect(clippy::arithmetic_side_effects, reason = "a test that overflows fails, no more")]
 
 use std::collections::BTreeSet;
@@ -14,7 +14,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// `SEQUENCE { INTEGER r, INTEGER s }`, as X.690 has it and no library of ours.
+/// Writes `SEQUENCE { INTEGER r, INTEGER s }` by the rules of X.690, without a library.
 fn der(r: &[u8], s: &[u8]) -> Vec<u8> {
     let integer = |number: &[u8]| {
         let first = number.iter().position(|byte| *byte != 0).unwrap_or(number.len() - 1);
@@ -29,8 +29,8 @@ fn der(r: &[u8], s: &[u8]) -> Vec<u8> {
     [vec![0x30, body.len() as u8], body].concat()
 }
 
-/// A number of this many bytes, of which some at the beginning may be zero; never zero itself, and less
-/// than the order of either curve, which begins with 32 bits that are all one.
+/// A number of this many bytes that may begin with zeros. It is greater than zero, and less than the order
+/// of either curve, which begins with 32 one bits.
 fn number(len: usize) -> impl Strategy<Value = Vec<u8>> {
     (vec(any::<u8>(), len), 0..len, 1..=u8::MAX).prop_map(move |(mut bytes, zeros, some)| {
         bytes[..zeros].fill(0);
@@ -43,7 +43,7 @@ fn number(len: usize) -> impl Strategy<Value = Vec<u8>> {
 
 proptest! {
     #[test]
-    fn numbers_keep_their_value_whatever_their_length(
+    fn numbers_keep_their_value_at_every_length(
         (algorithm, r, s) in prop_oneof![
             (Just(Algorithm::Es256), number(32), number(32)),
             (Just(Algorithm::Es384), number(48), number(48)),
@@ -54,9 +54,9 @@ proptest! {
         prop_assert_eq!(jws_from_host(algorithm, host), Some(jws));
     }
 
-    /// One signature has one form: what is read is what would be written.
+    /// A signature has one form: writing what was read gives the same bytes.
     #[test]
-    fn no_bytes_are_a_second_form(
+    fn a_signature_has_one_form_only(
         mut bytes in vec(any::<u8>(), 0..120),
         r in number(32), s in number(32),
         (at, to) in (0_usize..72, any::<u8>()),
@@ -81,7 +81,7 @@ proptest! {
     }
 }
 
-/// Real signatures, so many that some begin with zeros, hold in both forms.
+/// There are so many signatures that some begin with zeros.
 #[test]
 fn another_library_verifies_both_forms_at_every_length() {
     #[rustfmt::skip]
@@ -96,7 +96,7 @@ fn another_library_verifies_both_forms_at_every_length() {
         for number in 0_u32..20_000 {
             let message = number.to_be_bytes();
             let host = key.sign(&SystemRandom::new(), &message).unwrap().as_ref().to_vec();
-            // One of each length is enough for what takes longer.
+            // Verifying with the other library is slow, so one signature of each length is enough.
             if !lengths.insert(host.len()) {
                 continue;
             }
@@ -105,7 +105,7 @@ fn another_library_verifies_both_forms_at_every_length() {
             let again = host_from_jws(algorithm, &jws).unwrap();
             UnparsedPublicKey::new(asn1, public).verify(&message, &again).unwrap();
             assert_eq!(again, host);
-            // With a number that has fewer bits than a whole byte less.
+            // One of the numbers is shorter by more than a byte.
             if lengths.iter().any(|length| *length < usual) && lengths.len() > 3 {
                 break;
             }

@@ -1,7 +1,7 @@
-//! An RSA public key and its signatures of [`MESSAGE`], made once with OpenSSL; the private key was thrown away.
-//! Base64. A host that says yes to these and no to others verifies with RSA.
+//! An RSA public key and its signatures of [`MESSAGE`], in base64, for the self-test of the host. OpenSSL
+//! made them once, and the private key was thrown away.
 
-/// What is signed.
+/// The signed message.
 pub(super) const MESSAGE: &[u8] = b"impersonation-filter self-test";
 
 /// The key, 2048 bits, as `SubjectPublicKeyInfo`.
@@ -12,7 +12,7 @@ pub(super) const RSA_KEY: &str = "\
     I6rMHMKiL9LQo+SPvLidU0/8CvtEXiDZjNj+Up5mEfzQHv0F26jdhdRAR2I2Fj0SE8hUdwryliHsbke4\
     g9hnJB5PKF8jujMvEVw9SI76bab0pYKHLjvqxTn/4s1XTCyHR3rpb1xfgs3IT9kmZwIDAQAB";
 
-/// RS256.
+/// The signature by RS256.
 pub(super) const RS256: &str = "\
     zmatcAZHSFi2cRv/ayCXpvFi7AnRM+URq9ofC/EcOAy4gkOvV7ok6erwW34XgUvhvg/tW9I9lM3R5Rl0\
     I8+iewB8rd6G/kQc4nGr1iITF656iguPHJEaVmeOMmGm+Yd3kZfUSDba1Rp36RFp7QUM6JzRLWkmhmRo\
@@ -20,7 +20,7 @@ pub(super) const RS256: &str = "\
     pA1cr5VKKi3XDGDfc6wWlxhvVfTtRRHLyynR9x0nwk+bNrDNE243RM8jFiDc8/DgZ0tLkHh2t3YS0d28\
     ZWgp/AfnvmKF0Q7jzNDUvg==";
 
-/// RS384.
+/// The signature by RS384.
 pub(super) const RS384: &str = "\
     qF1CULf2vzBVP7Aren48gZ1K5KWwzLjyuCzYTL5/hrGcZZ+dEf6NF4pz8fgKxlfCXuvAVQz7mmHU5S52\
     fcNTyZmZY8DMoQ8yyTM1JkvCf6FRKWfWJrw+tnz+QfN6uLIbE5Us5sbrpXSpzZGPbEOGX7CBcFaevnwv\
@@ -28,7 +28,7 @@ pub(super) const RS384: &str = "\
     iCC2B3ArgwsshH33HIoCnhxxuVgdMdCCnoNB57XS9QnUORwVRJXIlCELh0XLOZG7kzftLZd0CixSm4BT\
     XrbmIH6L+ErLZB5N3pSsWQ==";
 
-/// RS512.
+/// The signature by RS512.
 pub(super) const RS512: &str = "\
     Rb10rQbUKhodnXbE5wIgLPMfTKYtxIZ+42+JA+IVXAIJeab/li2nCgGbuekZizQBAdw0uwRy9BEvrg9Z\
     Da6wajWinN3mEpSXbIuKxTDkYBi/Jhy6QLV75lzQhBYym386twkcvnsYZm24xDStBVAiMHWDOortAi/F\

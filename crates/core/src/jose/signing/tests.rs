@@ -7,9 +7,9 @@ use crate::jose::tests::host::TestHost;
 use crate::jose::tests::{keys_of_all_kinds, rfc, signing_key};
 use crate::jose::{Algorithm, PublishedKey, private_from_pem};
 
-/// Both algorithms leave nothing to chance: the signatures are those of the RFCs to the last bit.
+/// Both algorithms are deterministic, so the signatures equal those of the RFCs.
 #[test]
-fn signs_the_examples_of_rfc_7515_a_2_and_rfc_8037_a_4() {
+fn the_examples_of_rfc_7515_a_2_and_rfc_8037_a_4_are_signed() {
     let mut a2: Value = serde_json::from_str(rfc::A2_KEY).unwrap();
     let private: Value = serde_json::from_str(rfc::A2_PRIVATE).unwrap();
     a2.as_object_mut().unwrap().extend(private.as_object().unwrap().clone());
@@ -23,7 +23,7 @@ fn signs_the_examples_of_rfc_7515_a_2_and_rfc_8037_a_4() {
     }
 }
 
-/// Without randomness RSA would not be blinded, and PSS would have a salt that others know.
+/// Without randomness RSA would not be blinded, and the salt of PSS would be predictable.
 #[test]
 fn rsa_does_not_sign_without_randomness() {
     let host = TestHost::default();
@@ -38,7 +38,7 @@ fn rsa_does_not_sign_without_randomness() {
 }
 
 #[test]
-fn says_what_is_wrong_with_a_key_and_nothing_of_what_is_in_it() {
+fn an_error_says_what_is_wrong_with_a_key_and_reveals_no_contents() {
     for (_, key) in keys_of_all_kinds() {
         let mut jwk = key.private_jwk();
         let d = jwk["d"].as_str().unwrap().to_owned();

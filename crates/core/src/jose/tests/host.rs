@@ -1,5 +1,5 @@
-//! A host with cryptography of its own: aws-lc, which the filter does not use, under a layer that can be
-//! told to lie.
+//! A host with cryptography of its own: aws-lc, which the filter itself does not use. A test can make the
+//! host misbehave.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -48,34 +48,34 @@ impl Host for TestHost {
     }
 }
 
-/// What hosts are tested with, as one can tell that has seen it once.
+/// The message of the self-test, which a malicious host could recognize.
 const SELF_TEST: &[u8] = b"impersonation-filter self-test";
 
-/// aws-lc as a host offers it.
+/// aws-lc as the signature functions of a host.
 pub(crate) struct AwsLc {
     pub(crate) manner: Manner,
-    /// How often it was asked to verify.
+    /// The number of calls to verify.
     pub(crate) verified: Rc<Cell<u32>>,
-    /// How often it was asked to sign.
+    /// The number of calls to sign.
     pub(crate) signed: Rc<Cell<u32>>,
 }
 
-/// What a host makes of what it should do.
+/// How a host behaves.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Manner {
     Honest,
     Absent,
     AlwaysYes,
     AlwaysNo,
-    /// Looks at the message alone.
+    /// Accepts any signature of the self-test's message.
     IgnoresTheKey,
-    /// Takes every message for the one of the self-test.
+    /// Verifies every signature against the self-test's message.
     IgnoresTheMessage,
-    /// Hands out a signature with a bit turned.
+    /// Signs, and flips one bit of the signature.
     SignsBadly,
-    /// Signs with a key of its own.
+    /// Signs with another key.
     SignsWithAnotherKey,
-    /// r‖s where DER is expected.
+    /// Returns r‖s where DER is expected.
     SignsInAnotherForm,
 }
 
@@ -84,7 +84,7 @@ impl AwsLc {
         Self { manner, verified: Rc::default(), signed: Rc::default() }
     }
 
-    /// Put to the test, for a host.
+    /// Runs the self-test.
     pub(crate) fn tested(self, key: &SigningKey) -> TestedCrypto {
         TestedCrypto::new(Box::new(self), key)
     }

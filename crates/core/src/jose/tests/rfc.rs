@@ -1,12 +1,12 @@
-//! The examples of the RFCs. Their private keys are printed in them, so they are nobody's secrets.
+//! The examples of the RFCs. Their private keys are printed in the RFCs, so they are no secrets.
 
-/// RFC 7515 A.2.1: the key. Its private part is left to [`A2_PRIVATE`].
+/// RFC 7515 A.2.1: the public key. [`A2_PRIVATE`] has the private part.
 pub(crate) const A2_KEY: &str = r#"{
     "kty": "RSA", "e": "AQAB",
     "n": "ofgWCuLjybRlzo0tZWJjNiuSfb4p4fAkd_wWJcyQoTbji9k0l8W26mPddxHmfHQp-Vaw-4qPCJrcS2mJPMEzP1Pt0Bm4d4QlL-yRT-SFd2lZS-pCgNMsD1W_YpRPEwOWvG6b32690r2jZ47soMZo9wGzjb_7OMg0LOL-bSf63kpaSHSXndS5z5rexMdbBYUsLA9e-KXBdQOS-UTo7WTBEMa2R2CapHg665xsmtdVMTBQY4uDZlxvb3qCo5ZwKh9kG4LT6_I5IhlJH7aGhyxXFvUK-DWNmoudF8NAco9_h9iaGNj8q2ethFkMLs91kzk2PAcDTW9gb54h4FRWyuXpoQ"
 }"#;
 
-/// RFC 7515 A.2.1: what is secret of it.
+/// RFC 7515 A.2.1: the private part of the key.
 pub(crate) const A2_PRIVATE: &str = r#"{
     "d": "Eq5xpGnNCivDflJsRQBXHx1hdR1k6Ulwe2JZD50LpXyWPEAeP88vLNO97IjlA7_GQ5sLKMgvfTeXZx9SE-7YwVol2NXOoAJe46sui395IW_GO-pWJ1O0BkTGoVEn2bKVRUCgu-GjBVaYLU6f3l9kJfFNS3E0QbVdxzubSu3Mkqzjkn439X0M_V51gfpRLI9JYanrC4D4qAdGcopV_0ZHHzQlBjudU2QvXt4ehNYTCBr6XCLQUShb1juUO1ZdiYoFaFQT5Tw8bGUl_x_jTj3ccPDVZFD9pIuhLhBOneufuBiB4cS98l2SR_RQyGWSeWjnczT0QU91p1DhOVRuOopznQ",
     "p": "4BzEEOtIpmVdVEZNCqS7baC4crd0pqnRH_5IB3jw3bcxGn6QLvnEtfdUdiYrqBdss1l58BQ3KhooKeQTa9AB0Hw_Py5PJdTJNPY8cQn7ouZ2KKDcmnPGBY5t7yLc1QlQ5xHdwW1VhvKn-nXqhJTBgIPgtldC-KDV5z-y2XDwGUc",
@@ -56,7 +56,7 @@ pub(crate) const ED25519_KEY: &str = r#"{
 /// RFC 8037 A.3: its thumbprint.
 pub(crate) const ED25519_THUMBPRINT: &str = "kPrK_qmxVWaYVA9wwBF6Iuo3vVzz7TxHCTwXBygrS4k";
 
-/// RFC 8037 A.4: header and payload, which is no JSON.
+/// RFC 8037 A.4: header and payload, which is not JSON.
 pub(crate) const ED25519_INPUT: &str = "eyJhbGciOiJFZERTQSJ9.RXhhbXBsZSBvZiBFZDI1NTE5IHNpZ25pbmc";
 
 /// RFC 8037 A.4: the signature.

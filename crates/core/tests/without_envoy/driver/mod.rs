@@ -17,6 +17,7 @@ use impersonation_core::host::{
     Expected, Host, HostFailure, Level, SharedData, Swap, UnixTime, Version,
 };
 use impersonation_core::issuer::Service;
+use impersonation_core::jose::NativeCrypto;
 use impersonation_core::metrics;
 use impersonation_core::step::{
     Call, CallFailure, HttpCall, Progress, Reply, Step, WhenCallerLeaves,
@@ -354,6 +355,10 @@ impl HttpStream for Shown {
         assert!(self.answered.replace(Some(answer)).is_none(), "answered twice");
     }
 
+    fn resume_request(&self) {
+        panic!("no request goes on after a call");
+    }
+
     fn set_filter_state(&self, name: &str, value: &str) {
         self.filter_state.borrow_mut().push((name.to_owned(), value.to_owned()));
     }
@@ -400,10 +405,19 @@ impl Gateway {
 
     /// One more worker in a world, or the same after its configuration changed.
     pub(crate) fn in_world(world: &Rc<World>, configuration: &Value) -> Self {
+        Self::with_crypto(world, configuration, None)
+    }
+
+    /// A worker whose host has cryptography of its own.
+    pub(crate) fn with_crypto(
+        world: &Rc<World>,
+        configuration: &Value,
+        crypto: Option<Box<dyn NativeCrypto>>,
+    ) -> Self {
         let bytes = configuration.to_string().into_bytes();
-        let service = Service::configure(&bytes, &|_| None, world.now(), None);
+        let service = Service::configure(&bytes, &|_| None, world.now(), crypto);
         let service = service.unwrap_or_else(|error| panic!("{error}"));
-        service.begin(&**world);
+        service.create_tables(&**world);
         let begun = world.stored();
         world.begun.borrow_mut().extend(begun);
         Self {

@@ -17,3 +17,4 @@ mod rules;
 mod secrecy;
 mod setting;
 mod time;
+mod tokens;

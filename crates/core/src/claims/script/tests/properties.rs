@@ -1,4 +1,4 @@
-//! What goes into a script as JSON comes out as the same JSON, whatever it is.
+//! JSON that a script returns unchanged comes out as the same JSON.
 
 use std::sync::LazyLock;
 
@@ -11,9 +11,9 @@ thread_local! {
     static SCRIPT: Script = script();
 }
 
-/// Gives back what it is given, in three ways.
+/// A script that returns its input in three ways.
 fn script() -> Script {
-    // No limits but those of the engine: what they do is tested elsewhere.
+    // The limits are as large as the engine allows. Other tests cover them.
     let limits =
         Limits { timeout: Duration::from_secs(10), output_bytes: 1 << 20, ..Limits::default() };
     let source = "const getCustomJwtClaims = async ({ token: { way }, context: { grant } }) => {
@@ -35,7 +35,7 @@ fn give(way: &str, context: &Value) -> Result<Value, ClaimsError> {
     SCRIPT.with(|script| script.run(&input, &mut |_| ())).map(Value::Object)
 }
 
-/// As JavaScript has it: all numbers are floats, and there is one zero.
+/// Converts JSON as JavaScript does: all numbers are floats, and there is one zero.
 fn as_javascript(value: &Value) -> Value {
     match value {
         Value::Number(number) => json!(number.as_f64().unwrap() + 0.0),
@@ -47,7 +47,7 @@ fn as_javascript(value: &Value) -> Value {
     }
 }
 
-/// Names that mean something to somebody on the way, and any others.
+/// Names with a meaning to JavaScript or JSON, and arbitrary names.
 fn name() -> impl Strategy<Value = String> {
     static KNOWN: LazyLock<Vec<String>> = LazyLock::new(|| {
         let known = [
@@ -113,7 +113,7 @@ fn members(value: impl Strategy<Value = Value>) -> impl Strategy<Value = Map<Str
 
 proptest! {
     #[test]
-    fn claims_are_what_the_context_was(context in members(value()).prop_map(Value::from)) {
+    fn a_context_that_is_returned_becomes_the_same_claims(context in members(value()).prop_map(Value::from)) {
         let given = give("within", &context).unwrap();
         let expected = as_javascript(&context);
         prop_assert_eq!(as_javascript(&given["within"]), expected.clone());
@@ -138,9 +138,9 @@ proptest! {
         }
     }
 
-    /// JavaScript's strings are sequences of code units, of which not every one is text.
+    /// A JavaScript string is a sequence of code units, and not every sequence is text.
     #[test]
-    fn a_string_is_text_or_no_claim(units in vec(prop_oneof![any::<u16>(), 0xd7f0..0xe010_u16], 0..50)) {
+    fn a_string_that_is_not_text_is_no_claim(units in vec(prop_oneof![any::<u16>(), 0xd7f0..0xe010_u16], 0..50)) {
         let given = give("units", &json!({ "units": units }));
         match String::from_utf16(&units) {
             Ok(text) => prop_assert_eq!(given, Ok(json!({ "text": text }))),
@@ -148,7 +148,7 @@ proptest! {
         }
     }
 
-    /// Whatever a script says, the log has one line of it and the client has ASCII without quotes.
+    /// The log gets one line of a script's text, and the client gets ASCII without quotes.
     #[test]
     fn what_a_script_says_is_fit_to_be_written(said: String) {
         let line = one_line(&said, LOG_LINE_BYTES);
@@ -159,9 +159,9 @@ proptest! {
     }
 }
 
-/// As deep as a subject token's context can be, and a level more.
+/// Tests the greatest depth of a subject token's context, and one level more.
 #[test]
-fn claims_are_as_deep_as_the_context_can_be() {
+fn claims_can_be_as_deep_as_the_context() {
     for (open, close) in [("[", "]"), ("{\"a\":", "}")] {
         let nested = |depth: usize| {
             let inner = if open == "[" { "" } else { "0" };

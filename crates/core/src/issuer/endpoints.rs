@@ -1,0 +1,342 @@
+//! The table of endpoints. A row has all that is particular to an endpoint: its path, its methods,
+//! the body that it reads, its operation in the audit log, and the function that answers.
+//!
+//! Routing, refusals of other methods, the paths that `check` looks for, and the comparison with
+//! docs/openapi.yaml follow from the rows.
+//!
+//! Paths are compared whole and byte by byte. Another spelling of a path is another path, here as
+//! in Envoy's own routes.
+
+use std::ops::Deref;
+use std::pin::Pin;
+
+use super::answer::Outcome;
+use super::documents::Document;
+use super::ours::{is_our_exchange, names_our_token};
+use super::paths::Paths;
+use super::refusal::Refusal;
+use super::request::{Body, Head};
+use super::service::Service;
+use super::{cancel, exchange, introspect, list, mint, revoke, revoke_token};
+use crate::audit::{Operation, Trail};
+use crate::media_type;
+use crate::step::{Context, Response};
+
+/// A function that answers requests to an endpoint.
+pub(super) type Handler =
+    for<'r> fn(&'r Service, &'r Context, &'r Trail, Head, Body) -> Answering<'r>;
+
+type Answering<'r> = Pin<Box<dyn Future<Output = Result<Outcome<Response>, Refusal>> + 'r>>;
+
+/// A function that decides whether a form is the filter's.
+pub(super) type IsOurs = fn(&Service, &Head, &Body) -> bool;
+
+/// A row of the table.
+struct Row {
+    /// The configured path, and what follows it.
+    path: (fn(&Paths) -> &str, Rest),
+    /// The methods that the filter answers.
+    methods: &'static [&'static str],
+    answered_by: AnsweredBy,
+    purpose: Purpose,
+}
+
+/// The end of a path, behind a configured one.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Rest {
+    /// These bytes.
+    Fixed(&'static str),
+    /// A slash and one segment.
+    Id,
+}
+
+/// The part of the filter that answers at an endpoint, and the requests that it answers.
+#[derive(Clone, Copy)]
+pub(super) enum AnsweredBy {
+    /// A handler answers. The path is the filter's alone, and other methods are refused.
+    Handler(Reads, Operation, Handler),
+    /// A handler answers forms that are the filter's. The identity gateway has the same endpoint:
+    /// other forms, other bodies and other methods go on to it.
+    FormHandler(IsOurs, Operation, Handler),
+    /// A public document answers. The identity gateway has the same document: other methods go on
+    /// to it.
+    Document(Document),
+}
+
+/// The part of a request that a handler reads.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Reads {
+    /// The head.
+    Head,
+    /// The head, and a body of JSON.
+    Json,
+}
+
+/// The use of an endpoint, which is lost if no request reaches it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Purpose {
+    /// The endpoint issues tokens.
+    Issue,
+    /// The endpoint shows or ends impersonations.
+    Oversee,
+    /// The endpoint publishes a document.
+    Publish,
+}
+
+/// Makes a [`Handler`] of an `async fn`. After `head only`, the function takes no body.
+macro_rules! handler {
+    (head only $function:path) => {
+        |service, context, trail, head, _| {
+            Box::pin(async move { Ok($function(service, context, trail, head).await?.into()) })
+        }
+    };
+    ($function:path) => {
+        |service, context, trail, head, body| {
+            Box::pin(
+                async move { Ok($function(service, context, trail, head, body).await?.into()) },
+            )
+        }
+    };
+}
+
+/// Declares [`Endpoint`] from the rows.
+macro_rules! endpoints {
+    ($($(#[$meaning:meta])+ $name:ident = $row:expr;)+) => {
+        /// An endpoint of the filter: a row of the table.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub enum Endpoint {
+            $($(#[$meaning])+ $name,)+
+        }
+
+        impl Endpoint {
+            /// All endpoints, in the order of the table.
+            pub const ALL: &[Self] = &[$(Self::$name),+];
+
+            const fn row(self) -> &'static Row {
+                match self {
+                    $(Self::$name => const { &$row },)+
+                }
+            }
+        }
+    };
+}
+
+endpoints! {
+    /// Mints a subject token.
+    SubjectTokens = Row {
+        path: (|paths| &paths.subject_tokens, Rest::Fixed("")),
+        methods: &["POST"],
+        answered_by: AnsweredBy::Handler(Reads::Json, Operation::Mint, handler!(mint::mint)),
+        purpose: Purpose::Issue,
+    };
+    /// Takes back the subject token that the path names.
+    SubjectToken = Row {
+        path: (|paths| &paths.subject_tokens, Rest::Id),
+        methods: &["DELETE"],
+        answered_by: AnsweredBy::Handler(
+            Reads::Head,
+            Operation::Cancel,
+            handler!(head only cancel::cancel),
+        ),
+        purpose: Purpose::Oversee,
+    };
+    /// Lists impersonations.
+    Impersonations = Row {
+        path: (|paths| &paths.impersonations, Rest::Fixed("")),
+        methods: &["GET"],
+        answered_by: AnsweredBy::Handler(
+            Reads::Head,
+            Operation::List,
+            handler!(head only list::list),
+        ),
+        purpose: Purpose::Oversee,
+    };
+    /// Ends the impersonation that the path names.
+    Impersonation = Row {
+        path: (|paths| &paths.impersonations, Rest::Id),
+        methods: &["DELETE"],
+        answered_by: AnsweredBy::Handler(
+            Reads::Head,
+            Operation::Revoke,
+            handler!(head only revoke::revoke_one),
+        ),
+        purpose: Purpose::Oversee,
+    };
+    /// Ends all impersonations that have the named members.
+    Revocations = Row {
+        path: (|paths| &paths.impersonations, Rest::Fixed("/revocations")),
+        methods: &["POST"],
+        answered_by: AnsweredBy::Handler(
+            Reads::Json,
+            Operation::Revoke,
+            handler!(revoke::revoke_many),
+        ),
+        purpose: Purpose::Oversee,
+    };
+    /// Exchanges a subject token.
+    Token = Row {
+        path: (|paths| &paths.token, Rest::Fixed("")),
+        methods: &["POST"],
+        answered_by: AnsweredBy::FormHandler(
+            is_our_exchange,
+            Operation::Exchange,
+            handler!(exchange::exchange),
+        ),
+        purpose: Purpose::Issue,
+    };
+    /// Revokes a token of the filter (RFC 7009).
+    TokenRevocation = Row {
+        path: (|paths| &paths.token_revocation, Rest::Fixed("")),
+        methods: &["POST"],
+        answered_by: AnsweredBy::FormHandler(
+            names_our_token,
+            Operation::Revoke,
+            handler!(revoke_token::revoke_token),
+        ),
+        purpose: Purpose::Oversee,
+    };
+    /// Introspects a token of the filter (RFC 7662).
+    TokenIntrospection = Row {
+        path: (|paths| &paths.token_introspection, Rest::Fixed("")),
+        methods: &["POST"],
+        answered_by: AnsweredBy::FormHandler(
+            names_our_token,
+            Operation::Introspect,
+            handler!(introspect::introspect),
+        ),
+        purpose: Purpose::Oversee,
+    };
+    /// Publishes the key set.
+    Jwks = Row {
+        path: (|paths| &paths.jwks, Rest::Fixed("")),
+        methods: &["GET", "HEAD"],
+        answered_by: AnsweredBy::Document(Document::Jwks),
+        purpose: Purpose::Publish,
+    };
+    /// Publishes the provider's metadata.
+    Discovery = Row {
+        path: (|paths| &paths.discovery, Rest::Fixed("")),
+        methods: &["GET", "HEAD"],
+        answered_by: AnsweredBy::Document(Document::Discovery),
+        purpose: Purpose::Publish,
+    };
+}
+
+impl Endpoint {
+    /// Finds the endpoint at a path; `None` if the path is not the filter's. A fixed path goes
+    /// before one with an id.
+    fn at(paths: &Paths, path: &[u8]) -> Option<Self> {
+        let mut with_id = None;
+        for endpoint in Self::ALL {
+            let (configured, rest) = endpoint.row().path;
+            let Some(found) = path.strip_prefix(configured(paths).as_bytes()) else { continue };
+            match rest {
+                Rest::Fixed(fixed) if found == fixed.as_bytes() => return Some(*endpoint),
+                Rest::Id if is_one_segment(found) => with_id = Some(*endpoint),
+                _ => {}
+            }
+        }
+        with_id
+    }
+
+    /// The endpoints at the same path, each with other methods.
+    fn at_same_path(self, paths: &Paths) -> impl Iterator<Item = Self> {
+        let place = |one: Self| (one.row().path.0(paths), one.row().path.1);
+        Self::ALL.iter().copied().filter(move |other| place(*other) == place(self))
+    }
+
+    /// The endpoint's path. `{id}` stands for a segment.
+    pub fn path(self, paths: &Paths) -> String {
+        let (configured, rest) = self.row().path;
+        let rest = match rest {
+            Rest::Fixed(fixed) => fixed,
+            Rest::Id => "/{id}",
+        };
+        format!("{}{rest}", configured(paths))
+    }
+
+    /// Returns the use of the endpoint.
+    pub const fn purpose(self) -> Purpose {
+        self.row().purpose
+    }
+
+    /// The methods at the endpoint's path, for the header `Allow` (RFC 9110 §10.2.1).
+    pub(super) fn allowed_methods(self, paths: &Paths) -> String {
+        let methods = self.at_same_path(paths).flat_map(|endpoint| endpoint.row().methods);
+        methods.copied().collect::<Vec<_>>().join(", ")
+    }
+
+    pub(super) const fn answered_by(self) -> AnsweredBy {
+        self.row().answered_by
+    }
+
+    /// Returns true if the endpoint publishes a document.
+    pub(crate) const fn is_document(self) -> bool {
+        matches!(self.answered_by(), AnsweredBy::Document(_))
+    }
+
+    /// Returns true if the endpoint must read the body before it can answer. A body that is no form
+    /// is not held back where only a form can be the filter's.
+    pub(super) fn needs_body(self, head: &Head) -> bool {
+        match self.answered_by() {
+            AnsweredBy::Handler(reads, ..) => reads == Reads::Json,
+            AnsweredBy::FormHandler(..) => {
+                media_type::is(&head.content_type, "application/x-www-form-urlencoded")
+            }
+            AnsweredBy::Document(_) => false,
+        }
+    }
+}
+
+/// Returns true if the end of a path is a slash and one segment.
+fn is_one_segment(rest: &[u8]) -> bool {
+    rest.strip_prefix(b"/").is_some_and(|id| !id.is_empty() && !id.contains(&b'/'))
+}
+
+/// The way of a request that is the filter's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Route {
+    /// The endpoint answers.
+    To(Endpoint),
+    /// The path is this endpoint's, and no endpoint at the path has the method.
+    MethodNotAllowed(Endpoint),
+}
+
+impl Route {
+    /// Finds the way of a request; `None` if the request is not the filter's. The method is read
+    /// only if the path is the filter's: most requests have another path.
+    pub(crate) fn find(
+        paths: &Paths,
+        method: &impl Deref<Target: AsRef<[u8]>>,
+        path: &[u8],
+    ) -> Option<Self> {
+        let path = path.split(|byte| *byte == b'?').next().unwrap_or_default();
+        let at = Endpoint::at(paths, path)?;
+        let method: &[u8] = (**method).as_ref();
+        let has_method =
+            |one: &Endpoint| one.row().methods.iter().any(|known| known.as_bytes() == method);
+        match (at.at_same_path(paths).find(has_method), at.answered_by()) {
+            (Some(endpoint), _) => Some(Self::To(endpoint)),
+            // Envoy's CORS filter answers a preflight.
+            (None, AnsweredBy::Handler(..)) if method == b"OPTIONS" => None,
+            (None, AnsweredBy::Handler(..)) => Some(Self::MethodNotAllowed(at)),
+            (None, AnsweredBy::FormHandler(..) | AnsweredBy::Document(_)) => None,
+        }
+    }
+
+    /// Returns true if the body must be read before the request can be answered.
+    pub(crate) fn needs_body(self, head: &Head) -> bool {
+        match self {
+            Self::To(endpoint) => endpoint.needs_body(head),
+            Self::MethodNotAllowed(_) => false,
+        }
+    }
+
+    /// Returns true if the request is for a document.
+    pub(crate) const fn is_to_document(self) -> bool {
+        matches!(self, Self::To(endpoint) if endpoint.is_document())
+    }
+}
+
+#[cfg(test)]
+mod tests;

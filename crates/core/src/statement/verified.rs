@@ -1,0 +1,71 @@
+//! A statement whose signature was verified, and the time in which it holds.
+
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde::de::{Deserializer, IgnoredAny};
+
+use super::StatementError;
+use crate::host::UnixTime;
+use crate::jose;
+
+/// A signed statement whose signature was verified with a key of its issuer. `T` has the claims that
+/// its profile reads.
+#[derive(Debug)]
+pub(crate) struct Verified<T> {
+    expires_at: Option<UnixTime>,
+    not_before: UnixTime,
+    /// The claims, which the issuer vouches for.
+    pub(crate) claims: T,
+}
+
+impl<T> Verified<T> {
+    /// Takes the claims that a signature was verified for.
+    pub(super) fn new(claims: jose::Claims<T>) -> Self {
+        Self {
+            expires_at: claims.expiration.map(UnixTime::from_secs),
+            not_before: UnixTime::from_secs(claims.not_before.unwrap_or(0)),
+            claims: claims.custom,
+        }
+    }
+
+    /// Refuses a statement that has no `exp`, has expired, or is not valid yet, by an issuer's clock
+    /// that may be wrong by `leeway`. Returns the time at which the statement expires, leeway included.
+    pub(crate) fn check_times(
+        &self,
+        now: UnixTime,
+        leeway: Duration,
+    ) -> Result<UnixTime, StatementError> {
+        let expires_at = self.expires_at.ok_or(StatementError::NoExpiry)?.after(leeway);
+        if now >= expires_at {
+            return Err(StatementError::Expired);
+        }
+        if now.after(leeway) < self.not_before {
+            return Err(StatementError::NotYetValid);
+        }
+        Ok(expires_at)
+    }
+}
+
+/// A claim that is a string or a list of strings, such as `aud` (RFC 7519 §4.1.3).
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+pub(crate) enum OneOrMany {
+    One(String),
+    Many(Vec<String>),
+}
+
+impl OneOrMany {
+    /// The strings.
+    pub(crate) fn as_slice(&self) -> &[String] {
+        match self {
+            Self::One(one) => std::slice::from_ref(one),
+            Self::Many(many) => many,
+        }
+    }
+}
+
+/// Deserializes a claim of which only the presence counts. Any value is true, even `null`.
+pub(crate) fn is_present<'de, D: Deserializer<'de>>(claim: D) -> Result<bool, D::Error> {
+    IgnoredAny::deserialize(claim).map(|_| true)
+}

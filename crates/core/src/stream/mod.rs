@@ -1,0 +1,319 @@
+//! The state machine of one HTTP stream. Envoy's callbacks are its inputs, and it acts on the
+//! stream only through [`HttpStream`]. A native test can therefore play a whole request.
+//!
+//! A stream ends for Envoy when its caller leaves. Work that must not be cut off goes on after
+//! that: see [`WhenCallerLeaves`](crate::step::WhenCallerLeaves).
+
+mod answering;
+mod merging;
+mod recording;
+
+use std::cell::LazyCell;
+use std::rc::Rc;
+
+use self::merging::Merge;
+use self::recording::Ending;
+use crate::audit::{Event, Trail};
+use crate::config::AuditLog;
+use crate::host::Host;
+pub use crate::http_stream::{Flow, HttpStream};
+use crate::issuer::{Answer, Body, Dispatch, Head, MAX_BODY, Outcome, Route, Service, dispatch};
+use crate::media_type;
+use crate::metrics;
+use crate::step::{Progress, Reply, Step, Task};
+
+/// An HTTP stream.
+pub struct Stream {
+    service: Option<Rc<Service>>,
+    host: Rc<dyn Host>,
+    state: State,
+    /// The request is a `HEAD`: only the header fields of a document are wanted (RFC 9110 §9.3.2).
+    head_only: bool,
+    /// The request is gRPC: Envoy turns every answer of the filter into one of gRPC.
+    grpc: bool,
+    /// The status of the filter's answer to a gRPC request.
+    sent: Option<u16>,
+    /// The time when the request was complete, in microseconds.
+    complete_at: u64,
+    caller_has_left: bool,
+}
+
+enum State {
+    /// The request is not the filter's. Envoy routes it.
+    PassingThrough,
+    /// The request is held back until its body is complete.
+    ReadingBody(Route, Head),
+    /// The request is held back until the reply to a call comes.
+    AwaitingReply(Task<Outcome<Answer>>, Trail),
+    /// The filter has answered.
+    Answered,
+    /// The request has gone to the gateway, whose document will be merged with the filter's.
+    AwaitingDocument(Merge),
+    /// The gateway's document is being read.
+    ReadingDocument(Merge),
+}
+
+impl Stream {
+    /// Makes the stream of a request that Envoy has not shown yet. Without a service every request
+    /// passes through.
+    pub const fn new(service: Option<Rc<Service>>, host: Rc<dyn Host>) -> Self {
+        Self {
+            service,
+            host,
+            state: State::PassingThrough,
+            head_only: false,
+            grpc: false,
+            sent: None,
+            complete_at: 0,
+            caller_has_left: false,
+        }
+    }
+
+    /// Handles the header fields of the request.
+    pub fn on_request_headers(&mut self, http: &dyn HttpStream, end_of_stream: bool) -> Flow {
+        let Some(service) = self.service.clone() else { return Flow::Continue };
+        let path = http.request_header(":path").unwrap_or_default();
+        let method = LazyCell::new(|| http.request_header(":method").unwrap_or_default());
+        let Some(route) = Route::find(&service.paths, &method, &path) else {
+            return Flow::Continue;
+        };
+        self.head_only = *method == b"HEAD";
+        let if_none_match =
+            if route.is_to_document() { http.request_header("if-none-match") } else { None };
+        let head = Head {
+            request_id: legible(http, "x-request-id"),
+            traceparent: printable(http, "traceparent"),
+            path,
+            authorization: http.request_header("authorization"),
+            content_type: http.request_header("content-type"),
+            if_none_match,
+        };
+        self.grpc = head.content_type.as_deref().is_some_and(media_type::is_grpc);
+        if route.needs_body(&head) && !end_of_stream {
+            self.state = State::ReadingBody(route, head);
+            return Flow::Pause;
+        }
+        self.dispatch(http, &service, route, head, Body::Whole(Vec::new()))
+    }
+
+    /// Handles the request body, of which `size` bytes have arrived.
+    pub fn on_request_body(
+        &mut self,
+        http: &dyn HttpStream,
+        size: usize,
+        end_of_stream: bool,
+    ) -> Flow {
+        match self.take() {
+            State::ReadingBody(route, head) if end_of_stream || size > MAX_BODY => {
+                let Some(service) = self.service.clone() else { return Flow::Continue };
+                let bytes = http.request_body(size.min(MAX_BODY));
+                // The host shows less than it announced. The filter cannot rule out that the
+                // request is its own, so it must not let the request pass.
+                if bytes.len() < size.min(MAX_BODY) {
+                    self.finish(http, &Answer::unreadable());
+                    return Flow::Pause;
+                }
+                let body = if size > MAX_BODY { Body::TooLong(bytes) } else { Body::Whole(bytes) };
+                self.dispatch(http, &service, route, head, body)
+            }
+            state @ (State::PassingThrough | State::AwaitingDocument(_)) => {
+                self.stay(state, Flow::Continue)
+            }
+            state => self.stay(state, Flow::Pause),
+        }
+    }
+
+    /// Handles trailers, which end the request. Envoy announces no end of the body before them.
+    pub fn on_request_trailers(&mut self, http: &dyn HttpStream) -> Flow {
+        let size = match self.state {
+            State::ReadingBody(..) => http.request_body(MAX_BODY.saturating_add(1)).len(),
+            _ => 0,
+        };
+        self.on_request_body(http, size, true)
+    }
+
+    /// Handles the header fields of the response.
+    pub fn on_response_headers(&mut self, http: &dyn HttpStream, end_of_stream: bool) -> Flow {
+        match self.take() {
+            State::AwaitingDocument(merge) => {
+                if end_of_stream || !merging::is_document(http) {
+                    return self.stand_in(http, &merge);
+                }
+                self.stay(State::ReadingDocument(merge), Flow::Pause)
+            }
+            state => {
+                if let Some(status) = self.sent.take() {
+                    answering::restore_status(http, status);
+                }
+                self.stay(state, Flow::Continue)
+            }
+        }
+    }
+
+    /// Handles the response body, of which `size` bytes have arrived.
+    pub fn on_response_body(
+        &mut self,
+        http: &dyn HttpStream,
+        size: usize,
+        end_of_stream: bool,
+    ) -> Flow {
+        match self.take() {
+            State::ReadingDocument(merge) if size > merging::MAX_DOCUMENT => {
+                self.stand_in(http, &merge)
+            }
+            State::ReadingDocument(merge) if end_of_stream => {
+                match merge.merge(&*self.host, http, size) {
+                    Some(flow) => flow,
+                    None => self.stand_in(http, &merge),
+                }
+            }
+            state @ State::ReadingDocument(_) => self.stay(state, Flow::Pause),
+            state => self.stay(state, Flow::Continue),
+        }
+    }
+
+    /// Handles trailers, which end the response.
+    pub fn on_response_trailers(&mut self, http: &dyn HttpStream) -> Flow {
+        let size = match self.state {
+            State::ReadingDocument(_) => {
+                http.response_body(merging::MAX_DOCUMENT.saturating_add(1)).len()
+            }
+            _ => 0,
+        };
+        self.on_response_body(http, size, true)
+    }
+
+    /// Handles the reply to the last call of the stream.
+    pub fn on_reply(&mut self, http: &dyn HttpStream, reply: Reply) {
+        match self.take() {
+            State::AwaitingReply(task, trail) => {
+                if self.run(http, task.resume(reply), trail) == Flow::Continue {
+                    http.resume_request();
+                }
+            }
+            state => self.state = state,
+        }
+    }
+
+    /// Handles the end of the stream, by an answer or because the caller left. Returns true if the
+    /// stream still awaits a reply.
+    pub fn on_end(&mut self, http: &dyn HttpStream) -> bool {
+        if let State::AwaitingReply(task, trail) = self.take() {
+            match task.caller_left() {
+                Some(task) => {
+                    self.state = State::AwaitingReply(task, trail);
+                    self.caller_has_left = true;
+                    return true;
+                }
+                None => self.record(http, &trail.abandoned(), Ending::Now),
+            }
+        }
+        false
+    }
+
+    fn take(&mut self) -> State {
+        std::mem::replace(&mut self.state, State::Answered)
+    }
+
+    fn stay(&mut self, state: State, flow: Flow) -> Flow {
+        self.state = state;
+        flow
+    }
+
+    fn dispatch(
+        &mut self,
+        http: &dyn HttpStream,
+        service: &Rc<Service>,
+        route: Route,
+        head: Head,
+        body: Body,
+    ) -> Flow {
+        self.complete_at = self.host.micros();
+        match dispatch(service, Rc::clone(&self.host), route, head, body) {
+            Dispatch::PassThrough => self.stay(State::PassingThrough, Flow::Continue),
+            Dispatch::Merge(document, if_none_match) => {
+                let service = Rc::clone(service);
+                let merge = Merge::new(service, document, if_none_match, self.head_only);
+                merge.ask_for_whole_document(http);
+                self.stay(State::AwaitingDocument(merge), Flow::Continue)
+            }
+            Dispatch::Answer(answer) => {
+                self.finish(http, &answer);
+                Flow::Pause
+            }
+            Dispatch::Run(step, trail) => self.run(http, step, trail),
+        }
+    }
+
+    /// Runs an endpoint up to its next call or its end.
+    fn run(&mut self, http: &dyn HttpStream, step: Step<Outcome<Answer>>, trail: Trail) -> Flow {
+        self.state = match step.run(|call, when_caller_leaves| http.send(call, when_caller_leaves))
+        {
+            Progress::Waiting(task) => State::AwaitingReply(task, trail),
+            Progress::Done(Outcome::PassThrough) if self.caller_has_left => State::Answered,
+            Progress::Done(Outcome::PassThrough) => {
+                return self.stay(State::PassingThrough, Flow::Continue);
+            }
+            Progress::Done(Outcome::Answer(mut answer)) => {
+                if let Some(event) = &mut answer.event {
+                    event.facts.caller_gone = self.caller_has_left;
+                }
+                self.finish(http, &answer);
+                State::Answered
+            }
+            Progress::Stopped if self.caller_has_left => {
+                self.record(http, &trail.abandoned(), Ending::Before);
+                State::Answered
+            }
+            Progress::Stopped => {
+                self.finish(http, &Answer::stalled(&trail));
+                State::Answered
+            }
+        };
+        Flow::Pause
+    }
+
+    /// Records an answer, and sends it if the caller is still there.
+    fn finish(&mut self, http: &dyn HttpStream, answer: &Answer) {
+        if let Some(event) = &answer.event {
+            let ending = if self.caller_has_left { Ending::Before } else { Ending::Later };
+            self.record(http, event, ending);
+            if event.is_granted_exchange() {
+                let took = self.host.micros().saturating_sub(self.complete_at);
+                self.host.record(metrics::EXCHANGE_DURATION, took);
+            }
+        }
+        recording::tell_operator(&*self.host, answer);
+        if !self.caller_has_left {
+            self.sent = self.grpc.then_some(answer.response.status);
+            answering::answer(http, answer);
+        }
+    }
+
+    fn record(&self, http: &dyn HttpStream, event: &Event, ending: Ending) {
+        let log = self.service.as_ref().map_or(AuditLog::Both, |service| service.config.audit_log);
+        recording::record(log, &*self.host, http, event, ending);
+    }
+
+    /// Answers with the gateway's last good document, or lets the gateway's answer go on.
+    fn stand_in(&mut self, http: &dyn HttpStream, merge: &Merge) -> Flow {
+        match merge.stand_in(&*self.host, http) {
+            Some(flow) => flow,
+            None => self.stay(State::PassingThrough, Flow::Continue),
+        }
+    }
+}
+
+/// Returns a request header that can be passed on unchanged; `None` if it is too long or not
+/// printable ASCII.
+fn printable(http: &dyn HttpStream, name: &str) -> Option<String> {
+    let value = String::from_utf8(http.request_header(name)?).ok()?;
+    let printable = value.len() <= 256 && value.bytes().all(|byte| matches!(byte, b' '..=b'~'));
+    printable.then_some(value)
+}
+
+/// Returns the first 256 bytes of a request header as text, for the audit log.
+fn legible(http: &dyn HttpStream, name: &str) -> String {
+    let value = http.request_header(name).unwrap_or_default();
+    String::from_utf8_lossy(value.get(..256).unwrap_or(&value)).into_owned()
+}
