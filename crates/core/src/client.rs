@@ -1,17 +1,17 @@
 //! Client authentication at the token endpoint (RFC 6749 §2.3.1).
 //!
-//! Only this module can create an [`AuthenticatedClient`], so no later step runs for a client that was
-//! not authenticated. An unknown client and a wrong secret take the same path and get the same answer: a
-//! stranger learns neither which clients exist nor how near a guess was.
+//! Only this module can create an [`AuthenticatedClient`], so no later step runs for a client that
+//! was not authenticated. An unknown client and a wrong secret take the same path and get the same
+//! answer: a stranger learns neither which clients exist nor how near a guess was.
 //!
-//! Basic credentials have two readings. Many services put name and secret into the header as they are
-//! (RFC 7617 §2); RFC 6749 form-urlencodes them first. A client is authenticated if its name and secret
-//! are right in one reading. An attacker who knows neither gains nothing from the second reading, and a
-//! secret may contain any characters.
+//! Basic credentials have two readings. Many services put name and secret into the header as they
+//! are (RFC 7617 §2); RFC 6749 form-urlencodes them first. A client is authenticated if its name
+//! and secret are right in one reading. An attacker who knows neither gains nothing from the second
+//! reading, and a secret may contain any characters.
 //!
-//! A secret counts only where its client is configured to send it: in `Authorization`, or in the form. A
-//! right secret in the wrong place gets the same answer as a wrong secret. Otherwise a stranger could
-//! find out how a client authenticates.
+//! A secret counts only where its client is configured to send it: in `Authorization`, or in the
+//! form. A right secret in the wrong place gets the same answer as a wrong secret. Otherwise a
+//! stranger could find out how a client authenticates.
 
 use std::rc::Rc;
 
@@ -22,7 +22,8 @@ use crate::config::{Client, ClientAuthentication};
 use crate::oauth::form::{self, Form};
 use crate::secret::Digest;
 
-/// A client that was authenticated: by its secret if it is confidential, by its name if it is public.
+/// A client that was authenticated: by its secret if it is confidential, by its name if it is
+/// public.
 #[derive(Debug, Clone)]
 pub(crate) struct AuthenticatedClient(Rc<Client>);
 
@@ -106,8 +107,9 @@ fn by_basic(
     if !readings.iter().any(agrees) {
         return Err(ClientAuthError::TwoClients);
     }
-    // The readings may name two clients, `a+b` and `a b`. If both share the secret, the name as it is
-    // decides. Both readings are always checked, so that the time does not reveal which one is right.
+    // The readings may name two clients, `a+b` and `a b`. If both share the secret, the name as it
+    // is decides. Both readings are always checked, so that the time does not reveal which one is
+    // right.
     let mut proven = Err(ClientAuthError::Failed);
     for reading in readings {
         let client = find(&reading.client_id);
@@ -130,8 +132,8 @@ struct Credentials {
 }
 
 impl Credentials {
-    /// Checks that the secret is this client's, and came by the client's configured method. The secret is
-    /// hashed and compared at least once, even if the client does not exist.
+    /// Checks that the secret is this client's, and came by the client's configured method. The
+    /// secret is hashed and compared at least once, even if the client does not exist.
     fn prove(
         &self,
         client: Option<&Client>,
@@ -157,8 +159,8 @@ impl Credentials {
     }
 }
 
-/// Reads the credentials of an `Authorization: Basic` header: as they are, and form-decoded if that is
-/// possible and differs.
+/// Reads the credentials of an `Authorization: Basic` header: as they are, and form-decoded if that
+/// is possible and differs.
 fn basic(header: &[u8]) -> Option<Vec<Credentials>> {
     let header = std::str::from_utf8(header).ok()?;
     let (scheme, credentials) = header.split_once(' ')?;

@@ -1,8 +1,9 @@
-//! A plugin for tests that shows signatures to the filter's verifiers. A request's body is a list of
-//! [`Case`]s, and the answer a list of [`Verdict`]s. The filter itself cannot be used for this, because it
-//! only verifies signatures of messages that are a JWT.
+//! A plugin for tests that shows signatures to the filter's verifiers. A request's body is a list
+//! of [`Case`]s, and the answer a list of [`Verdict`]s. The filter itself cannot be used for this,
+//! because it only verifies signatures of messages that are a JWT.
 //!
-//! The plugin's configuration is a private JWK, with which the host's cryptography is tested as in the filter.
+//! The plugin's configuration is a private JWK, with which the host's cryptography is tested as in
+//! the filter.
 #![cfg(target_arch = "wasm32")]
 
 use std::cell::Cell;

@@ -5,8 +5,9 @@ use std::collections::{HashMap, VecDeque};
 use crate::host::UnixTime;
 use crate::secret::Digest;
 
-/// A bounded map of values, each of which expires. A full cache drops the value that came first. A value
-/// that was inserted at a time that now lies ahead is not returned: the clock was set back since.
+/// A bounded map of values, each of which expires. A full cache drops the value that came first. A
+/// value that was inserted at a time that now lies ahead is not returned: the clock was set back
+/// since.
 #[derive(Debug)]
 pub(super) struct ExpiringCache<V> {
     capacity: usize,

@@ -12,7 +12,8 @@ pub(super) struct NameClaims {
     pub(super) azp: Option<String>,
 }
 
-/// The names of a token's user and client, with their issuer's prefix. At least one of them is there.
+/// The names of a token's user and client, with their issuer's prefix. At least one of them is
+/// there.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Identity {
     pub(super) subject: Option<String>,
@@ -20,8 +21,8 @@ pub(super) struct Identity {
 }
 
 impl Identity {
-    /// Reads whom a token names whose issuer has this prefix. `client_ids` lists the clients that the
-    /// token may be issued to, by the issuer's own names for them.
+    /// Reads whom a token names whose issuer has this prefix. `client_ids` lists the clients that
+    /// the token may be issued to, by the issuer's own names for them.
     pub(super) fn new(
         names: &Names,
         prefix: &str,

@@ -1,15 +1,10 @@
-//! Opaque access tokens: the filter asks an endpoint about them (RFC 7662, OpenID Connect Core §5.3).
+//! Opaque access tokens that the filter asks an introspection endpoint about (RFC 7662).
 //!
-//! `active` only says that the endpoint knows the token. It may answer for every token of every client,
-//! including refresh tokens and bound tokens. Therefore the rest of the answer is checked by the same
-//! rules as the claims of a JWT. A member that is `null` counts as absent.
-//!
-//! An answer is remembered for a moment, so that a burst of requests with one token asks once. A failure
-//! to answer is not remembered, because it says nothing about the token.
+//! `active` only says that the endpoint knows the token. It may answer for every token of every
+//! client, including refresh tokens and bound tokens. Therefore the rest of the answer is checked
+//! by the same rules as the claims of a JWT. A member that is `null` counts as absent.
 
-use std::cell::RefCell;
 use std::rc::Rc;
-use std::time::Duration;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -18,19 +13,15 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::Value;
 
+use super::answers::{Answers, Verdict};
 use super::identity::{Identity, NameClaims};
-use super::{BearerError, ExpiringCache, VerifiedToken};
+use super::{BearerError, VerifiedToken};
 use crate::config::{self, HttpUri, TokenRules};
 use crate::host::UnixTime;
 use crate::secret::{Digest, Secret};
 use crate::statement::{Names, StatementError};
 use crate::step::Context;
 use crate::upstream::{Upstream, ask};
-
-/// How many answers each endpoint's memory holds.
-const CACHE_CAPACITY: usize = 1024;
-
-type Verdict = Result<Rc<VerifiedToken>, BearerError>;
 
 /// Verifies tokens by asking an introspection endpoint (RFC 7662).
 #[derive(Debug)]
@@ -41,22 +32,6 @@ pub(super) struct Introspection {
     rules: TokenRules,
     name_prefix: String,
     answers: Answers,
-}
-
-/// Verifies tokens by asking a userinfo endpoint. A token that the endpoint accepts has the scope
-/// `openid`.
-#[derive(Debug)]
-pub(super) struct Userinfo {
-    http_uri: HttpUri,
-    name_prefix: String,
-    answers: Answers,
-}
-
-/// The verdicts of an endpoint, good and bad, for a short time each.
-#[derive(Debug)]
-struct Answers {
-    cache_duration: Duration,
-    verdicts: RefCell<ExpiringCache<Verdict>>,
 }
 
 /// An introspection answer: the members of RFC 7662 §2.2, and those by which some issuers say more.
@@ -79,16 +54,10 @@ struct IntrospectionAnswer {
     cnf: Option<IgnoredAny>,
 }
 
-#[derive(Deserialize)]
-struct UserinfoAnswer {
-    sub: String,
-    act: Option<IgnoredAny>,
-}
-
 impl IntrospectionAnswer {
-    /// The kind that the answer names for the token, if that is not a bearer's access token. `token_type`
-    /// is a value of RFC 6749 §7.1, an identifier of RFC 8693 §3, or the last word of one. Some issuers
-    /// always say `Bearer` there, and name the kind in a member of their own.
+    /// The kind that the answer names for the token, if that is not a bearer's access token.
+    /// `token_type` is a value of RFC 6749 §7.1, an identifier of RFC 8693 §3, or the last word of
+    /// one. Some issuers always say `Bearer` there, and name the kind in a member of their own.
     fn not_an_access_token(&self) -> Option<&str> {
         const ACCESS_TOKEN: &str = "urn:ietf:params:oauth:token-type:access_token";
         const JWT: &str = "urn:ietf:params:oauth:token-type:jwt";
@@ -141,8 +110,8 @@ impl Introspection {
         }
     }
 
-    /// Verifies a token, and checks that it has the required scopes. `issuer` is the token's unverified
-    /// `iss`, if the token is a JWT that has one.
+    /// Verifies a token, and checks that it has the required scopes. `issuer` is the token's
+    /// unverified `iss`, if the token is a JWT that has one.
     pub(super) async fn verify(
         &self,
         context: &Context,
@@ -187,7 +156,8 @@ impl Introspection {
         if let Some(said) = answer.not_an_access_token() {
             return Err(BearerError::NotAnAccessToken(said.to_owned()));
         }
-        // RFC 7662 §2.2: `iss` is the issuer of the token. An answer with another is about another token.
+        // RFC 7662 §2.2: `iss` is the issuer of the token. An answer with another is about another
+        // token.
         if let (Some(named), Some(said)) = (issuer, &answer.iss)
             && named != said
         {
@@ -225,80 +195,6 @@ impl Introspection {
             required_scopes: Rc::clone(&self.rules.required_scopes),
         })
         .with_required_scopes()
-    }
-}
-
-impl Userinfo {
-    /// Creates a verifier with an empty memory.
-    pub(super) fn new(config: config::Userinfo) -> Self {
-        let config::Userinfo { http_uri, name_prefix, cache_duration } = config;
-        let name_prefix = name_prefix.unwrap_or_default();
-        Self { http_uri, name_prefix, answers: Answers::new(cache_duration) }
-    }
-
-    /// Verifies a token, whose user is the answer's `sub`. `issuer` is the token's unverified `iss`, if
-    /// the token is a JWT that has one.
-    pub(super) async fn verify(
-        &self,
-        context: &Context,
-        names: &Names,
-        token: &str,
-        issuer: Option<&str>,
-    ) -> Verdict {
-        let digest = Digest::of(token.as_bytes());
-        let now = context.host().now();
-        if let Some(verdict) = self.answers.get(&digest, now) {
-            return verdict;
-        }
-        let headers = vec![
-            ("authorization", format!("Bearer {token}")),
-            ("accept", "application/json".to_owned()),
-        ];
-        let call = self.http_uri.call("GET", headers, Vec::new());
-        let answer = ask(context, Upstream::Userinfo, call).await?;
-        let verdict = match answer.status {
-            // RFC 6750 §3.1: the endpoint refuses the token.
-            400 | 401 | 403 => Err(BearerError::Inactive),
-            _ => self.judge(names, answer.json(context.host())?, issuer),
-        };
-        self.answers.insert(digest, now, UnixTime::from_millis(u64::MAX), &verdict);
-        verdict
-    }
-
-    fn judge(&self, names: &Names, answer: UserinfoAnswer, issuer: Option<&str>) -> Verdict {
-        if answer.act.is_some() {
-            return Err(BearerError::Delegated);
-        }
-        if let Some(issuer) = issuer {
-            names.check_spoken_for(&self.name_prefix, issuer)?;
-        }
-        let named = NameClaims { sub: Some(answer.sub), ..NameClaims::default() };
-        let Identity { subject, client_id } = Identity::new(names, &self.name_prefix, named, None)?;
-        Ok(Rc::new(VerifiedToken {
-            subject,
-            client_id,
-            scopes: Vec::new(),
-            expires_at: UnixTime::from_millis(u64::MAX),
-            required_scopes: Rc::new([]),
-        }))
-    }
-}
-
-impl Answers {
-    fn new(cache_duration: Duration) -> Self {
-        Self { cache_duration, verdicts: RefCell::new(ExpiringCache::new(CACHE_CAPACITY)) }
-    }
-
-    fn get(&self, digest: &Digest, now: UnixTime) -> Option<Verdict> {
-        self.verdicts.borrow().get(digest, now)
-    }
-
-    /// Remembers a verdict for the cache duration, but not beyond `until`.
-    fn insert(&self, digest: Digest, now: UnixTime, until: UnixTime, verdict: &Verdict) {
-        if !self.cache_duration.is_zero() {
-            let until = until.min(now.after(self.cache_duration));
-            self.verdicts.borrow_mut().insert(digest, now, until, verdict.clone());
-        }
     }
 }
 

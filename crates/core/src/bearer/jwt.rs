@@ -17,8 +17,8 @@ use crate::statement::{
 use crate::step::Context;
 use crate::upstream::RemoteKeySet;
 
-/// How many verified tokens are remembered. A backend uses one token at a time, and a support team has
-/// hundreds of members at most. A token that fell out is verified again.
+/// How many verified tokens are remembered. A backend uses one token at a time, and a support team
+/// has hundreds of members at most. A token that fell out is verified again.
 const CACHE_CAPACITY: usize = 1024;
 
 /// The accepted values of `typ` (RFC 9068 §4, RFC 8725 §3.11). Some issuers write `JWT`.
@@ -40,7 +40,8 @@ struct Remembered {
     generation: u64,
 }
 
-/// The claims of RFC 9068 §2.2 that the filter reads, with the names that other issuers use for them.
+/// The claims of RFC 9068 §2.2 that the filter reads, with the names that other issuers use for
+/// them.
 #[derive(Debug, Deserialize)]
 struct AccessTokenClaims {
     sub: Option<String>,
@@ -69,9 +70,9 @@ impl JwtVerifier {
         self.issuers.remote_key_sets()
     }
 
-    /// Verifies a token, checks that it has the required scopes, and refuses it if a key of `own_keys`
-    /// signed it. [`StatementError::Issuer`] is the only
-    /// refusal after which the token may be verified in another way.
+    /// Verifies a token, checks that it has the required scopes, and refuses it if a key of
+    /// `own_keys` signed it. [`StatementError::Issuer`] is the only refusal after which the token
+    /// may be verified in another way.
     pub(super) async fn verify(
         &self,
         context: &Context,
@@ -113,8 +114,8 @@ pub(super) fn parse(token: &str) -> Result<Untrusted<'_>, BearerError> {
 }
 
 /// Refuses a JWT of an unlisted issuer that says itself that its bearer is not its subject, or that
-/// one of our own keys signed. An endpoint may vouch for the rest of what the JWT says, but it need not
-/// know or repeat that the token is an impersonation.
+/// one of our own keys signed. An endpoint may vouch for the rest of what the JWT says, but it need
+/// not know or repeat that the token is an impersonation.
 pub(super) fn check_unlisted(
     statement: &Untrusted<'_>,
     crypto: Option<&TestedCrypto>,

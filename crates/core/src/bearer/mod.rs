@@ -1,20 +1,23 @@
 //! Access tokens that are presented to the filter. A backend proves with one that it may mint, an
 //! acting user who they are, and an operator that they may list or end impersonations.
 //!
-//! The token's form and issuer decide how it is verified; its bearer has no choice. A JWT of a listed
-//! issuer is verified by that issuer's entry alone. A JWT that cannot be parsed is not sent to any
-//! endpoint, because the endpoint might read it in another way.
+//! The token's form and issuer decide how it is verified; its bearer has no choice. A JWT of a
+//! listed issuer is verified by that issuer's entry alone. A JWT that cannot be parsed is not sent
+//! to any endpoint, because the endpoint might read it in another way.
 
+mod answers;
 mod cache;
 mod identity;
 mod introspection;
 mod jwt;
+mod userinfo;
 
 use std::rc::Rc;
 
 use cache::ExpiringCache;
-use introspection::{Introspection, Userinfo};
+use introspection::Introspection;
 use jwt::JwtVerifier;
+use userinfo::Userinfo;
 
 use crate::config::Verification;
 use crate::host::UnixTime;
@@ -35,8 +38,8 @@ pub(crate) struct Verifier {
 }
 
 impl Verifier {
-    /// Creates a verifier with empty caches. It refuses all tokens that `own_keys` signed, as they are
-    /// impersonations.
+    /// Creates a verifier with empty caches. It refuses all tokens that `own_keys` signed, as they
+    /// are impersonations.
     pub(crate) fn new(
         ways: Verification,
         own_keys: Rc<KeySet>,
@@ -106,19 +109,20 @@ fn names(ways: &Verification) -> Names {
     Names::new(issuers.collect(), userinfo.chain(introspection).collect())
 }
 
-/// Returns true if `token` is a `b64token` (RFC 6750 §2.1). Any other text is not an access token, and
-/// does not fit into a header.
+/// Returns true if `token` is a `b64token` (RFC 6750 §2.1). Any other text is not an access token,
+/// and does not fit into a header.
 fn is_b64token(token: &str) -> bool {
     let token = token.trim_end_matches('=');
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~+/".contains(&byte);
     !token.is_empty() && token.bytes().all(allowed)
 }
 
-/// An access token that was verified: by its signature or its issuer's word, by time and audience. It is
-/// not an impersonation.
+/// An access token that was verified: by its signature or its issuer's word, by time and audience.
+/// It is not an impersonation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct VerifiedToken {
-    /// `sub` with its issuer's prefix: the user, or the client itself for a machine-to-machine token.
+    /// `sub` with its issuer's prefix: the user, or the client itself for a machine-to-machine
+    /// token.
     pub subject: Option<String>,
     /// `client_id` with its issuer's prefix, or `azp` where `client_id` is absent.
     pub client_id: Option<String>,
@@ -149,8 +153,8 @@ impl VerifiedToken {
         }
     }
 
-    /// The name of the party that is accountable for what is done with this token: the client, or the
-    /// user where the token names no client.
+    /// The name of the party that is accountable for what is done with this token: the client, or
+    /// the user where the token names no client.
     pub(crate) fn caller(&self) -> Option<&str> {
         self.client_id.as_deref().or(self.subject.as_deref())
     }
@@ -168,8 +172,8 @@ pub(crate) enum BearerError {
     /// The issuer gave no answer.
     #[error(transparent)]
     Upstream(UpstreamFailure),
-    /// The token is not a JWT that can be believed. An opaque token fails in this way where no endpoint
-    /// is configured to ask.
+    /// The token is not a JWT that can be believed. An opaque token fails in this way where no
+    /// endpoint is configured to ask.
     #[error(transparent)]
     Statement(StatementError),
     /// The token says that it is something else: an ID token, a logout token, a refresh token.
@@ -181,14 +185,16 @@ pub(crate) enum BearerError {
     /// The token was issued to a client that is not in `client_ids`.
     #[error("issued to a client that is not in client_ids")]
     Client,
-    /// The token is bound to a key (`cnf`, RFC 7800). Without a proof of that key it is no bearer token.
+    /// The token is bound to a key (`cnf`, RFC 7800). Without a proof of that key it is no bearer
+    /// token.
     #[error("sender-constrained, and no proof of possession is accepted")]
     SenderConstrained,
-    /// The token has an `act` claim. Its bearer already acts as another user, and would stay unnamed.
+    /// The token has an `act` claim. Its bearer already acts as another user, and would stay
+    /// unnamed.
     #[error("the token is itself an impersonation")]
     Delegated,
-    /// One of our own keys signed the token, for an impersonation. Without an `act` claim it looks like
-    /// a token of the user whom it names, so the actor behind it would not be accountable.
+    /// One of our own keys signed the token, for an impersonation. Without an `act` claim it looks
+    /// like a token of the user whom it names, so the actor behind it would not be accountable.
     #[error("the token is an impersonation: one of our own signing keys signed it")]
     SelfIssued,
     /// The token names neither a user nor a client who could be held accountable.

@@ -1,10 +1,11 @@
 //! `authorizeSubjectToken`: the operator's function that decides about mints.
 //!
-//! The function runs before a subject token is stored, in the same engine and within the same limits as
-//! custom claims. It can deny a mint or narrow it. The filter reads the returned object as bounds and adds
-//! them to the bounds of the mint, so the function can never widen a mint. Any other result is a failure,
-//! and a failed mint stores nothing. A bound that JSON would drop or change is a failure too: an `actorId`
-//! that is `undefined` would otherwise make a token without that bound.
+//! The function runs before a subject token is stored, in the same engine and within the same
+//! limits as custom claims. It can deny a mint or narrow it. The filter reads the returned object
+//! as bounds and adds them to the bounds of the mint, so the function can never widen a mint. Any
+//! other result is a failure, and a failed mint stores nothing. A bound that JSON would drop or
+//! change is a failure too: an `actorId` that is `undefined` would otherwise make a token without
+//! that bound.
 
 use std::collections::BTreeMap;
 
@@ -57,8 +58,8 @@ impl Authorizer {
         Script::compile_authorizer(source, limits, environment_variables).map(Self)
     }
 
-    /// Calls the function, and returns the bounds by which the mint is narrowed. Passes each line that the
-    /// function logs to `log`.
+    /// Calls the function, and returns the bounds by which the mint is narrowed. Passes each line
+    /// that the function logs to `log`.
     pub fn run(
         &self,
         input: &AuthorizerInput<'_>,

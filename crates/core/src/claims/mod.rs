@@ -1,13 +1,13 @@
 //! The operator's functions: `getCustomJwtClaims` adds claims to an access token, and
 //! `authorizeSubjectToken` decides about a mint.
 //!
-//! Operators bring functions that they wrote for their identity service. A function gets the same input as
-//! there, but can do less harm. It has no network, no files, and bounded time, memory and stack. It keeps
-//! nothing from one call to the next, and cannot set the claims that the token depends on. A script that
-//! fails costs its own exchange and no other.
+//! Operators bring functions that they wrote for their identity service. A function gets the same
+//! input as there, but can do less harm. It has no network, no files, and bounded time, memory and
+//! stack. It keeps nothing from one call to the next, and cannot set the claims that the token
+//! depends on. A script that fails costs its own exchange and no other.
 //!
-//! The engine makes up half of the Wasm module, so it is behind a feature of the crate. Without the feature,
-//! [`Script::compile`] refuses every script.
+//! The engine makes up half of the Wasm module, so it is behind a feature of the crate. Without the
+//! feature, [`Script::compile`] refuses every script.
 
 #[cfg(not(feature = "custom-claims"))]
 mod absent;
@@ -56,8 +56,8 @@ impl std::fmt::Display for CompileError {
 
 /// Why a call of a script failed.
 ///
-/// `Display` is for the operator's log. It has the text that the script threw, and nothing else of the
-/// request.
+/// `Display` is for the operator's log. It has the text that the script threw, and nothing else of
+/// the request.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ClaimsError {
     /// The script called `api.denyAccess`. The message is a valid `error_description`.

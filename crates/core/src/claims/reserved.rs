@@ -4,9 +4,9 @@ use serde_json::{Map, Value};
 
 use super::ClaimsError;
 
-/// The reserved claims: those that the filter sets, those that would take effect in a token (`nbf`, `cnf`,
-/// `may_act`, `txn`), and other names for claims that the filter sets (`scp` for `scope`, `azp` for
-/// `client_id`). A consumer in JavaScript may read `__proto__` as all claims at once.
+/// The reserved claims: those that the filter sets, those that would take effect in a token (`nbf`,
+/// `cnf`, `may_act`, `txn`), and other names for claims that the filter sets (`scp` for `scope`,
+/// `azp` for `client_id`). A consumer in JavaScript may read `__proto__` as all claims at once.
 pub(super) const RESERVED: [&str; 16] = [
     "iss",
     "sub",
@@ -26,8 +26,8 @@ pub(super) const RESERVED: [&str; 16] = [
     "__proto__",
 ];
 
-/// Reads the claims that a script returned. The check sees the final JSON, so proxies, getters and `toJSON`
-/// cannot change it afterwards.
+/// Reads the claims that a script returned. The check sees the final JSON, so proxies, getters and
+/// `toJSON` cannot change it afterwards.
 pub(super) fn read(json: &str) -> Result<Map<String, Value>, ClaimsError> {
     match serde_json::from_str(json) {
         Ok(Value::Object(claims)) => {
@@ -37,8 +37,8 @@ pub(super) fn read(json: &str) -> Result<Map<String, Value>, ClaimsError> {
             }
         }
         Ok(_) => Err(ClaimsError::NotAnObject),
-        // QuickJS wrote the JSON. It may still hold text that is no Rust string, or be nested deeper than
-        // every consumer can read.
+        // QuickJS wrote the JSON. It may still hold text that is no Rust string, or be nested
+        // deeper than every consumer can read.
         Err(_) => Err(ClaimsError::NotPortable),
     }
 }

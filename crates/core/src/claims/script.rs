@@ -16,17 +16,17 @@ const NAME: &str = "getCustomJwtClaims";
 /// The function that decides about mints.
 const AUTHORIZER: &str = "authorizeSubjectToken";
 
-/// The time limit for a script's top-level code, which runs once. Meanwhile Envoy is not serving yet, or
-/// serves by the old configuration. The limit is generous, so that on a machine that is busy with starting
-/// a good script is not taken for one that loops.
+/// The time limit for a script's top-level code, which runs once. Meanwhile Envoy is not serving
+/// yet, or serves by the old configuration. The limit is generous, so that on a machine that is
+/// busy with starting a good script is not taken for one that loops.
 const LOAD_TIME: Duration = Duration::from_secs(5);
 
-/// The stack of a script: some seven hundred nested calls in Wasm. A native build has smaller frames and
-/// gets a smaller stack, so that a script that works there also works in Envoy.
+/// The stack of a script: some seven hundred nested calls in Wasm. A native build has smaller
+/// frames and gets a smaller stack, so that a script that works there also works in Envoy.
 const STACK_BYTES: usize = if cfg!(target_arch = "wasm32") { 512 * 1024 } else { 256 * 1024 };
-/// The stack of the compiler, which limits how deeply source code can be nested. The compiler recurses on the
-/// VM's own stack, without the room that `quickjs-wasm.h` makes for other recursion. The limit is a depth at
-/// which its frames are known to fit.
+/// The stack of the compiler, which limits how deeply source code can be nested. The compiler
+/// recurses on the VM's own stack, without the room that `quickjs-wasm.h` makes for other
+/// recursion. The limit is a depth at which its frames are known to fit.
 const COMPILE_STACK_BYTES: usize =
     if cfg!(target_arch = "wasm32") { 24 * 1024 } else { STACK_BYTES };
 
@@ -55,8 +55,8 @@ impl Script {
         Self::load(NAME, source, Output::Stringified, limits, environment_variables)
     }
 
-    /// Compiles a script that declares `authorizeSubjectToken`, and runs its top-level code. The returned
-    /// object must equal its JSON exactly: a bound that JSON drops would not bind.
+    /// Compiles a script that declares `authorizeSubjectToken`, and runs its top-level code. The
+    /// returned object must equal its JSON exactly: a bound that JSON drops would not bind.
     pub(super) fn compile_authorizer(
         source: &str,
         limits: &Limits,
@@ -108,8 +108,8 @@ impl Script {
         reserved::read(&json)
     }
 
-    /// Calls the function with an object as JSON, and returns its result as JSON; `None` if it returns
-    /// nothing.
+    /// Calls the function with an object as JSON, and returns its result as JSON; `None` if it
+    /// returns nothing.
     pub(super) fn call(
         &self,
         input: &str,
@@ -203,8 +203,8 @@ impl Host for ScriptHost {
 }
 
 fn prelude(environment_variables: &BTreeMap<String, String>) -> String {
-    // The JSON is passed in a string literal. As a JavaScript object literal, it would lose a member that is
-    // named `__proto__`.
+    // The JSON is passed in a string literal. As a JavaScript object literal, it would lose a
+    // member that is named `__proto__`.
     let environment = serde_json::to_string(environment_variables)
         .and_then(|json| serde_json::to_string(&json))
         .unwrap_or_default();
@@ -245,7 +245,8 @@ fn one_line(text: &str, longest: usize) -> String {
     line
 }
 
-/// Makes an `error_description` of a script's text (RFC 6749 §5.2): ASCII without `"` and `\`, and cut.
+/// Makes an `error_description` of a script's text (RFC 6749 §5.2): ASCII without `"` and `\`, and
+/// cut.
 fn denial(text: &str) -> String {
     if text.trim().is_empty() {
         return "access denied".into();

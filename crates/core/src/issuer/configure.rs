@@ -1,7 +1,7 @@
 //! Building a service from its configuration.
 //!
-//! Some problems show only while the service is built, such as a script that does not compile. They are
-//! reported like all other problems: together, and each with its path.
+//! Some problems show only while the service is built, such as a script that does not compile. They
+//! are reported like all other problems: together, and each with its path.
 
 use std::cell::RefCell;
 use std::mem;
@@ -32,8 +32,8 @@ pub fn check(value: &Value, environment: Environment<'_>) -> Result<Config, Conf
 }
 
 impl Service {
-    /// Reads a configuration as it arrives in the plugin, and builds the service. `native` is the host's
-    /// cryptography, which is used only as far as it passes a self-test.
+    /// Reads a configuration as it arrives in the plugin, and builds the service. `native` is the
+    /// host's cryptography, which is used only as far as it passes a self-test.
     pub fn configure(
         bytes: &[u8],
         environment: Environment<'_>,
@@ -46,7 +46,8 @@ impl Service {
         Self::build(config, trial, now, native)
     }
 
-    /// Builds the service. `trial` has the scripts of the configuration, if they were compiled already.
+    /// Builds the service. `trial` has the scripts of the configuration, if they were compiled
+    /// already.
     fn build(
         mut config: Config,
         trial: Trial<'_>,

@@ -1,15 +1,16 @@
-//! The key set (RFC 7517 §5) and the discovery document (OpenID Connect Discovery §3), by which APIs
-//! verify our tokens.
+//! The key set (RFC 7517 §5) and the discovery document (OpenID Connect Discovery §3), by which
+//! APIs verify our tokens.
 //!
-//! In front of an identity gateway, the filter serves the gateway's documents with our parts added. An
-//! API that trusts the gateway then trusts our tokens without being configured. When the gateway fails,
-//! the filter never serves our part alone: an API that cached a key set without the gateway's keys would
-//! refuse every token of the gateway until it fetched the next one. The filter serves the gateway's last
-//! good document instead (RFC 5861 §4). If there is none, the gateway's failure passes through unchanged.
+//! In front of an identity gateway, the filter serves the gateway's documents with our parts added.
+//! An API that trusts the gateway then trusts our tokens without being configured. When the gateway
+//! fails, the filter never serves our part alone: an API that cached a key set without the
+//! gateway's keys would refuse every token of the gateway until it fetched the next one. The filter
+//! serves the gateway's last good document instead (RFC 5861 §4). If there is none, the gateway's
+//! failure passes through unchanged.
 //!
 //! The discovery document lists the endpoints of this configuration, and how the configured clients
-//! authenticate. If the gateway has such an endpoint at another path, the gateway's path stays in the
-//! document: the gateway's clients depend on it, and our path would not serve them.
+//! authenticate. If the gateway has such an endpoint at another path, the gateway's path stays in
+//! the document: the gateway's clients depend on it, and our path would not serve them.
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -30,8 +31,8 @@ use crate::oauth::uri::HttpUrl;
 use crate::secret::Digest;
 use crate::step::Response;
 
-/// How long a reader may cache our document where there is no gateway, in seconds. A new key should be
-/// published this long before it signs.
+/// How long a reader may cache our document where there is no gateway, in seconds. A new key should
+/// be published this long before it signs.
 const MAX_AGE: &str = "public, max-age=300";
 
 /// How long a reader may cache the gateway's last good document while the gateway fails.
@@ -40,8 +41,8 @@ const STAND_IN_MAX_AGE: &str = "max-age=60";
 /// The grants of a provider that does not list any (OpenID Connect Discovery §3).
 const DEFAULT_GRANTS: [&str; 2] = ["authorization_code", "implicit"];
 
-/// How clients authenticate at the token endpoint and the revocation endpoint of a provider that does not
-/// say so (RFC 8414 §2). The introspection endpoint has no such default.
+/// How clients authenticate at the token endpoint and the revocation endpoint of a provider that
+/// does not say so (RFC 8414 §2). The introspection endpoint has no such default.
 const DEFAULT_METHODS: [&str; 1] = [ClientAuthentication::ClientSecretBasic.name()];
 
 /// The members of a discovery document to which the filter adds our values.
@@ -52,7 +53,8 @@ const REVOCATION_METHODS: &str = "revocation_endpoint_auth_methods_supported";
 const INTROSPECTION: &str = "introspection_endpoint";
 const INTROSPECTION_METHODS: &str = "introspection_endpoint_auth_methods_supported";
 
-/// Header fields that describe the gateway's own bytes. They would be wrong beside a merged document.
+/// Header fields that describe the gateway's own bytes. They would be wrong beside a merged
+/// document.
 pub(crate) const STALE_HEADERS: [&str; 9] = [
     "etag",
     "last-modified",
@@ -133,8 +135,8 @@ struct Supported {
     introspection: Option<Introspection>,
 }
 
-/// The introspection endpoint, which answers confidential clients only. It is left out if no client is
-/// confidential.
+/// The introspection endpoint, which answers confidential clients only. It is left out if no client
+/// is confidential.
 #[derive(Debug, Serialize)]
 struct Introspection {
     introspection_endpoint: String,
@@ -160,8 +162,8 @@ impl Supported {
         }
     }
 
-    /// Adds our endpoints to the gateway's document. Returns true if the gateway has one of them at another
-    /// path.
+    /// Adds our endpoints to the gateway's document. Returns true if the gateway has one of them at
+    /// another path.
     fn add_to(&self, document: &mut Map<String, Value>) -> bool {
         let default = Some(&DEFAULT_METHODS[..]);
         let methods = &self.token_endpoint_auth_methods_supported;
@@ -219,8 +221,8 @@ impl Documents {
         self.answer(which, self.ours(which).to_vec(), Some(MAX_AGE), if_none_match)
     }
 
-    /// Answers with the gateway's document and our part in it; `None` if the gateway sent no such document.
-    /// The header fields of the answer replace the gateway's.
+    /// Answers with the gateway's document and our part in it; `None` if the gateway sent no such
+    /// document. The header fields of the answer replace the gateway's.
     pub(crate) fn merged(
         &self,
         host: &dyn Host,
@@ -237,8 +239,8 @@ impl Documents {
         Some(self.answer(which, merged, None, if_none_match))
     }
 
-    /// Answers with the gateway's last good document and our part in it, when the gateway failed; `None` if
-    /// there is no such document.
+    /// Answers with the gateway's last good document and our part in it, when the gateway failed;
+    /// `None` if there is no such document.
     pub(crate) fn stand_in(
         &self,
         host: &dyn Host,
@@ -281,8 +283,8 @@ impl Documents {
         }
     }
 
-    /// Adds our keys to the gateway's. Our key replaces a key of the gateway with the same `kid`, because our
-    /// tokens name it.
+    /// Adds our keys to the gateway's. Our key replaces a key of the gateway with the same `kid`,
+    /// because our tokens name it.
     fn merge_keys(
         &self,
         host: &dyn Host,
@@ -306,8 +308,8 @@ impl Documents {
         Some(document)
     }
 
-    /// Adds our grant to the gateway's document, and our endpoints if the document belongs to our issuer.
-    /// Every other member stays as it is.
+    /// Adds our grant to the gateway's document, and our endpoints if the document belongs to our
+    /// issuer. Every other member stays as it is.
     fn merge_metadata(
         &self,
         host: &dyn Host,
@@ -350,8 +352,8 @@ impl Documents {
     }
 }
 
-/// Adds our values to a list, each once. `default` is the meaning of a document without the list; if there
-/// is no default, an absent list stays absent. Returns false if the member is not a list.
+/// Adds our values to a list, each once. `default` is the meaning of a document without the list;
+/// if there is no default, an absent list stays absent. Returns false if the member is not a list.
 fn add_to_list(
     document: &mut Map<String, Value>,
     member: &'static str,
@@ -372,8 +374,8 @@ fn add_to_list(
     true
 }
 
-/// Adds an endpoint and how clients authenticate there. Returns true if the gateway has the endpoint at
-/// another path.
+/// Adds an endpoint and how clients authenticate there. Returns true if the gateway has the
+/// endpoint at another path.
 fn add_endpoint(
     document: &mut Map<String, Value>,
     (endpoint, ours): (&'static str, &str),

@@ -1,9 +1,9 @@
-//! `POST /oidc/token/introspection` with a token of ours: an API asks whether an impersonation is live
-//! (RFC 7662).
+//! `POST /oidc/token/introspection` with a token of ours: an API asks whether an impersonation is
+//! live (RFC 7662).
 //!
-//! The client is authenticated before the token's signature is verified, so strangers can neither try
-//! tokens out nor make the filter compute. A token that is not ours belongs to the gateway, and the
-//! request passes through.
+//! The client is authenticated before the token's signature is verified, so strangers can neither
+//! try tokens out nor make the filter compute. A token that is not ours belongs to the gateway, and
+//! the request passes through.
 //!
 //! A subject token is never active: it is good for one exchange and for nothing else. A client that
 //! may exchange it learns its state at the exchange.

@@ -1,10 +1,10 @@
 //! The access tokens that this service issued, as they come back at introspection and revocation.
 //!
-//! A token is recognized in two steps. The first reads the token without verifying its signature: it
-//! is cheap, and it proves nothing. It decides whether the request may be about a token of ours, which
-//! a client of ours must then ask about. The second verifies the signature, and is taken only for a
-//! client that was authenticated. So a stranger cannot make the filter verify signatures, and cannot
-//! find out by trying whether a token is genuine.
+//! A token is recognized in two steps. The first reads the token without verifying its signature:
+//! it is cheap, and it proves nothing. It decides whether the request may be about a token of ours,
+//! which a client of ours must then ask about. The second verifies the signature, and is taken only
+//! for a client that was authenticated. So a stranger cannot make the filter verify signatures, and
+//! cannot find out by trying whether a token is genuine.
 
 use std::rc::Rc;
 
@@ -39,7 +39,8 @@ impl OwnTokens {
     }
 
     /// Returns true if the token looks like one of ours: by its `typ`, `iss` and claims, and by an
-    /// `alg` and a `kid` of our keys. The signature is not verified, so an attacker can make such a token.
+    /// `alg` and a `kid` of our keys. The signature is not verified, so an attacker can make such a
+    /// token.
     pub(super) fn may_have_issued(&self, token: &str) -> bool {
         self.candidate(token).is_some()
     }

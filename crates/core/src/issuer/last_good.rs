@@ -1,7 +1,7 @@
 //! The gateway's last good document, which the filter serves while the gateway fails.
 //!
-//! The document is in shared data, so all workers serve the same one. It is written when it changes, and
-//! otherwise once a minute to record that it is still current.
+//! The document is in shared data, so all workers serve the same one. It is written when it
+//! changes, and otherwise once a minute to record that it is still current.
 
 use std::cell::Cell;
 use std::mem;
@@ -15,7 +15,8 @@ use crate::shared_data::{Change, update};
 /// The version of the entry's format.
 const VERSION: u8 = 1;
 
-/// How old a served document may be. A key that the gateway has withdrawn must disappear in the end.
+/// How old a served document may be. A key that the gateway has withdrawn must disappear in the
+/// end.
 const MAX_AGE: Duration = Duration::from_secs(3600);
 
 /// How long an unchanged document is not written again.
@@ -56,8 +57,8 @@ impl LastGood {
         }
     }
 
-    /// The document, if there is one that is not too old. An entry whose time lies ahead may be of any
-    /// age, as the clock was set back, and does not count.
+    /// The document, if there is one that is not too old. An entry whose time lies ahead may be of
+    /// any age, as the clock was set back, and does not count.
     pub(super) fn recall(&self, host: &dyn Host) -> Option<Vec<u8>> {
         let (entry, _) = host.get(&self.key).ok()??;
         let (version, rest) = entry.split_first()?;

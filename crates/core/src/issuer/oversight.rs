@@ -1,5 +1,5 @@
-//! Seeing and ending impersonations: the list of live ones, the revocations, and the operators who may
-//! read the list and make revocations. Every endpoint that lists or ends uses this.
+//! Seeing and ending impersonations: the list of live ones, the revocations, and the operators who
+//! may read the list and make revocations. Every endpoint that lists or ends uses this.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -134,8 +134,8 @@ impl Oversight {
     }
 
     /// Ends the impersonation that a subject token was exchanged for, at its `owner`'s request.
-    /// `exchange` is the store's record of it. An impersonation that has ended or expired is not ended
-    /// again, so that repeated requests cannot make the filter write.
+    /// `exchange` is the store's record of it. An impersonation that has ended or expired is not
+    /// ended again, so that repeated requests cannot make the filter write.
     pub(super) async fn end(
         &self,
         context: &Context,
@@ -169,7 +169,8 @@ impl Oversight {
         self.end_anyway(context, &entry.id, owner).await
     }
 
-    /// Ends the impersonation with this id at its `owner`'s request, even if it may have ended already.
+    /// Ends the impersonation with this id at its `owner`'s request, even if it may have ended
+    /// already.
     pub(super) async fn end_anyway(
         &self,
         context: &Context,
@@ -189,8 +190,8 @@ impl Oversight {
         })
     }
 
-    /// Warns the operator if a full table made a revocation end more than it names. Returns the time up
-    /// to which the revocation ends what was issued.
+    /// Warns the operator if a full table made a revocation end more than it names. Returns the
+    /// time up to which the revocation ends what was issued.
     fn tell_of(&self, host: &dyn Host, Revoked { before, overflow }: Revoked) -> UnixTime {
         match overflow {
             None => {}
@@ -213,8 +214,8 @@ impl Oversight {
     }
 
     /// Ends the impersonation of a spent subject token that was presented again, if the operator
-    /// configured that. `first` is the exchange that spent the token. The revocation counts against the
-    /// share of the client that presented the token again.
+    /// configured that. `first` is the exchange that spent the token. The revocation counts against
+    /// the share of the client that presented the token again.
     pub(super) async fn revoke_replayed(
         &self,
         context: &Context,

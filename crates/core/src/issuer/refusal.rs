@@ -1,9 +1,10 @@
 //! Why a request is refused: one value for the caller, the operator, the metrics and the audit log.
 //!
-//! The caller reads an error code and what to change, and never which check of a credential failed. The
-//! operator's log says what was wrong. Metrics and audit name the check by a word of low cardinality.
-//! Each check of an endpoint makes its refusal at its own line, so that a reviewer can compare what is
-//! checked with what a stranger is told. Errors of other modules become refusals here, each in one place.
+//! The caller reads an error code and what to change, and never which check of a credential failed.
+//! The operator's log says what was wrong. Metrics and audit name the check by a word of low
+//! cardinality. Each check of an endpoint makes its refusal at its own line, so that a reviewer can
+//! compare what is checked with what a stranger is told. Errors of other modules become refusals
+//! here, each in one place.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -42,7 +43,8 @@ pub(super) struct Refusal {
     status: u16,
     error: &'static str,
     reason: &'static str,
-    /// The `error_description`: ASCII without quotes or backslashes (RFC 6749 §5.2), and without secrets.
+    /// The `error_description`: ASCII without quotes or backslashes (RFC 6749 §5.2), and without
+    /// secrets.
     told: Cow<'static, str>,
     /// The text for the operator's log; empty if it would repeat `told`.
     wrong: String,
@@ -91,7 +93,8 @@ impl Refusal {
         Self::new(403, "access_denied", reason, told)
     }
 
-    /// Refuses a mint whose bounds have nothing in common with those that the operator's function returned.
+    /// Refuses a mint whose bounds have nothing in common with those that the operator's function
+    /// returned.
     pub(super) fn leaves_nothing(error: BoundsError) -> Self {
         Self::access_denied("authorization_denied", "").telling(error.to_string())
     }
@@ -118,8 +121,8 @@ impl Refusal {
         Self::new(500, "server_error", "stalled", "internal error")
     }
 
-    /// Refuses a request about something that does not exist or is not this caller's. The caller cannot
-    /// tell which.
+    /// Refuses a request about something that does not exist or is not this caller's. The caller
+    /// cannot tell which.
     pub(super) const fn not_found(reason: &'static str, told: &'static str) -> Self {
         Self::new(404, "not_found", reason, told)
     }
@@ -149,8 +152,8 @@ impl Refusal {
         .because(format_args!("bearer refused: {error}"))
     }
 
-    /// Refuses a request without a bearer token. The challenge has no error code, because the caller did not
-    /// try to authenticate (RFC 6750 §3.1).
+    /// Refuses a request without a bearer token. The challenge has no error code, because the
+    /// caller did not try to authenticate (RFC 6750 §3.1).
     pub(super) fn no_bearer() -> Self {
         let told = "a bearer access token is required";
         Self::new(401, "invalid_token", "bearer_missing", told)
@@ -217,7 +220,8 @@ impl Refusal {
         }
     }
 
-    /// Tells the caller when the same request may succeed, rounded up to whole seconds (RFC 9110 §10.2.3).
+    /// Tells the caller when the same request may succeed, rounded up to whole seconds (RFC 9110
+    /// §10.2.3).
     fn retried_after(self, left: Duration) -> Self {
         let seconds = left.as_millis().div_ceil(1000).max(1).to_string();
         Self { header: Some(Box::new(("retry-after", seconds.into()))), ..self }
@@ -310,7 +314,8 @@ impl From<ClientAuthError> for Refusal {
                 REASON,
                 "client_secret must not be given in the form beside the Authorization header",
             ),
-            // One description for all: it reveals neither which clients exist nor how one authenticates.
+            // One description for all: it reveals neither which clients exist nor how one
+            // authenticates.
             _ => Self::new(401, "invalid_client", REASON, CLIENT_REFUSED)
                 .challenged(&format!("Basic realm=\"{REALM}\", charset=\"UTF-8\"")),
         }

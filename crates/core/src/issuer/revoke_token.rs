@@ -1,10 +1,10 @@
-//! `POST /oidc/token/revocation` with a token of ours: the client that exchanged a subject token ends
-//! the impersonation (RFC 7009).
+//! `POST /oidc/token/revocation` with a token of ours: the client that exchanged a subject token
+//! ends the impersonation (RFC 7009).
 //!
 //! The client is authenticated before the token's signature is verified. A token that is not ours
-//! belongs to the gateway, and the request passes through. About a token of ours the client only learns
-//! that the token is now useless: an unknown token and another client's token get the same answer
-//! (RFC 7009 §2.2).
+//! belongs to the gateway, and the request passes through. About a token of ours the client only
+//! learns that the token is now useless: an unknown token and another client's token get the same
+//! answer (RFC 7009 §2.2).
 
 use super::answer::{Outcome, empty};
 use super::exchange::authenticate;

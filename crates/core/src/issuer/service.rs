@@ -61,7 +61,8 @@ pub(crate) struct CustomClaims {
 }
 
 impl Service {
-    /// Logs the warnings about the configuration and who signs and verifies, and defines the counters.
+    /// Logs the warnings about the configuration and who signs and verifies, and defines the
+    /// counters.
     pub fn introduce(&self, host: &dyn Host) {
         for warning in &self.config.warnings {
             host.warn(&format!("configuration: {warning}"));
@@ -137,8 +138,8 @@ impl Service {
         self.callers.remote_key_sets().chain(self.actors.remote_key_sets()).chain(operators)
     }
 
-    /// The context as it appears in the audit log. It is left out unless the operator configured it,
-    /// because it may hold personal data.
+    /// The context as it appears in the audit log. It is left out unless the operator configured
+    /// it, because it may hold personal data.
     pub(super) fn audited(&self, context: &str) -> Option<serde_json::Value> {
         if self.config.audit_context { serde_json::from_str(context).ok() } else { None }
     }

@@ -1,9 +1,9 @@
 //! RSA keys that an attacker can factor, because their generator chose its primes among too few
 //! (CVE-2017-15361).
 //!
-//! The generator's primes are powers of 65537 modulo the product of the small primes, and so are their
-//! products: see Nemec et al., "The Return of Coppersmith's Attack" (2017), §2. One key in two hundred
-//! million has this form by chance.
+//! The generator's primes are powers of 65537 modulo the product of the small primes, and so are
+//! their products: see Nemec et al., "The Return of Coppersmith's Attack" (2017), §2. One key in
+//! two hundred million has this form by chance.
 
 /// The odd primes that the generator uses for keys of every length.
 const PRIMES: [u32; 38] = [

@@ -1,7 +1,7 @@
 //! A JWT (RFC 7519) whose signature has not been verified.
 //!
-//! The crate `jwt-compact` parses the JWT, and checks that its header names the algorithm with which the
-//! signature is verified. No type of that crate is visible outside.
+//! The crate `jwt-compact` parses the JWT, and checks that its header names the algorithm with
+//! which the signature is verified. No type of that crate is visible outside.
 
 use jwt_compact::{AlgorithmExt as _, UntrustedToken, ValidationError};
 use serde::de::DeserializeOwned;
@@ -56,8 +56,8 @@ impl<'t> UntrustedJwt<'t> {
         !self.0.signature_bytes().is_empty()
     }
 
-    /// Verifies that `key` signed the JWT with `algorithm`, and returns the claims. The host's cryptography
-    /// is used where it can be.
+    /// Verifies that `key` signed the JWT with `algorithm`, and returns the claims. The host's
+    /// cryptography is used where it can be.
     pub(crate) fn verify<T: DeserializeOwned>(
         &self,
         crypto: Option<&TestedCrypto>,

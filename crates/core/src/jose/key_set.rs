@@ -8,13 +8,14 @@ use super::{Algorithm, PublishedKey, VerifyingKey, VerifyingKeyError};
 #[derive(Debug, Clone, Default)]
 pub struct KeySet {
     keys: Vec<VerifyingKey>,
-    /// The keys that are meant for verifying signatures but cannot be used, by their position in the set.
+    /// The keys that are meant for verifying signatures but cannot be used, by their position in
+    /// the set.
     pub(crate) broken: Vec<(usize, VerifyingKeyError)>,
 }
 
 impl KeySet {
-    /// Reads a key set. Keys for other purposes are skipped (RFC 7517 §5), and broken keys are listed: one
-    /// bad key never spoils the rest. Returns `None` if the JSON is not a key set.
+    /// Reads a key set. Keys for other purposes are skipped (RFC 7517 §5), and broken keys are
+    /// listed: one bad key never spoils the rest. Returns `None` if the JSON is not a key set.
     pub fn parse(json: &[u8]) -> Option<Self> {
         #[derive(Deserialize)]
         struct Document {
@@ -45,8 +46,8 @@ impl KeySet {
         self.keys.is_empty()
     }
 
-    /// The keys that may have signed a token with this header. If both the token and the key have a `kid`,
-    /// the two must agree.
+    /// The keys that may have signed a token with this header. If both the token and the key have a
+    /// `kid`, the two must agree.
     pub fn candidates<'k>(
         &'k self,
         algorithm: Algorithm,

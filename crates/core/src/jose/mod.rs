@@ -1,9 +1,10 @@
-//! Keys and signatures: JWK (RFC 7517), JWS (RFC 7515) with the algorithms of RFC 7518 and RFC 8037.
+//! Keys and signatures: JWK (RFC 7517), JWS (RFC 7515) with the algorithms of RFC 7518 and RFC
+//! 8037.
 //!
-//! The crate `jwt-compact` parses tokens, and has different types for untrusted and verified tokens. This
-//! module adds what the crate leaves to its users: which key may be used with which algorithm, key sets
-//! in which one bad key does not spoil the rest, and signing without encoding the same header for each
-//! token.
+//! The crate `jwt-compact` parses tokens, and has different types for untrusted and verified
+//! tokens. This module adds what the crate leaves to its users: which key may be used with which
+//! algorithm, key sets in which one bad key does not spoil the rest, and signing without encoding
+//! the same header for each token.
 
 mod factorable;
 mod jwt;
@@ -22,8 +23,8 @@ pub(crate) use signing::ACCESS_TOKEN_TYPE;
 pub use signing::{PublishedKey, SignError, SigningKey, SigningKeyError, private_from_pem};
 pub use verifying::{VerifyingKey, VerifyingKeyError};
 
-/// A signature algorithm (RFC 7518 §3.1, RFC 8037 §3.1, RFC 9864 §2.2). `none` and HMAC are not accepted:
-/// an attacker could use a public key as the secret of an HMAC (RFC 8725 §2.1).
+/// A signature algorithm (RFC 7518 §3.1, RFC 8037 §3.1, RFC 9864 §2.2). `none` and HMAC are not
+/// accepted: an attacker could use a public key as the secret of an HMAC (RFC 8725 §2.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Algorithm {
     /// Ed25519 by its first name, which stands for any Edwards curve. The key says which.

@@ -17,8 +17,8 @@ use super::{Algorithm, TestedCrypto, VerifyingKey};
 use crate::host::{Host, HostFailure};
 use crate::secret::Secret;
 
-/// The `typ` of the access tokens that we sign (RFC 9068 §2.1). It keeps them from being mistaken for
-/// ID tokens.
+/// The `typ` of the access tokens that we sign (RFC 9068 §2.1). It keeps them from being mistaken
+/// for ID tokens.
 pub(crate) const ACCESS_TOKEN_TYPE: &str = "at+jwt";
 
 /// A key that signs access tokens, parsed once.
@@ -118,8 +118,9 @@ pub fn private_from_pem(pem: &str) -> Result<serde_json::Value, SigningKeyError>
 }
 
 impl PublishedKey {
-    /// Reads one of our keys from a JWK, with its private part if there is one. `kid` and `alg` apply where
-    /// the JWK lacks them. If there is no `kid` at all, it is the key's thumbprint (RFC 7638).
+    /// Reads one of our keys from a JWK, with its private part if there is one. `kid` and `alg`
+    /// apply where the JWK lacks them. If there is no `kid` at all, it is the key's thumbprint (RFC
+    /// 7638).
     pub fn from_jwk(
         jwk: &serde_json::Value,
         kid: Option<&str>,
@@ -175,8 +176,8 @@ impl SigningKey {
         self.algorithm
     }
 
-    /// Signs a JWT (JWS compact serialization, RFC 7515 §3.1) whose claims are JSON already. The host signs
-    /// where it can.
+    /// Signs a JWT (JWS compact serialization, RFC 7515 §3.1) whose claims are JSON already. The
+    /// host signs where it can.
     pub fn sign_jwt(
         &self,
         host: &dyn Host,
@@ -194,8 +195,8 @@ impl SigningKey {
         Ok(token)
     }
 
-    /// Derives a secret key for another purpose. The derived key reveals neither this key nor the keys of
-    /// other purposes.
+    /// Derives a secret key for another purpose. The derived key reveals neither this key nor the
+    /// keys of other purposes.
     pub(crate) fn derive(&self, purpose: &str) -> Secret<[u8; 16]> {
         let mut hash = Sha256::new();
         hash.update(purpose);
@@ -260,8 +261,8 @@ impl SigningKey {
             PrivateKey::P384(key) => {
                 key.try_sign(message).map(|signature: p384::ecdsa::Signature| signature.to_vec())
             }
-            // Randomness blinds the private operation, so that its duration reveals nothing about the
-            // key. It is also the salt of PSS.
+            // Randomness blinds the private operation, so that its duration reveals nothing about
+            // the key. It is also the salt of PSS.
             PrivateKey::Rs256(key) => {
                 key.try_sign_with_rng(&mut rng, message).map(|signature| signature.to_vec())
             }
@@ -336,8 +337,8 @@ fn p384_jwk(key: &p384::ecdsa::VerifyingKey) -> JsonWebKey<'static> {
     }
 }
 
-/// The host's randomness for crates that expect it never to fail. A failure is recorded, and the caller
-/// throws away the signature that was made with it.
+/// The host's randomness for crates that expect it never to fail. A failure is recorded, and the
+/// caller throws away the signature that was made with it.
 struct HostRng<'h> {
     host: &'h dyn Host,
     failure: Option<HostFailure>,

@@ -1,4 +1,5 @@
-//! Keys and signatures: the examples of the RFCs, interoperation with another library, and malicious keys.
+//! Keys and signatures: the examples of the RFCs, interoperation with another library, and
+//! malicious keys.
 
 pub(crate) mod host;
 pub(crate) mod rfc;
@@ -185,8 +186,8 @@ fn another_library_verifies_our_signatures() {
     }
 }
 
-/// RFC 9864 §2.2: with an Ed25519 key, `EdDSA` means `Ed25519`. A token and its key may use different
-/// names.
+/// RFC 9864 §2.2: with an Ed25519 key, `EdDSA` means `Ed25519`. A token and its key may use
+/// different names.
 #[test]
 fn ed25519_is_another_name_of_eddsa() {
     let key = Key::generate(jsonwebtoken::Algorithm::EdDSA, "k");
@@ -312,7 +313,8 @@ fn an_rsa_key_has_an_accepted_length_and_exponent() {
     }
 }
 
-/// RFC 8725 §3.5 and RFC 8032 §8.9: if the key and R are the neutral element, any attacker can sign.
+/// RFC 8725 §3.5 and RFC 8032 §8.9: if the key and R are the neutral element, any attacker can
+/// sign.
 #[test]
 fn a_weak_ed25519_key_verifies_nothing() {
     let mut neutral = [0; 32];

@@ -41,8 +41,8 @@ enum PublicKey {
 /// Why a JWK is not used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum VerifyingKeyError {
-    /// The key has another purpose: it encrypts, is symmetric, or has a curve or algorithm that the filter
-    /// does not accept. A key set may hold such keys.
+    /// The key has another purpose: it encrypts, is symmetric, or has a curve or algorithm that the
+    /// filter does not accept. A key set may hold such keys.
     #[error("not a key for a signature algorithm that is accepted here")]
     NotForUs,
     /// The key is for verifying signatures, but malformed.

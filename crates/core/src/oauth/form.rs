@@ -1,9 +1,9 @@
 //! A form body (`application/x-www-form-urlencoded`, RFC 6749 appendix B).
 //!
-//! A body is read twice. [`looks_like_exchange`] decides whether the request is ours. It accepts any bytes,
-//! because a request that is not ours goes on unchanged. [`Form::parse`] then reads the body strictly. It
-//! refuses a repeated parameter, a stray percent sign and bytes that are not UTF-8, because the next reader
-//! could read them differently.
+//! A body is read twice. [`looks_like_exchange`] decides whether the request is ours. It accepts
+//! any bytes, because a request that is not ours goes on unchanged. [`Form::parse`] then reads the
+//! body strictly. It refuses a repeated parameter, a stray percent sign and bytes that are not
+//! UTF-8, because the next reader could read them differently.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -29,11 +29,12 @@ pub enum FormError {
     /// A percent sign stands without two hex digits, or bytes are not UTF-8.
     #[error("the form is not properly encoded")]
     Encoding,
-    /// The `charset` is not based on ASCII: see [`is_ascii_based`](crate::media_type::is_ascii_based).
+    /// The `charset` is not based on ASCII: see
+    /// [`is_ascii_based`](crate::media_type::is_ascii_based).
     #[error("the form is in a charset that is not read")]
     Charset,
-    /// A parameter occurs twice (RFC 6749 §3.2). The error does not name it: the name is the caller's text,
-    /// and could be a token.
+    /// A parameter occurs twice (RFC 6749 §3.2). The error does not name it: the name is the
+    /// caller's text, and could be a token.
     #[error("a parameter is repeated")]
     Repeated,
     /// `resource` occurs twice. RFC 8693 allows that, but the filter binds a token to one resource.
@@ -47,7 +48,8 @@ impl<'a> Form<'a> {
         if body.starts_with(BYTE_ORDER_MARK) {
             return Err(FormError::Encoding);
         }
-        // An attacker can send thousands of names. A map finds a repeated one without comparing all pairs.
+        // An attacker can send thousands of names. A map finds a repeated one without comparing all
+        // pairs.
         let mut parameters: BTreeMap<Cow<'a, str>, Cow<'a, str>> = BTreeMap::new();
         for (name, value) in pairs(body) {
             let name = decode(name).ok_or(FormError::Encoding)?;
@@ -58,7 +60,8 @@ impl<'a> Form<'a> {
                 }
                 Entry::Occupied(entry) => match &**entry.key() {
                     "resource" => return Err(FormError::SeveralResources),
-                    // RFC 8693 lets `audience` be repeated. A later check refuses it for another reason.
+                    // RFC 8693 lets `audience` be repeated. A later check refuses it for another
+                    // reason.
                     "audience" => {}
                     _ => return Err(FormError::Repeated),
                 },
@@ -98,8 +101,8 @@ pub enum Looks {
 
 /// Takes a first look at a body, which may have any content and may be cut off.
 ///
-/// If a parameter is repeated, any occurrence counts. The gateway might read another occurrence than the
-/// filter, so a body that is ours by one of them must not pass through.
+/// If a parameter is repeated, any occurrence counts. The gateway might read another occurrence
+/// than the filter, so a body that is ours by one of them must not pass through.
 pub fn looks_like_exchange(body: &[u8], prefix: &str) -> Looks {
     let mut exchange = false;
     let mut subject_token = None;
@@ -109,8 +112,8 @@ pub fn looks_like_exchange(body: &[u8], prefix: &str) -> Looks {
                 exchange |= decode(value).is_some_and(|value| value == TOKEN_EXCHANGE)
             }
             Some("subject_token") => {
-                // Decodes as the most forgiving reader does. If the text behind the prefix is badly encoded,
-                // the filter takes the request and refuses it.
+                // Decodes as the most forgiving reader does. If the text behind the prefix is badly
+                // encoded, the filter takes the request and refuses it.
                 let begins_with_prefix =
                     || percent_decode(value).take(prefix.len()).eq(prefix.bytes());
                 let ours = value.is_empty() || begins_with_prefix();
@@ -126,8 +129,8 @@ pub fn looks_like_exchange(body: &[u8], prefix: &str) -> Looks {
     }
 }
 
-/// The values of all parameters with this name, decoded as the most forgiving reader does. The body may
-/// have any content.
+/// The values of all parameters with this name, decoded as the most forgiving reader does. The body
+/// may have any content.
 pub(crate) fn values(body: &[u8], name: &str) -> Vec<Vec<u8>> {
     let pairs = pairs(body.strip_prefix(BYTE_ORDER_MARK).unwrap_or(body));
     let named = pairs.filter(|(given, _)| decode(given).is_some_and(|given| given == name));
@@ -218,9 +221,9 @@ mod tests {
         }
     }
 
-    /// A stranger can send a form, and a worker does nothing else while it reads one. Comparing all pairs of
-    /// names would take some two hundred times as long for sixteen times the length. The test allows 64
-    /// times, and one measurement out of twenty must stay below.
+    /// A stranger can send a form, and a worker does nothing else while it reads one. Comparing all
+    /// pairs of names would take some two hundred times as long for sixteen times the length. The
+    /// test allows 64 times, and one measurement out of twenty must stay below.
     #[test]
     fn reading_takes_time_in_proportion_to_the_length() {
         let time = |parameters: u32| {

@@ -1,4 +1,5 @@
-//! Absolute URIs for resource indicators (RFC 8707 §2, RFC 3986 §4.3), and `http` URLs for requests.
+//! Absolute URIs for resource indicators (RFC 8707 §2, RFC 3986 §4.3), and `http` URLs for
+//! requests.
 
 use fluent_uri::Uri;
 use fluent_uri::component::Authority;
@@ -49,8 +50,8 @@ impl<'a> HttpUrl<'a> {
         Some(Self { scheme, authority, path: if bare { "/" } else { path } })
     }
 
-    /// Splits a URL whose path may hold `placeholder`, which is no valid part of a URI. The placeholder stays
-    /// in the path.
+    /// Splits a URL whose path may hold `placeholder`, which is no valid part of a URI. The
+    /// placeholder stays in the path.
     pub(crate) fn parse_template(text: &'a str, placeholder: &str) -> Option<Self> {
         let filled = text.replace(placeholder, &"_".repeat(placeholder.len()));
         let url = HttpUrl::parse(&filled)?;

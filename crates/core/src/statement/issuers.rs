@@ -55,8 +55,8 @@ impl<R> Issuers<R> {
 }
 
 impl<R> Issuer<R> {
-    /// Verifies the signature of a statement with the issuer's keys. If no known key fits, fetches the
-    /// key set again, if that is allowed at this time, and tries once more.
+    /// Verifies the signature of a statement with the issuer's keys. If no known key fits, fetches
+    /// the key set again, if that is allowed at this time, and tries once more.
     pub(crate) async fn verify<T: DeserializeOwned>(
         &self,
         context: &Context,

@@ -1,13 +1,14 @@
-//! Signed statements: JSON Web Tokens (RFC 7519) that other parties sign and that the filter believes.
+//! Signed statements: JSON Web Tokens (RFC 7519) that other parties sign and that the filter
+//! believes.
 //!
-//! An access token is one kind of signed statement. Each kind has a profile, which names the accepted
-//! `typ`, the required claims and what they must say. A profile lives where its statements are used.
-//! This module has what every profile needs: strict parsing, issuers with their keys, names that no
-//! two issuers share, and time.
+//! An access token is one kind of signed statement. Each kind has a profile, which names the
+//! accepted `typ`, the required claims and what they must say. A profile lives where its statements
+//! are used. This module has what every profile needs: strict parsing, issuers with their keys,
+//! names that no two issuers share, and time.
 //!
-//! [`Untrusted`] and [`Verified`] are two types, and only a good signature leads from the first to the
-//! second. RFC 8725 says how: the key decides the algorithm, the configuration decides the issuer, and
-//! the statement's own word decides nothing.
+//! [`Untrusted`] and [`Verified`] are two types, and only a good signature leads from the first to
+//! the second. RFC 8725 says how: the key decides the algorithm, the configuration decides the
+//! issuer, and the statement's own word decides nothing.
 
 mod issuers;
 mod names;
@@ -27,7 +28,8 @@ pub(crate) enum StatementError {
     /// The text is not a JWT in its one canonical form.
     #[error("not a JWT")]
     NotAJwt,
-    /// The header has `crit` or `b64`, which the filter does not implement (RFC 7515 §4.1.11, RFC 7797).
+    /// The header has `crit` or `b64`, which the filter does not implement (RFC 7515 §4.1.11, RFC
+    /// 7797).
     #[error("critical header parameters")]
     Critical,
     /// `typ` names another kind of statement, such as an ID token or a logout token.

@@ -1,18 +1,18 @@
 //! Names with their issuer: one name means one person.
 //!
 //! Two issuers may both know an `agent-7`. Therefore each issuer of a list has a prefix of its own,
-//! which the filter puts before every name that the issuer gives. Bounds, rules, records and logs only
-//! ever see the name with its prefix.
+//! which the filter puts before every name that the issuer gives. Bounds, rules, records and logs
+//! only ever see the name with its prefix.
 //!
 //! A prefix alone does not keep two issuers apart: the issuer without a prefix could name a user
 //! `partner:agent-7`, and an issuer with the prefix `p` could name a user `artner:agent-7`.
 //! Therefore a name is refused if it begins with a longer prefix of another issuer. Of all prefixes
-//! that an accepted name begins with, the longest belongs to its issuer, so no other issuer can have
-//! given the name.
+//! that an accepted name begins with, the longest belongs to its issuer, so no other issuer can
+//! have given the name.
 //!
 //! The introspection endpoint and the userinfo endpoint count as issuers too. They have a prefix of
-//! their own, or that of the issuer whose tokens they know. An answer about another issuer's token is
-//! refused.
+//! their own, or that of the issuer whose tokens they know. An answer about another issuer's token
+//! is refused.
 
 use super::StatementError;
 use crate::policy::is_user_id;
@@ -66,7 +66,8 @@ impl Names {
         let listed = self.issuers.iter().find(|(listed, _)| listed == issuer);
         let is_anothers = match listed {
             Some((_, listed)) => listed != prefix,
-            // If the list has one issuer, the unlisted issuer's names cannot be mistaken for another's.
+            // If the list has one issuer, the unlisted issuer's names cannot be mistaken for
+            // another's.
             None => self.issuers.len() > 1 && self.issuers.iter().any(|(_, known)| known == prefix),
         };
         if is_anothers { Err(StatementError::Issuer(issuer.to_owned())) } else { Ok(()) }

@@ -124,7 +124,8 @@ fn a_statement_that_chooses_its_own_algorithm_is_refused() {
     }
 }
 
-/// RFC 8725 §3.10: a `kid` chooses among the issuer's keys and nothing else, and a header brings none.
+/// RFC 8725 §3.10: a `kid` chooses among the issuer's keys and nothing else, and a header brings
+/// none.
 #[test]
 fn a_statement_that_chooses_its_own_key_is_refused() {
     let (first, second) = (Key::generate(Other::ES256, "a"), Key::generate(Other::ES256, "b"));
@@ -342,7 +343,8 @@ fn a_statement_that_two_parsers_may_read_differently_is_refused() {
     }
 }
 
-/// An endpoint is asked about opaque tokens only, never about a token that another parser reads as a JWT.
+/// An endpoint is asked about opaque tokens only, never about a token that another parser reads as
+/// a JWT.
 #[test]
 fn a_token_is_opaque_only_if_no_parser_reads_it_as_a_signed_one() {
     let key = Key::generate(Other::EdDSA, "k");

@@ -2,9 +2,9 @@
 //! verified.
 //!
 //! A token that another parser could read as a JWT is read as a JWT here, or refused. If a badly
-//! written JWT counted as opaque, its bearer could choose how it is verified: signatures cover neither
-//! padding nor the spare bits of the last character, and services that know opaque tokens often ignore
-//! both.
+//! written JWT counted as opaque, its bearer could choose how it is verified: signatures cover
+//! neither padding nor the spare bits of the last character, and services that know opaque tokens
+//! often ignore both.
 
 use base64::Engine as _;
 use base64::alphabet::URL_SAFE;
@@ -44,8 +44,8 @@ impl<'t> Untrusted<'t> {
         self.header.get("typ")
     }
 
-    /// Refuses a `typ` that is not in `accepted`; a statement without `typ` passes. Media types ignore
-    /// letter case (RFC 7515 §4.1.9).
+    /// Refuses a `typ` that is not in `accepted`; a statement without `typ` passes. Media types
+    /// ignore letter case (RFC 7515 §4.1.9).
     pub(crate) fn check_type(&self, accepted: &[&str]) -> Result<(), StatementError> {
         let is_accepted =
             |name: &str| accepted.iter().any(|accepted| accepted.eq_ignore_ascii_case(name));
@@ -116,8 +116,9 @@ impl<'t> Untrusted<'t> {
     }
 }
 
-/// Parses one part of a token as a JSON object. Base64url and UTF-8 are read strictly, and no member
-/// may occur twice: RFC 7519 §4 lets a parser take the last of two, and some parsers take the first.
+/// Parses one part of a token as a JSON object. Base64url and UTF-8 are read strictly, and no
+/// member may occur twice: RFC 7519 §4 lets a parser take the last of two, and some parsers take
+/// the first.
 fn object(part: &str) -> Option<Map<String, Value>> {
     let json = BASE64_URL_SAFE_NO_PAD.decode(part).ok()?;
     match serde_json::from_slice(&json) {
@@ -127,8 +128,8 @@ fn object(part: &str) -> Option<Map<String, Value>> {
 }
 
 /// Returns true if every parser would read the token as a JWT: it has three parts with dots between
-/// them. Any other token is opaque, including an encrypted JWT (five parts, RFC 7516), which only its
-/// issuer can read.
+/// them. Any other token is opaque, including an encrypted JWT (five parts, RFC 7516), which only
+/// its issuer can read.
 ///
 /// A signed JWT with a part too few or too many is an error, because a careless parser accepts it.
 pub(crate) fn is_jwt(token: &str) -> Result<bool, StatementError> {

@@ -9,8 +9,8 @@ use super::StatementError;
 use crate::host::UnixTime;
 use crate::jose;
 
-/// A signed statement whose signature was verified with a key of its issuer. `T` has the claims that
-/// its profile reads.
+/// A signed statement whose signature was verified with a key of its issuer. `T` has the claims
+/// that its profile reads.
 #[derive(Debug)]
 pub(crate) struct Verified<T> {
     expires_at: Option<UnixTime>,
@@ -29,8 +29,9 @@ impl<T> Verified<T> {
         }
     }
 
-    /// Refuses a statement that has no `exp`, has expired, or is not valid yet, by an issuer's clock
-    /// that may be wrong by `leeway`. Returns the time at which the statement expires, leeway included.
+    /// Refuses a statement that has no `exp`, has expired, or is not valid yet, by an issuer's
+    /// clock that may be wrong by `leeway`. Returns the time at which the statement expires, leeway
+    /// included.
     pub(crate) fn check_times(
         &self,
         now: UnixTime,

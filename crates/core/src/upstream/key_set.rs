@@ -1,14 +1,14 @@
 //! The key set of an issuer, which the filter fetches and keeps fresh.
 //!
-//! All workers share a key set through shared data. The shared entry of an issuer holds the last good key
-//! set, and the time at which the last fetch began. A worker claims a fetch by moving that time with a
-//! compare-and-set, and then fetches for all workers. A token can cause a fetch, but its sender cannot stop
-//! the fetch by leaving. A failed fetch changes nothing: the last good keys stay until they are too stale.
-//! Each worker parses a key set once. It looks for a newer one when its timer ticks, or when a token names
-//! an unknown key.
+//! All workers share a key set through shared data. The shared entry of an issuer holds the last
+//! good key set, and the time at which the last fetch began. A worker claims a fetch by moving that
+//! time with a compare-and-set, and then fetches for all workers. A token can cause a fetch, but
+//! its sender cannot stop the fetch by leaving. A failed fetch changes nothing: the last good keys
+//! stay until they are too stale. Each worker parses a key set once. It looks for a newer one when
+//! its timer ticks, or when a token names an unknown key.
 //!
-//! A time that lies ahead was written before the clock was set back. It is unknown how long ago that was, so
-//! the filter treats whatever waits for such a time as due.
+//! A time that lies ahead was written before the clock was set back. It is unknown how long ago
+//! that was, so the filter treats whatever waits for such a time as due.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -23,12 +23,12 @@ use crate::shared_data::keys;
 use crate::step::{Call, CallFailure, Context, HttpCall, Reply};
 use crate::versioned;
 
-/// The least time between two fetches that tokens cause. Tokens with invented `kid`s must not burden the
-/// issuer.
+/// The least time between two fetches that tokens cause. Tokens with invented `kid`s must not
+/// burden the issuer.
 const MIN_INTERVAL: Duration = Duration::from_secs(5);
 
-/// The least time between two fetches while there are no keys. No token can be verified yet, so fetches
-/// are more frequent.
+/// The least time between two fetches while there are no keys. No token can be verified yet, so
+/// fetches are more frequent.
 const MIN_INTERVAL_WITHOUT_KEYS: Duration = Duration::from_secs(1);
 
 /// The version of the shared entry's format.
@@ -97,7 +97,8 @@ impl KeySource {
 }
 
 impl RemoteKeySet {
-    /// Creates a key set that has not been fetched. Services with the same address share the fetched keys.
+    /// Creates a key set that has not been fetched. Services with the same address share the
+    /// fetched keys.
     pub(crate) fn new(config: RemoteJwks) -> Self {
         let HttpUri { cluster, scheme, authority, path, .. } = &config.http_uri;
         let name = format!("{cluster}\n{scheme}://{authority}{path}");
@@ -135,7 +136,8 @@ impl RemoteKeySet {
         self.fetched(context.host(), &reply)
     }
 
-    /// Stores the key set in the reply to a fetch. If the reply has no key set, the last good keys stay.
+    /// Stores the key set in the reply to a fetch. If the reply has no key set, the last good keys
+    /// stay.
     fn fetched(&self, host: &dyn Host, reply: &Reply) -> Result<(), UpstreamFailure> {
         let failed = |fault| Upstream::Jwks.failed(host, fault);
         if matches!(reply, Reply::Failed(CallFailure::NotSent)) {
@@ -171,8 +173,8 @@ impl RemoteKeySet {
         Ok(())
     }
 
-    /// Fetches the key set now, because a token names an unknown key or no keys are known. Returns `Ok` if
-    /// there may be new keys.
+    /// Fetches the key set now, because a token names an unknown key or no keys are known. Returns
+    /// `Ok` if there may be new keys.
     pub(crate) async fn refresh(&self, context: &Context) -> Result<(), UpstreamFailure> {
         let host = context.host();
         let before = self.known.borrow().generation;
@@ -209,8 +211,8 @@ impl RemoteKeySet {
         dated.then(|| now.since(known.fetched_at))
     }
 
-    /// Claims the next fetch for this worker, and returns its call. Returns `None` if too little time has
-    /// passed since the last fetch, or if another worker was faster.
+    /// Claims the next fetch for this worker, and returns its call. Returns `None` if too little
+    /// time has passed since the last fetch, or if another worker was faster.
     fn claim_fetch(
         &self,
         host: &dyn Host,
@@ -234,8 +236,8 @@ impl RemoteKeySet {
         }
     }
 
-    /// Gives up the claim to the first fetch, whose call Envoy did not send, so that any worker may try at
-    /// once. Envoy may not know its clusters yet when the first VM starts.
+    /// Gives up the claim to the first fetch, whose call Envoy did not send, so that any worker may
+    /// try at once. Envoy may not know its clusters yet when the first VM starts.
     fn give_up_claim(&self, host: &dyn Host) {
         if let Ok((entry @ SharedKeySet { fetched_at: 0, .. }, version)) = self.read(host) {
             // If another worker has written since, it has claimed a fetch, which serves as well.
@@ -261,8 +263,8 @@ impl RemoteKeySet {
         host.compare_and_set(&self.entry_key, &bytes, version.into())
     }
 
-    /// Parses the shared key set if it differs from this worker's. The shared key set is never older,
-    /// whatever the clock did in between.
+    /// Parses the shared key set if it differs from this worker's. The shared key set is never
+    /// older, whatever the clock did in between.
     fn adopt(&self, entry: &SharedKeySet) {
         let fetched_at = UnixTime::from_millis(entry.fetched_at);
         let mut known = self.known.borrow_mut();

@@ -1,8 +1,8 @@
 //! The services behind Envoy that the filter asks, and their answers.
 //!
-//! An answer has a status that the asking code expects and, if a body is needed, a JSON body whose content
-//! type is JSON. Anything else, such as a timeout or an error page, is a failure of the upstream and never
-//! a verdict about a token.
+//! An answer has a status that the asking code expects and, if a body is needed, a JSON body whose
+//! content type is JSON. Anything else, such as a timeout or an error page, is a failure of the
+//! upstream and never a verdict about a token.
 
 mod key_set;
 mod user_lookup;
@@ -73,7 +73,8 @@ impl Upstream {
         }
     }
 
-    /// Creates a failure of this upstream. It is counted and logged here, so that no caller can forget it.
+    /// Creates a failure of this upstream. It is counted and logged here, so that no caller can
+    /// forget it.
     pub(crate) fn failed(self, host: &dyn Host, fault: Fault) -> UpstreamFailure {
         host.count(metrics::callout_failed(self.name()));
         let failure = UpstreamFailure { upstream: self, fault };
@@ -147,8 +148,8 @@ impl Answer {
         value.ok_or_else(|| self.upstream.failed(host, Fault::Malformed))
     }
 
-    /// Returns true if the answer is a success with JSON or without a body. Such an answer says that the
-    /// thing exists. A page says neither yes nor no: it may be a login page.
+    /// Returns true if the answer is a success with JSON or without a body. Such an answer says
+    /// that the thing exists. A page says neither yes nor no: it may be a login page.
     pub(crate) fn says_yes(&self) -> bool {
         matches!(self.status, 200..=299) && (self.json || self.body.is_empty())
     }

@@ -119,7 +119,8 @@ fn a_script_for_claims_is_no_authorizer() {
     assert!(error.message.contains("declares no function authorizeSubjectToken"), "{error}");
 }
 
-/// The result of an example: no bounds, further bounds, or a denial with the beginning of its message.
+/// The result of an example: no bounds, further bounds, or a denial with the beginning of its
+/// message.
 type Case = (Value, Result<Value, &'static str>);
 
 fn holds(name: &str, source: &str, environment: &[(&str, &str)], cases: &[Case]) {

@@ -215,8 +215,8 @@ fn not_serializable(message: &str, column: u32) -> ClaimsError {
     ClaimsError::NotSerializable(thrown_at(message, column))
 }
 
-/// A script that works for one input, and runs `body` for others. `body` has a line of its own, so that its
-/// columns begin at 1.
+/// A script that works for one input, and runs `body` for others. `body` has a line of its own, so
+/// that its columns begin at 1.
 fn works_or(body: &str) -> String {
     format!(
         "const getCustomJwtClaims = async ({{ token, context }}) => {{
@@ -531,8 +531,8 @@ fn a_script_has_the_globals_of_javascript_and_a_console() {
     assert_eq!(names, expected);
 }
 
-/// The engine cannot interrupt these built-in functions, and some calls would take minutes. The prelude
-/// refuses such calls in advance, however fast the machine is.
+/// The engine cannot interrupt these built-in functions, and some calls would take minutes. The
+/// prelude refuses such calls in advance, however fast the machine is.
 #[test]
 fn a_call_that_cannot_be_interrupted_is_refused() {
     #[rustfmt::skip]
@@ -723,7 +723,8 @@ fn the_log_has_what_the_operator_needs() {
     assert!(error.len() < 1200, "{}", error.len());
 }
 
-/// The same script runs in Envoy, where an error that the engine does not catch is a trap of the VM.
+/// The same script runs in Envoy, where an error that the engine does not catch is a trap of the
+/// VM.
 #[test]
 fn a_hostile_script_fails_only_its_own_call() {
     let script = compile(include_str!("../../../../../tests/fixtures/claims/hostile.js")).unwrap();

@@ -1,10 +1,10 @@
-//! Signatures by the host's cryptography, where the host has it. It is four to thirty times as fast as
-//! the crates in the sandbox.
+//! Signatures by the host's cryptography, where the host has it. It is four to thirty times as fast
+//! as the crates in the sandbox.
 //!
-//! No specification says what a host function does, so the filter uses an algorithm of the host only
-//! after a self-test: the host must verify signatures of the crates, sign what the crates verify, and
-//! refuse another key's signature. The crates do the algorithms that fail the test. The protocol code
-//! does not notice the difference.
+//! No specification says what a host function does, so the filter uses an algorithm of the host
+//! only after a self-test: the host must verify signatures of the crates, sign what the crates
+//! verify, and refuse another key's signature. The crates do the algorithms that fail the test. The
+//! protocol code does not notice the difference.
 
 #[cfg(test)]
 mod tests;
@@ -19,7 +19,8 @@ use p256::ecdsa::signature::{SignatureEncoding as _, Signer as _};
 use super::verifying::VerifyingKey;
 use super::{Algorithm, SigningKey};
 
-/// The host's signature functions. ECDSA signatures are DER (RFC 3279 §2.2.3), RSA signatures PKCS #1 v1.5.
+/// The host's signature functions. ECDSA signatures are DER (RFC 3279 §2.2.3), RSA signatures PKCS
+/// #1 v1.5.
 pub trait NativeCrypto {
     /// Signs with a PKCS #8 key; `None` if the host cannot sign.
     fn sign(&self, hash: &'static str, private_key: &[u8], message: &[u8]) -> Option<Vec<u8>>;
@@ -41,7 +42,8 @@ pub struct TestedCrypto {
     signs: Option<Algorithm>,
 }
 
-/// The host's name for the hash of an algorithm; `None` for Ed25519 and PSS, which the host does not have.
+/// The host's name for the hash of an algorithm; `None` for Ed25519 and PSS, which the host does
+/// not have.
 const fn hash(algorithm: Algorithm) -> Option<&'static str> {
     match algorithm {
         Algorithm::Es256 | Algorithm::Rs256 => Some("sha256"),
@@ -51,8 +53,8 @@ const fn hash(algorithm: Algorithm) -> Option<&'static str> {
     }
 }
 
-/// Converts a signature from the host's form to that of a JWS. For ECDSA that is r‖s (RFC 7518 §3.4),
-/// each padded with zeros to the length of the curve's order.
+/// Converts a signature from the host's form to that of a JWS. For ECDSA that is r‖s (RFC 7518
+/// §3.4), each padded with zeros to the length of the curve's order.
 fn jws_from_host(algorithm: Algorithm, signature: Vec<u8>) -> Option<Vec<u8>> {
     match algorithm {
         Algorithm::Es256 => Some(p256::ecdsa::Signature::from_der(&signature).ok()?.to_vec()),
@@ -61,9 +63,9 @@ fn jws_from_host(algorithm: Algorithm, signature: Vec<u8>) -> Option<Vec<u8>> {
     }
 }
 
-/// Converts a signature from the form of a JWS to the host's form. For ECDSA that is DER, where a number
-/// has no leading zeros but one that keeps it from being negative. Returns `None` if the signature has the
-/// wrong length, or numbers that are out of range.
+/// Converts a signature from the form of a JWS to the host's form. For ECDSA that is DER, where a
+/// number has no leading zeros but one that keeps it from being negative. Returns `None` if the
+/// signature has the wrong length, or numbers that are out of range.
 fn host_from_jws(algorithm: Algorithm, signature: &[u8]) -> Option<Vec<u8>> {
     match algorithm {
         Algorithm::Es256 => {
@@ -79,8 +81,8 @@ fn host_from_jws(algorithm: Algorithm, signature: &[u8]) -> Option<Vec<u8>> {
 }
 
 impl TestedCrypto {
-    /// Tests the host's functions. Signing is tested with `signing_key`, the only key that the filter signs
-    /// with.
+    /// Tests the host's functions. Signing is tested with `signing_key`, the only key that the
+    /// filter signs with.
     pub fn new(crypto: Box<dyn NativeCrypto>, signing_key: &SigningKey) -> Self {
         let mut tested = Self { crypto, verifies: Vec::new(), signs: None };
         for algorithm in Algorithm::ALL {
@@ -148,8 +150,8 @@ impl TestedCrypto {
         self.crypto.verify(hash(algorithm)?, public_key, &signature, message)
     }
 
-    /// Tests that the host accepts a signature that the crates or OpenSSL made, and refuses it for another
-    /// message and for another key.
+    /// Tests that the host accepts a signature that the crates or OpenSSL made, and refuses it for
+    /// another message and for another key.
     fn passes_verification(&self, algorithm: Algorithm) -> Option<()> {
         let (public_key, other_key, signature) = match algorithm {
             Algorithm::Es256 => {
@@ -181,7 +183,8 @@ impl TestedCrypto {
                     _ => vectors::RS512,
                 };
                 let key = BASE64_STANDARD.decode(vectors::RSA_KEY).ok()?;
-                // Changes the modulus, whose last byte stands before the exponent (five bytes of DER).
+                // Changes the modulus, whose last byte stands before the exponent (five bytes of
+                // DER).
                 let mut other = key.clone();
                 let place = other.len().checked_sub(6)?;
                 let last = other.get_mut(place)?;

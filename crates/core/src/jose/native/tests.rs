@@ -29,8 +29,8 @@ fn der(r: &[u8], s: &[u8]) -> Vec<u8> {
     [vec![0x30, body.len() as u8], body].concat()
 }
 
-/// A number of this many bytes that may begin with zeros. It is greater than zero, and less than the order
-/// of either curve, which begins with 32 one bits.
+/// A number of this many bytes that may begin with zeros. It is greater than zero, and less than
+/// the order of either curve, which begins with 32 one bits.
 fn number(len: usize) -> impl Strategy<Value = Vec<u8>> {
     (vec(any::<u8>(), len), 0..len, 1..=u8::MAX).prop_map(move |(mut bytes, zeros, some)| {
         bytes[..zeros].fill(0);

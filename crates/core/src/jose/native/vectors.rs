@@ -1,5 +1,5 @@
-//! An RSA public key and its signatures of [`MESSAGE`], in base64, for the self-test of the host. OpenSSL
-//! made them once, and the private key was thrown away.
+//! An RSA public key and its signatures of [`MESSAGE`], in base64, for the self-test of the host.
+//! OpenSSL made them once, and the private key was thrown away.
 
 /// The signed message.
 pub(super) const MESSAGE: &[u8] = b"impersonation-filter self-test";

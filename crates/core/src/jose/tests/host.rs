@@ -1,5 +1,5 @@
-//! A host with cryptography of its own: aws-lc, which the filter itself does not use. A test can make the
-//! host misbehave.
+//! A host with cryptography of its own: aws-lc, which the filter itself does not use. A test can
+//! make the host misbehave.
 
 use std::cell::Cell;
 use std::rc::Rc;
