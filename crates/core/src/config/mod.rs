@@ -1,11 +1,11 @@
-//! What the operator writes, in the form in which it cannot be wrong any more.
+//! The operator's configuration, parsed: every value of these types is valid.
 //!
-//! [`Config::from_value`] reads everything before it gives up and reports every problem with its path. A
-//! member that nobody reads is a problem too: in security software a misspelt `required` must not
-//! silently mean `false`.
+//! [`Config::from_value`] reads the whole configuration before it fails, and reports every problem
+//! with its path. An unknown member is a problem too: in security software a misspelt `required`
+//! must not silently mean `false`.
 //!
-//! A configuration is data: nothing in it has fetched, remembered or run anything. What does is built from it by
-//! [`Service`](crate::issuer::Service).
+//! A configuration is plain data: it has fetched, remembered and run nothing.
+//! [`Service`](crate::issuer::Service) builds the parts that do from it.
 
 mod audit;
 mod clients;
@@ -56,10 +56,10 @@ pub use verification::{
 };
 pub use wire::{WireError, decode};
 
-/// Why a configuration was refused: everything that is wrong with it, at least one thing.
+/// The reasons why a configuration was refused: all its problems, at least one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigError {
-    /// What is wrong, and where.
+    /// Each problem, with its path.
     pub problems: Vec<Problem>,
 }
 
@@ -84,15 +84,15 @@ impl From<Problem> for ConfigError {
     }
 }
 
-/// What a configuration is read with.
+/// The outside world that the parser of a configuration consults.
 pub trait Surroundings {
-    /// Looks an environment variable up.
+    /// Looks up an environment variable.
     fn variable(&self, name: &str) -> Option<String>;
 
-    /// Says what is wrong with a script, which shows when it is compiled: in this way it is reported with all the
-    /// rest.
+    /// Compiles the script of `custom_claims` and returns what is wrong with it. The parser then
+    /// reports a broken script together with all other problems.
     fn try_script(&self, custom_claims: &CustomClaims) -> Result<(), String>;
 
-    /// The same for the script that decides about mints.
+    /// Compiles the script of `authorize_subject_token` and returns what is wrong with it.
     fn try_authorizer(&self, written: &AuthorizeSubjectToken) -> Result<(), String>;
 }
