@@ -1,4 +1,4 @@
-// What an operator's script finds around it beyond JavaScript itself. Evaluated before the script.
+// The environment of an operator's script beyond the language itself. Evaluated before the script.
 (host, environmentVariables) => {
   'use strict';
   const { stringify } = JSON;
@@ -9,7 +9,7 @@
   const toWellFormed = uncurry(String.prototype.toWellFormed);
   const clip = (string) => toWellFormed(string.length > 1024 ? slice(string, 0, 1024) : string);
 
-  // No code from strings. The `constructor` of a function is the other way to `Function`.
+  // Forbid code from strings. A function's `constructor` is another way to `Function`.
   function NoFunction() {
     throw new EvalError('code from strings is not allowed');
   }
@@ -22,12 +22,12 @@
   defineProperty(globalThis, 'Function', { value: NoFunction });
   delete globalThis.eval;
 
-  // QuickJS seeds its own from the clock, and would repeat itself in every call.
+  // QuickJS seeds its own generator from the clock, and every call would repeat its numbers.
   defineProperty(Math, 'random', { value: { random: () => host.random() }.random });
 
-  // What is built in goes through arrays and strings without ever asking whether it may go on. An array can
-  // be billions of holes long and take no memory: `Array(n).join()` could hold Envoy up for minutes, as could
-  // looking for half a megabyte in another. Each is asked for by those that are named here, beforehand.
+  // Built-in methods run through arrays and strings without checking the time. An array can have billions of holes
+  // and take no memory: `Array(n).join()` could block Envoy for minutes, and so could searching one half megabyte in
+  // another. The methods named here check the length first.
   const tooLong = (what) => {
     throw new RangeError(`${what} too long`);
   };
@@ -58,11 +58,11 @@
       defineProperty(object, name, { value: wrapper });
     }
   };
-  // A letter can have any number of marks, which are sorted one by one.
+  // A letter can have any number of marks, and `normalize` sorts them one by one.
   const boundedMarks = (string) => {
     if (string?.length > 4096) tooLong('string');
   };
-  // Making a string costs as much as going through it, unless it fits into no script's memory anyway.
+  // Making a string costs as much as reading it. Longer ones exceed every script's memory anyway.
   const boundedMade = (length) => {
     if (length > 1_048_576 && length <= 67_108_864) tooLong('string');
   };

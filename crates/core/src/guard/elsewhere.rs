@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_header_or_the_query_can_override_the_method() {
+    fn a_method_can_stand_in_a_header_or_the_query() {
         for name in METHODS {
             assert!(is_method(name.as_bytes()), "{name}");
             assert!(is_method(name.replace('-', "_").as_bytes()), "{name}");
