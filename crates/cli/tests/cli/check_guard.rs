@@ -119,7 +119,7 @@ fn every_route_to_an_api_is_proved_to_have_the_guard_before_it_or_named_with_the
     };
     let to_apis = "route_config: {virtual_hosts: [{name: all, domains: [\"*\"], routes: [{match: {prefix: /}, route: {cluster: apis}}]}]}";
     let elsewhere = "rds: {route_config_name: routes, config_source: {ads: {}}}";
-    // YAML anchors do not work across files, so a copy of jwt_authn spells the keys out.
+    // YAML anchors belong to the whole file, so this copy of jwt_authn spells the keys out.
     let its_own = r#"          - name: envoy.filters.http.jwt_authn
             typed_config:
               "@type": type.googleapis.com/envoy.extensions.filters.http.jwt_authn.v3.JwtAuthentication

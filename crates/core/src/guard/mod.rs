@@ -36,7 +36,7 @@ use crate::stream::Flow;
 use claims::{Claims, NoClaims};
 use event::{Event, Happening};
 use refusal::Refusal;
-use rules::{Asked, Decider, Method};
+use rules::{Decider, Method, RequestFacts};
 use streams::{Streams, Watched};
 use told::Told;
 
@@ -245,8 +245,8 @@ impl Guard {
         } else {
             Method::Plain(watched.method())
         };
-        let asked = Asked { path: path.as_ref(), method, claims };
-        match rules::decide(&self.config, asked) {
+        let facts = RequestFacts { path: path.as_ref(), method, claims };
+        match rules::decide(&self.config, facts) {
             (Ok(()), decider) => Ok(decider),
             (Err(denied), decider) => Err(Refusal::Denied(denied, decider)),
         }

@@ -12,7 +12,7 @@ use crate::path::NormalPath;
 
 /// The facts about a request that rules match.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Asked<'r> {
+pub(super) struct RequestFacts<'r> {
     /// `None` if the path is not normal.
     pub(super) path: Option<&'r NormalPath<'r>>,
     pub(super) method: Method<'r>,
@@ -49,22 +49,25 @@ pub(super) enum Denied {
 }
 
 /// Decides if a request goes on, and returns what decided.
-pub(super) fn decide(config: &GuardConfig, asked: Asked<'_>) -> (Result<(), Denied>, Decider) {
+pub(super) fn decide(
+    config: &GuardConfig,
+    facts: RequestFacts<'_>,
+) -> (Result<(), Denied>, Decider) {
     for (index, rule) in config.rules.iter().enumerate() {
-        if let Some(outcome) = rule.decide(asked) {
+        if let Some(outcome) = rule.decide(facts) {
             return (outcome, Decider::Rule(index));
         }
     }
-    let outcome = match (config.default, asked.method) {
+    let outcome = match (config.default, facts.method) {
         (DefaultAction::Allow, _)
         | (DefaultAction::ReadOnly, Method::Plain(b"GET" | b"HEAD" | b"OPTIONS")) => Ok(()),
         (DefaultAction::ReadOnly, Method::Overridden) => Err(Denied::MethodOverride),
-        (DefaultAction::ReadOnly | DefaultAction::Deny, _) => Err(asked.denied()),
+        (DefaultAction::ReadOnly | DefaultAction::Deny, _) => Err(facts.denied()),
     };
     (outcome, Decider::Default)
 }
 
-impl Asked<'_> {
+impl RequestFacts<'_> {
     fn denied(self) -> Denied {
         if self.path.is_none() { Denied::PathNotNormal } else { Denied::ByRule }
     }
@@ -72,27 +75,27 @@ impl Asked<'_> {
 
 impl GuardRule {
     /// Returns what this rule decides about a request, or `None` if it does not match.
-    fn decide(&self, asked: Asked<'_>) -> Option<Result<(), Denied>> {
-        let claims = asked.claims;
+    fn decide(&self, facts: RequestFacts<'_>) -> Option<Result<(), Denied>> {
+        let claims = facts.claims;
         if !self.scopes.iter().all(|scope| claims.has_scope(scope)) {
             return None;
         }
         let about = match self.action {
-            Action::Allow => self.matches_exactly(asked),
-            Action::Deny => self.matches_broadly(asked),
+            Action::Allow => self.matches_exactly(facts),
+            Action::Deny => self.matches_broadly(facts),
         };
         if !about {
             return None;
         }
-        Some(match (self.action, &self.methods, asked.method) {
+        Some(match (self.action, &self.methods, facts.method) {
             (_, Some(_), Method::Overridden) => Err(Denied::MethodOverride),
             (Action::Allow, ..) => Ok(()),
-            (Action::Deny, ..) => Err(asked.denied()),
+            (Action::Deny, ..) => Err(facts.denied()),
         })
     }
 
-    fn matches_exactly(&self, asked: Asked<'_>) -> bool {
-        let Some(path) = asked.path.map(NormalPath::as_str) else { return false };
+    fn matches_exactly(&self, facts: RequestFacts<'_>) -> bool {
+        let Some(path) = facts.path.map(NormalPath::as_str) else { return false };
         let is_path = match &self.path {
             None => true,
             Some(PathPattern::Exactly(pattern)) => path == pattern,
@@ -102,19 +105,19 @@ impl GuardRule {
                 })
             }
         };
-        let is_method = self.methods.as_ref().is_none_or(|methods| match asked.method {
+        let is_method = self.methods.as_ref().is_none_or(|methods| match facts.method {
             Method::Plain(method) => methods.iter().any(|one| one.as_bytes() == method),
             Method::Overridden => true,
         });
         let is_actor = self.actors.as_ref().is_none_or(|actors| {
             let acts = |actor| actors.iter().any(|pattern| pattern.matches(actor));
-            asked.claims.actor_id.is_some_and(acts)
+            facts.claims.actor_id.is_some_and(acts)
         });
         is_path && is_method && is_actor
     }
 
-    fn matches_broadly(&self, asked: Asked<'_>) -> bool {
-        let is_path = match (&self.path, asked.path) {
+    fn matches_broadly(&self, facts: RequestFacts<'_>) -> bool {
+        let is_path = match (&self.path, facts.path) {
             (None, _) | (Some(_), None) => true,
             (Some(PathPattern::Exactly(pattern)), Some(path)) => {
                 let (path, pattern) = (bare(path.as_str()), bare(pattern));
@@ -124,7 +127,7 @@ impl GuardRule {
                 begins_alike(path.as_str(), bare(pattern))
             }
         };
-        let is_method = self.methods.as_ref().is_none_or(|methods| match asked.method {
+        let is_method = self.methods.as_ref().is_none_or(|methods| match facts.method {
             Method::Plain(method) => {
                 methods.iter().any(|one| one.as_bytes().eq_ignore_ascii_case(method))
             }
@@ -132,7 +135,7 @@ impl GuardRule {
         });
         let is_actor = self.actors.as_ref().is_none_or(|actors| {
             let acts = |actor| actors.iter().any(|pattern| pattern.matches(actor));
-            asked.claims.actor_id.is_none_or(acts)
+            facts.claims.actor_id.is_none_or(acts)
         });
         is_path && is_method && is_actor
     }

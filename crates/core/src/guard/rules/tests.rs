@@ -32,7 +32,7 @@ fn outcome(
     claims: &Claims<'_>,
 ) -> (Result<(), Denied>, Option<usize>) {
     let path = NormalPath::parse(path.as_bytes());
-    let (outcome, decider) = decide(config, Asked { path: path.as_ref(), method, claims });
+    let (outcome, decider) = decide(config, RequestFacts { path: path.as_ref(), method, claims });
     let rule = match decider {
         Decider::Rule(index) => Some(index),
         Decider::Default => None,
