@@ -20,7 +20,7 @@ use super::signing_keys::{Keys, SigningKey, SigningKeys};
 use super::store::Store;
 use super::subject_tokens::SubjectTokens;
 use super::verification::{ActorTokens, names};
-use super::{ConfigError, Problem, Surroundings};
+use super::{ConfigEnvironment, ConfigError, Problem};
 use crate::jose::PublishedKey;
 use crate::secret::Secret;
 
@@ -233,8 +233,11 @@ impl Kind for Config {
 
 impl Config {
     /// Reads a configuration, decoded.
-    pub fn from_value(value: &Value, surroundings: &dyn Surroundings) -> Result<Self, ConfigError> {
-        let (config, warnings) = read_whole::<Self>(value, surroundings)?;
+    pub fn from_value(
+        value: &Value,
+        environment: &dyn ConfigEnvironment,
+    ) -> Result<Self, ConfigError> {
+        let (config, warnings) = read_whole::<Self>(value, environment)?;
         Ok(Self { warnings, ..config })
     }
 

@@ -113,7 +113,7 @@ impl Kind for CustomClaims {
             limits: limits(members.timeout, members.memory_limit_bytes)?,
             on_error: members.on_error,
         };
-        match place.reading.surroundings.try_script(&custom_claims) {
+        match place.reading.environment.try_script(&custom_claims) {
             Ok(()) => Some(custom_claims),
             Err(problem) => place.problem(problem),
         }
@@ -141,7 +141,7 @@ impl Kind for AuthorizeSubjectToken {
             environment_variables: Secret::new(members.environment_variables),
             limits: limits(members.timeout, members.memory_limit_bytes)?,
         };
-        match place.reading.surroundings.try_authorizer(&written) {
+        match place.reading.environment.try_authorizer(&written) {
             Ok(()) => Some(written),
             Err(problem) => place.problem(problem),
         }

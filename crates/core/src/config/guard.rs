@@ -11,7 +11,7 @@ use super::node::Node;
 use super::rules::UserPattern;
 use super::section::{Kind, read_whole, section};
 use super::service::{BasePath, Issuer, tenant};
-use super::{AuthorizeSubjectToken, ConfigError, CustomClaims, Problem, Surroundings};
+use super::{AuthorizeSubjectToken, ConfigEnvironment, ConfigError, CustomClaims, Problem};
 use crate::path::NormalPath;
 
 #[cfg(test)]
@@ -282,7 +282,7 @@ impl Kind for Headers {
 impl GuardConfig {
     /// Reads a configuration, decoded.
     pub fn from_value(value: &Value) -> Result<Self, ConfigError> {
-        let (config, warnings) = read_whole::<Self>(value, &Nowhere)?;
+        let (config, warnings) = read_whole::<Self>(value, &NoEnvironment)?;
         Ok(Self { warnings, ..config })
     }
 
@@ -293,9 +293,9 @@ impl GuardConfig {
 }
 
 /// The outside world of the guard's parser: it has no secrets and no scripts.
-struct Nowhere;
+struct NoEnvironment;
 
-impl Surroundings for Nowhere {
+impl ConfigEnvironment for NoEnvironment {
     fn variable(&self, _name: &str) -> Option<String> {
         None
     }

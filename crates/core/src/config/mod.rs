@@ -85,7 +85,7 @@ impl From<Problem> for ConfigError {
 }
 
 /// The outside world that the parser of a configuration consults.
-pub trait Surroundings {
+pub trait ConfigEnvironment {
     /// Looks up an environment variable.
     fn variable(&self, name: &str) -> Option<String>;
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 
-use super::Surroundings;
+use super::ConfigEnvironment;
 
 /// A problem with one member of the configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,7 +30,7 @@ impl fmt::Display for Problem {
 
 /// The state that all nodes of one configuration share.
 pub(super) struct Reading<'r> {
-    pub(super) surroundings: &'r dyn Surroundings,
+    pub(super) environment: &'r dyn ConfigEnvironment,
     pub(super) problems: RefCell<Vec<Problem>>,
     pub(super) warnings: RefCell<Vec<Problem>>,
 }

@@ -10,7 +10,7 @@ use std::cell::RefCell;
 use serde_json::Value;
 
 use super::node::{Node, Reading};
-use super::{ConfigError, Problem, Surroundings};
+use super::{ConfigEnvironment, ConfigError, Problem};
 
 #[cfg(test)]
 use super::describe::{Described, Descriptions};
@@ -180,10 +180,10 @@ pub(super) const fn name(field: &'static str) -> &'static str {
 /// probably not intended.
 pub(super) fn read_whole<K: Kind>(
     value: &Value,
-    surroundings: &dyn Surroundings,
+    environment: &dyn ConfigEnvironment,
 ) -> Result<(K::Value, Vec<Problem>), ConfigError> {
     let reading =
-        Reading { surroundings, problems: RefCell::default(), warnings: RefCell::default() };
+        Reading { environment, problems: RefCell::default(), warnings: RefCell::default() };
     let config = K::read(Node { reading: &reading, path: String::new(), value });
     let problems = reading.problems.into_inner();
     match config {

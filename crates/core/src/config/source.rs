@@ -26,7 +26,7 @@ impl Kind for Variable {
 
     fn read(node: Node<'_>) -> Option<String> {
         let name = node.clone().non_empty_string()?;
-        match node.reading.surroundings.variable(&name).filter(|value| !value.is_empty()) {
+        match node.reading.environment.variable(&name).filter(|value| !value.is_empty()) {
             Some(value) => Some(value),
             // Do not repeat the name: it may be the secret itself, put here by mistake.
             None => node.problem(
