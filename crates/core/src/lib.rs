@@ -23,7 +23,7 @@ pub mod jose;
 pub mod media_type;
 pub mod metrics;
 pub mod oauth;
-pub mod path;
+mod path;
 pub mod policy;
 pub mod revocations;
 pub mod secret;

@@ -9,11 +9,11 @@ use std::borrow::Cow;
 
 /// A normal path in decoded form.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NormalPath<'p>(Cow<'p, str>);
+pub(crate) struct NormalPath<'p>(Cow<'p, str>);
 
 impl<'p> NormalPath<'p> {
     /// Parses a path without a query. Returns `None` if the path is not normal.
-    pub fn parse(path: &'p [u8]) -> Option<Self> {
+    pub(crate) fn parse(path: &'p [u8]) -> Option<Self> {
         let decoded = decode(path)?;
         let mut segments = decoded.strip_prefix('/')?.split('/').peekable();
         while let Some(segment) = segments.next() {
@@ -28,13 +28,13 @@ impl<'p> NormalPath<'p> {
     }
 
     /// Returns the decoded path.
-    pub fn as_str(&self) -> &str {
+    pub(crate) fn as_str(&self) -> &str {
         &self.0
     }
 }
 
 /// Returns the path of a request target, without the query.
-pub fn without_query(target: &[u8]) -> &[u8] {
+pub(crate) fn without_query(target: &[u8]) -> &[u8] {
     target.split(|byte| *byte == b'?').next().unwrap_or_default()
 }
 

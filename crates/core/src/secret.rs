@@ -30,7 +30,7 @@ impl<T> fmt::Debug for Secret<T> {
 }
 
 /// The `Debug` form of bytes that may hold a secret: their number.
-pub fn redacted(bytes: &[u8]) -> impl fmt::Debug + use<> {
+pub(crate) fn redacted(bytes: &[u8]) -> impl fmt::Debug + use<> {
     let len = bytes.len();
     fmt::from_fn(move |formatter| write!(formatter, "[{len} bytes redacted]"))
 }
@@ -89,7 +89,7 @@ impl fmt::Debug for Digest {
 }
 
 /// Returns the prefix of a service's keys in a map that services share. `tenant` names the service.
-pub fn namespace(tenant: &str) -> String {
+pub(crate) fn namespace(tenant: &str) -> String {
     let digest = Digest::of(tenant.as_bytes());
     let name = digest.as_bytes().first_chunk::<9>().map(|name| BASE64_URL_SAFE_NO_PAD.encode(name));
     name.unwrap_or_default()

@@ -34,27 +34,32 @@ mod wire;
 
 use std::fmt;
 
-pub use audit::AuditLog;
-pub use clients::{Client, ClientAuthentication, ClientType};
 pub use etcd::EtcdSettings;
-pub use filter::{Config, DocumentSource, ForeignSubjectTokens};
-pub use functions::{AuthorizeSubjectToken, CustomClaims, OnError};
-pub use guard::{
-    Action, DefaultAction, GuardConfig, GuardHeaders, GuardRule, GuardStore, Mode, PathPattern,
-};
-pub use http_uri::{HttpUri, USER_ID_PLACEHOLDER};
-pub use impersonations::Impersonations;
-pub use limits::{LONGEST_ACCESS_TOKEN_LIFETIME, LONGEST_SUBJECT_TOKEN_LIFETIME, Limits};
-pub use node::Problem;
-pub use resources::Resource;
-pub use rules::{MintRate, Rules, UserPattern};
-pub use signing_keys::SigningKey;
+pub use filter::Config;
+pub use guard::{Action, GuardConfig, GuardRule, GuardStore, Mode, PathPattern};
+pub use limits::Limits;
+pub use rules::UserPattern;
 pub use store::Store;
-pub use subject_tokens::{OnReplay, SubjectTokens, UserLookup};
-pub use verification::{
-    ActorTokens, Introspection, Jwks, JwtIssuer, RemoteJwks, TokenRules, Userinfo, Verification,
+pub use wire::decode;
+
+pub(crate) use audit::AuditLog;
+#[cfg(test)]
+pub(crate) use clients::ClientType;
+pub(crate) use clients::{Client, ClientAuthentication};
+pub(crate) use filter::{DocumentSource, ForeignSubjectTokens};
+pub(crate) use functions::{AuthorizeSubjectToken, CustomClaims, OnError};
+pub(crate) use guard::{DefaultAction, GuardHeaders};
+pub(crate) use http_uri::{HttpUri, USER_ID_PLACEHOLDER};
+pub(crate) use limits::{LONGEST_ACCESS_TOKEN_LIFETIME, LONGEST_SUBJECT_TOKEN_LIFETIME};
+pub(crate) use node::Problem;
+pub(crate) use resources::Resource;
+pub(crate) use rules::{MintRate, Rules};
+pub(crate) use signing_keys::SigningKey;
+pub(crate) use subject_tokens::{OnReplay, UserLookup};
+pub(crate) use verification::{
+    Introspection, Jwks, JwtIssuer, RemoteJwks, TokenRules, Userinfo, Verification,
 };
-pub use wire::{WireError, decode};
+pub(crate) use wire::WireError;
 
 /// The reasons why a configuration was refused: all its problems, at least one.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -35,21 +35,21 @@ const ATTEMPTS: usize = 64;
 
 /// The mints of one service, as one worker sees them.
 #[derive(Debug)]
-pub struct MintCounter {
+pub(crate) struct MintCounter {
     namespace: String,
     rate: MintRate,
 }
 
 /// A caller, as it is counted.
 #[derive(Debug, Clone)]
-pub struct Minter {
+pub(crate) struct Minter {
     key: String,
     name: [u8; 16],
 }
 
 /// Why a mint is not to be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum NotCounted {
+pub(crate) enum NotCounted {
     /// The caller has minted as often as it may; after this time it may again.
     TooMany(Duration),
     /// Shared data failed.
@@ -71,12 +71,12 @@ struct Entry {
 
 impl MintCounter {
     /// The counter of the service that `tenant` names.
-    pub fn new(tenant: &str, rate: MintRate) -> Self {
+    pub(crate) fn new(tenant: &str, rate: MintRate) -> Self {
         Self { namespace: Digest::of(tenant.as_bytes()).id(), rate }
     }
 
     /// Whether a caller may mint, before anything is done for it.
-    pub fn look(&self, host: &dyn Host, minter: &Minter) -> Result<(), NotCounted> {
+    pub(crate) fn look(&self, host: &dyn Host, minter: &Minter) -> Result<(), NotCounted> {
         let Some((bytes, _)) = host.get(&minter.key)? else { return Ok(()) };
         let now = host.now();
         let entry =
@@ -85,7 +85,7 @@ impl MintCounter {
     }
 
     /// Counts a mint, or refuses it.
-    pub fn count(&self, host: &dyn Host, minter: &Minter) -> Result<(), NotCounted> {
+    pub(crate) fn count(&self, host: &dyn Host, minter: &Minter) -> Result<(), NotCounted> {
         let Minter { key, name } = minter;
         let caller = *name;
         for _ in 0..ATTEMPTS {
@@ -129,7 +129,7 @@ impl MintCounter {
     }
 
     /// Where a caller is counted, and by what name.
-    pub fn minter(&self, caller: &str) -> Minter {
+    pub(crate) fn minter(&self, caller: &str) -> Minter {
         let digest = Digest::of(caller.as_bytes());
         let (name, rest) = digest.as_bytes().split_first_chunk().unwrap_or((&[0; 16], &[]));
         let list = rest.first_chunk().map_or(0, |bytes| u16::from_le_bytes(*bytes));

@@ -4,8 +4,9 @@
 mod bounds;
 mod mint_rate;
 
-pub use bounds::{Bounds, BoundsError, Offer};
-pub use mint_rate::{MintCounter, NotCounted};
+pub use bounds::Bounds;
+pub(crate) use bounds::{BoundsError, Offer};
+pub(crate) use mint_rate::{MintCounter, NotCounted};
 
 /// The longest name of a user, in characters.
 const MAX_USER_ID: usize = 255;

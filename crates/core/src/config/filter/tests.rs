@@ -10,7 +10,8 @@ use serde_json::json;
 
 use super::super::wire::tests::wire;
 use super::*;
-use crate::config::{ClientType, EtcdSettings, OnReplay, Problem, decode};
+use crate::config::clients::ClientType;
+use crate::config::{EtcdSettings, OnReplay, Problem, decode};
 use crate::issuer;
 use crate::jose::Algorithm;
 use crate::secret::Digest;
