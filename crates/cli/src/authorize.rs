@@ -28,8 +28,8 @@ use super::{Failure, Verdict};
 ///       "environmentVariables": {"REGION": "eu"}
 ///     }
 ///
-/// The output {} means that the script allows the mint unchanged. Only the filter knows if clients and resources are
-/// configured. The script's log lines go to standard error.
+/// The output {} means that the script allows the mint unchanged. Only the filter knows if clients
+/// and resources are configured. The script's log lines go to standard error.
 ///
 /// Exit status: 0 the script allows, 1 it denies or fails, 2 it was not run.
 #[derive(Debug, Args)]

@@ -42,8 +42,8 @@ const NARROWEST: usize = 7;
 ///     impersonation-filter list --token-file operator.token --resource https://api.example.com/orders
 ///     impersonation-filter list --token-file operator.token --json | jq -r '.impersonations[].userId'
 ///
-/// The access token needs the scope impersonations:read. The exit status is 0 if the service gave the list, even an
-/// empty one, 1 if it did not, and 2 if no request was sent.
+/// The access token needs the scope impersonations:read. The exit status is 0 if the service gave
+/// the list, even an empty one, 1 if it did not, and 2 if no request was sent.
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 pub(super) struct Arguments {

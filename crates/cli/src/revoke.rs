@@ -23,15 +23,16 @@ const SCOPE: &str = "impersonations:revoke";
 ///     impersonation-filter revoke --token-file operator.token --id f69c769c7328d1eaca86918b4690
 ///     impersonation-filter revoke --token-file operator.token --all
 ///
-/// If the guard stands before an API, it refuses the next request with such an access token. Outstanding subject
-/// tokens for these impersonations cannot be exchanged. Impersonations that begin afterwards are not affected.
+/// If the guard stands before an API, it refuses the next request with such an access token.
+/// Outstanding subject tokens for these impersonations cannot be exchanged. Impersonations that
+/// begin afterwards are not affected.
 ///
-/// The command prints how many live impersonations have ended. If no live impersonation matches, it asks on standard
-/// error if the name is right. The exit status is 0 all the same: no impersonation of that name is live, and
-/// outstanding subject tokens have ended.
+/// The command prints how many live impersonations have ended. If no live impersonation matches, it
+/// asks on standard error if the name is right. The exit status is 0 all the same: no impersonation
+/// of that name is live, and outstanding subject tokens have ended.
 ///
-/// The access token needs the scope impersonations:revoke. The exit status is 0 if the service did it, 1 if not or if
-/// no live impersonation has the id, and 2 if no request was sent.
+/// The access token needs the scope impersonations:revoke. The exit status is 0 if the service did
+/// it, 1 if not or if no live impersonation has the id, and 2 if no request was sent.
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment, group = ArgGroup::new("what").required(true).multiple(true))]
 pub(super) struct Arguments {

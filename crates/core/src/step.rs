@@ -87,11 +87,11 @@ pub struct GrpcCall {
 pub enum Reply {
     /// An upstream answered over HTTP.
     Http {
-        /// Its status.
+        /// The HTTP status.
         status: u16,
         /// True if the content type is JSON.
         json: bool,
-        /// Its whole body.
+        /// The whole body.
         body: Vec<u8>,
     },
     /// An upstream answered over gRPC, with a message or with a status other than `OK`. Envoy

@@ -76,7 +76,7 @@ impl Words for ClientAuthentication {
 /// A client that may exchange subject tokens, or introspect the tokens that were issued for them.
 #[derive(Debug)]
 pub struct Client {
-    /// Its name.
+    /// The client's name.
     pub client_id: String,
     /// The kind of application. It decides if the client has secrets.
     pub r#type: ClientType,

@@ -53,7 +53,7 @@ pub struct Config {
     pub custom_claims: Option<CustomClaims>,
     /// The operator's function that decides about mints, if there is one.
     pub authorize_subject_token: Option<AuthorizeSubjectToken>,
-    /// Who may list and end impersonations, and how many are listed.
+    /// The operators who may list and end impersonations, and the capacity of the list.
     pub impersonations: Impersonations,
     /// The source of the key set and the discovery document.
     pub documents: DocumentSource,
@@ -108,7 +108,7 @@ section! {
         signing_keys: SigningKeys,
         /// How subject tokens are minted.
         subject_tokens: SubjectTokens,
-        /// Who may list and end impersonations.
+        /// The operators who may list and end impersonations.
         impersonations: Impersonations => "nobody may",
         /// Where subject tokens are kept until they are exchanged.
         store: Store = {},
@@ -116,7 +116,7 @@ section! {
         access_tokens: AccessTokens = {},
         /// How acting users are verified.
         actor_tokens: ActorTokens => "none is accepted",
-        /// Who may exchange subject tokens.
+        /// The clients that may exchange subject tokens.
         clients: Clients,
         /// The resources that access tokens may be for.
         resources: Resources,

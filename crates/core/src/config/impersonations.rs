@@ -1,4 +1,4 @@
-//! Who may list and end impersonations, and how many are listed.
+//! The operators who may list and end impersonations, and the capacity of the list.
 
 use super::kinds::Count;
 use super::node::Node;
@@ -12,7 +12,7 @@ use serde_json::json;
 #[cfg(test)]
 use super::describe::{Described, Descriptions};
 
-/// Who may list and end impersonations.
+/// The operators who may list and end impersonations.
 #[derive(Debug, Default)]
 pub struct Impersonations {
     /// How the callers are verified. If no method is configured, nobody may list or end
@@ -33,7 +33,7 @@ impl Impersonations {
 }
 
 section! {
-    /// Who may list the live impersonations and end them.
+    /// The operators who may list the live impersonations and end them.
     struct ImpersonationsMembers {
         /// How callers are verified, as in `subject_tokens.authentication`. An access token needs
         /// the scope `impersonations:read` to list, and `impersonations:revoke` to end

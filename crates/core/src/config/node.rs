@@ -14,7 +14,7 @@ use super::ConfigEnvironment;
 pub struct Problem {
     /// The path of the member, such as `subject_tokens.authentication.jwt[0].issuer`.
     pub path: String,
-    /// What was expected there.
+    /// The values that were expected there.
     pub expected: String,
 }
 

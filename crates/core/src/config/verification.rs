@@ -76,7 +76,7 @@ pub struct Introspection {
     pub client_id: String,
     /// The secret of that client.
     pub client_secret: Secret<String>,
-    /// What an answer must say.
+    /// The rules for an answer.
     pub rules: TokenRules,
     /// The prefix of each name in an answer; `None` for no prefix.
     pub name_prefix: Option<String>,
@@ -84,7 +84,7 @@ pub struct Introspection {
     pub cache_duration: Duration,
 }
 
-/// What an introspection answer must say in addition to `active`.
+/// The rules for an introspection answer, in addition to `active`.
 #[derive(Debug)]
 pub struct TokenRules {
     /// All of these must be in `scope`.
