@@ -1,6 +1,7 @@
-//! `authorize`: what a script says about a mint, before a gateway asks it.
+//! `authorize`: runs an `authorizeSubjectToken` script for a trial mint.
 //!
-//! The same code as in the filter, with the same limits: what is denied here is denied there.
+//! The script runs in the filter's code with the filter's limits, so the result is the same as in
+//! Envoy.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write as _};
@@ -16,7 +17,7 @@ use super::{Failure, Verdict};
 
 /// Runs an authorizeSubjectToken script, and prints the bounds that it returns.
 ///
-/// The input is what the function is called with, as JSON; whatever is left out is empty:
+/// The input is the function's argument as JSON. Members that are left out are empty:
 ///
 ///     {
 ///       "caller": {"clientId": "integrator-backend", "scope": "impersonate"},
@@ -27,10 +28,10 @@ use super::{Failure, Verdict};
 ///       "environmentVariables": {"REGION": "eu"}
 ///     }
 ///
-/// {} is printed where the script allows the mint as it is. Whether clients and resources are configured is the
-/// filter's to know. What the script logs goes to standard error.
+/// The output {} means that the script allows the mint unchanged. Only the filter knows if clients
+/// and resources are configured. The script's log lines go to standard error.
 ///
-/// Exit status: 0 it allows, 1 it denies or fails, 2 it was not run.
+/// Exit status: 0 the script allows, 1 it denies or fails, 2 it was not run.
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 pub(super) struct Arguments {
@@ -38,7 +39,7 @@ pub(super) struct Arguments {
     tried: Tried,
 }
 
-/// The function's input. What the filter does not give a script is refused here.
+/// The function's input. Unknown members are refused, because the filter gives them to no script.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 struct Call {

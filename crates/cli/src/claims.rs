@@ -1,6 +1,7 @@
-//! `claims`: what a script adds to an access token, before a gateway runs it.
+//! `claims`: runs a `getCustomJwtClaims` script for a trial exchange.
 //!
-//! The same code as in the filter, with the same limits: what fails here fails there.
+//! The script runs in the filter's code with the filter's limits, so the result is the same as in
+//! Envoy.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write as _};
@@ -18,7 +19,7 @@ use super::{Failure, Verdict};
 
 /// Runs a getCustomJwtClaims script, and prints the claims that it returns.
 ///
-/// The input is what the function is called with, as JSON; whatever is left out is empty:
+/// The input is the function's argument as JSON. Members that are left out are empty:
 ///
 ///     {
 ///       "token": {"sub": "user_123", "client_id": "support-portal"},
@@ -26,9 +27,9 @@ use super::{Failure, Verdict};
 ///       "environmentVariables": {"REGION": "eu"}
 ///     }
 ///
-/// What the script logs goes to standard error.
+/// The script's log lines go to standard error.
 ///
-/// Exit status: 0 claims, 1 the script fails or denies access, 2 it was not run.
+/// Exit status: 0 the script returns claims, 1 it fails or denies access, 2 it was not run.
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 pub(super) struct Arguments {
@@ -36,25 +37,25 @@ pub(super) struct Arguments {
     tried: Tried,
 }
 
-/// A script and what to try it with.
+/// A script and the input to try it with.
 #[derive(Debug, Args)]
 pub(super) struct Tried {
     /// The script; - for standard input.
     #[arg(value_name = "SCRIPT")]
     pub(super) script: PathBuf,
-    /// What the function is called with; - for standard input.
+    /// The function's argument as JSON; - for standard input.
     #[arg(long, value_name = "FILE")]
     pub(super) input: PathBuf,
-    /// Its timeout in the configuration, in milliseconds.
+    /// The script's timeout in the configuration, in milliseconds.
     #[arg(long, default_value_t = 10, value_parser = milliseconds)]
     timeout: u64,
-    /// Its memory_limit_bytes in the configuration.
+    /// The script's memory_limit_bytes in the configuration.
     #[arg(long, default_value_t = Limits::default().memory_bytes, value_parser = memory)]
     memory_limit_bytes: usize,
 }
 
 impl Tried {
-    /// The script and the function's input.
+    /// Reads the script and the function's input.
     pub(super) fn read<T: DeserializeOwned>(&self) -> Result<(String, T), Failure> {
         if !cfg!(feature = "custom-claims") {
             return Err(Failure(
@@ -65,14 +66,14 @@ impl Tried {
             return Err(Failure("only one of script and input can be standard input".to_owned()));
         }
         let source = read(&self.script)?;
-        // An object: from a list, serde would take the members in their order here.
+        // Parse an object first: serde would also accept a list, with the members in order.
         let call = serde_json::from_str(&read(&self.input)?)
             .and_then(|call: Map<String, Value>| T::deserialize(Value::Object(call)))
             .map_err(|error| Failure::new(self.input.display(), error))?;
         Ok((source, call))
     }
 
-    /// What a call may use up.
+    /// Returns the bounds of a call.
     pub(super) fn limits(&self) -> Limits {
         Limits {
             timeout: Duration::from_millis(self.timeout),
@@ -82,8 +83,7 @@ impl Tried {
     }
 }
 
-/// The function's input. What the filter does not give a script is refused here, so that nobody tries
-/// a script with it.
+/// The function's input. Unknown members are refused, because the filter gives them to no script.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 struct Call {

@@ -1,22 +1,23 @@
-//! Text that came over the network, as it may be printed: nobody's name drives a terminal, or looks like another's.
+//! Makes text from the network safe to print: no name can control a terminal or imitate another
+//! name.
 
 use std::fmt::Write as _;
 
 use impersonation_core::moves_text;
 use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
-/// What stands where something was left out.
+/// The sign for omitted text.
 const ELLIPSIS: char = '…';
 
-/// Which end of a text is left when there is no room for all of it.
+/// The part of a text that is kept if there is no room for all of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Keep {
     Beginning,
     End,
 }
 
-/// The same text with everything escaped that a terminal would act on or not show, and the backslash, so that nobody
-/// is called like an escape.
+/// Escapes all characters that a terminal would act on or not show. Also escapes the backslash, so
+/// that no name can imitate an escape.
 pub(super) fn escaped(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for character in text.chars() {
@@ -33,12 +34,12 @@ pub(super) fn escaped(text: &str) -> String {
     shown
 }
 
-/// How many columns of a terminal a text takes.
+/// Returns how many columns of a terminal the text takes.
 pub(super) fn width(text: &str) -> usize {
     text.width()
 }
 
-/// The text, or as much of it as fits into so many columns, and a sign that this is not all.
+/// Shortens the text to at most `columns` columns, with an ellipsis where text was cut.
 pub(super) fn shortened(text: &str, columns: usize, keep: Keep) -> String {
     if width(text) <= columns {
         return text.to_owned();
@@ -69,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_drives_no_terminal_and_looks_like_no_other() {
+    fn a_name_cannot_control_a_terminal_or_imitate_another() {
         #[rustfmt::skip]
         let cases = [
             ("user-42",                 "user-42"),
@@ -89,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_room_is_shortened_to_the_column() {
+    fn a_long_text_is_shortened_to_its_column() {
         #[rustfmt::skip]
         let cases = [
             ("agent-1",     7,  Keep::Beginning,    "agent-1"),

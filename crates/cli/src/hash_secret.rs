@@ -1,6 +1,6 @@
-//! `hash-secret`: the form in which the configuration holds a client's secret.
+//! `hash-secret`: prints the hash of a client's secret for the configuration.
 //!
-//! The secret is read from standard input: on a command line it would be seen by every user of the
+//! The secret is read from standard input. An argument would be visible to every user of the
 //! machine, and stay in the shell's history.
 
 use std::io::{self, IsTerminal as _, Read as _, Write as _};
@@ -10,7 +10,7 @@ use impersonation_core::secret::Digest;
 
 use super::{Failure, Verdict};
 
-/// The SHA-256 of a client secret, for client_secret_sha256.
+/// Prints the SHA-256 of a client secret, for client_secret_sha256.
 ///
 /// Reads the secret from standard input, without the line break at its end:
 ///
@@ -25,7 +25,7 @@ pub(super) fn run(_arguments: &Arguments) -> Result<Verdict, Failure> {
     if stdin.is_terminal() {
         eprintln!("Type the secret, then Enter and Ctrl-D:");
     }
-    // A client's secret arrives as text, form-urlencoded: nothing else could ever match.
+    // The secret must be text: clients send it form-urlencoded, so other bytes could never match.
     stdin.read_to_string(&mut input).map_err(|error| Failure::new("the secret", error))?;
     let secret = input.strip_suffix('\n').unwrap_or(&input);
     let secret = secret.strip_suffix('\r').unwrap_or(secret);

@@ -1,4 +1,4 @@
-//! `keygen`: a key for `signing_keys`, and the key set by which others verify what it signs.
+//! `keygen`: makes a key for `signing_keys`, and the public key set that verifies its signatures.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
@@ -16,21 +16,21 @@ use serde_json::{Value, json};
 
 use super::{Failure, Verdict};
 
-/// A new signing key: the private JWK, then the public JWK set, each on one line.
+/// Makes a new signing key: the private JWK, then the public JWK set, each on one line.
 ///
-/// Whatever does not go to a file goes to standard output, so that this sets an environment variable:
+/// Output without a file goes to standard output, so this command sets an environment variable:
 ///
 ///     IMPERSONATION_SIGNING_KEY=$(impersonation-filter keygen --alg EdDSA --public-out jwks.json)
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 pub(super) struct Arguments {
-    /// What the key signs with.
+    /// The algorithm that the key signs with.
     #[arg(long, value_enum, ignore_case = true)]
     alg: Alg,
-    /// The key's name; without one, its thumbprint (RFC 7638).
+    /// The key's id. The default is its thumbprint (RFC 7638).
     #[arg(long, value_parser = clap::builder::NonEmptyStringValueParser::new())]
     kid: Option<String>,
-    /// The length of an RSA key.
+    /// The length of an RSA key in bits.
     #[arg(long, default_value_t = 2048, value_parser = clap::value_parser!(u16).range(2048..=4096))]
     bits: u16,
     /// A new file for the private JWK, readable by its owner only.
@@ -71,14 +71,15 @@ impl Alg {
     }
 }
 
-/// Both documents of one key.
+/// The private and the public document of one key.
 struct Generated {
     private_jwk: String,
     public_jwks: String,
 }
 
 pub(super) fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
-    // Before the key is made: RSA takes its time, and a private key without its public one is no use.
+    // Create the files first: making an RSA key is slow, and a private key without its public key
+    // is useless.
     let private_file = arguments.out.as_deref().map(|path| create(path, 0o600)).transpose()?;
     let public_file =
         arguments.public_out.as_deref().map(|path| create(path, 0o644)).transpose()?;
@@ -88,7 +89,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
     Ok(Verdict::Fine)
 }
 
-/// Never overwrites: the file may hold the key that signs right now.
+/// Creates a file, and never overwrites one: it may hold the key in use.
 fn create(path: &Path, mode: u32) -> Result<File, Failure> {
     let mut options = OpenOptions::new();
     options.write(true).create_new(true);
@@ -108,7 +109,7 @@ fn write(file: Option<File>, line: &str) -> io::Result<()> {
 
 fn generate(alg: Alg, kid: Option<&str>, bits: u16) -> Result<Generated, Failure> {
     let mut jwk = private_jwk(alg, bits)?;
-    // By the same code that reads the configuration: what was made here is accepted there.
+    // Parse the key with the code that reads the configuration, so that the filter accepts it.
     let (published, signing) =
         PublishedKey::from_jwk(&jwk, kid, Some(alg.name())).map_err(impossible)?;
     if signing.is_none() {
@@ -134,7 +135,7 @@ fn private_jwk(alg: Alg, bits: u16) -> Result<Value, Failure> {
             let mut key = RsaPrivateKey::new(&mut OsRng, usize::from(bits)).map_err(impossible)?;
             key.precompute().map_err(impossible)?;
             let mut jwk = jwk(&key)?;
-            // RFC 7518 §6.3.2: with `p` and `q` come the other three.
+            // If a JWK has `p` and `q`, it must have the other three too (RFC 7518 §6.3.2).
             let coefficient = key.crt_coefficient();
             for (name, part) in [("dp", key.dp()), ("dq", key.dq()), ("qi", coefficient.as_ref())] {
                 let part = part.ok_or_else(|| impossible("its parts are incomplete"))?;
@@ -145,7 +146,7 @@ fn private_jwk(alg: Alg, bits: u16) -> Result<Value, Failure> {
     }
 }
 
-/// A key as the JWK that says the same, by the code that reads the configuration.
+/// Converts a key to a JWK with the code that reads the configuration.
 fn jwk(key: &impl EncodePrivateKey) -> Result<Value, Failure> {
     let pem = key.to_pkcs8_pem(LineEnding::LF).map_err(impossible)?;
     private_from_pem(&pem).map_err(impossible)

@@ -1,4 +1,4 @@
-//! `list`: who impersonates whom at this moment.
+//! `list`: shows who impersonates whom at this moment.
 
 use std::io::{self, IsTerminal as _, Write as _};
 use std::time::Duration;
@@ -15,26 +15,26 @@ use super::display::{Keep, escaped, shortened, width};
 use super::service::{Access, Ask, Done, NotDone, Service, encoded};
 use super::{Failure, Verdict};
 
-/// What the access token needs.
+/// The scope that the access token needs.
 const SCOPE: &str = "impersonations:read";
 
-/// As many as one answer may have.
+/// The most impersonations in one answer.
 const PAGE: usize = 1000;
 
-/// More pages than a list of the greatest capacity has: a service that always names another one is not followed for
-/// ever.
+/// More pages than a list of the greatest capacity has. The bound stops at a service whose pages
+/// never end.
 const MOST_PAGES: usize = 20_000;
 
-/// Between two columns.
+/// The columns of space between two columns of the table.
 const GAP: usize = 2;
 
-/// The place of the context's column: behind what names the impersonation, before the time.
+/// The position of the context's column: after the names, before the time.
 const CONTEXT_COLUMN: usize = 6;
 
-/// What a column is not made narrower than.
+/// The least width of a column that is shortened.
 const NARROWEST: usize = 7;
 
-/// Who impersonates whom at this moment, where the filter is.
+/// Shows who impersonates whom at this moment, at one service.
 ///
 ///     export IMPERSONATION_URL=https://auth.example.com
 ///     impersonation-filter list --token-file operator.token
@@ -42,29 +42,29 @@ const NARROWEST: usize = 7;
 ///     impersonation-filter list --token-file operator.token --resource https://api.example.com/orders
 ///     impersonation-filter list --token-file operator.token --json | jq -r '.impersonations[].userId'
 ///
-/// The access token needs the scope impersonations:read. The exit status is 0 if the list could be had, also if it is
-/// empty, 1 if not, and 2 if nothing was asked.
+/// The access token needs the scope impersonations:read. The exit status is 0 if the service gave
+/// the list, even an empty one, 1 if it did not, and 2 if no request was sent.
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 pub(super) struct Arguments {
     #[command(flatten)]
     access: Access,
-    /// Only who impersonates this user.
+    /// Only impersonations of this user.
     #[arg(long, value_parser = NonEmptyStringValueParser::new())]
     user: Option<String>,
-    /// Only whom this actor impersonates.
+    /// Only impersonations by this actor.
     #[arg(long, value_parser = NonEmptyStringValueParser::new())]
     actor: Option<String>,
-    /// Only by this client.
+    /// Only impersonations that this client exchanged.
     #[arg(long, value_parser = NonEmptyStringValueParser::new())]
     client: Option<String>,
-    /// Only what this backend minted.
+    /// Only impersonations that this backend minted.
     #[arg(long, value_parser = NonEmptyStringValueParser::new())]
     caller: Option<String>,
-    /// Only for this resource.
+    /// Only impersonations for this resource.
     #[arg(long, value_parser = NonEmptyStringValueParser::new())]
     resource: Option<String>,
-    /// One JSON object, with everything that is known of each.
+    /// Prints one JSON object with all known facts.
     #[arg(long)]
     json: bool,
 }
@@ -104,7 +104,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
     Ok(Verdict::Fine)
 }
 
-/// All pages.
+/// Reads all pages.
 fn read(service: &Service, arguments: &Arguments) -> Result<List, NotDone> {
     let mut path = format!("/api/impersonations?limit={PAGE}");
     let Arguments { user, actor, client, caller, resource, .. } = arguments;
@@ -142,7 +142,7 @@ fn read(service: &Service, arguments: &Arguments) -> Result<List, NotDone> {
 struct Column {
     title: &'static str,
     cells: Vec<String>,
-    /// What remains of a cell in which there is no room; `None` where it must be read whole.
+    /// The part of a cell that is kept if there is no room; `None` if the cell is never cut.
     keep: Option<Keep>,
     columns: usize,
 }
@@ -157,7 +157,7 @@ impl Column {
 fn for_people(list: &List, columns: Option<usize>) -> String {
     let mut text = String::new();
     let mut rows: Vec<_> = list.impersonations.iter().collect();
-    // Somebody is being looked for, and by name.
+    // Sort by name: the operator looks for a person.
     rows.sort_by_key(|row| (member(row, "actorId"), member(row, "userId")));
     if rows.is_empty() {
         text.push_str("No impersonation is live.\n");
@@ -169,7 +169,7 @@ fn for_people(list: &List, columns: Option<usize>) -> String {
             Column::new("USER", Some(Keep::Beginning), named("userId")),
             Column::new("CLIENT", Some(Keep::Beginning), named("clientId")),
             Column::new("CALLER", Some(Keep::Beginning), named("caller")),
-            // Its end tells one from another.
+            // Resources differ at their ends.
             Column::new("RESOURCE", Some(Keep::End), named("resource")),
             Column::new("SCOPE", Some(Keep::Beginning), named("scope")),
             Column::new("TIME", None, rows.iter().map(left).collect()),
@@ -208,7 +208,7 @@ fn context(row: &Map<String, Value>) -> String {
     shown.collect::<Vec<_>>().join(" ")
 }
 
-/// How long until then, by the clock that gave the list.
+/// Formats the time that is left, by the clock of the service.
 fn left(expires: &str, now: UnixTime) -> String {
     match UnixTime::from_rfc3339(expires) {
         Some(end) => format!("{} left", rounded(end.since(now))),
@@ -216,7 +216,7 @@ fn left(expires: &str, now: UnixTime) -> String {
     }
 }
 
-/// In whole units, rounded down, the largest two at most.
+/// Formats a duration in whole units, rounded down, with at most two units.
 fn rounded(duration: Duration) -> String {
     let seconds = duration.as_secs();
     let (hours, minutes) = (seconds / 3600, seconds / 60 % 60);
@@ -228,8 +228,8 @@ fn rounded(duration: Duration) -> String {
     }
 }
 
-/// The columns for a terminal that has so many: what is wanted least often goes first, then the widest get narrower.
-/// Whoever is no terminal gets all of it.
+/// Fits the columns to a terminal: drops the least important ones first, then narrows the widest.
+/// Without a terminal all columns stay.
 fn fitted(mut all: Vec<Column>, columns: Option<usize>) -> Vec<Column> {
     let Some(room) = columns else { return all };
     for title in ["SCOPE", "CALLER"] {
@@ -309,13 +309,13 @@ mod tests {
             }
             assert!(text.contains("user-42") && text.contains("agent-1"), "{columns}: {text}");
         }
-        // For whoever is no terminal nothing is left out, and too narrow is wrapped by the terminal.
+        // Without a terminal nothing is cut. A terminal that is too narrow wraps the lines.
         assert!(for_people(&list, None).contains(&long));
         assert!(for_people(&list, Some(10)).contains("0123456789abcdef0123456789ab"));
     }
 
     #[test]
-    fn a_time_that_is_left_is_told_in_whole_units() {
+    fn the_time_left_is_shown_in_whole_units() {
         #[rustfmt::skip]
         let cases = [
             (0, "0 s"), (59, "59 s"), (60, "1 min"), (239, "3 min"), (3599, "59 min"), (3600, "1 h"),

@@ -1,10 +1,10 @@
-//! The native companion of the filter: what an operator needs before Envoy is started, and at night.
+//! The native companion of the filter, for operators: before Envoy starts, and in an emergency.
 //!
-//! One file for each subcommand, each with its `Arguments` and a `run` that returns what the process
-//! ends with.
+//! Each subcommand is a file with its `Arguments` and a `run` that returns the exit status.
 //!
-//! The exit status is part of the interface, for CI and start scripts: 0 all is well, 1 something is
-//! wrong with what was checked, or a service did not do what it was asked for, 2 nothing was checked or asked.
+//! The exit status is part of the interface, for CI and start scripts. 0: all is well. 1: the
+//! checked files have problems, or a service refused a request. 2: nothing was checked or
+//! requested.
 
 mod authorize;
 mod check;
@@ -47,14 +47,14 @@ enum Command {
     Revoke(revoke::Arguments),
 }
 
-/// What a subcommand found.
+/// The outcome of a subcommand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Verdict {
     Fine,
     Problems,
 }
 
-/// Why a subcommand could not do its work.
+/// The reason why a subcommand could not do its work.
 #[derive(Debug)]
 struct Failure(String);
 
@@ -70,7 +70,7 @@ impl From<io::Error> for Failure {
     }
 }
 
-/// A file to read from; `-` is standard input.
+/// Opens a file for reading; `-` is standard input.
 fn open(file: &Path) -> io::Result<Box<dyn Read>> {
     if file == Path::new("-") {
         return Ok(Box::new(io::stdin().lock()));

@@ -1,9 +1,9 @@
 //! The proxy on the way to the service, if there is one.
 //!
-//! A proxy for an `http:` address reads the operator's access token and can answer as it likes:
-//! "has ended", say, of what goes on. So the companion reaches `http:` addresses directly, whatever
-//! `HTTP_PROXY` says. For an `https:` address a proxy only carries bytes between the two ends of
-//! TLS. The companion uses it as other programs do, and names it.
+//! A proxy for an `http:` address reads the operator's access token, and can answer as it likes: it
+//! can say "has ended" about an impersonation that goes on. So the companion reaches `http:`
+//! addresses directly, even if `HTTP_PROXY` is set. For an `https:` address a proxy only carries
+//! bytes between the two ends of TLS. The companion uses it as other programs do, and names it.
 
 use std::env::var;
 
@@ -13,10 +13,10 @@ use ureq::http::Uri;
 use super::Failure;
 use super::display::escaped;
 
-/// The variables that name a proxy for `https:` addresses; the first that is set decides.
+/// The variables that name a proxy for `https:` addresses. The first that is set decides.
 const VARIABLES: [&str; 4] = ["HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"];
 
-/// The proxy for this address, which is named on standard error.
+/// Returns the proxy for this address, and names it on standard error.
 pub(super) fn on_the_way_to(address: &str) -> Result<Option<Proxy>, Failure> {
     let uri: Uri = address.parse().map_err(|error| Failure::new(address, error))?;
     let host = uri.host().unwrap_or_default();
@@ -25,7 +25,7 @@ pub(super) fn on_the_way_to(address: &str) -> Result<Option<Proxy>, Failure> {
     }
     let set = |name| Some((name, var(name).ok().filter(|value| !value.is_empty())?));
     let Some((name, value)) = VARIABLES.into_iter().find_map(set) else { return Ok(None) };
-    // The value can have a password in it, and is in no message.
+    // The value may hold a password, so no message shows it.
     let proxy = Proxy::new(&value).ok().filter(|proxy| {
         proxy.uri().scheme_str().is_some_and(|scheme| ["http", "https"].contains(&scheme))
     });
@@ -38,13 +38,13 @@ pub(super) fn on_the_way_to(address: &str) -> Result<Option<Proxy>, Failure> {
     Ok(Some(proxy))
 }
 
-/// Returns whether the host is this machine. No proxy helps there.
+/// Returns true if the host is this machine. No proxy is used for it.
 pub(super) fn is_loopback(host: &str) -> bool {
     let host = host.trim_matches(['[', ']']);
     host == "localhost" || host.parse().is_ok_and(|address: std::net::IpAddr| address.is_loopback())
 }
 
-/// Returns whether `NO_PROXY` names the host, or a domain that it is in.
+/// Returns true if `NO_PROXY` names the host or its domain.
 fn is_excepted(host: &str) -> bool {
     let excepted = var("NO_PROXY").or_else(|_| var("no_proxy")).unwrap_or_default();
     names(&excepted, host)
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_exception_is_a_host_or_a_domain() {
+    fn an_exception_names_a_host_or_a_domain() {
         #[rustfmt::skip]
         let cases = [
             ("",                                "auth.example.com", false),

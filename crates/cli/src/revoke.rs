@@ -1,5 +1,5 @@
-//! `revoke`: ends impersonations. It is made for the night: what is not said exactly ends nothing, and what may have
-//! ended is not called a failure.
+//! `revoke`: ends impersonations. It is made for emergencies: an imprecise command ends nothing,
+//! and an unknown outcome is not reported as a failure.
 
 use std::io::{self, IsTerminal as _, Write as _};
 
@@ -12,10 +12,10 @@ use super::display::escaped;
 use super::service::{Access, Ask, NotDone, Service, encoded};
 use super::{Failure, Verdict};
 
-/// What the access token needs.
+/// The scope that the access token needs.
 const SCOPE: &str = "impersonations:revoke";
 
-/// Ends impersonations: one, those that have everything that is named, or all.
+/// Ends impersonations: one, those that match everything that is named, or all.
 ///
 ///     export IMPERSONATION_URL=https://auth.example.com
 ///     impersonation-filter revoke --token-file operator.token --actor agent-1
@@ -23,15 +23,16 @@ const SCOPE: &str = "impersonations:revoke";
 ///     impersonation-filter revoke --token-file operator.token --id f69c769c7328d1eaca86918b4690
 ///     impersonation-filter revoke --token-file operator.token --all
 ///
-/// The next request that is made with such an access token is refused where the guard stands before the API, and
-/// subject tokens that are outstanding for it cannot be exchanged. What begins afterwards has not ended.
+/// If the guard stands before an API, it refuses the next request with such an access token.
+/// Outstanding subject tokens for these impersonations cannot be exchanged. Impersonations that
+/// begin afterwards are not affected.
 ///
-/// It says how many live impersonations have ended. If none had what was named, it asks on standard
-/// error whether the name is right. The exit status is 0 all the same: nothing that was named is
-/// live, and outstanding subject tokens have ended.
+/// The command prints how many live impersonations have ended. If no live impersonation matches, it
+/// asks on standard error if the name is right. The exit status is 0 all the same: no impersonation
+/// of that name is live, and outstanding subject tokens have ended.
 ///
-/// The access token needs the scope impersonations:revoke. The exit status is 0 if it was done, 1 if not, also where
-/// there is no live impersonation with the id, and 2 if nothing was asked.
+/// The access token needs the scope impersonations:revoke. The exit status is 0 if the service did
+/// it, 1 if not or if no live impersonation has the id, and 2 if no request was sent.
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment, group = ArgGroup::new("what").required(true).multiple(true))]
 pub(super) struct Arguments {
@@ -41,31 +42,31 @@ pub(super) struct Arguments {
     #[arg(long, group = "what", value_parser = NonEmptyStringValueParser::new(),
           conflicts_with_all = ["user", "actor", "client", "caller", "resource", "all"])]
     id: Option<String>,
-    /// Those of this user, whoever acts.
+    /// All impersonations of this user, by any actor.
     #[arg(long, group = "what", value_parser = NonEmptyStringValueParser::new())]
     user: Option<String>,
-    /// Those in which this actor acts.
+    /// All impersonations by this actor.
     #[arg(long, group = "what", value_parser = NonEmptyStringValueParser::new())]
     actor: Option<String>,
-    /// Those that this client exchanged.
+    /// All impersonations that this client exchanged.
     #[arg(long, group = "what", value_parser = NonEmptyStringValueParser::new())]
     client: Option<String>,
-    /// Those that this backend minted.
+    /// All impersonations that this backend minted.
     #[arg(long, group = "what", value_parser = NonEmptyStringValueParser::new())]
     caller: Option<String>,
-    /// Those for this resource.
+    /// All impersonations for this resource.
     #[arg(long, group = "what", value_parser = NonEmptyStringValueParser::new())]
     resource: Option<String>,
-    /// Everybody's. Asks first.
+    /// All impersonations. Asks for confirmation.
     #[arg(long, group = "what", conflicts_with_all = ["user", "actor", "client", "caller", "resource"])]
     all: bool,
-    /// Do not ask before everybody's end.
+    /// Do not ask for confirmation of --all.
     #[arg(long, requires = "all", conflicts_with_all = ["id", "user", "actor", "client", "caller", "resource"])]
     yes: bool,
 }
 
 impl Arguments {
-    /// What is named, as the service calls it and as people do.
+    /// Returns what is named: the member of the request, the word for people, and the value.
     fn named(&self) -> impl Iterator<Item = (&'static str, &'static str, &str)> {
         let all = [
             ("userId", "user", &self.user),
@@ -83,7 +84,7 @@ impl Arguments {
 struct Revoked {
     revoked_before: String,
     ended: u64,
-    /// Left out where it is so.
+    /// Absent if it is true.
     #[serde(default = "so")]
     complete: bool,
 }
@@ -109,7 +110,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
                 "impersonation-filter: {}",
                 match perhaps {
                     true =>
-                        "it is not known whether anything has ended: do it again, which does no harm",
+                        "it is not known whether anything has ended: repeat the command, which does no harm",
                     false => "nothing has ended",
                 }
             );
@@ -118,7 +119,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
     }
 }
 
-/// Ends what is named, and says what that was.
+/// Ends the named impersonations, and returns a sentence about it.
 fn revoke(service: &Service, arguments: &Arguments) -> Result<String, NotDone> {
     if let Some(id) = &arguments.id {
         service.ask(Ask::Delete, &format!("/api/impersonations/{}", encoded(id)), SCOPE)?;
@@ -134,7 +135,7 @@ fn revoke(service: &Service, arguments: &Arguments) -> Result<String, NotDone> {
     let whose = if words.is_empty() { String::new() } else { format!(" of {}", words.join(", ")) };
     if ended == 0 && complete {
         eprintln!(
-            "impersonation-filter: nothing that is live was named: `impersonation-filter list` shows how names are spelt"
+            "impersonation-filter: no live impersonation matches: `impersonation-filter list` shows how names are spelt"
         );
     }
     let counted = match (ended, complete) {
@@ -154,11 +155,10 @@ fn revoke(service: &Service, arguments: &Arguments) -> Result<String, NotDone> {
 fn confirmed(access: &Access) -> Result<bool, Failure> {
     let mut stdin = io::stdin().lock();
     if access.takes_standard_input() || !stdin.is_terminal() {
-        let told =
-            "--all ends everybody's impersonations: say --yes where there is no terminal to ask at";
+        let told = "--all ends every impersonation: add --yes if there is no terminal to ask at";
         return Err(Failure(told.to_owned()));
     }
-    eprint!("This ends every impersonation at {}, whoever acts. Go on? [y/N] ", access.address());
+    eprint!("This ends every impersonation at {}, of every actor. Go on? [y/N] ", access.address());
     let mut answer = String::new();
     io::BufRead::read_line(&mut stdin, &mut answer)?;
     Ok(matches!(answer.trim(), "y" | "Y" | "yes"))

@@ -1,4 +1,4 @@
-//! `schema`: the JSON Schemas of the configurations, for editors.
+//! `schema`: prints the JSON Schemas of the configurations, for editors.
 
 use std::io::{self, Write as _};
 
@@ -6,12 +6,12 @@ use clap::{Args, ValueEnum};
 
 use super::{Failure, Verdict};
 
-/// The JSON Schema of a plugin's configuration, by which editors complete it.
+/// Prints the JSON Schema of a plugin's configuration, with which editors complete it.
 ///
-/// An editor knows less than the plugin: `check` says what is really wrong.
+/// The schema knows fewer rules than the plugin: `check` finds all problems.
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
-    /// Whose configuration.
+    /// The plugin whose configuration it is.
     #[arg(value_enum, default_value_t = Plugin::Filter)]
     plugin: Plugin,
 }
@@ -23,7 +23,7 @@ enum Plugin {
 }
 
 impl Plugin {
-    /// What the tests hold to the code that reads the configuration.
+    /// Returns the schema, which tests compare with the parser.
     const fn schema(self) -> &'static str {
         match self {
             Self::Filter => include_str!("../../../docs/configuration.schema.json"),

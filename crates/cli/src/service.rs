@@ -1,8 +1,9 @@
-//! The service as an operator asks it, over HTTP: where it is, who asks, and what its answers mean in words.
+//! An HTTP client for the service: its address, the operator's access token, and its answers in
+//! words.
 //!
-//! The operator's access token can end everybody's work. It comes from a file or the environment, never by an argument,
-//! which all users of the machine see. It goes to the address that was given and to no other, as no redirect is
-//! followed, and into no message.
+//! The operator's access token can end all impersonations. It comes from a file or the environment,
+//! never from an argument, which all users of the machine can see. It is sent only to the given
+//! address, because redirects are not followed, and it appears in no message.
 
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
@@ -26,40 +27,42 @@ use super::proxy::{is_loopback, on_the_way_to};
 use super::speaks_tls::speaks_tls;
 use super::{Failure, open};
 
-/// The variable that has the access token where no file does.
+/// The environment variable with the access token, if no file is given.
 const TOKEN: &str = "IMPERSONATION_TOKEN";
 
 const CONNECT: Duration = Duration::from_secs(5);
 
-/// For one request, from the look-up of the name to the end of the answer.
+/// The timeout of one request, from the look-up of the host name to the end of the answer.
 const WHOLE: Duration = Duration::from_secs(20);
 
-/// For how long a service is asked again that says that it is not available.
+/// How long a service that says it is unavailable is asked again.
 const PATIENCE: Duration = Duration::from_secs(8);
 
-/// More than the longest page of a list can have.
+/// More than the longest page of a list.
 const LONGEST_ANSWER: u64 = 16 << 20;
 
-/// Longer than any access token, and what tells one from a file that was meant for something else.
+/// More than any access token. It stops the reader of a file that is not a token.
 const LONGEST_TOKEN: u64 = 64 << 10;
 
-/// Where the service is, and how one shows that one may.
+/// The address of the service, and the access token.
 #[derive(Debug, Args)]
 pub(super) struct Access {
     /// The service's base address, such as https://auth.example.com.
     #[arg(long, env = "IMPERSONATION_URL", value_parser = base_address)]
     url: Base,
-    /// A file with the access token, `-` for standard input. Without it the token is that of the variable
-    /// IMPERSONATION_TOKEN. It is never an argument: other users of the machine see arguments.
+    /// A file with the access token, `-` for standard input. Without it the token is read from the
+    /// variable IMPERSONATION_TOKEN. No argument takes the token: other users of the machine see
+    /// arguments.
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
-    /// A PEM file with the authorities that may vouch for the address, in the place of the machine's own.
+    /// A PEM file with the certificate authorities to trust for this address, instead of the
+    /// machine's own.
     #[arg(long, value_name = "FILE")]
     cacert: Option<PathBuf>,
 }
 
 impl Access {
-    /// Reads what the requests need. Nothing is sent yet.
+    /// Prepares the requests. Nothing is sent yet.
     pub(super) fn open(&self) -> Result<Service, Failure> {
         let token = self.token()?;
         let Base { address, in_clear } = self.url.clone();
@@ -68,7 +71,7 @@ impl Access {
                 "impersonation-filter: {address} is not https: the access token is sent in clear"
             );
         }
-        // Without TLS nobody has to be vouched for.
+        // Without TLS no certificate is checked.
         let roots = match &self.cacert {
             Some(file) => authorities(file)?,
             None if address.starts_with("https:") => own_authorities()?,
@@ -84,7 +87,8 @@ impl Access {
             .tls_config(tls)
             .http_status_as_error(false)
             .max_redirects(0)
-            // The library would take a proxy for http from the environment.
+            // Set explicitly: the library would otherwise use a proxy for http from the
+            // environment.
             .proxy(on_the_way_to(&address)?)
             .timeout_connect(Some(CONNECT))
             .timeout_global(Some(WHOLE))
@@ -94,12 +98,13 @@ impl Access {
         Ok(Service { agent, address, token })
     }
 
-    /// Whether standard input has the token, and thus nobody's answer.
+    /// Returns true if standard input holds the token, so that it cannot hold an answer to a
+    /// question.
     pub(super) fn takes_standard_input(&self) -> bool {
         self.token_file.as_deref() == Some(Path::new("-"))
     }
 
-    /// The service's address.
+    /// Returns the service's address.
     pub(super) fn address(&self) -> &str {
         &self.url.address
     }
@@ -132,12 +137,12 @@ impl Access {
     }
 }
 
-/// An address that requests can begin with.
+/// A base address for requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Base {
-    /// Without a slash at the end.
+    /// The address without a slash at the end.
     address: String,
-    /// Whether what is sent there can be read on the way.
+    /// True if others on the network can read the requests.
     in_clear: bool,
 }
 
@@ -183,12 +188,12 @@ fn own_authorities() -> Result<RootCerts, Failure> {
     Ok(RootCerts::new_with_certs(&all))
 }
 
-/// Text as a part of a path or of a query.
+/// Percent-encodes text for a path or a query.
 pub(super) fn encoded(text: &str) -> String {
     utf8_percent_encode(text, NON_ALPHANUMERIC).to_string()
 }
 
-/// What an operator asks for.
+/// The operator's request.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Ask<'a> {
     Get,
@@ -196,21 +201,22 @@ pub(super) enum Ask<'a> {
     Post(&'a Value),
 }
 
-/// An answer that says that it was done.
+/// A success of the service.
 #[derive(Debug)]
 pub(super) struct Done {
     body: Vec<u8>,
-    /// When it was written, by the service's clock; by ours where the service does not say.
+    /// The time of the answer by the service's clock, or by the local clock if the answer has no
+    /// date.
     pub(super) at: UnixTime,
     address: String,
 }
 
 impl Done {
-    /// What the body says.
+    /// Parses the body.
     pub(super) fn read<T: DeserializeOwned>(&self) -> Result<T, NotDone> {
         serde_json::from_slice(&self.body).map_err(|_| NotDone {
             message: format!(
-                "{}: the answer is not what the filter gives: is this the service's base address?",
+                "{}: this is not an answer of the filter: is this the service's base address?",
                 self.address
             ),
             perhaps: true,
@@ -218,16 +224,16 @@ impl Done {
     }
 }
 
-/// Why something was not done, in words for whoever wanted it.
+/// The reason why a request failed, in words for the operator.
 #[derive(Debug)]
 pub(super) struct NotDone {
-    /// Names the address, and no secret.
+    /// The message names the address, and no secret.
     pub(super) message: String,
-    /// Whether it may have been done all the same.
+    /// True if the service may have done it all the same.
     pub(super) perhaps: bool,
 }
 
-/// The service, ready to be asked.
+/// A service with its access token.
 pub(super) struct Service {
     agent: Agent,
     address: String,
@@ -235,10 +241,11 @@ pub(super) struct Service {
 }
 
 impl Service {
-    /// Asks, and asks again for a few seconds where the service says to come back. `scope` is what the token needs.
+    /// Sends a request. If the service is unavailable, tries again for a few seconds. `scope` is
+    /// the scope that the token needs.
     pub(super) fn ask(&self, ask: Ask<'_>, path: &str, scope: &str) -> Result<Done, NotDone> {
         let address = format!("{}{path}", self.address);
-        // What was asked for is not repeated: a query names people.
+        // Do not print the query: it names people.
         let shown = address.split('?').next().unwrap_or_default().to_owned();
         let began = Instant::now();
         loop {
@@ -260,8 +267,8 @@ impl Service {
         }
     }
 
-    /// Says why there is no answer. A port that speaks TLS closes or garbles a plain request, and
-    /// the operator is told so.
+    /// Describes why there is no answer. A TLS port closes or garbles a plain request: the message
+    /// then says that the address must begin with https.
     fn in_words(&self, error: &ureq::Error) -> String {
         let garbled = match error {
             ureq::Error::Io(error) => error.kind() != io::ErrorKind::TimedOut,
@@ -310,13 +317,13 @@ fn header(answer: &Response<Body>, name: HeaderName) -> Option<&str> {
     answer.headers().get(name)?.to_str().ok()
 }
 
-/// RFC 9110 §10.2.3. A time of day is not what the filter or Envoy give.
+/// Reads `Retry-After` in seconds (RFC 9110 §10.2.3). The filter and Envoy never send a date.
 fn retry_after(answer: &Response<Body>) -> Duration {
     let seconds = header(answer, RETRY_AFTER).and_then(|text| text.trim().parse().ok());
     Duration::from_secs(seconds.unwrap_or(1).max(1))
 }
 
-/// Why there is no answer. What a library says of a name that it does not know is not for people.
+/// Describes why there is no answer. The library's own message for an unknown host is hard to read.
 fn in_words(error: &ureq::Error) -> String {
     match error {
         ureq::Error::HostNotFound => "there is no host of this name".into(),
@@ -348,7 +355,7 @@ fn distrusted(why: &rustls::CertificateError) -> String {
     )
 }
 
-/// Whether the request cannot have reached the service.
+/// Returns true if the request cannot have reached the service.
 fn never_arrived(error: &ureq::Error) -> bool {
     use io::ErrorKind::{ConnectionRefused, HostUnreachable, NetworkUnreachable};
     match error {
@@ -360,7 +367,8 @@ fn never_arrived(error: &ureq::Error) -> bool {
         | ureq::Error::Timeout(ureq::Timeout::Resolve | ureq::Timeout::Connect) => true,
         ureq::Error::Io(error) => {
             let from_tls = error.get_ref().is_some_and(|it| it.is::<rustls::Error>());
-            // The standard library has no kind for it. Should it change its words, more is called unknown.
+            // The standard library has no kind for it. If its message changes, more outcomes count
+            // as unknown.
             let unknown_host = error.to_string().starts_with("failed to lookup");
             let unreachable = [ConnectionRefused, HostUnreachable, NetworkUnreachable];
             from_tls || unknown_host || unreachable.contains(&error.kind())
@@ -369,7 +377,7 @@ fn never_arrived(error: &ureq::Error) -> bool {
     }
 }
 
-/// What a refusal means. The service's own words come last, as they may be a proxy's.
+/// Describes a refusal. The service's own description comes last, because it may be a proxy's.
 fn refused(mut answer: Response<Body>, address: &str, scope: &str) -> NotDone {
     let status = answer.status().as_u16();
     let location = header(&answer, LOCATION).map(escaped);
@@ -406,7 +414,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_is_where_requests_can_begin() {
+    fn a_base_address_is_an_http_url_without_user_query_or_fragment() {
         #[rustfmt::skip]
         let cases = [
             ("https://auth.example.com",            Some(("https://auth.example.com", false))),

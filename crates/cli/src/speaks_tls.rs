@@ -1,5 +1,5 @@
-//! Asks a port whether it speaks TLS, after a plain request to it came to nothing. The answer tells
-//! the operator what is wrong with the address.
+//! Asks a port if it speaks TLS, after a plain request to it failed. The answer tells the operator
+//! what is wrong with the address.
 
 use std::io::{Read as _, Write as _};
 use std::net::{TcpStream, ToSocketAddrs as _};
@@ -10,18 +10,18 @@ use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, RootCertStore};
 use ureq::http::Uri;
 
-/// For the connection, and for the first bytes on it.
+/// The timeout of the connection, and of the first bytes on it.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// What the first byte of a record of TLS says: an alert, or a handshake (RFC 8446 §5.1).
+/// The first byte of a TLS record: an alert or a handshake (RFC 8446 §5.1).
 const RECORDS: [u8; 2] = [21, 22];
 
-/// Returns whether this address answers a greeting of TLS with TLS. Nothing secret is sent.
+/// Returns true if the address answers a TLS greeting with TLS. Nothing secret is sent.
 pub(super) fn speaks_tls(address: &str) -> bool {
     greeted(address).is_some_and(|[kind, major]| RECORDS.contains(&kind) && major == 3)
 }
 
-/// The first two bytes that come back.
+/// Sends a TLS greeting, and returns the first two bytes of the answer.
 fn greeted(address: &str) -> Option<[u8; 2]> {
     let uri: Uri = address.parse().ok()?;
     let host = uri.host()?.trim_matches(['[', ']']).to_owned();

@@ -1,13 +1,13 @@
-//! What the impersonation filter decides.
+//! The decisions of the impersonation filter.
 //!
-//! A backend mints a *subject token* for a user; a support client exchanges it, exactly once, for an
-//! access token that says who the user is and who really acts (RFC 8693). Everything else that
-//! passes Envoy is left as it was.
+//! A backend mints a *subject token* for a user. A support client exchanges it, exactly once, for
+//! an access token that names the user and the acting person (RFC 8693). All other traffic passes
+//! Envoy unchanged.
 //!
-//! Nothing here does I/O, and nothing here can name `proxy_wasm`: it is not among the dependencies. An
-//! [`issuer`] reads a request and yields a [`step::Step`], either a call that the host must make
-//! for it or the finished answer. Clock, randomness and Envoy's shared data come in through
-//! [`host::Host`], so that whole exchanges run natively in tests.
+//! The crate does no I/O and does not depend on `proxy_wasm`. An [`issuer`] reads a request and
+//! yields a [`step::Step`]: a call that the host must send, or the finished answer. Clock,
+//! randomness and Envoy's shared data come in through [`host::Host`], so tests can run whole
+//! exchanges natively.
 
 mod audit;
 mod bearer;
@@ -26,7 +26,7 @@ pub mod media_type;
 pub mod metrics;
 pub mod oauth;
 mod one_line;
-pub mod path;
+mod path;
 pub mod policy;
 pub mod remote;
 pub mod revocations;

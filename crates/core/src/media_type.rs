@@ -1,25 +1,25 @@
-//! Media types (RFC 9110 §8.3.1), whatever their parameters.
+//! Media types (RFC 9110 §8.3.1), compared without their parameters.
 
-/// Whether the media type of a `content-type`, if there is one, is `expected`.
-pub fn is(content_type: &Option<Vec<u8>>, expected: &str) -> bool {
+/// Returns true if there is a `content-type` and its media type is `expected`.
+pub(crate) fn is(content_type: &Option<Vec<u8>>, expected: &str) -> bool {
     content_type
         .as_deref()
         .is_some_and(|value| essence(value).eq_ignore_ascii_case(expected.as_bytes()))
 }
 
-/// Whether a `content-type` says JSON: `application/json`, or any type built on it (RFC 6839 §3.1).
+/// Returns true for the media type `application/json` and types built on it (RFC 6839 §3.1).
 pub fn is_json(content_type: &[u8]) -> bool {
     let essence = essence(content_type).to_ascii_lowercase();
     essence == b"application/json"
         || essence.starts_with(b"application/") && essence.ends_with(b"+json")
 }
 
-/// Whether ASCII in such a body is ASCII to every reader. A form says what it is in ASCII; a `charset` that no
-/// form has (the URL standard knows UTF-8 alone) can hide that from one reader and show it to the next.
+/// Returns true if every reader decodes ASCII bytes of the body as ASCII.
 ///
-/// Readers do not agree on how a parameter is told from its surroundings either, so whatever could be a
-/// `charset` is looked at.
-pub fn is_ascii_based(content_type: &Option<Vec<u8>>) -> bool {
+/// A form is written in ASCII. The URL standard decodes forms as UTF-8 only, so a `charset` such as
+/// UTF-16 can hide a form from one reader and show it to the next. Readers also disagree on where a
+/// parameter begins, so the function checks everything that could be a `charset`.
+pub(crate) fn is_ascii_based(content_type: &Option<Vec<u8>>) -> bool {
     let content_type = content_type.as_deref().unwrap_or_default().to_ascii_lowercase();
     let content_type = String::from_utf8_lossy(&content_type);
     content_type.split("charset").skip(1).all(|rest| {
@@ -31,8 +31,8 @@ pub fn is_ascii_based(content_type: &Option<Vec<u8>>) -> bool {
     })
 }
 
-/// Whether Envoy may take a request of this content type for gRPC, and answer it as such.
-pub fn is_grpc(content_type: &[u8]) -> bool {
+/// Returns true if Envoy may treat a request of this content type as gRPC, and answer it as such.
+pub(crate) fn is_grpc(content_type: &[u8]) -> bool {
     const GRPC: &[u8] = b"application/grpc";
     content_type.get(..GRPC.len()).is_some_and(|start| start.eq_ignore_ascii_case(GRPC))
 }
@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn knows_json_by_any_of_its_names() {
+    fn json_is_recognised_by_each_of_its_media_types() {
         #[rustfmt::skip]
         let cases: [(&[u8], bool); 7] = [
             (b"application/json",                true),

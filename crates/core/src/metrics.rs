@@ -1,8 +1,8 @@
-//! The metrics, each name written once (documented in docs/operations.md).
+//! The names of the metrics, each written once (docs/operations.md documents them).
 //!
-//! Envoy's Wasm metrics have no labels, so a label is written into the name, as `.label.value`; the
-//! `stats_config` of envoy.yaml takes it out again. Values come from the fixed words of the code, never
-//! from a request.
+//! Envoy's Wasm metrics have no labels. A label is written into the name as `.label.value`, and the
+//! `stats_config` of envoy.yaml extracts it. Label values are fixed words of the code, never text
+//! of a request.
 
 use std::borrow::Cow;
 
@@ -10,66 +10,74 @@ use std::borrow::Cow;
 pub const CREATED: &str = "impersonation_subject_tokens_created_total";
 /// Subject tokens that were exchanged.
 pub const EXCHANGED: &str = "impersonation_subject_tokens_exchanged_total";
-/// Spent subject tokens that were presented again: somebody has what is not theirs.
+/// Spent subject tokens that were presented again: a presenter may have stolen the token.
 pub const REPLAYED: &str = "impersonation_subject_tokens_replayed_total";
-/// Mints that found every slot taken.
+/// Mints that found every slot of the store taken.
 pub const STORE_FULL: &str = "impersonation_store_full_total";
-/// Exchanges of which nobody knows whether they spent their token: see [`store_failed`].
-pub const SPEND_UNKNOWN: &str = "impersonation_store_spends_unknown_total";
-/// Subject tokens that were taken back by who minted them.
-pub const CANCELLED: &str = "impersonation_subject_tokens_cancelled_total";
+/// Exchanges whose spend has an unknown outcome, because etcd failed: see [`store_failed`].
+pub(crate) const SPEND_UNKNOWN: &str = "impersonation_store_spends_unknown_total";
+/// Subject tokens that the caller who minted them has cancelled.
+pub(crate) const CANCELLED: &str = "impersonation_subject_tokens_cancelled_total";
 /// Requests that ended impersonations.
-pub const REVOKED: &str = "impersonation_revocations_total";
-/// Tokens that a client revoked and that are not known, or not its own.
-pub const REVOCATIONS_IGNORED: &str = "impersonation_revocations_ignored_total";
-/// Impersonations that ended because their subject token was presented once more.
-pub const REVOKED_ON_REPLAY: &str = "impersonation_revocations_on_replay_total";
-/// Revocations that found the table full: the oldest became one for everyone.
-pub const REVOCATIONS_OVERFLOWED: &str = "impersonation_revocations_overflowed_total";
-/// Revocations that found the share of a caller or a client used up: more of its own has ended.
-pub const REVOCATION_SHARES_EXCEEDED: &str = "impersonation_revocation_shares_exceeded_total";
-/// Looks at who impersonates whom.
-pub const LISTED: &str = "impersonation_lists_total";
+pub(crate) const REVOKED: &str = "impersonation_revocations_total";
+/// Revocations by clients of tokens that are unknown or belong to another client.
+pub(crate) const REVOCATIONS_IGNORED: &str = "impersonation_revocations_ignored_total";
+/// Impersonations that ended because their subject token was presented again.
+pub(crate) const REVOKED_ON_REPLAY: &str = "impersonation_revocations_on_replay_total";
+/// Revocations that found the table full. The oldest revocation was widened to all impersonations
+/// of its age.
+pub(crate) const REVOCATIONS_OVERFLOWED: &str = "impersonation_revocations_overflowed_total";
+/// Revocations that exceeded the share of a caller or a client. More impersonations of that caller
+/// or client were ended than named.
+pub(crate) const REVOCATION_SHARES_EXCEEDED: &str =
+    "impersonation_revocation_shares_exceeded_total";
+/// Requests for the list of impersonations.
+pub(crate) const LISTED: &str = "impersonation_lists_total";
 /// Impersonations that the list had no room for.
-pub const UNLISTED: &str = "impersonation_unlisted_total";
-/// Tokens of ours that somebody asked about.
-pub const INTROSPECTED: &str = "impersonation_introspections_total";
-/// Revocations that are told apart.
-pub const REVOCATIONS: &str = "impersonation_revocations_kept";
-/// Calls of the operator's function that failed, whatever became of the exchange.
+pub(crate) const UNLISTED: &str = "impersonation_unlisted_total";
+/// Introspection requests about tokens of this filter.
+pub(crate) const INTROSPECTED: &str = "impersonation_introspections_total";
+/// Revocations that are kept one by one.
+pub(crate) const REVOCATIONS: &str = "impersonation_revocations_kept";
+/// Failed calls of the operator's function, for every outcome of the exchange.
 pub const CUSTOM_CLAIMS_FAILURES: &str = "impersonation_custom_claims_failures_total";
-/// Keys of the identity gateway that have the name of one of ours.
-pub const KEY_COLLISIONS: &str = "impersonation_key_collisions_total";
-/// How long a successful exchange took in the filter, callouts included. Envoy's histograms hold
-/// integers, so that the base unit, seconds, would round everything to zero.
-pub const EXCHANGE_DURATION: &str = "impersonation_exchange_duration_microseconds";
-/// How long etcd took to store a token, all attempts together.
-pub const STORE_MINT_DURATION: &str = "impersonation_store_duration_microseconds.operation.mint";
-/// How long it took to look one up.
-pub const STORE_FIND_DURATION: &str = "impersonation_store_duration_microseconds.operation.find";
-/// How long it took to spend one.
-pub const STORE_SPEND_DURATION: &str = "impersonation_store_duration_microseconds.operation.spend";
-/// Tokens that are neither spent nor expired.
+/// Keys of the identity gateway that have the key id of one of the filter's keys.
+pub(crate) const KEY_COLLISIONS: &str = "impersonation_key_collisions_total";
+/// The duration of a successful exchange in the filter, including callouts. The unit is not the
+/// base unit, seconds, because Envoy's histograms hold integers and would round everything to zero.
+pub(crate) const EXCHANGE_DURATION: &str = "impersonation_exchange_duration_microseconds";
+/// The time that etcd took to store a token, including all attempts.
+pub(crate) const STORE_MINT_DURATION: &str =
+    "impersonation_store_duration_microseconds.operation.mint";
+/// The time that etcd took to look up a token.
+pub(crate) const STORE_FIND_DURATION: &str =
+    "impersonation_store_duration_microseconds.operation.find";
+/// The time that etcd took to spend a token.
+pub(crate) const STORE_SPEND_DURATION: &str =
+    "impersonation_store_duration_microseconds.operation.spend";
+/// Subject tokens that are neither spent nor expired.
 pub const OUTSTANDING: &str = "impersonation_subject_tokens_outstanding";
-/// The most tokens that can be outstanding.
-pub const CAPACITY: &str = "impersonation_store_capacity";
-/// How long ago the oldest outstanding token was minted.
+/// The most subject tokens that can be outstanding.
+pub(crate) const CAPACITY: &str = "impersonation_store_capacity";
+/// The age of the oldest outstanding subject token.
 pub const OLDEST_AGE: &str = "impersonation_subject_token_oldest_age_seconds";
-/// Whether access tokens are signed by Envoy's own cryptography (1) or in the sandbox (0).
-pub const NATIVE_SIGNING: &str = "impersonation_native_signing";
-/// How long ago the stalest key set was fetched; one that never was counts from the start.
-pub const KEY_SET_AGE: &str = "impersonation_key_set_age_seconds";
+/// 1 if Envoy's own cryptography signs access tokens, 0 if the sandbox does.
+pub(crate) const NATIVE_SIGNING: &str = "impersonation_native_signing";
+/// The age of the stalest key set. The age of a key set that was never fetched counts from the
+/// start.
+pub(crate) const KEY_SET_AGE: &str = "impersonation_key_set_age_seconds";
 
 /// Requests that the guard looked at.
-pub const GUARD_SEEN: &str = "impersonation_guard_requests_total";
+pub(crate) const GUARD_SEEN: &str = "impersonation_guard_requests_total";
 /// Streams that the guard ended while they were open.
-pub const GUARD_STREAMS_ENDED: &str = "impersonation_guard_streams_ended_total";
-/// How old what the guard knows of the revocations is.
-pub const GUARD_AGE: &str = "impersonation_guard_revocations_age_seconds";
+pub(crate) const GUARD_STREAMS_ENDED: &str = "impersonation_guard_streams_ended_total";
+/// The age of the guard's knowledge of the revocations.
+pub(crate) const GUARD_AGE: &str = "impersonation_guard_revocations_age_seconds";
 
-/// The counters that are there from the start, at zero, besides those of [`callout_failed`]. A counter that
-/// begins at one never grew, as far as Prometheus can tell: the first replay would raise no alarm.
-pub const FROM_THE_START: [&str; 15] = [
+/// Counters that are defined at the start, with the value zero, in addition to those of
+/// [`callout_failed`]. Prometheus sees no growth in a counter that first appears with the value
+/// one: the first replay would raise no alarm.
+pub(crate) const FROM_THE_START: [&str; 15] = [
     CREATED,
     EXCHANGED,
     REPLAYED,
@@ -87,27 +95,28 @@ pub const FROM_THE_START: [&str; 15] = [
     INTROSPECTED,
 ];
 
-/// Requests to `endpoint` that were refused with the code `error`, by the check `reason`.
-pub fn refused(endpoint: &str, error: &str, reason: &str) -> Cow<'static, str> {
+/// Counts requests to `endpoint` that the check `reason` refused with the code `error`.
+pub(crate) fn refused(endpoint: &str, error: &str, reason: &str) -> Cow<'static, str> {
     format!("impersonation_refusals_total.endpoint.{endpoint}.error.{error}.reason.{reason}").into()
 }
 
-/// Requests that etcd failed, by the kind of its failure.
-pub fn store_failed(kind: &'static str) -> Cow<'static, str> {
+/// Counts requests that etcd failed, by the kind of failure.
+pub(crate) fn store_failed(kind: &'static str) -> Cow<'static, str> {
     format!("impersonation_store_errors_total.kind.{kind}").into()
 }
 
-/// Calls to `upstream` that got no usable answer.
+/// Counts calls to `upstream` that got no usable answer.
 pub fn callout_failed(upstream: &str) -> Cow<'static, str> {
     format!("impersonation_callout_failures_total.upstream.{upstream}").into()
 }
 
-/// Requests that the guard refused, by the check `reason`.
-pub fn guard_refused(reason: &str) -> Cow<'static, str> {
+/// Counts requests that the check `reason` of the guard refused.
+pub(crate) fn guard_refused(reason: &str) -> Cow<'static, str> {
     format!("impersonation_guard_refusals_total.reason.{reason}").into()
 }
 
-/// Requests that the guard would have refused, were it not for `mode: report`.
-pub fn guard_reported(reason: &str) -> Cow<'static, str> {
+/// Counts requests that the check `reason` would have refused if the guard were not in `mode:
+/// report`.
+pub(crate) fn guard_reported(reason: &str) -> Cow<'static, str> {
     format!("impersonation_guard_reported_total.reason.{reason}").into()
 }

@@ -1,23 +1,24 @@
-//! The path of a request, where it means the same to everybody who reads it.
+//! Normal paths: request paths that every server reads in the same way.
 //!
-//! Whoever decides by the path must have read the one that the server behind will read. Servers differ in what they
-//! make of an encoded slash, a `;`, an empty segment, a dot at the end of one: a path that has any of these is not
-//! normal, and nothing is known of what it leads to. What is left is compared as it reads after decoding
-//! (RFC 3986 §6.2.2.2).
+//! A decision about a path is only valid if the server behind reads the same path. Servers differ
+//! in their treatment of an encoded slash, a `;`, an empty segment, and a dot at the end of a
+//! segment. A path with any of these is not normal, and no rule can know where it leads. Normal
+//! paths are compared in decoded form (RFC 3986 §6.2.2.2).
 
 use std::borrow::Cow;
 
-/// A path that is normal, decoded.
+/// A normal path in decoded form.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NormalPath<'p>(Cow<'p, str>);
+pub(crate) struct NormalPath<'p>(Cow<'p, str>);
 
 impl<'p> NormalPath<'p> {
-    /// Reads a path without its query; `None` if it is not normal.
-    pub fn parse(path: &'p [u8]) -> Option<Self> {
+    /// Parses a path without a query. Returns `None` if the path is not normal.
+    pub(crate) fn parse(path: &'p [u8]) -> Option<Self> {
         let decoded = decode(path)?;
         let mut segments = decoded.strip_prefix('/')?.split('/').peekable();
         while let Some(segment) = segments.next() {
-            // `.` and `..` end in a dot too; what else does, Windows knows by the name without it.
+            // This also excludes `.` and `..`. Windows ignores dots and spaces at the end of a
+            // name.
             let odd = segment.ends_with(['.', ' ']);
             if odd || segment.is_empty() && segments.peek().is_some() {
                 return None;
@@ -26,14 +27,14 @@ impl<'p> NormalPath<'p> {
         Some(Self(decoded))
     }
 
-    /// As it reads.
-    pub fn as_str(&self) -> &str {
+    /// Returns the decoded path.
+    pub(crate) fn as_str(&self) -> &str {
         &self.0
     }
 }
 
-/// The path of a request target, without the query.
-pub fn without_query(target: &[u8]) -> &[u8] {
+/// Returns the path of a request target, without the query.
+pub(crate) fn without_query(target: &[u8]) -> &[u8] {
     target.split(|byte| *byte == b'?').next().unwrap_or_default()
 }
 
@@ -57,11 +58,12 @@ fn decode(path: &[u8]) -> Option<Cow<'_, str>> {
             return None;
         }
     }
-    // Not every server refuses what is no UTF-8: to some `%C0%AF` is a slash.
+    // Some servers accept invalid UTF-8, and read `%C0%AF` as a slash.
     String::from_utf8(decoded).ok().map(Cow::Owned)
 }
 
-/// RFC 3986 §3.3, but for `;`: what is behind it belongs to the path for some servers, and to others does not.
+/// Returns true for the characters of a path (RFC 3986 §3.3) except `;`. Servers disagree if the
+/// text behind a `;` belongs to the path.
 const fn stands_plain(byte: u8) -> bool {
     is_unreserved(byte)
         || matches!(
@@ -81,7 +83,7 @@ const fn stands_plain(byte: u8) -> bool {
         )
 }
 
-/// What has to be encoded, or may be, and then means nothing but itself.
+/// Returns true for bytes that may be percent-encoded without changing the meaning of the path.
 const fn stands_encoded(byte: u8) -> bool {
     !is_unreserved(byte)
         && !byte.is_ascii_control()
@@ -99,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_is_normal_if_nobody_can_read_it_otherwise() {
+    fn a_path_is_normal_if_it_has_only_one_reading() {
         #[rustfmt::skip]
         let cases: [(&[u8], Option<&str>); 44] = [
             (b"/",                      Some("/")),
@@ -114,7 +116,7 @@ mod tests {
             (b"/caf%C3%A9",             Some("/caf\u{e9}")),
             (b"/caf%c3%a9",             Some("/caf\u{e9}")),
             (b"/%7B%22a%22%7D",         Some("/{\"a\"}")),
-            // No path, or none that is whole.
+            // No path, or an incomplete one.
             (b"",                       None),
             (b"orders",                 None),
             (b"*",                      None),
@@ -133,7 +135,7 @@ mod tests {
             (b"/orders/...",            None),
             (b"/orders./7",             None),
             (b"/orders%20",             None),
-            // What is encoded for nothing, or hides something.
+            // Encoded without need, or hiding another path.
             (b"/%6frders",              None),
             (b"/orders/%2e%2e/account", None),
             (b"/orders/.%2E/account",   None),
@@ -147,7 +149,7 @@ mod tests {
             (b"/orders%3Fa",            None),
             (b"/orders%00",             None),
             (b"/orders%0a",             None),
-            // What is no UTF-8, encoded or not.
+            // Invalid UTF-8, or UTF-8 that is not encoded.
             (b"/%C0%AF",                None),
             (b"/caf\xc3\xa9",           None),
         ];
@@ -159,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn the_query_is_no_part_of_the_path() {
+    fn the_query_is_not_part_of_the_path() {
         for (target, path) in [("/a?b", "/a"), ("/a", "/a"), ("?", ""), ("/a?/b?c", "/a")] {
             assert_eq!(without_query(target.as_bytes()), path.as_bytes(), "{target}");
         }
@@ -172,7 +174,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_normal_has_no_second_reading(path in "(/|[a-c.;%\\\\]|%[0-9a-f]{2}|\u{e9}){0,12}") {
+        fn a_normal_path_has_no_second_reading(path in "(/|[a-c.;%\\\\]|%[0-9a-f]{2}|\u{e9}){0,12}") {
             if let Some(normal) = NormalPath::parse(path.as_bytes()) {
                 let read = normal.as_str();
                 prop_assert!(read.starts_with('/'));

@@ -1,4 +1,4 @@
-//! Secrets in memory: never printed, compared in constant time.
+//! Secrets in memory: they are never printed, and they are compared in constant time.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq as _;
 
-/// Holds what no log may show. `Debug` prints `[redacted]`; there is no `Display`.
+/// A value that no log may show. `Debug` prints `[redacted]`; there is no `Display`.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret<T>(T);
 
@@ -17,7 +17,7 @@ impl<T> Secret<T> {
         Self(value)
     }
 
-    /// The secret itself, for the one place that needs it.
+    /// Returns the secret itself.
     pub const fn expose(&self) -> &T {
         &self.0
     }
@@ -29,13 +29,13 @@ impl<T> fmt::Debug for Secret<T> {
     }
 }
 
-/// What `Debug` may print of bytes in which there can be a secret: how many there are.
-pub fn redacted(bytes: &[u8]) -> impl fmt::Debug + use<> {
+/// The `Debug` form of bytes that may hold a secret: their number.
+pub(crate) fn redacted(bytes: &[u8]) -> impl fmt::Debug + use<> {
     let len = bytes.len();
     fmt::from_fn(move |formatter| write!(formatter, "[{len} bytes redacted]"))
 }
 
-/// The SHA-256 of a secret: what is stored, and what caches are keyed by, in its stead.
+/// The SHA-256 of a secret. Stores and caches hold it instead of the secret.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Digest([u8; 32]);
 
@@ -45,35 +45,36 @@ impl Digest {
         Self(Sha256::digest(secret).into())
     }
 
-    /// A digest that was computed elsewhere.
+    /// Wraps a digest that was computed elsewhere.
     pub const fn from_bytes(bytes: [u8; 32]) -> Self {
         Self(bytes)
     }
 
-    /// Reads the 64 hex digits of one, in either letter case; `None` if they are none.
+    /// Parses 64 hex digits of either letter case.
     pub fn from_hex(text: &str) -> Option<Self> {
         let mut bytes = [0; 32];
         let len = base16ct::mixed::decode(text, &mut bytes).ok()?.len();
         (len == bytes.len()).then_some(Self(bytes))
     }
 
-    /// All of it, in hex.
+    /// Returns all digits in hex.
     pub fn to_hex(&self) -> String {
         base16ct::lower::encode_string(&self.0)
     }
 
-    /// Its bytes.
+    /// Returns the bytes of the digest.
     pub const fn as_bytes(&self) -> &[u8; 32] {
         &self.0
     }
 
-    /// Whether both are the digest of one secret, in time that does not depend on the answer.
+    /// Returns true if both are digests of the same secret, in time that does not depend on the
+    /// answer.
     pub fn matches(&self, other: &Self) -> bool {
         self.0.ct_eq(&other.0).into()
     }
 
-    /// A name for the secret that gives nothing of it away: the first 96 bits, in hex. The same
-    /// secret has the same name wherever it turns up, so that log lines can be joined on it.
+    /// Returns an id for the secret that reveals nothing about it: the first 96 bits in hex. The
+    /// same secret has the same id everywhere, so log lines can be joined on it.
     pub fn id(&self) -> String {
         let mut id = self.to_hex();
         id.truncate(24);
@@ -87,8 +88,8 @@ impl fmt::Debug for Digest {
     }
 }
 
-/// Names a service among those that share a map, by what it is called in the configuration.
-pub fn namespace(tenant: &str) -> String {
+/// Returns the prefix of a service's keys in a map that services share. `tenant` names the service.
+pub(crate) fn namespace(tenant: &str) -> String {
     let digest = Digest::of(tenant.as_bytes());
     let name = digest.as_bytes().first_chunk::<9>().map(|name| BASE64_URL_SAFE_NO_PAD.encode(name));
     name.unwrap_or_default()

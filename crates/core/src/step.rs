@@ -1,14 +1,14 @@
-//! The vocabulary between the core and whoever drives it: calls out, replies in, a result at the end.
+//! The vocabulary between the core and its driver: calls go out, replies come in, a result ends it.
 //!
-//! Whatever takes a round trip is an `async fn`: the compiler turns it into the state machine that we would
-//! otherwise write by hand, and its checks stay in one function, in the order that makes them safe. Nothing
-//! runs it but [`Task`]: there is no executor, no waker and no I/O. Where the network is needed it awaits
-//! [`Context::call`], the task stops there, and [`Step::Call`] tells the driver what to send.
-//! [`Task::resume`] takes the task itself, so that a reply cannot be used twice. A request and the work that
-//! nobody waits for differ in their result alone.
+//! Every operation that needs a round trip is an `async fn`. The compiler turns it into a state
+//! machine, and its checks stay in one function, in the order that makes them safe. Only [`Task`]
+//! polls it: there is no executor, no waker and no I/O. When the function awaits [`Context::call`],
+//! the task stops, and [`Step::Call`] tells the driver what to send. [`Task::resume`] consumes the
+//! task, so a reply cannot be used twice. A request and background work differ only in the type of
+//! their result.
 //!
-//! A caller can leave at any time. A task whose call may have changed something elsewhere goes on without it,
-//! so that somebody learns what came of that; any other stops where it is.
+//! A caller can leave at any time. A task whose call may have changed something elsewhere goes on
+//! without its caller, so that the outcome is audited. Every other task stops.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -21,18 +21,19 @@ use std::time::Duration;
 use crate::host::Host;
 use crate::secret::redacted;
 
-/// An answer to the caller.
+/// A response to the caller.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Response {
     /// The HTTP status.
     pub status: u16,
-    /// Header fields, names in lower case. The values are ours: ASCII without line breaks.
+    /// Header fields with names in lower case. The filter makes the values: ASCII without line
+    /// breaks.
     pub headers: Vec<(&'static str, String)>,
-    /// The body; empty for none.
+    /// The body. Empty if there is none.
     pub body: Vec<u8>,
 }
 
-/// A request that Envoy must send for us.
+/// A request that Envoy sends for the core.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Call {
     /// Over HTTP.
@@ -58,7 +59,7 @@ pub struct HttpCall {
     pub headers: Vec<(&'static str, String)>,
     /// The body; empty for none.
     pub body: Vec<u8>,
-    /// When Envoy gives up.
+    /// How long Envoy waits for the answer.
     pub timeout: Duration,
 }
 
@@ -67,36 +68,36 @@ pub struct HttpCall {
 pub struct GrpcCall {
     /// The Envoy cluster, which speaks HTTP/2.
     pub cluster: Rc<str>,
-    /// The `:authority`; the cluster's name where there is none.
+    /// The `:authority`; `None` for the cluster's name.
     pub authority: Option<Rc<str>>,
-    /// The full name of the service: `etcdserverpb.KV`.
+    /// The full name of the service, such as `etcdserverpb.KV`.
     pub service: &'static str,
-    /// The method: `Range`.
+    /// The method, such as `Range`.
     pub method: &'static str,
     /// Metadata of the call.
     pub metadata: Vec<(&'static str, &'static str)>,
-    /// The message, encoded.
+    /// The encoded message.
     pub message: Vec<u8>,
-    /// When Envoy gives up.
+    /// How long Envoy waits for the answer.
     pub timeout: Duration,
 }
 
-/// What came of a [`Call`].
+/// The outcome of a [`Call`].
 #[derive(Clone, PartialEq, Eq)]
 pub enum Reply {
     /// An upstream answered over HTTP.
     Http {
-        /// Its status.
+        /// The HTTP status.
         status: u16,
-        /// Whether its content type is JSON.
+        /// True if the content type is JSON.
         json: bool,
-        /// Its whole body.
+        /// The whole body.
         body: Vec<u8>,
     },
-    /// An upstream answered over gRPC: with a message, or with a status that is not `OK`. Envoy makes timeouts
-    /// and connections that failed into a status, too.
+    /// An upstream answered over gRPC, with a message or with a status other than `OK`. Envoy
+    /// reports timeouts and failed connections as a status too.
     Grpc(Result<Vec<u8>, GrpcStatus>),
-    /// Nobody answered: refused, reset, timed out, no such cluster.
+    /// No answer arrived: the call was refused, reset or timed out, or the cluster does not exist.
     Failed(CallFailure),
 }
 
@@ -105,10 +106,10 @@ pub enum Reply {
 #[error("gRPC status {0}")]
 pub struct GrpcStatus(pub u32);
 
-/// Why there was no reply.
+/// The reason why there is no reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum CallFailure {
-    /// Envoy would not send it: no such cluster, no healthy endpoint, too many requests.
+    /// Envoy did not send the call: no such cluster, no healthy endpoint, or too many requests.
     #[error("the call could not be sent")]
     NotSent,
     /// The connection ended before the reply did, or the reply was too long.
@@ -116,16 +117,17 @@ pub enum CallFailure {
     CutOff,
 }
 
-/// What becomes of a call when the caller leaves for whom it is made.
+/// The fate of a call whose caller leaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WhenCallerLeaves {
-    /// It only asks: it is cancelled, and its task with it.
+    /// The call only asks. It is cancelled together with its task.
     Cancel,
-    /// It may change something, or others wait for it too: it and its task go on.
+    /// The call may change something, or other requests wait for it. The call and its task go on.
     GoOn,
 }
 
-// Header fields, bodies and messages hold tokens and credentials: of them only names and lengths are printed.
+// Header fields, bodies and messages hold tokens and credentials. `Debug` prints their names and
+// lengths only.
 
 impl fmt::Debug for Response {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -186,31 +188,31 @@ fn names<'h>(headers: &'h [(&'static str, String)]) -> Vec<&'h str> {
     headers.iter().map(|(name, _)| *name).collect()
 }
 
-/// What the driver does next.
+/// The driver's next action.
 #[must_use]
 pub enum Step<T> {
     /// Send this, then give the reply to [`Task::resume`].
     Call(Call, Task<T>),
-    /// It is over.
+    /// The task is finished.
     Done(T),
-    /// It is over without a result: what came next was for a caller who has left.
+    /// The task stopped without a result: its next action was for a caller who has left.
     Stopped,
 }
 
-/// How far a task has come.
+/// The state of a task after its driver ran it.
 #[must_use]
 pub enum Progress<T> {
     /// A call is under way; its reply belongs to [`Task::resume`].
     Waiting(Task<T>),
-    /// It is over.
+    /// The task is finished.
     Done(T),
-    /// As [`Step::Stopped`].
+    /// The task stopped without a result, as [`Step::Stopped`].
     Stopped,
 }
 
 impl<T> Step<T> {
-    /// Goes on until a call is under way or there is nothing left to do. `send` sends a call; one that cannot
-    /// be sent has failed at once.
+    /// Runs the task until a call is under way or the task is finished. `send` sends a call. A call
+    /// that cannot be sent fails at once.
     pub fn run(
         mut self,
         mut send: impl FnMut(&Call, WhenCallerLeaves) -> Result<(), CallFailure>,
@@ -228,7 +230,7 @@ impl<T> Step<T> {
     }
 }
 
-/// What a task and its driver share: the call that it waits for, the reply, and whether anybody waits for it.
+/// The state that a task and its driver share.
 struct Shared {
     call: Option<Call>,
     reply: Option<Reply>,
@@ -237,7 +239,7 @@ struct Shared {
     traceparent: Option<String>,
 }
 
-/// What an `async fn` is given besides its own arguments: the host, and a way to call out.
+/// The means of an `async fn` to reach the outside: the host, and calls.
 #[derive(Clone)]
 pub struct Context {
     host: Rc<dyn Host>,
@@ -245,24 +247,25 @@ pub struct Context {
 }
 
 impl Context {
-    /// The world.
+    /// Returns the host.
     pub fn host(&self) -> &dyn Host {
         &*self.host
     }
 
-    /// Asks, and stops here until the driver brings the reply. Should the caller leave meanwhile, or have left,
-    /// there is nobody to ask for: the task ends here.
+    /// Sends a call that only asks, and waits for its reply. If the caller has left or leaves
+    /// meanwhile, the task ends here.
     pub fn call(&self, call: Call) -> impl Future<Output = Reply> + use<> {
         self.wait_for(call, WhenCallerLeaves::Cancel)
     }
 
-    /// The same for a call that may change something: the task goes on with its reply, whether anybody still
-    /// waits for the outcome or not.
+    /// Sends a call that may change something, and waits for its reply. The task goes on with the
+    /// reply even if its caller has left.
     pub fn call_to_the_end(&self, call: Call) -> impl Future<Output = Reply> + use<> {
         self.wait_for(call, WhenCallerLeaves::GoOn)
     }
 
-    /// Ends the task here if its caller has left: to be awaited before anything that cannot be taken back.
+    /// Ends the task here if its caller has left. Await it before every action that cannot be
+    /// undone.
     pub fn still_wanted(&self) -> impl Future<Output = ()> + use<> {
         let shared = Rc::clone(&self.shared);
         poll_fn(
@@ -295,15 +298,15 @@ impl Context {
     }
 }
 
-/// Something under way, stopped at a call.
+/// A running `async fn` that has stopped at a call.
 pub struct Task<T> {
     future: Pin<Box<dyn Future<Output = T>>>,
     shared: Rc<RefCell<Shared>>,
 }
 
 impl<T> Task<T> {
-    /// Runs `begin` to its first call, or to its end. Every call over HTTP that is made for it carries
-    /// `traceparent`, its place in a trace.
+    /// Runs `begin` to its first call or to its end. Each of its HTTP calls carries `traceparent`,
+    /// its place in a trace.
     pub fn start<F>(
         host: Rc<dyn Host>,
         traceparent: Option<String>,
@@ -323,18 +326,19 @@ impl<T> Task<T> {
         Self { future, shared }.advance()
     }
 
-    /// Goes on with the reply to the call that it stopped at.
+    /// Continues the task with the reply to its call.
     pub fn resume(self, reply: Reply) -> Step<T> {
         self.shared.borrow_mut().reply = Some(reply);
         self.advance()
     }
 
-    /// What becomes of the call that is under way when the caller leaves.
+    /// Returns the fate of the current call if the caller leaves.
     pub fn when_caller_leaves(&self) -> WhenCallerLeaves {
         self.shared.borrow().when_caller_leaves
     }
 
-    /// Notes that the caller has left. The task itself, if it has to go on without; `None` if it is over.
+    /// Notes that the caller has left. Returns the task if it must go on, or `None` if it has
+    /// ended.
     pub fn caller_left(self) -> Option<Self> {
         self.shared.borrow_mut().caller_has_left = true;
         (self.when_caller_leaves() == WhenCallerLeaves::GoOn).then_some(self)
@@ -346,7 +350,7 @@ impl<T> Task<T> {
             Poll::Ready(result) => Step::Done(result),
             Poll::Pending => {
                 let call = self.shared.borrow_mut().call.take();
-                // Without a call it awaits what nobody will bring.
+                // Without a call the task waits for a caller who has left.
                 call.map_or(Step::Stopped, |call| Step::Call(call, self))
             }
         }

@@ -1,12 +1,12 @@
-//! JSON that has one meaning: no object in it, however deep, names a member twice.
+//! JSON without duplicate members, at any depth.
 //!
-//! Of two members with one name some parsers take the first, others the last (RFC 8259 §4). Who checks one
-//! of them has not checked what another reads.
+//! If an object has two members of one name, some parsers take the first and others the last (RFC
+//! 8259 §4). A check of one member says nothing about the member that another parser reads.
 
 use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 
-/// JSON in which no object has a member twice.
+/// JSON in which no object has two members of one name.
 pub(crate) struct Strict(pub(crate) Value);
 
 impl<'de> Deserialize<'de> for Strict {
@@ -67,7 +67,7 @@ impl<'de> Deserialize<'de> for Strict {
     }
 }
 
-/// A number that somebody wrote as `4096` is an integer, although it comes as a double.
+/// Converts a double to an integer if it is one: a Struct transports `4096` as a double.
 pub(crate) fn from_double(value: f64) -> Value {
     const EXACT: f64 = 9_007_199_254_740_992.0;
     if value.fract() == 0.0 && value.abs() <= EXACT {

@@ -1,10 +1,10 @@
-//! Points in time, as records, caches and tokens hold them.
+//! Points in time, for records, caches and tokens.
 
 use std::fmt;
 use std::time::Duration;
 
-/// How far ahead of the clock a time that was written in the past may lie. Machines correct their clocks by less
-/// than this all the time; a time that lies further ahead was written before the clock was set back.
+/// How far ahead of the clock a recorded time may lie. Machines routinely correct their clocks by
+/// less than this. A time further ahead was recorded before the clock was set back.
 const SLACK: Duration = Duration::from_secs(5);
 
 /// A point in time: milliseconds since the Unix epoch, by the host's wall clock.
@@ -12,27 +12,28 @@ const SLACK: Duration = Duration::from_secs(5);
 pub struct UnixTime(u64);
 
 impl UnixTime {
-    /// From milliseconds since the epoch.
+    /// Converts from milliseconds since the epoch.
     pub const fn from_millis(millis: u64) -> Self {
         Self(millis)
     }
 
-    /// From seconds since the epoch; what lies before it or is too far to count is clamped.
+    /// Converts from seconds since the epoch. Times before the epoch or beyond the range are
+    /// clamped.
     pub fn from_secs(secs: i64) -> Self {
         Self(u64::try_from(secs).unwrap_or(0).saturating_mul(1000))
     }
 
-    /// Milliseconds since the epoch.
+    /// Returns the milliseconds since the epoch.
     pub const fn millis(self) -> u64 {
         self.0
     }
 
-    /// Whole seconds since the epoch, rounded down: a `NumericDate` (RFC 7519 §2).
+    /// Returns the whole seconds since the epoch, rounded down: a `NumericDate` (RFC 7519 §2).
     pub const fn secs(self) -> u64 {
         self.0 / 1000
     }
 
-    /// As RFC 3339 has it, in UTC and to the millisecond: `2026-11-22T03:28:00.123Z`.
+    /// Formats the time in UTC, to the millisecond (RFC 3339): `2026-11-22T03:28:00.123Z`.
     pub fn rfc3339(self) -> impl fmt::Display {
         fmt::from_fn(move |formatter| {
             let (year, month, day) = civil(self.secs() / 86_400);
@@ -44,7 +45,7 @@ impl UnixTime {
         })
     }
 
-    /// Reads what [`rfc3339`](Self::rfc3339) writes, and no other form of it.
+    /// Parses a time in exactly the form that [`rfc3339`](Self::rfc3339) writes.
     pub fn from_rfc3339(text: &str) -> Option<Self> {
         let (date, time) = text.strip_suffix('Z')?.split_once('T')?;
         let mut date = date.split('-').map(|number| number.parse::<u64>().ok());
@@ -59,42 +60,45 @@ impl UnixTime {
         (read.rfc3339().to_string() == text).then_some(read)
     }
 
-    /// This much later; never past the end of time.
+    /// Returns the time that is later by `duration`, at most the end of the range.
     #[must_use]
     pub fn after(self, duration: Duration) -> Self {
         Self(self.0.saturating_add(millis(duration)))
     }
 
-    /// This much earlier; never before the epoch.
+    /// Returns the time that is earlier by `duration`, at the earliest the epoch.
     #[must_use]
     pub fn before(self, duration: Duration) -> Self {
         Self(self.0.saturating_sub(millis(duration)))
     }
 
-    /// How long ago `earlier` was; nothing if it lies ahead.
+    /// Returns the time that has passed since `earlier`; zero if `earlier` lies ahead.
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_millis(self.0.saturating_sub(earlier.0))
     }
 
-    /// Whether this cannot have been written yet: the clock has been set back since.
+    /// Returns true if this time is too far ahead to have been recorded by the clock as it is now:
+    /// the clock has been set back.
     pub fn is_ahead_of(self, now: Self) -> bool {
         self > now.at_the_latest()
     }
 
-    /// The latest time that was written by a clock like this one: [what is later](Self::is_ahead_of) was not.
+    /// Returns the latest time that a clock like this one can have recorded. Later times are
+    /// [ahead](Self::is_ahead_of).
     pub fn at_the_latest(self) -> Self {
         self.after(SLACK)
     }
 
-    /// Whether less than `duration` has passed since this was written. What was written in the future says
-    /// nothing about how long ago that was: it never counts as recent.
+    /// Returns true if less than `duration` has passed since this time was recorded. A time that
+    /// lies [ahead](Self::is_ahead_of) never counts as recent, because it says nothing about its
+    /// age.
     pub fn is_within(self, duration: Duration, now: Self) -> bool {
         !self.is_ahead_of(now) && now < self.after(duration)
     }
 }
 
-/// Year, month and day of a day since the epoch, in the Gregorian calendar: `civil_from_days` of Howard Hinnant's
-/// "chrono-Compatible Low-Level Date Algorithms".
+/// Converts a day since the epoch to year, month and day of the Gregorian calendar. The algorithm
+/// is `civil_from_days` of Howard Hinnant's "chrono-Compatible Low-Level Date Algorithms".
 #[expect(clippy::arithmetic_side_effects, reason = "days since the epoch are far from 2^64")]
 const fn civil(days: u64) -> (u64, u64, u64) {
     let days = days + 719_468;
@@ -109,7 +113,8 @@ const fn civil(days: u64) -> (u64, u64, u64) {
     (year, month, day)
 }
 
-/// The day since the epoch, the other way round: `days_from_civil`. Of a day that there is not, some day.
+/// Converts year, month and day to the day since the epoch (`days_from_civil`). A date that does
+/// not exist yields some other day.
 fn days(year: u64, month: u64, day: u64) -> Option<u64> {
     let year = if month <= 2 { year.checked_sub(1)? } else { year };
     let shifted = if month <= 2 { month.checked_add(9)? } else { month.checked_sub(3)? };
@@ -128,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_time_is_written_as_others_read_it() {
+    fn a_time_is_written_and_read_as_rfc_3339() {
         #[rustfmt::skip]
         let cases = [
             (0,                     "1970-01-01T00:00:00.000Z"),
@@ -159,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_in_the_future_is_not_recent() {
+    fn a_time_recorded_in_the_future_is_not_recent() {
         let minute = Duration::from_secs(60);
         let now = UnixTime::from_millis(1_000_000);
         #[rustfmt::skip]

@@ -1,5 +1,5 @@
-//! What the SDK does not pass on: the details of a local response, a clock that nobody sets, and a way to act as another
-//! context.
+//! ABI functions that the SDK does not wrap: the details of a local response, a monotonic clock,
+//! and header maps as bytes.
 #![expect(unsafe_code, reason = "functions of the ABI that the SDK has no safe wrapper for")]
 
 use std::ptr;
@@ -32,31 +32,33 @@ unsafe extern "C" {
     fn clock_time_get(clock: u32, precision: u64, nanoseconds: *mut u64) -> u16;
 }
 
-/// `CLOCK_MONOTONIC` of WASI. Envoy answers with its own steady clock, which is one for the whole process.
+/// WASI's `CLOCK_MONOTONIC`. Envoy answers with its steady clock, which all VMs of the process
+/// share.
 const MONOTONIC: u32 = 1;
 
-/// The time by a clock that nobody sets. The standard library's `Instant` cannot be shared between VMs.
+/// Returns the time of the monotonic clock. The standard library's `Instant` cannot be shared
+/// between VMs.
 pub(crate) fn uptime() -> Duration {
     let mut nanoseconds = 0;
     // SAFETY: the host writes eight bytes to where the pointer points, and keeps no pointer.
     let errno = unsafe { clock_time_get(MONOTONIC, 1, &raw mut nanoseconds) };
-    // A host without this clock says zero, always: then nothing is ever old.
+    // A host without this clock always returns zero, so that nothing ever counts as old.
     if errno == 0 { Duration::from_nanos(nanoseconds) } else { Duration::ZERO }
 }
 
 unsafe extern "C" {
-    /// The SDK's own entry for a callback that Envoy makes for a root context.
+    /// The SDK's entry point for a callback on a root context.
     safe fn proxy_on_queue_ready(context_id: u32, queue_id: u32);
 }
 
-/// Has the SDK call `on_queue_ready` of the root context, as if Envoy had: what is dispatched in it is the root
-/// context's, and its reply comes there. Not to be called from a callback of the root context itself, which the
-/// SDK still holds then.
+/// Makes the SDK call `on_queue_ready` of the root context, as if Envoy had. Calls that are
+/// dispatched there belong to the root context, which receives their replies. Must not be called
+/// from a callback of the root context itself, because the SDK has borrowed the context then.
 pub fn call_root(root: u32) {
     proxy_on_queue_ready(root, 0);
 }
 
-/// No gRPC status: the answer is plain HTTP.
+/// The status of an answer over plain HTTP.
 const NO_GRPC_STATUS: i32 = -1;
 
 /// Answers the request. `details` becomes `%RESPONSE_CODE_DETAILS%`.
@@ -67,8 +69,8 @@ pub(crate) fn send_local_response(
     body: &[u8],
 ) {
     let headers = serialize(headers);
-    // SAFETY: each pointer is that of a slice that lives until the call returns, and each size is the
-    // slice's own; the host copies what it reads and keeps no pointer.
+    // SAFETY: each pointer and size are those of a slice that lives until the call returns. The
+    // host copies the bytes and keeps no pointer.
     let _status = unsafe {
         proxy_send_local_response(
             u32::from(status),
@@ -81,11 +83,12 @@ pub(crate) fn send_local_response(
             NO_GRPC_STATUS,
         )
     };
-    // Envoy refuses only what the core never makes; the stream is then ended by its timeouts.
+    // Envoy refuses only responses that the core never makes. The stream's timeouts would end it
+    // then.
 }
 
-/// A header map as the ABI has it; empty where there is none. The SDK's own getter makes text of the names, and panics
-/// where that cannot be done.
+/// Returns a header map as the ABI serializes it; empty if there is none. The SDK's own getter
+/// panics if a name is not UTF-8.
 pub(crate) fn header_map(map: MapType) -> Vec<u8> {
     let mut data: *mut u8 = ptr::null_mut();
     let mut size = 0;
@@ -94,12 +97,12 @@ pub(crate) fn header_map(map: MapType) -> Vec<u8> {
     if status != 0 || data.is_null() {
         return Vec::new();
     }
-    // SAFETY: the host has had `proxy_on_memory_allocate`, the SDK's own, make this for it: a vector of exactly this
-    // capacity, which it has filled and left to us.
+    // SAFETY: the host allocated the bytes with the SDK's `proxy_on_memory_allocate`: a vector of
+    // exactly this capacity. The host filled it and gave up ownership.
     unsafe { Vec::from_raw_parts(data, size, size) }
 }
 
-/// The opposite of [`serialize`].
+/// Calls `see` with each name and value of a serialized header map. The opposite of [`serialize`].
 pub(crate) fn deserialize(map: &[u8], see: &mut dyn FnMut(&[u8], &[u8])) {
     let _: Option<()> = (|| {
         let (count, rest) = length(map)?;
@@ -122,13 +125,14 @@ fn length(bytes: &[u8]) -> Option<(usize, &[u8])> {
     Some((usize::try_from(u32::from_le_bytes(*length)).ok()?, rest))
 }
 
-/// So many bytes, and what comes after the zero behind them.
+/// Splits off `len` bytes and the zero byte behind them.
 fn text(bytes: &[u8], len: usize) -> Option<(&[u8], &[u8])> {
     let (text, rest) = bytes.split_at_checked(len)?;
     Some((text, rest.get(1..)?))
 }
 
-/// The header map of the ABI: how many, the sizes of each name and value, then each with a zero behind.
+/// Serializes a header map for the ABI: the number of fields, the lengths of each name and value,
+/// then each name and value with a zero byte behind it.
 fn serialize(headers: &[(impl AsRef<[u8]>, impl AsRef<[u8]>)]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(256);
     let mut push_len = |len: usize| {

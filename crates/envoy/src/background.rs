@@ -1,4 +1,4 @@
-//! Work that nobody waits for: its calls are made for the root context, to which their replies come.
+//! Background work. Its calls are made on behalf of the root context, which receives their replies.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -7,20 +7,20 @@ use impersonation_core::step::{Progress, Reply, Step, Task};
 
 use crate::host::{self, CallId};
 
-/// What is under way in one VM, by the call that it waits for.
+/// The background tasks of one VM, by the call that each waits for.
 pub struct Background {
-    /// The root context's number.
+    /// The id of the root context.
     root: u32,
     waiting: RefCell<HashMap<CallId, Task<()>>>,
 }
 
 impl Background {
-    /// That of the VM whose root context has this number.
+    /// Creates the background of the VM whose root context has this id.
     pub fn new(root: u32) -> Self {
         Self { root, waiting: RefCell::default() }
     }
 
-    /// Goes on with work. To be called in a callback of the root context.
+    /// Runs a task until its next call. Must be called in a callback of the root context.
     pub fn run(&self, step: Step<()>) {
         let mut sent = None;
         let progress = step.run(|call, _| {
@@ -32,7 +32,7 @@ impl Background {
         }
     }
 
-    /// Brings a reply that came to the root context to the work that it is for, if it is for any here.
+    /// Hands a reply of the root context to the task that waits for it. Ignores other replies.
     pub fn reply(&self, id: CallId, reply: Reply) {
         let task = self.waiting.borrow_mut().remove(&id);
         if let Some(task) = task {

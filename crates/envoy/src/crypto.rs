@@ -1,11 +1,12 @@
-//! The functions that Envoy registers for signatures by BoringSSL. Their arguments are protobuf messages.
+//! Envoy's foreign functions for signatures, which use BoringSSL. Their arguments are protobuf
+//! messages.
 
 use prost::Message;
 use proxy_wasm::hostcalls;
 
 use impersonation_core::jose::NativeCrypto;
 
-/// Envoy's `sign` and `verify_signature`; an Envoy without them answers nothing.
+/// Envoy's `sign` and `verify_signature`. In an Envoy without them every call returns `None`.
 pub struct ForeignFunctions;
 
 #[derive(Message)]

@@ -15,17 +15,17 @@ use proxy_wasm::types::{BufferType, LogLevel, MapType, Status};
 use crate::abi;
 use crate::metrics::Metrics;
 
-/// The world, seen from inside the sandbox.
+/// The host functions that Envoy offers to a VM.
 #[derive(Default)]
 pub struct Envoy {
     metrics: Metrics,
 }
 
-/// A version that no value has: Envoy counts up from one. A write that expects it is refused where the
-/// key exists, and creates it where it does not.
+/// A version that no value ever has, because Envoy counts up from one. A write that expects it
+/// creates an absent key, and is refused if the key exists.
 const NEVER_CURRENT: u32 = u32::MAX;
 
-/// The longest reply of an upstream that is read.
+/// The most bytes of an upstream's reply that are read.
 const MAX_REPLY: usize = 1024 * 1024;
 
 impl SharedData for Envoy {
@@ -46,10 +46,7 @@ impl SharedData for Envoy {
             Expected::Absent => NEVER_CURRENT,
             Expected::Version(version) => version.get(),
         };
-        #[expect(
-            clippy::disallowed_methods,
-            reason = "this is the one place, and it names a version"
-        )]
+        #[expect(clippy::disallowed_methods, reason = "the only call, and it names a version")]
         match hostcalls::set_shared_data(key, Some(value), Some(version)) {
             Ok(()) => Ok(Swap::Done),
             Err(Status::CasMismatch) => Ok(Swap::Lost),
@@ -100,23 +97,24 @@ impl Host for Envoy {
     }
 }
 
-/// The wall clock, to the microsecond.
+/// Returns the wall clock's time since the epoch, to the microsecond.
 fn since_epoch() -> Duration {
     let now = hostcalls::get_current_time().unwrap_or(SystemTime::UNIX_EPOCH);
     now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default()
 }
 
-/// A header field, as it is. `None` if it is not there.
+/// Returns the raw value of a header field, or `None` if it is absent.
 pub fn header(map: MapType, name: &str) -> Option<Vec<u8>> {
     hostcalls::get_map_value_bytes(map, name).ok().flatten()
 }
 
-/// All header fields.
+/// Returns all header fields.
 pub fn headers(map: MapType) -> Vec<(String, Vec<u8>)> {
     hostcalls::get_map_bytes(map).unwrap_or_default()
 }
 
-/// Shows the name and the value of each header field, and copies none: for who has no use for most.
+/// Calls `see` with the name and the value of each header field, without copying them. Use it if
+/// most fields are not needed.
 pub fn visit_headers(map: MapType, see: &mut dyn FnMut(&[u8], &[u8])) {
     let fields = abi::header_map(map);
     abi::deserialize(&fields, see);
@@ -124,26 +122,27 @@ pub fn visit_headers(map: MapType, see: &mut dyn FnMut(&[u8], &[u8])) {
 
 /// Replaces a header field.
 pub fn set_header(map: MapType, name: &str, value: &str) {
-    // Envoy refuses this only outside of a stream.
+    // Envoy refuses this call only outside a stream.
     let _ = hostcalls::set_map_value_bytes(map, name, Some(value.as_bytes()));
 }
 
-/// Takes a header field away.
+/// Removes a header field.
 pub fn remove_header(map: MapType, name: &str) {
     let _ = hostcalls::remove_map_value(map, name);
 }
 
-/// All that the filters before have left: an `envoy.config.core.v3.Metadata`. Empty where there is none.
+/// Returns the metadata that the filters before this one have left, as an
+/// `envoy.config.core.v3.Metadata`. Empty if there is none.
 pub fn metadata() -> Vec<u8> {
     hostcalls::get_property(vec!["metadata"]).ok().flatten().unwrap_or_default()
 }
 
-/// The first bytes of the request body, at most `len`.
+/// Returns the first bytes of the request body, at most `len`.
 pub fn request_body(len: usize) -> Vec<u8> {
     buffer(BufferType::HttpRequestBody, len)
 }
 
-/// The configuration of the plugin.
+/// Returns the configuration of the plugin.
 pub fn plugin_configuration(len: usize) -> Vec<u8> {
     buffer(BufferType::PluginConfiguration, len)
 }
@@ -152,29 +151,30 @@ fn buffer(buffer: BufferType, len: usize) -> Vec<u8> {
     hostcalls::get_buffer(buffer, 0, len).ok().flatten().unwrap_or_default()
 }
 
-/// The first bytes of the response body, at most `len`.
+/// Returns the first bytes of the response body, at most `len`.
 pub fn response_body(len: usize) -> Vec<u8> {
     buffer(BufferType::HttpResponseBody, len)
 }
 
-/// Puts `body` in the place of the `size` bytes that are here.
+/// Replaces the `size` bytes of the response body that have arrived with `body`.
 pub fn replace_response_body(body: &[u8], size: usize) {
     let _ = hostcalls::set_buffer(BufferType::HttpResponseBody, 0, size, body);
 }
 
-/// Names a call until its reply comes.
+/// Identifies a call until its reply arrives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum CallId {
     Http(u32),
     Grpc(u32),
 }
 
-/// Acts for another context from here on, until the callback returns. One that is gone cannot be acted for.
+/// Makes host calls apply to another context until the callback returns. It has no effect if that
+/// context is gone.
 pub fn act_for(context: u32) {
     let _ = hostcalls::set_effective_context(context);
 }
 
-/// Sends a call for the context that is acted for.
+/// Sends a call on behalf of the effective context.
 pub fn send(call: &Call) -> Result<CallId, CallFailure> {
     match call {
         Call::Http(call) => send_http(call),
@@ -196,8 +196,9 @@ fn send_http(call: &HttpCall) -> Result<CallId, CallFailure> {
         .map_err(|_| CallFailure::NotSent)
 }
 
-/// `envoy.config.core.v3.GrpcService`, as far as it is needed: Envoy takes a name that is not one for a cluster's,
-/// but tries to read it as one first, and some names end the process then.
+/// `envoy.config.core.v3.GrpcService`, with the fields that are needed. Envoy also accepts a bare
+/// cluster name, but it first tries to parse the name as this message, and some names crash the
+/// process.
 #[derive(Message)]
 struct GrpcService {
     #[prost(message, optional, tag = "1")]
@@ -219,7 +220,8 @@ fn send_grpc(call: &GrpcCall) -> Result<CallId, CallFailure> {
             authority: call.authority.as_deref().unwrap_or_default().to_owned(),
         }),
     };
-    // The SDK takes text. Lengths below 128 are text in protobuf, and names of clusters are no longer.
+    // The SDK takes a `str`. A protobuf length below 128 is one ASCII byte, and the configuration
+    // bounds the names so that all lengths are.
     let service = String::from_utf8(service.encode_to_vec()).map_err(|_| CallFailure::NotSent)?;
     let metadata = call.metadata.iter().map(|(name, value)| (*name, value.as_bytes())).collect();
     let message = Some(&*call.message);
@@ -235,9 +237,9 @@ fn send_grpc(call: &GrpcCall) -> Result<CallId, CallFailure> {
     .map_err(|_| CallFailure::NotSent)
 }
 
-/// The reply over HTTP that a callback announced.
+/// Reads the HTTP reply that a callback announced.
 pub fn http_reply(num_headers: usize, body_size: usize) -> Reply {
-    // Without headers there was no reply, and to ask for one would panic in the SDK.
+    // Without headers there was no reply, and the SDK would panic if asked for one.
     if num_headers == 0 || body_size > MAX_REPLY {
         return Reply::Failed(CallFailure::CutOff);
     }
@@ -254,7 +256,7 @@ pub fn http_reply(num_headers: usize, body_size: usize) -> Reply {
     }
 }
 
-/// The reply over gRPC that a callback announced.
+/// Reads the gRPC reply that a callback announced.
 pub fn grpc_reply(status: u32, size: usize) -> Reply {
     if status != 0 {
         return Reply::Grpc(Err(GrpcStatus(status)));
@@ -280,7 +282,7 @@ pub fn set_filter_state(name: &str, value: &str) {
     let _ = hostcalls::set_property(vec![&format!("impersonation.{name}")], Some(value.as_bytes()));
 }
 
-/// Asks for a tick from now on.
+/// Asks Envoy to call `on_tick` with this period.
 pub fn tick_every(period: Duration) {
     let _ = hostcalls::set_tick_period(period);
 }

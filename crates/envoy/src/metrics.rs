@@ -1,4 +1,4 @@
-//! Envoy's metrics by name; each is defined once in a VM.
+//! Envoy's metrics by name. Each metric is defined once in a VM.
 
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -14,7 +14,7 @@ pub(crate) struct Metrics {
 }
 
 impl Metrics {
-    /// Defines a counter, which is zero if no other VM has counted yet.
+    /// Defines a counter. Its value is zero unless another VM has counted already.
     pub(crate) fn define(&self, counter: Cow<'static, str>) {
         let _ = self.id(MetricType::Counter, counter);
     }
@@ -24,7 +24,7 @@ impl Metrics {
         self.add(name, 1);
     }
 
-    /// Adds as many to a counter.
+    /// Adds `count` to a counter.
     pub(crate) fn add(&self, name: Cow<'static, str>, count: u64) {
         let count = i64::try_from(count).unwrap_or(i64::MAX);
         if let Some(id) = self.id(MetricType::Counter, name) {

@@ -1,8 +1,9 @@
-//! The guard's plugin: Envoy's callbacks on one side, `impersonation_core::guard` on the other. It decides nothing.
+//! The guard's plugin: Envoy's callbacks on one side, `impersonation_core::guard` on the other. It
+//! decides nothing.
 //!
-//! It is small because it is there for every request of an impersonation, in every worker, besides the filter: no
-//! JavaScript, no keys. Nothing of a body and nothing of a response is ever shown to it: the build takes those
-//! callbacks from the module (see the Makefile), so that Envoy does not even ask.
+//! The module is small (no JavaScript, no signing keys), because every worker runs it in addition
+//! to the filter, for every request of an impersonation. Envoy never shows it a body or a response:
+//! the build removes those callbacks from the module (see the Makefile).
 #![cfg(target_arch = "wasm32")]
 
 use std::rc::Rc;
@@ -17,12 +18,12 @@ use proxy_wasm::traits::{Context, HttpContext, RootContext};
 use proxy_wasm::types::{Action, ContextType, LogLevel, MapType};
 
 proxy_wasm::main! {{
-    // Envoy filters by its own level; this also turns a panic into a log line.
+    // Envoy filters by its own log level. This call also turns a panic into a log line.
     proxy_wasm::set_log_level(LogLevel::Debug);
     proxy_wasm::set_root_context(|context| Box::new(Root { context, ticked: false, worker: None }));
 }}
 
-/// When the first tick is: only a VM that stays gets to it.
+/// The first tick comes soon. Only a VM that stays in use receives it.
 const FIRST_TICK: Duration = Duration::from_millis(1);
 
 /// The configured plugin in one VM.
@@ -32,7 +33,7 @@ struct Root {
     worker: Option<Rc<Worker>>,
 }
 
-/// What the contexts of one VM share.
+/// The state that the contexts of one VM share.
 struct Worker {
     host: Rc<Envoy>,
     guard: Rc<Guard>,
@@ -102,7 +103,8 @@ impl Context for Http {}
 impl HttpContext for Http {
     fn on_http_request_headers(&mut self, _num_headers: usize, _end_of_stream: bool) -> Action {
         let Some(worker) = &self.worker else {
-            // Envoy keeps no plugin that refused its configuration. Were it to ask one, nothing passes.
+            // Envoy drops a plugin that refused its configuration. If it asks one all the same,
+            // refuse.
             host::respond(503, &[], &[], "impersonation_unconfigured");
             return Action::Pause;
         };
@@ -113,7 +115,7 @@ impl HttpContext for Http {
     }
 }
 
-/// Envoy's last word about a stream is that its context goes.
+/// Envoy deletes the context when the stream ends.
 impl Drop for Http {
     fn drop(&mut self) {
         if let Some(worker) = &self.worker {
@@ -122,7 +124,7 @@ impl Drop for Http {
     }
 }
 
-/// The request that Envoy shows right now.
+/// The request that Envoy's current callback is about.
 struct Live;
 
 impl ApiRequest for Live {

@@ -1,10 +1,10 @@
-//! What a call may use up, and who says when it has.
+//! The bounds of a call, and the watch that ends a call beyond them.
 
 use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 
-/// What the program is given by whoever runs it.
+/// The facilities that the embedding program gives to a script.
 pub trait Host {
     /// The time since any fixed moment. It never goes back.
     fn now(&self) -> Duration;
@@ -12,48 +12,51 @@ pub trait Host {
     /// The next random number of `Math.random`: at least 0, less than 1.
     fn random(&self) -> f64;
 
-    /// The prelude has called `host.send(channel, text)`.
+    /// Receives `host.send(channel, text)` from the prelude.
     fn receive(&self, channel: &str, text: &str) -> Next;
 }
 
-/// Whether the program goes on after it sent something.
+/// The host's answer to a message of the script.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {
-    /// It does.
+    /// The script goes on.
     Continue,
-    /// The call ends as [`CallError::Stopped`](crate::CallError::Stopped), whatever the script does now.
+    /// The call ends as [`CallError::Stopped`](crate::CallError::Stopped), whatever the script does
+    /// then.
     Stop,
 }
 
-/// How what the function returns becomes JSON.
+/// How the function's result becomes JSON.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Output {
-    /// As `JSON.stringify` has it, which leaves out and changes what JSON has no word for.
+    /// As `JSON.stringify` does it, which drops or changes values that JSON cannot express.
     Stringified,
-    /// As it is: an object that JSON cannot say all of is a failure,
-    /// [`CallError::NotSerializable`](crate::CallError::NotSerializable). Such is one with `undefined`, a function, a
-    /// symbol, a BigInt, a number that is not finite, a hole, a getter, a proxy, or a prototype of its own in it.
+    /// Exactly. A result that JSON cannot express in full is a failure,
+    /// [`CallError::NotSerializable`](crate::CallError::NotSerializable): `undefined`, a function,
+    /// a symbol, a BigInt, a number that is not finite, a hole, a getter, a proxy, or a prototype
+    /// of its own.
     Exact,
 }
 
-/// What one call may use up.
+/// The bounds of one call.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
-    /// Time on the host's clock.
+    /// The time on the host's clock.
     pub time: Duration,
-    /// Time to run the script's top level, once.
+    /// The time for the script's top level, which runs once.
     pub load_time: Duration,
-    /// Memory for what the script makes. The engine's own comes on top.
+    /// The memory for the script's values. The engine's own memory is added.
     pub memory_bytes: usize,
-    /// Stack.
+    /// The size of the stack.
     pub stack_bytes: usize,
-    /// Stack to compile the script with, where the compiler needs more of it than it is seen to take.
+    /// The size of the stack for compiling the script. The compiler may need more than it accounts
+    /// for.
     pub compile_stack_bytes: usize,
-    /// How long what the function returns may be, as compact JSON.
+    /// The most bytes of the function's result as compact JSON.
     pub output_bytes: usize,
 }
 
-/// Why a call is to end before it has ended.
+/// The reason why a call is ended early.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ended {
     Stopped,
@@ -61,7 +64,7 @@ pub(crate) enum Ended {
     OutOfMemory,
 }
 
-/// Watches one call. The first reason to end it stays the reason.
+/// Watches one call. The first reason to end the call is kept.
 pub(crate) struct Watch {
     host: Rc<dyn Host>,
     deadline: Cell<Duration>,
@@ -70,7 +73,7 @@ pub(crate) struct Watch {
     until_next_look: Cell<usize>,
 }
 
-/// Copying this much takes some microseconds; reading the clock takes a tenth of one.
+/// Copying this many bytes takes some microseconds. Reading the clock takes a tenth of one.
 const BYTES_PER_LOOK: usize = 64 * 1024;
 
 impl Watch {
@@ -99,7 +102,7 @@ impl Watch {
         }
     }
 
-    /// Is the call to end? Reads the clock.
+    /// Returns true if the call must end. Reads the clock.
     pub(crate) fn is_over(&self) -> bool {
         if self.ended.get().is_none() && self.host.now() > self.deadline.get() {
             self.end(Ended::TimedOut);
@@ -107,7 +110,8 @@ impl Watch {
         self.ended.get().is_some()
     }
 
-    /// Is the call to end? Reads the clock only after some work, measured in bytes allocated.
+    /// Returns true if the call must end. Reads the clock only after enough work, measured in
+    /// allocated bytes.
     pub(crate) fn is_over_after(&self, bytes: usize) -> bool {
         match self.until_next_look.get().checked_sub(bytes) {
             Some(left) => {

@@ -1,5 +1,5 @@
-// What the engine does in JavaScript. Evaluated before the script, which can reach none of this: it
-// may replace what is built in, but not what was taken from there before.
+// The engine's JavaScript. It is evaluated before the script, which cannot reach it: a script may replace built-ins,
+// but not the references taken here.
 (() => {
   'use strict';
   const { stringify } = JSON;
@@ -16,13 +16,13 @@
     return toWellFormed(string.length > 1000 ? slice(string, 0, 1000) : string);
   };
 
-  // JSON that says all of a value, or an error that names what it would not say. `JSON.stringify` leaves out what it
-  // has no word for, and believes `toJSON`, getters and proxies; this asks nobody, and reads everything once.
+  // Writes JSON that says all of a value, or throws an error that names what JSON cannot say. Unlike `JSON.stringify`
+  // it skips nothing, and calls no `toJSON`, getter or proxy. It reads everything once.
   const exact = (isProxy) => {
     const no = (path, what) => {
       throw new TypeError(`${path} ${what}`);
     };
-    // A property's own value, where JSON would look at it.
+    // Returns a property's own value, if it is plain data.
     const member = (object, key, path) => {
       const property = getOwnPropertyDescriptor(object, key);
       if (!property || !hasOwn(property, 'value')) no(path, 'has a getter');
@@ -31,7 +31,7 @@
     };
     const array = (value, path) => {
       const { length } = value;
-      // The indices, and `length`.
+      // The keys must be the indices and `length`.
       if (ownKeys(value).length !== length + 1) no(path, 'has a hole, or more than its items');
       let json = '';
       for (let i = 0; i < length; i++) {
@@ -61,7 +61,7 @@
       if (isArray(value)) {
         return prototype === ofArrays ? array(value, path) : no(path, 'is no plain array');
       }
-      // What stands in a prototype looks like a member, and is none.
+      // JSON would not show an inherited member.
       if (prototype !== null && prototype !== ofObjects) no(path, 'is no plain object');
       for (const name in value) if (!hasOwn(value, name)) no(name, 'is inherited');
       return object(value, path);
@@ -70,19 +70,19 @@
   };
 
   return {
-    // The call, from the argument of the host to what the script's function returns.
+    // Calls the script's function with the argument made from the host's input.
     enter: (prepare, callee) => (input) => callee(prepare(input)),
 
-    // Awaited, because `await` waits for a promise even where a script has replaced its `then`.
+    // `await` waits for a promise even if a script has replaced its `then`.
     wait: async (returned) => await returned,
 
-    // The JSON of a value, its length where it is too long, undefined where it has none.
+    // Returns the JSON of a value, its length if it is too long, or undefined if it has none.
     finish: (value, longest) => {
       const json = stringify(value);
       return json?.length > longest ? json.length : json;
     },
 
-    // The same of an object that JSON says all of. What is no object at all has none.
+    // As `finish`, for an object that JSON can express in full. Other values have no JSON.
     finishExactly: (isProxy) => {
       const write = exact(isProxy);
       return (value, longest) => {
@@ -92,7 +92,7 @@
       };
     },
 
-    // What was thrown, and where.
+    // Returns the message and the stack of a thrown value.
     describe: (thrown) => {
       try {
         if (Object(thrown) !== thrown) return [text(thrown), ''];

@@ -1,4 +1,4 @@
-//! The function and its engine: loaded once, called often, put back each time.
+//! The function and its engine: loaded once, called often, and put back after each call.
 
 use std::mem::ManuallyDrop;
 use std::rc::Rc;
@@ -10,7 +10,8 @@ use rquickjs::{Array, Context, Ctx, FromJs, Object, Persistent, Promise, Runtime
 use crate::bounds::{Ended, Host, Limits, Next, Output, Watch};
 use crate::heap::{Heap, HeapAllocator, Snapshot};
 
-/// All that JavaScript has, but `performance` (a second clock), `DOMException`, and what needs threads.
+/// All intrinsics except `performance` (a second clock), `DOMException`, and those that need
+/// threads.
 type Intrinsics = (
     intrinsic::Date,
     intrinsic::Eval,
@@ -24,79 +25,79 @@ type Intrinsics = (
     intrinsic::WeakRef,
 );
 
-/// What the engine takes before any script runs, with room to spare.
+/// The engine's memory before any script runs, with room to spare.
 const ENGINE_BYTES: usize = 256 * 1024;
 
-/// How stack traces name the script.
+/// The name of the script in stack traces.
 const SCRIPT: &str = "script";
 
-/// Something that JavaScript threw.
+/// A value that JavaScript code threw.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Exception {
-    /// Its name and message, as the script gave them: at most some thousand characters.
+    /// The name and message from the script, at most some thousand characters.
     pub message: String,
-    /// Where in the script, counted from 1.
+    /// The line and column in the script, counted from 1.
     pub position: Option<(u32, u32)>,
 }
 
-/// Why a script cannot be called.
+/// The reason why a script cannot be loaded.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LoadError {
-    /// It does not compile, or its top level throws.
+    /// The script does not compile, or its top level throws.
     #[error("{}", .0.message)]
     Threw(Exception),
-    /// It does not compile: brackets within brackets, hundreds deep.
+    /// The script does not compile: brackets are nested hundreds deep.
     #[error("the script is nested too deep")]
     NestedTooDeep,
-    /// It declares no function of this name.
+    /// The script declares no function of this name.
     #[error("the script declares no function {0}")]
     NoFunction(String),
-    /// Its top level took too long.
+    /// The script's top level took too long.
     #[error("the script takes too long to load")]
     TimedOut,
-    /// Its top level takes too much memory.
+    /// The script's top level took too much memory.
     #[error("the script takes too much memory to load")]
     OutOfMemory,
 }
 
-/// Why a call has no result.
+/// The reason why a call has no result.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CallError {
     /// The host answered [`Next::Stop`].
     #[error("stopped by the host")]
     Stopped,
-    /// It took too long.
+    /// The call took too long.
     #[error("timed out")]
     TimedOut,
-    /// It took too much memory, even if the script caught the exception.
+    /// The call took too much memory, even if the script caught the exception.
     #[error("out of memory")]
     OutOfMemory,
-    /// It went too deep.
+    /// The call recursed too deep.
     #[error("stack overflow")]
     StackOverflow,
-    /// It returned a promise that nothing can settle any more.
+    /// The function returned a promise that nothing can settle any more.
     #[error("the promise never resolves")]
     NeverResolved,
     /// The function threw, or rejected its promise.
     #[error("{}", .0.message)]
     Threw(Exception),
-    /// What it returned threw when it was turned into JSON.
+    /// The conversion of the result to JSON threw.
     #[error("no JSON: {}", .0.message)]
     NotSerializable(Exception),
-    /// It returned `undefined`, as a function does that returns nothing.
+    /// The function returned `undefined`, as a function without `return` does.
     #[error("nothing")]
     Nothing,
-    /// What it returned is nothing that JSON has: a function, a symbol.
+    /// The result has no form in JSON: a function or a symbol.
     #[error("no JSON")]
     NotJson,
-    /// What it returned is longer than it may be.
+    /// The result is longer than allowed.
     #[error("the result is too long")]
     TooLong,
 }
 
-/// A JavaScript function that remembers nothing.
+/// A JavaScript function that keeps no state between calls.
 pub struct Function {
-    // Before the runtime, which must be the last to go.
+    // Declared before the runtime, which must be dropped last.
     roots: Roots<Persistent<rquickjs::Function<'static>>>,
     context: Context,
     heap: Rc<Heap>,
@@ -105,9 +106,9 @@ pub struct Function {
     limits: Limits,
 }
 
-/// The functions that the engine holds on to. The host's own are among them because their closures
-/// are not in the heap: if a script could have one collected, putting back the heap would bring back
-/// a function without its closure.
+/// The functions that the engine keeps alive. The host's own functions are among them because their
+/// closures are outside the heap. If a script could have one collected, rewinding the heap would
+/// bring back a function without its closure.
 #[derive(Clone)]
 struct Roots<F> {
     enter: F,
@@ -123,10 +124,10 @@ struct Roots<F> {
 impl Function {
     /// Runs the top level of `source`, and finds the function `name` that it declares.
     ///
-    /// `prelude` is JavaScript that runs before it: an expression for a function, which is given the
-    /// host as an object with `send(channel, text)`, `random()` and `look()`, which throws when the call
-    /// is over, and returns a function that makes the script's argument out of that of
-    /// [`Function::call`].
+    /// `prelude` is JavaScript that runs before the script: an expression whose value is a
+    /// function. The function gets the host as an object with `send(channel, text)`, `random()` and
+    /// `look()` (which throws when the call is over). It returns a function that converts the
+    /// argument of [`Function::call`] to the script's argument.
     pub fn load(
         name: &str,
         source: &str,
@@ -167,7 +168,8 @@ impl Function {
         Ok(Self { roots, context, heap, snapshot, watch, limits })
     }
 
-    /// Calls the function with this JSON, and returns as JSON what it returns or resolves to.
+    /// Calls the function with this JSON. Returns the value that it returns or resolves to, as
+    /// JSON.
     pub fn call(&mut self, json: &str) -> Result<String, CallError> {
         let rewind = Rewind { heap: &self.heap, snapshot: &self.snapshot };
         self.watch.start(self.limits.time);
@@ -185,7 +187,7 @@ impl Function {
     }
 }
 
-/// Puts the heap back, even when a panic ends the call.
+/// Puts the heap back when it is dropped, even if a panic ends the call.
 struct Rewind<'a> {
     heap: &'a Heap,
     snapshot: &'a Snapshot,
@@ -195,18 +197,18 @@ impl Drop for Rewind<'_> {
     #[expect(unsafe_code, reason = "only here is it known that the call is over")]
     fn drop(&mut self) {
         // SAFETY: `call` returns plain data, and nothing with the lifetime of its `Ctx` leaves
-        // `Context::with`; the natives take only strings, and keep none of them. What outlives it are
-        // the handles made by `load`, before the snapshot: the context, the roots, and the one
-        // prototype that rquickjs keeps for native functions. Those functions, the only objects whose
-        // finalizer frees memory elsewhere, are roots, so none was freed.
+        // `Context::with`. The natives take only strings, and keep none of them. Only the handles
+        // that `load` made before the snapshot outlive the call: the context, the roots, and the
+        // one prototype that rquickjs keeps for native functions. Native functions are the only
+        // objects whose finalizers free memory elsewhere. They are roots, so none was freed.
         unsafe { self.heap.rewind(self.snapshot) }
     }
 }
 
 type JsFunction<'js> = rquickjs::Function<'js>;
 
-/// Compiles the script as a function's body, where nothing of it runs. What does not compile gets no
-/// more stack when it is compiled as what it is, to learn the reason.
+/// Compiles the script as the body of a function, so that none of it runs. A script that does not
+/// compile gets no more stack when it is then compiled as a script to learn the reason.
 fn compiles(ctx: &Ctx<'_>, source: &str) -> bool {
     evaluate::<Value<'_>>(ctx, SCRIPT, &format!("(function () {{\n{source}\n}})")).is_ok()
 }
@@ -224,7 +226,7 @@ fn load<'js>(
     output: Output,
     watch: &Rc<Watch>,
 ) -> Result<Roots<Persistent<JsFunction<'static>>>, LoadError> {
-    // Until there is `describe`, nothing of the script's has run.
+    // None of the script has run before `describe` exists.
     let broken = |_| LoadError::OutOfMemory;
     let engine: Object<'_> = evaluate(ctx, "engine", include_str!("engine.js")).map_err(broken)?;
     let describe: JsFunction<'_> = engine.get("describe").map_err(broken)?;
@@ -271,7 +273,7 @@ fn load<'js>(
     })
 }
 
-/// Scripts are not strict unless they say so, as everywhere but in modules.
+/// Evaluates source as a script, not a module: it is not strict unless it says so.
 fn evaluate<'js, V: FromJs<'js>>(ctx: &Ctx<'js>, name: &str, source: &str) -> rquickjs::Result<V> {
     let mut options = EvalOptions::default();
     options.strict = false;
@@ -320,7 +322,7 @@ fn call(
     watch: &Watch,
     output_bytes: usize,
 ) -> Result<String, CallError> {
-    // The runtime is the roots' own: this does not fail.
+    // The roots belong to this runtime, so restoring them does not fail.
     let root = |root: &Persistent<JsFunction<'static>>| {
         root.clone().restore(ctx).map_err(|_| CallError::NotJson)
     };
@@ -330,7 +332,7 @@ fn call(
         Err(error) => error,
     };
 
-    // What a call has made need not be taken apart: it is undone.
+    // Do not free the values of a call one by one: the rewind undoes them all.
     let input = ManuallyDrop::new(ctx.json_parse(json).map_err(threw)?);
     let returned: Value<'_> = root(&roots.enter)?.call((&*input,)).map_err(threw)?;
     let returned = ManuallyDrop::new(returned);
@@ -357,14 +359,15 @@ fn call(
     if json.is_undefined() {
         return Err(CallError::NotJson);
     }
-    // Where it is no string it is the length.
+    // A number here is the length of JSON that is too long.
     let json = json.as_string().ok_or(CallError::TooLong)?;
     let json = json.to_string().map_err(threw)?;
     if json.len() > output_bytes { Err(CallError::TooLong) } else { Ok(json) }
 }
 
-/// What a promise has come to when nothing else is left to do: an async function's, as a rule, which is
-/// spared the awaiting then. `None` for all that has to be awaited.
+/// Returns the result of a promise that settles without other pending jobs, as that of an async
+/// function usually does. This saves awaiting it. Returns `None` for everything that must be
+/// awaited.
 fn settled<'js>(
     ctx: &Ctx<'js>,
     returned: &Value<'js>,
@@ -372,12 +375,12 @@ fn settled<'js>(
 ) -> Option<rquickjs::Result<Value<'js>>> {
     let promise = returned.as_promise()?;
     run_jobs(ctx, promise, watch);
-    // Whoever awaits it lets everything go first that is waiting already.
+    // Awaiting the promise would first run every job that is already waiting.
     let is_alone = promise.state() == PromiseState::Pending || !ctx.execute_pending_job();
     if is_alone { promise.result() } else { None }
 }
 
-/// Until the promise is settled, or cannot be.
+/// Runs jobs until the promise is settled, or cannot be settled.
 fn run_jobs<'js>(ctx: &Ctx<'js>, promise: &Promise<'js>, watch: &Watch) {
     while promise.state() == PromiseState::Pending
         && watch.ended().is_none()
@@ -385,7 +388,7 @@ fn run_jobs<'js>(ctx: &Ctx<'js>, promise: &Promise<'js>, watch: &Watch) {
     {}
 }
 
-/// What was thrown last.
+/// Returns the exception that was thrown last.
 fn exception<'js>(ctx: &Ctx<'js>, describe: &JsFunction<'js>) -> Exception {
     let unreadable =
         || Exception { message: "an error that cannot be read".into(), position: None };
@@ -396,7 +399,7 @@ fn exception<'js>(ctx: &Ctx<'js>, describe: &JsFunction<'js>) -> Exception {
     }
 }
 
-/// Where in the script the innermost frame is: `    at name (script:3:14)`.
+/// Finds the position of the innermost frame in the script: `    at name (script:3:14)`.
 fn position(stack: &str) -> Option<(u32, u32)> {
     stack.lines().find_map(|frame| {
         let (_, frame) = frame.rsplit_once(SCRIPT)?;
@@ -405,7 +408,7 @@ fn position(stack: &str) -> Option<(u32, u32)> {
     })
 }
 
-/// QuickJS has one message for its own recursion and one for that of its regular expressions.
+/// QuickJS has one message for its own recursion and another for that of regular expressions.
 fn is_stack_overflow(exception: &Exception) -> bool {
     ["RangeError: Maximum call stack size exceeded", "SyntaxError: stack overflow"]
         .contains(&exception.message.as_str())
@@ -480,7 +483,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_stopped_stays_stopped() {
+    fn a_stopped_call_stays_stopped() {
         let mut function = load(
             "const f = ({ send, stop }) => { if (stop) try { send('channel', 'text'); } catch {} return 1; };",
         );
@@ -498,7 +501,7 @@ mod tests {
     }
 
     #[test]
-    fn an_exact_result_is_all_of_what_is_returned_or_a_failure() {
+    fn an_exact_result_is_complete_or_a_failure() {
         let host: Rc<dyn Host> = Rc::new(Here(Instant::now()));
         #[rustfmt::skip]
         let cases = [
@@ -533,7 +536,7 @@ mod tests {
             ("new Proxy({ a: 1 }, { ownKeys: () => [] })",       None),
             ("{ a: new Proxy(['x'], {}) }",                      None),
             ("(Object.prototype.a = 1, {})",                     None),
-            // Of itself it says nothing, and nobody asks it.
+            // An inherited `toJSON` is not called, and replaced built-ins are not used.
             ("(Object.defineProperty(Object.prototype, 'toJSON', { value: () => ({}) }), { a: 1 })", Some(r#"{"a":1}"#)),
             ("(Array.prototype.toJSON = () => [], JSON.stringify = () => '{}', Object.hasOwn = () => true, { a: [1] })", Some(r#"{"a":[1]}"#)),
             ("(Object.getOwnPropertyDescriptor = Reflect.ownKeys = () => [], { a: undefined })", None),
@@ -568,7 +571,7 @@ mod tests {
     }
 
     #[test]
-    fn finds_the_position_in_the_script_only() {
+    fn a_position_is_found_in_the_script_only() {
         let cases = [
             ("    at script:3:14\n", Some((3, 14))),
             ("    at f (script:3:14)\n    at g (script:1:1)\n", Some((3, 14))),

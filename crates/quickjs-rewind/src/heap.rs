@@ -1,23 +1,27 @@
-//! The memory that QuickJS lives in: one block, with an allocator that can be put back.
+//! The memory of QuickJS: one block, with an allocator whose state can be put back.
 //!
-//! This is the crate's only unsafe code. It rests on two things.
+//! This file has the crate's only unsafe code, except for its use in [`engine`](crate::engine). It
+//! rests on two facts.
 //!
 //! *QuickJS keeps no state elsewhere.* All its memory comes from the allocator of its runtime, the
-//! runtime's own structure included (`JS_NewRuntime2`; in quickjs.c `malloc` is a macro that does not
-//! compile), and its C files have no mutable statics but the lock of `Atomics`, which needs threads.
+//! runtime's own structure included (`JS_NewRuntime2`; in quickjs.c `malloc` is a macro that does
+//! not compile). Its C files have no mutable statics except the lock of `Atomics`, which needs
+//! threads.
 //!
-//! *Nobody holds what is undone.* [`Heap::rewind`] is unsafe for that reason, and only
+//! *No reference outlives the rewind.* [`Heap::rewind`] is unsafe for that reason, and only
 //! [`engine`](crate::engine) calls it.
 //!
-//! The allocator is a plain one: blocks are cut off the unused end, and freed ones wait in a list for
-//! their size. QuickJS cuts what is small out of pages of 4 KiB by itself (of 1 KiB in the module, where
-//! the scripts that compile it have made them smaller), so only those pages and what is larger come here. Blocks are never joined: the heap is put back before that would matter.
-//! What free blocks hold is no more put back than what is beyond the end: nobody reads it before it is written.
+//! The allocator is simple: it cuts blocks from the unused end, and keeps freed blocks in a list
+//! for each size. QuickJS itself cuts small objects out of pages of 4 KiB (1 KiB in the module,
+//! where the scripts that compile it have made them smaller), so only pages and larger blocks come
+//! from here. Blocks are never joined, because the heap is put back before that would matter. The
+//! content of free blocks, like the bytes beyond the end, is not put back: it is written before it
+//! is read.
 //!
-//! A call that is over, for want of memory or time, is refused no page at first. QuickJS expects a
-//! refusal where it asks for a string or an array; that it expects one for each small object there is,
-//! nobody has ever tested (`bind`, for one, does not). Pages come from a reserve until QuickJS next
-//! asks whether to go on.
+//! When a call is out of memory or time, requests for pages are still served at first. QuickJS
+//! expects a refusal when it allocates a string or an array. It does not handle a refusal for every
+//! small object (`bind`, for one, does not). Pages then come from a reserve until QuickJS next asks
+//! if it may go on.
 #![expect(unsafe_code, reason = "an allocator for C, and memory that is put back beneath it")]
 
 use std::alloc::Layout;
@@ -30,33 +34,35 @@ use rquickjs::allocator::Allocator;
 
 use crate::bounds::{Ended, Watch};
 
-/// What QuickJS asks for at a time to make small objects out of.
+/// The size in which QuickJS requests memory for small objects.
 const PAGE: usize = 4096;
-/// More than script code makes of small objects in ten thousand steps, after which QuickJS asks.
+/// More than a script allocates for small objects in ten thousand steps, after which QuickJS asks.
 const RESERVE: usize = 4 * 1024 * 1024;
-/// Before every block: its size. As long as the alignment, which is that of C's `max_align_t`.
+/// The bytes before every block, which hold its size. As long as the alignment of C's
+/// `max_align_t`.
 const HEADER: usize = 16;
-/// Four sizes to each power of two, as long as 32 bits can count.
+/// The number of sizes: four for each power of two, up to 32 bits.
 const SIZES: usize = 112;
-/// Ends a list of free blocks: no block is at 0, where the first header is.
+/// The end of a list of free blocks. No block is at position 0, where the first header is.
 const NONE: usize = 0;
 
 pub(crate) struct Heap {
     memory: NonNull<u8>,
     layout: Layout,
-    /// Where the reserve begins.
+    /// The start of the reserve.
     limit: usize,
     watch: Rc<Watch>,
-    /// Where the unused end begins. Positions count from the start of the memory.
+    /// The start of the unused end. Positions count from the start of the memory.
     end: Cell<usize>,
     /// The first free block of each size; each holds the position of the next.
     free: [Cell<usize>; SIZES],
 }
 
-/// The heap as it was.
+/// A copy of the heap's state.
 pub(crate) struct Snapshot {
     end: usize,
-    /// All that was in use, piece by piece: what is free has no more than the next of its size to be known by.
+    /// All memory in use, in pieces. Free blocks are left out, except for the position of the next
+    /// free block.
     pieces: Box<[Piece]>,
     free: [usize; SIZES],
 }
@@ -67,7 +73,7 @@ struct Piece {
 }
 
 impl Heap {
-    /// A heap of this many bytes, and a reserve; `None` where there is not that much memory.
+    /// Creates a heap of this many bytes and a reserve. Returns `None` if there is not enough memory.
     pub(crate) fn new(limit: usize, watch: Rc<Watch>) -> Option<Rc<Self>> {
         let layout = Layout::from_size_align(limit.checked_add(RESERVE)?, HEADER).ok()?;
         // SAFETY: the size is not zero.
@@ -76,7 +82,7 @@ impl Heap {
         Some(Rc::new(Self { memory, layout, limit, watch, end: Cell::new(0), free }))
     }
 
-    /// A copy of everything in use.
+    /// Copies everything in use.
     pub(crate) fn snapshot(&self) -> Snapshot {
         let mut pieces = Vec::new();
         let mut start = 0;
@@ -89,13 +95,15 @@ impl Heap {
         Snapshot { end: self.end.get(), pieces: pieces.into(), free }
     }
 
-    /// From where to where free blocks hold nothing, in the order of the memory.
+    /// Returns the start and end of the unused content of each free block, in the order of the
+    /// memory.
     fn unused(&self) -> Vec<(usize, usize)> {
         let mut unused = Vec::new();
         for first in &self.free {
             let mut block = first.get();
             while block != NONE {
-                // SAFETY: what is in these lists is a block, is free, and begins with the position of the next.
+                // SAFETY: these lists hold free blocks, each of which begins with the position of
+                // the next.
                 let (size, next) =
                     unsafe { (block_size(self.at(block)), self.at(block).cast::<usize>().read()) };
                 unused.push((block.saturating_add(size_of::<usize>()), block.saturating_add(size)));
@@ -107,8 +115,9 @@ impl Heap {
     }
 
     fn piece(&self, start: usize, end: usize) -> Piece {
-        // SAFETY: all up to `self.end` is in the memory, and a piece ends there or before; that some of it was
-        // never written to is what `MaybeUninit` allows. QuickJS does not run meanwhile: it has no threads here.
+        // SAFETY: all bytes up to `self.end` are in the memory, and a piece ends there or before.
+        // `MaybeUninit` allows that some were never written. QuickJS does not run meanwhile: it has
+        // no threads here.
         let bytes = unsafe {
             std::slice::from_raw_parts(
                 self.at(start).cast::<MaybeUninit<u8>>(),
@@ -118,13 +127,14 @@ impl Heap {
         Piece { start, bytes: bytes.into() }
     }
 
-    /// Makes the heap what it was when `snapshot` was taken of it.
+    /// Restores the heap to the state of `snapshot`.
     ///
     /// # Safety
     ///
-    /// The snapshot is of this heap. Nobody holds a pointer into the heap, or a handle of rquickjs
-    /// with one, but those who held it when the snapshot was taken and never let go of it since. What
-    /// was freed since beyond this heap, by a finalizer, was not reachable when it was taken.
+    /// The snapshot is of this heap. Every pointer into the heap, and every handle of rquickjs with
+    /// one, must have existed when the snapshot was taken and have been held ever since. Memory
+    /// outside the heap that a finalizer has freed since must not have been reachable when the
+    /// snapshot was taken.
     pub(crate) unsafe fn rewind(&self, snapshot: &Snapshot) {
         self.end.set(snapshot.end);
         for (now, then) in self.free.iter().zip(snapshot.free) {
@@ -138,11 +148,11 @@ impl Heap {
         }
     }
 
-    /// Everything in use, byte by byte, but for what free blocks hold.
+    /// Returns all bytes in use, except for the content of free blocks.
     #[cfg(test)]
     pub(crate) fn bytes(&self) -> (Vec<u8>, [usize; SIZES]) {
-        // SAFETY: all up to `end` is in the memory. Blocks are not read past what was written to them
-        // but in tests, on machines where that is only bytes.
+        // SAFETY: all bytes up to `end` are in the memory. Only tests read blocks beyond the bytes
+        // that were written, on machines where that yields plain bytes.
         let bytes = unsafe { std::slice::from_raw_parts(self.memory.as_ptr(), self.end.get()) };
         let mut bytes = bytes.to_vec();
         for (start, end) in self.unused() {
@@ -167,7 +177,8 @@ impl Heap {
                 block
             }
             block => {
-                // SAFETY: what is in these lists is free, and begins with the position of the next.
+                // SAFETY: these lists hold free blocks, each of which begins with the position of
+                // the next.
                 first.set(unsafe { self.at(block).cast::<usize>().read() });
                 block
             }
@@ -180,15 +191,15 @@ impl Heap {
 
     /// # Safety
     ///
-    /// `pointer` came from `allocate` and was not freed since.
+    /// `pointer` came from `allocate` and has not been freed since.
     unsafe fn free(&self, pointer: *mut u8) {
-        // SAFETY: as promised, it is a block.
+        // SAFETY: by the caller's promise, it is a block.
         let size = unsafe { block_size(pointer) };
         let block = self.position(pointer);
         if block.saturating_add(size) == self.end.get() {
             self.end.set(block.saturating_sub(HEADER));
         } else if let Some(first) = size_class(size).and_then(|(class, _)| self.free.get(class)) {
-            // SAFETY: the block is at least 16 bytes long, and nobody else's now.
+            // SAFETY: the block is at least 16 bytes long, and free.
             unsafe { pointer.cast::<usize>().write(first.get()) };
             first.set(block);
         }
@@ -196,9 +207,9 @@ impl Heap {
 
     /// # Safety
     ///
-    /// `pointer` came from `allocate` and was not freed since.
+    /// `pointer` came from `allocate` and has not been freed since.
     unsafe fn reallocate(&self, pointer: *mut u8, size: usize) -> *mut u8 {
-        // SAFETY: as promised, it is a block.
+        // SAFETY: by the caller's promise, it is a block.
         let old = unsafe { block_size(pointer) };
         if size <= old {
             return pointer;
@@ -226,7 +237,7 @@ impl Heap {
         new
     }
 
-    /// Is there room for a block at the unused end?
+    /// Returns true if there is room for a block at the unused end.
     fn has_room(&self, block: usize, size: usize) -> bool {
         let end = block.saturating_add(size);
         if end > self.limit {
@@ -256,9 +267,9 @@ impl Drop for Heap {
     }
 }
 
-/// Rounds a size up to one of `SIZES`, and says which it is.
+/// Rounds a size up to one of `SIZES`, and returns its index and the rounded size.
 fn size_class(size: usize) -> Option<(usize, usize)> {
-    // In units of 16 bytes, less one: 0 for 1..=16.
+    // Count in units of 16 bytes, less one: 0 for 1..=16.
     let units = size.max(1).checked_sub(1)? / 16;
     let Some(shift) = units.checked_ilog2().unwrap_or(0).checked_sub(2) else {
         return Some((units, units.checked_add(1)?.checked_mul(16)?));
@@ -272,17 +283,17 @@ fn size_class(size: usize) -> Option<(usize, usize)> {
 
 /// # Safety
 ///
-/// `pointer` is a block of some heap.
+/// `pointer` is a block of a heap.
 unsafe fn block_size(pointer: *mut u8) -> usize {
     // SAFETY: a block has its header before it.
     unsafe { pointer.sub(HEADER).cast::<usize>().read() }
 }
 
-/// What QuickJS allocates from.
+/// The allocator of a QuickJS runtime.
 pub(crate) struct HeapAllocator(pub(crate) Rc<Heap>);
 
 // SAFETY: blocks are in memory that lives as long as the heap, do not overlap, are aligned to 16
-// bytes, and are as long as asked for; `usable_size` is the length they really have.
+// bytes, and are at least as long as requested; `usable_size` is their real length.
 unsafe impl Allocator for HeapAllocator {
     fn alloc(&mut self, size: usize) -> *mut u8 {
         self.0.allocate(size)
@@ -361,7 +372,8 @@ mod tests {
         assert_eq!(size_class(usize::MAX), None);
     }
 
-    /// Blocks, each filled with a byte of its own, come and go and grow as a small generator says.
+    /// Blocks, each filled with its own byte, are allocated, freed and grown in a pseudorandom
+    /// order.
     #[test]
     fn blocks_never_overlap() {
         let (heap, _) = heap(1 << 20);
@@ -433,7 +445,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_free_is_not_copied() {
+    fn free_blocks_are_not_copied() {
         let (heap, _) = heap(1 << 20);
         let [kept, freed, last] = [100, 50_000, 300].map(|size| heap.allocate(size));
         unsafe {
@@ -456,7 +468,7 @@ mod tests {
     }
 
     #[test]
-    fn when_memory_is_used_up_only_pages_are_left() {
+    fn an_exhausted_heap_still_serves_pages() {
         let (heap, watch) = heap(1 << 20);
         assert!(!heap.allocate(1 << 19).is_null());
         assert_eq!(watch.ended(), None);

@@ -1,4 +1,5 @@
-//! `check`: what it finds in a configuration, and what it lets be.
+//! Tests of `check`: the problems that it finds in a configuration, and the settings that it
+//! accepts.
 
 use std::path::Path;
 
@@ -6,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::{command, file, fresh, stdout, with_input};
 
-/// A whole Envoy configuration without a fault. The key is the example of RFC 8037, appendix A.1.
+/// A complete, valid Envoy configuration. The key is the example of RFC 8037, appendix A.1.
 const ENVOY: &str = r#"
 static_resources:
   listeners:
@@ -115,7 +116,7 @@ pub(crate) fn plugin() -> Value {
 
 pub(crate) struct Checked {
     pub status: Option<i32>,
-    /// Without the name of the file.
+    /// The printed lines without the name of the file.
     pub lines: Vec<String>,
 }
 
@@ -134,7 +135,7 @@ pub(crate) fn check(path: &Path, options: &[&str]) -> Checked {
     Checked { status: output.status.code(), lines }
 }
 
-/// The part of the base configuration from one text up to another.
+/// Returns the base configuration from one text up to another.
 fn part(from: &str, to: &str) -> &'static str {
     let start = ENVOY.find(from).unwrap();
     let end = ENVOY.find(to).unwrap();
@@ -145,7 +146,7 @@ const FILTER: &str = "          - name: impersonation\n";
 const ROUTER: &str = "          - name: envoy.filters.http.router\n";
 const CONFIGURATION: &str = "                configuration:\n";
 
-/// The base configuration with JSON in the place of the Struct.
+/// Returns the base configuration with the plugin's configuration as JSON text.
 fn with_string_value(json: &str) -> String {
     let value = Value::from(json);
     let configuration = format!(
@@ -154,10 +155,10 @@ fn with_string_value(json: &str) -> String {
     ENVOY.replace(part(CONFIGURATION, ROUTER), &configuration)
 }
 
-/// What to replace, and by what.
+/// Pairs of the text to replace and its replacement.
 type Edits<'a> = &'a [(&'a str, &'a str)];
 
-/// The base configuration with some of its text replaced.
+/// Returns the base configuration with some of its text replaced.
 fn edited(edits: Edits<'_>) -> String {
     edits.iter().fold(ENVOY.to_owned(), |text, (from, to)| {
         assert_eq!(text.matches(from).count(), 1, "{from:?} is not there exactly once");
@@ -167,7 +168,7 @@ fn edited(edits: Edits<'_>) -> String {
 
 const MANAGER: &str = "static_resources.listeners[0].filter_chains[0].filters[0].typed_config";
 
-/// Where the plugin is; `~` in an expected line stands for it.
+/// The path of the plugin. `~` in an expected line stands for it.
 const PLUGIN: &str = "static_resources.listeners[0].filter_chains[0].filters[0].typed_config.http_filters[0].typed_config.config";
 
 const UNSEEN: &str = "warning: ^.http_filters[0]: is disabled on every route to /api/subject-tokens/{id}, /api/impersonations, /api/impersonations/{id}, /api/impersonations/revocations, /oidc/token/revocation, /oidc/token/introspection:";
@@ -250,11 +251,11 @@ fn a_good_configuration_is_valid_in_every_form() {
     }
 }
 
-/// What is said of a plugin's own configuration besides.
+/// The end of the summary for a file that holds only a plugin's own configuration.
 const ALONE: &str =
     "; it is the filter's own configuration, and where Envoy has the filter is not in it";
 
-/// A file of the repository.
+/// Reads a file of the repository.
 fn repositorys(name: &str) -> String {
     let path = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")).join(name);
     std::fs::read_to_string(path).unwrap()
@@ -264,7 +265,7 @@ const MANIFESTS: [&str; 2] =
     ["deploy/istio/impersonation.yaml", "deploy/envoy-gateway/impersonation.yaml"];
 
 #[test]
-fn the_configurations_to_start_from_have_nothing_to_improve_but_the_demos_secret() {
+fn the_shipped_configurations_have_no_findings_except_the_demos_secret() {
     for name in MANIFESTS {
         let path = file("manifest.yaml", &repositorys(name));
         assert_findings(name, &check(&path, &["--assume-environment"]), &[]);
@@ -276,7 +277,7 @@ fn the_configurations_to_start_from_have_nothing_to_improve_but_the_demos_secret
     let summary = ": valid, 1 warning; the guard stands before 2 of 2 routes to APIs";
     assert_eq!(checked.lines.last().map(String::as_str), Some(summary));
 
-    // As README has it, and without the secrets.
+    // The README's command, without the secrets.
     let output = command(&["check", path.to_str().unwrap()]).output().unwrap();
     let lines: Vec<_> = stdout(&output).lines().collect();
     let [unset, secret, summary] = &*lines else { panic!("{lines:#?}") };
@@ -309,7 +310,7 @@ fn the_example_in_the_readme_is_valid() {
 }
 
 #[test]
-fn manifests_are_checked_as_far_as_they_say() {
+fn manifests_are_checked_for_what_they_contain() {
     let [istio, gateway] = MANIFESTS.map(repositorys);
     let wasm_plugin = "apiVersion: extensions.istio.io/v1alpha1\nkind: WasmPlugin\nspec: {pluginConfig: {signing_keys: []}}\n";
     let without = |text: &str, part: &str| {
@@ -701,7 +702,7 @@ fn the_exit_status_tells_problems_from_no_check() {
     assert_eq!((output.status.code(), stdout(&output)), (Some(0), &*format!("-: valid{ALONE}\n")));
 }
 
-/// The cluster that envoy.yaml has for etcd, as whoever uncomments it has it, in a file with a listener.
+/// Returns a configuration with the cluster for etcd that envoy.yaml has in a comment.
 fn with_etcd() -> String {
     let shipped = include_str!("../../../../envoy.yaml");
     let (_, rest) = shipped.split_once("  # - name: etcd\n").unwrap();
@@ -716,7 +717,7 @@ fn with_etcd() -> String {
 }
 
 #[test]
-fn the_endpoints_that_end_impersonations_are_looked_for_under_etcd_too() {
+fn routes_to_the_endpoints_that_end_impersonations_are_checked_under_etcd_too() {
     let route =
         "              - match: {prefix: /}\n                route: {cluster: identity_gateway}\n";
     let filter = "          - name: impersonation\n";
@@ -774,7 +775,7 @@ fn the_cluster_of_etcd_must_outlast_an_election() {
         assert_findings(case, &check(&file("envoy.yaml", &text), &[]), &expected);
     }
 
-    // The guard's Envoy is another one under Istio.
+    // Under Istio the guard runs in another Envoy.
     for (name, clusters) in MANIFESTS.into_iter().zip([2, 1]) {
         let manifest = repositorys(name).replace("http2_protocol_options:", "x:");
         let checked = check(&file("manifest.yaml", &manifest), &["--assume-environment"]);

@@ -1,18 +1,18 @@
-//! `check`, of the guard: each change to the shipped envoy.yaml with which it is no longer certain that impersonations
-//! meet the guard. That they do not meet it then is shown in Envoy by `tests/envoy/guard/proof.rs`, for all that a
-//! request can show.
+//! Tests of `check` for the guard: changes to the shipped envoy.yaml after which impersonations may
+//! not meet the guard. `tests/envoy/guard/proof.rs` shows in Envoy, as far as requests can, that
+//! they do not.
 
 use std::path::Path;
 
 use crate::check::check;
 use crate::file;
 
-/// What to replace, and by what.
+/// Returns a text to replace and its replacement.
 fn edit(from: &str, to: impl Into<String>) -> (String, String) {
     (from.to_owned(), to.into())
 }
 
-/// The shipped configuration with some of its text replaced.
+/// Returns the shipped configuration with some of its text replaced.
 fn edited(edits: &[(&str, &str)]) -> String {
     let shipped = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")).join("envoy.yaml");
     let shipped = std::fs::read_to_string(shipped).unwrap();
@@ -22,7 +22,7 @@ fn edited(edits: &[(&str, &str)]) -> String {
     })
 }
 
-/// The entry of `http_filters` with this name, whole.
+/// Returns the whole entry of `http_filters` with this name.
 fn entry(name: &str) -> String {
     let shipped = edited(&[]);
     let head = format!("          - name: {name}\n");
@@ -36,10 +36,10 @@ fn entry(name: &str) -> String {
     head + &body
 }
 
-/// What is said of the demo's secret in any case.
+/// The finding about the demo's secret, which is always there.
 const DEMO: &str = "is the demo's, as in the envoy.yaml that is shipped";
 
-/// Of this envoy.yaml exactly so much is said, each of these lines among it.
+/// Asserts that `check` has exactly these findings about this envoy.yaml.
 fn assert_findings(case: &str, text: &str, expected: &[&str]) {
     let found = check(&file("envoy.yaml", text), &["--assume-environment"]);
     let (_, findings) = found.lines.split_last().unwrap();
@@ -53,10 +53,10 @@ fn assert_findings(case: &str, text: &str, expected: &[&str]) {
     }
 }
 
-/// Its name, what is changed, and what is said of it.
+/// The name of a case, the changes, and the expected findings.
 type Case = (&'static str, Vec<(String, String)>, Vec<String>);
 
-/// A route's settings of filters, as lines of its own.
+/// Returns a line of a route's settings for a filter.
 fn setting(filter: &str, message: &str) -> String {
     format!("                  {filter}: {{\"@type\": type.googleapis.com/{message}}}\n")
 }
@@ -119,7 +119,7 @@ fn every_route_to_an_api_is_proved_to_have_the_guard_before_it_or_named_with_the
     };
     let to_apis = "route_config: {virtual_hosts: [{name: all, domains: [\"*\"], routes: [{match: {prefix: /}, route: {cluster: apis}}]}]}";
     let elsewhere = "rds: {route_config_name: routes, config_source: {ads: {}}}";
-    // Anchors are the file's, so a copy of jwt_authn has the keys spelt out.
+    // YAML anchors belong to the whole file, so this copy of jwt_authn spells the keys out.
     let its_own = r#"          - name: envoy.filters.http.jwt_authn
             typed_config:
               "@type": type.googleapis.com/envoy.extensions.filters.http.jwt_authn.v3.JwtAuthentication
@@ -241,7 +241,7 @@ fn every_route_to_an_api_is_proved_to_have_the_guard_before_it_or_named_with_the
 }
 
 #[test]
-fn a_guard_that_is_entered_by_everybody_refuses_ordinary_users() {
+fn a_guard_that_every_request_enters_is_a_problem() {
     let (guard, bare) = (
         entry("impersonation-guard"),
         "          - name: impersonation-guard\n            typed_config:\n              \"@type\": type.googleapis.com/envoy.extensions.filters.http.wasm.v3.Wasm\n              config:\n                failure_policy: FAIL_RELOAD\n                vm_config: {vm_id: impersonation, code: {local: {filename: impersonation_guard.wasm}}}\n                configuration:\n                  \"@type\": type.googleapis.com/google.protobuf.Struct\n                  value: {issuer: \"http://127.0.0.1:10000/oidc\"}\n",
@@ -255,7 +255,8 @@ fn a_guard_that_is_entered_by_everybody_refuses_ordinary_users() {
     assert_eq!(found.status, Some(1));
 }
 
-/// The shipped configuration with these stores, and the cluster that it has for etcd.
+/// Returns the shipped configuration with these stores, and the cluster for etcd that it has in a
+/// comment.
 fn in_etcd(filters: &str, guards: &str) -> String {
     let shipped = edited(&[
         (
@@ -279,7 +280,7 @@ fn in_etcd(filters: &str, guards: &str) -> String {
 }
 
 #[test]
-fn guard_and_filter_keep_revocations_in_one_place_whose_cluster_is_judged_once() {
+fn guard_and_filter_must_share_a_store_whose_cluster_is_checked_once() {
     let etcd = "etcd: {cluster: etcd}";
     let of_guard = "{etcd: {cluster: etcd}}";
     let (good, elsewhere) = (in_etcd(etcd, of_guard), in_etcd(etcd, "{etcd: {cluster: store}}"));

@@ -1,4 +1,4 @@
-//! `claims`: a script tried as Envoy would run it.
+//! Tests of `claims` and `authorize`: scripts run as Envoy would run them.
 
 #[cfg(feature = "custom-claims")]
 use serde_json::{Value, json};
@@ -20,7 +20,7 @@ const SCRIPT: &str =
 
 #[test]
 #[cfg(feature = "custom-claims")]
-fn a_script_is_tried_with_the_input_it_will_get() {
+fn a_script_gets_the_input_that_the_filter_gives_it() {
     let script = file("claims.js", SCRIPT);
     let input = json!({
         "token": {"sub": "user_123"},
@@ -101,7 +101,7 @@ fn the_page_shows_what_a_script_gives() {
 
 #[test]
 #[cfg(feature = "custom-claims")]
-fn authorize_says_what_a_mint_would_come_to() {
+fn authorize_prints_the_bounds_or_the_refusal_of_a_mint() {
     let page = include_str!("../../../../docs/who-may-impersonate-whom.md");
     let (_, block) = page.split_once("```console\n").unwrap();
     let (line, printed) = block.split_once("```\n").unwrap().0.split_once('\n').unwrap();
@@ -136,10 +136,10 @@ fn authorize_says_what_a_mint_would_come_to() {
     }
 }
 
-/// No more than a configuration can ask for, and no deeper than Envoy lets a script go.
+/// The limits are those that a configuration can set, and the stack is as in Envoy.
 #[test]
 #[cfg(feature = "custom-claims")]
-fn a_script_is_tried_within_the_limits_of_the_filter() {
+fn a_script_runs_within_the_limits_of_the_filter() {
     const RECURSE: &str = "const depth = (n) => (n === 0 ? 0 : 1 + depth(n - 1));";
     let works =
         "const getCustomJwtClaims = () => ({ a: new ArrayBuffer(2e6).byteLength });".to_owned();
@@ -177,10 +177,10 @@ fn a_build_without_the_engine_runs_no_script() {
     assert!(String::from_utf8_lossy(&output.stderr).contains("custom-claims"));
 }
 
-/// In Envoy they give the same claims, and in another engine.
+/// Other tests run the same scripts in Envoy and in another engine.
 #[test]
 #[cfg(feature = "custom-claims")]
-fn scripts_as_operators_have_them_give_the_claims_that_they_gave_before() {
+fn typical_scripts_give_the_expected_claims() {
     for testkit::claims_scripts::Case { name, script, mut input, outcome } in
         testkit::claims_scripts::all()
     {

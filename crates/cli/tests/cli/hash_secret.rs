@@ -1,4 +1,4 @@
-//! `hash-secret`: what a configuration has in the place of a client's secret.
+//! Tests of `hash-secret`: the hash that a configuration holds instead of a client's secret.
 
 use crate::{command, stdout, with_input};
 

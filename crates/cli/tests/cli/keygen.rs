@@ -1,4 +1,4 @@
-//! `keygen`: keys that sign, with sets that verify, in files that nobody else reads.
+//! Tests of `keygen`: the keys sign, the key sets verify, and only the owner can read the files.
 
 use serde_json::{Value, json};
 
@@ -28,7 +28,7 @@ fn a_generated_key_signs_and_its_set_verifies() {
         }
         assert!(private["alg"].as_str().unwrap().eq_ignore_ascii_case(alg));
 
-        // The private key as the operator passes it, the set as an issuer publishes it.
+        // Use the private key as an operator does, and the key set as an issuer publishes it.
         let mut plugin = plugin();
         plugin["signing_keys"] = json!([{"jwk": private}]);
         plugin["subject_tokens"]["authentication"]["jwt"][0]["local_jwks"]["inline_string"] =
@@ -39,7 +39,7 @@ fn a_generated_key_signs_and_its_set_verifies() {
 }
 
 #[test]
-fn a_key_has_the_name_it_is_given_or_its_thumbprint() {
+fn a_key_id_is_the_given_one_or_the_thumbprint() {
     let kid = |arguments: &[&str]| {
         let output = command(&["keygen", "--alg", "ES256"]).args(arguments).output().unwrap();
         let line = stdout(&output).lines().next().unwrap().to_owned();
@@ -71,7 +71,7 @@ fn key_files_are_private_and_never_overwritten() {
     assert_eq!(output.status.code(), Some(2));
     assert_eq!(read(private), key);
 
-    // What does not go to a file goes to standard output.
+    // Output without a file goes to standard output.
     let other = fresh("key.json");
     let output =
         command(&["keygen", "--alg", "EdDSA", "--out", other.to_str().unwrap()]).output().unwrap();

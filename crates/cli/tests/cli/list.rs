@@ -1,4 +1,4 @@
-//! `list`: who impersonates whom, for people and for scripts.
+//! Tests of `list`: the table for people, and the JSON for scripts.
 
 use serde_json::{Value, json};
 use testkit::server::{Reply, Server};
@@ -19,14 +19,14 @@ fn listed(user: &str, actor: Option<&str>, expires: &str) -> Value {
     listed
 }
 
-/// A page by a clock that says 03:28:00.
+/// Returns a page whose `date` is 03:28:00.
 fn page(impersonations: &[Value], cursor: Option<&str>, complete: bool) -> Reply {
     let body = json!({"impersonations": impersonations, "cursor": cursor, "complete": complete});
     Reply::json(&body).header("date", "Sun, 22 Nov 2026 03:28:00 GMT")
 }
 
 #[test]
-fn all_pages_are_one_table_with_the_time_that_is_left_by_the_services_clock() {
+fn all_pages_become_one_table_with_the_time_left_by_the_services_clock() {
     let server = Server::start("service");
     server.answer(|received| match received.index {
         0 => page(
@@ -67,7 +67,7 @@ agent-2  user-43  support-portal  integrator-backend  https://api.example.com/or
 }
 
 #[test]
-fn what_is_asked_for_is_handed_on_as_it_is() {
+fn every_filter_reaches_the_service_unchanged() {
     let server = service(page(&[], None, true));
     let filters = [
         "list",
@@ -99,7 +99,7 @@ fn what_is_asked_for_is_handed_on_as_it_is() {
 }
 
 #[test]
-fn a_list_that_is_not_complete_says_so_whatever_page_does() {
+fn a_list_with_one_incomplete_page_is_incomplete() {
     let one = listed("user-42", None, "2026-11-22T03:31:59.000Z");
     for first_is_complete in [false, true] {
         let one = one.clone();
@@ -118,7 +118,7 @@ fn a_list_that_is_not_complete_says_so_whatever_page_does() {
 }
 
 #[test]
-fn scripts_get_one_object_with_everything_that_is_known() {
+fn json_output_is_one_object_with_all_known_facts() {
     let all = [
         listed("user-42", Some("agent-1"), "2026-11-22T03:31:59.000Z"),
         listed("user-43", None, "2026-11-22T03:31:59.000Z"),
@@ -131,7 +131,7 @@ fn scripts_get_one_object_with_everything_that_is_known() {
 }
 
 #[test]
-fn what_the_service_lists_of_the_context_is_a_column() {
+fn the_listed_context_is_a_column() {
     let mut with = listed("user-42", Some("agent-1"), "2026-11-22T03:31:59.000Z");
     with["context"] = json!({"reason": "a call", "ticketId": "T-1001"});
     let without = listed("user-43", Some("agent-2"), "2026-11-22T03:31:59.000Z");

@@ -1,5 +1,5 @@
-//! The companion binary as an operator meets it: real files, standard output, exit status. One file for
-//! each subcommand; here is what runs it.
+//! Tests of the companion binary as an operator uses it: real files, standard output, exit status.
+//! Each subcommand has its file; this one runs the binary.
 #![cfg(test)]
 
 mod check;
@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// A path that no other test has.
+/// Returns a path that no other test uses.
 pub fn fresh(name: &str) -> PathBuf {
     static COUNT: AtomicUsize = AtomicUsize::new(0);
     let number = COUNT.fetch_add(1, Ordering::Relaxed);

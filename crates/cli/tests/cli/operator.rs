@@ -1,5 +1,6 @@
-//! What `list` and `revoke` have in common: where the access token comes from and goes to, and what is said of a service
-//! that does not do what it is asked for. The service is played; a real one is in `tests/envoy/operator.rs`.
+//! Tests of the rules that `list` and `revoke` share: the source and the destination of the access
+//! token, and the messages about a service that refuses or fails. The service is a fake; a real one
+//! is in `tests/envoy/operator.rs`.
 
 use std::io::Write as _;
 use std::process::{Command, Output, Stdio};
@@ -14,14 +15,14 @@ use crate::{command, file, fresh, stdout};
 
 pub(crate) const TOKEN: &str = "the-operators.token_~+/==";
 
-/// A service that answers everything so.
+/// Starts a service that gives this answer to every request.
 pub(crate) fn service(reply: Reply) -> Server {
     let server = Server::start("service");
     server.answer_always(reply);
     server
 }
 
-/// The companion before this service, with the access token in the environment.
+/// Returns a command for this service, with the access token in the environment.
 pub(crate) fn asking(server: &Server, arguments: &[&str]) -> Command {
     let mut command = command(arguments);
     command
@@ -43,7 +44,7 @@ fn empty() -> Reply {
     Reply::json(&json!({"impersonations": [], "cursor": null, "complete": true}))
 }
 
-/// One request of each kind.
+/// One command for each kind of request.
 const ASKED: [&[&str]; 3] =
     [&["list"], &["revoke", "--actor", "agent-1"], &["revoke", "--id", "x"]];
 
@@ -156,7 +157,7 @@ fn a_refusal_is_told_in_words_that_name_the_address_and_never_the_token() {
 }
 
 #[test]
-fn a_service_that_asks_to_come_back_is_asked_again_for_a_few_seconds() {
+fn an_unavailable_service_is_asked_again_for_a_few_seconds() {
     for status in [503, 429] {
         let server = Server::start("service");
         server.answer(move |received| match received.index {
@@ -168,7 +169,7 @@ fn a_service_that_asks_to_come_back_is_asked_again_for_a_few_seconds() {
         assert!(errors(&output).contains("trying again in 1 s"));
         assert_eq!(server.calls(), 2);
     }
-    // For a minute nobody waits who wants to end something now.
+    // An operator who ends impersonations cannot wait for a minute.
     let server =
         service(refusal(503, "temporarily_unavailable", "later").header("retry-after", "60"));
     let began = Instant::now();
@@ -179,8 +180,8 @@ fn a_service_that_asks_to_come_back_is_asked_again_for_a_few_seconds() {
     assert!(errors(&output).contains("nothing has ended"), "{}", errors(&output));
 }
 
-/// Whoever is between would have the access token, and could say that something has ended that goes
-/// on.
+/// A proxy would read the access token, and could answer "has ended" about an impersonation that
+/// goes on.
 #[test]
 fn an_http_address_is_reached_without_any_proxy() {
     const PROXIES: [&str; 6] =
@@ -241,7 +242,7 @@ fn an_https_address_is_reached_by_way_of_the_proxy_that_is_named() {
 }
 
 #[test]
-fn an_answer_that_is_none_of_the_filters_is_not_believed() {
+fn an_answer_of_another_service_is_not_believed() {
     let html = Reply::status(200).header("content-type", "text/html");
     let html = Reply { body: b"<html>welcome</html>".to_vec(), ..html };
     for (case, reply) in [
@@ -261,7 +262,7 @@ fn an_answer_that_is_none_of_the_filters_is_not_believed() {
 }
 
 #[test]
-fn whoever_does_not_learn_the_outcome_is_told_so() {
+fn an_unknown_outcome_is_reported_as_unknown() {
     #[rustfmt::skip]
     let cases = [
         (Fault::Refused,        "nothing has ended"),
@@ -278,7 +279,7 @@ fn whoever_does_not_learn_the_outcome_is_told_so() {
     }
 }
 
-/// What a service was asked for: methods, paths and JSON.
+/// Returns the requests that a service received: methods, paths and JSON.
 pub(crate) fn asked_for(server: &Server) -> Vec<(String, String, Value)> {
     let all = server.received().into_iter();
     all.map(|one| {

@@ -1,4 +1,4 @@
-//! `revoke`: what it ends, and what it does not.
+//! Tests of `revoke`: the impersonations that it ends, and the commands that it refuses.
 
 use serde_json::{Value, json};
 use testkit::server::Reply;
@@ -17,7 +17,7 @@ fn answered(body: &Value) -> Reply {
 }
 
 #[test]
-fn what_is_named_ends_and_nothing_else() {
+fn revoke_ends_exactly_the_named_impersonations() {
     #[rustfmt::skip]
     let cases = [
         (&["--user", "u"][..],                          json!({"userId": "u"}),                             " of user u"),
@@ -46,10 +46,10 @@ fn what_is_named_ends_and_nothing_else() {
     }
 }
 
-/// A name that is misspelt ends nothing, and that has to show. Nothing that was named is live, so
-/// it is no failure.
+/// A misspelt name ends nothing, and the output must show it. It is no failure, because no
+/// impersonation of that name is live.
 #[test]
-fn it_is_said_how_many_have_ended_and_asked_whether_the_name_is_right_if_none_has() {
+fn revoke_says_how_many_have_ended_and_doubts_a_name_that_matches_none() {
     #[rustfmt::skip]
     let cases = [
         (json!({"revokedBefore": BEFORE, "ended": 0}),                      "No live impersonation of user typo was found.",                        true),
@@ -71,7 +71,7 @@ fn it_is_said_how_many_have_ended_and_asked_whether_the_name_is_right_if_none_ha
 }
 
 #[test]
-fn one_ends_by_its_id_and_one_that_is_not_there_is_a_failure() {
+fn an_impersonation_ends_by_its_id_and_an_unknown_id_is_a_failure() {
     let server = service(Reply::status(204));
     let output = asking(&server, &["revoke", "--id", "0123/../revocations"]).output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", errors(&output));
@@ -88,7 +88,7 @@ fn one_ends_by_its_id_and_one_that_is_not_there_is_a_failure() {
 }
 
 #[test]
-fn what_is_not_said_exactly_ends_nothing() {
+fn an_imprecise_command_ends_nothing() {
     let server = service(revoked());
     for named in [
         &[][..],
@@ -102,7 +102,7 @@ fn what_is_not_said_exactly_ends_nothing() {
         &["--yes", "--user", "u"],
         &["--user", "u", "--user", "v"],
         &["user-42"],
-        // Nobody is there to ask.
+        // There is no terminal to ask at.
         &["--all"],
     ] {
         let output = asking(&server, &[&["revoke"], named].concat()).output().unwrap();

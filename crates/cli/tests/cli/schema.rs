@@ -1,9 +1,9 @@
-//! `schema`: what editors go by.
+//! Tests of `schema`: the JSON Schemas for editors.
 
 use crate::{stdout, with_input};
 
 #[test]
-fn what_is_printed_is_what_is_documented() {
+fn the_printed_schema_is_the_documented_one() {
     let filter = include_str!("../../../../docs/configuration.schema.json");
     let guard = include_str!("../../../../docs/guard.schema.json");
     for (arguments, schema) in

@@ -9,7 +9,7 @@
   const toWellFormed = uncurry(String.prototype.toWellFormed);
   const clip = (string) => toWellFormed(string.length > 1024 ? slice(string, 0, 1024) : string);
 
-  // No code from strings. The `constructor` of a function is the other way to `Function`.
+  // Forbid code from strings. A function's `constructor` is another way to `Function`.
   function NoFunction() {
     throw new EvalError('code from strings is not allowed');
   }
@@ -58,11 +58,11 @@
       defineProperty(object, name, { value: wrapper });
     }
   };
-  // A letter can have any number of marks, which are sorted one by one.
+  // A letter can have any number of marks, and `normalize` sorts them one by one.
   const boundedMarks = (string) => {
     if (string?.length > 4096) tooLong('string');
   };
-  // Making a string costs as much as going through it, unless it fits into no script's memory anyway.
+  // Making a string costs as much as reading it. Longer ones exceed every script's memory anyway.
   const boundedMade = (length) => {
     if (length > 1_048_576 && length <= 67_108_864) tooLong('string');
   };

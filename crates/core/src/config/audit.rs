@@ -1,15 +1,16 @@
-//! Where audit events are written down: those of the filter and of the guard.
+//! Where the filter and the guard write audit events.
 
 use super::kinds::Words;
 
-/// Where audit events are written down.
+/// Where audit events are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AuditLog {
-    /// In Envoy's log, and member by member for an access log.
+    /// To Envoy's log, and member by member to the filter state for an access log.
     Both,
-    /// In Envoy's log.
+    /// To Envoy's log only.
     Envoy,
-    /// In an access log, whole. What comes of a request whose caller has left is in Envoy's log.
+    /// To the filter state for an access log, as a whole. Events of requests whose caller has left
+    /// go to Envoy's log.
     AccessLog,
 }
 

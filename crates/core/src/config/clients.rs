@@ -1,4 +1,4 @@
-//! Who may exchange subject tokens.
+//! The clients that may exchange subject tokens.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -15,12 +15,12 @@ use serde_json::json;
 #[cfg(test)]
 use super::describe::{Described, Descriptions};
 
-/// What kind of application a client is.
+/// The kind of application that a client is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ClientType {
     /// Confidential: runs on a server.
     TraditionalWeb,
-    /// Confidential: no user in front of it.
+    /// Confidential: runs without a user.
     MachineToMachine,
     /// Public: runs in a browser.
     SinglePage,
@@ -38,25 +38,25 @@ impl Words for ClientType {
 }
 
 impl ClientType {
-    /// Whether a client of this type can keep a secret (RFC 6749 §2.1).
+    /// Returns true if a client of this type can keep a secret (RFC 6749 §2.1).
     pub const fn is_confidential(self) -> bool {
         matches!(self, Self::TraditionalWeb | Self::MachineToMachine)
     }
 }
 
-/// How a client shows that it is who it says (RFC 6749 §2.3). The order is that of the names.
+/// How a client authenticates (RFC 6749 §2.3). The variants are ordered as their names are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ClientAuthentication {
     /// A secret in the `Authorization` header.
     ClientSecretBasic,
     /// A secret in the form.
     ClientSecretPost,
-    /// Not at all: the client is public.
+    /// A public client does not authenticate.
     None,
 }
 
 impl ClientAuthentication {
-    /// Its registered name (RFC 7591 §4.2.2).
+    /// Returns the method's registered name (RFC 7591 §4.2.2).
     pub const fn name(self) -> &'static str {
         match self {
             Self::ClientSecretBasic => "client_secret_basic",
@@ -73,56 +73,58 @@ impl Words for ClientAuthentication {
     ];
 }
 
-/// A client that may exchange subject tokens, or introspect what came of them.
+/// A client that may exchange subject tokens, or introspect the tokens that were issued for them.
 #[derive(Debug)]
 pub struct Client {
-    /// Its name.
+    /// The client's name.
     pub client_id: String,
-    /// What it is; decides whether it has secrets.
+    /// The kind of application. It decides if the client has secrets.
     pub r#type: ClientType,
-    /// The one way in which it authenticates.
+    /// The only method with which the client authenticates.
     pub authentication: ClientAuthentication,
-    /// SHA-256 of each secret that is good; several during rotation.
+    /// The SHA-256 of each valid secret; several during rotation.
     pub secret_digests: Vec<Digest>,
-    /// The resources that it may ask for; `None` for all.
+    /// The resources that the client may ask for; `None` for all.
     pub resources: Option<Vec<String>>,
-    /// Refuse its exchanges without an actor.
+    /// If true, its exchanges without an actor token are refused.
     pub actor_token_required: bool,
 }
 
 impl Client {
-    /// Whether it can keep a secret (RFC 6749 §2.1).
+    /// Returns true if the client can keep a secret (RFC 6749 §2.1).
     pub const fn is_confidential(&self) -> bool {
         self.r#type.is_confidential()
     }
 
-    /// Whether there is a resource that it may ask for. A client without one introspects, and nothing more.
+    /// Returns true if there is a resource that the client may ask for. A client without one can
+    /// only introspect.
     pub fn may_exchange(&self) -> bool {
         self.resources.as_ref().is_none_or(|resources| !resources.is_empty())
     }
 }
 
 section! {
-    /// Who may exchange subject tokens.
+    /// A client that may exchange subject tokens.
     struct ClientMembers {
         /// The client's name.
         client_id: Text,
-        /// What the client is. The first two are confidential: they authenticate with a secret. The
-        /// others are public: they send `client_id` in the form.
+        /// The kind of application. The first two are confidential: they authenticate with a
+        /// secret. The others are public: they send `client_id` in the form.
         r#type: OneOf<ClientType>,
-        /// Where a confidential client sends its secret: `client_secret_basic` is the `Authorization`
-        /// header, `client_secret_post` is the form. The other one is refused.
+        /// Where a confidential client sends its secret: `client_secret_basic` is the
+        /// `Authorization` header, `client_secret_post` is the form. The filter refuses the other
+        /// one.
         authentication: OneOf<ClientAuthentication> => "`client_secret_basic` of a confidential client",
-        /// The SHA-256 of each secret that is good, in hexadecimal; several during rotation.
-        /// `impersonation-filter hash-secret` prints it. Confidential clients need it, public ones must
-        /// not have it.
+        /// The SHA-256 of each valid secret, in hexadecimal; several during rotation.
+        /// `impersonation-filter hash-secret` prints it. Confidential clients need it, public
+        /// clients must not have it.
         client_secret_sha256: List<SecretDigest> => "none",
-        /// Indicators of the resources that the client may ask for. A client
-        /// with an empty list exchanges nothing: it can [introspect](endpoints.md#introspection), and do nothing else.
+        /// Indicators of the resources that the client may ask for. A client with an empty list can
+        /// only [introspect](endpoints.md#introspection).
         resources: List<Text> => "all",
-        /// Refuse the client's exchanges without an actor token. The filter warns if another client, for
-        /// the same resources, needs no actor token: a subject token is good with either, so that the
-        /// requirement is void.
+        /// Refuse the client's exchanges without an actor token. The filter warns if another client
+        /// that may ask for the same resources needs no actor token: it can exchange the same
+        /// subject tokens, so the requirement has no effect.
         actor_token_required: Boolean = false,
     }
 }
@@ -205,7 +207,7 @@ impl Kind for Client {
     }
 }
 
-/// All clients, by their names.
+/// All clients, each name once.
 pub(super) struct Clients;
 
 impl Kind for Clients {
@@ -230,7 +232,7 @@ impl Kind for Clients {
     }
 }
 
-/// Checks clients against the resources, of which theirs must be some.
+/// Reports each client's resource that is not among the configured resources.
 pub(super) fn check_resources(
     list: &Node<'_>,
     clients: &[Rc<Client>],
@@ -245,7 +247,7 @@ pub(super) fn check_resources(
     }
 }
 
-/// Checks that a client that needs an actor can name one.
+/// Reports clients that need an actor token while no actor token can be verified.
 pub(super) fn check_actors(list: &Node<'_>, clients: &[Rc<Client>]) {
     for (index, _) in clients.iter().enumerate().filter(|(_, client)| client.actor_token_required) {
         let place = list.clone().item(index).member("actor_token_required");
@@ -253,8 +255,11 @@ pub(super) fn check_actors(list: &Node<'_>, clients: &[Rc<Client>]) {
     }
 }
 
-/// A subject token is not for one client alone: what one is refused because it names no actor, another gets
-/// that need not. So a requirement holds for a resource if each client that may ask for it has it.
+/// Warns of clients that weaken `actor_token_required` of another client.
+///
+/// A subject token is not bound to one client. If one client is refused because it names no actor,
+/// another client that needs no actor can exchange the same token. So the requirement holds for a
+/// resource only if every client that may ask for the resource has it.
 pub(super) fn warn_of_weaker_clients(list: &Node<'_>, clients: &[Rc<Client>]) {
     let share_a_resource = |one: &Client, other: &Client| match (&one.resources, &other.resources) {
         (Some(one), Some(other)) => one.iter().any(|resource| other.contains(resource)),
@@ -268,7 +273,7 @@ pub(super) fn warn_of_weaker_clients(list: &Node<'_>, clients: &[Rc<Client>]) {
             .filter(|_| !client.actor_token_required);
         if let Some(stricter) = stricter {
             list.clone().item(index).warn(format!(
-                "exchanges without an actor token what {:?} must have one for: \
+                "needs no actor token for resources for which {:?} needs one: \
                  set actor_token_required here too, or actor_tokens.required",
                 stricter.client_id
             ));

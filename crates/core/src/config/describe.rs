@@ -1,7 +1,7 @@
-//! What documentation and schemas say about the members, made from their declarations.
+//! Generates the documentation and the schemas of the configuration from the declared sections.
 //!
-//! The tables of `docs/configuration.md` and `docs/guard.md` and both JSON Schemas are in the tree for
-//! their readers. A test makes them anew and compares; `make docs` writes what the test expects.
+//! The tables of `docs/configuration.md` and `docs/guard.md` and both JSON Schemas are checked in,
+//! where readers find them. A test generates them again and compares; `make docs` writes them.
 
 mod pages;
 
@@ -9,18 +9,19 @@ use serde_json::{Map, Value, json};
 
 use super::node::Choice;
 
-/// A kind of value, described.
+/// The description of a kind of value.
 #[derive(Debug, Clone)]
 pub(super) struct Described {
-    /// For a table: `lifetime`, `list of strings`.
+    /// The type in words, for a table: `lifetime`, `list of strings`.
     words: String,
-    /// For the schema.
+    /// The JSON Schema.
     schema: Value,
-    /// The members of a section that stands in the table of the section around it.
+    /// The members of a section without a heading of its own: they become rows in the table of the
+    /// section around it.
     members: Vec<Member>,
 }
 
-/// A member, described.
+/// The description of a member.
 #[derive(Debug, Clone)]
 pub(super) struct Member {
     pub(super) name: &'static str,
@@ -29,16 +30,17 @@ pub(super) struct Member {
     pub(super) described: Described,
 }
 
-/// Whether a member must be there.
+/// Tells if a member is required, and otherwise its default or the meaning of its absence.
 #[derive(Debug, Clone)]
 pub(super) enum Presence {
     Required,
     Default(Value),
-    /// With what its absence means.
+    /// The text says what the absence means.
     Optional(&'static str),
 }
 
-/// What stands in a place of its own: sections with a heading on a page, and definitions in a schema.
+/// Everything that the members refer to by name: sections with a heading on a page, and definitions
+/// in a schema.
 #[derive(Debug, Default)]
 pub(super) struct Descriptions {
     headings: Vec<(&'static str, Vec<Member>)>,
@@ -46,7 +48,7 @@ pub(super) struct Descriptions {
 }
 
 impl Descriptions {
-    /// Defines a schema, and refers to it.
+    /// Adds a definition to the schema and returns a reference to it.
     pub(super) fn define(&mut self, name: &str, schema: Value) -> Value {
         self.definitions.insert(name.to_owned(), schema);
         json!({"$ref": format!("#/definitions/{name}")})
@@ -59,7 +61,7 @@ impl Described {
         Self { words: words.into(), schema, members: Vec::new() }
     }
 
-    /// An object with these members.
+    /// Describes an object with these members.
     pub(super) fn section(
         about: &'static str,
         members: Vec<Member>,
@@ -90,14 +92,14 @@ impl Described {
         Self { words: "object".into(), schema: schema.into(), members }
     }
 
-    /// Says more about a member, in the schema.
+    /// Adds keywords to the schema of one member.
     pub(super) fn with(mut self, member: &str, more: Value) -> Self {
         let place = self.schema.pointer_mut(&format!("/properties/{member}")).unwrap();
         place.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         self
     }
 
-    /// Leaves a member out.
+    /// Removes a member.
     pub(super) fn without(mut self, member: &str) -> Self {
         self.members.retain(|one| one.name != member);
         let properties = self.schema.pointer_mut("/properties").unwrap();
@@ -105,13 +107,13 @@ impl Described {
         self
     }
 
-    /// Adds a rule about several members, in the schema.
+    /// Adds a rule about several members to the schema.
     pub(super) fn with_rule(mut self, rule: Value) -> Self {
         self.schema.as_object_mut().unwrap().extend(rule.as_object().unwrap().clone());
         self
     }
 
-    /// Says that one of some members must be there if another is `true`.
+    /// Adds a schema rule: if the member `name` is `true`, one of `some` must be given.
     pub(super) fn required_with(self, name: &str, some: &[&str]) -> Self {
         let each: Vec<_> = some.iter().map(|name| json!({"required": [name]})).collect();
         self.with_rule(json!({
@@ -120,8 +122,8 @@ impl Described {
         }))
     }
 
-    /// Gives a section a heading of its own, and a definition of the same name. `items` is what a list has
-    /// of them.
+    /// Gives a section a heading on the page and a definition of the same name. `items` is the
+    /// plural that a list of them uses.
     pub(super) fn under(
         self,
         descriptions: &mut Descriptions,
@@ -131,7 +133,8 @@ impl Described {
         self.defined_as(descriptions, heading, heading, items)
     }
 
-    /// The same with a definition of another name: sections under one heading can differ in what exists.
+    /// Gives a section a heading on the page and a definition of another name. Two sections under
+    /// one heading can differ in their members.
     pub(super) fn defined_as(
         self,
         descriptions: &mut Descriptions,
@@ -142,7 +145,7 @@ impl Described {
         let Self { schema, members, .. } = self;
         let known = descriptions.headings.iter_mut().find(|(name, _)| *name == heading);
         match known {
-            // The one with most members says what there is.
+            // The table shows the variant with the most members.
             Some((_, known)) if known.len() < members.len() => *known = members,
             Some(_) => {}
             None => descriptions.headings.push((heading, members)),
@@ -152,7 +155,7 @@ impl Described {
         Self { words, schema, members: Vec::new() }
     }
 
-    /// A list of such values.
+    /// Describes a list of these values.
     pub(super) fn listed(self) -> Self {
         let items = match self.words.split_once('\u{0}') {
             Some((_, items)) => items.to_owned(),
@@ -165,14 +168,14 @@ impl Described {
         Self::plain(format!("list of {items}"), schema)
     }
 
-    /// A list with something in it.
+    /// Requires the list to have at least one item.
     pub(super) fn not_empty(mut self) -> Self {
         self.words.push_str(", not empty");
         self.schema.as_object_mut().unwrap().insert("minItems".into(), 1.into());
         self
     }
 
-    /// For a table.
+    /// Returns the type in words, for a table.
     fn type_words(&self) -> &str {
         self.words.split('\u{0}').next().unwrap()
     }
@@ -182,7 +185,7 @@ impl Member {
     fn schema(&self) -> Value {
         let mut schema = self.described.schema.clone();
         let object = schema.as_object_mut().unwrap();
-        // Beside a reference nothing else counts, in the draft that editors know.
+        // In draft 7, which editors support, `$ref` hides all keywords beside it.
         if let Some(reference) = object.remove("$ref") {
             object.insert("allOf".into(), json!([{"$ref": reference}]));
         }
@@ -194,12 +197,12 @@ impl Member {
     }
 }
 
-/// A doc comment as one line.
+/// Joins the lines of a doc comment.
 fn one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// A doc comment without the marks of Markdown, for an editor.
+/// Removes the Markdown markup from a doc comment, for display in an editor.
 fn plain_text(text: &str) -> String {
     let text = one_line(text);
     let mut plain = String::new();

@@ -1,4 +1,4 @@
-//! Where etcd is: for whoever keeps something there.
+//! The address of etcd, for the parts that keep something there.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -13,28 +13,28 @@ use serde_json::json;
 #[cfg(test)]
 use super::describe::{Described, Descriptions};
 
-/// Where etcd is, and what is ours there.
+/// The address of etcd, and the part of its keys that belongs to this service.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EtcdSettings {
-    /// The Envoy cluster, which speaks HTTP/2.
+    /// The Envoy cluster of etcd, which speaks HTTP/2.
     pub cluster: Rc<str>,
-    /// What every key begins with.
+    /// The beginning of every key.
     pub prefix: String,
-    /// How long a look-up, a mint or a spend may take, all attempts together.
+    /// How long a look-up, a mint or a spend may take, including all attempts.
     pub timeout: Duration,
-    /// The `:authority`; the cluster's name where there is none.
+    /// The `:authority` of the calls; `None` for the cluster's name.
     pub authority: Option<Rc<str>>,
 }
 
 section! {
-    /// Where etcd is.
+    /// The address of etcd.
     struct EtcdMembers {
         /// The Envoy cluster of etcd, which speaks HTTP/2. Its name and `authority` have at most 120
         /// bytes together.
         cluster: Text,
         /// The beginning of every key: at most 256 printable ASCII characters without spaces.
         prefix: Prefix = "/impersonation/",
-        /// How long a look-up, a mint or a spend may take, all attempts together.
+        /// How long a look-up, a mint or a spend may take, including all attempts.
         timeout: Span<100, MINUTE> = "3.5s",
         /// The `:authority` of the calls.
         authority: Text => "the cluster's name",
@@ -64,7 +64,8 @@ impl Kind for Prefix {
     }
 }
 
-/// Envoy is told cluster and authority in one short message: see the glue for gRPC.
+/// The most bytes of cluster and authority together. Both go to Envoy in one short message: see
+/// `send_grpc` in `crates/envoy/src/host.rs`.
 const LONGEST_NAMES: usize = 120;
 
 impl Kind for EtcdSettings {

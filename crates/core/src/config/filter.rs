@@ -1,4 +1,4 @@
-//! The filter's configuration as a whole.
+//! The configuration of the filter as a whole.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -20,59 +20,59 @@ use super::signing_keys::{Keys, SigningKey, SigningKeys};
 use super::store::Store;
 use super::subject_tokens::SubjectTokens;
 use super::verification::{ActorTokens, names};
-use super::{ConfigError, Problem, Surroundings};
+use super::{ConfigEnvironment, ConfigError, Problem};
 use crate::jose::PublishedKey;
 use crate::secret::Secret;
 
 /// A whole, valid configuration.
 #[derive(Debug)]
 pub struct Config {
-    /// `iss` of what is issued.
+    /// `iss` of the issued tokens.
     pub issuer: String,
     /// The path part of the service's address, without a slash at the end.
     pub base_path: String,
     /// The key that signs.
     pub signing_key: SigningKey,
-    /// All keys that are published.
+    /// All keys that are published in the key set.
     pub published_keys: Vec<PublishedKey>,
-    /// What authenticates records in etcd: one for each private key, in their order.
+    /// Keys that authenticate records in etcd: one for each private signing key, in the same order.
     pub record_keys: Vec<Secret<[u8; 16]>>,
-    /// Minting.
+    /// How subject tokens are minted.
     pub subject_tokens: SubjectTokens,
-    /// Where they are kept.
+    /// The store of the subject tokens.
     pub store: Store,
-    /// How long an access token is good for, where its resource says nothing else.
+    /// The lifetime of an access token whose resource sets none.
     pub access_token_lifetime: Duration,
-    /// Who is acting.
+    /// How acting users are verified.
     pub actor_tokens: ActorTokens,
-    /// By `client_id`.
+    /// The clients by `client_id`.
     pub clients: HashMap<String, Rc<Client>>,
-    /// By indicator.
+    /// The resources by indicator.
     pub resources: HashMap<String, Resource>,
-    /// The operator's say in the claims; `None` for none.
+    /// The operator's function that adds claims, if there is one.
     pub custom_claims: Option<CustomClaims>,
-    /// The operator's say in what is minted; `None` for none.
+    /// The operator's function that decides about mints, if there is one.
     pub authorize_subject_token: Option<AuthorizeSubjectToken>,
-    /// Who may list and end impersonations, and how many are listed.
+    /// The operators who may list and end impersonations, and the capacity of the list.
     pub impersonations: Impersonations,
-    /// Whether there is a gateway behind us whose documents ours are merged into.
+    /// The source of the key set and the discovery document.
     pub documents: DocumentSource,
-    /// What becomes of subject tokens that are not ours.
+    /// The outcome of an exchange whose subject token is not one of this filter's.
     pub foreign_subject_tokens: ForeignSubjectTokens,
-    /// Whether the audit log gets the free-form context.
+    /// If true, audit lines have the free-form context.
     pub audit_context: bool,
-    /// Where audit events are written down.
+    /// Where audit events are written.
     pub audit_log: AuditLog,
-    /// What works but is probably not meant.
+    /// Settings that work but are probably not intended.
     pub warnings: Vec<Problem>,
 }
 
-/// What becomes of an exchange whose subject token is not one of ours.
+/// The outcome of an exchange whose subject token is not one of this filter's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ForeignSubjectTokens {
-    /// It is refused.
+    /// The exchange is refused.
     Refuse,
-    /// It goes on to the identity gateway.
+    /// The request goes on to the identity gateway.
     PassThrough,
 }
 
@@ -81,12 +81,12 @@ impl Words for ForeignSubjectTokens {
         &[("refuse", Self::Refuse), ("pass_through", Self::PassThrough)];
 }
 
-/// Where the key set and the metadata come from.
+/// The source of the key set and the discovery document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DocumentSource {
-    /// The identity gateway's, with ours added.
+    /// The identity gateway's documents, with the filter's members added.
     Merged,
-    /// Ours alone: there is no gateway.
+    /// The filter's documents alone: there is no gateway behind it.
     Alone,
 }
 
@@ -98,40 +98,40 @@ impl Words for DocumentSource {
 section! {
     /// Configuration of the impersonation filter.
     struct FilterMembers {
-        /// `iss` of the access tokens. No query, no fragment, no slash at the end. Behind an identity
-        /// gateway: the gateway's issuer.
+        /// `iss` of the access tokens. No query, no fragment, no slash at the end. Behind an
+        /// identity gateway this is the gateway's issuer.
         issuer: Issuer,
-        /// The path part of the service's address, such as `/tenant-a`: what comes before
+        /// The path part of the service's address, such as `/tenant-a`: the part before
         /// `/api/subject-tokens` and `/oidc/token`.
         base_path: BasePath = "",
-        /// The first key signs, all are published.
+        /// The filter's own keys. The first one signs; all are published.
         signing_keys: SigningKeys,
         /// How subject tokens are minted.
         subject_tokens: SubjectTokens,
-        /// Who may list and end impersonations.
+        /// The operators who may list and end impersonations.
         impersonations: Impersonations => "nobody may",
-        /// Where subject tokens are until they are exchanged.
+        /// Where subject tokens are kept until they are exchanged.
         store: Store = {},
         /// How long access tokens are good for.
         access_tokens: AccessTokens = {},
-        /// Who is acting.
+        /// How acting users are verified.
         actor_tokens: ActorTokens => "none is accepted",
-        /// Who may exchange subject tokens.
+        /// The clients that may exchange subject tokens.
         clients: Clients,
-        /// What access tokens may be for.
+        /// The resources that access tokens may be for.
         resources: Resources,
-        /// What becomes of a token exchange whose subject token does not begin with `sub_`: it is
-        /// answered with `invalid_request`, or goes on to the identity gateway.
+        /// The outcome of a token exchange whose subject token does not begin with `sub_`: the
+        /// filter answers `invalid_request`, or passes the request on to the identity gateway.
         foreign_subject_tokens: OneOf<ForeignSubjectTokens> = "refuse",
-        /// What is behind the filter.
+        /// The identity gateway behind the filter.
         identity_gateway: IdentityGateway = {},
-        /// What is written down about requests.
+        /// The audit of requests.
         audit: Audit = {},
-        /// The operator's function that decides about mints. A module that was built without the engine
-        /// refuses it.
+        /// The operator's function that decides about mints. A module that was built without the
+        /// engine refuses this member.
         authorize_subject_token: AuthorizeSubjectToken => "none",
-        /// What the operator's function adds to the token. A module that was built [without the
-        /// engine](#a-module-without-the-engine) refuses it.
+        /// The operator's function that adds claims to the access token. A module that was built
+        /// [without the engine](#a-module-without-the-engine) refuses this member.
         custom_claims: CustomClaims => "none",
     }
 }
@@ -147,8 +147,9 @@ section! {
 section! {
     /// The identity gateway.
     struct IdentityGateway {
-        /// Whether there is a gateway behind the filter whose key set and discovery document ours are
-        /// added to, or the filter serves both alone.
+        /// `merge` adds the filter's members to the key set and discovery document of the gateway
+        /// behind the filter. `none` means that there is no gateway: the filter serves both
+        /// documents alone.
         documents: OneOf<DocumentSource> = "merge",
     }
 }
@@ -156,10 +157,10 @@ section! {
 section! {
     /// The audit.
     struct Audit {
-        /// Whether audit lines have the free-form context of the mint. It may hold personal data.
+        /// If true, audit lines have the free-form context of the mint. It may hold personal data.
         context: Boolean = false,
-        /// Where audit events are written down: in Envoy's log alone, or [for an access
-        /// log](operations.md#one-place-for-the-audit) alone.
+        /// Where audit events are written: to Envoy's log only, or to [an access
+        /// log](operations.md#one-place-for-the-audit) only.
         log: OneOf<AuditLog> => "both",
     }
 }
@@ -196,7 +197,7 @@ impl Kind for Config {
         warn_of_two_names(&place, &lists);
         if matches!(members.store, Store::Etcd(_)) && impersonations.capacity.is_some() {
             let capacity = place.member("impersonations").member("capacity");
-            capacity.warn("has no effect: etcd has room for all");
+            capacity.warn("has no effect: etcd has no such limit");
         }
         let Keys { signing: signing_key, published: published_keys, records: record_keys } =
             members.signing_keys;
@@ -232,8 +233,11 @@ impl Kind for Config {
 
 impl Config {
     /// Reads a configuration, decoded.
-    pub fn from_value(value: &Value, surroundings: &dyn Surroundings) -> Result<Self, ConfigError> {
-        let (config, warnings) = read_whole::<Self>(value, surroundings)?;
+    pub fn from_value(
+        value: &Value,
+        environment: &dyn ConfigEnvironment,
+    ) -> Result<Self, ConfigError> {
+        let (config, warnings) = read_whole::<Self>(value, environment)?;
         Ok(Self { warnings, ..config })
     }
 
@@ -244,8 +248,8 @@ impl Config {
         lifetimes.fold(self.access_token_lifetime, Duration::max)
     }
 
-    /// What names this service among those that share Envoy's shared data. It stays the same over changed
-    /// configurations, so that they keep the outstanding tokens.
+    /// Returns the service's name among those that share Envoy's shared data. A changed
+    /// configuration with the same name keeps the outstanding tokens.
     pub fn tenant(&self) -> String {
         tenant(&self.issuer, &self.base_path)
     }

@@ -1,4 +1,4 @@
-//! The operator's functions: what they may use, and what becomes of a request if one fails.
+//! The operator's functions: the resources they may use, and the outcome of a request if one fails.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,34 +12,35 @@ use crate::secret::Secret;
 #[cfg(test)]
 use super::describe::{Described, Descriptions};
 
-/// The function that adds claims.
+/// The operator's function that adds claims to access tokens.
 #[derive(Debug)]
 pub struct CustomClaims {
-    /// The script that declares it.
+    /// The script that declares the function.
     pub script: String,
-    /// What the script finds as `environmentVariables`. Secrets may be among them.
+    /// The `environmentVariables` that the script sees. Secrets may be among them.
     pub environment_variables: Secret<BTreeMap<String, String>>,
-    /// What one call may use up.
+    /// The bounds of one call.
     pub limits: Limits,
-    /// What becomes of an exchange if it fails.
+    /// The outcome of the exchange if the function fails.
     pub on_error: OnError,
 }
 
-/// The function that decides about mints. What it fails to decide is not minted.
+/// The operator's function that decides about mints. If it fails, the mint is refused.
 #[derive(Debug)]
 pub struct AuthorizeSubjectToken {
-    /// The script that declares it.
+    /// The script that declares the function.
     pub script: String,
-    /// What the script finds as `environmentVariables`. Secrets may be among them.
+    /// The `environmentVariables` that the script sees. Secrets may be among them.
     pub environment_variables: Secret<BTreeMap<String, String>>,
-    /// What one call may use up.
+    /// The bounds of one call.
     pub limits: Limits,
 }
 
-/// What becomes of an exchange whose custom claims failed. A script that denies access has not failed.
+/// The outcome of an exchange whose custom claims failed. A script that denies access has not
+/// failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnError {
-    /// It is refused, and its subject token stays unspent.
+    /// The exchange is refused, and its subject token stays unspent.
     Refuse,
     /// The token is issued without the claims.
     IssueWithout,
@@ -50,7 +51,7 @@ impl Words for OnError {
         &[("refuse", Self::Refuse), ("issue_without", Self::IssueWithout)];
 }
 
-/// What there is to say where a failure allows nothing.
+/// The only word of an `on_error` that cannot allow anything.
 #[derive(Clone, Copy)]
 struct AlwaysRefuse;
 
@@ -67,9 +68,9 @@ section! {
     struct CustomClaimsMembers {
         /// JavaScript that declares `getCustomJwtClaims`.
         script: Text,
-        /// What the function finds as `environmentVariables`.
+        /// The values that the function finds as `environmentVariables`.
         environment_variables: Variables = {},
-        /// What becomes of an exchange if the function fails: it is refused, or its token is issued
+        /// The outcome of an exchange if the function fails: it is refused, or its token is issued
         /// without the claims.
         on_error: OneOf<OnError> = "refuse",
         /// How long one call may run.
@@ -80,13 +81,13 @@ section! {
 }
 
 section! {
-    /// The function that is asked before a subject token is minted.
+    /// The operator's function that is called before a subject token is minted.
     struct AuthorizeMembers {
         /// JavaScript that declares `authorizeSubjectToken`.
         script: Text,
-        /// What the function finds as `environmentVariables`.
+        /// The values that the function finds as `environmentVariables`.
         environment_variables: Variables = {},
-        /// What becomes of a mint if the function fails: it is always refused.
+        /// The outcome of a mint if the function fails: it is always refused.
         on_error: OneOf<AlwaysRefuse> = "refuse",
         /// How long one call may run.
         timeout: Span<1, SECOND> = "10ms",
@@ -112,7 +113,7 @@ impl Kind for CustomClaims {
             limits: limits(members.timeout, members.memory_limit_bytes)?,
             on_error: members.on_error,
         };
-        match place.reading.surroundings.try_script(&custom_claims) {
+        match place.reading.environment.try_script(&custom_claims) {
             Ok(()) => Some(custom_claims),
             Err(problem) => place.problem(problem),
         }
@@ -140,7 +141,7 @@ impl Kind for AuthorizeSubjectToken {
             environment_variables: Secret::new(members.environment_variables),
             limits: limits(members.timeout, members.memory_limit_bytes)?,
         };
-        match place.reading.surroundings.try_authorizer(&written) {
+        match place.reading.environment.try_authorizer(&written) {
             Ok(()) => Some(written),
             Err(problem) => place.problem(problem),
         }

@@ -1,4 +1,4 @@
-//! What the operator writes for the guard: which requests of an impersonation reach the APIs.
+//! The operator's configuration of the guard: which requests of impersonations reach the APIs.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use super::node::Node;
 use super::rules::UserPattern;
 use super::section::{Kind, read_whole, section};
 use super::service::{BasePath, Issuer, tenant};
-use super::{AuthorizeSubjectToken, ConfigError, CustomClaims, Problem, Surroundings};
+use super::{AuthorizeSubjectToken, ConfigEnvironment, ConfigError, CustomClaims, Problem};
 use crate::path::NormalPath;
 
 #[cfg(test)]
@@ -23,48 +23,51 @@ use super::describe::{Described, Descriptions};
 /// A whole, valid configuration of the guard.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GuardConfig {
-    /// `iss` of the access tokens that it looks at, and of the revocations.
+    /// `iss` of the access tokens and of the revocations.
     pub issuer: String,
     /// The path part of the service's address, without a slash at the end.
     pub base_path: String,
-    /// Where `jwt_authn` puts the claims.
+    /// The metadata key under which `jwt_authn` stores the claims.
     pub payload_in_metadata: String,
-    /// Where the revocations are.
+    /// The store of the revocations.
     pub store: GuardStore,
-    /// Whether anything is refused.
+    /// If requests are refused or only reported.
     pub mode: Mode,
-    /// What becomes of a request that no rule is about.
+    /// The outcome of a request that no rule matches.
     pub default: DefaultAction,
-    /// The first that matches decides.
+    /// The rules in order. The first that matches decides.
     pub rules: Vec<GuardRule>,
-    /// What the API is told.
+    /// The headers that tell the API about the impersonation.
     pub headers: GuardHeaders,
-    /// Where audit events are written down.
+    /// Where audit events are written.
     pub audit_log: AuditLog,
-    /// What works but is probably not meant.
+    /// Settings that work but are probably not intended.
     pub warnings: Vec<Problem>,
 }
 
-/// Where the revocations are: where the filter of the same service keeps its subject tokens.
+/// The store of the revocations: the one in which the filter of the same service keeps its subject
+/// tokens.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum GuardStore {
     /// In Envoy's shared data.
     SharedData,
     /// In etcd, for many Envoys.
     Etcd {
-        /// Where that is.
+        /// The address of etcd.
         settings: EtcdSettings,
-        /// How long ago it may have been heard of last. After that nobody knows what was revoked.
+        /// How long etcd may be out of touch. After that the guard no longer knows what was
+        /// revoked.
         max_staleness: Duration,
     },
 }
 
-/// Whether anything is refused.
+/// If requests are refused or only reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
-    /// What is to be refused is refused.
+    /// Refuses requests.
     Enforce,
-    /// It goes on, and is counted and written down.
+    /// Lets the requests that `Enforce` would refuse go on, counts them and writes them to the
+    /// audit.
     Report,
 }
 
@@ -73,12 +76,12 @@ impl Words for Mode {
         &[("enforce", Self::Enforce), ("report", Self::Report)];
 }
 
-/// What a rule does with a request.
+/// The outcome that a rule decides for a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
-    /// It goes on.
+    /// The request goes on.
     Allow,
-    /// It is refused.
+    /// The request is refused.
     Deny,
 }
 
@@ -86,14 +89,14 @@ impl Words for Action {
     const WORDS: &'static [(&'static str, Self)] = &[("allow", Self::Allow), ("deny", Self::Deny)];
 }
 
-/// What becomes of a request that no rule is about.
+/// The outcome of a request that no rule matches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DefaultAction {
-    /// It goes on if it only reads: GET, HEAD and OPTIONS.
+    /// The request goes on if its method is GET, HEAD or OPTIONS, which only read.
     ReadOnly,
-    /// It goes on.
+    /// The request goes on.
     Allow,
-    /// It is refused.
+    /// The request is refused.
     Deny,
 }
 
@@ -102,31 +105,31 @@ impl Words for DefaultAction {
         &[("read_only", Self::ReadOnly), ("allow", Self::Allow), ("deny", Self::Deny)];
 }
 
-/// One rule. It is about the requests that meet all of its conditions.
+/// A rule. It matches the requests that meet all of its conditions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GuardRule {
-    /// Which paths; `None` for all.
+    /// The paths that match; `None` for all.
     pub path: Option<PathPattern>,
-    /// Which methods; `None` for all.
+    /// The methods that match; `None` for all.
     pub methods: Option<Vec<String>>,
     /// Scopes that the access token must all have.
     pub scopes: Vec<String>,
-    /// Who must be acting; `None` for whoever it is, known or not.
+    /// The actors that match; `None` for any actor, and for none.
     pub actors: Option<Vec<UserPattern>>,
-    /// What it does.
+    /// The outcome that the rule decides.
     pub action: Action,
 }
 
-/// Paths, as they read when decoded.
+/// A pattern of decoded paths.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PathPattern {
-    /// One.
+    /// The path that equals this text.
     Exactly(String),
-    /// All that begin so.
+    /// All paths that begin with this text.
     Prefix(String),
 }
 
-/// Headers that say how a request is to be read, or who sends it.
+/// Headers that decide how a request is read, or who sends it. The guard must not overwrite them.
 const TAKEN_HEADERS: [&str; 13] = [
     "authorization",
     "connection",
@@ -148,29 +151,29 @@ section! {
     struct GuardMembers {
         /// The filter's `issuer`. A token with `txn` of another issuer is refused.
         issuer: Issuer,
-        /// The filter's `base_path`. Two guards and filters that differ in `issuer` or `base_path` know
+        /// The filter's `base_path`. Guards and filters that differ in `issuer` or `base_path` know
         /// nothing of each other.
         base_path: BasePath = "",
-        /// Where `jwt_authn` puts the claims.
+        /// The metadata key under which `jwt_authn` stores the claims (its `payload_in_metadata`).
         payload_in_metadata: Text = "access_token",
-        /// Where the revocations are: where the filter keeps its subject tokens.
+        /// The store of the revocations: the one in which the filter keeps its subject tokens.
         store: Store = {},
-        /// `report` refuses nothing and ends no stream, not even of what has ended: it counts and writes
-        /// down what it would do. Begin with it.
+        /// `report` refuses nothing and ends no stream, not even those of ended impersonations: it
+        /// counts and logs what `enforce` would do. Begin with `report`.
         mode: OneOf<Mode> = "enforce",
-        /// What becomes of requests that no rule is about. `read_only` lets `GET`, `HEAD` and `OPTIONS`
-        /// pass.
+        /// The outcome of requests that no rule matches. `read_only` lets `GET`, `HEAD` and
+        /// `OPTIONS` pass.
         default: OneOf<DefaultAction> = "read_only",
-        /// The first rule that matches decides.
+        /// The rules in order. The first rule that matches decides.
         rules: Rules = [],
-        /// The headers by which the API learns of an impersonation; one that is absent is not set. What
-        /// is no visible ASCII, and `%`, `,`, `;`, `"`, `\`, is percent-encoded, so that no name can be
-        /// taken for two, or for another header.
+        /// The headers that tell the API about the impersonation. A header that is not named here
+        /// is not set. Values are percent-encoded except for visible ASCII other than `%`, `,`,
+        /// `;`, `"` and `\`, so that no name can be read as two, or as another header.
         headers: Headers = {},
-        /// What is written down about refusals.
+        /// The audit of refusals.
         audit: Audit = {},
-        /// How long etcd may be out of touch. After that nobody knows what was revoked, and no
-        /// impersonation passes. Shared data is never out of touch.
+        /// How long etcd may be out of touch. After that the guard no longer knows what was
+        /// revoked, and no impersonation passes. Shared data is never out of touch.
         max_staleness: Span<SECOND, HOUR> => "`10s`",
     }
 }
@@ -178,34 +181,34 @@ section! {
 section! {
     /// The audit.
     struct Audit {
-        /// Where the audit lines go, as the filter's
-        /// [`audit.log`](operations.md#one-place-for-the-audit), and to be set to the same. The filter state
-        /// `guard` is there for access logs in any case.
+        /// Where audit lines are written, as with the filter's
+        /// [`audit.log`](operations.md#one-place-for-the-audit). Use the same value. The guard sets
+        /// the filter state `guard` for access logs with every value.
         log: OneOf<AuditLog> => "both",
     }
 }
 
-/// How long etcd may be out of touch, where the operator says nothing else.
+/// The default of `max_staleness`.
 const DEFAULT_MAX_STALENESS: Duration = Duration::from_secs(10);
 
 section! {
-    /// Where the revocations are.
+    /// The store of the revocations.
     struct StoreMembers {
-        /// In Envoy's shared data.
+        /// Envoy's shared data.
         shared_data: NoMembers => "used, unless `etcd` is given",
-        /// In etcd, with the members of [the filter's](configuration.md#store), and the same `prefix`: see
-        /// [below](#in-another-envoy-than-the-filter).
+        /// An etcd, with the members of [the filter's `store.etcd`](configuration.md#store) and the
+        /// same `prefix`: see [below](#in-another-envoy-than-the-filter).
         etcd: EtcdSettings => "not used",
     }
     at_most_one [shared_data, etcd]
 }
 
 section! {
-    /// There is nothing to say.
+    /// An object without members.
     struct NoMembers {}
 }
 
-/// Where the revocations are: in etcd, as the filter says it, or in shared data.
+/// The store of the revocations: `Some` for etcd, `None` for shared data.
 struct Store;
 
 impl Kind for Store {
@@ -225,37 +228,37 @@ impl Kind for Store {
 }
 
 section! {
-    /// A rule is about the requests that meet all of its conditions.
+    /// A rule. It matches the requests that meet all of its conditions.
     struct RuleMembers {
-        /// One path, as it reads when decoded.
+        /// The path that matches, in decoded form.
         path: RulePath => "all paths",
-        /// All paths that begin so.
+        /// The beginning of all paths that match, in decoded form.
         path_prefix: RulePath => "all paths",
-        /// Which methods.
+        /// The methods that match.
         methods: NonEmpty<Method> => "all methods",
         /// Scopes that the access token must all have.
         scopes: NonEmpty<Scope> => "any scope",
-        /// Who must be acting: one of these. `*` at the end stands for the rest of the name, `*` alone
-        /// for every actor that is named.
-        actors: NonEmpty<Actor> => "whoever acts, known or not",
-        /// What becomes of the request.
+        /// The actors that match. `*` at the end stands for the rest of the name; `*` alone stands
+        /// for every named actor.
+        actors: NonEmpty<Actor> => "any actor, and none",
+        /// The outcome of a request that matches.
         action: OneOf<Action>,
     }
     at_most_one [path, path_prefix]
 }
 
 section! {
-    /// The names of the headers by which an API learns of an impersonation.
+    /// The names of the headers that tell an API about an impersonation.
     #[derive(Debug, Clone, PartialEq, Eq, Default)]
     pub struct GuardHeaders {
-        /// The header with the impersonation's id.
+        /// The name of the header with the impersonation's id.
         pub id: HeaderName as Option<String> => "not set",
-        /// The header with the actor.
+        /// The name of the header with the actor.
         pub actor: HeaderName as Option<String> => "not set",
     }
 }
 
-/// The same, of which no two are one.
+/// The [`GuardHeaders`], with two different names.
 struct Headers;
 
 impl Kind for Headers {
@@ -279,20 +282,20 @@ impl Kind for Headers {
 impl GuardConfig {
     /// Reads a configuration, decoded.
     pub fn from_value(value: &Value) -> Result<Self, ConfigError> {
-        let (config, warnings) = read_whole::<Self>(value, &Nowhere)?;
+        let (config, warnings) = read_whole::<Self>(value, &NoEnvironment)?;
         Ok(Self { warnings, ..config })
     }
 
-    /// What names the service whose revocations count: as the filter's own.
+    /// Returns the service's name in shared data. It equals the name that the filter uses.
     pub fn tenant(&self) -> String {
         tenant(&self.issuer, &self.base_path)
     }
 }
 
-/// The guard has no secrets and runs no scripts.
-struct Nowhere;
+/// The outside world of the guard's parser: it has no secrets and no scripts.
+struct NoEnvironment;
 
-impl Surroundings for Nowhere {
+impl ConfigEnvironment for NoEnvironment {
     fn variable(&self, _name: &str) -> Option<String> {
         None
     }
@@ -375,7 +378,7 @@ impl Kind for GuardRule {
     }
 }
 
-/// All rules.
+/// The list of rules.
 struct Rules;
 
 impl Kind for Rules {
@@ -388,7 +391,7 @@ impl Kind for Rules {
         if let Some(index) =
             everything.and_then(|index| index.checked_add(1)).filter(|next| *next < rules.len())
         {
-            list.item(index).warn("is never looked at: the rule before it is about every request");
+            list.item(index).warn("is never used: the rule before it matches every request");
         }
         Some(rules)
     }
@@ -399,7 +402,7 @@ impl Kind for Rules {
     }
 }
 
-/// A path that is normal.
+/// A path in normal form.
 struct RulePath;
 
 impl Kind for RulePath {
@@ -420,7 +423,7 @@ impl Kind for RulePath {
     }
 }
 
-/// A method (RFC 9110 §9.1): letter case counts, and no method has small letters.
+/// A method (RFC 9110 §9.1). Letter case counts, and registered methods have capitals only.
 struct Method;
 
 impl Kind for Method {
@@ -441,7 +444,7 @@ impl Kind for Method {
     }
 }
 
-/// An actor, or the beginning of a name.
+/// An actor's name, or the beginning of one.
 struct Actor;
 
 impl Kind for Actor {
@@ -464,7 +467,7 @@ impl Kind for Actor {
     }
 }
 
-/// The name of a header that means nothing to anybody else.
+/// The name of a header that has no meaning of its own in HTTP.
 struct HeaderName;
 
 impl Kind for HeaderName {

@@ -1,4 +1,4 @@
-//! Where an upstream is, as in Envoy's `HttpUri`.
+//! The address of an upstream, as in Envoy's `HttpUri`.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use serde_json::json;
 #[cfg(test)]
 use super::describe::{Described, Descriptions};
 
-/// An upstream: the cluster that is called, and what it is asked for.
+/// The address of an upstream: its Envoy cluster, and the URL that is requested.
 #[derive(Debug, Clone)]
 pub struct HttpUri {
     /// The Envoy cluster that is called.
@@ -25,26 +25,26 @@ pub struct HttpUri {
     pub authority: Rc<str>,
     /// Path and query.
     pub path: String,
-    /// When Envoy gives up.
+    /// How long Envoy waits for the answer.
     pub timeout: Duration,
 }
 
-/// Stands for the user in the address of [`UserLookup`](super::UserLookup).
-pub const USER_ID_PLACEHOLDER: &str = "{userId}";
+/// Placeholder for the user in the URL of [`UserLookup`](super::UserLookup).
+pub(crate) const USER_ID_PLACEHOLDER: &str = "{userId}";
 
 section! {
-    /// Where an upstream is, as in Envoy's `HttpUri`.
+    /// The address of an upstream, as in Envoy's `HttpUri`.
     struct HttpUriMembers {
         /// An http or https URL without user information and fragment.
         uri: Text,
-        /// The Envoy cluster that is called. It must exist.
+        /// The Envoy cluster to call. It must exist.
         cluster: Text,
-        /// How long an answer may take. The filter then goes on as if the upstream were down.
+        /// How long an answer may take. After that the filter treats the upstream as down.
         timeout: Span<1, MINUTE> = "2s",
     }
 }
 
-/// Reads an [`HttpUri`]. Its path must hold [`USER_ID_PLACEHOLDER`] once if `OF_A_USER`.
+/// Reads an [`HttpUri`]. If `OF_A_USER`, its path must hold [`USER_ID_PLACEHOLDER`] exactly once.
 pub(super) struct Upstream<const OF_A_USER: bool>;
 
 impl<const OF_A_USER: bool> Kind for Upstream<OF_A_USER> {

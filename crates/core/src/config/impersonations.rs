@@ -1,4 +1,4 @@
-//! Who may list and end impersonations, and how many are listed.
+//! The operators who may list and end impersonations, and the capacity of the list.
 
 use super::kinds::Count;
 use super::node::Node;
@@ -12,37 +12,40 @@ use serde_json::json;
 #[cfg(test)]
 use super::describe::{Described, Descriptions};
 
-/// Who may list and end impersonations.
+/// The operators who may list and end impersonations.
 #[derive(Debug, Default)]
 pub struct Impersonations {
-    /// How it is verified who does. With no way nobody may.
+    /// How the callers are verified. If no method is configured, nobody may list or end
+    /// impersonations.
     pub authentication: Verification,
-    /// The most that are listed in shared data; `None` where the operator does not say.
+    /// The most impersonations that are listed in shared data; `None` if the operator sets no
+    /// limit.
     pub(super) capacity: Option<u32>,
     /// The members of a mint's context that are listed.
     pub context: Vec<String>,
 }
 
 impl Impersonations {
-    /// The most that are listed in shared data.
+    /// Returns the most impersonations that are listed in shared data.
     pub fn capacity(&self) -> u32 {
         self.capacity.unwrap_or(DEFAULT_CAPACITY)
     }
 }
 
 section! {
-    /// Who may see which impersonations are live, and end them.
+    /// The operators who may list the live impersonations and end them.
     struct ImpersonationsMembers {
-        /// As `subject_tokens.authentication`. An access token needs the scope `impersonations:read` for
-        /// the list, and `impersonations:revoke` for ending. The scopes of `required_scopes` are asked
-        /// for besides.
+        /// How callers are verified, as in `subject_tokens.authentication`. An access token needs
+        /// the scope `impersonations:read` to list, and `impersonations:revoke` to end
+        /// impersonations, in addition to `required_scopes`.
         authentication: Authentication<Operators>,
-        /// How many are listed at one time, some 300 bytes each. What finds no room goes on all the
-        /// same, and the list says `"complete": false` until it has expired. With `store.etcd` it has no
-        /// effect: etcd has room for all.
+        /// How many impersonations are listed at one time, some 300 bytes each. An impersonation
+        /// that finds no room works all the same; the list says `"complete": false` until it has
+        /// expired. With `store.etcd` this member has no effect: etcd has no such limit.
         capacity: Count<MAX_CAPACITY> => "`65536`",
-        /// Members of the mint's `context` that the list keeps and shows, each cut at 128 characters. What
-        /// is no string is shown as its JSON. At most 8 names of at most 64 bytes.
+        /// Members of the mint's `context` that the list keeps and shows, each cut at 128
+        /// characters. A value that is not a string is shown as its JSON. At most 8 names of at
+        /// most 64 bytes.
         context: ListedContext = [],
     }
 }
@@ -50,10 +53,10 @@ section! {
 /// The most members of a context that the list of impersonations keeps, which bounds its memory.
 const MOST_LISTED_MEMBERS: usize = 8;
 
-/// The longest name of such a member, in bytes.
+/// The longest name of a listed member of the context, in bytes.
 const LONGEST_LISTED_NAME: usize = 64;
 
-/// Names of members of a context, each of them once.
+/// Names of members of a context, each name once.
 struct ListedContext;
 
 impl Kind for ListedContext {

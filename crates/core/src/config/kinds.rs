@@ -1,4 +1,4 @@
-//! The kinds of values that many members have: texts, numbers, durations, words, lists.
+//! The kinds of values that many members share: texts, numbers, durations, words and lists.
 
 use std::collections::BTreeMap;
 use std::marker::PhantomData;
@@ -15,7 +15,7 @@ use serde_json::json;
 #[cfg(test)]
 use super::describe::{Described, Descriptions};
 
-/// A string with something in it.
+/// A string that is not empty.
 pub(super) struct Text;
 
 impl Kind for Text {
@@ -64,7 +64,7 @@ impl<const LEAST: u64, const MOST: u64> Kind for Integer<LEAST, MOST> {
     }
 }
 
-/// The same, where 32 bits are enough.
+/// A whole number from 1 to `MOST` that fits into 32 bits.
 pub(super) struct Count<const MOST: u32>;
 
 impl<const MOST: u32> Kind for Count<MOST> {
@@ -81,7 +81,7 @@ impl<const MOST: u32> Kind for Count<MOST> {
     }
 }
 
-/// A duration within bounds, which are in milliseconds.
+/// A duration from `LEAST` to `MOST` milliseconds.
 pub(super) struct Span<const LEAST: u64, const MOST: u64>;
 
 impl<const LEAST: u64, const MOST: u64> Kind for Span<LEAST, MOST> {
@@ -112,16 +112,16 @@ impl<const LEAST: u64, const MOST: u64> Kind for Span<LEAST, MOST> {
     }
 }
 
-/// A second, as a bound of a [`Span`].
+/// One second in milliseconds, for the bounds of a [`Span`].
 pub(super) const SECOND: u64 = 1000;
-/// A minute.
+/// One minute in milliseconds.
 pub(super) const MINUTE: u64 = 60 * SECOND;
-/// An hour.
+/// One hour in milliseconds.
 pub(super) const HOUR: u64 = 60 * MINUTE;
-/// A day.
+/// One day in milliseconds.
 pub(super) const DAY: u64 = 24 * HOUR;
 
-/// How long a token is good for: whole seconds, a day at the most.
+/// The lifetime of a token: whole seconds, at most one day.
 pub(super) struct Lifetime;
 
 impl Kind for Lifetime {
@@ -145,13 +145,13 @@ impl Kind for Lifetime {
     }
 }
 
-/// A value that is written as one of a few words.
+/// A type whose values the operator writes as one of a few words.
 pub(super) trait Words: Copy + 'static {
-    /// The words, each with what it means.
+    /// Each word with its value.
     const WORDS: &'static [(&'static str, Self)];
 }
 
-/// One of a few words.
+/// A value of `W`, written as one of its words.
 pub(super) struct OneOf<W>(PhantomData<W>);
 
 impl<W: Words> Kind for OneOf<W> {
@@ -184,7 +184,8 @@ impl<K: Kind> Kind for List<K> {
     }
 }
 
-/// A list with something in it: an empty one would say the opposite of what it looks like.
+/// A list with at least one item. An empty list would mean the opposite of what it looks like: it
+/// would match nothing, while an absent list matches everything.
 pub(super) struct NonEmpty<K>(PhantomData<K>);
 
 impl<K: Kind> Kind for NonEmpty<K> {
@@ -204,7 +205,7 @@ impl<K: Kind> Kind for NonEmpty<K> {
     }
 }
 
-/// Texts by names of the operator's own.
+/// An object of strings whose member names the operator chooses.
 pub(super) struct Variables;
 
 impl Kind for Variables {

@@ -1,11 +1,11 @@
-//! What the operator writes, in the form in which it cannot be wrong any more.
+//! The operator's configuration, parsed: every value of these types is valid.
 //!
-//! [`Config::from_value`] reads everything before it gives up and reports every problem with its path. A
-//! member that nobody reads is a problem too: in security software a misspelt `required` must not
-//! silently mean `false`.
+//! [`Config::from_value`] reads the whole configuration before it fails, and reports every problem
+//! with its path. An unknown member is a problem too: in security software a misspelt `required`
+//! must not silently mean `false`.
 //!
-//! A configuration is data: nothing in it has fetched, remembered or run anything. What does is built from it by
-//! [`Service`](crate::issuer::Service).
+//! A configuration is plain data: it has fetched, remembered and run nothing.
+//! [`Service`](crate::issuer::Service) builds the parts that do from it.
 
 mod audit;
 mod clients;
@@ -34,32 +34,37 @@ mod wire;
 
 use std::fmt;
 
-pub use audit::AuditLog;
-pub use clients::{Client, ClientAuthentication, ClientType};
 pub use etcd::EtcdSettings;
-pub use filter::{Config, DocumentSource, ForeignSubjectTokens};
-pub use functions::{AuthorizeSubjectToken, CustomClaims, OnError};
-pub use guard::{
-    Action, DefaultAction, GuardConfig, GuardHeaders, GuardRule, GuardStore, Mode, PathPattern,
-};
-pub use http_uri::{HttpUri, USER_ID_PLACEHOLDER};
-pub use impersonations::Impersonations;
-pub use limits::{LONGEST_ACCESS_TOKEN_LIFETIME, LONGEST_SUBJECT_TOKEN_LIFETIME, Limits};
-pub use node::Problem;
-pub use resources::Resource;
-pub use rules::{MintRate, Rules, UserPattern};
-pub use signing_keys::SigningKey;
+pub use filter::Config;
+pub use guard::{Action, GuardConfig, GuardRule, GuardStore, Mode, PathPattern};
+pub use limits::Limits;
+pub use rules::UserPattern;
 pub use store::Store;
-pub use subject_tokens::{OnReplay, SubjectTokens, UserLookup};
-pub use verification::{
-    ActorTokens, Introspection, Jwks, JwtIssuer, RemoteJwks, TokenRules, Userinfo, Verification,
-};
-pub use wire::{WireError, decode};
+pub use wire::decode;
 
-/// Why a configuration was refused: everything that is wrong with it, at least one thing.
+pub(crate) use audit::AuditLog;
+#[cfg(test)]
+pub(crate) use clients::ClientType;
+pub(crate) use clients::{Client, ClientAuthentication};
+pub(crate) use filter::{DocumentSource, ForeignSubjectTokens};
+pub(crate) use functions::{AuthorizeSubjectToken, CustomClaims, OnError};
+pub(crate) use guard::{DefaultAction, GuardHeaders};
+pub(crate) use http_uri::{HttpUri, USER_ID_PLACEHOLDER};
+pub(crate) use limits::{LONGEST_ACCESS_TOKEN_LIFETIME, LONGEST_SUBJECT_TOKEN_LIFETIME};
+pub(crate) use node::Problem;
+pub(crate) use resources::Resource;
+pub(crate) use rules::{MintRate, Rules};
+pub(crate) use signing_keys::SigningKey;
+pub(crate) use subject_tokens::{OnReplay, UserLookup};
+pub(crate) use verification::{
+    Introspection, Jwks, JwtIssuer, RemoteJwks, TokenRules, Userinfo, Verification,
+};
+pub(crate) use wire::WireError;
+
+/// The reasons why a configuration was refused: all its problems, at least one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigError {
-    /// What is wrong, and where.
+    /// Each problem, with its path.
     pub problems: Vec<Problem>,
 }
 
@@ -84,15 +89,15 @@ impl From<Problem> for ConfigError {
     }
 }
 
-/// What a configuration is read with.
-pub trait Surroundings {
-    /// Looks an environment variable up.
+/// The outside world that the parser of a configuration consults.
+pub trait ConfigEnvironment {
+    /// Looks up an environment variable.
     fn variable(&self, name: &str) -> Option<String>;
 
-    /// Says what is wrong with a script, which shows when it is compiled: in this way it is reported with all the
-    /// rest.
+    /// Compiles the script of `custom_claims` and returns what is wrong with it. The parser then
+    /// reports a broken script together with all other problems.
     fn try_script(&self, custom_claims: &CustomClaims) -> Result<(), String>;
 
-    /// The same for the script that decides about mints.
+    /// Compiles the script of `authorize_subject_token` and returns what is wrong with it.
     fn try_authorizer(&self, written: &AuthorizeSubjectToken) -> Result<(), String>;
 }

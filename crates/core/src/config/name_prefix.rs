@@ -1,7 +1,8 @@
-//! `name_prefix`: what keeps the names of two issuers apart, wherever a list trusts more than one.
+//! `name_prefix`: keeps the names of several issuers apart where one list trusts more than one.
 //!
-//! It is required there, as nobody but the operator knows which issuer's names were used until now. An issuer without
-//! a prefix has to be said to have none (`""`): what was forgotten would look the same.
+//! The prefix is required there, because only the operator knows which issuer's names were used
+//! until now. An issuer without a prefix must be given an empty one (`""`), so that a forgotten
+//! prefix does not pass for an intended one.
 
 use super::node::Node;
 use super::section::Kind;
@@ -12,10 +13,10 @@ use serde_json::json;
 #[cfg(test)]
 use super::describe::{Described, Descriptions};
 
-/// The longest. A name has 255 characters at the most, its prefix included.
+/// The most characters of a prefix. A name with its prefix has at most 255.
 const LONGEST: usize = 128;
 
-/// An issuer, and its prefix.
+/// An issuer and its prefix.
 pub(super) type Named<'n> = (&'n str, Option<&'n str>);
 
 /// The prefix of one issuer.
@@ -39,8 +40,8 @@ impl Kind for NamePrefix {
     }
 }
 
-/// Refuses a list of issuers whose names could be mistaken for each other's: each item is an issuer and its prefix.
-/// Entries of one issuer may share a prefix.
+/// Refuses a list of issuers whose names could be mistaken for each other's. Entries of one issuer
+/// may share a prefix.
 pub(super) fn keep_apart(list: &Node<'_>, entries: &[(&str, Option<&str>)]) -> Option<()> {
     let is_alone =
         entries.iter().all(|(issuer, _)| entries.iter().all(|(other, _)| issuer == other));
@@ -48,8 +49,8 @@ pub(super) fn keep_apart(list: &Node<'_>, entries: &[(&str, Option<&str>)]) -> O
     for (index, (issuer, prefix)) in entries.iter().enumerate().filter(|_| !is_alone) {
         let node = || list.clone().item(index).member("name_prefix");
         let Some(prefix) = prefix else {
-            let others = "is required, as the list trusts more than one issuer: expected what stands before the names \
-                          of this one, or an empty string for at most one issuer";
+            let others = "is required, as the list trusts more than one issuer: expected a prefix for the names \
+                          of this issuer, or an empty string for at most one issuer";
             apart = node().problem(others);
             continue;
         };
@@ -61,8 +62,9 @@ pub(super) fn keep_apart(list: &Node<'_>, entries: &[(&str, Option<&str>)]) -> O
     apart
 }
 
-/// Warns where somebody is asked whose names would count as those of the issuer without a prefix.
-/// `issuers` are those of the list, each with its prefix; `ways` are the others who are asked.
+/// Warns of `ways` without a prefix beside an issuer with an empty one: their names would count as
+/// names of that issuer. `issuers` are the issuers of the list; `ways` are introspection and
+/// userinfo.
 pub(super) fn warn_of_the_unnamed(
     node: &Node<'_>,
     issuers: &[Named<'_>],
@@ -71,14 +73,14 @@ pub(super) fn warn_of_the_unnamed(
     let Some((unnamed, _)) = issuers.iter().find(|(_, prefix)| *prefix == Some("")) else { return };
     for (way, _) in ways.iter().filter(|(_, prefix)| prefix.is_none() && issuers.len() > 1) {
         node.clone().member(way).warn(format!(
-            "no name_prefix: whom it names counts as named by {unnamed:?}; give it that issuer's \
+            "no name_prefix: its names count as names of {unnamed:?}; give it that issuer's \
              prefix, an empty string, or one of its own"
         ));
     }
 }
 
-/// Warns of an issuer that has one prefix in one list and another in another: each of its people has two names.
-/// A list is its path and its issuers, each with its prefix.
+/// Warns of an issuer that has different prefixes in different lists: each of its people has two
+/// names. A list is given by its path and its issuers.
 pub(super) fn warn_of_two_names(root: &Node<'_>, lists: &[(&str, Vec<Named<'_>>)]) {
     let mut seen: Vec<(String, &str, &str)> = Vec::new();
     for (path, list) in lists {
@@ -89,7 +91,7 @@ pub(super) fn warn_of_two_names(root: &Node<'_>, lists: &[(&str, Vec<Named<'_>>)
                 |(_, other, theirs): &&(String, &str, &str)| other == issuer && *theirs != prefix;
             if let Some((elsewhere, ..)) = seen.iter().find(differs) {
                 let warning =
-                    format!("not that of {elsewhere}: each name of this issuer becomes two");
+                    format!("differs from {elsewhere}: each person of this issuer gets two names");
                 Node { path: place.clone(), ..root.clone() }.warn(warning);
             }
             seen.push((place, issuer, prefix));

@@ -1,5 +1,5 @@
-//! Reading a tree of values member by member, so that every problem is found in one go, each with its
-//! path, and no member that nobody asked for goes unnoticed.
+//! Reads a tree of values member by member. The reader finds every problem in one pass, each with
+//! its path, and reports every unknown member.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -7,14 +7,14 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 
-use super::Surroundings;
+use super::ConfigEnvironment;
 
-/// One thing that is wrong.
+/// A problem with one member of the configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
-    /// Where: `subject_tokens.authentication.jwt[0].issuer`.
+    /// The path of the member, such as `subject_tokens.authentication.jwt[0].issuer`.
     pub path: String,
-    /// What was expected there.
+    /// The values that were expected there.
     pub expected: String,
 }
 
@@ -28,14 +28,14 @@ impl fmt::Display for Problem {
     }
 }
 
-/// What is shared by all nodes of one configuration: the world to ask, and what was found.
+/// The state that all nodes of one configuration share.
 pub(super) struct Reading<'r> {
-    pub(super) surroundings: &'r dyn Surroundings,
+    pub(super) environment: &'r dyn ConfigEnvironment,
     pub(super) problems: RefCell<Vec<Problem>>,
     pub(super) warnings: RefCell<Vec<Problem>>,
 }
 
-/// A value and where it stands.
+/// A value and its path.
 #[derive(Clone)]
 pub(super) struct Node<'r> {
     pub(super) reading: &'r Reading<'r>,
@@ -43,16 +43,16 @@ pub(super) struct Node<'r> {
     pub(super) value: &'r Value,
 }
 
-/// The members of an object, each to be asked for.
+/// The members of an object. The reader asks for each by name.
 pub(super) struct Members<'r> {
     node: Node<'r>,
     members: &'r Map<String, Value>,
     known: Vec<&'static str>,
-    /// The members of a choice that was not made as it must be: they are not read.
+    /// The members of a choice that broke its rule. They are not read.
     refused: &'static [&'static str],
 }
 
-/// How many of some members can be given.
+/// How many members of a group may be given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(non_camel_case_types, reason = "declared sections name them as they are written there")]
 pub(super) enum Choice {
@@ -62,26 +62,26 @@ pub(super) enum Choice {
 }
 
 impl<'r> Node<'r> {
-    /// Notes that something else was expected here.
+    /// Notes a problem with this value, and returns `None`.
     pub(super) fn problem<T>(&self, expected: impl Into<String>) -> Option<T> {
         let problem = Problem { path: self.path.clone(), expected: expected.into() };
         self.reading.problems.borrow_mut().push(problem);
         None
     }
 
-    /// The place of an item of this list, to note a problem there.
+    /// Returns the place of an item of this list, to note a problem there.
     pub(super) fn item(mut self, index: usize) -> Self {
         self.path = format!("{}[{index}]", self.path);
         self
     }
 
-    /// The place of a member of this object, to note a problem there.
+    /// Returns the place of a member of this object, to note a problem there.
     pub(super) fn member(mut self, name: &str) -> Self {
         self.path = join(&self.path, name);
         self
     }
 
-    /// Notes what works, but is probably not meant.
+    /// Warns of a setting that works but is probably not intended.
     pub(super) fn warn(&self, warning: impl Into<String>) {
         let warning = Problem { path: self.path.clone(), expected: warning.into() };
         self.reading.warnings.borrow_mut().push(warning);
@@ -108,7 +108,7 @@ impl<'r> Node<'r> {
         }
     }
 
-    /// The members of an object whose names are the operator's own.
+    /// Returns the members of an object whose member names the operator chooses.
     pub(super) fn entries(self) -> Option<Vec<(String, Self)>> {
         let Value::Object(members) = self.value else { return self.mistyped("an object") };
         let entry = |(name, value): (&String, &'r Value)| {
@@ -150,7 +150,7 @@ impl<'r> Node<'r> {
         }
     }
 
-    /// A duration such as `600s`, `10m`, `250ms`.
+    /// Reads a duration such as `600s`, `10m` or `250ms`.
     pub(super) fn duration(self, least: Duration, most: Duration) -> Option<Duration> {
         let Value::String(text) = self.value else {
             return self.mistyped("a duration such as 600s, 10m or 250ms");
@@ -162,7 +162,7 @@ impl<'r> Node<'r> {
         }
     }
 
-    /// A duration that tokens are told in: whole seconds.
+    /// Reads the lifetime of a token: OAuth states lifetimes in whole seconds.
     pub(super) fn lifetime(self, most: Duration) -> Option<Duration> {
         let duration = self.clone().duration(Duration::from_secs(1), most)?;
         if duration.subsec_nanos() == 0 {
@@ -172,10 +172,10 @@ impl<'r> Node<'r> {
         }
     }
 
-    /// A list, each item by `read`.
+    /// Reads a list, each item with `read`.
     pub(super) fn list<T>(self, read: impl Fn(Node<'r>) -> Option<T>) -> Option<Vec<T>> {
         let Value::Array(items) = self.value else { return self.mistyped("a list") };
-        // All items are read before the first bad one is given up on.
+        // Read all items before failing, so that every problem is found.
         let items: Vec<_> = items
             .iter()
             .enumerate()
@@ -187,7 +187,7 @@ impl<'r> Node<'r> {
         items.into_iter().collect()
     }
 
-    /// One of a few words.
+    /// Reads one of a few words.
     pub(super) fn one_of<T: Copy>(self, words: &[(&str, T)]) -> Option<T> {
         let text = self.clone().string()?;
         match words.iter().find(|(word, _)| *word == text) {
@@ -201,7 +201,7 @@ impl<'r> Node<'r> {
 }
 
 impl<'r> Members<'r> {
-    /// Notes a problem if not as many of some members are given as must be.
+    /// Notes a problem if the number of given members of a group breaks the rule of `choice`.
     pub(super) fn choose(&mut self, choice: Choice, names: &'static [&'static str]) {
         let given = names.iter().filter(|name| self.members.contains_key(**name)).count();
         let (fits, words) = match choice {
@@ -216,7 +216,7 @@ impl<'r> Members<'r> {
         }
     }
 
-    /// A member, if it is there.
+    /// Returns a member if it is given.
     #[inline(never)]
     pub(super) fn get(&mut self, name: &'static str) -> Option<Node<'r>> {
         self.known.push(name);
@@ -224,7 +224,7 @@ impl<'r> Members<'r> {
         Some(self.at(name, value))
     }
 
-    /// A value in the place of a member, as if the operator had written it there.
+    /// Places a default value at a member's path, as if the operator had written it there.
     #[inline(never)]
     pub(super) fn at<'v>(&self, name: &str, value: &'v Value) -> Node<'v>
     where
@@ -233,7 +233,7 @@ impl<'r> Members<'r> {
         Node { reading: self.node.reading, path: self.path_of(name), value }
     }
 
-    /// Notes that a member must be there.
+    /// Notes that a required member is missing.
     #[inline(never)]
     pub(super) fn lacks<T>(&self, name: &str) -> Option<T> {
         let problem = Problem { path: self.path_of(name), expected: "is required".to_owned() };
@@ -241,7 +241,7 @@ impl<'r> Members<'r> {
         None
     }
 
-    /// Notes every member that was not asked for. `None` if a choice was not made as it must be.
+    /// Notes every unknown member. Returns `None` if a choice broke its rule.
     pub(super) fn finish(self) -> Option<()> {
         for name in self.members.keys().map(String::as_str) {
             if self.known.contains(&name) {
@@ -255,7 +255,7 @@ impl<'r> Members<'r> {
     }
 
     fn path_of(&self, name: &str) -> String {
-        // A name that is not one of ours may hold anything; it must not break a log line.
+        // An unknown name may hold any character. It must not break a log line.
         join(&self.node.path, &name.escape_debug().to_string())
     }
 }
@@ -291,7 +291,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn durations_have_a_unit() {
+    fn a_duration_has_a_unit() {
         #[rustfmt::skip]
         let cases = [
             ("600s",   Some(Duration::from_secs(600))),

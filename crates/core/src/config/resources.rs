@@ -1,4 +1,4 @@
-//! What access tokens can be for.
+//! The resources that access tokens can be issued for.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -19,15 +19,15 @@ use super::describe::{Described, Descriptions};
 pub struct Resource {
     /// The scopes that can be granted.
     pub scopes: Vec<String>,
-    /// How long its access tokens are good for, if not as long as the others.
+    /// The lifetime of its access tokens; `None` for the default of all resources.
     pub access_token_lifetime: Option<Duration>,
 }
 
 section! {
-    /// What access tokens may be for.
+    /// A resource that access tokens may be for.
     struct ResourceMembers {
-        /// What a client asks for as `resource`, compared exactly; `aud` of the access token. An absolute
-        /// URI without a fragment (RFC 8707).
+        /// The value of `resource` in a client's request, compared exactly, and `aud` of the access
+        /// token. An absolute URI without a fragment (RFC 8707).
         indicator: Indicator,
         /// The scopes that can be granted. A resource without scopes grants the empty scope.
         scopes: List<Scope> = [],

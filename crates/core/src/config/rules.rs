@@ -1,7 +1,8 @@
-//! The operator's rules: which mints are refused, whoever asks.
+//! The operator's rules: they refuse mints of every caller.
 //!
-//! They hold for every backend alike, because a backend that was taken over keeps none of its own. Each has a
-//! reason of its own in audit and metrics, so that an auditor can ask how often it was broken.
+//! The rules apply to all backends alike, because a compromised backend enforces no rules of its
+//! own. Each rule has its own reason in audit and metrics, so an auditor can ask how often it was
+//! broken.
 
 use std::time::Duration;
 
@@ -10,14 +11,14 @@ use serde_json::Value;
 use super::kinds::{Count, Lifetime};
 use super::section::section;
 
-/// What the operator refuses.
+/// The rules by which the operator refuses mints.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Rules {
-    /// Members of the context that must be there, as strings that are not empty.
+    /// Members that the context must have, as non-empty strings.
     pub required_context: Vec<String>,
-    /// Who must not be impersonated.
+    /// Users who must not be impersonated.
     pub protected_users: Vec<UserPattern>,
-    /// How often one caller may mint; `None` for as often as it likes.
+    /// How often one caller may mint; `None` for no limit.
     pub max_mints_per_caller: Option<MintRate>,
 }
 
@@ -25,24 +26,25 @@ section! {
     /// How often one caller may mint, in each Envoy.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct MintRate {
-        /// So many subject tokens may be minted
+        /// How many subject tokens may be minted within `per`.
         pub count: Count<{ u32::MAX }> as u32,
-        /// in this time, which begins with the first of them.
+        /// The length of the period, which begins with its first mint.
         pub per: Lifetime as Duration,
     }
 }
 
-/// A user, or all whose names begin alike. Compared character by character: letter case counts.
+/// A user, or all users whose names begin alike. Compared character by character: letter case
+/// counts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum UserPattern {
-    /// One user.
+    /// The user with exactly this name.
     Exactly(String),
-    /// Everybody whose name begins so.
+    /// All users whose names begin with this text.
     Prefix(String),
 }
 
 impl UserPattern {
-    /// Reads a pattern; `None` for everybody, and for a `*` that is not at the end.
+    /// Reads a pattern. Returns `None` for a bare `*` and for a `*` that is not at the end.
     pub fn parse(text: &str) -> Option<Self> {
         let (name, is_prefix) =
             text.strip_suffix('*').map_or((text, false), |prefix| (prefix, true));
@@ -52,7 +54,7 @@ impl UserPattern {
         Some(if is_prefix { Self::Prefix(name.to_owned()) } else { Self::Exactly(name.to_owned()) })
     }
 
-    /// Whether this user is meant.
+    /// Returns true if the pattern matches this user.
     pub fn matches(&self, user_id: &str) -> bool {
         match self {
             Self::Exactly(name) => user_id == name,
@@ -62,7 +64,7 @@ impl UserPattern {
 }
 
 impl Rules {
-    /// The first member that the context lacks.
+    /// Returns the first required member that the context lacks.
     pub fn missing_context(&self, context: &Value) -> Option<&str> {
         let given = |name: &&String| {
             let text = context.get(name.as_str()).and_then(Value::as_str);
@@ -71,7 +73,7 @@ impl Rules {
         self.required_context.iter().find(given).map(String::as_str)
     }
 
-    /// Whether nobody may impersonate this user.
+    /// Returns true if the operator's rules forbid impersonating this user.
     pub fn protects(&self, user_id: &str) -> bool {
         self.protected_users.iter().any(|pattern| pattern.matches(user_id))
     }

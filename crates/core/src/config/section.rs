@@ -1,28 +1,30 @@
-//! How a section of the configuration is declared: each member once, with its name, kind, default and meaning.
+//! Declares a section of the configuration: each member once, with its name, kind, default and
+//! meaning.
 //!
-//! [`section!`] makes three things of a declaration: the struct, the code that reads it, and, for
-//! tests, a description. `docs/configuration.md`, `docs/guard.md` and both JSON Schemas are made from
-//! the descriptions, so that they cannot say anything else than what is read.
+//! [`section!`] turns a declaration into the struct, the code that reads it and, for tests, a
+//! description. `docs/configuration.md`, `docs/guard.md` and both JSON Schemas are generated from
+//! the descriptions, so the documentation cannot differ from the parser.
 
 use std::cell::RefCell;
 
 use serde_json::Value;
 
 use super::node::{Node, Reading};
-use super::{ConfigError, Problem, Surroundings};
+use super::{ConfigEnvironment, ConfigError, Problem};
 
 #[cfg(test)]
 use super::describe::{Described, Descriptions};
 
-/// What a member can hold: how it is read, and how documentation and schema describe it.
+/// A kind of value that a member can hold: reads it, and describes it for the documentation and the
+/// schema.
 pub(super) trait Kind {
-    /// What comes of it.
+    /// The parsed value.
     type Value;
 
-    /// Reads a value. `None` means that a problem was noted.
+    /// Reads a value. Returns `None` if it noted a problem.
     fn read(node: Node<'_>) -> Option<Self::Value>;
 
-    /// Says what it reads.
+    /// Describes the values that `read` accepts.
     #[cfg(test)]
     fn describe(descriptions: &mut Descriptions) -> Described;
 }
@@ -31,15 +33,15 @@ pub(super) trait Kind {
 ///
 /// ```text
 /// section! {
-///     /// What the section is for.
+///     /// The purpose of the section.
 ///     pub struct Name {
 ///         /// The meaning of a member that must be given.
 ///         first: KindOfFirst,
 ///         /// The meaning of a member with a default, which is written as JSON.
 ///         second: KindOfSecond = "600s",
-///         /// The meaning of a member that may be absent, and what its absence means.
+///         /// The meaning of a member that may be absent. The text behind `=>` documents the absence.
 ///         third: KindOfThird => "nobody is asked",
-///         /// A public struct names the types of its fields, as kinds are private.
+///         /// A field of a public struct names its type, because kinds are private.
 ///         pub fourth: KindOfFourth as u32,
 ///     }
 ///     exactly_one [third, fifth]
@@ -166,7 +168,7 @@ macro_rules! section {
     };
 }
 
-/// The name of a member as the operator writes it: some are keywords of Rust.
+/// Returns the member's name as the operator writes it: without the `r#` of a Rust keyword.
 pub(super) const fn name(field: &'static str) -> &'static str {
     match field.as_bytes() {
         [b'r', b'#', ..] => field.split_at(2).1,
@@ -174,13 +176,14 @@ pub(super) const fn name(field: &'static str) -> &'static str {
     }
 }
 
-/// Reads a whole configuration. With it come warnings: what works in it but is probably not meant.
+/// Reads a whole configuration. The second value has the warnings: settings that work but are
+/// probably not intended.
 pub(super) fn read_whole<K: Kind>(
     value: &Value,
-    surroundings: &dyn Surroundings,
+    environment: &dyn ConfigEnvironment,
 ) -> Result<(K::Value, Vec<Problem>), ConfigError> {
     let reading =
-        Reading { surroundings, problems: RefCell::default(), warnings: RefCell::default() };
+        Reading { environment, problems: RefCell::default(), warnings: RefCell::default() };
     let config = K::read(Node { reading: &reading, path: String::new(), value });
     let problems = reading.problems.into_inner();
     match config {

@@ -1,4 +1,4 @@
-//! What names a service: the filter and its guards must be told the same.
+//! The members that identify a service. The filter and its guards must have the same values.
 
 use super::node::Node;
 use super::section::Kind;
@@ -61,7 +61,8 @@ impl Kind for BasePath {
     }
 }
 
-/// What names a service in shared data: two that differ in either have nothing to do with each other.
+/// Returns the service's name in shared data. Two services that differ in either part share
+/// nothing.
 pub(super) fn tenant(issuer: &str, base_path: &str) -> String {
     format!("{issuer}\n{base_path}")
 }

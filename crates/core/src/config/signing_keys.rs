@@ -1,4 +1,4 @@
-//! The keys that sign access tokens, and those that did before.
+//! The keys that sign access tokens, and published keys that signed before.
 
 use serde_json::Value;
 
@@ -15,31 +15,33 @@ use serde_json::json;
 #[cfg(test)]
 use super::describe::{Described, Descriptions};
 
-/// The key that signs.
+/// The key that signs access tokens.
 #[derive(Debug)]
 pub struct SigningKey {
-    /// The private key, which was found to be one.
+    /// The private key as a JWK. It has been parsed successfully.
     pub jwk: Secret<Value>,
-    /// Its name.
+    /// The key's id.
     pub kid: String,
-    /// What it signs with.
+    /// The algorithm that the key signs with.
     pub algorithm: Algorithm,
 }
 
 section! {
     /// A key of the filter's own.
     struct KeyMembers {
-        /// A JWK: `OKP` with `Ed25519`, `EC` with `P-256` or `P-384`, `RSA` of 2048 to 4096 bits. The
-        /// first key must be private; of the others only the public part is used.
+        /// A JWK: `OKP` with `Ed25519`, `EC` with `P-256` or `P-384`, `RSA` of 2048 to 4096 bits.
+        /// The first key must be private; of the other keys the filter publishes only the public
+        /// part.
         jwk: Jwk => "one of the three",
-        /// The variable that holds a JWK, or a PKCS #8 private key in PEM.
+        /// The environment variable that holds a JWK, or a PKCS #8 private key in PEM.
         environment_variable: Variable => "one of the three",
         /// A PKCS #8 private key in PEM (`BEGIN PRIVATE KEY`).
         pem: Pem => "one of the three",
-        /// The key's name. No two keys may have the same.
+        /// The key's id. No two keys may have the same.
         kid: Text => "the key's own, else its thumbprint (RFC 7638)",
-        /// What the key signs with. `Ed25519` is the newer name of what `EdDSA` means here (RFC 9864):
-        /// tokens and the key set have the name that is given, so check that your APIs know it.
+        /// The algorithm that the key signs with. `Ed25519` is the newer name of `EdDSA` with this
+        /// curve (RFC 9864). Tokens and the key set use the name that you give, so check that your
+        /// APIs know it.
         alg: KeyAlgorithm => "the key's own, else what its kind decides; `RS256` for RSA",
     }
     exactly_one [jwk, environment_variable, pem]
@@ -84,7 +86,7 @@ impl Kind for Pem {
     }
 }
 
-/// The name of an algorithm. That it fits the key is checked with the key.
+/// The name of an algorithm. The key's own parser checks that it fits the key.
 struct KeyAlgorithm;
 
 impl Kind for KeyAlgorithm {
@@ -101,7 +103,7 @@ impl Kind for KeyAlgorithm {
     }
 }
 
-/// A key as it was given, as it is published, and what signs if it is private.
+/// A key as it was given, its published form and, if it is private, the signer.
 struct Key {
     jwk: Value,
     published: PublishedKey,
@@ -152,20 +154,20 @@ impl Kind for Key {
     }
 }
 
-/// What the list of keys says.
+/// The result of reading the list of keys.
 pub(super) struct Keys {
-    /// The first.
+    /// The first key.
     pub(super) signing: SigningKey,
-    /// All of them.
+    /// All keys.
     pub(super) published: Vec<PublishedKey>,
-    /// What authenticates records in etcd: one for each private key, in their order.
+    /// Keys that authenticate records in etcd: one for each private key, in their order.
     pub(super) records: Vec<Secret<[u8; 16]>>,
 }
 
-/// What [`Keys::records`] are derived for.
+/// The label with which [`Keys::records`] are derived from the private keys.
 const RECORDS: &str = "impersonation-filter: records in etcd";
 
-/// All keys: the first signs, all are published.
+/// The list of keys: the first signs, all are published.
 pub(super) struct SigningKeys;
 
 impl Kind for SigningKeys {

@@ -1,4 +1,4 @@
-//! Texts that the operator writes here or in an environment variable, secrets among them.
+//! Texts, secrets among them, that the operator writes inline or in an environment variable.
 
 use super::kinds::Text;
 use super::node::Node;
@@ -8,7 +8,7 @@ use super::section::{Kind, section};
 use super::describe::{Described, Descriptions};
 
 section! {
-    /// A text, given here or in an environment variable.
+    /// A text, given inline or in an environment variable.
     struct SourceMembers {
         /// The text itself.
         inline_string: Text => "one of the two",
@@ -18,7 +18,7 @@ section! {
     exactly_one [inline_string, environment_variable]
 }
 
-/// The name of an environment variable, of which the value is read.
+/// The name of an environment variable. It is read as the variable's value.
 pub(super) struct Variable;
 
 impl Kind for Variable {
@@ -26,9 +26,9 @@ impl Kind for Variable {
 
     fn read(node: Node<'_>) -> Option<String> {
         let name = node.clone().non_empty_string()?;
-        match node.reading.surroundings.variable(&name).filter(|value| !value.is_empty()) {
+        match node.reading.environment.variable(&name).filter(|value| !value.is_empty()) {
             Some(value) => Some(value),
-            // The name is not repeated: it may be the secret itself, put here by mistake.
+            // Do not repeat the name: it may be the secret itself, put here by mistake.
             None => node.problem(
                 "expected the name of an environment variable that is set; in Envoy it must be \
                  listed in vm_config.environment_variables",
@@ -42,11 +42,11 @@ impl Kind for Variable {
     }
 }
 
-/// Envoy's `DataSource`: the text, wherever it is given.
+/// Envoy's `DataSource`: a text, given inline or in an environment variable.
 pub(super) struct Source;
 
 impl Source {
-    /// The text, and the place where it is given, to note a problem there.
+    /// Returns the text and the member that gave it, so that the caller can report a problem there.
     pub(super) fn read_with_place(node: Node<'_>) -> Option<(Node<'_>, String)> {
         let place = node.clone();
         let SourceMembers { inline_string, environment_variable } = SourceMembers::read(node)?;

@@ -8,30 +8,30 @@ use super::section::{Kind, section};
 #[cfg(test)]
 use super::describe::{Described, Descriptions};
 
-/// The most of anything that is kept in shared data, which never gives back the room for a key.
+/// The most entries of any table in shared data. Shared data never frees the room of a key.
 pub(super) const MAX_CAPACITY: u32 = 10_000_000;
 
-/// How much of anything is kept in shared data where the operator says nothing else.
+/// The default number of entries of any table in shared data.
 pub(super) const DEFAULT_CAPACITY: u32 = 65_536;
 
-/// Where subject tokens are until they are exchanged.
+/// Where subject tokens are kept until they are exchanged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Store {
-    /// In Envoy's shared data.
+    /// Envoy's shared data: the tokens of one Envoy.
     SharedData {
         /// The most outstanding tokens.
         capacity: u32,
     },
-    /// In etcd, for many Envoys.
+    /// An etcd that many Envoys share.
     Etcd(EtcdSettings),
 }
 
 section! {
-    /// Where subject tokens are until they are exchanged.
+    /// Where subject tokens are kept until they are exchanged.
     struct StoreMembers {
-        /// In Envoy's shared data: the tokens of one Envoy.
+        /// Envoy's shared data: the tokens of one Envoy.
         shared_data: SharedData => "used, unless `etcd` is given",
-        /// In etcd: all Envoys that ask the same etcd share their tokens. See [Many
+        /// An etcd. All Envoys that use the same etcd share their tokens. See [Many
         /// Envoys](many-envoys.md).
         etcd: EtcdSettings => "not used",
     }
@@ -39,7 +39,7 @@ section! {
 }
 
 section! {
-    /// In Envoy's shared data.
+    /// Envoy's shared data.
     struct SharedData {
         /// The most subject tokens that can be outstanding in one Envoy. See
         /// [capacity](operations.md#capacity).

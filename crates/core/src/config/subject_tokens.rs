@@ -1,4 +1,4 @@
-//! How subject tokens are minted, and which mints are refused whoever asks.
+//! How subject tokens are minted, and the rules that refuse a mint of any caller.
 
 use std::time::Duration;
 
@@ -22,23 +22,23 @@ pub struct SubjectTokens {
     pub lifetime: Duration,
     /// The most bytes of a context as compact JSON.
     pub max_context_bytes: usize,
-    /// How it is verified who mints: whose machine-to-machine tokens are good for it.
+    /// How callers are verified: their access tokens (machine-to-machine) authorize the mint.
     pub authentication: Verification,
-    /// How to ask whether a user exists; `None` to believe the caller.
+    /// How the filter asks if a user exists; `None` to believe the caller.
     pub user_lookup: Option<UserLookup>,
-    /// Which mints are refused, whoever asks.
+    /// The rules that refuse a mint of any caller.
     pub rules: Rules,
-    /// What becomes of an impersonation whose subject token is presented once more.
+    /// The outcome for an impersonation whose subject token is presented again.
     pub on_replay: OnReplay,
 }
 
-/// What becomes of an impersonation whose subject token is presented once more: somebody has what is not theirs, then
-/// or now.
+/// The outcome for an impersonation whose subject token is presented again. A second presentation
+/// means that one of the two presenters should not have the token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnReplay {
-    /// It ends (RFC 9700 §2.1.1, RFC 6749 §4.1.2).
+    /// The impersonation ends (RFC 9700 §2.1.1, RFC 6749 §4.1.2).
     Revoke,
-    /// It goes on; the alarm says so.
+    /// The impersonation goes on. The alarm is raised all the same.
     Report,
 }
 
@@ -54,43 +54,46 @@ section! {
         lifetime: Lifetime = "600s",
         /// The most bytes that a context may have as compact JSON.
         max_context_bytes: Integer<2, 65_536> = 4096,
-        /// Who may mint. A JWT of an issuer in the list is verified as such, every other token is
-        /// introspected ([which is which](#presented-tokens)).
+        /// How callers that mint are verified. If a JWT's issuer is in the list, its entry decides;
+        /// every other token is introspected ([which is which](#presented-tokens)).
         authentication: Authentication<Callers>,
-        /// How the gateway is asked whether the user exists.
+        /// How the filter asks the gateway if the user exists.
         user_lookup: UserLookup => "nobody is asked",
-        /// Members that the mint's `context` must have, as strings that are not empty. Names are
+        /// Members that the mint's `context` must have, as non-empty strings. Their names are
         /// printable ASCII without quotes and backslashes.
         required_context: List<ContextMember> = [],
-        /// Who must not be impersonated: a user, or with `*` at its end all whose names begin so. Letter
-        /// case counts. Compared with `userId`, and with what `user_id_member` finds.
+        /// Users who must not be impersonated. An entry is a name, or the beginning of a name with
+        /// `*` at its end. Letter case counts. The filter compares `userId`, and the name that
+        /// `user_id_member` finds.
         protected_users: List<ProtectedUser> = [],
-        /// How often one caller may mint, so that none fills the store for all ([how it is
+        /// How often one caller may mint, so that no caller fills the store for all ([how mints are
         /// counted](who-may-impersonate-whom.md#how-mints-are-counted)).
         max_mints_per_caller: MintRate => "no limit",
-        /// What becomes of an impersonation whose subject token is presented once more: it ends, or it
-        /// goes on. The alarm `subject_token.replayed` is raised either way, and says which.
+        /// The outcome for an impersonation whose subject token is presented again: `revoke` ends
+        /// it, `report` lets it go on. Both raise the alarm `subject_token.replayed`, which says
+        /// which it was.
         on_replay: OneOf<OnReplay> = "revoke",
     }
 }
 
 section! {
-    /// How the gateway is asked about a user.
+    /// How the filter asks the gateway about a user.
     #[derive(Debug)]
     pub struct UserLookup {
-        /// Where the gateway is asked by `GET` whether the user exists, with the caller's own
-        /// `Authorization`. The path holds `{userId}`, once. 404 is `user_not_found`, 401 and 403 are
-        /// `insufficient_scope`.
+        /// The address that the filter requests with `GET` and the caller's own `Authorization`.
+        /// The path holds `{userId}`, once. The gateway's 404 becomes `user_not_found`; its 401 and
+        /// 403 become `insufficient_scope`.
         pub http_uri: Upstream<true> as HttpUri,
-        /// The member of the answer that is the user's canonical identifier: it becomes `sub`, and rules
-        /// and bounds hold for it, too. The answer must be 200 with a JSON object in which it is a
-        /// string as `userId` may be; else the mint is answered with 503. Give it where the gateway
-        /// finds one user by several names (`USER-42`, an e-mail address).
+        /// The member of the answer that holds the user's canonical identifier. The identifier
+        /// becomes `sub`, and rules and bounds are compared with it as well. The answer must be 200
+        /// with a JSON object in which the member is a valid `userId`; otherwise the mint is
+        /// answered with 503. Use it if the gateway finds one user by several names (`USER-42`, an
+        /// e-mail address).
         pub user_id_member: Text as Option<String> => "the user is called as in `userId`",
     }
 }
 
-/// A member of the context, by its name. A refusal names it, in an `error_description`.
+/// The name of a member of the context. A refusal repeats the name in its `error_description`.
 struct ContextMember;
 
 impl Kind for ContextMember {
@@ -111,7 +114,7 @@ impl Kind for ContextMember {
     }
 }
 
-/// A user, or the beginning of a name.
+/// A user's name, or the beginning of one.
 struct ProtectedUser;
 
 impl Kind for ProtectedUser {

@@ -1,4 +1,4 @@
-//! How presented access tokens are verified: those of callers, of operators and of actors.
+//! How presented access tokens are verified: those of callers, operators and actors.
 
 use std::marker::PhantomData;
 use std::rc::Rc;
@@ -19,101 +19,104 @@ use serde_json::json;
 #[cfg(test)]
 use super::describe::{Described, Descriptions};
 
-/// The ways in which a presented token can be verified; the first that applies decides.
+/// The methods that can verify a presented token. The first that applies decides.
 #[derive(Debug, Default)]
 pub struct Verification {
-    /// For JWTs of issuers that we know.
+    /// For JWTs of known issuers.
     pub jwt: Vec<JwtIssuer>,
-    /// For all others, where a user is wanted.
+    /// For all other tokens, if the holder must be a user.
     pub userinfo: Option<Userinfo>,
-    /// For all others.
+    /// For all other tokens.
     pub introspection: Option<Introspection>,
 }
 
 impl Verification {
-    /// Whether there is any way.
+    /// Returns true if there is no method.
     pub const fn is_empty(&self) -> bool {
         self.jwt.is_empty() && self.userinfo.is_none() && self.introspection.is_none()
     }
 }
 
-/// An issuer whose tokens are accepted, and for what.
+/// An issuer whose tokens are accepted, and what the tokens must say.
 #[derive(Debug)]
 pub struct JwtIssuer {
     /// `iss`, compared exactly.
     pub issuer: String,
-    /// What stands before each name that it gives. `None` for nothing, where no other issuer is trusted.
+    /// The prefix of each name from this issuer. `None` for no prefix, if no other issuer is
+    /// trusted.
     pub name_prefix: Option<String>,
     /// One of these must be in `aud` (RFC 9068 §4).
     pub audiences: Vec<String>,
     /// All of these must be in `scope` or `scp`.
     pub required_scopes: Rc<[String]>,
-    /// The clients that it may be issued to: `client_id`, or `azp` where there is none. `None` for any.
+    /// The clients that the token may be issued to: its `client_id`, or its `azp` if it has no
+    /// `client_id`. `None` for any client.
     pub client_ids: Option<Vec<String>>,
-    /// How far the issuer's clock may be from ours.
+    /// How far the issuer's clock may differ from the filter's.
     pub clock_skew: Duration,
     /// The issuer's keys.
     pub keys: Jwks,
 }
 
-/// Where an issuer's keys come from.
+/// The source of an issuer's keys.
 #[derive(Debug, Clone)]
 pub enum Jwks {
-    /// The configuration.
+    /// The keys are in the configuration.
     Local(Rc<KeySet>),
-    /// The issuer.
+    /// The keys are fetched from the issuer.
     Remote(RemoteJwks),
 }
 
-/// Asks an introspection endpoint.
+/// An introspection endpoint (RFC 7662), and how to ask it.
 #[derive(Debug)]
 pub struct Introspection {
-    /// Where it is.
+    /// The address of the endpoint.
     pub http_uri: HttpUri,
-    /// Who asks.
+    /// The client as which the filter asks.
     pub client_id: String,
-    /// Its secret.
+    /// The secret of that client.
     pub client_secret: Secret<String>,
-    /// What an answer must say.
+    /// The rules for an answer.
     pub rules: TokenRules,
-    /// What stands before each name in an answer; `None` for nothing.
+    /// The prefix of each name in an answer; `None` for no prefix.
     pub name_prefix: Option<String>,
-    /// How long an answer is remembered.
+    /// How long an answer is cached.
     pub cache_duration: Duration,
 }
 
-/// What an introspection endpoint must say beside `active`.
+/// The rules for an introspection answer, in addition to `active`.
 #[derive(Debug)]
 pub struct TokenRules {
     /// All of these must be in `scope`.
     pub required_scopes: Rc<[String]>,
-    /// One of these must be in `aud`. `None` for not looking at it.
+    /// One of these must be in `aud`. `None` if `aud` is not checked.
     pub audiences: Option<Vec<String>>,
-    /// The clients that the token may be issued to: `client_id`, or `azp` where there is none. `None` for
-    /// any.
+    /// The clients that the token may be issued to: its `client_id`, or its `azp` if it has no
+    /// `client_id`. `None` for any client.
     pub client_ids: Option<Vec<String>>,
 }
 
-/// What is asked of all tokens in a place, whatever the operator asks for.
+/// The demands on all tokens that are verified for one purpose, before the operator's own.
 pub(super) struct Demands {
     /// A scope that each token must have.
     scope: Option<&'static str>,
-    /// Whether the operator can say which clients the tokens must be issued to.
+    /// If true, the operator can name the clients that the tokens must be issued to.
     has_clients: bool,
-    /// Whether any token of an issuer is accepted if the operator asks for nothing.
+    /// If true, any token of an issuer is accepted unless the operator demands more. The filter
+    /// warns.
     is_open: bool,
 }
 
-/// Whose tokens are verified in a place.
+/// The holders of the tokens that are verified for one purpose.
 pub(super) trait Holder {
-    /// What is asked of all of them.
+    /// The demands on their tokens.
     const DEMANDS: Demands;
-    /// Its name in the schema.
+    /// The name of the holders in the schema.
     #[cfg(test)]
     const NAME: &'static str;
 }
 
-/// Those who mint.
+/// Backends that mint subject tokens.
 pub(super) struct Callers;
 
 impl Holder for Callers {
@@ -122,7 +125,7 @@ impl Holder for Callers {
     const NAME: &'static str = "callers";
 }
 
-/// Those who list and end impersonations: each endpoint asks for a scope of its own.
+/// Operators who list and end impersonations. Each endpoint demands a scope of its own.
 pub(super) struct Operators;
 
 impl Holder for Operators {
@@ -131,7 +134,7 @@ impl Holder for Operators {
     const NAME: &'static str = "operators";
 }
 
-/// Those who act. The scope `openid` says that a token was issued to a user who signed in (OpenID
+/// Users who act. The scope `openid` shows that a token was issued to a user who signed in (OpenID
 /// Connect Core §3.1.2.1).
 pub(super) struct Actors;
 
@@ -142,7 +145,7 @@ impl Holder for Actors {
 }
 
 impl Demands {
-    /// The scopes to ask for.
+    /// Returns the scopes that a token must have.
     fn scopes(&self, place: &Node<'_>, mut scopes: Vec<String>) -> Rc<[String]> {
         let missing = self.scope.filter(|scope| !scopes.iter().any(|known| known == scope));
         scopes.extend(missing.map(str::to_owned));
@@ -152,7 +155,7 @@ impl Demands {
         scopes.into()
     }
 
-    /// The clients to ask for.
+    /// Returns the clients that a token may be issued to.
     #[expect(clippy::option_option, reason = "a problem and an absence are two things")]
     fn client_ids(
         &self,
@@ -171,27 +174,27 @@ impl Demands {
 }
 
 section! {
-    /// An issuer whose JWTs are accepted, and for what.
+    /// An issuer whose JWTs are accepted, and what the JWTs must say.
     struct JwtMembers {
-        /// `iss` of the token, compared exactly. It picks the entry.
+        /// `iss` of the token, compared exactly. It selects the entry.
         issuer: Text,
-        /// What stands before each name of this issuer ([several issuers](#several-issuers)), up to 128
-        /// characters. Required where the list trusts more than one issuer, each with a prefix of its own;
-        /// `""` for one of them at most.
+        /// The prefix that the filter puts before each name from this issuer ([several
+        /// issuers](#several-issuers)), up to 128 characters. It is required if the list trusts
+        /// more than one issuer: each needs a prefix of its own, and at most one may have `""`.
         name_prefix: NamePrefix => "nothing, where the list has no other issuer",
         /// One of them must be in the token's `aud`.
         audiences: NonEmpty<Text>,
-        /// All of them must be in `scope` or `scp`. Without them any token of this issuer may mint, and
-        /// the filter warns.
+        /// All of them must be in `scope` or `scp`. If the list is empty, any token of this issuer
+        /// may mint, and the filter warns.
         required_scopes: List<Scope> = [],
-        /// The clients whose tokens are accepted: one of them must be the token's `client_id`, or its
-        /// `azp` where it has no `client_id`. Without it the access token of any user mints, whatever
-        /// client they signed in with, if it has the audience and the scopes. Actor tokens have no such
-        /// member.
+        /// The clients whose tokens are accepted: one of them must be the token's `client_id`, or
+        /// its `azp` if it has no `client_id`. If this member is absent, the access token of any
+        /// user can mint if it has the audience and the scopes, no matter which client the user
+        /// signed in with. Actor tokens have no such member.
         client_ids: NonEmpty<Text> => "any, with a warning",
-        /// How far the issuer's clock may be from ours.
+        /// How far the issuer's clock may differ from the filter's.
         clock_skew: Span<0, HOUR> = "60s",
-        /// The issuer's key set, fetched.
+        /// The issuer's key set, fetched from an address.
         remote_jwks: RemoteJwks => "one of the two",
         /// The issuer's key set, `{"keys": [...]}`.
         local_jwks: LocalJwks => "one of the two",
@@ -203,14 +206,15 @@ section! {
     /// A key set that is fetched.
     #[derive(Debug, Clone)]
     pub struct RemoteJwks {
-        /// Where the key set is.
+        /// The address of the key set.
         pub http_uri: Upstream<false> as HttpUri,
-        /// How old the key set may become. The filter fetches it again before that, and when a token
-        /// names an unknown `kid`, but never more often than every 5 seconds. If that fails the last
-        /// good keys stay, for `max_stale`. An empty set is a set: keys that are withdrawn stop.
+        /// How old the key set may become. The filter fetches it again before that, and when a
+        /// token names an unknown `kid`, but never more often than every 5 seconds. If a fetch
+        /// fails, the last good keys stay for `max_stale`. An empty set is valid: keys that the
+        /// issuer withdraws stop working.
         pub cache_duration: Span<SECOND, DAY> as Duration = "300s",
-        /// How long keys count that cannot be fetched again, at least `cache_duration`. Then tokens are
-        /// refused with 503 until the keys can be fetched. `0s`: for ever.
+        /// How long the filter uses keys that it cannot fetch again, at least `cache_duration`.
+        /// After that it refuses tokens with 503 until it can fetch the keys. `0s`: for ever.
         pub max_stale: Span<0, { 365 * DAY }> as Duration = "24h",
     }
 }
@@ -220,22 +224,23 @@ section! {
     struct IntrospectionMembers {
         /// The introspection endpoint.
         http_uri: Upstream<false>,
-        /// The client as which the filter asks, by Basic.
+        /// The client as which the filter authenticates to the endpoint, with HTTP Basic.
         client_id: Text,
         /// The secret of that client.
         client_secret: Source,
-        /// All of them must be in the answer's `scope`. Without them any token of this issuer may mint,
-        /// and the filter warns.
+        /// All of them must be in the answer's `scope`. If the list is empty, any token of this
+        /// issuer may mint, and the filter warns.
         required_scopes: List<Scope> = [],
         /// One of them must be in the answer's `aud`.
         audiences: NonEmpty<Text> => "not looked at, with a warning",
-        /// The clients whose tokens are accepted: one of them must be the answer's `client_id`, or its
-        /// `azp` where it has no `client_id`. Actor tokens have no such member.
+        /// The clients whose tokens are accepted: one of them must be the answer's `client_id`, or
+        /// its `azp` if it has no `client_id`. Actor tokens have no such member.
         client_ids: NonEmpty<Text> => "any, with a warning",
-        /// What stands before each name in an answer ([several issuers](#several-issuers)). The filter
-        /// warns if it is absent beside several issuers, one of which has `""`.
+        /// The prefix that the filter puts before each name in an answer ([several
+        /// issuers](#several-issuers)). The filter warns if it is absent while one of several
+        /// issuers has `""`.
         name_prefix: NamePrefix => "nothing",
-        /// How long an answer is remembered: a revoked token works that much longer. `0s` asks every
+        /// How long an answer is cached. A revoked token works that much longer. `0s` asks every
         /// time.
         cache_duration: Span<0, { 10 * SECOND }> = "10s",
     }
@@ -247,14 +252,15 @@ section! {
     pub struct Userinfo {
         /// The userinfo endpoint.
         pub http_uri: Upstream<false> as HttpUri,
-        /// What stands before the name in an answer, as with [introspection](#introspection).
+        /// The prefix that the filter puts before the name in an answer, as with
+        /// [introspection](#introspection).
         pub name_prefix: NamePrefix as Option<String> => "nothing",
-        /// How long an answer is remembered. `0s` asks every time.
+        /// How long an answer is cached. `0s` asks every time.
         pub cache_duration: Span<0, { 10 * SECOND }> as Duration = "10s",
     }
 }
 
-/// An issuer of JWTs.
+/// An issuer of JWTs whose tokens are presented by `H`.
 struct Jwt<H>(PhantomData<H>);
 
 impl<H: Holder> Kind for Jwt<H> {
@@ -276,7 +282,7 @@ impl<H: Holder> Kind for Jwt<H> {
     }
 }
 
-/// Takes the members out that do not exist in a place.
+/// Removes the members that `H` does not have.
 #[cfg(test)]
 fn fitting<H: Holder>(described: Described) -> Described {
     if H::DEMANDS.has_clients { described } else { described.without("client_ids") }
@@ -306,13 +312,14 @@ fn jwt_issuer(node: Node<'_>, demands: &Demands) -> Option<JwtIssuer> {
     })
 }
 
-/// Each issuer of a list, with its prefix.
+/// Returns each issuer of a list with its prefix.
 pub(super) fn names(issuers: &[JwtIssuer]) -> Vec<Named<'_>> {
     issuers.iter().map(|one| (&*one.issuer, one.name_prefix.as_deref())).collect()
 }
 
 impl Verification {
-    /// Warns of names that could be mistaken for those of an issuer in the list.
+    /// Warns of userinfo and introspection whose names could be mistaken for those of an issuer in
+    /// the list.
     fn warn_of_names(&self, place: &Node<'_>) {
         let userinfo = self.userinfo.iter().map(|way| ("userinfo", way.name_prefix.as_deref()));
         let introspection =
@@ -332,7 +339,7 @@ fn check_each_is_there_once(list: &Node<'_>, issuers: &[JwtIssuer]) -> Option<()
     Some(())
 }
 
-/// A list of issuers, each of them once.
+/// A list of issuers in which each issuer occurs once.
 pub(super) struct JwtIssuers<H>(PhantomData<H>);
 
 impl<H: Holder> Kind for JwtIssuers<H> {
@@ -355,7 +362,7 @@ impl<H: Holder> Kind for JwtIssuers<H> {
     }
 }
 
-/// A key set that the operator writes down.
+/// A key set in the configuration.
 struct LocalJwks;
 
 impl Kind for LocalJwks {
@@ -383,7 +390,7 @@ impl Kind for LocalJwks {
     }
 }
 
-/// An introspection endpoint.
+/// An introspection endpoint for the tokens of `H`.
 pub(super) struct IntrospectionOf<H>(PhantomData<H>);
 
 impl<H: Holder> Kind for IntrospectionOf<H> {
@@ -409,7 +416,7 @@ fn introspection(node: Node<'_>, demands: &Demands) -> Option<Introspection> {
     let place = node.clone();
     let members = IntrospectionMembers::read(node)?;
     if members.audiences.is_none() {
-        place.warn("no audiences: a token that is meant for anybody is accepted");
+        place.warn("no audiences: tokens for any audience are accepted");
     }
     Some(Introspection {
         http_uri: members.http_uri,
@@ -426,8 +433,8 @@ fn introspection(node: Node<'_>, demands: &Demands) -> Option<Introspection> {
 }
 
 section! {
-    /// How access tokens are verified. A JWT of an issuer in the list is verified as such; every other
-    /// token is introspected.
+    /// How access tokens are verified. If a JWT's issuer is in the list, its entry decides; every
+    /// other token is introspected.
     struct AuthenticationMembers<H: Holder> {
         /// For access tokens that are JWTs.
         jwt: JwtIssuers<H> => "one or both",
@@ -437,7 +444,7 @@ section! {
     at_least_one [jwt, introspection]
 }
 
-/// How it is verified who calls an endpoint.
+/// How the callers of an endpoint are verified.
 pub(super) struct Authentication<H>(PhantomData<H>);
 
 impl<H: Holder> Kind for Authentication<H> {
@@ -459,14 +466,14 @@ impl<H: Holder> Kind for Authentication<H> {
 }
 
 section! {
-    /// Who is acting.
+    /// How acting users are verified.
     struct ActorTokensMembers {
-        /// Refuse every exchange without an actor token. The configurations to start from do.
+        /// Refuse every exchange without an actor token. The example configurations set it.
         required: Boolean = false,
         /// For JWTs. The scope `openid` is always required.
         jwt: JwtIssuers<Actors> => "none",
-        /// For opaque tokens: one that the userinfo endpoint accepts carries the scope `openid`; `sub` is
-        /// the actor.
+        /// For opaque tokens. A token that the userinfo endpoint accepts has the scope `openid`;
+        /// `sub` of the answer is the actor.
         userinfo: UserinfoEndpoint => "none",
         /// For opaque tokens. The scope `openid` is always required.
         introspection: IntrospectionOf<Actors> => "none",
@@ -489,12 +496,12 @@ impl Kind for UserinfoEndpoint {
     }
 }
 
-/// How acting users are recognised.
+/// How acting users are verified.
 #[derive(Debug, Default)]
 pub struct ActorTokens {
-    /// Refuse every exchange without an actor.
+    /// If true, every exchange without an actor token is refused.
     pub required: bool,
-    /// How it is verified who acts.
+    /// How actor tokens are verified.
     pub verification: Verification,
 }
 

@@ -1,5 +1,5 @@
-//! How the configuration arrives: as JSON text (`StringValue`) or as a `google.protobuf.Struct`, of
-//! which Envoy hands over the wire bytes.
+//! Decodes the plugin's configuration from the bytes that Envoy hands over: JSON text (from a
+//! `StringValue`) or a serialized `google.protobuf.Struct`.
 
 use prost::Message as _;
 use prost_types::value::Kind;
@@ -7,27 +7,27 @@ use serde_json::Value;
 
 use crate::strict_json::{Strict, from_double};
 
-/// Why the bytes are no configuration.
+/// The reason why the bytes are no configuration.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum WireError {
     /// The plugin has no `configuration`.
     #[error("the plugin has no configuration")]
     Missing,
-    /// It begins like JSON, but is not.
+    /// The text begins like JSON, but is not valid JSON.
     #[error("not valid JSON: {0}")]
     Json(String),
-    /// Neither JSON nor a Struct.
+    /// The bytes are neither JSON nor a Struct.
     #[error("neither JSON nor a google.protobuf.Struct: give the configuration as either")]
     Unknown,
 }
 
-/// Decodes either form.
+/// Decodes a configuration from either form.
 pub fn decode(bytes: &[u8]) -> Result<Value, WireError> {
     if bytes.iter().all(u8::is_ascii_whitespace) {
         return Err(WireError::Missing);
     }
-    // A Struct can begin with a line feed and a brace too (field 1, 123 bytes long), so JSON that does not
-    // parse is given a second chance.
+    // A serialized Struct can begin with "\n{", just as JSON can (field 1 with 123 bytes). If the
+    // bytes do not parse as JSON, try a Struct.
     match serde_json::from_slice(bytes) {
         Ok(Strict(value)) => Ok(value),
         Err(json_error) => match prost_types::Struct::decode(bytes) {
@@ -40,7 +40,7 @@ pub fn decode(bytes: &[u8]) -> Result<Value, WireError> {
     }
 }
 
-/// Where and what is wrong, without quoting the text: it may be a key.
+/// Describes the syntax error and its position without quoting the text, which may hold a key.
 fn without_text(error: &serde_json::Error) -> String {
     let what = match error.classify() {
         serde_json::error::Category::Data => "a member is given twice",
@@ -93,7 +93,7 @@ pub(super) mod tests {
         prost_types::Value { kind: Some(kind) }
     }
 
-    /// A Struct as Envoy hands it over.
+    /// Serializes a Struct as Envoy does.
     pub(in crate::config) fn wire(value: &Value) -> Vec<u8> {
         match as_struct(value).kind {
             Some(Kind::StructValue(fields)) => fields.encode_to_vec(),
@@ -102,7 +102,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn both_forms_say_the_same() {
+    fn both_forms_decode_to_the_same_value() {
         let value = serde_json::json!({
             "a": [1, 2.5, -3, true, null, {"b": "c"}], "d": {}, "long": "x".repeat(300), "e": 1_000_000,
         });
@@ -113,7 +113,7 @@ pub(super) mod tests {
 
     #[test]
     fn a_struct_that_begins_like_json_is_still_a_struct() {
-        // Field 1 with 123 bytes is "\n{".
+        // Field 1 with 123 bytes begins with "\n{".
         let value = serde_json::json!({"k": "x".repeat(116)});
         let bytes = wire(&value);
         assert!(bytes.starts_with(b"\n{"));
@@ -121,7 +121,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn says_what_is_wrong_without_quoting_it() {
+    fn an_error_never_quotes_the_configuration() {
         #[rustfmt::skip]
         let cases = [
             ("",                          "the plugin has no configuration"),

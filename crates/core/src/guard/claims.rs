@@ -1,39 +1,39 @@
-//! The claims that `jwt_authn` left in the request's metadata, after it verified the token that they are of.
+//! Reads the claims that `jwt_authn` left in the request's metadata after it verified the token.
 //!
-//! The metadata comes whole, as the protobuf message that it is: so every claim has its type, one that is null
-//! spoils no other, and nothing is taken out of it but what is asked for. Of a key that is there twice the last one
-//! counts, as for every reader of protobuf.
+//! The metadata arrives as the protobuf message that Envoy keeps. So every claim has its type, a
+//! null claim does not affect the others, and only the claims that the guard uses are decoded. If a
+//! key occurs twice, the last one counts, as protobuf requires.
 
 use std::borrow::Cow;
 
 use crate::revocations::{Impersonation, Mark};
 
-/// The filter whose metadata it is.
+/// The filter whose metadata holds the claims.
 const JWT_AUTHN: &[u8] = b"envoy.filters.http.jwt_authn";
 
-/// The claims of an access token of ours.
+/// The claims of an access token that the filter issued.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Claims<'m> {
-    /// What revocations are about.
+    /// The impersonation's id (`txn`), which revocations name.
     pub(super) id: &'m str,
     pub(super) user_id: &'m str,
-    /// `None` where nobody was named.
+    /// The acting user; `None` if the token has no actor.
     pub(super) actor_id: Option<&'m str>,
     pub(super) client_id: &'m str,
     pub(super) resource: &'m str,
     pub(super) jti: &'m str,
-    /// In seconds.
+    /// `iat` in seconds.
     pub(super) issued_at: u64,
     pub(super) scope: Scope<'m>,
 }
 
-/// What the token is for.
+/// The scope of the token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Scope<'m> {
-    /// Parted by spaces, as it was issued (RFC 6749 §3.3).
+    /// Scopes separated by spaces, as issued (RFC 6749 §3.3).
     Text(&'m str),
-    /// A `google.protobuf.ListValue` of text: `jwt_authn` can be told to part it, and Istio always tells it
-    /// (`normalize_payload_in_metadata`).
+    /// Scopes in a `google.protobuf.ListValue`. `jwt_authn` splits the claim if it is told to by
+    /// `normalize_payload_in_metadata`, and Istio always tells it so.
     List(&'m [u8]),
 }
 
@@ -46,7 +46,7 @@ impl<'m> Scope<'m> {
         text.split(' ').filter(|token| !token.is_empty()).chain(texts(list).flatten())
     }
 
-    /// As it was issued.
+    /// Returns the scope as it was issued.
     pub(super) fn text(self) -> Cow<'m, str> {
         match self {
             Self::Text(text) => text.into(),
@@ -55,19 +55,19 @@ impl<'m> Scope<'m> {
     }
 }
 
-/// Why there are no claims to go by.
+/// The reason why a request has no usable claims.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum NoClaims {
-    /// `jwt_authn` did not run, or puts its payload elsewhere.
+    /// `jwt_authn` did not run, or stores its payload elsewhere.
     Missing,
-    /// They are those of somebody else's token.
+    /// The token is of another issuer.
     OtherIssuer,
-    /// They are not as the filter issues them.
+    /// The claims are not as the filter issues them.
     Malformed,
 }
 
 impl<'m> Claims<'m> {
-    /// Reads the claims that stand as `payload` in the metadata, of a token that `issuer` issued.
+    /// Reads the claims stored as `payload` in the metadata, of a token that `issuer` issued.
     pub(super) fn read(metadata: &'m [u8], payload: &str, issuer: &str) -> Result<Self, NoClaims> {
         let claims = payload_of(metadata, payload.as_bytes());
         let Value::Struct(claims) = claims.ok_or(NoClaims::Malformed)? else {
@@ -80,7 +80,7 @@ impl<'m> Claims<'m> {
         claims.typed().ok_or(NoClaims::Malformed)
     }
 
-    /// What a revocation can name of it.
+    /// Returns the facts about the token that a revocation can name.
     pub(super) fn impersonation(&self, mark: &Mark) -> Impersonation<'m> {
         Impersonation {
             id: self.id,
@@ -97,7 +97,7 @@ impl<'m> Claims<'m> {
     }
 }
 
-/// The claims that are looked at, whatever they are.
+/// The claims that the guard uses, before their types are checked.
 #[derive(Default)]
 struct RawClaims<'m> {
     iss: Value<'m>,
@@ -136,7 +136,7 @@ impl<'m> RawClaims<'m> {
     fn typed(self) -> Option<Claims<'m>> {
         let actor_id = match self.act {
             Value::Absent => None,
-            // Whoever acts has a name: RFC 8693 §4.1.
+            // An actor must have a name (RFC 8693 §4.1).
             Value::Struct(act) => Some(member(act, b"sub")?.name()?),
             _ => return None,
         };
@@ -145,7 +145,8 @@ impl<'m> RawClaims<'m> {
             return None;
         }
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "within 2^53")]
-        // A part of a second that was begun counts as not over: what was issued in it may have ended.
+        // Round down. A token that was issued in the second of its revocation then counts as
+        // revoked.
         let issued_at = issued_at.floor() as u64;
         let scope = match self.scope {
             Value::Absent | Value::String("") => Scope::Text(""),
@@ -166,23 +167,23 @@ impl<'m> RawClaims<'m> {
     }
 }
 
-/// A `google.protobuf.Value`, as far as anybody asks.
+/// A `google.protobuf.Value`, with the types that the claims need.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 enum Value<'m> {
     #[default]
     Absent,
     Number(f64),
     String(&'m str),
-    /// A `google.protobuf.Struct`, not read yet.
+    /// A `google.protobuf.Struct`, not decoded yet.
     Struct(&'m [u8]),
-    /// A `google.protobuf.ListValue`, not read yet.
+    /// A `google.protobuf.ListValue`, not decoded yet.
     List(&'m [u8]),
-    /// Null, a boolean.
+    /// Null or a boolean.
     Other,
 }
 
 impl<'m> Value<'m> {
-    /// `None` for what is no message.
+    /// Returns `None` if the bytes are not a message.
     fn read(message: &'m [u8]) -> Option<Self> {
         let mut value = Self::Other;
         for field in fields(message) {
@@ -197,8 +198,9 @@ impl<'m> Value<'m> {
         Some(value)
     }
 
-    /// The text, if it is one and not empty. The filter names nobody by control characters, and they would reach an
-    /// access log as they are.
+    /// Returns the text if it is a string that can be a name: not empty, without control
+    /// characters. The filter never issues names with control characters, and an access log would
+    /// print them raw.
     fn name(self) -> Option<&'m str> {
         match self {
             Self::String(text) if !text.is_empty() && !text.contains(char::is_control) => {
@@ -209,7 +211,7 @@ impl<'m> Value<'m> {
     }
 }
 
-/// The payload that `jwt_authn` stored under a name, in an `envoy.config.core.v3.Metadata`.
+/// Finds the payload that `jwt_authn` stored under a name in an `envoy.config.core.v3.Metadata`.
 fn payload_of<'m>(metadata: &'m [u8], name: &[u8]) -> Option<Value<'m>> {
     const FILTER_METADATA: u64 = 1;
     let mut of_jwt_authn: &[u8] = &[];
@@ -224,7 +226,8 @@ fn payload_of<'m>(metadata: &'m [u8], name: &[u8]) -> Option<Value<'m>> {
     member(of_jwt_authn, name)
 }
 
-/// A member of a `google.protobuf.Struct`; the outer `None` for what is no message.
+/// Finds a member of a `google.protobuf.Struct`. The outer `None` means that the bytes are not a
+/// message.
 fn member<'m>(fields: &'m [u8], name: &[u8]) -> Option<Value<'m>> {
     let mut found = Value::Absent;
     for entry in members(fields) {
@@ -236,7 +239,7 @@ fn member<'m>(fields: &'m [u8], name: &[u8]) -> Option<Value<'m>> {
     Some(found)
 }
 
-/// The values of a `google.protobuf.ListValue`; `None` for each that is no text.
+/// Iterates over the strings of a `google.protobuf.ListValue`. An item that is no string is `None`.
 fn texts(message: &[u8]) -> impl Iterator<Item = Option<&str>> {
     const VALUES: u64 = 1;
     fields(message).map(|field| match field? {
@@ -245,7 +248,7 @@ fn texts(message: &[u8]) -> impl Iterator<Item = Option<&str>> {
     })
 }
 
-/// The members of a `google.protobuf.Struct`: `map<string, Value> fields = 1`.
+/// Iterates over the members of a `google.protobuf.Struct` (`map<string, Value> fields = 1`).
 fn members(message: &[u8]) -> impl Iterator<Item = Option<(&[u8], &[u8])>> {
     fields(message).filter_map(|field| match field {
         Some((1, Field::Bytes(entry))) => Some(entry_of(entry)),
@@ -254,7 +257,7 @@ fn members(message: &[u8]) -> impl Iterator<Item = Option<(&[u8], &[u8])>> {
     })
 }
 
-/// Key and value of an entry of a map.
+/// Returns key and value of an entry of a protobuf map.
 fn entry_of(entry: &[u8]) -> Option<(&[u8], &[u8])> {
     let (mut key, mut value): (&[u8], &[u8]) = (&[], &[]);
     for field in fields(entry) {
@@ -267,16 +270,17 @@ fn entry_of(entry: &[u8]) -> Option<(&[u8], &[u8])> {
     Some((key, value))
 }
 
-/// What a field of a message holds.
+/// The content of a protobuf field.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Field<'m> {
     Bytes(&'m [u8]),
     Fixed64(u64),
-    /// Of a kind that nobody asks for.
+    /// A wire type that the guard does not use.
     Other,
 }
 
-/// The fields of a message, by number; `None` where it is none, and nothing after that.
+/// Iterates over the fields of a message by number. Yields `None` and ends where the bytes are not
+/// a message.
 fn fields(message: &[u8]) -> impl Iterator<Item = Option<(u64, Field<'_>)>> {
     let mut rest = Some(message);
     std::iter::from_fn(move || {

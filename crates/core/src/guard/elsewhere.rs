@@ -1,26 +1,28 @@
-//! What makes some servers take a request for another than it says it is.
+//! Detects requests that some servers read as another request than they appear to be.
 //!
-//! Frameworks read the method from a header, or from the query, and the path from a header. Names are compared as the
-//! most forgiving of them does. A server that hands header fields on as variables makes one character of all that are no
-//! letters or digits. PHP does so with `.` and space in the names of parameters, drops the spaces before a name, and ends
-//! it at a NUL; PHP, Rack and Express's `qs` take `name[]` and `name[x]` for `name`, and the latter two `[name]` as well.
+//! Frameworks read the method from a header or from the query, and the path from a header. The
+//! guard compares names as the most lenient of them do. A server that turns header fields into
+//! variables maps all characters except letters and digits to one character. PHP does so with `.`
+//! and space in parameter names, drops spaces before a name, and ends a name at a NUL. PHP, Rack
+//! and Express's `qs` read `name[]` and `name[x]` as `name`; Rack and `qs` read `[name]` as `name`
+//! too.
 
-/// Headers that name a method.
+/// Headers that override the method.
 const METHODS: [&str; 4] =
     ["x-http-method", "x-http-method-override", "x-method-override", "http-method-override"];
 
-/// Headers that name a path.
+/// Headers that override the path.
 const PATHS: [&str; 2] = ["x-original-url", "x-rewrite-url"];
 
-/// The parameter of a query that does.
+/// The query parameter that overrides the method.
 const PARAMETER: &str = "_method";
 
-/// Whether a header field of this name names a method.
+/// Returns true if a header field of this name overrides the method.
 pub(super) fn is_method(name: &[u8]) -> bool {
     is_one_of(name, &METHODS)
 }
 
-/// Whether a header field of this name names a path.
+/// Returns true if a header field of this name overrides the path.
 pub(super) fn is_path(name: &[u8]) -> bool {
     is_one_of(name, &PATHS)
 }
@@ -29,7 +31,7 @@ fn is_one_of(name: &[u8], names: &[&str]) -> bool {
     names.iter().any(|one| is_spelling_of(name, one))
 }
 
-/// Whether some server takes one name for the other.
+/// Returns true if some server reads `name` as `known`.
 pub(super) fn is_spelling_of(name: &[u8], known: &str) -> bool {
     let folded = |byte: u8| match byte {
         byte if byte.is_ascii_alphanumeric() => byte.to_ascii_lowercase(),
@@ -39,17 +41,17 @@ pub(super) fn is_spelling_of(name: &[u8], known: &str) -> bool {
         && name.iter().zip(known.bytes()).all(|(one, other)| folded(*one) == folded(other))
 }
 
-/// Whether the query of a request target names a method.
+/// Returns true if the query of a request target overrides the method.
 pub(super) fn query_has_method(target: &[u8]) -> bool {
     let mut parts = target.splitn(2, |byte| *byte == b'?').skip(1);
     let Some(query) = parts.next() else { return false };
-    // Some servers part a query by `;` too.
+    // Some servers separate parameters with `;` too.
     query
         .split(|byte| matches!(byte, b'&' | b';'))
         .any(|pair| form_urlencoded::parse(pair).any(|(name, _)| is_method_parameter(&name)))
 }
 
-/// Whether a parameter of this name, decoded, names a method.
+/// Returns true if a query parameter of this decoded name overrides the method.
 fn is_method_parameter(name: &str) -> bool {
     let is_ignored = |character: char| character.is_whitespace() || character.is_control();
     let is_bracket = |character| matches!(character, '[' | ']');
@@ -121,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_can_stand_in_a_header() {
+    fn a_header_can_override_the_path() {
         for (name, names) in
             [("x-original-url", true), ("x_rewrite_url", true), ("x-envoy-original-path", false)]
         {

@@ -1,4 +1,4 @@
-//! What is written down about a request that does not reach the API: one line of the audit log.
+//! The audit line about a request that does not reach the API.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -12,10 +12,10 @@ use super::streams::Watched;
 use crate::one_line::one_line;
 use crate::path::without_query;
 
-/// The longest text of a caller's that is written down.
+/// The most bytes of a caller's text that are logged.
 const MAX_LEN: usize = 256;
 
-/// What there is to write down.
+/// The facts of a refusal.
 pub(super) struct Happening<'h> {
     pub(super) watched: &'h Watched,
     pub(super) claims: Option<&'h Claims<'h>>,
@@ -23,7 +23,7 @@ pub(super) struct Happening<'h> {
     pub(super) enforced: bool,
 }
 
-/// One line of the audit log, by the names that the filter has for the same facts.
+/// One line of the audit log. Its members have the same names as in the filter's audit.
 #[derive(Debug, Serialize)]
 pub(super) struct Event<'h> {
     event: &'static str,
@@ -43,14 +43,14 @@ pub(super) struct Event<'h> {
     #[serde(skip_serializing_if = "Option::is_none")]
     jti: Option<&'h str>,
     method: Cow<'h, str>,
-    /// Without the query, in which there can be secrets.
+    /// The path without the query, which may hold secrets.
     path: Cow<'h, str>,
     error: &'static str,
     reason: &'static str,
-    /// What decided.
+    /// The rule that decided.
     #[serde(skip_serializing_if = "Option::is_none")]
     rule: Option<String>,
-    /// Whether the caller was refused, or this only says that it would have been.
+    /// False if the guard only reports the refusal and lets the request go on.
     enforced: bool,
     #[serde(skip)]
     guard: String,
@@ -82,13 +82,13 @@ impl<'h> Event<'h> {
         }
     }
 
-    /// Says what became of the request, and what decided it. Access logs print this for every
-    /// impersonated request.
+    /// Returns the outcome and what decided it. Access logs print it for every impersonated
+    /// request.
     pub(super) fn guard(&self) -> &str {
         &self.guard
     }
 
-    /// What an access log can print of it, by name.
+    /// Returns the members that an access log can print, by name.
     pub(super) fn members(&self) -> impl Iterator<Item = (&'static str, &str)> {
         [
             ("event", Some(self.event)),
@@ -105,7 +105,7 @@ impl<'h> Event<'h> {
         .filter_map(|(name, value)| value.map(|value| (name, value)))
     }
 
-    /// The line.
+    /// Returns the audit line.
     pub(super) fn to_json(&self) -> String {
         one_line(self)
     }
@@ -120,7 +120,7 @@ impl fmt::Display for Decider {
     }
 }
 
-/// What a caller sent, to be written down: as much of it as anybody needs.
+/// Returns the beginning of a caller's text, for the log.
 fn legible(bytes: &[u8]) -> Cow<'_, str> {
     String::from_utf8_lossy(bytes.get(..MAX_LEN).unwrap_or(bytes))
 }

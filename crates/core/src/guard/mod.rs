@@ -1,14 +1,15 @@
-//! The guard: which requests of an impersonation reach an API.
+//! The guard: decides which requests of an impersonation reach an API.
 //!
-//! It stands behind `jwt_authn`, which has verified the token, and is entered only for tokens with `txn`: those that
-//! the filter issues. Of each request it asks, in this order, whether the claims are the filter's, whether the
-//! impersonation has ended, and whether the operator's rules let this request of it through. Whatever cannot be known
-//! is a refusal. A response that goes on and on is watched until it ends: what was good when it began can have ended
-//! since.
+//! The guard runs behind `jwt_authn`, which has verified the token. Envoy enters it only for tokens
+//! with `txn`: those that the filter issues. The guard checks each request in this order: are the
+//! claims those of a token of the filter, has the impersonation ended, and do the operator's rules
+//! allow the request. If the guard cannot know an answer, it refuses. A response that stays open is
+//! watched until it ends, because the impersonation can end in the meantime.
 //!
-//! Revocations are read anew for every request. The argument that nothing passes that was revoked before is
-//! [`revocations`](crate::revocations)'s. Where they are in etcd, one VM of each Envoy follows it, for all of them;
-//! when it has not been heard of for too long nobody knows what was revoked, and what is open ends as well.
+//! The guard reads the revocations for every request. [`revocations`](crate::revocations) has the
+//! argument why no revoked impersonation passes. With etcd, one VM of each Envoy follows the
+//! revocations for all VMs. If etcd has been out of touch for too long, nobody knows what was
+//! revoked: new requests are refused, and open streams are ended.
 
 mod claims;
 mod elsewhere;
@@ -37,51 +38,54 @@ use crate::storage::Revocations;
 use claims::{Claims, NoClaims};
 use event::{Event, Happening};
 use refusal::Refusal;
-use rules::{Asked, Decider, Method};
+use rules::{Decider, Method, RequestFacts};
 use streams::{Streams, Watched};
 use told::Told;
 
-/// How often open streams are looked at, and etcd is asked: what was ended by another Envoy is gone within a second on
-/// a busy machine too.
+/// How often the guard checks open streams and asks etcd. The period is short enough that an
+/// impersonation that another Envoy ended is gone within a second, even on a busy machine.
 pub const TICK: Duration = Duration::from_millis(250);
 
-/// A request on its way to an API, as it passes Envoy.
+/// A request on its way to an API, as Envoy shows it.
 pub trait ApiRequest {
-    /// All that the filters before have left: an `envoy.config.core.v3.Metadata`. Empty where there is none.
+    /// Returns the metadata that the filters before the guard have left, as an
+    /// `envoy.config.core.v3.Metadata`. Empty if there is none.
     fn metadata(&self) -> Vec<u8>;
 
-    /// Shows the name and the value of each header field, names in small letters.
+    /// Calls `see` with the name and the value of each header field. Names are in lower case.
     fn visit_headers(&self, see: &mut dyn FnMut(&[u8], &[u8]));
 
     /// Replaces a header field.
     fn set_header(&self, name: &str, value: &str);
 
-    /// Takes a header field away.
+    /// Removes a header field.
     fn remove_header(&self, name: &str);
 
-    /// Answers, in the place of the API; what has begun already is cut off. `details` is why, for the access log.
+    /// Answers in place of the API, and cuts off a response that has begun. `details` is the reason
+    /// that an access log prints.
     fn respond(&self, status: u16, headers: &[(&str, &[u8])], body: &[u8], details: &str);
 
-    /// Says something about the request that an access log can print.
+    /// Sets filter state, which an access log can print.
     fn set_filter_state(&self, name: &str, value: &str);
 }
 
-/// The guard, configured, in one worker.
+/// The configured guard in one worker.
 #[derive(Debug)]
 pub struct Guard {
     config: GuardConfig,
     revocations: Revocations,
     streams: RefCell<Streams>,
-    /// What the open streams were held against last.
+    /// The revocations that the open streams were last checked against.
     held_against: RefCell<Option<Rc<View>>>,
-    /// Of when what is known of the revocations is; until something is, of the beginning.
+    /// The time up to which this guard knows the revocations. Before it knows any, the time of the
+    /// configuration.
     known_as_of: Cell<UnixTime>,
-    /// Requests that were looked at and are not counted yet.
+    /// The number of requests that are not yet in the counter.
     seen: Cell<u64>,
 }
 
 impl Guard {
-    /// Reads a configuration as it arrives in a plugin.
+    /// Reads a configuration from the bytes that Envoy hands the plugin.
     pub fn configure(bytes: &[u8], now: UnixTime) -> Result<Self, ConfigError> {
         let config = GuardConfig::from_value(&decode(bytes)?)?;
         let tenant = config.tenant();
@@ -102,7 +106,7 @@ impl Guard {
         })
     }
 
-    /// Says how it will work: what was probably not meant, and what is counted.
+    /// Logs the configuration's warnings and defines the counters.
     pub fn introduce(&self, host: &dyn Host) {
         for warning in &self.config.warnings {
             host.warn(&format!("configuration: {warning}"));
@@ -123,7 +127,8 @@ impl Guard {
         }
     }
 
-    /// A request's header fields are there. `stream` names it until [`on_end`](Self::on_end).
+    /// Decides about a request when its header fields have arrived. `stream` identifies the request
+    /// until [`on_end`](Self::on_end).
     pub fn on_request_headers(
         &self,
         host: &dyn Host,
@@ -150,19 +155,19 @@ impl Guard {
             return Flow::Pause;
         }
         told.tell(request, claims.as_ref());
-        self.streams.borrow_mut().begin(stream, watched);
+        self.streams.borrow_mut().watch(stream, watched);
         Flow::Continue
     }
 
-    /// A stream is over.
+    /// Forgets a stream that has ended.
     pub fn on_end(&self, stream: u32) {
-        self.streams.borrow_mut().end(stream);
+        self.streams.borrow_mut().forget(stream);
     }
 
-    /// Ends the streams of impersonations that have ended since they began. `act_for` makes `request` be that of a
-    /// stream.
+    /// Ends the open streams of impersonations that have ended. `act_for` makes `request` refer to
+    /// the given stream.
     pub fn on_tick(&self, host: &dyn Host, request: &dyn ApiRequest, act_for: &dyn Fn(u32)) {
-        // Counted here, as a request has no time for it.
+        // Requests are added to the counter here, to keep the request path fast.
         host.add(metrics::GUARD_SEEN, self.seen.take());
         let now = host.now();
         match self.revocations.recent_view(host) {
@@ -173,7 +178,7 @@ impl Guard {
                     self.end_streams(host, request, act_for, &ended, &Refusal::EndedWhileOpen);
                 }
             }
-            // Nothing new is known. The requests that come now are refused for it.
+            // The VM could not read shared data. New requests are refused for this reason.
             Err(Unknown::Host(_)) => {}
             Err(Unknown::Remote(_) | Unknown::NotYet | Unknown::Stale) => {
                 self.held_against.take();
@@ -186,8 +191,7 @@ impl Guard {
         host.set(metrics::GUARD_AGE, now.since(self.known_as_of.get()).as_secs());
     }
 
-    /// What is due now besides, and takes a round trip: to ask etcd what was revoked, where this VM is the one that
-    /// does.
+    /// Asks etcd for new revocations if this VM is the one that follows them.
     pub fn follow(self: &Rc<Self>, host: &Rc<dyn Host>) -> Option<Step<()>> {
         let follows = self.revocations.follows(&**host);
         let guard = Rc::clone(self);
@@ -198,7 +202,7 @@ impl Guard {
         })
     }
 
-    /// Ends the streams of which this holds.
+    /// Ends the open streams whose claims satisfy `is_meant`.
     fn end_streams(
         &self,
         host: &dyn Host,
@@ -210,7 +214,8 @@ impl Guard {
         let is_meant = |watched: &Watched| {
             self.claims(&watched.metadata).is_ok_and(|claims| is_meant(&claims))
         };
-        // Taken out, and let go of: what is done to a stream may call back here.
+        // Take the streams out and release the borrow first: answering a stream may call back into
+        // the guard.
         let ended = self.streams.borrow_mut().take(is_meant);
         for (stream, watched) in ended {
             act_for(stream);
@@ -224,7 +229,7 @@ impl Guard {
         Claims::read(metadata, &self.config.payload_in_metadata, &self.config.issuer)
     }
 
-    /// Whether a request goes on, and what says so.
+    /// Decides if a request goes on. Both results name what decided.
     fn look(
         &self,
         host: &dyn Host,
@@ -242,14 +247,14 @@ impl Guard {
         } else {
             Method::Plain(watched.method())
         };
-        let asked = Asked { path: path.as_ref(), method, claims };
-        match rules::decide(&self.config, asked) {
+        let facts = RequestFacts { path: path.as_ref(), method, claims };
+        match rules::decide(&self.config, facts) {
             (Ok(()), decider) => Ok(decider),
             (Err(denied), decider) => Err(Refusal::Denied(denied, decider)),
         }
     }
 
-    /// Refuses a request, if anything is refused here. Whether it goes on all the same.
+    /// Refuses a request, unless the mode is `report`. Returns true if the request goes on.
     fn refuse(
         &self,
         host: &dyn Host,
@@ -263,7 +268,8 @@ impl Guard {
         let event = Event::of(&happening);
         request.set_filter_state("guard", event.guard());
         match self.config.audit_log {
-            // A report about an open stream must not replace the report of when it began.
+            // In report mode the stream goes on: the entry of its end must not replace that of its
+            // beginning.
             AuditLog::AccessLog if enforced || !refusal.is_of_an_open_stream() => {
                 request.set_filter_state("audit", &event.to_json());
             }
@@ -276,7 +282,7 @@ impl Guard {
             }
         }
         host.count(self.counter(refusal.reason()));
-        // What is wrong with etcd is said by who asks it, and not for each request.
+        // The VM that asks etcd logs its failures. Do not log them again for each request.
         if let Refusal::Unknown(unknown @ Unknown::Host(_)) = refusal {
             host.warn(&format!("revocations are not known: {unknown}"));
         }

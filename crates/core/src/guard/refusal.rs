@@ -1,35 +1,36 @@
-//! Why a request does not reach the API: what the caller is told, and what is written down.
+//! Why the guard refuses a request: the answer for the caller, and the reason for metrics and
+//! audit.
 
 use super::ApiRequest;
 use super::claims::NoClaims;
 use super::rules::{Decider, Denied};
 use crate::revocations::Unknown;
 
-/// A request that is refused.
+/// The reason why a request is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Refusal {
-    /// There are no claims to go by.
+    /// The request has no usable claims.
     NoClaims(NoClaims),
-    /// Nobody can say what was revoked.
+    /// The guard does not know what was revoked.
     Unknown(Unknown),
     /// The impersonation has ended.
     Ended,
-    /// It has ended since this request began.
+    /// The impersonation ended while the stream was open.
     EndedWhileOpen,
-    /// Since this request began, nobody can say any more what was revoked.
+    /// While the stream was open, the guard lost track of what was revoked.
     StaleWhileOpen,
-    /// A rule, or the default, denies it.
+    /// A rule or the default denies the request.
     Denied(Denied, Decider),
 }
 
-/// The name that our challenges give the protection space.
+/// The protection space in `WWW-Authenticate` challenges.
 const REALM: &str = "impersonation";
 
-/// When a caller may try again, in seconds.
+/// The value of `Retry-After`, in seconds.
 const RETRY_AFTER: &[u8] = b"1";
 
 impl Refusal {
-    /// What [`reason`](Self::reason) can say.
+    /// All values of [`reason`](Self::reason).
     pub(super) const REASONS: [&str; 12] = [
         "claims_missing",
         "other_issuer",
@@ -45,7 +46,7 @@ impl Refusal {
         "method_override",
     ];
 
-    /// Which check refused, for metrics and audit.
+    /// Returns the check that refused, for metrics and audit.
     pub(super) const fn reason(&self) -> &'static str {
         match self {
             Self::NoClaims(NoClaims::Missing) => "claims_missing",
@@ -63,12 +64,12 @@ impl Refusal {
         }
     }
 
-    /// Whether it is about a request that had passed before.
+    /// Returns true if the refusal ends a stream that was allowed when it began.
     pub(super) const fn is_of_an_open_stream(&self) -> bool {
         matches!(self, Self::EndedWhileOpen | Self::StaleWhileOpen)
     }
 
-    /// RFC 6750 §3.1, and RFC 6749 §4.1.2.1 for who may try again.
+    /// Returns the error code (RFC 6750 §3.1; RFC 6749 §4.1.2.1 if the caller may try again).
     pub(super) const fn error(&self) -> &'static str {
         match self {
             Self::NoClaims(_) | Self::Ended | Self::EndedWhileOpen => "invalid_token",
@@ -77,7 +78,7 @@ impl Refusal {
         }
     }
 
-    /// The rule that decided, if one did.
+    /// Returns the rule that decided, if one did.
     pub(super) const fn decider(&self) -> Option<Decider> {
         match self {
             Self::Denied(_, decider) => Some(*decider),
@@ -93,7 +94,8 @@ impl Refusal {
         }
     }
 
-    /// ASCII without quotes or backslashes (RFC 6750 §3). Nothing of the rules is told.
+    /// Returns the description for the caller: ASCII without quotes or backslashes (RFC 6750 §3).
+    /// It reveals nothing about the rules.
     const fn told(&self) -> &'static str {
         match self {
             Self::NoClaims(_) => "the access token is invalid",
@@ -103,7 +105,7 @@ impl Refusal {
         }
     }
 
-    /// Answers the caller.
+    /// Answers the request.
     pub(super) fn respond(&self, request: &dyn ApiRequest) {
         let (error, told) = (self.error(), self.told());
         let challenge =

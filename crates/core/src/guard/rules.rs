@@ -1,97 +1,101 @@
-//! The operator's rules, held against a request.
+//! Matches a request against the operator's rules.
 //!
-//! What denies is read wide, what allows narrow. A server may know two spellings for one thing; so a rule that denies
-//! `/account/password` means `/Account/Password/` too, and one that allows `/orders/search` means that and nothing
-//! else. Where a request does not say what it is (a path that is not normal, a method that a header overrides, an
-//! actor that nobody named), it is all of what is denied, and nothing of what is allowed.
+//! Deny rules match broadly; allow rules match exactly. A server may treat two spellings as one
+//! path. So a rule that denies `/account/password` also denies `/Account/Password/`, and a rule
+//! that allows `/orders/search` allows nothing else. If a request is ambiguous (its path is not
+//! normal, a header overrides its method, or its token has no actor), every deny rule that could
+//! match it does, and no allow rule does.
 
 use super::claims::Claims;
 use crate::config::{Action, DefaultAction, GuardConfig, GuardRule, PathPattern};
 use crate::path::NormalPath;
 
-/// A request, as far as rules are about it.
+/// The facts about a request that rules match.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Asked<'r> {
-    /// `None` for one that is not normal.
+pub(super) struct RequestFacts<'r> {
+    /// `None` if the path is not normal.
     pub(super) path: Option<&'r NormalPath<'r>>,
     pub(super) method: Method<'r>,
     pub(super) claims: &'r Claims<'r>,
 }
 
-/// What is to be done.
+/// The method of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Method<'r> {
-    /// What the request says.
+    /// The method in the request line.
     Plain(&'r [u8]),
-    /// What the server behind takes it for: a header or the query names another method.
+    /// A header or the query names another method, which the server behind may use.
     Overridden,
 }
 
-/// What decided.
+/// The part of the configuration that decided about a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Decider {
     /// The rule with this index.
     Rule(usize),
-    /// None.
+    /// No rule matched.
     Default,
 }
 
-/// Why a request does not go on.
+/// Why a request is denied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Denied {
-    /// It is what the rule, or the default, denies.
+    /// A rule or the default denies the request.
     ByRule,
-    /// It may be, as nobody knows where its path leads.
+    /// A rule may deny the request, because servers may read its path differently.
     PathNotNormal,
-    /// It says two methods to what distinguishes them.
+    /// The request names two methods, and the rule depends on the method.
     MethodOverride,
 }
 
-/// Whether a request goes on, and what decided that.
-pub(super) fn decide(config: &GuardConfig, asked: Asked<'_>) -> (Result<(), Denied>, Decider) {
+/// Decides if a request goes on, and returns what decided.
+pub(super) fn decide(
+    config: &GuardConfig,
+    facts: RequestFacts<'_>,
+) -> (Result<(), Denied>, Decider) {
     for (index, rule) in config.rules.iter().enumerate() {
-        if let Some(outcome) = rule.decide(asked) {
+        if let Some(outcome) = rule.decide(facts) {
             return (outcome, Decider::Rule(index));
         }
     }
-    let outcome = match (config.default, asked.method) {
+    let outcome = match (config.default, facts.method) {
         (DefaultAction::Allow, _)
         | (DefaultAction::ReadOnly, Method::Plain(b"GET" | b"HEAD" | b"OPTIONS")) => Ok(()),
         (DefaultAction::ReadOnly, Method::Overridden) => Err(Denied::MethodOverride),
-        (DefaultAction::ReadOnly | DefaultAction::Deny, _) => Err(asked.denied()),
+        (DefaultAction::ReadOnly | DefaultAction::Deny, _) => Err(facts.denied()),
     };
     (outcome, Decider::Default)
 }
 
-impl Asked<'_> {
+impl RequestFacts<'_> {
     fn denied(self) -> Denied {
         if self.path.is_none() { Denied::PathNotNormal } else { Denied::ByRule }
     }
 }
 
 impl GuardRule {
-    /// What this rule says about a request; `None` if it is not about it.
-    fn decide(&self, asked: Asked<'_>) -> Option<Result<(), Denied>> {
-        let claims = asked.claims;
+    /// Returns what this rule decides about a request, or `None` if it does not match.
+    fn decide(&self, facts: RequestFacts<'_>) -> Option<Result<(), Denied>> {
+        let claims = facts.claims;
         if !self.scopes.iter().all(|scope| claims.has_scope(scope)) {
             return None;
         }
         let about = match self.action {
-            Action::Allow => self.is_narrowly_about(asked),
-            Action::Deny => self.is_widely_about(asked),
+            Action::Allow => self.matches_exactly(facts),
+            Action::Deny => self.matches_broadly(facts),
         };
         if !about {
             return None;
         }
-        Some(match (self.action, &self.methods, asked.method) {
+        Some(match (self.action, &self.methods, facts.method) {
             (_, Some(_), Method::Overridden) => Err(Denied::MethodOverride),
             (Action::Allow, ..) => Ok(()),
-            (Action::Deny, ..) => Err(asked.denied()),
+            (Action::Deny, ..) => Err(facts.denied()),
         })
     }
 
-    fn is_narrowly_about(&self, asked: Asked<'_>) -> bool {
-        let Some(path) = asked.path.map(NormalPath::as_str) else { return false };
+    fn matches_exactly(&self, facts: RequestFacts<'_>) -> bool {
+        let Some(path) = facts.path.map(NormalPath::as_str) else { return false };
         let is_path = match &self.path {
             None => true,
             Some(PathPattern::Exactly(pattern)) => path == pattern,
@@ -101,19 +105,19 @@ impl GuardRule {
                 })
             }
         };
-        let is_method = self.methods.as_ref().is_none_or(|methods| match asked.method {
+        let is_method = self.methods.as_ref().is_none_or(|methods| match facts.method {
             Method::Plain(method) => methods.iter().any(|one| one.as_bytes() == method),
             Method::Overridden => true,
         });
         let is_actor = self.actors.as_ref().is_none_or(|actors| {
             let acts = |actor| actors.iter().any(|pattern| pattern.matches(actor));
-            asked.claims.actor_id.is_some_and(acts)
+            facts.claims.actor_id.is_some_and(acts)
         });
         is_path && is_method && is_actor
     }
 
-    fn is_widely_about(&self, asked: Asked<'_>) -> bool {
-        let is_path = match (&self.path, asked.path) {
+    fn matches_broadly(&self, facts: RequestFacts<'_>) -> bool {
+        let is_path = match (&self.path, facts.path) {
             (None, _) | (Some(_), None) => true,
             (Some(PathPattern::Exactly(pattern)), Some(path)) => {
                 let (path, pattern) = (bare(path.as_str()), bare(pattern));
@@ -123,7 +127,7 @@ impl GuardRule {
                 begins_alike(path.as_str(), bare(pattern))
             }
         };
-        let is_method = self.methods.as_ref().is_none_or(|methods| match asked.method {
+        let is_method = self.methods.as_ref().is_none_or(|methods| match facts.method {
             Method::Plain(method) => {
                 methods.iter().any(|one| one.as_bytes().eq_ignore_ascii_case(method))
             }
@@ -131,18 +135,18 @@ impl GuardRule {
         });
         let is_actor = self.actors.as_ref().is_none_or(|actors| {
             let acts = |actor| actors.iter().any(|pattern| pattern.matches(actor));
-            asked.claims.actor_id.is_none_or(acts)
+            facts.claims.actor_id.is_none_or(acts)
         });
         is_path && is_method && is_actor
     }
 }
 
-/// Without a slash at the end.
+/// Removes a slash at the end.
 fn bare(path: &str) -> &str {
     path.strip_suffix('/').unwrap_or(path)
 }
 
-/// Whether a path begins so, whatever the letter case.
+/// Returns true if the path begins with `beginning`, ignoring letter case.
 fn begins_alike(path: &str, beginning: &str) -> bool {
     if path.is_ascii() && beginning.is_ascii() {
         path.get(..beginning.len()).is_some_and(|start| start.eq_ignore_ascii_case(beginning))

@@ -1,29 +1,30 @@
-//! The requests that went on, until they are over: what has to be known of them to end them, and to write that down.
+//! The streams that were allowed and are still open, with the facts to end and to log each of them.
 
 use std::collections::HashMap;
 
 use super::{ApiRequest, elsewhere};
 
-/// One of them.
+/// The facts about one request, kept until its stream ends.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Watched {
-    /// The claims are in it, and read again when they are needed: hardly ever.
+    /// The metadata that holds the claims. They are decoded again in the rare case that they are
+    /// needed.
     pub(super) metadata: Vec<u8>,
     /// Path and query.
     pub(super) target: Vec<u8>,
     pub(super) request_id: Vec<u8>,
-    /// What the request says is to be done.
+    /// The method in the request line.
     pub(super) own_method: Vec<u8>,
     is_upgrade: bool,
-    /// Whether it says elsewhere that something else is to be done.
+    /// True if a header or the query overrides the method.
     pub(super) names_a_method: bool,
-    /// Whether it says elsewhere that it is about something else.
+    /// True if a header overrides the path.
     pub(super) names_a_path: bool,
 }
 
 impl Watched {
-    /// Reads a request, and shows the names of its header fields. What stands in the others, credentials above all, is
-    /// nobody's business here.
+    /// Reads a request, and calls `see` with the names of its other header fields. Their values,
+    /// credentials above all, are not read.
     pub(super) fn read(request: &dyn ApiRequest, see: &mut dyn FnMut(&[u8])) -> Self {
         let mut watched = Self { metadata: request.metadata(), ..Self::default() };
         request.visit_headers(&mut |name, value| match name {
@@ -41,27 +42,27 @@ impl Watched {
         watched
     }
 
-    /// What is to be done. An upgrade is a way to send whatever comes later: in HTTP/2 it is called by that name,
-    /// CONNECT (RFC 8441), and it is one thing in every version.
+    /// Returns the method for the rules. An upgrade counts as CONNECT in every version of HTTP, as
+    /// it is called in HTTP/2 (RFC 8441): it opens a tunnel for anything that follows.
     pub(super) fn method(&self) -> &[u8] {
         if self.is_upgrade { b"CONNECT" } else { &self.own_method }
     }
 }
 
-/// All of them in one worker, by the number that Envoy gave each.
+/// The open streams of one worker, by Envoy's context id.
 #[derive(Debug, Default)]
 pub(super) struct Streams(HashMap<u32, Watched>);
 
 impl Streams {
-    pub(super) fn begin(&mut self, stream: u32, watched: Watched) {
+    pub(super) fn watch(&mut self, stream: u32, watched: Watched) {
         self.0.insert(stream, watched);
     }
 
-    pub(super) fn end(&mut self, stream: u32) {
+    pub(super) fn forget(&mut self, stream: u32) {
         self.0.remove(&stream);
     }
 
-    /// Those of which this holds; they are watched no longer.
+    /// Removes and returns the streams for which `is_meant` is true.
     pub(super) fn take(&mut self, is_meant: impl Fn(&Watched) -> bool) -> Vec<(u32, Watched)> {
         self.0.extract_if(|_, watched| is_meant(watched)).collect()
     }

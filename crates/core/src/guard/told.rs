@@ -1,8 +1,9 @@
-//! The headers by which an API learns whose request this really is.
+//! The headers that tell an API about an impersonation.
 //!
-//! The API believes them, so nobody else may set them: what a caller sent by their names is gone, and by what a server
-//! takes for their names. A server that hands header fields on as variables (CGI, and PHP, WSGI and Rack after it) knows
-//! `x_impersonator` and `x-impersonator` by one name, and which of the two it keeps is up to it.
+//! The API believes these headers, so a caller must not be able to set them. The guard removes the
+//! caller's own fields of these names, and of every spelling that some server treats as the same
+//! name. Servers that turn header fields into variables (CGI, and PHP, WSGI and Rack after it) read
+//! `x_impersonator` and `x-impersonator` as one name, and which of the two they keep varies.
 
 use std::borrow::Cow;
 
@@ -12,10 +13,10 @@ use super::claims::Claims;
 use super::{ApiRequest, elsewhere};
 use crate::config::GuardHeaders;
 
-/// What an API is to be told in one request, and what it must not be told.
+/// The headers to set on one request, and the caller's spellings to remove.
 pub(super) struct Told<'g> {
     names: &'g GuardHeaders,
-    /// The caller's own spellings of the names.
+    /// The other spellings of the names that the caller sent.
     forged: Vec<String>,
 }
 
@@ -24,7 +25,7 @@ impl<'g> Told<'g> {
         Self { names, forged: Vec::new() }
     }
 
-    /// Looks at the name of a header field that the caller sent.
+    /// Checks the name of a header field that the caller sent.
     pub(super) fn see(&mut self, name: &[u8]) {
         let is_spelling =
             |known: &String| elsewhere::is_spelling_of(name, known) && name != known.as_bytes();
@@ -36,7 +37,7 @@ impl<'g> Told<'g> {
         }
     }
 
-    /// Tells the API. What the caller said about that is gone.
+    /// Sets the headers, after removing all that the caller sent under their names.
     pub(super) fn tell(&self, request: &dyn ApiRequest, claims: Option<&Claims<'_>>) {
         for name in &self.forged {
             request.remove_header(name);
@@ -51,10 +52,11 @@ impl<'g> Told<'g> {
     }
 }
 
-/// What a header field cannot hold, or some reader could take for the end of it, or for another.
+/// Characters that a header field cannot hold, or that some reader takes for a separator.
 const UNSAFE: &AsciiSet = &CONTROLS.add(b' ').add(b'%').add(b',').add(b';').add(b'"').add(b'\\');
 
-/// Text as the value of a header field: visible ASCII, the rest percent-encoded as UTF-8.
+/// Encodes text as the value of a header field: visible ASCII as it is, the rest percent-encoded as
+/// UTF-8.
 fn header_value(text: &str) -> Cow<'_, str> {
     utf8_percent_encode(text, UNSAFE).into()
 }
@@ -66,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_is_a_header_as_it_is_unless_some_reader_could_take_it_for_more() {
+    fn a_name_is_encoded_only_where_a_reader_could_misread_it() {
         #[rustfmt::skip]
         let cases = [
             ("agent-7",                 "agent-7"),
@@ -86,7 +88,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_the_name_it_is_one_value_that_reads_back(name: String) {
+        fn every_name_becomes_one_value_that_decodes_to_it(name: String) {
             let value = header_value(&name).into_owned();
             prop_assert!(value.bytes().all(|byte| byte.is_ascii_graphic() && byte != b','));
             let read = percent_encoding::percent_decode_str(&value).decode_utf8().unwrap();

@@ -16,7 +16,7 @@ use super::paths::Paths;
 use super::service::{CustomClaims, Service};
 use crate::bearer::Verifier;
 use crate::claims::{Authorizer, Script};
-use crate::config::{self, Config, ConfigError, Problem, Surroundings, decode};
+use crate::config::{self, Config, ConfigEnvironment, ConfigError, Problem, decode};
 use crate::etcd::{RecordKeys, Server};
 use crate::host::UnixTime;
 use crate::jose::{KeySet, NativeCrypto, PublishedKey, SigningKey, TestedCrypto};
@@ -131,7 +131,7 @@ impl<'e> Trial<'e> {
     }
 }
 
-impl Surroundings for Trial<'_> {
+impl ConfigEnvironment for Trial<'_> {
     fn variable(&self, name: &str) -> Option<String> {
         (self.environment)(name)
     }

@@ -1,8 +1,9 @@
-//! Bounds: what a subject token is good for, where that is less than all that could be had for its user.
+//! Bounds: limits on the use of one subject token.
 //!
-//! They come with the mint, stay with the token, and can only narrow: nothing here grants anything, and what a
-//! bound does not speak of is as it was. A bound that could never be met is refused at the mint, where somebody
-//! can still mend it; a token that nobody can use would be found out by a support agent in front of a user.
+//! Bounds come with the mint and stay with the token. They only narrow: no bound grants anything,
+//! and a member without a bound keeps the configured limit. A bound that can never be met is
+//! refused at the mint, where the backend can still correct it. Otherwise a support agent would
+//! find the token useless in front of a user.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -24,24 +25,25 @@ const SCOPE: &str = "scope";
 const ACTOR_ID: &str = "actorId";
 const ACCESS_TOKEN_EXPIRES_IN: &str = "accessTokenExpiresIn";
 
-/// What a subject token is good for at most. What is `None` is not bounded.
+/// The limits on one subject token. `None` means no limit besides the configuration's.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 pub struct Bounds {
     /// How long the subject token lives, in seconds.
     pub expires_in: Option<u64>,
-    /// The clients that may exchange it.
+    /// The clients that may exchange the subject token.
     pub client_ids: Option<Vec<String>>,
-    /// The resources that it may be exchanged for, by indicator.
+    /// The indicators of the resources that the subject token may be exchanged for.
     pub resources: Option<Vec<String>>,
     /// The scopes that can be granted.
     pub scopes: Option<Vec<String>>,
-    /// Who must be acting.
+    /// The user who must be acting.
     pub actor_id: Option<String>,
     /// How long the access token lives, in seconds.
     pub access_token_expires_in: Option<u64>,
 }
 
-/// Why bounds are none. `Display` names the member and is fit to be an `error_description`.
+/// The reason why bounds are invalid. `Display` names the member, and can serve as an
+/// `error_description`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{member} {problem}")]
 pub struct BoundsError {
@@ -55,24 +57,24 @@ impl BoundsError {
     }
 }
 
-/// What there is to be had, as configured: bounds beyond it can never be met.
+/// The configured limits, which bounds are checked against. A bound beyond them can never be met.
 #[derive(Debug, Clone, Copy)]
 pub struct Offer<'c> {
     /// How long subject tokens live.
     pub lifetime: Duration,
-    /// How long access tokens live whose resource says nothing else.
+    /// How long access tokens live if their resource sets no lifetime.
     pub access_token_lifetime: Duration,
-    /// Who exchanges.
+    /// The clients that exchange subject tokens.
     pub clients: &'c HashMap<String, Rc<Client>>,
-    /// What for.
+    /// The resources that access tokens can be for.
     pub resources: &'c HashMap<String, Resource>,
-    /// Whether anybody's actor token is accepted.
+    /// True if actor tokens can be verified.
     pub accepts_actors: bool,
 }
 
 impl<'c> Offer<'c> {
-    /// What a configuration offers. Whether actors are accepted only a service can say, which has taken over how they
-    /// are verified.
+    /// Returns the limits of a configuration. Only a service knows `accepts_actors`, because it has
+    /// taken over the verification of actor tokens from the configuration.
     pub fn of(config: &'c Config, accepts_actors: bool) -> Self {
         Self {
             lifetime: config.subject_tokens.lifetime,
@@ -89,16 +91,16 @@ impl<'c> Offer<'c> {
 }
 
 impl Bounds {
-    /// The names of all of them, in the mint's body and in what `authorizeSubjectToken` returns.
+    /// The names of all bounds, in the mint's body and in the result of `authorizeSubjectToken`.
     pub const MEMBERS: [&str; 6] =
         [EXPIRES_IN, CLIENT_ID, RESOURCE, SCOPE, ACTOR_ID, ACCESS_TOKEN_EXPIRES_IN];
 
-    /// Reads bounds by their names. Whether they can be met is another question: [`Bounds::check`].
+    /// Reads bounds from an object. [`Bounds::check`] tells if they can be met.
     pub fn read(members: &Map<String, Value>) -> Result<Self, BoundsError> {
         Self::of(members.iter().map(|(name, value)| (name.as_str(), value)))
     }
 
-    /// The same of members that are in no object.
+    /// Reads bounds from an iterator over members.
     pub fn of<'v>(
         members: impl Iterator<Item = (&'v str, &'v Value)>,
     ) -> Result<Self, BoundsError> {
@@ -122,12 +124,12 @@ impl Bounds {
         Ok(bounds)
     }
 
-    /// Whether nothing is bounded.
+    /// Returns true if there are no bounds.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
-    /// Refuses bounds that nobody could ever meet, for the user `user_id`.
+    /// Refuses bounds that can never be met for the user `user_id`.
     pub fn check(&self, offer: &Offer<'_>, user_id: &str) -> Result<(), BoundsError> {
         at_most(EXPIRES_IN, self.expires_in, offer.lifetime.as_secs())?;
         if self.client_ids.iter().flatten().any(|id| !offer.clients.contains_key(id)) {
@@ -173,7 +175,7 @@ impl Bounds {
         Ok(())
     }
 
-    /// The resources that one of the clients could get a token for.
+    /// Returns the resources that at least one of the allowed clients may ask for.
     fn reachable<'c>(&self, offer: &Offer<'c>) -> impl Iterator<Item = &'c Resource> {
         let (clients, resources) = (offer.clients, offer.resources);
         let asks = move |indicator: &String| {
@@ -188,7 +190,8 @@ impl Bounds {
             .map(|(_, resource)| resource)
     }
 
-    /// What these and `other` leave. The error names the bound of which they leave nothing.
+    /// Returns the bounds that satisfy both `self` and `other`. The error names the bound for which
+    /// nothing is left.
     pub fn narrowed_by(self, other: Self) -> Result<Self, BoundsError> {
         if self.actor_id.is_some() && other.actor_id.is_some() && self.actor_id != other.actor_id {
             return nothing_left(ACTOR_ID);
@@ -206,38 +209,40 @@ impl Bounds {
         })
     }
 
-    /// How long the subject token lives.
+    /// Returns how long the subject token lives.
     pub fn lifetime(&self, configured: Duration) -> Duration {
         shortened(configured, self.expires_in)
     }
 
-    /// Whether this client may exchange it.
+    /// Returns true if this client may exchange the subject token.
     pub fn allows_client(&self, client_id: &str) -> bool {
         allows(self.client_ids.as_deref(), client_id)
     }
 
-    /// Whether it may be exchanged for this resource.
+    /// Returns true if the subject token may be exchanged for this resource.
     pub fn allows_resource(&self, indicator: &str) -> bool {
         allows(self.resources.as_deref(), indicator)
     }
 
-    /// Whether this scope may be granted.
+    /// Returns true if this scope may be granted.
     pub fn allows_scope(&self, scope: &str) -> bool {
         allows(self.scopes.as_deref(), scope)
     }
 
-    /// Whether it may be exchanged where this user is acting, or nobody says who is.
+    /// Returns true if the subject token may be exchanged while this user is acting. `None` stands
+    /// for an exchange without an actor.
     pub fn allows_actor(&self, actor_id: Option<&str>) -> bool {
         self.actor_id.is_none() || self.actor_id.as_deref() == actor_id
     }
 
-    /// How long the access token lives.
+    /// Returns how long the access token lives.
     pub fn access_token_lifetime(&self, configured: Duration) -> Duration {
         shortened(configured, self.access_token_expires_in)
     }
 }
 
-/// To people as in the mint's body, only what is bounded; to a store all of it, in order.
+/// Human-readable formats get the members of the mint's body, without absent bounds. Binary formats
+/// (the store) get all fields in order.
 impl Serialize for Bounds {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let Self { expires_in, client_ids, resources, scopes, actor_id, access_token_expires_in } =
@@ -277,7 +282,7 @@ fn seconds(member: &'static str, value: &Value) -> Result<u64, BoundsError> {
     }
 }
 
-/// One string, or a list of them; each once.
+/// Reads one string or a list of strings, and drops duplicates.
 fn list(member: &'static str, value: &Value) -> Result<Vec<String>, BoundsError> {
     let items = match value {
         Value::Array(items) => items.as_slice(),

@@ -92,11 +92,11 @@ fn a_call_that_cannot_be_sent_has_failed_at_once() {
 }
 
 #[test]
-fn a_task_that_waits_for_nothing_stops() {
+fn a_task_that_waits_without_a_call_stops() {
     assert!(matches!(start(None, |_| pending::<()>()), Step::Stopped));
 }
 
-/// What a task holds is let go of as soon as it ends, or its caller leaves.
+/// A task's resources are released as soon as it ends or its caller leaves.
 #[test]
 fn a_task_that_only_asks_ends_when_its_caller_leaves() {
     struct Held(Rc<Cell<bool>>);
@@ -132,7 +132,7 @@ fn a_task_that_may_have_changed_something_goes_on_without_its_caller() {
 }
 
 #[test]
-fn nothing_is_begun_for_a_caller_who_has_left() {
+fn a_task_begins_nothing_for_a_caller_who_has_left() {
     let step = start(None, |context| async move {
         context.call_to_the_end(call("/change")).await;
         context.call(call("/ask")).await;

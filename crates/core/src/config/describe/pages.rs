@@ -1,4 +1,4 @@
-//! The tables and the schemas in `docs/`, held to the declarations.
+//! Keeps the tables and the schemas in `docs/` equal to the declarations.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use super::{Described, Descriptions, Member, Presence, one_line};
 use crate::config::section::Kind;
 use crate::config::{Config, GuardConfig};
 
-/// Documentation of one plugin's configuration.
+/// The documentation of one plugin's configuration.
 struct Plugin {
     page: &'static str,
     schema: &'static str,
@@ -33,12 +33,14 @@ const PLUGINS: [Plugin; 2] = [
     },
 ];
 
-/// The members of a section in rows; those of sections without a heading of their own among them.
+/// Writes one row for each member of a section, and the rows of nested sections that have no
+/// heading of their own.
 fn rows(members: &[Member], before: &str, table: &mut String) {
     for member in members {
         let name = format!("{before}{}", member.name);
         let own = &member.described.members;
-        // A section that is there by default says nothing beside its members.
+        // A nested section that is present by default needs no row of its own beside those of its
+        // members.
         let is_there = matches!(member.presence, Presence::Default(_));
         if own.is_empty() || !is_there {
             row(member, &name, table);
@@ -67,7 +69,7 @@ fn table(members: &[Member]) -> String {
     table
 }
 
-/// Puts the tables in the place of those that are there, between marks that name them.
+/// Replaces each table of the page between the marks that name it.
 fn with_tables(page: &str, tables: &[(&str, String)]) -> String {
     let mut made = String::new();
     let mut rest = page;
@@ -106,7 +108,8 @@ fn described(plugin: &Plugin) -> (Vec<(&'static str, String)>, Value) {
     (tables, titled.into())
 }
 
-/// Compares a file with what it must be, or writes it if `UPDATE_DOCS` is set, as `make docs` does.
+/// Compares a file with its generated text. If `UPDATE_DOCS` is set, as `make docs` does, writes
+/// the file instead.
 fn hold(name: &str, make: impl FnOnce(&str) -> String) {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(name);
     let text = fs::read_to_string(&path).unwrap();
@@ -120,7 +123,7 @@ fn hold(name: &str, make: impl FnOnce(&str) -> String) {
 }
 
 #[test]
-fn the_documentation_says_what_is_declared() {
+fn the_documentation_matches_the_declarations() {
     for plugin in PLUGINS {
         let (tables, schema) = described(&plugin);
         hold(plugin.page, |page| with_tables(page, &tables));

@@ -1,5 +1,6 @@
-//! The rules of the configuration, held against one that uses every member there is: each member is
-//! misspelt, mistyped and left out in turn, so that a new one is covered as soon as it is in [`full`].
+//! Tests of the configuration's rules against a configuration that uses every member. Each member
+//! is misspelt, mistyped and left out in turn, so a new member is covered as soon as [`full`] has
+//! it.
 
 mod schema;
 
@@ -9,7 +10,8 @@ use serde_json::json;
 
 use super::super::wire::tests::wire;
 use super::*;
-use crate::config::{ClientType, EtcdSettings, OnReplay, Problem, decode};
+use crate::config::clients::ClientType;
+use crate::config::{EtcdSettings, OnReplay, Problem, decode};
 use crate::issuer;
 use crate::jose::Algorithm;
 use crate::secret::Digest;
@@ -29,7 +31,7 @@ const PEM_BODY: &str = "MC4CAQAwBQYDK2VwBCIEINTuctv5E1hK1bbY8fdp+K06/nwoy/HU++CX
 const INLINE_SECRET: &str = "correct horse battery staple";
 const SECRET_IN_ENVIRONMENT: &str = "Tr0ub4dor&3";
 
-/// What no message may ever show.
+/// Secrets that no message may ever show.
 const SECRETS: [&str; 5] = [ED25519_D, P256_D, PEM_BODY, INLINE_SECRET, SECRET_IN_ENVIRONMENT];
 
 fn ed25519() -> Value {
@@ -65,7 +67,7 @@ fn http_uri(path: &str) -> Value {
     json!({"uri": uri, "cluster": "identity_gateway", "timeout": "3s"})
 }
 
-/// Every member there is.
+/// A configuration with every member.
 fn full() -> Value {
     json!({
         "issuer": "https://auth.example.com/oidc",
@@ -192,7 +194,7 @@ fn full() -> Value {
     })
 }
 
-/// No member that has a default.
+/// A configuration that leaves out every member with a default.
 fn minimal() -> Value {
     json!({
         "issuer": "https://auth.example.com/oidc",
@@ -207,7 +209,7 @@ fn minimal() -> Value {
     })
 }
 
-/// The full configuration with one member changed, by its JSON pointer. `-` adds to a list.
+/// Changes one member of the full configuration, by its JSON pointer. `-` adds to a list.
 fn with(pointer: &str, new: Value) -> Value {
     changed(full(), pointer, new)
 }
@@ -237,7 +239,7 @@ fn removed(mut value: Value, pointer: &str) -> Value {
     value
 }
 
-/// Reads a configuration as it arrives.
+/// Reads a configuration from the bytes that Envoy hands over.
 fn read(bytes: &[u8]) -> Result<Config, ConfigError> {
     parse(&decode(bytes)?)
 }
@@ -246,7 +248,7 @@ fn parse(value: &Value) -> Result<Config, ConfigError> {
     issuer::check(value, &environment)
 }
 
-/// What is wrong with a configuration. Whatever it is, it is told without secrets.
+/// Returns the problems of a configuration, after checking that no message shows a secret.
 #[track_caller]
 fn problems(value: &Value) -> Vec<Problem> {
     let problems = parse(value).err().map(|error| error.problems).unwrap_or_default();
@@ -260,13 +262,13 @@ fn problems(value: &Value) -> Vec<Problem> {
 fn assert_silent(text: &str) {
     for secret in SECRETS {
         assert!(!text.contains(secret), "{text}");
-        // Nor a part of it that would be worth having.
+        // Nor may the text show a useful part of a secret.
         assert!(!text.contains(secret.split_at(10).0), "{text}");
     }
 }
 
-/// Exactly one problem, there, and its text begins like this.
-/// A subject token that one client is refused for want of an actor, the other would exchange.
+/// A subject token can be exchanged by any client. If one client is refused because it names no
+/// actor, another one could exchange the same token.
 #[test]
 fn a_client_that_need_not_name_an_actor_beside_one_that_must_is_a_warning() {
     const ORDERS: &str = "https://api.example.com/orders";
@@ -304,6 +306,7 @@ fn a_client_that_need_not_name_an_actor_beside_one_that_must_is_a_warning() {
     }
 }
 
+/// Asserts that there is exactly one problem, at this path, and that its text begins like this.
 #[track_caller]
 fn assert_problem(case: &str, value: &Value, path: &str, text: &str) {
     let problems = problems(value);
@@ -312,7 +315,7 @@ fn assert_problem(case: &str, value: &Value, path: &str, text: &str) {
     assert!(problem.expected.starts_with(text), "{case}: {problem}");
 }
 
-/// Every value in a configuration: its JSON pointer, and its path as messages show it.
+/// Returns every value of a configuration: its JSON pointer, and its path as messages show it.
 fn places(value: &Value) -> Vec<(String, String)> {
     fn visit(value: &Value, pointer: &str, path: &str, places: &mut Vec<(String, String)>) {
         places.push((pointer.to_owned(), path.to_owned()));
@@ -336,7 +339,7 @@ fn places(value: &Value) -> Vec<(String, String)> {
     }
     let mut places = Vec::new();
     visit(value, "", "", &mut places);
-    // A JWK is not ours: it may have any member (RFC 7517 §4).
+    // The members of a JWK are not the configuration's: a JWK may have any member (RFC 7517 §4).
     places.retain(|(pointer, _)| !pointer.contains("/jwk/"));
     places
 }
@@ -377,7 +380,7 @@ fn every_member_can_be_set() {
 }
 
 #[test]
-fn what_is_left_out_has_its_default() {
+fn an_absent_member_has_its_default() {
     let mut minimal = minimal();
     minimal["clients"] = json!([{"client_id": "console", "type": "single_page"}]);
     minimal["resources"] = json!([{"indicator": "urn:example:invoices"}]);
@@ -411,7 +414,7 @@ fn an_unknown_member_is_refused_wherever_it_is() {
         let path = if path.is_empty() { "colour".to_owned() } else { format!("{path}.colour") };
         assert_problem(&path, &value, &path, "unknown member; expected one of ");
     }
-    // The name may be anything, and ends up in a log.
+    // The name may hold any character, and it is logged.
     assert_problem("a forged line", &with("/a\n\u{1b}[2J", json!(1)), "a\\n\\u{1b}[2J", "unknown");
 }
 
@@ -435,7 +438,7 @@ fn a_value_of_another_type_is_refused_where_it_is() {
 }
 
 #[test]
-fn what_must_be_there_is_named_when_it_is_not() {
+fn a_missing_required_member_is_named() {
     #[rustfmt::skip]
     let required = [
         "issuer",
@@ -495,7 +498,7 @@ fn what_must_be_there_is_named_when_it_is_not() {
         "resources[0].indicator",
         "resources[1].indicator",
     ];
-    // What is required by something else: a choice of several, or another member.
+    // Members that another rule requires: a choice of several, or another member.
     #[rustfmt::skip]
     let needed = [
         ("signing_keys[0].jwk",                        "signing_keys[0]",                         "expected exactly one of jwk, environment_variable, pem"),
@@ -518,7 +521,7 @@ fn what_must_be_there_is_named_when_it_is_not() {
         ("actor_tokens.introspection.client_secret.inline_string", "actor_tokens.introspection.client_secret", "expected exactly one of inline_string, environment_variable"),
         ("clients[0].client_secret_sha256",            "clients[0]",                              "a confidential client needs client_secret_sha256"),
         ("clients[3].client_secret_sha256",            "clients[3]",                              "a confidential client needs client_secret_sha256"),
-        // These are items of a list: without them it is empty, or something names them.
+        // Items of a list. Without them the list is empty, or another member names a missing item.
         ("subject_tokens.authentication.jwt[0].audiences[0]", "subject_tokens.authentication.jwt[0].audiences", "expected a list that is not empty"),
         ("subject_tokens.authentication.jwt[1].audiences[0]", "subject_tokens.authentication.jwt[1].audiences", "expected a list that is not empty"),
         ("subject_tokens.authentication.jwt[1].client_ids[0]", "subject_tokens.authentication.jwt[1].client_ids", "expected a list that is not empty"),
@@ -660,7 +663,7 @@ fn keys_must_be_whole_and_private_where_they_sign() {
         let value = changed(minimal(), "/signing_keys/0/jwk", jwk);
         assert_problem(case, &value, path, text);
     }
-    // Without `alg` the kind of key decides.
+    // Without `alg` the type of the key decides.
     for (source, alg) in [
         (json!({"jwk": p256()}), Algorithm::Es256),
         (json!({"environment_variable": "EC_KEY"}), Algorithm::Es256),
@@ -670,7 +673,7 @@ fn keys_must_be_whole_and_private_where_they_sign() {
         let config = parse(&changed(minimal(), "/signing_keys/0", source)).unwrap();
         assert_eq!(config.signing_key.algorithm, alg);
     }
-    // What no longer signs may be public.
+    // A key that no longer signs may be public.
     let public = key(&[("d", json!(null))], p256());
     assert_eq!(problems(&with("/signing_keys/-", json!({"jwk": public, "kid": "old"}))), []);
 }
@@ -770,7 +773,8 @@ fn a_script_is_compiled_at_once_and_its_mistakes_have_a_place() {
     ];
     for (case, value, path, expected) in cases {
         assert_problem(case, &with("/custom_claims", value.clone()), path, expected);
-        // The other function has the same members, and one word less: what failed allows nothing.
+        // `authorize_subject_token` has the same members. Its `on_error` has one word only: a
+        // failed function allows nothing.
         let path = path.replace("custom_claims", "authorize_subject_token");
         let expected = expected
             .replace("getCustomJwtClaims", "authorizeSubjectToken")
@@ -784,10 +788,10 @@ fn a_script_is_compiled_at_once_and_its_mistakes_have_a_place() {
     assert_problem("failing open", &issued, path, "expected one of refuse");
 }
 
-/// A script is compiled whatever else is wrong.
+/// A script is compiled even if other members are wrong.
 #[cfg(feature = "custom-claims")]
 #[test]
-fn what_shows_when_something_is_built_is_found_with_all_the_rest() {
+fn a_broken_script_is_reported_with_all_other_problems() {
     let value = with("/custom_claims", json!({"script": "let = ;"}));
     let value = changed(value, "/subject_tokens/lifetime", json!("soon"));
     let value = changed(value, "/signing_keys/0/jwk/d", json!("AAAA"));
@@ -795,7 +799,7 @@ fn what_shows_when_something_is_built_is_found_with_all_the_rest() {
     assert_eq!(paths, ["signing_keys[0].jwk", "subject_tokens.lifetime", "custom_claims.script"]);
 }
 
-/// It cannot do what the operator relies on.
+/// Such a build cannot do what the operator relies on.
 #[cfg(not(feature = "custom-claims"))]
 #[test]
 fn a_build_without_the_engine_refuses_every_script() {
@@ -811,7 +815,7 @@ fn a_build_without_the_engine_refuses_every_script() {
 }
 
 #[test]
-fn what_works_but_is_hardly_meant_is_a_warning() {
+fn a_probably_unintended_setting_is_a_warning() {
     const JWT: &str = "subject_tokens.authentication.jwt[1]";
     const INTROSPECTION: &str = "subject_tokens.authentication.introspection";
     #[rustfmt::skip]
@@ -823,7 +827,7 @@ fn what_works_but_is_hardly_meant_is_a_warning() {
         (without("/subject_tokens/authentication/introspection/audiences"),              INTROSPECTION, "no audiences"),
         (without("/actor_tokens/introspection/audiences"),                               "actor_tokens.introspection", "no audiences"),
         (without("/subject_tokens/authentication/introspection/name_prefix"),            INTROSPECTION, "no name_prefix"),
-        (with("/impersonations/authentication/jwt/0/name_prefix", json!("own:")),        "impersonations.authentication.jwt[0].name_prefix", "not that of subject_tokens.authentication.jwt[0].name_prefix"),
+        (with("/impersonations/authentication/jwt/0/name_prefix", json!("own:")),        "impersonations.authentication.jwt[0].name_prefix", "differs from subject_tokens.authentication.jwt[0].name_prefix"),
     ];
     for (value, path, text) in cases {
         let warnings = parse(&value).unwrap().warnings;
@@ -833,7 +837,7 @@ fn what_works_but_is_hardly_meant_is_a_warning() {
     }
 }
 
-/// The kill switch has to be there before it is needed.
+/// The kill switch must exist before it is needed.
 #[test]
 fn a_service_whose_impersonations_nobody_can_end_is_a_warning() {
     let warnings = parse(&without("/impersonations")).unwrap().warnings;
@@ -862,7 +866,7 @@ fn the_list_keeps_a_few_members_of_the_context_each_named_once() {
 }
 
 #[test]
-fn the_list_needs_no_capacity_where_etcd_has_it() {
+fn a_capacity_of_the_list_has_no_effect_under_etcd() {
     let mut value = with("/store", json!({"etcd": {"cluster": "etcd"}}));
     let warned = |value: &Value| {
         let warnings = parse(value).unwrap().warnings;
@@ -875,7 +879,7 @@ fn the_list_needs_no_capacity_where_etcd_has_it() {
 }
 
 #[test]
-fn a_replay_ends_what_the_token_was_exchanged_for_unless_the_operator_says_otherwise() {
+fn a_replay_ends_the_impersonation_unless_the_operator_says_otherwise() {
     for store in [json!({"shared_data": {}}), json!({"etcd": {"cluster": "etcd"}})] {
         let mut value = with("/store", store);
         let members = value["subject_tokens"].as_object_mut().unwrap();
@@ -889,7 +893,7 @@ fn a_replay_ends_what_the_token_was_exchanged_for_unless_the_operator_says_other
 }
 
 #[test]
-fn the_store_is_in_one_place() {
+fn the_store_is_either_shared_data_or_etcd() {
     let parsed = |value: &Value| parse(value).unwrap_or_else(|error| panic!("{error}"));
     let with = |pointer: &str, store: Value| {
         let mut value = with(pointer, store);
@@ -947,7 +951,7 @@ fn the_store_is_in_one_place() {
     );
 }
 
-/// One name means one person, and nobody but the operator knows whose names are whose.
+/// One name must mean one person. Only the operator knows which issuer's names are in use.
 #[test]
 fn two_issuers_of_a_list_have_two_prefixes() {
     const LISTS: [(&str, &str); 3] = [
@@ -994,14 +998,14 @@ fn two_issuers_of_a_list_have_two_prefixes() {
             }
         }
     }
-    // All that lack one are told of at once.
+    // Every entry without a prefix is reported.
     let value = with(LISTS[0].0, json!([entry(one, None), entry(two, None)]));
     assert_eq!(problems(&value).len(), 2);
 }
 
-/// Who acts is a user: which client the token was issued to says nothing about them.
+/// An actor is a user. The client that the token was issued to says nothing about the user.
 #[test]
-fn client_ids_are_for_those_who_mint() {
+fn actor_tokens_have_no_client_ids() {
     for (way, place) in [("jwt/0", "jwt[0]"), ("introspection", "introspection")] {
         let value = with(&format!("/actor_tokens/{way}/client_ids"), json!(["console"]));
         let path = format!("actor_tokens.{place}.client_ids");
@@ -1009,7 +1013,7 @@ fn client_ids_are_for_those_who_mint() {
     }
 }
 
-/// All of a configuration, for comparison.
+/// Prints a whole configuration, for comparison.
 fn summary(config: &Config) -> String {
     let mut clients: Vec<_> = config.clients.values().map(|client| format!("{client:?}")).collect();
     clients.sort();
@@ -1028,7 +1032,7 @@ fn summary(config: &Config) -> String {
 }
 
 #[test]
-fn both_forms_on_the_wire_mean_the_same() {
+fn both_wire_forms_yield_the_same_configuration() {
     for value in [full(), minimal()] {
         let text = read(value.to_string().as_bytes()).unwrap();
         let r#struct = read(&wire(&value)).unwrap();
@@ -1043,9 +1047,9 @@ fn both_forms_on_the_wire_mean_the_same() {
 }
 
 #[test]
-fn nothing_that_is_printed_shows_a_secret() {
+fn no_message_and_no_debug_output_shows_a_secret() {
     assert_silent(&summary(&parse(&full()).unwrap()));
-    // Mistakes that put a secret where something else belongs.
+    // Mistakes that put a secret into a member for something else.
     #[rustfmt::skip]
     let cases = [
         ("a key for a variable's name",    with("/signing_keys/1/environment_variable", json!(pem()))),
@@ -1063,7 +1067,7 @@ fn nothing_that_is_printed_shows_a_secret() {
         ("a secret as the whole",          json!(INLINE_SECRET)),
     ];
     for (case, value) in cases {
-        // Each of them is told of, and `problems` has looked at how.
+        // Each mistake is reported, and `problems` checks that the message shows no secret.
         assert_ne!(problems(&value), [], "{case}");
     }
     for text in [pem(), format!("{{\"signing_keys\": {}", ed25519()), INLINE_SECRET.to_owned()] {
@@ -1078,7 +1082,7 @@ fn any_json() -> impl Strategy<Value = Value> {
         any::<i64>().prop_map(Value::from),
         any::<f64>().prop_map(Value::from),
         "\\PC{0,20}".prop_map(Value::from),
-        // What gets further than the first check.
+        // Values that pass the first checks.
         prop::sample::select(vec![
             "600s",
             "https://a.example",
@@ -1149,7 +1153,7 @@ proptest! {
     ) {
         let mut value = full();
         for (index, new) in changes {
-            // JWKs included: they are the parser's too.
+            // Members of JWKs too: the parser reads them.
             let places = pointers(&value);
             *value.pointer_mut(places[index.index(places.len())].as_str()).unwrap() = new;
         }
@@ -1165,7 +1169,7 @@ proptest! {
     }
 }
 
-/// Every value, whoever's it is.
+/// Returns the JSON pointer of every value, including those within JWKs.
 fn pointers(value: &Value) -> Vec<String> {
     let below = |name: &str, value: &Value| -> Vec<String> {
         // RFC 6901 §3.

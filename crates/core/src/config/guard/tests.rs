@@ -1,10 +1,10 @@
-//! The guard's configuration, held against one that uses every member there is.
+//! Tests of the guard's configuration against one that uses every member.
 
 use serde_json::json;
 
 use super::*;
 
-/// Every member there is.
+/// A configuration with every member.
 pub(in crate::config) fn full() -> Value {
     json!({
         "issuer": "https://auth.example.com/oidc",
@@ -84,9 +84,9 @@ fn all_members_are_read() {
     );
 }
 
-/// The members of `store.etcd` are read by the filter's own reader.
+/// The guard reads `store.etcd` with the filter's own parser.
 #[test]
-fn etcd_is_said_as_in_the_filter_and_can_be_out_of_touch() {
+fn etcd_is_configured_as_in_the_filter_and_can_be_out_of_touch() {
     let read = |store: Value, staleness: Option<&str>| {
         let mut value = json!({"issuer": "https://auth.example.com/oidc", "store": store});
         if let Some(staleness) = staleness {
@@ -120,7 +120,7 @@ fn etcd_is_said_as_in_the_filter_and_can_be_out_of_touch() {
 }
 
 #[test]
-fn the_issuer_is_enough_and_writes_are_refused_then() {
+fn a_guard_with_only_an_issuer_refuses_writes() {
     let config =
         GuardConfig::from_value(&json!({"issuer": "https://auth.example.com/oidc"})).unwrap();
     assert_eq!(config.base_path, "");
@@ -131,7 +131,7 @@ fn the_issuer_is_enough_and_writes_are_refused_then() {
 }
 
 #[test]
-fn what_is_wrong_is_refused_with_its_path() {
+fn a_problem_is_reported_with_its_path() {
     #[rustfmt::skip]
     let cases = [
         ("/issuer",                 json!("auth"),             "issuer: expected an http or https URL without query, fragment or slash at the end"),
@@ -180,7 +180,7 @@ fn what_is_wrong_is_refused_with_its_path() {
 }
 
 #[test]
-fn all_problems_are_found_in_one_go() {
+fn all_problems_are_found_at_once() {
     let mut value = with("/mode", json!("dry_run"));
     value["rules"][0]["action"] = json!(7);
     value["rules"][1]["path"] = json!("orders");
@@ -188,7 +188,7 @@ fn all_problems_are_found_in_one_go() {
 }
 
 #[test]
-fn a_rule_that_asking_for_less_scope_escapes_is_warned_of() {
+fn a_rule_that_denies_by_scope_is_a_warning() {
     let read = |rule: Value| {
         let value = json!({"issuer": "https://auth.example.com/oidc", "rules": [rule]});
         let warnings = GuardConfig::from_value(&value).unwrap().warnings;
@@ -201,11 +201,11 @@ fn a_rule_that_asking_for_less_scope_escapes_is_warned_of() {
 }
 
 #[test]
-fn a_rule_that_no_request_gets_to_is_warned_of() {
+fn a_rule_that_no_request_reaches_is_a_warning() {
     let rules = json!([{"action": "deny"}, {"path": "/a", "action": "allow"}]);
     let value = json!({"issuer": "https://auth.example.com/oidc", "rules": rules});
     let warnings = GuardConfig::from_value(&value).unwrap().warnings;
-    let expected = "rules[1]: is never looked at: the rule before it is about every request";
+    let expected = "rules[1]: is never used: the rule before it matches every request";
     assert_eq!(warnings.iter().map(ToString::to_string).collect::<Vec<_>>(), [expected]);
     let value = json!({"issuer": "https://auth.example.com/oidc", "rules": [{"action": "deny"}]});
     assert_eq!(GuardConfig::from_value(&value).unwrap().warnings, []);

@@ -1,4 +1,4 @@
-//! The claims as Envoy hands them over, encoded here by another library.
+//! Tests of the claims' decoder with metadata that another library encodes.
 
 use std::collections::BTreeMap;
 
@@ -40,7 +40,7 @@ fn structure(json: &Json) -> prost_types::Struct {
     prost_types::Struct { fields }
 }
 
-/// Metadata in which `jwt_authn` left this, beside what other filters leave.
+/// Returns metadata in which `jwt_authn` and other filters have left their payloads.
 fn metadata(payloads: &Json) -> Vec<u8> {
     let other =
         json!({"access_token": {"iss": ISSUER, "txn": "other"}, "x": [null, 1, {"a": true}]});
@@ -109,9 +109,9 @@ fn claims_are_read_as_they_were_issued() {
     assert!(!claims.has_scope("orders") && !claims.has_scope(""));
 }
 
-/// As Istio has `jwt_authn` leave it.
+/// Istio has `jwt_authn` split the scope.
 #[test]
-fn a_scope_that_was_parted_is_the_same_scope() {
+fn a_split_scope_is_the_same_scope() {
     let parted = with("scope", json!(["orders:read", "orders:write"]));
     let both = [parted, full()].map(|claims| metadata(&json!({"access_token": claims})));
     let [parted, whole] =
@@ -123,7 +123,7 @@ fn a_scope_that_was_parted_is_the_same_scope() {
 }
 
 #[test]
-fn claims_that_the_filter_does_not_issue_are_none() {
+fn claims_that_the_filter_does_not_issue_are_refused() {
     let good = |actor: Option<&str>| Ok(("t-1".to_owned(), actor.map(str::to_owned)));
     let agent = good(Some("agent-7"));
     #[rustfmt::skip]
@@ -177,7 +177,7 @@ fn claims_that_the_filter_does_not_issue_are_none() {
 }
 
 #[test]
-fn where_jwt_authn_left_nothing_there_are_none() {
+fn metadata_without_a_payload_has_no_claims() {
     let none = Err(NoClaims::Missing);
     assert_eq!(Claims::read(&[], "access_token", ISSUER), none);
     let elsewhere = metadata(&json!({"other": full()}));
@@ -186,7 +186,7 @@ fn where_jwt_authn_left_nothing_there_are_none() {
 }
 
 #[test]
-fn what_is_cut_off_is_nothing_else() {
+fn truncated_metadata_never_yields_other_claims() {
     let whole = metadata(&json!({"access_token": full()}));
     let claims = Claims::read(&whole, "access_token", ISSUER).unwrap();
     for len in 0..whole.len() {
@@ -203,7 +203,7 @@ proptest! {
     }
 
     #[test]
-    fn nor_do_a_few_wrong_ones(changes: Vec<(prop::sample::Index, u8)>) {
+    fn no_changed_bytes_make_it_panic(changes: Vec<(prop::sample::Index, u8)>) {
         let mut bytes = metadata(&json!({"access_token": full()}));
         for (index, byte) in changes {
             let index = index.index(bytes.len());

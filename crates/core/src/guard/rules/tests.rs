@@ -1,4 +1,4 @@
-//! Requests against rules, as an operator writes them.
+//! Tests of requests against rules as an operator writes them.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -23,7 +23,8 @@ const CLAIMS: Claims<'_> = Claims {
     scope: Scope::Text("orders:read orders:write"),
 };
 
-/// What becomes of a request: the index of the rule that decided, or `None` for the default.
+/// Returns the outcome for a request, and the index of the rule that decided or `None` for the
+/// default.
 fn outcome(
     config: &GuardConfig,
     method: Method<'_>,
@@ -31,7 +32,7 @@ fn outcome(
     claims: &Claims<'_>,
 ) -> (Result<(), Denied>, Option<usize>) {
     let path = NormalPath::parse(path.as_bytes());
-    let (outcome, decider) = decide(config, Asked { path: path.as_ref(), method, claims });
+    let (outcome, decider) = decide(config, RequestFacts { path: path.as_ref(), method, claims });
     let rule = match decider {
         Decider::Rule(index) => Some(index),
         Decider::Default => None,
@@ -44,7 +45,7 @@ const POST: Method<'_> = Method::Plain(b"POST");
 const OVERRIDDEN: Method<'_> = Method::Overridden;
 
 #[test]
-fn where_no_rule_is_about_it_the_default_decides() {
+fn the_default_decides_if_no_rule_matches() {
     use Denied::*;
     #[rustfmt::skip]
     let cases = [
@@ -117,7 +118,7 @@ fn the_first_rule_that_matches_decides() {
 }
 
 #[test]
-fn a_rule_that_allows_means_what_it_says_and_one_that_denies_all_that_it_could() {
+fn allow_rules_match_exactly_and_deny_rules_match_broadly() {
     #[rustfmt::skip]
     let cases = [
         // condition                              method   path                       allowed  denied
@@ -166,7 +167,7 @@ fn a_rule_that_allows_means_what_it_says_and_one_that_denies_all_that_it_could()
 }
 
 #[test]
-fn an_actor_whom_nobody_named_is_all_who_are_denied() {
+fn a_request_without_an_actor_matches_every_denied_actor() {
     #[rustfmt::skip]
     let cases = [
         (json!(["agent-7"]),      Some("agent-7"),  true,    true),
@@ -188,7 +189,7 @@ fn an_actor_whom_nobody_named_is_all_who_are_denied() {
 }
 
 #[test]
-fn all_scopes_of_a_rule_are_needed() {
+fn a_rule_matches_only_with_all_its_scopes() {
     for (scopes, is_about) in [
         (json!(["orders:read"]), true),
         (json!(["orders:write", "orders:read"]), true),
@@ -202,9 +203,9 @@ fn all_scopes_of_a_rule_are_needed() {
 }
 
 proptest! {
-    /// Whatever the rules are: who cannot say where a path leads allows no more than for some path that it may be.
+    /// If the guard lets a path pass that is not normal, it lets every normal path pass.
     #[test]
-    fn a_path_that_is_not_normal_gets_nowhere_that_every_normal_one_would_not(
+    fn a_path_that_is_not_normal_is_allowed_only_where_every_path_is(
         rules in prop::collection::vec((0_usize..3, 0_usize..4, any::<bool>(), any::<bool>()), 0..5),
         default in 0_usize..3,
         method in 0_usize..2,

@@ -31,7 +31,8 @@ fn resource(indicator: &str, scopes: &[&str], seconds: Option<u64>) -> (String, 
     (indicator.to_owned(), Resource { scopes, access_token_lifetime })
 }
 
-/// `console` may ask for orders alone; access tokens live for an hour, those for payments for a quarter of one.
+/// `console` may ask for orders only. Access tokens live for an hour, those for payments for a
+/// quarter of an hour.
 fn with_offer<T>(look: impl FnOnce(Offer<'_>) -> T) -> T {
     let clients =
         [client("portal", None), client("console", Some(&["urn:orders"])), client("desk", None)];
@@ -53,7 +54,7 @@ fn read(value: &Value) -> Result<Bounds, BoundsError> {
     Bounds::read(value.as_object().unwrap())
 }
 
-/// What a mint for `user-42` with these bounds comes to.
+/// Returns the result of a mint for `user-42` with these bounds.
 fn checked(value: &Value) -> Result<Bounds, String> {
     let bounds = read(value).map_err(|error| error.to_string())?;
     with_offer(|offer| bounds.check(&offer, "user-42")).map_err(|error| error.to_string())?;
@@ -151,19 +152,19 @@ fn bounds() -> impl Strategy<Value = Bounds> {
 
 proptest! {
     #[test]
-    fn what_is_shown_of_bounds_is_read_back_as_them(bounds in bounds()) {
+    fn shown_bounds_are_read_back_unchanged(bounds in bounds()) {
         prop_assert_eq!(read(&serde_json::to_value(&bounds).unwrap()).unwrap(), bounds);
     }
 
     #[test]
-    fn what_is_stored_of_bounds_is_read_back_as_them(bounds in bounds()) {
+    fn stored_bounds_are_read_back_unchanged(bounds in bounds()) {
         let bytes = postcard::to_allocvec(&bounds).unwrap();
         prop_assert_eq!(postcard::from_bytes::<Bounds>(&bytes).unwrap(), bounds);
     }
 
-    /// Whatever is narrowed by whatever: what the result allows, both allow.
+    /// The combination of two bounds allows only what both allow.
     #[test]
-    fn to_narrow_is_never_to_widen(one in bounds(), other in bounds()) {
+    fn narrowing_never_widens(one in bounds(), other in bounds()) {
         let widest = Duration::from_secs(3600);
         if let Ok(both) = one.clone().narrowed_by(other.clone()) {
             for part in [&one, &other] {
@@ -185,9 +186,9 @@ proptest! {
         }
     }
 
-    /// Bounds that pass the check leave somebody something.
+    /// If bounds pass the check, at least one exchange can meet them.
     #[test]
-    fn what_is_accepted_can_be_met(bounds in bounds()) {
+    fn accepted_bounds_can_be_met(bounds in bounds()) {
         with_offer(|offer| {
             if bounds.check(&offer, "user-42").is_err() {
                 return Ok(());
@@ -206,7 +207,7 @@ proptest! {
     }
 
     #[test]
-    fn nothing_makes_the_reader_panic(members in vec(("[a-zA-Z]{0,22}", ".{0,20}"), 0..4)) {
+    fn no_members_make_the_parser_panic(members in vec(("[a-zA-Z]{0,22}", ".{0,20}"), 0..4)) {
         let members = members.into_iter().map(|(name, value)| (name, Value::from(value))).collect();
         let _ = Bounds::read(&members);
     }

@@ -1,20 +1,20 @@
-//! The JSON Schemas for editors, held to the parsers: they refuse what is misspelt, mistyped or missing, and
-//! nothing that the parsers take.
+//! Compares the JSON Schemas for editors with the parsers. A schema must refuse misspelt, mistyped
+//! and missing members, and must accept everything that the parser accepts.
 
 use jsonschema::Validator;
 
 use super::*;
 use crate::config::{GuardConfig, guard};
 
-/// A schema, and what reads such a configuration.
+/// A schema and the parser of the same configuration.
 struct Schema {
     text: &'static str,
-    /// Valid configurations, with every member between them.
+    /// Valid configurations that together have every member.
     complete: fn() -> Vec<Value>,
-    /// Another that is valid.
+    /// A valid configuration with the required members only.
     minimal: fn() -> Value,
     problems: fn(&Value) -> Vec<Problem>,
-    /// Places that may be missing by themselves, and that another member names.
+    /// Members that the schema lets be absent although another member refers to them.
     elsewhere: &'static [&'static str],
 }
 
@@ -46,12 +46,12 @@ impl Schema {
         jsonschema::validator_for(&self.read()).unwrap()
     }
 
-    fn takes(&self, value: &Value) -> bool {
+    fn accepts(&self, value: &Value) -> bool {
         (self.problems)(value).is_empty()
     }
 }
 
-/// [`full`] with those members that are good for one kind of module or of deployment only.
+/// [`full`], and the members that only one kind of module or deployment has.
 fn everything() -> Value {
     let max_stale = "/subject_tokens/authentication/jwt/0/remote_jwks/max_stale";
     let mut value = with(max_stale, json!("1h"));
@@ -67,7 +67,7 @@ fn everything() -> Value {
     value
 }
 
-/// The same with its tokens in etcd.
+/// [`everything`], with the tokens in etcd.
 fn everything_in_etcd() -> Value {
     let etcd = json!({"cluster": "c", "prefix": "/p/", "timeout": "2s", "authority": "a"});
     removed(changed(everything(), "/store", json!({"etcd": etcd})), "/impersonations")
@@ -78,7 +78,7 @@ fn guard_with_etcd() -> Value {
     changed(guard::tests::full(), "/store", json!({"etcd": etcd}))
 }
 
-fn refuses_what_is_misspelt_mistyped_or_missing(held: &Schema) {
+fn assert_refuses_misspelt_mistyped_and_missing(held: &Schema) {
     let validator = held.validator();
     let everything = (held.complete)().swap_remove(0);
     for valid in (held.complete)().into_iter().chain([(held.minimal)()]) {
@@ -100,20 +100,20 @@ fn refuses_what_is_misspelt_mistyped_or_missing(held: &Schema) {
             }
         }
         let missing = removed(value.clone(), &pointer);
-        // What one member says of another is for the parser alone.
-        let fine = held.takes(&missing) || held.elsewhere.contains(&&*path);
+        // Only the parser knows the rules between two members.
+        let fine = held.accepts(&missing) || held.elsewhere.contains(&&*path);
         assert_eq!(validator.is_valid(&missing), fine, "without {path}");
     }
 }
 
 #[test]
-fn it_refuses_what_is_misspelt_mistyped_or_missing() {
+fn a_schema_refuses_misspelt_mistyped_and_missing_members() {
     assert!(FILTER.validator().is_valid(&full()));
-    refuses_what_is_misspelt_mistyped_or_missing(&FILTER);
-    refuses_what_is_misspelt_mistyped_or_missing(&GUARD);
+    assert_refuses_misspelt_mistyped_and_missing(&FILTER);
+    assert_refuses_misspelt_mistyped_and_missing(&GUARD);
 }
 
-/// The configuration with some places changed to anything.
+/// Replaces some values of the configuration.
 fn changed_at(mut value: Value, changes: Vec<(Index, Value)>) -> Value {
     for (index, new) in changes {
         let places = places(&value);
@@ -123,8 +123,8 @@ fn changed_at(mut value: Value, changes: Vec<(Index, Value)>) -> Value {
     value
 }
 
-fn refuses_nothing_that_the_parser_takes(held: &Schema, validator: &Validator, value: &Value) {
-    assert!(!held.takes(value) || validator.is_valid(value), "{value}");
+fn assert_accepts_what_the_parser_accepts(held: &Schema, validator: &Validator, value: &Value) {
+    assert!(!held.accepts(value) || validator.is_valid(value), "{value}");
 }
 
 thread_local! {
@@ -134,14 +134,14 @@ thread_local! {
 
 proptest! {
     #[test]
-    fn it_refuses_nothing_that_the_parser_takes(
+    fn a_schema_accepts_what_the_parser_accepts(
         changes in prop::collection::vec((any::<Index>(), any_json()), 1..3)
     ) {
         let value = changed_at(full(), changes.clone());
-        FILTERS.with(|it| refuses_nothing_that_the_parser_takes(&FILTER, it, &value));
+        FILTERS.with(|it| assert_accepts_what_the_parser_accepts(&FILTER, it, &value));
         for value in (GUARD.complete)() {
             let value = changed_at(value, changes.clone());
-            GUARDS.with(|it| refuses_nothing_that_the_parser_takes(&GUARD, it, &value));
+            GUARDS.with(|it| assert_accepts_what_the_parser_accepts(&GUARD, it, &value));
         }
     }
 }
