@@ -8,6 +8,7 @@ use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use impersonation_core::claims::{Input, Limits, Script};
 use impersonation_core::config::decode;
+use impersonation_core::fakes::{FakeHost, START};
 use impersonation_core::guard::Guard;
 use impersonation_core::issuer;
 use impersonation_core::jose::{
@@ -18,7 +19,6 @@ use impersonation_core::oauth::form::{Form, Looks, looks_like_exchange};
 use serde_json::{Value, json};
 
 use crate::check;
-use crate::world::{NOW, World};
 
 /// A form is read as everybody reads it, or refused; and what it is at first sight it is when it has been read.
 pub(crate) fn form(data: &[u8]) {
@@ -66,7 +66,7 @@ pub(crate) fn signing_key(data: &[u8]) {
         assert_eq!(public.get(private), None);
     }
     let Some(signing) = signing else { return };
-    let token = signing.sign_jwt(&World::default(), None, b"{}").unwrap();
+    let token = signing.sign_jwt(&FakeHost::default(), None, b"{}").unwrap();
     let (input, signature) = token.rsplit_once('.').unwrap();
     let signature = BASE64_URL_SAFE_NO_PAD.decode(signature).unwrap();
     let key = VerifyingKey::from_jwk(&public).unwrap();
@@ -75,7 +75,7 @@ pub(crate) fn signing_key(data: &[u8]) {
 
 /// The configuration of either plugin, as JSON or as a `Struct`. Scripts are left out: one may take seconds.
 pub(crate) fn configuration(data: &[u8]) {
-    let _ = Guard::configure(data, NOW);
+    let _ = Guard::configure(data, START);
     let Ok(mut value) = decode(data) else { return };
     // It is a value that JSON can say, and that says the same.
     let again = decode(value.to_string().as_bytes());

@@ -3,19 +3,19 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use impersonation_core::guard::{ApiRequest, Guard};
+use impersonation_core::fakes::{Etcd, FakeApiRequest, FakeHost, START, jwt_metadata};
+use impersonation_core::guard::Guard;
 use impersonation_core::issuer::Service;
 use impersonation_core::step::{Call, CallFailure, GrpcStatus, Reply};
 use impersonation_core::stream::Flow;
-use prost::Message;
 use serde_json::{Value, json};
 
-use crate::etcd::Etcd;
+use crate::etcd::{answer_oddly, seals_as_the_filter_does};
 use crate::setting::{
     API, Begun, FORM, ISSUER, JSON, OPAQUE, exchange, exchange_form, good_jwt, mint, minted,
     says_yes, service, service_minting, signed,
 };
-use crate::world::{NOW, Request, World, play, tick};
+use crate::world::{Request, play, tick};
 
 const MINT: &[u8] = br#"{"userId":"user-42"}"#;
 
@@ -31,8 +31,8 @@ impl Begin {
         Self { service, begun }
     }
 
-    fn world(&self) -> Rc<World> {
-        Rc::new(self.begun.world.clone())
+    fn world(&self) -> Rc<FakeHost> {
+        Rc::new(self.begun.world.copy())
     }
 }
 
@@ -58,7 +58,7 @@ pub(crate) fn token_request(data: &[u8]) {
     PLAIN.with(|Begin { service, begun }| {
         let [authorization, content_type, body] = lines(data);
         let body = begun.name(body);
-        let world = Rc::new(begun.world.clone());
+        let world = Rc::new(begun.world.copy());
         let mut request = exchange(&body);
         request.headers = vec![FORM];
         if !content_type.is_empty() {
@@ -170,8 +170,8 @@ pub(crate) fn jwt(data: &[u8]) {
         assert!(header.get("crit").is_none() && header.get("b64").is_none());
         let audiences = claims["aud"].as_array().cloned().unwrap_or(vec![claims["aud"].clone()]);
         assert!(claims["iss"] == ISSUER && audiences.contains(&API.into()));
-        assert!(claims["exp"].as_f64().unwrap() > NOW.secs() as f64 - 61.0);
-        assert!(claims["nbf"].as_f64().unwrap_or(0.0) <= NOW.secs() as f64 + 60.0);
+        assert!(claims["exp"].as_f64().unwrap() > START.secs() as f64 - 61.0);
+        assert!(claims["nbf"].as_f64().unwrap_or(0.0) <= START.secs() as f64 + 60.0);
         assert!(claims.get("act").is_none() && claims.get("cnf").is_none());
     });
 }
@@ -258,7 +258,7 @@ pub(crate) fn upstreams(data: &[u8]) {
                 let said = said();
                 assert!(status == 200 && said["active"] == true);
                 assert!(said["scope"].as_str().unwrap().split(' ').any(|one| one == "impersonate"));
-                assert!(said["exp"].as_f64().is_none_or(|exp| exp > NOW.secs() as f64));
+                assert!(said["exp"].as_f64().is_none_or(|exp| exp > START.secs() as f64));
                 assert!(said["act"].is_null() && said["cnf"].is_null());
             }
         }),
@@ -350,8 +350,8 @@ pub(crate) fn shared_data(data: &[u8]) {
     let Some((which, value)) = data.split_first() else { return };
     PLAIN.with(|begin| {
         let world = begin.world();
-        let keys = world.keys();
-        world.replace(&keys[usize::from(*which) % keys.len()], value);
+        let stored = world.stored();
+        world.overwrite(&stored[usize::from(*which) % stored.len()].0, value);
         let form = exchange_form(&begin.begun.outstanding);
         let exchanged =
             || play(&begin.service, &world, &exchange(form.as_bytes()), says_yes).unwrap();
@@ -368,8 +368,8 @@ pub(crate) fn shared_data(data: &[u8]) {
         }
         tick(&begin.service, &world, says_yes);
         GUARD.with(|guard| {
-            let metadata = metadata(&json!({"payload": good_claims()}));
-            let request = Passing::new(b"/orders", b"GET", metadata);
+            let metadata = jwt_metadata(&json!({"payload": good_claims()}));
+            let request = passing(b"/orders", b"GET", metadata);
             let _ = guard.on_request_headers(&*world, &request, 1);
             guard.on_end(1);
         });
@@ -386,7 +386,7 @@ fn in_etcd() -> (String, Etcd) {
     let etcd = RefCell::new(Etcd::default());
     let well = |call: &Call| match call {
         Call::Http(_) => says_yes(call),
-        Call::Grpc(call) => Reply::Grpc(Ok(etcd.borrow_mut().answer(call))),
+        Call::Grpc(call) => Reply::Grpc(etcd.borrow_mut().answer(call).map_err(GrpcStatus)),
     };
     let (service, world) = (service_in_etcd(), Rc::default());
     let token = minted(&play(&service, &world, &mint(OPAQUE, MINT), well).unwrap());
@@ -395,7 +395,7 @@ fn in_etcd() -> (String, Etcd) {
     let form = exchange_form(&token);
     let answer = play(&service, &world, &exchange(form.as_bytes()), well).unwrap();
     assert_eq!(answer.status, 200, "{}", answer.body.escape_ascii());
-    assert!(minted.seals_as_the_filter_does());
+    assert!(seals_as_the_filter_does(minted.clone()));
     (token, minted)
 }
 
@@ -419,8 +419,11 @@ pub(crate) fn etcd(data: &[u8]) {
             rest = others;
             match how % 4 {
                 0 => Reply::Grpc(Ok(message.to_vec())),
-                1 => Reply::Grpc(Ok(etcd.answer(call))),
-                2 => Reply::Grpc(Ok(etcd.answer_oddly(call, message, how & 4 != 0))),
+                1 => Reply::Grpc(etcd.answer(call).map_err(GrpcStatus)),
+                2 => {
+                    let answer = answer_oddly(&mut etcd, call, message, how & 4 != 0);
+                    Reply::Grpc(answer.map_err(GrpcStatus))
+                }
                 _ => Reply::Grpc(Err(GrpcStatus(
                     message.first().map_or(14, |status| u32::from(*status % 20)),
                 ))),
@@ -442,42 +445,8 @@ pub(crate) fn etcd(data: &[u8]) {
 }
 
 /// A request as it passes the guard.
-struct Passing {
-    metadata: Vec<u8>,
-    headers: Vec<(String, Vec<u8>)>,
-    answered: RefCell<Option<u16>>,
-}
-
-impl Passing {
-    fn new(path: &[u8], method: &[u8], metadata: Vec<u8>) -> Self {
-        let headers = [(":path", path), (":method", method)];
-        let headers = headers.map(|(name, value)| (name.to_owned(), value.to_vec())).to_vec();
-        Self { metadata, headers, answered: RefCell::default() }
-    }
-}
-
-impl ApiRequest for Passing {
-    fn metadata(&self) -> Vec<u8> {
-        self.metadata.clone()
-    }
-
-    fn visit_headers(&self, see: &mut dyn FnMut(&[u8], &[u8])) {
-        self.headers.iter().for_each(|(name, value)| see(name.as_bytes(), value));
-    }
-
-    fn set_header(&self, name: &str, value: &str) {
-        assert!(!value.bytes().any(|byte| byte < b' ' || byte == 0x7f), "{name}: {value:?}");
-    }
-
-    fn remove_header(&self, _name: &str) {}
-
-    fn respond(&self, status: u16, _headers: &[(&str, &[u8])], _body: &[u8], _details: &str) {
-        assert!(self.answered.replace(Some(status)).is_none(), "answered twice");
-    }
-
-    fn set_filter_state(&self, _name: &str, value: &str) {
-        assert!(!value.chars().any(char::is_control), "{value:?}");
-    }
+fn passing(path: &[u8], method: &[u8], metadata: Vec<u8>) -> FakeApiRequest {
+    FakeApiRequest::new(&[(":path", path), (":method", method)], metadata)
 }
 
 fn a_guard() -> Guard {
@@ -491,7 +460,7 @@ fn a_guard() -> Guard {
             {"path_prefix": "/agents", "actors": ["agent-*"], "action": "allow"},
         ],
     });
-    let guard = Guard::configure(configuration.to_string().as_bytes(), NOW);
+    let guard = Guard::configure(configuration.to_string().as_bytes(), START);
     guard.unwrap_or_else(|error| panic!("{error}"))
 }
 
@@ -499,40 +468,9 @@ fn a_guard() -> Guard {
 fn good_claims() -> Value {
     json!({
         "iss": ISSUER, "sub": "user-42", "aud": "https://api.example.com/orders", "client_id": "portal",
-        "iat": NOW.secs() - 1, "exp": NOW.secs() + 60, "jti": "j-1", "scope": "orders:read",
+        "iat": START.secs() - 1, "exp": START.secs() + 60, "jti": "j-1", "scope": "orders:read",
         "txn": "3J0q", "act": {"sub": "agent-7"},
     })
-}
-
-/// What `jwt_authn` leaves of them.
-fn metadata(value: &Value) -> Vec<u8> {
-    use prost_types::value::Kind;
-    #[derive(Clone, PartialEq, Message)]
-    struct Metadata {
-        #[prost(btree_map = "string, message", tag = "1")]
-        filter_metadata: std::collections::BTreeMap<String, prost_types::Struct>,
-    }
-    fn from(value: &Value) -> prost_types::Value {
-        let kind = match value {
-            Value::Null => Kind::NullValue(0),
-            Value::Bool(value) => Kind::BoolValue(*value),
-            Value::Number(value) => Kind::NumberValue(value.as_f64().unwrap()),
-            Value::String(value) => Kind::StringValue(value.clone()),
-            Value::Array(values) => Kind::ListValue(prost_types::ListValue {
-                values: values.iter().map(from).collect(),
-            }),
-            Value::Object(_) => Kind::StructValue(members(value)),
-        };
-        prost_types::Value { kind: Some(kind) }
-    }
-    fn members(value: &Value) -> prost_types::Struct {
-        let fields = value.as_object().unwrap().iter();
-        prost_types::Struct {
-            fields: fields.map(|(name, value)| (name.clone(), from(value))).collect(),
-        }
-    }
-    let filter_metadata = [("envoy.filters.http.jwt_authn".to_owned(), members(value))].into();
-    Metadata { filter_metadata }.encode_to_vec()
 }
 
 /// Path and method, and the claims of the token that was verified: as JSON, or as the message that a filter before
@@ -543,17 +481,16 @@ pub(crate) fn guard(data: &[u8]) {
         return; // No header field can be that.
     }
     let metadata = match serde_json::from_slice::<Value>(claims) {
-        Ok(claims) if claims.is_object() => metadata(&json!({"payload": claims})),
-        _ if claims == b"$GOOD" => metadata(&json!({"payload": good_claims()})),
+        Ok(claims) if claims.is_object() => jwt_metadata(&json!({"payload": claims})),
+        _ if claims == b"$GOOD" => jwt_metadata(&json!({"payload": good_claims()})),
         _ => claims.to_vec(),
     };
     PLAIN.with(|begin| {
         GUARD.with(|guard| {
-            let request = Passing::new(path, method, metadata);
+            let request = passing(path, method, metadata);
             let flow = guard.on_request_headers(&*begin.world(), &request, 1);
             guard.on_end(1);
-            let answered = request.answered.take();
-            assert_eq!(flow == Flow::Pause, answered.is_some());
+            assert_eq!(flow == Flow::Pause, request.status().is_some());
             if flow == Flow::Continue {
                 let reads = matches!(method, b"GET" | b"HEAD" | b"OPTIONS");
                 assert!(reads || path.starts_with(b"/agents") || method == b"POST", "{method:?}");

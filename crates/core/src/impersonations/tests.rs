@@ -1,68 +1,12 @@
 #![expect(clippy::arithmetic_side_effects, reason = "small numbers, in a test")]
 
-use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
-
 use proptest::prelude::*;
 
 use super::*;
-use crate::host::{Expected, SharedData, Version};
+use crate::fakes::{FakeHost, START};
 use crate::step::{Step, Task};
 
-const START: UnixTime = UnixTime::from_millis(1_790_000_000_000);
 const HOUR: Duration = Duration::from_secs(3600);
-
-#[derive(Default)]
-struct World {
-    now: Cell<UnixTime>,
-    map: RefCell<HashMap<String, (Vec<u8>, u32)>>,
-    /// So many writes more are lost to somebody else.
-    lost: Cell<usize>,
-}
-
-impl SharedData for World {
-    fn get(&self, key: &str) -> Result<Option<(Vec<u8>, Version)>, HostFailure> {
-        let found = self.map.borrow().get(key).cloned();
-        Ok(found.map(|(bytes, version)| (bytes, Version::new(version).unwrap())))
-    }
-
-    fn compare_and_set(
-        &self,
-        key: &str,
-        value: &[u8],
-        expected: Expected,
-    ) -> Result<Swap, HostFailure> {
-        if let Some(left) = self.lost.get().checked_sub(1) {
-            self.lost.set(left);
-            return Ok(Swap::Lost);
-        }
-        let mut map = self.map.borrow_mut();
-        let version = map.get(key).map_or(0, |(_, version)| *version);
-        let current = match expected {
-            Expected::Absent => 0,
-            Expected::Version(version) => version.get(),
-        };
-        if version != current {
-            return Ok(Swap::Lost);
-        }
-        map.insert(key.to_owned(), (value.to_vec(), version + 1));
-        Ok(Swap::Done)
-    }
-}
-
-impl Host for World {
-    fn now(&self) -> UnixTime {
-        self.now.get()
-    }
-
-    fn random(&self, _buffer: &mut [u8]) -> Result<(), HostFailure> {
-        Err(HostFailure("randomness"))
-    }
-}
-
-fn world() -> World {
-    World { now: Cell::new(START), ..World::default() }
-}
 
 fn list(capacity: u32) -> List {
     List::shared_data("tenant", capacity, HOUR)
@@ -85,7 +29,7 @@ fn entry(number: usize, expires_at: UnixTime) -> Entry {
 }
 
 /// All pages, one after the other.
-fn walk(world: &World, list: &List, limit: usize) -> Vec<Entry> {
+fn walk(world: &FakeHost, list: &List, limit: usize) -> Vec<Entry> {
     let (mut all, mut place) = (Vec::new(), None);
     loop {
         let page = list.page_here(world, place, limit, |_| true).unwrap();
@@ -98,7 +42,7 @@ fn walk(world: &World, list: &List, limit: usize) -> Vec<Entry> {
 
 #[test]
 fn every_page_goes_on_where_the_one_before_ended() {
-    let (world, list) = (world(), list(64));
+    let (world, list) = (FakeHost::default(), list(64));
     list.begin(&world).unwrap();
     let entries: Vec<_> = (0..64).map(|number| entry(number, START.after(HOUR))).collect();
     for entry in &entries {
@@ -115,14 +59,14 @@ fn every_page_goes_on_where_the_one_before_ended() {
 
 #[test]
 fn a_list_as_large_as_the_default_is_one_page() {
-    let (world, list) = (world(), list(65_536));
+    let (world, list) = (FakeHost::default(), list(65_536));
     list.insert_here(&world, &entry(1, START.after(HOUR))).map(|_| ()).unwrap();
     let page = list.page_here(&world, None, 10, |_| true).unwrap();
     assert_eq!((page.entries.len(), page.next), (1, None));
 }
 
 /// Looks through the whole list, and does `meanwhile` for each that is seen.
-fn seen(world: &Rc<World>, list: List, meanwhile: fn(&World)) -> (usize, bool) {
+fn seen(world: &Rc<FakeHost>, list: List, meanwhile: fn(&FakeHost)) -> (usize, bool) {
     let host: Rc<dyn Host> = Rc::clone(world) as Rc<dyn Host>;
     let world = Rc::clone(world);
     let step = Task::start(host, None, |context| async move {
@@ -141,7 +85,7 @@ fn seen(world: &Rc<World>, list: List, meanwhile: fn(&World)) -> (usize, bool) {
 #[test]
 fn the_whole_list_is_looked_through_page_by_page_for_no_longer_than_a_moment() {
     const LARGE: u32 = 3 * BUCKETS_TO_A_PAGE * LOAD;
-    let world = Rc::new(world());
+    let world = Rc::new(FakeHost::default());
     list(LARGE).begin(&*world).unwrap();
     for number in 0..300 {
         let inserted = list(LARGE).insert_here(&*world, &entry(number, START.after(HOUR)));
@@ -154,16 +98,16 @@ fn the_whole_list_is_looked_through_page_by_page_for_no_longer_than_a_moment() {
     assert!((1..300).contains(&count) && !complete, "{count}");
     // The default list is one page, which is looked through whole.
     world.now.set(START);
-    let small = Rc::new(World { now: Cell::new(START), ..World::default() });
+    let small = Rc::new(FakeHost::default());
     list(65_536).begin(&*small).unwrap();
     list(65_536).insert_here(&*small, &entry(1, START.after(HOUR))).map(|_| ()).unwrap();
-    let slow = |world: &World| world.now.set(world.now.get().after(Duration::from_secs(9)));
+    let slow = |world: &FakeHost| world.now.set(world.now.get().after(Duration::from_secs(9)));
     assert_eq!(seen(&small, list(65_536), slow), (1, true));
 }
 
 #[test]
 fn a_list_that_lacks_one_is_not_looked_through_whole() {
-    let world = Rc::new(world());
+    let world = Rc::new(FakeHost::default());
     list(1).begin(&*world).unwrap();
     for number in 0..2 {
         list(1).insert_here(&*world, &entry(number, START.after(HOUR))).map(|_| ()).unwrap();
@@ -174,7 +118,7 @@ fn a_list_that_lacks_one_is_not_looked_through_whole() {
 #[test]
 fn a_full_list_says_that_it_lacks_one_until_that_one_has_expired() {
     for capacity in [1, 2, 16] {
-        let (world, list) = (world(), list(capacity));
+        let (world, list) = (FakeHost::default(), list(capacity));
         list.begin(&world).unwrap();
         for number in 0..capacity as usize {
             let listed = list.insert_here(&world, &entry(number, START.after(HOUR))).unwrap();
@@ -196,7 +140,7 @@ fn a_full_list_says_that_it_lacks_one_until_that_one_has_expired() {
 
 #[test]
 fn what_has_expired_is_neither_listed_nor_found_nor_kept() {
-    let (world, list) = (world(), list(1));
+    let (world, list) = (FakeHost::default(), list(1));
     list.insert_here(&world, &entry(1, START.after(HOUR))).map(|_| ()).unwrap();
     world.now.set(START.after(HOUR));
     assert_eq!(walk(&world, &list, 10), []);
@@ -206,16 +150,16 @@ fn what_has_expired_is_neither_listed_nor_found_nor_kept() {
 
 #[test]
 fn who_never_wins_a_write_goes_on_unlisted() {
-    let (world, list) = (world(), list(16));
+    let (world, list) = (FakeHost::default(), list(16));
     list.begin(&world).unwrap();
-    world.lost.set(ATTEMPTS);
+    world.lost_writes.set(ATTEMPTS);
     assert_eq!(list.insert_here(&world, &entry(1, START.after(HOUR))), Ok(Listed::NoRoom));
     assert_eq!(list.is_complete(&world), Ok(false));
 }
 
 #[test]
 fn another_size_is_not_complete_until_the_longest_has_expired() {
-    let world = world();
+    let world = FakeHost::default();
     list(64).begin(&world).unwrap();
     list(64).begin(&world).unwrap();
     assert_eq!(list(64).is_complete(&world), Ok(true));
@@ -228,7 +172,7 @@ fn another_size_is_not_complete_until_the_longest_has_expired() {
 /// The promise of docs/operations.md.
 #[test]
 fn a_full_list_of_the_default_size_drops_less_than_one_in_a_hundred() {
-    let (world, list) = (world(), list(65_536));
+    let (world, list) = (FakeHost::default(), list(65_536));
     let dropped = (0..65_536)
         .filter(|number| {
             let listed = list.insert_here(&world, &entry(*number, START.after(HOUR))).unwrap();
@@ -236,7 +180,7 @@ fn a_full_list_of_the_default_size_drops_less_than_one_in_a_hundred() {
         })
         .count();
     assert!(dropped < 655, "{dropped}");
-    let bytes: usize = world.map.borrow().values().map(|(bytes, _)| bytes.len()).sum();
+    let bytes: usize = world.stored().iter().map(|(_, bytes)| bytes.len()).sum();
     assert!(bytes < 65_536 * 250, "{bytes}");
 }
 

@@ -5,27 +5,27 @@ use std::time::Duration;
 
 use impersonation_core::config::EtcdSettings;
 use impersonation_core::etcd::{RecordKeys, Revision, Server};
+use impersonation_core::fakes::{Etcd, FakeHost};
 use impersonation_core::host::{Host, UnixTime};
 use impersonation_core::revocations::{
     CallerTag, Impersonation, Issued, MAX_ENTRIES, Owner, Revocation, Revocations, SHARE, Unknown,
 };
 use impersonation_core::step::{Call, Context, GrpcCall, GrpcStatus, Reply, Step, Task};
 
-use crate::etcd_store::fake::Etcd;
-use crate::etcd_store::run::World;
+use crate::etcd_store::run::another_envoy;
 
 const HOUR: Duration = Duration::from_secs(3600);
 const STALE: Duration = Duration::from_secs(10);
 
 /// One Envoy.
 struct Envoy {
-    world: Rc<World>,
+    world: Rc<FakeHost>,
     revocations: Rc<Revocations>,
 }
 
 impl Envoy {
     fn new() -> Self {
-        Self { world: Rc::default(), revocations: another_worker() }
+        Self { world: another_envoy(), revocations: another_worker() }
     }
 
     /// Whose clock is ahead of that of the others.
@@ -519,7 +519,7 @@ fn a_caller_that_ends_more_than_its_share_keeps_no_more_keys() {
             envoy.follow(&mut etcd);
         }
         envoy.end(&mut etcd, "hostile", &id.to_string());
-        assert!(etcd.len() <= SHARE + 20, "{id}: {} keys", etcd.len());
+        assert!(etcd.count() <= SHARE + 20, "{id}: {} keys", etcd.count());
     }
     let hostile = |id: String| {
         let caller = Some(CallerTag::of("hostile"));

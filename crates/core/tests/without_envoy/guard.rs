@@ -1,106 +1,32 @@
 //! The guard, request by request, with what another worker revokes in between.
 
-use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 
 use impersonation_core::config::EtcdSettings;
 use impersonation_core::etcd::Revision;
 use impersonation_core::etcd::{RecordKeys, Server};
+use impersonation_core::fakes::{Etcd, FakeApiRequest, FakeHost, jwt_metadata};
 use impersonation_core::guard::{ApiRequest, Guard};
 use impersonation_core::host::{Host, UnixTime};
 use impersonation_core::revocations::{Mark, Revocation, Revocations};
 use impersonation_core::step::{Call, GrpcCall, GrpcStatus, Progress, Reply, Step, Task};
 use impersonation_core::stream::Flow;
-use prost::Message;
-use prost_types::value::Kind;
 use serde_json::{Value, json};
-
-use crate::driver::World;
-use crate::etcd_store::fake::Etcd;
 
 const ISSUER: &str = "https://auth.example.com/oidc";
 const TENANT: &str = "https://auth.example.com/oidc\n";
 
-#[derive(Message)]
-struct Metadata {
-    #[prost(btree_map = "string, message", tag = "1")]
-    filter_metadata: BTreeMap<String, prost_types::Struct>,
-}
-
-fn value(json: &Value) -> prost_types::Value {
-    let kind = match json {
-        Value::Null => Kind::NullValue(0),
-        Value::Number(value) => Kind::NumberValue(value.as_f64().unwrap()),
-        Value::String(value) => Kind::StringValue(value.clone()),
-        Value::Object(members) => Kind::StructValue(prost_types::Struct {
-            fields: members.iter().map(|(name, json)| (name.clone(), value(json))).collect(),
-        }),
-        _ => panic!("no claim of these tests: {json}"),
-    };
-    prost_types::Value { kind: Some(kind) }
-}
-
-type Headers = Vec<(String, Vec<u8>)>;
-
-/// A request on its way to the API, and what became of it.
-#[derive(Default)]
-struct Shown {
-    metadata: Vec<u8>,
-    headers: RefCell<Headers>,
-    answered: RefCell<Option<(u16, Headers)>>,
-    filter_state: RefCell<BTreeMap<String, String>>,
-}
-
-impl Shown {
-    fn new(method: &str, path: &str, claims: &Value) -> Self {
-        let payload = value(&json!({"access_token": claims}));
-        let Some(Kind::StructValue(payload)) = payload.kind else { panic!("no payload") };
-        let filter_metadata = BTreeMap::from([("envoy.filters.http.jwt_authn".into(), payload)]);
-        let headers = [(":method", method), (":path", path), ("x-request-id", "r-1")];
-        let headers = headers.map(|(name, value)| (name.into(), value.into()));
-        Self {
-            metadata: Metadata { filter_metadata }.encode_to_vec(),
-            headers: RefCell::new(headers.into()),
-            ..Self::default()
-        }
-    }
-
-    fn status(&self) -> Option<u16> {
-        self.answered.borrow().as_ref().map(|(status, _)| *status)
-    }
-}
-
-impl ApiRequest for Shown {
-    fn metadata(&self) -> Vec<u8> {
-        self.metadata.clone()
-    }
-
-    fn visit_headers(&self, see: &mut dyn FnMut(&[u8], &[u8])) {
-        self.headers.borrow().iter().for_each(|(name, value)| see(name.as_bytes(), value));
-    }
-
-    fn set_header(&self, name: &str, value: &str) {
-        self.headers.borrow_mut().push((name.into(), value.into()));
-    }
-
-    fn remove_header(&self, name: &str) {
-        self.headers.borrow_mut().retain(|(have, _)| have != name);
-    }
-
-    fn respond(&self, status: u16, headers: &[(&str, &[u8])], _body: &[u8], _details: &str) {
-        let headers = headers.iter().map(|(name, value)| ((*name).into(), value.to_vec()));
-        *self.answered.borrow_mut() = Some((status, headers.collect()));
-    }
-
-    fn set_filter_state(&self, name: &str, value: &str) {
-        self.filter_state.borrow_mut().insert(name.into(), value.into());
-    }
+/// A request with an access token of these claims.
+fn request(method: &str, path: &str, claims: &Value) -> FakeApiRequest {
+    let headers = [(":method", method), (":path", path), ("x-request-id", "r-1")];
+    let headers = headers.map(|(name, value)| (name, value.as_bytes()));
+    FakeApiRequest::new(&headers, jwt_metadata(&json!({"access_token": claims})))
 }
 
 struct Api {
-    world: Rc<World>,
+    world: Rc<FakeHost>,
     guard: Rc<Guard>,
 }
 
@@ -114,7 +40,7 @@ impl Api {
     }
 
     /// One VM of an Envoy.
-    fn in_world(world: Rc<World>, members: &Value) -> Self {
+    fn in_world(world: Rc<FakeHost>, members: &Value) -> Self {
         let mut configuration = json!({"issuer": ISSUER});
         configuration.as_object_mut().unwrap().extend(members.as_object().unwrap().clone());
         let bytes = configuration.to_string();
@@ -123,7 +49,7 @@ impl Api {
     }
 
     /// The same, where revocations are in etcd.
-    fn in_etcd(world: Rc<World>) -> Self {
+    fn in_etcd(world: Rc<FakeHost>) -> Self {
         let store = json!({"etcd": {"cluster": "etcd"}});
         Self::in_world(world, &json!({"store": store, "max_staleness": "10s", "default": "allow"}))
     }
@@ -161,8 +87,8 @@ impl Api {
         })
     }
 
-    fn send(&self, stream: u32, method: &str, claims: &Value) -> (Flow, Shown) {
-        let shown = Shown::new(method, "/orders", claims);
+    fn send(&self, stream: u32, method: &str, claims: &Value) -> (Flow, FakeApiRequest) {
+        let shown = request(method, "/orders", claims);
         (self.guard.on_request_headers(&*self.world, &shown, stream), shown)
     }
 
@@ -176,7 +102,7 @@ impl Api {
     }
 
     /// The streams that a tick ends, of these.
-    fn tick(&self, streams: &[(u32, &Shown)]) -> Vec<u32> {
+    fn tick(&self, streams: &[(u32, &FakeApiRequest)]) -> Vec<u32> {
         let acted_for = Cell::new(0);
         let shown = ActedFor { streams, acted_for: &acted_for };
         self.guard.on_tick(&*self.world, &shown, &|stream| acted_for.set(stream));
@@ -192,12 +118,12 @@ impl Api {
 
 /// The stream that is acted for.
 struct ActedFor<'s> {
-    streams: &'s [(u32, &'s Shown)],
+    streams: &'s [(u32, &'s FakeApiRequest)],
     acted_for: &'s Cell<u32>,
 }
 
 impl ActedFor<'_> {
-    fn shown(&self) -> &Shown {
+    fn shown(&self) -> &FakeApiRequest {
         let found = self.streams.iter().find(|(stream, _)| *stream == self.acted_for.get());
         found.expect("a stream that is open").1
     }
@@ -392,7 +318,7 @@ fn a_refusal_is_written_down_with_all_that_is_known() {
 fn nothing_that_a_caller_sends_is_written_down_in_full_or_with_its_query() {
     let api = Api::new(&json!({"default": "deny"}));
     let path = format!("/{}?token=secret", "a".repeat(5000));
-    let shown = Shown::new("GET", &path, &api.claims("t-1"));
+    let shown = request("GET", &path, &api.claims("t-1"));
     let _ = api.guard.on_request_headers(&*api.world, &shown, 1);
     let line = api.world.events.borrow()[0].clone();
     assert!(line.len() < 1000 && !line.contains("secret"), "{line}");
@@ -412,7 +338,7 @@ const AGE: &str = "impersonation_guard_revocations_age_seconds";
 
 /// Ends everyone, through another Envoy.
 fn revoke_elsewhere(etcd: &mut Etcd) {
-    let world = Rc::new(World::default());
+    let world = Rc::new(FakeHost::default());
     let settings = EtcdSettings {
         cluster: "etcd".into(),
         prefix: "/impersonation/".into(),
@@ -481,7 +407,7 @@ fn under_etcd_open_streams_end_when_nobody_knows_any_more() {
 
 #[test]
 fn one_vm_of_an_envoy_asks_one_thing_at_a_time_and_all_know() {
-    let world = Rc::<World>::default();
+    let world = Rc::<FakeHost>::default();
     let [asks, other] = [(); 2].map(|()| Api::in_etcd(world.clone()));
     let mut etcd = Etcd::default();
     asks.follow(|call| etcd.answer(call));

@@ -4,12 +4,12 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 
+use impersonation_core::fakes::EnvoyMap;
 use impersonation_core::host::{Expected, Host, HostFailure, SharedData, Swap, UnixTime, Version};
 use impersonation_core::revocations::{Impersonation, Issued, Revocation, Revocations};
 use impersonation_core::step::{Step, Task};
 
 use crate::driver::START;
-use crate::driver::shared_data::EnvoyMap;
 
 /// How many steps a revocation has at the most, its calls of the host.
 const STEPS: usize = 16;

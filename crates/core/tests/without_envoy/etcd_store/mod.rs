@@ -4,19 +4,18 @@
 //! whoever is told so spent it; none is spent while everybody is told no, unless somebody is told that it is not
 //! known; nobody is told "used" or "expired" of one that is not; and whoever comes afterwards is told the same.
 
-pub(crate) mod fake;
 pub(crate) mod run;
 
 use std::rc::Rc;
 use std::time::Duration;
 
+use impersonation_core::fakes::{Etcd, FakeHost};
 use impersonation_core::host::Host;
 use impersonation_core::metrics;
 use impersonation_core::step::{Call, Step, Task};
 use impersonation_core::store::Store;
 
-use fake::Etcd;
-use run::{LOST, Outcome, Scenario, World, begin, play, reply, shared_data, store};
+use run::{LOST, Outcome, Scenario, another_envoy, begin, play, reply, shared_data, store};
 
 fn assert_holds(scenario: Scenario, least: usize) {
     let searched = scenario.explore().unwrap_or_else(|rule| panic!("{scenario:?}: {rule}"));
@@ -113,8 +112,8 @@ fn is_read(call: &impersonation_core::step::GrpcCall) -> bool {
 }
 
 /// An etcd with one token in it.
-fn with_token() -> (Rc<World>, Etcd, String) {
-    let (world, mut etcd) = (Rc::default(), Etcd::default());
+fn with_token() -> (Rc<FakeHost>, Etcd, String) {
+    let (world, mut etcd) = (another_envoy(), Etcd::default());
     let minted = play(begin(&world, &store(), None), |call| etcd.answer(call));
     let Outcome::Minted(token) = minted else { panic!("{minted:?}") };
     (world, etcd, token)
@@ -122,7 +121,7 @@ fn with_token() -> (Rc<World>, Etcd, String) {
 
 #[test]
 fn a_mint_is_one_call_and_an_exchange_two() {
-    let (world, mut etcd, store) = (Rc::default(), Etcd::default(), store());
+    let (world, mut etcd, store) = (another_envoy(), Etcd::default(), store());
     let minted = play(begin(&world, &store, None), |call| etcd.answer(call));
     assert!(matches!(minted, Outcome::Minted(_)), "{minted:?}");
     let mut calls = Vec::new();
@@ -147,7 +146,7 @@ fn a_mint_is_one_call_and_an_exchange_two() {
 #[test]
 fn those_who_mint_at_once_in_one_vm_share_a_lease() {
     const MINTS: usize = 5;
-    let (world, mut etcd, store): (Rc<World>, _, _) = (Rc::default(), Etcd::default(), store());
+    let (world, mut etcd, store) = (another_envoy(), Etcd::default(), store());
     let mut steps: Vec<_> = (0..MINTS).map(|_| begin(&world, &store, None)).collect();
     let mut calls = 0;
     while steps.iter().any(|step| matches!(step, Step::Call(..))) {
@@ -161,7 +160,7 @@ fn those_who_mint_at_once_in_one_vm_share_a_lease() {
         steps = steps.into_iter().map(turn).collect();
     }
     assert!(steps.iter().all(|step| matches!(step, Step::Done(Outcome::Minted(_)))));
-    assert_eq!((etcd.len(), etcd.leases.len(), calls), (MINTS, 1, 4 * MINTS));
+    assert_eq!((etcd.count(), etcd.leases.len(), calls), (MINTS, 1, 4 * MINTS));
     let minted = play(begin(&world, &store, None), |call| etcd.answer(call));
     assert!(matches!(minted, Outcome::Minted(_)), "{minted:?}");
     assert_eq!(etcd.leases.len(), 1);
@@ -175,7 +174,7 @@ fn those_who_mint_at_once_in_one_vm_share_a_lease() {
 #[test]
 fn who_shortens_leases_loses_no_token_that_was_handed_out() {
     for interferes in [0..1, 1..2, 2..3, 3..4, 0..2, 0..99] {
-        let (world, mut etcd): (Rc<World>, _) = (Rc::default(), Etcd::default());
+        let (world, mut etcd) = (another_envoy(), Etcd::default());
         let mut calls = 0;
         let minted = play(begin(&world, &store(), None), |call| {
             if interferes.contains(&calls) {
@@ -296,7 +295,7 @@ fn an_impersonation_is_listed_for_as_long_as_it_lives_whatever_its_token_was_min
 #[test]
 fn no_part_of_the_secret_is_in_etcd() {
     let (_, etcd, token) = with_token();
-    assert_eq!(etcd.len(), 1);
+    assert_eq!(etcd.count(), 1);
     let held = etcd.bytes();
     assert!(
         !held.windows(16).any(|window| token.as_bytes().windows(16).any(|part| part == window))
@@ -408,7 +407,7 @@ fn a_spend_goes_on_without_its_caller_and_a_look_up_does_not() {
 #[test]
 fn a_token_of_shared_data_is_spent_there_once_and_etcd_is_not_asked() {
     let not_asked = |_: &impersonation_core::step::GrpcCall| panic!("etcd is asked");
-    let world: Rc<World> = Rc::default();
+    let world = another_envoy();
     let minted = play(begin(&world, &shared_data(), None), not_asked);
     let Outcome::Minted(token) = minted else { panic!("{minted:?}") };
     let stores = [store(), store(), shared_data()];
@@ -417,7 +416,7 @@ fn a_token_of_shared_data_is_spent_there_once_and_etcd_is_not_asked() {
 
     let minted = play(begin(&world, &shared_data(), None), not_asked);
     let Outcome::Minted(token) = minted else { panic!("{minted:?}") };
-    let elsewhere: Rc<World> = Rc::default();
+    let elsewhere = another_envoy();
     let outcome = play(begin(&elsewhere, &store(), Some(&token)), not_asked);
     assert_eq!(outcome, Outcome::NoSuchToken, "another Envoy");
     world.now.set(world.now.get().after(run::LIFETIME));
@@ -427,13 +426,13 @@ fn a_token_of_shared_data_is_spent_there_once_and_etcd_is_not_asked() {
     let mut etcd = Etcd::default();
     let minted = play(begin(&world, &store(), None), |call| etcd.answer(call));
     let Outcome::Minted(token) = minted else { panic!("{minted:?}") };
-    assert_eq!((token.len(), etcd.len()), ("sub_".len() + 75, 1));
+    assert_eq!((token.len(), etcd.count()), ("sub_".len() + 75, 1));
     let outcome = play(begin(&world, &shared_data(), Some(&token)), not_asked);
     assert_eq!(outcome, Outcome::NoSuchToken);
 }
 
 /// Ticks a VM, and says what the gauges are.
-fn tick(world: &Rc<World>, store: &Rc<Store>, etcd: &mut Etcd) -> (Option<u64>, Option<u64>) {
+fn tick(world: &Rc<FakeHost>, store: &Rc<Store>, etcd: &mut Etcd) -> (Option<u64>, Option<u64>) {
     if store.counts(&**world) {
         let (counting, host) = (Rc::clone(store), Rc::clone(world) as Rc<dyn Host>);
         let step = Task::start(host, None, |context| async move {
@@ -449,7 +448,7 @@ fn tick(world: &Rc<World>, store: &Rc<Store>, etcd: &mut Etcd) -> (Option<u64>, 
 #[test]
 fn one_vm_counts_what_is_neither_spent_nor_expired_in_pages() {
     const TOKENS: usize = 4500;
-    let (world, mut etcd): (Rc<World>, _) = (Rc::default(), Etcd::default());
+    let (world, mut etcd) = (another_envoy(), Etcd::default());
     let mint = |etcd: &mut Etcd| match play(begin(&world, &store(), None), |call| etcd.answer(call))
     {
         Outcome::Minted(token) => token,
@@ -483,5 +482,5 @@ fn one_vm_counts_what_is_neither_spent_nor_expired_in_pages() {
         tick(&world, &vms[0], &mut etcd);
     }
     assert_eq!(tick(&world, &vms[0], &mut etcd).0, Some(1));
-    assert_eq!(etcd.len(), TOKENS + 1);
+    assert_eq!(etcd.count(), TOKENS + 1);
 }

@@ -1,15 +1,13 @@
 //! Actors that share one etcd, and every way in which their calls can come and go.
 
-use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 
 use impersonation_core::config::EtcdSettings;
 use impersonation_core::etcd::{Beside, RecordKeys, Server};
-use impersonation_core::host::{
-    Expected, Host, HostFailure, Level, SharedData, Swap, UnixTime, Version,
-};
+use impersonation_core::fakes::{Etcd, FakeHost};
+use impersonation_core::host::Host;
 use impersonation_core::impersonations::{Entry, List};
 use impersonation_core::policy::Bounds;
 use impersonation_core::secret::Secret;
@@ -18,70 +16,15 @@ use impersonation_core::store::{
     Cancelled, Exchange, Found, Grant, Mint, NotSpent, Store, SubjectToken,
 };
 
-use super::fake::Etcd;
-use crate::driver::shared_data::EnvoyMap;
-
 pub(crate) const LIFETIME: Duration = Duration::from_secs(600);
 
 /// How long what tokens are exchanged for can live.
 const AFTERLIFE: Duration = Duration::from_secs(3600);
 
-/// A world with a clock, randomness, and shared data for what was there before etcd.
-pub(crate) struct World {
-    pub now: Cell<UnixTime>,
-    shared_data: RefCell<EnvoyMap<Vec<u8>>>,
-    random: Cell<u64>,
-    pub warnings: RefCell<Vec<String>>,
-    pub gauges: RefCell<BTreeMap<&'static str, u64>>,
-}
-
-impl Default for World {
-    fn default() -> Self {
-        let now = Cell::new(UnixTime::from_millis(1_790_000_000_000));
-        let (shared_data, warnings) = (RefCell::default(), RefCell::default());
-        let gauges = RefCell::default();
-        // No two worlds draw alike, as no two Envoys do.
-        thread_local!(static WORLDS: Cell<u64> = const { Cell::new(0) });
-        let random = Cell::new(WORLDS.replace(WORLDS.get() + 1) * 1000);
-        Self { now, shared_data, random, warnings, gauges }
-    }
-}
-
-impl SharedData for World {
-    fn get(&self, key: &str) -> Result<Option<(Vec<u8>, Version)>, HostFailure> {
-        Ok(self.shared_data.borrow().get(key))
-    }
-
-    fn compare_and_set(
-        &self,
-        key: &str,
-        value: &[u8],
-        expected: Expected,
-    ) -> Result<Swap, HostFailure> {
-        Ok(self.shared_data.borrow_mut().compare_and_set(key, value.to_vec(), expected))
-    }
-}
-
-impl Host for World {
-    fn now(&self) -> UnixTime {
-        self.now.get()
-    }
-
-    fn random(&self, buffer: &mut [u8]) -> Result<(), HostFailure> {
-        // No two draws are alike; that is all that is needed of them.
-        self.random.set(self.random.get() + 1);
-        let draw = self.random.get().to_le_bytes();
-        buffer.iter_mut().zip(draw.iter().cycle()).for_each(|(byte, draw)| *byte = *draw);
-        Ok(())
-    }
-
-    fn log(&self, _: Level, line: &str) {
-        self.warnings.borrow_mut().push(line.to_owned());
-    }
-
-    fn set(&self, gauge: &'static str, value: u64) {
-        self.gauges.borrow_mut().insert(gauge, value);
-    }
+/// A host that draws other numbers than every host before it, as every Envoy does.
+pub(crate) fn another_envoy() -> Rc<FakeHost> {
+    thread_local!(static ENVOYS: Cell<u64> = const { Cell::new(0) });
+    Rc::new(FakeHost::with_seed(ENVOYS.replace(ENVOYS.get() + 1)))
 }
 
 /// What came of an exchange, or of a mint.
@@ -136,7 +79,7 @@ fn server(keys: &[u8]) -> Rc<Server> {
 
 /// Exchanges a token for an access token that lives for so long, and lists it.
 pub(crate) fn spend_for(
-    world: &Rc<World>,
+    world: &Rc<FakeHost>,
     token: &str,
     lives: Duration,
     answer: impl FnMut(&GrpcCall) -> Result<Vec<u8>, u32>,
@@ -222,14 +165,14 @@ async fn cancel(store: Rc<Store>, context: Context, token: String) -> Outcome {
 }
 
 /// Begins to take a token back.
-pub(crate) fn begin_cancel(world: &Rc<World>, store: &Rc<Store>, token: &str) -> Step<Outcome> {
+pub(crate) fn begin_cancel(world: &Rc<FakeHost>, store: &Rc<Store>, token: &str) -> Step<Outcome> {
     let (host, store, token) =
         (Rc::clone(world) as Rc<dyn Host>, Rc::clone(store), token.to_owned());
     Task::start(host, None, |context| cancel(store, context, token))
 }
 
 /// Begins a mint, or the exchange of a token.
-pub(crate) fn begin(world: &Rc<World>, store: &Rc<Store>, token: Option<&str>) -> Step<Outcome> {
+pub(crate) fn begin(world: &Rc<FakeHost>, store: &Rc<Store>, token: Option<&str>) -> Step<Outcome> {
     let (host, store) = (Rc::clone(world) as Rc<dyn Host>, Rc::clone(store));
     match token.map(str::to_owned) {
         Some(token) => Task::start(host, None, |context| spend(store, context, token, None)),
@@ -329,7 +272,7 @@ impl Scenario {
     }
 
     fn play(&self, choices: &mut Choices) -> Result<(), String> {
-        let world = Rc::new(World::default());
+        let world = another_envoy();
         let mut etcd = Etcd::default();
         let minted = play(begin(&world, &store(), None), |call| etcd.answer(call));
         let Outcome::Minted(token) = minted else { panic!("{minted:?}") };

@@ -2,13 +2,13 @@
 
 use std::cell::RefCell;
 
+use impersonation_core::fakes::EnvoyMap;
 use impersonation_core::host::{Expected, Host, HostFailure, SharedData, Swap, UnixTime, Version};
 use impersonation_core::store::{Census, Occupancy, SlotTable};
 
 use super::explorer::{Actor, Explorer, Value};
 use super::model::{LIFETIME, at};
 use super::worker::{Direct, mint, spend};
-use crate::driver::shared_data::EnvoyMap;
 
 const TENANT: &str = "https://auth.example.com/oidc\n";
 

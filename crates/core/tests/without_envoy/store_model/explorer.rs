@@ -19,9 +19,8 @@ use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::rc::Rc;
 
+use impersonation_core::fakes::EnvoyMap;
 use impersonation_core::host::{Expected, Host, HostFailure, SharedData, Swap, UnixTime, Version};
-
-use crate::driver::shared_data::EnvoyMap;
 
 /// A value in shared data, hashed once.
 #[derive(Clone)]

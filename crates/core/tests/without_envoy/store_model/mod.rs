@@ -18,8 +18,8 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::Index;
 
-use crate::driver::shared_data::EnvoyMap;
 use explorer::{Value, Violation};
+use impersonation_core::fakes::EnvoyMap;
 use impersonation_core::host::Swap;
 use impersonation_core::store::SlotTable;
 use model::{Ends, LIFETIME, Scenario, at};

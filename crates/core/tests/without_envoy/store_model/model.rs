@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeSet, HashSet};
 use std::time::{Duration, Instant};
 
+use impersonation_core::fakes::EnvoyMap;
 use impersonation_core::host::UnixTime;
 use impersonation_core::store::{Found, SlotTable};
 
@@ -11,7 +12,6 @@ use super::explorer::{Actor, Answer, Explorer, Progress, Value, Violation, World
 use super::worker::{
     Direct, Event, Fault, Op, Refusal, Token, Worker, find, kind_and_number, mint, spend,
 };
-use crate::driver::shared_data::EnvoyMap;
 
 /// Later than any token of any scenario.
 const AFTER_ALL: UnixTime = UnixTime::from_millis(1_000_000_000);

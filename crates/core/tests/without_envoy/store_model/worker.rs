@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 
+use impersonation_core::fakes::EnvoyMap;
 use impersonation_core::host::{Expected, Host, HostFailure, SharedData, Swap, UnixTime, Version};
 use impersonation_core::policy::Bounds;
 use impersonation_core::store::{
@@ -9,7 +10,6 @@ use impersonation_core::store::{
 };
 
 use super::explorer::{Stage, Value};
-use crate::driver::shared_data::EnvoyMap;
 
 /// A token as its holder has it, and its time.
 #[derive(Debug, Clone, PartialEq, Eq)]
