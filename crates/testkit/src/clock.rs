@@ -56,7 +56,7 @@ impl Clock {
         fs::rename(new, &self.offset).unwrap();
     }
 
-    /// Lets an Envoy go by it.
+    /// Makes an Envoy use this clock.
     pub fn for_envoy(&self, bootstrap: Bootstrap) -> Bootstrap {
         bootstrap
             .environment("LD_PRELOAD", LIBRARY.to_str().unwrap())

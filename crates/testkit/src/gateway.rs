@@ -29,7 +29,7 @@ pub fn in_front_of(servers: &[&Server], configuration: &Configuration) -> Bootst
     Bootstrap::default().listener(listener.route_to(IDENTITY_GATEWAY, "3s")).servers(servers)
 }
 
-/// What [`Gateway`] is started with besides the filter.
+/// Options of [`Gateway`] apart from the filter.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Workers, as `--concurrency` has it.
@@ -37,11 +37,11 @@ pub struct Options {
     pub listeners: Listeners,
     /// Run on this core only.
     pub core: Option<usize>,
-    /// What the `direct` listener answers below which path.
+    /// The paths that the `direct` listener answers, and its answers.
     pub direct_responses: Vec<(&'static str, String)>,
     /// How long a listener that was replaced stays.
     pub drain_seconds: u32,
-    /// Whether there is a listener `disabled`, which has the filter in its chain, switched off.
+    /// Adds a listener `disabled`, whose chain has the filter switched off.
     pub disabled: bool,
     /// Besides that of the upstream.
     pub clusters: Vec<Cluster>,
@@ -186,7 +186,7 @@ impl Gateway {
         assert_eq!(answer.refusal(), (400, "invalid_request".into()), "{case}: {answer:?}");
     }
 
-    /// Whether the upstream saw the request that this is the answer to.
+    /// Returns true if the upstream saw the request of this answer.
     pub fn passed_on(&self, answer: &Answer) -> bool {
         self.upstream.received_for(answer).is_some()
     }
@@ -234,7 +234,7 @@ pub fn backend_claims() -> Value {
     })
 }
 
-/// What the acting user's access token says.
+/// The claims of a good actor token.
 pub fn actor_claims(actor: &str) -> Value {
     json!({
         "iss": ISSUER,
@@ -272,7 +272,7 @@ pub fn raw_exchange_request(body: &str) -> Request {
         .body(body)
 }
 
-/// The same exchange by the confidential client `support-portal`.
+/// A token request by the confidential client `support-portal`.
 pub fn portal_request(subject_token: &str) -> Request {
     exchange_request(&exchange_form(subject_token).without("client_id"))
         .basic("support-portal", &CLIENT_SECRET)

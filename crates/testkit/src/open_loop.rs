@@ -26,7 +26,7 @@ pub struct Reply {
     pub latency: Duration,
 }
 
-/// What is sent, and what becomes of the answers.
+/// The requests to send, and the handling of their answers.
 pub trait Traffic {
     /// The request that is due now, as it goes on the wire.
     fn request(&mut self, number: usize) -> Vec<u8>;

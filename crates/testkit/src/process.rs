@@ -65,7 +65,7 @@ impl Process {
         self.program.id()
     }
 
-    /// What it reads and prints, where that is piped.
+    /// Its standard input and output, where they are piped.
     pub fn pipes(&mut self) -> &mut Child {
         &mut self.program
     }

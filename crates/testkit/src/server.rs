@@ -29,7 +29,7 @@ use crate::http::Answer;
 use crate::http2::{header_map, pairs};
 use crate::{RUNTIME, wait_for};
 
-/// What goes wrong.
+/// A fault of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// Nobody listens on the port, and connections that were open are closed.
@@ -38,7 +38,7 @@ pub enum Fault {
     Slow,
     /// The answer's head and half of its body come, and then nothing more.
     Stalled,
-    /// The same, and then the connection is reset.
+    /// The answer's head and half of its body come, and then the connection is reset.
     ResetMidBody,
     /// 500, and an error page.
     ServerError,
@@ -62,7 +62,7 @@ impl Fault {
         Self::Empty,
     ];
 
-    /// Whether whoever asks learns of it only by waiting.
+    /// Returns true if a client notices the fault only by its timeout.
     pub fn takes_the_whole_timeout(self) -> bool {
         matches!(self, Self::Slow | Self::Stalled)
     }
@@ -230,7 +230,7 @@ impl Server {
         self.state.lock().unwrap().rule = Arc::new(rule);
     }
 
-    /// The same for every request.
+    /// Answers every request like this.
     pub fn answer_always(&self, reply: Reply) {
         self.answer(move |_| reply.clone());
     }
@@ -472,7 +472,7 @@ impl Server {
 
 type Http2Response = hyper::Response<UnsyncBoxBody<Bytes, io::Error>>;
 
-/// Whether the client speaks HTTP/2 without asking: nothing is read, so that either side can.
+/// Returns true if the client begins with the HTTP/2 preface. Nothing is read from the connection.
 async fn begins_as_http2(stream: &TcpStream) -> io::Result<bool> {
     const PREFACE: &[u8] = b"PRI * HTTP/2.0";
     let mut beginning = [0; PREFACE.len()];

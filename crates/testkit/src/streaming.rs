@@ -20,7 +20,7 @@ use crate::RUNTIME;
 /// How often each answer goes on.
 const PERIOD: Duration = Duration::from_millis(20);
 
-/// What is below this path is never answered.
+/// Requests below this path are never answered.
 pub const SILENT: &str = "/silent";
 
 /// Answers every request with an event every few milliseconds, over HTTP/1.1 and HTTP/2, for as long as anybody reads.
@@ -93,7 +93,7 @@ pub struct Open {
 }
 
 impl Open {
-    /// What comes next; `None` once it has ended, whichever way.
+    /// The next piece; `None` once the stream has ended or was reset.
     pub fn more(&mut self) -> Option<Bytes> {
         RUNTIME.block_on(async { self.body.frame().await?.ok()?.into_data().ok() })
     }

@@ -1,7 +1,7 @@
 //! Signatures of the Wycheproof project (<https://github.com/C2SP/wycheproof>), for all algorithms that tokens are
 //! verified with: each good one, and each way in which some library once took a bad one for good.
 //!
-//! What it calls *acceptable* is refused: an RSA signature whose `AlgorithmIdentifier` has no `NULL`. RFC 8017 §9.2
+//! The filter refuses what Wycheproof calls *acceptable*: an RSA signature whose `AlgorithmIdentifier` has no `NULL`. RFC 8017 §9.2
 //! has one encoding of a hash, and that is not it. A PSS signature with another salt or another hash in its mask is
 //! good by its own parameters, and no `PS256`, which has none to choose (RFC 7518 §3.5).
 
@@ -21,7 +21,7 @@ pub struct Vector {
     pub message: Vec<u8>,
     /// In the form of a JWS.
     pub signature: Vec<u8>,
-    /// Whether it is one.
+    /// True if the signature is valid.
     pub good: bool,
 }
 
