@@ -22,6 +22,7 @@ pub mod network;
 pub mod open_loop;
 pub mod over;
 pub mod process;
+pub mod refusals;
 pub mod server;
 pub mod streaming;
 pub mod tls;
