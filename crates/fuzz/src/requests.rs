@@ -1,4 +1,4 @@
-//! Readers that are reached by a request: it is played from end to end.
+//! Readers that a request reaches. Each request is played from end to end.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -19,7 +19,7 @@ use crate::world::{Request, play, tick};
 
 const MINT: &[u8] = br#"{"userId":"user-42"}"#;
 
-/// A service that remembers nothing, and a world to begin in.
+/// A service that keeps no state of its own, and the host that every input begins with.
 struct Begin {
     service: Rc<Service>,
     begun: Begun,
@@ -46,7 +46,7 @@ thread_local! {
     static GUARD: Guard = a_guard();
 }
 
-/// The lines before the last of these, and the rest.
+/// The first N - 1 lines, and the rest.
 fn lines<const N: usize>(data: &[u8]) -> [&[u8]; N] {
     let mut parts = data.splitn(N, |byte| *byte == b'\n');
     std::array::from_fn(|_| parts.next().unwrap_or_default())
@@ -133,7 +133,7 @@ pub(crate) fn bearer(data: &[u8]) {
     });
 }
 
-/// As forgiving as anybody.
+/// Reads the issuer as leniently as any reader would.
 fn names_the_provider(token: &str) -> bool {
     use base64::Engine as _;
     use base64::prelude::BASE64_URL_SAFE_NO_PAD;
@@ -176,8 +176,8 @@ pub(crate) fn jwt(data: &[u8]) {
     });
 }
 
-/// Whoever looks after impersonations: the first byte says by which endpoint, the rest is path or body. What a
-/// revocation names has ended, and nothing else.
+/// The endpoints of oversight: the first byte selects one, the rest is the path or the body. A revocation ends what it
+/// names, and nothing else.
 pub(crate) fn oversight(data: &[u8]) {
     let Some((kind, rest)) = data.split_first() else { return };
     PLAIN.with(|begin| {
@@ -237,7 +237,7 @@ pub(crate) fn oversight(data: &[u8]) {
     });
 }
 
-/// What an upstream answers: the first byte says which one is asked, the second its status.
+/// The answer of an upstream: the first byte selects the upstream, the second its status.
 pub(crate) fn upstreams(data: &[u8]) {
     let [kind, status, body @ ..] = data else { return };
     let status = [200, 204, 400, 401, 403, 404, 429, 500][usize::from(status % 8)];
@@ -381,7 +381,7 @@ fn service_in_etcd() -> Rc<Service> {
     service(&json!({"store": {"etcd": {"cluster": "etcd"}}, "impersonations": null}))
 }
 
-/// A token, and the etcd that it is in.
+/// A subject token, and the etcd that holds it.
 fn in_etcd() -> (String, Etcd) {
     let etcd = RefCell::new(Etcd::default());
     let well = |call: &Call| match call {
@@ -399,9 +399,9 @@ fn in_etcd() -> (String, Etcd) {
     (token, minted)
 }
 
-/// What etcd answers. The first byte says to what; then for each call a byte that says how (with this message, as if all
-/// were well, with this in a record's place or behind a good answer, or with a status), and its length in two.
-/// Beside a record, the third bit of the former says that something was revoked.
+/// The answers of etcd. The first byte selects the request. For each call follow a byte that selects the kind of answer
+/// (this message, a good answer, a forged record or field, or a status), two bytes of length, and the bytes to use.
+/// The third bit of the kind adds a revocation beside a forged record.
 pub(crate) fn etcd(data: &[u8]) {
     let Some((kind, mut rest)) = data.split_first() else { return };
     IN_ETCD.with(|(token, etcd)| {

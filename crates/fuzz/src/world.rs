@@ -56,7 +56,7 @@ pub(crate) fn play(
     })
 }
 
-/// Lets the timer tick, and finishes the work that it begins.
+/// Ticks the timer, and finishes the work that begins then.
 pub(crate) fn tick(
     service: &Rc<Service>,
     host: &Rc<FakeHost>,

@@ -4,8 +4,12 @@
 //! a test.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+use std::time::Duration;
 
-use crate::step::GrpcCall;
+use crate::config::EtcdSettings;
+use crate::etcd::{RecordKeys, Server};
+use crate::step::{Call, GrpcCall, GrpcStatus, Reply, Step};
 use prost::{Message, Oneof};
 
 #[derive(Clone, PartialEq, Message)]
@@ -203,6 +207,33 @@ const NOT_FOUND: u32 = 5;
 const FAILED_PRECONDITION: u32 = 9;
 const OUT_OF_RANGE: u32 = 11;
 
+/// The filter's view of an etcd, which seals records with these keys.
+pub fn etcd_server(record_keys: RecordKeys) -> Rc<Server> {
+    let settings = EtcdSettings {
+        cluster: "etcd".into(),
+        prefix: "/impersonation/".into(),
+        timeout: Duration::from_millis(3500),
+        authority: None,
+    };
+    Rc::new(Server::new(&settings, record_keys))
+}
+
+/// Plays a task to its end that calls etcd and nothing else. `answer` answers with a message, or with a status of gRPC.
+pub fn play_in_etcd<T>(
+    mut step: Step<T>,
+    mut answer: impl FnMut(&GrpcCall) -> Result<Vec<u8>, u32>,
+) -> T {
+    loop {
+        match step {
+            Step::Call(Call::Grpc(call), task) => {
+                step = task.resume(Reply::Grpc(answer(&call).map_err(GrpcStatus)));
+            }
+            Step::Done(outcome) => return outcome,
+            Step::Call(..) | Step::Stopped => panic!("neither a call to etcd nor an end"),
+        }
+    }
+}
+
 /// One etcd.
 #[derive(Clone, Default)]
 pub struct Etcd {
@@ -262,7 +293,7 @@ impl Etcd {
         free.len()
     }
 
-    /// Lets time pass. Leases that are over end, and their keys with them.
+    /// Ends the leases that were granted for no more than this, and deletes their keys.
     pub fn let_go(&mut self, after_seconds: i64) {
         self.leases.retain(|_, ttl| *ttl > after_seconds);
         let leases = &self.leases;

@@ -1,17 +1,17 @@
-//! The guard, request by request, with what another worker revokes in between.
+//! The guard, request by request, while another worker revokes.
 
 use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 
-use impersonation_core::config::EtcdSettings;
-use impersonation_core::etcd::Revision;
-use impersonation_core::etcd::{RecordKeys, Server};
-use impersonation_core::fakes::{Etcd, FakeApiRequest, FakeHost, jwt_metadata};
+use impersonation_core::etcd::{RecordKeys, Revision};
+use impersonation_core::fakes::{
+    Etcd, FakeApiRequest, FakeHost, etcd_server, jwt_metadata, play_in_etcd,
+};
 use impersonation_core::guard::{ApiRequest, Guard};
 use impersonation_core::host::{Host, UnixTime};
 use impersonation_core::revocations::{Mark, Revocation, Revocations};
-use impersonation_core::step::{Call, GrpcCall, GrpcStatus, Progress, Reply, Step, Task};
+use impersonation_core::step::{Call, GrpcCall, Progress, Reply, Step, Task};
 use impersonation_core::stream::Flow;
 use serde_json::{Value, json};
 
@@ -48,7 +48,7 @@ impl Api {
         Self { world, guard }
     }
 
-    /// The same, where revocations are in etcd.
+    /// One VM of an Envoy whose revocations are in etcd.
     fn in_etcd(world: Rc<FakeHost>) -> Self {
         let store = json!({"etcd": {"cluster": "etcd"}});
         Self::in_world(world, &json!({"store": store, "max_staleness": "10s", "default": "allow"}))
@@ -63,14 +63,10 @@ impl Api {
         }
     }
 
-    /// Asks etcd whatever is due.
-    fn follow(&self, mut answer: impl FnMut(&GrpcCall) -> Result<Vec<u8>, u32>) {
+    /// Asks etcd, which must be due.
+    fn follow(&self, answer: impl FnMut(&GrpcCall) -> Result<Vec<u8>, u32>) {
         let (call, task) = self.asks().expect("it is this VM's turn");
-        let mut step = task.resume(Reply::Grpc(answer(&call).map_err(GrpcStatus)));
-        while let Step::Call(Call::Grpc(call), task) = step {
-            step = task.resume(Reply::Grpc(answer(&call).map_err(GrpcStatus)));
-        }
-        assert!(matches!(step, Step::Done(())));
+        play_in_etcd(Step::Call(Call::Grpc(call), task), answer);
     }
 
     fn reason(&self) -> Value {
@@ -92,7 +88,7 @@ impl Api {
         (self.guard.on_request_headers(&*self.world, &shown, stream), shown)
     }
 
-    /// What another worker does, or the filter in this one.
+    /// Revokes, as another worker or the filter in this one does.
     fn revoke(&self, revocation: Revocation) {
         let revocations = Revocations::shared_data(TENANT);
         let task = Task::start(self.world.clone(), None, |context| async move {
@@ -101,7 +97,7 @@ impl Api {
         assert!(matches!(task.run(|_, _| panic!("a call")), Progress::Done(_)));
     }
 
-    /// The streams that a tick ends, of these.
+    /// Ticks the guard. Returns which of these streams have ended.
     fn tick(&self, streams: &[(u32, &FakeApiRequest)]) -> Vec<u32> {
         let acted_for = Cell::new(0);
         let shown = ActedFor { streams, acted_for: &acted_for };
@@ -156,7 +152,7 @@ impl ApiRequest for ActedFor<'_> {
 }
 
 #[test]
-fn what_was_revoked_is_refused_from_the_next_request_on() {
+fn a_revoked_impersonation_is_refused_from_the_next_request_on() {
     #[rustfmt::skip]
     let kinds = [
         Revocation { id: Some("t-1".into()), ..Revocation::default() },
@@ -201,7 +197,7 @@ fn a_revocation_of_others_ends_nothing_here() {
 
 /// An access token of another version says neither who minted nor in which millisecond.
 #[test]
-fn what_is_not_known_of_a_token_counts_against_it() {
+fn unknown_facts_count_against_a_token() {
     let api = Api::new(&json!({}));
     api.world.advance(Duration::from_secs(10));
     let mut claims = api.claims("t-1");
@@ -213,7 +209,7 @@ fn what_is_not_known_of_a_token_counts_against_it() {
 }
 
 #[test]
-fn what_cannot_be_looked_up_is_refused() {
+fn the_guard_refuses_when_revocations_cannot_be_read() {
     let api = Api::new(&json!({"default": "allow"}));
     let claims = api.claims("t-1");
     api.world.fail_shared_data(0);
@@ -228,7 +224,7 @@ fn what_cannot_be_looked_up_is_refused() {
 }
 
 #[test]
-fn whoever_starts_knows_nothing_of_what_was_revoked_before_and_says_so() {
+fn a_guard_that_starts_takes_earlier_tokens_for_revoked() {
     let api = Api::new(&json!({}));
     let mut claims = api.claims("t-1");
     let now = api.world.now();
@@ -338,26 +334,16 @@ const AGE: &str = "impersonation_guard_revocations_age_seconds";
 
 /// Ends everyone, through another Envoy.
 fn revoke_elsewhere(etcd: &mut Etcd) {
-    let world = Rc::new(FakeHost::default());
-    let settings = EtcdSettings {
-        cluster: "etcd".into(),
-        prefix: "/impersonation/".into(),
-        timeout: Duration::from_secs(1),
-        authority: None,
-    };
-    let server = Rc::new(Server::new(&settings, RecordKeys::default()));
-    let hour = Duration::from_secs(3600);
-    let revocations = Revocations::etcd(&server, TENANT, hour);
-    let mut step = Task::start(world, None, |context| async move {
+    let server = etcd_server(RecordKeys::default());
+    let revocations = Revocations::etcd(&server, TENANT, Duration::from_secs(3600));
+    let step = Task::start(Rc::new(FakeHost::default()), None, |context| async move {
         revocations.revoke(&context, &Revocation::default()).await.unwrap();
     });
-    while let Step::Call(Call::Grpc(call), task) = step {
-        step = task.resume(Reply::Grpc(etcd.answer(&call).map_err(GrpcStatus)));
-    }
+    play_in_etcd(step, |call| etcd.answer(call));
 }
 
 #[test]
-fn under_etcd_nobody_passes_before_it_was_heard_of_or_too_long_after() {
+fn the_guard_refuses_all_before_etcd_answers_and_too_long_after() {
     let api = Api::in_etcd(Rc::default());
     let mut etcd = Etcd::default();
     let claims = api.claims("t-1");
@@ -391,7 +377,7 @@ fn under_etcd_nobody_passes_before_it_was_heard_of_or_too_long_after() {
 }
 
 #[test]
-fn under_etcd_open_streams_end_when_nobody_knows_any_more() {
+fn open_streams_end_when_etcd_has_been_silent_for_too_long() {
     let api = Api::in_etcd(Rc::default());
     let mut etcd = Etcd::default();
     api.follow(|call| etcd.answer(call));

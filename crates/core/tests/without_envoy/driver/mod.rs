@@ -1,9 +1,6 @@
-//! A world without Envoy: whole requests through the core, by a clock that stands still until it is
-//! moved, with randomness that can be repeated, shared data in a map, and upstreams that say what a test
-//! tells them to.
+//! Whole requests through the core, on a fake host and with upstreams that a test scripts.
 //!
-//! [`Gateway`] is to the core what the plugin is in Envoy: it shows a stream its request, sends its calls, and
-//! takes down what it does.
+//! [`Gateway`] does for the core what the plugin does in Envoy: it shows a stream its request, and answers its calls.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -34,7 +31,7 @@ impl Request {
     }
 }
 
-/// What became of a request.
+/// The answer to a request, and the lines that were logged about it.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub status: u16,
@@ -44,7 +41,7 @@ pub(crate) struct Answer {
     pub event: Value,
     /// The alarm, where a spent token was presented.
     pub alarm: Option<Value>,
-    /// The line of the operator's log.
+    /// The line of level debug for the operator.
     pub explanation: String,
 }
 
@@ -54,12 +51,12 @@ impl Answer {
         found.map(|(_, value)| value.as_str())
     }
 
-    /// The member of an answer that must have it.
+    /// A text member that the answer must have.
     pub(crate) fn text(&self, member: &str) -> &str {
         self.body[member].as_str().unwrap_or_else(|| panic!("no {member} in {self:?}"))
     }
 
-    /// The check that refused.
+    /// The reason of the refusal.
     pub(crate) fn reason(&self) -> &str {
         self.event["reason"].as_str().unwrap_or("")
     }
@@ -70,7 +67,7 @@ fn json(line: &str) -> Value {
     serde_json::from_str(line).unwrap()
 }
 
-/// What an upstream does with a call.
+/// The rule by which an upstream answers a call.
 pub(crate) type Upstream = Box<dyn Fn(&HttpCall) -> Reply>;
 
 /// One worker, with a service.
@@ -78,7 +75,7 @@ pub(crate) struct Gateway {
     pub world: Rc<FakeHost>,
     pub service: Rc<Service>,
     upstreams: RefCell<VecDeque<Upstream>>,
-    /// The calls that went out.
+    /// The calls that were sent.
     pub calls: RefCell<Vec<HttpCall>>,
 }
 
@@ -90,7 +87,7 @@ pub(crate) struct Waiting<'g> {
 }
 
 impl Waiting<'_> {
-    /// The caller leaves. The line of the audit log, if that was the end of it.
+    /// Makes the caller leave. Returns the line of the audit log if the request ended with that.
     pub(crate) fn leave(&mut self) -> Option<Value> {
         let before = self.gateway.world.events.borrow().len();
         let goes_on = self.stream.on_end(&self.shown);
@@ -99,7 +96,7 @@ impl Waiting<'_> {
         event
     }
 
-    /// The reply comes; what is called next is answered, too. The line of the audit log.
+    /// Brings the reply, and the replies to all later calls. Returns the line of the audit log.
     pub(crate) fn reply(&mut self, reply: Reply) -> Value {
         let before = self.gateway.world.events.borrow().len();
         self.stream.on_reply(&self.shown, reply);
@@ -110,12 +107,12 @@ impl Waiting<'_> {
 }
 
 impl Gateway {
-    /// A world with one worker in it.
+    /// The first worker of a host.
     pub(crate) fn new(configuration: &Value) -> Self {
         Self::in_world(&Rc::default(), configuration)
     }
 
-    /// One more worker in a world, or the same after its configuration changed.
+    /// A further worker of a host, or a worker after its configuration changed.
     pub(crate) fn in_world(world: &Rc<FakeHost>, configuration: &Value) -> Self {
         let bytes = configuration.to_string().into_bytes();
         let service = Service::configure(&bytes, &|_| None, world.now(), None);
@@ -130,12 +127,12 @@ impl Gateway {
         }
     }
 
-    /// Says what the next upstream that is called will do.
+    /// Sets the rule by which the next call is answered.
     pub(crate) fn upstream(&self, upstream: impl Fn(&HttpCall) -> Reply + 'static) {
         self.upstreams.borrow_mut().push_back(Box::new(upstream));
     }
 
-    /// Lets the timer of the worker tick: what is due is done.
+    /// Ticks the timer of the worker, and finishes the work that is due.
     pub(crate) fn tick(&self) {
         let host = Rc::clone(&self.world) as Rc<dyn Host>;
         for step in self.service.tick(&host) {
@@ -148,7 +145,7 @@ impl Gateway {
         Stream::new(Some(Rc::clone(&self.service)), Rc::clone(&self.world) as Rc<dyn Host>)
     }
 
-    /// Plays a request to its end; `None` if it goes on to the identity gateway.
+    /// Plays a request to its end. Returns `None` if it goes on to the identity gateway.
     pub(crate) fn try_send(&self, request: &Request) -> Option<Answer> {
         let (events, alarms) = (self.world.events.borrow().len(), self.world.alarms.borrow().len());
         let (mut stream, shown, flow) = self.begin(request);
@@ -160,7 +157,7 @@ impl Gateway {
         let Sent { status, headers, body } =
             shown.answered.take().expect("neither answered nor let go");
         let line = |lines: &RefCell<Vec<String>>, before: usize| {
-            // Whoever came in between has lines of their own before ours.
+            // Another worker that acted in between logged its lines before ours.
             lines.borrow().get(before..).and_then(<[_]>::last).map(|line| json(line))
         };
         let event = line(&self.world.events, events).unwrap_or(Value::Null);
@@ -193,7 +190,7 @@ impl Gateway {
         reply
     }
 
-    /// Plays a request that is ours.
+    /// Plays a request that the filter must answer.
     pub(crate) fn send(&self, request: &Request) -> Answer {
         self.try_send(request).expect("the request went on to the identity gateway")
     }

@@ -9,13 +9,13 @@ pub(crate) mod run;
 use std::rc::Rc;
 use std::time::Duration;
 
-use impersonation_core::fakes::{Etcd, FakeHost};
+use impersonation_core::fakes::{Etcd, FakeHost, play_in_etcd as play};
 use impersonation_core::host::Host;
 use impersonation_core::metrics;
 use impersonation_core::step::{Call, Step, Task};
 use impersonation_core::store::Store;
 
-use run::{LOST, Outcome, Scenario, another_envoy, begin, play, reply, shared_data, store};
+use run::{LOST, Outcome, Scenario, another_envoy, begin, reply, shared_data, store};
 
 fn assert_holds(scenario: Scenario, least: usize) {
     let searched = scenario.explore().unwrap_or_else(|rule| panic!("{scenario:?}: {rule}"));
@@ -24,15 +24,15 @@ fn assert_holds(scenario: Scenario, least: usize) {
 }
 
 #[test]
-fn of_any_number_of_spends_one_wins_whatever_gets_lost() {
+fn one_of_any_number_of_spends_wins_whatever_gets_lost() {
     assert_holds(Scenario { spenders: 2, ..Scenario::default() }, 6);
     assert_holds(Scenario { spenders: 3, ..Scenario::default() }, 60);
     assert_holds(Scenario { spenders: 2, faults: 2, ..Scenario::default() }, 500);
     assert_holds(Scenario { spenders: 3, faults: 1, ..Scenario::default() }, 1000);
 }
 
-/// Whatever gets lost or comes late: what is taken back is never exchanged, and what is exchanged is not said to be
-/// taken back.
+/// Whatever gets lost or comes late: a token that was taken back is never exchanged, and a token that was exchanged
+/// is never reported as taken back.
 #[test]
 fn a_token_is_either_spent_or_taken_back() {
     let one = Scenario { cancellers: 1, ..Scenario::default() };
@@ -45,7 +45,7 @@ fn a_token_is_either_spent_or_taken_back() {
     assert_holds(Scenario { compacts: true, ..beside }, 20);
 }
 
-/// A search that finds nothing means something.
+/// The search must be able to find a fault.
 #[test]
 fn an_etcd_that_lets_a_spent_token_be_taken_back_is_found_out() {
     let broken = Scenario { compares_nothing: true, ..Scenario::default() };
@@ -92,7 +92,7 @@ fn a_mint_makes_the_lease_that_vanished_under_it() {
     assert_holds(Scenario { spenders: 1, ..one }, 15);
 }
 
-/// A search that finds nothing means something.
+/// The search must be able to find a fault.
 #[test]
 fn a_broken_etcd_is_found_out() {
     let two = Scenario { spenders: 2, faults: 1, ..Scenario::default() };
@@ -142,7 +142,7 @@ fn a_mint_is_one_call_and_an_exchange_two() {
     assert_eq!(etcd.leases.len(), 1);
 }
 
-/// Each makes sure of the lease that the first has drawn, until one of them has.
+/// Each mint ensures the lease that the first one drew, until one of them has granted it.
 #[test]
 fn those_who_mint_at_once_in_one_vm_share_a_lease() {
     const MINTS: usize = 5;
@@ -170,9 +170,9 @@ fn those_who_mint_at_once_in_one_vm_share_a_lease() {
     assert_eq!(etcd.leases.len(), 2);
 }
 
-/// Whoever may only read can grant, list and revoke leases all the same.
+/// A client of etcd that may only read can still grant, list and revoke leases.
 #[test]
-fn who_shortens_leases_loses_no_token_that_was_handed_out() {
+fn shortened_leases_lose_no_token_that_was_handed_out() {
     for interferes in [0..1, 1..2, 2..3, 3..4, 0..2, 0..99] {
         let (world, mut etcd) = (another_envoy(), Etcd::default());
         let mut calls = 0;
@@ -195,7 +195,7 @@ fn who_shortens_leases_loses_no_token_that_was_handed_out() {
     }
 }
 
-/// Who writes there without being a filter: forges, puts back, moves.
+/// An intruder who may write to etcd can forge records, put old ones back, and move them.
 #[test]
 fn a_record_that_somebody_else_has_written_is_none() {
     type Tamper = fn(&mut Etcd, &[u8], &[u8], &[u8]);
@@ -237,7 +237,7 @@ fn a_record_that_somebody_else_has_written_is_none() {
     }
 }
 
-/// The record of one token under the key of another.
+/// Moves the record of one token under the key of another.
 #[test]
 fn a_record_is_that_of_its_own_token() {
     let (world, mut etcd, token) = with_token();
@@ -265,7 +265,7 @@ fn a_token_outlives_the_rotation_of_the_key_that_authenticates_it() {
     assert_eq!(outcome, Outcome::Failed, "it was spent with a key that is not listed there");
 }
 
-/// Of what nobody can have been given etcd hears nothing.
+/// The filter does not ask etcd about a token that no filter can have minted.
 #[test]
 fn a_token_that_was_not_minted_here_is_unknown_and_etcd_is_not_asked() {
     let (world, _, token) = with_token();
@@ -363,7 +363,7 @@ fn every_verb_ends_in_its_time() {
 }
 
 #[test]
-fn what_is_not_a_record_is_no_refusal_and_said_once_a_minute() {
+fn an_unreadable_record_refuses_no_token_and_is_logged_once_a_minute() {
     let (world, mut etcd, token) = with_token();
     for record in [&b""[..], b"x", &[99; 80]] {
         etcd.overwrite(record);

@@ -1,12 +1,11 @@
-//! Actors that share one etcd, and every way in which their calls can come and go.
+//! Actors that share one etcd, and every order in which their calls can arrive, fail or get lost.
 
 use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 
-use impersonation_core::config::EtcdSettings;
 use impersonation_core::etcd::{Beside, RecordKeys, Server};
-use impersonation_core::fakes::{Etcd, FakeHost};
+use impersonation_core::fakes::{self, Etcd, FakeHost, play_in_etcd as play};
 use impersonation_core::host::Host;
 use impersonation_core::impersonations::{Entry, List};
 use impersonation_core::policy::Bounds;
@@ -18,7 +17,7 @@ use impersonation_core::store::{
 
 pub(crate) const LIFETIME: Duration = Duration::from_secs(600);
 
-/// How long what tokens are exchanged for can live.
+/// The longest life of an access token.
 const AFTERLIFE: Duration = Duration::from_secs(3600);
 
 /// A host that draws other numbers than every host before it, as every Envoy does.
@@ -27,32 +26,32 @@ pub(crate) fn another_envoy() -> Rc<FakeHost> {
     Rc::new(FakeHost::with_seed(ENVOYS.replace(ENVOYS.get() + 1)))
 }
 
-/// What came of an exchange, or of a mint.
+/// The outcome of an exchange, a mint, or of taking a token back.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Won,
     AlreadySpent,
-    /// It was taken back before.
+    /// The token had been taken back.
     WasCancelled,
-    /// It is taken back.
+    /// The token is now taken back.
     TakenBack,
-    /// Nobody knows whether it is.
+    /// 503: perhaps the token is taken back.
     CancelUnknown,
     Expired,
     NoSuchToken,
-    /// 503: nothing was done.
+    /// 503: nothing was written.
     Failed,
-    /// 503: nobody knows.
+    /// 503: perhaps the token is spent.
     SpendUnknown,
     Minted(String),
 }
 
-/// The store that the same service had before.
+/// The store in shared data that the service had before etcd.
 pub(crate) fn shared_data() -> Rc<Store> {
     Rc::new(Store::shared_data("tenant", 10, LIFETIME))
 }
 
-/// As if from signing keys.
+/// The keys that records are sealed with, as if derived from signing keys.
 pub(crate) fn record_keys(keys: &[u8]) -> RecordKeys {
     RecordKeys::new(keys.iter().map(|key| Secret::new([*key; 16])).collect())
 }
@@ -62,19 +61,13 @@ pub(crate) fn store() -> Rc<Store> {
     store_with(&[1])
 }
 
-/// The same with other signing keys.
+/// One Envoy's store, with other signing keys.
 pub(crate) fn store_with(keys: &[u8]) -> Rc<Store> {
     Rc::new(Store::etcd(&server(keys), "tenant", LIFETIME, AFTERLIFE))
 }
 
 fn server(keys: &[u8]) -> Rc<Server> {
-    let settings = EtcdSettings {
-        cluster: "etcd".into(),
-        prefix: "/impersonation/".into(),
-        timeout: Duration::from_millis(3500),
-        authority: None,
-    };
-    Rc::new(Server::new(&settings, record_keys(keys)))
+    fakes::etcd_server(record_keys(keys))
 }
 
 /// Exchanges a token for an access token that lives for so long, and lists it.
@@ -180,34 +173,20 @@ pub(crate) fn begin(world: &Rc<FakeHost>, store: &Rc<Store>, token: Option<&str>
     }
 }
 
-/// Plays one to its end; `answer` is what comes of each call.
-pub(crate) fn play(
-    mut step: Step<Outcome>,
-    mut answer: impl FnMut(&GrpcCall) -> Result<Vec<u8>, u32>,
-) -> Outcome {
-    loop {
-        match step {
-            Step::Call(Call::Grpc(call), task) => step = task.resume(reply(answer(&call))),
-            Step::Done(outcome) => return outcome,
-            _ => panic!("neither a call to etcd nor an end"),
-        }
-    }
-}
-
 pub(crate) fn reply(answer: Result<Vec<u8>, u32>) -> Reply {
     Reply::Grpc(answer.map_err(GrpcStatus))
 }
 
-/// `UNAVAILABLE`: perhaps it was done.
+/// `UNAVAILABLE`: perhaps the write took effect.
 pub(crate) const LOST: u32 = 14;
 
-/// Who takes part, and what may go wrong.
+/// The actors of a search, and the faults that may happen.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Scenario {
     pub spenders: usize,
     pub minters: usize,
     pub cancellers: usize,
-    /// So many calls are lost, or their answers, or they come later.
+    /// The number of calls that are lost, lose their answer, or arrive late.
     pub faults: usize,
     /// Time runs out, once.
     pub expires: bool,
@@ -244,11 +223,11 @@ impl Choices {
 
 enum Action {
     Answer(usize),
-    /// It never arrives.
+    /// The call never arrives.
     LoseRequest(usize),
-    /// It is done, and nobody is told.
+    /// The call is performed, and its answer is lost.
     LoseAnswer(usize),
-    /// It arrives after whoever sent it has given up on it.
+    /// The call arrives after its sender gave up on it.
     Delay(usize),
     Arrive(usize),
     Expire,
@@ -257,7 +236,7 @@ enum Action {
 }
 
 impl Scenario {
-    /// Plays every schedule. How many there are, or the rule that one of them breaks.
+    /// Plays every schedule. Returns their number, or the rule that one of them breaks.
     pub(crate) fn explore(&self) -> Result<usize, String> {
         let (mut script, mut count) = (Vec::new(), 0);
         loop {
@@ -278,7 +257,7 @@ impl Scenario {
         let Outcome::Minted(token) = minted else { panic!("{minted:?}") };
         etcd.compares_nothing = self.compares_nothing;
         if self.minters > 0 {
-            // So that they have to make one.
+            // The minters must grant a new lease.
             world.now.set(world.now.get().after(Duration::from_secs(60)));
         }
 
@@ -388,7 +367,7 @@ impl Scenario {
     }
 }
 
-/// Whether an Envoy makes a lease, or looks at it.
+/// Returns true if an Envoy is about to grant or read a lease.
 fn is_about_a_lease(step: &Option<Step<Outcome>>) -> bool {
     let Some(Step::Call(Call::Grpc(call), _)) = step else { return false };
     let anchor = b"/leases/";

@@ -70,7 +70,7 @@ fn it_narrows_and_never_widens() {
 }
 
 #[test]
-fn what_fails_mints_nothing() {
+fn a_function_that_fails_mints_nothing() {
     for body in [
         "throw new Error('secret of the script');",
         "return null;",

@@ -33,7 +33,7 @@ fn document() -> Vec<u8> {
     json!({"keys": [PROVIDER_KEY.public_jwk()], "issuer": ISSUER}).to_string().into_bytes()
 }
 
-/// What the caller gets, if it is ours. Else the gateway's answer goes on.
+/// The filter's answer; `None` if the gateway's answer goes on as it is.
 fn answered(
     gateway: &Gateway,
     method: &'static str,
@@ -98,7 +98,7 @@ fn ours_is_added_to_the_gateways() {
     }
 }
 
-/// What the gateway's document becomes.
+/// The gateway's document after the filter has merged into it.
 fn merged(gateway: &Gateway, document: &Value) -> Value {
     let document = document.to_string().into_bytes();
     let theirs = (200, "application/json", &*document);
@@ -136,7 +136,7 @@ fn discovery_has_our_endpoints_and_methods_beside_the_gateways() {
     assert_eq!(merged(&gateway(), &theirs), ours);
 }
 
-/// Whoever has a token of the gateway's needs the gateway's path, and the operator has to hear of it.
+/// A caller with a token of the gateway needs the gateway's path, and the operator must be told.
 #[test]
 fn an_endpoint_that_the_gateway_has_elsewhere_stays_its_own_and_the_operator_is_told_once() {
     let gateway = gateway();

@@ -85,7 +85,7 @@ fn each_fault_is_told_where_it_is_the_only_one() {
 }
 
 #[test]
-fn of_any_two_faults_the_earlier_one_is_told_and_the_token_stays() {
+fn the_earlier_of_any_two_faults_is_told_and_the_token_stays() {
     for (position, first) in FAULTS.iter().enumerate() {
         for second in &FAULTS[position + 1..] {
             let case = format!("{} and {}", first.reason, second.reason);
@@ -128,7 +128,7 @@ fn a_token_is_signed_after_the_function_and_before_it_is_spent() {
     gateway.assert_spendable(&subject_token, "after the signature failed");
 }
 
-/// What is known when a check fails is in the log, and nothing that comes later.
+/// The line of a refusal has the facts that were known when the check failed, and no others.
 #[test]
 fn a_refusal_is_written_down_with_what_was_known_by_then() {
     #[rustfmt::skip]

@@ -21,7 +21,7 @@ use crate::driver::{Answer, Gateway};
 /// So many characters of a secret in a row are a leak.
 const LEAK: usize = 16;
 
-/// What must not be seen, and where it was looked for.
+/// The secrets, and the places that were searched for them.
 pub(super) struct Watch {
     secrets: Vec<String>,
     seen: Vec<String>,
@@ -153,7 +153,7 @@ fn a_secret_in_the_place_of_a_name_is_not_written_down() {
     assert_eq!(watch.leak(), None);
 }
 
-/// What a type prints of itself ends up in a log some day.
+/// The `Debug` output of a type ends up in a log some day.
 #[test]
 fn nothing_prints_its_secrets() {
     let secret = "sub_0123456789abcdef0123456789abcdef";

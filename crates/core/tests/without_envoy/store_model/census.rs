@@ -45,7 +45,7 @@ impl Host for Vm<'_> {
 }
 
 #[test]
-fn of_any_vms_that_tick_at_once_one_counts() {
+fn one_of_any_vms_that_tick_at_once_counts() {
     let direct = Direct::new(&EnvoyMap::default(), at(1000));
     let table = SlotTable::new(TENANT, 3, LIFETIME);
     for _ in 0..2 {

@@ -55,7 +55,7 @@ pub(super) fn fingerprint(value: impl Hash) -> u128 {
     half(0) << 64 | half(1)
 }
 
-/// What the host was asked, for the reader of a schedule.
+/// A call of the host, as a schedule prints it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Call {
     Get(String),
@@ -63,7 +63,7 @@ pub(super) enum Call {
     Now,
 }
 
-/// What it answered.
+/// The host's answer to a call.
 #[derive(Clone, Hash)]
 pub(super) enum Answer {
     Got(Option<(Value, Version)>),
@@ -87,12 +87,12 @@ pub(super) struct World<E> {
 #[derive(Clone)]
 pub(super) struct Progress<E> {
     pub past: Vec<(Call, Answer)>,
-    /// What it has to say about it.
+    /// The events that the actor noted.
     pub events: Vec<E>,
     /// When its first call was performed.
     pub began: Option<UnixTime>,
     pub finished: bool,
-    /// Of all of the above.
+    /// The fingerprint of all fields above.
     fingerprint: u128,
 }
 
@@ -154,7 +154,7 @@ impl<E> Host for Stage<'_, E> {
         }
     }
 
-    /// Who draws numbers draws its own, the same in each run.
+    /// Fails: an actor that draws numbers has its own, the same in each run.
     fn random(&self, _buffer: &mut [u8]) -> Result<(), HostFailure> {
         Err(HostFailure("randomness"))
     }
@@ -220,7 +220,7 @@ impl<E> Stage<'_, E> {
 /// An actor: what it does with the host.
 pub(super) type Actor<'e, E> = Box<dyn Fn(&Stage<'_, E>) + 'e>;
 
-/// What every world is asked.
+/// A rule that every world is checked against.
 pub(super) type Check<'e, E> = Box<dyn Fn(&World<E>) -> Result<(), String> + 'e>;
 
 /// A search.
@@ -233,7 +233,7 @@ pub(super) struct Explorer<'e, E> {
     pub check: Check<'e, E>,
 }
 
-/// What was searched.
+/// The size of a search.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Explored {
     pub interleavings: u128,

@@ -39,7 +39,7 @@ fn explore(name: &str, scenario: &Scenario) -> Ends {
 const LONG: u64 = 60_500;
 
 #[test]
-fn of_any_number_of_spends_one_wins() {
+fn one_of_any_number_of_spends_wins() {
     let spends = |count: usize| {
         (0..count).fold(Scenario::new(1, &[LONG]), |scenario, _| scenario.spender(0))
     };
@@ -93,7 +93,7 @@ fn a_store_that_takes_back_what_is_spent_is_found_out() {
 }
 
 #[test]
-fn of_any_number_of_mints_as_many_win_as_there_are_free_slots() {
+fn as_many_mints_win_as_there_are_free_slots() {
     for hands in [[0, 0], [0, 1], [1, 0], [1, 1]] {
         let mints = Scenario::new(2, &[LONG]).minter(hands[0]).minter(hands[1]);
         let name = format!("mint, mint: 1 of 2 slots free, from {hands:?}");
@@ -137,7 +137,7 @@ fn a_spent_slot_goes_to_one_of_those_who_want_it() {
 }
 
 #[test]
-fn nobody_wins_after_expiry_and_the_slot_is_used_again() {
+fn no_spend_wins_after_expiry_and_the_slot_is_used_again() {
     // The hints say "free" from 2000 on, the record holds until 2500.
     const CLOCK: [u64; 4] = [1000, 2000, 2499, 2500];
     let spend = Scenario::new(1, &[2500]).spender(0).clock(&CLOCK);
@@ -167,7 +167,7 @@ fn a_double_spend_beside_expiry_and_reuse_of_the_slot_wins_once_at_the_most() {
 }
 
 #[test]
-fn of_two_mints_beside_a_spend_and_expiry_one_gets_the_slot() {
+fn one_of_two_mints_beside_a_spend_and_expiry_gets_the_slot() {
     let all = Scenario::new(1, &[2500]).spender(0).minter(0).minter(0).clock(&[1000, 2000, 2500]);
     for end in explore("spend, mint, mint, clock: 1 slot", &all) {
         assert!(end.matches("minted").count() <= 1, "{end}");

@@ -144,7 +144,7 @@ impl Scenario {
         }
     }
 
-    /// What holds in every world, also if nobody in it moved again.
+    /// Checks the rules that hold in every world, even if no actor in it moves again.
     fn check(&self, world: &World<Event>, outlived: &RefCell<HashSet<u128>>) -> Result<(), String> {
         self.check_events(world)?;
         let live = self.check_tokens(world)?;
@@ -208,7 +208,7 @@ impl Scenario {
         }
     }
 
-    /// What was handed out and not spent can be spent until it expires; the rest cannot. Returns what can.
+    /// Checks that exactly the tokens that were minted, not spent and not expired can be spent. Returns them.
     fn check_tokens(&self, world: &World<Event>) -> Result<Vec<Token>, String> {
         let events = || world.actors.iter().flat_map(|actor| &actor.events);
         let minted = events().filter_map(|event| match event {
@@ -291,7 +291,7 @@ impl Scenario {
     }
 }
 
-/// Whether an actor may have left something undone: it began and did not finish, or a call of it failed.
+/// Returns true if an actor may have left something undone: it began and did not finish, or one of its calls failed.
 fn is_in_trouble(actor: &Progress<Event>) -> bool {
     let failed = actor.past.iter().any(|(_, answer)| matches!(answer, Answer::Failed));
     failed || !actor.finished && !actor.past.is_empty()
