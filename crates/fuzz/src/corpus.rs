@@ -1,5 +1,5 @@
-//! The inputs that reached new code: one file for each target, one escaped input a line, so that a person can read and
-//! compare them, and a hundred inputs are one file of a commit.
+//! The inputs that reached new code: one file for each target, one escaped input a line, so that a
+//! person can read and compare them, and a hundred inputs are one file of a commit.
 
 use std::fs;
 use std::path::PathBuf;

@@ -1,4 +1,5 @@
-//! An etcd whose answers somebody forged. It seals records with code of its own, and not with the filter's.
+//! An etcd whose answers somebody forged. It seals records with code of its own, and not with the
+//! filter's.
 
 use std::hash::Hasher as _;
 
@@ -11,9 +12,9 @@ use crate::setting::OWN_KEY;
 
 const TAG_LEN: usize = 16;
 
-/// Answers with `odd` as the content of the token's record, under a right tag; as a revocation, which has no tag; or
-/// as more fields of a lease. A transaction with comparisons does not succeed. `revoked` adds a revocation beside the
-/// record.
+/// Answers with `odd` as the content of the token's record, under a right tag; as a revocation,
+/// which has no tag; or as more fields of a lease. A transaction with comparisons does not succeed.
+/// `revoked` adds a revocation beside the record.
 pub(crate) fn answer_oddly(
     etcd: &mut Etcd,
     call: &GrpcCall,
@@ -56,7 +57,8 @@ fn token(etcd: &Etcd) -> (Vec<u8>, Vec<u8>) {
     etcd.folder("tokens").swap_remove(0)
 }
 
-/// Seals a record as the filter seals one that creates its key: see `etcd/authentic.rs` of the core.
+/// Seals a record as the filter seals one that creates its key: see `etcd/authentic.rs` of the
+/// core.
 fn sealed(key: &[u8], lease: i64, content: &[u8]) -> Vec<u8> {
     let hash = Sha256::new().chain_update(b"impersonation-filter: records in etcd\0");
     let hash = hash.chain_update(OWN_KEY).finalize();

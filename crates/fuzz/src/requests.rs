@@ -52,8 +52,8 @@ fn lines<const N: usize>(data: &[u8]) -> [&[u8]; N] {
     std::array::from_fn(|_| parts.next().unwrap_or_default())
 }
 
-/// `Authorization`, the content type, and the form of a token request, in which the tokens have names. Whatever is
-/// answered with a token has spent one: it gets no other.
+/// `Authorization`, the content type and the form of a token request, with names in the place of
+/// tokens. A request that is granted has spent its token: it is not granted again.
 pub(crate) fn token_request(data: &[u8]) {
     PLAIN.with(|Begin { service, begun }| {
         let [authorization, content_type, body] = lines(data);
@@ -77,7 +77,7 @@ pub(crate) fn token_request(data: &[u8]) {
     });
 }
 
-/// The body of a mint. What was minted is what another reader finds in it, and can be exchanged.
+/// The body of a mint. Another reader finds the same user in it, and the token can be exchanged.
 pub(crate) fn mint_body(data: &[u8]) {
     PLAIN.with(|begin| {
         let world = begin.world();
@@ -108,11 +108,11 @@ pub(crate) fn mint_body(data: &[u8]) {
     });
 }
 
-/// `Authorization` of a mint. `$JWT` in it is a good token; the issuer of that signs no other.
+/// `Authorization` of a mint. `$JWT` stands for the only good token that the issuer signed.
 pub(crate) fn bearer(data: &[u8]) {
     thread_local! { static GOOD: String = good_jwt(); }
     if data.iter().any(|byte| matches!(byte, b'\r' | b'\n' | 0)) {
-        return; // No header field can be that.
+        return; // No header field can contain this.
     }
     GOOD.with(|good| {
         let text = data.utf8_chunks().flat_map(|chunk| [chunk.valid().as_bytes(), chunk.invalid()]);
@@ -151,14 +151,14 @@ fn replace(data: &[u8], name: &[u8], value: &[u8]) -> Vec<u8> {
     )
 }
 
-/// Header and claims of a JWT that the issuer did sign: what is accepted says what it must.
+/// Header and claims of a JWT that the issuer signed. An accepted one has the required claims.
 pub(crate) fn jwt(data: &[u8]) {
     let [header, claims] = lines(data);
     let token = signed(header, claims);
     PLAIN.with(|begin| {
         let authorization = format!("Bearer {token}");
         let request = mint(authorization.as_bytes(), MINT);
-        // Nobody else answers for it.
+        // No other issuer is trusted.
         let nobody = |_: &Call| Reply::Failed(CallFailure::NotSent);
         let answer = play(&begin.service, &begin.world(), &request, nobody).unwrap();
         if answer.status != 201 {
@@ -176,8 +176,8 @@ pub(crate) fn jwt(data: &[u8]) {
     });
 }
 
-/// The endpoints of oversight: the first byte selects one, the rest is the path or the body. A revocation ends what it
-/// names, and nothing else.
+/// The endpoints of oversight: the first byte selects one, the rest is the path or the body. A
+/// revocation ends what it names, and nothing else.
 pub(crate) fn oversight(data: &[u8]) {
     let Some((kind, rest)) = data.split_first() else { return };
     PLAIN.with(|begin| {
@@ -223,12 +223,13 @@ pub(crate) fn oversight(data: &[u8]) {
             let is = |name: &str, of_the_token: &str| {
                 members.get(name).is_none_or(|named| named == of_the_token)
             };
-            // Who may exchange it, and for what, was left open.
+            // The mint left the client, the resource and the actor open.
             let left_open = ["actorId", "clientId", "resource"];
             if !left_open.iter().any(|name| members.contains_key(*name)) {
                 let ended = is("userId", "user-42") && is("caller", "backend");
                 let form = exchange_form(&begin.begun.outstanding);
-                // By a service that has seen no other world, whose table would have the same number.
+                // A new service: this one may remember the table of another host under the same
+                // version.
                 let other = service(&json!({}));
                 let answer = play(&other, &world, &exchange(form.as_bytes()), says_yes).unwrap();
                 assert_eq!(answer.status, if ended { 400 } else { 200 });
@@ -301,7 +302,8 @@ fn remote() -> Rc<Service> {
     }]}}))
 }
 
-/// The gateway's documents: what is merged has all that was there, and ours. The first byte says which one it is.
+/// The gateway's documents. A merged document has all members of the gateway's, and the filter's.
+/// The first byte selects the document.
 pub(crate) fn documents(data: &[u8]) {
     let Some((kind, document)) = data.split_first() else { return };
     let (path, member) = match kind % 2 {
@@ -334,18 +336,18 @@ pub(crate) fn documents(data: &[u8]) {
             let theirs = theirs[member].as_array().into_iter().flatten();
             assert!(theirs.filter(|one| !ours(one)).all(|one| merged.contains(one)));
         }
-        // What stands in for the gateway is what it said, or the failure goes on.
+        // The stand-in is the gateway's last document; without one the failure goes on.
         let stand_in = ask((503, b"")).filter(|answer| answer.status == 200);
         if let Some(stand_in) = stand_in {
-            // A document that has ours already goes on as it is.
+            // A document that has the filter's members already goes on as it is.
             let merged = merged.map_or_else(|| theirs.unwrap(), |merged| merged.json());
             assert_eq!(stand_in.json(), merged);
         }
     });
 }
 
-/// A value of shared data, as another version of the filter may have written it: the first byte says which one. A
-/// token is exchanged once at the most all the same.
+/// A value of shared data, as another version of the filter may have written it. The first byte
+/// selects the key. A token is still exchanged at most once.
 pub(crate) fn shared_data(data: &[u8]) {
     let Some((which, value)) = data.split_first() else { return };
     PLAIN.with(|begin| {
@@ -391,7 +393,7 @@ fn in_etcd() -> (String, Etcd) {
     let (service, world) = (service_in_etcd(), Rc::default());
     let token = minted(&play(&service, &world, &mint(OPAQUE, MINT), well).unwrap());
     let minted = etcd.borrow().clone();
-    // Otherwise no input would get beyond what does not hold here.
+    // If this failed, no input would reach anything further.
     let form = exchange_form(&token);
     let answer = play(&service, &world, &exchange(form.as_bytes()), well).unwrap();
     assert_eq!(answer.status, 200, "{}", answer.body.escape_ascii());
@@ -399,9 +401,10 @@ fn in_etcd() -> (String, Etcd) {
     (token, minted)
 }
 
-/// The answers of etcd. The first byte selects the request. For each call follow a byte that selects the kind of answer
-/// (this message, a good answer, a forged record or field, or a status), two bytes of length, and the bytes to use.
-/// The third bit of the kind adds a revocation beside a forged record.
+/// The answers of etcd. The first byte selects the request. For each call follow a byte that
+/// selects the kind of answer (this message, a good answer, a forged record or field, or a status),
+/// two bytes of length, and the bytes to use. The third bit of the kind adds a revocation beside a
+/// forged record.
 pub(crate) fn etcd(data: &[u8]) {
     let Some((kind, mut rest)) = data.split_first() else { return };
     IN_ETCD.with(|(token, etcd)| {
@@ -429,7 +432,7 @@ pub(crate) fn etcd(data: &[u8]) {
                 ))),
             }
         };
-        // One that has a lease already would not ask for another.
+        // A new service: one that has a lease would not ask for another.
         let (service, world) = (service_in_etcd(), Rc::default());
         match kind % 3 {
             0 => {
@@ -464,7 +467,7 @@ fn a_guard() -> Guard {
     guard.unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// The claims of an access token of ours.
+/// The claims of an access token that the filter issued.
 fn good_claims() -> Value {
     json!({
         "iss": ISSUER, "sub": "user-42", "aud": "https://api.example.com/orders", "client_id": "portal",
@@ -473,12 +476,12 @@ fn good_claims() -> Value {
     })
 }
 
-/// Path and method, and the claims of the token that was verified: as JSON, or as the message that a filter before
-/// left. What goes on is a request that may.
+/// Path, method, and the claims of the verified token: as JSON, or as the message that an earlier
+/// filter left. Only a request that the rules allow goes on.
 pub(crate) fn guard(data: &[u8]) {
     let [path, method, claims] = lines(data);
     if [path, method].iter().any(|line| line.iter().any(|byte| *byte < b' ' || *byte == 0x7f)) {
-        return; // No header field can be that.
+        return; // No header field can contain this.
     }
     let metadata = match serde_json::from_slice::<Value>(claims) {
         Ok(claims) if claims.is_object() => jwt_metadata(&json!({"payload": claims})),

@@ -20,7 +20,8 @@ pub(crate) struct Request<'a> {
     pub(crate) answer: Option<(u16, &'a [u8])>,
 }
 
-/// Plays a request to its end. Returns what the caller gets; `None` if that is the gateway's answer as it is.
+/// Plays a request to its end. Returns what the caller gets; `None` if that is the gateway's answer
+/// as it is.
 pub(crate) fn play(
     service: &Rc<Service>,
     host: &Rc<FakeHost>,

@@ -1,4 +1,5 @@
-//! The programs and modules under test. What is missing is fetched or built when it is first needed.
+//! The programs and modules under test. What is missing is fetched or built when it is first
+//! needed.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};

@@ -1,5 +1,5 @@
-//! The configuration and the command line of an Envoy, built piece by piece: listeners with their filters and routes,
-//! and clusters. The system chooses all ports.
+//! The configuration and the command line of an Envoy, built piece by piece: listeners with their
+//! filters and routes, and clusters. The system chooses all ports.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -142,8 +142,8 @@ impl Bootstrap {
     }
 }
 
-/// One listener for HTTP/1.1 and HTTP/2, without TLS unless it is given a certificate. What its routes do not say it
-/// does not do, but for [`VERSION_PATH`].
+/// One listener for HTTP/1.1 and HTTP/2, without TLS unless it is given a certificate. What its
+/// routes do not say it does not do, but for [`VERSION_PATH`].
 #[derive(Clone, Debug)]
 pub struct Listener {
     pub(crate) name: String,
@@ -218,20 +218,22 @@ impl Listener {
         }))
     }
 
-    /// It is in a file that Envoy watches, so that `Envoy::update` can change it. In the bootstrap a filter
-    /// that refuses its configuration ends the process.
+    /// It is in a file that Envoy watches, so that `Envoy::update` can change it. In the bootstrap
+    /// a filter that refuses its configuration ends the process.
     pub fn watched(mut self) -> Self {
         self.watched = true;
         self
     }
 
-    /// Does not close a connection of HTTP/1.1 after an answer of 400 that did not come from upstream.
+    /// Does not close a connection of HTTP/1.1 after an answer of 400 that did not come from
+    /// upstream.
     pub fn keeps_connections(mut self) -> Self {
         self.keeps_connections = true;
         self
     }
 
-    /// How long a stream may stand still, or a request take to arrive; 15 s unless this says otherwise.
+    /// How long a stream may stand still, or a request take to arrive; 15 s unless this says
+    /// otherwise.
     pub fn patience(mut self, duration: &'static str) -> Self {
         self.patience = duration;
         self
@@ -500,8 +502,8 @@ fn router() -> Value {
     })
 }
 
-/// The file that Envoy watches for new listeners. It is alone in its directory, because Envoy watches the whole
-/// directory and would wake up for every line of its own log.
+/// The file that Envoy watches for new listeners. It is alone in its directory, because Envoy
+/// watches the whole directory and would wake up for every line of its own log.
 pub(crate) fn listeners_file(directory: &Path) -> PathBuf {
     directory.join("watched/listeners.json")
 }

@@ -1,6 +1,7 @@
 //! A wall clock for Envoy that can be set, while Envoy runs.
 //!
-//! Nobody may set the machine's own. What measures time, timers and timeouts, goes by another clock, which stays.
+//! Nobody may set the machine's own. What measures time, timers and timeouts, goes by another
+//! clock, which stays.
 
 use std::fs;
 use std::path::PathBuf;

@@ -105,8 +105,8 @@ impl Envoy {
         self.connect().send(request)
     }
 
-    /// Puts another listener in the place of the watched one with its name. Returns once every worker uses
-    /// it, or the reason why Envoy refused it and stayed with the old one.
+    /// Puts another listener in the place of the watched one with its name. Returns once every
+    /// worker uses it, or the reason why Envoy refused it and stayed with the old one.
     pub fn update(&self, listener: Listener) -> Result<(), String> {
         let mut version = self.version.lock().unwrap();
         *version += 1;

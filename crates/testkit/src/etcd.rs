@@ -1,5 +1,5 @@
-//! Nodes of a real etcd that can be killed, stopped, and started again with what they had: one or three, on
-//! loopback or on machines of their own.
+//! Nodes of a real etcd that can be killed, stopped, and started again with what they had: one or
+//! three, on loopback or on machines of their own.
 
 use std::fs::{self, File};
 use std::net::{SocketAddr, TcpListener};

@@ -1,5 +1,5 @@
-//! Requests over HTTP/2 as nobody should send them: many at once, reset in the middle of a body, in the smallest of
-//! pieces, with trailers, or given up with the whole connection.
+//! Requests over HTTP/2 as nobody should send them: many at once, reset in the middle of a body, in
+//! the smallest of pieces, with trailers, or given up with the whole connection.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

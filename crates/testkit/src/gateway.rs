@@ -22,8 +22,8 @@ pub const ACCESS_TOKEN: &str = "urn:ietf:params:oauth:token-type:access_token";
 /// The name of the cluster that everything goes to which is not the filter's.
 pub const IDENTITY_GATEWAY: &str = "identity_gateway";
 
-/// The filter before these servers: one cluster for each, by its name, and all that is not the filter's goes
-/// to the one called [`IDENTITY_GATEWAY`].
+/// The filter before these servers: one cluster for each, by its name, and all that is not the
+/// filter's goes to the one called [`IDENTITY_GATEWAY`].
 pub fn in_front_of(servers: &[&Server], configuration: &Configuration) -> Bootstrap {
     let listener = Listener::new("gateway").filter(Filter::from(configuration));
     Bootstrap::default().listener(listener.route_to(IDENTITY_GATEWAY, "3s")).servers(servers)
@@ -73,8 +73,8 @@ pub enum Listeners {
 /// An Envoy that serves the impersonation flow before an upstream that answers [`as_asked`].
 ///
 /// Three listeners share the process: `gateway` runs the filter, `bare` routes to the same upstream
-/// without it (the standard for what "untouched" means), and `direct` reads a POST whole and answers
-/// it from the configuration (the standard for speed).
+/// without it (the standard for what "untouched" means), and `direct` reads a POST whole and
+/// answers it from the configuration (the standard for speed).
 pub struct Gateway {
     pub envoy: Envoy,
     pub upstream: Server,
@@ -131,8 +131,8 @@ impl Gateway {
         Ok(Self { envoy: bootstrap.try_start()?, upstream })
     }
 
-    /// Gives the running listener another filter. Returns once every worker uses it, or the reason why Envoy
-    /// refused it and stayed with the old one.
+    /// Gives the running listener another filter. Returns once every worker uses it, or the reason
+    /// why Envoy refused it and stayed with the old one.
     pub fn update(&self, filter: impl Into<Filter>) -> Result<(), String> {
         self.envoy.update(listener("gateway", Some(filter.into().into())))
     }
@@ -175,7 +175,8 @@ impl Gateway {
         }
     }
 
-    /// The token of a refused request is worth what it was: the right request still gets its answer.
+    /// The token of a refused request is worth what it was: the right request still gets its
+    /// answer.
     pub fn assert_spendable(&self, subject_token: &str, case: &str) {
         let answer = self.exchange(&exchange_form(subject_token));
         assert_eq!(answer.status, 200, "{case}: the subject token is spent: {answer:?}");

@@ -105,8 +105,8 @@ pub fn entered_where(predicate: &Value, filter: Value) -> Value {
     })
 }
 
-/// Envoy's `jwt_authn`, for tokens of the filter, of the identity provider for ordinary users, and of another issuer.
-/// It remembers what it has verified.
+/// Envoy's `jwt_authn`, for tokens of the filter, of the identity provider for ordinary users, and
+/// of another issuer. It remembers what it has verified.
 pub fn jwt_authn() -> Value {
     let provider = |issuer: &str, keys: Value| {
         json!({
@@ -163,7 +163,8 @@ pub fn verifying_listener(name: &str, filters: impl IntoIterator<Item = Value>) 
     filters.into_iter().fold(listener, Listener::filter)
 }
 
-/// A verifying listener before the API, with an access log. Below `/unverified` it verifies no token.
+/// A verifying listener before the API, with an access log. Below `/unverified` it verifies no
+/// token.
 pub fn api_listener(name: &str, filters: impl IntoIterator<Item = Value>) -> Listener {
     let log = json!({
         "path": "%REQ(:PATH)%",
@@ -196,8 +197,8 @@ pub fn guarded_listener(configuration: &Value) -> Listener {
     api_listener("guarded", [for_impersonations(guard(configuration))])
 }
 
-/// An Envoy with the filter on one listener, the API behind the guard on another, and the API without it on a
-/// third: the standard for what "untouched" means.
+/// An Envoy with the filter on one listener, the API behind the guard on another, and the API
+/// without it on a third: the standard for what "untouched" means.
 pub struct Guarded {
     pub envoy: Envoy,
     pub api: Server,
@@ -338,8 +339,8 @@ pub fn operator_with(scope: &str) -> String {
     PROVIDER_KEY.sign(&claims)
 }
 
-/// The claims of an access token that the filter issues. It is of a time to come, so that no revocation of the past
-/// is about it.
+/// The claims of an access token that the filter issues. It is of a time to come, so that no
+/// revocation of the past is about it.
 pub fn claims() -> Value {
     json!({
         "iss": ISSUER,
@@ -355,7 +356,8 @@ pub fn claims() -> Value {
     })
 }
 
-/// Those claims with a change. What is changed to null is left out; a null itself is in the result of `null`.
+/// Those claims with a change. What is changed to null is left out; a null itself is in the result
+/// of `null`.
 pub fn claims_with(changes: &Value) -> Value {
     let mut claims = claims();
     for (name, value) in changes.as_object().unwrap() {

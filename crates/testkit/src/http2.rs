@@ -1,4 +1,5 @@
-//! A client for HTTP/2 without TLS. Only HTTP/2 has DATA without a length, and trailers on any message.
+//! A client for HTTP/2 without TLS. Only HTTP/2 has DATA without a length, and trailers on any
+//! message.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;

@@ -1,8 +1,9 @@
-//! The tools of the tests in a real Envoy and of the benchmark: an Envoy with the filter, servers that answer, fail and
-//! remember as a test says, clients that write HTTP byte by byte, and keys.
+//! The tools of the tests in a real Envoy and of the benchmark: an Envoy with the filter, servers
+//! that answer, fail and remember as a test says, clients that write HTTP byte by byte, and keys.
 //!
-//! Nothing here knows how the filter works. Configurations, requests and tokens are built as an operator, a backend or
-//! an attacker would build them, with libraries that the filter does not use.
+//! Nothing here knows how the filter works. Configurations, requests and tokens are built as an
+//! operator, a backend or an attacker would build them, with libraries that the filter does not
+//! use.
 
 pub mod artifacts;
 pub mod bootstrap;
@@ -53,8 +54,8 @@ pub fn scratch() -> PathBuf {
     repository().join("target/tmp")
 }
 
-/// Calls `probe` every few milliseconds until it finds something, for two minutes at the most: a busy machine may need
-/// long.
+/// Calls `probe` every few milliseconds until it finds something, for two minutes at the most: a
+/// busy machine may need long.
 pub fn wait_for<T>(what: &str, mut probe: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + Duration::from_secs(120);
     loop {
@@ -66,8 +67,8 @@ pub fn wait_for<T>(what: &str, mut probe: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// Waits for work of unknown length. `probe` returns how much is done, and whether that is enough; the wait fails when
-/// nothing more is done for two minutes.
+/// Waits for work of unknown length. `probe` returns how much is done, and whether that is enough;
+/// the wait fails when nothing more is done for two minutes.
 pub fn wait_for_enough(what: &str, mut probe: impl FnMut() -> (usize, bool)) {
     let mut most = 0;
     loop {
@@ -86,7 +87,8 @@ pub fn wait_for_enough(what: &str, mut probe: impl FnMut() -> (usize, bool)) {
     }
 }
 
-/// The failed cases of a table. The test fails only at the end of the table, so that one run shows every failure.
+/// The failed cases of a table. The test fails only at the end of the table, so that one run shows
+/// every failure.
 #[derive(Default)]
 pub struct Findings(Vec<String>);
 

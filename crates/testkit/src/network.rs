@@ -1,8 +1,9 @@
-//! Three machines and a hub, for tests that cut them off: network namespaces, joined by two networks, one for
-//! clients and one for peers.
+//! Three machines and a hub, for tests that cut them off: network namespaces, joined by two
+//! networks, one for clients and one for peers.
 //!
-//! A namespace lives as long as a process is in it, and none has a name: whatever ends this process, kill -9
-//! included, takes the interfaces with it, and nothing of them is ever in the network of the machine.
+//! A namespace lives as long as a process is in it, and none has a name: whatever ends this
+//! process, kill -9 included, takes the interfaces with it, and nothing of them is ever in the
+//! network of the machine.
 
 use std::io::{self, BufRead, BufReader, Read};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -17,8 +18,9 @@ use crate::process::end_with_parent;
 /// The variable that marks a process inside the hub.
 const INSIDE: &str = "TESTKIT_IN_THE_HUB";
 
-/// Runs a test in a process of its own, the hub, in whose network nothing but loopback is. `name` is the test's. It
-/// fails where the machine does not allow it: what needs this must not be left out there.
+/// Runs a test in a process of its own, the hub, in whose network nothing but loopback is. `name`
+/// is the test's. It fails where the machine does not allow it: what needs this must not be left
+/// out there.
 pub fn in_a_hub(name: &str, test: impl FnOnce()) {
     if std::env::var_os(INSIDE).is_some() {
         // Ends with whoever started it, even if that was killed.

@@ -8,8 +8,8 @@ const GOES_ON: u8 = 0;
 const IS_OVER: u8 = 1;
 const HAS_FAILED: u8 = 2;
 
-/// A flag that says when something is over. A destructor sets it, so that it is set even if its thread panics: a scope
-/// waits for all of its threads.
+/// A flag that says when something is over. A destructor sets it, so that it is set even if its
+/// thread panics: a scope waits for all of its threads.
 #[derive(Debug, Default)]
 pub struct Over(AtomicU8);
 

@@ -1,5 +1,5 @@
-//! Every refusal of an exchange and of a mint, in one table each: the request, and what the caller and the operator
-//! are told.
+//! The refusals of exchanges and mints, each in one row of a table: the request, and what the caller
+//! and the operator are told.
 //!
 //! The tables run natively, in a real Envoy, and once more there for the audit log.
 
@@ -18,6 +18,10 @@ use crate::keys::unsigned;
 
 /// The status, the error code, and the operator's reason.
 pub type Told = (u16, &'static str, &'static str);
+
+/// Rows of a name, the way to make a request from a good one, and what the caller and the operator
+/// are told.
+pub type Table<Make> = &'static [(&'static str, Make, Told)];
 
 /// The configuration that the tables are written for.
 pub fn configuration() -> Configuration {
@@ -126,12 +130,9 @@ const fn scope(reason: &'static str) -> Told {
     (400, "invalid_scope", reason)
 }
 
-/// A way to spoil an exchange.
-type Spoil = fn(Exchange) -> Exchange;
-
 /// Exchanges that are refused. The subject token stays worth as much as before.
 #[rustfmt::skip]
-pub const EXCHANGES: &[(&str, Spoil, Told)] = &[
+pub const EXCHANGES: Table<fn(Exchange) -> Exchange> = &[
     ("two clients",                      |it| it.add("client_id", "support-console"),              invalid("parameter_repeated")),
     ("two scope parameters",             |it| it.add("scope", "orders:write"),                     invalid("parameter_repeated")),
     ("the same scope twice",             |it| it.add("scope", "orders:read"),                      invalid("parameter_repeated")),
@@ -241,7 +242,7 @@ pub const EXCHANGES: &[(&str, Spoil, Told)] = &[
 
 /// Forms that are refused before anything in them is looked at, made of a good one.
 #[rustfmt::skip]
-pub const FORMS: &[(&str, fn(&str) -> String, Told)] = &[
+pub const FORMS: Table<fn(&str) -> String> = &[
     ("a stray percent",            |good| format!("{good}&x=%"),                               invalid("form_malformed")),
     ("half a percent escape",      |good| format!("{good}&x=%4"),                              invalid("form_malformed")),
     ("a percent of no number",     |good| format!("{good}&x=%zz"),                             invalid("form_malformed")),
@@ -290,7 +291,7 @@ const fn token(reason: &'static str) -> Told {
 
 /// Values of `Authorization` with which nobody mints, by the time in seconds.
 #[rustfmt::skip]
-pub const BEARERS: &[(&str, fn(u64) -> Option<String>, Told)] = &[
+pub const BEARERS: Table<fn(u64) -> Option<String>> = &[
     ("no bearer",            |_| None,                                                        token("bearer_missing")),
     ("Basic",                |_| Some("Basic eA==".into()),                                   token("bearer_missing")),
     ("empty bearer",         |_| Some("Bearer ".into()),                                      token("bearer_missing")),
@@ -323,7 +324,7 @@ pub const BEARERS: &[(&str, fn(u64) -> Option<String>, Told)] = &[
 
 /// Bodies of mints that are refused.
 #[rustfmt::skip]
-pub const BODIES: &[(&str, fn() -> Vec<u8>, Told)] = &[
+pub const BODIES: Table<fn() -> Vec<u8>> = &[
     ("empty",                    || b"".to_vec(),                                      invalid("body_malformed")),
     ("spaces",                   || b"  ".to_vec(),                                    invalid("body_malformed")),
     ("not JSON",                 || b"userId=u-1".to_vec(),                            invalid("body_malformed")),

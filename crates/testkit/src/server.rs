@@ -1,10 +1,11 @@
-//! The server behind Envoy, as a test scripts it: an identity provider, an introspection endpoint, an API.
-//! Each has a port of its own, so that one can be dead while the others live, answers by a rule, fails as it
-//! is told from one request to the next, and remembers every request as it arrived.
+//! The server behind Envoy, as a test scripts it: an identity provider, an introspection endpoint,
+//! an API. Each has a port of its own, so that one can be dead while the others live, answers by a
+//! rule, fails as it is told from one request to the next, and remembers every request as it
+//! arrived.
 //!
-//! It reads requests and writes answers by the byte: what it remembers is what was on the wire, and it
-//! can break off where an HTTP library would not let it. A connection that begins as HTTP/2 does is a
-//! library's all the same, but for the faults.
+//! It reads requests and writes answers by the byte: what it remembers is what was on the wire, and
+//! it can break off where an HTTP library would not let it. A connection that begins as HTTP/2 does
+//! is a library's all the same, but for the faults.
 
 use std::io;
 use std::net::SocketAddr;
@@ -186,8 +187,8 @@ pub struct Server {
     pub name: String,
     pub address: SocketAddr,
     state: Arc<Mutex<State>>,
-    /// Counts the changes of `state.fault`: who waits for one learns of it here. Every open connection
-    /// holds a receiver.
+    /// Counts the changes of `state.fault`: who waits for one learns of it here. Every open
+    /// connection holds a receiver.
     changed: Arc<watch::Sender<u64>>,
 }
 
@@ -248,7 +249,8 @@ impl Server {
         self.state.lock().unwrap().received.clone()
     }
 
-    /// The request that this answer of [`as_asked`] belongs to; `None` if the server did not answer.
+    /// The request that this answer of [`as_asked`] belongs to; `None` if the server did not
+    /// answer.
     pub fn received_for(&self, answer: &Answer) -> Option<Received> {
         let index: usize = answer.header(INDEX)?.parse().unwrap();
         Some(self.state.lock().unwrap().received[index].clone())
@@ -322,8 +324,9 @@ impl Server {
         self.serve_http1(stream, changed).await
     }
 
-    /// Notes a request; what goes wrong with it, and what is answered if nothing does. What changes from here
-    /// on has changed: the change that brought this fault may not have been looked at yet.
+    /// Notes a request; what goes wrong with it, and what is answered if nothing does. What changes
+    /// from here on has changed: the change that brought this fault may not have been looked at
+    /// yet.
     fn take(
         &self,
         mut received: Received,
@@ -504,8 +507,8 @@ fn echo(received: &Received) -> Reply {
 /// The response header that says which request an answer belongs to.
 const INDEX: &str = "x-upstream-record";
 
-/// Answers with what the request's own headers ask for, so that a test can tell whether anything was
-/// changed on the way; with its body if they ask for nothing.
+/// Answers with what the request's own headers ask for, so that a test can tell whether anything
+/// was changed on the way; with its body if they ask for nothing.
 pub fn as_asked(received: &Received) -> Reply {
     let reply = Reply::status(200)
         .header(INDEX, received.index.to_string())

@@ -1,4 +1,5 @@
-//! A server whose answers do not end by themselves, and a client that keeps several of them open on one connection.
+//! A server whose answers do not end by themselves, and a client that keeps several of them open on
+//! one connection.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -23,7 +24,8 @@ const PERIOD: Duration = Duration::from_millis(20);
 /// Requests below this path are never answered.
 pub const SILENT: &str = "/silent";
 
-/// Answers every request with an event every few milliseconds, over HTTP/1.1 and HTTP/2, for as long as anybody reads.
+/// Answers every request with an event every few milliseconds, over HTTP/1.1 and HTTP/2, for as
+/// long as anybody reads.
 pub fn start() -> SocketAddr {
     let listener = RUNTIME.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
     let address = listener.local_addr().unwrap();

@@ -1,7 +1,7 @@
 //! An etcd in memory, with revisions, leases and transactions.
 //!
-//! Its messages follow etcd's own `rpc.proto` and not the filter's, so that a wrong field number in the filter's fails
-//! a test.
+//! Its messages follow etcd's own `rpc.proto` and not the filter's, so that a wrong field number in
+//! the filter's fails a test.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -218,7 +218,8 @@ pub fn etcd_server(record_keys: RecordKeys) -> Rc<Server> {
     Rc::new(Server::new(&settings, record_keys))
 }
 
-/// Plays a task to its end that calls etcd and nothing else. `answer` answers with a message, or with a status of gRPC.
+/// Plays a task to its end that calls etcd and nothing else. `answer` answers with a message, or
+/// with a status of gRPC.
 pub fn play_in_etcd<T>(
     mut step: Step<T>,
     mut answer: impl FnMut(&GrpcCall) -> Result<Vec<u8>, u32>,
@@ -284,8 +285,8 @@ impl Etcd {
         }
     }
 
-    /// Does what a client without write access can do: revokes every lease that has no keys, and grants it anew for a
-    /// moment. Returns their number.
+    /// Does what a client without write access can do: revokes every lease that has no keys, and
+    /// grants it anew for a moment. Returns their number.
     pub fn shorten_leases(&mut self) -> usize {
         let free = |id: &i64| self.keys_on(*id).is_empty();
         let free: Vec<_> = self.leases.keys().copied().filter(free).collect();
@@ -329,7 +330,8 @@ impl Etcd {
             .unwrap();
     }
 
-    /// Replaces a value, given the lease of its key, and no revision. Nobody can do so through etcd's API.
+    /// Replaces a value, given the lease of its key, and no revision. Nobody can do so through
+    /// etcd's API.
     pub fn falsify(&mut self, key: &[u8], value: impl FnOnce(i64) -> Vec<u8>) {
         let kv = self.keys.get_mut(key).unwrap();
         kv.value = value(kv.lease);
@@ -379,7 +381,8 @@ impl Etcd {
     }
 
     fn range(&self, range: &Range) -> Result<Ranged, u32> {
-        // This fake keeps no history: it answers reads at any other revision as if it had been compacted.
+        // This fake keeps no history: it answers reads at any other revision as if it had been
+        // compacted.
         let compacted = (1..self.compacted).contains(&range.revision);
         if compacted || ![0, self.revision + 1].contains(&range.revision) {
             return Err(OUT_OF_RANGE);

@@ -1,4 +1,5 @@
-//! A host whose clock stands still until a test moves it, and whose randomness is the same in every run.
+//! A host whose clock stands still until a test moves it, and whose randomness is the same in every
+//! run.
 
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};

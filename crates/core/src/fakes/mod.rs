@@ -1,6 +1,7 @@
 //! One fake of each part of Envoy that the core needs, for the tests of this crate and of others.
 //!
-//! A fake follows the rules of the original. A test can make it fail, and it asserts what Envoy would insist on.
+//! A fake follows the rules of the original. A test can make it fail, and it asserts what Envoy
+//! would insist on.
 #![expect(
     clippy::arithmetic_side_effects,
     clippy::panic,

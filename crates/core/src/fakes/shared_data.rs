@@ -1,7 +1,7 @@
 //! Envoy's shared data, by the rules of `SharedData` in proxy-wasm-cpp-host (`src/shared_data.cc`).
 //!
-//! One counter numbers the writes to all keys. A write to a key that exists needs its current version,
-//! unless it names none; a write to a missing key succeeds whatever version it names.
+//! One counter numbers the writes to all keys. A write to a key that exists needs its current
+//! version, unless it names none; a write to a missing key succeeds whatever version it names.
 
 use std::borrow::Borrow;
 use std::collections::BTreeMap;

@@ -1,4 +1,5 @@
-//! A stream as Envoy shows it to the filter, and the part of the plugin that sends calls and brings replies.
+//! A stream as Envoy shows it to the filter, and the part of the plugin that sends calls and brings
+//! replies.
 
 use std::cell::RefCell;
 

@@ -133,7 +133,8 @@ fn of_user(user: &str) -> Revocation {
     Revocation { user_id: Some(user.to_owned()), ..Revocation::default() }
 }
 
-/// Two Envoys' clocks may differ, within reason: a revocation ends the tokens issued before it, and none issued later.
+/// Two Envoys' clocks may differ, within reason: a revocation ends the tokens issued before it, and
+/// none issued later.
 #[test]
 fn no_clock_decides_between_two_envoys() {
     let skews = [0, 1, 500, 30_000].map(Duration::from_millis);
@@ -151,7 +152,8 @@ fn no_clock_decides_between_two_envoys() {
     }
 }
 
-/// A revocation also ends an exchange that found its subject token before it, however late the exchange finishes.
+/// A revocation also ends an exchange that found its subject token before it, however late the
+/// exchange finishes.
 #[test]
 fn a_revocation_that_an_exchange_could_not_see_ends_its_access_token() {
     let mut etcd = Etcd::default();
@@ -254,7 +256,8 @@ fn a_revocation_whose_answers_are_lost_is_not_answered_and_harms_nobody() {
 /// A client of etcd that may only read can still grant, list and revoke leases.
 #[test]
 fn shortened_leases_undo_no_revocation() {
-    // Between the first call and the last, and at all of them: then it is not revoked, and nobody is told that it is.
+    // Between the first call and the last, and at all of them: then it is not revoked, and nobody
+    // is told that it is.
     for interferes in [0..1, 1..2, 2..3, 3..4, 0..2, 0..99] {
         let (mut etcd, envoy, issuer) = (Etcd::default(), Envoy::new(), Envoy::new());
         let issued = issuer.issue(&mut etcd);
@@ -280,7 +283,8 @@ fn shortened_leases_undo_no_revocation() {
     }
 }
 
-/// A lease without keys could be anybody's; this one lost its keys because they were written anew on another.
+/// A lease without keys could be anybody's; this one lost its keys because they were written anew
+/// on another.
 #[test]
 fn a_lease_stays_ours_when_all_that_hung_on_it_is_gone() {
     let (mut etcd, one, other) =
@@ -357,7 +361,8 @@ fn a_value_that_nobody_can_read_may_mean_anybody() {
     }
 }
 
-/// An etcd that is restored from a backup, or empty, counts its revisions anew: earlier revisions mean nothing.
+/// An etcd that is restored from a backup, or empty, counts its revisions anew: earlier revisions
+/// mean nothing.
 #[test]
 fn an_etcd_that_begins_anew_ends_what_was_before_and_nothing_after() {
     let (mut etcd, envoy) = (Etcd::default(), Envoy::new());
@@ -484,7 +489,8 @@ fn a_value_that_nobody_can_read_ends_everybody_once() {
     assert!(envoy.finds_ended(&mut etcd, "bob", before));
 }
 
-/// The revocations of one caller take no more room in etcd than its share, and end nothing of another caller.
+/// The revocations of one caller take no more room in etcd than its share, and end nothing of
+/// another caller.
 #[test]
 fn a_caller_that_ends_more_than_its_share_keeps_no_more_keys() {
     let all = 2 * SHARE + SHARE / 2;

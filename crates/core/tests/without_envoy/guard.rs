@@ -34,7 +34,8 @@ impl Api {
     fn new(members: &Value) -> Self {
         let api = Self::in_world(Rc::default(), members);
         api.tick(&[]);
-        // What was issued until the guard first looked has ended: nobody knows what was revoked before.
+        // What was issued until the guard first looked has ended: nobody knows what was revoked
+        // before.
         api.world.advance(Duration::from_secs(1));
         api
     }

@@ -1,4 +1,5 @@
-//! A revocation beside an exchange, in every order of their steps: no impersonation of the exchange outlives it.
+//! A revocation beside an exchange, in every order of their steps: no impersonation of the exchange
+//! outlives it.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -127,7 +128,8 @@ fn ended(world: &World, revocations: &Revocations, issued: UnixTime) -> bool {
     revocations.known(world).unwrap().has_ended(&USER, Issued::At(issued))
 }
 
-/// An exchange of a subject token that was minted before the revocation began: it takes the time, looks, and issues.
+/// An exchange of a subject token that was minted before the revocation began: it takes the time,
+/// looks, and issues.
 #[derive(Default)]
 struct Exchange {
     now: Cell<UnixTime>,

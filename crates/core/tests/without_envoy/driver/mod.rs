@@ -1,6 +1,7 @@
 //! Whole requests through the core, on a fake host and with upstreams that a test scripts.
 //!
-//! [`Gateway`] does for the core what the plugin does in Envoy: it shows a stream its request, and answers its calls.
+//! [`Gateway`] does for the core what the plugin does in Envoy: it shows a stream its request, and
+//! answers its calls.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;

@@ -1,8 +1,10 @@
-//! The store in etcd under every order in which calls arrive, get lost, come late, or lose their answers.
+//! The store in etcd under every order in which calls arrive, get lost, come late, or lose their
+//! answers.
 //!
-//! The rules that are held against each schedule are in `run::judge`: a token is spent once at the most, and
-//! whoever is told so spent it; none is spent while everybody is told no, unless somebody is told that it is not
-//! known; nobody is told "used" or "expired" of one that is not; and whoever comes afterwards is told the same.
+//! The rules that are held against each schedule are in `run::judge`: a token is spent once at the
+//! most, and whoever is told so spent it; none is spent while everybody is told no, unless somebody
+//! is told that it is not known; nobody is told "used" or "expired" of one that is not; and whoever
+//! comes afterwards is told the same.
 
 pub(crate) mod run;
 
@@ -31,8 +33,8 @@ fn one_of_any_number_of_spends_wins_whatever_gets_lost() {
     assert_holds(Scenario { spenders: 3, faults: 1, ..Scenario::default() }, 1000);
 }
 
-/// Whatever gets lost or comes late: a token that was taken back is never exchanged, and a token that was exchanged
-/// is never reported as taken back.
+/// Whatever gets lost or comes late: a token that was taken back is never exchanged, and a token
+/// that was exchanged is never reported as taken back.
 #[test]
 fn a_token_is_either_spent_or_taken_back() {
     let one = Scenario { cancellers: 1, ..Scenario::default() };
@@ -278,7 +280,8 @@ fn a_token_that_was_not_minted_here_is_unknown_and_etcd_is_not_asked() {
     }
 }
 
-/// An Envoy with longer access tokens, while it is rolled out, exchanges what one with shorter ones has minted.
+/// An Envoy with longer access tokens, while it is rolled out, exchanges what one with shorter ones
+/// has minted.
 #[test]
 fn an_impersonation_is_listed_for_as_long_as_it_lives_whatever_its_token_was_minted_for() {
     let (world, mut etcd, token) = with_token();

@@ -272,7 +272,8 @@ impl Scenario {
         let mut compacts = self.compacts;
         loop {
             let mut actions = Vec::new();
-            // What an Envoy does to a lease of its own is nothing to the others: it makes no difference when it does so.
+            // What an Envoy does to a lease of its own is nothing to the others: it makes no
+            // difference when it does so.
             let makes_a_lease = steps.iter().position(is_about_a_lease);
             for (index, step) in steps.iter().enumerate() {
                 let Some(Step::Call(Call::Grpc(call), _)) = step else { continue };
@@ -382,8 +383,8 @@ fn called(step: &Option<Step<Outcome>>) -> &GrpcCall {
     }
 }
 
-/// Holds the rules against what became of a race for one token. `spent` is how often it was spent, `again` what
-/// whoever comes afterwards is told, `is_gone` whether time or its lease ran out.
+/// Holds the rules against what became of a race for one token. `spent` is how often it was spent,
+/// `again` what whoever comes afterwards is told, `is_gone` whether time or its lease ran out.
 fn judge(outcomes: &[Outcome], spent: usize, again: &Outcome, is_gone: bool) -> Result<(), String> {
     let count = |wanted: Outcome| outcomes.iter().filter(|outcome| **outcome == wanted).count();
     let won = count(Outcome::Won);

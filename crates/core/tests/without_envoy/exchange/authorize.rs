@@ -1,4 +1,5 @@
-//! The operator's say in what is minted. What the function is given and what it may return is tested beside the code.
+//! The operator's say in what is minted. What the function is given and what it may return is
+//! tested beside the code.
 
 use serde_json::{Value, json};
 

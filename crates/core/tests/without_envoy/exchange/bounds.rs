@@ -1,4 +1,5 @@
-//! Tokens that are narrower than their user: what a mint may ask for, and what an exchange then gets.
+//! Tokens that are narrower than their user: what a mint may ask for, and what an exchange then
+//! gets.
 
 use std::time::Duration;
 
@@ -220,8 +221,8 @@ fn names(value: &Value) -> Option<Vec<&str>> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 
-    /// An exchange grants nothing beyond the bounds, the resource and the request. Where it accepts a bounded token,
-    /// it accepts an unbounded one too.
+    /// An exchange grants nothing beyond the bounds, the resource and the request. Where it accepts
+    /// a bounded token, it accepts an unbounded one too.
     #[test]
     fn nothing_is_granted_beyond_the_bounds(bounds in any_bounds(), form in any_exchange()) {
         let gateway = Gateway::new(&configuration());

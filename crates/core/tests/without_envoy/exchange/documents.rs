@@ -1,5 +1,5 @@
-//! The two documents before a gateway, as a stream sees them: what is asked of the gateway, what becomes of its
-//! answer, and what stands in for it when it fails.
+//! The two documents before a gateway, as a stream sees them: what is asked of the gateway, what
+//! becomes of its answer, and what stands in for it when it fails.
 
 use std::time::Duration;
 

@@ -110,7 +110,8 @@ fn an_expired_token_is_not_revoked() {
     assert!(before == table(&gateway));
 }
 
-/// A token that was taken back while the clock was ahead stays taken back when the clock is right again.
+/// A token that was taken back while the clock was ahead stays taken back when the clock is right
+/// again.
 #[test]
 fn a_token_that_seems_to_have_expired_is_taken_back_all_the_same() {
     let gateway = Gateway::usual();

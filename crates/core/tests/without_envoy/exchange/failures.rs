@@ -1,5 +1,5 @@
-//! Failures around the core: lost races, shared data and randomness that fail, callers that leave, and upstreams. None
-//! of them costs a token or yields two.
+//! Failures around the core: lost races, shared data and randomness that fail, callers that leave,
+//! and upstreams. None of them costs a token or yields two.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -83,8 +83,8 @@ fn shared_data_that_fails_costs_no_token() {
             gateway.assert_spendable(&subject_token, "after shared data failed");
         }
     }
-    // Look-up, what was revoked, for the first time with its table, and compare-and-set; then two calls for the hint
-    // and two for the list, which nobody waits for.
+    // Look-up, what was revoked, for the first time with its table, and compare-and-set; then two
+    // calls for the hint and two for the list, which nobody waits for.
     assert_eq!(statuses, [503, 503, 503, 503, 200, 200, 200, 200]);
 }
 

@@ -1,6 +1,7 @@
-//! The order of the checks (contract, section 4): form, client, grant parameters, subject token, resource
-//! and scope, actor, custom claims, sign, spend. Of two faults the earlier one is told, whatever the later one is, so that
-//! nobody learns anything about what they have not come near to yet.
+//! The order of the checks (contract, section 4): form, client, grant parameters, subject token,
+//! resource and scope, actor, custom claims, sign, spend. Of two faults the earlier one is told,
+//! whatever the later one is, so that nobody learns anything about what they have not come near to
+//! yet.
 
 use std::rc::Rc;
 
@@ -104,7 +105,8 @@ fn the_earlier_of_any_two_faults_is_told_and_the_token_stays() {
     }
 }
 
-/// To sign is the last thing before the token is spent. RSA fails to where there is no randomness for it.
+/// To sign is the last thing before the token is spent. RSA fails to where there is no randomness
+/// for it.
 #[test]
 fn a_token_is_signed_after_the_function_and_before_it_is_spent() {
     let mut configuration = with_script();

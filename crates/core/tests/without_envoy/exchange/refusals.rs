@@ -1,5 +1,5 @@
-//! Every error that an endpoint can answer with: its status, code and headers, and its line in the audit log. The
-//! subject token stays worth as much as before.
+//! Every error that an endpoint can answer with: its status, code and headers, and its line in the
+//! audit log. The subject token stays worth as much as before.
 
 use std::time::Duration;
 
@@ -75,7 +75,8 @@ fn a_refused_exchange_is_told_why_and_costs_no_token() {
     }
 }
 
-/// A stranger who tries names, secrets and ways to send them is answered the same, byte for byte, whatever there is.
+/// A stranger who tries names, secrets and ways to send them is answered the same, byte for byte,
+/// whatever there is.
 #[test]
 fn a_stranger_learns_nothing_of_how_a_client_authenticates() {
     let in_form = |client, secret| {
@@ -248,8 +249,8 @@ fn an_actor_may_be_required_of_everybody_and_none_accepted() {
     none.assert_spendable(&subject_token, "without the actor");
 }
 
-/// Signed by us it is in the issuer's name, and without an `act` claim it looks like the user's own token.
-/// A caller who used it as such would act as another user without being accountable.
+/// Signed by us it is in the issuer's name, and without an `act` claim it looks like the user's own
+/// token. A caller who used it as such would act as another user without being accountable.
 #[test]
 fn an_impersonation_neither_mints_nor_acts_even_if_it_names_no_actor() {
     let retired = Key::generate(Algorithm::ES256, "filter-0");

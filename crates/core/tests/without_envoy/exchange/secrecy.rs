@@ -1,5 +1,6 @@
-//! No token, secret or key is ever written down: not in the audit log, not in the operator's log, not in an
-//! error's description, not in shared data, whether requests are granted, refused, or nonsense.
+//! No token, secret or key is ever written down: not in the audit log, not in the operator's log,
+//! not in an error's description, not in shared data, whether requests are granted, refused, or
+//! nonsense.
 
 use std::time::Duration;
 
@@ -202,8 +203,8 @@ const NAMES: [&str; 12] = [
     "x",
 ];
 
-/// Whatever a form says: one answer of those that there are, one line in the log, no secret in it, and the
-/// token is worth as much as before unless it was exchanged.
+/// Whatever a form says: one answer of those that there are, one line in the log, no secret in it,
+/// and the token is worth as much as before unless it was exchanged.
 #[test]
 fn no_form_gets_more_than_an_answer() {
     let gateway = Gateway::usual();

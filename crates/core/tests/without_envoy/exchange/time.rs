@@ -1,5 +1,5 @@
-//! Time, to the millisecond: when a token begins, when it ends, and what an exchange does that is overtaken
-//! by the end.
+//! Time, to the millisecond: when a token begins, when it ends, and what an exchange does that is
+//! overtaken by the end.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -123,7 +123,8 @@ fn expires_in_and_exp_say_the_same() {
     assert_eq!(claims["exp"], NOW + answer.body["expires_in"].as_u64().unwrap());
 }
 
-// A clock that is set back or forth. What was written in the future says nothing about how long ago that was.
+// A clock that is set back or forth. What was written in the future says nothing about how long ago
+// that was.
 
 #[test]
 fn subject_tokens_from_before_the_clock_was_set_back_have_expired() {

@@ -1,17 +1,17 @@
 //! Every interleaving of a few actors, at the granularity of single calls to the host.
 //!
-//! There are no threads. An actor is run from its beginning with the answers that it had before; the
-//! first call without an answer is performed, all later ones fail, and what comes of them is thrown
-//! away. So the world between two calls is a plain value, which can be kept, compared and gone back
-//! to, and the search walks the tree of all schedules.
+//! There are no threads. An actor is run from its beginning with the answers that it had before;
+//! the first call without an answer is performed, all later ones fail, and what comes of them is
+//! thrown away. So the world between two calls is a plain value, which can be kept, compared and
+//! gone back to, and the search walks the tree of all schedules.
 //!
-//! Schedules that lead to the same world (the same shared data, the same clock, the same answers to every
-//! actor) have the same futures: each world is visited once, and the schedules are counted as the paths
-//! through it.
+//! Schedules that lead to the same world (the same shared data, the same clock, the same answers to
+//! every actor) have the same futures: each world is visited once, and the schedules are counted as
+//! the paths through it.
 //!
-//! An actor that stops for ever after any of its calls needs no search of its own: whatever the others do
-//! from then on is a schedule in which it is not chosen again. A check that takes the unfinished actors
-//! of each world for dead covers every crash.
+//! An actor that stops for ever after any of its calls needs no search of its own: whatever the
+//! others do from then on is a schedule in which it is not chosen again. A check that takes the
+//! unfinished actors of each world for dead covers every crash.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -342,7 +342,8 @@ impl<E: Clone> Explorer<'_, E> {
         choices
     }
 
-    /// The world after a choice; `None` if it is not one, because a look at the clock does not fail.
+    /// The world after a choice; `None` if it is not one, because a look at the clock does not
+    /// fail.
     fn choose(&self, world: &World<E>, choice: Choice) -> Option<World<E>> {
         let (index, failing) = match choice {
             Choice::Tick => {

@@ -1,13 +1,13 @@
 //! The store under every interleaving of the workers that share it.
 //!
-//! The rules that are held against each world are in `model`: a token is spent once at the most; one that
-//! was handed out is found until it is spent or has expired, and nobody overwrites it; no more tokens are
-//! outstanding than the table has slots, and when all is quiet exactly as many can be; a request that is
-//! refused has changed nothing; and a worker that dies after any call costs nobody a token, and one
-//! slot at the most until that would have expired.
+//! The rules that are held against each world are in `model`: a token is spent once at the most;
+//! one that was handed out is found until it is spent or has expired, and nobody overwrites it; no
+//! more tokens are outstanding than the table has slots, and when all is quiet exactly as many can
+//! be; a request that is refused has changed nothing; and a worker that dies after any call costs
+//! nobody a token, and one slot at the most until that would have expired.
 //!
-//! `cargo test -p impersonation-core --test without_envoy store_model -- --nocapture` says how much was
-//! searched.
+//! `cargo test -p impersonation-core --test without_envoy store_model -- --nocapture` says how much
+//! was searched.
 
 mod census;
 mod explorer;
@@ -56,7 +56,8 @@ fn one_of_any_number_of_spends_wins() {
     explore("spend, spend, spend, spend", &spends(4));
 }
 
-/// Whatever races with it: what is taken back is never exchanged, and what is exchanged is not said to be taken back.
+/// Whatever races with it: what is taken back is never exchanged, and what is exchanged is not said
+/// to be taken back.
 #[test]
 fn a_token_is_either_spent_or_taken_back() {
     let one = || Scenario::new(1, &[LONG]);
@@ -278,7 +279,8 @@ fn a_slot_that_a_newer_filter_wrote_is_left_alone_until_its_time() {
     assert!(mint(&Direct::new(&shared_data, at(2500)), &table, at(LONG)).is_ok());
 }
 
-/// The rules find every way in which we broke the store: a search that finds nothing means something.
+/// The rules find every way in which we broke the store: a search that finds nothing means
+/// something.
 #[test]
 fn a_broken_store_is_found_out() {
     let spends = || Scenario::new(1, &[LONG]).spender(0).spender(0);

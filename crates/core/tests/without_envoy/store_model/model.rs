@@ -208,7 +208,8 @@ impl Scenario {
         }
     }
 
-    /// Checks that exactly the tokens that were minted, not spent and not expired can be spent. Returns them.
+    /// Checks that exactly the tokens that were minted, not spent and not expired can be spent.
+    /// Returns them.
     fn check_tokens(&self, world: &World<Event>) -> Result<Vec<Token>, String> {
         let events = || world.actors.iter().flat_map(|actor| &actor.events);
         let minted = events().filter_map(|event| match event {
@@ -249,8 +250,8 @@ impl Scenario {
         Ok(())
     }
 
-    /// Those who have not finished are dead. What is left of the table still works, but for one slot at
-    /// the most for each of them, and in the end it works whole.
+    /// Those who have not finished are dead. What is left of the table still works, but for one
+    /// slot at the most for each of them, and in the end it works whole.
     fn check_aftermath(
         &self,
         world: &World<Event>,
@@ -291,7 +292,8 @@ impl Scenario {
     }
 }
 
-/// Returns true if an actor may have left something undone: it began and did not finish, or one of its calls failed.
+/// Returns true if an actor may have left something undone: it began and did not finish, or one of
+/// its calls failed.
 fn is_in_trouble(actor: &Progress<Event>) -> bool {
     let failed = actor.past.iter().any(|(_, answer)| matches!(answer, Answer::Failed));
     failed || !actor.finished && !actor.past.is_empty()

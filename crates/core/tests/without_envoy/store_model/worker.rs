@@ -232,7 +232,8 @@ impl Host for Worker<'_> {
     }
 }
 
-/// Randomness that is the same in each run: four bytes are the hand, more are a nonce, no two alike.
+/// Randomness that is the same in each run: four bytes are the hand, more are a nonce, no two
+/// alike.
 fn draw(buffer: &mut [u8], hand: u32, name: u8, draws: &Cell<u64>) {
     if let Ok(buffer) = <&mut [u8; 4]>::try_from(&mut *buffer) {
         *buffer = hand.to_be_bytes();
