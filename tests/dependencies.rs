@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 use aws_lc_rs::digest::{SHA256, digest};
 use serde_json::Value;
 use spdx::{Expression, LicenseReq, Licensee, ParseMode};
-use testkit::envoy::{GUARD, MODULE};
+use testkit::artifacts::{GUARD, MODULE};
 use testkit::{Findings, repository};
 
 fn deny(section: &str) -> toml::Table {

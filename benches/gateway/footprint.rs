@@ -6,9 +6,9 @@ use std::time::Instant;
 
 use crate::guard::{guarded, unguarded};
 use crate::load::{envoy_core, leave_envoy_alone, median};
+use testkit::artifacts::{GUARD, MODULE};
 use testkit::bootstrap::Bootstrap;
 use testkit::configuration::Configuration;
-use testkit::envoy::{GUARD, MODULE};
 use testkit::gateway::{Gateway, Options, mint_request};
 
 pub(crate) fn size() {

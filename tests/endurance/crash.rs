@@ -4,7 +4,8 @@ use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use testkit::envoy::{Envoy, MODULE};
+use testkit::artifacts::MODULE;
+use testkit::envoy::Envoy;
 use testkit::gateway::{exchange_form, exchange_request};
 use testkit::http::Form;
 use testkit::trap::with_trap;

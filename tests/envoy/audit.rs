@@ -14,15 +14,16 @@ use crate::hostile::{Attacker, inspect_log};
 use observed::{ABSENT, AGREEABLE, FILTER_STATE, Observed, SILENT, json_lines, with_access_log};
 use testkit::bootstrap::Filter;
 use testkit::configuration::{
-    CLIENT_SECRET, Configuration, MANAGEMENT, ORDERS, PAYMENTS, PROVIDER_KEY, SIGNING_KEY,
+    CLIENT_SECRET, Configuration, MANAGEMENT, ORDERS, PROVIDER_KEY, SIGNING_KEY,
 };
 use testkit::flood::flood;
 use testkit::gateway::{
-    ACCESS_TOKEN, BEARER, EXCHANGE_GRANT, Gateway, Options, actor_claims, backend_claims,
-    exchange_form, exchange_request, listener, mint_body_request, mint_request, now,
-    portal_request, raw_exchange_request, raw_part, with_actor,
+    EXCHANGE_GRANT, Gateway, Options, actor_claims, backend_claims, exchange_form,
+    exchange_request, listener, mint_body_request, mint_request, now, portal_request,
+    raw_exchange_request, raw_part, with_actor,
 };
 use testkit::http::Request;
+use testkit::refusals::{self, Exchange, Mint, Told};
 use testkit::{Findings, repository, scratch, wait_for};
 
 const CREATED: &str = "subject_token.created";
@@ -47,21 +48,8 @@ fn granted(name: &'static str, request: Request, status: u16, event: &'static st
     Case { name, request, status, event, error: None, reason: None }
 }
 
-fn no_mint(
-    name: &'static str,
-    request: Request,
-    (status, error, reason): (u16, &'static str, &'static str),
-) -> Case {
-    let event = MINT_REFUSED;
-    Case { name, request, status, event, error: Some(error), reason: Some(reason) }
-}
-
-fn no_exchange(
-    name: &'static str,
-    request: Request,
-    (status, error, reason): (u16, &'static str, &'static str),
-) -> Case {
-    let event = EXCHANGE_REFUSED;
+fn refused(name: &'static str, request: Request, event: &'static str, told: Told) -> Case {
+    let (status, error, reason) = told;
     Case { name, request, status, event, error: Some(error), reason: Some(reason) }
 }
 
@@ -76,183 +64,53 @@ fn backend_with(name: &str, value: Value) -> String {
 }
 
 fn mint_cases() -> Vec<Case> {
-    let post = || Request::post("/api/subject-tokens").bearer(&BEARER);
-    let raw = |body: &str| post().header("content-type", "application/json").body(body);
-    let forged = {
-        let (_, signature) = BEARER.rsplit_once('.').unwrap();
-        let others = backend_with("client_id", json!("another"));
-        format!("{}.{signature}", others.rsplit_once('.').unwrap().0)
-    };
-    let long_context = json!({"userId": "u-1", "context": {"k": "x".repeat(5000)}});
-    vec![
+    let mint = || Mint::new(now());
+    let no_mint = |name, mint: Mint, told| refused(name, mint.request(), MINT_REFUSED, told);
+    let bearers = refusals::BEARERS.iter().map(|&(name, authorization, told)| {
+        no_mint(name, Mint { authorization: authorization(now()), ..mint() }, told)
+    });
+    let bodies = refusals::BODIES.iter();
+    let bodies =
+        bodies.map(|&(name, body, told)| no_mint(name, Mint { body: body(), ..mint() }, told));
+    let not_allowed = (405, "invalid_request", "method_not_allowed");
+    let others = [
         granted("a mint", mint_request("u-1"), 201, CREATED),
         no_mint(
-            "no bearer",
-            Request::post("/api/subject-tokens").json(&json!({"userId": "u-1"})),
-            (401, "invalid_token", "bearer_missing"),
-        ),
-        no_mint("no token", mint_with("a b"), (401, "invalid_token", "malformed")),
-        no_mint("an opaque token", mint_with("opaque"), (401, "invalid_token", "not_a_jwt")),
-        no_mint("a forged token", mint_with(&forged), (401, "invalid_token", "signature")),
-        no_mint(
-            "a token of long ago",
-            mint_with(&backend_with("exp", json!(now() - 3600))),
-            (401, "invalid_token", "expired"),
-        ),
-        no_mint(
-            "a token for others",
-            mint_with(&backend_with("aud", json!("https://other.example"))),
-            (401, "invalid_token", "audience"),
-        ),
-        no_mint(
-            "a token of others",
-            mint_with(&backend_with("iss", json!("https://other.example"))),
-            (401, "invalid_token", "issuer"),
-        ),
-        no_mint(
-            "a token without the scope",
-            mint_with(&backend_with("scope", json!("openid"))),
-            (403, "insufficient_scope", "insufficient_scope"),
-        ),
-        no_mint(
             "no JSON by its type",
-            post().header("content-type", "text/plain").body(r#"{"userId":"u-1"}"#),
+            Mint { content_type: "text/plain", ..mint() },
             (415, "invalid_request", "content_type"),
         ),
-        no_mint("no JSON", raw("{"), (400, "invalid_request", "body_malformed")),
-        no_mint("a list", raw("[\"u-1\"]"), (400, "invalid_request", "body_malformed")),
-        no_mint("no user", raw("{}"), (400, "invalid_request", "user_id")),
-        no_mint(
-            "a user of two lines",
-            raw(r#"{"userId":"a\nb"}"#),
-            (400, "invalid_request", "user_id"),
-        ),
-        no_mint(
-            "a context that is a text",
-            raw(r#"{"userId":"u","context":"x"}"#),
-            (400, "invalid_request", "context"),
-        ),
-        no_mint(
-            "a long context",
-            mint_body_request(&long_context),
-            (413, "invalid_request", "context_too_long"),
-        ),
-        no_mint(
-            "a long body",
-            raw(&format!("{{\"userId\":\"u\",\"x\":\"{}\"}}", "x".repeat(70_000))),
-            (413, "invalid_request", "body_too_long"),
-        ),
-        no_mint(
-            "another method",
-            Request::get("/api/subject-tokens"),
-            (405, "invalid_request", "method_not_allowed"),
-        ),
-        no_mint(
+        refused("another method", Request::get("/api/subject-tokens"), MINT_REFUSED, not_allowed),
+        refused(
             "a method without an answer's body",
             Request::new("HEAD", "/api/subject-tokens?x=y"),
-            (405, "invalid_request", "method_not_allowed"),
+            MINT_REFUSED,
+            not_allowed,
         ),
-    ]
+    ];
+    bearers.chain(bodies).chain(others).collect()
 }
 
 fn exchange_cases(subject_token: &str, spent: &str) -> Vec<Case> {
-    let good = || exchange_form(subject_token);
-    let form = |form| exchange_request(&form);
-    let actor = |claims| form(with_actor(good(), &PROVIDER_KEY.sign(&claims)));
-    let mut no_openid = actor_claims("agent-1");
-    no_openid["scope"] = json!("profile");
-    let unknown = format!("sub_{}", "A".repeat(48));
-    let invalid = |reason| (400, "invalid_request", reason);
-    let target = |reason| (400, "invalid_target", reason);
-    vec![
-        no_exchange("a spent token", form(exchange_form(spent)), invalid("subject_token_spent")),
+    let good = Exchange::new(subject_token, now());
+    let no_exchange = |name, request, told| refused(name, request, EXCHANGE_REFUSED, told);
+    let spoiled = refusals::EXCHANGES.iter();
+    let spoiled =
+        spoiled.map(|&(name, spoil, told)| no_exchange(name, spoil(good.clone()).request(), told));
+    let forms = refusals::FORMS.iter().map(|&(name, spoil, told)| {
+        no_exchange(name, raw_exchange_request(&spoil(&good.form.encode())), told)
+    });
+    let actor_token = PROVIDER_KEY.sign(&actor_claims("agent-1"));
+    let acting = exchange_request(&with_actor(exchange_form(subject_token), &actor_token));
+    let others = [
         no_exchange(
-            "an unknown token",
-            form(exchange_form(&unknown)),
-            invalid("subject_token_unknown"),
+            "a spent token",
+            exchange_request(&exchange_form(spent)),
+            (400, "invalid_request", "subject_token_spent"),
         ),
-        no_exchange(
-            "no token of ours",
-            form(exchange_form("eyJ")),
-            invalid("subject_token_foreign"),
-        ),
-        no_exchange("no scope", form(good().without("scope")), invalid("parameter_missing")),
-        no_exchange("an empty scope", form(good().set("scope", "")), invalid("parameter_empty")),
-        no_exchange(
-            "two clients",
-            form(good().add("client_id", "support-app")),
-            invalid("parameter_repeated"),
-        ),
-        no_exchange(
-            "bad encoding",
-            raw_exchange_request(&format!("{}&x=%zz", good().encode())),
-            invalid("form_malformed"),
-        ),
-        no_exchange(
-            "two resources",
-            form(good().add("resource", PAYMENTS)),
-            target("several_resources"),
-        ),
-        no_exchange(
-            "an unknown client",
-            form(good().set("client_id", "\"},{")),
-            (401, "invalid_client", "client_authentication"),
-        ),
-        no_exchange(
-            "a wrong secret",
-            form(good().without("client_id")).basic("support-portal", "wrong"),
-            (401, "invalid_client", "client_authentication"),
-        ),
-        no_exchange(
-            "a subject token of another type",
-            form(good().set("subject_token_type", "urn:x")),
-            invalid("subject_token_type"),
-        ),
-        no_exchange(
-            "another type wanted",
-            form(good().set("requested_token_type", "urn:x")),
-            invalid("requested_token_type"),
-        ),
-        no_exchange("no resource", form(good().without("resource")), target("resource_malformed")),
-        no_exchange(
-            "half a resource",
-            form(good().set("resource", "/x")),
-            target("resource_malformed"),
-        ),
-        no_exchange(
-            "an unknown resource",
-            form(good().set("resource", "https://x.example/\n{")),
-            target("resource_malformed"),
-        ),
-        no_exchange(
-            "nobody's resource",
-            form(good().set("resource", "https://x.example/")),
-            target("resource_refused"),
-        ),
-        no_exchange("an audience", form(good().set("audience", "x")), target("audience_given")),
-        no_exchange(
-            "a malformed scope",
-            form(good().set("scope", "a\"b")),
-            (400, "invalid_scope", "scope_malformed"),
-        ),
-        no_exchange(
-            "no scope to grant",
-            form(good().set("scope", "payments:read")),
-            (400, "invalid_scope", "scope_empty"),
-        ),
-        no_exchange("an actor without openid", actor(no_openid), invalid("actor_token")),
-        no_exchange(
-            "an actor's type alone",
-            form(good().set("actor_token_type", ACCESS_TOKEN)),
-            invalid("actor_token_type"),
-        ),
-        no_exchange(
-            "a long body",
-            form(good().set("x", &"x".repeat(70_000))),
-            (413, "invalid_request", "body_too_long"),
-        ),
-        granted("an exchange", actor(actor_claims("agent-1")), 200, EXCHANGED),
-    ]
+        granted("an exchange", acting, 200, EXCHANGED),
+    ];
+    spoiled.chain(forms).chain(others).collect()
 }
 
 /// Requests that leave no line, because nobody acts as anybody.
@@ -270,24 +128,22 @@ fn others() -> Vec<Request> {
 
 #[test]
 fn every_mint_exchange_and_refusal_leaves_one_line() {
-    let observed = Observed::start(&Configuration::default(), 1);
+    let observed = Observed::start(&refusals::configuration(), 1);
     let (token, spent) = (observed.mint(&mint_request("u-1")), observed.mint(&mint_request("u-2")));
     assert_eq!(observed.envoy.send(&portal_request(&spent)).status, 200);
     let before = observed.events();
     assert_eq!(before.len(), 3);
     let cases: Vec<_> = mint_cases().into_iter().chain(exchange_cases(&token, &spent)).collect();
     let mut findings = Findings::default();
-    for case in &cases {
+    for (case, other) in cases.iter().zip(others().iter().cycle()) {
         findings.expect(case.name, &observed.envoy.send(&case.request).status, &case.status);
-        for request in others() {
-            observed.envoy.send(&request);
-        }
+        observed.envoy.send(other);
     }
-    let access_log = observed.access_log(3 + cases.len() * (1 + others().len()));
+    let access_log = observed.access_log(3 + cases.len() * 2);
     let events = observed.events();
     assert_eq!(events.len(), 3 + cases.len(), "{events:#?}");
     let theirs = access_log.iter().filter(|line| line["impersonation"]["event"].is_null());
-    assert_eq!(theirs.count(), cases.len() * others().len(), "the others have no filter state");
+    assert_eq!(theirs.count(), cases.len(), "the others have no filter state");
     let ours: Vec<_> =
         access_log.iter().filter(|line| !line["impersonation"]["event"].is_null()).collect();
 

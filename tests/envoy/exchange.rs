@@ -14,11 +14,12 @@ use testkit::configuration::{
     SIGNING_KEY, SUPPORT, jwks,
 };
 use testkit::gateway::{
-    ACCESS_TOKEN, EXCHANGE_GRANT, Gateway, actor_claims, exchange_form, exchange_request, key_set,
+    ACCESS_TOKEN, Gateway, actor_claims, exchange_form, exchange_request, key_set,
     mint_body_request, minted, now, portal_request, raw_exchange_request, verify, with_actor,
 };
-use testkit::http::{Answer, Form, Request};
+use testkit::http::{Answer, Request};
 use testkit::keys::{Key, unsigned};
+use testkit::refusals::{self, Exchange};
 use testkit::{Findings, http2, wait_for};
 
 #[test]
@@ -202,88 +203,27 @@ fn only_who_holds_the_secret_learns_that_a_token_is_used_or_expired() {
     assert_ne!(says_expired, unknown);
 }
 
-type Change = fn(Form) -> Form;
-
-/// What is wrong with a request, and what the answer must be.
-#[rustfmt::skip]
-const REFUSED: &[(&str, Change, u16, &str)] = &[
-    ("no client",                        |form| form.without("client_id"),                                                 400, "invalid_request"),
-    ("empty client",                     |form| form.set("client_id", ""),                                                 400, "invalid_request"),
-    ("two clients",                      |form| form.add("client_id", "support-console"),                                  400, "invalid_request"),
-    ("no scope",                         |form| form.without("scope"),                                                     400, "invalid_request"),
-    ("empty scope",                      |form| form.set("scope", ""),                                                     400, "invalid_request"),
-    ("two scopes parameters",            |form| form.add("scope", "orders:write"),                                         400, "invalid_request"),
-    ("two grants",                       |form| form.add("grant_type", EXCHANGE_GRANT),                                    400, "invalid_request"),
-    ("another grant besides",            |form| form.add("grant_type", "authorization_code"),                              400, "invalid_request"),
-    ("two subject tokens",               |form| form.add("subject_token", "sub_AAAA"),                                     400, "invalid_request"),
-    ("a subject token and nothing",      |form| form.add("subject_token", ""),                                             400, "invalid_request"),
-    ("no subject token type",            |form| form.without("subject_token_type"),                                        400, "invalid_request"),
-    ("empty subject token type",         |form| form.set("subject_token_type", ""),                                        400, "invalid_request"),
-    ("two subject token types",          |form| form.add("subject_token_type", ACCESS_TOKEN),                              400, "invalid_request"),
-    ("subject token type jwt",           |form| form.set("subject_token_type", "urn:ietf:params:oauth:token-type:jwt"),    400, "invalid_request"),
-    ("subject token type id_token",      |form| form.set("subject_token_type", "urn:ietf:params:oauth:token-type:id_token"), 400, "invalid_request"),
-    ("subject token type in capitals",   |form| form.set("subject_token_type", &ACCESS_TOKEN.to_uppercase()),              400, "invalid_request"),
-    ("requested refresh token",          |form| form.set("requested_token_type", "urn:ietf:params:oauth:token-type:refresh_token"), 400, "invalid_request"),
-    ("requested id_token",               |form| form.set("requested_token_type", "urn:ietf:params:oauth:token-type:id_token"), 400, "invalid_request"),
-    ("two requested token types",        |form| form.add("requested_token_type", ACCESS_TOKEN).add("requested_token_type", ACCESS_TOKEN), 400, "invalid_request"),
-    ("no resource",                      |form| form.without("resource"),                                                  400, "invalid_target"),
-    ("relative resource",                |form| form.set("resource", "/orders"),                                           400, "invalid_target"),
-    ("resource without a scheme",        |form| form.set("resource", "api.example.com/orders"),                            400, "invalid_target"),
-    ("resource with a fragment",         |form| form.set("resource", "https://api.example.com/orders#x"),                  400, "invalid_target"),
-    ("resource with an empty fragment",  |form| form.set("resource", "https://api.example.com/orders#"),                   400, "invalid_target"),
-    ("unknown resource",                 |form| form.set("resource", "https://api.example.com/else"),                      400, "invalid_target"),
-    ("resource with a slash more",       |form| form.set("resource", "https://api.example.com/orders/"),                   400, "invalid_target"),
-    ("resource in other letters",        |form| form.set("resource", "https://api.example.com/ORDERS"),                    400, "invalid_target"),
-    ("resource with a space before",     |form| form.set("resource", " https://api.example.com/orders"),                   400, "invalid_target"),
-    ("two resources",                    |form| form.add("resource", PAYMENTS),                                            400, "invalid_target"),
-    ("the same resource twice",          |form| form.add("resource", ORDERS),                                              400, "invalid_target"),
-    ("an audience",                      |form| form.set("audience", "orders"),                                            400, "invalid_target"),
-    ("an audience, no resource",         |form| form.without("resource").set("audience", ORDERS),                          400, "invalid_target"),
-    ("scope of another resource",        |form| form.set("scope", "payments:read"),                                        400, "invalid_scope"),
-    ("scope in other letters",           |form| form.set("scope", "Orders:Read"),                                          400, "invalid_scope"),
-    ("scopes with a comma",              |form| form.set("scope", "orders:read,orders:write"),                             400, "invalid_scope"),
-    ("scope with a quote",               |form| form.set("scope", "orders:read \"x\""),                                    400, "invalid_scope"),
-    ("scope with a backslash",           |form| form.set("scope", "orders:read \\"),                                       400, "invalid_scope"),
-    ("scope with a line feed",           |form| form.set("scope", "orders:read\nx"),                                       400, "invalid_scope"),
-    ("scope with a tab",                 |form| form.set("scope", "orders:read\torders:write"),                            400, "invalid_scope"),
-    ("scope that is not ASCII",          |form| form.set("scope", "orders:read ü"),                                        400, "invalid_scope"),
-    ("actor token type alone",           |form| form.set("actor_token_type", ACCESS_TOKEN),                                400, "invalid_request"),
-    ("actor token without its type",     |form| form.set("actor_token", &actor_token()),                                   400, "invalid_request"),
-    ("actor token of another type",      |form| form.set("actor_token", &actor_token()).set("actor_token_type", "urn:ietf:params:oauth:token-type:jwt"), 400, "invalid_request"),
-    ("empty actor token",                |form| with_actor(form, ""),                                                      400, "invalid_request"),
-    ("two actor tokens",                 |form| with_actor(form, &actor_token()).add("actor_token", &actor_token()),       400, "invalid_request"),
-    ("two actor token types",            |form| with_actor(form, &actor_token()).add("actor_token_type", ACCESS_TOKEN),    400, "invalid_request"),
-    ("unknown client",                   |form| form.set("client_id", "nobody"),                                           401, "invalid_client"),
-    ("client in other letters",          |form| form.set("client_id", "Support-Console"),                                  401, "invalid_client"),
-    ("confidential, no credentials",     |form| form.set("client_id", "support-portal"),                                   401, "invalid_client"),
-    ("confidential, secret in the form", |form| form.set("client_id", "support-portal").set("client_secret", &CLIENT_SECRET), 401, "invalid_client"),
-    ("machine, no credentials",          |form| form.set("client_id", "support-robot"),                                    401, "invalid_client"),
-];
-
 fn actor_token() -> String {
     PROVIDER_KEY.sign(&actor_claims("agent-1"))
 }
 
 #[test]
 fn a_refused_exchange_says_why_and_leaves_the_token_spendable() {
-    let gateway = Gateway::shared();
+    let gateway = Gateway::start(&refusals::configuration());
     let mut findings = Findings::default();
-    for &(case, change, status, error) in REFUSED {
+    for &(case, spoil, (status, error, _)) in refusals::EXCHANGES {
         let token = gateway.mint("u-1");
-        let answer = gateway.exchange(&change(exchange_form(&token)));
+        let answer = gateway.send(&spoil(Exchange::new(&token, now())).request());
         findings.expect(case, &answer.refusal(), &(status, error.into()));
         findings.expect(format!("{case}, passed on"), &gateway.passed_on(&answer), &false);
         describes(&mut findings, case, &answer);
         if answer.text().contains(&token) || answer.text().contains(&*CLIENT_SECRET) {
             findings.add(format!("{case}: a secret comes back in {answer:?}"));
         }
-        if status == 401 {
+        if answer.status == 401 {
             let (scheme, parameters) = answer.challenge();
-            findings.expect(
-                case,
-                &(scheme.as_str(), parameters[0].0.as_str()),
-                &("Basic", "realm"),
-            );
+            let challenge = (scheme.as_str(), parameters[0].0.as_str());
+            findings.expect(case, &challenge, &("Basic", "realm"));
         }
         let after = gateway.exchange(&exchange_form(&token));
         findings.expect(format!("{case}, then the right request"), &after.status, &200);
@@ -295,18 +235,10 @@ fn a_malformed_form_is_refused_and_leaves_the_token_spendable() {
     let gateway = Gateway::shared();
     let token = gateway.mint("u-1");
     let good = exchange_form(&token).encode();
-    #[rustfmt::skip]
-    let cases = [
-        ("half a percent escape",     format!("{good}&x=%4")),
-        ("a percent of no number",    format!("{good}&x=%zz")),
-        ("a value that is not UTF-8", format!("{good}&x=%ff%fe")),
-        ("in a parameter that counts", good.replace("scope=orders", "scope=%C3%28orders")),
-        ("an escape cut at the end",  format!("{good}&x=%")),
-    ];
     let mut findings = Findings::default();
-    for (case, body) in cases {
-        let answer = gateway.send(&raw_exchange_request(&body));
-        findings.expect(case, &answer.refusal(), &(400, "invalid_request".into()));
+    for &(case, spoil, (status, error, _)) in refusals::FORMS {
+        let answer = gateway.send(&raw_exchange_request(&spoil(&good)));
+        findings.expect(case, &answer.refusal(), &(status, error.into()));
     }
     gateway.assert_spendable(&token, "after malformed forms");
 }

@@ -17,6 +17,7 @@ use testkit::gateway::{
 use testkit::http::{Answer, Request};
 use testkit::http2;
 use testkit::keys::{Key, unsigned};
+use testkit::refusals::{self, Mint};
 
 const MINT: &str = "/api/subject-tokens";
 
@@ -219,7 +220,6 @@ fn refuses_a_bearer_that_proves_nothing() {
 
     #[rustfmt::skip]
     let cases = [
-        ("alg none, no signature",        format!("{}.", unsigned(&json!({"alg": "none"}), &backend_claims()))),
         ("alg none, a signature",         format!("{}.{signature}", unsigned(&json!({"alg": "none", "kid": ec.kid}), &backend_claims()))),
         ("alg None",                      format!("{}.", unsigned(&json!({"alg": "None", "kid": ec.kid}), &backend_claims()))),
         ("alg missing",                   with_header(json!({"kid": ec.kid}))),
@@ -233,7 +233,6 @@ fn refuses_a_bearer_that_proves_nothing() {
         ("RS256 by a key for RS512",      rsa.sign_with(&json!({"alg": "RS256", "kid": "k-RS512"}), &backend_claims())),
         ("PS256 said, RS256 meant",       rsa.sign_with(&json!({"alg": "PS256", "kid": "k-PS256"}), &backend_claims())),
         ("EdDSA said, ES256 meant",       ec.sign_with(&json!({"alg": "EdDSA", "kid": ed.kid}), &backend_claims())),
-        ("unknown kid",                   with_header(json!({"alg": "ES256", "kid": "no-such-key"}))),
         ("kid not a string",              with_header(json!({"alg": "ES256", "kid": 1}))),
         ("a stranger's key",              stranger.sign(&backend_claims())),
         ("a key in the header",           stranger.sign_with(&json!({"alg": "ES256", "jwk": stranger.public_jwk()}), &backend_claims())),
@@ -241,20 +240,13 @@ fn refuses_a_bearer_that_proves_nothing() {
         ("crit",                          with_header(json!({"alg": "ES256", "kid": ec.kid, "crit": ["exp"], "exp": 1}))),
         ("crit, empty",                   with_header(json!({"alg": "ES256", "kid": ec.kid, "crit": []}))),
         ("b64 false",                     with_header(json!({"alg": "ES256", "kid": ec.kid, "crit": ["b64"], "b64": false}))),
-        ("expired",                       ec.sign(&claims("exp", json!(now - 90)))),
-        ("no expiry",                     ec.sign(&claims("exp", Value::Null))),
         ("expiry not a number",           ec.sign(&claims("exp", json!((now + 100).to_string())))),
         ("expiry negative",               ec.sign(&claims("exp", json!(-1)))),
-        ("not yet valid",                 ec.sign(&claims("nbf", json!(now + 90)))),
         ("nbf not a number",              ec.sign(&claims("nbf", json!("now")))),
-        ("another issuer",                ec.sign(&claims("iss", json!("https://evil.example")))),
         ("an issuer with a slash more",   ec.sign(&claims("iss", json!(format!("{ISSUER}/"))))),
-        ("no issuer",                     ec.sign(&claims("iss", Value::Null))),
         ("issuers in a list",             ec.sign(&claims("iss", json!([ISSUER])))),
-        ("another audience",              ec.sign(&claims("aud", json!("https://api.example.com/orders")))),
         ("other audiences",               ec.sign(&claims("aud", json!(["a", "b"])))),
         ("an audience that starts alike", ec.sign(&claims("aud", json!(format!("{MANAGEMENT}/v2"))))),
-        ("no audience",                   ec.sign(&claims("aud", Value::Null))),
         ("audience of a wrong type",      ec.sign(&claims("aud", json!({MANAGEMENT: true})))),
         ("the other issuer's name",       ec.sign(&other_claims())),
         ("the other issuer's key",        providers.other.sign(&backend_claims())),
@@ -273,7 +265,6 @@ fn refuses_a_bearer_that_proves_nothing() {
         ("dots",                          "..".into()),
         ("not base64",                    format!("{head}.{payload}!.{signature}")),
         ("padded base64",                 format!("{head}.{payload}.{signature}==")),
-        ("an opaque token",               "opaque-access-token-0123456789".into()),
         ("a subject token",               providers.gateway.send(&Request::post(MINT).bearer(&good).json(&json!({"userId": "u"}))).member("subjectToken")),
     ];
     let mut findings = Findings::default();
@@ -420,43 +411,22 @@ fn says_where_the_token_is_by_the_name_that_audit_and_access_token_have_for_it()
 #[test]
 fn refuses_a_body_that_names_no_user() {
     let gateway = Gateway::shared();
-    let deep = |opening: &str| opening.repeat(12_000).into_bytes();
-    #[rustfmt::skip]
-    let cases: Vec<(&str, Vec<u8>)> = vec![
-        ("empty",                       b"".to_vec()),
-        ("spaces",                      b"  ".to_vec()),
-        ("not JSON",                    b"userId=u-1".to_vec()),
-        ("cut short",                   br#"{"userId": "u-1""#.to_vec()),
-        ("more after the end",          br#"{"userId": "u-1"} {}"#.to_vec()),
-        ("a trailing comma",            br#"{"userId": "u-1",}"#.to_vec()),
-        ("not UTF-8",                   b"{\"userId\": \"u-\xff\"}".to_vec()),
-        ("half a surrogate",            br#"{"userId": "u-\ud800"}"#.to_vec()),
-        ("a list",                      br#"[{"userId": "u-1"}]"#.to_vec()),
-        ("a string",                    br#""u-1""#.to_vec()),
-        ("null",                        b"null".to_vec()),
-        ("deep lists",                  deep("[")),
-        ("deep objects",                deep("{\"a\":")),
-        ("deep context",                [br#"{"userId": "u-1", "context": {"a": "#.to_vec(), deep("[")].concat()),
-        ("no userId",                   br#"{"context": {}}"#.to_vec()),
-        ("userId null",                 br#"{"userId": null}"#.to_vec()),
-        ("userId a number",             br#"{"userId": 1}"#.to_vec()),
-        ("userId a list",               br#"{"userId": ["u-1"]}"#.to_vec()),
-        ("userId empty",                br#"{"userId": ""}"#.to_vec()),
-        ("userId too long",             format!(r#"{{"userId": "{}"}}"#, "u".repeat(256)).into()),
-        ("userId with a line feed",     br#"{"userId": "u\n1"}"#.to_vec()),
-        ("userId with a NUL",           br#"{"userId": "u\u00001"}"#.to_vec()),
-        ("userId with DEL",             br#"{"userId": "u\u007f1"}"#.to_vec()),
-        ("userId with a C1 control",    br#"{"userId": "u\u00851"}"#.to_vec()),
-        ("context null",                br#"{"userId": "u-1", "context": null}"#.to_vec()),
-        ("context a string",            br#"{"userId": "u-1", "context": "ticket"}"#.to_vec()),
-        ("context a list",              br#"{"userId": "u-1", "context": []}"#.to_vec()),
-    ];
     let mut findings = Findings::default();
-    for (case, body) in cases {
-        let request =
-            Request::post(MINT).bearer(&BEARER).header("content-type", "application/json");
-        let answer = gateway.send(&request.body(body));
-        findings.expect(case, &answer.refusal(), &(400, "invalid_request".into()));
+    for &(case, body, (status, error, _)) in refusals::BODIES {
+        let answer = gateway.send(&Mint { body: body(), ..Mint::new(now()) }.request());
+        findings.expect(case, &answer.refusal(), &(status, error.into()));
+        describes(&mut findings, case, &answer);
+    }
+}
+
+#[test]
+fn refuses_a_bearer_that_is_not_for_minting() {
+    let gateway = Gateway::shared();
+    let mut findings = Findings::default();
+    for &(case, authorization, (status, error, _)) in refusals::BEARERS {
+        let mint = Mint { authorization: authorization(now()), ..Mint::new(now()) };
+        let answer = gateway.send(&mint.request());
+        findings.expect(case, &answer.refusal(), &(status, error.into()));
         describes(&mut findings, case, &answer);
     }
 }

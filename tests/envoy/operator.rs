@@ -6,9 +6,9 @@ use std::sync::LazyLock;
 
 use serde_json::{Value, json};
 
+use testkit::artifacts::COMPANION;
 use testkit::bootstrap::{Filter, Listener};
 use testkit::configuration::ORDERS;
-use testkit::envoy::COMPANION;
 use testkit::guarded::{
     API, Begun, Guarded, Parties, filter_configuration, guard_configuration, guarded_listener,
     operator_with,

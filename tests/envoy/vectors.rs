@@ -5,9 +5,9 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::{Value, json};
 
+use testkit::artifacts::TEST_PLUGIN;
 use testkit::bootstrap::{Bootstrap, Filter, Listener, Plugin};
 use testkit::configuration::SIGNING_KEY;
-use testkit::envoy::TEST_PLUGIN;
 use testkit::http::Request;
 use testkit::vectors::Vector;
 use testkit::{Findings, vectors};

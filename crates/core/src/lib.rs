@@ -15,6 +15,8 @@ pub mod claims;
 mod client;
 pub mod config;
 pub mod etcd;
+#[cfg(any(test, feature = "fakes"))]
+pub mod fakes;
 pub mod guard;
 pub mod host;
 mod http_stream;

@@ -23,8 +23,8 @@ fn is_for_us(document: &Value, token: &str) -> bool {
     !has_secret && algorithm.is_some_and(|name| Algorithm::from_name(&name).is_some())
 }
 
-/// Whether a token is one, and signed by one of the keys that it may be signed by, as the filter finds out. The
-/// signature alone is looked at: what is signed there is text, and no claims.
+/// Returns true if the filter accepts the token's form and its signature by one of the keys. The
+/// payloads of these vectors are text, so no claims are checked.
 fn is_signed(keys: &KeySet, token: &str) -> bool {
     let Some(parsed) = UntrustedJwt::parse(token) else { return false };
     let Some(algorithm) = Algorithm::from_name(parsed.algorithm()) else { return false };
@@ -48,7 +48,8 @@ fn tokens_and_keys_are_judged_as_wycheproof_does() {
                 if key["keys"].is_array() { key.clone() } else { json!({"keys": [key]}) };
             let keys = KeySet::parse(document.to_string().as_bytes()).unwrap();
             for test in group["tests"].as_array().unwrap() {
-                // The JSON serialisation is an object in one version of the file, and text in another.
+                // The JSON serialisation is an object in one version of the file, and text in
+                // another.
                 let token = &test["jws"];
                 let token = token.as_str().map_or_else(|| token.to_string(), str::to_owned);
                 let expected = test["result"] == "valid" && is_for_us(&document, &token);

@@ -1,4 +1,4 @@
-//! What the companion reads files with, as it is: a binary lends nothing.
+//! The companion's readers of files, included by path because a binary exports nothing.
 #![expect(dead_code, reason = "the companion uses more of it")]
 
 #[path = "../../cli/src/check/tree.rs"]

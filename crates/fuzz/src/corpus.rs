@@ -1,5 +1,5 @@
-//! What reached something new, one file for each target, one input a line: escaped, so that it can be read and
-//! compared, and a commit of a hundred inputs is one file.
+//! The inputs that reached new code: one file for each target, one escaped input a line, so that a
+//! person can read and compare them, and a hundred inputs are one file of a commit.
 
 use std::fs;
 use std::path::PathBuf;

@@ -1,12 +1,12 @@
-//! Every reader of what strangers send, as a function of bytes: requests, what upstreams answer, what is stored, and
-//! what an operator may have been given to paste.
+//! A fuzz target for every reader of untrusted bytes: requests, upstreams' answers, stored values,
+//! and files that an operator may have been given to paste.
 //!
-//! A target panics where something does not hold. That is a panic of the filter's, most of all: it would kill the
-//! worker's VM. Beyond that each says what must follow from what was accepted, as another reader of the same bytes has
-//! it, or as whoever made them knows.
+//! A target panics where a rule does not hold. The first rule is that the filter never panics,
+//! because a panic kills the worker's VM. Each target also asserts what must follow from the bytes
+//! that were accepted, by another reader of the same bytes or by what their maker knows.
 //!
-//! `scripts/fuzz` has libFuzzer look for such bytes, guided by what they reach. What it kept is in `corpus`, and
-//! `tests/replay.rs` tries that in every test run.
+//! `scripts/fuzz` lets libFuzzer search for such bytes, guided by the code that they reach. Its
+//! findings are in `corpus`, and `tests/replay.rs` tries them in every test run.
 
 mod check;
 pub mod corpus;
@@ -16,15 +16,15 @@ mod requests;
 mod setting;
 mod world;
 
-/// A reader, and what must hold of it.
+/// A reader, and the rules that must hold of it.
 pub struct Target {
-    /// Its name, and that of its file in `corpus`.
+    /// The name of the target and of its file in `corpus`.
     pub name: &'static str,
-    /// Reads, and panics where something does not hold.
+    /// Reads the bytes, and panics where a rule does not hold.
     pub run: fn(&[u8]),
 }
 
-/// All of them.
+/// All targets.
 pub const TARGETS: [Target; 16] = [
     // The token endpoint.
     Target { name: "form", run: readers::form },

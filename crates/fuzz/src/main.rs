@@ -1,5 +1,5 @@
-//! With `--cfg libfuzzer`, and instrumented as `scripts/fuzz` does it: a fuzzer of the target that `FUZZ_TARGET` names.
-//! Without: what goes between its folder and the committed corpus.
+//! With `--cfg libfuzzer`, and instrumented by `scripts/fuzz`: a fuzzer of the target that
+//! `FUZZ_TARGET` names. Without: the copying between its folder and the committed corpus.
 #![cfg_attr(libfuzzer, no_main)]
 
 #[cfg(libfuzzer)]

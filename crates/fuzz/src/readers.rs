@@ -1,4 +1,4 @@
-//! Readers that need nothing around them.
+//! Readers that need no request.
 
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
@@ -8,6 +8,7 @@ use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use impersonation_core::claims::{Input, Limits, Script};
 use impersonation_core::config::decode;
+use impersonation_core::fakes::{FakeHost, START};
 use impersonation_core::guard::Guard;
 use impersonation_core::issuer;
 use impersonation_core::jose::{
@@ -18,15 +19,15 @@ use impersonation_core::oauth::form::{Form, Looks, looks_like_exchange};
 use serde_json::{Value, json};
 
 use crate::check;
-use crate::world::{NOW, World};
 
-/// A form is read as everybody reads it, or refused; and what it is at first sight it is when it has been read.
+/// A form. The filter reads it as another library does, or refuses it; and the quick look at its
+/// bytes agrees with the parsed form.
 pub(crate) fn form(data: &[u8]) {
     let looks = looks_like_exchange(data, "sub_");
     let Ok(form) = Form::parse(data) else { return };
     for (name, value) in form_urlencoded::parse(data) {
         let read = form.get(&name);
-        // Of several audiences the first is kept; that there is one is enough to refuse.
+        // The first of several audiences is kept: one is enough to refuse.
         assert!(read == Some(&*value) || (name == "audience" && read.is_some()), "{name:?}");
     }
     let ours = |token: &str| token.is_empty() || token.starts_with("sub_");
@@ -38,7 +39,8 @@ pub(crate) fn form(data: &[u8]) {
     assert_eq!(looks, expected);
 }
 
-/// A key set, or a token: whatever key is taken is good for its own algorithms, and has signed nothing here.
+/// A key set, or a token. A key that is accepted is good for its own algorithms, and verifies none
+/// of these signatures.
 pub(crate) fn jwks(data: &[u8]) {
     if let Some(token) = str::from_utf8(data).ok().and_then(UntrustedJwt::parse) {
         let _ = (token.algorithm(), token.key_id(), token.has_signature());
@@ -55,7 +57,8 @@ pub(crate) fn jwks(data: &[u8]) {
     }
 }
 
-/// A private key as an operator writes it, as a JWK or in PEM: what it signs its public part verifies.
+/// A private key as an operator writes it, as a JWK or in PEM. Its public part verifies what it
+/// signs.
 pub(crate) fn signing_key(data: &[u8]) {
     let Ok(text) = str::from_utf8(data) else { return };
     let jwk = private_from_pem(text).ok().or_else(|| serde_json::from_str(text).ok());
@@ -66,18 +69,19 @@ pub(crate) fn signing_key(data: &[u8]) {
         assert_eq!(public.get(private), None);
     }
     let Some(signing) = signing else { return };
-    let token = signing.sign_jwt(&World::default(), None, b"{}").unwrap();
+    let token = signing.sign_jwt(&FakeHost::default(), None, b"{}").unwrap();
     let (input, signature) = token.rsplit_once('.').unwrap();
     let signature = BASE64_URL_SAFE_NO_PAD.decode(signature).unwrap();
     let key = VerifyingKey::from_jwk(&public).unwrap();
     assert!(key.verify(None, signing.algorithm(), input.as_bytes(), &signature));
 }
 
-/// The configuration of either plugin, as JSON or as a `Struct`. Scripts are left out: one may take seconds.
+/// The configuration of either plugin, as JSON or as a `Struct`, without its scripts: one could run
+/// for seconds.
 pub(crate) fn configuration(data: &[u8]) {
-    let _ = Guard::configure(data, NOW);
+    let _ = Guard::configure(data, START);
     let Ok(mut value) = decode(data) else { return };
-    // It is a value that JSON can say, and that says the same.
+    // The value survives a round trip through JSON.
     let again = decode(value.to_string().as_bytes());
     assert!(!value.is_object() || again.is_ok_and(|again| again == value));
     if let Some(members) = value.as_object_mut() {
@@ -87,7 +91,7 @@ pub(crate) fn configuration(data: &[u8]) {
     let _ = issuer::check(&value, &|name| (name == "SECRET").then(|| "secret".to_owned()));
 }
 
-/// A file that the companion is to check.
+/// A file for the companion to check.
 pub(crate) fn yaml(data: &[u8]) {
     if let Ok(text) = str::from_utf8(data) {
         check::read(text);
@@ -101,8 +105,8 @@ thread_local! {
 const SOURCE: &str =
     "const getCustomJwtClaims = async ({ token, context }) => context.grant.subjectTokenContext;";
 
-/// A context, through the engine and back, where the operator's function makes claims of it: they are what the
-/// context was, or there are none.
+/// A context, through the engine and back: an operator's function makes claims of it. The claims
+/// equal the context, or there are none.
 pub(crate) fn claims(data: &[u8]) {
     let Ok(Value::Object(context)) = serde_json::from_slice(data) else { return };
     let context = Value::Object(context);
@@ -128,7 +132,7 @@ pub(crate) fn claims(data: &[u8]) {
     }
 }
 
-/// Numbers as JavaScript has them, and objects without the order of their members, which it changes.
+/// The value with JavaScript's numbers, and with sorted members, whose order JavaScript changes.
 fn as_javascript(value: Value) -> Value {
     match value {
         Value::Number(number) => match number.as_f64() {

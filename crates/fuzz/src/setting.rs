@@ -1,16 +1,17 @@
-//! The people and services of these targets, and their configurations.
+//! The callers and services of these targets, and their configurations.
 
 use std::rc::Rc;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use ed25519_dalek::{Signer as _, SigningKey};
+use impersonation_core::fakes::{FakeHost, START, Sent};
 use impersonation_core::issuer::Service;
 use impersonation_core::oauth::TOKEN_EXCHANGE;
 use impersonation_core::step::{Call, CallFailure, Reply};
 use serde_json::{Value, json};
 
-use crate::world::{Answer, NOW, Request, World, play};
+use crate::world::{Request, play};
 
 pub(crate) const ISSUER: &str = "https://auth.example.com/oidc";
 pub(crate) const API: &str = "https://auth.example.com/api";
@@ -21,7 +22,7 @@ const BASIC: &[u8] = b"Basic cG9ydGFsOnNlY3JldA==";
 const SECRET_SHA256: &str = "2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b";
 /// The filter's own key.
 pub(crate) const OWN_KEY: [u8; 32] = [9; 32];
-/// A token that the identity provider answers for.
+/// A token that the identity provider knows.
 pub(crate) const OPAQUE: &[u8] = b"Bearer opaque";
 
 /// The provider's key.
@@ -33,18 +34,18 @@ fn b64(bytes: &[u8]) -> String {
     BASE64_URL_SAFE_NO_PAD.encode(bytes)
 }
 
-/// A JWT of the provider's.
+/// A JWT that the provider signed.
 pub(crate) fn signed(header: &[u8], claims: &[u8]) -> String {
     let input = format!("{}.{}", b64(header), b64(claims));
     let signature = provider().sign(input.as_bytes());
     format!("{input}.{}", b64(&signature.to_bytes()))
 }
 
-/// A good one: for whoever mints, and for whoever acts.
+/// A JWT that may mint, and that may serve as an actor token.
 pub(crate) fn good_jwt() -> String {
     let claims = json!({
         "iss": ISSUER, "sub": "backend", "client_id": "backend", "aud": API,
-        "exp": NOW.secs() + 600, "scope": "impersonate",
+        "exp": START.secs() + 600, "scope": "impersonate",
     });
     signed(br#"{"alg":"EdDSA","typ":"at+jwt"}"#, claims.to_string().as_bytes())
 }
@@ -108,11 +109,11 @@ pub(crate) fn service(members: &Value) -> Rc<Service> {
     let mut configuration = configuration(members);
     configuration.as_object_mut().unwrap().retain(|_, value| !value.is_null());
     let bytes = configuration.to_string().into_bytes();
-    let service = Service::configure(&bytes, &|_| None, NOW, None);
+    let service = Service::configure(&bytes, &|_| None, START, None);
     Rc::new(service.unwrap_or_else(|error| panic!("{error}")))
 }
 
-/// The same with members of `subject_tokens` besides.
+/// A service with these members of `subject_tokens` besides.
 pub(crate) fn service_minting(members: &Value) -> Rc<Service> {
     let mut subject_tokens = configuration(&json!({}))["subject_tokens"].take();
     subject_tokens.as_object_mut().unwrap().extend(members.as_object().unwrap().clone());
@@ -156,7 +157,7 @@ pub(crate) fn exchange(body: &[u8]) -> Request<'_> {
     }
 }
 
-/// What an exchange of this token needs, in a form.
+/// The form that exchanges this token.
 pub(crate) fn exchange_form(token: &str) -> String {
     form_urlencoded::Serializer::new(String::new())
         .append_pair("grant_type", TOKEN_EXCHANGE)
@@ -167,15 +168,15 @@ pub(crate) fn exchange_form(token: &str) -> String {
         .finish()
 }
 
-/// The token that a mint answers with.
-pub(crate) fn minted(answer: &Answer) -> String {
+/// The subject token in the answer to a mint.
+pub(crate) fn minted(answer: &Sent) -> String {
     assert_eq!(answer.status, 201, "{}", answer.body.escape_ascii());
     answer.json()["subjectToken"].as_str().unwrap().to_owned()
 }
 
-/// A world in which one token is outstanding and another one is spent, and both: the access token as well.
+/// A host with one outstanding and one spent subject token, and the access token of the latter.
 pub(crate) struct Begun {
-    pub(crate) world: World,
+    pub(crate) world: FakeHost,
     pub(crate) outstanding: String,
     pub(crate) spent: String,
     pub(crate) access_token: String,
@@ -183,7 +184,7 @@ pub(crate) struct Begun {
 
 impl Begun {
     pub(crate) fn new(service: &Rc<Service>) -> Self {
-        let world = Rc::new(World::default());
+        let world = Rc::new(FakeHost::default());
         service.create_tables(&*world);
         let mint = || {
             let body = br#"{"userId":"user-42","context":{"ticketId":"T-1"}}"#;
@@ -194,10 +195,10 @@ impl Begun {
         let answer = play(service, &world, &exchange(form.as_bytes()), says_yes).unwrap();
         assert_eq!(answer.status, 200, "{}", answer.body.escape_ascii());
         let access_token = answer.json()["access_token"].as_str().unwrap().to_owned();
-        Self { world: (*world).clone(), outstanding, spent, access_token }
+        Self { world: world.copy(), outstanding, spent, access_token }
     }
 
-    /// Puts the tokens where an input has their names.
+    /// Replaces the names of the tokens in an input by the tokens.
     pub(crate) fn name(&self, data: &[u8]) -> Vec<u8> {
         let names = [
             (&b"$OUTSTANDING"[..], &self.outstanding),

@@ -1,4 +1,4 @@
-//! What fuzzing found to reach something is tried in every run, and some thousand neighbours of it, others each time.
+//! Tries the corpus in every run, and some thousand neighbours of it, others each time.
 #![cfg(test)]
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -7,10 +7,10 @@ use std::thread;
 use fastrand::Rng;
 use fuzz::{TARGETS, Target, corpus};
 
-/// Neighbours of each target.
+/// The number of neighbours that each target tries.
 const NEIGHBOURS: usize = 2_000;
 
-/// Longer inputs say little more, and take their time.
+/// The length of the longest input: longer ones find little more, and are slow.
 const LONGEST: usize = 4096;
 
 fn try_one(target: &Target, input: &[u8]) {
@@ -46,7 +46,7 @@ fn neighbour(rng: &mut Rng, inputs: &[Vec<u8>]) -> Vec<u8> {
 }
 
 #[test]
-fn nothing_that_was_found_harms_any_more_nor_does_what_is_near_it() {
+fn the_corpus_and_its_neighbours_break_no_rule() {
     let seed =
         std::env::var("FUZZ_SEED").map_or_else(|_| fastrand::u64(..), |seed| seed.parse().unwrap());
     println!("to try the same neighbours again: FUZZ_SEED={seed}");

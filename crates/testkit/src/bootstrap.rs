@@ -1,13 +1,13 @@
-//! What an Envoy is started with, built piece by piece: listeners with their filters and routes, clusters,
-//! and what the command line says. All ports are the system's choice.
+//! The configuration and the command line of an Envoy, built piece by piece: listeners with their
+//! filters and routes, and clusters. The system chooses all ports.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value, json};
 
+use crate::artifacts::MODULE;
 use crate::configuration::Configuration;
-use crate::envoy::{Envoy, Exit, MODULE};
 use crate::server::Server;
 use crate::tls::Identity;
 
@@ -41,7 +41,7 @@ impl Default for Bootstrap {
 }
 
 impl Bootstrap {
-    /// The first listener is the one that [`Envoy::send`] sends to.
+    /// The first listener is the one that `Envoy::send` sends to.
     pub fn listener(mut self, listener: Listener) -> Self {
         self.listeners.push(listener);
         self
@@ -107,16 +107,6 @@ impl Bootstrap {
         self.command_prefix(&["taskset", "--cpu-list", &core.to_string()])
     }
 
-    /// Starts Envoy and waits until it is ready.
-    pub fn start(&self) -> Envoy {
-        self.try_start().unwrap_or_else(|exit| panic!("Envoy did not come up: {exit:?}"))
-    }
-
-    /// The same, where Envoy may refuse what it is given.
-    pub fn try_start(&self) -> Result<Envoy, Exit> {
-        Envoy::start(self)
-    }
-
     pub(crate) fn to_json(&self, directory: &Path) -> Value {
         let (watched, fixed): (Vec<_>, Vec<_>) =
             self.listeners.iter().partition(|listener| listener.watched);
@@ -136,7 +126,7 @@ impl Bootstrap {
         })
     }
 
-    /// What [`listeners_file`] has to have.
+    /// The content of [`listeners_file`].
     pub(crate) fn watched_listeners(&self, version: u32, directory: &Path) -> Value {
         let watched = self.listeners.iter().filter(|listener| listener.watched);
         let resources = watched.map(|listener| {
@@ -152,8 +142,8 @@ impl Bootstrap {
     }
 }
 
-/// One listener for HTTP/1.1 and HTTP/2, without TLS unless it is given a certificate. What its routes do not say it
-/// does not do, but for [`VERSION_PATH`].
+/// One listener for HTTP/1.1 and HTTP/2, without TLS unless it is given a certificate. What its
+/// routes do not say it does not do, but for [`VERSION_PATH`].
 #[derive(Clone, Debug)]
 pub struct Listener {
     pub(crate) name: String,
@@ -220,7 +210,7 @@ impl Listener {
         }))
     }
 
-    /// What is below this path Envoy answers itself.
+    /// Makes Envoy answer requests below this path itself.
     pub fn answer(self, prefix: &str, body: &str) -> Self {
         self.route(json!({
             "match": {"prefix": prefix},
@@ -228,26 +218,28 @@ impl Listener {
         }))
     }
 
-    /// It is in a file that Envoy watches, so that [`Envoy::update`] can change it. In the bootstrap a filter
-    /// that refuses its configuration ends the process.
+    /// It is in a file that Envoy watches, so that `Envoy::update` can change it. In the bootstrap
+    /// a filter that refuses its configuration ends the process.
     pub fn watched(mut self) -> Self {
         self.watched = true;
         self
     }
 
-    /// Does not close a connection of HTTP/1.1 after an answer of 400 that did not come from upstream.
+    /// Does not close a connection of HTTP/1.1 after an answer of 400 that did not come from
+    /// upstream.
     pub fn keeps_connections(mut self) -> Self {
         self.keeps_connections = true;
         self
     }
 
-    /// How long a stream may stand still, or a request take to arrive; 15 s unless this says otherwise.
+    /// How long a stream may stand still, or a request take to arrive; 15 s unless this says
+    /// otherwise.
     pub fn patience(mut self, duration: &'static str) -> Self {
         self.patience = duration;
         self
     }
 
-    /// Has an access log of JSON lines in this format: see [`Envoy::access_log`].
+    /// Has an access log of JSON lines in this format: see `Envoy::access_log`.
     pub fn access_log(mut self, json_format: Value) -> Self {
         self.access_log = Some(json_format);
         self
@@ -319,7 +311,7 @@ impl Listener {
     }
 }
 
-/// Answered by every listener with its version, which [`Envoy::update`] counts up.
+/// Answered by every listener with its version, which `Envoy::update` counts up.
 pub const VERSION_PATH: &str = "/listener-version";
 
 /// Where a call to a name goes.
@@ -367,7 +359,7 @@ impl Cluster {
         self.http2_with(json!({}))
     }
 
-    /// The same with these `http2_protocol_options`.
+    /// Speaks HTTP/2 with these `http2_protocol_options`.
     pub fn http2_with(self, options: Value) -> Self {
         self.protocol("explicit_http_config", json!({"http2_protocol_options": options}))
     }
@@ -510,8 +502,8 @@ fn router() -> Value {
     })
 }
 
-/// What Envoy watches for new listeners: alone in a directory, because Envoy watches the whole of that,
-/// and would look up at every line of its own log.
+/// The file that Envoy watches for new listeners. It is alone in its directory, because Envoy
+/// watches the whole directory and would wake up for every line of its own log.
 pub(crate) fn listeners_file(directory: &Path) -> PathBuf {
     directory.join("watched/listeners.json")
 }

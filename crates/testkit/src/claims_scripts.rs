@@ -1,5 +1,5 @@
-//! The scripts of `tests/claims-scripts` and the one of docs/custom-claims.md, each with what it is given and what it gives.
-//! `reference.test.js` there holds them against another engine.
+//! The scripts of `tests/claims-scripts` and the one of docs/custom-claims.md, each with what it is
+//! given and what it gives. `reference.test.js` there holds them against another engine.
 
 use serde_json::Value;
 use std::fs;

@@ -11,7 +11,7 @@ use tokio::time::timeout;
 /// How long an answer is waited for. None takes so long, unless it never comes.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What came of a request.
+/// The outcome of a request.
 pub struct Answer {
     /// Zero where there was none.
     pub status: u16,

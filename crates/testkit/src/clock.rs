@@ -1,6 +1,7 @@
 //! A wall clock for Envoy that can be set, while Envoy runs.
 //!
-//! Nobody may set the machine's own. What measures time, timers and timeouts, goes by another clock, which stays.
+//! Nobody may set the machine's own. What measures time, timers and timeouts, goes by another
+//! clock, which stays.
 
 use std::fs;
 use std::path::PathBuf;
@@ -56,7 +57,7 @@ impl Clock {
         fs::rename(new, &self.offset).unwrap();
     }
 
-    /// Lets an Envoy go by it.
+    /// Makes an Envoy use this clock.
     pub fn for_envoy(&self, bootstrap: Bootstrap) -> Bootstrap {
         bootstrap
             .environment("LD_PRELOAD", LIBRARY.to_str().unwrap())

@@ -10,9 +10,9 @@ use serde_json::{Map, Value, json};
 use crate::keys::Key;
 
 pub const ISSUER: &str = "https://auth.example.com/oidc";
-/// Whom a backend's access token must be for.
+/// The audience of a good bearer token.
 pub const MANAGEMENT: &str = "https://auth.example.com/api";
-/// Whom an actor's access token must be for.
+/// The audience of a good actor token.
 pub const SUPPORT: &str = "https://support.example.com";
 pub const ORDERS: &str = "https://api.example.com/orders";
 /// A resource whose tokens live for 900 s.
@@ -20,10 +20,10 @@ pub const PAYMENTS: &str = "https://api.example.com/payments";
 /// A resource without scopes.
 pub const PLAIN: &str = "urn:example:plain";
 
-/// What the gateway signs access tokens with.
+/// The key that the filter signs access tokens with.
 pub static SIGNING_KEY: LazyLock<Key> =
     LazyLock::new(|| Key::generate(Algorithm::EdDSA, "gateway-1"));
-/// What the identity provider signs backends' and actors' tokens with.
+/// The key that the identity provider signs bearer tokens and actor tokens with.
 pub static PROVIDER_KEY: LazyLock<Key> =
     LazyLock::new(|| Key::generate(Algorithm::RS256, "provider-1"));
 /// The secret of `support-portal` and of every other confidential client.

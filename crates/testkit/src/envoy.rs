@@ -4,16 +4,17 @@ use std::fs::{self, File};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{LazyLock, Mutex};
 use std::time::Duration;
 
 use serde_json::Value;
 
+use crate::artifacts::ENVOY;
 use crate::bootstrap::{Bootstrap, Listener, VERSION_PATH, access_log_file, listeners_file};
 use crate::http::{Answer, Connection, Request};
 use crate::process::{Ending, Process};
-use crate::{repository, scratch, wait_for};
+use crate::{scratch, wait_for};
 
 pub struct Envoy {
     /// By name, the first of the bootstrap first.
@@ -32,8 +33,20 @@ pub struct Exit {
     pub log: String,
 }
 
+impl Bootstrap {
+    /// Starts Envoy and waits until it is ready.
+    pub fn start(&self) -> Envoy {
+        self.try_start().unwrap_or_else(|exit| panic!("Envoy did not come up: {exit:?}"))
+    }
+
+    /// Starts Envoy, which may refuse its configuration.
+    pub fn try_start(&self) -> Result<Envoy, Exit> {
+        Envoy::start(self)
+    }
+}
+
 impl Envoy {
-    pub(crate) fn start(bootstrap: &Bootstrap) -> Result<Self, Exit> {
+    fn start(bootstrap: &Bootstrap) -> Result<Self, Exit> {
         let directory = fresh_directory();
         publish(&directory, &bootstrap.watched_listeners(1, &directory));
         let configuration = directory.join("envoy.json");
@@ -92,8 +105,8 @@ impl Envoy {
         self.connect().send(request)
     }
 
-    /// Puts another listener in the place of the watched one with its name. Returns once every worker uses
-    /// it, or the reason why Envoy refused it and stayed with the old one.
+    /// Puts another listener in the place of the watched one with its name. Returns once every
+    /// worker uses it, or the reason why Envoy refused it and stayed with the old one.
     pub fn update(&self, listener: Listener) -> Result<(), String> {
         let mut version = self.version.lock().unwrap();
         *version += 1;
@@ -133,7 +146,7 @@ impl Envoy {
         &self.directory
     }
 
-    /// What the admin interface has there.
+    /// The answer of the admin interface at this path.
     pub fn admin(&self, target: &str) -> String {
         Connection::open(self.admin).send(&Request::get(target)).text()
     }
@@ -213,7 +226,7 @@ impl Envoy {
         assert_eq!(Connection::open(self.admin).send(&request).status, 200);
     }
 
-    /// What all its threads together have run so far.
+    /// The CPU time of all its threads.
     pub fn cpu_time(&self) -> Duration {
         let threads = format!("/proc/{}/task", self.pid());
         let nanoseconds = fs::read_dir(threads).unwrap().filter_map(|thread| {
@@ -268,51 +281,6 @@ fn command(bootstrap: &Bootstrap, directory: &Path) -> Command {
         .stdout(log.try_clone().unwrap())
         .stderr(log);
     command
-}
-
-/// The Envoy to run, found the way `make run` finds it.
-pub(crate) static ENVOY: LazyLock<PathBuf> = LazyLock::new(|| {
-    let script = repository().join("scripts/envoy");
-    let output = Command::new(script).arg("--path").stderr(Stdio::inherit()).output().unwrap();
-    assert!(output.status.success(), "scripts/envoy --path failed");
-    String::from_utf8(output.stdout).unwrap().trim().into()
-});
-
-/// Names the filter, where it is not to be built.
-pub(crate) const GIVEN_MODULE: &str = "IMPERSONATION_FILTER_WASM";
-
-/// The filter, built anew if its sources have changed, or another: see [`GIVEN_MODULE`].
-pub static MODULE: LazyLock<PathBuf> =
-    LazyLock::new(|| made(GIVEN_MODULE, "build", "impersonation_filter"));
-
-/// Names the guard, likewise.
-pub(crate) const GIVEN_GUARD: &str = "IMPERSONATION_GUARD_WASM";
-
-/// The guard, the same way.
-pub static GUARD: LazyLock<PathBuf> =
-    LazyLock::new(|| made(GIVEN_GUARD, "build", "impersonation_guard"));
-
-/// The plugin of `crates/test-plugin`, the same way. `TEST_PLUGIN_WASM` names another.
-pub static TEST_PLUGIN: LazyLock<PathBuf> =
-    LazyLock::new(|| made("TEST_PLUGIN_WASM", "test-plugin", "test_plugin"));
-
-/// The companion of the filter, the same way. `IMPERSONATION_FILTER` names another.
-pub static COMPANION: LazyLock<PathBuf> = LazyLock::new(|| {
-    made_at("IMPERSONATION_FILTER", "companion", "target/companion/impersonation-filter")
-});
-
-fn made(variable: &str, target: &str, name: &str) -> PathBuf {
-    made_at(variable, target, &format!("target/wasm32-wasip1/release/{name}.wasm"))
-}
-
-fn made_at(variable: &str, target: &str, path: &str) -> PathBuf {
-    if let Some(path) = std::env::var_os(variable) {
-        return path.into();
-    }
-    let root = repository();
-    let made = Command::new("make").current_dir(root).args(["--silent", target]).output().unwrap();
-    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
-    root.join(path)
 }
 
 /// A directory for one Envoy; what earlier runs left behind goes.

@@ -1,28 +1,29 @@
-//! Nodes of a real etcd that can be killed, stopped, and started again with what they had: one or three, on
-//! loopback or on machines of their own.
+//! Nodes of a real etcd that can be killed, stopped, and started again with what they had: one or
+//! three, on loopback or on machines of their own.
 
 use std::fs::{self, File};
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{LazyLock, Mutex};
 
 use base64::Engine;
 use base64::prelude::{BASE64_STANDARD, BASE64_URL_SAFE_NO_PAD};
 use serde_json::{Value, json};
 
+use crate::artifacts::ETCD;
 use crate::bootstrap::Cluster;
 use crate::http::{Connection, Request};
 use crate::network::{Link, Machine};
 use crate::process::{Ending, Process};
-use crate::{repository, scratch, wait_for};
+use crate::{scratch, wait_for};
 
-/// A node. It ends when this does, and its data with it.
+/// A node of etcd. It ends with this value, and so does its data.
 pub struct Etcd {
-    /// Where its clients connect to.
+    /// The address for clients.
     pub address: SocketAddr,
-    /// Where it says how it is, and has its metrics: without TLS.
+    /// The address of its health and its metrics, without TLS.
     pub health: SocketAddr,
     settings: Settings,
     command: Vec<String>,
@@ -30,12 +31,12 @@ pub struct Etcd {
     process: Mutex<Option<Process>>,
 }
 
-/// How a node is started.
+/// The settings that a node is started with.
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
     /// More words for the command line.
     pub flags: Vec<String>,
-    /// How `etcdctl` says who it is; with it, clients have to use TLS.
+    /// The flags with which `etcdctl` authenticates. If there are any, clients must use TLS.
     pub ctl_flags: Vec<String>,
 }
 
@@ -45,7 +46,7 @@ impl Settings {
     }
 }
 
-/// Where a node is.
+/// The addresses of a node.
 struct Place {
     name: String,
     clients: SocketAddr,
@@ -77,7 +78,7 @@ impl Etcd {
         Self::start_with(Settings::default())
     }
 
-    /// The same, in a setting.
+    /// Starts a node with these settings and waits until it answers.
     pub fn start_with(settings: Settings) -> Self {
         let [node] = Self::start_all([Place::on_loopback("one")], settings);
         node
@@ -88,7 +89,7 @@ impl Etcd {
         Self::start_all(["one", "two", "three"].map(Place::on_loopback), Settings::default())
     }
 
-    /// The same, each on a machine of its own.
+    /// Starts three nodes of one etcd, each on a machine of its own.
     pub fn start_on(machines: &[Machine; 3]) -> [Self; 3] {
         let names = ["one", "two", "three"];
         let places = [0, 1, 2].map(|index| Place::on(&machines[index], names[index]));
@@ -118,7 +119,7 @@ impl Etcd {
         let Place { name, clients, peers, health, command_prefix } = place;
         let (scheme, data) = (settings.scheme(), directory.join("data"));
         let mut command = command_prefix;
-        command.push(FOLDER.join("etcd").to_str().unwrap().into());
+        command.push(ETCD.join("etcd").to_str().unwrap().into());
         let flags = [
             ("--name", name),
             ("--data-dir", data.to_str().unwrap().into()),
@@ -132,19 +133,19 @@ impl Etcd {
             ("--logger", "zap".into()),
         ];
         command.extend(flags.into_iter().flat_map(|(flag, value)| [flag.into(), value]));
-        // What is lost when the machine itself fails is no test's subject.
+        // No test is about a machine that fails, so nothing needs to be synced to disk.
         command.extend(["--pre-vote=true".into(), "--unsafe-no-fsync".into()]);
         command.extend(settings.flags.iter().cloned());
         let process = Mutex::default();
         Self { address: clients, health, settings, command, directory, process }
     }
 
-    /// Kills it, as a power failure would.
+    /// Kills the process, as a power failure would.
     pub fn kill(&self) {
         drop(self.process.lock().unwrap().take());
     }
 
-    /// Starts it again, with what it had, and waits until it answers.
+    /// Starts the node again with its data, and waits until it answers.
     pub fn restart(&self) {
         self.kill();
         self.wait_until_healthy();
@@ -167,7 +168,7 @@ impl Etcd {
         });
     }
 
-    /// Lets it take connections and answer none.
+    /// Stops the process: it accepts connections and answers nothing.
     pub fn stop(&self) {
         let id = self.signal("STOP");
         // Each of its threads ends what it is doing, and may answer until then.
@@ -181,21 +182,21 @@ impl Etcd {
         });
     }
 
-    /// Lets it answer what has come meanwhile.
+    /// Continues the process, which then answers what has arrived.
     pub fn go_on(&self) {
         let _ = self.signal("CONT");
     }
 
-    /// What `etcdctl` prints for these arguments.
+    /// The output of `etcdctl` with these arguments.
     pub fn ctl(&self, arguments: &[&str]) -> Vec<u8> {
         let output = self.try_ctl(arguments);
         output.unwrap_or_else(|error| panic!("{arguments:?}: {error}"))
     }
 
-    /// The same, where it may fail.
+    /// The output of `etcdctl`, or its error.
     pub fn try_ctl(&self, arguments: &[&str]) -> Result<Vec<u8>, String> {
         let endpoint = format!("{}://{}", self.settings.scheme(), self.address);
-        let output = Command::new(FOLDER.join("etcdctl"))
+        let output = Command::new(ETCD.join("etcdctl"))
             .env("ETCDCTL_API", "3")
             .args(["--endpoints", &endpoint])
             .args(&self.settings.ctl_flags)
@@ -206,7 +207,7 @@ impl Etcd {
         if output.status.success() { Ok(output.stdout) } else { Err(error()) }
     }
 
-    /// What its own API answers over HTTP, where it has no TLS.
+    /// Asks its HTTP API, where it has no TLS.
     pub fn api(&self, path: &str, body: &Value) -> Value {
         let answer = Connection::open(self.address).send(&Request::post(path).json(body));
         assert_eq!(answer.status, 200, "{path} {body}: {answer:?}");
@@ -304,12 +305,12 @@ pub fn cluster(nodes: &[Etcd]) -> Cluster {
     })
 }
 
-/// What the key of a subject token ends with.
+/// The last part of the key of a subject token.
 pub fn record_name(subject_token: &str) -> String {
     BASE64_URL_SAFE_NO_PAD.encode(digest(subject_token))
 }
 
-/// What the audit log calls a subject token.
+/// The id of a subject token in the audit log.
 pub fn audited_id(subject_token: &str) -> String {
     digest(subject_token)[..12].iter().map(|byte| format!("{byte:02x}")).collect()
 }
@@ -328,15 +329,7 @@ impl Drop for Etcd {
     }
 }
 
-/// The folder of `etcd` and `etcdctl`: see `scripts/etcd`.
-pub(crate) static FOLDER: LazyLock<PathBuf> = LazyLock::new(|| {
-    let script = repository().join("scripts/etcd");
-    let output = Command::new(script).stderr(Stdio::inherit()).output().unwrap();
-    assert!(output.status.success(), "scripts/etcd failed");
-    String::from_utf8(output.stdout).unwrap().trim().into()
-});
-
-/// Three that nobody listens at. etcd has to be told its own.
+/// Three free addresses: etcd must be told its own.
 fn free_addresses() -> [SocketAddr; 3] {
     let listeners = [(); 3].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
     listeners.map(|listener| listener.local_addr().unwrap())

@@ -1,5 +1,5 @@
-//! Requests over HTTP/2 as nobody should send them: many at once, reset in the middle of a body, in the smallest of
-//! pieces, with trailers, or given up with the whole connection.
+//! Requests over HTTP/2 as nobody should send them: many at once, reset in the middle of a body, in
+//! the smallest of pieces, with trailers, or given up with the whole connection.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -33,13 +33,13 @@ pub enum Fate {
 }
 
 impl Fate {
-    /// Whether there must be an answer, unless the connection ends.
+    /// True if there must be an answer, unless the connection ends.
     const fn is_complete(self) -> bool {
         matches!(self, Self::Whole | Self::InPieces | Self::WithTrailers)
     }
 }
 
-/// What came of them: how often which status, and `None` where there was no answer.
+/// The number of answers by status; `None` counts requests without an answer.
 pub type Outcomes = BTreeMap<(Fate, Option<u16>), usize>;
 
 /// Streams of one connection that are open at once.

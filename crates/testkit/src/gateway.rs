@@ -22,14 +22,14 @@ pub const ACCESS_TOKEN: &str = "urn:ietf:params:oauth:token-type:access_token";
 /// The name of the cluster that everything goes to which is not the filter's.
 pub const IDENTITY_GATEWAY: &str = "identity_gateway";
 
-/// The filter before these servers: one cluster for each, by its name, and all that is not the filter's goes
-/// to the one called [`IDENTITY_GATEWAY`].
+/// The filter before these servers: one cluster for each, by its name, and all that is not the
+/// filter's goes to the one called [`IDENTITY_GATEWAY`].
 pub fn in_front_of(servers: &[&Server], configuration: &Configuration) -> Bootstrap {
     let listener = Listener::new("gateway").filter(Filter::from(configuration));
     Bootstrap::default().listener(listener.route_to(IDENTITY_GATEWAY, "3s")).servers(servers)
 }
 
-/// What [`Gateway`] is started with besides the filter.
+/// Options of [`Gateway`] apart from the filter.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Workers, as `--concurrency` has it.
@@ -37,11 +37,11 @@ pub struct Options {
     pub listeners: Listeners,
     /// Run on this core only.
     pub core: Option<usize>,
-    /// What the `direct` listener answers below which path.
+    /// The paths that the `direct` listener answers, and its answers.
     pub direct_responses: Vec<(&'static str, String)>,
     /// How long a listener that was replaced stays.
     pub drain_seconds: u32,
-    /// Whether there is a listener `disabled`, which has the filter in its chain, switched off.
+    /// Adds a listener `disabled`, whose chain has the filter switched off.
     pub disabled: bool,
     /// Besides that of the upstream.
     pub clusters: Vec<Cluster>,
@@ -73,8 +73,8 @@ pub enum Listeners {
 /// An Envoy that serves the impersonation flow before an upstream that answers [`as_asked`].
 ///
 /// Three listeners share the process: `gateway` runs the filter, `bare` routes to the same upstream
-/// without it (the standard for what "untouched" means), and `direct` reads a POST whole and answers
-/// it from the configuration (the standard for speed).
+/// without it (the standard for what "untouched" means), and `direct` reads a POST whole and
+/// answers it from the configuration (the standard for speed).
 pub struct Gateway {
     pub envoy: Envoy,
     pub upstream: Server,
@@ -131,8 +131,8 @@ impl Gateway {
         Ok(Self { envoy: bootstrap.try_start()?, upstream })
     }
 
-    /// Gives the running listener another filter. Returns once every worker uses it, or the reason why Envoy
-    /// refused it and stayed with the old one.
+    /// Gives the running listener another filter. Returns once every worker uses it, or the reason
+    /// why Envoy refused it and stayed with the old one.
     pub fn update(&self, filter: impl Into<Filter>) -> Result<(), String> {
         self.envoy.update(listener("gateway", Some(filter.into().into())))
     }
@@ -175,7 +175,8 @@ impl Gateway {
         }
     }
 
-    /// The token of a refused request is worth what it was: the right request still gets its answer.
+    /// The token of a refused request is worth what it was: the right request still gets its
+    /// answer.
     pub fn assert_spendable(&self, subject_token: &str, case: &str) {
         let answer = self.exchange(&exchange_form(subject_token));
         assert_eq!(answer.status, 200, "{case}: the subject token is spent: {answer:?}");
@@ -186,7 +187,7 @@ impl Gateway {
         assert_eq!(answer.refusal(), (400, "invalid_request".into()), "{case}: {answer:?}");
     }
 
-    /// Whether the upstream saw the request that this is the answer to.
+    /// Returns true if the upstream saw the request of this answer.
     pub fn passed_on(&self, answer: &Answer) -> bool {
         self.upstream.received_for(answer).is_some()
     }
@@ -234,7 +235,7 @@ pub fn backend_claims() -> Value {
     })
 }
 
-/// What the acting user's access token says.
+/// The claims of a good actor token.
 pub fn actor_claims(actor: &str) -> Value {
     json!({
         "iss": ISSUER,
@@ -272,7 +273,7 @@ pub fn raw_exchange_request(body: &str) -> Request {
         .body(body)
 }
 
-/// The same exchange by the confidential client `support-portal`.
+/// A token request by the confidential client `support-portal`.
 pub fn portal_request(subject_token: &str) -> Request {
     exchange_request(&exchange_form(subject_token).without("client_id"))
         .basic("support-portal", &CLIENT_SECRET)

@@ -4,11 +4,12 @@ use std::net::SocketAddr;
 
 use serde_json::{Value, json};
 
+use crate::artifacts::GUARD;
 use crate::bootstrap::{Bootstrap, Cluster, Filter, Listener, Plugin, VERSION_PATH};
 use crate::configuration::{
     Configuration, ISSUER, MANAGEMENT, ORDERS, PROVIDER_KEY, SIGNING_KEY, jwks,
 };
-use crate::envoy::{Envoy, Exit, GUARD};
+use crate::envoy::{Envoy, Exit};
 use crate::gateway::{
     actor_claims, backend_claims, exchange_form, exchange_request, now, raw_part, with_actor,
 };
@@ -104,8 +105,8 @@ pub fn entered_where(predicate: &Value, filter: Value) -> Value {
     })
 }
 
-/// Envoy's `jwt_authn`, for tokens of the filter, of the identity provider for ordinary users, and of another issuer.
-/// It remembers what it has verified.
+/// Envoy's `jwt_authn`, for tokens of the filter, of the identity provider for ordinary users, and
+/// of another issuer. It remembers what it has verified.
 pub fn jwt_authn() -> Value {
     let provider = |issuer: &str, keys: Value| {
         json!({
@@ -162,7 +163,8 @@ pub fn verifying_listener(name: &str, filters: impl IntoIterator<Item = Value>) 
     filters.into_iter().fold(listener, Listener::filter)
 }
 
-/// The same before the API, with an access log. Below `/unverified` it verifies nothing.
+/// A verifying listener before the API, with an access log. Below `/unverified` it verifies no
+/// token.
 pub fn api_listener(name: &str, filters: impl IntoIterator<Item = Value>) -> Listener {
     let log = json!({
         "path": "%REQ(:PATH)%",
@@ -195,8 +197,8 @@ pub fn guarded_listener(configuration: &Value) -> Listener {
     api_listener("guarded", [for_impersonations(guard(configuration))])
 }
 
-/// An Envoy with the filter on one listener, the API behind the guard on another, and the API without it on a
-/// third: the standard for what "untouched" means.
+/// An Envoy with the filter on one listener, the API behind the guard on another, and the API
+/// without it on a third: the standard for what "untouched" means.
 pub struct Guarded {
     pub envoy: Envoy,
     pub api: Server,
@@ -222,12 +224,12 @@ impl Guarded {
         Ok(Self { envoy: Self::bootstrap(guarded, api.address).try_start()?, api })
     }
 
-    /// What it is started with.
+    /// The bootstrap that it is started with.
     pub fn bootstrap(guarded: Listener, api: SocketAddr) -> Bootstrap {
         Self::bootstrap_with(guarded, Filter::from(&filter_configuration()), api)
     }
 
-    /// The same with another filter.
+    /// A guard in front of the API with another filter.
     pub fn bootstrap_with(guarded: Listener, filter: Filter, api: SocketAddr) -> Bootstrap {
         Bootstrap::default()
             .listener(guarded.watched())
@@ -241,7 +243,7 @@ impl Guarded {
         self.envoy.send(request)
     }
 
-    /// The same with this access token.
+    /// Sends a request with this access token.
     pub fn send_as(&self, token: &str, request: Request) -> Answer {
         self.send(&request.bearer(token))
     }
@@ -251,12 +253,12 @@ impl Guarded {
         connect(&self.envoy, "gateway").send(request)
     }
 
-    /// Begins an impersonation, by the filter.
+    /// Begins an impersonation through the filter.
     pub fn begin(&self, parties: &Parties) -> Begun {
         self.try_begin(parties).expect("the store is there")
     }
 
-    /// The same where the store may be out of reach.
+    /// Begins an impersonation. Returns `None` if the store is out of reach.
     pub fn try_begin(&self, parties: &Parties) -> Option<Begun> {
         let mut backend = backend_claims();
         backend["client_id"] = json!(parties.caller);
@@ -286,13 +288,13 @@ impl Guarded {
         assert_eq!(answer.status, 201, "{answer:?}");
     }
 
-    /// Whether the API answered.
+    /// Returns true if the API answered.
     pub fn reached(&self, answer: &Answer) -> bool {
         self.api.received_for(answer).is_some()
     }
 }
 
-/// Who impersonates whom, by whose leave.
+/// The user, the actor and the caller of an impersonation.
 #[derive(Clone, Debug)]
 pub struct Parties {
     pub user: String,
@@ -337,8 +339,8 @@ pub fn operator_with(scope: &str) -> String {
     PROVIDER_KEY.sign(&claims)
 }
 
-/// The claims of an access token that the filter issues. It is of a time to come, so that no revocation of the past
-/// is about it.
+/// The claims of an access token that the filter issues. It is of a time to come, so that no
+/// revocation of the past is about it.
 pub fn claims() -> Value {
     json!({
         "iss": ISSUER,
@@ -354,7 +356,8 @@ pub fn claims() -> Value {
     })
 }
 
-/// Those claims with a change. What is changed to null is left out; a null itself is in the result of `null`.
+/// Those claims with a change. What is changed to null is left out; a null itself is in the result
+/// of `null`.
 pub fn claims_with(changes: &Value) -> Value {
     let mut claims = claims();
     for (name, value) in changes.as_object().unwrap() {

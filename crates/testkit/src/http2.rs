@@ -1,5 +1,5 @@
-//! The same requests over HTTP/2 without TLS, for what only HTTP/2 has: DATA without a length, and
-//! trailers on any message.
+//! A client for HTTP/2 without TLS. Only HTTP/2 has DATA without a length, and trailers on any
+//! message.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;

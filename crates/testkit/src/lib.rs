@@ -1,10 +1,11 @@
-//! What the tests in a real Envoy and the benchmark stand on: an Envoy with the filter in it,
-//! servers that answer, fail and remember as a test says, clients that speak HTTP as plainly as the wire, and
-//! keys.
+//! The tools of the tests in a real Envoy and of the benchmark: an Envoy with the filter, servers
+//! that answer, fail and remember as a test says, clients that write HTTP byte by byte, and keys.
 //!
 //! Nothing here knows how the filter works. Configurations, requests and tokens are built as an
-//! operator, a backend or an attacker would build them, with libraries the filter does not use.
+//! operator, a backend or an attacker would build them, with libraries that the filter does not
+//! use.
 
+pub mod artifacts;
 pub mod bootstrap;
 pub mod claims_scripts;
 pub mod client;
@@ -22,6 +23,7 @@ pub mod network;
 pub mod open_loop;
 pub mod over;
 pub mod process;
+pub mod refusals;
 pub mod server;
 pub mod streaming;
 pub mod tls;
@@ -34,7 +36,7 @@ use std::sync::LazyLock;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Where everything asynchronous runs; the tests themselves are plain blocking code.
+/// The runtime of all asynchronous code. The tests themselves block.
 pub static RUNTIME: LazyLock<tokio::runtime::Runtime> = LazyLock::new(|| {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
 });
@@ -47,13 +49,13 @@ pub fn repository() -> &'static Path {
     &REPOSITORY
 }
 
-/// Where tests may write.
+/// The directory that tests may write to.
 pub fn scratch() -> PathBuf {
     repository().join("target/tmp")
 }
 
-/// Looks every few milliseconds until `probe` finds something: what takes longest on a machine that is busy
-/// with something else must still be found, and what does not come is waited for once.
+/// Calls `probe` every few milliseconds until it finds something, for two minutes at the most: a
+/// busy machine may need long.
 pub fn wait_for<T>(what: &str, mut probe: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + Duration::from_secs(120);
     loop {
@@ -65,8 +67,8 @@ pub fn wait_for<T>(what: &str, mut probe: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// The same for what takes as long as it takes: as long as more of it is done, `probe` is asked again. It says how much
-/// that is, and whether it is enough.
+/// Waits for work of unknown length. `probe` returns how much is done, and whether that is enough;
+/// the wait fails when nothing more is done for two minutes.
 pub fn wait_for_enough(what: &str, mut probe: impl FnMut() -> (usize, bool)) {
     let mut most = 0;
     loop {
@@ -85,8 +87,8 @@ pub fn wait_for_enough(what: &str, mut probe: impl FnMut() -> (usize, bool)) {
     }
 }
 
-/// What did not hold, case by case: a table is run to its end before the test fails, and one run
-/// shows everything that is wrong.
+/// The failed cases of a table. The test fails only at the end of the table, so that one run shows
+/// every failure.
 #[derive(Default)]
 pub struct Findings(Vec<String>);
 

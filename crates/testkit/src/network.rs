@@ -1,8 +1,9 @@
-//! Three machines and a hub, for tests that cut them off: network namespaces, joined by two networks, one for
-//! clients and one for peers.
+//! Three machines and a hub, for tests that cut them off: network namespaces, joined by two
+//! networks, one for clients and one for peers.
 //!
-//! A namespace lives as long as a process is in it, and none has a name: whatever ends this process, kill -9
-//! included, takes the interfaces with it, and nothing of them is ever in the network of the machine.
+//! A namespace lives as long as a process is in it, and none has a name: whatever ends this
+//! process, kill -9 included, takes the interfaces with it, and nothing of them is ever in the
+//! network of the machine.
 
 use std::io::{self, BufRead, BufReader, Read};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -11,16 +12,15 @@ use std::process::{Child, Command, Stdio};
 use std::sync::LazyLock;
 use std::thread;
 
-use crate::envoy::{ENVOY, GIVEN_GUARD, GIVEN_MODULE, GUARD, MODULE};
-use crate::etcd::FOLDER;
+use crate::artifacts::{ENVOY, ETCD, GIVEN_GUARD, GIVEN_MODULE, GUARD, MODULE, printed_path};
 use crate::process::end_with_parent;
-use crate::repository;
 
-/// Says that this process is in the hub already.
+/// The variable that marks a process inside the hub.
 const INSIDE: &str = "TESTKIT_IN_THE_HUB";
 
-/// Runs a test in a process of its own, the hub, in whose network nothing but loopback is. `name` is the test's. It
-/// fails where the machine does not allow it: what needs this must not be left out there.
+/// Runs a test in a process of its own, the hub, in whose network nothing but loopback is. `name`
+/// is the test's. It fails where the machine does not allow it: what needs this must not be left
+/// out there.
 pub fn in_a_hub(name: &str, test: impl FnOnce()) {
     if std::env::var_os(INSIDE).is_some() {
         // Ends with whoever started it, even if that was killed.
@@ -42,13 +42,13 @@ pub fn in_a_hub(name: &str, test: impl FnOnce()) {
         allowed.status.success(),
         "this machine allows no network namespaces, for which it takes root: {allowed:?}"
     );
-    // Fetched and built while there is a network.
+    // Fetches and builds everything while there is a network.
     hub.env(INSIDE, &*IP).env(GIVEN_MODULE, &*MODULE).env(GIVEN_GUARD, &*GUARD);
-    let _ = (&*ENVOY, &*FOLDER);
+    let _ = (&*ENVOY, &*ETCD);
     hub.arg(std::env::current_exe().unwrap()).args(["--exact", name, "--nocapture"]);
     let mut hub = hub.stdin(Stdio::piped()).spawn().unwrap();
     end_with_parent();
-    // To wait closes the input otherwise, and with that the hub ends.
+    // `wait` would close the input, and the hub ends with its input.
     let input = hub.stdin.take();
     let status = hub.wait().unwrap();
     drop(input);
@@ -60,7 +60,7 @@ fn is_root() -> bool {
     output.stdout == b"0\n"
 }
 
-/// Which of a machine's two networks.
+/// One of a machine's two networks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Link {
     Clients,
@@ -70,7 +70,7 @@ pub enum Link {
 impl Link {
     const ALL: [Self; 2] = [Self::Clients, Self::Peers];
 
-    /// In the names of interfaces.
+    /// The letter in the names of interfaces.
     fn letter(self) -> &'static str {
         match self {
             Self::Clients => "c",
@@ -122,22 +122,22 @@ impl Machine {
         machine
     }
 
-    /// Where somebody in it listens.
+    /// The address of a server on this machine.
     pub fn address(&self, link: Link, port: u16) -> SocketAddr {
         SocketAddr::new(link.address(self.number).into(), port)
     }
 
-    /// What makes a command run in it.
+    /// The words before a command that make it run on this machine.
     pub fn command_prefix(&self) -> Vec<String> {
         vec!["nsenter".into(), format!("--net=/proc/{}/ns/net", self.holder.id())]
     }
 
-    /// Nothing gets through any more, and nobody is told.
+    /// Cuts the link without notice: nothing gets through any more.
     pub fn cut(&self, link: Link) {
         ip(&["link", "set", &self.port(link), "down"]);
     }
 
-    /// All gets through again.
+    /// Restores the link.
     pub fn join(&self, link: Link) {
         ip(&["link", "set", &self.port(link), "up"]);
     }
@@ -185,8 +185,5 @@ static IP: LazyLock<PathBuf> = LazyLock::new(|| {
     if let Some(found) = std::env::var_os(INSIDE) {
         return found.into();
     }
-    let output =
-        Command::new(repository().join("scripts/ip")).stderr(Stdio::inherit()).output().unwrap();
-    assert!(output.status.success(), "scripts/ip failed");
-    String::from_utf8(output.stdout).unwrap().trim().into()
+    printed_path("scripts/ip", &[])
 });

@@ -1,9 +1,9 @@
-//! A load at a constant rate, as from a crowd that does not know of each other: a request is due at its time, whether
-//! or not others were answered, and its latency counts from then. What waits for a connection waits in it, so that no
-//! stall is left out because nobody asked during it.
+//! A load at a constant rate, as from a crowd that does not know of each other: a request is due at
+//! its time, whether or not others were answered, and its latency counts from then. What waits for
+//! a connection waits in it, so that no stall is left out because nobody asked during it.
 //!
-//! One thread and a fixed set of connections, as a gateway's callers keep theirs: who opens more when it falls behind
-//! measures how connections are opened.
+//! One thread and a fixed set of connections, as a gateway's callers keep theirs: who opens more
+//! when it falls behind measures how connections are opened.
 
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
@@ -26,7 +26,7 @@ pub struct Reply {
     pub latency: Duration,
 }
 
-/// What is sent, and what becomes of the answers.
+/// The requests to send, and the handling of their answers.
 pub trait Traffic {
     /// The request that is due now, as it goes on the wire.
     fn request(&mut self, number: usize) -> Vec<u8>;
@@ -138,7 +138,8 @@ impl OpenLoop {
             // It leaves the epoll with its last descriptor.
             connection.stream = None;
         }
-        // Envoy may close an idle one: nobody has asked, and it is opened again for whoever asks next.
+        // Envoy may close an idle one: nobody has asked, and it is opened again for whoever asks
+        // next.
         let (number, due) = connection.asked.take()?;
         Some((number, Reply { status, body, latency: due.elapsed() }))
     }

@@ -1,7 +1,8 @@
-//! A program that runs beside a test and ends with it, however that ends: it returns, panics, is killed, or whoever
-//! started it is.
+//! A program that runs beside a test and ends with it, however that ends: it returns, panics, is
+//! killed, or whoever started it is.
 //!
-//! A signal to this process ends it without a destructor. So each program has a watchdog: see `scripts/watchdog`.
+//! A signal to this process ends it without a destructor. So each program has a watchdog: see
+//! `scripts/watchdog`.
 
 use std::io::Write as _;
 use std::os::unix::process::parent_id;
@@ -65,7 +66,7 @@ impl Process {
         self.program.id()
     }
 
-    /// What it reads and prints, where that is piped.
+    /// Its standard input and output, where they are piped.
     pub fn pipes(&mut self) -> &mut Child {
         &mut self.program
     }
@@ -105,8 +106,8 @@ pub fn send(signal: &str, id: &str) {
     assert!(sent.success(), "{signal} to {id}: {sent}");
 }
 
-/// Ends this process when the one that started it has ended. A SIGTERM ends `make` and Cargo, and neither passes it on to
-/// the tests that they run.
+/// Ends this process when the one that started it has ended. A SIGTERM ends `make` and Cargo, and
+/// neither passes it on to the tests that they run.
 pub(crate) fn end_with_parent() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {

@@ -1,10 +1,11 @@
-//! The server behind Envoy, as a test scripts it: an identity provider, an introspection endpoint, an API.
-//! Each has a port of its own, so that one can be dead while the others live, answers by a rule, fails as it
-//! is told from one request to the next, and remembers every request as it arrived.
+//! The server behind Envoy, as a test scripts it: an identity provider, an introspection endpoint,
+//! an API. Each has a port of its own, so that one can be dead while the others live, answers by a
+//! rule, fails as it is told from one request to the next, and remembers every request as it
+//! arrived.
 //!
-//! It reads requests and writes answers by the byte: what it remembers is what was on the wire, and it
-//! can break off where an HTTP library would not let it. A connection that begins as HTTP/2 does is a
-//! library's all the same, but for the faults.
+//! It reads requests and writes answers by the byte: what it remembers is what was on the wire, and
+//! it can break off where an HTTP library would not let it. A connection that begins as HTTP/2 does
+//! is a library's all the same, but for the faults.
 
 use std::io;
 use std::net::SocketAddr;
@@ -29,7 +30,7 @@ use crate::http::Answer;
 use crate::http2::{header_map, pairs};
 use crate::{RUNTIME, wait_for};
 
-/// What goes wrong.
+/// A fault of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// Nobody listens on the port, and connections that were open are closed.
@@ -38,7 +39,7 @@ pub enum Fault {
     Slow,
     /// The answer's head and half of its body come, and then nothing more.
     Stalled,
-    /// The same, and then the connection is reset.
+    /// The answer's head and half of its body come, and then the connection is reset.
     ResetMidBody,
     /// 500, and an error page.
     ServerError,
@@ -62,7 +63,7 @@ impl Fault {
         Self::Empty,
     ];
 
-    /// Whether whoever asks learns of it only by waiting.
+    /// Returns true if a client notices the fault only by its timeout.
     pub fn takes_the_whole_timeout(self) -> bool {
         matches!(self, Self::Slow | Self::Stalled)
     }
@@ -186,8 +187,8 @@ pub struct Server {
     pub name: String,
     pub address: SocketAddr,
     state: Arc<Mutex<State>>,
-    /// Counts the changes of `state.fault`: who waits for one learns of it here. Every open connection
-    /// holds a receiver.
+    /// Counts the changes of `state.fault`: who waits for one learns of it here. Every open
+    /// connection holds a receiver.
     changed: Arc<watch::Sender<u64>>,
 }
 
@@ -230,7 +231,7 @@ impl Server {
         self.state.lock().unwrap().rule = Arc::new(rule);
     }
 
-    /// The same for every request.
+    /// Answers every request like this.
     pub fn answer_always(&self, reply: Reply) {
         self.answer(move |_| reply.clone());
     }
@@ -248,7 +249,8 @@ impl Server {
         self.state.lock().unwrap().received.clone()
     }
 
-    /// The request that this answer of [`as_asked`] belongs to; `None` if the server did not answer.
+    /// The request that this answer of [`as_asked`] belongs to; `None` if the server did not
+    /// answer.
     pub fn received_for(&self, answer: &Answer) -> Option<Received> {
         let index: usize = answer.header(INDEX)?.parse().unwrap();
         Some(self.state.lock().unwrap().received[index].clone())
@@ -322,8 +324,9 @@ impl Server {
         self.serve_http1(stream, changed).await
     }
 
-    /// Notes a request; what goes wrong with it, and what is answered if nothing does. What changes from here
-    /// on has changed: the change that brought this fault may not have been looked at yet.
+    /// Notes a request; what goes wrong with it, and what is answered if nothing does. What changes
+    /// from here on has changed: the change that brought this fault may not have been looked at
+    /// yet.
     fn take(
         &self,
         mut received: Received,
@@ -472,7 +475,7 @@ impl Server {
 
 type Http2Response = hyper::Response<UnsyncBoxBody<Bytes, io::Error>>;
 
-/// Whether the client speaks HTTP/2 without asking: nothing is read, so that either side can.
+/// Returns true if the client begins with the HTTP/2 preface. Nothing is read from the connection.
 async fn begins_as_http2(stream: &TcpStream) -> io::Result<bool> {
     const PREFACE: &[u8] = b"PRI * HTTP/2.0";
     let mut beginning = [0; PREFACE.len()];
@@ -504,8 +507,8 @@ fn echo(received: &Received) -> Reply {
 /// The response header that says which request an answer belongs to.
 const INDEX: &str = "x-upstream-record";
 
-/// Answers with what the request's own headers ask for, so that a test can tell whether anything was
-/// changed on the way; with its body if they ask for nothing.
+/// Answers with what the request's own headers ask for, so that a test can tell whether anything
+/// was changed on the way; with its body if they ask for nothing.
 pub fn as_asked(received: &Received) -> Reply {
     let reply = Reply::status(200)
         .header(INDEX, received.index.to_string())

@@ -1,4 +1,5 @@
-//! A server whose answers do not end by themselves, and a client that keeps several of them open on one connection.
+//! A server whose answers do not end by themselves, and a client that keeps several of them open on
+//! one connection.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -20,10 +21,11 @@ use crate::RUNTIME;
 /// How often each answer goes on.
 const PERIOD: Duration = Duration::from_millis(20);
 
-/// What is below this path is never answered.
+/// Requests below this path are never answered.
 pub const SILENT: &str = "/silent";
 
-/// Answers every request with an event every few milliseconds, over HTTP/1.1 and HTTP/2, for as long as anybody reads.
+/// Answers every request with an event every few milliseconds, over HTTP/1.1 and HTTP/2, for as
+/// long as anybody reads.
 pub fn start() -> SocketAddr {
     let listener = RUNTIME.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
     let address = listener.local_addr().unwrap();
@@ -93,7 +95,7 @@ pub struct Open {
 }
 
 impl Open {
-    /// What comes next; `None` once it has ended, whichever way.
+    /// The next piece; `None` once the stream has ended or was reset.
     pub fn more(&mut self) -> Option<Bytes> {
         RUNTIME.block_on(async { self.body.frame().await?.ok()?.into_data().ok() })
     }

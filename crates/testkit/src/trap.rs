@@ -17,7 +17,8 @@ pub fn with_trap(module: &Path, callback: &str) -> PathBuf {
 
 /// The module as it is, but that a request with many header fields crashes it.
 pub fn with_trap_for_many_headers(module: &Path) -> PathBuf {
-    // local.get 1 (how many), i32.const, i32.gt_u, if, unreachable, end; the constant is a signed LEB128 of one byte.
+    // local.get 1 (how many), i32.const, i32.gt_u, if, unreachable, end; the constant is a signed
+    // LEB128 of one byte.
     copy(module, "proxy_on_request_headers", &[0x20, 1, 0x41, MANY, 0x4b, 0x04, 0x40, 0x00, 0x0b])
 }
 

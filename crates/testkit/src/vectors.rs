@@ -1,9 +1,11 @@
-//! Signatures of the Wycheproof project (<https://github.com/C2SP/wycheproof>), for all algorithms that tokens are
-//! verified with: each good one, and each way in which some library once took a bad one for good.
+//! Signatures of the Wycheproof project (<https://github.com/C2SP/wycheproof>), for all algorithms
+//! that tokens are verified with: each good one, and each way in which some library once took a bad
+//! one for good.
 //!
-//! What it calls *acceptable* is refused: an RSA signature whose `AlgorithmIdentifier` has no `NULL`. RFC 8017 §9.2
-//! has one encoding of a hash, and that is not it. A PSS signature with another salt or another hash in its mask is
-//! good by its own parameters, and no `PS256`, which has none to choose (RFC 7518 §3.5).
+//! The filter refuses what Wycheproof calls *acceptable*: an RSA signature whose
+//! `AlgorithmIdentifier` has no `NULL`. RFC 8017 §9.2 has one encoding of a hash, and that is not
+//! it. A PSS signature with another salt or another hash in its mask is good by its own parameters,
+//! and no `PS256`, which has none to choose (RFC 7518 §3.5).
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -21,7 +23,7 @@ pub struct Vector {
     pub message: Vec<u8>,
     /// In the form of a JWS.
     pub signature: Vec<u8>,
-    /// Whether it is one.
+    /// True if the signature is valid.
     pub good: bool,
 }
 
@@ -41,7 +43,8 @@ fn b64(bytes: &[u8]) -> String {
 }
 
 fn rsa_key(modulus: &[u8], exponent: &[u8]) -> Value {
-    // Wycheproof's integers have a sign; those of a JWK have none, and no zeros before them (RFC 7518 §6.3.1.1).
+    // Wycheproof's integers have a sign; those of a JWK have none, and no zeros before them (RFC
+    // 7518 §6.3.1.1).
     let number = |bytes: &[u8]| {
         let first = bytes.iter().position(|byte| *byte != 0).unwrap();
         b64(&bytes[first..])

@@ -10,7 +10,7 @@ use serde_json::json;
 use super::{Issuer, echoing_gateway, expect_unavailable, mint_with, minters_of};
 use testkit::envoy::Envoy;
 use testkit::gateway::in_front_of;
-use testkit::http::{Answer, Connection};
+use testkit::http::{Answer, Connection, Request};
 use testkit::keys::Key;
 use testkit::server::{Fault, Reply};
 use testkit::{Findings, wait_for};
@@ -261,6 +261,11 @@ fn one_fetch_serves_all_workers() {
     assert_eq!(issuer.service.calls(), fetched + 1);
 }
 
+/// Returns something if this request mints over every connection.
+fn all_mint(connections: &mut [Connection], request: &Request) -> Option<()> {
+    connections.iter_mut().all(|connection| connection.send(request).status == 201).then_some(())
+}
+
 #[test]
 fn a_key_comes_and_goes_on_every_worker() {
     let issuer = Issuer::start("keys");
@@ -268,22 +273,12 @@ fn a_key_comes_and_goes_on_every_worker() {
     let mut connections = envoy.connect_to_every_worker();
     let by_old = mint_with(&issuer.bearer(&issuer.key));
     // The same token on every worker, so that each remembers that it is good.
-    wait_for("every worker to have the keys", || {
-        connections
-            .iter_mut()
-            .all(|connection| connection.send(&by_old).status == 201)
-            .then_some(())
-    });
+    wait_for("every worker to have the keys", || all_mint(&mut connections, &by_old));
 
     let rotated = new_key("rotated");
     issuer.publish(&[&rotated]);
     let by_new = mint_with(&issuer.bearer(&rotated));
-    wait_for("every worker to know the new key", || {
-        connections
-            .iter_mut()
-            .all(|connection| connection.send(&by_new).status == 201)
-            .then_some(())
-    });
+    wait_for("every worker to know the new key", || all_mint(&mut connections, &by_new));
     for connection in &mut connections {
         let answer = connection.send(&by_old);
         assert_eq!(answer.refusal(), (401, "invalid_token".into()), "{answer:?}");
@@ -298,12 +293,7 @@ fn a_key_that_is_taken_back_stops_working_though_its_tokens_were_remembered() {
     let envoy = start(&issuer, "4s", 4);
     let mut connections = envoy.connect_to_every_worker();
     let by_old = mint_with(&issuer.bearer(&issuer.key));
-    wait_for("every worker to have the keys", || {
-        connections
-            .iter_mut()
-            .all(|connection| connection.send(&by_old).status == 201)
-            .then_some(())
-    });
+    wait_for("every worker to have the keys", || all_mint(&mut connections, &by_old));
     let calls = issuer.service.calls();
     issuer.publish(&[&other]);
     // Nothing but this token comes: no unknown kid hurries the filter.

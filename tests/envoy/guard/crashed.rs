@@ -2,8 +2,8 @@
 
 use serde_json::json;
 
+use testkit::artifacts::{GUARD, MODULE};
 use testkit::bootstrap::Filter;
-use testkit::envoy::{GUARD, MODULE};
 use testkit::guarded::{
     API, Begun, Guarded, Parties, api_listener, connect, filter_configuration, for_impersonations,
     guard, guard_configuration, operator,

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use testkit::envoy::GUARD;
+use testkit::artifacts::GUARD;
 use testkit::guarded::{
     Guarded, claims, claims_with, guard_configuration, guarded_listener, ordinary_token, token,
 };

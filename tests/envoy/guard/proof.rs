@@ -17,9 +17,9 @@ use std::process::Command;
 use serde_json::{Value, json};
 
 use testkit::Findings;
+use testkit::artifacts::COMPANION;
 use testkit::bootstrap::{Bootstrap, Cluster, Filter, Listener};
 use testkit::configuration::{ISSUER, ORDERS, PAYMENTS, PROVIDER_KEY, SIGNING_KEY, jwks};
-use testkit::envoy::COMPANION;
 use testkit::guarded::{
     ACTOR_HEADER, API, Guarded, ID_HEADER, OTHER_ISSUER, Parties, claims_with, connect,
     filter_configuration, for_impersonations, gateway_listener, guard, guard_configuration,

@@ -73,32 +73,11 @@ pub(super) mod tests {
     use proptest::prelude::*;
 
     use super::*;
-
-    fn as_struct(value: &Value) -> prost_types::Value {
-        let kind = match value {
-            Value::Null => Kind::NullValue(0),
-            Value::Bool(value) => Kind::BoolValue(*value),
-            Value::Number(value) => Kind::NumberValue(value.as_f64().unwrap()),
-            Value::String(value) => Kind::StringValue(value.clone()),
-            Value::Array(list) => Kind::ListValue(prost_types::ListValue {
-                values: list.iter().map(as_struct).collect(),
-            }),
-            Value::Object(members) => Kind::StructValue(prost_types::Struct {
-                fields: members
-                    .iter()
-                    .map(|(name, value)| (name.clone(), as_struct(value)))
-                    .collect(),
-            }),
-        };
-        prost_types::Value { kind: Some(kind) }
-    }
+    use crate::fakes::protobuf_struct;
 
     /// Serializes a Struct as Envoy does.
     pub(in crate::config) fn wire(value: &Value) -> Vec<u8> {
-        match as_struct(value).kind {
-            Some(Kind::StructValue(fields)) => fields.encode_to_vec(),
-            _ => panic!("not an object"),
-        }
+        protobuf_struct(value).encode_to_vec()
     }
 
     #[test]

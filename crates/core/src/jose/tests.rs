@@ -12,8 +12,9 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use self::host::{AwsLc, Manner, TestHost};
+use self::host::{AwsLc, Manner};
 use super::*;
+use crate::fakes::FakeHost;
 use testkit::keys::Key;
 use testkit::{Findings, vectors};
 
@@ -160,8 +161,8 @@ fn only_the_right_signatures_of_another_library_are_verified() {
 }
 
 #[test]
-fn another_library_verifies_our_signatures() {
-    let host = TestHost::default();
+fn another_library_verifies_what_is_signed_here() {
+    let host = FakeHost::default();
     for (algorithm, key) in keys_of_all_kinds() {
         if matches!(algorithm, Algorithm::Rs384 | Algorithm::Rs512) {
             let refused = PublishedKey::from_jwk(&key.private_jwk(), None, None).err();
@@ -192,7 +193,7 @@ fn another_library_verifies_our_signatures() {
 fn ed25519_is_another_name_of_eddsa() {
     let key = Key::generate(jsonwebtoken::Algorithm::EdDSA, "k");
     let names = [Algorithm::EdDsa, Algorithm::Ed25519];
-    let host = TestHost::default();
+    let host = FakeHost::default();
     for of_key in names {
         let mut jwk = key.private_jwk();
         jwk["alg"] = json!(of_key.name());
@@ -382,7 +383,7 @@ fn a_host_that_passes_the_self_test_signs_and_verifies() {
         let (crypto, can) =
             (AwsLc::new(Manner::Honest), !matches!(algorithm, Algorithm::EdDsa | Algorithm::Ps256));
         let (signed, verified) = (crypto.signed.clone(), crypto.verified.clone());
-        let host = TestHost { native: Some(crypto.tested(&signing)), ..TestHost::default() };
+        let host = FakeHost::with_native(crypto.tested(&signing));
         assert_eq!(host.native.as_ref().unwrap().signs(algorithm), can, "{algorithm}");
 
         let before = (signed.get(), verified.get());
@@ -419,7 +420,7 @@ fn a_host_that_fails_the_self_test_is_not_asked_again() {
             let signing = signing_key(&key.private_jwk());
             let crypto = AwsLc::new(manner);
             let signed = crypto.signed.clone();
-            let host = TestHost { native: Some(crypto.tested(&signing)), ..TestHost::default() };
+            let host = FakeHost::with_native(crypto.tested(&signing));
             let signs = host.native.as_ref().unwrap().signs(*algorithm);
             let honest_signer = matches!(
                 manner,

@@ -11,9 +11,9 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::config::Jwks;
+use crate::fakes::FakeHost;
 use crate::host::UnixTime;
 use crate::jose::KeySet;
-use crate::jose::tests::host::TestHost;
 use crate::step::{Step, Task};
 use testkit::keys::{Key, unsigned};
 
@@ -54,7 +54,7 @@ fn verify_at(
 ) -> Result<(), StatementError> {
     let token = token.to_owned();
     let now = UnixTime::from_millis(millis);
-    let step = Task::start(Rc::new(TestHost::default()), None, |context| async move {
+    let step = Task::start(Rc::new(FakeHost::default()), None, |context| async move {
         let statement = Untrusted::parse(&token)?;
         let (_, issuer) = issuers.find(statement.issuer()?)?;
         let verified = issuer.verify::<IgnoredAny>(&context, None, &statement, now).await?;

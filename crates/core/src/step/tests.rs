@@ -2,13 +2,13 @@ use std::cell::Cell;
 use std::future::pending;
 
 use super::*;
-use crate::jose::tests::host::TestHost;
+use crate::fakes::FakeHost;
 
 fn start<T, F>(traceparent: Option<&str>, begin: impl FnOnce(Context) -> F) -> Step<T>
 where
     F: Future<Output = T> + 'static,
 {
-    Task::start(Rc::new(TestHost::default()), traceparent.map(str::to_owned), begin)
+    Task::start(Rc::new(FakeHost::default()), traceparent.map(str::to_owned), begin)
 }
 
 fn call(path: &str) -> Call {

@@ -1,36 +1,35 @@
-//! Revocations in etcd, between Envoys whose clocks differ, and whatever becomes of etcd.
+//! Revocations in etcd, between Envoys whose clocks differ, and under every failure of etcd.
 
 use std::rc::Rc;
 use std::time::Duration;
 
-use impersonation_core::config::EtcdSettings;
-use impersonation_core::etcd::{RecordKeys, Server};
+use impersonation_core::etcd::RecordKeys;
+use impersonation_core::fakes::{Etcd, FakeHost, etcd_server, play_in_etcd};
 use impersonation_core::host::{Host, UnixTime};
 use impersonation_core::remote::Revision;
 use impersonation_core::revocations::{
     CallerTag, Impersonation, IssuedAt, MAX_ENTRIES, Owner, Revocation, SHARE, Unknown,
 };
-use impersonation_core::step::{Call, Context, GrpcCall, GrpcStatus, Reply, Step, Task};
+use impersonation_core::step::{Context, GrpcCall, Task};
 use impersonation_core::storage::Revocations;
 
-use crate::etcd_store::fake::Etcd;
-use crate::etcd_store::run::World;
+use crate::etcd_store::run::another_envoy;
 
 const HOUR: Duration = Duration::from_secs(3600);
 const STALE: Duration = Duration::from_secs(10);
 
 /// One Envoy.
 struct Envoy {
-    world: Rc<World>,
+    world: Rc<FakeHost>,
     revocations: Rc<Revocations>,
 }
 
 impl Envoy {
     fn new() -> Self {
-        Self { world: Rc::default(), revocations: another_worker() }
+        Self { world: another_envoy(), revocations: another_worker() }
     }
 
-    /// Whose clock is ahead of that of the others.
+    /// An Envoy whose clock is ahead of the others.
     fn ahead(by: Duration) -> Self {
         let envoy = Self::new();
         envoy.wait(by);
@@ -54,7 +53,7 @@ impl Envoy {
 
     fn run_with<T: 'static, F>(
         &self,
-        mut answer: impl FnMut(&GrpcCall) -> Result<Vec<u8>, u32>,
+        answer: impl FnMut(&GrpcCall) -> Result<Vec<u8>, u32>,
         begin: impl FnOnce(Rc<Revocations>, Context) -> F,
     ) -> T
     where
@@ -62,16 +61,7 @@ impl Envoy {
     {
         let (host, revocations) =
             (Rc::clone(&self.world) as Rc<dyn Host>, self.revocations.clone());
-        let mut step = Task::start(host, None, |context| begin(revocations, context));
-        loop {
-            step = match step {
-                Step::Call(Call::Grpc(call), task) => {
-                    task.resume(Reply::Grpc(answer(&call).map_err(GrpcStatus)))
-                }
-                Step::Done(result) => return result,
-                Step::Call(..) | Step::Stopped => panic!("nothing else is called"),
-            };
-        }
+        play_in_etcd(Task::start(host, None, |context| begin(revocations, context)), answer)
     }
 
     fn revoke(&self, etcd: &mut Etcd, revocation: Revocation) {
@@ -81,7 +71,7 @@ impl Envoy {
         assert_eq!(revoked.map(|revoked| revoked.overflow), Ok(None));
     }
 
-    /// A caller ends one of its own.
+    /// A caller ends an impersonation of its own.
     fn end(&self, etcd: &mut Etcd, caller: &str, id: &str) {
         let (owner, id) = (Owner::Caller(caller.to_owned()), id.to_owned());
         let revoked = self.run(etcd, |revocations, context| async move {
@@ -90,7 +80,7 @@ impl Envoy {
         assert!(revoked.is_ok(), "{revoked:?}");
     }
 
-    /// How many it tells apart.
+    /// The number of revocations that it tells apart.
     fn count(&self, etcd: &mut Etcd) -> usize {
         let count = |revocations: Rc<Revocations>, context: Context| async move {
             revocations.count(&context).await
@@ -98,7 +88,7 @@ impl Envoy {
         self.run(etcd, count).unwrap()
     }
 
-    /// What something is issued by now, as an exchange does it.
+    /// The time and the revision that an exchange would issue a token by now.
     fn issue(&self, etcd: &mut Etcd) -> IssuedAt {
         let caught_up = self.run(etcd, |revocations, context| async move {
             revocations.catch_up(&context, None).await
@@ -106,19 +96,19 @@ impl Envoy {
         IssuedAt::new(self.world.now.get(), caught_up.unwrap().revision())
     }
 
-    /// Asks, as the guard does on its tick.
+    /// Asks etcd, as the guard does on its tick.
     fn follow(&self, etcd: &mut Etcd) {
         assert!(self.revocations.follows(&*self.world), "it is this VM's turn");
         self.run(etcd, |revocations, context| async move { revocations.follow(&context).await });
     }
 
-    /// What the guard knows.
+    /// Asks as the guard does.
     fn has_ended(&self, of: &str, issued: IssuedAt) -> Result<bool, Unknown> {
         let known = self.revocations.recent_view(&*self.world)?;
         Ok(known.has_ended(&impersonation(of), issued))
     }
 
-    /// What an introspection finds.
+    /// Asks as an introspection does.
     fn finds_ended(&self, etcd: &mut Etcd, of: &str, issued: IssuedAt) -> bool {
         let known = self.run(etcd, |revocations, context| async move {
             revocations.current_view(&context).await
@@ -128,16 +118,7 @@ impl Envoy {
 }
 
 fn another_worker() -> Rc<Revocations> {
-    let server = Server::new(
-        &EtcdSettings {
-            cluster: "etcd".into(),
-            prefix: "/impersonation/".into(),
-            timeout: Duration::from_millis(3500),
-            authority: None,
-        },
-        RecordKeys::default(),
-    );
-    Rc::new(Revocations::etcd(&Rc::new(server), "tenant", STALE))
+    Rc::new(Revocations::etcd(&etcd_server(RecordKeys::default()), "tenant", STALE))
 }
 
 fn impersonation(user_id: &str) -> Impersonation<'_> {
@@ -155,7 +136,8 @@ fn of_user(user: &str) -> Revocation {
     Revocation { user_id: Some(user.to_owned()), ..Revocation::default() }
 }
 
-/// However their clocks differ, within reason: what is issued before has ended, what is issued after has not.
+/// Two Envoys' clocks may differ, within reason: a revocation ends the tokens issued before it, and
+/// none issued later.
 #[test]
 fn no_clock_decides_between_two_envoys() {
     let skews = [0, 1, 500, 30_000].map(Duration::from_millis);
@@ -173,9 +155,10 @@ fn no_clock_decides_between_two_envoys() {
     }
 }
 
-/// An exchange that found its subject token before a revocation ends with it, whenever it comes to its end.
+/// A revocation also ends an exchange that found its subject token before it, however late the
+/// exchange finishes.
 #[test]
-fn what_an_exchange_could_not_see_ends_what_comes_out_of_it() {
+fn a_revocation_that_an_exchange_could_not_see_ends_its_access_token() {
     let mut etcd = Etcd::default();
     let (one, other) = (Envoy::ahead(Duration::from_secs(5)), Envoy::new());
     let issued = one.issue(&mut etcd);
@@ -208,7 +191,7 @@ fn the_envoy_that_revokes_knows_at_once_and_the_others_when_they_ask() {
 }
 
 #[test]
-fn who_has_not_heard_from_etcd_for_too_long_knows_nothing() {
+fn an_envoy_that_has_not_heard_from_etcd_for_too_long_knows_nothing() {
     let (mut etcd, envoy) = (Etcd::default(), Envoy::new());
     let issued = envoy.issue(&mut etcd);
     assert_eq!(envoy.has_ended("ana", issued), Err(Unknown::NotYet));
@@ -233,7 +216,7 @@ fn who_has_not_heard_from_etcd_for_too_long_knows_nothing() {
     assert_eq!(envoy.has_ended("ana", issued), Err(Unknown::Stale));
 }
 
-/// When the question was asked counts, not when it was answered: the answer may have been long under way.
+/// The age of an answer is that of its question, because an answer can take long to arrive.
 #[test]
 fn an_answer_is_as_old_as_its_question() {
     let (mut etcd, envoy) = (Etcd::default(), Envoy::new());
@@ -273,10 +256,11 @@ fn a_revocation_whose_answers_are_lost_is_not_answered_and_harms_nobody() {
     }
 }
 
-/// Whoever may only read can grant, list and revoke leases all the same.
+/// A client of etcd that may only read can still grant, list and revoke leases.
 #[test]
-fn who_shortens_leases_undoes_no_revocation() {
-    // Between the first call and the last, and at all of them: then it is not revoked, and nobody is told that it is.
+fn shortened_leases_undo_no_revocation() {
+    // Between the first call and the last, and at all of them: then it is not revoked, and nobody
+    // is told that it is.
     for interferes in [0..1, 1..2, 2..3, 3..4, 0..2, 0..99] {
         let (mut etcd, envoy, issuer) = (Etcd::default(), Envoy::new(), Envoy::new());
         let issued = issuer.issue(&mut etcd);
@@ -302,7 +286,8 @@ fn who_shortens_leases_undoes_no_revocation() {
     }
 }
 
-/// All that hung on a lease was written anew elsewhere: it is not anybody's.
+/// A lease without keys could be anybody's; this one lost its keys because they were written anew
+/// on another.
 #[test]
 fn a_lease_stays_ours_when_all_that_hung_on_it_is_gone() {
     let (mut etcd, one, other) =
@@ -379,7 +364,8 @@ fn a_value_that_nobody_can_read_may_mean_anybody() {
     }
 }
 
-/// From a backup, or from nothing: revisions begin anew, and what they said is worth nothing.
+/// An etcd that is restored from a backup, or empty, counts its revisions anew: earlier revisions
+/// mean nothing.
 #[test]
 fn an_etcd_that_begins_anew_ends_what_was_before_and_nothing_after() {
     let (mut etcd, envoy) = (Etcd::default(), Envoy::new());
@@ -419,7 +405,7 @@ fn a_token_of_another_history_ends_by_its_time() {
 }
 
 #[test]
-fn to_ask_is_one_read_of_one_key_unless_there_is_something_new() {
+fn asking_reads_one_key_unless_there_is_a_new_revocation() {
     let (mut etcd, envoy) = (Etcd::default(), Envoy::new());
     envoy.revoke(&mut etcd, of_user("ana"));
     let ask = |etcd: &mut Etcd, envoy: &Envoy| {
@@ -506,7 +492,8 @@ fn a_value_that_nobody_can_read_ends_everybody_once() {
     assert!(envoy.finds_ended(&mut etcd, "bob", before));
 }
 
-/// What one caller ends takes the room of its share in etcd, too, and ends nothing of anybody else's.
+/// The revocations of one caller take no more room in etcd than its share, and end nothing of
+/// another caller.
 #[test]
 fn a_caller_that_ends_more_than_its_share_keeps_no_more_keys() {
     let all = 2 * SHARE + SHARE / 2;
@@ -522,7 +509,7 @@ fn a_caller_that_ends_more_than_its_share_keeps_no_more_keys() {
             envoy.follow(&mut etcd);
         }
         envoy.end(&mut etcd, "hostile", &id.to_string());
-        assert!(etcd.len() <= SHARE + 20, "{id}: {} keys", etcd.len());
+        assert!(etcd.count() <= SHARE + 20, "{id}: {} keys", etcd.count());
     }
     let hostile = |id: String| {
         let caller = Some(CallerTag::of("hostile"));
@@ -544,7 +531,7 @@ fn a_caller_that_ends_more_than_its_share_keeps_no_more_keys() {
     }
 }
 
-/// Whatever somebody else wrote there: an answer that cannot be received is asked for in parts.
+/// The filter asks in smaller parts for an answer that is too long to be received.
 #[test]
 fn pages_are_as_long_as_what_is_in_them_allows() {
     let mut etcd = Etcd::default();
@@ -574,7 +561,7 @@ fn pages_are_as_long_as_what_is_in_them_allows() {
     assert!((1..=12).contains(&too_long), "it does not go on asking for too much: {too_long}");
 }
 
-/// One value that is too long to be received is one that nobody can read.
+/// A value that is too long to be received counts as unreadable.
 #[test]
 fn a_value_that_cannot_be_received_may_mean_anybody() {
     let (mut etcd, one) = (Etcd::default(), Envoy::new());

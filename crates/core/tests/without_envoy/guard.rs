@@ -1,107 +1,34 @@
-//! The guard, request by request, with what another worker revokes in between.
+//! The guard, request by request, while another worker revokes.
 
-use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 
-use impersonation_core::config::EtcdSettings;
-use impersonation_core::etcd::{RecordKeys, Server};
+use impersonation_core::etcd::RecordKeys;
+use impersonation_core::fakes::{
+    Etcd, FakeApiRequest, FakeHost, etcd_server, jwt_metadata, play_in_etcd,
+};
 use impersonation_core::guard::{ApiRequest, Guard};
 use impersonation_core::host::{Host, UnixTime};
 use impersonation_core::remote::Revision;
 use impersonation_core::revocations::{Mark, Revocation};
-use impersonation_core::step::{Call, GrpcCall, GrpcStatus, Progress, Reply, Step, Task};
+use impersonation_core::step::{Call, GrpcCall, Progress, Reply, Step, Task};
 use impersonation_core::storage::Revocations;
 use impersonation_core::stream::Flow;
-use prost::Message;
-use prost_types::value::Kind;
 use serde_json::{Value, json};
-
-use crate::driver::World;
-use crate::etcd_store::fake::Etcd;
 
 const ISSUER: &str = "https://auth.example.com/oidc";
 const TENANT: &str = "https://auth.example.com/oidc\n";
 
-#[derive(Message)]
-struct Metadata {
-    #[prost(btree_map = "string, message", tag = "1")]
-    filter_metadata: BTreeMap<String, prost_types::Struct>,
-}
-
-fn value(json: &Value) -> prost_types::Value {
-    let kind = match json {
-        Value::Null => Kind::NullValue(0),
-        Value::Number(value) => Kind::NumberValue(value.as_f64().unwrap()),
-        Value::String(value) => Kind::StringValue(value.clone()),
-        Value::Object(members) => Kind::StructValue(prost_types::Struct {
-            fields: members.iter().map(|(name, json)| (name.clone(), value(json))).collect(),
-        }),
-        _ => panic!("no claim of these tests: {json}"),
-    };
-    prost_types::Value { kind: Some(kind) }
-}
-
-type Headers = Vec<(String, Vec<u8>)>;
-
-/// A request on its way to the API, and what became of it.
-#[derive(Default)]
-struct Shown {
-    metadata: Vec<u8>,
-    headers: RefCell<Headers>,
-    answered: RefCell<Option<(u16, Headers)>>,
-    filter_state: RefCell<BTreeMap<String, String>>,
-}
-
-impl Shown {
-    fn new(method: &str, path: &str, claims: &Value) -> Self {
-        let payload = value(&json!({"access_token": claims}));
-        let Some(Kind::StructValue(payload)) = payload.kind else { panic!("no payload") };
-        let filter_metadata = BTreeMap::from([("envoy.filters.http.jwt_authn".into(), payload)]);
-        let headers = [(":method", method), (":path", path), ("x-request-id", "r-1")];
-        let headers = headers.map(|(name, value)| (name.into(), value.into()));
-        Self {
-            metadata: Metadata { filter_metadata }.encode_to_vec(),
-            headers: RefCell::new(headers.into()),
-            ..Self::default()
-        }
-    }
-
-    fn status(&self) -> Option<u16> {
-        self.answered.borrow().as_ref().map(|(status, _)| *status)
-    }
-}
-
-impl ApiRequest for Shown {
-    fn metadata(&self) -> Vec<u8> {
-        self.metadata.clone()
-    }
-
-    fn visit_headers(&self, see: &mut dyn FnMut(&[u8], &[u8])) {
-        self.headers.borrow().iter().for_each(|(name, value)| see(name.as_bytes(), value));
-    }
-
-    fn set_header(&self, name: &str, value: &str) {
-        self.headers.borrow_mut().push((name.into(), value.into()));
-    }
-
-    fn remove_header(&self, name: &str) {
-        self.headers.borrow_mut().retain(|(have, _)| have != name);
-    }
-
-    fn respond(&self, status: u16, headers: &[(&str, &[u8])], _body: &[u8], _details: &str) {
-        let headers = headers.iter().map(|(name, value)| ((*name).into(), value.to_vec()));
-        *self.answered.borrow_mut() = Some((status, headers.collect()));
-    }
-
-    fn set_filter_state(&self, name: &str, value: &str) {
-        self.filter_state.borrow_mut().insert(name.into(), value.into());
-    }
+/// A request with an access token of these claims.
+fn request(method: &str, path: &str, claims: &Value) -> FakeApiRequest {
+    let headers = [(":method", method), (":path", path), ("x-request-id", "r-1")];
+    let headers = headers.map(|(name, value)| (name, value.as_bytes()));
+    FakeApiRequest::new(&headers, jwt_metadata(&json!({"access_token": claims})))
 }
 
 struct Api {
-    world: Rc<World>,
+    world: Rc<FakeHost>,
     guard: Rc<Guard>,
 }
 
@@ -109,13 +36,14 @@ impl Api {
     fn new(members: &Value) -> Self {
         let api = Self::in_world(Rc::default(), members);
         api.tick(&[]);
-        // What was issued until the guard first looked has ended: nobody knows what was revoked before.
+        // What was issued until the guard first looked has ended: nobody knows what was revoked
+        // before.
         api.world.advance(Duration::from_secs(1));
         api
     }
 
     /// One VM of an Envoy.
-    fn in_world(world: Rc<World>, members: &Value) -> Self {
+    fn in_world(world: Rc<FakeHost>, members: &Value) -> Self {
         let mut configuration = json!({"issuer": ISSUER});
         configuration.as_object_mut().unwrap().extend(members.as_object().unwrap().clone());
         let bytes = configuration.to_string();
@@ -123,8 +51,8 @@ impl Api {
         Self { world, guard }
     }
 
-    /// The same, where revocations are in etcd.
-    fn in_etcd(world: Rc<World>) -> Self {
+    /// One VM of an Envoy whose revocations are in etcd.
+    fn in_etcd(world: Rc<FakeHost>) -> Self {
         let store = json!({"etcd": {"cluster": "etcd"}});
         Self::in_world(world, &json!({"store": store, "max_staleness": "10s", "default": "allow"}))
     }
@@ -138,14 +66,10 @@ impl Api {
         }
     }
 
-    /// Asks etcd whatever is due.
-    fn follow(&self, mut answer: impl FnMut(&GrpcCall) -> Result<Vec<u8>, u32>) {
+    /// Asks etcd, which must be due.
+    fn follow(&self, answer: impl FnMut(&GrpcCall) -> Result<Vec<u8>, u32>) {
         let (call, task) = self.asks().expect("it is this VM's turn");
-        let mut step = task.resume(Reply::Grpc(answer(&call).map_err(GrpcStatus)));
-        while let Step::Call(Call::Grpc(call), task) = step {
-            step = task.resume(Reply::Grpc(answer(&call).map_err(GrpcStatus)));
-        }
-        assert!(matches!(step, Step::Done(())));
+        play_in_etcd(Step::Call(Call::Grpc(call), task), answer);
     }
 
     fn reason(&self) -> Value {
@@ -162,12 +86,12 @@ impl Api {
         })
     }
 
-    fn send(&self, stream: u32, method: &str, claims: &Value) -> (Flow, Shown) {
-        let shown = Shown::new(method, "/orders", claims);
+    fn send(&self, stream: u32, method: &str, claims: &Value) -> (Flow, FakeApiRequest) {
+        let shown = request(method, "/orders", claims);
         (self.guard.on_request_headers(&*self.world, &shown, stream), shown)
     }
 
-    /// What another worker does, or the filter in this one.
+    /// Revokes, as another worker or the filter in this one does.
     fn revoke(&self, revocation: Revocation) {
         let revocations = Revocations::shared_data(TENANT);
         let task = Task::start(self.world.clone(), None, |context| async move {
@@ -176,8 +100,8 @@ impl Api {
         assert!(matches!(task.run(|_, _| panic!("a call")), Progress::Done(_)));
     }
 
-    /// The streams that a tick ends, of these.
-    fn tick(&self, streams: &[(u32, &Shown)]) -> Vec<u32> {
+    /// Ticks the guard. Returns which of these streams have ended.
+    fn tick(&self, streams: &[(u32, &FakeApiRequest)]) -> Vec<u32> {
         let acted_for = Cell::new(0);
         let shown = ActedFor { streams, acted_for: &acted_for };
         self.guard.on_tick(&*self.world, &shown, &|stream| acted_for.set(stream));
@@ -193,12 +117,12 @@ impl Api {
 
 /// The stream that is acted for.
 struct ActedFor<'s> {
-    streams: &'s [(u32, &'s Shown)],
+    streams: &'s [(u32, &'s FakeApiRequest)],
     acted_for: &'s Cell<u32>,
 }
 
 impl ActedFor<'_> {
-    fn shown(&self) -> &Shown {
+    fn shown(&self) -> &FakeApiRequest {
         let found = self.streams.iter().find(|(stream, _)| *stream == self.acted_for.get());
         found.expect("a stream that is open").1
     }
@@ -231,7 +155,7 @@ impl ApiRequest for ActedFor<'_> {
 }
 
 #[test]
-fn what_was_revoked_is_refused_from_the_next_request_on() {
+fn a_revoked_impersonation_is_refused_from_the_next_request_on() {
     #[rustfmt::skip]
     let kinds = [
         Revocation { id: Some("t-1".into()), ..Revocation::default() },
@@ -276,7 +200,7 @@ fn a_revocation_of_others_ends_nothing_here() {
 
 /// An access token of another version says neither who minted nor in which millisecond.
 #[test]
-fn what_is_not_known_of_a_token_counts_against_it() {
+fn unknown_facts_count_against_a_token() {
     let api = Api::new(&json!({}));
     api.world.advance(Duration::from_secs(10));
     let mut claims = api.claims("t-1");
@@ -288,7 +212,7 @@ fn what_is_not_known_of_a_token_counts_against_it() {
 }
 
 #[test]
-fn what_cannot_be_looked_up_is_refused() {
+fn the_guard_refuses_when_revocations_cannot_be_read() {
     let api = Api::new(&json!({"default": "allow"}));
     let claims = api.claims("t-1");
     api.world.fail_shared_data(0);
@@ -303,7 +227,7 @@ fn what_cannot_be_looked_up_is_refused() {
 }
 
 #[test]
-fn whoever_starts_knows_nothing_of_what_was_revoked_before_and_says_so() {
+fn a_guard_that_starts_takes_earlier_tokens_for_revoked() {
     let api = Api::new(&json!({}));
     let mut claims = api.claims("t-1");
     let now = api.world.now();
@@ -393,7 +317,7 @@ fn a_refusal_is_written_down_with_all_that_is_known() {
 fn nothing_that_a_caller_sends_is_written_down_in_full_or_with_its_query() {
     let api = Api::new(&json!({"default": "deny"}));
     let path = format!("/{}?token=secret", "a".repeat(5000));
-    let shown = Shown::new("GET", &path, &api.claims("t-1"));
+    let shown = request("GET", &path, &api.claims("t-1"));
     let _ = api.guard.on_request_headers(&*api.world, &shown, 1);
     let line = api.world.events.borrow()[0].clone();
     assert!(line.len() < 1000 && !line.contains("secret"), "{line}");
@@ -413,26 +337,16 @@ const AGE: &str = "impersonation_guard_revocations_age_seconds";
 
 /// Ends everyone, through another Envoy.
 fn revoke_elsewhere(etcd: &mut Etcd) {
-    let world = Rc::new(World::default());
-    let settings = EtcdSettings {
-        cluster: "etcd".into(),
-        prefix: "/impersonation/".into(),
-        timeout: Duration::from_secs(1),
-        authority: None,
-    };
-    let server = Rc::new(Server::new(&settings, RecordKeys::default()));
-    let hour = Duration::from_secs(3600);
-    let revocations = Revocations::etcd(&server, TENANT, hour);
-    let mut step = Task::start(world, None, |context| async move {
+    let server = etcd_server(RecordKeys::default());
+    let revocations = Revocations::etcd(&server, TENANT, Duration::from_secs(3600));
+    let step = Task::start(Rc::new(FakeHost::default()), None, |context| async move {
         revocations.revoke(&context, &Revocation::default()).await.unwrap();
     });
-    while let Step::Call(Call::Grpc(call), task) = step {
-        step = task.resume(Reply::Grpc(etcd.answer(&call).map_err(GrpcStatus)));
-    }
+    play_in_etcd(step, |call| etcd.answer(call));
 }
 
 #[test]
-fn under_etcd_nobody_passes_before_it_was_heard_of_or_too_long_after() {
+fn the_guard_refuses_all_before_etcd_answers_and_too_long_after() {
     let api = Api::in_etcd(Rc::default());
     let mut etcd = Etcd::default();
     let claims = api.claims("t-1");
@@ -466,7 +380,7 @@ fn under_etcd_nobody_passes_before_it_was_heard_of_or_too_long_after() {
 }
 
 #[test]
-fn under_etcd_open_streams_end_when_nobody_knows_any_more() {
+fn open_streams_end_when_etcd_has_been_silent_for_too_long() {
     let api = Api::in_etcd(Rc::default());
     let mut etcd = Etcd::default();
     api.follow(|call| etcd.answer(call));
@@ -482,7 +396,7 @@ fn under_etcd_open_streams_end_when_nobody_knows_any_more() {
 
 #[test]
 fn one_vm_of_an_envoy_asks_one_thing_at_a_time_and_all_know() {
-    let world = Rc::<World>::default();
+    let world = Rc::<FakeHost>::default();
     let [asks, other] = [(); 2].map(|()| Api::in_etcd(world.clone()));
     let mut etcd = Etcd::default();
     asks.follow(|call| etcd.answer(call));

@@ -1,18 +1,17 @@
-//! Between a revocation and an exchange that runs beside it, in whatever order their steps come, nothing lives on.
+//! A revocation beside an exchange, in every order of their steps: no impersonation of the exchange
+//! outlives it.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 
+use impersonation_core::fakes::FakeHost;
 use impersonation_core::host::{Expected, Host, HostFailure, SharedData, Swap, UnixTime, Version};
 use impersonation_core::revocations::{Impersonation, IssuedAt, Revocation};
 use impersonation_core::step::{Step, Task};
 use impersonation_core::storage::Revocations;
 
-use crate::driver::START;
-use crate::driver::shared_data::EnvoyMap;
-
-/// How many steps a revocation has at the most, its calls of the host.
+/// The most calls of the host that a revocation makes.
 const STEPS: usize = 16;
 
 const USER: Impersonation<'_> = Impersonation {
@@ -24,29 +23,27 @@ const USER: Impersonation<'_> = Impersonation {
     resource: "resource",
 };
 
-/// What another worker does.
+/// An act of another worker.
 type Other = Box<dyn FnOnce(&World)>;
 
-/// A world in which something happens before the steps of one worker.
+/// A host on which time passes, and other workers act, between the calls of one worker.
 struct World {
-    map: RefCell<EnvoyMap<Vec<u8>>>,
-    now: Cell<UnixTime>,
+    host: FakeHost,
     step: Cell<usize>,
-    /// Before these steps a millisecond passes.
+    /// The steps before which a millisecond passes.
     ticks: [usize; 2],
-    /// What another worker does before which step.
+    /// The step before which another worker acts, and its act.
     others: RefCell<Vec<(usize, Other)>>,
-    /// Whether the steps are those of the worker that is looked at.
+    /// True while the worker under test calls.
     looking: Cell<bool>,
-    /// The worker dies before this step, and with it all that it would have done.
+    /// The step before which the worker dies.
     dies_before: usize,
 }
 
 impl World {
     fn new(ticks: [usize; 2]) -> Self {
         Self {
-            map: RefCell::default(),
-            now: Cell::new(START),
+            host: FakeHost::default(),
             step: Cell::new(0),
             ticks,
             others: RefCell::default(),
@@ -62,13 +59,13 @@ impl World {
         let step = self.step.get();
         self.step.set(step + 1);
         for _ in self.ticks.iter().filter(|tick| **tick == step) {
-            self.now.set(self.now.get().after(Duration::from_millis(1)));
+            self.host.advance(Duration::from_millis(1));
         }
         self.run_others(step);
         if step >= self.dies_before { Err(HostFailure("nothing any more")) } else { Ok(()) }
     }
 
-    /// Lets the others do what they do before a step.
+    /// Makes the other workers act whose turn comes before this step.
     fn run_others(&self, step: usize) {
         self.looking.set(false);
         loop {
@@ -87,7 +84,7 @@ impl World {
 impl SharedData for World {
     fn get(&self, key: &str) -> Result<Option<(Vec<u8>, Version)>, HostFailure> {
         self.before_step()?;
-        Ok(self.map.borrow().get(key))
+        self.host.get(key)
     }
 
     fn compare_and_set(
@@ -97,20 +94,19 @@ impl SharedData for World {
         expected: Expected,
     ) -> Result<Swap, HostFailure> {
         self.before_step()?;
-        Ok(self.map.borrow_mut().compare_and_set(key, value.to_vec(), expected))
+        self.host.compare_and_set(key, value, expected)
     }
 }
 
 impl Host for World {
     fn now(&self) -> UnixTime {
-        // A clock that cannot be read is one that nobody reads any more.
+        // A dead worker reads no clock.
         let _ = self.before_step();
-        self.now.get()
+        self.host.now()
     }
 
     fn random(&self, buffer: &mut [u8]) -> Result<(), HostFailure> {
-        buffer.fill(7);
-        Ok(())
+        self.host.random(buffer)
     }
 }
 
@@ -133,7 +129,8 @@ fn ended(world: &World, revocations: &Revocations, issued: UnixTime) -> bool {
     revocations.recent_view(world).unwrap().has_ended(&USER, IssuedAt::At(issued))
 }
 
-/// An exchange of a subject token that was minted before the revocation began: it takes the time, looks, and issues.
+/// An exchange of a subject token that was minted before the revocation began: it takes the time,
+/// looks, and issues.
 #[derive(Default)]
 struct Exchange {
     now: Cell<UnixTime>,
@@ -146,7 +143,7 @@ impl Exchange {
         let revocations = Rc::new(worker());
         let [time, look, issue] = [(); 3].map(|()| Rc::clone(self));
         [
-            Box::new(move |world| time.now.set(world.now.get())),
+            Box::new(move |world| time.now.set(world.host.now())),
             Box::new(move |world| {
                 let refused = [minted, look.now.get()].map(|at| ended(world, &revocations, at));
                 look.refused.set(refused.contains(&true));
@@ -157,7 +154,7 @@ impl Exchange {
 }
 
 #[test]
-fn nothing_that_is_exchanged_beside_a_revocation_lives_on() {
+fn an_exchange_beside_a_revocation_leaves_no_live_impersonation() {
     let (mut played, mut issued, mut refused) = (0, 0, 0);
     for first in 0..=STEPS {
         for second in first..=STEPS {
@@ -168,7 +165,7 @@ fn nothing_that_is_exchanged_beside_a_revocation_lives_on() {
                         let (revoking, other) = (Rc::new(worker()), worker());
                         revoking.create_if_missing(&*world).unwrap();
                         let exchange = Rc::new(Exchange::default());
-                        let steps = exchange.steps(world.now.get());
+                        let steps = exchange.steps(world.host.now());
                         *world.others.borrow_mut() =
                             [first, second, third].into_iter().zip(steps).collect();
                         world.looking.set(true);
@@ -192,7 +189,7 @@ fn nothing_that_is_exchanged_beside_a_revocation_lives_on() {
     assert!(issued > 1000 && refused > 1000, "{issued} issued, {refused} refused");
 }
 
-/// It has not answered, so that nothing was promised; what is written is made good by whoever comes next.
+/// The worker has not answered, so it promised nothing. The next worker completes what it wrote.
 #[test]
 fn a_worker_that_dies_while_it_revokes_holds_up_nobody() {
     for dies_before in 0..STEPS {
@@ -201,7 +198,7 @@ fn a_worker_that_dies_while_it_revokes_holds_up_nobody() {
         let world = Rc::new(world);
         let other = Rc::new(worker());
         other.create_if_missing(&*world).unwrap();
-        let minted = world.now.get();
+        let minted = world.host.now();
         world.looking.set(true);
         let answered = revoke(&world, Rc::new(worker()));
         world.looking.set(false);
@@ -217,14 +214,14 @@ fn a_worker_that_dies_while_it_revokes_holds_up_nobody() {
     }
 }
 
-/// Everybody who has begun sees a revocation once it is answered, however many there are at once.
+/// A worker that has begun sees every answered revocation, however many run at once.
 #[test]
-fn of_revocations_that_meet_none_is_lost() {
+fn simultaneous_revocations_are_all_kept() {
     for step in 0..STEPS {
         let world = Rc::new(World::new([STEPS; 2]));
         let revoking = Rc::new(worker());
         revoking.create_if_missing(&*world).unwrap();
-        let (beside, minted) = (Rc::clone(&world), world.now.get());
+        let (beside, minted) = (Rc::clone(&world), world.host.now());
         let other: Other = Box::new(move |_| {
             let host = Rc::clone(&beside) as Rc<dyn Host>;
             let step = Task::start(host, None, |context| async move {
@@ -251,14 +248,14 @@ fn of_revocations_that_meet_none_is_lost() {
 }
 
 #[test]
-fn who_begins_anew_ends_whatever_was_before() {
+fn a_service_that_begins_ends_what_was_issued_before() {
     let world = World::new([STEPS; 2]);
-    let issued = world.now.get();
-    world.now.set(issued.after(Duration::from_millis(2)));
+    let issued = world.host.now();
+    world.host.now.set(issued.after(Duration::from_millis(2)));
     let revocations = worker();
     assert!(ended(&world, &revocations, issued));
-    assert!(!ended(&world, &revocations, world.now.get()));
-    world.now.set(issued.after(Duration::from_secs(5)));
+    assert!(!ended(&world, &revocations, world.host.now()));
+    world.host.now.set(issued.after(Duration::from_secs(5)));
     worker().create_if_missing(&world).unwrap();
     assert!(
         !ended(&world, &revocations, issued.after(Duration::from_millis(2))),

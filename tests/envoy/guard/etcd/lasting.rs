@@ -8,8 +8,8 @@ use super::{
     api, assert_ordinary_users_go_on, cluster, configuration, end, shared, start,
     start_without_filter, status, wait_until_it_has_ended, wait_until_it_passes,
 };
+use testkit::artifacts::GUARD;
 use testkit::bootstrap::{Bootstrap, Cluster};
-use testkit::envoy::GUARD;
 use testkit::etcd::Etcd;
 use testkit::guarded::{
     API, Guarded, Parties, api_listener, for_impersonations, guard, guarded_listener,

@@ -11,9 +11,10 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::config::Jwks;
+use crate::fakes::FakeHost;
 use crate::host::Host;
 use crate::jose::KeySet;
-use crate::jose::tests::host::{AwsLc, Manner, TestHost};
+use crate::jose::tests::host::{AwsLc, Manner};
 use crate::jose::tests::{keys_of_all_kinds, signing_key};
 use crate::statement::{NameError, is_jwt};
 use crate::step::{Step, Task};
@@ -62,8 +63,8 @@ fn without(name: &str) -> Value {
     claims
 }
 
-/// Verifies a token as a request does that carries it.
-fn verify_on(host: &Rc<TestHost>, verifier: &Rc<JwtVerifier>, token: &str) -> Verdict {
+/// Verifies a token as a request does that presents it.
+fn verify_on(host: &Rc<FakeHost>, verifier: &Rc<JwtVerifier>, token: &str) -> Verdict {
     let (verifier, token) = (Rc::clone(verifier), token.to_owned());
     let (world, host) = (Rc::clone(host) as Rc<dyn Host>, Rc::clone(host));
     let step = Task::start(world, None, |context| async move {
@@ -74,8 +75,8 @@ fn verify_on(host: &Rc<TestHost>, verifier: &Rc<JwtVerifier>, token: &str) -> Ve
     verdict
 }
 
-fn host_at(millis: u64) -> Rc<TestHost> {
-    let host = TestHost::default();
+fn host_at(millis: u64) -> Rc<FakeHost> {
+    let host = FakeHost::default();
     host.now.set(UnixTime::from_millis(millis));
     Rc::new(host)
 }
@@ -267,11 +268,10 @@ fn a_client_is_accountable_before_its_user() {
 }
 
 /// A host whose cryptography counts how often it is asked.
-fn counting_host(key: &Key) -> (Rc<TestHost>, Rc<std::cell::Cell<u32>>) {
+fn counting_host(key: &Key) -> (Rc<FakeHost>, Rc<std::cell::Cell<u32>>) {
     let crypto = AwsLc::new(Manner::Honest);
     let verified = Rc::clone(&crypto.verified);
-    let native = Some(crypto.tested(&signing_key(&key.private_jwk())));
-    let host = TestHost { native, ..TestHost::default() };
+    let host = FakeHost::with_native(crypto.tested(&signing_key(&key.private_jwk())));
     host.now.set(UnixTime::from_millis(NOW * 1000));
     verified.set(0);
     (Rc::new(host), verified)

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 use prost::Message;
-use prost_types::value::Kind;
 use serde_json::{Value as Json, json};
 
 use super::*;
+use crate::fakes::protobuf_struct;
 
 const ISSUER: &str = "https://auth.example.com/oidc";
 
@@ -20,36 +20,16 @@ struct Metadata {
     typed_filter_metadata: BTreeMap<String, prost_types::Any>,
 }
 
-fn value(json: &Json) -> prost_types::Value {
-    let kind = match json {
-        Json::Null => Kind::NullValue(0),
-        Json::Bool(value) => Kind::BoolValue(*value),
-        Json::Number(value) => Kind::NumberValue(value.as_f64().unwrap()),
-        Json::String(value) => Kind::StringValue(value.clone()),
-        Json::Array(list) => {
-            Kind::ListValue(prost_types::ListValue { values: list.iter().map(value).collect() })
-        }
-        Json::Object(_) => Kind::StructValue(structure(json)),
-    };
-    prost_types::Value { kind: Some(kind) }
-}
-
-fn structure(json: &Json) -> prost_types::Struct {
-    let members = json.as_object().unwrap();
-    let fields = members.iter().map(|(name, json)| (name.clone(), value(json))).collect();
-    prost_types::Struct { fields }
-}
-
-/// Returns metadata in which `jwt_authn` and other filters have left their payloads.
+/// Metadata in which `jwt_authn` left this, beside what other filters leave.
 fn metadata(payloads: &Json) -> Vec<u8> {
     let other =
         json!({"access_token": {"iss": ISSUER, "txn": "other"}, "x": [null, 1, {"a": true}]});
     let typed = prost_types::Any { type_url: "type.googleapis.com/x".into(), value: vec![1, 2] };
     let metadata = Metadata {
         filter_metadata: BTreeMap::from([
-            ("a.filter".to_owned(), structure(&other)),
-            ("envoy.filters.http.jwt_authn".to_owned(), structure(payloads)),
-            ("z.filter".to_owned(), structure(&other)),
+            ("a.filter".to_owned(), protobuf_struct(&other)),
+            ("envoy.filters.http.jwt_authn".to_owned(), protobuf_struct(payloads)),
+            ("z.filter".to_owned(), protobuf_struct(&other)),
         ]),
         typed_filter_metadata: BTreeMap::from([("envoy.filters.http.jwt_authn".to_owned(), typed)]),
     };

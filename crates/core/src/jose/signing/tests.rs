@@ -3,7 +3,7 @@ use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use serde_json::Value;
 
 use super::SigningKeyError;
-use crate::jose::tests::host::TestHost;
+use crate::fakes::FakeHost;
 use crate::jose::tests::{keys_of_all_kinds, rfc, signing_key};
 use crate::jose::{Algorithm, PublishedKey, private_from_pem};
 
@@ -18,7 +18,7 @@ fn the_examples_of_rfc_7515_a_2_and_rfc_8037_a_4_are_signed() {
         (a2, rfc::A2_INPUT, rfc::A2_SIGNATURE),
         (ed25519, rfc::ED25519_INPUT, rfc::ED25519_SIGNATURE),
     ] {
-        let signed = signing_key(&jwk).sign(&TestHost::default(), None, input.as_bytes()).unwrap();
+        let signed = signing_key(&jwk).sign(&FakeHost::default(), None, input.as_bytes()).unwrap();
         assert_eq!(BASE64_URL_SAFE_NO_PAD.encode(signed), signature);
     }
 }
@@ -26,13 +26,13 @@ fn the_examples_of_rfc_7515_a_2_and_rfc_8037_a_4_are_signed() {
 /// Without randomness RSA would not be blinded, and the salt of PSS would be predictable.
 #[test]
 fn rsa_does_not_sign_without_randomness() {
-    let host = TestHost::default();
-    host.random_fails.set(true);
+    let host = FakeHost::default();
     for (algorithm, key) in keys_of_all_kinds() {
         let Ok((_, Some(signing))) = PublishedKey::from_jwk(&key.private_jwk(), None, None) else {
             continue;
         };
         let signs = !matches!(algorithm, Algorithm::Rs256 | Algorithm::Ps256);
+        host.fail_randomness(0);
         assert_eq!(signing.sign_jwt(&host, None, b"{}").is_ok(), signs, "{algorithm}");
     }
 }

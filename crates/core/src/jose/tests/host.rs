@@ -1,5 +1,4 @@
-//! A host with cryptography of its own: aws-lc, which the filter itself does not use. A test can
-//! make the host misbehave.
+//! The cryptography of a host: aws-lc, which the filter does not use, under a layer that can lie.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -9,73 +8,36 @@ use aws_lc_rs::signature::{
     self, EcdsaKeyPair, RsaKeyPair, UnparsedPublicKey, VerificationAlgorithm,
 };
 
-use crate::host::{Expected, Host, HostFailure, SharedData, Swap, UnixTime, Version};
 use crate::jose::{NativeCrypto, SigningKey, TestedCrypto};
 
-/// A host that has a clock and randomness, and no shared data.
-#[derive(Default)]
-pub(crate) struct TestHost {
-    pub(crate) now: Cell<UnixTime>,
-    pub(crate) random_fails: Cell<bool>,
-    pub(crate) native: Option<TestedCrypto>,
-}
-
-impl SharedData for TestHost {
-    fn get(&self, _key: &str) -> Result<Option<(Vec<u8>, Version)>, HostFailure> {
-        Err(HostFailure("shared data"))
-    }
-
-    fn compare_and_set(
-        &self,
-        _key: &str,
-        _value: &[u8],
-        _expected: Expected,
-    ) -> Result<Swap, HostFailure> {
-        Err(HostFailure("shared data"))
-    }
-}
-
-impl Host for TestHost {
-    fn now(&self) -> UnixTime {
-        self.now.get()
-    }
-
-    fn random(&self, buffer: &mut [u8]) -> Result<(), HostFailure> {
-        if self.random_fails.get() {
-            return Err(HostFailure("randomness"));
-        }
-        getrandom::fill(buffer).map_err(|_| HostFailure("randomness"))
-    }
-}
-
-/// The message of the self-test, which a malicious host could recognize.
+/// The message that the filter tests a host with. A host that has seen it once can recognize it.
 const SELF_TEST: &[u8] = b"impersonation-filter self-test";
 
 /// aws-lc as the signature functions of a host.
 pub(crate) struct AwsLc {
     pub(crate) manner: Manner,
-    /// The number of calls to verify.
+    /// The number of signatures that it was asked to verify.
     pub(crate) verified: Rc<Cell<u32>>,
-    /// The number of calls to sign.
+    /// The number of messages that it was asked to sign.
     pub(crate) signed: Rc<Cell<u32>>,
 }
 
-/// How a host behaves.
+/// The way in which a host signs and verifies.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Manner {
     Honest,
     Absent,
     AlwaysYes,
     AlwaysNo,
-    /// Accepts any signature of the self-test's message.
+    /// Accepts the message of the self-test by any key, and no other message.
     IgnoresTheKey,
-    /// Verifies every signature against the self-test's message.
+    /// Takes every message for that of the self-test.
     IgnoresTheMessage,
-    /// Signs, and flips one bit of the signature.
+    /// Flips one bit of each signature.
     SignsBadly,
     /// Signs with another key.
     SignsWithAnotherKey,
-    /// Returns r‖s where DER is expected.
+    /// Answers r‖s where DER is expected.
     SignsInAnotherForm,
 }
 
@@ -84,7 +46,7 @@ impl AwsLc {
         Self { manner, verified: Rc::default(), signed: Rc::default() }
     }
 
-    /// Runs the self-test.
+    /// This cryptography after its self-test, as a host offers it.
     pub(crate) fn tested(self, key: &SigningKey) -> TestedCrypto {
         TestedCrypto::new(Box::new(self), key)
     }

@@ -1,70 +1,15 @@
 #![expect(clippy::arithmetic_side_effects, reason = "small numbers, in a test")]
 
-use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
 use std::rc::Rc;
 
 use proptest::prelude::*;
 
 use super::*;
-use crate::host::{Expected, SharedData, Swap, Version};
+use crate::fakes::{FakeHost, START};
 use crate::step::{Step, Task};
 use crate::storage::List;
 
-const START: UnixTime = UnixTime::from_millis(1_790_000_000_000);
 const HOUR: Duration = Duration::from_secs(3600);
-
-#[derive(Default)]
-struct World {
-    now: Cell<UnixTime>,
-    map: RefCell<HashMap<String, (Vec<u8>, u32)>>,
-    /// The next writes of this number are lost to another worker.
-    lost: Cell<usize>,
-}
-
-impl SharedData for World {
-    fn get(&self, key: &str) -> Result<Option<(Vec<u8>, Version)>, HostFailure> {
-        let found = self.map.borrow().get(key).cloned();
-        Ok(found.map(|(bytes, version)| (bytes, Version::new(version).unwrap())))
-    }
-
-    fn compare_and_set(
-        &self,
-        key: &str,
-        value: &[u8],
-        expected: Expected,
-    ) -> Result<Swap, HostFailure> {
-        if let Some(left) = self.lost.get().checked_sub(1) {
-            self.lost.set(left);
-            return Ok(Swap::Lost);
-        }
-        let mut map = self.map.borrow_mut();
-        let version = map.get(key).map_or(0, |(_, version)| *version);
-        let current = match expected {
-            Expected::Absent => 0,
-            Expected::Version(version) => version.get(),
-        };
-        if version != current {
-            return Ok(Swap::Lost);
-        }
-        map.insert(key.to_owned(), (value.to_vec(), version + 1));
-        Ok(Swap::Done)
-    }
-}
-
-impl Host for World {
-    fn now(&self) -> UnixTime {
-        self.now.get()
-    }
-
-    fn random(&self, _buffer: &mut [u8]) -> Result<(), HostFailure> {
-        Err(HostFailure("randomness"))
-    }
-}
-
-fn world() -> World {
-    World { now: Cell::new(START), ..World::default() }
-}
 
 fn list(capacity: u32) -> LocalList {
     LocalList::new("tenant", capacity, HOUR)
@@ -86,8 +31,8 @@ fn entry(number: usize, expires_at: UnixTime) -> LiveImpersonation {
     }
 }
 
-/// Reads all pages, one after the other.
-fn walk(world: &World, list: &LocalList, limit: usize) -> Vec<LiveImpersonation> {
+/// All pages, one after the other.
+fn walk(world: &FakeHost, list: &LocalList, limit: usize) -> Vec<LiveImpersonation> {
     let (mut all, mut place) = (Vec::new(), None);
     loop {
         let page = list.read_page(world, place, limit, |_| true).unwrap();
@@ -99,8 +44,8 @@ fn walk(world: &World, list: &LocalList, limit: usize) -> Vec<LiveImpersonation>
 }
 
 #[test]
-fn every_page_begins_where_the_previous_one_ended() {
-    let (world, list) = (world(), list(64));
+fn every_page_goes_on_where_the_one_before_ended() {
+    let (world, list) = (FakeHost::default(), list(64));
     list.create_if_missing(&world).unwrap();
     let entries: Vec<_> = (0..64).map(|number| entry(number, START.after(HOUR))).collect();
     for entry in &entries {
@@ -117,14 +62,14 @@ fn every_page_begins_where_the_previous_one_ended() {
 
 #[test]
 fn a_list_as_large_as_the_default_is_one_page() {
-    let (world, list) = (world(), list(65_536));
+    let (world, list) = (FakeHost::default(), list(65_536));
     list.add(&world, &entry(1, START.after(HOUR))).map(|_| ()).unwrap();
     let page = list.read_page(&world, None, 10, |_| true).unwrap();
     assert_eq!((page.entries.len(), page.next), (1, None));
 }
 
-/// Looks through the whole list, and calls `meanwhile` for each impersonation.
-fn seen(world: &Rc<World>, capacity: u32, meanwhile: fn(&World)) -> (usize, bool) {
+/// Looks through the whole list, and does `meanwhile` for each that is seen.
+fn seen(world: &Rc<FakeHost>, capacity: u32, meanwhile: fn(&FakeHost)) -> (usize, bool) {
     let host: Rc<dyn Host> = Rc::clone(world) as Rc<dyn Host>;
     let (world, list) = (Rc::clone(world), List::shared_data("tenant", capacity, HOUR));
     let step = Task::start(host, None, |context| async move {
@@ -143,7 +88,7 @@ fn seen(world: &Rc<World>, capacity: u32, meanwhile: fn(&World)) -> (usize, bool
 #[test]
 fn looking_through_the_list_stops_after_half_a_second() {
     const LARGE: u32 = 3 * BUCKETS_TO_A_PAGE * LOAD;
-    let world = Rc::new(world());
+    let world = Rc::new(FakeHost::default());
     list(LARGE).create_if_missing(&*world).unwrap();
     for number in 0..300 {
         let inserted = list(LARGE).add(&*world, &entry(number, START.after(HOUR)));
@@ -156,16 +101,16 @@ fn looking_through_the_list_stops_after_half_a_second() {
     assert!((1..300).contains(&count) && !complete, "{count}");
     // The default list is one page, and a page is always read whole.
     world.now.set(START);
-    let small = Rc::new(World { now: Cell::new(START), ..World::default() });
+    let small = Rc::new(FakeHost::default());
     list(65_536).create_if_missing(&*small).unwrap();
     list(65_536).add(&*small, &entry(1, START.after(HOUR))).map(|_| ()).unwrap();
-    let slow = |world: &World| world.now.set(world.now.get().after(Duration::from_secs(9)));
+    let slow = |world: &FakeHost| world.now.set(world.now.get().after(Duration::from_secs(9)));
     assert_eq!(seen(&small, 65_536, slow), (1, true));
 }
 
 #[test]
-fn looking_through_an_incomplete_list_says_that_it_is_incomplete() {
-    let world = Rc::new(world());
+fn a_list_that_lacks_one_is_not_looked_through_whole() {
+    let world = Rc::new(FakeHost::default());
     list(1).create_if_missing(&*world).unwrap();
     for number in 0..2 {
         list(1).add(&*world, &entry(number, START.after(HOUR))).map(|_| ()).unwrap();
@@ -176,7 +121,7 @@ fn looking_through_an_incomplete_list_says_that_it_is_incomplete() {
 #[test]
 fn a_full_list_is_incomplete_until_the_missing_impersonation_has_expired() {
     for capacity in [1, 2, 16] {
-        let (world, list) = (world(), list(capacity));
+        let (world, list) = (FakeHost::default(), list(capacity));
         list.create_if_missing(&world).unwrap();
         for number in 0..capacity as usize {
             let listed = list.add(&world, &entry(number, START.after(HOUR))).unwrap();
@@ -197,8 +142,8 @@ fn a_full_list_is_incomplete_until_the_missing_impersonation_has_expired() {
 }
 
 #[test]
-fn an_expired_impersonation_is_neither_listed_nor_found_nor_kept() {
-    let (world, list) = (world(), list(1));
+fn what_has_expired_is_neither_listed_nor_found_nor_kept() {
+    let (world, list) = (FakeHost::default(), list(1));
     list.add(&world, &entry(1, START.after(HOUR))).map(|_| ()).unwrap();
     world.now.set(START.after(HOUR));
     assert_eq!(walk(&world, &list, 10), []);
@@ -207,17 +152,17 @@ fn an_expired_impersonation_is_neither_listed_nor_found_nor_kept() {
 }
 
 #[test]
-fn an_impersonation_whose_writes_are_all_lost_is_not_listed() {
-    let (world, list) = (world(), list(16));
+fn who_never_wins_a_write_goes_on_unlisted() {
+    let (world, list) = (FakeHost::default(), list(16));
     list.create_if_missing(&world).unwrap();
-    world.lost.set(ATTEMPTS);
+    world.lost_writes.set(ATTEMPTS);
     assert_eq!(list.add(&world, &entry(1, START.after(HOUR))), Ok(Listed::NoRoom));
     assert_eq!(list.is_complete(&world), Ok(false));
 }
 
 #[test]
-fn a_list_of_another_size_is_incomplete_until_every_impersonation_has_expired() {
-    let world = world();
+fn another_size_is_not_complete_until_the_longest_has_expired() {
+    let world = FakeHost::default();
     list(64).create_if_missing(&world).unwrap();
     list(64).create_if_missing(&world).unwrap();
     assert_eq!(list(64).is_complete(&world), Ok(true));
@@ -230,7 +175,7 @@ fn a_list_of_another_size_is_incomplete_until_every_impersonation_has_expired() 
 /// docs/operations.md promises this.
 #[test]
 fn a_full_list_of_the_default_size_drops_less_than_one_in_a_hundred() {
-    let (world, list) = (world(), list(65_536));
+    let (world, list) = (FakeHost::default(), list(65_536));
     let dropped = (0..65_536)
         .filter(|number| {
             let listed = list.add(&world, &entry(*number, START.after(HOUR))).unwrap();
@@ -238,7 +183,7 @@ fn a_full_list_of_the_default_size_drops_less_than_one_in_a_hundred() {
         })
         .count();
     assert!(dropped < 655, "{dropped}");
-    let bytes: usize = world.map.borrow().values().map(|(bytes, _)| bytes.len()).sum();
+    let bytes: usize = world.stored().iter().map(|(_, bytes)| bytes.len()).sum();
     assert!(bytes < 65_536 * 250, "{bytes}");
 }
 

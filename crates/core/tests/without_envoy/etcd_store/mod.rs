@@ -1,22 +1,23 @@
-//! The store in etcd under every order in which calls arrive, get lost, come late, or lose their answers.
+//! The store in etcd under every order in which calls arrive, get lost, come late, or lose their
+//! answers.
 //!
-//! The rules that are held against each schedule are in `run::judge`: a token is spent once at the most, and
-//! whoever is told so spent it; none is spent while everybody is told no, unless somebody is told that it is not
-//! known; nobody is told "used" or "expired" of one that is not; and whoever comes afterwards is told the same.
+//! The rules that are held against each schedule are in `run::judge`: a token is spent once at the
+//! most, and whoever is told so spent it; none is spent while everybody is told no, unless somebody
+//! is told that it is not known; nobody is told "used" or "expired" of one that is not; and whoever
+//! comes afterwards is told the same.
 
-pub(crate) mod fake;
 pub(crate) mod run;
 
 use std::rc::Rc;
 use std::time::Duration;
 
+use impersonation_core::fakes::{Etcd, FakeHost, play_in_etcd as play};
 use impersonation_core::host::Host;
 use impersonation_core::metrics;
 use impersonation_core::step::{Call, Step, Task};
 use impersonation_core::storage::Store;
 
-use fake::Etcd;
-use run::{LOST, Outcome, Scenario, World, begin, play, reply, shared_data, store};
+use run::{LOST, Outcome, Scenario, another_envoy, begin, reply, shared_data, store};
 
 fn assert_holds(scenario: Scenario, least: usize) {
     let searched = scenario.explore().unwrap_or_else(|rule| panic!("{scenario:?}: {rule}"));
@@ -25,15 +26,15 @@ fn assert_holds(scenario: Scenario, least: usize) {
 }
 
 #[test]
-fn of_any_number_of_spends_one_wins_whatever_gets_lost() {
+fn one_of_any_number_of_spends_wins_whatever_gets_lost() {
     assert_holds(Scenario { spenders: 2, ..Scenario::default() }, 6);
     assert_holds(Scenario { spenders: 3, ..Scenario::default() }, 60);
     assert_holds(Scenario { spenders: 2, faults: 2, ..Scenario::default() }, 500);
     assert_holds(Scenario { spenders: 3, faults: 1, ..Scenario::default() }, 1000);
 }
 
-/// Whatever gets lost or comes late: what is taken back is never exchanged, and what is exchanged is not said to be
-/// taken back.
+/// Whatever gets lost or comes late: a token that was taken back is never exchanged, and a token
+/// that was exchanged is never reported as taken back.
 #[test]
 fn a_token_is_either_spent_or_taken_back() {
     let one = Scenario { cancellers: 1, ..Scenario::default() };
@@ -46,7 +47,7 @@ fn a_token_is_either_spent_or_taken_back() {
     assert_holds(Scenario { compacts: true, ..beside }, 20);
 }
 
-/// A search that finds nothing means something.
+/// The search must be able to find a fault.
 #[test]
 fn an_etcd_that_lets_a_spent_token_be_taken_back_is_found_out() {
     let broken = Scenario { compares_nothing: true, ..Scenario::default() };
@@ -93,7 +94,7 @@ fn a_mint_makes_the_lease_that_vanished_under_it() {
     assert_holds(Scenario { spenders: 1, ..one }, 15);
 }
 
-/// A search that finds nothing means something.
+/// The search must be able to find a fault.
 #[test]
 fn a_broken_etcd_is_found_out() {
     let two = Scenario { spenders: 2, faults: 1, ..Scenario::default() };
@@ -113,8 +114,8 @@ fn is_read(call: &impersonation_core::step::GrpcCall) -> bool {
 }
 
 /// An etcd with one token in it.
-fn with_token() -> (Rc<World>, Etcd, String) {
-    let (world, mut etcd) = (Rc::default(), Etcd::default());
+fn with_token() -> (Rc<FakeHost>, Etcd, String) {
+    let (world, mut etcd) = (another_envoy(), Etcd::default());
     let minted = play(begin(&world, &store(), None), |call| etcd.answer(call));
     let Outcome::Minted(token) = minted else { panic!("{minted:?}") };
     (world, etcd, token)
@@ -122,7 +123,7 @@ fn with_token() -> (Rc<World>, Etcd, String) {
 
 #[test]
 fn a_mint_is_one_call_and_an_exchange_two() {
-    let (world, mut etcd, store) = (Rc::default(), Etcd::default(), store());
+    let (world, mut etcd, store) = (another_envoy(), Etcd::default(), store());
     let minted = play(begin(&world, &store, None), |call| etcd.answer(call));
     assert!(matches!(minted, Outcome::Minted(_)), "{minted:?}");
     let mut calls = Vec::new();
@@ -143,11 +144,11 @@ fn a_mint_is_one_call_and_an_exchange_two() {
     assert_eq!(etcd.leases.len(), 1);
 }
 
-/// Each makes sure of the lease that the first has drawn, until one of them has.
+/// Each mint ensures the lease that the first one drew, until one of them has granted it.
 #[test]
 fn those_who_mint_at_once_in_one_vm_share_a_lease() {
     const MINTS: usize = 5;
-    let (world, mut etcd, store): (Rc<World>, _, _) = (Rc::default(), Etcd::default(), store());
+    let (world, mut etcd, store) = (another_envoy(), Etcd::default(), store());
     let mut steps: Vec<_> = (0..MINTS).map(|_| begin(&world, &store, None)).collect();
     let mut calls = 0;
     while steps.iter().any(|step| matches!(step, Step::Call(..))) {
@@ -161,7 +162,7 @@ fn those_who_mint_at_once_in_one_vm_share_a_lease() {
         steps = steps.into_iter().map(turn).collect();
     }
     assert!(steps.iter().all(|step| matches!(step, Step::Done(Outcome::Minted(_)))));
-    assert_eq!((etcd.len(), etcd.leases.len(), calls), (MINTS, 1, 4 * MINTS));
+    assert_eq!((etcd.count(), etcd.leases.len(), calls), (MINTS, 1, 4 * MINTS));
     let minted = play(begin(&world, &store, None), |call| etcd.answer(call));
     assert!(matches!(minted, Outcome::Minted(_)), "{minted:?}");
     assert_eq!(etcd.leases.len(), 1);
@@ -171,11 +172,11 @@ fn those_who_mint_at_once_in_one_vm_share_a_lease() {
     assert_eq!(etcd.leases.len(), 2);
 }
 
-/// Whoever may only read can grant, list and revoke leases all the same.
+/// A client of etcd that may only read can still grant, list and revoke leases.
 #[test]
-fn who_shortens_leases_loses_no_token_that_was_handed_out() {
+fn shortened_leases_lose_no_token_that_was_handed_out() {
     for interferes in [0..1, 1..2, 2..3, 3..4, 0..2, 0..99] {
-        let (world, mut etcd): (Rc<World>, _) = (Rc::default(), Etcd::default());
+        let (world, mut etcd) = (another_envoy(), Etcd::default());
         let mut calls = 0;
         let minted = play(begin(&world, &store(), None), |call| {
             if interferes.contains(&calls) {
@@ -196,7 +197,7 @@ fn who_shortens_leases_loses_no_token_that_was_handed_out() {
     }
 }
 
-/// Who writes there without being a filter: forges, puts back, moves.
+/// An intruder who may write to etcd can forge records, put old ones back, and move them.
 #[test]
 fn a_record_that_somebody_else_has_written_is_none() {
     type Tamper = fn(&mut Etcd, &[u8], &[u8], &[u8]);
@@ -238,7 +239,7 @@ fn a_record_that_somebody_else_has_written_is_none() {
     }
 }
 
-/// The record of one token under the key of another.
+/// Moves the record of one token under the key of another.
 #[test]
 fn a_record_is_that_of_its_own_token() {
     let (world, mut etcd, token) = with_token();
@@ -266,7 +267,7 @@ fn a_token_outlives_the_rotation_of_the_key_that_authenticates_it() {
     assert_eq!(outcome, Outcome::Failed, "it was spent with a key that is not listed there");
 }
 
-/// Of what nobody can have been given etcd hears nothing.
+/// The filter does not ask etcd about a token that no filter can have minted.
 #[test]
 fn a_token_that_was_not_minted_here_is_unknown_and_etcd_is_not_asked() {
     let (world, _, token) = with_token();
@@ -279,7 +280,8 @@ fn a_token_that_was_not_minted_here_is_unknown_and_etcd_is_not_asked() {
     }
 }
 
-/// An Envoy with longer access tokens, while it is rolled out, exchanges what one with shorter ones has minted.
+/// An Envoy with longer access tokens, while it is rolled out, exchanges what one with shorter ones
+/// has minted.
 #[test]
 fn an_impersonation_is_listed_for_as_long_as_it_lives_whatever_its_token_was_minted_for() {
     let (world, mut etcd, token) = with_token();
@@ -296,7 +298,7 @@ fn an_impersonation_is_listed_for_as_long_as_it_lives_whatever_its_token_was_min
 #[test]
 fn no_part_of_the_secret_is_in_etcd() {
     let (_, etcd, token) = with_token();
-    assert_eq!(etcd.len(), 1);
+    assert_eq!(etcd.count(), 1);
     let held = etcd.bytes();
     assert!(
         !held.windows(16).any(|window| token.as_bytes().windows(16).any(|part| part == window))
@@ -364,7 +366,7 @@ fn every_verb_ends_in_its_time() {
 }
 
 #[test]
-fn what_is_not_a_record_is_no_refusal_and_said_once_a_minute() {
+fn an_unreadable_record_refuses_no_token_and_is_logged_once_a_minute() {
     let (world, mut etcd, token) = with_token();
     for record in [&b""[..], b"x", &[99; 80]] {
         etcd.overwrite(record);
@@ -408,7 +410,7 @@ fn a_spend_goes_on_without_its_caller_and_a_look_up_does_not() {
 #[test]
 fn a_token_of_shared_data_is_spent_there_once_and_etcd_is_not_asked() {
     let not_asked = |_: &impersonation_core::step::GrpcCall| panic!("etcd is asked");
-    let world: Rc<World> = Rc::default();
+    let world = another_envoy();
     let minted = play(begin(&world, &shared_data(), None), not_asked);
     let Outcome::Minted(token) = minted else { panic!("{minted:?}") };
     let stores = [store(), store(), shared_data()];
@@ -417,7 +419,7 @@ fn a_token_of_shared_data_is_spent_there_once_and_etcd_is_not_asked() {
 
     let minted = play(begin(&world, &shared_data(), None), not_asked);
     let Outcome::Minted(token) = minted else { panic!("{minted:?}") };
-    let elsewhere: Rc<World> = Rc::default();
+    let elsewhere = another_envoy();
     let outcome = play(begin(&elsewhere, &store(), Some(&token)), not_asked);
     assert_eq!(outcome, Outcome::NoSuchToken, "another Envoy");
     world.now.set(world.now.get().after(run::LIFETIME));
@@ -427,13 +429,13 @@ fn a_token_of_shared_data_is_spent_there_once_and_etcd_is_not_asked() {
     let mut etcd = Etcd::default();
     let minted = play(begin(&world, &store(), None), |call| etcd.answer(call));
     let Outcome::Minted(token) = minted else { panic!("{minted:?}") };
-    assert_eq!((token.len(), etcd.len()), ("sub_".len() + 75, 1));
+    assert_eq!((token.len(), etcd.count()), ("sub_".len() + 75, 1));
     let outcome = play(begin(&world, &shared_data(), Some(&token)), not_asked);
     assert_eq!(outcome, Outcome::NoSuchToken);
 }
 
 /// Ticks a VM, and says what the gauges are.
-fn tick(world: &Rc<World>, store: &Rc<Store>, etcd: &mut Etcd) -> (Option<u64>, Option<u64>) {
+fn tick(world: &Rc<FakeHost>, store: &Rc<Store>, etcd: &mut Etcd) -> (Option<u64>, Option<u64>) {
     if store.counts(&**world) {
         let (counting, host) = (Rc::clone(store), Rc::clone(world) as Rc<dyn Host>);
         let step = Task::start(host, None, |context| async move {
@@ -449,7 +451,7 @@ fn tick(world: &Rc<World>, store: &Rc<Store>, etcd: &mut Etcd) -> (Option<u64>, 
 #[test]
 fn one_vm_counts_what_is_neither_spent_nor_expired_in_pages() {
     const TOKENS: usize = 4500;
-    let (world, mut etcd): (Rc<World>, _) = (Rc::default(), Etcd::default());
+    let (world, mut etcd) = (another_envoy(), Etcd::default());
     let mint = |etcd: &mut Etcd| match play(begin(&world, &store(), None), |call| etcd.answer(call))
     {
         Outcome::Minted(token) => token,
@@ -483,5 +485,5 @@ fn one_vm_counts_what_is_neither_spent_nor_expired_in_pages() {
         tick(&world, &vms[0], &mut etcd);
     }
     assert_eq!(tick(&world, &vms[0], &mut etcd).0, Some(1));
-    assert_eq!(etcd.len(), TOKENS + 1);
+    assert_eq!(etcd.count(), TOKENS + 1);
 }

@@ -1,15 +1,12 @@
-//! Actors that share one etcd, and every way in which their calls can come and go.
+//! Actors that share one etcd, and every order in which their calls can arrive, fail or get lost.
 
-use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 
-use impersonation_core::config::EtcdSettings;
 use impersonation_core::etcd::{RecordKeys, Server};
-use impersonation_core::host::{
-    Expected, Host, HostFailure, Level, SharedData, Swap, UnixTime, Version,
-};
+use impersonation_core::fakes::{self, Etcd, FakeHost, play_in_etcd as play};
+use impersonation_core::host::Host;
 use impersonation_core::impersonations::LiveImpersonation;
 use impersonation_core::policy::Bounds;
 use impersonation_core::remote::Beside;
@@ -18,98 +15,43 @@ use impersonation_core::step::{Call, Context, GrpcCall, GrpcStatus, Reply, Step,
 use impersonation_core::storage::{List, Store};
 use impersonation_core::store::{Cancelled, Exchange, Found, Grant, Mint, NotSpent, SubjectToken};
 
-use super::fake::Etcd;
-use crate::driver::shared_data::EnvoyMap;
-
 pub(crate) const LIFETIME: Duration = Duration::from_secs(600);
 
-/// How long what tokens are exchanged for can live.
+/// The longest life of an access token.
 const AFTERLIFE: Duration = Duration::from_secs(3600);
 
-/// A world with a clock, randomness, and shared data for what was there before etcd.
-pub(crate) struct World {
-    pub now: Cell<UnixTime>,
-    shared_data: RefCell<EnvoyMap<Vec<u8>>>,
-    random: Cell<u64>,
-    pub warnings: RefCell<Vec<String>>,
-    pub gauges: RefCell<BTreeMap<&'static str, u64>>,
+/// A host that draws other numbers than every host before it, as every Envoy does.
+pub(crate) fn another_envoy() -> Rc<FakeHost> {
+    thread_local!(static ENVOYS: Cell<u64> = const { Cell::new(0) });
+    Rc::new(FakeHost::with_seed(ENVOYS.replace(ENVOYS.get() + 1)))
 }
 
-impl Default for World {
-    fn default() -> Self {
-        let now = Cell::new(UnixTime::from_millis(1_790_000_000_000));
-        let (shared_data, warnings) = (RefCell::default(), RefCell::default());
-        let gauges = RefCell::default();
-        // No two worlds draw alike, as no two Envoys do.
-        thread_local!(static WORLDS: Cell<u64> = const { Cell::new(0) });
-        let random = Cell::new(WORLDS.replace(WORLDS.get() + 1) * 1000);
-        Self { now, shared_data, random, warnings, gauges }
-    }
-}
-
-impl SharedData for World {
-    fn get(&self, key: &str) -> Result<Option<(Vec<u8>, Version)>, HostFailure> {
-        Ok(self.shared_data.borrow().get(key))
-    }
-
-    fn compare_and_set(
-        &self,
-        key: &str,
-        value: &[u8],
-        expected: Expected,
-    ) -> Result<Swap, HostFailure> {
-        Ok(self.shared_data.borrow_mut().compare_and_set(key, value.to_vec(), expected))
-    }
-}
-
-impl Host for World {
-    fn now(&self) -> UnixTime {
-        self.now.get()
-    }
-
-    fn random(&self, buffer: &mut [u8]) -> Result<(), HostFailure> {
-        // No two draws are alike; that is all that is needed of them.
-        self.random.set(self.random.get() + 1);
-        let draw = self.random.get().to_le_bytes();
-        buffer.iter_mut().zip(draw.iter().cycle()).for_each(|(byte, draw)| *byte = *draw);
-        Ok(())
-    }
-
-    fn log(&self, _: Level, line: &str) {
-        self.warnings.borrow_mut().push(line.to_owned());
-    }
-
-    fn set(&self, gauge: &'static str, value: u64) {
-        self.gauges.borrow_mut().insert(gauge, value);
-    }
-}
-
-/// What came of an exchange, or of a mint.
+/// The outcome of an exchange, a mint, or of taking a token back.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Won,
     AlreadySpent,
-    /// It was taken back before.
+    /// The token had been taken back.
     WasCancelled,
-    /// It is taken back.
+    /// The token is now taken back.
     TakenBack,
-    /// Nobody knows whether it is.
+    /// 503: perhaps the token is taken back.
     CancelUnknown,
     Expired,
     NoSuchToken,
-    /// 503: nothing was done.
+    /// 503: nothing was written.
     Failed,
-    /// 503: nobody knows.
+    /// 503: perhaps the token is spent.
     SpendUnknown,
     Minted(String),
 }
 
-/// The store that the same service had before.
+/// The store in shared data that the service had before etcd.
 pub(crate) fn shared_data() -> Rc<Store> {
     Rc::new(Store::shared_data("tenant", 10, LIFETIME))
 }
 
-/// As if from signing keys.
+/// The keys that records are sealed with, as if derived from signing keys.
 pub(crate) fn record_keys(keys: &[u8]) -> RecordKeys {
     RecordKeys::new(keys.iter().map(|key| Secret::new([*key; 16])).collect())
 }
@@ -119,24 +61,18 @@ pub(crate) fn store() -> Rc<Store> {
     store_with(&[1])
 }
 
-/// The same with other signing keys.
+/// One Envoy's store, with other signing keys.
 pub(crate) fn store_with(keys: &[u8]) -> Rc<Store> {
     Rc::new(Store::etcd(&server(keys), "tenant", LIFETIME, AFTERLIFE))
 }
 
 fn server(keys: &[u8]) -> Rc<Server> {
-    let settings = EtcdSettings {
-        cluster: "etcd".into(),
-        prefix: "/impersonation/".into(),
-        timeout: Duration::from_millis(3500),
-        authority: None,
-    };
-    Rc::new(Server::new(&settings, record_keys(keys)))
+    fakes::etcd_server(record_keys(keys))
 }
 
 /// Exchanges a token for an access token that lives for so long, and lists it.
 pub(crate) fn spend_for(
-    world: &Rc<World>,
+    world: &Rc<FakeHost>,
     token: &str,
     lives: Duration,
     answer: impl FnMut(&GrpcCall) -> Result<Vec<u8>, u32>,
@@ -222,14 +158,14 @@ async fn cancel(store: Rc<Store>, context: Context, token: String) -> Outcome {
 }
 
 /// Begins to take a token back.
-pub(crate) fn begin_cancel(world: &Rc<World>, store: &Rc<Store>, token: &str) -> Step<Outcome> {
+pub(crate) fn begin_cancel(world: &Rc<FakeHost>, store: &Rc<Store>, token: &str) -> Step<Outcome> {
     let (host, store, token) =
         (Rc::clone(world) as Rc<dyn Host>, Rc::clone(store), token.to_owned());
     Task::start(host, None, |context| cancel(store, context, token))
 }
 
 /// Begins a mint, or the exchange of a token.
-pub(crate) fn begin(world: &Rc<World>, store: &Rc<Store>, token: Option<&str>) -> Step<Outcome> {
+pub(crate) fn begin(world: &Rc<FakeHost>, store: &Rc<Store>, token: Option<&str>) -> Step<Outcome> {
     let (host, store) = (Rc::clone(world) as Rc<dyn Host>, Rc::clone(store));
     match token.map(str::to_owned) {
         Some(token) => Task::start(host, None, |context| spend(store, context, token, None)),
@@ -237,34 +173,20 @@ pub(crate) fn begin(world: &Rc<World>, store: &Rc<Store>, token: Option<&str>) -
     }
 }
 
-/// Plays one to its end; `answer` is what comes of each call.
-pub(crate) fn play(
-    mut step: Step<Outcome>,
-    mut answer: impl FnMut(&GrpcCall) -> Result<Vec<u8>, u32>,
-) -> Outcome {
-    loop {
-        match step {
-            Step::Call(Call::Grpc(call), task) => step = task.resume(reply(answer(&call))),
-            Step::Done(outcome) => return outcome,
-            _ => panic!("neither a call to etcd nor an end"),
-        }
-    }
-}
-
 pub(crate) fn reply(answer: Result<Vec<u8>, u32>) -> Reply {
     Reply::Grpc(answer.map_err(GrpcStatus))
 }
 
-/// `UNAVAILABLE`: perhaps it was done.
+/// `UNAVAILABLE`: perhaps the write took effect.
 pub(crate) const LOST: u32 = 14;
 
-/// Who takes part, and what may go wrong.
+/// The actors of a search, and the faults that may happen.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Scenario {
     pub spenders: usize,
     pub minters: usize,
     pub cancellers: usize,
-    /// So many calls are lost, or their answers, or they come later.
+    /// The number of calls that are lost, lose their answer, or arrive late.
     pub faults: usize,
     /// Time runs out, once.
     pub expires: bool,
@@ -301,11 +223,11 @@ impl Choices {
 
 enum Action {
     Answer(usize),
-    /// It never arrives.
+    /// The call never arrives.
     LoseRequest(usize),
-    /// It is done, and nobody is told.
+    /// The call is performed, and its answer is lost.
     LoseAnswer(usize),
-    /// It arrives after whoever sent it has given up on it.
+    /// The call arrives after its sender gave up on it.
     Delay(usize),
     Arrive(usize),
     Expire,
@@ -314,7 +236,7 @@ enum Action {
 }
 
 impl Scenario {
-    /// Plays every schedule. How many there are, or the rule that one of them breaks.
+    /// Plays every schedule. Returns their number, or the rule that one of them breaks.
     pub(crate) fn explore(&self) -> Result<usize, String> {
         let (mut script, mut count) = (Vec::new(), 0);
         loop {
@@ -329,13 +251,13 @@ impl Scenario {
     }
 
     fn play(&self, choices: &mut Choices) -> Result<(), String> {
-        let world = Rc::new(World::default());
+        let world = another_envoy();
         let mut etcd = Etcd::default();
         let minted = play(begin(&world, &store(), None), |call| etcd.answer(call));
         let Outcome::Minted(token) = minted else { panic!("{minted:?}") };
         etcd.compares_nothing = self.compares_nothing;
         if self.minters > 0 {
-            // So that they have to make one.
+            // The minters must grant a new lease.
             world.now.set(world.now.get().after(Duration::from_secs(60)));
         }
 
@@ -350,7 +272,8 @@ impl Scenario {
         let mut compacts = self.compacts;
         loop {
             let mut actions = Vec::new();
-            // What an Envoy does to a lease of its own is nothing to the others: it makes no difference when it does so.
+            // What an Envoy does to a lease of its own is nothing to the others: it makes no
+            // difference when it does so.
             let makes_a_lease = steps.iter().position(is_about_a_lease);
             for (index, step) in steps.iter().enumerate() {
                 let Some(Step::Call(Call::Grpc(call), _)) = step else { continue };
@@ -445,7 +368,7 @@ impl Scenario {
     }
 }
 
-/// Whether an Envoy makes a lease, or looks at it.
+/// Returns true if an Envoy is about to grant or read a lease.
 fn is_about_a_lease(step: &Option<Step<Outcome>>) -> bool {
     let Some(Step::Call(Call::Grpc(call), _)) = step else { return false };
     let anchor = b"/leases/";
@@ -460,8 +383,8 @@ fn called(step: &Option<Step<Outcome>>) -> &GrpcCall {
     }
 }
 
-/// Holds the rules against what became of a race for one token. `spent` is how often it was spent, `again` what
-/// whoever comes afterwards is told, `is_gone` whether time or its lease ran out.
+/// Holds the rules against what became of a race for one token. `spent` is how often it was spent,
+/// `again` what whoever comes afterwards is told, `is_gone` whether time or its lease ran out.
 fn judge(outcomes: &[Outcome], spent: usize, again: &Outcome, is_gone: bool) -> Result<(), String> {
     let count = |wanted: Outcome| outcomes.iter().filter(|outcome| **outcome == wanted).count();
     let won = count(Outcome::Won);

@@ -1,4 +1,5 @@
-//! The operator's say in what is minted. What the function is given and what it may return is tested beside the code.
+//! The operator's say in what is minted. What the function is given and what it may return is
+//! tested beside the code.
 
 use serde_json::{Value, json};
 
@@ -70,7 +71,7 @@ fn it_narrows_and_never_widens() {
 }
 
 #[test]
-fn what_fails_mints_nothing() {
+fn a_function_that_fails_mints_nothing() {
     for body in [
         "throw new Error('secret of the script');",
         "return null;",

@@ -1,4 +1,5 @@
-//! Tokens that are narrower than their user: what a mint may ask for, and what an exchange then gets.
+//! Tokens that are narrower than their user: what a mint may ask for, and what an exchange then
+//! gets.
 
 use std::time::Duration;
 
@@ -32,7 +33,7 @@ fn other_actor() -> String {
 
 type Change = fn(ExchangeForm) -> ExchangeForm;
 
-/// What is refused leaves the token as good as it was: the same token then gets what it is good for.
+/// A refusal does not change the token: the same token then gets everything that it is good for.
 #[test]
 fn each_bound_is_kept_and_a_refusal_costs_no_token() {
     let all = |form: ExchangeForm| form.portal().set("scope", "orders:read orders:write");
@@ -220,8 +221,8 @@ fn names(value: &Value) -> Option<Vec<&str>> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 
-    /// What is granted is within the bounds, within the resource and within what was asked for; and where a
-    /// bounded token is accepted, the same exchange of an unbounded one is, too.
+    /// An exchange grants nothing beyond the bounds, the resource and the request. Where it accepts
+    /// a bounded token, it accepts an unbounded one too.
     #[test]
     fn nothing_is_granted_beyond_the_bounds(bounds in any_bounds(), form in any_exchange()) {
         let gateway = Gateway::new(&configuration());

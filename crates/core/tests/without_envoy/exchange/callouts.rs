@@ -1,5 +1,5 @@
-//! The services that are asked in the course of a request: what they are sent, what their answers mean, and
-//! that none of their failures is a verdict about a token.
+//! The services that are asked in the course of a request: what they are sent, what their answers
+//! mean, and that none of their failures is a verdict about a token.
 
 use std::time::Duration;
 
@@ -198,7 +198,8 @@ fn a_user_is_looked_up_on_behalf_of_the_caller() {
         assert_eq!(answer.body["error"].as_str(), error, "{status}");
         assert_eq!(gateway.world.stored().is_empty(), minted != 201, "{status}");
     }
-    // A page that says that there is nothing here, or asks for a password, does not say that there is a user.
+    // A page that says that there is nothing here, or asks for a password, does not say that there
+    // is a user.
     for body in ["<html>", "{}", "not found"] {
         let gateway = Gateway::new(&configured("/subject_tokens/user_lookup", lookup.clone()));
         gateway.upstream(|_| Reply::Http { status: 200, json: false, body: body.into() });

@@ -1,5 +1,5 @@
-//! Custom claims in the course of an exchange: what the operator's function is told, and what becomes of the
-//! exchange when it denies, fails or reaches too far.
+//! Custom claims in the course of an exchange: what the operator's function is told, and what
+//! becomes of the exchange when it denies, fails or reaches too far.
 
 use impersonation_core::metrics;
 use serde_json::{Value, json};

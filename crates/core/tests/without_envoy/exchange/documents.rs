@@ -1,5 +1,5 @@
-//! The two documents before a gateway, as a stream sees them: what is asked of the gateway, what becomes of its
-//! answer, and what stands in for it when it fails.
+//! The two documents before a gateway, as a stream sees them: what is asked of the gateway, what
+//! becomes of its answer, and what stands in for it when it fails.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use impersonation_core::stream::{Flow, Stream};
 use serde_json::{Value, json};
 
 use super::setting::{EXCHANGE_GRANT, ISSUER, PROVIDER_KEY, configured};
-use crate::driver::{Gateway, Request, Sent, Shown};
+use crate::driver::{FakeStream, Gateway, Request, Sent};
 
 const DISCOVERY: &str = "/oidc/.well-known/openid-configuration";
 
@@ -17,11 +17,11 @@ fn gateway() -> Gateway {
     Gateway::new(&configured("/identity_gateway", json!({"documents": "merge"})))
 }
 
-fn asked(gateway: &Gateway, method: &'static str, path: &str) -> (Stream, Shown) {
+fn asked(gateway: &Gateway, method: &'static str, path: &str) -> (Stream, FakeStream) {
     let headers =
         vec![("if-none-match", "\"a\"".to_owned()), ("accept-encoding", "gzip".to_owned())];
     let request = Request { method, path: path.to_owned(), headers, body: Vec::new() };
-    let (mut stream, shown) = (gateway.stream(), Shown::new(&request));
+    let (mut stream, shown) = (gateway.stream(), request.shown());
     assert_eq!(stream.on_request_headers(&shown, true), Flow::Continue);
     (stream, shown)
 }
@@ -33,7 +33,7 @@ fn document() -> Vec<u8> {
     json!({"keys": [PROVIDER_KEY.public_jwk()], "issuer": ISSUER}).to_string().into_bytes()
 }
 
-/// What the caller gets, if it is ours. Else the gateway's answer goes on.
+/// The filter's answer; `None` if the gateway's answer goes on as it is.
 fn answered(
     gateway: &Gateway,
     method: &'static str,
@@ -41,22 +41,14 @@ fn answered(
     (status, content_type, body): Theirs<'_>,
 ) -> Option<Sent> {
     let (mut stream, shown) = asked(gateway, method, path);
-    shown.response_headers.replace(vec![
+    let before = vec![
         (":status".to_owned(), status.to_string().into_bytes()),
         ("content-type".to_owned(), content_type.as_bytes().to_vec()),
         ("content-length".to_owned(), body.len().to_string().into_bytes()),
         ("etag".to_owned(), b"\"theirs\"".to_vec()),
         ("vary".to_owned(), b"origin".to_vec()),
-    ]);
-    let before = shown.response_headers.borrow().clone();
-    let mut flow = stream.on_response_headers(&shown, body.is_empty());
-    // In two pieces, the second of which is the last.
-    if !body.is_empty() && shown.answered.borrow().is_none() {
-        for (len, last) in [(body.len() / 2, false), (body.len(), true)] {
-            shown.response_body.replace(body[..len].to_vec());
-            flow = stream.on_response_body(&shown, len, last);
-        }
-    }
+    ];
+    let flow = shown.show_response(&mut stream, before.clone(), body);
     assert!(!stream.on_end(&shown));
     if let Some(answer) = shown.answered.take() {
         assert_eq!(flow, Flow::Pause);
@@ -106,7 +98,7 @@ fn ours_is_added_to_the_gateways() {
     }
 }
 
-/// What the gateway's document becomes.
+/// The gateway's document after the filter has merged into it.
 fn merged(gateway: &Gateway, document: &Value) -> Value {
     let document = document.to_string().into_bytes();
     let theirs = (200, "application/json", &*document);
@@ -144,7 +136,7 @@ fn discovery_has_our_endpoints_and_methods_beside_the_gateways() {
     assert_eq!(merged(&gateway(), &theirs), ours);
 }
 
-/// Whoever has a token of the gateway's needs the gateway's path, and the operator has to hear of it.
+/// A caller with a token of the gateway needs the gateway's path, and the operator must be told.
 #[test]
 fn an_endpoint_that_the_gateway_has_elsewhere_stays_its_own_and_the_operator_is_told_once() {
     let gateway = gateway();

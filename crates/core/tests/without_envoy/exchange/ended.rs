@@ -1,4 +1,4 @@
-//! What is ended by who may end it, and how often that is written down.
+//! The end of an impersonation: who may end it, and how often the audit log says so.
 
 use std::time::Duration;
 
@@ -49,7 +49,7 @@ fn begin(gateway: &Gateway) -> Begun {
 }
 
 #[test]
-fn what_has_ended_is_not_written_down_again() {
+fn an_impersonation_that_has_ended_is_not_logged_again() {
     let gateway = Gateway::usual();
     gateway.tick();
     let ways: [Way; 4] = [
@@ -75,7 +75,7 @@ fn what_has_ended_is_not_written_down_again() {
 }
 
 #[test]
-fn what_nobody_exchanged_is_taken_back_without_a_revocation() {
+fn an_unused_subject_token_is_taken_back_without_a_revocation() {
     let gateway = Gateway::usual();
     gateway.tick();
     let before = table(&gateway);
@@ -92,7 +92,7 @@ fn what_nobody_exchanged_is_taken_back_without_a_revocation() {
 }
 
 #[test]
-fn what_has_expired_is_not_revoked() {
+fn an_expired_token_is_not_revoked() {
     let gateway = Gateway::usual();
     let (subject_token, access_token, _) = begin(&gateway);
     gateway.world.advance(Duration::from_secs(3600));
@@ -110,7 +110,8 @@ fn what_has_expired_is_not_revoked() {
     assert!(before == table(&gateway));
 }
 
-/// Whoever takes a token back while the clock is ahead finds it taken back when that is right again.
+/// A token that was taken back while the clock was ahead stays taken back when the clock is right
+/// again.
 #[test]
 fn a_token_that_seems_to_have_expired_is_taken_back_all_the_same() {
     let gateway = Gateway::usual();

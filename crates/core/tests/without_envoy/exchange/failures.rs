@@ -1,5 +1,5 @@
-//! What the world does wrong: lost races, shared data and randomness that fail, callers that go away, and
-//! upstreams. A token is lost to none of it, and nobody gets two.
+//! Failures around the core: lost races, shared data and randomness that fail, callers that leave,
+//! and upstreams. None of them costs a token or yields two.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::driver::Gateway;
 use testkit::keys::Key;
 
 #[test]
-fn of_two_simultaneous_exchanges_one_gets_a_token() {
+fn one_of_two_simultaneous_exchanges_gets_a_token() {
     let gateway = Gateway::usual();
     let form = ExchangeForm::new(&gateway.mint());
     let other = Gateway::in_world(&gateway.world, &configuration());
@@ -31,7 +31,7 @@ fn of_two_simultaneous_exchanges_one_gets_a_token() {
 
 /// The token had not expired, and nobody can say any more who was first.
 #[test]
-fn who_comes_second_and_finds_the_slot_taken_again_is_told_as_later() {
+fn the_second_exchange_is_told_the_same_if_the_slot_was_taken_again() {
     let gateway = Gateway::usual();
     let subject_token = gateway.mint();
     let form = ExchangeForm::new(&subject_token);
@@ -50,7 +50,7 @@ fn who_comes_second_and_finds_the_slot_taken_again_is_told_as_later() {
 }
 
 #[test]
-fn of_two_simultaneous_mints_both_get_a_token() {
+fn two_simultaneous_mints_both_get_a_token() {
     let gateway = Gateway::usual();
     let other = Rc::new(Gateway::in_world(&gateway.world, &configuration()));
     for _ in 0..2 {
@@ -83,8 +83,8 @@ fn shared_data_that_fails_costs_no_token() {
             gateway.assert_spendable(&subject_token, "after shared data failed");
         }
     }
-    // Look-up, what was revoked, for the first time with its table, and compare-and-set; then two calls for the hint
-    // and two for the list, which nobody waits for.
+    // Look-up, what was revoked, for the first time with its table, and compare-and-set; then two
+    // calls for the hint and two for the list, which nobody waits for.
     assert_eq!(statuses, [503, 503, 503, 503, 200, 200, 200, 200]);
 }
 

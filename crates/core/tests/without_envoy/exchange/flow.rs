@@ -1,4 +1,4 @@
-//! What is granted: the answer, the access token in it, and the line that is written about it.
+//! An exchange that is granted: its answer, its access token, and its line in the audit log.
 
 use jsonwebtoken::jwk::JwkSet;
 use jsonwebtoken::{Algorithm, DecodingKey, Validation};

@@ -1,4 +1,5 @@
-//! Whole requests through the core, natively: what the caller sees, and what is written down about it.
+//! Whole requests through the core, natively: what the caller sees, and what is written down about
+//! it.
 
 #[cfg(feature = "custom-claims")]
 mod authorize;

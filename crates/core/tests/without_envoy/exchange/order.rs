@@ -1,6 +1,7 @@
-//! The order of the checks (contract, section 4): form, client, grant parameters, subject token, resource
-//! and scope, actor, custom claims, sign, spend. Of two faults the earlier one is told, whatever the later one is, so that
-//! nobody learns anything about what they have not come near to yet.
+//! The order of the checks (contract, section 4): form, client, grant parameters, subject token,
+//! resource and scope, actor, custom claims, sign, spend. Of two faults the earlier one is told,
+//! whatever the later one is, so that nobody learns anything about what they have not come near to
+//! yet.
 
 use std::rc::Rc;
 
@@ -85,7 +86,7 @@ fn each_fault_is_told_where_it_is_the_only_one() {
 }
 
 #[test]
-fn of_any_two_faults_the_earlier_one_is_told_and_the_token_stays() {
+fn the_earlier_of_any_two_faults_is_told_and_the_token_stays() {
     for (position, first) in FAULTS.iter().enumerate() {
         for second in &FAULTS[position + 1..] {
             let case = format!("{} and {}", first.reason, second.reason);
@@ -104,7 +105,8 @@ fn of_any_two_faults_the_earlier_one_is_told_and_the_token_stays() {
     }
 }
 
-/// To sign is the last thing before the token is spent. RSA fails to where there is no randomness for it.
+/// To sign is the last thing before the token is spent. RSA fails to where there is no randomness
+/// for it.
 #[test]
 fn a_token_is_signed_after_the_function_and_before_it_is_spent() {
     let mut configuration = with_script();
@@ -128,7 +130,7 @@ fn a_token_is_signed_after_the_function_and_before_it_is_spent() {
     gateway.assert_spendable(&subject_token, "after the signature failed");
 }
 
-/// What is known when a check fails is in the log, and nothing that comes later.
+/// The line of a refusal has the facts that were known when the check failed, and no others.
 #[test]
 fn a_refusal_is_written_down_with_what_was_known_by_then() {
     #[rustfmt::skip]

@@ -1,5 +1,5 @@
-//! Every error that an endpoint can answer with: status, code and headers, one line in the
-//! audit log, and a subject token that is worth as much as before.
+//! Every error that an endpoint can answer with: its status, code and headers, and its line in the
+//! audit log. The subject token stays worth as much as before.
 
 use std::time::Duration;
 
@@ -7,14 +7,14 @@ use jsonwebtoken::Algorithm;
 use serde_json::{Value, json};
 
 use super::setting::{
-    ACCESS_TOKEN, CLIENT_SECRET, ExchangeForm, ISSUER, MANAGEMENT, MintForm, NOW, ORDERS, PAYMENTS,
-    PROVIDER_KEY, SIGNING_KEY, actor_claims, actor_token, backend_claims, configuration,
-    configured, mint_form, with, without,
+    CLIENT_SECRET, ExchangeForm, MintForm, NOW, ORDERS, PROVIDER_KEY, SIGNING_KEY, actor_claims,
+    actor_token, backend_claims, configuration, configured, mint_form, with, without,
 };
 use crate::driver::{Answer, Gateway, Request};
 use testkit::keys::Key;
+use testkit::refusals::{self, Exchange, Mint};
 
-/// What is true of every refusal.
+/// Asserts what holds of every refusal.
 pub(super) fn assert_refused(answer: &Answer, case: &str, status: u16, error: &str, reason: &str) {
     assert_eq!(
         (answer.status, answer.text("error"), answer.reason()),
@@ -35,79 +35,48 @@ pub(super) fn assert_refused(answer: &Answer, case: &str, status: u16, error: &s
     assert!(!answer.explanation.contains('\n'), "{case}: {:?}", answer.explanation);
 }
 
-type Spoil = fn(ExchangeForm) -> ExchangeForm;
+/// A gateway with the configuration of the tables.
+struct Tables(Gateway);
 
-#[test]
-fn a_refused_exchange_is_told_why_and_costs_no_token() {
-    #[rustfmt::skip]
-    let cases: [(&str, Spoil, u16, &str, &str); 51] = [
-        ("parameter given twice",       |form| form.add("scope", "orders:read"),                        400, "invalid_request", "parameter_repeated"),
-        ("grant type given twice",      |form| form.add("grant_type", "password"),                      400, "invalid_request", "parameter_repeated"),
-        ("subject token given twice",   |form| form.add("subject_token", "x"),                          400, "invalid_request", "parameter_repeated"),
-        ("unknown parameter twice",     |form| form.add("x", "").add("x", ""),                          400, "invalid_request", "parameter_repeated"),
-        ("two resources",               |form| form.add("resource", PAYMENTS),                          400, "invalid_target",  "several_resources"),
-        ("no client",                   |form| form.without("client_id"),                               400, "invalid_request", "client_authentication"),
-        ("empty client",                |form| form.set("client_id", ""),                               400, "invalid_request", "client_authentication"),
-        ("two ways to authenticate",    |form| form.portal().set("client_secret", CLIENT_SECRET),       400, "invalid_request", "client_authentication"),
-        ("two ways, two clients",       |form| form.portal().set("client_id", "console").set("client_secret", "x"), 400, "invalid_request", "client_authentication"),
-        ("client without resources",    |form| form.basic("api", CLIENT_SECRET).set("client_id", "api"), 400, "unauthorized_client", "client_without_resources"),
-        ("unknown client",              |form| form.set("client_id", "nobody"),                         401, "invalid_client",  "client_authentication"),
-        ("confidential, no secret",     |form| form.set("client_id", "portal"),                         401, "invalid_client",  "client_authentication"),
-        ("confidential, form secret",   |form| form.set("client_id", "portal").set("client_secret", CLIENT_SECRET), 401, "invalid_client", "client_authentication"),
-        ("wrong secret",                |form| form.portal().basic("portal", "guess"),                  401, "invalid_client",  "client_authentication"),
-        ("another client in the form",  |form| form.portal().set("client_id", "console"),               401, "invalid_client",  "client_authentication"),
-        ("public, with a secret",       |form| form.basic("console", "x"),                              401, "invalid_client",  "client_authentication"),
-        ("not Basic",                   |form| ExchangeForm { authorization: Some("Bearer x".into()), ..form }, 401, "invalid_client", "client_authentication"),
-        ("Basic without base64",        |form| ExchangeForm { authorization: Some("Basic ###".into()), ..form }, 401, "invalid_client", "client_authentication"),
-        ("no scope",                    |form| form.without("scope"),                                   400, "invalid_request", "parameter_missing"),
-        ("empty scope",                 |form| form.set("scope", ""),                                   400, "invalid_request", "parameter_empty"),
-        ("no subject token",            |form| form.without("subject_token"),                           400, "invalid_request", "parameter_missing"),
-        ("empty subject token",         |form| form.set("subject_token", ""),                           400, "invalid_request", "parameter_empty"),
-        ("no subject token type",       |form| form.without("subject_token_type"),                      400, "invalid_request", "parameter_missing"),
-        ("empty subject token type",    |form| form.set("subject_token_type", ""),                      400, "invalid_request", "parameter_empty"),
-        ("ID token as subject",         |form| form.set("subject_token_type", "urn:ietf:params:oauth:token-type:id_token"), 400, "invalid_request", "subject_token_type"),
-        ("refresh token wanted",        |form| form.set("requested_token_type", "urn:ietf:params:oauth:token-type:refresh_token"), 400, "invalid_request", "requested_token_type"),
-        ("empty requested type",        |form| form.set("requested_token_type", ""),                    400, "invalid_request", "parameter_empty"),
-        ("foreign subject token",       |form| form.set("subject_token", "eyJhbGciOiJub25lIn0.e30."),   400, "invalid_request", "subject_token_foreign"),
-        ("short subject token",         |form| form.set("subject_token", "sub_AAAA"),                   400, "invalid_request", "subject_token_unknown"),
-        ("subject token, one more",     |form| { let longer = format!("{}A", form.subject_token()); form.set("subject_token", &longer) }, 400, "invalid_request", "subject_token_unknown"),
-        ("subject token, padded",       |form| { let padded = format!("{}=", form.subject_token()); form.set("subject_token", &padded) }, 400, "invalid_request", "subject_token_unknown"),
-        ("another slot",                |form| { let moved = form.subject_token().replacen("sub_A", "sub_B", 1); form.set("subject_token", &moved) }, 400, "invalid_request", "subject_token_unknown"),
-        ("a guess in this slot",        |form| { let guess = format!("{}{}", &form.subject_token().get(..10).unwrap(), "A".repeat(42)); form.set("subject_token", &guess) }, 400, "invalid_request", "subject_token_unknown"),
-        ("no resource",                 |form| form.without("resource"),                                400, "invalid_target",  "resource_malformed"),
-        ("relative resource",           |form| form.set("resource", "/orders"),                         400, "invalid_target",  "resource_malformed"),
-        ("resource with a fragment",    |form| form.set("resource", "https://api.example.com/orders#a"), 400, "invalid_target", "resource_malformed"),
-        ("unknown resource",            |form| form.set("resource", "https://api.example.com/orders/"), 400, "invalid_target",  "resource_refused"),
-        ("a resource of others",        |form| form.set("resource", PAYMENTS).set("scope", "payments:read"), 400, "invalid_target", "resource_refused"),
-        ("audience",                    |form| form.set("audience", "api"),                             400, "invalid_target",  "audience_given"),
-        ("scope with two spaces",       |form| form.set("scope", "orders:read  orders:write"),          400, "invalid_scope",   "scope_malformed"),
-        ("scope with a quote",          |form| form.set("scope", "orders:read\""),                      400, "invalid_scope",   "scope_malformed"),
-        ("no scope of the resource",    |form| form.set("scope", "admin openid"),                       400, "invalid_scope",   "scope_empty"),
-        ("actor required",              |form| form.set("client_id", "desk"),                           400, "invalid_request", "actor_required"),
-        ("actor without type",          |form| form.set("actor_token", &actor_token()),                 400, "invalid_request", "parameter_missing"),
-        ("type without actor",          |form| form.set("actor_token_type", ACCESS_TOKEN),              400, "invalid_request", "actor_token_type"),
-        ("actor's type unknown",        |form| form.set("actor_token", &actor_token()).set("actor_token_type", "urn:x"), 400, "invalid_request", "actor_token_type"),
-        ("empty actor",                 |form| form.actor(""),                                          400, "invalid_request", "parameter_empty"),
-        ("opaque actor",                |form| form.actor("opaque"),                                    400, "invalid_request", "actor_token"),
-        ("actor without openid",        |form| form.actor(&sign(with(actor_claims(), "scope", "profile"))), 400, "invalid_request", "actor_token"),
-        ("actor of another audience",   |form| form.actor(&sign(with(actor_claims(), "aud", MANAGEMENT))), 400, "invalid_request", "actor_token"),
-        ("actor without a name",        |form| form.actor(&sign(with(actor_claims(), "sub", Value::Null))), 400, "invalid_request", "actor_token"),
-    ];
-    let gateway = Gateway::usual();
-    for (case, spoil, status, error, reason) in cases {
-        let subject_token = gateway.mint();
-        let answer = gateway.exchange(&spoil(ExchangeForm::new(&subject_token)));
-        assert_refused(&answer, case, status, error, reason);
-        assert_eq!(answer.event["event"], "token_exchange.refused", "{case}");
-        if status == 401 {
-            let challenge = answer.header("www-authenticate").unwrap();
-            assert!(challenge.starts_with("Basic realm=\""), "{case}: {challenge}");
-        }
-        gateway.assert_spendable(&subject_token, case);
+impl Tables {
+    fn new() -> Self {
+        Self(Gateway::new(&refusals::configuration().0))
+    }
+
+    fn mint(&self, mint: Mint) -> Answer {
+        let Mint { authorization, content_type, body } = mint;
+        self.0.send(&MintForm { authorization, content_type, body }.request())
+    }
+
+    fn exchange(&self, exchange: Exchange) -> Answer {
+        let Exchange { form: parameters, authorization, .. } = exchange;
+        self.0.exchange(&ExchangeForm { parameters, authorization })
+    }
+
+    /// A token request that would be granted.
+    fn good(&self) -> Exchange {
+        Exchange::new(self.mint(Mint::new(NOW)).text("subjectToken"), NOW)
     }
 }
 
-/// A stranger who tries names, secrets and ways to send them is answered the same, byte for byte, whatever there is.
+#[test]
+fn a_refused_exchange_is_told_why_and_costs_no_token() {
+    let tables = Tables::new();
+    for (case, spoil, (status, error, reason)) in refusals::EXCHANGES {
+        let good = tables.good();
+        let answer = tables.exchange(spoil(good.clone()));
+        assert_refused(&answer, case, *status, error, reason);
+        assert_eq!(answer.event["event"], "token_exchange.refused", "{case}");
+        if *status == 401 {
+            let challenge = answer.header("www-authenticate").unwrap();
+            assert!(challenge.starts_with("Basic realm=\""), "{case}: {challenge}");
+        }
+        assert_eq!(tables.exchange(good).status, 200, "{case}: the token was lost");
+    }
+}
+
+/// A stranger who tries names, secrets and ways to send them is answered the same, byte for byte,
+/// whatever there is.
 #[test]
 fn a_stranger_learns_nothing_of_how_a_client_authenticates() {
     let in_form = |client, secret| {
@@ -166,23 +135,14 @@ fn sign(claims: Value) -> String {
 
 #[test]
 fn a_form_that_cannot_be_read_is_refused_and_costs_no_token() {
-    let gateway = Gateway::usual();
-    let subject_token = gateway.mint();
-    let form = ExchangeForm::new(&subject_token);
-    let good = String::from_utf8(form.request().body).unwrap();
-    #[rustfmt::skip]
-    let cases = [
-        ("stray percent",  format!("{good}&x=%"),                  400, "form_malformed"),
-        ("half an escape", format!("{good}&x=%2"),                 400, "form_malformed"),
-        ("no hex",         format!("{good}&x=%gg"),                400, "form_malformed"),
-        ("not UTF-8",      format!("{good}&x=%ff"),                400, "form_malformed"),
-        ("too long",       format!("{good}&x={}", "y".repeat(65_536)), 413, "body_too_long"),
-    ];
-    for (case, body, status, reason) in cases {
-        let answer = gateway.send(&form.request_with_body(body));
-        assert_refused(&answer, case, status, "invalid_request", reason);
+    let tables = Tables::new();
+    let good = tables.good();
+    for (case, spoil, (status, error, reason)) in refusals::FORMS {
+        let body = spoil(&good.form.encode());
+        let answer = tables.0.send(&ExchangeForm::new("").request_with_body(body));
+        assert_refused(&answer, case, *status, error, reason);
     }
-    gateway.assert_spendable(&subject_token, "after all of them");
+    assert_eq!(tables.exchange(good).status, 200, "the token was lost");
 }
 
 #[test]
@@ -221,82 +181,31 @@ fn no_other_refusal_raises_an_alarm() {
     }
 }
 
-type SpoilMint = fn(MintForm) -> MintForm;
-
 #[test]
 fn a_refused_mint_is_told_why() {
-    let long_user = |length: usize| json!({"userId": "ü".repeat(length)}).to_string();
-    let context = |length: usize| {
-        let filler = length - json!({"a": ""}).to_string().len();
-        json!({"userId": "u", "context": {"a": "x".repeat(filler)}}).to_string()
-    };
-    #[rustfmt::skip]
-    let callers: [(&str, SpoilMint, u16, &str, &str); 17] = [
-        ("no bearer",        |form| MintForm { authorization: None, ..form },                        401, "invalid_token", "bearer_missing"),
-        ("Basic",            |form| MintForm { authorization: Some("Basic eA==".into()), ..form },   401, "invalid_token", "bearer_missing"),
-        ("empty bearer",     |form| form.bearer(""),                                                 401, "invalid_token", "bearer_missing"),
-        ("opaque",           |form| form.bearer("opaque"),                                           401, "invalid_token", "not_a_jwt"),
-        ("no b64token",      |form| form.bearer("a b"),                                              401, "invalid_token", "malformed"),
-        ("unknown issuer",   |form| form.bearer(&sign(with(backend_claims(), "iss", "https://evil.example"))), 401, "invalid_token", "issuer"),
-        ("no issuer",        |form| form.bearer(&sign(with(backend_claims(), "iss", Value::Null))),  401, "invalid_token", "issuer"),
-        ("other audience",   |form| form.bearer(&sign(with(backend_claims(), "aud", "https://x.example"))), 401, "invalid_token", "audience"),
-        ("expired",          |form| form.bearer(&sign(with(backend_claims(), "exp", NOW - 61))),     401, "invalid_token", "expired"),
-        ("not valid yet",    |form| form.bearer(&sign(with(backend_claims(), "nbf", NOW + 61))),     401, "invalid_token", "not_yet_valid"),
-        ("no expiry",        |form| form.bearer(&sign(without(backend_claims(), "exp"))),            401, "invalid_token", "no_expiry"),
-        ("expiry no number", |form| form.bearer(&sign(with(backend_claims(), "exp", "soon"))),       401, "invalid_token", "claims"),
-        ("delegated",        |form| form.bearer(&sign(with(backend_claims(), "act", json!({"sub": "x"})))), 401, "invalid_token", "delegated"),
-        ("nobody",           |form| form.bearer(&sign(json!({"iss": ISSUER, "aud": MANAGEMENT, "exp": NOW + 9, "scope": "impersonate"}))), 401, "invalid_token", "nobody"),
-        ("another kid",      |form| form.bearer(&PROVIDER_KEY.sign_with(&json!({"alg": "EdDSA", "kid": "x"}), &backend_claims())), 401, "invalid_token", "no_key"),
-        ("algorithm none",   |form| form.bearer(&format!("{}.", testkit::keys::unsigned(&json!({"alg": "none"}), &backend_claims()))), 401, "invalid_token", "algorithm"),
-        ("lacks the scope",  |form| form.bearer(&sign(with(backend_claims(), "scope", "openid"))),   403, "insufficient_scope", "insufficient_scope"),
-    ];
-    #[rustfmt::skip]
-    let bodies: [(&str, Vec<u8>, u16, &str); 20] = [
-        ("empty",              b"".to_vec(),                                     400, "body_malformed"),
-        ("no JSON",            b"{userId: 1}".to_vec(),                          400, "body_malformed"),
-        ("not UTF-8",          b"{\"userId\": \"\xff\"}".to_vec(),               400, "body_malformed"),
-        ("a list",             b"[\"user-42\", {}]".to_vec(),                    400, "body_malformed"),
-        ("a string",           b"\"user-42\"".to_vec(),                          400, "body_malformed"),
-        ("something behind",   b"{\"userId\": \"u\"} x".to_vec(),                400, "body_malformed"),
-        ("userId twice",       b"{\"userId\": \"u\", \"userId\": \"v\"}".to_vec(), 400, "body_malformed"),
-        ("deeper than deep",   format!("{{\"userId\": \"u\", \"context\": {{\"a\": {}{}}}}}", "[".repeat(200), "]".repeat(200)).into(), 400, "body_malformed"),
-        ("no userId",          b"{}".to_vec(),                                   400, "user_id"),
-        ("userId null",        b"{\"userId\": null}".to_vec(),                   400, "user_id"),
-        ("userId a number",    b"{\"userId\": 42}".to_vec(),                     400, "user_id"),
-        ("empty userId",       b"{\"userId\": \"\"}".to_vec(),                   400, "user_id"),
-        ("long userId",        long_user(256).into(),                            400, "user_id"),
-        ("control character",  b"{\"userId\": \"a\\u0000b\"}".to_vec(),          400, "user_id"),
-        ("C1 control",         b"{\"userId\": \"a\\u0085b\"}".to_vec(),          400, "user_id"),
-        ("context null",       b"{\"userId\": \"u\", \"context\": null}".to_vec(), 400, "context"),
-        ("context a list",     b"{\"userId\": \"u\", \"context\": []}".to_vec(), 400, "context"),
-        ("context a string",   b"{\"userId\": \"u\", \"context\": \"{}\"}".to_vec(), 400, "context"),
-        ("context too long",   context(4097).into(),                             413, "context_too_long"),
-        ("body too long",      vec![b' '; 65_537],                               413, "body_too_long"),
-    ];
-    let gateway = Gateway::usual();
-    for (case, spoil, status, error, reason) in callers {
-        let answer = gateway.send(&spoil(mint_form()).request());
-        assert_refused(&answer, case, status, error, reason);
+    let tables = Tables::new();
+    for (case, authorization, (status, error, reason)) in refusals::BEARERS {
+        let answer = tables.mint(Mint { authorization: authorization(NOW), ..Mint::new(NOW) });
+        assert_refused(&answer, case, *status, error, reason);
         assert_eq!(answer.event["event"], "subject_token.refused", "{case}");
         let challenge = answer.header("www-authenticate").unwrap();
         assert!(challenge.starts_with("Bearer realm=\""), "{case}: {challenge}");
-        assert_eq!(challenge.contains("error="), reason != "bearer_missing", "{case}: {challenge}");
-        assert_eq!(
-            challenge.contains("scope=\"impersonate\""),
-            status == 403,
-            "{case}: {challenge}"
-        );
+        let has_error = *reason != "bearer_missing";
+        assert_eq!(challenge.contains("error="), has_error, "{case}: {challenge}");
+        let names_the_scope = challenge.contains("scope=\"impersonate\"");
+        assert_eq!(names_the_scope, *status == 403, "{case}: {challenge}");
     }
-    for (case, body, status, reason) in bodies {
-        let answer = gateway.send(&mint_form().body(body).request());
-        assert_refused(&answer, case, status, "invalid_request", reason);
-        assert_eq!(answer.event["caller"], "backend", "{case}");
+    for (case, body, (status, error, reason)) in refusals::BODIES {
+        let answer = tables.mint(Mint { body: body(), ..Mint::new(NOW) });
+        assert_refused(&answer, case, *status, error, reason);
+        assert_eq!(answer.event["caller"], "support-backend", "{case}");
     }
-    for body in [long_user(255), context(4096)] {
-        assert_eq!(gateway.send(&mint_form().body(body).request()).status, 201);
+    let long_user = json!({"userId": "ü".repeat(255)}).to_string().into();
+    for body in [long_user, refusals::body_with_context(4096)] {
+        assert_eq!(tables.mint(Mint { body, ..Mint::new(NOW) }).status, 201);
     }
-    let text = MintForm { content_type: "text/plain", ..mint_form() };
-    assert_refused(&gateway.send(&text.request()), "text", 415, "invalid_request", "content_type");
+    let text = tables.mint(Mint { content_type: "text/plain", ..Mint::new(NOW) });
+    assert_refused(&text, "text", 415, "invalid_request", "content_type");
 }
 
 #[test]
@@ -340,8 +249,8 @@ fn an_actor_may_be_required_of_everybody_and_none_accepted() {
     none.assert_spendable(&subject_token, "without the actor");
 }
 
-/// Signed by us it is in the issuer's name, and without an `act` claim it looks like the user's own token.
-/// Whoever could use it as such would act as somebody else, accountable to nobody.
+/// Signed by us it is in the issuer's name, and without an `act` claim it looks like the user's own
+/// token. A caller who used it as such would act as another user without being accountable.
 #[test]
 fn an_impersonation_neither_mints_nor_acts_even_if_it_names_no_actor() {
     let retired = Key::generate(Algorithm::ES256, "filter-0");
@@ -392,7 +301,7 @@ fn an_impersonation_neither_mints_nor_acts_even_if_it_names_no_actor() {
 }
 
 #[test]
-fn nobody_impersonates_themselves() {
+fn users_cannot_impersonate_themselves() {
     let gateway = Gateway::usual();
     let subject_token = gateway.mint();
     let own = PROVIDER_KEY.sign(&with(actor_claims(), "sub", "user-42"));
@@ -402,7 +311,7 @@ fn nobody_impersonates_themselves() {
     gateway.assert_spendable(&subject_token, "after its own user acted");
 }
 
-/// What is behind 64 KiB of padding nobody has looked at.
+/// The filter does not read what stands behind 64 KiB of padding.
 #[test]
 fn a_form_that_is_too_long_to_be_read_does_not_go_on() {
     let padded = |form: &ExchangeForm| {
@@ -449,7 +358,7 @@ fn an_expired_token_is_written_down_with_whom_it_was_for() {
 }
 
 #[test]
-fn what_is_not_ours_goes_on() {
+fn requests_that_are_not_for_the_filter_go_on() {
     let gateway = Gateway::usual();
     let pass_through = Gateway::new(&configured("/foreign_subject_tokens", json!("pass_through")));
     let form = ExchangeForm::new("eyJhbGciOiJub25lIn0.e30.");

@@ -37,7 +37,7 @@ fn a_mint_must_give_the_account_that_is_asked_for() {
 }
 
 #[test]
-fn nobody_mints_for_a_protected_user() {
+fn a_mint_for_a_protected_user_is_refused() {
     let gateway =
         Gateway::new(&configured("/subject_tokens/protected_users", json!(["root", "admin-*"])));
     for user_id in ["root", "admin-", "admin-eu"] {

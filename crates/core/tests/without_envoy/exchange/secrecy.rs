@@ -1,5 +1,6 @@
-//! No token, secret or key is ever written down: not in the audit log, not in the operator's log, not in an
-//! error's description, not in shared data, whether requests are granted, refused, or nonsense.
+//! No token, secret or key is ever written down: not in the audit log, not in the operator's log,
+//! not in an error's description, not in shared data, whether requests are granted, refused, or
+//! nonsense.
 
 use std::time::Duration;
 
@@ -21,7 +22,7 @@ use crate::driver::{Answer, Gateway};
 /// So many characters of a secret in a row are a leak.
 const LEAK: usize = 16;
 
-/// What must not be seen, and where it was looked for.
+/// The secrets, and the places that were searched for them.
 pub(super) struct Watch {
     secrets: Vec<String>,
     seen: Vec<String>,
@@ -153,7 +154,7 @@ fn a_secret_in_the_place_of_a_name_is_not_written_down() {
     assert_eq!(watch.leak(), None);
 }
 
-/// What a type prints of itself ends up in a log some day.
+/// The `Debug` output of a type ends up in a log some day.
 #[test]
 fn nothing_prints_its_secrets() {
     let secret = "sub_0123456789abcdef0123456789abcdef";
@@ -202,8 +203,8 @@ const NAMES: [&str; 12] = [
     "x",
 ];
 
-/// Whatever a form says: one answer of those that there are, one line in the log, no secret in it, and the
-/// token is worth as much as before unless it was exchanged.
+/// Whatever a form says: one answer of those that there are, one line in the log, no secret in it,
+/// and the token is worth as much as before unless it was exchanged.
 #[test]
 fn no_form_gets_more_than_an_answer() {
     let gateway = Gateway::usual();

@@ -1,4 +1,4 @@
-//! The people and services of these tests, and the requests that they send.
+//! The configuration of these tests, and the requests that their callers send.
 
 use std::sync::LazyLock;
 
@@ -8,8 +8,8 @@ use jsonwebtoken::Algorithm;
 use serde_json::{Value, json};
 
 use crate::driver::{Answer, Gateway, Request, START};
+use testkit::configuration::{Configuration, jwks, sha256_hex};
 pub(super) use testkit::configuration::{ISSUER, MANAGEMENT, ORDERS, PAYMENTS, SUPPORT};
-use testkit::configuration::{jwks, sha256_hex};
 pub(super) use testkit::gateway::{ACCESS_TOKEN, EXCHANGE_GRANT};
 use testkit::http::{Form, urlencode};
 use testkit::keys::Key;
@@ -18,57 +18,37 @@ use testkit::keys::Key;
 pub(super) const CLIENT_SECRET: &str = "correct horse: battery+staple%";
 pub(super) const INTROSPECTION_SECRET: &str = "introspection battery staple";
 
-/// What the filter signs with.
+/// The key that the filter signs with.
 pub(super) static SIGNING_KEY: LazyLock<Key> =
     LazyLock::new(|| Key::generate(Algorithm::EdDSA, "filter-1"));
-/// What the identity provider signs with.
+/// The key that the identity provider signs with.
 pub(super) static PROVIDER_KEY: LazyLock<Key> =
     LazyLock::new(|| Key::generate(Algorithm::EdDSA, "provider-1"));
 
 /// When every test begins, as a `NumericDate`.
 pub(super) const NOW: u64 = START.secs();
 
+/// The usual configuration.
 pub(super) fn configuration() -> Value {
     let secret = sha256_hex(CLIENT_SECRET);
-    json!({
-        "issuer": ISSUER,
-        "signing_keys": [{"jwk": SIGNING_KEY.private_jwk()}],
-        "subject_tokens": {
-            "lifetime": "600s",
-            "max_context_bytes": 4096,
-            "authentication": {"jwt": [{
-                "issuer": ISSUER,
-                "audiences": [MANAGEMENT],
-                "required_scopes": ["impersonate"],
-                "clock_skew": "60s",
-                "local_jwks": jwks(&[&PROVIDER_KEY]),
-            }]},
-        },
-        "store": {"shared_data": {"capacity": 4}},
-        "access_tokens": {"lifetime": "3600s"},
-        "actor_tokens": {"jwt": [{
-            "issuer": ISSUER,
-            "audiences": [SUPPORT],
-            "clock_skew": "60s",
-            "local_jwks": jwks(&[&PROVIDER_KEY]),
-        }]},
-        "clients": [
-            {"client_id": "portal", "type": "traditional_web", "client_secret_sha256": [secret]},
-            {"client_id": "console", "type": "single_page", "resources": [ORDERS]},
-            {"client_id": "desk", "type": "native", "actor_token_required": true},
-            {"client_id": "poster", "type": "traditional_web", "authentication": "client_secret_post", "client_secret_sha256": [secret]},
-            {"client_id": "api", "type": "machine_to_machine", "client_secret_sha256": [secret], "resources": []},
-        ],
-        "resources": [
-            {"indicator": ORDERS, "scopes": ["orders:read", "orders:write"]},
-            {"indicator": PAYMENTS, "scopes": ["payments:read"], "access_token_lifetime": "900s"},
-        ],
-        "audit": {"context": true},
-        "identity_gateway": {"documents": "none"},
-    })
+    let clients = json!([
+        {"client_id": "portal", "type": "traditional_web", "client_secret_sha256": [secret]},
+        {"client_id": "console", "type": "single_page", "resources": [ORDERS]},
+        {"client_id": "desk", "type": "native", "actor_token_required": true},
+        {"client_id": "poster", "type": "traditional_web", "authentication": "client_secret_post", "client_secret_sha256": [secret]},
+        {"client_id": "api", "type": "machine_to_machine", "client_secret_sha256": [secret], "resources": []},
+    ]);
+    let Configuration(configuration) = Configuration::default()
+        .with("/signing_keys", json!([{"jwk": SIGNING_KEY.private_jwk()}]))
+        .with("/subject_tokens/authentication/jwt/0/local_jwks", jwks(&[&PROVIDER_KEY]))
+        .with("/actor_tokens/jwt/0/local_jwks", jwks(&[&PROVIDER_KEY]))
+        .with("/store/shared_data/capacity", 4)
+        .with("/clients", clients)
+        .with("/audit", json!({"context": true}));
+    configuration
 }
 
-/// The same with one member, named by a JSON pointer, set to something else.
+/// The usual configuration, with the member at a JSON pointer set to `value`.
 pub(super) fn configured(pointer: &str, value: Value) -> Value {
     let mut configuration = configuration();
     let (parent, name) = pointer.rsplit_once('/').unwrap();
@@ -144,7 +124,7 @@ impl MintForm {
     }
 }
 
-/// What the backend of these tests usually asks for.
+/// The usual mint request of the backend.
 pub(super) fn mint_form() -> MintForm {
     MintForm::new(&json!({"userId": "user-42", "context": {"ticketId": "T-1"}}))
 }
@@ -157,7 +137,7 @@ pub(crate) struct ExchangeForm {
 }
 
 impl ExchangeForm {
-    /// One that is granted, by a public client and without an actor.
+    /// A request by a public client and without an actor, which is granted.
     pub(crate) fn new(subject_token: &str) -> Self {
         let parameters = Form::default()
             .set("grant_type", EXCHANGE_GRANT)
@@ -169,12 +149,12 @@ impl ExchangeForm {
         Self { parameters, authorization: None }
     }
 
-    /// With one value for a parameter, whether it was there or not.
+    /// Sets a parameter, or adds it.
     pub(crate) fn set(self, name: &str, value: &str) -> Self {
         Self { parameters: self.parameters.set(name, value), ..self }
     }
 
-    /// With one more value.
+    /// Adds a parameter, even if there is one of that name.
     pub(crate) fn add(self, name: &str, value: &str) -> Self {
         Self { parameters: self.parameters.add(name, value), ..self }
     }
@@ -192,7 +172,7 @@ impl ExchangeForm {
         self.set("actor_token", token).set("actor_token_type", ACCESS_TOKEN)
     }
 
-    /// By the confidential client.
+    /// Makes it a request by the confidential client.
     pub(crate) fn portal(self) -> Self {
         self.basic("portal", CLIENT_SECRET).set("client_id", "portal")
     }
@@ -236,7 +216,7 @@ impl Gateway {
         self.send(&form.request())
     }
 
-    /// Spends a token that must still be worth something.
+    /// Spends a token, and asserts that it was not spent before.
     pub(crate) fn assert_spendable(&self, subject_token: &str, case: &str) {
         let answer = self.exchange(&ExchangeForm::new(subject_token));
         assert_eq!(answer.status, 200, "{case}: the token was lost: {answer:?}");

@@ -1,5 +1,5 @@
-//! Time, to the millisecond: when a token begins, when it ends, and what an exchange does that is overtaken
-//! by the end.
+//! Time, to the millisecond: when a token begins, when it ends, and what an exchange does that is
+//! overtaken by the end.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use super::setting::{
     ExchangeForm, NOW, PROVIDER_KEY, actor_claims, backend_claims, configuration, configured,
     mint_form, with,
 };
-use crate::driver::{Gateway, World};
+use crate::driver::{FakeHost, Gateway};
 
 const LIFETIME: Duration = Duration::from_secs(600);
 const INSTANT: Duration = Duration::from_millis(1);
@@ -123,12 +123,13 @@ fn expires_in_and_exp_say_the_same() {
     assert_eq!(claims["exp"], NOW + answer.body["expires_in"].as_u64().unwrap());
 }
 
-// A clock that is set back or forth. What was written in the future says nothing about how long ago that was.
+// A clock that is set back or forth. What was written in the future says nothing about how long ago
+// that was.
 
 #[test]
 fn subject_tokens_from_before_the_clock_was_set_back_have_expired() {
     // Whatever was issued before the filter began has ended: here it has been there for a while.
-    let world = Rc::<World>::default();
+    let world = Rc::<FakeHost>::default();
     world.set_back(Duration::from_secs(2 * 3600));
     let gateway = Gateway::in_world(&world, &configuration());
     world.advance(Duration::from_secs(2 * 3600));

@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 
+use impersonation_core::fakes::EnvoyMap;
 use impersonation_core::host::{Expected, Host, HostFailure, SharedData, Swap, UnixTime, Version};
 use impersonation_core::local::{Census, SlotTable};
 use impersonation_core::store::Occupancy;
@@ -9,7 +10,6 @@ use impersonation_core::store::Occupancy;
 use super::explorer::{Actor, Explorer, Value};
 use super::model::{LIFETIME, at};
 use super::worker::{Direct, mint, spend};
-use crate::driver::shared_data::EnvoyMap;
 
 const TENANT: &str = "https://auth.example.com/oidc\n";
 
@@ -46,7 +46,7 @@ impl Host for Vm<'_> {
 }
 
 #[test]
-fn of_any_vms_that_tick_at_once_one_counts() {
+fn one_of_any_vms_that_tick_at_once_counts() {
     let direct = Direct::new(&EnvoyMap::default(), at(1000));
     let table = SlotTable::new(TENANT, 3, LIFETIME);
     for _ in 0..2 {

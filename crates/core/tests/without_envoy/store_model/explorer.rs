@@ -1,17 +1,17 @@
 //! Every interleaving of a few actors, at the granularity of single calls to the host.
 //!
-//! There are no threads. An actor is run from its beginning with the answers that it had before; the
-//! first call without an answer is performed, all later ones fail, and what comes of them is thrown
-//! away. So the world between two calls is a plain value, which can be kept, compared and gone back
-//! to, and the search walks the tree of all schedules.
+//! There are no threads. An actor is run from its beginning with the answers that it had before;
+//! the first call without an answer is performed, all later ones fail, and what comes of them is
+//! thrown away. So the world between two calls is a plain value, which can be kept, compared and
+//! gone back to, and the search walks the tree of all schedules.
 //!
-//! Schedules that lead to the same world (the same shared data, the same clock, the same answers to every
-//! actor) have the same futures: each world is visited once, and the schedules are counted as the paths
-//! through it.
+//! Schedules that lead to the same world (the same shared data, the same clock, the same answers to
+//! every actor) have the same futures: each world is visited once, and the schedules are counted as
+//! the paths through it.
 //!
-//! An actor that stops for ever after any of its calls needs no search of its own: whatever the others do
-//! from then on is a schedule in which it is not chosen again. A check that takes the unfinished actors
-//! of each world for dead covers every crash.
+//! An actor that stops for ever after any of its calls needs no search of its own: whatever the
+//! others do from then on is a schedule in which it is not chosen again. A check that takes the
+//! unfinished actors of each world for dead covers every crash.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -19,9 +19,8 @@ use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::rc::Rc;
 
+use impersonation_core::fakes::EnvoyMap;
 use impersonation_core::host::{Expected, Host, HostFailure, SharedData, Swap, UnixTime, Version};
-
-use crate::driver::shared_data::EnvoyMap;
 
 /// A value in shared data, hashed once.
 #[derive(Clone)]
@@ -56,7 +55,7 @@ pub(super) fn fingerprint(value: impl Hash) -> u128 {
     half(0) << 64 | half(1)
 }
 
-/// What the host was asked, for the reader of a schedule.
+/// A call of the host, as a schedule prints it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Call {
     Get(String),
@@ -64,7 +63,7 @@ pub(super) enum Call {
     Now,
 }
 
-/// What it answered.
+/// The host's answer to a call.
 #[derive(Clone, Hash)]
 pub(super) enum Answer {
     Got(Option<(Value, Version)>),
@@ -88,12 +87,12 @@ pub(super) struct World<E> {
 #[derive(Clone)]
 pub(super) struct Progress<E> {
     pub past: Vec<(Call, Answer)>,
-    /// What it has to say about it.
+    /// The events that the actor noted.
     pub events: Vec<E>,
     /// When its first call was performed.
     pub began: Option<UnixTime>,
     pub finished: bool,
-    /// Of all of the above.
+    /// The fingerprint of all fields above.
     fingerprint: u128,
 }
 
@@ -155,7 +154,7 @@ impl<E> Host for Stage<'_, E> {
         }
     }
 
-    /// Who draws numbers draws its own, the same in each run.
+    /// Fails: an actor that draws numbers has its own, the same in each run.
     fn random(&self, _buffer: &mut [u8]) -> Result<(), HostFailure> {
         Err(HostFailure("randomness"))
     }
@@ -221,7 +220,7 @@ impl<E> Stage<'_, E> {
 /// An actor: what it does with the host.
 pub(super) type Actor<'e, E> = Box<dyn Fn(&Stage<'_, E>) + 'e>;
 
-/// What every world is asked.
+/// A rule that every world is checked against.
 pub(super) type Check<'e, E> = Box<dyn Fn(&World<E>) -> Result<(), String> + 'e>;
 
 /// A search.
@@ -234,7 +233,7 @@ pub(super) struct Explorer<'e, E> {
     pub check: Check<'e, E>,
 }
 
-/// What was searched.
+/// The size of a search.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Explored {
     pub interleavings: u128,
@@ -343,7 +342,8 @@ impl<E: Clone> Explorer<'_, E> {
         choices
     }
 
-    /// The world after a choice; `None` if it is not one, because a look at the clock does not fail.
+    /// The world after a choice; `None` if it is not one, because a look at the clock does not
+    /// fail.
     fn choose(&self, world: &World<E>, choice: Choice) -> Option<World<E>> {
         let (index, failing) = match choice {
             Choice::Tick => {

@@ -1,13 +1,13 @@
 //! The store under every interleaving of the workers that share it.
 //!
-//! The rules that are held against each world are in `model`: a token is spent once at the most; one that
-//! was handed out is found until it is spent or has expired, and nobody overwrites it; no more tokens are
-//! outstanding than the table has slots, and when all is quiet exactly as many can be; a request that is
-//! refused has changed nothing; and a worker that dies after any call costs nobody a token, and one
-//! slot at the most until that would have expired.
+//! The rules that are held against each world are in `model`: a token is spent once at the most;
+//! one that was handed out is found until it is spent or has expired, and nobody overwrites it; no
+//! more tokens are outstanding than the table has slots, and when all is quiet exactly as many can
+//! be; a request that is refused has changed nothing; and a worker that dies after any call costs
+//! nobody a token, and one slot at the most until that would have expired.
 //!
-//! `cargo test -p impersonation-core --test without_envoy store_model -- --nocapture` says how much was
-//! searched.
+//! `cargo test -p impersonation-core --test without_envoy store_model -- --nocapture` says how much
+//! was searched.
 
 mod census;
 mod explorer;
@@ -19,8 +19,8 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::Index;
 
-use crate::driver::shared_data::EnvoyMap;
 use explorer::{Value, Violation};
+use impersonation_core::fakes::EnvoyMap;
 use impersonation_core::host::Swap;
 use impersonation_core::local::SlotTable;
 use model::{Ends, LIFETIME, Scenario, at};
@@ -40,7 +40,7 @@ fn explore(name: &str, scenario: &Scenario) -> Ends {
 const LONG: u64 = 60_500;
 
 #[test]
-fn of_any_number_of_spends_one_wins() {
+fn one_of_any_number_of_spends_wins() {
     let spends = |count: usize| {
         (0..count).fold(Scenario::new(1, &[LONG]), |scenario, _| scenario.spender(0))
     };
@@ -57,7 +57,8 @@ fn of_any_number_of_spends_one_wins() {
     explore("spend, spend, spend, spend", &spends(4));
 }
 
-/// Whatever races with it: what is taken back is never exchanged, and what is exchanged is not said to be taken back.
+/// Whatever races with it: what is taken back is never exchanged, and what is exchanged is not said
+/// to be taken back.
 #[test]
 fn a_token_is_either_spent_or_taken_back() {
     let one = || Scenario::new(1, &[LONG]);
@@ -94,7 +95,7 @@ fn a_store_that_takes_back_what_is_spent_is_found_out() {
 }
 
 #[test]
-fn of_any_number_of_mints_as_many_win_as_there_are_free_slots() {
+fn as_many_mints_win_as_there_are_free_slots() {
     for hands in [[0, 0], [0, 1], [1, 0], [1, 1]] {
         let mints = Scenario::new(2, &[LONG]).minter(hands[0]).minter(hands[1]);
         let name = format!("mint, mint: 1 of 2 slots free, from {hands:?}");
@@ -138,7 +139,7 @@ fn a_spent_slot_goes_to_one_of_those_who_want_it() {
 }
 
 #[test]
-fn nobody_wins_after_expiry_and_the_slot_is_used_again() {
+fn no_spend_wins_after_expiry_and_the_slot_is_used_again() {
     // The hints say "free" from 2000 on, the record holds until 2500.
     const CLOCK: [u64; 4] = [1000, 2000, 2499, 2500];
     let spend = Scenario::new(1, &[2500]).spender(0).clock(&CLOCK);
@@ -168,7 +169,7 @@ fn a_double_spend_beside_expiry_and_reuse_of_the_slot_wins_once_at_the_most() {
 }
 
 #[test]
-fn of_two_mints_beside_a_spend_and_expiry_one_gets_the_slot() {
+fn one_of_two_mints_beside_a_spend_and_expiry_gets_the_slot() {
     let all = Scenario::new(1, &[2500]).spender(0).minter(0).minter(0).clock(&[1000, 2000, 2500]);
     for end in explore("spend, mint, mint, clock: 1 slot", &all) {
         assert!(end.matches("minted").count() <= 1, "{end}");
@@ -279,7 +280,8 @@ fn a_slot_that_a_newer_filter_wrote_is_left_alone_until_its_time() {
     assert!(mint(&Direct::new(&shared_data, at(2500)), &table, at(LONG)).is_ok());
 }
 
-/// The rules find every way in which we broke the store: a search that finds nothing means something.
+/// The rules find every way in which we broke the store: a search that finds nothing means
+/// something.
 #[test]
 fn a_broken_store_is_found_out() {
     let spends = || Scenario::new(1, &[LONG]).spender(0).spender(0);

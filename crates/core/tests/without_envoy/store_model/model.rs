@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeSet, HashSet};
 use std::time::{Duration, Instant};
 
+use impersonation_core::fakes::EnvoyMap;
 use impersonation_core::host::UnixTime;
 use impersonation_core::local::SlotTable;
 use impersonation_core::store::Found;
@@ -12,7 +13,6 @@ use super::explorer::{Actor, Answer, Explorer, Progress, Value, Violation, World
 use super::worker::{
     Direct, Event, Fault, Op, Refusal, Token, Worker, find, kind_and_number, mint, spend,
 };
-use crate::driver::shared_data::EnvoyMap;
 
 /// Later than any token of any scenario.
 const AFTER_ALL: UnixTime = UnixTime::from_millis(1_000_000_000);
@@ -145,7 +145,7 @@ impl Scenario {
         }
     }
 
-    /// What holds in every world, also if nobody in it moved again.
+    /// Checks the rules that hold in every world, even if no actor in it moves again.
     fn check(&self, world: &World<Event>, outlived: &RefCell<HashSet<u128>>) -> Result<(), String> {
         self.check_events(world)?;
         let live = self.check_tokens(world)?;
@@ -209,7 +209,8 @@ impl Scenario {
         }
     }
 
-    /// What was handed out and not spent can be spent until it expires; the rest cannot. Returns what can.
+    /// Checks that exactly the tokens that were minted, not spent and not expired can be spent.
+    /// Returns them.
     fn check_tokens(&self, world: &World<Event>) -> Result<Vec<Token>, String> {
         let events = || world.actors.iter().flat_map(|actor| &actor.events);
         let minted = events().filter_map(|event| match event {
@@ -250,8 +251,8 @@ impl Scenario {
         Ok(())
     }
 
-    /// Those who have not finished are dead. What is left of the table still works, but for one slot at
-    /// the most for each of them, and in the end it works whole.
+    /// Those who have not finished are dead. What is left of the table still works, but for one
+    /// slot at the most for each of them, and in the end it works whole.
     fn check_aftermath(
         &self,
         world: &World<Event>,
@@ -292,7 +293,8 @@ impl Scenario {
     }
 }
 
-/// Whether an actor may have left something undone: it began and did not finish, or a call of it failed.
+/// Returns true if an actor may have left something undone: it began and did not finish, or one of
+/// its calls failed.
 fn is_in_trouble(actor: &Progress<Event>) -> bool {
     let failed = actor.past.iter().any(|(_, answer)| matches!(answer, Answer::Failed));
     failed || !actor.finished && !actor.past.is_empty()

@@ -11,7 +11,7 @@ use proptest::prelude::*;
 use super::explorer::{Actor, Explorer};
 use super::model::at;
 use super::worker::Direct;
-use crate::driver::shared_data::EnvoyMap;
+use impersonation_core::fakes::EnvoyMap;
 
 const UNTIL: UnixTime = UnixTime::from_millis(9000);
 

@@ -1,7 +1,8 @@
-//! What the actors do, each as a worker of its own with its own table; and the ways to break the store.
+//! The actors, each a worker with a table of its own, and the faults that a store could have.
 
 use std::cell::{Cell, RefCell};
 
+use impersonation_core::fakes::EnvoyMap;
 use impersonation_core::host::{Expected, Host, HostFailure, SharedData, Swap, UnixTime, Version};
 use impersonation_core::local::SlotTable;
 use impersonation_core::policy::Bounds;
@@ -10,7 +11,6 @@ use impersonation_core::store::{
 };
 
 use super::explorer::{Stage, Value};
-use crate::driver::shared_data::EnvoyMap;
 
 /// A token as its holder has it, and its time.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,32 +19,32 @@ pub(super) struct Token {
     pub expires_at: UnixTime,
 }
 
-/// What an actor wants of the table.
+/// An operation of an actor on the table.
 #[derive(Debug, Clone)]
 pub(super) enum Op {
     /// Mint a token that expires then.
     Mint(UnixTime),
     /// Look a token up, and spend it if it can be spent.
     Spend(Token),
-    /// The same with the token that this actor minted last, if it did.
+    /// Look up and spend the token that this actor minted last, if it minted one.
     SpendOwn,
     /// Take a token back.
     Cancel(Token),
 }
 
-/// What came of it.
+/// The outcome of an operation, or of its first write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Event {
     Minted(Token),
     /// The first write of a spend took effect: from here on the token is spent.
     Spent(Token),
-    /// The spend is over, and its caller was told that it was the one.
+    /// The spend is over, and its caller was told that it succeeded.
     Won(Token),
     /// The write took effect by which a token is taken back.
     Taken(Token),
-    /// Whoever took it back was told that nobody exchanges it, and nobody has.
+    /// The caller was told that the token is taken back, and no exchange has spent it.
     TakenBack(Token),
-    /// It is over, with an error; and how many writes it did all the same.
+    /// The operation failed, after this number of writes.
     Refused(Refusal, usize),
 }
 
@@ -128,7 +128,7 @@ pub(super) struct Worker<'w> {
     /// Where its search for a free slot begins.
     pub hand: u32,
     pub fault: Option<Fault>,
-    /// What its first write means.
+    /// The event to note when its first write takes effect.
     first_write: RefCell<Option<Event>>,
     has_spent: Cell<bool>,
     draws: Cell<u64>,
@@ -233,7 +233,8 @@ impl Host for Worker<'_> {
     }
 }
 
-/// Randomness that is the same in each run: four bytes are the hand, more are a nonce, no two alike.
+/// Randomness that is the same in each run: four bytes are the hand, more are a nonce, no two
+/// alike.
 fn draw(buffer: &mut [u8], hand: u32, name: u8, draws: &Cell<u64>) {
     if let Ok(buffer) = <&mut [u8; 4]>::try_from(&mut *buffer) {
         *buffer = hand.to_be_bytes();

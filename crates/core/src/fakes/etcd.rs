@@ -1,9 +1,15 @@
-//! An etcd in memory: keys with revisions, leases, transactions. Its messages are written down from etcd's own
-//! `rpc.proto`, apart from the filter's.
+//! An etcd in memory, with revisions, leases and transactions.
+//!
+//! Its messages follow etcd's own `rpc.proto` and not the filter's, so that a wrong field number in
+//! the filter's fails a test.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+use std::time::Duration;
 
-use impersonation_core::step::GrpcCall;
+use crate::config::EtcdSettings;
+use crate::etcd::{RecordKeys, Server};
+use crate::step::{Call, GrpcCall, GrpcStatus, Reply, Step};
 use prost::{Message, Oneof};
 
 #[derive(Clone, PartialEq, Message)]
@@ -173,16 +179,6 @@ struct Lease {
 }
 
 #[derive(Clone, PartialEq, Message)]
-struct LeaseDone {
-    #[prost(message, optional, tag = "1")]
-    header: Option<Header>,
-    #[prost(int64, tag = "2")]
-    id: i64,
-    #[prost(int64, tag = "3")]
-    ttl: i64,
-}
-
-#[derive(Clone, PartialEq, Message)]
 struct TimeToLive {
     #[prost(int64, tag = "1")]
     id: i64,
@@ -190,8 +186,9 @@ struct TimeToLive {
     keys: bool,
 }
 
+/// The response to both calls about leases; a grant leaves the last two fields out.
 #[derive(Clone, PartialEq, Message)]
-struct TimeToLiveDone {
+struct LeaseDone {
     #[prost(message, optional, tag = "1")]
     header: Option<Header>,
     #[prost(int64, tag = "2")]
@@ -204,32 +201,60 @@ struct TimeToLiveDone {
     keys: Vec<Vec<u8>>,
 }
 
-/// Statuses of gRPC.
+// Statuses of gRPC.
 const INVALID_ARGUMENT: u32 = 3;
 const NOT_FOUND: u32 = 5;
 const FAILED_PRECONDITION: u32 = 9;
 const OUT_OF_RANGE: u32 = 11;
 
+/// The filter's view of an etcd, which seals records with these keys.
+pub fn etcd_server(record_keys: RecordKeys) -> Rc<Server> {
+    let settings = EtcdSettings {
+        cluster: "etcd".into(),
+        prefix: "/impersonation/".into(),
+        timeout: Duration::from_millis(3500),
+        authority: None,
+    };
+    Rc::new(Server::new(&settings, record_keys))
+}
+
+/// Plays a task to its end that calls etcd and nothing else. `answer` answers with a message, or
+/// with a status of gRPC.
+pub fn play_in_etcd<T>(
+    mut step: Step<T>,
+    mut answer: impl FnMut(&GrpcCall) -> Result<Vec<u8>, u32>,
+) -> T {
+    loop {
+        match step {
+            Step::Call(Call::Grpc(call), task) => {
+                step = task.resume(Reply::Grpc(answer(&call).map_err(GrpcStatus)));
+            }
+            Step::Done(outcome) => return outcome,
+            Step::Call(..) | Step::Stopped => panic!("neither a call to etcd nor an end"),
+        }
+    }
+}
+
 /// One etcd.
-#[derive(Default)]
-pub(crate) struct Etcd {
+#[derive(Clone, Default)]
+pub struct Etcd {
     revision: i64,
-    /// What was before this revision is forgotten.
+    /// Reads at an earlier revision fail.
     compacted: i64,
     keys: BTreeMap<Vec<u8>, KeyValue>,
-    /// For how many seconds each was granted.
+    /// The seconds that each lease was granted for.
     pub leases: BTreeMap<i64, i64>,
-    /// What was put on each, be it there or not.
+    /// The keys that were ever attached to each lease.
     put_on: BTreeMap<i64, BTreeSet<Vec<u8>>>,
-    /// How many records have been put in the place of others.
+    /// The number of writes to tokens that existed already.
     pub replaced: usize,
-    /// Takes every comparison for true.
+    /// Makes this etcd wrong: every comparison of one key succeeds.
     pub compares_nothing: bool,
 }
 
 impl Etcd {
-    /// Does what a call asks for. A message, or a status.
-    pub(crate) fn answer(&mut self, call: &GrpcCall) -> Result<Vec<u8>, u32> {
+    /// Answers a call with a message, or with a status of gRPC.
+    pub fn answer(&mut self, call: &GrpcCall) -> Result<Vec<u8>, u32> {
         let message = &call.message[..];
         match (call.service, call.method) {
             ("etcdserverpb.KV", "Range") => {
@@ -245,31 +270,32 @@ impl Etcd {
                     return Err(FAILED_PRECONDITION);
                 }
                 self.leases.insert(id, ttl);
-                Ok(LeaseDone { header: self.header(), id, ttl }.encode_to_vec())
+                let (granted_ttl, keys) = (0, Vec::new());
+                Ok(LeaseDone { header: self.header(), id, ttl, granted_ttl, keys }.encode_to_vec())
             }
             ("etcdserverpb.Lease", "LeaseTimeToLive") => {
                 let TimeToLive { id, keys } = TimeToLive::decode(message).unwrap();
-                assert!(keys, "what hangs on it is asked for");
+                assert!(keys, "the filter asks for the keys of a lease");
                 let keys = self.keys_on(id);
                 let (header, ttl) = (self.header(), self.leases.get(&id).copied());
                 let (ttl, granted_ttl) = (ttl.unwrap_or(-1), ttl.unwrap_or(0));
-                Ok(TimeToLiveDone { header, id, ttl, granted_ttl, keys }.encode_to_vec())
+                Ok(LeaseDone { header, id, ttl, granted_ttl, keys }.encode_to_vec())
             }
             other => panic!("etcd has no {other:?}"),
         }
     }
 
-    /// Whoever may not write here does what they may: every lease on which no key hangs is revoked, and granted anew for a
-    /// moment. How many there were.
-    pub(crate) fn shorten_leases(&mut self) -> usize {
+    /// Does what a client without write access can do: revokes every lease that has no keys, and
+    /// grants it anew for a moment. Returns their number.
+    pub fn shorten_leases(&mut self) -> usize {
         let free = |id: &i64| self.keys_on(*id).is_empty();
         let free: Vec<_> = self.leases.keys().copied().filter(free).collect();
         self.leases.extend(free.iter().map(|id| (*id, 12)));
         free.len()
     }
 
-    /// So much time goes by: leases that are over end, and all that hangs on them.
-    pub(crate) fn let_go(&mut self, after_seconds: i64) {
+    /// Ends the leases that were granted for no more than this, and deletes their keys.
+    pub fn let_go(&mut self, after_seconds: i64) {
         self.leases.retain(|_, ttl| *ttl > after_seconds);
         let leases = &self.leases;
         self.keys.retain(|_, kv| kv.lease == 0 || leases.contains_key(&kv.lease));
@@ -280,46 +306,58 @@ impl Etcd {
         put.filter(|key| self.keys.get(*key).is_some_and(|kv| kv.lease == lease)).cloned().collect()
     }
 
-    /// The keys of a kind, each with its value.
-    pub(crate) fn folder(&self, kind: &str) -> Vec<(Vec<u8>, Vec<u8>)> {
+    /// The keys of one kind, such as `tokens`, with their values.
+    pub fn folder(&self, kind: &str) -> Vec<(Vec<u8>, Vec<u8>)> {
         let folder = format!("/impersonation/{kind}/");
         let all = self.keys.iter().filter(|(key, _)| key.starts_with(folder.as_bytes()));
         all.map(|(key, kv)| (key.clone(), kv.value.clone())).collect()
     }
 
-    /// Somebody else who may write puts this there.
-    pub(crate) fn put_by_hand(&mut self, key: &[u8], value: &[u8]) {
-        let lease = self.keys.get(key).map_or(0, |kv| kv.lease);
-        self.put(Put { key: key.to_vec(), value: value.to_vec(), lease, ignore_lease: false })
-            .unwrap();
+    /// Writes a key, as an intruder with write access would.
+    pub fn put_by_hand(&mut self, key: &[u8], value: &[u8]) {
+        self.create_by_hand(key, value, self.keys.get(key).map_or(0, |kv| kv.lease));
     }
 
-    /// Somebody else who may write deletes it. The lease that it hung on.
-    pub(crate) fn delete_by_hand(&mut self, key: &[u8]) -> i64 {
+    /// Deletes a key, as an intruder with write access would. Returns the key's lease.
+    pub fn delete_by_hand(&mut self, key: &[u8]) -> i64 {
         self.revision += 1;
         self.keys.remove(key).unwrap().lease
     }
 
-    /// Somebody else who may write creates it anew.
-    pub(crate) fn create_by_hand(&mut self, key: &[u8], value: &[u8], lease: i64) {
+    /// Writes a key on a lease, as an intruder with write access would.
+    pub fn create_by_hand(&mut self, key: &[u8], value: &[u8], lease: i64) {
         self.put(Put { key: key.to_vec(), value: value.to_vec(), lease, ignore_lease: false })
             .unwrap();
     }
 
-    /// Every lease ends, and every key with it.
-    pub(crate) fn lose_leases(&mut self) {
+    /// Replaces a value, given the lease of its key, and no revision. Nobody can do so through
+    /// etcd's API.
+    pub fn falsify(&mut self, key: &[u8], value: impl FnOnce(i64) -> Vec<u8>) {
+        let kv = self.keys.get_mut(key).unwrap();
+        kv.value = value(kv.lease);
+    }
+
+    /// Answers a transaction as if its comparisons had failed, if it has any.
+    pub fn refuse(&mut self, call: &GrpcCall) -> Result<Vec<u8>, u32> {
+        let txn = Txn::decode(&call.message[..]).unwrap();
+        let succeeded = txn.compare.is_empty();
+        Ok(self.perform(txn, succeeded)?.encode_to_vec())
+    }
+
+    /// Ends every lease, and deletes every key.
+    pub fn lose_leases(&mut self) {
         self.leases.clear();
         self.keys.clear();
         self.revision += 1;
     }
 
-    /// Forgets all that is not so any more.
-    pub(crate) fn compact(&mut self) {
+    /// Makes reads at earlier revisions fail.
+    pub fn compact(&mut self) {
         self.compacted = self.revision + 1;
     }
 
-    /// Writes something else under every key.
-    pub(crate) fn overwrite(&mut self, value: &[u8]) {
+    /// Writes this value under every key.
+    pub fn overwrite(&mut self, value: &[u8]) {
         self.revision += 1;
         for kv in self.keys.values_mut() {
             kv.value = value.to_vec();
@@ -327,31 +365,32 @@ impl Etcd {
         }
     }
 
-    /// All that it holds.
-    pub(crate) fn bytes(&self) -> Vec<u8> {
+    /// All keys and values, one after the other.
+    pub fn bytes(&self) -> Vec<u8> {
         self.keys.values().flat_map(|kv| [&kv.key[..], &kv.value].concat()).collect()
     }
 
-    /// How many keys there are but for those that keep leases.
-    pub(crate) fn len(&self) -> usize {
+    /// The number of keys, without those that protect leases.
+    pub fn count(&self) -> usize {
         self.keys.len() - self.folder("leases").len()
     }
 
     fn header(&self) -> Option<Header> {
-        // One that is new is at revision one.
+        // A new etcd is at revision one.
         Some(Header { cluster_id: 7, member_id: 1, revision: self.revision + 1, raft_term: 2 })
     }
 
     fn range(&self, range: &Range) -> Result<Ranged, u32> {
-        if range.revision != 0 && range.revision < self.compacted {
+        // This fake keeps no history: it answers reads at any other revision as if it had been
+        // compacted.
+        let compacted = (1..self.compacted).contains(&range.revision);
+        if compacted || ![0, self.revision + 1].contains(&range.revision) {
             return Err(OUT_OF_RANGE);
         }
-        let now = [0, self.revision + 1];
-        assert!(now.contains(&range.revision), "only what is now is kept here");
         if !range.range_end.is_empty() {
             return Ok(self.page(range));
         }
-        assert!(!range.serializable, "one key is read as it is now");
+        assert!(!range.serializable, "reads of one key are linearizable");
         let kvs: Vec<_> = self.keys.get(&range.key).cloned().into_iter().collect();
         Ok(Ranged { header: self.header(), count: kvs.len() as i64, kvs, more: false })
     }
@@ -359,9 +398,10 @@ impl Etcd {
     fn page(&self, range: &Range) -> Ranged {
         assert!(
             range.limit > 0 && (!range.serializable || range.keys_only),
-            "only a count is late"
+            "only a count may be serializable"
         );
-        let all = self.keys.range(range.key.clone()..range.range_end.clone());
+        let all =
+            self.keys.range(range.key.clone()..range.range_end.clone().max(range.key.clone()));
         let all = all.filter(|(_, kv)| kv.mod_revision >= range.min_mod_revision);
         let mut kvs: Vec<_> = all.map(|(_, kv)| kv.clone()).collect();
         if range.keys_only {
@@ -375,11 +415,15 @@ impl Etcd {
 
     fn transact(&mut self, txn: Txn) -> Result<TxnDone, u32> {
         let succeeded = txn.compare.iter().all(|compare| self.holds(compare));
+        self.perform(txn, succeeded)
+    }
+
+    fn perform(&mut self, txn: Txn, succeeded: bool) -> Result<TxnDone, u32> {
         let ops = if succeeded { txn.success } else { txn.failure };
         let (mut responses, mut writes) = (Vec::new(), false);
         let (before, revision) = (self.revision, self.revision + 1);
         for op in ops {
-            // All that one transaction writes has one revision.
+            // All writes of one transaction have one revision.
             self.revision = before;
             let kind = match op.kind.unwrap() {
                 OpKind::Range(range) => DoneKind::Range(self.range(&range)?),
@@ -406,7 +450,7 @@ impl Etcd {
         if !compare.range_end.is_empty() {
             let (2, 2, Some(Target::Mod(limit))) = (compare.result, compare.target, compare.union)
             else {
-                panic!("of a range it is asked whether all of it is older");
+                panic!("a range is only compared by its revisions");
             };
             let mut all = self.keys.range(compare.key.clone()..compare.range_end.clone());
             return all.all(|(_, kv)| kv.mod_revision < limit);

@@ -1,19 +1,19 @@
 //! Envoy's shared data, by the rules of `SharedData` in proxy-wasm-cpp-host (`src/shared_data.cc`).
 //!
-//! One counter numbers the writes to all keys. A write to a key that exists needs its current version,
-//! unless it names none; a write to a missing key succeeds whatever version it names.
+//! One counter numbers the writes to all keys. A write to a key that exists needs its current
+//! version, unless it names none; a write to a missing key succeeds whatever version it names.
 
 use std::borrow::Borrow;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use impersonation_core::host::{Expected, Swap, Version};
+use crate::host::{Expected, Swap, Version};
 
 /// A version that no value has, as the filter names it to create a key.
 const NEVER_CURRENT: u32 = u32::MAX;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) struct EnvoyMap<V> {
+pub struct EnvoyMap<V> {
     values: BTreeMap<Rc<str>, (V, u32)>,
     last_version: u32,
 }
@@ -25,13 +25,13 @@ impl<V> Default for EnvoyMap<V> {
 }
 
 impl<V: Clone> EnvoyMap<V> {
-    pub(crate) fn get(&self, key: &str) -> Option<(V, Version)> {
+    pub fn get(&self, key: &str) -> Option<(V, Version)> {
         let (value, version) = self.values.get(key)?;
         Some((value.clone(), Version::new(*version)?))
     }
 
     /// Envoy's own write. `version` 0 names none.
-    pub(crate) fn set(&mut self, key: &str, value: V, version: u32) -> Swap {
+    pub fn set(&mut self, key: &str, value: V, version: u32) -> Swap {
         if self.values.get(key).is_some_and(|(_, now)| version != 0 && version != *now) {
             return Swap::Lost;
         }
@@ -41,7 +41,7 @@ impl<V: Clone> EnvoyMap<V> {
     }
 
     /// The filter's write, in the terms of the one above.
-    pub(crate) fn compare_and_set(&mut self, key: &str, value: V, expected: Expected) -> Swap {
+    pub fn compare_and_set(&mut self, key: &str, value: V, expected: Expected) -> Swap {
         let version = match expected {
             Expected::Absent => NEVER_CURRENT,
             Expected::Version(version) => version.get(),
@@ -49,7 +49,7 @@ impl<V: Clone> EnvoyMap<V> {
         self.set(key, value, version)
     }
 
-    pub(crate) fn entries(&self) -> impl Iterator<Item = (&str, &V)> {
+    pub fn entries(&self) -> impl Iterator<Item = (&str, &V)> {
         self.values.iter().map(|(key, (value, _))| (key.borrow(), value))
     }
 }

@@ -1,0 +1,212 @@
+//! A stream as Envoy shows it to the filter, and the part of the plugin that sends calls and brings
+//! replies.
+
+use std::cell::RefCell;
+
+use serde_json::Value;
+
+use crate::step::{Call, CallFailure, Progress, Reply, Step, WhenCallerLeaves};
+use crate::stream::{Flow, HttpStream, Stream};
+
+/// Header fields in their order.
+pub type Headers = Vec<(String, Vec<u8>)>;
+
+/// An answer that the filter sent.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Sent {
+    pub status: u16,
+    pub headers: Headers,
+    pub body: Vec<u8>,
+}
+
+impl Sent {
+    /// The body, which must be JSON.
+    pub fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).unwrap()
+    }
+}
+
+/// The request and the response of one stream, as far as they have arrived.
+#[derive(Default)]
+pub struct FakeStream {
+    pub request_headers: RefCell<Headers>,
+    request_body: Vec<u8>,
+    /// The gateway's answer.
+    pub response_headers: RefCell<Headers>,
+    pub response_body: RefCell<Vec<u8>>,
+    /// The filter's answer.
+    pub answered: RefCell<Option<Sent>>,
+    pub filter_state: RefCell<Vec<(String, String)>>,
+    called: RefCell<Option<Call>>,
+}
+
+impl FakeStream {
+    /// A stream with a request that has arrived whole.
+    pub fn new<'h>(
+        method: &'h str,
+        path: &'h [u8],
+        headers: impl IntoIterator<Item = (&'h str, &'h [u8])>,
+        body: &[u8],
+    ) -> Self {
+        let headers = [(":method", method.as_bytes()), (":path", path)].into_iter().chain(headers);
+        let headers = headers.map(|(name, value)| (name.to_owned(), value.to_vec()));
+        Self {
+            request_headers: RefCell::new(headers.collect()),
+            request_body: body.to_vec(),
+            ..Self::default()
+        }
+    }
+
+    /// Shows the request to the filter.
+    pub fn show_request(&self, stream: &mut Stream) -> Flow {
+        let size = self.request_body.len();
+        let flow = stream.on_request_headers(self, size == 0);
+        if size > 0 && self.answered.borrow().is_none() {
+            return stream.on_request_body(self, size, true);
+        }
+        flow
+    }
+
+    /// Shows the gateway's answer to the filter, its body in two pieces.
+    pub fn show_response(&self, stream: &mut Stream, headers: Headers, body: &[u8]) -> Flow {
+        self.response_headers.replace(headers);
+        let mut flow = stream.on_response_headers(self, body.is_empty());
+        if !body.is_empty() && self.answered.borrow().is_none() {
+            let (first, _) = body.split_at(body.len() / 2);
+            for (piece, last) in [(first, false), (body, true)] {
+                self.response_body.replace(piece.to_vec());
+                flow = stream.on_response_body(self, piece.len(), last);
+            }
+        }
+        flow
+    }
+
+    /// The call that the filter sent last, if nobody has taken it yet.
+    pub fn take_call(&self) -> Option<Call> {
+        self.called.take()
+    }
+
+    /// Answers the filter's calls until it sends no more.
+    pub fn answer_calls(&self, stream: &mut Stream, mut reply: impl FnMut(&Call) -> Reply) {
+        while let Some(call) = self.take_call() {
+            stream.on_reply(self, reply(&call));
+        }
+    }
+}
+
+/// Runs work that belongs to no stream to its end.
+pub fn run(mut step: Step<()>, mut reply: impl FnMut(&Call) -> Reply) {
+    loop {
+        let mut called = None;
+        let progress = step.run(|call, _| {
+            assert_sendable(call);
+            called = Some(call.clone());
+            Ok(())
+        });
+        let Progress::Waiting(task) = progress else { return };
+        step = task.resume(reply(&called.unwrap()));
+    }
+}
+
+fn is_sendable(value: &[u8]) -> bool {
+    !value.iter().any(|byte| *byte < b' ' || *byte == 0x7f)
+}
+
+/// A caller's text must not turn a call into another request.
+fn assert_sendable(call: &Call) {
+    if let Call::Http(call) = call {
+        for (name, value) in &call.headers {
+            assert!(is_sendable(value.as_bytes()), "{name}: {value:?}");
+        }
+        assert!(call.path.bytes().all(|byte| byte.is_ascii_graphic()), "{:?}", call.path);
+    }
+}
+
+fn find(headers: &RefCell<Headers>, name: &str) -> Option<Vec<u8>> {
+    headers.borrow().iter().find(|(known, _)| known == name).map(|(_, value)| value.clone())
+}
+
+fn remove(headers: &RefCell<Headers>, name: &str) {
+    headers.borrow_mut().retain(|(known, _)| known != name);
+}
+
+fn set(headers: &RefCell<Headers>, name: &str, value: &str) {
+    // Envoy asserts the same.
+    assert!(is_sendable(value.as_bytes()), "{name}: {value:?}");
+    remove(headers, name);
+    headers.borrow_mut().push((name.to_owned(), value.into()));
+}
+
+fn first(body: &[u8], len: usize) -> Vec<u8> {
+    body.iter().take(len).copied().collect()
+}
+
+impl HttpStream for FakeStream {
+    fn request_header(&self, name: &str) -> Option<Vec<u8>> {
+        find(&self.request_headers, name)
+    }
+
+    fn set_request_header(&self, name: &str, value: &str) {
+        set(&self.request_headers, name, value);
+    }
+
+    fn remove_request_header(&self, name: &str) {
+        remove(&self.request_headers, name);
+    }
+
+    fn request_body(&self, len: usize) -> Vec<u8> {
+        first(&self.request_body, len)
+    }
+
+    fn response_header(&self, name: &str) -> Option<Vec<u8>> {
+        find(&self.response_headers, name)
+    }
+
+    fn response_headers(&self) -> Headers {
+        self.response_headers.borrow().clone()
+    }
+
+    fn set_response_header(&self, name: &str, value: &str) {
+        set(&self.response_headers, name, value);
+    }
+
+    fn remove_response_header(&self, name: &str) {
+        remove(&self.response_headers, name);
+    }
+
+    fn response_body(&self, len: usize) -> Vec<u8> {
+        first(&self.response_body.borrow(), len)
+    }
+
+    fn replace_response_body(&self, body: &[u8], size: usize) {
+        self.response_body.borrow_mut().splice(..size, body.iter().copied());
+    }
+
+    fn respond(&self, status: u16, headers: &[(&str, &[u8])], body: &[u8], _details: &str) {
+        assert!((200..600).contains(&status), "{status}");
+        for (name, value) in headers {
+            assert!(is_sendable(value), "{name}: {}", value.escape_ascii());
+            if *name == "content-type" && !body.is_empty() {
+                assert!(serde_json::from_slice::<Value>(body).is_ok(), "{}", body.escape_ascii());
+            }
+        }
+        let headers = headers.iter().map(|(name, value)| ((*name).to_owned(), value.to_vec()));
+        let answer = Sent { status, headers: headers.collect(), body: body.to_vec() };
+        assert!(self.answered.replace(Some(answer)).is_none(), "answered twice");
+    }
+
+    fn resume_request(&self) {
+        panic!("no endpoint passes a request on after a call");
+    }
+
+    fn set_filter_state(&self, name: &str, value: &str) {
+        assert!(!value.chars().any(char::is_control), "{value:?}");
+        self.filter_state.borrow_mut().push((name.to_owned(), value.to_owned()));
+    }
+
+    fn send(&self, call: &Call, _when_caller_leaves: WhenCallerLeaves) -> Result<(), CallFailure> {
+        assert_sendable(call);
+        assert!(self.called.replace(Some(call.clone())).is_none(), "two calls at once");
+        Ok(())
+    }
+}
