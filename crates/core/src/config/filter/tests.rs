@@ -795,21 +795,6 @@ fn what_shows_when_something_is_built_is_found_with_all_the_rest() {
     assert_eq!(paths, ["signing_keys[0].jwk", "subject_tokens.lifetime", "custom_claims.script"]);
 }
 
-/// It cannot do what the operator relies on.
-#[cfg(not(feature = "custom-claims"))]
-#[test]
-fn a_build_without_the_engine_refuses_every_script() {
-    let claims = json!({"script": "const getCustomJwtClaims = () => ({})"});
-    let expected = "this build runs no scripts";
-    assert_problem("a script", &with("/custom_claims", claims), "custom_claims.script", expected);
-    assert_problem(
-        "none",
-        &with("/custom_claims", json!({})),
-        "custom_claims.script",
-        "is required",
-    );
-}
-
 #[test]
 fn what_works_but_is_hardly_meant_is_a_warning() {
     const JWT: &str = "subject_tokens.authentication.jwt[1]";
