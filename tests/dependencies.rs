@@ -45,7 +45,7 @@ fn everything(format: &str) -> BTreeSet<String> {
 }
 
 #[test]
-fn licences_are_those_of_the_list() {
+fn licences_match_the_list_of_allowed_ones() {
     let deny = deny("licenses");
     let allowed: Vec<_> =
         texts(&deny["allow"]).into_iter().map(|name| Licensee::parse(name).unwrap()).collect();
@@ -72,7 +72,7 @@ fn licences_are_those_of_the_list() {
 }
 
 #[test]
-fn a_crate_is_there_in_one_version() {
+fn each_crate_has_one_version() {
     let deny = deny("bans");
     let skipped = deny["skip"].as_array().unwrap().iter();
     let skipped: Vec<_> = skipped.map(|skip| skip["crate"].as_str().unwrap()).collect();
@@ -132,7 +132,7 @@ fn components(document: &Value) -> Vec<&Value> {
 }
 
 #[test]
-fn what_a_module_is_made_of_is_written_down() {
+fn the_sbom_of_a_module_lists_all_its_crates() {
     let lock = fs::read_to_string(repository().join("Cargo.lock")).unwrap();
     let mut findings = Findings::default();
     for (package, module) in [("impersonation-filter", &*MODULE), ("impersonation-guard", &*GUARD)]

@@ -6,7 +6,7 @@ use std::fs;
 use testkit::{Findings, repository};
 
 #[test]
-fn every_test_that_the_page_names_is_there() {
+fn every_test_that_the_page_names_exists() {
     let page = fs::read_to_string(repository().join("docs/security.md")).unwrap();
     let mut findings = Findings::default();
     let mut named = 0;

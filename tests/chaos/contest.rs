@@ -147,7 +147,7 @@ mod tests {
 
     /// A run that finds nothing means something.
     #[test]
-    fn a_token_is_judged_by_what_everybody_was_told_and_by_etcds_own_record() {
+    fn a_contest_is_judged_by_every_answer_and_by_etcds_own_record() {
         let lost = || Else("400 unknown".into());
         #[rustfmt::skip]
         let cases = [

@@ -30,8 +30,8 @@ const AFTER: usize = 50;
 type Outcome = (Instant, u16);
 
 #[test]
-fn what_was_ended_passes_nowhere_for_longer_than_a_guard_may_be_out_of_touch() {
-    let name = "ended::what_was_ended_passes_nowhere_for_longer_than_a_guard_may_be_out_of_touch";
+fn an_ended_impersonation_passes_nowhere_for_longer_than_max_staleness() {
+    let name = "ended::an_ended_impersonation_passes_nowhere_for_longer_than_max_staleness";
     in_a_hub(name, || {
         let machines = three_machines();
         let nodes = Etcd::start_on(&machines);

@@ -48,8 +48,8 @@ impl Gone {
 }
 
 #[test]
-fn without_any_node_every_request_is_told_to_come_back_and_memory_stays() {
-    in_a_hub("gone::without_any_node_every_request_is_told_to_come_back_and_memory_stays", || {
+fn without_etcd_every_request_is_told_to_retry_and_memory_stays_flat() {
+    in_a_hub("gone::without_etcd_every_request_is_told_to_retry_and_memory_stays_flat", || {
         let length = Length::wanted();
         let machines = three_machines();
         let nodes = Etcd::start_on(&machines);

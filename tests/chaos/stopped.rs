@@ -19,11 +19,11 @@ const THEN: &str = "CHAOS_THEN";
 /// Tells what one run has started from all else.
 const MARK: &str = "CHAOS_MARK";
 
-const NAME: &str = "stopped::a_run_with_all_that_there_is";
+const NAME: &str = "stopped::a_run_with_every_program_started";
 
 /// What the others start. By itself it does nothing.
 #[test]
-fn a_run_with_all_that_there_is() {
+fn a_run_with_every_program_started() {
     let Some(then) = std::env::var_os(THEN) else { return };
     in_a_hub(NAME, || {
         let machines = three_machines();
@@ -114,7 +114,7 @@ impl Drop for Run {
 }
 
 #[test]
-fn nothing_is_left_of_a_run_that_fails_or_is_stopped() {
+fn a_run_that_fails_or_is_stopped_leaves_no_process() {
     let ends = [
         End::Panic,
         End::Signal("TERM"),

@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn recovery_is_from_the_last_begin_of_a_majority_to_the_first_success_of_every_series() {
+    fn recovery_lasts_from_the_last_return_of_a_majority_to_the_first_success_of_every_series() {
         let began = Instant::now();
         let at = |millis: u64| began + Duration::from_millis(millis);
         let timeline = Timeline::new();

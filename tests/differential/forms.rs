@@ -78,7 +78,7 @@ impl Gateway {
 }
 
 #[test]
-fn what_the_gateway_reads_as_an_exchange_never_gets_there() {
+fn no_form_that_the_gateway_reads_as_an_exchange_reaches_it() {
     let plan = Plan::new();
     let provider = Provider::start();
     let gateway = Gateway::before(&provider);

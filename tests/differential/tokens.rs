@@ -65,7 +65,7 @@ fn yes_sayer(
 }
 
 #[test]
-fn what_a_library_verifies_is_verified_here_or_refused() {
+fn a_token_that_a_library_verifies_is_read_alike_here_or_refused() {
     let plan = Plan::new();
     let tokens = plan.inputs(generate);
     let expected = json!({

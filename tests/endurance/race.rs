@@ -88,7 +88,7 @@ async fn judge(told: &[Told], come_back: impl Future<Output = Told>) -> Outcome 
 
 /// A run that finds nothing means something.
 #[test]
-fn a_token_is_judged_by_what_everybody_was_told() {
+fn a_token_is_judged_by_every_answer() {
     use Told::{ComeBack, Else, HereItIs, Nothing, Used};
     #[rustfmt::skip]
     let cases = [
@@ -116,7 +116,7 @@ fn listener(configuration: &Configuration, module: &Path) -> Listener {
 }
 
 #[test]
-fn each_token_is_exchanged_once_whoever_wants_it_and_whatever_happens_meanwhile() {
+fn each_token_is_exchanged_once_while_configurations_change_and_vms_crash() {
     let tokens = from_environment("RACE_TOKENS", 3000);
     // Many enough for each kind, and far enough apart that most of the time all workers serve.
     let disturbances = (tokens / 5000).clamp(4, 100);

@@ -83,7 +83,7 @@ impl Kind {
 }
 
 #[test]
-fn nothing_grows_and_nothing_is_kept_that_is_over() {
+fn envoy_keeps_its_size_and_speed_under_long_traffic() {
     let length = Duration::from_secs(from_environment("SOAK_SECONDS", 40) as u64);
     let services = Services::start();
     let module = crashing_module();

@@ -369,7 +369,7 @@ fn tells_no_secret(log: &str, tokens: &[&str]) {
 }
 
 #[test]
-fn a_line_says_who_acted_as_whom_and_both_lines_name_one_token() {
+fn both_lines_say_who_acted_as_whom_and_name_the_same_token() {
     let observed = Observed::start(&Configuration::default(), 1);
     let token = observed.mint(&mint_request("u-1"));
     let form = with_actor(exchange_form(&token), &PROVIDER_KEY.sign(&actor_claims("agent-1")));
@@ -404,7 +404,7 @@ fn a_line_says_who_acted_as_whom_and_both_lines_name_one_token() {
 }
 
 #[test]
-fn callers_write_no_lines_and_no_members() {
+fn callers_cannot_forge_log_lines_or_their_members() {
     let texts = [
         "\"",
         "\\",
@@ -463,7 +463,7 @@ fn callers_write_no_lines_and_no_members() {
 }
 
 #[test]
-fn the_context_is_in_the_log_only_where_the_operator_wants_it() {
+fn the_log_has_the_context_only_if_configured() {
     let observed = Observed::start(&Configuration::default(), 1);
     let body = json!({"userId": "u-1", "context": {"ticketId": "T-personal"}});
     let token = observed.mint(&mint_body_request(&body));
@@ -493,7 +493,7 @@ pub(crate) fn audit_logger(path: &std::path::Path) -> Value {
 }
 
 #[test]
-fn the_audit_is_in_the_one_place_that_the_operator_chose() {
+fn the_audit_goes_only_to_the_configured_log() {
     let manual = std::fs::read_to_string(repository().join("docs/operations.md")).unwrap();
     assert!(manual.contains("expression: \"'wasm.impersonation.audit' in filter_state\""));
     for log in ["envoy", "access_log"] {
@@ -528,7 +528,7 @@ fn the_audit_is_in_the_one_place_that_the_operator_chose() {
 }
 
 #[test]
-fn a_request_id_is_the_one_that_envoy_logs() {
+fn the_audit_has_the_request_id_that_envoy_logs() {
     let observed = Observed::start(&Configuration::default(), 1);
     for id in ["their-own", "\"},{\"event\":\"forged\"", "\u{fe}\u{2028}", &"x".repeat(300)] {
         observed.envoy.send(&mint_request("u-1").header("x-request-id", id));
@@ -543,7 +543,7 @@ fn a_request_id_is_the_one_that_envoy_logs() {
 }
 
 #[test]
-fn each_loser_of_a_race_has_its_line_and_raises_the_alarm() {
+fn each_loser_of_a_race_leaves_a_line_and_raises_the_alarm() {
     const RIVALS: usize = 32;
     let observed = Observed::start(&Configuration::default(), 4);
     let token = observed.mint(&mint_request("u-1"));
@@ -609,7 +609,7 @@ fn each_loser_of_a_race_has_its_line_and_raises_the_alarm() {
 }
 
 #[test]
-fn a_full_table_is_seen_before_and_after_it_is_full() {
+fn the_metrics_show_a_table_before_and_after_it_is_full() {
     let configuration = Configuration::default().with("/store/shared_data/capacity", 3);
     let observed = Observed::start(&configuration, 2);
     let gauge = |name: &str, expected: u64| {
@@ -726,7 +726,7 @@ fn a_callout_is_part_of_the_trace_of_its_request() {
 }
 
 #[test]
-fn a_callout_that_fails_and_a_caller_that_does_not_wait_leave_a_line() {
+fn a_failed_callout_and_a_caller_that_hangs_up_each_leave_a_line() {
     let configuration = Configuration::default()
         .with(
             "/subject_tokens/authentication/introspection",

@@ -28,7 +28,7 @@ fn form(subject_token: &str, change: fn(Form) -> Form) -> Request {
 }
 
 #[test]
-fn each_bound_is_kept_and_a_refusal_costs_no_token() {
+fn each_bound_is_enforced_and_a_refusal_leaves_the_token_spendable() {
     let gateway = Gateway::shared();
     let usual: Exchange = |token| form(token, |form| form);
     let payments: Exchange =
@@ -60,7 +60,7 @@ fn each_bound_is_kept_and_a_refusal_costs_no_token() {
 }
 
 #[test]
-fn both_tokens_say_how_long_they_live() {
+fn a_mint_may_set_the_lifetimes_of_both_tokens() {
     let gateway = Gateway::shared();
     let minted = gateway.send(&mint(&json!({"expiresIn": 60, "accessTokenExpiresIn": 300})));
     assert_eq!(minted.json()["expiresIn"], 60);
@@ -71,7 +71,7 @@ fn both_tokens_say_how_long_they_live() {
 }
 
 #[test]
-fn a_token_ends_when_its_bound_says() {
+fn a_subject_token_expires_when_its_own_bound_says() {
     let gateway = Gateway::shared();
     let token = minted(&gateway.send(&mint(&json!({"expiresIn": 1}))));
     // Each refusal for another reason leaves it as it is, until it is over.
@@ -83,7 +83,7 @@ fn a_token_ends_when_its_bound_says() {
 }
 
 #[test]
-fn a_bound_that_can_never_be_met_is_refused_and_named() {
+fn a_mint_refuses_and_names_a_bound_that_can_never_be_met() {
     let gateway = Gateway::shared();
     let mut findings = Findings::default();
     #[rustfmt::skip]
@@ -122,7 +122,7 @@ fn a_bound_that_can_never_be_met_is_refused_and_named() {
 
 /// A client learns nothing of tokens that are not its own, not even once they were used.
 #[test]
-fn a_token_of_another_client_is_as_good_as_unknown() {
+fn another_clients_token_is_answered_like_an_unknown_one() {
     let gateway = Gateway::shared();
     let token = minted(&gateway.send(&mint(&json!({"clientId": "support-portal"}))));
     let unknown = gateway.exchange(&exchange_form(&format!("{}A", &token[..token.len() - 1])));
@@ -136,7 +136,7 @@ fn a_token_of_another_client_is_as_good_as_unknown() {
 
 /// Who narrowed a token, and by what, stands at the mint, at each exchange that it refused, and at the one that it let pass.
 #[test]
-fn bounds_are_written_down_on_both_sides() {
+fn the_audit_has_the_bounds_of_the_mint_and_of_each_exchange() {
     let gateway = Gateway::start(&Configuration::default());
     let bounds = json!({
         "expiresIn": 60, "clientId": ["support-console"], "resource": [ORDERS], "scope": "orders:read",

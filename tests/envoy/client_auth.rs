@@ -12,7 +12,7 @@ use testkit::gateway::{Gateway, exchange_form, exchange_request, key_set, verify
 use testkit::http::{Answer, Form, Request, urlencode};
 
 #[test]
-fn each_type_of_client_authenticates_its_way() {
+fn each_type_of_client_authenticates_in_its_own_way() {
     let gateway = Gateway::shared();
     let mut findings = Findings::default();
     for (client, confidential) in [
@@ -136,7 +136,7 @@ fn the_basic_scheme_is_case_insensitive() {
 }
 
 #[test]
-fn ids_and_secrets_of_any_characters_come_form_urlencoded() {
+fn ids_and_secrets_of_any_characters_are_read_form_urlencoded() {
     let (id, secret) = ("portal: a+b%2F&=", "s:e c+r%et/=&ü");
     let client = json!({
         "client_id": id,
@@ -157,7 +157,7 @@ fn ids_and_secrets_of_any_characters_come_form_urlencoded() {
 
 /// Many services have Basic's pair as it is (RFC 7617 §2), RFC 6749 §2.3.1 form-urlencodes both halves.
 #[test]
-fn a_secret_of_any_characters_comes_as_it_is_or_form_urlencoded() {
+fn a_secret_of_any_characters_is_read_as_it_is_or_form_urlencoded() {
     #[rustfmt::skip]
     let secrets = ["a+b", "100%sure", "50%25", "padded==", "a:b:c", "x&y=z", "two words", "clé-é", "+%=:& é"];
     let clients = secrets.iter().enumerate().map(|(number, secret)| {
@@ -224,7 +224,7 @@ fn a_secret_is_rotated_while_the_old_one_still_works() {
 }
 
 #[test]
-fn a_client_may_be_kept_to_some_resources() {
+fn a_client_may_be_restricted_to_some_resources() {
     let client = json!({"client_id": "only-orders", "type": "single_page", "resources": [ORDERS]});
     let gateway = Gateway::start(&Configuration::default().with("/clients/-", client));
     let token = gateway.mint("u-1");
@@ -235,7 +235,7 @@ fn a_client_may_be_kept_to_some_resources() {
 }
 
 #[test]
-fn a_client_that_is_configured_to_sends_its_secret_in_the_form_at_every_endpoint() {
+fn a_client_may_be_configured_to_send_its_secret_in_the_form_to_every_endpoint() {
     let client = json!({
         "client_id": "poster",
         "type": "traditional_web",
@@ -311,7 +311,7 @@ fn a_client_that_is_configured_to_sends_its_secret_in_the_form_at_every_endpoint
 
 /// An API that asks about tokens: RFC 7662 wants it to authenticate, and nothing else should come of that.
 #[test]
-fn a_client_without_resources_introspects_and_does_nothing_else() {
+fn a_client_without_resources_can_only_introspect() {
     let client = json!({
         "client_id": "orders-api",
         "type": "machine_to_machine",

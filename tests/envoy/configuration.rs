@@ -49,7 +49,7 @@ fn durations_are_written_as_envoy_writes_them_and_more() {
 }
 
 #[test]
-fn the_log_warns_where_nobody_can_end_an_impersonation() {
+fn the_log_warns_if_nobody_can_end_an_impersonation() {
     const WARNING: &str = "configuration: impersonations: absent: nobody can list impersonations";
     let absent = Gateway::start(&Configuration::default());
     assert!(absent.envoy.log().contains(WARNING));
@@ -62,7 +62,7 @@ fn the_log_warns_where_nobody_can_end_an_impersonation() {
 }
 
 #[test]
-fn envoy_does_not_start_with_a_configuration_it_would_have_to_guess_at() {
+fn envoy_does_not_start_with_a_wrong_configuration() {
     let mut findings = Findings::default();
     for (path, configuration) in [
         ("subject_tokens.lifetime", Configuration::default().with("/subject_tokens/lifetime", 600)),
@@ -267,7 +267,7 @@ fn with_small_modulus(rsa: &Key) -> Value {
 }
 
 #[test]
-fn a_key_from_the_environment_is_not_printed_when_it_is_wrong() {
+fn a_wrong_key_from_the_environment_is_not_printed() {
     let gateway = Gateway::start(&Configuration::default());
     let configuration =
         Configuration::default().with("/signing_keys/0", json!({"environment_variable": "KEY"}));

@@ -62,7 +62,7 @@ fn the_discovery_document_announces_the_grant() {
 }
 
 #[test]
-fn the_discovery_document_says_what_this_configuration_can_do_and_no_more() {
+fn the_discovery_document_announces_only_what_is_configured() {
     let public = json!([{"client_id": "support-console", "type": "single_page"}]);
     let post = json!([{
         "client_id": "support-portal",
@@ -98,7 +98,7 @@ fn the_discovery_document_says_what_this_configuration_can_do_and_no_more() {
 }
 
 #[test]
-fn documents_answer_get_and_a_query_changes_nothing() {
+fn documents_answer_get_and_ignore_the_query() {
     let gateway = Gateway::shared();
     for path in [JWKS, DISCOVERY] {
         let plain = gateway.send(&Request::get(path));
@@ -117,7 +117,7 @@ fn documents_answer_get_and_a_query_changes_nothing() {
 }
 
 #[test]
-fn every_kind_of_key_signs_what_others_verify() {
+fn another_library_verifies_tokens_of_every_kind_of_key() {
     let gateway = Gateway::start(&Configuration::default());
     let rsa = Key::generate(Algorithm::RS256, "rsa-1");
     let keys = [

@@ -82,7 +82,7 @@ fn assert_both_unavailable(gateway: &Gateway, token: &str, because: &str) {
 }
 
 #[test]
-fn a_token_that_one_envoy_minted_is_exchanged_by_the_other_once() {
+fn another_envoy_exchanges_a_minted_token_once() {
     let etcd = Etcd::start();
     let [one, other] = two_gateways(&etcd);
     let outstanding = |count| {
@@ -124,7 +124,7 @@ fn a_token_that_one_envoy_minted_is_exchanged_by_the_other_once() {
 }
 
 #[test]
-fn of_contenders_through_two_envoys_exactly_one_succeeds() {
+fn exactly_one_of_many_contenders_through_two_envoys_succeeds() {
     const CONTENDERS: usize = 16;
     const TOKENS: usize = 25;
     let etcd = Etcd::start();
@@ -202,7 +202,7 @@ fn slow_userinfo() -> (SocketAddr, mpsc::Receiver<()>, mpsc::Sender<()>) {
 }
 
 #[test]
-fn a_spend_goes_on_when_its_caller_leaves_and_is_written_down() {
+fn a_spend_continues_and_is_audited_after_its_caller_hangs_up() {
     let etcd = Etcd::start();
     let (userinfo, asked, answer) = slow_userinfo();
     let configuration = configuration().without("/actor_tokens").with(
@@ -240,7 +240,7 @@ fn a_spend_goes_on_when_its_caller_leaves_and_is_written_down() {
 }
 
 #[test]
-fn without_etcd_both_endpoints_ask_to_come_back_and_all_else_goes_on() {
+fn without_etcd_mint_and_exchange_ask_to_retry_and_other_requests_pass() {
     let etcd = Etcd::start();
     let gateway = gateway_at(etcd.address, &configuration());
     let token = gateway.mint("u-1");
@@ -280,7 +280,7 @@ fn without_etcd_both_endpoints_ask_to_come_back_and_all_else_goes_on() {
 }
 
 #[test]
-fn what_etcd_cannot_do_is_said_once_and_not_for_each_request() {
+fn a_failure_of_etcd_is_logged_once_and_not_for_each_request() {
     let etcd = Etcd::start();
     let gateway = gateway_at(etcd.address, &configuration());
     let token = gateway.mint("u-1");
@@ -326,7 +326,7 @@ fn another_service_on_the_port_is_not_taken_for_etcd() {
 }
 
 #[test]
-fn a_cluster_that_is_not_there_is_a_store_out_of_reach() {
+fn a_missing_cluster_counts_as_an_unreachable_store() {
     let configuration = Configuration::default().with("/store", json!({"etcd": {"cluster": "no"}}));
     let gateway = Gateway::start(&configuration);
     assert_both_unavailable(&gateway, &genuine_token(), "was not sent");

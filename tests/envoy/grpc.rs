@@ -80,7 +80,7 @@ fn an_exchange_that_says_it_is_grpc_goes_on_to_the_gateway() {
 
 /// The next request on a connection is answered as ever.
 #[test]
-fn a_connection_is_good_for_more_after_grpc() {
+fn a_connection_serves_further_requests_after_grpc() {
     let gateway = Gateway::shared();
     let mut connection = gateway.connect();
     let refused = Request::post("/api/subject-tokens").header("content-type", "application/grpc");

@@ -38,7 +38,7 @@ fn memory_is_bounded_by_capacity_not_by_the_number_of_tokens() {
 }
 
 #[test]
-fn memory_is_bounded_whatever_number_of_bearers_and_exchanges_there_were() {
+fn memory_is_bounded_for_any_number_of_bearers_and_exchanges() {
     let key = Key::generate(Algorithm::EdDSA, "ed");
     let configuration = Configuration::default()
         .with("/subject_tokens/authentication/jwt/0/local_jwks", jwks(&[&PROVIDER_KEY, &key]));

@@ -98,7 +98,7 @@ fn id_of(minted: &Answer) -> String {
 }
 
 #[test]
-fn a_bound_is_met_by_the_actor_of_the_issuer_that_it_names() {
+fn only_the_actor_of_the_named_issuer_meets_a_bound() {
     let gateway = Gateway::start(&configuration().without("/subject_tokens/max_mints_per_caller"));
     let bearer = backend(ISSUER, "backend");
     let begun = |user: &str, actor_id: &str| {
@@ -134,7 +134,7 @@ fn a_bound_is_met_by_the_actor_of_the_issuer_that_it_names() {
 }
 
 #[test]
-fn callers_of_two_issuers_have_nothing_in_common_but_a_name() {
+fn callers_of_two_issuers_with_one_name_are_kept_apart() {
     let gateway = gateway();
     let (ours, theirs) = (backend(ISSUER, "backend"), backend(PARTNER, "backend"));
     let body = json!({"userId": "u-1"});
@@ -175,7 +175,7 @@ fn callers_of_two_issuers_have_nothing_in_common_but_a_name() {
 }
 
 #[test]
-fn a_list_and_a_revocation_name_the_issuers_people() {
+fn lists_and_revocations_tell_names_of_two_issuers_apart() {
     let gateway = Gateway::start(&configuration().without("/subject_tokens/max_mints_per_caller"));
     let begin = |issuer: &str| {
         let minted_answer =
@@ -225,7 +225,7 @@ fn a_list_and_a_revocation_name_the_issuers_people() {
 
 #[cfg(feature = "custom-claims")]
 #[test]
-fn the_function_is_told_who_calls_by_the_name_that_everybody_else_is_told() {
+fn the_operators_function_gets_the_callers_prefixed_name() {
     let script = "const authorizeSubjectToken = ({ caller, api }) =>
       api.denyAccess(`${caller.clientId} ${caller.subject}`);";
     let configuration = configuration()
@@ -241,7 +241,7 @@ fn the_function_is_told_who_calls_by_the_name_that_everybody_else_is_told() {
 }
 
 #[test]
-fn a_rule_of_the_guard_is_about_the_actor_of_the_issuer_that_it_names() {
+fn a_guard_rule_matches_only_the_actor_of_the_named_issuer() {
     let rules =
         json!([{"path": "/orders", "actors": ["agent-*"], "methods": ["POST"], "action": "allow"}]);
     let api = Server::start(testkit::guarded::API);
@@ -265,7 +265,7 @@ fn a_rule_of_the_guard_is_about_the_actor_of_the_issuer_that_it_names() {
 
 /// What introspection and userinfo vouch for counts as an issuer's, too.
 #[test]
-fn an_opaque_token_names_nobody_of_another_issuer() {
+fn an_opaque_token_cannot_name_anyone_of_another_issuer() {
     let service = Server::start("opaque");
     service.answer(|asked| {
         let token = asked.parameter("token");

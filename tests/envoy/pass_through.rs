@@ -61,7 +61,7 @@ fn lasting_answer(mut answer: Answer) -> Outcome {
 }
 
 #[test]
-fn other_requests_to_the_token_endpoint_reach_the_identity_gateway_as_they_were() {
+fn other_requests_to_the_token_endpoint_reach_the_identity_gateway_unchanged() {
     let gateway = Gateway::shared();
     let form = |grant: &str| Form::default().set("grant_type", grant).set("code", "a b&c").encode();
     let typed = |content_type: &str, body: &[u8]| {
@@ -100,7 +100,7 @@ fn other_requests_to_the_token_endpoint_reach_the_identity_gateway_as_they_were(
 }
 
 #[test]
-fn everything_else_is_untouched() {
+fn requests_to_other_paths_are_unchanged() {
     let gateway = Gateway::shared();
     #[rustfmt::skip]
     let cases = [
@@ -157,7 +157,7 @@ fn bodies_of_other_kinds_pass_the_token_endpoint_at_any_size() {
 }
 
 #[test]
-fn foreign_subject_tokens_pass_where_they_may() {
+fn foreign_subject_tokens_pass_if_configured() {
     let configuration = Configuration::default().with("/foreign_subject_tokens", "pass_through");
     let gateway = Gateway::start(&configuration);
     let mut findings = Findings::default();
@@ -193,7 +193,7 @@ fn foreign_subject_tokens_pass_where_they_may() {
 }
 
 #[test]
-fn an_upgraded_connection_is_a_pipe() {
+fn an_upgraded_connection_passes_bytes_both_ways() {
     let gateway = Gateway::shared();
     for path in ["/socket", "/oidc/token"] {
         let mut connection = gateway.connect();
@@ -228,7 +228,7 @@ fn a_client_that_expects_100_continue_gets_it() {
 
 /// As on the routes of envoy.yaml that it is not for.
 #[test]
-fn where_it_is_disabled_even_its_own_requests_go_by() {
+fn a_disabled_filter_lets_even_its_own_requests_pass() {
     let options = Options { disabled: true, ..Options::default() };
     let gateway = Gateway::try_start(&Configuration::default(), &options).unwrap();
     let exchange = exchange_request(&exchange_form(&gateway.mint("u-1")));
@@ -240,7 +240,7 @@ fn where_it_is_disabled_even_its_own_requests_go_by() {
 
 /// What is behind 64 KiB of padding nobody has looked at: a subject token, perhaps.
 #[test]
-fn a_form_that_is_too_long_to_be_read_does_not_go_on() {
+fn a_form_that_is_too_long_to_be_read_is_not_passed_on() {
     let gateway = Gateway::shared();
     let token = gateway.mint("u-1");
     let grant = "grant_type=urn%3Aietf%3Aparams%3Aoauth%3Agrant-type%3Atoken-exchange";

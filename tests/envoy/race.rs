@@ -10,7 +10,7 @@ use testkit::http::Connection;
 use testkit::wait_for;
 
 #[test]
-fn of_simultaneous_exchanges_exactly_one_succeeds() {
+fn exactly_one_of_simultaneous_exchanges_succeeds() {
     const TOKENS: usize = 200;
     const RIVALS: usize = 32;
     let options = Options { concurrency: 4, ..Options::default() };
@@ -63,7 +63,7 @@ fn of_simultaneous_exchanges_exactly_one_succeeds() {
 }
 
 #[test]
-fn simultaneous_mints_take_all_the_room_there_is_and_never_each_others() {
+fn simultaneous_mints_fill_every_slot_and_share_none() {
     const ROOM: usize = 8;
     const ROUNDS: usize = 300;
     let options = Options { concurrency: 4, ..Options::default() };

@@ -14,7 +14,7 @@ use testkit::keys::Key;
 const CAPACITY: &str = "/store/shared_data/capacity";
 
 #[test]
-fn outstanding_tokens_outlive_every_change() {
+fn outstanding_tokens_outlive_every_change_of_the_configuration() {
     let options = Options { concurrency: 2, ..Options::default() };
     let start = Configuration::default().with(CAPACITY, 10);
     let gateway = Gateway::try_start(&start, &options).unwrap();
@@ -52,7 +52,7 @@ fn outstanding_tokens_outlive_every_change() {
 }
 
 #[test]
-fn a_change_of_room_is_exact() {
+fn a_change_of_capacity_is_exact() {
     let configuration = |capacity: u32| Configuration::default().with(CAPACITY, capacity);
     let gateway = Gateway::start(&configuration(2));
     let mint = || gateway.send(&mint_request("u-1"));

@@ -16,7 +16,7 @@ const HOSTILE: &str = include_str!("../../fixtures/claims/hostile.js");
 
 /// Each on a worker of two, whichever it is, and everybody else is served.
 #[test]
-fn a_script_that_fails_fails_its_exchange_and_no_other() {
+fn a_failing_script_fails_only_its_own_exchange() {
     for on_error in ["refuse", "issue_without"] {
         // Ten times what it is by itself: a busy machine must not end the scripts that behave.
         let configuration = script(HOSTILE)
@@ -140,7 +140,7 @@ fn memory_does_not_grow_with_objects_that_are_deep() {
 }
 
 #[test]
-fn memory_does_not_grow_with_scripts_that_fail_otherwise() {
+fn memory_does_not_grow_with_scripts_that_fail_in_other_ways() {
     #[rustfmt::skip]
     let names = [
         "recursion", "stringTooLong", "memoryAtOnce", "pending", "text", "getter", "cycle", "bigint", "long",
@@ -152,7 +152,7 @@ fn memory_does_not_grow_with_scripts_that_fail_otherwise() {
 /// A VM has a gigabyte of addresses, which is fifteen scripts of this size. Envoy keeps a listener that was
 /// replaced until it has drained it.
 #[test]
-fn a_script_that_was_replaced_gives_its_memory_back() {
+fn a_replaced_script_gives_its_memory_back() {
     let options = Options { drain_seconds: 1, ..Options::default() };
     let configuration = |round: u32| {
         function(&format!("return {{ round: {round} }};"))

@@ -15,7 +15,7 @@ use testkit::gateway::{
 
 /// The command line and another engine are held to the same claims.
 #[test]
-fn scripts_as_operators_have_them_give_the_claims_that_they_gave_before() {
+fn the_example_scripts_give_the_recorded_claims() {
     let mut findings = Findings::default();
     let gateway = Gateway::start(&Configuration::default());
     for Case { name, script: source, input, outcome } in claims_scripts::all() {
@@ -57,7 +57,7 @@ fn scripts_as_operators_have_them_give_the_claims_that_they_gave_before() {
 
 /// What is no claim of ours, however much it looks like one, and what JSON leaves out.
 #[test]
-fn every_other_claim_is_issued_as_it_is_written() {
+fn a_claim_that_is_not_reserved_is_issued_as_the_script_wrote_it() {
     #[rustfmt::skip]
     let cases = [
         ("{ 2: 'b', 1: 'a', '01': 'c', '-1': 'd', 1.5: 'e' }", json!({"1": "a", "2": "b", "01": "c", "-1": "d", "1.5": "e"})),
@@ -103,7 +103,7 @@ fn every_other_claim_is_issued_as_it_is_written() {
 }
 
 #[test]
-fn no_script_says_what_makes_the_token_what_it_is() {
+fn a_script_cannot_set_a_reserved_claim() {
     #[rustfmt::skip]
     let reserved = [
         "iss", "sub", "aud", "exp", "nbf", "iat", "jti", "client_id", "scope", "act", "may_act", "cnf", "txn", "scp", "azp",
@@ -148,7 +148,7 @@ fn no_script_says_what_makes_the_token_what_it_is() {
 
 /// Whatever `on_error` says: a denial is no error.
 #[test]
-fn a_denial_is_told_to_the_client_in_words_that_are_fit_to_be_sent() {
+fn the_client_reads_a_denial_in_characters_that_oauth_allows() {
     let long = "x".repeat(200);
     #[rustfmt::skip]
     let cases = [
@@ -266,7 +266,7 @@ fn denials_and_failures_are_audited_and_counted() {
 
 /// From the mint to the token, any JSON that fits.
 #[test]
-fn claims_are_what_the_context_was() {
+fn any_json_passes_unchanged_from_context_to_claims() {
     let seed = fastrand::u64(..);
     println!("the seed is {seed}");
     let mut rng = Rng::with_seed(seed);

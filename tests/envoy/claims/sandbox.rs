@@ -14,7 +14,7 @@ use testkit::gateway::{
 
 /// All on one worker, one after the other.
 #[test]
-fn what_one_exchange_leaves_behind_no_other_sees() {
+fn an_exchange_sees_no_trace_of_another() {
     // Each counts itself, where it thinks that the next will look.
     #[rustfmt::skip]
     let traces = [
@@ -166,7 +166,7 @@ fn a_script_has_a_clock_and_random_numbers() {
 }
 
 #[test]
-fn the_console_is_envoys_log_at_debug() {
+fn the_console_writes_to_envoys_log_at_debug() {
     let gateway = Gateway::start(&function(
         r"const { line } = context.grant.subjectTokenContext;
           console[line.level](line.text, { a: [1] });
@@ -215,7 +215,7 @@ fn the_console_is_envoys_log_at_debug() {
 
 /// A script that writes down all that it can get hold of has no secret to write down.
 #[test]
-fn the_input_has_no_secret_in_it() {
+fn a_script_can_reach_no_secret() {
     let gateway = Gateway::start(&function(
         "const seen = new Set(), found = [];
          const dig = (value) => {

@@ -98,7 +98,7 @@ pub(crate) fn ctl_as(
 }
 
 #[test]
-fn a_certificate_with_a_role_for_the_prefix_is_enough_and_nothing_less() {
+fn the_filter_needs_a_certificate_with_a_role_for_its_prefix() {
     let (etcd, authority) = secured();
     let_in_as_documented(&etcd, &[("stranger", "readwrite", "/elsewhere/")]);
 

@@ -21,7 +21,7 @@ fn grpc(body: Vec<u8>, status: Option<&str>) -> Reply {
 }
 
 #[test]
-fn what_is_no_answer_of_etcds_is_a_store_out_of_order() {
+fn an_answer_that_etcd_does_not_give_counts_as_a_failed_store() {
     // A revision, and then a key-value pair that is longer than the message.
     let cut_off = b"\x0a\x02\x18\x09\x12\x40\x0a";
     let html = Reply::status(200).header("content-type", "text/html");
@@ -115,7 +115,7 @@ fn a_full_quota_refuses_mints_and_spends_until_there_is_room() {
 }
 
 #[test]
-fn a_compaction_is_nothing_to_a_token() {
+fn a_token_survives_a_compaction() {
     let etcd = Etcd::start();
     let gateway = gateway_at(etcd.address, &configuration());
     let [outstanding, spent] = ["u-1", "u-2"].map(|user| gateway.mint(user));
@@ -131,7 +131,7 @@ fn a_compaction_is_nothing_to_a_token() {
 }
 
 #[test]
-fn a_lease_that_vanished_takes_its_tokens_along_and_the_next_mint_makes_another() {
+fn a_vanished_lease_takes_its_tokens_along_and_the_next_mint_makes_a_new_one() {
     let etcd = Etcd::start();
     let gateway = gateway_at(etcd.address, &configuration());
     let lost = gateway.mint("u-1");

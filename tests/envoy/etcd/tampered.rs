@@ -54,7 +54,7 @@ fn assert_told_of(gateway: &Gateway) {
 }
 
 #[test]
-fn a_record_that_somebody_else_wrote_is_not_exchanged() {
+fn a_forged_record_is_not_exchanged() {
     let etcd = Etcd::start();
     let gateway = gateway_at(etcd.address, &configuration());
     let token = gateway.mint("u-1");
@@ -70,7 +70,7 @@ fn a_record_that_somebody_else_wrote_is_not_exchanged() {
 }
 
 #[test]
-fn a_spent_token_that_is_put_back_as_it_was_is_not_exchanged_again() {
+fn a_spent_token_that_is_put_back_in_etcd_is_not_exchanged_again() {
     let etcd = Etcd::start();
     let gateway = gateway_at(etcd.address, &configuration());
     let token = gateway.mint("u-1");
@@ -88,7 +88,7 @@ fn a_spent_token_that_is_put_back_as_it_was_is_not_exchanged_again() {
 }
 
 #[test]
-fn the_list_shows_nothing_that_somebody_else_wrote_and_says_that_it_may_lack_one() {
+fn the_list_hides_forged_entries_and_says_that_it_may_be_incomplete() {
     let etcd = Etcd::start();
     let store = json!({"etcd": {"cluster": "etcd"}});
     let gateway = gateway_at(etcd.address, &filter_configuration().with("/store", store));

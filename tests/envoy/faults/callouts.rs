@@ -277,7 +277,7 @@ fn key_sets_survive_every_fault() {
 }
 
 #[test]
-fn a_cluster_that_envoy_does_not_have_is_one_that_fails() {
+fn a_missing_cluster_counts_as_a_failing_service() {
     let nowhere = |path: &str| json!({"uri": format!("http://x{path}"), "cluster": "nowhere"});
     let issuer = Issuer::start("nowhere");
     let configuration = Configuration::default()

@@ -83,7 +83,7 @@ fn expect_honest_length(findings: &mut Findings, case: &str, answer: &Answer) {
 }
 
 #[test]
-fn the_key_set_is_the_gateways_and_ours() {
+fn the_key_set_has_the_gateways_keys_and_ours() {
     let (gateway, theirs, _) = gateway_with_documents();
     let envoy = start(&gateway);
     let answer = envoy.send(&Request::get(JWKS));
@@ -110,7 +110,7 @@ fn the_key_set_is_the_gateways_and_ours() {
 }
 
 #[test]
-fn the_discovery_document_is_the_gateways_with_our_grant_and_endpoints() {
+fn the_discovery_document_is_the_gateways_with_our_grant_and_endpoints_added() {
     let (gateway, _, mut expected) = gateway_with_documents();
     let envoy = start(&gateway);
     let answer = envoy.send(&Request::get(DISCOVERY));
@@ -133,7 +133,7 @@ fn the_discovery_document_is_the_gateways_with_our_grant_and_endpoints() {
 }
 
 #[test]
-fn where_both_have_a_kid_ours_wins_and_the_operator_learns_of_it() {
+fn our_key_replaces_the_gateways_of_the_same_kid_and_the_log_says_so() {
     let gateway = Server::start(IDENTITY_GATEWAY);
     let theirs = |kid: &str| Key::generate(Algorithm::ES256, kid).public_jwk();
     gateway.answer_always(Reply::json(&json!({
@@ -151,7 +151,7 @@ fn where_both_have_a_kid_ours_wins_and_the_operator_learns_of_it() {
 }
 
 #[test]
-fn an_entity_tag_is_ours_and_honest() {
+fn the_entity_tag_is_ours_and_changes_with_the_document() {
     let (gateway, ..) = gateway_with_documents();
     let envoy = start(&gateway);
     for target in [JWKS, DISCOVERY] {
@@ -210,7 +210,7 @@ fn gzip(arguments: &[&str], input: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn a_gateway_that_compresses_is_merged_with_all_the_same() {
+fn documents_of_a_compressing_gateway_are_merged_too() {
     let gateway = Server::start(IDENTITY_GATEWAY);
     gateway.answer(compressing);
     let envoy = start(&gateway);
@@ -240,7 +240,7 @@ fn a_gateway_that_compresses_is_merged_with_all_the_same() {
 }
 
 #[test]
-fn envoys_own_compressor_compresses_what_was_merged() {
+fn envoys_own_compressor_compresses_the_merged_document() {
     let (gateway, ..) = gateway_with_documents();
     let compressing =
         merging(&gateway).edit_listener(|listener| listener.first_filter(compressor()));
@@ -330,7 +330,7 @@ fn lasting(answer: &Answer) -> Vec<(String, String)> {
 
 /// Bytes where none are expected would pass for the next answer on the connection.
 #[test]
-fn nothing_follows_the_answer_to_a_head() {
+fn no_body_follows_the_answer_to_a_head() {
     let (gateway, ..) = gateway_with_documents();
     let compressing =
         merging(&gateway).edit_listener(|listener| listener.first_filter(compressor()));
@@ -375,7 +375,7 @@ const FAULTS: [Fault; 6] = [
 ];
 
 #[test]
-fn a_failure_of_the_gateway_reaches_the_caller_as_it_is() {
+fn a_failure_of_the_gateway_reaches_the_caller_unchanged() {
     let gateway = Server::start(IDENTITY_GATEWAY);
     let envoy = start(&gateway);
     let mut findings = Findings::default();
@@ -415,7 +415,7 @@ fn a_failure_of_the_gateway_reaches_the_caller_as_it_is() {
 }
 
 #[test]
-fn the_gateways_last_good_document_stands_in_for_one_that_fails() {
+fn the_gateways_last_good_document_replaces_a_failing_one() {
     let (gateway, ..) = gateway_with_documents();
     let envoy = merging(&gateway).workers(2).start();
     let mut findings = Findings::default();
@@ -484,7 +484,7 @@ fn trailers_of_a_gateway_do_not_matter() {
 /// Envoy answers for itself then, past all filters, so that nothing can stand in: 502 or 504. What must
 /// not happen is that half of a document passes for a whole one, or that somebody waits for ever.
 #[test]
-fn a_gateway_that_breaks_off_never_passes_for_whole() {
+fn a_broken_off_document_never_passes_for_a_whole_one() {
     let (gateway, ..) = gateway_with_documents();
     let envoy = start(&gateway);
     let mut findings = Findings::default();
@@ -507,7 +507,7 @@ fn a_gateway_that_breaks_off_never_passes_for_whole() {
 }
 
 #[test]
-fn other_methods_are_the_gateways() {
+fn the_gateway_answers_other_methods() {
     let (gateway, ..) = gateway_with_documents();
     let envoy = start(&gateway);
     for target in [JWKS, DISCOVERY] {

@@ -48,7 +48,7 @@ fn gaps(issuer: &Issuer) -> Vec<Duration> {
 }
 
 #[test]
-fn are_fetched_at_the_start_and_again_before_their_time_is_up() {
+fn key_sets_are_fetched_at_the_start_and_again_before_they_expire() {
     for (cache_duration, limit) in [("8s", 8), ("4s", 4)] {
         let issuer = Issuer::start("keys");
         let configuration = minters_of(&issuer, cache_duration);
@@ -73,7 +73,7 @@ fn are_fetched_at_the_start_and_again_before_their_time_is_up() {
 }
 
 #[test]
-fn an_unknown_kid_is_looked_for_at_once_but_not_all_the_time() {
+fn an_unknown_kid_causes_a_fetch_at_once_but_at_most_every_five_seconds() {
     let issuer = Issuer::start("keys");
     let envoy = start(&issuer, "300s", 1);
     let fetched = issuer.service.calls();
@@ -123,7 +123,7 @@ fn a_refresh_that_fails_keeps_the_last_good_keys() {
 
 /// An issuer whose keys are out withdraws them all.
 #[test]
-fn an_emptied_key_set_is_a_key_set() {
+fn an_emptied_key_set_withdraws_all_keys() {
     let issuer = Issuer::start("keys");
     let envoy = start(&issuer, "1s", 1);
     wait_for("the keys", || {
@@ -145,7 +145,7 @@ fn an_emptied_key_set_is_a_key_set() {
 /// Hanging up must not be a way to keep the keys of yesterday: a fetch that a stranger's token asked for goes on, and
 /// serves everybody.
 #[test]
-fn whoever_asks_for_keys_and_hangs_up_holds_nobody_up() {
+fn a_caller_who_hangs_up_does_not_stop_the_fetch_of_keys() {
     let issuer = Issuer::start("keys");
     let envoy = start(&issuer, "300s", 1);
     wait_for("the keys", || {
@@ -182,7 +182,7 @@ fn whoever_asks_for_keys_and_hangs_up_holds_nobody_up() {
 }
 
 #[test]
-fn one_bad_key_never_spoils_the_rest() {
+fn one_bad_key_does_not_spoil_the_others() {
     let issuer = Issuer::start("keys");
     let good = issuer.key.public_jwk();
     let with = |name: &str, value: serde_json::Value| {
@@ -211,7 +211,7 @@ fn one_bad_key_never_spoils_the_rest() {
 }
 
 #[test]
-fn what_one_worker_has_fetched_another_has_when_it_needs_it() {
+fn keys_that_one_worker_fetched_serve_every_worker() {
     let issuer = Issuer::start("keys");
     let configuration = minters_of(&issuer, "300s");
     let services = [&echoing_gateway(), &issuer.service];
@@ -291,7 +291,7 @@ fn a_key_comes_and_goes_on_every_worker() {
 }
 
 #[test]
-fn a_key_that_is_taken_back_stops_working_though_its_tokens_were_remembered() {
+fn a_withdrawn_key_stops_working_even_for_remembered_tokens() {
     let issuer = Issuer::start("keys");
     let other = new_key("other");
     issuer.publish(&[&issuer.key, &other]);

@@ -39,7 +39,7 @@ fn act(envoy: &Envoy, actor_token: &str) -> Answer {
 }
 
 #[test]
-fn introspection_asks_as_rfc_7662_has_it() {
+fn an_introspection_request_follows_rfc_7662() {
     let service = Server::start("introspection");
     let token = "opaque-.~_+/==";
     knows(&service, &[(token, json!({"active": true, "scope": "impersonate", "client_id": "b"}))]);
@@ -73,7 +73,7 @@ fn introspection_asks_as_rfc_7662_has_it() {
 }
 
 #[test]
-fn a_minters_answer_decides() {
+fn introspection_decides_who_may_mint() {
     let active = |members: Value| {
         let mut answer =
             json!({"active": true, "scope": "impersonate", "client_id": "backend", "sub": "s"});
@@ -133,7 +133,7 @@ fn a_minters_answer_decides() {
 }
 
 #[test]
-fn an_actors_answer_decides() {
+fn introspection_decides_who_may_act() {
     let past = now() - 10;
     #[rustfmt::skip]
     let cases = [
@@ -202,7 +202,7 @@ fn userinfo_proves_who_acts() {
 }
 
 #[test]
-fn an_answer_is_remembered_for_its_time_and_no_longer() {
+fn an_introspection_answer_is_cached_no_longer_than_configured() {
     let active = json!({"active": true, "scope": "impersonate openid", "sub": "agent-1"});
     let service = Server::start("introspection");
     knows(&service, &[("a", active.clone()), ("b", active.clone())]);
@@ -241,7 +241,7 @@ fn an_answer_is_remembered_for_its_time_and_no_longer() {
 }
 
 #[test]
-fn userinfo_is_remembered_but_a_failure_is_not() {
+fn an_answer_of_userinfo_is_cached_but_a_failure_is_not() {
     let service = Server::start("userinfo");
     service.answer_always(Reply::json(&json!({"sub": "agent-1"})));
     let configuration =
@@ -267,7 +267,7 @@ fn userinfo_is_remembered_but_a_failure_is_not() {
 }
 
 #[test]
-fn a_jwt_of_a_known_issuer_is_never_asked_about() {
+fn a_jwt_of_a_known_issuer_is_never_introspected() {
     let service = Server::start("introspection");
     let configuration = Configuration::default()
         .with(MINTERS, introspection(&service, "0s", json!(["impersonate"])));

@@ -98,7 +98,7 @@ fn disguises(token: &str) -> Vec<(&'static str, String)> {
 }
 
 #[test]
-fn a_jwt_in_disguise_is_shown_to_nobody() {
+fn a_disguised_jwt_is_sent_to_no_service() {
     let gateway_key = Key::generate(Algorithm::RS256, "gateway-rs");
     let forgiving = Forgiving::start(|configuration| {
         configuration.with("/signing_keys/0/jwk", gateway_key.private_jwk())
@@ -137,7 +137,7 @@ fn a_jwt_in_disguise_is_shown_to_nobody() {
 }
 
 #[test]
-fn what_cannot_be_read_in_one_way_is_shown_to_nobody() {
+fn an_ambiguous_token_is_sent_to_no_service() {
     let forgiving = Forgiving::start(|configuration| configuration);
     let stranger = Key::generate(Algorithm::EdDSA, "stranger");
     let part = |json: &[u8]| URL_SAFE_NO_PAD.encode(json);
@@ -188,7 +188,7 @@ fn what_cannot_be_read_in_one_way_is_shown_to_nobody() {
 
 /// RFC 8693 §4.1: who has `act` acts for somebody already.
 #[test]
-fn a_delegated_token_neither_mints_nor_acts_whoever_vouches_for_it() {
+fn a_delegated_token_can_neither_mint_nor_act() {
     let forgiving = Forgiving::start(|configuration| configuration);
     let stranger = Key::generate(Algorithm::EdDSA, "stranger");
     let mut findings = Findings::default();
@@ -214,7 +214,7 @@ fn a_delegated_token_neither_mints_nor_acts_whoever_vouches_for_it() {
 }
 
 #[test]
-fn what_userinfo_says_of_an_actor_is_held_against_the_same_rules() {
+fn an_answer_of_userinfo_is_held_to_the_rules_of_a_jwt() {
     let forgiving = Forgiving::start(|configuration| configuration);
     #[rustfmt::skip]
     let cases = [
@@ -243,7 +243,7 @@ fn what_userinfo_says_of_an_actor_is_held_against_the_same_rules() {
 }
 
 #[test]
-fn an_introspection_answer_is_held_against_the_rules_of_a_jwt() {
+fn an_introspection_answer_is_held_to_the_rules_of_a_jwt() {
     let service = Server::start("introspection");
     let configuration = Configuration::default()
         .with(MINTERS, introspection(&service, "0s", json!(["impersonate"])))
@@ -386,7 +386,7 @@ fn a_token_of_another_type_is_no_access_token() {
 
 /// RFC 9864 §2.2.
 #[test]
-fn ed25519_is_a_name_for_what_eddsa_means() {
+fn ed25519_is_another_name_for_eddsa() {
     let provider = Key::generate(Algorithm::EdDSA, "provider-ed");
     let signing = Key::generate(Algorithm::EdDSA, "signing-ed");
     let renamed = |mut jwk: Value, name: &str| {
@@ -424,7 +424,7 @@ fn ed25519_is_a_name_for_what_eddsa_means() {
 
 /// An actor whose name is no `userId` would be in tokens, records and logs.
 #[test]
-fn a_jwt_names_actors_and_callers_within_bounds() {
+fn names_of_actors_and_callers_in_a_jwt_are_bounded() {
     let gateway = Gateway::shared();
     let mut findings = Findings::default();
     let subject_token = gateway.mint("u-1");

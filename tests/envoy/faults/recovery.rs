@@ -91,7 +91,7 @@ impl Death {
 }
 
 #[test]
-fn what_fails_while_the_provider_is_dead_works_when_it_is_back() {
+fn requests_that_fail_while_the_provider_is_dead_succeed_when_it_is_back() {
     let issuer = Issuer::start("keys");
     let (gateway, users) = (echoing_gateway(), Server::start("userinfo"));
     let minters = Server::start("introspection");

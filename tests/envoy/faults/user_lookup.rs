@@ -17,7 +17,7 @@ fn start(users: &Server, path: &str) -> Envoy {
 }
 
 #[test]
-fn the_users_status_decides() {
+fn the_status_of_the_user_lookup_decides() {
     let users = Server::start("users");
     users.answer(|asked| {
         Reply::status(asked.target.strip_prefix("/api/users/s").unwrap().parse().unwrap())
@@ -47,7 +47,7 @@ fn the_users_status_decides() {
 
 /// A page says 200 of anything: of a login, and of what is not there.
 #[test]
-fn a_page_says_nothing_of_a_user() {
+fn an_html_page_does_not_prove_that_a_user_exists() {
     let users = Server::start("users");
     let envoy = start(&users, "/api/users/{userId}");
     for content_type in ["text/html", "text/plain", "application/problem"] {
@@ -95,7 +95,7 @@ fn a_user_is_one_percent_encoded_segment() {
 }
 
 #[test]
-fn what_cannot_be_a_segment_is_never_asked_for() {
+fn a_user_id_that_cannot_be_a_path_segment_is_never_looked_up() {
     let users = Server::start("users");
     users.answer_always(Reply::status(200));
     let envoy = start(&users, "/api/users/{userId}");

@@ -95,7 +95,7 @@ fn no_spelling_of_a_path_evades_a_rule_that_denies_it() {
 }
 
 #[test]
-fn no_spelling_of_a_path_is_taken_for_one_that_is_allowed() {
+fn no_spelling_of_another_path_passes_for_an_allowed_one() {
     let guarded = Guarded::start(&json!({
         "default": "deny",
         "rules": [
@@ -132,7 +132,7 @@ fn no_spelling_of_a_path_is_taken_for_one_that_is_allowed() {
 }
 
 #[test]
-fn a_method_that_something_overrides_is_refused_where_methods_count() {
+fn an_overridden_method_is_refused_if_a_rule_depends_on_methods() {
     let rules = json!([
         {"path_prefix": "/orders/", "methods": ["POST"], "action": "allow"},
         {"path_prefix": "/any/", "action": "allow"},
@@ -171,7 +171,7 @@ fn a_method_that_something_overrides_is_refused_where_methods_count() {
 }
 
 #[test]
-fn a_path_that_a_header_overrides_is_not_known() {
+fn a_path_that_a_header_overrides_matches_no_allow_rule() {
     let guarded = Guarded::start(
         &json!({"default": "deny", "rules": [{"path_prefix": "/", "action": "allow"}]}),
     );
@@ -187,7 +187,7 @@ fn a_path_that_a_header_overrides_is_not_known() {
 
 /// Whoever may read may not therefore open a channel in which anything can be said.
 #[test]
-fn an_upgrade_is_no_read() {
+fn an_upgrade_does_not_count_as_a_read() {
     let guarded = Guarded::start(&json!({"rules": [
         {"path": "/live", "action": "allow"},
         {"path": "/named", "methods": ["CONNECT"], "action": "allow"},
@@ -209,7 +209,7 @@ fn an_upgrade_is_no_read() {
 }
 
 #[test]
-fn nobody_says_who_they_are_by_a_header() {
+fn no_caller_can_forge_an_identity_header() {
     let guarded = Guarded::start(&json!({}));
     let forged = |request: Request| {
         request
@@ -249,7 +249,7 @@ fn nobody_says_who_they_are_by_a_header() {
 /// Those that know headers as variables know one by all of these: CGI, and PHP, WSGI and Rack after it. Envoy lets
 /// underscores through here, as it does unless it is told otherwise.
 #[test]
-fn nobody_says_who_they_are_by_another_spelling_of_the_header() {
+fn no_caller_can_forge_an_identity_header_by_another_spelling() {
     const SPELLINGS: [&str; 6] = [
         "x_impersonator",
         "X_Impersonator",
@@ -290,7 +290,7 @@ fn nobody_says_who_they_are_by_another_spelling_of_the_header() {
 
 /// `jwt_authn` verifies one of them. The API gets the claims of that one, and neither token.
 #[test]
-fn of_two_tokens_the_api_gets_the_claims_of_the_one_that_was_looked_at() {
+fn the_api_gets_the_claims_of_the_verified_one_of_two_tokens() {
     let guarded = Guarded::start(&json!({}));
     let (impersonation, ordinary) = (token(&claims()), ordinary_token());
     #[rustfmt::skip]
@@ -317,7 +317,7 @@ fn of_two_tokens_the_api_gets_the_claims_of_the_one_that_was_looked_at() {
 
 /// `jwt_authn` looks for a token in the query as well, unless it is told where to look.
 #[test]
-fn a_token_in_the_query_is_nobodys() {
+fn a_token_in_the_query_is_not_accepted() {
     let guarded = Guarded::start(&json!({}));
     let target = format!("/orders?access_token={}", token(&claims()));
     let answer = guarded.send(&Request::get(&target));
@@ -330,7 +330,7 @@ fn a_token_in_the_query_is_nobodys() {
 }
 
 #[test]
-fn where_jwt_authn_does_not_run_nobody_is_taken_for_somebody() {
+fn a_request_that_jwt_authn_skips_has_no_identity() {
     // Entered by impersonations alone, the guard does not see such a request, and the API gets nothing to believe.
     let guarded = Guarded::start(&json!({}));
     let request =

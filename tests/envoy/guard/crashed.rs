@@ -16,7 +16,7 @@ use testkit::wait_for;
 use super::ended::delete;
 
 #[test]
-fn a_crash_of_either_neither_ends_nor_forgets() {
+fn a_crash_of_guard_or_filter_keeps_revocations_and_live_impersonations() {
     let mut guard = guard(&guard_configuration(&json!({})));
     guard.module = Some(with_trap_for_many_headers(&GUARD));
     let mut filter = Filter::from(&filter_configuration());

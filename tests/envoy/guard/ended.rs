@@ -55,7 +55,7 @@ pub(super) const KINDS: [(&str, End); 10] = [
 pub(super) const OF_ONE: usize = 7;
 
 #[test]
-fn after_a_revocation_was_answered_no_request_passes_on_any_worker() {
+fn once_a_revocation_was_answered_no_request_passes_on_any_worker() {
     let guarded = Guarded::start_with_workers(&json!({}), WORKERS);
     for (index, (kind, end)) in KINDS.into_iter().enumerate() {
         let (parties, others) = (Parties::new(), Parties::new());
@@ -102,7 +102,7 @@ fn after_a_revocation_was_answered_no_request_passes_on_any_worker() {
 }
 
 #[test]
-fn whoever_is_refused_is_told_that_it_has_ended() {
+fn a_refused_caller_is_told_that_the_impersonation_has_ended() {
     let guarded = Guarded::start(&json!({}));
     let begun = guarded.begin(&Parties::new());
     guarded.revoke(&json!({"all": true}));
@@ -122,7 +122,7 @@ fn whoever_is_refused_is_told_that_it_has_ended() {
 
 /// The guard is another module than the filter, and each change makes another VM of it.
 #[test]
-fn a_change_of_the_guard_neither_ends_nor_forgets() {
+fn a_new_guard_configuration_keeps_revocations_and_live_impersonations() {
     let guarded = Guarded::start(&json!({}));
     let (ended, live) = (guarded.begin(&Parties::new()), guarded.begin(&Parties::new()));
     delete(&guarded, &format!("/api/impersonations/{}", ended.id), &operator());
@@ -138,7 +138,7 @@ fn a_change_of_the_guard_neither_ends_nor_forgets() {
 /// With another issuer or base path the guard looks at other revocations: at those of a service of which it has never
 /// heard, and nothing of what that issued before it started is good.
 #[test]
-fn revocations_are_those_of_one_issuer_and_base_path() {
+fn revocations_belong_to_one_issuer_and_base_path() {
     let guarded = Guarded::start(&json!({}));
     let begun = guarded.begin(&Parties::new());
     let other: Value = json!({"base_path": "/tenant-a"});

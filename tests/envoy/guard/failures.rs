@@ -12,7 +12,7 @@ use testkit::trap::with_trap;
 use testkit::{Findings, wait_for};
 
 #[test]
-fn a_configuration_that_is_wrong_is_refused_and_the_old_one_goes_on() {
+fn a_wrong_configuration_is_refused_and_the_old_one_stays() {
     let guarded = Guarded::start(&json!({}));
     let wrong = |members: Value| guarded_listener(&guard_configuration(&members));
     #[rustfmt::skip]
@@ -52,7 +52,7 @@ fn a_guard_of_another_issuer_or_payload_lets_no_impersonation_pass() {
 }
 
 #[test]
-fn a_guard_that_crashes_lets_no_impersonation_pass_and_every_ordinary_user() {
+fn a_crashing_guard_refuses_impersonations_and_lets_ordinary_users_pass() {
     let mut filter = guard(&guard_configuration(&json!({"default": "allow"})));
     // What a crash in it would be.
     filter.module = Some(with_trap(&GUARD, "proxy_on_request_headers"));
@@ -75,7 +75,7 @@ fn a_guard_that_crashes_lets_no_impersonation_pass_and_every_ordinary_user() {
 
 /// Envoy gives up one worker's VM, and makes another: shared data and the rules are as they were.
 #[test]
-fn another_configuration_of_the_guard_leaves_open_what_was_open() {
+fn a_new_guard_configuration_ends_no_live_impersonation() {
     let guarded = Guarded::start(&json!({}));
     let request = Request::get("/live").bearer(&token(&claims()));
     assert_eq!(guarded.send(&request).status, 200);

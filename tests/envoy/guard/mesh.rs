@@ -37,7 +37,7 @@ fn for_the_header(filter: Value) -> Value {
 }
 
 #[test]
-fn impersonations_are_known_by_the_header_that_jwt_authn_makes_and_nobody_forges_it() {
+fn a_header_that_jwt_authn_makes_marks_impersonations_and_cannot_be_forged() {
     let members = json!({
         "payload_in_metadata": "payload",
         "rules": [{"path": "/orders", "scopes": ["orders:write"], "methods": ["POST"], "action": "allow"}],

@@ -97,7 +97,7 @@ fn every_impersonated_call_is_in_the_access_log_with_its_id_actor_and_user() {
 
 /// As docs/operations.md has it for the filter.
 #[test]
-fn the_guards_audit_is_in_the_one_place_that_the_operator_chose() {
+fn the_guards_audit_goes_only_to_the_configured_log() {
     for log in ["envoy", "access_log"] {
         let path = scratch().join(format!("guards-audit-{log}-{}.log", std::process::id()));
         let configuration = guard_configuration(&json!({"audit": {"log": log}}));
@@ -127,7 +127,7 @@ fn the_guards_audit_is_in_the_one_place_that_the_operator_chose() {
 }
 
 #[test]
-fn what_is_seen_and_refused_is_counted_from_zero() {
+fn the_guard_counts_requests_and_refusals_from_zero() {
     let guarded = Guarded::start(&json!({}));
     let counted = |name: &str| guarded.envoy.metric(&format!("impersonation_guard_{name}"));
     let refused = |reason: &str| counted(&format!("refusals_total.reason.{reason}"));
@@ -161,7 +161,7 @@ fn what_is_seen_and_refused_is_counted_from_zero() {
 
 /// There is one in every worker, besides the filter.
 #[test]
-fn the_module_is_small_and_asks_for_nothing_of_bodies_and_responses() {
+fn the_module_is_small_and_has_no_callbacks_for_bodies_or_responses() {
     let module = std::fs::read(&*GUARD).unwrap();
     assert!(module.len() <= 350_000, "{} bytes", module.len());
     let has = |name: &str| module.windows(name.len()).any(|window| window == name.as_bytes());

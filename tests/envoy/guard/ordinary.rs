@@ -107,7 +107,7 @@ fn any_request(random: &mut fastrand::Rng, token: &str) -> Request {
 }
 
 #[test]
-fn nothing_of_an_ordinary_users_request_or_response_is_changed() {
+fn an_ordinary_users_requests_and_responses_are_unchanged() {
     let guarded = Guarded::start(
         &json!({"default": "deny", "rules": [{"path_prefix": "/", "action": "deny"}]}),
     );
@@ -129,7 +129,7 @@ fn nothing_of_an_ordinary_users_request_or_response_is_changed() {
 }
 
 #[test]
-fn an_ordinary_users_upgrade_goes_on() {
+fn an_ordinary_users_upgrade_passes() {
     let guarded = Guarded::start(&json!({"default": "deny"}));
     let request = Request::get("/live")
         .bearer(&ordinary_token())
@@ -142,7 +142,7 @@ fn an_ordinary_users_upgrade_goes_on() {
 }
 
 #[test]
-fn who_has_no_token_gets_what_jwt_authn_says() {
+fn a_caller_without_a_token_gets_the_answer_of_jwt_authn() {
     let guarded = Guarded::start(&json!({}));
     for request in [Request::get("/orders"), Request::get("/orders").bearer("a.b.c")] {
         let [with, without] = ["guarded", "bare"].map(|listener| {

@@ -358,7 +358,7 @@ fn forged(_: &Tokens) -> Request {
 }
 
 #[test]
-fn what_check_cannot_prove_does_let_something_pass_and_what_it_proves_does_not() {
+fn each_shape_that_check_cannot_prove_is_unsafe_and_the_proved_one_is_safe() {
     let api = Server::start(API);
     api.answer(as_asked);
     let bootstrap = Bootstrap::default()

@@ -23,7 +23,7 @@ fn run(guarded: &Guarded, cases: &[Case]) {
 }
 
 #[test]
-fn without_rules_an_impersonation_reads_and_does_not_write() {
+fn without_rules_an_impersonation_can_read_but_not_write() {
     let guarded = Guarded::start(&json!({}));
     let nobody = || json!({"act": null});
     #[rustfmt::skip]
@@ -45,7 +45,7 @@ fn without_rules_an_impersonation_reads_and_does_not_write() {
 
 /// A client may ask for less than it could have.
 #[test]
-fn whoever_loads_a_rule_that_less_scope_escapes_is_warned() {
+fn a_rule_that_less_scope_escapes_causes_a_warning() {
     let rules = json!([{"path": "/orders", "scopes": ["orders:write"], "action": "deny"}]);
     let guarded = Guarded::start(&json!({"rules": rules}));
     let cases = [
@@ -93,7 +93,7 @@ fn the_first_rule_that_matches_decides() {
 }
 
 #[test]
-fn the_default_is_what_the_operator_says() {
+fn the_configured_default_decides_if_no_rule_matches() {
     #[rustfmt::skip]
     let defaults = [
         ("allow", 200,    200),
@@ -154,7 +154,7 @@ fn headers_that_are_not_configured_are_not_touched() {
 }
 
 #[test]
-fn a_report_refuses_nothing_and_says_what_would_have_been() {
+fn report_mode_refuses_nothing_and_logs_what_it_would_refuse() {
     let guarded =
         Guarded::start(&json!({"mode": "report", "rules": [{"path": "/never", "action": "deny"}]}));
     #[rustfmt::skip]

@@ -43,7 +43,7 @@ pub(super) fn assert_goes_on(open: &mut Open, case: &str) {
 }
 
 #[test]
-fn events_over_http_1_end_with_their_impersonation_and_others_do_not() {
+fn an_event_stream_over_http_1_ends_with_its_impersonation_and_others_continue() {
     let (guarded, ended, live) = streaming();
     let open = |token: &str| {
         let mut connection = guarded.envoy.connect();
@@ -97,7 +97,7 @@ fn one_of_several_streams_on_a_connection_ends_alone() {
 }
 
 #[test]
-fn who_waits_for_the_api_is_told_that_it_has_ended() {
+fn a_caller_waiting_for_the_api_is_told_that_the_impersonation_has_ended() {
     let (guarded, ended, _) = streaming();
     let mut connection = guarded.envoy.connect();
     let request = Request::get(SILENT).bearer(&ended.access_token);
@@ -111,7 +111,7 @@ fn who_waits_for_the_api_is_told_that_it_has_ended() {
 }
 
 #[test]
-fn a_web_socket_ends_with_its_impersonation_and_others_do_not() {
+fn a_web_socket_ends_with_its_impersonation_and_others_continue() {
     let guarded = Guarded::try_start_with(listener()).unwrap();
     let [ended, live] = [(); 2].map(|()| guarded.begin(&Parties::new()));
     let open = |token: &str| {
@@ -134,7 +134,7 @@ fn a_web_socket_ends_with_its_impersonation_and_others_do_not() {
 }
 
 #[test]
-fn each_stream_that_ends_is_written_down_and_counted() {
+fn each_ended_stream_is_audited_and_counted() {
     let (guarded, ended, _) = streaming();
     let mut connection = Http2::connect(guarded.envoy.address("guarded"));
     let mut streams: Vec<_> = (0..20)

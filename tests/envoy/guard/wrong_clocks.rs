@@ -32,7 +32,7 @@ fn status(guarded: &Guarded, begun: &Begun) -> u16 {
 }
 
 #[test]
-fn a_clock_that_was_ahead_has_forgotten_no_revocation() {
+fn a_clock_that_was_ahead_makes_no_guard_forget_a_revocation() {
     let (clock, api) = (Clock::new(), Server::start(API));
     api.answer(as_asked);
     let listener = guarded_listener(&guard_configuration(&json!({})));

@@ -18,7 +18,7 @@ fn end(gateway: &Gateway, id: &str, scope: &str) -> testkit::http::Answer {
 }
 
 #[test]
-fn one_impersonation_ends_by_its_id_and_no_other() {
+fn an_id_ends_its_own_impersonation_and_no_other() {
     let (gateway, parties) = (gateway(), Parties::new());
     let (ended, other) = (parties.begin(gateway), parties.begin(gateway));
     let answer = end(gateway, ended.id(), "impersonations:revoke");
@@ -36,7 +36,7 @@ fn one_impersonation_ends_by_its_id_and_no_other() {
 }
 
 #[test]
-fn what_is_not_listed_ends_by_its_id_too() {
+fn an_id_ends_an_unlisted_impersonation_too() {
     let gateway = start(&configuration().with("/impersonations/capacity", 1));
     let parties = Parties::new();
     let [_, unlisted] = [(); 2].map(|()| parties.begin(&gateway));
@@ -46,7 +46,7 @@ fn what_is_not_listed_ends_by_its_id_too() {
 
 /// On a gateway of its own, as some of it ends everybody's.
 #[test]
-fn each_kind_of_revocation_ends_what_it_names_and_outstanding_tokens_and_lets_new_ones_begin() {
+fn each_kind_of_revocation_ends_live_and_outstanding_matches_but_no_later_ones() {
     let gateway = start(&configuration());
     let kinds: [fn(&Parties) -> Value; 8] = [
         |parties| json!({"userId": parties.user}),
@@ -77,7 +77,7 @@ fn each_kind_of_revocation_ends_what_it_names_and_outstanding_tokens_and_lets_ne
 
 /// A part of what is named is not what is named.
 #[test]
-fn a_revocation_ends_only_what_has_all_that_it_names() {
+fn a_revocation_ends_only_impersonations_that_match_all_its_members() {
     let (gateway, parties, others) = (gateway(), Parties::new(), Parties::new());
     let live = parties.begin(gateway);
     for body in [
@@ -92,7 +92,7 @@ fn a_revocation_ends_only_what_has_all_that_it_names() {
 }
 
 #[test]
-fn the_answer_says_until_when_everything_has_ended() {
+fn a_revocation_answers_with_the_time_before_which_it_applies() {
     let (gateway, parties) = (gateway(), Parties::new());
     let answer = gateway.send(&revocation(&json!({"userId": parties.user})));
     assert_eq!((answer.status, answer.header("cache-control")), (201, Some("no-store")));
@@ -146,7 +146,7 @@ fn a_count_that_may_be_too_low_says_so() {
 }
 
 #[test]
-fn a_revocation_that_is_not_understood_ends_nothing() {
+fn a_wrong_revocation_ends_nothing() {
     let (gateway, parties) = (gateway(), Parties::new());
     let live = parties.begin(gateway);
     let user = &parties.user;
@@ -192,7 +192,7 @@ fn a_revocation_that_is_not_understood_ends_nothing() {
 }
 
 #[test]
-fn only_who_may_ends_anything() {
+fn only_an_entitled_operator_ends_impersonations() {
     let (gateway, parties) = (gateway(), Parties::new());
     let live = parties.begin(gateway);
     let by_user = Request::post(REVOCATIONS).json(&json!({"userId": parties.user}));
@@ -222,7 +222,7 @@ fn only_who_may_ends_anything() {
 }
 
 #[test]
-fn of_400_revocations_at_once_none_is_lost() {
+fn none_of_400_simultaneous_revocations_is_lost() {
     const RIVALS: usize = 16;
     const EACH: usize = 25;
     let gateway = start_with_workers(4, &configuration());

@@ -42,7 +42,7 @@ fn filter_of(etcd: &Etcd, authority: &Authority) -> Guarded {
 }
 
 #[test]
-fn a_role_that_reads_revocations_is_enough_for_a_guard_and_nothing_less() {
+fn a_guard_needs_a_role_that_reads_revocations_and_no_more() {
     let (etcd, authority) = secured();
     let_in_as_documented(&etcd, &[("stranger", "readwrite", "/elsewhere/")]);
     let filter = filter_of(&etcd, &authority);
@@ -190,7 +190,7 @@ impl Reader {
 }
 
 #[test]
-fn who_may_only_read_etcd_undoes_no_revocation_and_hides_no_impersonation() {
+fn a_reader_of_etcd_can_neither_undo_a_revocation_nor_hide_an_impersonation() {
     let (etcd, authority) = secured();
     let_in_as_documented(&etcd, &[("reader", "read", "/impersonation/")]);
     let filter = filter_of(&etcd, &authority);

@@ -19,7 +19,7 @@ use testkit::trap::{springing_it, with_trap, with_trap_for_many_headers};
 use testkit::wait_for;
 
 #[test]
-fn an_envoy_that_starts_anew_refuses_what_was_revoked_and_nothing_else() {
+fn an_envoy_that_starts_anew_refuses_only_what_was_revoked() {
     let (etcd, before) = shared();
     let [ended, live] = [(); 2].map(|()| before.begin(&Parties::new()));
     end(before, &ended);
@@ -32,7 +32,7 @@ fn an_envoy_that_starts_anew_refuses_what_was_revoked_and_nothing_else() {
 }
 
 #[test]
-fn a_change_of_the_guard_neither_ends_nor_forgets() {
+fn a_new_guard_configuration_keeps_revocations_and_live_impersonations() {
     let (etcd, one) = shared();
     let other = start_without_filter(etcd, &json!({}));
     let [ended, live] = [(); 2].map(|()| one.begin(&Parties::new()));
@@ -71,7 +71,7 @@ fn crashes(guarded: &Guarded) -> usize {
 
 /// One VM of each Envoy asks etcd for all of them.
 #[test]
-fn when_the_vm_that_asks_etcd_crashes_another_asks() {
+fn another_vm_asks_etcd_if_the_one_that_asked_has_crashed() {
     let (etcd, one) = shared();
     // Whichever asks dies of the answer.
     let other = start_module(etcd, with_trap(&GUARD, "proxy_on_grpc_receive"));
@@ -88,7 +88,7 @@ fn when_the_vm_that_asks_etcd_crashes_another_asks() {
 }
 
 #[test]
-fn crashes_of_all_workers_neither_end_nor_forget() {
+fn crashes_of_all_workers_keep_revocations_and_live_impersonations() {
     let (etcd, one) = shared();
     let other = start_module(etcd, with_trap_for_many_headers(&GUARD));
     let live = one.begin(&Parties::new());

@@ -17,7 +17,7 @@ use testkit::wait_for;
 const AGE: &str = "impersonation_guard_revocations_age_seconds";
 
 #[test]
-fn without_etcd_impersonations_are_refused_after_a_while_and_ordinary_users_never() {
+fn without_etcd_only_impersonations_are_refused_and_only_after_max_staleness() {
     let etcd = Etcd::start();
     let guarded = start(&etcd, &json!({"max_staleness": "2s"}));
     let [ended, live] = [(); 2].map(|()| guarded.begin(&Parties::new()));
@@ -65,7 +65,7 @@ fn without_etcd_impersonations_are_refused_after_a_while_and_ordinary_users_neve
 
 /// Who was let through before cannot stay for longer than who comes now.
 #[test]
-fn what_is_open_ends_when_nobody_knows_any_more_and_ordinary_streams_go_on() {
+fn impersonated_streams_end_after_max_staleness_and_ordinary_ones_continue() {
     let etcd = Etcd::start();
     let members = json!({"max_staleness": "1s", "default": "allow"});
     let envoy = without_filter(&etcd, &members, streaming::start()).start();
@@ -95,7 +95,7 @@ fn what_is_open_ends_when_nobody_knows_any_more_and_ordinary_streams_go_on() {
 
 /// A guard that starts without etcd knows nothing, and says so.
 #[test]
-fn a_guard_that_never_heard_of_etcd_lets_no_impersonation_pass_until_it_does() {
+fn a_guard_that_never_heard_from_etcd_lets_no_impersonation_pass_until_it_does() {
     let etcd = Etcd::start();
     etcd.kill();
     let guarded = start_without_filter(&etcd, &json!({}));

@@ -49,7 +49,7 @@ fn an_envoy_that_starts_later_learns_a_thousand_revocations_with_the_longest_nam
 
 /// Somebody else may write there, too: hundreds of values of 60 kB, which are too many for one answer.
 #[test]
-fn long_values_that_somebody_else_wrote_hold_up_no_envoy() {
+fn long_foreign_values_in_etcd_hold_up_no_envoy() {
     const MANY: usize = 300;
     let etcd = Etcd::start();
     let one = start(&etcd, &json!({}));

@@ -47,7 +47,7 @@ fn kept(etcd: &Etcd) -> Vec<u64> {
 
 /// As whoever is on call would do it: lifetimes are cut short, then all is ended that there is.
 #[test]
-fn a_revocation_is_kept_for_the_longest_life_whatever_the_lifetimes_of_the_day_are() {
+fn a_revocation_is_kept_for_the_longest_life_that_can_be_configured() {
     let (etcd, clock) = (Etcd::start(), Clock::new());
     let before = start(&etcd, &json!({}));
     let parties = Parties::new();
@@ -76,7 +76,7 @@ fn a_revocation_is_kept_for_the_longest_life_whatever_the_lifetimes_of_the_day_a
 
 /// Of two Envoys one has a clock that is far ahead.
 #[test]
-fn an_envoy_whose_clock_is_ahead_makes_no_other_forget() {
+fn an_envoy_whose_clock_is_ahead_makes_no_other_forget_a_revocation() {
     let (etcd, clock) = (Etcd::start(), Clock::new());
     let one = start(&etcd, &json!({}));
     let other = start_by(&clock, &etcd, ["600s", "3600s"]);
