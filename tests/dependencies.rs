@@ -1,6 +1,7 @@
-//! What the filter is made of: that it may be, by deny.toml, and that it is all written down.
+//! Checks that the dependencies are allowed by deny.toml, and that the SBOM lists all of them.
 //!
-//! The same file is cargo-deny's. Here is what needs no database of advisories, and no minutes to compile.
+//! cargo-deny reads the same file. This test checks the part that needs neither a database of
+//! advisories nor minutes to compile.
 #![cfg(test)]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -31,14 +32,14 @@ fn cargo(words: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Lines of `cargo tree`, each once.
+/// Returns the lines of `cargo tree`, each once.
 fn tree(words: &[&str]) -> BTreeSet<String> {
     let text = cargo(&[&["tree", "--locked", "--prefix", "none"], words].concat());
     let lines = text.lines().filter(|line| !line.is_empty());
     lines.map(|line| line.trim_end_matches(" (*)").to_owned()).collect()
 }
 
-/// Everything that is compiled for anything here, on any platform.
+/// Returns every crate of the workspace and its dependencies, for any platform.
 fn everything(format: &str) -> BTreeSet<String> {
     let all = ["--workspace", "--all-features", "--target", "all", "--edges", "normal,build,dev"];
     tree(&[&all[..], &["--format", format]].concat())
@@ -115,9 +116,9 @@ fn crates_come_from_the_registry_and_by_version() {
     }
 }
 
-/// The document for one module, made beside it.
+/// Makes the SBOM of one module beside it.
 fn sbom(package: &str, module: &Path) -> Value {
-    // Built and shrunk.
+    // The module must be built and shrunk.
     assert!(module.exists());
     let script = repository().join("scripts/sbom");
     let output = Command::new(script).arg(package).stderr(Stdio::inherit()).output().unwrap();
@@ -125,7 +126,7 @@ fn sbom(package: &str, module: &Path) -> Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-/// Components and those inside of them.
+/// Returns the components of the document, and the components inside them.
 fn components(document: &Value) -> Vec<&Value> {
     let own = document["components"].as_array().into_iter().flatten();
     own.flat_map(|one| [vec![one], components(one)].concat()).collect()
@@ -147,7 +148,7 @@ fn the_sbom_of_a_module_lists_all_its_crates() {
             &digest.into(),
         );
 
-        // What Cargo says that it would compile, where the document has what it did compile.
+        // The expected list is what Cargo would compile; the document lists what Cargo did compile.
         let edges =
             ["--package", package, "--target", "wasm32-wasip1", "--edges", "normal,no-proc-macro"];
         let expected: BTreeSet<_> = tree(&edges)

@@ -1,4 +1,4 @@
-//! docs/security.md names the tests that hold its lines: they must be there.
+//! Checks that the tests exist that docs/security.md names.
 #![cfg(test)]
 
 use std::fs;

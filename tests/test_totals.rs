@@ -1,4 +1,4 @@
-//! The last line of `make test` is true: it adds up what all parts have printed.
+//! Checks that the last line of `make test` adds up the results of all parts.
 #![cfg(test)]
 
 use std::process::Command;

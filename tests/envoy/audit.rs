@@ -1,5 +1,5 @@
-//! Who acted as whom, as an operator reads it: one line in the log for each mint, exchange and refusal,
-//! the same in the access log, and metrics that add up to it.
+//! The audit as an operator reads it: one log line for each mint, exchange and refusal, the same
+//! facts in the access log, and metrics that add up to the lines.
 
 mod observed;
 
@@ -30,10 +30,10 @@ const MINT_REFUSED: &str = "subject_token.refused";
 const EXCHANGED: &str = "token_exchange.succeeded";
 const EXCHANGE_REFUSED: &str = "token_exchange.refused";
 
-/// What an attack may leave behind.
+/// The bytes by which memory may grow under an attack.
 const ROOM: u64 = 30 << 20;
 
-/// A request, and what the log must say of it.
+/// A request, and the log line that it must leave.
 struct Case {
     name: &'static str,
     request: Request,
@@ -255,7 +255,7 @@ fn exchange_cases(subject_token: &str, spent: &str) -> Vec<Case> {
     ]
 }
 
-/// Requests that leave no line, because nobody acts as anybody.
+/// Returns requests that leave no audit line, because they neither mint nor exchange.
 fn others() -> Vec<Request> {
     vec![
         Request::new("OPTIONS", "/api/subject-tokens"),
@@ -318,7 +318,8 @@ fn every_mint_exchange_and_refusal_leaves_one_line() {
     tells_no_secret(&observed.log(), &[&token, &spent]);
 }
 
-/// The counters of outcomes are the numbers of events, and there are no others.
+/// Checks that the counters of outcomes equal the numbers of events, and that there are no other
+/// counters.
 fn counters_add_up(findings: &mut Findings, metrics: &[(String, u64)], events: &[Value]) {
     let mut expected = BTreeMap::from([
         ("impersonation_subject_tokens_created_total".to_owned(), 0),
@@ -357,7 +358,7 @@ fn counters_add_up(findings: &mut Findings, metrics: &[(String, u64)], events: &
     findings.expect("full", &metric("impersonation_store_full_total"), &Some(of("store_full")));
 }
 
-/// None of what was secret in this run is in the log.
+/// Checks that the log contains no secret of this run.
 fn tells_no_secret(log: &str, tokens: &[&str]) {
     assert!(!log.contains("eyJ"), "a JWT in the log");
     let random_parts = tokens.iter().map(|token| token[12..].to_owned());
@@ -399,7 +400,7 @@ fn both_lines_say_who_acted_as_whom_and_name_the_same_token() {
             "jti": claims["jti"],
         })
     );
-    // The id is the beginning of nothing secret: knowing it does not help to find the token.
+    // The id is not a prefix of the token: it does not help to find the token.
     assert!(!token.contains(created["subject_token_id"].as_str().unwrap()));
 }
 
@@ -420,7 +421,7 @@ fn callers_cannot_forge_log_lines_or_their_members() {
     let mut minted = 0;
     for text in texts {
         let may_be_user = !text.chars().any(char::is_control);
-        // Not the actor, who is nobody else.
+        // The user must differ from the actor.
         let user = if may_be_user { format!("{text}u") } else { "u-1".to_owned() };
         let user = user.as_str();
         if !may_be_user {
@@ -430,7 +431,8 @@ fn callers_cannot_forge_log_lines_or_their_members() {
             let refused = observed.envoy.send(&request.json(&json!({"userId": "u-1"})));
             assert_eq!(refused.status, 401, "{refused:?}");
         }
-        // The context may hold anything, caller and actor anything but controls: their issuers vouch for them.
+        // The context may contain anything; names of callers and actors may contain anything but
+        // control characters.
         let named = if may_be_user { text } else { "a-name" };
         let bearer = backend_with("client_id", json!(named));
         let context = json!({text: text, "event": "forged", "list": [text]});
@@ -473,7 +475,7 @@ fn the_log_has_the_context_only_if_configured() {
     assert!(!json!(access_log).to_string().contains("T-personal"));
 }
 
-/// As docs/operations.md has it.
+/// The access logger of docs/operations.md.
 pub(crate) fn audit_logger(path: &std::path::Path) -> Value {
     json!({
         "name": "envoy.access_loggers.file",
@@ -535,7 +537,7 @@ fn the_audit_has_the_request_id_that_envoy_logs() {
     }
     let (events, access_log) = (observed.events(), observed.access_log(4));
     for (event, line) in events.iter().zip(&access_log) {
-        // Where Envoy lets a caller choose the id, as much of it as anybody needs.
+        // If Envoy lets callers choose the id, the audit has its first 256 characters.
         let id: String = line["request_id"].as_str().unwrap().chars().take(256).collect();
         assert_eq!(event["request_id"], id);
     }
@@ -617,7 +619,7 @@ fn the_metrics_show_a_table_before_and_after_it_is_full() {
     };
     gauge("impersonation_store_capacity", 3);
     gauge("impersonation_subject_tokens_outstanding", 0);
-    // An alarm on the first of these needs to have seen none.
+    // An alarm on the first event needs a counter that has been 0 before.
     for counter in [
         "impersonation_subject_tokens_created_total",
         "impersonation_subject_tokens_exchanged_total",
@@ -749,7 +751,7 @@ fn a_failed_callout_and_a_caller_that_hangs_up_each_leave_a_line() {
     let observed = Observed::start(&configuration, 1);
     let token = observed.mint(&mint_request("u-1"));
 
-    // The upstream is silent, and the caller goes away.
+    // The upstream does not answer, and the caller hangs up.
     let mut impatient = observed.envoy.connect();
     impatient.write(&mint_with("opaque").to_bytes()).unwrap();
     wait_for("the upstream to be asked", || {
@@ -759,10 +761,10 @@ fn a_failed_callout_and_a_caller_that_hangs_up_each_leave_a_line() {
     drop(impatient);
     observed.access_log(2);
 
-    // It is silent, and the caller waits.
+    // The upstream does not answer, and the caller waits.
     let form = with_actor(exchange_form(&token), "opaque");
     assert_eq!(observed.envoy.send(&exchange_request(&form)).status, 503);
-    // It is not there.
+    // The upstream does not exist.
     let bearer = backend_with("iss", json!("https://absent.example"));
     assert_eq!(observed.envoy.send(&mint_with(&bearer)).status, 503);
 
@@ -795,9 +797,9 @@ fn a_failed_callout_and_a_caller_that_hangs_up_each_leave_a_line() {
             .unwrap()
     };
     assert_eq!((failed("userinfo"), failed("introspection"), failed("user_lookup")), (1, 0, 0));
-    // The filter asks for it again by itself.
+    // The filter fetches the key set again by itself.
     wait_for("the failed fetches", || (failed("jwks") >= 2).then_some(()));
-    // A key set that never came grows old, too.
+    // The age grows even if no key set was ever fetched.
     wait_for("the age of the key set", || {
         (observed.envoy.metric("impersonation_key_set_age_seconds")? >= 2).then_some(())
     });
@@ -807,14 +809,14 @@ fn a_failed_callout_and_a_caller_that_hangs_up_each_leave_a_line() {
 
 #[test]
 fn hostile_requests_have_as_many_lines_as_answers() {
-    // Half of them over HTTP/2. `make hostile` has a million.
+    // Half of the requests use HTTP/2. `make hostile` sends a million.
     let requests = std::env::var("HOSTILE_REQUESTS").map_or(8000, |text| text.parse().unwrap());
     const CONNECTIONS: usize = 4;
     let seed = std::env::var("HOSTILE_SEED")
         .map_or_else(|_| fastrand::u64(..), |seed| seed.parse().unwrap());
     println!("to send the same requests again: HOSTILE_SEED={seed}");
     let options = Options { concurrency: 2, ..Options::default() };
-    // The bystander's token has to outlive a million requests.
+    // The bystander's token must outlive a million requests.
     let configuration = Configuration::default().with("/subject_tokens/lifetime", "7200s");
     let gateway = Gateway::try_start(&configuration, &options).unwrap();
     let listener = listener("gateway", Some(Filter::from(&configuration).into()));
@@ -853,7 +855,7 @@ fn hostile_requests_have_as_many_lines_as_answers() {
             }
         });
     };
-    // What a fifth of them makes warm may grow no more.
+    // The first fifth warms up memory, which may not grow any more after it.
     attack(requests / 5, seed);
     let resident = gateway.envoy.resident_bytes();
     attack(requests - requests / 5, !seed);
@@ -864,7 +866,7 @@ fn hostile_requests_have_as_many_lines_as_answers() {
     gateway.assert_every_worker_serves("after the attack");
     gateway.assert_spendable(&bystander, "minted before the attack");
     assert!(gateway.envoy.is_running());
-    // Once every request has ended one more follows, and its line is the last.
+    // One more request is sent after all others have ended: its line is the last.
     wait_for("the last requests to end", || {
         (gateway.envoy.stat("http.gateway.downstream_rq_active") == 0).then_some(())
     });
@@ -874,7 +876,7 @@ fn hostile_requests_have_as_many_lines_as_answers() {
         lines.iter().any(|line| line["path"] == "/the-last").then_some(lines)
     });
 
-    // Only the filter's own answers say that nobody may keep them, in the words of HTTP/1.0.
+    // Only the filter's own answers have `pragma: no-cache`.
     let answered =
         lines.iter().filter(|line| line["pragma"] == "no-cache" && line["upstream"].is_null());
     let ours: Vec<_> = answered.collect();

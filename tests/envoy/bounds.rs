@@ -1,5 +1,6 @@
-//! Tokens that are narrower than their user, in Envoy: each bound met and not met, and a refusal that costs no
-//! token. What is told about bounds that can never be met is tested natively, beside the code.
+//! Subject tokens that allow less than their user may, in Envoy: each bound met and not met. A
+//! refusal leaves the token spendable. The messages about bounds that can never be met are tested
+//! natively, beside the code.
 
 use serde_json::{Value, json};
 
@@ -74,7 +75,7 @@ fn a_mint_may_set_the_lifetimes_of_both_tokens() {
 fn a_subject_token_expires_when_its_own_bound_says() {
     let gateway = Gateway::shared();
     let token = minted(&gateway.send(&mint(&json!({"expiresIn": 1}))));
-    // Each refusal for another reason leaves it as it is, until it is over.
+    // A refusal for another reason leaves the token as it is, until it expires.
     let other = exchange_form(&token).set("scope", "nothing");
     testkit::wait_for("the end of the token", || {
         (gateway.exchange(&other).refusal().1 == "invalid_request").then_some(())
@@ -120,7 +121,7 @@ fn a_mint_refuses_and_names_a_bound_that_can_never_be_met() {
     findings.expect("named", &answer.member("error_description").starts_with("scope"), &true);
 }
 
-/// A client learns nothing of tokens that are not its own, not even once they were used.
+/// A client learns nothing of another client's token, not even that it was used.
 #[test]
 fn another_clients_token_is_answered_like_an_unknown_one() {
     let gateway = Gateway::shared();
@@ -134,7 +135,8 @@ fn another_clients_token_is_answered_like_an_unknown_one() {
     }
 }
 
-/// Who narrowed a token, and by what, stands at the mint, at each exchange that it refused, and at the one that it let pass.
+/// The audit names the bounds at the mint, at each exchange that they refused, and at the one that
+/// they allowed.
 #[test]
 fn the_audit_has_the_bounds_of_the_mint_and_of_each_exchange() {
     let gateway = Gateway::start(&Configuration::default());

@@ -1,4 +1,5 @@
-//! A store of limited size: full is full, to the token, and nobody who holds one is harmed.
+//! A store of limited size: it holds exactly as many tokens as configured, and being full harms no
+//! token in it.
 
 use std::thread;
 
@@ -26,7 +27,7 @@ fn a_full_store_asks_to_retry_and_keeps_its_tokens() {
         findings.expect(&case, &seconds.is_some_and(|seconds| (1..=600).contains(&seconds)), &true);
         describes(&mut findings, &case, &answer);
     }
-    // One out, one in: wherever in the table it was.
+    // A spent token frees its slot for exactly one mint, at any place in the table.
     for place in [9, 0, 4] {
         let token = tokens.remove(place);
         assert_eq!(gateway.exchange(&exchange_form(&token)).status, 200, "token {place}");
@@ -75,7 +76,7 @@ fn a_busy_store_loses_no_slot() {
     let options = Options { concurrency: 4, ..Options::default() };
     let configuration = Configuration::default().with(CAPACITY, ROOM);
     let gateway = Gateway::try_start(&configuration, &options).unwrap();
-    // Minted by one worker and spent, at once, by another.
+    // One worker mints a token and another spends it, at once.
     thread::scope(|scope| {
         for _ in 0..8 {
             scope.spawn(|| {

@@ -1,4 +1,5 @@
-//! Who asks: RFC 6749 §2.3 for clients with a secret, `client_id` alone for those without.
+//! Client authentication: RFC 6749 §2.3 for clients with a secret, `client_id` alone for public
+//! clients.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -87,7 +88,8 @@ fn wrong_credentials_are_refused_and_leave_the_token_spendable() {
         let form = exchange_form(&token).without("client_id").set("client_id", "support-portal");
         let answer = gateway.send(&credentials(exchange_request(&form)));
         let (status, error) = answer.refusal();
-        // A client that is named twice and not alike is a malformed request as well as a wrong client.
+        // A client that is named twice in different ways is both a malformed request and a wrong
+        // client.
         let disagrees = matches!(
             case,
             "an unknown client" | "an empty client" | "only a colon" | "nothing" | "no colon"
@@ -155,7 +157,8 @@ fn ids_and_secrets_of_any_characters_are_read_form_urlencoded() {
     expect_client(&mut findings, "urlencoded", &answer, id);
 }
 
-/// Many services have Basic's pair as it is (RFC 7617 §2), RFC 6749 §2.3.1 form-urlencodes both halves.
+/// RFC 6749 §2.3.1 form-urlencodes both halves of Basic's pair. Many clients send it as it is (RFC
+/// 7617 §2).
 #[test]
 fn a_secret_of_any_characters_is_read_as_it_is_or_form_urlencoded() {
     #[rustfmt::skip]
@@ -309,7 +312,8 @@ fn a_client_may_be_configured_to_send_its_secret_in_the_form_to_every_endpoint()
     }
 }
 
-/// An API that asks about tokens: RFC 7662 wants it to authenticate, and nothing else should come of that.
+/// A client that is an API: RFC 7662 requires it to authenticate for introspection. It can do
+/// nothing else.
 #[test]
 fn a_client_without_resources_can_only_introspect() {
     let client = json!({

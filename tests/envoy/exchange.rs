@@ -1,5 +1,5 @@
-//! `POST {base}/oidc/token` with the token-exchange grant: what an access token says, who gets one,
-//! and that a subject token is worth exactly one.
+//! `POST {base}/oidc/token` with the token-exchange grant: the content of an access token, the
+//! callers who may get one, and that a subject token yields exactly one.
 
 use std::collections::HashSet;
 
@@ -155,7 +155,7 @@ fn a_subject_token_yields_one_access_token() {
     for attempt in ["second", "third"] {
         gateway.assert_spent(&token, attempt);
     }
-    // Nor does another client or another resource get anything for it.
+    // Another client or another resource gets no access token for it either.
     let answer = gateway.send(&portal_request(&token));
     assert_eq!(answer.refusal(), (400, "invalid_request".into()));
     let answer = gateway.exchange(&exchange_form(&token).set("resource", PLAIN));
@@ -169,7 +169,7 @@ fn a_subject_token_ends_with_its_lifetime() {
     let minted_by = now();
     wait_for("the subject token to expire", || (now() > minted_by + 4).then_some(()));
     gateway.assert_spent(&token, "expired");
-    // One that is used at once is good.
+    // A token that is exchanged in time is accepted.
     gateway.assert_serves("after an expiry");
 }
 
@@ -204,7 +204,7 @@ fn only_a_holder_of_the_secret_learns_that_a_token_is_used_or_expired() {
 
 type Change = fn(Form) -> Form;
 
-/// What is wrong with a request, and what the answer must be.
+/// The requests with one mistake each, and their answers.
 #[rustfmt::skip]
 const REFUSED: &[(&str, Change, u16, &str)] = &[
     ("no client",                        |form| form.without("client_id"),                                                 400, "invalid_request"),
@@ -537,7 +537,7 @@ fn an_actor_proves_the_openid_scope_with_a_valid_token() {
     }
 }
 
-/// The gateway's key set has our keys in it, so by its signature such a token is as good as any.
+/// The gateway's key set contains our keys, so the token's signature is valid.
 #[test]
 fn an_impersonations_token_can_neither_mint_nor_act_even_without_an_actor() {
     let keys = jwks(&[&PROVIDER_KEY, &SIGNING_KEY]);
@@ -614,7 +614,7 @@ fn the_flow_works_below_a_base_path() {
     }
 }
 
-/// There would be no second person to hold accountable.
+/// An impersonation needs a second person who can be held accountable.
 #[test]
 fn an_actor_cannot_impersonate_themselves() {
     let gateway = Gateway::shared();

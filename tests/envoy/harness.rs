@@ -1,5 +1,5 @@
-//! The tests' own tools, tried against an Envoy without the filter: a failure elsewhere is then not
-//! theirs.
+//! Tests of the test tools themselves, with an Envoy without the filter: a failure elsewhere is
+//! then not theirs.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! `POST {base}/api/subject-tokens`: who may mint, what they must send, and what they get.
+//! `POST {base}/api/subject-tokens`: who may mint, the request, and the answer.
 
 use std::collections::HashSet;
 use std::sync::LazyLock;
@@ -62,7 +62,7 @@ fn the_answer_says_the_configured_lifetime() {
     assert_eq!(gateway.send(&mint_request("u-1")).json()["expiresIn"], 45);
 }
 
-/// One provider with a key for each algorithm; a second one with rules of its own.
+/// One provider with a key for each algorithm, and a second one with other rules.
 struct Providers {
     gateway: Gateway,
     keys: Vec<Key>,
@@ -120,7 +120,7 @@ fn other_claims() -> Value {
     claims
 }
 
-/// The claims of a good token with one of them changed, or left out with `Value::Null`.
+/// Returns the claims of a good token with one of them changed. `Value::Null` leaves it out.
 fn claims(name: &str, value: Value) -> Value {
     let mut claims = backend_claims();
     claims[name] = value;
@@ -135,7 +135,7 @@ fn a_backend_may_sign_with_any_of_seven_algorithms() {
     let providers = &*PROVIDERS;
     let mut findings = Findings::default();
     for key in &providers.keys {
-        // Twice: a verified bearer may be remembered.
+        // Each bearer is sent twice, because a verified one may be remembered.
         for time in ["first", "second"] {
             let bearer = key.sign(&backend_claims());
             findings.expect(
@@ -173,7 +173,7 @@ fn a_bearer_may_have_every_shape_that_the_rfcs_allow() {
     }
 }
 
-/// A token that says its scopes in `scp`.
+/// A token whose scopes are in `scp`.
 fn scp(value: Value) -> Value {
     let mut claims = claims("scope", Value::Null);
     claims["scp"] = value;
@@ -309,7 +309,7 @@ fn with(mut claims: Value, name: &str, value: impl Into<Value>) -> Value {
 #[test]
 fn a_remembered_bearer_still_expires() {
     let providers = &*PROVIDERS;
-    // The second issuer allows no skew.
+    // The second issuer allows no clock skew.
     let bearer = providers.other.sign(&with(other_claims(), "exp", now() + 5));
     assert_eq!(providers.mint(&bearer).status, 201);
     testkit::wait_for("the bearer to expire", || {
@@ -397,7 +397,7 @@ fn a_mint_accepts_any_valid_user_and_context() {
     }
 }
 
-/// A limit that was misspelt must not be a token without it.
+/// A misspelt limit must not make a token without that limit.
 #[test]
 fn a_mint_refuses_an_unknown_member() {
     let gateway = Gateway::shared();
@@ -461,7 +461,7 @@ fn a_mint_refuses_a_body_that_names_no_user() {
     }
 }
 
-/// Every refusal has a description that is fit for a header, a terminal and a log line.
+/// Checks that the refusal has a description that is fit for a header, a terminal and a log line.
 pub(crate) fn describes(findings: &mut Findings, case: &str, answer: &Answer) {
     let body = serde_json::from_slice::<Value>(&answer.body).unwrap_or_default();
     let text = body.get("error_description").and_then(Value::as_str).unwrap_or_default();
@@ -517,7 +517,7 @@ fn the_mint_endpoint_allows_only_post() {
         findings.expect(method, &(answer.status, answer.header("allow")), &(405, Some("POST")));
         findings.expect(method, &gateway.passed_on(&answer), &false);
     }
-    // A preflight request is for Envoy's cors filter, or for the gateway behind.
+    // A preflight request is for Envoy's cors filter, or for the gateway.
     let answer = gateway
         .send(&Request::new("OPTIONS", MINT).header("origin", "https://support.example.com"));
     assert!(gateway.passed_on(&answer), "{answer:?}");
@@ -596,7 +596,7 @@ fn the_query_is_ignored_and_a_similar_path_is_not_ours() {
     }
 }
 
-/// Envoy puts two into one, which is no bearer token: nobody has to guess which one counts.
+/// Envoy joins the two into one field, which is not a bearer token: the filter need not choose one.
 #[test]
 fn two_authorization_fields_are_refused() {
     let gateway = Gateway::shared();

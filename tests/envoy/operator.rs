@@ -1,4 +1,4 @@
-//! The companion as an operator has it at hand: `list` and `revoke`, before a real filter and a real guard.
+//! The companion's `list` and `revoke`, with a real filter and a real guard.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -18,13 +18,13 @@ use testkit::scratch;
 use testkit::server::Server;
 use testkit::tls::Authority;
 
-/// One Envoy with two workers, for every test that ends nothing of anybody else's.
+/// One Envoy with two workers, for every test that ends only its own impersonations.
 fn guarded() -> &'static Guarded {
     static SHARED: LazyLock<Guarded> = LazyLock::new(|| Guarded::start_with_workers(&json!({}), 2));
     &SHARED
 }
 
-/// The companion at this address, with an access token that has this scope.
+/// The companion for this address, with an access token of this scope.
 fn companion(url: &str, scope: &str, arguments: &[&str]) -> Command {
     let mut command = Command::new(&*COMPANION);
     command
@@ -58,7 +58,7 @@ fn revoke(guarded: &Guarded, named: &[&str]) -> (i32, String, String) {
     run(guarded, "impersonations:revoke", &[&["revoke"], named].concat())
 }
 
-/// What the API's answer is to a read.
+/// Returns the status of a read at the API.
 fn read(guarded: &Guarded, begun: &Begun) -> u16 {
     guarded.send_as(&begun.access_token, Request::get("/orders/1")).status
 }
@@ -110,7 +110,7 @@ fn revoke_understands_each_way_to_select_impersonations() {
         let named: Vec<_> = named.iter().map(String::as_str).collect();
         assert_eq!(revoke(&guarded, &named).0, 0, "{named:?}");
         assert_eq!(read(&guarded, &begun), 401, "{named:?}");
-        // What is issued in the same millisecond has ended, too.
+        // A token of the same millisecond has ended, too.
         std::thread::sleep(std::time::Duration::from_millis(2));
     }
     assert_eq!(list(&guarded, &[]), [] as [Value; 0]);
@@ -218,7 +218,7 @@ fn over_tls_the_companion_sends_its_token_only_to_a_trusted_server() {
     }
     assert_eq!(requests(), 2);
 
-    // The wrong scheme is what is wrong, and it is said.
+    // The error says that the scheme of the address is wrong.
     let mistaken = |scheme: &str, listener: &str| {
         let url = format!("{scheme}://{}", guarded.envoy.address(listener));
         let arguments = ["list", "--cacert", authority.certificate.to_str().unwrap()];

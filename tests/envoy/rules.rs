@@ -1,4 +1,5 @@
-//! The operator's rules, in Envoy: each met and not met, and a flood that is held back alone.
+//! The operator's rules in Envoy: each met and not met, and a flood that holds back only its own
+//! caller.
 
 use jsonwebtoken::Algorithm;
 use serde_json::{Value, json};
@@ -71,7 +72,7 @@ fn the_rules_apply_to_the_gateways_name_of_a_user() {
     let claims = raw_part(&answer.member("access_token"), 1);
     assert_eq!(claims["sub"], "user-42");
     assert_eq!(mint("ROOT").refusal(), (403, "access_denied".into()));
-    // Nobody impersonates themselves, by whatever name they ask.
+    // An actor cannot impersonate themselves under another spelling of their name.
     let themselves = json!({"userId": "USER-42", "actorId": "user-42"});
     let answer =
         envoy.send(&Request::post("/api/subject-tokens").bearer(&BEARER).json(&themselves));
@@ -81,7 +82,7 @@ fn the_rules_apply_to_the_gateways_name_of_a_user() {
     assert_eq!(mint("USER-42").refusal(), (503, "temporarily_unavailable".into()));
 }
 
-/// All workers count together, the count of a time that is far longer than a test.
+/// All workers count together. The period is far longer than a test.
 #[test]
 fn a_caller_at_its_mint_limit_does_not_hold_back_others() {
     let configuration = Configuration::default()

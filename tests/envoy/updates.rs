@@ -1,5 +1,5 @@
-//! Configuration that changes under load: the tokens people hold outlive it, and a configuration that
-//! is refused changes nothing.
+//! The configuration changes under load: outstanding tokens survive, and a refused configuration
+//! changes nothing.
 
 use jsonwebtoken::Algorithm;
 use serde_json::json;
@@ -88,7 +88,7 @@ fn a_refused_configuration_leaves_the_old_one_serving() {
         gateway.assert_serves(case);
     }
     gateway.assert_spendable(&token, "after refused configurations");
-    // What is right again is taken.
+    // A corrected configuration is accepted.
     let resources = json!([{"indicator": ORDERS, "scopes": ["orders:list"]}]);
     gateway.update(&Configuration::default().with("/resources", resources)).unwrap();
     let form = exchange_form(&gateway.mint("u-1")).set("scope", "orders:list");

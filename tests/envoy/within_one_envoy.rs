@@ -1,8 +1,10 @@
-//! Of the list and the revocations what is so because they are in one Envoy's shared data: its room, and its end.
+//! Limits of a list and of revocations in one Envoy's shared data: their room, and their end with
+//! the process.
 
 use crate::impersonations::{Parties, configuration, is_active, list_answer, start};
 
-/// Shared data is gone with the process: nobody knows any more what was revoked, so nothing from before is live.
+/// Shared data is lost with the process: revocations are unknown then, so no earlier impersonation
+/// is live.
 #[test]
 fn a_restart_ends_every_impersonation_from_before() {
     let before = start(&configuration());

@@ -1,4 +1,4 @@
-//! What becomes of what a script says: claims, denials, and what the operator reads of them.
+//! The results of a script: claims, denials, and the operator's log about them.
 
 use fastrand::Rng;
 use serde_json::{Map, Value, json};
@@ -13,7 +13,7 @@ use testkit::gateway::{
     Gateway, actor_claims, exchange_form, key_set, mint_body_request, minted, verify, with_actor,
 };
 
-/// The command line and another engine are held to the same claims.
+/// The companion and Node.js must give the same claims, see tests/claims-scripts.
 #[test]
 fn the_example_scripts_give_the_recorded_claims() {
     let mut findings = Findings::default();
@@ -55,7 +55,7 @@ fn the_example_scripts_give_the_recorded_claims() {
     }
 }
 
-/// What is no claim of ours, however much it looks like one, and what JSON leaves out.
+/// Names that only resemble reserved claims, and values that JSON leaves out.
 #[test]
 fn a_claim_that_is_not_reserved_is_issued_as_the_script_wrote_it() {
     #[rustfmt::skip]
@@ -109,7 +109,7 @@ fn a_script_cannot_set_a_reserved_claim() {
         "iss", "sub", "aud", "exp", "nbf", "iat", "jti", "client_id", "scope", "act", "may_act", "cnf", "txn", "scp", "azp",
         "__proto__",
     ];
-    // Ways to return a member; `name` is its name.
+    // Ways to return a member whose name is `name`.
     #[rustfmt::skip]
     let ways = [
         ("a member",          "return { [name]: 'x' };"),
@@ -146,7 +146,7 @@ fn a_script_cannot_set_a_reserved_claim() {
     }
 }
 
-/// Whatever `on_error` says: a denial is no error.
+/// `on_error` does not apply: a denial is not an error.
 #[test]
 fn the_client_reads_a_denial_in_characters_that_oauth_allows() {
     let long = "x".repeat(200);
@@ -243,7 +243,7 @@ fn denials_and_failures_are_audited_and_counted() {
         }
         expected.push(granted);
         assert_eq!(outcomes.collect::<Vec<_>>(), expected, "{on_error}");
-        // The warning says where, on one line.
+        // The warning has the line and column of the error, and is one line itself.
         let warning = log.lines().find(|line| line.contains("custom claims: ")).unwrap();
         assert!(warning.contains("[warning][wasm]"), "{warning}");
         assert!(warning.contains("custom claims: the script threw: line 5, column "), "{warning}");
@@ -264,7 +264,7 @@ fn denials_and_failures_are_audited_and_counted() {
     }
 }
 
-/// From the mint to the token, any JSON that fits.
+/// Random JSON from the context of a mint to the claims of the access token.
 #[test]
 fn any_json_passes_unchanged_from_context_to_claims() {
     let seed = fastrand::u64(..);
@@ -300,7 +300,7 @@ fn value(rng: &mut Rng, depth: u32) -> Value {
         1 => rng.bool().into(),
         2 => rng.i64(..).into(),
         3 => rng.i64(-1000..1000).into(),
-        // Any float: JSON has no others than these.
+        // Any finite float: JSON has no others.
         4 => Some(f64::from_bits(rng.u64(..))).filter(|number| number.is_finite()).into(),
         5 => (rng.f64() * 10_f64.powi(rng.i32(-8..22))).into(),
         6 => text(rng).into(),
@@ -319,7 +319,7 @@ fn text(rng: &mut Rng) -> String {
     }
 }
 
-/// As JavaScript has it: all numbers are floats, and there is one zero.
+/// Returns the value as JavaScript has it: all numbers are floats, and there is one zero.
 fn as_javascript(value: &Value) -> Value {
     match value {
         Value::Number(number) => json!(number.as_f64().unwrap() + 0.0),

@@ -1,5 +1,5 @@
-//! etcd does what it should not, or cannot do what it should: a refusal of the contract each time, and one line of the
-//! log for each kind.
+//! etcd answers wrongly or not at all: each request is refused as the contract says, and the log
+//! has one line for each kind of failure.
 
 use testkit::etcd::{Etcd, Settings};
 use testkit::gateway::{exchange_form, mint_request};
@@ -9,7 +9,7 @@ use testkit::wait_for;
 
 use super::{assert_unavailable, complaints, configuration, events, gateway_at, genuine_token};
 
-/// A gRPC message of these bytes, framed as one of `length`.
+/// Frames a gRPC message as one of `length` bytes.
 fn framed(length: u32, message: &[u8]) -> Vec<u8> {
     [&[0][..], &length.to_be_bytes(), message].concat()
 }
@@ -59,7 +59,7 @@ fn an_answer_that_etcd_does_not_give_counts_as_a_failed_store() {
             assert_unavailable(&gateway.send(&mint_request("u-1")), case);
             assert_unavailable(&gateway.exchange(&exchange_form(&token)), case);
         }
-        // What is outstanding is counted on a timer, which fails as well.
+        // A timer counts the outstanding tokens, and fails as well.
         let counted = gateway.envoy.stat(&counter) - before;
         assert!(counted >= 6, "{case}: {counted} counted as {kind}");
     }

@@ -1,4 +1,4 @@
-//! Somebody who is no filter writes in etcd, by its own API.
+//! Another program writes to the filter's keys in etcd.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -12,7 +12,7 @@ use testkit::wait_for;
 
 use super::{assert_unavailable, complaints, configuration, gateway_at};
 
-/// A key, as etcd has it.
+/// A key as etcd stores it.
 struct Stored {
     key: String,
     value: Vec<u8>,
@@ -37,7 +37,7 @@ fn delete(etcd: &Etcd, stored: &Stored) {
     etcd.api("/v3/kv/deleterange", &json!({"key": stored.key}));
 }
 
-/// The same of another user, whose name is as long.
+/// Returns the same record for another user, whose name has the same length.
 fn forged(stored: &Stored) -> Stored {
     let at = stored.value.windows(3).position(|window| window == b"u-1").unwrap();
     let mut value = stored.value.clone();
@@ -81,7 +81,7 @@ fn a_spent_token_that_is_put_back_in_etcd_is_not_exchanged_again() {
     delete(&etcd, &outstanding);
     put(&etcd, &outstanding);
     assert_unavailable(&gateway.exchange(&exchange_form(&token)), "deleted and put back");
-    // Another Envoy has heard of nothing.
+    // Another Envoy has not heard of the change.
     let other = gateway_at(etcd.address, &configuration());
     assert_unavailable(&other.exchange(&exchange_form(&token)), "through another");
     assert_told_of(&gateway);

@@ -1,5 +1,6 @@
-//! The gateway's key set and discovery document with ours added, and what is served when the gateway fails: a key
-//! set with our keys alone would lock every user of the gateway's out wherever it is kept.
+//! The gateway's key set and discovery document with ours added, and the answers while the gateway
+//! fails: a key set with our keys alone would lock out all users of the gateway wherever it is
+//! cached.
 
 use std::io::Write;
 use std::process::{Command, Stdio};
@@ -53,7 +54,7 @@ fn gateway_document(target: &str) -> Value {
     }
 }
 
-/// A gateway whose documents stay the same from one request to the next.
+/// Starts a gateway whose documents stay the same from one request to the next.
 fn gateway_with_documents() -> (Server, Value, Value) {
     let gateway = Server::start(IDENTITY_GATEWAY);
     let (key_set, discovery) = (gateway_document(JWKS), gateway_document(DISCOVERY));
@@ -90,7 +91,7 @@ fn the_key_set_has_the_gateways_keys_and_ours() {
     assert_eq!(answer.status, 200, "{answer:?}");
     let merged = answer.json();
     assert_eq!(kids(&merged), ["theirs", "gateway-1"]);
-    // Every other member is what and where it was, even what we do not understand.
+    // Every other member keeps its value and place, even unknown ones.
     let mut expected = theirs;
     let ours = merged["keys"].as_array().unwrap().last().unwrap().clone();
     expected["keys"].as_array_mut().unwrap().push(ours.clone());
@@ -104,7 +105,7 @@ fn the_key_set_has_the_gateways_keys_and_ours() {
     assert_eq!(answer.header("content-length"), Some(answer.body.len().to_string().as_str()));
     assert_eq!(answer.header("x-theirs"), Some("kept"));
     assert_eq!(answer.header("cache-control"), Some("public, max-age=60"));
-    // These spoke of other bytes.
+    // These header fields describe the gateway's bytes.
     assert_ne!(answer.header("etag"), Some("\"theirs\""));
     assert_eq!(answer.header("last-modified"), None);
 }
@@ -166,7 +167,8 @@ fn the_entity_tag_is_ours_and_changes_with_the_document() {
             let length = again.header("content-length").map(|length| length.parse().unwrap());
             assert!(length.is_none_or(|length: usize| length == first.body.len()), "{again:?}");
         }
-        // The gateway's own tag is not the tag of what is served, and its dates say nothing about it.
+        // The gateway's own tag is not the tag of the merged document, and its dates do not apply
+        // to it.
         for (name, value) in [
             ("if-none-match", "\"theirs\""),
             ("if-modified-since", "Wed, 21 Oct 2099 07:28:00 GMT"),
@@ -185,7 +187,7 @@ fn the_entity_tag_is_ours_and_changes_with_the_document() {
     assert_ne!(after.header("etag"), Some(etag.as_str()));
 }
 
-/// Compresses whenever it may: RFC 9110 §12.5.3 lets it unless the request says `identity`.
+/// Compresses whenever it may: RFC 9110 §12.5.3 allows it unless the request says `identity`.
 fn compressing(asked: &Received) -> Reply {
     let document = json!({"keys": [], "z": "é", "grant_types_supported": ["authorization_code"]});
     let plain = Reply::json(&document).header("vary", "accept-encoding");
@@ -254,7 +256,7 @@ fn envoys_own_compressor_compresses_the_merged_document() {
     }
 }
 
-/// Envoy's own, before the filter.
+/// Envoy's compressor, before the filter.
 fn compressor() -> Value {
     json!({
         "name": "envoy.filters.http.compressor",
@@ -272,7 +274,7 @@ fn compressor() -> Value {
     })
 }
 
-/// RFC 9110 §9.3.2: whoever wants to know whether a document has changed need not read it.
+/// RFC 9110 §9.3.2: a client can learn whether a document has changed without reading it.
 #[test]
 fn head_is_answered_with_the_header_fields_of_get() {
     let (gateway, ..) = gateway_with_documents();
@@ -316,7 +318,8 @@ fn head_is_answered_with_the_header_fields_of_get() {
     }
 }
 
-/// The header fields that do not change from one answer to the next. Envoy says no type of its 304s.
+/// Returns the header fields that do not change from one answer to the next. Envoy's 304 answers
+/// have no content type.
 fn lasting(answer: &Answer) -> Vec<(String, String)> {
     let mut fields = answer.headers.clone();
     fields.retain(|(name, _)| match name.as_str() {
@@ -328,7 +331,7 @@ fn lasting(answer: &Answer) -> Vec<(String, String)> {
     fields
 }
 
-/// Bytes where none are expected would pass for the next answer on the connection.
+/// An unexpected body would be read as the next answer on the connection.
 #[test]
 fn no_body_follows_the_answer_to_a_head() {
     let (gateway, ..) = gateway_with_documents();
@@ -347,7 +350,7 @@ fn no_body_follows_the_answer_to_a_head() {
     }
 }
 
-/// Answers that are no document, each with its name.
+/// Answers that are not documents, by name.
 fn no_documents() -> Vec<(&'static str, Reply)> {
     let body = |text: &str| Reply { body: text.into(), ..Reply::json(&Value::Null) };
     #[rustfmt::skip]
@@ -420,7 +423,7 @@ fn the_gateways_last_good_document_replaces_a_failing_one() {
     let envoy = merging(&gateway).workers(2).start();
     let mut findings = Findings::default();
     for target in [JWKS, DISCOVERY] {
-        // One worker merges it, and all have it.
+        // One worker merges the document, and every worker can serve it.
         gateway.answer_always(Reply::json(&gateway_document(target)));
         let good = envoy.send(&Request::get(target));
         let mut expect_good = |case: &str, answer: &Answer| {
@@ -455,7 +458,7 @@ fn the_gateways_last_good_document_replaces_a_failing_one() {
     findings.expect("the operator learns of it", &envoy.log().contains(line), &true);
 }
 
-/// HTTP/2 ends an answer in more ways than HTTP/1.1 does.
+/// HTTP/2 can end an answer in more ways than HTTP/1.1.
 #[test]
 fn trailers_of_a_gateway_do_not_matter() {
     let configuration =
@@ -471,7 +474,7 @@ fn trailers_of_a_gateway_do_not_matter() {
                     request = request.header("te", "trailers").header("x-answer-trailers", "yes");
                 }
                 for answer in [gateway.send(&request), http2::send(gateway.address(), &request)] {
-                    // No document, and so it goes on as it is.
+                    // The answer is not a document, so it passes unchanged.
                     findings.expect(format!("{case}: status"), &answer.status, &200);
                     findings.expect(format!("{case}: length"), &answer.body.len(), &size);
                 }
@@ -481,8 +484,8 @@ fn trailers_of_a_gateway_do_not_matter() {
     gateway.assert_serves("after answers with trailers");
 }
 
-/// Envoy answers for itself then, past all filters, so that nothing can stand in: 502 or 504. What must
-/// not happen is that half of a document passes for a whole one, or that somebody waits for ever.
+/// Envoy itself answers 502 or 504 then, past all filters, so the last good document cannot be
+/// served. Half a document must not pass for a whole one, and no caller may wait for ever.
 #[test]
 fn a_broken_off_document_never_passes_for_a_whole_one() {
     let (gateway, ..) = gateway_with_documents();

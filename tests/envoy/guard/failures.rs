@@ -1,4 +1,4 @@
-//! The guard fails: impersonations are refused, and ordinary users go on.
+//! The guard fails: impersonations are refused, and ordinary users' requests pass.
 
 use serde_json::{Value, json};
 
@@ -31,13 +31,14 @@ fn a_wrong_configuration_is_refused_and_the_old_one_stays() {
         assert_eq!(guarded.send_as(&token(&claims()), Request::post("/orders")).status, 403);
         assert_eq!(guarded.send_as(&ordinary_token(), Request::post("/orders")).status, 200);
     }
-    // What is right again is taken.
+    // A corrected configuration is accepted.
     let listener = guarded_listener(&guard_configuration(&json!({"default": "allow"})));
     guarded.envoy.update(listener).unwrap();
     assert_eq!(guarded.send_as(&token(&claims()), Request::post("/orders")).status, 200);
 }
 
-/// A guard that does not say what the filter does: it knows no token, and lets none pass.
+/// A guard whose issuer or payload header differs from the filter's recognises no token, and lets
+/// none pass.
 #[test]
 fn a_guard_of_another_issuer_or_payload_lets_no_impersonation_pass() {
     for members in [
@@ -54,7 +55,7 @@ fn a_guard_of_another_issuer_or_payload_lets_no_impersonation_pass() {
 #[test]
 fn a_crashing_guard_refuses_impersonations_and_lets_ordinary_users_pass() {
     let mut filter = guard(&guard_configuration(&json!({"default": "allow"})));
-    // What a crash in it would be.
+    // The trap stands for any crash in the guard.
     filter.module = Some(with_trap(&GUARD, "proxy_on_request_headers"));
     let guarded =
         Guarded::try_start_with(api_listener("guarded", [for_impersonations(filter)])).unwrap();
@@ -73,7 +74,7 @@ fn a_crashing_guard_refuses_impersonations_and_lets_ordinary_users_pass() {
     assert!(!log.contains("assert failure"), "{log}");
 }
 
-/// Envoy gives up one worker's VM, and makes another: shared data and the rules are as they were.
+/// Each change makes a new VM in every worker, with the same shared data.
 #[test]
 fn a_new_guard_configuration_ends_no_live_impersonation() {
     let guarded = Guarded::start(&json!({}));

@@ -1,5 +1,5 @@
-//! The guard as in a sidecar of Istio's: entered by a header that `jwt_authn` makes of the claim, and with claims that it
-//! has parted. See `deploy/istio`.
+//! The guard in a sidecar of Istio's: requests enter it by a header that `jwt_authn` makes of the
+//! claim, and the claims are metadata of their own. See `deploy/istio`.
 
 use serde_json::{Value, json};
 
@@ -21,7 +21,7 @@ fn as_istio_has_it() -> Value {
     filter
 }
 
-/// A filter that is entered by requests that have the header.
+/// Wraps a filter so that only requests with the header enter it.
 fn for_the_header(filter: Value) -> Value {
     let predicate = json!({
         "input": {

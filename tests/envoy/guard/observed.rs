@@ -1,4 +1,4 @@
-//! What the operator sees of impersonated requests: audit, access log, metrics, size.
+//! The operator's view of impersonated requests: audit, access log, metrics, size.
 
 use serde_json::{Value, json};
 
@@ -95,7 +95,7 @@ fn every_impersonated_call_is_in_the_access_log_with_its_id_actor_and_user() {
     );
 }
 
-/// As docs/operations.md has it for the filter.
+/// Uses the access logger of docs/operations.md, as the filter does.
 #[test]
 fn the_guards_audit_goes_only_to_the_configured_log() {
     for log in ["envoy", "access_log"] {
@@ -159,7 +159,7 @@ fn the_guard_counts_requests_and_refusals_from_zero() {
     assert!(counted("revocations_age_seconds").unwrap() <= 60);
 }
 
-/// There is one in every worker, besides the filter.
+/// Every worker has one, besides the filter.
 #[test]
 fn the_module_is_small_and_has_no_callbacks_for_bodies_or_responses() {
     let module = std::fs::read(&*GUARD).unwrap();

@@ -1,4 +1,4 @@
-//! The operator's rules, and what stands where there are none.
+//! The operator's rules, and the default without rules.
 
 use serde_json::{Value, json};
 
@@ -8,7 +8,7 @@ use testkit::http::Request;
 
 const DENIED: u16 = 403;
 
-/// What the API is asked, and what comes of it.
+/// A request to the API, and its status.
 type Case = (&'static str, &'static str, Value, u16);
 
 fn run(guarded: &Guarded, cases: &[Case]) {
@@ -43,7 +43,7 @@ fn without_rules_an_impersonation_can_read_but_not_write() {
     run(&guarded, &cases);
 }
 
-/// A client may ask for less than it could have.
+/// A client may ask for less scope than it could have.
 #[test]
 fn a_rule_that_less_scope_escapes_causes_a_warning() {
     let rules = json!([{"path": "/orders", "scopes": ["orders:write"], "action": "deny"}]);
@@ -133,7 +133,7 @@ fn the_api_learns_whose_request_it_is() {
         assert_eq!(received.header(ID_HEADER), Some("a-txn"), "{changes}");
         assert_eq!(received.header(ACTOR_HEADER), actor, "{changes}");
     }
-    // No token of the filter's has such a name.
+    // The filter issues no token with such a name.
     for actor in ["a\r\nx-admin: yes", "a\u{0}b"] {
         let claims = claims_with(&json!({"act": {"sub": actor}}));
         let answer = guarded.send_as(&token(&claims), Request::get("/orders"));

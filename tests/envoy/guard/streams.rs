@@ -1,4 +1,4 @@
-//! What is open when its impersonation is ended does not outlast it; what is another's goes on.
+//! Open streams end with their impersonation; streams of others continue.
 
 use serde_json::json;
 
@@ -16,10 +16,10 @@ fn listener() -> Listener {
     guarded_listener(&guard_configuration(&json!({"default": "allow"})))
 }
 
-/// An API whose answers do not end, and two impersonations of it.
+/// Starts an API whose answers do not end, and begins two impersonations.
 fn streaming() -> (Guarded, Begun, Begun) {
     let envoy: Envoy = Guarded::bootstrap(listener(), streaming::start()).workers(2).start();
-    // Nobody asks this one.
+    // No request reaches this API.
     let guarded = Guarded { envoy, api: Server::start("nobody") };
     let [ended, live] = [(); 2].map(|()| guarded.begin(&Parties::new()));
     (guarded, ended, live)
@@ -31,7 +31,7 @@ fn end(guarded: &Guarded, begun: &Begun) {
     assert_eq!(answer.status, 204, "{answer:?}");
 }
 
-/// Reads until nothing comes any more.
+/// Reads until the stream ends.
 pub(super) fn drain(mut more: impl FnMut() -> bool) {
     wait_for("the end of a stream", || (!more()).then_some(()));
 }
@@ -89,7 +89,7 @@ fn one_of_several_streams_on_a_connection_ends_alone() {
     for (case, stream) in &mut others {
         assert_goes_on(stream, case);
     }
-    // The connection is good for more, but not for what has ended.
+    // The connection serves further requests, but none of the ended impersonation.
     let status =
         |connection: &mut Http2, token: &str| connection.open(&events().bearer(token)).status;
     assert_eq!(status(&mut connection, &ended.access_token), 401);

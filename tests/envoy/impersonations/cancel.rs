@@ -12,7 +12,8 @@ use testkit::gateway::Gateway;
 use testkit::http::Request;
 use testkit::wait_for;
 
-/// As many as one caller or one client can end before more of its own ends.
+/// The number of impersonations that one caller or one client can end before further ends cover all
+/// of its own.
 const SHARE: usize = 1024;
 
 fn path(id: &str) -> String {
@@ -45,7 +46,7 @@ fn cancelling_an_exchanged_token_ends_its_impersonation() {
     assert_eq!(answer.status, 204, "{answer:?}");
     assert!(!is_active(gateway, &cancelled.access_token));
     assert!(is_active(gateway, &other.access_token));
-    // Once more is no harm.
+    // Cancelling again does no harm.
     let answer = gateway.send(&delete(&path(cancelled.id())).bearer(&backend(&parties.caller)));
     assert_eq!(answer.status, 204, "{answer:?}");
 }
@@ -80,7 +81,8 @@ fn take_back(gateway: &Gateway, parties: &Parties, id: &str) {
     assert_eq!(answer.status, 204, "{answer:?}");
 }
 
-/// How many revocations are kept, once some are: it is counted now and then.
+/// Returns the number of revocations that are kept. Revokes something first: the metric is updated
+/// now and then.
 pub(super) fn kept(gateway: &Gateway) -> u64 {
     revoke(gateway, &json!({"userId": "nobody"}));
     wait_for("revocations to be counted", || {
@@ -103,7 +105,8 @@ fn cancelling_an_unexchanged_token_takes_no_revocation() {
     assert_eq!(kept(&gateway), 1, "the operator's");
 }
 
-/// Whoever has the scope `impersonate` alone, and a client, ends what is its own and nothing else, however much that is.
+/// A caller with the scope `impersonate` alone, or a client, ends only its own impersonations,
+/// however many it cancels.
 #[test]
 fn a_caller_who_cancels_more_than_its_share_ends_only_its_own() {
     const AT_ONCE: usize = 4;

@@ -1,4 +1,4 @@
-//! What a revocation outlives.
+//! A revocation outlives changes of the configuration.
 
 use serde_json::json;
 

@@ -33,7 +33,7 @@ fn a_replay_is_only_reported_if_so_configured() {
     assert!(alarm(&gateway, live.id()).contains("\"revoked\":false"));
 }
 
-/// Whoever has no more than a part of the secret ends nothing.
+/// A token with a part of the secret ends nothing.
 #[test]
 fn a_guessed_secret_ends_nothing() {
     let (gateway, parties) = (gateway(), Parties::new());
@@ -45,7 +45,7 @@ fn a_guessed_secret_ends_nothing() {
     assert!(is_active(gateway, &live.access_token));
 }
 
-/// What has ended is not ended again: who knows a spent token could have the table written as often as they like.
+/// An ended impersonation is not ended again: else anyone with a spent token could fill the table.
 #[test]
 fn many_replays_of_one_token_end_its_impersonation_once() {
     let gateway = start(&configuration());
@@ -61,7 +61,7 @@ fn many_replays_of_one_token_end_its_impersonation_once() {
         let alarms = log.lines().filter(|line| line.contains("subject_token.replayed"));
         (alarms.filter(|line| line.contains("\"revoked\":true")).count() == 5).then_some(())
     });
-    // A later one is another thing.
+    // A replay of a later token ends its own impersonation.
     let anew = parties.begin(&gateway);
     assert_eq!(parties.exchange(&gateway, &anew.subject_token).status, 400);
     assert!(!is_active(&gateway, &anew.access_token));

@@ -44,7 +44,7 @@ fn an_id_ends_an_unlisted_impersonation_too() {
     assert!(!is_active(&gateway, &unlisted.access_token));
 }
 
-/// On a gateway of its own, as some of it ends everybody's.
+/// The gateway is the test's own, because some of these revocations end everybody's impersonations.
 #[test]
 fn each_kind_of_revocation_ends_live_and_outstanding_matches_but_no_later_ones() {
     let gateway = start(&configuration());
@@ -75,7 +75,7 @@ fn each_kind_of_revocation_ends_live_and_outstanding_matches_but_no_later_ones()
     }
 }
 
-/// A part of what is named is not what is named.
+/// A revocation with two members does not end an impersonation that matches one of them.
 #[test]
 fn a_revocation_ends_only_impersonations_that_match_all_its_members() {
     let (gateway, parties, others) = (gateway(), Parties::new(), Parties::new());
@@ -104,7 +104,7 @@ fn a_revocation_answers_with_the_time_before_which_it_applies() {
     assert_eq!(line["requested_by"], "operator-1");
 }
 
-/// So that a misspelt name shows.
+/// The count shows a misspelt name.
 #[test]
 fn the_answer_counts_the_live_impersonations_that_a_revocation_has_ended() {
     let (gateway, parties, others) = (gateway(), Parties::new(), Parties::new());
@@ -140,7 +140,7 @@ fn a_count_that_may_be_too_low_says_so() {
         parties.begin(&gateway);
     }
     let answer = gateway.send(&revocation(&json!({"userId": parties.user}))).json();
-    // etcd has room for all.
+    // etcd has room for all of them.
     let (ended, complete) = if in_etcd() { (3, None) } else { (1, Some(&Value::Bool(false))) };
     assert_eq!((&answer["ended"], answer.get("complete")), (&json!(ended), complete), "{answer}");
 }
@@ -187,7 +187,7 @@ fn a_wrong_revocation_ends_nothing() {
     let long = format!("{right}{}", " ".repeat(65_536));
     assert_eq!(typed("application/json", long), (413, "invalid_request".into()));
     assert!(is_active(gateway, &live.access_token));
-    // Characters are counted, not bytes.
+    // The limit counts characters, not bytes.
     revoke(gateway, &json!({"userId": "\u{1f600}".repeat(255)}));
 }
 
@@ -246,7 +246,7 @@ fn none_of_400_simultaneous_revocations_is_lost() {
             });
         }
     });
-    // Asked on every worker.
+    // Every worker is asked.
     let mut connections = gateway.envoy.connect_to_every_worker();
     for (live, _) in all.iter().flatten() {
         for connection in &mut connections {

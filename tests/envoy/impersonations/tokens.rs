@@ -1,4 +1,4 @@
-//! RFC 7009 and RFC 7662 at the gateway's own paths: for tokens of ours, and for no others.
+//! RFC 7009 and RFC 7662 at the gateway's own paths, for tokens that the filter has issued.
 
 use serde_json::json;
 
@@ -20,7 +20,7 @@ fn form(token: &str) -> Form {
     Form::default().set("token", token)
 }
 
-/// By the public client that exchanges in these tests.
+/// A revocation by the public client that exchanges in these tests.
 fn by_console(token: &str) -> Request {
     form_request(REVOCATION, &form(token).set("client_id", "support-console"))
 }
@@ -43,7 +43,7 @@ fn a_client_can_revoke_a_token_that_it_exchanged() {
     assert_eq!(parties.exchange(gateway, &outstanding).status, 400);
 }
 
-/// As whoever has old tokens out of a log would do.
+/// A holder of old tokens from a log must not fill the table.
 #[test]
 fn a_token_that_has_expired_is_not_revoked() {
     let gateway = start(&configuration().with("/access_tokens/lifetime", "1s"));

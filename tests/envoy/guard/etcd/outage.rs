@@ -1,5 +1,5 @@
-//! etcd cannot be heard: after `max_staleness` nobody knows what was revoked, and no impersonation passes until
-//! somebody does.
+//! etcd cannot be reached: after `max_staleness` the guard does not know what was revoked, and no
+//! impersonation passes until etcd is back.
 
 use serde_json::json;
 
@@ -38,7 +38,7 @@ fn without_etcd_only_impersonations_are_refused_and_only_after_max_staleness() {
         assert_eq!(answer.refusal(), (503, "temporarily_unavailable".into()), "{gone}");
         assert_eq!(answer.header("retry-after"), Some("1"), "{gone}");
         assert!(!guarded.reached(&answer), "{gone}");
-        // On every worker.
+        // The rule holds on every worker.
         for connection in &mut guarded.envoy.connect_to_every_worker() {
             let request = |token: &str| Request::get("/orders").bearer(token);
             assert_eq!(connection.send(&request(&live.access_token)).status, 503, "{gone}");
@@ -58,12 +58,12 @@ fn without_etcd_only_impersonations_are_refused_and_only_after_max_staleness() {
     assert!(guarded.envoy.metric(refused) >= Some(4));
     let log = guarded.envoy.log();
     assert!(log.contains("\"reason\":\"revocations_stale\""));
-    // Each kind of failure once a minute in each VM, not for each request or poll.
+    // Each VM logs each kind of failure once a minute, not for each request or poll.
     let complaints = log.lines().filter(|line| line.contains("etcd does not answer")).count();
     assert!((1..20).contains(&complaints), "{complaints}");
 }
 
-/// Who was let through before cannot stay for longer than who comes now.
+/// A stream that was let through before must not stay longer than a new one could.
 #[test]
 fn impersonated_streams_end_after_max_staleness_and_ordinary_ones_continue() {
     let etcd = Etcd::start();
@@ -93,7 +93,7 @@ fn impersonated_streams_end_after_max_staleness_and_ordinary_ones_continue() {
     assert!(more(&mut ordinary));
 }
 
-/// A guard that starts without etcd knows nothing, and says so.
+/// A guard that starts without etcd knows no revocations, and says so.
 #[test]
 fn a_guard_that_never_heard_from_etcd_lets_no_impersonation_pass_until_it_does() {
     let etcd = Etcd::start();
@@ -133,7 +133,7 @@ fn a_compaction_loses_no_revocation() {
     end(&after);
     compact();
     wait_until_it_has_ended(&other, &after);
-    // Whoever begins after the compaction reads what is left.
+    // A guard that starts after the compaction reads what is left.
     let anew = start_without_filter(&etcd, &json!({}));
     for guarded in [&one, &other, &anew] {
         wait_until_it_passes(guarded, &live);

@@ -1,4 +1,4 @@
-//! Two Envoys: what is ended through one has ended in the other.
+//! Two Envoys: an impersonation that is ended through one has ended in the other.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
@@ -18,7 +18,7 @@ use testkit::http::{Connection, Request};
 use testkit::streaming::{self, Http2};
 use testkit::wait_for;
 
-/// The guard is small, and stands where the APIs are; the filter is somewhere else.
+/// A guard stands beside the APIs; the filter is in another Envoy.
 #[test]
 fn an_impersonation_ended_in_one_envoy_soon_ends_in_a_guard_elsewhere_for_good() {
     let etcd = Etcd::start();
@@ -54,7 +54,7 @@ fn an_impersonation_ended_in_one_envoy_soon_ends_in_a_guard_elsewhere_for_good()
             assert_ordinary_users_go_on(envoy);
         }
     }
-    // Who begins after all of that has not ended, in either.
+    // An impersonation that begins after all of that is live in both.
     let begun = one.begin(&Parties::new());
     for envoy in [&one, &other] {
         assert_eq!(status(envoy, &begun), 200);
@@ -102,7 +102,8 @@ fn none_of_400_simultaneous_revocations_through_two_envoys_is_lost() {
 #[test]
 fn open_streams_in_the_other_envoy_end_too_and_those_of_others_continue() {
     let (etcd, one) = shared();
-    // One before an API whose answers do not end, one before an API that takes WebSockets.
+    // One guard stands before an API whose answers do not end, one before an API that takes
+    // WebSockets.
     let sockets = api();
     let envoys = [streaming::start(), sockets.address]
         .map(|api| without_filter(etcd, &json!({"default": "allow"}), api).start());
