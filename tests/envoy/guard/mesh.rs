@@ -1,5 +1,5 @@
-//! The guard in a sidecar of Istio's: requests enter it by a header that `jwt_authn` makes of the
-//! claim, and the claims are metadata of their own. See `deploy/istio`.
+//! The guard in a sidecar of Istio's: requests enter it by a header that `jwt_authn` makes of a
+//! claim, and `jwt_authn` has split `scope` into a list. See `deploy/istio`.
 
 use serde_json::{Value, json};
 
