@@ -12,7 +12,7 @@ const DEMO = fileURLToPath(new URL('demo.js', import.meta.url));
 
 after(stopAll);
 
-test('the flow works, what is printed can be pasted, and nothing is left behind', async () => {
+test('the demo shows the flow, prints lines that can be pasted, and leaves nothing behind', async () => {
   const demo = await start('the demo', process.execPath, [DEMO, '--stay'], { ready: /^Envoy stays up until Ctrl-C/, timeout: 120_000 });
   const printed = demo.tail(Infinity);
   assert.match(printed, /^The flow works\.$/m);
@@ -33,7 +33,7 @@ test('the flow works, what is printed can be pasted, and nothing is left behind'
   for (const port of Object.values(PORTS)) assert.ok(await isFree(port), String(port));
 });
 
-test('make run builds what the README then uses', () => {
+test('make run builds the programs that the README uses', () => {
   const env = { ...process.env, MAKEFLAGS: '', MAKELEVEL: '' };
   const steps = execFileSync('make', ['--dry-run', 'run'], { cwd: ROOT, encoding: 'utf8', env }).trim().split('\n');
   assert.equal(steps.at(-1), 'node demo/demo.js --stay');

@@ -20,7 +20,7 @@ const TOKEN = {
 };
 const GRANT = 'urn:ietf:params:oauth:grant-type:token-exchange';
 
-test('every script says what it gives', () => {
+test('every script has its expected claims beside it', () => {
   const scripts = readdirSync(folder).filter((name) => name.endsWith('.js') && !name.endsWith('.test.js'));
   assert.deepEqual(scripts, names.map((name) => `${name}.js`));
 });

@@ -88,7 +88,7 @@ test('a support client in the browser exchanges, calls the API, and revokes its 
   assert.equal((await read()).status, 401);
 });
 
-test('each method of an API can be asked for, with a body in JSON', async () => {
+test('a page may use each method of an API, with a body in JSON', async () => {
   const token = await begin();
   for (const method of ['POST', 'PUT', 'PATCH', 'DELETE']) {
     const body = { method, headers: { 'content-type': 'application/json' }, body: '{}' };
@@ -100,7 +100,7 @@ test('each method of an API can be asked for, with a body in JSON', async () => 
   assert.deepEqual([invoices.status, invoices.text], [403, 'Audiences in Jwt are not allowed']);
 });
 
-test('the page can read why it is refused, and what a client needs to go on', async () => {
+test('the page can read why it is refused and how to go on', async () => {
   const token = await begin();
   const exchange = await exchangeForm();
   const without = (name) => { const { [name]: _, ...rest } = exchange; return rest; };
@@ -122,7 +122,7 @@ test('the page can read why it is refused, and what a client needs to go on', as
   assert.match(ended.headers.get('www-authenticate'), /^Bearer .*error="invalid_token"/);
 });
 
-test('no page mints, lists, ends or introspects', async () => {
+test('no page can mint, list, end or introspect', async () => {
   const json = { headers: { 'content-type': 'application/json' }, body: '{}' };
   for (const [path, request] of [
     ['/api/subject-tokens', bearer(people.backendToken, { method: 'POST', ...json })],
@@ -161,7 +161,7 @@ test('the shipped policies are on no route but these', () => {
   assert.deepEqual(named, ['/oidc/token', '/oidc/token/revocation', '/orders', '/invoices']);
 });
 
-test('where the guard does not know what has ended, the page can read that it should come back', async () => {
+test('while the guard cannot reach etcd, the page can read that it should retry', async () => {
   const token = await begin();
   const [listener, admin] = await freePorts(2);
   // Another Envoy at the same address, so to say, whose etcd is not there.
@@ -182,7 +182,7 @@ test('where the guard does not know what has ended, the page can read that it sh
 });
 
 // Last, as the gateway does not come back.
-test('where the filter cannot ask who acts, the page can read that it should come back', async () => {
+test('while the filter cannot verify the actor, the page can read that it should retry', async () => {
   const exchange = form({ ...(await exchangeForm()), actor_token: 'of-nobody-yet' });
   await stack.gateway.stop();
   const answer = await fetchFrom(PAGE, `${origin}/oidc/token`, exchange);

@@ -87,21 +87,21 @@ test('a body that is too long is refused in the form that OAuth clients expect',
 });
 
 // The time limits: shortened above, otherwise those of envoy.yaml.
-test('whoever sends slowly is cut off', async () => {
+test('a slow sender is cut off', async () => {
   const connection = open();
   const answer = await connection.ask(http('POST /oidc/token', [FORM, 'content-length: 100'], 'grant_type='));
   assert.equal(answer.status, 408);
   await connection.closed;
 });
 
-test('a gateway that says nothing is not waited for', async () => {
+test('Envoy does not wait for a silent gateway', async () => {
   const began = Date.now();
   const answer = await open().ask(http('GET /never'));
   assert.ok([408, 504].includes(answer.status), String(answer.status));
   assert.ok(Date.now() - began < 20 * SECOND); // 30 s by envoy.yaml as it is
 });
 
-test('a connection that nobody uses is closed', async () => {
+test('an idle connection is closed', async () => {
   const connection = open();
   assert.equal((await connection.ask(http('GET /elsewhere'))).status, 200);
   await connection.closed;

@@ -77,7 +77,7 @@ test('Envoy Gateway: the guard that the EnvoyPatchPolicy wraps', () => {
   guardAccepted(operation.value, etcdOfEnvoyGateway(), []);
 });
 
-test('a support client in the browser may do by each manifest what it may by envoy.yaml', () => {
+test('each manifest allows a support client in the browser the same as envoy.yaml', () => {
   const sorted = (list) => [...list].sort();
   const list = (text) => text.split(/, */);
   const { static_resources: { listeners } } = parse(readFileSync(CONFIG, 'utf8'));

@@ -36,7 +36,7 @@ test('discovery is the gateway\'s, with our grant and our endpoints added to it'
   assert.deepEqual(Object.keys(ours.json), [...Object.keys(own.json), ...added]);
 });
 
-test('what signs for the filter is of the kind that signs for the gateway', async () => {
+test('the filter signs with the algorithm of the gateway', async () => {
   const [ours, own] = await both(KEYS);
   const algorithms = (keys) => [...new Set(keys.map(({ alg }) => alg))];
   assert.deepEqual(algorithms(own.json.keys), ['ES256']);
@@ -55,7 +55,7 @@ test('the key set is the gateway\'s, with our public keys added to it', async ()
 });
 
 for (const path of [DISCOVERY, KEYS]) {
-  test(`${path}: whatever coding is asked for, the body is what its headers say`, async () => {
+  test(`${path}: the body has the coding that its headers name`, async () => {
     const bodies = [];
     for (const coding of [undefined, 'identity', 'gzip', 'gzip, deflate, br', '*']) {
       const answer = await read(stack.origin, path, coding && { 'accept-encoding': coding });
@@ -74,7 +74,7 @@ for (const path of [DISCOVERY, KEYS]) {
     }
   });
 
-  test(`${path}: a validator of the gateway's document does not pass for ours`, async () => {
+  test(`${path}: a validator of the gateway's document does not match ours`, async () => {
     const own = await read(stack.behind, path);
     assert.notEqual(own.headers.etag, undefined);
     const answer = await read(stack.origin, path, { 'if-none-match': own.headers.etag });
@@ -82,7 +82,7 @@ for (const path of [DISCOVERY, KEYS]) {
     assert.deepEqual(answer.json, (await read(stack.origin, path)).json);
   });
 
-  test(`${path}: our validator, where there is one, is good for a revalidation`, async () => {
+  test(`${path}: our validator, if there is one, can be revalidated`, async () => {
     const first = await read(stack.origin, path);
     const { etag } = first.headers;
     if (etag === undefined) return;
@@ -108,7 +108,7 @@ for (const path of [DISCOVERY, KEYS]) {
   });
 }
 
-test('while the gateway is dead its last key set stands in, never half of one', async () => {
+test('while the gateway is dead, its last whole key set is served', async () => {
   const all = await read(stack.origin, KEYS);
   await stack.gateway.stop();
   const standIn = await read(stack.origin, KEYS);

@@ -31,7 +31,7 @@ async function night(...parts) {
   return printed.map((text) => text.trim());
 }
 
-test('by the companion', async () => {
+test('the companion ends the impersonation', async () => {
   const [token, ready, live, revoked, ended, again, away] = await night(
     steps.token, steps.ready, READ, steps.revoke, READ, steps.again, `${steps.away}ls`,
   );
@@ -44,7 +44,7 @@ test('by the companion', async () => {
   assert.equal(away, '');
 });
 
-test('by curl', async () => {
+test('curl ends the impersonation', async () => {
   const [, live, revoked, ended, again] = await night(
     steps.token, READ, steps['revoke with curl'], READ, steps['again with curl'],
   );
@@ -54,7 +54,7 @@ test('by curl', async () => {
   assert.equal(again, '{"impersonations":[],"cursor":null,"complete":true}');
 });
 
-test('the log says who acted as whom, what was called, and who ended it', async () => {
+test('the log says who acted as whom, which requests they sent, and who ended it', async () => {
   // Envoy writes its logs a moment later.
   await poll(async () => {
     const [printed] = await paste([steps.evidence], { changed: { 'target/demo/envoy.log': log } });
@@ -68,7 +68,7 @@ test('the log says who acted as whom, what was called, and who ended it', async 
   });
 });
 
-test('every step of the page is one that was tried', () => {
+test('every step of the page was tried', () => {
   assert.deepEqual(
     Object.keys(steps).sort(),
     ['again', 'again with curl', 'away', 'evidence', 'ready', 'revoke', 'revoke with curl', 'token'],

@@ -35,16 +35,16 @@ before(async () => {
 
 after(stopAll);
 
-test('openid-client, whose default is the secret in the form', async () => {
+test('openid-client with its default: the secret in the form', async () => {
   // Which the gateway takes, and the filter from a client that is configured for it.
   assert.deepEqual(await playOpenidClient(byForm, undefined), FLOW);
 });
 
-test('openid-client, with Basic', async () => {
+test('openid-client with Basic', async () => {
   assert.deepEqual(await playOpenidClient(shipped, oidc.ClientSecretBasic(PORTAL[1])), FLOW);
 });
 
-test('a client whose library sends the secret in the form is told what to do', async () => {
+test('a client that sends its secret in the form is told what to do', async () => {
   const refusal = await playOpenidClient(shipped, undefined).then(() => assert.fail('not refused'), (error) => error);
   assert.equal(refusal.status, 401);
   assert.match(refusal.response.headers.get('www-authenticate'), /^Basic /);
@@ -53,14 +53,14 @@ test('a client whose library sends the secret in the form is told what to do', a
   assert.match(description, /Authorization header \(Basic\).*client_secret_post/);
 });
 
-test('oauth4webapi, with each way to authenticate', async () => {
+test('oauth4webapi with each way to authenticate', async () => {
   assert.deepEqual(await playOauth4webapi(shipped, oauth.ClientSecretBasic(PORTAL[1])), FLOW);
   assert.deepEqual(await playOauth4webapi(byForm, oauth.ClientSecretPost(PORTAL[1])), FLOW);
   // A public client may not introspect: what it does with its token is another matter.
   assert.deepEqual(await playOauth4webapi(shipped, oauth.None(), 'support-console'), { ...FLOW, live: undefined, ended: undefined });
 });
 
-test('Authlib, whose default is Basic', async () => {
+test('Authlib with its default: Basic', async () => {
   assert.deepEqual(await playAuthlib(shipped, 'default'), FLOW);
   assert.deepEqual(await playAuthlib(byForm, 'client_secret_post'), FLOW);
 });

@@ -90,7 +90,7 @@ for (const [whose, edit, apis] of [
   ['the manifest for Istio', withRegexes(istio), []],
   ['the manifest for Envoy Gateway', withRegexes(envoyGateway), []],
 ]) {
-  test(`${whose}: a look-alike comes to nobody, and what is the gateway's comes to it`, async () => {
+  test(`${whose}: a look-alike reaches no server, and the gateway's own paths reach the gateway`, async () => {
     const { envoy } = await startEnvoyOn(ports, edit);
     const faults = [];
     const refused = [...OURS, ...apis, ...apis.map((api) => `${api}/1`)].flatMap(lookAlikes).concat(OURS.flatMap(longer));
@@ -114,7 +114,7 @@ for (const [whose, edit, apis] of [
   });
 }
 
-test('no header field says which path a request is for, and no query who sends it', async () => {
+test('no header field changes the path of a request, and a token in the query is ignored', async () => {
   const { envoy } = await startEnvoyOn(ports, shipped);
   const send = (path, headers) => fetch(`http://127.0.0.1:${ports.public}${path}`, { headers: { ...headers, 'x-sent-here': '1' } });
   reached = [];

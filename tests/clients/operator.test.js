@@ -16,7 +16,7 @@ before(async () => {
 
 after(stopAll);
 
-test('two spellings of a path are one path', async () => {
+test('two spellings of a path reach one route', async () => {
   for (const path of ['//oidc/jwks', '/x/../oidc/jwks', '/oidc/./jwks']) {
     // By hand, because fetch would tidy the path up itself.
     assert.equal((await rawGet(path)).status, 200, path);

@@ -47,7 +47,7 @@ const KINDS = {
   API: { alive: 200, dead: 503, send: () => fetch(`${origin}/orders/1`, { headers: { authorization: `Bearer ${apiToken}` } }) },
 };
 
-test('until the gateway is there, Envoy starts, and who needs its keys is asked to come back', async () => {
+test('Envoy starts without the gateway, and asks callers who need its keys to retry', async () => {
   gateway = await startSameGateway();
   const behind = `http://127.0.0.1:${ports.gateway}`;
   const granted = await clientCredentials(behind, { scope: 'impersonate users:read', resource: `${origin}/api` });
@@ -64,7 +64,7 @@ test('until the gateway is there, Envoy starts, and who needs its keys is asked 
   await poll(async () => (await mint()).status === 201, { interval: 200 });
 });
 
-test('what fails while the gateway is dead works again when it is back', async (context) => {
+test('requests that fail while the gateway is dead succeed when it is back', async (context) => {
   apiToken = (await (await exchange(await subjectToken())).json()).access_token;
   await poll(async () => (await KINDS.API.send()).status === 200);
 

@@ -113,7 +113,7 @@ for (const path of PATHS) {
   });
 }
 
-test('an upload elsewhere arrives piece by piece, too', async () => {
+test('an upload to another path arrives piece by piece, too', async () => {
   const arrived = [];
   let firstArrived;
   const seen = new Promise((resolve) => { firstArrived = resolve; });

@@ -19,7 +19,7 @@ before(async () => {
 
 after(stopAll);
 
-test('the curl lines of the flow work as they are printed', () => {
+test('the curl lines of docs/flow.md work as printed', () => {
   const end = printed.lastIndexOf('}') + 1;
   const [orders, invoices] = [printed.slice(0, end), printed.slice(end).trim()];
   const { resource, claims } = JSON.parse(orders);
@@ -28,7 +28,7 @@ test('the curl lines of the flow work as they are printed', () => {
   assert.equal(invoices, 'Audiences in Jwt are not allowed');
 });
 
-test('demo/begin.sh has the lines of the flow, to the access token', () => {
+test('demo/begin.sh has the lines of docs/flow.md, up to the access token', () => {
   const [flow] = lines('docs/flow.md');
   const [beginning] = flow.split('\n# It opens that API');
   assert.ok(beginning.length > 1000 && readFileSync(`${ROOT}demo/begin.sh`, 'utf8').includes(beginning));

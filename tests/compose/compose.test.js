@@ -27,7 +27,7 @@ const { services } = parse(readFileSync(`${ROOT}docker-compose.yml`, 'utf8'), { 
 /** The images that stages begin with, but for `scratch`, which is no image. */
 const bases = [...dockerfile.matchAll(/^FROM (\S+:\S+) AS /gm)].map(([, image]) => image);
 
-test('the file names stages and files that are there, and images by their version', () => {
+test('docker-compose.yml names existing stages and files, and images by version', () => {
   for (const [name, { build, image, volumes = [], ports = [] }] of Object.entries(services)) {
     if (build) assert.match(dockerfile, new RegExp(`^FROM .* AS ${build.target}$`, 'm'), name);
     else assert.match(image, /:v?\d+\.\d+\.\d+$/, name);
@@ -39,13 +39,13 @@ test('the file names stages and files that are there, and images by their versio
   assert.equal(bases.length, 3);
 });
 
-test('the file is valid', { skip: !compose && 'no docker compose' }, () => {
+test('docker-compose.yml is valid', { skip: !compose && 'no docker compose' }, () => {
   run('config', '--quiet');
   run('--profile', 'observability', 'config', '--quiet');
   run('--profile', 'cluster', 'config', '--quiet');
 });
 
-test('Envoy takes what the cluster is configured with', () => {
+test('Envoy accepts the configuration of the cluster', () => {
   const [, words] = /^RUN (scripts\/envoy-in-cluster[^]*?) > \/envoy\.yaml$/m.exec(dockerfile);
   const yaml = execFileSync('sh', ['-c', words], { cwd: ROOT, encoding: 'utf8' });
   const { listeners, clusters } = parse(yaml).static_resources;
@@ -66,7 +66,7 @@ test('Envoy takes what the cluster is configured with', () => {
   }
 });
 
-test('the Dockerfile copies what Cargo needs to read the manifest', { skip: !runs(['cargo', '--version']) && 'no cargo' }, () => {
+test('the Dockerfile copies every file that Cargo needs to read the manifest', { skip: !runs(['cargo', '--version']) && 'no cargo' }, () => {
   const [, stage] = /AS module\n([^]*?)RUN make build/.exec(dockerfile);
   const ignored = readFileSync(`${ROOT}.dockerignore`, 'utf8').split('\n');
   const folder = mkdtempSync(join(tmpdir(), 'image-'));
@@ -85,7 +85,7 @@ test('the Dockerfile copies what Cargo needs to read the manifest', { skip: !run
   }
 });
 
-test('the flow works, and so do the lines of the documentation and those that the demo prints', {
+test('the flow works, with the lines of the documentation and those that the demo prints', {
   skip: !(compose && engine) && 'no Docker engine',
   timeout: 30 * MINUTES,
 }, async (context) => {

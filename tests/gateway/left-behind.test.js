@@ -58,7 +58,7 @@ for (const [name, command, end] of [
   ['is killed', node(waits), (child) => child.kill('SIGKILL')],
   ['loses whoever started it', shell(node(waits)), (child) => child.kill('SIGTERM')],
 ]) {
-  test(`nothing is left of a program that ${name}`, () => run(command, end));
+  test(`no service is left behind by a program that ${name}`, () => run(command, end));
 }
 
 for (const [name, command, signal] of [
@@ -66,10 +66,10 @@ for (const [name, command, signal] of [
   ['is interrupted', [LEASH, ['sh', '-c', `${SLEEPER} & wait`]], 'SIGINT'],
   ['loses whoever started it', shell([LEASH, ['sh', '-c', `${SLEEPER} & wait`]]), 'SIGTERM'],
 ]) {
-  test(`nothing is left on a leash that ${name}`, () => run(command, (child) => child.kill(signal)));
+  test(`no command is left behind by a leash that ${name}`, () => run(command, (child) => child.kill(signal)));
 }
 
-test('a leash passes on how its command has ended', async () => {
+test('a leash ends with the status of its command', async () => {
   for (const expected of [0, 3]) {
     const [status] = await once(spawn(LEASH, ['sh', '-c', `exit ${expected}`]), 'exit');
     assert.equal(status, expected);

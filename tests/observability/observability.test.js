@@ -221,7 +221,7 @@ test('the access log says who acted as whom, and why not', async () => {
   for (const name of asked) assert.ok(access.includes(`${name}: "%FILTER_STATE(wasm.impersonation.${name}:PLAIN)%"`), name);
 });
 
-test('rules and dashboard name no metric that is not there', () => {
+test('rules and dashboard name only existing metrics', () => {
   const there = scraped();
   const expressions = panels().flatMap(({ targets }) => targets.map(({ expr }) => expr));
   for (const [where, text] of [['the rules', rulesOnly()], ['the dashboard', expressions.join('\n')]]) {
@@ -230,7 +230,7 @@ test('rules and dashboard name no metric that is not there', () => {
   }
 });
 
-test('the operator\'s page explains every metric and every alarm, and no others', () => {
+test('docs/operations.md explains every metric and every alarm, and no others', () => {
   const rows = (title) => operations.split(`\n## ${title}\n`)[1].split('\n## ')[0];
   const explained = [...rows('Metrics').matchAll(/^\| `(impersonation_\w+)`/gm)].map(([, name]) => name);
   assert.deepEqual(explained.toSorted(), [...ours(scrape + scrapeOfEtcd).types.keys()].filter((name) => !name.startsWith('envoy_')).toSorted());
@@ -239,7 +239,7 @@ test('the operator\'s page explains every metric and every alarm, and no others'
   for (const name of alarms) assert.ok(read('deploy/prometheus/rules.yml').includes(`runbook: docs/operations.md#${name.toLowerCase()}\n`), name);
 });
 
-test('the rules are sound, and fire when they should', { skip }, () => {
+test('the rules are valid and fire when they should', { skip }, () => {
   promtool('check', 'config', '--lint=all', `${ROOT}deploy/prometheus/prometheus.yml`);
   promtool('check', 'rules', '--lint=all', RULES);
   promtool('test', 'rules', `${ROOT}deploy/prometheus/rules.test.yml`);
@@ -249,7 +249,7 @@ test('the rules are sound, and fire when they should', { skip }, () => {
   }
 });
 
-test('promtool finds no fault with the names, but for what Envoy cannot do', { skip }, () => {
+test('promtool accepts the names, except for a limit of Envoy', { skip }, () => {
   const lines = scrape.split('\n').filter((line) => /^(# TYPE )?impersonation_/.test(line)).join('\n');
   const { stdout, stderr } = spawnSync(`${tools}/promtool`, ['check', 'metrics'], { input: `${lines}\n`, encoding: 'utf8' });
   const faults = `${stdout}${stderr}`.split('\n').filter((line) => line && !line.endsWith('no help text'));
@@ -257,7 +257,7 @@ test('promtool finds no fault with the names, but for what Envoy cannot do', { s
   assert.deepEqual(faults, ['impersonation_exchange_duration_microseconds use base unit "seconds" instead of "microseconds"']);
 });
 
-test('a Prometheus draws every panel, and raises the alarm at a replay', { skip, timeout: 600_000 }, async () => {
+test('Prometheus fills every panel and raises the alarm at a replay', { skip, timeout: 600_000 }, async () => {
   const [port] = await freePorts(1);
   const config = read('deploy/prometheus/prometheus.yml')
     .replace('"envoy:9902"', `"127.0.0.1:${ports.metrics}", "127.0.0.1:${portsOfEtcd.metrics}"`)
@@ -296,7 +296,7 @@ test('a Prometheus draws every panel, and raises the alarm at a replay', { skip,
   }
 });
 
-test('the dashboard asks only data sources that are provisioned', () => {
+test('the dashboard uses only provisioned data sources', () => {
   const sources = read('deploy/grafana/provisioning/datasources/datasources.yml');
   for (const panel of dashboard.panels.filter(({ type }) => type !== 'row')) {
     assert.ok(sources.includes(`type: ${panel.datasource.type}\n`), panel.title);
