@@ -1,8 +1,8 @@
-// `make demo-cluster`: two Envoys and three nodes of etcd on this machine. A subject token of one Envoy is exchanged
-// through the other, once; an impersonation is ended through the other, and how long that took is
-// said; the leader of etcd is killed, and it goes on; then there is no majority, and nothing is
-// said that may not be so. Nothing outlives this program, which ends with status 0 only if all of it was as it
-// should be.
+// `make demo-cluster`: two Envoys and three nodes of etcd on this machine. A subject token of one
+// Envoy is exchanged through the other, once. An impersonation is ended through the other Envoy,
+// and the demo prints how long that took. The leader of etcd is killed, and the flow goes on.
+// Without a majority mint and exchange answer 503. Nothing outlives this program, which ends with
+// status 0 only if every step did what it should.
 import { existsSync } from 'node:fs';
 import { startCluster } from '../stack/cluster.js';
 import { poll, ROOT } from '../stack/envoy.js';
@@ -32,7 +32,7 @@ async function demonstrate() {
   console.log(`Two Envoys listen on ${first} and ${second}, with three nodes of etcd. Logs: target/demo-cluster`);
   const { backendToken, agentToken } = await beforeTheFlow(origin);
 
-  // Each Envoy has its own address; what tokens are for is the same.
+  // Each Envoy has its own address, but tokens have one audience.
   const through = (envoy, request) => ({ ...request, url: request.url.replace(origin, envoy) });
   const mint = async (envoy) => keep('SUBJECT_TOKEN', (await show(through(envoy, mintRequest(origin, backendToken)), 201)).subjectToken);
   const exchange = (envoy, token) => through(envoy, exchangeRequest(origin, token, agentToken));
@@ -41,7 +41,7 @@ async function demonstrate() {
     check(error === 'invalid_request', 'the error is not invalid_request');
   };
 
-  // Whoever is on call reaches another Envoy than the one before the API.
+  // The operator reaches another Envoy than the one before the API.
   const showEnd = async () => {
     const { access_token: bearer } = await show(exchange(first, await mint(first)), 200);
     const use = { url: `${first}/orders/1`, bearer };

@@ -1,5 +1,5 @@
-// `make run`, as somebody uses it: the flow is shown, the lines that it prints and those of the documentation can be pasted
-// into another shell, and Ctrl-C ends all of it.
+// Runs `make run` as a reader of the documentation does: the flow is shown, the printed lines and
+// those of the documentation can be pasted into another shell, and Ctrl-C ends all of it.
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { after, test } from 'node:test';
@@ -40,7 +40,7 @@ test('make run builds the programs that the README uses', () => {
   assert.ok(steps.includes('install -D target/debug/impersonation-filter target/companion/impersonation-filter'), steps.join('\n'));
 });
 
-/** What differs each time: ids, times, and the spaces of a table whose cells are shorter. */
+/** Masks what differs each time: ids, times, and the spaces of a table with shorter cells. */
 function masked(text) {
   return text.trim()
     .replaceAll(/\d+ (s|min) left/g, 'LEFT').replaceAll(/[0-9a-f]{28}/g, 'ID').replaceAll(/\d{4}-\d\d-\d\dT[\d:.]+Z/g, 'TIME').replaceAll(/ +/g, ' ');

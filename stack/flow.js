@@ -1,4 +1,4 @@
-// The three-step flow, through Envoy, and its end before its time: each step shown and checked.
+// The flow in three steps through Envoy, and its early end: each step is shown and checked.
 import { createHash, randomBytes } from 'node:crypto';
 import { createRemoteJWKSet, jwtVerify } from 'jose';
 import { followTo } from './browser.js';
@@ -9,7 +9,9 @@ const REDIRECT_URI = 'http://127.0.0.1/callback';
 const ACCESS_TOKEN = 'urn:ietf:params:oauth:token-type:access_token';
 const CONTEXT = { ticketId: 'T-1001', reason: 'The customer cannot see an order' };
 
-/** Who takes part. The secrets are those of tests/gateway and of envoy.yaml: for trying things out. */
+/**
+ * The parties. Their secrets are those of tests/gateway and of envoy.yaml: for trying things out.
+ */
 const BACKEND = ['integrator-backend', 'demo-only-integrator-backend'];
 const OPERATIONS = ['operations', 'demo-only-operations'];
 const PORTAL = ['support-portal', 'demo-only-support-portal'];
@@ -72,7 +74,7 @@ export async function showFlow(origin) {
   return { mint, exchange, use, ...(await showKill(origin, { mint, exchange, use })) };
 }
 
-/** Another impersonation begins; an operator sees it, and ends it. */
+/** Shows the kill: another impersonation begins, and an operator lists and ends it. */
 async function showKill(origin, { mint, exchange, use }) {
   title(`${AGENT} begins another impersonation, as before: steps 1 to 3`);
   exchange = { ...exchange, form: { ...exchange.form, subject_token: await freshSubjectToken(mint) } };
@@ -109,7 +111,7 @@ async function showEnded(use) {
   check(ended.error === 'invalid_token', 'the error is not invalid_token');
 }
 
-/** Who takes part gets the access tokens: the backend its machine's, the agent by signing in. */
+/** Gets the access tokens of the backend and of the agent. The agent signs in. */
 export async function beforeTheFlow(origin) {
   title('Before the flow: the backend gets a machine\'s access token from the identity gateway');
   const machine = await show({
@@ -123,7 +125,7 @@ export async function beforeTheFlow(origin) {
   return { backendToken, agentToken: keep('AGENT_TOKEN', await signIn(origin)) };
 }
 
-/** Whoever is on call gets an access token for the list and the end of impersonations. */
+/** The request by which an operator gets an access token that may list and end impersonations. */
 export function operatorRequest(origin) {
   return {
     url: `${origin}/oidc/token`,
@@ -137,7 +139,8 @@ export function mintRequest(origin, token) {
   return {
     url: `${origin}/api/subject-tokens`,
     bearer: token,
-    // For one agent, one client and one API, for five minutes: a token that is copied is worth little.
+    // Bounds: one agent, one client and one API, for five minutes. A copy of the token is worth
+    // little.
     json: {
       userId: CUSTOMER,
       context: CONTEXT,
@@ -169,7 +172,7 @@ export function exchangeRequest(origin, subjectToken, agentToken) {
   };
 }
 
-/** The same requests with fresh tokens, to be pasted into another shell. */
+/** Returns the same requests with fresh tokens, for pasting into another shell. */
 export async function pasteable({ mint, exchange, use, list, revoke }) {
   exchange.form.subject_token = await freshSubjectToken(mint);
   use.bearer = keep('ACCESS_TOKEN', (await send(exchange)).json.access_token);

@@ -1,5 +1,5 @@
-// What becomes of a connection: who may go on using it, and who is cut off. envoy.yaml decides most of it, so a plain
-// server stands where the gateway would.
+// When Envoy keeps a connection open and when it closes it. envoy.yaml decides most of it, so a
+// plain server stands in the place of the gateway.
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { createServer } from 'node:http';
@@ -23,7 +23,7 @@ before(async () => {
   });
   gateway.listen(ports.gateway, '127.0.0.1');
   await once(gateway, 'listening');
-  // As it is, but that nobody has to wait so long.
+  // The shipped configuration with shorter time limits.
   await startEnvoyOn(ports, (yaml) => [
     ['idle_timeout: 300s', 'idle_timeout: 3s'],
     ['request_timeout: 30s', 'request_timeout: 2s'],
@@ -86,7 +86,7 @@ test('a body that is too long is refused in the form that OAuth clients expect',
   assert.equal((await answer.json()).error, 'invalid_request');
 });
 
-// The time limits: shortened above, otherwise those of envoy.yaml.
+// The time limits are the shortened ones from above.
 test('a slow sender is cut off', async () => {
   const connection = open();
   const answer = await connection.ask(http('POST /oidc/token', [FORM, 'content-length: 100'], 'grant_type='));
@@ -98,7 +98,7 @@ test('Envoy does not wait for a silent gateway', async () => {
   const began = Date.now();
   const answer = await open().ask(http('GET /never'));
   assert.ok([408, 504].includes(answer.status), String(answer.status));
-  assert.ok(Date.now() - began < 20 * SECOND); // 30 s by envoy.yaml as it is
+  assert.ok(Date.now() - began < 20 * SECOND); // 30 s in envoy.yaml
 });
 
 test('an idle connection is closed', async () => {
@@ -111,12 +111,14 @@ function http(line, headers = [], body = '') {
   return [`${line} HTTP/1.1`, 'host: gateway.test', ...headers, '', body].join('\r\n');
 }
 
-/** A connection by hand: an HTTP client would send nothing malformed, and hide what becomes of it. */
+/**
+ * A raw connection: an HTTP client would send nothing malformed, and hide how the connection ends.
+ */
 function open() {
   const socket = connect(ports.public, '127.0.0.1');
   const closed = once(socket, 'close', { signal: AbortSignal.timeout(60 * SECOND) });
   closed.catch(() => {});
-  socket.on('error', () => {}); // a reset is an end, too
+  socket.on('error', () => {}); // a reset counts as an end, too
   const ask = async (bytes) => {
     socket.write(bytes);
     let received = '';

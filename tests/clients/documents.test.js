@@ -1,5 +1,5 @@
-// The two documents that the filter adds to: discovery and the key set. Clients and caches must be able
-// to rely on them as they rely on the gateway's own.
+// Discovery and the key set: the documents that the filter adds to. Clients and caches must be able
+// to rely on them as on the gateway's own.
 import assert from 'node:assert/strict';
 import { get } from 'node:http';
 import { buffer } from 'node:stream/consumers';
@@ -23,7 +23,7 @@ after(stopAll);
 test('discovery is the gateway\'s, with our grant and our endpoints added to it', async () => {
   const [ours, own] = await both(DISCOVERY);
   const { origin } = stack;
-  // The gateway introspects at the path that the filter has, and does not revoke.
+  // The gateway introspects at the filter's path, and does not revoke.
   assert.equal(own.json.introspection_endpoint, `${origin}/oidc/token/introspection`);
   assert.equal(own.json.revocation_endpoint, undefined);
   assert.deepEqual(ours.json, {
@@ -61,7 +61,7 @@ for (const path of [DISCOVERY, KEYS]) {
       const answer = await read(stack.origin, path, coding && { 'accept-encoding': coding });
       assert.equal(answer.status, 200);
       if (answer.headers['content-length']) assert.equal(Number(answer.headers['content-length']), answer.raw.length);
-      bodies.push(answer.json); // parsed as its content-encoding says
+      bodies.push(answer.json); // decoded by its content-encoding
     }
     for (const body of bodies) assert.deepEqual(body, bodies[0]);
   });
@@ -122,7 +122,7 @@ test('while the gateway is dead, its last whole key set is served', async () => 
   assert.equal(again.json.keys.length, all.json.keys.length);
 });
 
-/** JSON knows no parameters: what the gateway says of the charset means nothing. */
+/** JSON has no charset parameter: the gateway's means nothing. */
 function mediaType({ headers }) {
   return headers['content-type'].split(';', 1)[0];
 }

@@ -1,5 +1,5 @@
-// docs/ending-an-impersonation.md, as somebody pastes it at night: after its commands nothing is left of what the agent began,
-// and the log has what the report needs.
+// Runs docs/ending-an-impersonation.md as an operator pastes it at night: after its commands
+// everything that the agent began has ended, and the log has what the report needs.
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 import { poll, ROOT } from '../../stack/envoy.js';
@@ -19,13 +19,13 @@ before(async () => {
   const stack = await startStack();
   ({ origin } = stack);
   log = `${ROOT}target/clients/envoy-${stack.ports.public}.log`;
-  // Until the filter has the gateway's keys it asks whoever mints to come back.
+  // Until the filter has the gateway's keys, it asks minters to retry.
   await poll(async () => (await pasteFlow(origin)).startsWith('{'));
 });
 
 after(stopAll);
 
-/** An impersonation begins, and then these lines are pasted: what each part printed. */
+/** Begins an impersonation, then pastes these lines. Returns what each part printed. */
 async function night(...parts) {
   const [, ...printed] = await paste([...lines('docs/flow.md'), ...parts], { origin });
   return printed.map((text) => text.trim());

@@ -1,5 +1,5 @@
-// The impersonation flow by a real client library, and what the token opens: Envoy's own jwt_authn
-// decides that, with the key set that the issuer publishes.
+// The impersonation flow by a real client library, and the APIs that accept the token: Envoy's own
+// jwt_authn decides that, with the issuer's key set.
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 import { createRemoteJWKSet, jwtVerify } from 'jose';
@@ -18,7 +18,7 @@ let envoy;
 let backend; // the integrator's backend
 let portal; // a confidential client
 let console_; // a public client
-let agentToken; // opaque: both must say who is acting
+let agentToken; // opaque; both clients must send it
 
 before(async () => {
   ({ origin, envoy } = await startStack());
@@ -26,7 +26,7 @@ before(async () => {
   portal = await discover(origin, 'support-portal', SECRETS.supportPortal);
   console_ = await discover(origin, 'support-console', undefined, oidc.None());
   ({ access_token: agentToken } = await signIn(portal, 'agent-1'));
-  // Until the filter has the gateway's keys it asks to be called again (503).
+  // Until the filter has the gateway's keys, it asks callers to retry (503).
   const token = await machineToken('impersonate users:read');
   await poll(async () => (await mint('user-42', token)).status !== 503);
 });
@@ -90,7 +90,7 @@ test('the machine\'s token may be opaque: then the filter introspects it', async
     return granted.access_token;
   };
   assert.equal((await mint('user-42', await opaque({ resource: OPAQUE_API }))).status, 201);
-  // One that is for nobody in particular is not for us.
+  // A token without an audience is refused.
   assert.deepEqual(await answer(mint('user-42', await opaque({}))), [401, 'invalid_token']);
 });
 
@@ -163,7 +163,7 @@ test('the agent can read but not write, and the API learns who acts from the gua
   const refusal = await logged((entry) => entry.impersonation?.event === 'impersonated_request.refused');
   assert.deepEqual([refusal.guard, refusal.token.act], ['refused: default', 'agent-1']);
 
-  // The customer's own requests are nobody else's business.
+  // The guard does not change the customer's own requests.
   const own = await signIn(portal, 'user-42', { resource: `${origin}/orders`, scope: 'openid orders:read' });
   const ordinary = await oidc.refreshTokenGrant(portal, own.refresh_token, { resource: `${origin}/orders` });
   const write = await ask('POST', ordinary.access_token);
@@ -203,7 +203,7 @@ test('the access log says who acted as whom, and holds no token', async () => {
   }
 });
 
-/** The first entry of the access log, past or to come, that `matches`. */
+/** Returns the first entry of the access log, past or to come, that `matches`. */
 async function logged(matches) {
   const test = (line) => line.startsWith('{') && matches(JSON.parse(line));
   return JSON.parse(await envoy.printed({ test }));
@@ -253,7 +253,10 @@ async function answer(pending) {
   return [response.status, (await response.json()).error];
 }
 
-/** openid-client reads the error from the body, except where there is a challenge: then it leaves the body. */
+/**
+ * openid-client reads the error from the body, except if there is a challenge: then it leaves the
+ * body.
+ */
 async function refused(promise, status, error) {
   const thrown = await promise.then(() => assert.fail('not refused'), (reason) => reason);
   assert.equal(thrown.status, status, thrown.message);

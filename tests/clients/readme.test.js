@@ -1,5 +1,4 @@
-// What docs/flow.md shows is what happens. The README's own lines are tried with `make run`, in
-// demo/demo.test.js.
+// Runs the lines of docs/flow.md. demo/demo.test.js runs the README's own lines, with `make run`.
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { after, before, test } from 'node:test';
@@ -13,7 +12,7 @@ let printed;
 
 before(async () => {
   ({ origin } = await startStack());
-  // Until the filter has the gateway's keys it asks whoever mints to come back.
+  // Until the filter has the gateway's keys, it asks minters to retry.
   await poll(async () => (printed = await pasteFlow(origin)).startsWith('{'));
 });
 

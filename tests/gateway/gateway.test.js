@@ -1,4 +1,4 @@
-// The gateway alone, without Envoy: what the tests in front of Envoy may take for granted.
+// Tests the gateway alone, without Envoy: the tests in front of Envoy rely on it.
 import assert from 'node:assert/strict';
 import { createHash, randomBytes } from 'node:crypto';
 import { after, before, test } from 'node:test';
@@ -132,7 +132,7 @@ test('the documents depend on ISSUER, not on the Host header, and can be revalid
   assert.equal(document.token_endpoint, `${origin}/oidc/token`);
   assert.equal(document.jwks_uri, `${origin}/oidc/jwks`);
 
-  // Left alone, fetch would add `cache-control: no-cache`, which asks for the document in any case.
+  // fetch would add `cache-control: no-cache`, which asks for the document in any case.
   const conditional = { 'if-none-match': first.headers.get('etag'), 'cache-control': 'max-age=0' };
   const again = await fetch(url, { headers: conditional });
   assert.equal(again.status, 304);
