@@ -7,9 +7,8 @@
 //! was started with. The same changes to envoy.yaml are in `crates/cli/tests/cli/check_guard.rs`,
 //! and some that are not here:
 //!
-//! - Stores that differ: a guard that asks a missing etcd answers 503, and one that asks another is
-//!   tested in
-//! `guard::etcd`.
+//! - Stores that differ: a guard that asks a missing etcd answers 503, and `guard::etcd` tests
+//!   one that asks another etcd.
 //! - Another key set by `remote_jwks`: the effect is that of `local_jwks` without the filter's key,
 //!   tested here.
 //! - Listeners and routes from elsewhere: `check` cannot see them.
