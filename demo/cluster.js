@@ -51,7 +51,7 @@ async function demonstrate() {
     const began = performance.now();
     const { ended } = await show(end, 201);
     const answered = performance.now();
-    check(ended === 1, 'not this one impersonation has ended');
+    check(ended === 1, 'the count of ended impersonations is not 1');
     let answer;
     await poll(async () => (answer = await send(use)).status !== 200, { interval: 5 });
     const refused = performance.now();
@@ -64,11 +64,11 @@ async function demonstrate() {
   const token = await mint(first);
   await show(exchange(second, token), 200);
 
-  title('Once: neither Envoy exchanges it again');
+  title('Neither Envoy exchanges it again');
   await replayed(first, token);
   await replayed(second, token);
 
-  title('What was begun through one Envoy is ended through the other');
+  title('An impersonation that began through one Envoy is ended through the other');
   await showEnd();
 
   title('Minted through the second; then the leader of etcd is killed');
@@ -77,13 +77,13 @@ async function demonstrate() {
   await etcd.kill(leader);
   console.log(`${leader.name} is gone. ${(await etcd.leader()).name} was elected.`);
 
-  title('It goes on: what was minted before is exchanged, once, and new tokens are minted');
+  title('The flow goes on: the token from before is exchanged, once, and new tokens are minted');
   await show(exchange(first, survivor), 200);
   await replayed(second, survivor);
   await show(exchange(second, await mint(first)), 200);
   const kept = await mint(first);
 
-  title('Without a majority nobody can know whether a token was spent: mint and exchange ask to come back');
+  title('Without a majority no Envoy can know whether a token was spent: mint and exchange ask to retry');
   const [another] = etcd.nodes.filter(({ service }) => service);
   await etcd.kill(another);
   console.log(`${another.name} is gone, too.`);
@@ -96,12 +96,12 @@ async function demonstrate() {
   console.log(`${second}/oidc/jwks: ${status}`);
   check(status === 200, 'the documents need no etcd');
 
-  title('A majority comes back, and with it everything, with no Envoy restarted');
+  title('With a majority all works again, and no Envoy was restarted');
   await etcd.restart(another);
   await poll(async () => (await send(through(first, mintRequest(origin, backendToken)))).status === 201);
   await show(exchange(second, kept), 200);
   await replayed(first, kept);
 
-  console.log('\nOne truth in two Envoys, whatever became of etcd.');
+  console.log('\nBoth Envoys agreed, whatever happened to etcd.');
   worked = true;
 }

@@ -9,7 +9,7 @@ const DEMO = fileURLToPath(new URL('cluster.js', import.meta.url));
 after(stopAll);
 
 test('two Envoys exchange each other\'s tokens once, end each other\'s impersonations, and go on without the leader of etcd', async () => {
-  const demo = await start('the demo', process.execPath, [DEMO], { ready: /^One truth in two Envoys/, timeout: 300_000 });
+  const demo = await start('the demo', process.execPath, [DEMO], { ready: /^Both Envoys agreed/, timeout: 300_000 });
   const printed = demo.tail(Infinity);
   assert.match(printed, /temporarily_unavailable, Retry-After: 1$/m);
   const [, first, after, second] = /^(http:\S+)\/orders\/1 refuses it (\d+) ms after (http:\S+) had answered, \d+ ms after it was asked\.$/m.exec(printed);

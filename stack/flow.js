@@ -24,7 +24,7 @@ export async function showFlow(origin) {
   const { backendToken, agentToken } = await beforeTheFlow(origin);
 
   title(`Step 1: ${AGENT} asks the integrator's backend to act as ${CUSTOMER}`);
-  console.log('That endpoint is the integrator\'s own. It checks that the agent may; here it says yes.');
+  console.log('The endpoint is the integrator\'s own, and checks that the agent may do so. Here it allows it.');
 
   title(`Step 2: the backend asks for a subject token for ${CUSTOMER}`);
   const mint = mintRequest(origin, backendToken);
@@ -36,7 +36,7 @@ export async function showFlow(origin) {
   const granted = await show(exchange, 200);
   const accessToken = keep('ACCESS_TOKEN', granted.access_token);
   check(granted.token_type === 'Bearer' && granted.issued_token_type === ACCESS_TOKEN, 'wrong type of token');
-  check(granted.scope === 'orders:read', 'the scope is not what was asked for');
+  check(granted.scope === 'orders:read', 'the scope is not the requested one');
   check(!('refresh_token' in granted), 'a refresh token came with it');
 
   title('The token, verified with the key set that the issuer publishes');
@@ -53,22 +53,22 @@ export async function showFlow(origin) {
   check(payload.sub === CUSTOMER, `sub is not ${CUSTOMER}`);
   check(payload.act?.sub === AGENT, `act does not name ${AGENT}`);
 
-  title('It opens the API that it is bound to. Envoy checks it there and hands the claims on');
+  title('The API accepts the token that is bound to it. Envoy verifies the token and passes its claims on');
   const use = { url: `${orders}/1`, bearer: accessToken };
   await show(use, 200);
 
-  title('It reads. A write in somebody else\'s name is more than the guard lets pass, unless a rule of yours does');
+  title('The token may read. The guard refuses writes, unless a rule of yours allows them');
   const write = await show({ ...use, json: { quantity: 1000 } }, 403);
   check(write.error === 'insufficient_scope', 'the error is not insufficient_scope');
 
-  title('It opens no other');
+  title('No other API accepts the token');
   await show({ url: `${origin}/invoices/1`, bearer: accessToken }, 403);
 
-  title('A subject token is good for one exchange: step 3 again is refused');
+  title('A subject token can be exchanged once: step 3 again is refused');
   const replay = await show(exchange, 400);
   check(replay.error === 'invalid_request', 'the error is not invalid_request');
 
-  title('Whoever presents it again may have taken it from somebody: the impersonation that it began has ended');
+  title('A replay may mean that the token was stolen: so the impersonation has ended');
   await showEnded(use);
 
   return { mint, exchange, use, ...(await showKill(origin, { mint, exchange, use })) };
@@ -83,25 +83,25 @@ async function showKill(origin, { mint, exchange, use }) {
   use = { ...use, bearer: keep('ACCESS_TOKEN', json.access_token) };
   await show(use, 200);
 
-  title('Then its laptop is stolen. An operator, whose access token may see and end impersonations,');
+  title('Then the agent\'s laptop is stolen. An operator\'s access token may list and end impersonations');
   const { access_token: operatorToken } = await show(operatorRequest(origin), 200);
   keep('OPERATOR_TOKEN', operatorToken);
 
-  title('sees who impersonates whom,');
+  title('The operator lists who impersonates whom');
   const list = { url: `${origin}/api/impersonations?actorId=${AGENT}`, bearer: operatorToken };
   const { impersonations, complete } = await show(list, 200);
   const [listed] = impersonations;
-  check(complete && impersonations.length === 1, 'not this one impersonation is listed');
+  check(complete && impersonations.length === 1, 'the list is not this one impersonation');
   check(listed.userId === CUSTOMER && listed.actorId === AGENT && listed.caller === BACKEND[0], 'the list names somebody else');
 
-  title(`and ends all that ${AGENT} has begun`);
+  title(`The operator ends all impersonations by ${AGENT}`);
   const revoke = { url: `${origin}/api/impersonations/revocations`, bearer: operatorToken, json: { actorId: AGENT } };
   await show(revoke, 201);
 
-  title('The next request with it is refused, and nothing is left');
+  title('The next request is refused, and the list is empty');
   await showEnded(use);
   const left = await show(list, 200);
-  check(left.impersonations.length === 0, 'something is left');
+  check(left.impersonations.length === 0, 'the list is not empty');
 
   return { list, revoke };
 }

@@ -68,7 +68,7 @@ fn licences_match_the_list_of_allowed_ones() {
         }
     }
     for allowed in allowed.iter().filter(|allowed| !used.contains(&allowed.to_string())) {
-        findings.add(format!("{allowed} is allowed, and nothing has it"));
+        findings.add(format!("{allowed} is allowed, but no crate has it"));
     }
 }
 
@@ -87,10 +87,10 @@ fn each_crate_has_one_version() {
     for skip in &skipped {
         let (name, version) = skip.split_once('@').unwrap();
         let there = versions.get_mut(name).is_some_and(|all| all.len() > 1 && all.remove(version));
-        findings.expect(format!("{skip} is one too many"), &there, &true);
+        findings.expect(format!("{skip} is still needed"), &there, &true);
     }
     for (name, versions) in versions.iter().filter(|(_, versions)| versions.len() > 1) {
-        findings.add(format!("{name} is there as {versions:?}"));
+        findings.add(format!("{name} has the versions {versions:?}"));
     }
 }
 
@@ -110,7 +110,10 @@ fn crates_come_from_the_registry_and_by_version() {
     for package in metadata["packages"].as_array().unwrap() {
         for dependency in package["dependencies"].as_array().unwrap() {
             if dependency["req"] == "*" && dependency["path"].is_null() {
-                findings.add(format!("{} takes any {}", package["name"], dependency["name"]));
+                findings.add(format!(
+                    "{} accepts any version of {}",
+                    package["name"], dependency["name"]
+                ));
             }
         }
     }

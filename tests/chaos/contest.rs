@@ -123,7 +123,7 @@ impl Contest {
         let strange =
             self.told.iter().chain(&self.at_last).find(|told| matches!(told, Told::Else(_)));
         if let Some(told) = strange {
-            return Err(format!("somebody is told {told:?}"));
+            return Err(format!("a caller was told {told:?}"));
         }
         match (written, wins) {
             (0, _) => Err("it was handed out, and is not in etcd".into()),
@@ -165,8 +165,8 @@ mod tests {
             (vec![Used, Used],               None,           1, false, Err("everybody is told no, and it is not spent")),
             (vec![Used, Used],               None,           2, true,  Err("it is spent while everybody was told no")),
             (vec![Used, ComeBack],           Some(Used),     2, false, Err("it is spent, everybody was told no, and no Envoy knew of it")),
-            (vec![HereItIs, lost()],         None,           2, false, Err("somebody is told Else(\"400 unknown\")")),
-            (vec![ComeBack, ComeBack],       Some(lost()),   2, true,  Err("somebody is told Else(\"400 unknown\")")),
+            (vec![HereItIs, lost()],         None,           2, false, Err("a caller was told Else(\"400 unknown\")")),
+            (vec![ComeBack, ComeBack],       Some(lost()),   2, true,  Err("a caller was told Else(\"400 unknown\")")),
         ];
         for (told, at_last, written, unknown, expected) in cases {
             let contest = Contest { token: String::new(), told, at_last };

@@ -46,7 +46,7 @@ fn an_ended_impersonation_passes_nowhere_for_longer_than_max_staleness() {
             }
             end_during(fault, &machines, &nodes, [&one, &other], &begun);
             for envoy in [&one, &other] {
-                wait_for("what goes on to pass", || match status(envoy, &live) {
+                wait_for("the live impersonation to pass", || match status(envoy, &live) {
                     200 => Some(()),
                     503 => None,
                     status => panic!("{fault:?}: {status}"),

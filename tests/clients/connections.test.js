@@ -62,7 +62,7 @@ for (const [what, ...request] of [
 for (const [what, status, bytes] of [
   ['a body that is too long to be read', 413, http('POST /oidc/token', [FORM, 'content-length: 90000'], `${EXCHANGE}&a=${'a'.repeat(70_000)}`)],
   ['a body behind a method that is not allowed', 405, http('PUT /api/subject-tokens', ['content-length: 100'], 'abc')],
-  ['what is no HTTP', 400, 'hello\r\n\r\n'],
+  ['bytes that are not HTTP', 400, 'hello\r\n\r\n'],
   ['a bad chunk', 400, http('POST /oidc/token', [FORM, 'transfer-encoding: chunked'], 'zz\r\n')],
   ['a length beside chunks', 400, http('POST /oidc/token', ['content-length: 5', 'transfer-encoding: chunked'], '0\r\n\r\n')],
   ['two lengths', 400, http('POST /oidc/token', ['content-length: 5', 'content-length: 6'], 'abcdef')],

@@ -49,7 +49,7 @@ static KEYS: LazyLock<Vec<(Key, EncodingKey)>> = LazyLock::new(|| {
 });
 
 /// Starts a service that accepts every token and records the tokens it was asked about.
-fn yes_sayer(
+fn accepting_service(
     name: &str,
     yes: Value,
     token_of: impl Fn(&testkit::server::Received) -> String + Send + Sync + 'static,
@@ -83,13 +83,14 @@ fn a_token_that_a_library_verifies_is_read_alike_here_or_refused() {
     let libraries = [("jose", read_all(jose, &tokens)), ("PyJWT", read_all(pyjwt, &tokens))];
 
     let gateway = Server::start(IDENTITY_GATEWAY);
-    let (userinfo, shown_to_userinfo) = yes_sayer("userinfo", json!({"sub": "whoever"}), |asked| {
-        asked.header("authorization").unwrap().trim_start_matches("Bearer ").to_owned()
-    });
+    let (userinfo, shown_to_userinfo) =
+        accepting_service("userinfo", json!({"sub": "whoever"}), |asked| {
+            asked.header("authorization").unwrap().trim_start_matches("Bearer ").to_owned()
+        });
     let anybody = json!({"active": true, "sub": "whoever", "client_id": "whoever", "scope": "impersonate openid",
                "aud": [MANAGEMENT], "exp": now() + 3600});
     let (introspection, shown_to_introspection) =
-        yes_sayer("introspection", anybody, |asked| asked.parameter("token").unwrap());
+        accepting_service("introspection", anybody, |asked| asked.parameter("token").unwrap());
     let keys: Vec<_> = KEYS.iter().map(|(key, _)| key).chain([&*PROVIDER_KEY]).collect();
     let configuration = Configuration::default()
         .with("/subject_tokens/authentication/jwt/0/local_jwks", jwks(&keys))
@@ -118,8 +119,9 @@ fn a_token_that_a_library_verifies_is_read_alike_here_or_refused() {
             let Some(claims) = &claims[number] else { continue };
             accepted += 1;
             let mut disagree = |what: String| {
-                findings
-                    .add(format!("token {number}: {library} verifies what is {what}: {token:?}"));
+                findings.add(format!(
+                    "token {number}: {library} verifies a token that is {what}: {token:?}"
+                ));
             };
             if shown.iter().any(|shown| shown.contains(token)) {
                 disagree("opaque here".into());

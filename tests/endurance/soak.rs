@@ -136,7 +136,7 @@ fn envoy_keeps_its_size_and_speed_under_long_traffic() {
         "resident memory, medians of the last three quarters: {:.1?} MiB",
         resident.map(|bytes| bytes / 1_048_576.0)
     );
-    println!("p99 of what succeeded, the same: {p99:.2?} ms");
+    println!("p99 of successful requests, the same: {p99:.2?} ms");
     println!(
         "file descriptors, the same: {:?}",
         [1, 2, 3].map(|number| median(quarter(number), |one| one.files as f64))

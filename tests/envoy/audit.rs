@@ -47,7 +47,7 @@ fn granted(name: &'static str, request: Request, status: u16, event: &'static st
     Case { name, request, status, event, error: None, reason: None }
 }
 
-fn no_mint(
+fn refused_mint(
     name: &'static str,
     request: Request,
     (status, error, reason): (u16, &'static str, &'static str),
@@ -56,7 +56,7 @@ fn no_mint(
     Case { name, request, status, event, error: Some(error), reason: Some(reason) }
 }
 
-fn no_exchange(
+fn refused_exchange(
     name: &'static str,
     request: Request,
     (status, error, reason): (u16, &'static str, &'static str),
@@ -86,68 +86,68 @@ fn mint_cases() -> Vec<Case> {
     let long_context = json!({"userId": "u-1", "context": {"k": "x".repeat(5000)}});
     vec![
         granted("a mint", mint_request("u-1"), 201, CREATED),
-        no_mint(
+        refused_mint(
             "no bearer",
             Request::post("/api/subject-tokens").json(&json!({"userId": "u-1"})),
             (401, "invalid_token", "bearer_missing"),
         ),
-        no_mint("no token", mint_with("a b"), (401, "invalid_token", "malformed")),
-        no_mint("an opaque token", mint_with("opaque"), (401, "invalid_token", "not_a_jwt")),
-        no_mint("a forged token", mint_with(&forged), (401, "invalid_token", "signature")),
-        no_mint(
+        refused_mint("no token", mint_with("a b"), (401, "invalid_token", "malformed")),
+        refused_mint("an opaque token", mint_with("opaque"), (401, "invalid_token", "not_a_jwt")),
+        refused_mint("a forged token", mint_with(&forged), (401, "invalid_token", "signature")),
+        refused_mint(
             "a token of long ago",
             mint_with(&backend_with("exp", json!(now() - 3600))),
             (401, "invalid_token", "expired"),
         ),
-        no_mint(
+        refused_mint(
             "a token for others",
             mint_with(&backend_with("aud", json!("https://other.example"))),
             (401, "invalid_token", "audience"),
         ),
-        no_mint(
+        refused_mint(
             "a token of others",
             mint_with(&backend_with("iss", json!("https://other.example"))),
             (401, "invalid_token", "issuer"),
         ),
-        no_mint(
+        refused_mint(
             "a token without the scope",
             mint_with(&backend_with("scope", json!("openid"))),
             (403, "insufficient_scope", "insufficient_scope"),
         ),
-        no_mint(
+        refused_mint(
             "no JSON by its type",
             post().header("content-type", "text/plain").body(r#"{"userId":"u-1"}"#),
             (415, "invalid_request", "content_type"),
         ),
-        no_mint("no JSON", raw("{"), (400, "invalid_request", "body_malformed")),
-        no_mint("a list", raw("[\"u-1\"]"), (400, "invalid_request", "body_malformed")),
-        no_mint("no user", raw("{}"), (400, "invalid_request", "user_id")),
-        no_mint(
+        refused_mint("no JSON", raw("{"), (400, "invalid_request", "body_malformed")),
+        refused_mint("a list", raw("[\"u-1\"]"), (400, "invalid_request", "body_malformed")),
+        refused_mint("no user", raw("{}"), (400, "invalid_request", "user_id")),
+        refused_mint(
             "a user of two lines",
             raw(r#"{"userId":"a\nb"}"#),
             (400, "invalid_request", "user_id"),
         ),
-        no_mint(
+        refused_mint(
             "a context that is a text",
             raw(r#"{"userId":"u","context":"x"}"#),
             (400, "invalid_request", "context"),
         ),
-        no_mint(
+        refused_mint(
             "a long context",
             mint_body_request(&long_context),
             (413, "invalid_request", "context_too_long"),
         ),
-        no_mint(
+        refused_mint(
             "a long body",
             raw(&format!("{{\"userId\":\"u\",\"x\":\"{}\"}}", "x".repeat(70_000))),
             (413, "invalid_request", "body_too_long"),
         ),
-        no_mint(
+        refused_mint(
             "another method",
             Request::get("/api/subject-tokens"),
             (405, "invalid_request", "method_not_allowed"),
         ),
-        no_mint(
+        refused_mint(
             "a method without an answer's body",
             Request::new("HEAD", "/api/subject-tokens?x=y"),
             (405, "invalid_request", "method_not_allowed"),
@@ -165,88 +165,104 @@ fn exchange_cases(subject_token: &str, spent: &str) -> Vec<Case> {
     let invalid = |reason| (400, "invalid_request", reason);
     let target = |reason| (400, "invalid_target", reason);
     vec![
-        no_exchange("a spent token", form(exchange_form(spent)), invalid("subject_token_spent")),
-        no_exchange(
+        refused_exchange(
+            "a spent token",
+            form(exchange_form(spent)),
+            invalid("subject_token_spent"),
+        ),
+        refused_exchange(
             "an unknown token",
             form(exchange_form(&unknown)),
             invalid("subject_token_unknown"),
         ),
-        no_exchange(
+        refused_exchange(
             "no token of ours",
             form(exchange_form("eyJ")),
             invalid("subject_token_foreign"),
         ),
-        no_exchange("no scope", form(good().without("scope")), invalid("parameter_missing")),
-        no_exchange("an empty scope", form(good().set("scope", "")), invalid("parameter_empty")),
-        no_exchange(
+        refused_exchange("no scope", form(good().without("scope")), invalid("parameter_missing")),
+        refused_exchange(
+            "an empty scope",
+            form(good().set("scope", "")),
+            invalid("parameter_empty"),
+        ),
+        refused_exchange(
             "two clients",
             form(good().add("client_id", "support-app")),
             invalid("parameter_repeated"),
         ),
-        no_exchange(
+        refused_exchange(
             "bad encoding",
             raw_exchange_request(&format!("{}&x=%zz", good().encode())),
             invalid("form_malformed"),
         ),
-        no_exchange(
+        refused_exchange(
             "two resources",
             form(good().add("resource", PAYMENTS)),
             target("several_resources"),
         ),
-        no_exchange(
+        refused_exchange(
             "an unknown client",
             form(good().set("client_id", "\"},{")),
             (401, "invalid_client", "client_authentication"),
         ),
-        no_exchange(
+        refused_exchange(
             "a wrong secret",
             form(good().without("client_id")).basic("support-portal", "wrong"),
             (401, "invalid_client", "client_authentication"),
         ),
-        no_exchange(
+        refused_exchange(
             "a subject token of another type",
             form(good().set("subject_token_type", "urn:x")),
             invalid("subject_token_type"),
         ),
-        no_exchange(
+        refused_exchange(
             "another type wanted",
             form(good().set("requested_token_type", "urn:x")),
             invalid("requested_token_type"),
         ),
-        no_exchange("no resource", form(good().without("resource")), target("resource_malformed")),
-        no_exchange(
+        refused_exchange(
+            "no resource",
+            form(good().without("resource")),
+            target("resource_malformed"),
+        ),
+        refused_exchange(
             "half a resource",
             form(good().set("resource", "/x")),
             target("resource_malformed"),
         ),
-        no_exchange(
+        refused_exchange(
             "an unknown resource",
             form(good().set("resource", "https://x.example/\n{")),
             target("resource_malformed"),
         ),
-        no_exchange(
+        refused_exchange(
             "nobody's resource",
             form(good().set("resource", "https://x.example/")),
             target("resource_refused"),
         ),
-        no_exchange("an audience", form(good().set("audience", "x")), target("audience_given")),
-        no_exchange(
+        refused_exchange(
+            "an audience",
+            form(good().set("audience", "x")),
+            target("audience_given"),
+        ),
+        refused_exchange(
             "a malformed scope",
             form(good().set("scope", "a\"b")),
             (400, "invalid_scope", "scope_malformed"),
         ),
-        no_exchange(
+        refused_exchange(
             "no scope to grant",
             form(good().set("scope", "payments:read")),
             (400, "invalid_scope", "scope_empty"),
         ),
-        no_exchange("an actor without openid", actor(no_openid), invalid("actor_token")),
-        no_exchange(
+        refused_exchange("an actor without openid", actor(no_openid), invalid("actor_token")),
+        refused_exchange(
             "an actor's type alone",
             form(good().set("actor_token_type", ACCESS_TOKEN)),
             invalid("actor_token_type"),
         ),
-        no_exchange(
+        refused_exchange(
             "a long body",
             form(good().set("x", &"x".repeat(70_000))),
             (413, "invalid_request", "body_too_long"),
@@ -256,7 +272,7 @@ fn exchange_cases(subject_token: &str, spent: &str) -> Vec<Case> {
 }
 
 /// Returns requests that leave no audit line, because they neither mint nor exchange.
-fn others() -> Vec<Request> {
+fn unaudited_requests() -> Vec<Request> {
     vec![
         Request::new("OPTIONS", "/api/subject-tokens"),
         raw_exchange_request("grant_type=password&username=u"),
@@ -279,15 +295,19 @@ fn every_mint_exchange_and_refusal_leaves_one_line() {
     let mut findings = Findings::default();
     for case in &cases {
         findings.expect(case.name, &observed.envoy.send(&case.request).status, &case.status);
-        for request in others() {
+        for request in unaudited_requests() {
             observed.envoy.send(&request);
         }
     }
-    let access_log = observed.access_log(3 + cases.len() * (1 + others().len()));
+    let access_log = observed.access_log(3 + cases.len() * (1 + unaudited_requests().len()));
     let events = observed.events();
     assert_eq!(events.len(), 3 + cases.len(), "{events:#?}");
     let theirs = access_log.iter().filter(|line| line["impersonation"]["event"].is_null());
-    assert_eq!(theirs.count(), cases.len() * others().len(), "the others have no filter state");
+    assert_eq!(
+        theirs.count(),
+        cases.len() * unaudited_requests().len(),
+        "the others have no filter state"
+    );
     let ours: Vec<_> =
         access_log.iter().filter(|line| !line["impersonation"]["event"].is_null()).collect();
 
@@ -400,7 +420,7 @@ fn both_lines_say_who_acted_as_whom_and_name_the_same_token() {
             "jti": claims["jti"],
         })
     );
-    // The id is not a prefix of the token: it does not help to find the token.
+    // The id is not a part of the token: it does not help to find the token.
     assert!(!token.contains(created["subject_token_id"].as_str().unwrap()));
 }
 
@@ -454,7 +474,7 @@ fn callers_cannot_forge_log_lines_or_their_members() {
     }
     let log = observed.log();
     let breaks = |c: char| c != '\n' && (c.is_control() || ('\u{2028}'..='\u{202e}').contains(&c));
-    assert_eq!(log.find(breaks), None, "a character that moves text is in the log as it is");
+    assert_eq!(log.find(breaks), None, "the log has an unescaped character that moves text");
     for line in log.lines() {
         assert!(line.starts_with("[20"), "Envoy did not begin this line: {line:?}");
     }
@@ -569,7 +589,7 @@ fn each_loser_of_a_race_leaves_a_line_and_raises_the_alarm() {
     assert_eq!((events.len(), losers.len(), alarms.len()), (1 + RIVALS, RIVALS - 1, RIVALS - 1));
     for (loser, alarm) in losers.iter().zip(&alarms) {
         assert_eq!(loser["reason"], "subject_token_spent");
-        assert_eq!(loser["caller"], "support-backend", "whose token it was: {loser}");
+        assert_eq!(loser["caller"], "support-backend", "the caller who minted the token: {loser}");
         let at = (&alarm["mint"]["at_millis"], &alarm["first_exchange"]["at_millis"]);
         assert!(
             at.0.as_u64().unwrap() / 1000 <= now() && at.0.as_u64() <= at.1.as_u64(),
@@ -757,7 +777,7 @@ fn a_failed_callout_and_a_caller_that_hangs_up_each_leave_a_line() {
     wait_for("the upstream to be asked", || {
         (observed.envoy.stat(&format!("cluster.{SILENT}.upstream_rq_active")) == 1).then_some(())
     });
-    assert_eq!(observed.events().len(), 1, "nothing is over yet");
+    assert_eq!(observed.events().len(), 1, "no request has ended yet");
     drop(impatient);
     observed.access_log(2);
 

@@ -151,7 +151,7 @@ fn ids_and_secrets_of_any_characters_are_read_form_urlencoded() {
     let plain = STANDARD.encode(format!("{id}:{secret}"));
     let answer =
         gateway.send(&exchange_request(&form).header("authorization", format!("Basic {plain}")));
-    assert_ne!(answer.status, 200, "a colon in the id cannot come through as it is: {answer:?}");
+    assert_ne!(answer.status, 200, "an unescaped colon in the id must not be accepted: {answer:?}");
     let answer = gateway.send(&exchange_request(&form).basic(id, secret));
     let mut findings = Findings::default();
     expect_client(&mut findings, "urlencoded", &answer, id);

@@ -88,7 +88,7 @@ fn another_envoy_exchanges_a_minted_token_once() {
     let etcd = Etcd::start();
     let [one, other] = two_gateways(&etcd);
     let outstanding = |count| {
-        wait_for("both Envoys to count what is outstanding", || {
+        wait_for("both Envoys to count outstanding tokens", || {
             let gauge = |gateway: &Gateway| {
                 gateway.envoy.metric("impersonation_subject_tokens_outstanding")
             };
@@ -111,7 +111,10 @@ fn another_envoy_exchanges_a_minted_token_once() {
     let spent = events(&one).pop().unwrap();
     assert_eq!(spent["reason"], "subject_token_spent");
     assert_eq!(claims["txn"], spent["subject_token_id"]);
-    assert!(one.envoy.log().contains("\"alarm\""), "a replay through the other is one, too");
+    assert!(
+        one.envoy.log().contains("\"alarm\""),
+        "a replay through the other Envoy raises an alarm, too"
+    );
 
     let held = etcd.ctl(&["get", "", "--from-key"]);
     assert_eq!(etcd.tokens().len(), 1);
@@ -122,7 +125,7 @@ fn another_envoy_exchanges_a_minted_token_once() {
     // again.
     assert!(
         ["found 2 leases", "found 3 leases"].iter().any(|found| leases.contains(found)),
-        "the token's, and that of what its replay ended: {leases}"
+        "one lease for the token, one for the revocation after its replay: {leases}"
     );
 }
 
@@ -239,7 +242,7 @@ fn a_spend_continues_and_is_audited_after_its_caller_hangs_up() {
     });
     assert_eq!(event["event"], "token_exchange.succeeded", "{event}");
     assert_eq!(event["actor_id"], "agent-7");
-    gateway.assert_spent(&token, "nobody got its access token, but it is spent");
+    gateway.assert_spent(&token, "spent, although its caller is gone");
     assert_eq!(events(&gateway).pop().unwrap()["reason"], "subject_token_spent");
 }
 

@@ -590,7 +590,7 @@ fn an_actor_token_is_refused_if_nothing_is_configured_to_check_it() {
     let token = gateway.mint("u-1");
     let answer = gateway.exchange(&with_actor(exchange_form(&token), &actor_token()));
     assert_eq!(answer.refusal(), (400, "invalid_request".into()), "{answer:?}");
-    gateway.assert_spendable(&token, "after an actor nobody can check");
+    gateway.assert_spendable(&token, "after an actor token that cannot be checked");
 }
 
 #[test]

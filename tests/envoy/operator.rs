@@ -197,7 +197,7 @@ fn over_tls_the_companion_sends_its_token_only_to_a_trusted_server() {
             "another, although the machine trusts it",
             by(Some(&another.certificate), &authority.certificate),
         ),
-        ("nobody", by(None, &another.certificate)),
+        ("no authority", by(None, &another.certificate)),
     ] {
         let (status, told, errors) = outcome;
         assert_eq!((status, &*told), (1, ""), "{case}: {errors}");

@@ -56,7 +56,7 @@ for (const [name, command, end] of [
   ['is interrupted', node(waits), (child) => child.kill('SIGINT')],
   ['is interrupted from a terminal', node(waits), (child) => process.kill(-child.pid, 'SIGINT')],
   ['is killed', node(waits), (child) => child.kill('SIGKILL')],
-  ['loses whoever started it', shell(node(waits)), (child) => child.kill('SIGTERM')],
+  ['loses its parent', shell(node(waits)), (child) => child.kill('SIGTERM')],
 ]) {
   test(`no service is left behind by a program that ${name}`, () => run(command, end));
 }
@@ -64,7 +64,7 @@ for (const [name, command, end] of [
 for (const [name, command, signal] of [
   ['is told to end', [LEASH, ['sh', '-c', `${SLEEPER} & wait`]], 'SIGTERM'],
   ['is interrupted', [LEASH, ['sh', '-c', `${SLEEPER} & wait`]], 'SIGINT'],
-  ['loses whoever started it', shell([LEASH, ['sh', '-c', `${SLEEPER} & wait`]]), 'SIGTERM'],
+  ['loses its parent', shell([LEASH, ['sh', '-c', `${SLEEPER} & wait`]]), 'SIGTERM'],
 ]) {
   test(`no command is left behind by a leash that ${name}`, () => run(command, (child) => child.kill(signal)));
 }

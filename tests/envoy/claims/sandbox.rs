@@ -184,7 +184,7 @@ fn the_console_writes_to_envoys_log_at_debug() {
     say("error");
     assert!(
         !gateway.envoy.log().contains("console: "),
-        "at info it says nothing, not even at error"
+        "at level info the log has no console output, not even errors"
     );
 
     gateway.envoy.set_log_level("wasm", "debug");

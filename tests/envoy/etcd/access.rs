@@ -144,5 +144,5 @@ fn the_filter_needs_a_certificate_with_a_role_for_its_prefix() {
         let counted = refused.envoy.stat(&counter);
         assert!(counted >= 6, "{case}: {counted}");
     }
-    allowed.assert_spendable(&outstanding, "nobody else could spend it");
+    allowed.assert_spendable(&outstanding, "no refused Envoy could spend it");
 }

@@ -46,7 +46,7 @@ fn tokens_of_shared_data_are_good_for_one_exchange_after_the_change_to_etcd() {
     });
     statuses.sort_unstable();
     assert_eq!((statuses[0], &statuses[1..]), (200, &[400; CONTENDERS - 1][..]));
-    assert_eq!(etcd.tokens().len(), 0, "what was minted before is not in etcd");
+    assert_eq!(etcd.tokens().len(), 0, "tokens that were minted before are not in etcd");
 
     // Only shared data has the token, but only etcd has the later revocations.
     etcd.kill();

@@ -351,7 +351,7 @@ fn no_body_follows_the_answer_to_a_head() {
 }
 
 /// Answers that are not documents, by name.
-fn no_documents() -> Vec<(&'static str, Reply)> {
+fn answers_that_are_no_documents() -> Vec<(&'static str, Reply)> {
     let body = |text: &str| Reply { body: text.into(), ..Reply::json(&Value::Null) };
     #[rustfmt::skip]
     let replies = vec![
@@ -383,7 +383,7 @@ fn a_failure_of_the_gateway_reaches_the_caller_unchanged() {
     let envoy = start(&gateway);
     let mut findings = Findings::default();
     for target in [JWKS, DISCOVERY] {
-        for (name, reply) in no_documents() {
+        for (name, reply) in answers_that_are_no_documents() {
             let case = format!("{target}: {name}");
             gateway.answer_always(reply.clone());
             let answer = envoy.send(&Request::get(target));
@@ -436,7 +436,7 @@ fn the_gateways_last_good_document_replaces_a_failing_one() {
             expect_honest_length(&mut findings, case, answer);
         };
         let mut connections = envoy.connect_to_every_worker();
-        for (name, reply) in no_documents() {
+        for (name, reply) in answers_that_are_no_documents() {
             gateway.answer_always(reply);
             for connection in &mut connections {
                 expect_good(&format!("{target}: {name}"), &connection.send(&Request::get(target)));

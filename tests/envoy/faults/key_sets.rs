@@ -79,7 +79,7 @@ fn an_unknown_kid_causes_a_fetch_at_once_but_at_most_every_five_seconds() {
     let envoy = start(&issuer, "300s", 1);
     let fetched = issuer.service.calls();
     sleep(INTERVAL);
-    assert_eq!(issuer.service.calls(), fetched, "nobody asked");
+    assert_eq!(issuer.service.calls(), fetched, "no request has asked for keys");
     // The very request that brings the unknown key is answered.
     let rotated = new_key("rotated");
     issuer.publish(&[&issuer.key, &rotated]);

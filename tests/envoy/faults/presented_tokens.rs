@@ -129,14 +129,14 @@ fn a_disguised_jwt_is_sent_to_no_service() {
             );
         }
     }
-    findings.expect("nobody was asked", &forgiving.calls(), &0);
+    findings.expect("no service was asked", &forgiving.calls(), &0);
     // A disguise does not make a good token better either.
     for (disguise, token) in disguises(&PROVIDER_KEY.sign(&backend_claims())) {
         findings.expect(disguise, &forgiving.envoy.send(&mint_with(&token)).status, &401);
     }
-    findings.expect("still nobody", &forgiving.calls(), &0);
+    findings.expect("still no service was asked", &forgiving.calls(), &0);
     let told = forgiving.refusals("invalid_token", "not_a_jwt") > 0;
-    findings.expect("refused for what they are", &told, &true);
+    findings.expect("refused for the right reason", &told, &true);
 }
 
 #[test]
@@ -213,7 +213,7 @@ fn a_delegated_token_can_neither_mint_nor_act() {
     }
     let refusals = forgiving.refusals("invalid_token", "sender_constrained");
     findings.expect("refused as", &refusals, &8);
-    findings.expect("nobody was asked", &forgiving.calls(), &0);
+    findings.expect("no service was asked", &forgiving.calls(), &0);
 }
 
 #[test]

@@ -37,8 +37,7 @@ fn a_wrong_configuration_is_refused_and_the_old_one_stays() {
     assert_eq!(guarded.send_as(&token(&claims()), Request::post("/orders")).status, 200);
 }
 
-/// A guard whose issuer or payload header differs from the filter's recognises no token, and lets
-/// none pass.
+/// A guard with a wrong `issuer` or `payload_in_metadata` recognises no token, and lets none pass.
 #[test]
 fn a_guard_of_another_issuer_or_payload_lets_no_impersonation_pass() {
     for members in [
@@ -84,7 +83,7 @@ fn a_new_guard_configuration_ends_no_live_impersonation() {
         let rules = json!([{"path": format!("/{n}"), "action": "deny"}]);
         let listener = guarded_listener(&guard_configuration(&json!({"rules": rules})));
         guarded.envoy.update(listener).unwrap();
-        assert_eq!(guarded.send(&request).status, 200, "nothing has ended by a change");
+        assert_eq!(guarded.send(&request).status, 200, "a change ends no impersonation");
         let denied = Request::get(&format!("/{n}")).bearer(&token(&claims()));
         assert_eq!(guarded.send(&denied).status, 403);
     }

@@ -124,7 +124,7 @@ fn an_ordinary_users_requests_and_responses_are_unchanged() {
     assert_eq!(
         guarded.envoy.metric("impersonation_guard_requests_total"),
         Some(0),
-        "nobody was looked at"
+        "no request entered the guard"
     );
 }
 

@@ -133,5 +133,8 @@ fn a_caller_who_cancels_more_than_its_share_ends_only_its_own() {
     assert!(metric("impersonation_revocation_shares_exceeded_total") >= 1);
     assert_eq!(metric("impersonation_revocations_overflowed_total"), 0);
     assert!(gateway.envoy.log().contains("has used up its share"));
-    assert!(active(&others.begin(&gateway)) && active(&hostile.begin(&gateway)), "anew");
+    assert!(
+        active(&others.begin(&gateway)) && active(&hostile.begin(&gateway)),
+        "new impersonations"
+    );
 }

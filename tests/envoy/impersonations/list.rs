@@ -81,7 +81,7 @@ fn only_the_configured_members_of_a_context_are_listed_and_long_ones_are_cut() {
     let (subject_token, _) = parties.mint(&gateway);
     assert_eq!(parties.exchange(&gateway, &subject_token).status, 200);
     let without = list(&gateway, "").into_iter().filter(|one| one.get("context").is_none());
-    assert_eq!(without.count(), 1, "whose context has none of them");
+    assert_eq!(without.count(), 1, "an impersonation without these members");
 }
 
 #[test]
@@ -129,7 +129,7 @@ fn only_an_entitled_operator_sees_the_list() {
 
     let nobody = Gateway::start(&Configuration::default());
     let answer = list_answer(&nobody, "");
-    assert_eq!(answer.refusal(), (403, "access_denied".into()), "nobody is configured");
+    assert_eq!(answer.refusal(), (403, "access_denied".into()), "no operator is configured");
 }
 
 #[test]

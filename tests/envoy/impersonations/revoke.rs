@@ -119,12 +119,16 @@ fn the_answer_counts_the_live_impersonations_that_a_revocation_has_ended() {
     let live: Vec<_> = (0..4).map(|_| parties.begin(gateway)).collect();
     others.begin(gateway);
     parties.mint(gateway);
-    assert_eq!(ended(json!({"userId": format!("{user}-typo")})), 0, "nobody's");
-    assert_eq!(ended(json!({"userId": user, "actorId": others.actor})), 0, "not all of it");
+    assert_eq!(ended(json!({"userId": format!("{user}-typo")})), 0, "an unknown user");
+    assert_eq!(
+        ended(json!({"userId": user, "actorId": others.actor})),
+        0,
+        "one of two members matches"
+    );
     assert_eq!(end(gateway, live[0].id(), "impersonations:revoke").status, 204);
-    assert_eq!(ended(json!({"actorId": actor})), 3, "without the one that had ended");
+    assert_eq!(ended(json!({"actorId": actor})), 3, "the ended one does not count");
     assert_eq!(ended(json!({"actorId": actor})), 0, "once more");
-    assert_eq!(ended(json!({"userId": others.user})), 1, "another's");
+    assert_eq!(ended(json!({"userId": others.user})), 1, "another user");
     let line = event(gateway, "impersonation.revoked", "user_id", &others.user);
     assert_eq!(line["ended"], 1);
     std::thread::sleep(std::time::Duration::from_millis(2));

@@ -168,8 +168,9 @@ impl Reader {
         self.ask("LeaseRevoke", &field(1, id)).is_some()
     }
 
-    /// Grants the leases that the filter will want in the next two minutes: the id of each ends
-    /// with the number of its ten seconds. Returns how many it has granted.
+    /// Grants leases whose ids the filter may want in the next two minutes: an id ends with the
+    /// number of its ten seconds, and the rest is that of an existing lease. Returns how many it
+    /// has granted.
     fn grant_beforehand(&self) -> usize {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() / 10;
         let now = i64::try_from(now).unwrap();
@@ -212,8 +213,8 @@ fn a_reader_of_etcd_can_neither_undo_a_revocation_nor_hide_an_impersonation() {
     let reader = Reader { address: envoy.address("reader") };
     wait_for("etcd to answer the reader", || reader.ask("LeaseLeases", b"").map(|_| ()));
 
-    // The reader repeats it before each begin, as a bucket of ten seconds may be over.
-    assert!(reader.grant_beforehand() > 0, "anybody may grant leases");
+    // Repeated before each step: the filter uses another lease every ten seconds.
+    assert!(reader.grant_beforehand() > 0, "etcd lets every user grant leases");
     let [ended, live] = [(); 2].map(|()| begin());
     reader.grant_beforehand();
     end(&ended);

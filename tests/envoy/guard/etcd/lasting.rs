@@ -77,7 +77,7 @@ fn another_vm_asks_etcd_if_the_one_that_asked_has_crashed() {
     let other = start_module(etcd, with_trap(&GUARD, "proxy_on_grpc_receive"));
     let [ended, live] = [(); 2].map(|()| one.begin(&Parties::new()));
     wait_for("the VM that asks to crash", || (crashes(&other) > 0).then_some(()));
-    assert_eq!(status(&other, &live), 503, "nobody knows what was revoked");
+    assert_eq!(status(&other, &live), 503, "the guard does not know what was revoked");
     assert_ordinary_users_go_on(&other);
     // A crashed VM still has the turn.
     other.envoy.update(guarded_listener(&configuration(&json!({})))).unwrap();

@@ -29,7 +29,7 @@ fn without_etcd_only_impersonations_are_refused_and_only_after_max_staleness() {
         } else {
             etcd.kill();
         }
-        let answer = wait_for("nobody to know any more", || {
+        let answer = wait_for("the revocations to be stale", || {
             let answer = get(&guarded, &live);
             assert!(matches!(answer.status, 200 | 503), "{gone}: {answer:?}");
             assert_ordinary_users_go_on(&guarded);
@@ -51,7 +51,7 @@ fn without_etcd_only_impersonations_are_refused_and_only_after_max_staleness() {
             etcd.restart();
         }
         wait_until_it_passes(&guarded, &live);
-        assert_eq!(status(&guarded, &ended), 401, "{gone}: what had ended");
+        assert_eq!(status(&guarded, &ended), 401, "{gone}: an ended impersonation");
         wait_for("the age to be small", || (guarded.envoy.metric(AGE) < Some(2)).then_some(()));
     }
     let refused = "impersonation_guard_refusals_total.reason.revocations_stale";
