@@ -1,5 +1,5 @@
-//! Who acted as whom, as an operator reads it: one line in the log for each mint, exchange and refusal,
-//! the same in the access log, and metrics that add up to it.
+//! The audit as an operator reads it: one log line for each mint, exchange and refusal, the same
+//! facts in the access log, and metrics that add up to the lines.
 
 mod observed;
 
@@ -30,10 +30,10 @@ const MINT_REFUSED: &str = "subject_token.refused";
 const EXCHANGED: &str = "token_exchange.succeeded";
 const EXCHANGE_REFUSED: &str = "token_exchange.refused";
 
-/// What an attack may leave behind.
+/// The bytes by which memory may grow under an attack.
 const ROOM: u64 = 30 << 20;
 
-/// A request, and what the log must say of it.
+/// A request, and the log line that it must leave.
 struct Case {
     name: &'static str,
     request: Request,
@@ -47,7 +47,7 @@ fn granted(name: &'static str, request: Request, status: u16, event: &'static st
     Case { name, request, status, event, error: None, reason: None }
 }
 
-fn no_mint(
+fn refused_mint(
     name: &'static str,
     request: Request,
     (status, error, reason): (u16, &'static str, &'static str),
@@ -56,7 +56,7 @@ fn no_mint(
     Case { name, request, status, event, error: Some(error), reason: Some(reason) }
 }
 
-fn no_exchange(
+fn refused_exchange(
     name: &'static str,
     request: Request,
     (status, error, reason): (u16, &'static str, &'static str),
@@ -86,68 +86,68 @@ fn mint_cases() -> Vec<Case> {
     let long_context = json!({"userId": "u-1", "context": {"k": "x".repeat(5000)}});
     vec![
         granted("a mint", mint_request("u-1"), 201, CREATED),
-        no_mint(
+        refused_mint(
             "no bearer",
             Request::post("/api/subject-tokens").json(&json!({"userId": "u-1"})),
             (401, "invalid_token", "bearer_missing"),
         ),
-        no_mint("no token", mint_with("a b"), (401, "invalid_token", "malformed")),
-        no_mint("an opaque token", mint_with("opaque"), (401, "invalid_token", "not_a_jwt")),
-        no_mint("a forged token", mint_with(&forged), (401, "invalid_token", "signature")),
-        no_mint(
+        refused_mint("no token", mint_with("a b"), (401, "invalid_token", "malformed")),
+        refused_mint("an opaque token", mint_with("opaque"), (401, "invalid_token", "not_a_jwt")),
+        refused_mint("a forged token", mint_with(&forged), (401, "invalid_token", "signature")),
+        refused_mint(
             "a token of long ago",
             mint_with(&backend_with("exp", json!(now() - 3600))),
             (401, "invalid_token", "expired"),
         ),
-        no_mint(
+        refused_mint(
             "a token for others",
             mint_with(&backend_with("aud", json!("https://other.example"))),
             (401, "invalid_token", "audience"),
         ),
-        no_mint(
+        refused_mint(
             "a token of others",
             mint_with(&backend_with("iss", json!("https://other.example"))),
             (401, "invalid_token", "issuer"),
         ),
-        no_mint(
+        refused_mint(
             "a token without the scope",
             mint_with(&backend_with("scope", json!("openid"))),
             (403, "insufficient_scope", "insufficient_scope"),
         ),
-        no_mint(
+        refused_mint(
             "no JSON by its type",
             post().header("content-type", "text/plain").body(r#"{"userId":"u-1"}"#),
             (415, "invalid_request", "content_type"),
         ),
-        no_mint("no JSON", raw("{"), (400, "invalid_request", "body_malformed")),
-        no_mint("a list", raw("[\"u-1\"]"), (400, "invalid_request", "body_malformed")),
-        no_mint("no user", raw("{}"), (400, "invalid_request", "user_id")),
-        no_mint(
+        refused_mint("no JSON", raw("{"), (400, "invalid_request", "body_malformed")),
+        refused_mint("a list", raw("[\"u-1\"]"), (400, "invalid_request", "body_malformed")),
+        refused_mint("no user", raw("{}"), (400, "invalid_request", "user_id")),
+        refused_mint(
             "a user of two lines",
             raw(r#"{"userId":"a\nb"}"#),
             (400, "invalid_request", "user_id"),
         ),
-        no_mint(
+        refused_mint(
             "a context that is a text",
             raw(r#"{"userId":"u","context":"x"}"#),
             (400, "invalid_request", "context"),
         ),
-        no_mint(
+        refused_mint(
             "a long context",
             mint_body_request(&long_context),
             (413, "invalid_request", "context_too_long"),
         ),
-        no_mint(
+        refused_mint(
             "a long body",
             raw(&format!("{{\"userId\":\"u\",\"x\":\"{}\"}}", "x".repeat(70_000))),
             (413, "invalid_request", "body_too_long"),
         ),
-        no_mint(
+        refused_mint(
             "another method",
             Request::get("/api/subject-tokens"),
             (405, "invalid_request", "method_not_allowed"),
         ),
-        no_mint(
+        refused_mint(
             "a method without an answer's body",
             Request::new("HEAD", "/api/subject-tokens?x=y"),
             (405, "invalid_request", "method_not_allowed"),
@@ -165,88 +165,104 @@ fn exchange_cases(subject_token: &str, spent: &str) -> Vec<Case> {
     let invalid = |reason| (400, "invalid_request", reason);
     let target = |reason| (400, "invalid_target", reason);
     vec![
-        no_exchange("a spent token", form(exchange_form(spent)), invalid("subject_token_spent")),
-        no_exchange(
+        refused_exchange(
+            "a spent token",
+            form(exchange_form(spent)),
+            invalid("subject_token_spent"),
+        ),
+        refused_exchange(
             "an unknown token",
             form(exchange_form(&unknown)),
             invalid("subject_token_unknown"),
         ),
-        no_exchange(
+        refused_exchange(
             "no token of ours",
             form(exchange_form("eyJ")),
             invalid("subject_token_foreign"),
         ),
-        no_exchange("no scope", form(good().without("scope")), invalid("parameter_missing")),
-        no_exchange("an empty scope", form(good().set("scope", "")), invalid("parameter_empty")),
-        no_exchange(
+        refused_exchange("no scope", form(good().without("scope")), invalid("parameter_missing")),
+        refused_exchange(
+            "an empty scope",
+            form(good().set("scope", "")),
+            invalid("parameter_empty"),
+        ),
+        refused_exchange(
             "two clients",
             form(good().add("client_id", "support-app")),
             invalid("parameter_repeated"),
         ),
-        no_exchange(
+        refused_exchange(
             "bad encoding",
             raw_exchange_request(&format!("{}&x=%zz", good().encode())),
             invalid("form_malformed"),
         ),
-        no_exchange(
+        refused_exchange(
             "two resources",
             form(good().add("resource", PAYMENTS)),
             target("several_resources"),
         ),
-        no_exchange(
+        refused_exchange(
             "an unknown client",
             form(good().set("client_id", "\"},{")),
             (401, "invalid_client", "client_authentication"),
         ),
-        no_exchange(
+        refused_exchange(
             "a wrong secret",
             form(good().without("client_id")).basic("support-portal", "wrong"),
             (401, "invalid_client", "client_authentication"),
         ),
-        no_exchange(
+        refused_exchange(
             "a subject token of another type",
             form(good().set("subject_token_type", "urn:x")),
             invalid("subject_token_type"),
         ),
-        no_exchange(
+        refused_exchange(
             "another type wanted",
             form(good().set("requested_token_type", "urn:x")),
             invalid("requested_token_type"),
         ),
-        no_exchange("no resource", form(good().without("resource")), target("resource_malformed")),
-        no_exchange(
+        refused_exchange(
+            "no resource",
+            form(good().without("resource")),
+            target("resource_malformed"),
+        ),
+        refused_exchange(
             "half a resource",
             form(good().set("resource", "/x")),
             target("resource_malformed"),
         ),
-        no_exchange(
+        refused_exchange(
             "an unknown resource",
             form(good().set("resource", "https://x.example/\n{")),
             target("resource_malformed"),
         ),
-        no_exchange(
+        refused_exchange(
             "nobody's resource",
             form(good().set("resource", "https://x.example/")),
             target("resource_refused"),
         ),
-        no_exchange("an audience", form(good().set("audience", "x")), target("audience_given")),
-        no_exchange(
+        refused_exchange(
+            "an audience",
+            form(good().set("audience", "x")),
+            target("audience_given"),
+        ),
+        refused_exchange(
             "a malformed scope",
             form(good().set("scope", "a\"b")),
             (400, "invalid_scope", "scope_malformed"),
         ),
-        no_exchange(
+        refused_exchange(
             "no scope to grant",
             form(good().set("scope", "payments:read")),
             (400, "invalid_scope", "scope_empty"),
         ),
-        no_exchange("an actor without openid", actor(no_openid), invalid("actor_token")),
-        no_exchange(
+        refused_exchange("an actor without openid", actor(no_openid), invalid("actor_token")),
+        refused_exchange(
             "an actor's type alone",
             form(good().set("actor_token_type", ACCESS_TOKEN)),
             invalid("actor_token_type"),
         ),
-        no_exchange(
+        refused_exchange(
             "a long body",
             form(good().set("x", &"x".repeat(70_000))),
             (413, "invalid_request", "body_too_long"),
@@ -255,8 +271,8 @@ fn exchange_cases(subject_token: &str, spent: &str) -> Vec<Case> {
     ]
 }
 
-/// Requests that leave no line, because nobody acts as anybody.
-fn others() -> Vec<Request> {
+/// Returns requests that leave no audit line, because they neither mint nor exchange.
+fn unaudited_requests() -> Vec<Request> {
     vec![
         Request::new("OPTIONS", "/api/subject-tokens"),
         raw_exchange_request("grant_type=password&username=u"),
@@ -279,15 +295,19 @@ fn every_mint_exchange_and_refusal_leaves_one_line() {
     let mut findings = Findings::default();
     for case in &cases {
         findings.expect(case.name, &observed.envoy.send(&case.request).status, &case.status);
-        for request in others() {
+        for request in unaudited_requests() {
             observed.envoy.send(&request);
         }
     }
-    let access_log = observed.access_log(3 + cases.len() * (1 + others().len()));
+    let access_log = observed.access_log(3 + cases.len() * (1 + unaudited_requests().len()));
     let events = observed.events();
     assert_eq!(events.len(), 3 + cases.len(), "{events:#?}");
     let theirs = access_log.iter().filter(|line| line["impersonation"]["event"].is_null());
-    assert_eq!(theirs.count(), cases.len() * others().len(), "the others have no filter state");
+    assert_eq!(
+        theirs.count(),
+        cases.len() * unaudited_requests().len(),
+        "the others have no filter state"
+    );
     let ours: Vec<_> =
         access_log.iter().filter(|line| !line["impersonation"]["event"].is_null()).collect();
 
@@ -318,7 +338,8 @@ fn every_mint_exchange_and_refusal_leaves_one_line() {
     tells_no_secret(&observed.log(), &[&token, &spent]);
 }
 
-/// The counters of outcomes are the numbers of events, and there are no others.
+/// Checks that the counters of outcomes equal the numbers of events, and that there are no other
+/// counters.
 fn counters_add_up(findings: &mut Findings, metrics: &[(String, u64)], events: &[Value]) {
     let mut expected = BTreeMap::from([
         ("impersonation_subject_tokens_created_total".to_owned(), 0),
@@ -357,7 +378,7 @@ fn counters_add_up(findings: &mut Findings, metrics: &[(String, u64)], events: &
     findings.expect("full", &metric("impersonation_store_full_total"), &Some(of("store_full")));
 }
 
-/// None of what was secret in this run is in the log.
+/// Checks that the log contains no secret of this run.
 fn tells_no_secret(log: &str, tokens: &[&str]) {
     assert!(!log.contains("eyJ"), "a JWT in the log");
     let random_parts = tokens.iter().map(|token| token[12..].to_owned());
@@ -369,7 +390,7 @@ fn tells_no_secret(log: &str, tokens: &[&str]) {
 }
 
 #[test]
-fn a_line_says_who_acted_as_whom_and_both_lines_name_one_token() {
+fn both_lines_say_who_acted_as_whom_and_name_the_same_token() {
     let observed = Observed::start(&Configuration::default(), 1);
     let token = observed.mint(&mint_request("u-1"));
     let form = with_actor(exchange_form(&token), &PROVIDER_KEY.sign(&actor_claims("agent-1")));
@@ -399,12 +420,12 @@ fn a_line_says_who_acted_as_whom_and_both_lines_name_one_token() {
             "jti": claims["jti"],
         })
     );
-    // The id is the beginning of nothing secret: knowing it does not help to find the token.
+    // The id is not a part of the token: it does not help to find the token.
     assert!(!token.contains(created["subject_token_id"].as_str().unwrap()));
 }
 
 #[test]
-fn callers_write_no_lines_and_no_members() {
+fn callers_cannot_forge_log_lines_or_their_members() {
     let texts = [
         "\"",
         "\\",
@@ -420,7 +441,7 @@ fn callers_write_no_lines_and_no_members() {
     let mut minted = 0;
     for text in texts {
         let may_be_user = !text.chars().any(char::is_control);
-        // Not the actor, who is nobody else.
+        // The user must differ from the actor.
         let user = if may_be_user { format!("{text}u") } else { "u-1".to_owned() };
         let user = user.as_str();
         if !may_be_user {
@@ -430,7 +451,8 @@ fn callers_write_no_lines_and_no_members() {
             let refused = observed.envoy.send(&request.json(&json!({"userId": "u-1"})));
             assert_eq!(refused.status, 401, "{refused:?}");
         }
-        // The context may hold anything, caller and actor anything but controls: their issuers vouch for them.
+        // The context may contain anything; names of callers and actors may contain anything but
+        // control characters.
         let named = if may_be_user { text } else { "a-name" };
         let bearer = backend_with("client_id", json!(named));
         let context = json!({text: text, "event": "forged", "list": [text]});
@@ -452,7 +474,7 @@ fn callers_write_no_lines_and_no_members() {
     }
     let log = observed.log();
     let breaks = |c: char| c != '\n' && (c.is_control() || ('\u{2028}'..='\u{202e}').contains(&c));
-    assert_eq!(log.find(breaks), None, "a character that moves text is in the log as it is");
+    assert_eq!(log.find(breaks), None, "the log has an unescaped character that moves text");
     for line in log.lines() {
         assert!(line.starts_with("[20"), "Envoy did not begin this line: {line:?}");
     }
@@ -463,7 +485,7 @@ fn callers_write_no_lines_and_no_members() {
 }
 
 #[test]
-fn the_context_is_in_the_log_only_where_the_operator_wants_it() {
+fn the_log_has_the_context_only_if_configured() {
     let observed = Observed::start(&Configuration::default(), 1);
     let body = json!({"userId": "u-1", "context": {"ticketId": "T-personal"}});
     let token = observed.mint(&mint_body_request(&body));
@@ -473,7 +495,7 @@ fn the_context_is_in_the_log_only_where_the_operator_wants_it() {
     assert!(!json!(access_log).to_string().contains("T-personal"));
 }
 
-/// As docs/operations.md has it.
+/// The access logger of docs/operations.md.
 pub(crate) fn audit_logger(path: &std::path::Path) -> Value {
     json!({
         "name": "envoy.access_loggers.file",
@@ -493,7 +515,7 @@ pub(crate) fn audit_logger(path: &std::path::Path) -> Value {
 }
 
 #[test]
-fn the_audit_is_in_the_one_place_that_the_operator_chose() {
+fn the_audit_goes_only_to_the_configured_log() {
     let manual = std::fs::read_to_string(repository().join("docs/operations.md")).unwrap();
     assert!(manual.contains("expression: \"'wasm.impersonation.audit' in filter_state\""));
     for log in ["envoy", "access_log"] {
@@ -528,14 +550,14 @@ fn the_audit_is_in_the_one_place_that_the_operator_chose() {
 }
 
 #[test]
-fn a_request_id_is_the_one_that_envoy_logs() {
+fn the_audit_has_the_request_id_that_envoy_logs() {
     let observed = Observed::start(&Configuration::default(), 1);
     for id in ["their-own", "\"},{\"event\":\"forged\"", "\u{fe}\u{2028}", &"x".repeat(300)] {
         observed.envoy.send(&mint_request("u-1").header("x-request-id", id));
     }
     let (events, access_log) = (observed.events(), observed.access_log(4));
     for (event, line) in events.iter().zip(&access_log) {
-        // Where Envoy lets a caller choose the id, as much of it as anybody needs.
+        // If Envoy lets callers choose the id, the audit has its first 256 characters.
         let id: String = line["request_id"].as_str().unwrap().chars().take(256).collect();
         assert_eq!(event["request_id"], id);
     }
@@ -543,7 +565,7 @@ fn a_request_id_is_the_one_that_envoy_logs() {
 }
 
 #[test]
-fn each_loser_of_a_race_has_its_line_and_raises_the_alarm() {
+fn each_loser_of_a_race_leaves_a_line_and_raises_the_alarm() {
     const RIVALS: usize = 32;
     let observed = Observed::start(&Configuration::default(), 4);
     let token = observed.mint(&mint_request("u-1"));
@@ -567,7 +589,7 @@ fn each_loser_of_a_race_has_its_line_and_raises_the_alarm() {
     assert_eq!((events.len(), losers.len(), alarms.len()), (1 + RIVALS, RIVALS - 1, RIVALS - 1));
     for (loser, alarm) in losers.iter().zip(&alarms) {
         assert_eq!(loser["reason"], "subject_token_spent");
-        assert_eq!(loser["caller"], "support-backend", "whose token it was: {loser}");
+        assert_eq!(loser["caller"], "support-backend", "the caller who minted the token: {loser}");
         let at = (&alarm["mint"]["at_millis"], &alarm["first_exchange"]["at_millis"]);
         assert!(
             at.0.as_u64().unwrap() / 1000 <= now() && at.0.as_u64() <= at.1.as_u64(),
@@ -609,7 +631,7 @@ fn each_loser_of_a_race_has_its_line_and_raises_the_alarm() {
 }
 
 #[test]
-fn a_full_table_is_seen_before_and_after_it_is_full() {
+fn the_metrics_show_a_table_before_and_after_it_is_full() {
     let configuration = Configuration::default().with("/store/shared_data/capacity", 3);
     let observed = Observed::start(&configuration, 2);
     let gauge = |name: &str, expected: u64| {
@@ -617,7 +639,7 @@ fn a_full_table_is_seen_before_and_after_it_is_full() {
     };
     gauge("impersonation_store_capacity", 3);
     gauge("impersonation_subject_tokens_outstanding", 0);
-    // An alarm on the first of these needs to have seen none.
+    // An alarm on the first event needs a counter that has been 0 before.
     for counter in [
         "impersonation_subject_tokens_created_total",
         "impersonation_subject_tokens_exchanged_total",
@@ -726,7 +748,7 @@ fn a_callout_is_part_of_the_trace_of_its_request() {
 }
 
 #[test]
-fn a_callout_that_fails_and_a_caller_that_does_not_wait_leave_a_line() {
+fn a_failed_callout_and_a_caller_that_hangs_up_each_leave_a_line() {
     let configuration = Configuration::default()
         .with(
             "/subject_tokens/authentication/introspection",
@@ -749,20 +771,20 @@ fn a_callout_that_fails_and_a_caller_that_does_not_wait_leave_a_line() {
     let observed = Observed::start(&configuration, 1);
     let token = observed.mint(&mint_request("u-1"));
 
-    // The upstream is silent, and the caller goes away.
+    // The upstream does not answer, and the caller hangs up.
     let mut impatient = observed.envoy.connect();
     impatient.write(&mint_with("opaque").to_bytes()).unwrap();
     wait_for("the upstream to be asked", || {
         (observed.envoy.stat(&format!("cluster.{SILENT}.upstream_rq_active")) == 1).then_some(())
     });
-    assert_eq!(observed.events().len(), 1, "nothing is over yet");
+    assert_eq!(observed.events().len(), 1, "no request has ended yet");
     drop(impatient);
     observed.access_log(2);
 
-    // It is silent, and the caller waits.
+    // The upstream does not answer, and the caller waits.
     let form = with_actor(exchange_form(&token), "opaque");
     assert_eq!(observed.envoy.send(&exchange_request(&form)).status, 503);
-    // It is not there.
+    // The upstream does not exist.
     let bearer = backend_with("iss", json!("https://absent.example"));
     assert_eq!(observed.envoy.send(&mint_with(&bearer)).status, 503);
 
@@ -795,9 +817,9 @@ fn a_callout_that_fails_and_a_caller_that_does_not_wait_leave_a_line() {
             .unwrap()
     };
     assert_eq!((failed("userinfo"), failed("introspection"), failed("user_lookup")), (1, 0, 0));
-    // The filter asks for it again by itself.
+    // The filter fetches the key set again by itself.
     wait_for("the failed fetches", || (failed("jwks") >= 2).then_some(()));
-    // A key set that never came grows old, too.
+    // The age grows even if no key set was ever fetched.
     wait_for("the age of the key set", || {
         (observed.envoy.metric("impersonation_key_set_age_seconds")? >= 2).then_some(())
     });
@@ -807,14 +829,14 @@ fn a_callout_that_fails_and_a_caller_that_does_not_wait_leave_a_line() {
 
 #[test]
 fn hostile_requests_have_as_many_lines_as_answers() {
-    // Half of them over HTTP/2. `make hostile` has a million.
+    // Half of the requests use HTTP/2. `make hostile` sends a million.
     let requests = std::env::var("HOSTILE_REQUESTS").map_or(8000, |text| text.parse().unwrap());
     const CONNECTIONS: usize = 4;
     let seed = std::env::var("HOSTILE_SEED")
         .map_or_else(|_| fastrand::u64(..), |seed| seed.parse().unwrap());
     println!("to send the same requests again: HOSTILE_SEED={seed}");
     let options = Options { concurrency: 2, ..Options::default() };
-    // The bystander's token has to outlive a million requests.
+    // The bystander's token must outlive a million requests.
     let configuration = Configuration::default().with("/subject_tokens/lifetime", "7200s");
     let gateway = Gateway::try_start(&configuration, &options).unwrap();
     let listener = listener("gateway", Some(Filter::from(&configuration).into()));
@@ -853,7 +875,7 @@ fn hostile_requests_have_as_many_lines_as_answers() {
             }
         });
     };
-    // What a fifth of them makes warm may grow no more.
+    // The first fifth warms up memory, which may not grow any more after it.
     attack(requests / 5, seed);
     let resident = gateway.envoy.resident_bytes();
     attack(requests - requests / 5, !seed);
@@ -864,7 +886,7 @@ fn hostile_requests_have_as_many_lines_as_answers() {
     gateway.assert_every_worker_serves("after the attack");
     gateway.assert_spendable(&bystander, "minted before the attack");
     assert!(gateway.envoy.is_running());
-    // Once every request has ended one more follows, and its line is the last.
+    // One more request is sent after all others have ended: its line is the last.
     wait_for("the last requests to end", || {
         (gateway.envoy.stat("http.gateway.downstream_rq_active") == 0).then_some(())
     });
@@ -874,7 +896,7 @@ fn hostile_requests_have_as_many_lines_as_answers() {
         lines.iter().any(|line| line["path"] == "/the-last").then_some(lines)
     });
 
-    // Only the filter's own answers say that nobody may keep them, in the words of HTTP/1.0.
+    // Only the filter's own answers have `pragma: no-cache`.
     let answered =
         lines.iter().filter(|line| line["pragma"] == "no-cache" && line["upstream"].is_null());
     let ours: Vec<_> = answered.collect();

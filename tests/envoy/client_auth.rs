@@ -1,4 +1,5 @@
-//! Who asks: RFC 6749 §2.3 for clients with a secret, `client_id` alone for those without.
+//! Client authentication: RFC 6749 §2.3 for clients with a secret, `client_id` alone for public
+//! clients.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -12,7 +13,7 @@ use testkit::gateway::{Gateway, exchange_form, exchange_request, key_set, verify
 use testkit::http::{Answer, Form, Request, urlencode};
 
 #[test]
-fn each_type_of_client_authenticates_its_way() {
+fn each_type_of_client_authenticates_in_its_own_way() {
     let gateway = Gateway::shared();
     let mut findings = Findings::default();
     for (client, confidential) in [
@@ -87,7 +88,8 @@ fn wrong_credentials_are_refused_and_leave_the_token_spendable() {
         let form = exchange_form(&token).without("client_id").set("client_id", "support-portal");
         let answer = gateway.send(&credentials(exchange_request(&form)));
         let (status, error) = answer.refusal();
-        // A client that is named twice and not alike is a malformed request as well as a wrong client.
+        // A client that is named twice in different ways is both a malformed request and a wrong
+        // client.
         let disagrees = matches!(
             case,
             "an unknown client" | "an empty client" | "only a colon" | "nothing" | "no colon"
@@ -136,7 +138,7 @@ fn the_basic_scheme_is_case_insensitive() {
 }
 
 #[test]
-fn ids_and_secrets_of_any_characters_come_form_urlencoded() {
+fn ids_and_secrets_of_any_characters_are_read_form_urlencoded() {
     let (id, secret) = ("portal: a+b%2F&=", "s:e c+r%et/=&ü");
     let client = json!({
         "client_id": id,
@@ -149,15 +151,16 @@ fn ids_and_secrets_of_any_characters_come_form_urlencoded() {
     let plain = STANDARD.encode(format!("{id}:{secret}"));
     let answer =
         gateway.send(&exchange_request(&form).header("authorization", format!("Basic {plain}")));
-    assert_ne!(answer.status, 200, "a colon in the id cannot come through as it is: {answer:?}");
+    assert_ne!(answer.status, 200, "an unescaped colon in the id must not be accepted: {answer:?}");
     let answer = gateway.send(&exchange_request(&form).basic(id, secret));
     let mut findings = Findings::default();
     expect_client(&mut findings, "urlencoded", &answer, id);
 }
 
-/// Many services have Basic's pair as it is (RFC 7617 §2), RFC 6749 §2.3.1 form-urlencodes both halves.
+/// RFC 6749 §2.3.1 form-urlencodes both halves of Basic's pair. Many clients send it as it is (RFC
+/// 7617 §2).
 #[test]
-fn a_secret_of_any_characters_comes_as_it_is_or_form_urlencoded() {
+fn a_secret_of_any_characters_is_read_as_it_is_or_form_urlencoded() {
     #[rustfmt::skip]
     let secrets = ["a+b", "100%sure", "50%25", "padded==", "a:b:c", "x&y=z", "two words", "clé-é", "+%=:& é"];
     let clients = secrets.iter().enumerate().map(|(number, secret)| {
@@ -224,7 +227,7 @@ fn a_secret_is_rotated_while_the_old_one_still_works() {
 }
 
 #[test]
-fn a_client_may_be_kept_to_some_resources() {
+fn a_client_may_be_restricted_to_some_resources() {
     let client = json!({"client_id": "only-orders", "type": "single_page", "resources": [ORDERS]});
     let gateway = Gateway::start(&Configuration::default().with("/clients/-", client));
     let token = gateway.mint("u-1");
@@ -235,7 +238,7 @@ fn a_client_may_be_kept_to_some_resources() {
 }
 
 #[test]
-fn a_client_that_is_configured_to_sends_its_secret_in_the_form_at_every_endpoint() {
+fn a_client_may_be_configured_to_send_its_secret_in_the_form_to_every_endpoint() {
     let client = json!({
         "client_id": "poster",
         "type": "traditional_web",
@@ -309,9 +312,10 @@ fn a_client_that_is_configured_to_sends_its_secret_in_the_form_at_every_endpoint
     }
 }
 
-/// An API that asks about tokens: RFC 7662 wants it to authenticate, and nothing else should come of that.
+/// A client that is an API: RFC 7662 requires it to authenticate for introspection. It can do
+/// nothing else.
 #[test]
-fn a_client_without_resources_introspects_and_does_nothing_else() {
+fn a_client_without_resources_can_only_introspect() {
     let client = json!({
         "client_id": "orders-api",
         "type": "machine_to_machine",

@@ -1,5 +1,5 @@
-//! The tests' own tools, tried against an Envoy without the filter: a failure elsewhere is then not
-//! theirs.
+//! Tests of the test tools themselves, with an Envoy without the filter: a failure elsewhere is
+//! then not theirs.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ use testkit::server::{Fault, Reply, Server, pattern};
 use testkit::{Findings, http2, wait_for};
 
 #[test]
-fn an_envoy_passes_on_what_it_is_sent_and_goes_when_it_is_dropped() {
+fn an_envoy_forwards_requests_and_ends_when_it_is_dropped() {
     let direct_responses = vec![("/x", "at once".into())];
     let options = Options { direct_responses, ..Options::default() };
     let Gateway { envoy, upstream } = Gateway::without_filter(&options);
@@ -59,7 +59,7 @@ fn an_envoy_passes_on_what_it_is_sent_and_goes_when_it_is_dropped() {
 }
 
 #[test]
-fn a_server_answers_by_its_rule_and_fails_as_it_is_told_over_either_protocol() {
+fn a_server_answers_and_fails_as_it_is_told_over_both_protocols() {
     let mut findings = Findings::default();
     for http2 in [false, true] {
         let server = Server::start("served");
@@ -104,7 +104,7 @@ fn a_server_answers_by_its_rule_and_fails_as_it_is_told_over_either_protocol() {
 }
 
 #[test]
-fn two_envoys_run_at_once_each_with_what_its_bootstrap_says() {
+fn two_envoys_run_at_once_each_with_its_own_bootstrap() {
     let server = Server::start("behind");
     let cluster = Cluster::new("behind", server.address).with(
         "health_checks",
