@@ -16,7 +16,7 @@ const CAPACITY: &str = "/store/shared_data/capacity";
 
 #[test]
 fn a_full_store_asks_to_retry_and_keeps_its_tokens() {
-    let gateway = Gateway::start(&Configuration::default().with(CAPACITY, 10));
+    let gateway = Gateway::lent(&Configuration::default().with(CAPACITY, 10));
     let mut tokens: Vec<_> = (0..10).map(|n| gateway.mint(&format!("u-{n}"))).collect();
     let mut findings = Findings::default();
     for attempt in 0..30 {
@@ -45,7 +45,7 @@ fn a_full_store_asks_to_retry_and_keeps_its_tokens() {
 fn expired_tokens_make_room() {
     let configuration =
         Configuration::default().with(CAPACITY, 3).with("/subject_tokens/lifetime", "5s");
-    let gateway = Gateway::start(&configuration);
+    let gateway = Gateway::lent(&configuration);
     for round in 0..2 {
         let tokens: Vec<_> = (0..3).map(|_| gateway.mint("u-1")).collect();
         assert_eq!(gateway.send(&mint_request("u-late")).status, 503, "round {round}");
@@ -61,7 +61,7 @@ fn expired_tokens_make_room() {
 
 #[test]
 fn capacity_counts_tokens_of_any_size_of_context() {
-    let gateway = Gateway::start(&Configuration::default().with(CAPACITY, 3));
+    let gateway = Gateway::lent(&Configuration::default().with(CAPACITY, 3));
     let body = json!({"userId": "u-1", "context": {"k": "x".repeat(4000)}});
     let tokens: Vec<_> = (0..3).map(|_| minted(&gateway.send(&mint_body_request(&body)))).collect();
     assert_eq!(gateway.send(&mint_request("u-late")).status, 503);

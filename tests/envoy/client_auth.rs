@@ -145,7 +145,7 @@ fn ids_and_secrets_of_any_characters_are_read_form_urlencoded() {
         "type": "traditional_web",
         "client_secret_sha256": [sha256_hex(secret)],
     });
-    let gateway = Gateway::start(&Configuration::default().with("/clients/-", client));
+    let gateway = Gateway::lent(&Configuration::default().with("/clients/-", client));
     let token = gateway.mint("u-1");
     let form = exchange_form(&token).set("client_id", id);
     let plain = STANDARD.encode(format!("{id}:{secret}"));
@@ -169,7 +169,7 @@ fn a_secret_of_any_characters_is_read_as_it_is_or_form_urlencoded() {
     let configuration = clients.fold(Configuration::default(), |configuration, client| {
         configuration.with("/clients/-", client)
     });
-    let gateway = Gateway::start(&configuration);
+    let gateway = Gateway::lent(&configuration);
     let token = gateway.mint("u-1");
     let mut findings = Findings::default();
     let encoded = |text: &str| urlencode(text.as_bytes());
@@ -214,7 +214,7 @@ fn a_secret_is_rotated_while_the_old_one_still_works() {
         let client = json!({"client_id": "rotating", "type": "traditional_web", "client_secret_sha256": hashes});
         Configuration::default().with("/clients/-", client)
     };
-    let gateway = Gateway::start(&client(&["old-secret"]));
+    let gateway = Gateway::lent(&client(&["old-secret"]));
     let status = |secret: &str| {
         let form = exchange_form(&gateway.mint("u-1")).without("client_id");
         gateway.send(&exchange_request(&form).basic("rotating", secret)).status
@@ -229,7 +229,7 @@ fn a_secret_is_rotated_while_the_old_one_still_works() {
 #[test]
 fn a_client_may_be_restricted_to_some_resources() {
     let client = json!({"client_id": "only-orders", "type": "single_page", "resources": [ORDERS]});
-    let gateway = Gateway::start(&Configuration::default().with("/clients/-", client));
+    let gateway = Gateway::lent(&Configuration::default().with("/clients/-", client));
     let token = gateway.mint("u-1");
     let form = exchange_form(&token).set("client_id", "only-orders");
     let elsewhere = form.clone().set("resource", PAYMENTS).set("scope", "payments:read");
@@ -245,7 +245,7 @@ fn a_client_may_be_configured_to_send_its_secret_in_the_form_to_every_endpoint()
         "authentication": "client_secret_post",
         "client_secret_sha256": [sha256_hex(&CLIENT_SECRET)],
     });
-    let gateway = Gateway::start(&Configuration::default().with("/clients/-", client));
+    let gateway = Gateway::lent(&Configuration::default().with("/clients/-", client));
     let mut findings = Findings::default();
     let token = gateway.mint("u-1");
     let exchange = exchange_form(&token).set("client_id", "poster");
@@ -322,7 +322,7 @@ fn a_client_without_resources_can_only_introspect() {
         "client_secret_sha256": [sha256_hex(&CLIENT_SECRET)],
         "resources": [],
     });
-    let gateway = Gateway::start(&Configuration::default().with("/clients/-", client));
+    let gateway = Gateway::lent(&Configuration::default().with("/clients/-", client));
     let by_the_api = |path: &str, token: &str| {
         let request = Request::post(path)
             .header("content-type", "application/x-www-form-urlencoded")

@@ -34,7 +34,7 @@ fn both_forms_of_configuration_mean_the_same() {
 
 #[test]
 fn durations_are_written_as_envoy_writes_them_and_more() {
-    let gateway = Gateway::start(&Configuration::default());
+    let gateway = Gateway::lent(&Configuration::default());
     let mut findings = Findings::default();
     for (written, seconds) in [("90s", 90), ("10m", 600), ("1h", 3600), ("1s", 1), ("2000ms", 2)] {
         let configuration = Configuration::default().with("/subject_tokens/lifetime", written);
@@ -268,7 +268,7 @@ fn with_small_modulus(rsa: &Key) -> Value {
 
 #[test]
 fn a_wrong_key_from_the_environment_is_not_printed() {
-    let gateway = Gateway::start(&Configuration::default());
+    let gateway = Gateway::lent(&Configuration::default());
     let configuration =
         Configuration::default().with("/signing_keys/0", json!({"environment_variable": "KEY"}));
     let wrong = ["super-secret-but-no-key", r#"{"kty":"OKP","d":"super-secret-but-no-key"}"#];

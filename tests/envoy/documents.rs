@@ -71,7 +71,7 @@ fn the_discovery_document_announces_only_what_is_configured() {
         "client_secret_sha256": [sha256_hex("secret")],
     }]);
     let address = |path: &str| json!(format!("https://auth.example.com/oidc/token/{path}"));
-    let gateway = Gateway::start(&Configuration::default());
+    let gateway = Gateway::lent(&Configuration::default());
     let document = || gateway.send(&Request::get(DISCOVERY)).json();
     for (clients, methods, of_the_confidential) in [
         (None, json!(["client_secret_basic", "none"]), json!(["client_secret_basic"])),
@@ -118,7 +118,7 @@ fn documents_answer_get_and_ignore_the_query() {
 
 #[test]
 fn another_library_verifies_tokens_of_every_kind_of_key() {
-    let gateway = Gateway::start(&Configuration::default());
+    let gateway = Gateway::lent(&Configuration::default());
     let rsa = Key::generate(Algorithm::RS256, "rsa-1");
     let keys = [
         Key::generate(Algorithm::EdDSA, "ed-1"),
@@ -180,7 +180,7 @@ fn the_first_key_signs_and_all_are_published() {
         let keys: Vec<_> = keys.iter().map(|key| json!({"jwk": key.private_jwk()})).collect();
         Configuration::default().with("/signing_keys", keys)
     };
-    let gateway = Gateway::start(&signing(&[&old, &new]));
+    let gateway = Gateway::lent(&signing(&[&old, &new]));
     let token = |gateway: &Gateway| {
         gateway.exchange(&exchange_form(&gateway.mint("u-1"))).member("access_token")
     };

@@ -164,7 +164,7 @@ fn a_subject_token_yields_one_access_token() {
 
 #[test]
 fn a_subject_token_ends_with_its_lifetime() {
-    let gateway = Gateway::start(&Configuration::default().with("/subject_tokens/lifetime", "4s"));
+    let gateway = Gateway::lent(&Configuration::default().with("/subject_tokens/lifetime", "4s"));
     let token = gateway.mint("u-1");
     let minted_by = now();
     wait_for("the subject token to expire", || (now() > minted_by + 4).then_some(()));
@@ -175,7 +175,7 @@ fn a_subject_token_ends_with_its_lifetime() {
 
 #[test]
 fn only_a_holder_of_the_secret_learns_that_a_token_is_used_or_expired() {
-    let gateway = Gateway::start(&Configuration::default().with("/subject_tokens/lifetime", "4s"));
+    let gateway = Gateway::lent(&Configuration::default().with("/subject_tokens/lifetime", "4s"));
     let describe =
         |token: &str| gateway.exchange(&exchange_form(token)).member("error_description");
     let tampered = |token: &str| {
@@ -542,7 +542,7 @@ fn an_actor_proves_the_openid_scope_with_a_valid_token() {
 fn an_impersonations_token_can_neither_mint_nor_act_even_without_an_actor() {
     let keys = jwks(&[&PROVIDER_KEY, &SIGNING_KEY]);
     let audiences = json!([MANAGEMENT, SUPPORT, ORDERS]);
-    let gateway = Gateway::start(
+    let gateway = Gateway::lent(
         &Configuration::default()
             .with("/subject_tokens/authentication/jwt/0/local_jwks", keys.clone())
             .with("/subject_tokens/authentication/jwt/0/audiences", audiences.clone())
@@ -569,7 +569,7 @@ fn an_actor_may_be_required_of_all_or_of_one_client() {
         "/clients/-",
         json!({"client_id": "strict", "type": "single_page", "actor_token_required": true}),
     );
-    let gateway = Gateway::start(&configuration);
+    let gateway = Gateway::lent(&configuration);
     let refused = (400, "invalid_request".to_owned());
     let by_strict = |token: &str| exchange_form(token).set("client_id", "strict");
 
@@ -586,7 +586,7 @@ fn an_actor_may_be_required_of_all_or_of_one_client() {
 
 #[test]
 fn an_actor_token_is_refused_if_nothing_is_configured_to_check_it() {
-    let gateway = Gateway::start(&Configuration::default().without("/actor_tokens"));
+    let gateway = Gateway::lent(&Configuration::default().without("/actor_tokens"));
     let token = gateway.mint("u-1");
     let answer = gateway.exchange(&with_actor(exchange_form(&token), &actor_token()));
     assert_eq!(answer.refusal(), (400, "invalid_request".into()), "{answer:?}");

@@ -1,4 +1,4 @@
-//! Tests of the test tools themselves, with an Envoy without the filter: a failure elsewhere is
+//! Tests of the test tools themselves, mostly with an Envoy without the filter: a failure elsewhere is
 //! then not theirs.
 
 use std::path::Path;
@@ -6,6 +6,7 @@ use std::path::Path;
 use serde_json::json;
 
 use testkit::bootstrap::{Bootstrap, Cluster, Listener};
+use testkit::configuration::Configuration;
 use testkit::gateway::{Gateway, Options};
 use testkit::http::{Connection, Request};
 use testkit::server::{Fault, Reply, Server, pattern};
@@ -15,7 +16,7 @@ use testkit::{Findings, http2, wait_for};
 fn an_envoy_forwards_requests_and_ends_when_it_is_dropped() {
     let direct_responses = vec![("/x", "at once".into())];
     let options = Options { direct_responses, ..Options::default() };
-    let Gateway { envoy, upstream } = Gateway::without_filter(&options);
+    let Gateway { envoy, upstream, .. } = Gateway::without_filter(&options);
     let body = pattern(100_000);
     let request = Request::post("/a?b=c")
         .header("x-bytes", b"\xff\x80")
@@ -143,4 +144,16 @@ fn two_envoys_run_at_once_each_with_its_own_bootstrap() {
     assert_eq!(outer.send(&Request::get("/")).text(), "of its own");
     assert!(outer.update(listener.route(json!({"match": {}}))).is_err());
     assert!(inner.is_running() && outer.is_running());
+}
+
+#[test]
+fn a_lent_gateway_has_nothing_of_the_test_before() {
+    let first = Gateway::lent(&Configuration::default());
+    let token = first.mint("u-1");
+    first.upstream.fail(Fault::ServerError);
+    drop(first);
+    let second = Gateway::lent(&Configuration::default());
+    second.assert_spent(&token, "a token of another test");
+    second.assert_serves("for the next test");
+    assert_eq!(second.send(&Request::get("/")).status, 200);
 }

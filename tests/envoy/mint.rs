@@ -56,7 +56,7 @@ fn a_subject_token_is_opaque_and_unique() {
 #[test]
 fn the_answer_says_the_configured_lifetime() {
     let configuration = Configuration::default().with("/subject_tokens/lifetime", "10m");
-    let gateway = Gateway::start(&configuration);
+    let gateway = Gateway::lent(&configuration);
     assert_eq!(gateway.send(&mint_request("u-1")).json()["expiresIn"], 600);
     gateway.update(&configuration.with("/subject_tokens/lifetime", "45s")).unwrap();
     assert_eq!(gateway.send(&mint_request("u-1")).json()["expiresIn"], 45);

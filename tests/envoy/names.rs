@@ -99,7 +99,7 @@ fn id_of(minted: &Answer) -> String {
 
 #[test]
 fn only_the_actor_of_the_named_issuer_meets_a_bound() {
-    let gateway = Gateway::start(&configuration().without("/subject_tokens/max_mints_per_caller"));
+    let gateway = Gateway::lent(&configuration().without("/subject_tokens/max_mints_per_caller"));
     let bearer = backend(ISSUER, "backend");
     let begun = |user: &str, actor_id: &str| {
         minted(&gateway.send(&mint(&bearer, &json!({"userId": user, "actorId": actor_id}))))
@@ -231,7 +231,7 @@ fn the_operators_function_gets_the_callers_prefixed_name() {
     let configuration = configuration()
         .with("/authorize_subject_token/script", script)
         .with("/authorize_subject_token/timeout", "1s");
-    let gateway = Gateway::start(&configuration);
+    let gateway = Gateway::lent(&configuration);
     for (issuer, told) in
         [(ISSUER, "backend backend"), (PARTNER, "partner:backend partner:backend")]
     {

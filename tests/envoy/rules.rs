@@ -188,6 +188,6 @@ fn the_operators_function_denies_and_narrows_and_fails_closed() {
     let without_users = configuration.without("/subject_tokens/user_lookup");
     let script =
         "const authorizeSubjectToken = ({ user, api }) => api.denyAccess(`user is ${user}`);";
-    let gateway = Gateway::start(&without_users.with("/authorize_subject_token/script", script));
+    let gateway = Gateway::lent(&without_users.with("/authorize_subject_token/script", script));
     assert_eq!(gateway.send(&mint_request("u-1")).member("error_description"), "user is null");
 }

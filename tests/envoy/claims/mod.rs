@@ -85,7 +85,7 @@ fn a_script_that_cannot_be_called_is_refused_with_its_line_and_column() {
         ("nothing",          "",                                                      "custom_claims.script"),
     ];
     let mut findings = Findings::default();
-    let gateway = Gateway::start(&Configuration::default());
+    let gateway = Gateway::lent(&Configuration::default());
     let token = gateway.mint("u-1");
     for (case, source, expected) in cases {
         match gateway.update(&script(source)) {

@@ -82,7 +82,7 @@ fn a_claim_that_is_not_reserved_is_issued_as_the_script_wrote_it() {
     ];
     let table =
         cases.each_ref().map(|(expression, _)| format!("(token) => ({expression})")).join(",\n");
-    let gateway = Gateway::start(&function(&format!(
+    let gateway = Gateway::lent(&function(&format!(
         "return [{table}][context.grant.subjectTokenContext.case](token);"
     )));
     let mut findings = Findings::default();
@@ -271,7 +271,7 @@ fn any_json_passes_unchanged_from_context_to_claims() {
     println!("the seed is {seed}");
     let mut rng = Rng::with_seed(seed);
     let gateway =
-        Gateway::start(&function("return { context: context.grant.subjectTokenContext };"));
+        Gateway::lent(&function("return { context: context.grant.subjectTokenContext };"));
     let mut findings = Findings::default();
     for _ in 0..300 {
         let context = loop {

@@ -49,7 +49,7 @@ fn an_exchange_sees_no_trace_of_another() {
         ("a denial",            "variable = 5; Object = undefined; return api.denyAccess('no');"),
     ];
     let table = traces.iter().map(|(name, body)| format!("{name:?}: {}", table_entry(body)));
-    let gateway = Gateway::start(&script(&format!(
+    let gateway = Gateway::lent(&script(&format!(
         "let variable = 0;
          const constant = {{ count: 0 }}, seen = new Map(), sticky = /a/g, buffer = new ArrayBuffer(4);
          const closure = (() => {{ let count = 0; return () => ++count; }})();
@@ -83,7 +83,7 @@ fn table_entry(body: &str) -> String {
 
 #[test]
 fn a_script_is_loaded_once() {
-    let gateway = Gateway::start(&script(
+    let gateway = Gateway::lent(&script(
         "const loaded = Math.random();
          const getCustomJwtClaims = () => ({ loaded });",
     ));
@@ -144,7 +144,7 @@ fn a_script_reaches_nothing_but_itself_and_its_input() {
 
 #[test]
 fn a_script_has_a_clock_and_random_numbers() {
-    let gateway = Gateway::start(&function(
+    let gateway = Gateway::lent(&function(
         "return { now: Date.now(), year: new Date().getUTCFullYear(), utc: new Date(0).toISOString(),
                   zone: new Date().getTimezoneOffset(), random: [Math.random(), Math.random(), Math.random()] };",
     ));

@@ -463,7 +463,7 @@ fn the_gateways_last_good_document_replaces_a_failing_one() {
 fn trailers_of_a_gateway_do_not_matter() {
     let configuration =
         Configuration::default().with("/identity_gateway", json!({"documents": "merge"}));
-    let gateway = Gateway::start(&configuration);
+    let gateway = Gateway::lent(&configuration);
     let mut findings = Findings::default();
     for target in [JWKS, DISCOVERY] {
         for (name, size) in [("no body", 0), ("a body", 1000), ("a long body", 700_000)] {

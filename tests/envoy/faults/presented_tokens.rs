@@ -334,7 +334,7 @@ fn an_introspection_answer_is_held_to_the_rules_of_a_jwt() {
 
 #[test]
 fn only_tokens_of_the_listed_clients_mint() {
-    let gateway = Gateway::start(&Configuration::default().with(
+    let gateway = Gateway::lent(&Configuration::default().with(
         "/subject_tokens/authentication/jwt/0/client_ids",
         json!(["support-backend", "nightly-job"]),
     ));
@@ -400,7 +400,7 @@ fn ed25519_is_another_name_for_eddsa() {
     for of_key in ["EdDSA", "Ed25519"] {
         let set = json!({"keys": [renamed(provider.public_jwk(), of_key)]}).to_string();
         let set = json!({"inline_string": set});
-        let gateway = Gateway::start(
+        let gateway = Gateway::lent(
             &Configuration::default()
                 .with("/subject_tokens/authentication/jwt/0/local_jwks", set)
                 .with("/signing_keys/0/jwk", renamed(signing.private_jwk(), of_key)),

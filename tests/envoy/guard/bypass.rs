@@ -42,7 +42,7 @@ fn asking(method: &str, target: &str) -> Request {
 
 #[test]
 fn no_spelling_of_a_path_evades_a_rule_that_denies_it() {
-    let guarded = Guarded::start(&json!({
+    let guarded = Guarded::lent(&json!({
         "default": "allow",
         "rules": [
             {"path_prefix": "/account/password", "action": "deny"},
@@ -96,7 +96,7 @@ fn no_spelling_of_a_path_evades_a_rule_that_denies_it() {
 
 #[test]
 fn no_spelling_of_another_path_passes_for_an_allowed_one() {
-    let guarded = Guarded::start(&json!({
+    let guarded = Guarded::lent(&json!({
         "default": "deny",
         "rules": [
             {"path": "/orders/search", "methods": ["POST"], "action": "allow"},
@@ -137,7 +137,7 @@ fn an_overridden_method_is_refused_if_a_rule_depends_on_methods() {
         {"path_prefix": "/orders/", "methods": ["POST"], "action": "allow"},
         {"path_prefix": "/any/", "action": "allow"},
     ]);
-    let guarded = Guarded::start(&json!({"rules": rules}));
+    let guarded = Guarded::lent(&json!({"rules": rules}));
     let post = |target: &str| asking("POST", target);
     let get = |target: &str| asking("GET", target);
     #[rustfmt::skip]
@@ -172,7 +172,7 @@ fn an_overridden_method_is_refused_if_a_rule_depends_on_methods() {
 
 #[test]
 fn a_path_that_a_header_overrides_matches_no_allow_rule() {
-    let guarded = Guarded::start(
+    let guarded = Guarded::lent(
         &json!({"default": "deny", "rules": [{"path_prefix": "/", "action": "allow"}]}),
     );
     #[rustfmt::skip]
@@ -188,7 +188,7 @@ fn a_path_that_a_header_overrides_matches_no_allow_rule() {
 /// A right to read must not open a channel on which anything can be sent.
 #[test]
 fn an_upgrade_does_not_count_as_a_read() {
-    let guarded = Guarded::start(&json!({"rules": [
+    let guarded = Guarded::lent(&json!({"rules": [
         {"path": "/live", "action": "allow"},
         {"path": "/named", "methods": ["CONNECT"], "action": "allow"},
         {"path": "/read", "methods": ["GET"], "action": "allow"},
@@ -210,7 +210,7 @@ fn an_upgrade_does_not_count_as_a_read() {
 
 #[test]
 fn no_caller_can_forge_an_identity_header() {
-    let guarded = Guarded::start(&json!({}));
+    let guarded = Guarded::lent(&json!({}));
     let forged = |request: Request| {
         request
             .header(ID_HEADER, "forged")
@@ -279,7 +279,7 @@ fn no_caller_can_forge_an_identity_header_by_another_spelling() {
         }
     };
     // Before the guard, `header_mutation` removes them from all requests.
-    let guarded = Guarded::start(&json!({}));
+    let guarded = Guarded::lent(&json!({}));
     expect_none_forged(&guarded, "an ordinary user", &ordinary_token(), None);
     // The guard removes them from the requests that enter it, whatever stands before it.
     let configuration = guard_configuration(&json!({"mode": "report"}));
@@ -292,7 +292,7 @@ fn no_caller_can_forge_an_identity_header_by_another_spelling() {
 /// `jwt_authn` verifies one of two tokens. The API gets the claims of that one, and neither token.
 #[test]
 fn the_api_gets_the_claims_of_the_verified_one_of_two_tokens() {
-    let guarded = Guarded::start(&json!({}));
+    let guarded = Guarded::lent(&json!({}));
     let (impersonation, ordinary) = (token(&claims()), ordinary_token());
     #[rustfmt::skip]
     let cases = [
@@ -319,7 +319,7 @@ fn the_api_gets_the_claims_of_the_verified_one_of_two_tokens() {
 /// `jwt_authn` looks for a token in the query as well, unless it is told where to look.
 #[test]
 fn a_token_in_the_query_is_not_accepted() {
-    let guarded = Guarded::start(&json!({}));
+    let guarded = Guarded::lent(&json!({}));
     let target = format!("/orders?access_token={}", token(&claims()));
     let answer = guarded.send(&Request::get(&target));
     assert_eq!((answer.status, guarded.reached(&answer)), (401, false));
@@ -334,7 +334,7 @@ fn a_token_in_the_query_is_not_accepted() {
 fn a_request_that_jwt_authn_skips_has_no_identity() {
     // If only impersonations enter the guard, it does not see such a request, and the API gets no
     // identity headers.
-    let guarded = Guarded::start(&json!({}));
+    let guarded = Guarded::lent(&json!({}));
     let request =
         Request::get("/unverified").header(ID_HEADER, "forged").header("x-jwt-payload", "forged");
     let answer = guarded.send_as(&token(&claims()), request);
@@ -355,7 +355,7 @@ fn a_request_that_jwt_authn_skips_has_no_identity() {
 /// nor ended.
 #[test]
 fn a_token_of_another_issuer_with_a_txn_is_refused() {
-    let guarded = Guarded::start(&json!({"default": "allow"}));
+    let guarded = Guarded::lent(&json!({"default": "allow"}));
     let others = claims_with(&json!({"iss": OTHER_ISSUER}));
     let answer = guarded.send_as(&PROVIDER_KEY.sign(&others), Request::get("/orders"));
     assert_eq!(answer.refusal(), (401, "invalid_token".into()));

@@ -15,7 +15,7 @@ fn null(name: &str) -> Value {
 
 #[test]
 fn claims_that_the_filter_does_not_issue_are_refused() {
-    let guarded = Guarded::start(&json!({"default": "allow"}));
+    let guarded = Guarded::lent(&json!({"default": "allow"}));
     #[rustfmt::skip]
     let cases = [
         ("as they are issued",         claims(),                                          200),
@@ -65,7 +65,7 @@ fn the_guard_ignores_a_token_without_txn() {
 
 #[test]
 fn a_refusal_follows_rfc_6750_and_reveals_no_rule() {
-    let guarded = Guarded::start(&json!({"rules": [{"path": "/secret-path", "action": "deny"}]}));
+    let guarded = Guarded::lent(&json!({"rules": [{"path": "/secret-path", "action": "deny"}]}));
     #[rustfmt::skip]
     let cases = [
         (claims(),                             "/secret-path", 403, "insufficient_scope", "this is not allowed while impersonating a user"),

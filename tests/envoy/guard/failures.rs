@@ -44,7 +44,7 @@ fn a_guard_of_another_issuer_or_payload_lets_no_impersonation_pass() {
         json!({"issuer": "https://auth.example.com", "default": "allow"}),
         json!({"payload_in_metadata": "payload", "default": "allow"}),
     ] {
-        let guarded = Guarded::start(&members);
+        let guarded = Guarded::lent(&members);
         let answer = guarded.send_as(&token(&claims()), Request::get("/orders"));
         assert_eq!(answer.refusal(), (401, "invalid_token".into()), "{members}");
         assert_eq!(guarded.send_as(&ordinary_token(), Request::post("/orders")).status, 200);

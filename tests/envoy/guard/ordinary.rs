@@ -130,7 +130,7 @@ fn an_ordinary_users_requests_and_responses_are_unchanged() {
 
 #[test]
 fn an_ordinary_users_upgrade_passes() {
-    let guarded = Guarded::start(&json!({"default": "deny"}));
+    let guarded = Guarded::lent(&json!({"default": "deny"}));
     let request = Request::get("/live")
         .bearer(&ordinary_token())
         .header("connection", "Upgrade")
@@ -143,7 +143,7 @@ fn an_ordinary_users_upgrade_passes() {
 
 #[test]
 fn a_caller_without_a_token_gets_the_answer_of_jwt_authn() {
-    let guarded = Guarded::start(&json!({}));
+    let guarded = Guarded::lent(&json!({}));
     for request in [Request::get("/orders"), Request::get("/orders").bearer("a.b.c")] {
         let [with, without] = ["guarded", "bare"].map(|listener| {
             lasting_answer(Connection::open(guarded.envoy.address(listener)).send(&request))

@@ -24,7 +24,7 @@ fn run(guarded: &Guarded, cases: &[Case]) {
 
 #[test]
 fn without_rules_an_impersonation_can_read_but_not_write() {
-    let guarded = Guarded::start(&json!({}));
+    let guarded = Guarded::lent(&json!({}));
     let nobody = || json!({"act": null});
     #[rustfmt::skip]
     let cases = [
@@ -59,7 +59,7 @@ fn a_rule_that_less_scope_escapes_causes_a_warning() {
 
 #[test]
 fn the_first_rule_that_matches_decides() {
-    let guarded = Guarded::start(&json!({"rules": [
+    let guarded = Guarded::lent(&json!({"rules": [
         {"path_prefix": "/account/password", "action": "deny"},
         {"path": "/orders/search", "methods": ["POST"], "action": "allow"},
         {"path_prefix": "/orders/", "methods": ["POST", "PATCH"], "scopes": ["orders:write"], "actors": ["agent-*"], "action": "allow"},
@@ -100,7 +100,7 @@ fn the_configured_default_decides_if_no_rule_matches() {
         ("deny",  DENIED, DENIED),
     ];
     for (default, read, write) in defaults {
-        let guarded = Guarded::start(&json!({"default": default, "rules": [
+        let guarded = Guarded::lent(&json!({"default": default, "rules": [
             {"path": "/always", "action": "allow"},
             {"path": "/never", "action": "deny"},
         ]}));
@@ -118,7 +118,7 @@ fn the_configured_default_decides_if_no_rule_matches() {
 
 #[test]
 fn the_api_learns_whose_request_it_is() {
-    let guarded = Guarded::start(&json!({}));
+    let guarded = Guarded::lent(&json!({}));
     #[rustfmt::skip]
     let cases = [
         (json!({}),                                        Some("agent-7")),

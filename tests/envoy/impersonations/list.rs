@@ -127,7 +127,7 @@ fn only_an_entitled_operator_sees_the_list() {
     let answer = gateway.send(&Request::get(LIST).bearer(&live));
     assert_eq!(answer.refusal(), (401, "invalid_token".into()), "an impersonation");
 
-    let nobody = Gateway::start(&Configuration::default());
+    let nobody = Gateway::lent(&Configuration::default());
     let answer = list_answer(&nobody, "");
     assert_eq!(answer.refusal(), (403, "access_denied".into()), "no operator is configured");
 }
