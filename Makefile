@@ -1,5 +1,5 @@
-# Every target fetches the tools that it needs. Install cargo (rustup) and node 20.19 or later with npm first, and
-# python3 with venv if no Envoy is on the PATH (see scripts/envoy).
+# Every target fetches the tools that it needs. Install cargo (rustup) and node 20.19 or later with
+# npm first, and python3 with venv if no Envoy is on the PATH (see scripts/envoy).
 .DEFAULT_GOAL := build
 .PHONY: wasm-target build companion run demo demo-cluster bench chaos fuzz race hostile soak sbom deny docs lint lint-format lint-native lint-wasm public-face quick test parts test-binaries test-plugin tools \
   test-core test-envoy test-endurance test-chaos test-dependencies test-differential test-without-engine test-gateway test-clients test-demo \
@@ -9,7 +9,8 @@ module := target/wasm32-wasip1/release/impersonation_filter.wasm
 guard := target/wasm32-wasip1/release/impersonation_guard.wasm
 companion := target/companion/impersonation-filter
 
-# Each build of `make test` compiles a crate once, so incremental compilation would only cost time and a gigabyte.
+# Each build of `make test` compiles a crate once, so incremental compilation would only cost time
+# and a gigabyte.
 export CARGO_INCREMENTAL ?= 0
 
 # The functions of the modules that Envoy calls. Envoy shows the guard no bodies and no responses.
@@ -23,16 +24,16 @@ filter_exports := $(exports) proxy_on_request_body proxy_on_request_trailers pro
 wasm-target:
 	if command -v rustup >/dev/null; then rustup target add wasm32-wasip1; fi
 
-# The modules that Envoy loads. Cargo would build both with the features of both in one call, and the guard needs no
-# engine: so there are two calls.
+# The modules that Envoy loads. Cargo would build both with the features of both in one call, and
+# the guard needs no engine: so there are two calls.
 build: wasm-target
 	cargo build --release --package impersonation-filter --lib --target wasm32-wasip1
 	cargo build --release --package impersonation-guard --lib --target wasm32-wasip1
 	scripts/shrink-wasm $(module) $(filter_exports)
 	scripts/shrink-wasm $(guard) $(guard_exports)
 
-# The companion for the tests that start it, in a place where no other build replaces it. In `make test` the target
-# test-binaries has built it already.
+# The companion for the tests that start it, in a place where no other build replaces it. In `make
+# test` the target test-binaries has built it already.
 companion: $(if $(filter parts,$(MAKECMDGOALS)),test-binaries)
 	$(if $(filter parts,$(MAKECMDGOALS)),,cargo build --package impersonation-filter-cli)
 	install -D target/debug/impersonation-filter $(companion)
@@ -42,8 +43,8 @@ sbom: build
 	scripts/sbom impersonation-filter > $(module:.wasm=.cdx.json)
 	scripts/sbom impersonation-guard > $(guard:.wasm=.cdx.json)
 
-# Starts Envoy before an identity gateway on 127.0.0.1:10000, shows the flow, and goes on until Ctrl-C. The README then
-# uses the companion.
+# Starts Envoy before an identity gateway on 127.0.0.1:10000, shows the flow, and goes on until
+# Ctrl-C. The README then uses the companion.
 run: build companion tests/gateway/node_modules stack/node_modules
 	node demo/demo.js --stay
 
@@ -55,8 +56,9 @@ demo: build tests/gateway/node_modules stack/node_modules
 demo-cluster: build tools tests/gateway/node_modules stack/node_modules
 	node demo/cluster.js
 
-# Everything that a change must pass; .ci/run runs it. Independent parts run side by side. The output of a part appears
-# when the part ends. The end lists the parts that failed, and the last line has the totals.
+# Everything that a change must pass; .ci/run runs it. Independent parts run side by side. The
+# output of a part appears when the part ends. The end lists the parts that failed, and the last
+# line has the totals.
 test:
 	@mkdir -p target
 	@scripts/leash bash -o pipefail -c '$(MAKE) --no-print-directory --jobs 5 --output-sync=target --keep-going parts 2>&1 | tee target/test.log' \
@@ -74,7 +76,8 @@ part = @echo "== $@"
 test-binaries:
 	cargo test --all-features --no-run --message-format=json-render-diagnostics > target/test-binaries.json
 
-# The tests call the verifiers through this plugin, which is never shipped. It reuses what `build` has compiled.
+# The tests call the verifiers through this plugin, which is never shipped. It reuses what `build`
+# has compiled.
 test-plugin: build
 	cargo build --release --package test-plugin --lib --target wasm32-wasip1
 	scripts/shrink-wasm $(dir $(module))test_plugin.wasm
@@ -88,13 +91,14 @@ test-differential: test-binaries build tools tests/gateway/node_modules
 	$(part)
 	IMPERSONATION_FILTER_WASM=$(CURDIR)/$(module) IMPERSONATION_GUARD_WASM=$(CURDIR)/$(guard) scripts/run-tests target/test-binaries.json differential
 
-# Needs root, because it makes networks of its own: see crates/testkit/src/network.rs. Each test loads the machine, so
-# they run one after the other.
+# Needs root, because it makes networks of its own: see crates/testkit/src/network.rs. Each test
+# loads the machine, so they run one after the other.
 test-chaos: test-binaries build tools
 	$(part)
 	IMPERSONATION_FILTER_WASM=$(CURDIR)/$(module) IMPERSONATION_GUARD_WASM=$(CURDIR)/$(guard) RUST_TEST_THREADS=1 scripts/run-tests target/test-binaries.json chaos
 
-# The long form of test-chaos: some minutes, and each time must stay within the bound of docs/reliability.md.
+# The long form of test-chaos: some minutes, and each time must stay within the bound of
+# docs/reliability.md.
 chaos: build tools
 	CHAOS=long cargo test --test chaos -- --nocapture --test-threads 1
 
@@ -103,7 +107,8 @@ test-endurance: test-binaries build tools
 	$(part)
 	IMPERSONATION_FILTER_WASM=$(CURDIR)/$(module) scripts/run-tests target/test-binaries.json endurance
 
-# Sixteen callers want each of a million subject tokens (RACE_TOKENS) at once: see docs/reliability.md.
+# Sixteen callers want each of a million subject tokens (RACE_TOKENS) at once: see
+# docs/reliability.md.
 race: build tools
 	RACE_TOKENS=$(or $(RACE_TOKENS),1000000) cargo test --profile bench --test endurance -- --nocapture race
 
@@ -111,11 +116,13 @@ race: build tools
 hostile: build tools
 	HOSTILE_REQUESTS=$(or $(HOSTILE_REQUESTS),1000000) cargo test --profile bench --test envoy -- --nocapture hostile_requests_have
 
-# Sends mixed traffic for half an hour (SOAK_SECONDS), and fails if memory grows or something is never released.
+# Sends mixed traffic for half an hour (SOAK_SECONDS), and fails if memory grows or something is
+# never released.
 soak: build tools
 	SOAK_SECONDS=$(or $(SOAK_SECONDS),1800) cargo test --profile bench --test endurance -- --nocapture soak
 
-# Fuzzes every parser of untrusted input for an hour (FUZZ_SECONDS): see scripts/fuzz. `make test` replays its corpus.
+# Fuzzes every parser of untrusted input for an hour (FUZZ_SECONDS): see scripts/fuzz. `make test`
+# replays its corpus.
 fuzz:
 	scripts/fuzz $(or $(FUZZ_SECONDS),3600)
 
@@ -169,8 +176,8 @@ tools:
 	scripts/etcd
 	scripts/ip
 
-# Checks a change in the core within a minute: format, lints and the core's tests, without Envoy. Its builds are
-# incremental, and apart from those of `make test`.
+# Checks a change in the core within a minute: format, lints and the core's tests, without Envoy.
+# Its builds are incremental, and apart from those of `make test`.
 quick: export CARGO_INCREMENTAL := 1
 quick: lint-format
 	cargo clippy --workspace --all-targets --all-features -- -D warnings
@@ -185,8 +192,8 @@ lint-format:
 lint-native: $(if $(filter parts,$(MAKECMDGOALS)),test-binaries)
 	nice cargo clippy --workspace --all-targets --all-features -- -D warnings
 
-# Uses the profile of the module, so that the C of the engine is not compiled again. The second line lints what is
-# different without the engine.
+# Uses the profile of the module, so that the C of the engine is not compiled again. The second line
+# lints what is different without the engine.
 lint-wasm: wasm-target $(if $(filter parts,$(MAKECMDGOALS)),build)
 	nice cargo clippy --release --lib --package impersonation-filter --package impersonation-guard --package impersonation-envoy --package impersonation-core --package quickjs-rewind --target wasm32-wasip1 -- -D warnings
 	nice cargo clippy --release --lib --package impersonation-filter --package impersonation-guard --package impersonation-envoy --package impersonation-core --target wasm32-wasip1 --no-default-features -- -D warnings

@@ -1,5 +1,6 @@
-//! The tree is the architecture: files do not import each other in a circle, the rooms of the core stand above each
-//! other, and few crates know Envoy's SDK. The rules cover every crate, its tests and its benchmarks.
+//! The tree is the architecture: files do not import each other in a circle, the rooms of the core
+//! stand above each other, and few crates know Envoy's SDK. The rules cover every crate, its tests
+//! and its benchmarks.
 #![cfg(test)]
 
 #[path = "architecture/public_face.rs"]

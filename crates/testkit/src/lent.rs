@@ -1,5 +1,5 @@
-//! An Envoy that serves several tests, one after the other. Envoy compiles the module when it starts, which takes longer
-//! than most tests.
+//! An Envoy that serves several tests, one after the other. Envoy compiles the module when it
+//! starts, which takes longer than most tests.
 
 use std::ops::Deref;
 use std::sync::Mutex;
@@ -8,8 +8,8 @@ use std::thread;
 /// Something that no test has at the moment.
 pub type Idle<T> = Mutex<Vec<T>>;
 
-/// Something that one test has at a time. The next test gets it, unless this one fails: nobody knows the state of Envoy
-/// after a failure.
+/// Something that one test has at a time. The next test gets it, unless this one fails: nobody
+/// knows the state of Envoy after a failure.
 pub struct Lent<T: 'static> {
     /// `None` only while the value is dropped.
     value: Option<T>,

@@ -1,5 +1,5 @@
-//! The public face of the core: the items that other crates can name. It stays as small as its users allow, and each
-//! change to it shows in `public_face.txt`.
+//! The public face of the core: the items that other crates can name. It stays as small as its
+//! users allow, and each change to it shows in `public_face.txt`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -14,8 +14,8 @@ use super::source::{Crate, add_idents, branches, core, idents, is_public, reposi
 /// Tells the test to write the list anew.
 const UPDATE: &str = "UPDATE_PUBLIC_FACE";
 
-/// The public items by their paths, each with the identifiers of its signature. A path ends in the type and the method,
-/// or in the type and the field, where the item is one of these.
+/// The public items by their paths, each with the identifiers of its signature. A path ends in the
+/// type and the method, or in the type and the field, where the item is one of these.
 type Face = BTreeMap<String, BTreeSet<String>>;
 
 struct Reader<'a> {
@@ -196,8 +196,8 @@ fn the_list_of_public_items_is_up_to_date() {
     );
 }
 
-/// The other crates name an item, or a signature of such an item does. The comparison is by name only: it misses an
-/// item without a user whose name another item has, too.
+/// The other crates name an item, or a signature of such an item does. The comparison is by name
+/// only: it misses an item without a user whose name another item has, too.
 #[test]
 fn every_public_item_has_a_user_outside_of_the_core() {
     let face = face();

@@ -1,5 +1,5 @@
-//! The modules of each crate, found by their `mod` declarations, and the arrows between them. Code that is compiled for
-//! tests only is left out of a library.
+//! The modules of each crate, found by their `mod` declarations, and the arrows between them. Code
+//! that is compiled for tests only is left out of a library.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -67,7 +67,8 @@ pub(crate) fn add_idents(tokens: TokenStream, idents: &mut BTreeSet<String>) {
 }
 
 impl Crate {
-    /// Every crate of the workspace by the file of its root: libraries, programs, tests and benchmarks.
+    /// Every crate of the workspace by the file of its root: libraries, programs, tests and
+    /// benchmarks.
     pub(crate) fn all() -> BTreeMap<PathBuf, Self> {
         let crates = fs::read_dir(repository().join("crates")).unwrap();
         let crates = crates.map(|entry| entry.unwrap().path());
@@ -105,8 +106,8 @@ impl Crate {
         Self(modules.collect())
     }
 
-    /// The module that a path from the root leads to, through `use` declarations, and the rest of the path inside of
-    /// that module.
+    /// The module that a path from the root leads to, through `use` declarations, and the rest of
+    /// the path inside of that module.
     pub(crate) fn find(&self, path: &str) -> Option<(String, String)> {
         let mut path = path.to_owned();
         for _ in 0..10 {
@@ -229,7 +230,8 @@ pub(crate) fn is_public(visibility: &Visibility) -> bool {
     matches!(visibility, Visibility::Public(_))
 }
 
-/// The names that a `use` declaration brings in, each with its path. A glob brings in no name that is known here.
+/// The names that a `use` declaration brings in, each with its path. A glob brings in no name that
+/// is known here.
 pub(crate) fn branches(tree: &UseTree, before: &[String]) -> Vec<(String, Segments)> {
     let with = |ident: &syn::Ident| [before, &[ident.to_string()]].concat();
     match tree {
