@@ -251,11 +251,11 @@ pub(crate) fn branches(tree: &UseTree, before: &[String]) -> Vec<(String, Segmen
 /// Every path in `tokens`, those in macros and in the groups of `use` declarations among them.
 fn add_paths(tokens: TokenStream, before: &[String], found: &mut Vec<Segments>) {
     let mut path = before.to_vec();
-    let mut colons = if before.is_empty() { 0 } else { 2 };
+    let mut colons: u8 = if before.is_empty() { 0 } else { 2 };
     for token in tokens {
         match token {
             TokenTree::Punct(punct) if punct.as_char() == ':' => {
-                colons += 1;
+                colons = colons.saturating_add(1);
                 continue;
             }
             TokenTree::Ident(ident) if colons == 2 && !path.is_empty() => {
