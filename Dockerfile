@@ -1,15 +1,17 @@
-# One target each: `plugin` and `guard`, a module alone, as Istio and Envoy Gateway fetch it from a registry; `sbom`; and
-# what docker-compose.yml runs, `envoy` with the module in it, `envoy-in-cluster`, and `gateway`, which is tests/gateway.
+# The targets: `plugin` and `guard`, each a module alone, as Istio and Envoy Gateway fetch it from a
+# registry; `sbom`; and the services of docker-compose.yml: `envoy` with the module in it,
+# `envoy-in-cluster`, and `gateway`, which is tests/gateway.
 
 FROM rust:1.95.0-bookworm AS module
 WORKDIR /src
-# For scripts/zig, which fetches the C compiler for wasm.
+# scripts/zig needs it to fetch the C compiler for wasm.
 RUN apt-get update && apt-get install --yes --no-install-recommends python3-venv && rm -rf /var/lib/apt/lists/*
-# For scripts/shrink-wasm, whose module is smaller by a third, and Envoy ready that much sooner.
+# scripts/shrink-wasm needs it. It makes the module smaller by a third, and Envoy is ready that much
+# sooner.
 COPY --from=node:24.11.1-bookworm-slim /usr/local/bin/node /usr/local/bin/
 COPY --from=node:24.11.1-bookworm-slim /usr/local/lib/node_modules /usr/local/lib/node_modules
 RUN ln -s ../lib/node_modules/npm/bin/npm-cli.js /usr/local/bin/npm
-# Without rust-toolchain.toml: the image's own compiler is the pinned one, and its lints are not needed.
+# rust-toolchain.toml is left out: the image has the pinned compiler, and its lints are not needed.
 COPY Cargo.toml Cargo.lock Makefile ./
 COPY .cargo .cargo
 COPY scripts scripts
@@ -24,7 +26,7 @@ COPY --from=module /src/target/wasm32-wasip1/release/impersonation_filter.wasm /
 FROM scratch AS guard
 COPY --from=module /src/target/wasm32-wasip1/release/impersonation_guard.wasm /plugin.wasm
 
-# What is in the module: docker build --target sbom --output type=local,dest=. .
+# Prints the SBOM of the module: docker build --target sbom --output type=local,dest=. .
 FROM scratch AS sbom
 COPY --from=module /src/target/wasm32-wasip1/release/impersonation_filter.cdx.json /src/target/wasm32-wasip1/release/impersonation_guard.cdx.json /
 
@@ -32,14 +34,14 @@ FROM envoyproxy/envoy:v1.40.0 AS envoy
 WORKDIR /srv
 COPY --from=module /src/target/wasm32-wasip1/release/impersonation_filter.wasm /src/target/wasm32-wasip1/release/impersonation_guard.wasm target/wasm32-wasip1/release/
 COPY envoy.yaml .
-# A published port arrives on the container's own interface, so the listener must be there and not on
-# loopback; so must the one for Prometheus, which is another container. The admin interface stays on
-# loopback.
+# A published port arrives on the container's own interface, so the public listener must not be on
+# loopback. Nor must the one for Prometheus, which is another container. The admin interface stays
+# on loopback.
 RUN sed -i '/port_value: \(10000\|9902\)} # Yours/s/127\.0\.0\.1/0.0.0.0/' envoy.yaml && [ "$(grep -c 'address: 0\.0\.0\.0, port_value' envoy.yaml)" = 2 ]
 # The key comes from the environment, or from a file that the environment names.
 CMD ["sh", "-c", "export IMPERSONATION_SIGNING_KEY=\"${IMPERSONATION_SIGNING_KEY:-$(cat \"$IMPERSONATION_SIGNING_KEY_FILE\")}\" && exec envoy -c envoy.yaml"]
 
-# One of several, with their tokens in etcd and the address that all of them have: 127.0.0.1:10010.
+# One of several Envoys. Their tokens are in etcd, and all have the address 127.0.0.1:10010.
 FROM module AS cluster-configuration
 COPY envoy.yaml .
 RUN scripts/envoy-in-cluster etcd-1:2379:2381 etcd-2:2379:2381 etcd-3:2379:2381 | \

@@ -1,7 +1,7 @@
-# Everything sets up what it needs. Requires cargo (rustup), node 20.19 or later with npm, and python3
-# with venv where no Envoy is on the PATH (see scripts/envoy).
+# Every target fetches the tools that it needs. Install cargo (rustup) and node 20.19 or later with
+# npm first, and python3 with venv if no Envoy is on the PATH (see scripts/envoy).
 .DEFAULT_GOAL := build
-.PHONY: wasm-target build companion run demo demo-cluster bench chaos fuzz race hostile soak sbom deny docs lint lint-format lint-native lint-wasm test parts test-binaries test-plugin tools \
+.PHONY: wasm-target build companion run demo demo-cluster bench chaos fuzz race hostile soak sbom deny docs lint lint-format lint-native lint-wasm public-face quick test parts test-binaries test-plugin tools \
   test-core test-envoy test-endurance test-chaos test-dependencies test-differential test-without-engine test-gateway test-clients test-demo \
   test-claims-scripts test-compose test-observability
 
@@ -9,50 +9,55 @@ module := target/wasm32-wasip1/release/impersonation_filter.wasm
 guard := target/wasm32-wasip1/release/impersonation_guard.wasm
 companion := target/companion/impersonation-filter
 
-# What Envoy calls in the modules. In the guard: of a body and of a response it is shown nothing.
+# Each build of `make test` compiles a crate once, so incremental compilation would only cost time
+# and a gigabyte.
+export CARGO_INCREMENTAL ?= 0
+
+# The functions of the modules that Envoy calls. Envoy shows the guard no bodies and no responses.
 exports := memory _initialize proxy_abi_version_0_2_1 proxy_on_memory_allocate proxy_on_vm_start proxy_on_configure \
   proxy_on_tick proxy_on_context_create proxy_on_request_headers proxy_on_delete proxy_on_grpc_receive proxy_on_grpc_close
 guard_exports := $(exports)
 filter_exports := $(exports) proxy_on_request_body proxy_on_request_trailers proxy_on_response_headers proxy_on_response_body \
   proxy_on_response_trailers proxy_on_log proxy_on_http_call_response
 
-# rust-toolchain.toml names it, but where rustup does not install by itself somebody has to say so.
+# rust-toolchain.toml names the target, but some versions of rustup do not install it by themselves.
 wasm-target:
 	if command -v rustup >/dev/null; then rustup target add wasm32-wasip1; fi
 
-# The modules that Envoy loads. One after the other: together they would share features, and the guard needs no engine.
+# The modules that Envoy loads. Cargo would build both with the features of both in one call, and
+# the guard needs no engine: so there are two calls.
 build: wasm-target
 	cargo build --release --package impersonation-filter --lib --target wasm32-wasip1
 	cargo build --release --package impersonation-guard --lib --target wasm32-wasip1
 	scripts/shrink-wasm $(module) $(filter_exports)
 	scripts/shrink-wasm $(guard) $(guard_exports)
 
-# The companion, for the tests that start it, where no other build of it gets in between. Among the parts of `make test`
-# it has been built already.
+# The companion for the tests that start it, in a place where no other build replaces it. In `make
+# test` the target test-binaries has built it already.
 companion: $(if $(filter parts,$(MAKECMDGOALS)),test-binaries)
 	$(if $(filter parts,$(MAKECMDGOALS)),,cargo build --package impersonation-filter-cli)
 	install -D target/debug/impersonation-filter $(companion)
 
-# What is in the modules, beside them, as CycloneDX.
+# Lists the components of each module as CycloneDX, in a file beside it.
 sbom: build
 	scripts/sbom impersonation-filter > $(module:.wasm=.cdx.json)
 	scripts/sbom impersonation-guard > $(guard:.wasm=.cdx.json)
 
-# Envoy in front of an identity gateway on 127.0.0.1:10000, until Ctrl-C, after a look at the flow.
-# The companion is for whoever then follows the README.
+# Starts Envoy before an identity gateway on 127.0.0.1:10000, shows the flow, and goes on until
+# Ctrl-C. The README then uses the companion.
 run: build companion tests/gateway/node_modules stack/node_modules
 	node demo/demo.js --stay
 
-# The same, but it ends, and fails unless every step of the flow did what it should.
+# Shows the flow of `make run` and ends; fails if a step fails.
 demo: build tests/gateway/node_modules stack/node_modules
 	node demo/demo.js
 
-# The same with two Envoys and three nodes of etcd, of which the leader is killed.
+# Shows the flow with two Envoys and three nodes of etcd, and kills the leader.
 demo-cluster: build tools tests/gateway/node_modules stack/node_modules
 	node demo/cluster.js
 
-# All that must hold: what .ci/run runs. Parts that do not need each other run side by side, and what each
-# prints comes in one piece when it ends; those that failed are named again at the end. The last
+# Everything that a change must pass; .ci/run runs it. Independent parts run side by side. The
+# output of a part appears when the part ends. The end lists the parts that failed, and the last
 # line has the totals.
 test:
 	@mkdir -p target
@@ -60,23 +65,24 @@ test:
 	  || { echo; echo "What failed:"; grep -F '***' target/test.log; failed=1; }; \
 	  scripts/test-totals target/test.log $(filter-out test-binaries,$(filter test-%,$(parts))) || failed=1; exit $${failed:-0}
 
-# The longest first. The lints' compiler runs behind everything that a test waits for.
+# The longest part comes first. The lints come after everything that a test waits for.
 parts := test-envoy test-endurance test-chaos test-differential test-binaries build test-clients test-observability test-core lint-native \
   lint-wasm test-dependencies test-without-engine test-demo test-compose test-gateway test-claims-scripts lint-format
 parts: $(parts)
 
-# What a part prints begins with its name, for the totals.
+# The output of a part begins with its name: scripts/test-totals needs it.
 part = @echo "== $@"
 
 test-binaries:
 	cargo test --all-features --no-run --message-format=json-render-diagnostics > target/test-binaries.json
 
-# What the verifiers say is asked of a plugin of their own, not shipped. After the module, which is made of the same.
+# The tests call the verifiers through this plugin, which is never shipped. It reuses what `build`
+# has compiled.
 test-plugin: build
 	cargo build --release --package test-plugin --lib --target wasm32-wasip1
 	scripts/shrink-wasm $(dir $(module))test_plugin.wasm
 
-# More at once than there are cores, as they wait for Envoy most of the time.
+# More tests run at once than there are cores, because a test waits for Envoy most of the time.
 test-envoy: test-binaries build test-plugin companion tools
 	$(part)
 	IMPERSONATION_FILTER=$(CURDIR)/$(companion) IMPERSONATION_FILTER_WASM=$(CURDIR)/$(module) IMPERSONATION_GUARD_WASM=$(CURDIR)/$(guard) TEST_PLUGIN_WASM=$(CURDIR)/$(dir $(module))test_plugin.wasm RUST_TEST_THREADS=6 scripts/run-tests target/test-binaries.json envoy
@@ -85,53 +91,55 @@ test-differential: test-binaries build tools tests/gateway/node_modules
 	$(part)
 	IMPERSONATION_FILTER_WASM=$(CURDIR)/$(module) IMPERSONATION_GUARD_WASM=$(CURDIR)/$(guard) scripts/run-tests target/test-binaries.json differential
 
-# In networks of its own, for which it takes root: see crates/testkit/src/network.rs. One after the other, as both
-# weigh the machine down.
+# Needs root, because it makes networks of its own: see crates/testkit/src/network.rs. Each test
+# loads the machine, so they run one after the other.
 test-chaos: test-binaries build tools
 	$(part)
 	IMPERSONATION_FILTER_WASM=$(CURDIR)/$(module) IMPERSONATION_GUARD_WASM=$(CURDIR)/$(guard) RUST_TEST_THREADS=1 scripts/run-tests target/test-binaries.json chaos
 
-# The same for as long as docs/reliability.md says, and with the times held to their bounds: some minutes.
+# The long form of test-chaos: some minutes, and each time must stay within the bound of
+# docs/reliability.md.
 chaos: build tools
 	CHAOS=long cargo test --test chaos -- --nocapture --test-threads 1
 
-# In short what race and soak have at length.
+# The short forms of race and soak.
 test-endurance: test-binaries build tools
 	$(part)
 	IMPERSONATION_FILTER_WASM=$(CURDIR)/$(module) scripts/run-tests target/test-binaries.json endurance
 
-# A million subject tokens, or RACE_TOKENS, each wanted by sixteen at once: see docs/reliability.md.
+# Sixteen callers want each of a million subject tokens (RACE_TOKENS) at once: see
+# docs/reliability.md.
 race: build tools
 	RACE_TOKENS=$(or $(RACE_TOKENS),1000000) cargo test --profile bench --test endurance -- --nocapture race
 
-# A million requests that nobody should send, or HOSTILE_REQUESTS, half of them over HTTP/2.
+# Sends a million hostile requests (HOSTILE_REQUESTS), half of them over HTTP/2.
 hostile: build tools
 	HOSTILE_REQUESTS=$(or $(HOSTILE_REQUESTS),1000000) cargo test --profile bench --test envoy -- --nocapture hostile_requests_have
 
-# Half an hour, or SOAK_SECONDS, of mixed traffic: what grows, or is never given back?
+# Sends mixed traffic for half an hour (SOAK_SECONDS), and fails if memory grows or something is
+# never released.
 soak: build tools
 	SOAK_SECONDS=$(or $(SOAK_SECONDS),1800) cargo test --profile bench --test endurance -- --nocapture soak
 
-# Looks for bytes that harm a reader of what strangers send, for an hour or FUZZ_SECONDS: see scripts/fuzz. make test
-# tries what it found.
+# Fuzzes every parser of untrusted input for an hour (FUZZ_SECONDS): see scripts/fuzz. `make test`
+# replays its corpus.
 fuzz:
 	scripts/fuzz $(or $(FUZZ_SECONDS),3600)
 
-# All that need no Envoy.
+# All tests that need no Envoy.
 test-core: test-binaries
 	$(part)
 	scripts/run-tests target/test-binaries.json --but envoy endurance chaos dependencies differential
 
-# Licences, versions and sources of what is depended on, and the list of what is in the modules.
+# Checks the licences, versions and sources of the dependencies, and the lists of components.
 test-dependencies: test-binaries build
 	$(part)
 	IMPERSONATION_FILTER_WASM=$(CURDIR)/$(module) IMPERSONATION_GUARD_WASM=$(CURDIR)/$(guard) scripts/run-tests target/test-binaries.json dependencies
 
-# After what runs the companion, which it builds anew without the engine.
+# Replaces the companion in target/debug, so it waits for the tests that run that one.
 test-without-engine: test-core companion lint-native
 	$(part)
-	nice cargo test --package impersonation-filter-cli --package impersonation-core --no-default-features without_the_engine
-	nice cargo test --all-features --doc
+	nice cargo test --package impersonation-filter-cli --no-default-features --test cli without_the_engine
 
 test-gateway: tests/gateway/node_modules
 	$(part)
@@ -141,7 +149,7 @@ test-clients: build companion tools tests/gateway/node_modules tests/clients/nod
 	$(part)
 	cd tests/clients && node --test
 
-# These two have the ports that envoy.yaml names.
+# The next two parts use the ports that envoy.yaml names, so they run one after the other.
 test-demo: build companion tools tests/gateway/node_modules stack/node_modules
 	$(part)
 	cd demo && flock ../target/.ports.lock node --test
@@ -154,12 +162,12 @@ test-claims-scripts:
 	$(part)
 	cd tests/claims-scripts && node --test
 
-# Metrics, rules and dashboard against a real run (see scripts/prometheus).
+# Checks metrics, rules and dashboard against a real run (see scripts/prometheus).
 test-observability: build tools tests/gateway/node_modules
 	$(part)
 	cd tests/observability && node --test
 
-# Fetched on first use, beside the compiler.
+# Fetches the tools of the tests.
 tools:
 	scripts/envoy --path
 	scripts/pyjwt --version
@@ -168,29 +176,41 @@ tools:
 	scripts/etcd
 	scripts/ip
 
+# Checks a change in the core within a minute: format, lints and the core's tests, without Envoy.
+# Its builds are incremental, and apart from those of `make test`.
+quick: export CARGO_INCREMENTAL := 1
+quick: lint-format
+	cargo clippy --workspace --all-targets --all-features -- -D warnings
+	cargo test --all-features --lib --test without_envoy --test architecture
+
 lint: lint-format lint-native lint-wasm
 
 lint-format:
 	cargo fmt --all --check
 
-# Where both are wanted the tests come first: their binaries are waited for.
+# In `make test` the test binaries come first, because tests wait for them.
 lint-native: $(if $(filter parts,$(MAKECMDGOALS)),test-binaries)
 	nice cargo clippy --workspace --all-targets --all-features -- -D warnings
 
-# By the profile of the module, whose C is compiled then.
+# Uses the profile of the module, so that the C of the engine is not compiled again. The second line
+# lints what is different without the engine.
 lint-wasm: wasm-target $(if $(filter parts,$(MAKECMDGOALS)),build)
 	nice cargo clippy --release --lib --package impersonation-filter --package impersonation-guard --package impersonation-envoy --package impersonation-core --package quickjs-rewind --target wasm32-wasip1 -- -D warnings
 	nice cargo clippy --release --lib --package impersonation-filter --package impersonation-guard --package impersonation-envoy --package impersonation-core --target wasm32-wasip1 --no-default-features -- -D warnings
 
-# Writes the tables of docs/ and the JSON Schemas, which are made from the declarations in crates/core/src/config.
+# Writes the list of the core's public items anew: crates/core/tests/architecture/public_face.txt.
+public-face:
+	UPDATE_PUBLIC_FACE=1 cargo test --package impersonation-core --all-features --test architecture public_items
+
+# Writes the tables in docs/ and the JSON Schemas from the declarations in crates/core/src/config.
 docs:
 	UPDATE_DOCS=1 cargo test --package impersonation-core --lib config::describe
 
-# Advisories too, for whoever has cargo-deny and the internet.
+# Checks deny.toml with advisories. Needs cargo-deny and the internet.
 deny:
 	cargo deny --locked --workspace check
 
-# Figures: a load over loopback, each beside Envoy's own in the same run.
+# Measures the filter under load over loopback, each figure beside that of Envoy without the filter.
 bench: build tests/gateway/node_modules
 	cargo bench --bench gateway
 

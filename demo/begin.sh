@@ -1,8 +1,8 @@
 # Begins an impersonation at the Envoy of `make run` or `docker compose up`: agent-1 acts as user-42
-# by $ACCESS_TOKEN, for five minutes. $OPERATOR_TOKEN may see and end that. A shell reads this file:
+# with $ACCESS_TOKEN, for five minutes. $OPERATOR_TOKEN may list and end it. Read it into a shell:
 #   . demo/begin.sh
 #
-# These are the lines of docs/flow.md, and one more.
+# The lines are those of docs/flow.md, and one more.
 member() { sed -n "s/.*\"$1\":\"\([^\"]*\)\".*/\1/p"; }
 
 # The backend gets a machine's access token from the gateway, and with it a subject token for user-42:
@@ -32,7 +32,7 @@ ACCESS_TOKEN=$(curl -s http://127.0.0.1:10000/oidc/token \
   -d resource=http://127.0.0.1:10000/orders -d scope=orders:read | member access_token)
 
 
-# Whoever is on call gets an access token for the list and the end of impersonations.
+# An operator gets an access token that may list and end impersonations.
 OPERATOR_TOKEN=$(curl -s http://127.0.0.1:10000/oidc/token -u operations:demo-only-operations \
   -d grant_type=client_credentials --data-urlencode 'scope=impersonations:read impersonations:revoke' \
   -d resource=http://127.0.0.1:10000/api | member access_token)

@@ -1,8 +1,8 @@
-// `make demo-cluster`: two Envoys and three nodes of etcd on this machine. A subject token of one Envoy is exchanged
-// through the other, once; an impersonation is ended through the other, and how long that took is
-// said; the leader of etcd is killed, and it goes on; then there is no majority, and nothing is
-// said that may not be so. Nothing outlives this program, which ends with status 0 only if all of it was as it
-// should be.
+// `make demo-cluster`: two Envoys and three nodes of etcd on this machine. A subject token of one
+// Envoy is exchanged through the other, once. An impersonation is ended through the other Envoy,
+// and the demo prints how long that took. The leader of etcd is killed, and the flow goes on.
+// Without a majority mint and exchange answer 503. Nothing outlives this program, which ends with
+// status 0 only if every step did what it should.
 import { existsSync } from 'node:fs';
 import { startCluster } from '../stack/cluster.js';
 import { poll, ROOT } from '../stack/envoy.js';
@@ -32,7 +32,7 @@ async function demonstrate() {
   console.log(`Two Envoys listen on ${first} and ${second}, with three nodes of etcd. Logs: target/demo-cluster`);
   const { backendToken, agentToken } = await beforeTheFlow(origin);
 
-  // Each Envoy has its own address; what tokens are for is the same.
+  // Each Envoy has its own address, but tokens have one audience.
   const through = (envoy, request) => ({ ...request, url: request.url.replace(origin, envoy) });
   const mint = async (envoy) => keep('SUBJECT_TOKEN', (await show(through(envoy, mintRequest(origin, backendToken)), 201)).subjectToken);
   const exchange = (envoy, token) => through(envoy, exchangeRequest(origin, token, agentToken));
@@ -41,7 +41,7 @@ async function demonstrate() {
     check(error === 'invalid_request', 'the error is not invalid_request');
   };
 
-  // Whoever is on call reaches another Envoy than the one before the API.
+  // The operator reaches another Envoy than the one before the API.
   const showEnd = async () => {
     const { access_token: bearer } = await show(exchange(first, await mint(first)), 200);
     const use = { url: `${first}/orders/1`, bearer };
@@ -51,7 +51,7 @@ async function demonstrate() {
     const began = performance.now();
     const { ended } = await show(end, 201);
     const answered = performance.now();
-    check(ended === 1, 'not this one impersonation has ended');
+    check(ended === 1, 'the count of ended impersonations is not 1');
     let answer;
     await poll(async () => (answer = await send(use)).status !== 200, { interval: 5 });
     const refused = performance.now();
@@ -64,11 +64,11 @@ async function demonstrate() {
   const token = await mint(first);
   await show(exchange(second, token), 200);
 
-  title('Once: neither Envoy exchanges it again');
+  title('Neither Envoy exchanges it again');
   await replayed(first, token);
   await replayed(second, token);
 
-  title('What was begun through one Envoy is ended through the other');
+  title('An impersonation that began through one Envoy is ended through the other');
   await showEnd();
 
   title('Minted through the second; then the leader of etcd is killed');
@@ -77,13 +77,13 @@ async function demonstrate() {
   await etcd.kill(leader);
   console.log(`${leader.name} is gone. ${(await etcd.leader()).name} was elected.`);
 
-  title('It goes on: what was minted before is exchanged, once, and new tokens are minted');
+  title('The flow goes on: the token from before is exchanged, once, and new tokens are minted');
   await show(exchange(first, survivor), 200);
   await replayed(second, survivor);
   await show(exchange(second, await mint(first)), 200);
   const kept = await mint(first);
 
-  title('Without a majority nobody can know whether a token was spent: mint and exchange ask to come back');
+  title('Without a majority no Envoy can know whether a token was spent: mint and exchange ask to retry');
   const [another] = etcd.nodes.filter(({ service }) => service);
   await etcd.kill(another);
   console.log(`${another.name} is gone, too.`);
@@ -96,12 +96,12 @@ async function demonstrate() {
   console.log(`${second}/oidc/jwks: ${status}`);
   check(status === 200, 'the documents need no etcd');
 
-  title('A majority comes back, and with it everything, with no Envoy restarted');
+  title('With a majority all works again, and no Envoy was restarted');
   await etcd.restart(another);
   await poll(async () => (await send(through(first, mintRequest(origin, backendToken)))).status === 201);
   await show(exchange(second, kept), 200);
   await replayed(first, kept);
 
-  console.log('\nOne truth in two Envoys, whatever became of etcd.');
+  console.log('\nBoth Envoys agreed, whatever happened to etcd.');
   worked = true;
 }

@@ -1,4 +1,4 @@
-// `make demo-cluster`, as somebody runs it.
+// Runs `make demo-cluster` as a reader of the documentation does.
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
@@ -9,13 +9,12 @@ const DEMO = fileURLToPath(new URL('cluster.js', import.meta.url));
 after(stopAll);
 
 test('two Envoys exchange each other\'s tokens once, end each other\'s impersonations, and go on without the leader of etcd', async () => {
-  const demo = await start('the demo', process.execPath, [DEMO], { ready: /^One truth in two Envoys/, timeout: 300_000 });
+  const demo = await start('the demo', process.execPath, [DEMO], { ready: /^Both Envoys agreed/, timeout: 300_000 });
   const printed = demo.tail(Infinity);
   assert.match(printed, /temporarily_unavailable, Retry-After: 1$/m);
   const [, first, after, second] = /^(http:\S+)\/orders\/1 refuses it (\d+) ms after (http:\S+) had answered, \d+ ms after it was asked\.$/m.exec(printed);
   assert.notEqual(first, second);
-  // A guard asks four times a second what was revoked, and is given all the time that it may take
-  // on a busy machine.
+  // A guard asks etcd four times a second what was revoked. The bound is wide, for a busy machine.
   assert.ok(Number(after) < 10_000, after);
   assert.equal(await demo.closed, 'stopped (status 0)');
 });

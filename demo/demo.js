@@ -1,6 +1,6 @@
-// `make demo` and `make run`: starts the identity gateway and Envoy with envoy.yaml, and shows the flow
-// through both. `--stay` keeps them until Ctrl-C. Nothing outlives this program, which ends with
-// status 0 only if every step did what it should.
+// `make demo` and `make run`: starts the identity gateway and Envoy with envoy.yaml, and shows the
+// flow through both. `--stay` keeps them until Ctrl-C. Nothing outlives this program, which ends
+// with status 0 only if every step did what it should.
 import { existsSync, mkdirSync } from 'node:fs';
 import { PORTS, ROOT, startEnvoy } from '../stack/envoy.js';
 import { startGateway } from '../stack/gateway.js';

@@ -1,5 +1,5 @@
-// `make run`, as somebody uses it: the flow is shown, the lines that it prints and those of the documentation can be pasted
-// into another shell, and Ctrl-C ends all of it.
+// Runs `make run` as a reader of the documentation does: the flow is shown, the printed lines and
+// those of the documentation can be pasted into another shell, and Ctrl-C ends all of it.
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { after, test } from 'node:test';
@@ -12,7 +12,7 @@ const DEMO = fileURLToPath(new URL('demo.js', import.meta.url));
 
 after(stopAll);
 
-test('the flow works, what is printed can be pasted, and nothing is left behind', async () => {
+test('the demo shows the flow, prints lines that can be pasted, and leaves nothing behind', async () => {
   const demo = await start('the demo', process.execPath, [DEMO, '--stay'], { ready: /^Envoy stays up until Ctrl-C/, timeout: 120_000 });
   const printed = demo.tail(Infinity);
   assert.match(printed, /^The flow works\.$/m);
@@ -33,14 +33,14 @@ test('the flow works, what is printed can be pasted, and nothing is left behind'
   for (const port of Object.values(PORTS)) assert.ok(await isFree(port), String(port));
 });
 
-test('make run builds what the README then uses', () => {
+test('make run builds the programs that the README uses', () => {
   const env = { ...process.env, MAKEFLAGS: '', MAKELEVEL: '' };
   const steps = execFileSync('make', ['--dry-run', 'run'], { cwd: ROOT, encoding: 'utf8', env }).trim().split('\n');
   assert.equal(steps.at(-1), 'node demo/demo.js --stay');
   assert.ok(steps.includes('install -D target/debug/impersonation-filter target/companion/impersonation-filter'), steps.join('\n'));
 });
 
-/** What differs each time: ids, times, and the spaces of a table whose cells are shorter. */
+/** Masks what differs each time: ids, times, and the spaces of a table with shorter cells. */
 function masked(text) {
   return text.trim()
     .replaceAll(/\d+ (s|min) left/g, 'LEFT').replaceAll(/[0-9a-f]{28}/g, 'ID').replaceAll(/\d{4}-\d\d-\d\dT[\d:.]+Z/g, 'TIME').replaceAll(/ +/g, ' ');

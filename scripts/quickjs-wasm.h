@@ -1,9 +1,10 @@
-/* Read before every C file that is compiled for wasm, and QuickJS is the only C there is.
+/* The compiler reads this file before every C file for wasm. QuickJS is the only C there is.
  *
- * Endless recursion must end as an error inside the script. By default it ends as a trap, which kills
- * Envoy's VM with every request in it: QuickJS switches its stack check off on WASI. The check does
- * work there. It compares the frame address, which in wasm is the top of the stack in linear memory,
- * so QuickJS is not told that this is WASI once the system headers, which must know, are through.
+ * Endless recursion must end as an error inside the script. By default it ends as a trap, which
+ * kills Envoy's VM with every request in it: QuickJS switches its stack check off on WASI. The
+ * check works there all the same. It compares the frame address, which in wasm is the top of the
+ * stack in linear memory. So this file undefines `__wasi__` for QuickJS, after the system headers,
+ * which need it.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -14,15 +15,14 @@
 #include <unistd.h>
 #undef __wasi__
 
-/* But wasm has two stacks, and the other one, the VM's own, is out of sight: locals and return
- * addresses are there, and a recursion that takes the address of little hardly touches the visible
- * one. So whatever function checks the visible stack also takes room on it, 512 bytes at a time, more
- * than its frame is likely to have on the other. A limit on the visible stack is then a limit on the
- * depth of both.
+/* Wasm has a second stack, the VM's own, which the check cannot see. It holds locals and return
+ * addresses, and a recursion that takes few addresses hardly uses the visible stack. So every
+ * function that checks the visible stack also takes 512 bytes of it, more than its frame is likely
+ * to have on the other. A limit on the visible stack then limits the depth of both.
  *
- * The room belongs to the function that the check is inlined into, so inlined it must be: for proxies
- * with the helper that has the check, for regular expressions (in a file of their own) by a stand-in
- * under the name of the check. What no longer fits a newer QuickJS does not compile.
+ * The function that contains the check must take these bytes, so the check must be inlined: for
+ * proxies with the helper that has the check, for regular expressions (in a file of their own) by a
+ * replacement under the name of the check. If a newer QuickJS does not fit, it does not compile.
  */
 #define TAKE_ROOM() ({ char room[512]; __asm__ volatile("" : : "r"(room)); })
 

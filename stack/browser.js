@@ -1,6 +1,9 @@
-// As much of a browser as a scripted sign-in needs: it follows redirects and carries cookies.
+// The part of a browser that a scripted sign-in needs: it follows redirects and carries cookies.
 
-/** Opens `url` and follows it to the client's redirect URI, which it returns with its parameters. */
+/**
+ * Opens `url` and follows redirects to the client's redirect URI, which it returns with its
+ * parameters.
+ */
 export async function followTo(redirectUri, url) {
   const cookies = new Map();
   for (let hops = 0; hops < 10; hops += 1) {

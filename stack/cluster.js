@@ -10,8 +10,9 @@ import { newSigningKey } from './signing-key.js';
 const ENVOYS = ['first', 'second'];
 
 /**
- * Starts `nodes` nodes of etcd, the gateway, and both Envoys on free ports, with what `edit` makes of their
- * configuration. `origin` is the address that tokens and clients know: that of the first.
+ * Starts `nodes` nodes of etcd, the gateway, and both Envoys on free ports. `edit` changes the
+ * configuration of both. `origin` is the address of the first Envoy: the one that tokens and
+ * clients use.
  */
 export async function startCluster({ nodes = 3, logs, edit = (yaml) => yaml }) {
   mkdirSync(logs, { recursive: true });

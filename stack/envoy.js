@@ -1,4 +1,4 @@
-// Envoy with the repository's envoy.yaml, as it is or moved to other ports.
+// Envoy with the repository's envoy.yaml, on its own ports or on others.
 import { execFileSync } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
@@ -12,9 +12,10 @@ export const CONFIG = `${ROOT}envoy.yaml`;
 export const PORTS = { public: 10000, admin: 9901, metrics: 9902, gateway: 9000 };
 
 /**
- * envoy.yaml with other ports, wherever one occurs: issuer and resources are addresses, too. A port that is not given is
- * any. `listener` is for one of several Envoys with the same address. A callout may take longer: on a busy machine the
- * gateway does, and that is not what a test is about.
+ * Returns envoy.yaml with other ports, wherever one occurs: issuer and resources are addresses,
+ * too. A missing port is replaced by any free one. `listener` is for one of several Envoys with the
+ * same address. Callouts get more time: on a busy machine the gateway is slow, and that is not what
+ * a test is about.
  */
 export function configOn(ports, yaml = readFileSync(CONFIG, 'utf8')) {
   if (ports.listener) yaml = yaml.replaceAll(`port_value: ${PORTS.public}}`, `port_value: ${ports.listener}}`);
@@ -26,7 +27,7 @@ export function configOn(ports, yaml = readFileSync(CONFIG, 'utf8')) {
   return yaml.replaceAll(', timeout: 2s}', ', timeout: 10s}');
 }
 
-/** The same, but an exchange need not say who is acting, so that nobody is asked about it. */
+/** Returns envoy.yaml without required actor tokens, so that no service is asked about them. */
 export function withoutActors(yaml) {
   return yaml.replace('required: true', 'required: false');
 }
@@ -36,7 +37,7 @@ export async function startEnvoy({ config = CONFIG, admin = PORTS.admin, env = {
   const envoy = execFileSync(`${ROOT}scripts/envoy`, ['--path'], { encoding: 'utf8' }).trim();
   const args = ['-c', config, '--disable-hot-restart', '--file-flush-interval-msec', '50'];
   const running = await start('Envoy', envoy, args, {
-    ready: /starting workers/, // logged just before they start: hence the look at the gauge below
+    ready: /starting workers/, // logged just before they start: hence the gauge below
     cwd: ROOT,
     env: { ...process.env, ...env },
     ...options,
@@ -51,7 +52,7 @@ export async function startEnvoy({ config = CONFIG, admin = PORTS.admin, env = {
   return running;
 }
 
-/** Asks again and again until the answer is true: for what nobody announces. */
+/** Asks again and again until the condition is true, for changes that are not announced. */
 export async function poll(condition, { timeout = 60_000, interval = 20 } = {}) {
   const deadline = Date.now() + timeout;
   while (!(await condition())) {

@@ -1,4 +1,5 @@
-// etcd on loopback: as many nodes as wanted, that can be killed one by one. Their data ends with this program.
+// etcd on loopback: any number of nodes, which can be killed one by one. Their data ends with this
+// program.
 import { execFileSync } from 'node:child_process';
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -6,7 +7,7 @@ import { join } from 'node:path';
 import { poll, ROOT } from './envoy.js';
 import { freePorts, start } from './process.js';
 
-/** Starts `count` nodes, and waits until they have a leader. Their logs go below `logs`. */
+/** Starts `count` nodes and waits until they have a leader. Their logs go below `logs`. */
 export async function startEtcd(count, { logs }) {
   const binaries = execFileSync(`${ROOT}scripts/etcd`, { encoding: 'utf8' }).trim();
   const data = mkdtempSync(join(tmpdir(), 'etcd-'));
@@ -23,7 +24,7 @@ export async function startEtcd(count, { logs }) {
       '--name', node.name, '--data-dir', join(data, node.name), '--logger', 'zap', '--log-level', 'info', '--pre-vote=true',
       '--listen-client-urls', clients, '--advertise-client-urls', clients, '--listen-metrics-urls', health,
       '--listen-peer-urls', peers, '--initial-advertise-peer-urls', peers, '--initial-cluster', members,
-      // What is lost when the machine itself fails is nothing that is shown.
+      // Data that a failing machine would lose does not matter here.
       '--unsafe-no-fsync',
     ], { ready: /ready to serve client requests|serving (insecure )?client/i, log: `${logs}/${node.name}.log` });
   };
@@ -36,9 +37,9 @@ export async function startEtcd(count, { logs }) {
   };
   return {
     nodes,
-    /** host:port:health-port of each, as scripts/envoy-in-cluster takes them. */
+    /** host:port:health-port of each node, as scripts/envoy-in-cluster takes them. */
     addresses: nodes.map(({ clients, health }) => `127.0.0.1:${clients}:${health}`),
-    /** The node that leads, once one does. */
+    /** Returns the node that leads, once one does. */
     async leader() {
       let leader;
       await poll(() => {
@@ -54,7 +55,7 @@ export async function startEtcd(count, { logs }) {
       await node.service.closed;
       node.service = undefined;
     },
-    /** Starts it again with what it had. */
+    /** Starts a killed node again with its data. */
     restart: run,
   };
 }

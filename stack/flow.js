@@ -1,4 +1,4 @@
-// The three-step flow, through Envoy, and its end before its time: each step shown and checked.
+// The flow in three steps through Envoy, and its early end: each step is shown and checked.
 import { createHash, randomBytes } from 'node:crypto';
 import { createRemoteJWKSet, jwtVerify } from 'jose';
 import { followTo } from './browser.js';
@@ -9,7 +9,9 @@ const REDIRECT_URI = 'http://127.0.0.1/callback';
 const ACCESS_TOKEN = 'urn:ietf:params:oauth:token-type:access_token';
 const CONTEXT = { ticketId: 'T-1001', reason: 'The customer cannot see an order' };
 
-/** Who takes part. The secrets are those of tests/gateway and of envoy.yaml: for trying things out. */
+/**
+ * The parties. Their secrets are those of tests/gateway and of envoy.yaml: for trying things out.
+ */
 const BACKEND = ['integrator-backend', 'demo-only-integrator-backend'];
 const OPERATIONS = ['operations', 'demo-only-operations'];
 const PORTAL = ['support-portal', 'demo-only-support-portal'];
@@ -22,7 +24,7 @@ export async function showFlow(origin) {
   const { backendToken, agentToken } = await beforeTheFlow(origin);
 
   title(`Step 1: ${AGENT} asks the integrator's backend to act as ${CUSTOMER}`);
-  console.log('That endpoint is the integrator\'s own. It checks that the agent may; here it says yes.');
+  console.log('The endpoint is the integrator\'s own, and checks that the agent may do so. Here it allows it.');
 
   title(`Step 2: the backend asks for a subject token for ${CUSTOMER}`);
   const mint = mintRequest(origin, backendToken);
@@ -34,7 +36,7 @@ export async function showFlow(origin) {
   const granted = await show(exchange, 200);
   const accessToken = keep('ACCESS_TOKEN', granted.access_token);
   check(granted.token_type === 'Bearer' && granted.issued_token_type === ACCESS_TOKEN, 'wrong type of token');
-  check(granted.scope === 'orders:read', 'the scope is not what was asked for');
+  check(granted.scope === 'orders:read', 'the scope is not the requested one');
   check(!('refresh_token' in granted), 'a refresh token came with it');
 
   title('The token, verified with the key set that the issuer publishes');
@@ -51,28 +53,28 @@ export async function showFlow(origin) {
   check(payload.sub === CUSTOMER, `sub is not ${CUSTOMER}`);
   check(payload.act?.sub === AGENT, `act does not name ${AGENT}`);
 
-  title('It opens the API that it is bound to. Envoy checks it there and hands the claims on');
+  title('The API accepts the token that is bound to it. Envoy verifies the token and passes its claims on');
   const use = { url: `${orders}/1`, bearer: accessToken };
   await show(use, 200);
 
-  title('It reads. A write in somebody else\'s name is more than the guard lets pass, unless a rule of yours does');
+  title('The token may read. The guard refuses writes, unless a rule of yours allows them');
   const write = await show({ ...use, json: { quantity: 1000 } }, 403);
   check(write.error === 'insufficient_scope', 'the error is not insufficient_scope');
 
-  title('It opens no other');
+  title('No other API accepts the token');
   await show({ url: `${origin}/invoices/1`, bearer: accessToken }, 403);
 
-  title('A subject token is good for one exchange: step 3 again is refused');
+  title('A subject token can be exchanged once: step 3 again is refused');
   const replay = await show(exchange, 400);
   check(replay.error === 'invalid_request', 'the error is not invalid_request');
 
-  title('Whoever presents it again may have taken it from somebody: the impersonation that it began has ended');
+  title('A replay may mean that the token was stolen: so the impersonation has ended');
   await showEnded(use);
 
   return { mint, exchange, use, ...(await showKill(origin, { mint, exchange, use })) };
 }
 
-/** Another impersonation begins; an operator sees it, and ends it. */
+/** Shows the kill: another impersonation begins, and an operator lists and ends it. */
 async function showKill(origin, { mint, exchange, use }) {
   title(`${AGENT} begins another impersonation, as before: steps 1 to 3`);
   exchange = { ...exchange, form: { ...exchange.form, subject_token: await freshSubjectToken(mint) } };
@@ -81,25 +83,25 @@ async function showKill(origin, { mint, exchange, use }) {
   use = { ...use, bearer: keep('ACCESS_TOKEN', json.access_token) };
   await show(use, 200);
 
-  title('Then its laptop is stolen. An operator, whose access token may see and end impersonations,');
+  title('Then the agent\'s laptop is stolen. An operator\'s access token may list and end impersonations');
   const { access_token: operatorToken } = await show(operatorRequest(origin), 200);
   keep('OPERATOR_TOKEN', operatorToken);
 
-  title('sees who impersonates whom,');
+  title('The operator lists who impersonates whom');
   const list = { url: `${origin}/api/impersonations?actorId=${AGENT}`, bearer: operatorToken };
   const { impersonations, complete } = await show(list, 200);
   const [listed] = impersonations;
-  check(complete && impersonations.length === 1, 'not this one impersonation is listed');
+  check(complete && impersonations.length === 1, 'the list is not this one impersonation');
   check(listed.userId === CUSTOMER && listed.actorId === AGENT && listed.caller === BACKEND[0], 'the list names somebody else');
 
-  title(`and ends all that ${AGENT} has begun`);
+  title(`The operator ends all impersonations by ${AGENT}`);
   const revoke = { url: `${origin}/api/impersonations/revocations`, bearer: operatorToken, json: { actorId: AGENT } };
   await show(revoke, 201);
 
-  title('The next request with it is refused, and nothing is left');
+  title('The next request is refused, and the list is empty');
   await showEnded(use);
   const left = await show(list, 200);
-  check(left.impersonations.length === 0, 'something is left');
+  check(left.impersonations.length === 0, 'the list is not empty');
 
   return { list, revoke };
 }
@@ -109,7 +111,7 @@ async function showEnded(use) {
   check(ended.error === 'invalid_token', 'the error is not invalid_token');
 }
 
-/** Who takes part gets the access tokens: the backend its machine's, the agent by signing in. */
+/** Gets the access tokens of the backend and of the agent. The agent signs in. */
 export async function beforeTheFlow(origin) {
   title('Before the flow: the backend gets a machine\'s access token from the identity gateway');
   const machine = await show({
@@ -123,7 +125,7 @@ export async function beforeTheFlow(origin) {
   return { backendToken, agentToken: keep('AGENT_TOKEN', await signIn(origin)) };
 }
 
-/** Whoever is on call gets an access token for the list and the end of impersonations. */
+/** The request by which an operator gets an access token that may list and end impersonations. */
 export function operatorRequest(origin) {
   return {
     url: `${origin}/oidc/token`,
@@ -137,7 +139,8 @@ export function mintRequest(origin, token) {
   return {
     url: `${origin}/api/subject-tokens`,
     bearer: token,
-    // For one agent, one client and one API, for five minutes: a token that is copied is worth little.
+    // Bounds: one agent, one client and one API, for five minutes. A copy of the token is worth
+    // little.
     json: {
       userId: CUSTOMER,
       context: CONTEXT,
@@ -169,7 +172,7 @@ export function exchangeRequest(origin, subjectToken, agentToken) {
   };
 }
 
-/** The same requests with fresh tokens, to be pasted into another shell. */
+/** Returns the same requests with fresh tokens, for pasting into another shell. */
 export async function pasteable({ mint, exchange, use, list, revoke }) {
   exchange.form.subject_token = await freshSubjectToken(mint);
   use.bearer = keep('ACCESS_TOKEN', (await send(exchange)).json.access_token);

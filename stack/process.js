@@ -1,5 +1,5 @@
-// A program that runs beside this one: known to be ready by what it prints, and gone when we are done, however that
-// comes: see scripts/watchdog.
+// A program that runs beside this one. It is ready when it prints a given line, and it ends when
+// this program ends, in whatever way: see scripts/watchdog.
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { closeSync, openSync, writeSync } from 'node:fs';
@@ -11,29 +11,30 @@ const KEPT_LINES = 400;
 const GRACE_MS = 5_000;
 const WATCHDOG = fileURLToPath(new URL('../scripts/watchdog', import.meta.url));
 
-// A SIGTERM ends make and the test runner, and neither passes it on.
+// make and the test runner do not pass a SIGTERM on, so this program watches its parent.
 const parent = process.ppid;
 setInterval(() => process.ppid === parent || process.exit(1), 100).unref();
 
-/** A program did not do what was waited for. The message ends with the end of its output. */
+/** A program did not print the expected line. The message ends with the end of its output. */
 export class ProcessError extends Error {}
 
-/** Whatever was started here, ready or not, running or not. */
+/** All programs that were started here, ready or not, running or not. */
 const services = [];
 
-/** Stops everything, the youngest first: it may depend on the older ones. */
+/** Stops all programs, the youngest first: it may depend on the older ones. */
 export async function stopAll() {
   for (const service of services.toReversed()) await service.stop();
 }
 
-/** The end of each log, for whoever has to find out what went wrong. */
+/** Returns the end of each log, for finding out what went wrong. */
 export function tails() {
   return services.map(({ name, tail }) => `The end of the log of ${name}:\n${tail()}`).join('\n\n');
 }
 
 /**
- * Starts a program and waits until a line of its output matches `ready`. Rejects with the end of its
- * output if it stops before that, or is not ready in time. `log` names a file for all of its output.
+ * Starts a program and waits until a line of its output matches `ready`. Rejects with the end of
+ * its output if the program stops before that, or is not ready in time. `log` names a file for all
+ * of its output.
  */
 export async function start(name, command, args, { ready, log, timeout = 120_000, ...options }) {
   const watchdog = spawn(WATCHDOG, ['TERM'], { stdio: ['pipe', 'ignore', 'ignore'] });
@@ -46,8 +47,8 @@ export async function start(name, command, args, { ready, log, timeout = 120_000
   const waiting = [];
   const tail = (count = 20) => lines.slice(-count).join('\n');
 
-  // Resolves with the first line that matches `pattern`, a RegExp or whatever has a `test`, among those
-  // already printed too.
+  // Resolves with the first line that matches `pattern`, an object with a method `test`. Lines that
+  // are printed already count, too.
   const printed = (pattern, limit = timeout) => {
     const already = lines.find((line) => pattern.test(line));
     if (already !== undefined) return Promise.resolve(already);
@@ -106,7 +107,10 @@ export async function start(name, command, args, { ready, log, timeout = 120_000
   return service;
 }
 
-/** Whether `port` can be listened on. Asked before Envoy starts: two Envoys may share one port, silently. */
+/**
+ * Returns true if `port` is free. Checked before Envoy starts: two Envoys can share one port
+ * without an error.
+ */
 export async function isFree(port) {
   const server = createServer().listen({ port, host: '127.0.0.1', exclusive: true });
   try {
@@ -119,7 +123,7 @@ export async function isFree(port) {
   return true;
 }
 
-/** `count` different ports that nothing listens on. */
+/** Returns `count` different ports that are free. */
 export async function freePorts(count) {
   const servers = Array.from({ length: count }, () => createServer().listen(0, '127.0.0.1'));
   await Promise.all(servers.map((server) => once(server, 'listening')));

@@ -1,4 +1,5 @@
-// The lines of the documentation, as somebody pastes them into a shell, with the companion that `make companion` built.
+// Runs the lines of the documentation as a reader pastes them into a shell, with the companion that
+// `make companion` built.
 import { execFile, execFileSync } from 'node:child_process';
 import { existsSync, mkdtempSync, readFileSync, rmSync, symlinkSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -15,7 +16,7 @@ export function lines(page) {
   return marked(page).map(([, , part]) => part);
 }
 
-/** Those that the marks have names for, by these. */
+/** The marked parts that have a name, by name. */
 export function namedLines(page) {
   return Object.fromEntries(marked(page).filter(([, name]) => name).map(([, name, part]) => [name, part]));
 }
@@ -25,15 +26,15 @@ function marked(page) {
   return [...readFileSync(`${ROOT}${page}`, 'utf8').matchAll(mark)];
 }
 
-/** What the block of this language behind the marked part of a page has. */
+/** The block in this language after the marked part of a page. */
 export function shown(page, language) {
   const text = readFileSync(`${ROOT}${page}`, 'utf8');
   return text.split('These lines are run by the tests')[1].split(`\`\`\`${language}\n`)[1].split('```')[0];
 }
 
 /**
- * Runs them one after the other in one shell, verbatim but for the address and what else `changed` says, in a folder of
- * their own. Returns what each of them printed.
+ * Runs the parts one after the other in one shell and one fresh folder. Replaces only the address
+ * and the texts in `changed`. Returns what each part printed.
  */
 export async function paste(parts, { origin = ORIGIN, changed = {} } = {}) {
   if (!existsSync(`${COMPANION}/impersonation-filter`)) throw new Error('the companion is missing: make companion');
@@ -50,18 +51,18 @@ export async function paste(parts, { origin = ORIGIN, changed = {} } = {}) {
   }
 }
 
-/** The flow, line by line: the answers of the two APIs. */
+/** Runs the flow, line by line. Returns the answers of the two APIs. */
 export async function pasteFlow(origin) {
   const [printed] = await paste(lines('docs/flow.md'), { origin });
   return printed;
 }
 
-/** What the README's lines need, beside the shell and what `make run` builds: what the README says that one needs. */
+/** The programs that the README says a reader needs, besides a shell and what `make run` builds. */
 const README_NEEDS = ['curl', 'sed'];
 
 /**
- * The README's lines, in the order of the page and with no other page, in a fresh shell in the folder of the
- * repository: what each part printed. `make run` has to be running.
+ * Runs the README's lines, in the order of the page and without any other page, in a fresh shell in
+ * the repository's folder. Returns what each part printed. `make run` must be running.
  */
 export async function pasteReadme() {
   const tools = mkdtempSync(join(tmpdir(), 'tools-'));

@@ -1,5 +1,5 @@
-// Requests that are performed and shown as the curl line that does the same. Values that are kept as
-// shell variables appear there by name, so that a line stays readable and can be pasted.
+// Requests that are sent, and shown as the curl line that does the same. Values that are kept as
+// shell variables are shown by name, so that a line stays readable and can be pasted.
 
 const variables = new Map();
 
@@ -13,7 +13,7 @@ export function assignments() {
   return [...variables].map(([name, value]) => `${name}='${value}'`);
 }
 
-/** `basic` is [user, password], `form` and `json` are the body. */
+/** `basic` is [user, password]; `form` and `json` are the body. */
 export function curl({ url, basic, bearer, form, json }) {
   const words = [`curl -s ${quote(url)}`];
   if (basic) words.push(`-u ${quote(basic.join(':'))}`);

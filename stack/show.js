@@ -1,4 +1,5 @@
-// What a demo prints: titles, requests as curl lines, answers. What is not as it should be ends it.
+// The output of a demo: titles, requests as curl lines, answers. An unexpected answer ends the
+// demo.
 import { setTimeout as pause } from 'node:timers/promises';
 import { curl, send } from './requests.js';
 
@@ -6,7 +7,7 @@ const PATIENCE_MS = 30_000;
 
 export class FlowError extends Error {}
 
-/** Shows and performs one request. What is not available yet is asked for again, as its answer says. */
+/** Shows and sends one request. Sends it again if the answer asks to retry. */
 export async function show(request, expected) {
   console.log(`$ ${curl(request)}`);
   const deadline = Date.now() + PATIENCE_MS;
@@ -22,7 +23,7 @@ export async function show(request, expected) {
   return response.json;
 }
 
-/** A JWT tells nothing to whoever reads it here, so its beginning will do. */
+/** Shortens JWTs: their text tells a reader nothing. */
 function shortened(body) {
   return JSON.parse(JSON.stringify(body, (_name, value) => (
     typeof value === 'string' && value.length > 100 ? `${value.slice(0, 40)}…` : value

@@ -1,6 +1,6 @@
-// A new key for IMPERSONATION_SIGNING_KEY: P-256, as a private JWK, because the gateway of tests/gateway signs with
-// ES256 and an API should need one algorithm only. Its `kid` is the thumbprint that the filter derives
-// (RFC 7638), so none is given. Run as a program it prints one.
+// A new key for IMPERSONATION_SIGNING_KEY: P-256, as a private JWK. The gateway of tests/gateway
+// signs with ES256, and an API should need one algorithm only. The key has no `kid`: the filter
+// derives the thumbprint (RFC 7638). Run as a program, this file prints a key.
 import { generateKeyPairSync } from 'node:crypto';
 import { fileURLToPath } from 'node:url';
 

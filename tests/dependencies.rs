@@ -1,6 +1,7 @@
-//! What the filter is made of: that it may be, by deny.toml, and that it is all written down.
+//! Checks that the dependencies are allowed by deny.toml, and that the SBOM lists all of them.
 //!
-//! The same file is cargo-deny's. Here is what needs no database of advisories, and no minutes to compile.
+//! cargo-deny reads the same file. This test checks the part that needs neither a database of
+//! advisories nor minutes to compile.
 #![cfg(test)]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -31,21 +32,21 @@ fn cargo(words: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Lines of `cargo tree`, each once.
+/// Returns the lines of `cargo tree`, each once.
 fn tree(words: &[&str]) -> BTreeSet<String> {
     let text = cargo(&[&["tree", "--locked", "--prefix", "none"], words].concat());
     let lines = text.lines().filter(|line| !line.is_empty());
     lines.map(|line| line.trim_end_matches(" (*)").to_owned()).collect()
 }
 
-/// Everything that is compiled for anything here, on any platform.
+/// Returns every crate of the workspace and its dependencies, for any platform.
 fn everything(format: &str) -> BTreeSet<String> {
     let all = ["--workspace", "--all-features", "--target", "all", "--edges", "normal,build,dev"];
     tree(&[&all[..], &["--format", format]].concat())
 }
 
 #[test]
-fn licences_are_those_of_the_list() {
+fn licences_match_the_list_of_allowed_ones() {
     let deny = deny("licenses");
     let allowed: Vec<_> =
         texts(&deny["allow"]).into_iter().map(|name| Licensee::parse(name).unwrap()).collect();
@@ -67,12 +68,12 @@ fn licences_are_those_of_the_list() {
         }
     }
     for allowed in allowed.iter().filter(|allowed| !used.contains(&allowed.to_string())) {
-        findings.add(format!("{allowed} is allowed, and nothing has it"));
+        findings.add(format!("{allowed} is allowed, but no crate has it"));
     }
 }
 
 #[test]
-fn a_crate_is_there_in_one_version() {
+fn each_crate_has_one_version() {
     let deny = deny("bans");
     let skipped = deny["skip"].as_array().unwrap().iter();
     let skipped: Vec<_> = skipped.map(|skip| skip["crate"].as_str().unwrap()).collect();
@@ -86,10 +87,10 @@ fn a_crate_is_there_in_one_version() {
     for skip in &skipped {
         let (name, version) = skip.split_once('@').unwrap();
         let there = versions.get_mut(name).is_some_and(|all| all.len() > 1 && all.remove(version));
-        findings.expect(format!("{skip} is one too many"), &there, &true);
+        findings.expect(format!("{skip} is still needed"), &there, &true);
     }
     for (name, versions) in versions.iter().filter(|(_, versions)| versions.len() > 1) {
-        findings.add(format!("{name} is there as {versions:?}"));
+        findings.add(format!("{name} has the versions {versions:?}"));
     }
 }
 
@@ -109,15 +110,18 @@ fn crates_come_from_the_registry_and_by_version() {
     for package in metadata["packages"].as_array().unwrap() {
         for dependency in package["dependencies"].as_array().unwrap() {
             if dependency["req"] == "*" && dependency["path"].is_null() {
-                findings.add(format!("{} takes any {}", package["name"], dependency["name"]));
+                findings.add(format!(
+                    "{} accepts any version of {}",
+                    package["name"], dependency["name"]
+                ));
             }
         }
     }
 }
 
-/// The document for one module, made beside it.
+/// Makes the SBOM of one module beside it.
 fn sbom(package: &str, module: &Path) -> Value {
-    // Built and shrunk.
+    // The module must be built and shrunk.
     assert!(module.exists());
     let script = repository().join("scripts/sbom");
     let output = Command::new(script).arg(package).stderr(Stdio::inherit()).output().unwrap();
@@ -125,14 +129,14 @@ fn sbom(package: &str, module: &Path) -> Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-/// Components and those inside of them.
+/// Returns the components of the document, and the components inside them.
 fn components(document: &Value) -> Vec<&Value> {
     let own = document["components"].as_array().into_iter().flatten();
     own.flat_map(|one| [vec![one], components(one)].concat()).collect()
 }
 
 #[test]
-fn what_a_module_is_made_of_is_written_down() {
+fn the_sbom_of_a_module_lists_all_its_crates() {
     let lock = fs::read_to_string(repository().join("Cargo.lock")).unwrap();
     let mut findings = Findings::default();
     for (package, module) in [("impersonation-filter", &*MODULE), ("impersonation-guard", &*GUARD)]
@@ -147,7 +151,7 @@ fn what_a_module_is_made_of_is_written_down() {
             &digest.into(),
         );
 
-        // What Cargo says that it would compile, where the document has what it did compile.
+        // The expected list is what Cargo would compile; the document lists what Cargo did compile.
         let edges =
             ["--package", package, "--target", "wasm32-wasip1", "--edges", "normal,no-proc-macro"];
         let expected: BTreeSet<_> = tree(&edges)

@@ -1,4 +1,4 @@
-//! docs/security.md names the tests that hold its lines: they must be there.
+//! Checks that the tests exist that docs/security.md names.
 #![cfg(test)]
 
 use std::fs;
@@ -6,7 +6,7 @@ use std::fs;
 use testkit::{Findings, repository};
 
 #[test]
-fn every_test_that_the_page_names_is_there() {
+fn every_test_that_the_page_names_exists() {
     let page = fs::read_to_string(repository().join("docs/security.md")).unwrap();
     let mut findings = Findings::default();
     let mut named = 0;

@@ -1,4 +1,4 @@
-//! The last line of `make test` is true: it adds up what all parts have printed.
+//! Checks that the last line of `make test` adds up the results of all parts.
 #![cfg(test)]
 
 use std::process::Command;
@@ -21,7 +21,7 @@ fn totals(name: &str, log: &str, parts: &[&str]) -> (Option<i32>, String) {
 }
 
 #[test]
-fn the_last_line_adds_up_what_the_runners_of_all_parts_have_printed() {
+fn the_last_line_adds_up_the_totals_of_all_parts() {
     let people = NODE.replace("# ", "\u{2139} ");
     let log = format!(
         "== test-core\n{RUST}\n{EMPTY}\n   Compiling x\n== test-envoy\n{FAILED}\n== test-demo\n{NODE}\n== test-clients\n{people}\n"

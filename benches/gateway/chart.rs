@@ -1,11 +1,11 @@
-//! The charts in docs/: what was measured, as bars.
+//! Draws the charts in docs/: one bar for each measurement.
 
 use std::path::Path;
 
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-/// One bar: what was measured, and how much came out.
+/// One bar: the name of a measurement and its value.
 pub(crate) struct Bar {
     name: String,
     value: f64,
@@ -13,13 +13,13 @@ pub(crate) struct Bar {
 }
 
 impl Bar {
-    /// Of the filter.
-    pub(crate) fn of_ours(name: &str, value: f64) -> Self {
+    /// A bar of the filter.
+    pub(crate) fn of_the_filter(name: &str, value: f64) -> Self {
         Self { name: name.into(), value, color: RGBColor(52, 101, 164) }
     }
 
-    /// Of what the filter is measured beside.
-    pub(crate) fn of_the_measure(name: &str, value: f64) -> Self {
+    /// A bar of the baseline that the filter is compared with.
+    pub(crate) fn of_the_baseline(name: &str, value: f64) -> Self {
         Self { name: name.into(), value, color: RGBColor(160, 160, 160) }
     }
 }

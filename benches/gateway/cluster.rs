@@ -1,8 +1,8 @@
-//! Tokens in etcd, on one node and on three, beside the same flows in shared data.
+//! Measures tokens in etcd, on one node and on three, beside the same flows in shared data.
 //!
-//! First all share all cores, as on a small machine: Envoy with one worker, etcd, and the load. Then Envoy has a core
-//! to itself. How long it runs for a flow is more where others run on its core between two events, and fill its caches:
-//! what the filter costs is in the second.
+//! First Envoy with one worker, etcd and the load share all cores, as on a small machine. Then
+//! Envoy has a core to itself. Other programs on its core fill its caches between two events, so a
+//! flow takes Envoy longer there: the second measurement shows the cost of the filter.
 
 use std::time::Instant;
 
@@ -16,7 +16,7 @@ use testkit::gateway::{Gateway, Options, mint_request};
 
 const ROUNDS: usize = 8;
 
-/// So many callers, and flows of all of them together in one turn.
+/// Pairs of: the number of callers, and the flows of all of them together in one turn.
 const CALLERS: [(usize, usize); 3] = [(1, 200), (32, 1600), (128, 3200)];
 
 pub(crate) fn run() {
@@ -27,7 +27,7 @@ pub(crate) fn run() {
     }
 }
 
-/// Keeps Envoy on `core`, where there is one.
+/// Measures the flows. Keeps Envoy on `core`, if one is given.
 fn measure(title: &str, core: Option<usize>, callers: &[(usize, usize)]) {
     let (one, three) = ([Etcd::start()], Etcd::start_three());
     let start = |configuration: Configuration, clusters| {
@@ -74,20 +74,20 @@ fn measure(title: &str, core: Option<usize>, callers: &[(usize, usize)]) {
     }
 }
 
-/// So many callers of one gateway.
+/// A number of callers of one gateway.
 struct Flows<'a> {
     name: &'static str,
     gateway: &'a Gateway,
     callers: usize,
     load: Load,
     mints: Vec<Vec<u8>>,
-    /// Per second, turn by turn.
+    /// Flows per second, turn by turn.
     rates: Vec<f64>,
-    /// Seconds that Envoy ran for each flow, turn by turn.
+    /// Seconds of CPU time that Envoy took for each flow, turn by turn.
     cpu: Vec<f64>,
-    /// Seconds, of each mint and of each exchange.
+    /// The latencies in seconds: of each mint, then of each exchange.
     latencies: [Vec<f64>; 2],
-    /// Calls to etcd, of all mints and of all exchanges.
+    /// The number of calls to etcd: for all mints, then for all exchanges.
     calls: [u64; 2],
 }
 

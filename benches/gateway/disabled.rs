@@ -1,4 +1,4 @@
-//! What the filter costs those whom it is not for: a route where it is in the chain, but disabled.
+//! Measures the cost of the filter on a route where it is in the chain, but disabled.
 
 use crate::lane::Lane;
 use crate::load::{envoy_core, leave_envoy_alone};

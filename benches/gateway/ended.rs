@@ -1,5 +1,5 @@
-//! What it costs that impersonations can be ended: requests beside thousands of revocations, a revocation itself, and the
-//! list of what is live.
+//! Measures the cost of ending impersonations: requests beside thousands of revocations, a
+//! revocation itself, and the list of live impersonations.
 
 use std::thread;
 use std::time::Duration;
@@ -18,18 +18,20 @@ use testkit::open_loop::OpenLoop;
 
 const ROUNDS: usize = 30;
 
-/// Revocations that are told apart: of users who are not those of the requests.
+/// The number of separate revocations. Their users are not the users of the requests.
 const REVOKED: usize = 10_000;
 
-/// Revocations in one measurement, and how many of them a second. Nobody ends more by hand; an incident's script may.
+/// The number of revocations in one measurement, and how many are sent per second. No operator
+/// sends more by hand; a script during an incident may.
 const MEASURED: usize = 2000;
 const RATE: f64 = 200.0;
 
-/// Impersonations that are weighed, and how many there are before, so that slots, buffers and stacks are there.
+/// The number of impersonations whose memory is measured, and the number before them, which
+/// allocate slots, buffers and stacks.
 const WEIGHED: usize = 100_000;
 const BEFORE: usize = 5000;
 
-/// No more at a time than there are slots.
+/// The number of mints at a time: no more than there are slots.
 const BATCH: usize = 500;
 const SLOTS: usize = 1000;
 
@@ -78,7 +80,7 @@ pub(crate) fn run() {
     }
 }
 
-/// Of each of these users.
+/// Returns one revocation for each of these users.
 fn revocations(users: std::ops::Range<usize>) -> Vec<Vec<u8>> {
     let operator = operator();
     let of = |user| {
@@ -88,10 +90,10 @@ fn revocations(users: std::ops::Range<usize>) -> Vec<Vec<u8>> {
     users.map(of).collect()
 }
 
-/// Envoy's memory for what is live.
+/// Measures the memory that Envoy takes for live impersonations.
 pub(crate) fn weight() {
     leave_envoy_alone();
-    // A slot is used again as soon as its token is spent: tokens weigh nothing here.
+    // A slot is reused as soon as its token is spent: tokens take no further memory here.
     let configuration = filter_configuration()
         .with("/impersonations/capacity", WEIGHED + BEFORE)
         .with("/store/shared_data/capacity", SLOTS);
@@ -102,7 +104,7 @@ pub(crate) fn weight() {
     let before = memory(&gateway.envoy);
     begin(&mut load, WEIGHED);
     let after = memory(&gateway.envoy);
-    // A bucket of the list may be full before the list is.
+    // A bucket of the list may be full before the whole list is.
     let unlisted = gateway.envoy.metric("impersonation_unlisted_total").unwrap_or_default();
     assert!(unlisted < WEIGHED as u64 / 1000, "{unlisted}");
     let mebibytes = |bytes: u64| bytes as f64 / f64::from(1 << 20);
@@ -119,9 +121,10 @@ pub(crate) fn weight() {
     println!("a live impersonation takes {bytes:.0} bytes of Envoy's memory");
 }
 
-/// What Envoy has allocated, and what is resident: the latter has room left from when the module was compiled.
+/// Returns the bytes that Envoy has allocated, and its resident bytes. The latter include memory
+/// that is left over from compiling the module.
 fn memory(envoy: &Envoy) -> (u64, u64) {
-    // Envoy looks at the former every five seconds.
+    // Envoy updates the allocated bytes every five seconds.
     thread::sleep(Duration::from_secs(6));
     (envoy.stat("server.memory_allocated"), envoy.resident_bytes())
 }

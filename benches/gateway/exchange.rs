@@ -1,4 +1,5 @@
-//! Mints and exchanges per second, beside Envoy answering the same requests from its configuration.
+//! Measures mints and exchanges per second, beside Envoy answering the same requests from its
+//! configuration.
 
 use jsonwebtoken::Algorithm;
 use serde_json::json;
@@ -12,10 +13,10 @@ use testkit::http::Request;
 use testkit::keys::Key;
 
 const ROUNDS: usize = 15;
-/// Requests in one turn of one lane, but for those of a slow key.
+/// The requests in one turn of one lane. Slow keys have fewer.
 const TURN: usize = 3000;
 
-/// The function of docs/claims, which puts the context into one claim.
+/// The function of docs/claims, which copies the context into one claim.
 const SAMPLE: &str = include_str!("../../docs/claims/impersonation.js");
 
 pub(crate) fn run() {
@@ -30,12 +31,12 @@ pub(crate) fn run() {
     let kinds = [
         ("exchange, ES256",                    Algorithm::ES256, &plain,    TURN),
         ("exchange, ES256, with the function", Algorithm::ES256, &scripted, TURN),
-        // Made, and left to whatever access log there is.
+        // The audit event is made, and left to the access log.
         ("exchange, ES256, audit: access_log", Algorithm::ES256, &in_access_log, TURN),
         ("exchange, EdDSA",                    Algorithm::EdDSA, &plain,    TURN),
         ("exchange, ES384",                    Algorithm::ES384, &plain,    TURN / 4),
         ("exchange, RS256",                    Algorithm::RS256, &plain,    TURN / 20),
-        // The host has no PSS: what RS256 costs too where the host cannot sign.
+        // Envoy has no PSS. RS256 would cost the same if Envoy could not sign it.
         ("exchange, PS256, in the sandbox",    Algorithm::PS256, &plain,    TURN / 100),
     ];
     let gateways = kinds.map(|(_, algorithm, configuration, _)| with_key(algorithm, configuration));
@@ -83,20 +84,20 @@ pub(crate) fn run() {
     let (without, with) = (&lanes[0].1, &lanes[1].1);
     println!("the function makes an exchange take {:.2} times as long", without.ratio(with));
 
-    let ours = |lane: &Lane<'_>| Bar::of_ours(&lane.name, lane.rate());
-    let measure = |lane: &Lane<'_>| Bar::of_the_measure(&lane.name, lane.rate());
+    let ours = |lane: &Lane<'_>| Bar::of_the_filter(&lane.name, lane.rate());
+    let measure = |lane: &Lane<'_>| Bar::of_the_baseline(&lane.name, lane.rate());
     let mut bars = vec![measure(&direct_mint), ours(&lanes[0].0), measure(&direct_exchange)];
     bars.extend(lanes.iter().map(|(_, exchange, _)| ours(exchange)));
     chart::draw("throughput", "Requests per second, one worker on one core", 0, &bars);
 }
 
-/// A gateway that signs with a new key, on Envoy's core, and that knows the right answers to the same
-/// requests for its `direct` listener.
+/// Starts a gateway on Envoy's core that signs with a new key. Its `direct` listener answers the
+/// same requests with recorded answers of the filter.
 pub(crate) fn with_key(algorithm: Algorithm, configuration: &Configuration) -> Gateway {
     let key = Key::generate(algorithm, "k");
     let configuration =
         configuration.clone().with("/signing_keys/0", json!({"jwk": key.private_jwk()}));
-    // Answers of the right size, taken from the filter itself.
+    // The recorded answers come from the filter itself, so that they have the right size.
     let sample = Gateway::start(&configuration);
     let mint = sample.send(&mint_with_context());
     let exchange = sample.exchange(&exchange_form(&minted(&mint)));
@@ -108,7 +109,7 @@ pub(crate) fn with_key(algorithm: Algorithm, configuration: &Configuration) -> G
     Gateway::try_start(&configuration, &options).unwrap()
 }
 
-/// With the context that the function wants.
+/// A mint with the context that the function needs.
 pub(crate) fn mint_with_context() -> Request {
     mint_body_request(&json!({
         "userId": "user_123",

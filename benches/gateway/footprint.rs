@@ -1,4 +1,4 @@
-//! What the filter takes before it serves anybody, and after it has served a million.
+//! Measures the time until Envoy is ready, and its memory after it has served a million tokens.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
@@ -18,7 +18,8 @@ pub(crate) fn size() {
     }
 }
 
-/// With and without either module. Envoy has all cores here: V8 compiles with as many threads as there are.
+/// Measures with and without each module. Envoy has all cores here, because V8 compiles on as many
+/// threads as there are.
 pub(crate) fn ready() {
     let with = until_ready(|| Gateway::start(&Configuration::default()));
     let without = until_ready(|| Gateway::without_filter(&Options::default()));
@@ -28,7 +29,7 @@ pub(crate) fn ready() {
     println!("Envoy is ready with the guard   {with:>8.2} s   ({without:.2} s without)");
 }
 
-/// Seconds from the start of the process until `/ready` says so.
+/// Returns the seconds from the start of the process until `/ready` answers 200.
 fn until_ready<E>(start: impl Fn() -> E) -> f64 {
     let times = (0..5).map(|_| {
         let started = Instant::now();
@@ -40,7 +41,8 @@ fn until_ready<E>(start: impl Fn() -> E) -> f64 {
     median(times.collect())
 }
 
-/// Envoy's resident memory after many times more tokens than it has room for.
+/// Measures Envoy's resident memory after it has served many times more tokens than the store
+/// holds.
 pub(crate) fn memory() {
     leave_envoy_alone();
     const CAPACITY: u64 = 10_000;

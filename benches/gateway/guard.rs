@@ -1,6 +1,7 @@
-//! What the guard costs: an ordinary user, whom it is not for, and an impersonation, of which it looks at every
-//! request. Envoy's `jwt_authn` stands before it and has the tokens in its cache, and Envoy answers itself: what an API
-//! behind it takes would only make the guard look cheaper.
+//! Measures the cost of the guard: for an ordinary user, whose requests skip it, and for an
+//! impersonation, whose requests all enter it. Envoy's `jwt_authn` stands before the guard and
+//! caches the tokens. Envoy itself answers in the place of the API: the time of an API would only
+//! make the guard look cheaper.
 
 use serde_json::json;
 
@@ -23,12 +24,12 @@ pub(crate) fn start(filters: impl Fn(Bootstrap) -> Bootstrap) -> Envoy {
         .map_or_else(|| bootstrap.clone().start(), |core| bootstrap.clone().core(core).start())
 }
 
-/// Without the guard.
+/// Returns a listener without the guard.
 pub(crate) fn unguarded() -> Listener {
     verifying_listener("bare", []).answer("/", "ok")
 }
 
-/// The rules of a deployment of some size.
+/// Returns a listener with the guard and the rules of a deployment of some size.
 pub(crate) fn guarded() -> Listener {
     let configuration = guard_configuration(&json!({"rules": [
         {"path_prefix": "/account/password", "action": "deny"},

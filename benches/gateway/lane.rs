@@ -1,4 +1,4 @@
-//! One kind of request to one address, measured in turns.
+//! Sends one kind of request to one address, and measures it in turns.
 
 use std::net::SocketAddr;
 use std::time::Instant;
@@ -18,9 +18,9 @@ pub(crate) struct Lane<'a> {
     bodies: Vec<Vec<u8>>,
     /// Requests per second, turn by turn.
     rates: Vec<f64>,
-    /// Seconds, of every request of every turn.
+    /// The latency in seconds of every request of every turn.
     latencies: Vec<f64>,
-    /// Seconds that the turns took, and how many of them Envoy was running.
+    /// The seconds that the turns took, and the seconds of CPU time that Envoy took in them.
     elapsed: f64,
     busy: f64,
 }
@@ -57,18 +57,18 @@ impl<'a> Lane<'a> {
         }
     }
 
-    /// The subject tokens that the last turn minted.
+    /// Returns the subject tokens that the last turn minted.
     pub(crate) fn subject_tokens(&self) -> Vec<String> {
         self.bodies.iter().map(|body| subject_token(body)).collect()
     }
 
-    /// An exchange of each of them.
+    /// Returns an exchange of each subject token that the last turn minted.
     pub(crate) fn exchanges(&self) -> Vec<Vec<u8>> {
         self.bodies.iter().map(|body| exchange_of(body)).collect()
     }
 
-    /// Leaves out what was measured so far: connections, caches and the clock of the processor are warm
-    /// now.
+    /// Drops the measurements so far: connections, caches and the processor's clock are warm from
+    /// now on.
     pub(crate) fn forget(&mut self) {
         self.rates.clear();
         self.latencies.clear();
@@ -97,23 +97,24 @@ impl<'a> Lane<'a> {
         );
     }
 
-    /// Requests per second.
+    /// Returns the median of the requests per second.
     pub(crate) fn rate(&self) -> f64 {
         median(self.rates.clone())
     }
 
-    /// The rate beside another's, which had its turns between this one's.
+    /// Returns the rate divided by that of a baseline, whose turns alternate with the turns of this
+    /// lane.
     pub(crate) fn ratio(&self, baseline: &Self) -> f64 {
         median(self.rates.iter().zip(&baseline.rates).map(|(rate, base)| rate / base).collect())
     }
 
-    /// Seconds that Envoy ran for each request.
+    /// Returns the seconds of CPU time that Envoy took for each request.
     pub(crate) fn cpu(&self) -> f64 {
         self.busy / self.latencies.len() as f64
     }
 }
 
-/// An exchange of the subject token in the answer to a mint.
+/// Returns an exchange of the subject token that is in the answer to a mint.
 pub(crate) fn exchange_of(minted: &[u8]) -> Vec<u8> {
     exchange_request(&exchange_form(&subject_token(minted))).to_bytes()
 }

@@ -1,11 +1,13 @@
-//! Latency at a constant rate, in an open loop: at what fills the same share of a worker's time, and at 3 000 a second.
+//! Measures latency at a constant rate, in an open loop: at equal shares of a worker's time, and at
+//! 3 000 requests per second.
 //!
-//! An exchange costs Envoy several times what `direct_response` does. At the same rate a worker that answers the one
-//! is nearly idle while it answers the other, and what is compared is how busy it is.
+//! An exchange costs Envoy several times as much as a `direct_response`. At one rate a worker is
+//! busy with exchanges and nearly idle with direct responses, so the comparison would show only how
+//! busy the worker is.
 //!
-//! What a machine does to whoever waits on it is in all of these figures. So that it can be told from the rest, each
-//! round also has a turn in which the load's thread sends nothing and only wakes up when something would have been due,
-//! and one of an Envoy that has never heard of the filter.
+//! All these figures include the delays of the machine itself. To tell them apart, each round also
+//! has a turn in which the load's thread sends nothing and only wakes up when a request would be
+//! due, and a turn of an Envoy without the filter.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -22,15 +24,15 @@ use testkit::gateway::{Gateway, Options};
 use testkit::open_loop::OpenLoop;
 
 const ROUNDS: usize = 30;
-/// Of a closed loop, which finds the peak.
+/// The requests of one turn of the closed loop, which finds the peak rate.
 const TURN: usize = 3000;
 const SECONDS_A_TURN: f64 = 1.0;
-/// Of the peak.
+/// The shares of the peak rate.
 const SHARES: [f64; 2] = [0.3, 0.6];
 /// Requests per second.
 const RATE: f64 = 3000.0;
 
-/// Whose bars they are.
+/// Makes a bar of the filter, or of the baseline.
 type Kind = fn(&str, f64) -> Bar;
 
 pub(crate) fn run() {
@@ -43,8 +45,8 @@ pub(crate) fn run() {
         minted.iter().map(|reply| exchange_of(&reply.body)).collect()
     };
 
-    let mut direct = Lane::new("direct_response", &envoy, "direct", Bar::of_the_measure);
-    let mut ours = Lane::new("exchange, ES256", &envoy, "gateway", Bar::of_ours);
+    let mut direct = Lane::new("direct_response", &envoy, "direct", Bar::of_the_baseline);
+    let mut ours = Lane::new("exchange, ES256", &envoy, "gateway", Bar::of_the_filter);
     let peaks: Vec<_> = (0..=ROUNDS)
         .map(|_| {
             let requests = exchanges(TURN);
@@ -64,9 +66,9 @@ pub(crate) fn run() {
         ..Options::default()
     });
     let mut bare =
-        Lane::new("direct_response, no filter", &bare.envoy, "direct", Bar::of_the_measure);
+        Lane::new("direct_response, no filter", &bare.envoy, "direct", Bar::of_the_baseline);
     let mut nothing = Vec::new();
-    // For those whose answer does not depend on it.
+    // Requests whose answer does not depend on the token can repeat any exchange.
     let any = exchanges(1);
     for round in 0..=ROUNDS {
         for (at_direct, at_ours) in &rates {
@@ -105,13 +107,13 @@ pub(crate) fn run() {
     chart::draw("latency", "Milliseconds at a constant rate, open loop, one worker", 2, &bars);
 }
 
-/// One kind of request.
+/// One kind of request, sent to one listener.
 struct Lane {
     name: &'static str,
     bar: Kind,
     closed: Load,
     open: OpenLoop,
-    /// p50, p90, p99 and the longest of each turn, in milliseconds; the rates take turns.
+    /// p50, p90, p99 and the maximum of each turn, in milliseconds. The rates alternate.
     turns: Vec<[f64; 4]>,
 }
 
@@ -122,14 +124,14 @@ impl Lane {
         Self { name, bar, closed, open, turns: Vec::new() }
     }
 
-    /// Requests per second of a closed loop.
+    /// Returns the requests per second of a closed loop.
     fn peak(&mut self, requests: &[Vec<u8>]) -> f64 {
         let began = Instant::now();
         self.closed.run(requests);
         requests.len() as f64 / began.elapsed().as_secs_f64()
     }
 
-    /// Requests at this rate for a while, the same ones again where there are too few.
+    /// Sends requests at this rate for a while. Repeats the requests if there are too few.
     fn turn(&mut self, requests: &[Vec<u8>], rate: f64, forget: bool) {
         let count = (rate * SECONDS_A_TURN) as usize;
         let requests: Vec<_> = requests.iter().cycle().take(count).cloned().collect();
@@ -140,7 +142,8 @@ impl Lane {
     }
 }
 
-/// How late a thread wakes up that does nothing but sleep until something is due at this rate, in seconds.
+/// Returns in seconds how late a thread wakes up that only sleeps until a request would be due at
+/// this rate.
 fn only_noticed(rate: f64) -> Vec<f64> {
     let began = Instant::now();
     let due = |number: usize| began + Duration::from_secs_f64(number as f64 / rate);
@@ -151,13 +154,14 @@ fn only_noticed(rate: f64) -> Vec<f64> {
     (0..(rate * SECONDS_A_TURN) as usize).map(late).collect()
 }
 
-/// p50, p90, p99 and the longest, in milliseconds.
+/// Returns p50, p90, p99 and the maximum, in milliseconds.
 fn quantiles(latencies: &[f64]) -> [f64; 4] {
     [0.5, 0.9, 0.99, 1.0].map(|at| quantile(latencies, at) * 1e3)
 }
 
-/// Prints the medians over the turns, and returns them. Below stand the least, the quartiles and the most of the turns'
-/// p99: a burst is in some, what is always slow is in all.
+/// Prints the medians over the turns, and returns them. The line below shows the minimum, the
+/// quartiles and the maximum of the turns' p99: a burst shows in some turns, a constant slowness in
+/// all.
 fn print_turns(name: &str, rate: f64, turns: &[[f64; 4]]) -> [f64; 4] {
     let column = |column: usize| turns.iter().map(|turn| turn[column]).collect::<Vec<_>>();
     let at = [0, 1, 2, 3].map(|number| median(column(number)));

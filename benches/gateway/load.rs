@@ -1,4 +1,4 @@
-//! The load, the cores that it and Envoy run on, and the statistics.
+//! The load, the cores of the load and of Envoy, and the statistics.
 
 use std::cell::Cell;
 use std::net::SocketAddr;
@@ -13,12 +13,12 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::runtime::{self, Runtime};
 
-/// Connections of a [`Load`] that says nothing else.
+/// The number of connections of a [`Load`], unless it sets another.
 pub(crate) const CONNECTIONS: usize = 16;
 
-/// A closed loop: each connection sends its next request when it has the answer to the last. All
-/// connections are driven by one thread: on a machine with two cores, threads of their own would spend
-/// more on taking turns than on requests.
+/// A closed loop: each connection sends its next request when it has the answer to the last. One
+/// thread drives all connections: on a machine with two cores, one thread for each would spend more
+/// time on switching than on requests.
 pub(crate) struct Load {
     runtime: Runtime,
     connections: Vec<(TcpStream, Vec<u8>)>,
@@ -27,7 +27,7 @@ pub(crate) struct Load {
 pub(crate) struct Reply {
     pub status: u16,
     pub body: Vec<u8>,
-    /// Seconds.
+    /// The latency in seconds.
     pub latency: f64,
 }
 
@@ -36,7 +36,7 @@ impl Load {
         Self::with_connections(address, CONNECTIONS)
     }
 
-    /// The same with more connections, or fewer.
+    /// Opens a load with this number of connections.
     pub(crate) fn with_connections(address: SocketAddr, connections: usize) -> Self {
         let runtime = runtime::Builder::new_current_thread().enable_io().build().unwrap();
         let connect = async || {
@@ -48,7 +48,7 @@ impl Load {
         Self { runtime, connections }
     }
 
-    /// Sends every request once, over whichever connection is free first.
+    /// Sends every request once, over the first free connection.
     pub(crate) fn run(&mut self, requests: &[Vec<u8>]) -> Vec<Reply> {
         let next = Cell::new(0);
         let drive = async |(stream, buffer): &mut (TcpStream, Vec<u8>)| {
@@ -76,7 +76,7 @@ async fn read_reply(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> (u16, Vec<u
     }
 }
 
-/// Status and body of an answer, once it is complete.
+/// Returns the status and the body of an answer once it is complete.
 fn parse(buffer: &[u8]) -> Option<(u16, Vec<u8>)> {
     let mut headers = [httparse::EMPTY_HEADER; 32];
     let mut head = httparse::Response::new(&mut headers);
@@ -87,7 +87,7 @@ fn parse(buffer: &[u8]) -> Option<(u16, Vec<u8>)> {
     buffer.get(start..start + length).map(|body| (head.code.unwrap(), body.to_vec()))
 }
 
-/// Sends every request once, `rate` of them a second; the latencies in seconds.
+/// Sends every request once, `rate` per second. Returns the latencies in seconds.
 pub(crate) fn at_rate(
     load: &mut OpenLoop,
     requests: &[Vec<u8>],
@@ -116,8 +116,8 @@ impl Traffic for Turn<'_> {
     }
 }
 
-/// Where Envoy runs, if there is another core for the load. Asked once: to a thread that keeps to one core
-/// there seems to be no other, and an Envoy that it started would share it.
+/// Returns Envoy's core, if there is another core for the load. The result is kept: a thread that
+/// is bound to one core sees no other core, and an Envoy that it starts would share that core.
 pub(crate) fn envoy_core() -> Option<usize> {
     static CORE: LazyLock<Option<usize>> = LazyLock::new(|| {
         thread::available_parallelism().is_ok_and(|cores| cores.get() > 1).then_some(0)
@@ -125,7 +125,7 @@ pub(crate) fn envoy_core() -> Option<usize> {
     *CORE
 }
 
-/// Keeps this thread, and those it starts, off Envoy's core.
+/// Keeps this thread and the threads it starts off Envoy's core.
 pub(crate) fn leave_envoy_alone() {
     if envoy_core().is_some() {
         core_affinity::set_for_current(core_affinity::CoreId { id: 1 });

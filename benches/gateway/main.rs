@@ -1,16 +1,16 @@
-//! How fast and how large: the filter beside Envoy's own `direct_response`, beside a provider that has
-//! the grant itself, and beside itself with more workers, more tokens, a script.
+//! Measures the filter's speed and size: beside Envoy's own `direct_response`, beside a provider
+//! that has the grant itself, and beside the filter with more workers, more tokens, or a script.
 //!
-//! The load is over loopback. Envoy has one worker and a core to itself, the load has another. What is
-//! compared is measured in the same run, in short turns, so that a slow minute of the machine slows
-//! both; `ratio` is the median over all turns.
+//! The load runs over loopback. Envoy has one worker and a core to itself; the load has another
+//! core. Things that are compared are measured in the same run, in short turns, so that a slow
+//! minute of the machine slows both. `ratio` is the median over all turns.
 //!
-//! `CPU us` is what Envoy ran for each request, `busy` the share of the time that it ran. Where that is
-//! well below 100 %, something else was the limit, and `ratio` flatters what comes closer to it: then
-//! `CPU ratio`, the same of the time that Envoy ran, is the one to believe.
+//! `CPU us` is the CPU time that Envoy took for each request, `busy` the share of the time in which
+//! it ran. If `busy` is well below 100 %, something else was the limit, and `ratio` flatters the
+//! lane that is closer to that limit. Then read `CPU ratio`, which compares the CPU times.
 //!
-//! `cargo bench --bench gateway` runs everything, and draws the charts in docs/;
-//! `cargo bench --bench gateway -- exchange latency` some parts.
+//! `cargo bench --bench gateway` runs all parts and draws the charts in docs/;
+//! `cargo bench --bench gateway -- exchange latency` runs two of them.
 #![cfg(test)]
 #![expect(clippy::arithmetic_side_effects, reason = "a benchmark that overflows fails, no more")]
 
@@ -60,7 +60,7 @@ fn main() {
     }
     for (name, part) in PARTS {
         if wanted.is_empty() || wanted.iter().any(|one| one == name) {
-            // On a thread of its own, so that it may choose a core for itself.
+            // A part runs on a thread of its own, so that it may choose its core.
             thread::spawn(part).join().unwrap();
         }
     }

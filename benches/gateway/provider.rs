@@ -1,5 +1,5 @@
-//! Whole flows, one mint and one exchange, beside npm `oidc-provider` with the same grant in memory: one
-//! process against one worker, each on the same core, both signing with ES256.
+//! Measures whole flows, one mint and one exchange, beside npm `oidc-provider` with the same grant
+//! in memory: one process against one worker, each on the same core, both signing with ES256.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -46,7 +46,7 @@ pub(crate) fn run() {
             for reply in exchanged {
                 assert_eq!(reply.status, 200, "{}", String::from_utf8_lossy(&reply.body));
             }
-            // The first turns warm its compiler up.
+            // The first turns warm up the compiler of the provider.
             if round > 0 {
                 rates.push(TURN as f64 / elapsed.as_secs_f64());
             }
@@ -61,8 +61,8 @@ pub(crate) fn run() {
     println!("{:<36}{theirs:>9.0}", "oidc-provider, one process");
     println!("ratio {ratio:.1}");
     let bars = [
-        Bar::of_ours("filter, one worker", ours),
-        Bar::of_the_measure("oidc-provider, one process", theirs),
+        Bar::of_the_filter("filter, one worker", ours),
+        Bar::of_the_baseline("oidc-provider, one process", theirs),
     ];
     chart::draw("flows", "Whole flows per second: one mint, one exchange, ES256", 0, &bars);
 }
@@ -85,11 +85,11 @@ impl Provider {
             None => Command::new("node"),
         };
         let command = command.arg(script).env("NODE_ENV", "production").stdout(Stdio::piped());
-        // Where Envoy's log goes, too: into a file.
+        // Both write their log to a file.
         let log = Path::new(env!("CARGO_TARGET_TMPDIR")).join("provider.log");
         let command = command.stderr(File::create(log).unwrap());
         let mut process = Process::spawn(command, Ending::Killed);
-        // Warnings about its setting come first.
+        // Warnings about the settings come first.
         let lines = BufReader::new(process.pipes().stdout.take().unwrap()).lines();
         let ready: Option<Value> =
             lines.map(Result::unwrap).find_map(|line| serde_json::from_str(&line).ok());

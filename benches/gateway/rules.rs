@@ -1,4 +1,5 @@
-//! What bounds, rules and the operator's function cost a mint, and what bounds cost an exchange.
+//! Measures the cost of bounds, rules and the operator's function for a mint, and of bounds for an
+//! exchange.
 
 use jsonwebtoken::Algorithm;
 use serde_json::{Value, json};
@@ -14,7 +15,7 @@ use testkit::gateway::{
 const ROUNDS: usize = 15;
 const TURN: usize = 3000;
 
-/// Denies, narrows, and lets pass, as the examples of docs/who-may-impersonate-whom.md do.
+/// The function denies, narrows and allows, as the examples of docs/who-may-impersonate-whom.md do.
 const FUNCTION: &str =
     "const authorizeSubjectToken = async ({ caller, userId, context, bounds, api }) => {
     if (userId.startsWith('admin-')) api.denyAccess('protected');

@@ -1,4 +1,5 @@
-//! Many outstanding tokens: does an exchange take longer, and what does each weigh?
+//! Measures the time of an exchange and the memory for each token while many tokens are
+//! outstanding.
 
 use crate::lane::Lane;
 use crate::load::{Load, envoy_core, leave_envoy_alone};
@@ -19,7 +20,7 @@ pub(crate) fn run() {
         let gateway = Gateway::try_start(&configuration, &options).unwrap();
         let mint = mint_request("u-1").to_bytes();
         let mut load = Load::new(gateway.address());
-        // Buffers and stacks are there before what is weighed comes.
+        // The warm-up allocates buffers and stacks before the memory is measured.
         let warm = OUTSTANDING[0];
         load.run(&vec![mint.clone(); warm]);
         let before = gateway.envoy.resident_bytes();

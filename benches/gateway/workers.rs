@@ -1,9 +1,9 @@
-//! Two workers beside one.
+//! Measures two workers beside one.
 //!
-//! On a machine with two cores the load has no core left, so both share both, and requests per second
-//! say as much about the load as about Envoy. What tells is how long Envoy ran for each request: workers
-//! that got into each other's way, at the lock of the shared data or in the caches, would run longer.
-//! Two that run no longer than one do twice as much on cores of their own.
+//! On a machine with two cores the load has no core left: load and Envoy share both, and requests
+//! per second say as much about the load as about Envoy. Envoy's CPU time for each request tells
+//! more: if two workers hindered each other, at the lock of the shared data or in the caches, it
+//! would grow. If it does not grow, two workers on cores of their own do twice the work of one.
 
 use std::thread;
 use std::time::Instant;
@@ -14,7 +14,7 @@ use testkit::configuration::Configuration;
 use testkit::gateway::{Gateway, Options, mint_request};
 
 const ROUNDS: usize = 15;
-/// Requests of one half of the load in one turn.
+/// The requests of one half of the load in one turn.
 const TURN: usize = 2000;
 
 pub(crate) fn run() {
@@ -61,11 +61,11 @@ pub(crate) fn run() {
 #[derive(Default)]
 struct Measured {
     rates: Vec<f64>,
-    /// Seconds that Envoy ran for each flow.
+    /// Seconds of CPU time that Envoy took for each flow.
     cpu: Vec<f64>,
 }
 
-/// Mints and exchanges.
+/// Runs mints, then their exchanges.
 fn flows(load: &mut Load) {
     let minted = load.run(&vec![mint_request("u-1").to_bytes(); TURN]);
     let exchanges: Vec<_> = minted.iter().map(|reply| exchange_of(&reply.body)).collect();

@@ -1,29 +1,30 @@
-//! One token, and many who want it: what each was told, and what is wrong with that.
+//! A contest: many callers want one token. Records every answer and judges them.
 
 use std::time::Duration;
 
 use testkit::client::{Answer, Client};
 use testkit::gateway::{exchange_form, exchange_request, mint_request};
 
-/// What became of one subject token.
+/// The outcome of one subject token.
 pub(crate) struct Contest {
     pub token: String,
-    /// What everybody was told who wanted it at the same time.
+    /// The answers to all who wanted the token at the same time.
     pub told: Vec<Told>,
-    /// What whoever came back was told at last, where nobody had it and somebody was asked to come back.
+    /// The last answer to a caller who retried, if no caller got the token and some were asked to
+    /// retry.
     pub at_last: Option<Told>,
 }
 
-/// The answers that there are.
+/// The kinds of answers.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Told {
-    /// 200.
+    /// 200: the access token.
     HereItIs,
-    /// 400: already used.
+    /// 400: the subject token was already used.
     Used,
-    /// 503.
+    /// 503: the caller shall retry.
     ComeBack,
-    /// Whatever else.
+    /// Any other answer.
     Else(String),
 }
 
@@ -43,24 +44,25 @@ impl Told {
     }
 }
 
-/// Everybody who takes part, each with a connection. What the answers took is counted in `seen`.
+/// All callers of a contest, each with a connection.
 pub(crate) struct Contenders {
     backends: Vec<Client>,
     clients: Vec<Client>,
 }
 
-/// How long to wait where somebody is asked to come back.
+/// The pause before a retry.
 const BACK_AFTER: Duration = Duration::from_millis(100);
 
 impl Contenders {
-    /// So many, through the Envoys in turn.
+    /// Opens `count` connections, through both Envoys in turn.
     pub(crate) fn new(envoys: &[std::net::SocketAddr; 2], count: usize) -> Self {
         let backends = envoys.iter().map(|address| Client::new(*address)).collect();
         let clients = (0..count).map(|index| Client::new(envoys[index % 2])).collect();
         Self { backends, clients }
     }
 
-    /// Mints a token and has all contend for it. `note` is shown every answer. `None` where the mint was refused.
+    /// Mints a token and has all callers exchange it. `note` is shown every answer. Returns `None`
+    /// if the mint was refused.
     pub(crate) async fn contest(&mut self, note: &impl Fn(Step, &Answer)) -> Option<Contest> {
         let backend = fastrand::usize(..self.backends.len());
         let mint = mint_request("u-1").to_bytes();
@@ -85,7 +87,7 @@ impl Contenders {
         Some(contest)
     }
 
-    /// The same token, until there is another answer than to come back.
+    /// Presents the same token until the answer is not "retry".
     async fn come_back(&mut self, request: &[u8], note: &impl Fn(Step, &Answer)) -> Told {
         loop {
             tokio::time::sleep(BACK_AFTER).await;
@@ -100,7 +102,7 @@ impl Contenders {
     }
 }
 
-/// What an answer is to, and which Envoy it is from.
+/// The request that an answer belongs to, and the number of the Envoy.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Step {
     Mint(usize),
@@ -112,15 +114,16 @@ impl Contest {
         self.told.iter().filter(|told| *told == wanted).count()
     }
 
-    /// What is wrong with it. `written` is how often etcd says that its record was written: once by the mint, once
-    /// more by each spend. `unknown` is whether an Envoy has written down that it does not know what came of a spend.
+    /// Returns what is wrong with the contest. `written` is the number of times that etcd says the
+    /// record was written: once by the mint, once more by each spend. `unknown` is true if an
+    /// Envoy's log says that the outcome of a spend is unknown.
     pub(crate) fn judge(&self, written: u64, unknown: bool) -> Result<(), String> {
         let last = self.at_last.iter();
         let wins = self.told.iter().chain(last).filter(|told| **told == Told::HereItIs).count();
         let strange =
             self.told.iter().chain(&self.at_last).find(|told| matches!(told, Told::Else(_)));
         if let Some(told) = strange {
-            return Err(format!("somebody is told {told:?}"));
+            return Err(format!("a caller was told {told:?}"));
         }
         match (written, wins) {
             (0, _) => Err("it was handed out, and is not in etcd".into()),
@@ -145,9 +148,9 @@ mod tests {
     use super::Told::{ComeBack, Else, HereItIs, Used};
     use super::*;
 
-    /// A run that finds nothing means something.
+    /// Shows that `judge` finds each kind of fault.
     #[test]
-    fn a_token_is_judged_by_what_everybody_was_told_and_by_etcds_own_record() {
+    fn a_contest_is_judged_by_every_answer_and_by_etcds_own_record() {
         let lost = || Else("400 unknown".into());
         #[rustfmt::skip]
         let cases = [
@@ -162,8 +165,8 @@ mod tests {
             (vec![Used, Used],               None,           1, false, Err("everybody is told no, and it is not spent")),
             (vec![Used, Used],               None,           2, true,  Err("it is spent while everybody was told no")),
             (vec![Used, ComeBack],           Some(Used),     2, false, Err("it is spent, everybody was told no, and no Envoy knew of it")),
-            (vec![HereItIs, lost()],         None,           2, false, Err("somebody is told Else(\"400 unknown\")")),
-            (vec![ComeBack, ComeBack],       Some(lost()),   2, true,  Err("somebody is told Else(\"400 unknown\")")),
+            (vec![HereItIs, lost()],         None,           2, false, Err("a caller was told Else(\"400 unknown\")")),
+            (vec![ComeBack, ComeBack],       Some(lost()),   2, true,  Err("a caller was told Else(\"400 unknown\")")),
         ];
         for (told, at_last, written, unknown, expected) in cases {
             let contest = Contest { token: String::new(), told, at_last };

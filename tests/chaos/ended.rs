@@ -1,5 +1,5 @@
-//! The leader fails while an impersonation is ended: once that was answered, no Envoy that has not heard of it lets it
-//! pass for longer than its guard may be out of touch.
+//! The leader of etcd fails while an impersonation is ended. Once the end was answered, an Envoy
+//! that has not heard of it refuses the impersonation after `max_staleness` at the latest.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -23,15 +23,15 @@ use crate::faults::Fault;
 use crate::leader::leader;
 
 const MAX_STALENESS: Duration = Duration::from_secs(2);
-/// So many are sent to each Envoy after that.
+/// The least number of requests that are sent to each Envoy after that.
 const AFTER: usize = 50;
 
-/// What became of a request, and when it was sent.
+/// The time at which a request was sent, and its status.
 type Outcome = (Instant, u16);
 
 #[test]
-fn what_was_ended_passes_nowhere_for_longer_than_a_guard_may_be_out_of_touch() {
-    let name = "ended::what_was_ended_passes_nowhere_for_longer_than_a_guard_may_be_out_of_touch";
+fn an_ended_impersonation_passes_nowhere_for_longer_than_max_staleness() {
+    let name = "ended::an_ended_impersonation_passes_nowhere_for_longer_than_max_staleness";
     in_a_hub(name, || {
         let machines = three_machines();
         let nodes = Etcd::start_on(&machines);
@@ -46,7 +46,7 @@ fn what_was_ended_passes_nowhere_for_longer_than_a_guard_may_be_out_of_touch() {
             }
             end_during(fault, &machines, &nodes, [&one, &other], &begun);
             for envoy in [&one, &other] {
-                wait_for("what goes on to pass", || match status(envoy, &live) {
+                wait_for("the live impersonation to pass", || match status(envoy, &live) {
                     200 => Some(()),
                     503 => None,
                     status => panic!("{fault:?}: {status}"),
@@ -57,7 +57,7 @@ fn what_was_ended_passes_nowhere_for_longer_than_a_guard_may_be_out_of_touch() {
     });
 }
 
-/// An Envoy with the guard, and one of them with the filter.
+/// Starts an Envoy with the guard. One of them has the filter, too.
 fn start(nodes: &[Etcd; 3], has_filter: bool) -> Guarded {
     let store = json!({"etcd": {"cluster": "etcd"}});
     let members = json!({"store": store, "max_staleness": "2s"});
@@ -75,7 +75,7 @@ fn start(nodes: &[Etcd; 3], has_filter: bool) -> Guarded {
     Guarded { envoy: bootstrap.cluster(etcd::cluster(nodes)).workers(2).start(), api }
 }
 
-/// Begins one as soon as the store is there.
+/// Begins an impersonation as soon as the store answers.
 fn begin(guarded: &Guarded) -> Begun {
     wait_for("an impersonation", || guarded.try_begin(&Parties::new()))
 }
@@ -114,7 +114,7 @@ fn end_during(
             thread::sleep(fault.duration());
             fault.end(&machines[leader], &nodes[leader]);
         });
-        // An attempt whose answer was lost may have ended it: then there is none to end any more.
+        // An earlier attempt whose answer was lost may have ended it: then the answer is 404.
         wait_for("the end of it", || match envoys[0].send_to_filter(&end).status {
             204 | 404 => Some(()),
             503 => None,
@@ -122,7 +122,7 @@ fn end_during(
         });
         let answered = Instant::now();
         healing.join().unwrap();
-        // What is sent later than this is looked at; so many of them.
+        // The requests from here on must be refused. Waits until enough were sent.
         thread::sleep((answered + MAX_STALENESS).saturating_duration_since(Instant::now()));
         thread::sleep(Duration::from_millis(10) * u32::try_from(AFTER).unwrap());
         drop(all);
@@ -136,7 +136,7 @@ fn end_during(
         let late = outcomes.iter().filter(|(sent, _)| *sent > answered + MAX_STALENESS).count();
         assert!(late > 0, "{fault:?}: {envoy} was asked");
         assert!(heard <= MAX_STALENESS, "{fault:?}: {envoy}: {heard:?}");
-        // Once refused it never passes again.
+        // An impersonation that was refused once never passes again.
         let refused = outcomes.iter().skip_while(|(_, status)| *status != 401);
         assert!(refused.into_iter().all(|(_, status)| *status != 200), "{fault:?}: {envoy}");
         assert!(outcomes.iter().all(|(_, status)| [200, 401, 503].contains(status)), "{fault:?}");

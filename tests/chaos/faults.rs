@@ -1,4 +1,4 @@
-//! What is done to the leader.
+//! Faults of the leader of etcd.
 
 use std::time::Duration;
 
@@ -8,15 +8,15 @@ use testkit::network::{Link, Machine};
 /// The kinds of faults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Fault {
-    /// `kill -9`, and started again with what it had.
+    /// `kill -9`. The node is started again with its data.
     Killed,
-    /// `SIGSTOP`: connections stay open, and nobody answers.
+    /// `SIGSTOP`: connections stay open, and no request is answered.
     Stopped,
-    /// Its peers do not reach it, the Envoys do.
+    /// The other nodes cannot reach it; the Envoys can.
     CutFromPeers,
-    /// The Envoys do not reach it, its peers do.
+    /// The Envoys cannot reach it; the other nodes can.
     CutFromEnvoys,
-    /// Nobody does.
+    /// Neither the other nodes nor the Envoys can reach it.
     CutFromAll,
 }
 
@@ -24,7 +24,7 @@ impl Fault {
     pub(crate) const ALL: [Self; 5] =
         [Self::Killed, Self::Stopped, Self::CutFromPeers, Self::CutFromEnvoys, Self::CutFromAll];
 
-    /// For how long: shorter than an election takes, and longer.
+    /// Returns a duration of the fault: shorter than an election, or longer.
     pub(crate) fn duration(self) -> Duration {
         let millis: &[u64] = match self {
             Self::Killed => &[800],

@@ -1,4 +1,5 @@
-//! All of etcd is gone: both endpoints say so soon, all else goes on, and nothing has to be started again.
+//! All of etcd is gone: mint and exchange soon answer 503, other requests pass, and nothing needs a
+//! restart.
 
 use std::time::{Duration, Instant};
 
@@ -14,14 +15,14 @@ use testkit::{RUNTIME, wait_for};
 use crate::Length;
 use crate::leader::{Latencies, two_gateways};
 
-/// Requests per second, mints and exchanges in turn.
+/// Requests per second: mints and exchanges alternate.
 const RATE: u64 = 200;
-/// How soon each is answered.
+/// The time within which each request must be answered.
 const BOUND: Duration = Duration::from_secs(2);
-/// How much more memory an Envoy may have afterwards: it has more connections open than before.
+/// How much more memory an Envoy may have afterwards, for its additional connections.
 const ROOM: u64 = 20 << 20;
 
-/// How all nodes are gone.
+/// The way in which all nodes are gone.
 #[derive(Clone, Copy, Debug)]
 enum Gone {
     Killed,
@@ -48,13 +49,13 @@ impl Gone {
 }
 
 #[test]
-fn without_any_node_every_request_is_told_to_come_back_and_memory_stays() {
-    in_a_hub("gone::without_any_node_every_request_is_told_to_come_back_and_memory_stays", || {
+fn without_etcd_every_request_is_told_to_retry_and_memory_stays_flat() {
+    in_a_hub("gone::without_etcd_every_request_is_told_to_retry_and_memory_stays_flat", || {
         let length = Length::wanted();
         let machines = three_machines();
         let nodes = Etcd::start_on(&machines);
         let [gateway, _other] = two_gateways(&nodes);
-        // Connections, buffers and caches are there before memory is weighed.
+        // The warm-up opens connections and fills buffers and caches before memory is measured.
         let warm = RUNTIME.block_on(load(&gateway, &mint_at_last(&gateway), 5));
         assert!(warm.iter().any(|(status, ..)| *status == 201));
 
@@ -86,7 +87,7 @@ fn without_any_node_every_request_is_told_to_come_back_and_memory_stays() {
             all().for_each(|(machine, node)| gone.end(machine, node));
             let back = Instant::now();
             mint_at_last(&gateway);
-            // Nobody has spent it: that it was asked for says nothing.
+            // No exchange has spent the token: a request that was not answered proves nothing.
             wait_for("the token from before", || {
                 let answer = gateway.exchange(&exchange_form(&token));
                 assert!([200, 503].contains(&answer.status), "{gone:?}: {answer:?}");
@@ -105,7 +106,7 @@ fn without_any_node_every_request_is_told_to_come_back_and_memory_stays() {
     });
 }
 
-/// A token, as soon as there is one.
+/// Mints a token as soon as the store answers.
 fn mint_at_last(gateway: &Gateway) -> String {
     wait_for("a mint", || {
         let answer = gateway.send(&mint_request("u-1"));
@@ -113,8 +114,8 @@ fn mint_at_last(gateway: &Gateway) -> String {
     })
 }
 
-/// Sends what is due, whether or not what was sent before is answered. Each status, whether it asks to come back as
-/// it must, and how long it took.
+/// Sends requests at a constant rate without waiting for answers. Returns for each its status,
+/// whether it has a valid Retry-After, and the time it took.
 async fn load(gateway: &Gateway, token: &str, seconds: u64) -> Vec<(u16, bool, Duration)> {
     let mint = mint_request("u-1").to_bytes();
     let exchange = exchange_request(&exchange_form(token)).to_bytes();

@@ -1,4 +1,5 @@
-//! The leader fails, and nobody gets what is another's.
+//! The leader of etcd fails while many callers want each token: no token is exchanged twice, and
+//! none is lost.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -24,21 +25,22 @@ use crate::faults::Fault;
 use crate::watch::Timeline;
 
 const CONTENDERS: usize = 16;
-/// Tokens that are contended for at the same time.
+/// The tokens that are contended for at the same time.
 const CONTESTS: usize = 12;
-/// Callers who mint and exchange alone, so that it is seen when the endpoints work.
+/// The callers who mint and exchange one token after the other, which shows when the endpoints
+/// work.
 const PROBES: usize = 8;
 
-/// The bounds of docs/many-envoys.md: three attempts at 400 ms to look up, and 3.5 s for the spend; four attempts at
-/// 400 ms to mint.
+/// The bounds of docs/many-envoys.md: three attempts of 400 ms to look up, and 3.5 s for the spend;
+/// four attempts of 400 ms to mint.
 const EXCHANGE_BOUND: Duration = Duration::from_millis(1200 + 3500);
 const MINT_BOUND: Duration = Duration::from_millis(1600);
-/// What Envoy and the load take besides, on two cores that they share with etcd.
+/// The additional time for Envoy and the load, which share two cores with etcd.
 const ALLOWANCE: Duration = Duration::from_millis(800);
-/// How soon both endpoints are back once a majority is.
+/// The time within which both endpoints work again after a majority is back.
 const RECOVERY_BOUND: Duration = Duration::from_secs(2);
 
-/// Two Envoys before these nodes.
+/// Starts two Envoys that store tokens in these nodes.
 pub(crate) fn two_gateways(nodes: &[Etcd; 3]) -> [Gateway; 2] {
     let configuration =
         Configuration::default().with("/store", json!({"etcd": {"cluster": "etcd"}}));
@@ -68,7 +70,7 @@ fn run(machines: &[Machine; 3], nodes: &[Etcd; 3], gateways: &[Gateway; 2], leng
     report(nodes, gateways, &timeline, tally, &faults, (began, until), length);
 }
 
-/// Does something while many want each token.
+/// Runs `act` while many callers want each token.
 pub(crate) fn under_load<T>(
     nodes: &[Etcd; 3],
     gateways: &[Gateway; 2],
@@ -88,16 +90,16 @@ pub(crate) fn under_load<T>(
     })
 }
 
-/// What happened, apart from time.
+/// The answers and their counts, without times.
 #[derive(Default)]
 pub(crate) struct Tally {
-    /// Those that many contended for.
+    /// The number of contests.
     contests: AtomicUsize,
     finished: Mutex<Vec<Contest>>,
     statuses: Mutex<BTreeMap<(&'static str, u16), usize>>,
-    /// Of mints, of exchanges.
+    /// The latencies of mints, then of exchanges.
     latencies: [Mutex<Vec<Duration>>; 2],
-    /// Answers of 503 that do not ask to come back.
+    /// The number of answers 503 without Retry-After.
     bare: AtomicUsize,
 }
 
@@ -138,19 +140,19 @@ async fn load(
     };
     let contests = join_all((0..CONTESTS).map(|_| contend(CONTENDERS, Duration::ZERO)));
     let probes = join_all((0..PROBES).map(|number| {
-        // Through one Envoy alone: that the other serves says nothing of it.
+        // Each probe uses one Envoy only: the other Envoy working proves nothing for this one.
         let envoy = envoys[number % 2];
         probe(number % 2, envoy, timeline, tally, over)
     }));
     let watches =
         join_all(nodes.iter().enumerate().map(|(node, etcd)| timeline.watch(node, etcd.health)));
     let all = future::join(contests, probes);
-    // Some of them go on until they have an answer, which may never come if something has failed.
+    // Some contests go on until they have an answer, which may never come after a failure.
     let others = future::select(Box::pin(watches), Box::pin(over.has_failed()));
     future::select(Box::pin(all), others).await;
 }
 
-/// Mints and exchanges through one Envoy, one after the other.
+/// Mints and exchanges through one Envoy, one token after the other.
 async fn probe(number: usize, envoy: SocketAddr, timeline: &Timeline, tally: &Tally, over: &Over) {
     let note = |step: Step, answer: &Answer| {
         let step = match step {
@@ -169,7 +171,7 @@ async fn probe(number: usize, envoy: SocketAddr, timeline: &Timeline, tally: &Ta
     }
 }
 
-/// Makes the leader fail, until there was enough of it.
+/// Makes the leader fail until there were enough faults.
 fn inflict(
     machines: &[Machine; 3],
     nodes: &[Etcd; 3],
@@ -187,7 +189,7 @@ fn inflict(
     };
     settle(Instant::now());
     while inflicted.len() < length.faults {
-        // Each kind as often as every other, in any order.
+        // Each kind of fault occurs equally often, in random order.
         let kind = kinds.pop().unwrap_or_else(|| {
             kinds = Fault::ALL.to_vec();
             fastrand::shuffle(&mut kinds);
@@ -211,7 +213,7 @@ fn inflict(
     inflicted
 }
 
-/// Which of them leads, if one says so.
+/// Returns the index of the node that says that it leads.
 pub(crate) fn leader(nodes: &[Etcd; 3]) -> Option<usize> {
     nodes.iter().position(|node| {
         let request = Request::get("/metrics").header("connection", "close").to_bytes();
@@ -222,12 +224,12 @@ pub(crate) fn leader(nodes: &[Etcd; 3]) -> Option<usize> {
     })
 }
 
-/// What an Envoy wrote down.
+/// Facts from the logs of both Envoys.
 #[derive(Default)]
 struct Written {
-    /// Ids of tokens, of the spends of which nobody knows what came.
+    /// The ids of the tokens whose spend has an unknown outcome.
     unknown: BTreeSet<String>,
-    /// By reason.
+    /// The number of refusals for each reason.
     refusals: BTreeMap<String, usize>,
 }
 
@@ -235,7 +237,7 @@ fn written(gateways: &[Gateway; 2]) -> Written {
     let mut written = Written::default();
     for gateway in gateways {
         for line in gateway.envoy.log().lines() {
-            // Most are about tokens that were used already, and say nothing new.
+            // Most lines are about tokens that were already used, and tell nothing new.
             if !line.contains("\"store_failed\"") && !line.contains("\"spend_unknown\"") {
                 continue;
             }
@@ -336,7 +338,7 @@ fn report(
     }
 }
 
-/// How long something took.
+/// The distribution of latencies.
 pub(crate) struct Latencies {
     p50: Duration,
     p99: Duration,

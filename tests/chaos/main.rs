@@ -1,8 +1,9 @@
-//! Two Envoys and three nodes of etcd, the leader of which is killed, stopped and cut off, over and over, while many
-//! want each token at once; then all nodes are gone. And while an impersonation is ended.
+//! Two Envoys and three nodes of etcd. The leader is killed, stopped and cut off, over and over,
+//! while many callers want each token at once, and while an impersonation is ended. Then all nodes
+//! are gone.
 //!
-//! `make chaos` makes it as long as docs/reliability.md has it. The short form shows that the machinery works, and holds
-//! everything but times: the machine may be busy with something else.
+//! `make chaos` runs as long as docs/reliability.md says. The short form shows that the tests work,
+//! and checks everything but times: the machine may be busy.
 #![cfg(test)]
 #![expect(
     clippy::arithmetic_side_effects,
@@ -17,14 +18,14 @@ mod leader;
 mod stopped;
 mod watch;
 
-/// How long it goes on.
+/// The length of a run.
 #[derive(Clone, Copy, Debug)]
 struct Length {
     tokens: usize,
     faults: usize,
-    /// How long all nodes are gone, each way.
+    /// The time for which all nodes are gone, for each way of being gone.
     gone_seconds: u64,
-    /// Whether times are held, too.
+    /// True if times are checked, too.
     holds_times: bool,
 }
 
@@ -32,7 +33,7 @@ impl Length {
     const SHORT: Self = Self { tokens: 100, faults: 5, gone_seconds: 2, holds_times: false };
     const LONG: Self = Self { tokens: 5000, faults: 50, gone_seconds: 20, holds_times: true };
 
-    /// `CHAOS=long` for the long one.
+    /// Returns the long form if `CHAOS=long`.
     fn wanted() -> Self {
         let long = std::env::var_os("CHAOS").is_some_and(|length| length == "long");
         if long { Self::LONG } else { Self::SHORT }

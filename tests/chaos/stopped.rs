@@ -14,16 +14,17 @@ use crate::faults::Fault;
 use crate::leader::{Tally, two_gateways, under_load};
 use crate::watch::Timeline;
 
-/// What the run is to do, once all of it is there. It is in the environment of all that it starts.
+/// The environment variable that says what a run does once all its programs are started. All of
+/// them inherit it.
 const THEN: &str = "CHAOS_THEN";
-/// Tells what one run has started from all else.
+/// The environment variable that marks the programs of one run.
 const MARK: &str = "CHAOS_MARK";
 
-const NAME: &str = "stopped::a_run_with_all_that_there_is";
+const NAME: &str = "stopped::a_run_with_every_program_started";
 
-/// What the others start. By itself it does nothing.
+/// The run that the other test starts. Without its environment variable it does nothing.
 #[test]
-fn a_run_with_all_that_there_is() {
+fn a_run_with_every_program_started() {
     let Some(then) = std::env::var_os(THEN) else { return };
     in_a_hub(NAME, || {
         let machines = three_machines();
@@ -33,7 +34,7 @@ fn a_run_with_all_that_there_is() {
         let began = Instant::now();
         under_load(&nodes, &gateways, &timeline, &tally, || {
             wait_for("the load", || timeline.all_succeeded_since(began).then_some(()));
-            // One that takes no signals but the last, and one that nobody reaches.
+            // Leaves one node stopped, which only SIGKILL ends, and one node cut off.
             nodes[0].stop();
             Fault::CutFromAll.begin(&machines[1], &nodes[1]);
             println!("\neverything is there");
@@ -43,20 +44,20 @@ fn a_run_with_all_that_there_is() {
     });
 }
 
-/// How a run ends.
+/// The way in which a run ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
-    /// It panics, while a load goes on.
+    /// It panics while a load goes on.
     Panic,
-    /// This signal comes.
+    /// It gets this signal.
     Signal(&'static str),
-    /// This signal comes to all at once that are in the group, as from a terminal.
+    /// Its whole process group gets this signal at once, as from a terminal.
     SignalToAll(&'static str),
-    /// This signal comes to `make`, which has started it.
+    /// The `make` that started it gets this signal.
     SignalToMake(&'static str),
 }
 
-/// A run that is under way.
+/// A run in progress.
 struct Run {
     process: Child,
     mark: String,
@@ -80,7 +81,7 @@ impl Run {
         command.env(THEN, then).env(MARK, &mark).process_group(0);
         let mut process = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
         if let Some(mut makefile) = process.stdin.take() {
-            // By a shell, as most recipes are.
+            // make starts the run by a shell, as in most recipes.
             let recipe = format!("run:\n\t{} {}; true\n", run.display(), arguments.join(" "));
             makefile.write_all(recipe.as_bytes()).unwrap();
         }
@@ -91,7 +92,7 @@ impl Run {
         run
     }
 
-    /// All that runs of it.
+    /// Returns the command lines of all programs of the run that are still there.
     fn programs(&self) -> Vec<String> {
         let mark = format!("{MARK}={}", self.mark);
         let all = fs::read_dir("/proc").unwrap().filter_map(|process| {
@@ -114,7 +115,7 @@ impl Drop for Run {
 }
 
 #[test]
-fn nothing_is_left_of_a_run_that_fails_or_is_stopped() {
+fn a_run_that_fails_or_is_stopped_leaves_no_process() {
     let ends = [
         End::Panic,
         End::Signal("TERM"),
@@ -129,7 +130,7 @@ fn nothing_is_left_of_a_run_that_fails_or_is_stopped() {
             let programs = run.programs();
             programs.iter().filter(|words| words.contains(name)).count()
         };
-        // It may be failing already.
+        // A run that panics may be failing already.
         if end != End::Panic {
             assert_eq!((count("/etcd --name"), count("envoy.json")), (3, 2), "{end:?}");
         }

@@ -1,8 +1,9 @@
-//! Whether a majority of etcd can be reached, when the endpoints work, and how far apart that is.
+//! Records when a majority of etcd can be reached, and when the endpoints work, to compare the two.
 //!
-//! A majority can be reached while two nodes say at `/health` that they are well, to whoever is where the Envoys are.
-//! It is asked for every few milliseconds, and so are both endpoints, by more callers than one through each Envoy: one
-//! that waits for an election must not hide that others are served.
+//! A majority can be reached while two nodes answer `/health` with 200 to a client in the Envoys'
+//! network. Each node is asked every few milliseconds. Both endpoints are called as often, by
+//! several callers through each Envoy: one caller that waits for an election must not hide that
+//! others are served.
 
 use std::net::SocketAddr;
 use std::sync::Mutex;
@@ -13,21 +14,21 @@ use testkit::http::Request;
 
 use crate::contest::Step;
 
-/// How often a node is asked how it is.
+/// The pause between two health checks of a node.
 const PAUSE: Duration = Duration::from_millis(25);
 
-/// How long a node that is well may take to say so.
+/// The time within which a healthy node answers.
 const PATIENCE: Duration = Duration::from_millis(250);
 
-/// What was seen, by time.
+/// The observations, by time.
 pub(crate) struct Timeline {
-    /// What each node said, and when that was so.
+    /// The health of each node, and the time of each sample.
     health: Mutex<[Vec<(Instant, bool)>; 3]>,
-    /// When a mint and an exchange succeeded through each Envoy.
+    /// The times at which a mint and an exchange succeeded through each Envoy.
     successes: [Mutex<Vec<Instant>>; 4],
 }
 
-/// The series of [`Timeline::successes`].
+/// The names of the series of [`Timeline::successes`].
 pub(crate) const SERIES: [&str; 4] = [
     "mints by the first",
     "mints by the second",
@@ -40,7 +41,7 @@ impl Timeline {
         Self { health: Mutex::default(), successes: Default::default() }
     }
 
-    /// Asks a node how it is, again and again.
+    /// Asks a node for its health, again and again.
     pub(crate) async fn watch(&self, node: usize, address: SocketAddr) {
         let request = Request::get("/health").to_bytes();
         let mut client = Client::new(address);
@@ -48,7 +49,8 @@ impl Timeline {
             let asked = Instant::now();
             let answer = client.send_within(&request, PATIENCE).await;
             let well = answer.status == 200;
-            // It was well at the end at the latest, and not well from the beginning on.
+            // A node that answers was healthy at the end of the request; one that does not was
+            // unhealthy from its beginning.
             let at = if well { Instant::now() } else { asked };
             self.health.lock().unwrap()[node].push((at, well));
             tokio::time::sleep(PAUSE).await;
@@ -64,19 +66,19 @@ impl Timeline {
         self.successes[series].lock().unwrap().push(Instant::now());
     }
 
-    /// Whether each series has had a success since then.
+    /// Returns true if each series has had a success since then.
     pub(crate) fn all_succeeded_since(&self, since: Instant) -> bool {
         self.successes
             .iter()
             .all(|series| series.lock().unwrap().last().is_some_and(|last| *last > since))
     }
 
-    /// Since when a majority is well; `None` if it is not.
+    /// Returns since when a majority is healthy; `None` if none is.
     pub(crate) fn majority_since(&self) -> Option<Instant> {
         self.majorities().pop().filter(|(_, end)| end.is_none()).map(|(begin, _)| begin)
     }
 
-    /// From when to when a majority was well; the last may last.
+    /// Returns the periods in which a majority was healthy. The last may have no end.
     fn majorities(&self) -> Vec<(Instant, Option<Instant>)> {
         let health = self.health.lock().unwrap();
         let mut samples: Vec<_> = (0..3)
@@ -97,13 +99,15 @@ impl Timeline {
         periods
     }
 
-    /// How long both endpoints took to be back, through each Envoy, after each of these moments: from when a majority
-    /// was well again, or from the moment itself where it was all the time. `until` ends the last.
+    /// Returns for each fault how long both endpoints took to work again through each Envoy. The
+    /// time counts from the return of the majority, or from the fault if there was a majority
+    /// throughout. `until` ends the last period.
     pub(crate) fn recoveries(&self, faults: &[Instant], until: Instant) -> Vec<Duration> {
         let majorities = self.majorities();
         let ends = faults.iter().skip(1).copied().chain([until]);
         let recovery = |(fault, end): (&Instant, Instant)| {
-            // The last begin of a majority: where there were several, what was before did not last.
+            // Counts from the last return of a majority before the next fault: earlier ones did not
+            // last.
             let mut begins = majorities.iter().map(|(begin, _)| *begin);
             let since = begins.rfind(|begin| (*fault..end).contains(begin)).unwrap_or(*fault);
             self.first_success_of_all(since).map_or(Duration::MAX, |back| back - since)
@@ -118,7 +122,8 @@ impl Timeline {
         self.successes.iter().map(first).try_fold(since, |all, first| Some(all.max(first?)))
     }
 
-    /// The longest time that a majority was well and an endpoint had no success, and which.
+    /// Returns the longest time without a success of one series while a majority was healthy, and
+    /// the name of the series.
     pub(crate) fn longest_silence(&self, until: Instant) -> (Duration, &'static str) {
         let mut longest = (Duration::ZERO, SERIES[0]);
         for (series, name) in self.successes.iter().zip(SERIES) {
@@ -141,11 +146,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn recovery_is_from_the_last_begin_of_a_majority_to_the_first_success_of_every_series() {
+    fn recovery_lasts_from_the_last_return_of_a_majority_to_the_first_success_of_every_series() {
         let began = Instant::now();
         let at = |millis: u64| began + Duration::from_millis(millis);
         let timeline = Timeline::new();
-        // From 0 to 100 two are well, from 300 on again.
+        // Two nodes are healthy from 0 to 100, and again from 300 on.
         let samples = [(0, 0, true), (0, 1, true), (100, 1, false), (300, 2, true)];
         for (millis, node, well) in samples {
             timeline.health.lock().unwrap()[node].push((at(millis), well));
@@ -153,12 +158,13 @@ mod tests {
         for (series, last) in timeline.successes.iter().zip([320, 330, 310, 750]) {
             series.lock().unwrap().extend([at(50), at(last), at(800)]);
         }
-        // A fault with an election, and one that a majority did not notice.
+        // One fault with an election, and one that the majority did not notice.
         let recoveries = timeline.recoveries(&[at(90), at(790)], at(900));
         assert_eq!(recoveries, [Duration::from_millis(450), Duration::from_millis(10)]);
         assert_eq!(timeline.majority_since(), Some(at(300)));
         assert!(timeline.all_succeeded_since(at(799)) && !timeline.all_succeeded_since(at(800)));
-        // The third and the first had none for longer, but the last one's is counted from 300 on.
+        // The first and the third series have longer gaps, but the last gap counts only from 300
+        // on.
         let (silence, name) = timeline.longest_silence(at(900));
         assert_eq!((silence, name), (Duration::from_millis(490), SERIES[2]));
         assert_eq!(timeline.recoveries(&[at(850)], at(900)), [Duration::MAX]);

@@ -1,4 +1,4 @@
-// As it was written years ago, and not strict.
+// An old-fashioned script, in sloppy mode.
 var separator = ';', calls = 0;
 
 getName.prefix = 'ticket';

@@ -1,5 +1,5 @@
 /**
- * What the editor of such a service starts with.
+ * The text with which the editor of such a service starts.
  */
 const getCustomJwtClaims = async ({ token, context, environmentVariables }) => {
   return {};

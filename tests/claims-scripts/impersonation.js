@@ -1,10 +1,10 @@
 /**
- * Called while an access token is made.
+ * Called for each access token.
  *
- * @param {Object} payload - What the function is given.
+ * @param {Object} payload - The input of the function.
  * @param {Object} payload.token - The claims of the token.
- * @param {Object} payload.context - Why it is issued.
- * @param {Object} [payload.environmentVariables] - What the operator has set.
+ * @param {Object} payload.context - The reason for the token.
+ * @param {Object} [payload.environmentVariables] - The operator's settings.
  *
  * @returns {Promise<Object>} The custom claims.
  */

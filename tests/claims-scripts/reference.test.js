@@ -1,5 +1,6 @@
-// The scripts in this folder, in the manner of those that operators have, against the engine of the services they
-// come from. What each gives here it has to give in the filter: tests/cli.rs and tests/envoy see to that.
+// Runs the scripts of this folder, which are like those of operators, in the engine that they were
+// written for. The filter must give the same claims: crates/cli/tests/cli/claims.rs and
+// tests/envoy/claims check that.
 import assert from 'node:assert/strict';
 import { readdirSync, readFileSync } from 'node:fs';
 import { test } from 'node:test';
@@ -9,7 +10,8 @@ const folder = new URL('.', import.meta.url);
 const read = (name) => readFileSync(new URL(name, folder), 'utf8');
 const names = readdirSync(folder).filter((name) => name.endsWith('.json')).map((name) => name.slice(0, -'.json'.length));
 
-// What the tests in Envoy exchange with, and `jti` for the one that differs each time.
+// The token of the exchanges in tests/envoy. The filter makes a new `jti` each time; here it is
+// fixed.
 const TOKEN = {
   iss: 'https://auth.example.com/oidc',
   sub: 'user_123',
@@ -20,7 +22,7 @@ const TOKEN = {
 };
 const GRANT = 'urn:ietf:params:oauth:grant-type:token-exchange';
 
-test('every script says what it gives', () => {
+test('every script has its expected claims beside it', () => {
   const scripts = readdirSync(folder).filter((name) => name.endsWith('.js') && !name.endsWith('.test.js'));
   assert.deepEqual(scripts, names.map((name) => `${name}.js`));
 });
@@ -28,7 +30,7 @@ test('every script says what it gives', () => {
 for (const name of names) {
   test(name, async () => {
     const { input, claims, denied } = JSON.parse(read(`${name}.json`));
-    // A realm with what is in JavaScript itself and nothing of Node's.
+    // A realm with JavaScript's own globals, without those of Node.js.
     const realm = createContext({ console: { log() {} }, queueMicrotask });
     const getCustomJwtClaims = runInContext(`${read(`${name}.js`)}\n;getCustomJwtClaims`, realm);
     const said = [];

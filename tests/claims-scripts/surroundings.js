@@ -1,4 +1,5 @@
-// What scripts look for before they use it: all of it is the host's and not JavaScript's, and absent.
+// Globals that scripts look for before they use them. They belong to hosts, not to JavaScript, and
+// are absent.
 const names = ['fetch', 'XMLHttpRequest', 'URL', 'URLSearchParams', 'TextEncoder', 'TextDecoder', 'atob', 'btoa', 'crypto',
   'setTimeout', 'setInterval', 'structuredClone', 'process', 'require', 'module', 'exports', 'Buffer', 'window', 'self'];
 

@@ -1,4 +1,4 @@
-// The token's claims, by the names that this family has for them and by those of the RFCs.
+// The token's claims, by the names that such services have for them and by those of the RFCs.
 const getCustomJwtClaims = async ({ token: { accountId, clientId, sub, client_id, aud, scope, act, ...others } }) => ({
   user: accountId,
   sameUser: accountId === sub,

@@ -1,5 +1,5 @@
-// A service of this family has the user at hand; an impersonation at the gateway has not. A script that
-// expects that gives what it gives for a user without any of it.
+// A service of this family gives scripts the user's data; the filter does not. The script gives the
+// same claims as for a user without data.
 const getCustomJwtClaims = async ({ token, context, environmentVariables }) => {
   const { user, organization, application } = context;
   const roles = user?.roles ?? [];

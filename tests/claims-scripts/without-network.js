@@ -1,4 +1,4 @@
-// Asks its own service for more claims where it can, and does without where it cannot.
+// Asks its own service for more claims if it can, and does without them if it cannot.
 const getCustomJwtClaims = async ({ token, context, environmentVariables }) => {
   const fallback = { source: 'context', tier: context.grant.subjectTokenContext.tier ?? 'basic' };
   if (typeof fetch !== 'function') return fallback;

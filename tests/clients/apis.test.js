@@ -1,5 +1,5 @@
-// APIs that trust the gateway, and know nothing of the filter: the libraries by which they verify tokens take those of an
-// impersonation as they take the gateway's own, from the one key set that discovery names.
+// APIs that trust the gateway and do not know the filter: their libraries verify an impersonation's
+// token as they verify the gateway's own, with the one key set that discovery names.
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
 import { once } from 'node:events';
@@ -30,7 +30,7 @@ before(async () => {
     ordinary: [ordinary.access_token, undefined],
     impersonation: [impersonation.access_token, { sub: 'agent-1' }],
   };
-  // By different keys: else this would show nothing.
+  // The tokens are signed with different keys: otherwise this test would show nothing.
   const kids = Object.values(tokens).map(([token]) => decodeProtectedHeader(token).kid);
   assert.notEqual(kids[0], kids[1]);
 });

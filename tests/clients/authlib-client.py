@@ -1,4 +1,4 @@
-"""The flow of libraries.test.js by Authlib: its argument is JSON, and so is what it prints."""
+"""Runs the flow of libraries.test.js with Authlib. Argument and output are JSON."""
 
 import json
 import os
@@ -14,11 +14,11 @@ from authlib.oidc.discovery import get_well_known_url
 
 given = json.loads(sys.argv[1])
 document = requests.get(get_well_known_url(given["issuer"], external=True), timeout=60).json()
-# OpenID Connect would want RS256 besides, which is the gateway's own affair.
+# OpenID Connect also requires RS256, which is up to the gateway.
 metadata = AuthorizationServerMetadata(document)
 metadata.validate()
 
-# It has an option for each of the two.
+# Authlib has one option for each of the two endpoints.
 endpoints = [] if given["method"] == "default" else ["token", "revocation"]
 options = {f"{endpoint}_endpoint_auth_method": given["method"] for endpoint in endpoints}
 with OAuth2Session(*given["client"], **options) as session:

@@ -1,5 +1,6 @@
-// The cross-origin rules of envoy.yaml, held against what a browser does: it asks before it sends what no form could send,
-// and it hands an answer to the page only where the answer says that the page may have it (Fetch standard, 3.2).
+// Checks the cross-origin rules of envoy.yaml by a browser's rules: it sends a preflight before a
+// request that no form could send, and it shows an answer to the page only if the answer allows it
+// (Fetch standard, 3.2).
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { readFileSync, writeFileSync } from 'node:fs';
@@ -13,7 +14,7 @@ import { startStack } from './stack.js';
 
 const PAGE = 'http://localhost:3000'; // as envoy.yaml names it
 const ELSEWHERE = 'https://evil.example';
-/** What a page may send and read unasked. */
+/** Requests that a page may send without a preflight, and header fields that it may read. */
 const SAFE = {
   methods: ['GET', 'HEAD', 'POST'],
   types: ['application/x-www-form-urlencoded', 'text/plain', 'multipart/form-data'],
@@ -32,10 +33,10 @@ before(async () => {
 
 after(stopAll);
 
-/** The browser kept something from the page, or did not even send it. */
+/** The browser kept the answer from the page, or did not send the request. */
 class Blocked extends Error {}
 
-/** `fetch` of a page at `page`: its answer has what the page can see of it. */
+/** `fetch` by a page at `page`. The answer has what the page can see of it. */
 async function fetchFrom(page, url, { method = 'GET', headers = {}, body } = {}) {
   const unsafe = Object.entries(headers).filter(([name, value]) => (
     name !== 'content-type' || !SAFE.types.includes(value)
@@ -88,11 +89,11 @@ test('a support client in the browser exchanges, calls the API, and revokes its 
   assert.equal((await read()).status, 401);
 });
 
-test('each method of an API can be asked for, with a body in JSON', async () => {
+test('a page may use each method of an API, with a body in JSON', async () => {
   const token = await begin();
   for (const method of ['POST', 'PUT', 'PATCH', 'DELETE']) {
     const body = { method, headers: { 'content-type': 'application/json' }, body: '{}' };
-    // The guard's answer: an impersonation reads.
+    // The guard's answer: an impersonation may only read.
     const answer = await fetchFrom(PAGE, `${origin}/orders/1`, bearer(token, body));
     assert.deepEqual([answer.status, JSON.parse(answer.text).error], [403, 'insufficient_scope'], method);
   }
@@ -100,7 +101,7 @@ test('each method of an API can be asked for, with a body in JSON', async () => 
   assert.deepEqual([invoices.status, invoices.text], [403, 'Audiences in Jwt are not allowed']);
 });
 
-test('the page can read why it is refused, and what a client needs to go on', async () => {
+test('the page can read why it is refused and how to go on', async () => {
   const token = await begin();
   const exchange = await exchangeForm();
   const without = (name) => { const { [name]: _, ...rest } = exchange; return rest; };
@@ -122,7 +123,7 @@ test('the page can read why it is refused, and what a client needs to go on', as
   assert.match(ended.headers.get('www-authenticate'), /^Bearer .*error="invalid_token"/);
 });
 
-test('no page mints, lists, ends or introspects', async () => {
+test('no page can mint, list, end or introspect', async () => {
   const json = { headers: { 'content-type': 'application/json' }, body: '{}' };
   for (const [path, request] of [
     ['/api/subject-tokens', bearer(people.backendToken, { method: 'POST', ...json })],
@@ -130,7 +131,7 @@ test('no page mints, lists, ends or introspects', async () => {
     ['/api/impersonations', bearer('x')],
     ['/api/impersonations/00', bearer('x', { method: 'DELETE' })],
     ['/api/impersonations/revocations', bearer('x', { method: 'POST', ...json })],
-    // Without a preflight: that the page does not see the answer is what counts.
+    // Requests without a preflight: the page must not see the answer.
     ['/api/impersonations', {}],
     ['/oidc/token/introspection', form({ token: await begin(), client_id: 'support-console' })],
   ]) {
@@ -161,13 +162,13 @@ test('the shipped policies are on no route but these', () => {
   assert.deepEqual(named, ['/oidc/token', '/oidc/token/revocation', '/orders', '/invoices']);
 });
 
-test('where the guard does not know what has ended, the page can read that it should come back', async () => {
+test('while the guard cannot reach etcd, the page can read that it should retry', async () => {
   const token = await begin();
   const [listener, admin] = await freePorts(2);
-  // Another Envoy at the same address, so to say, whose etcd is not there.
+  // Another Envoy at the same address, whose etcd is missing.
   const yaml = execFileSync(`${ROOT}scripts/envoy-in-cluster`, ['127.0.0.1:1:1'], { encoding: 'utf8' });
   const config = `${ROOT}target/clients/envoy-${listener}.yaml`;
-  // It takes the key set from the first, whose tokens are called with.
+  // It fetches the key set from the first Envoy, which has issued the tokens.
   const keysOfTheFirst = [/(cluster_name: public_listener[^]*?port_value: )\d+/, `$1${stack.ports.public}`];
   writeFileSync(config, configOn({ ...stack.ports, listener, admin }, yaml).replace(...keysOfTheFirst));
   await startEnvoy({
@@ -181,8 +182,8 @@ test('where the guard does not know what has ended, the page can read that it sh
   assert.equal(call.headers.get('retry-after'), '1');
 });
 
-// Last, as the gateway does not come back.
-test('where the filter cannot ask who acts, the page can read that it should come back', async () => {
+// This test is the last, because the gateway does not come back.
+test('while the filter cannot verify the actor, the page can read that it should retry', async () => {
   const exchange = form({ ...(await exchangeForm()), actor_token: 'of-nobody-yet' });
   await stack.gateway.stop();
   const answer = await fetchFrom(PAGE, `${origin}/oidc/token`, exchange);

@@ -1,4 +1,4 @@
-// openid-client as its documentation uses it, for the clients that tests/gateway knows.
+// openid-client as its documentation uses it, for the clients of tests/gateway.
 import * as oidc from 'openid-client';
 import { followTo } from '../../stack/browser.js';
 import { poll } from '../../stack/envoy.js';
@@ -20,7 +20,7 @@ export function discover(origin, clientId, secret, authentication = oidc.ClientS
   });
 }
 
-/** The authorization code flow, with `user` as the one who signs in. */
+/** The authorization code flow, in which `user` signs in. */
 export async function signIn(config, user, parameters = {}) {
   const verifier = oidc.randomPKCECodeVerifier();
   const state = oidc.randomState();
@@ -36,7 +36,10 @@ export async function signIn(config, user, parameters = {}) {
   return oidc.authorizationCodeGrant(config, callback, { pkceCodeVerifier: verifier, expectedState: state });
 }
 
-/** Who takes part in an impersonation, once the filter has the gateway's keys: until then it asks whoever mints to come back. */
+/**
+ * The parties of an impersonation. Waits until the filter has the gateway's keys: until then it
+ * asks minters to retry.
+ */
 export async function parties(origin) {
   const backend = await discover(origin, 'integrator-backend', SECRETS.integratorBackend);
   const portal = await discover(origin, 'support-portal', SECRETS.supportPortal);
@@ -51,7 +54,9 @@ export async function parties(origin) {
   });
   await poll(async () => (await mint('user-42')).status !== 503);
   const subjectToken = async (userId = 'user-42') => (await (await mint(userId)).json()).subjectToken;
-  /** The parameters of a token exchange: a fresh subject token, for orders, and an agent who acts. */
+  /**
+   * The parameters of a token exchange: a fresh subject token for orders, and an agent who acts.
+   */
   const exchange = async () => ({
     scope: 'orders:read',
     subject_token: await subjectToken(),

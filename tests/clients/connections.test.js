@@ -1,5 +1,5 @@
-// What becomes of a connection: who may go on using it, and who is cut off. envoy.yaml decides most of it, so a plain
-// server stands where the gateway would.
+// When Envoy keeps a connection open and when it closes it. envoy.yaml decides most of it, so a
+// plain server stands in the place of the gateway.
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { createServer } from 'node:http';
@@ -23,7 +23,7 @@ before(async () => {
   });
   gateway.listen(ports.gateway, '127.0.0.1');
   await once(gateway, 'listening');
-  // As it is, but that nobody has to wait so long.
+  // The shipped configuration with shorter time limits.
   await startEnvoyOn(ports, (yaml) => [
     ['idle_timeout: 300s', 'idle_timeout: 3s'],
     ['request_timeout: 30s', 'request_timeout: 2s'],
@@ -62,7 +62,7 @@ for (const [what, ...request] of [
 for (const [what, status, bytes] of [
   ['a body that is too long to be read', 413, http('POST /oidc/token', [FORM, 'content-length: 90000'], `${EXCHANGE}&a=${'a'.repeat(70_000)}`)],
   ['a body behind a method that is not allowed', 405, http('PUT /api/subject-tokens', ['content-length: 100'], 'abc')],
-  ['what is no HTTP', 400, 'hello\r\n\r\n'],
+  ['bytes that are not HTTP', 400, 'hello\r\n\r\n'],
   ['a bad chunk', 400, http('POST /oidc/token', [FORM, 'transfer-encoding: chunked'], 'zz\r\n')],
   ['a length beside chunks', 400, http('POST /oidc/token', ['content-length: 5', 'transfer-encoding: chunked'], '0\r\n\r\n')],
   ['two lengths', 400, http('POST /oidc/token', ['content-length: 5', 'content-length: 6'], 'abcdef')],
@@ -86,22 +86,22 @@ test('a body that is too long is refused in the form that OAuth clients expect',
   assert.equal((await answer.json()).error, 'invalid_request');
 });
 
-// The time limits: shortened above, otherwise those of envoy.yaml.
-test('whoever sends slowly is cut off', async () => {
+// The time limits are the shortened ones from above.
+test('a slow sender is cut off', async () => {
   const connection = open();
   const answer = await connection.ask(http('POST /oidc/token', [FORM, 'content-length: 100'], 'grant_type='));
   assert.equal(answer.status, 408);
   await connection.closed;
 });
 
-test('a gateway that says nothing is not waited for', async () => {
+test('Envoy does not wait for a silent gateway', async () => {
   const began = Date.now();
   const answer = await open().ask(http('GET /never'));
   assert.ok([408, 504].includes(answer.status), String(answer.status));
-  assert.ok(Date.now() - began < 20 * SECOND); // 30 s by envoy.yaml as it is
+  assert.ok(Date.now() - began < 20 * SECOND); // 30 s in envoy.yaml
 });
 
-test('a connection that nobody uses is closed', async () => {
+test('an idle connection is closed', async () => {
   const connection = open();
   assert.equal((await connection.ask(http('GET /elsewhere'))).status, 200);
   await connection.closed;
@@ -111,12 +111,14 @@ function http(line, headers = [], body = '') {
   return [`${line} HTTP/1.1`, 'host: gateway.test', ...headers, '', body].join('\r\n');
 }
 
-/** A connection by hand: an HTTP client would send nothing malformed, and hide what becomes of it. */
+/**
+ * A raw connection: an HTTP client would send nothing malformed, and hide how the connection ends.
+ */
 function open() {
   const socket = connect(ports.public, '127.0.0.1');
   const closed = once(socket, 'close', { signal: AbortSignal.timeout(60 * SECOND) });
   closed.catch(() => {});
-  socket.on('error', () => {}); // a reset is an end, too
+  socket.on('error', () => {}); // a reset counts as an end, too
   const ask = async (bytes) => {
     socket.write(bytes);
     let received = '';

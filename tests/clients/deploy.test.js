@@ -1,5 +1,5 @@
-// The manifests of deploy/: what they make of the plugin is a configuration that Envoy and the filter
-// accept. Fetching the module and the clusters are the platform's part, and left out.
+// Envoy and the filter accept the plugin configurations of the manifests in deploy/. Fetching the
+// module and the clusters are left to the platform, and left out here.
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
@@ -15,7 +15,7 @@ test('Istio: the EnvoyFilter', () => {
   const [extension, filter, route] = spec.configPatches.map(({ patch }) => patch.value);
   const { patch: { value: cluster } } = spec.configPatches.find(({ applyTo }) => applyTo === 'CLUSTER');
   accepted(extension.typed_config.config, cluster);
-  // One name in three places.
+  // The three places use one name.
   assert.equal(filter.name, extension.name);
   assert.deepEqual(Object.keys(route.typed_per_filter_config), [extension.name]);
 });
@@ -46,7 +46,8 @@ test('Istio: the guard in a sidecar, entered by a header that no caller can make
   assert.ok(extension.name.startsWith(`${namespace}.`));
   action.typed_config = { name: 'guard', typed_config: extension.typed_config };
   delete action.dynamic_config;
-  // The header by which it is entered is jwt_authn's, and gone before from what a caller sends.
+  // jwt_authn makes the header field by which requests enter the guard. A caller's own is removed
+  // before.
   const [{ predicate }] = guard.typed_config.xds_matcher.matcher_list.matchers;
   const { header_name: header } = predicate.single_predicate.input.typed_config;
   const [rule] = manifest('istio', 'RequestAuthentication', 'orders').spec.jwtRules;
@@ -54,7 +55,7 @@ test('Istio: the guard in a sidecar, entered by a header that no caller can make
   const { headers, payload_in_metadata: payload } = extension.typed_config.config.configuration.value;
   const mutations = removed.typed_config.mutations.request_mutations;
   assert.deepEqual(mutations.flatMap(({ remove }) => remove ?? []), Object.values(headers));
-  // And whatever a server takes for them.
+  // Other spellings that some servers take for these header fields are removed, too.
   const [spelling] = mutations.flatMap((mutation) => mutation.remove_on_match?.key_matcher.safe_regex.regex ?? []);
   for (const name of Object.values(headers)) assert.match(name.replaceAll('-', '_'), new RegExp(`^${spelling}$`));
   assert.ok(Object.values(headers).includes(header));
@@ -77,7 +78,7 @@ test('Envoy Gateway: the guard that the EnvoyPatchPolicy wraps', () => {
   guardAccepted(operation.value, etcdOfEnvoyGateway(), []);
 });
 
-test('a support client in the browser may do by each manifest what it may by envoy.yaml', () => {
+test('each manifest allows a support client in the browser the same as envoy.yaml', () => {
   const sorted = (list) => [...list].sort();
   const list = (text) => text.split(/, */);
   const { static_resources: { listeners } } = parse(readFileSync(CONFIG, 'utf8'));
@@ -103,7 +104,7 @@ test('a support client in the browser may do by each manifest what it may by env
   ));
   assert.deepEqual(Object.fromEntries(envoyGateway), expected);
 
-  // Both manifests have the filter on for all of its paths, whichever route they are in.
+  // Both manifests turn the filter on for all of its paths, in any of their routes.
   const on = manifest('istio', 'VirtualService', 'identity-gateway').spec.http.filter(({ name }) => name === 'impersonation');
   const { targetRefs } = manifest('envoy-gateway', 'EnvoyExtensionPolicy', 'impersonation').spec;
   const onThere = targetRefs.flatMap(({ name }) => manifest('envoy-gateway', 'HTTPRoute', name).spec.rules);
@@ -119,7 +120,7 @@ function manifest(folder, kind, name) {
   return all(folder).find((it) => it.kind === kind && it.metadata.name === name);
 }
 
-/** What Envoy Gateway is to make otherwise, of the filter that it makes of a policy. */
+/** Returns the patches to the filter that Envoy Gateway makes of a policy. */
 function patched(type, namespace, name) {
   const { jsonPatches } = manifest('envoy-gateway', 'EnvoyPatchPolicy', 'impersonation').spec;
   const filter = `'envoy.filters.http.wasm/envoyextensionpolicy/${namespace}/${name}/wasm/0'`;
@@ -133,13 +134,16 @@ function etcdOfEnvoyGateway() {
 
 const actionOf = (guard) => guard.xds_matcher.matcher_list.matchers[0].on_match.action.typed_config;
 
-/** Puts the plugin in the place of envoy.yaml's, adds etcd's cluster, and lets Envoy and the filter judge. */
+/**
+ * Puts the plugin into envoy.yaml, adds etcd's cluster, and checks that Envoy and the filter accept
+ * it.
+ */
 function accepted(plugin, cluster) {
   assert.equal(plugin.allow_on_headers_stop_iteration, true);
   assert.equal(plugin.failure_policy, 'FAIL_RELOAD');
   const { store, impersonations } = plugin.configuration.value.store ? plugin.configuration.value : JSON.parse(plugin.configuration.value);
   assert.equal(cluster.name, store.etcd.cluster);
-  // The kill switch is there before it is needed.
+  // Operators can end impersonations by default.
   assert.deepEqual(impersonations.authentication.jwt.map((entry) => entry.client_ids), [['operations']]);
   judged(cluster, (filters) => {
     const wasm = filters.find(({ name }) => name === 'envoy.filters.http.wasm');
@@ -148,11 +152,11 @@ function accepted(plugin, cluster) {
   });
 }
 
-/** The same with the guard, and the filters before it. */
+/** Does the same for the guard, and the filters before it. */
 function guardAccepted(guard, cluster, before) {
   const plugin = actionOf(guard).typed_config.typed_config.config;
   assert.equal(plugin.failure_policy, 'FAIL_RELOAD');
-  // As the filter's.
+  // The guard has the filter's store and issuer.
   const { store, issuer } = manifest('istio', 'EnvoyFilter', 'impersonation').spec.configPatches[0].patch.value.typed_config.config.configuration.value;
   assert.deepEqual([plugin.configuration.value.store, plugin.configuration.value.issuer], [store, issuer]);
   assert.equal(cluster.name, store.etcd.cluster);
@@ -167,7 +171,7 @@ function judged(cluster, edit) {
   const config = parse(readFileSync(CONFIG, 'utf8'));
   const [{ filters: [{ typed_config: manager }] }] = config.static_resources.listeners[0].filter_chains;
   edit(manager.http_filters);
-  // Certificates are mounted where the manifest says.
+  // The manifest says where certificates are mounted; this machine has none.
   for (const name of ['tls_certificates', 'validation_context']) delete cluster.transport_socket.typed_config.common_tls_context[name];
   config.static_resources.clusters.push(cluster);
 

@@ -1,5 +1,5 @@
-// The two documents that the filter adds to: discovery and the key set. Clients and caches must be able
-// to rely on them as they rely on the gateway's own.
+// Discovery and the key set: the documents that the filter adds to. Clients and caches must be able
+// to rely on them as on the gateway's own.
 import assert from 'node:assert/strict';
 import { get } from 'node:http';
 import { buffer } from 'node:stream/consumers';
@@ -23,7 +23,7 @@ after(stopAll);
 test('discovery is the gateway\'s, with our grant and our endpoints added to it', async () => {
   const [ours, own] = await both(DISCOVERY);
   const { origin } = stack;
-  // The gateway introspects at the path that the filter has, and does not revoke.
+  // The gateway introspects at the filter's path, and does not revoke.
   assert.equal(own.json.introspection_endpoint, `${origin}/oidc/token/introspection`);
   assert.equal(own.json.revocation_endpoint, undefined);
   assert.deepEqual(ours.json, {
@@ -36,7 +36,7 @@ test('discovery is the gateway\'s, with our grant and our endpoints added to it'
   assert.deepEqual(Object.keys(ours.json), [...Object.keys(own.json), ...added]);
 });
 
-test('what signs for the filter is of the kind that signs for the gateway', async () => {
+test('the filter signs with the algorithm of the gateway', async () => {
   const [ours, own] = await both(KEYS);
   const algorithms = (keys) => [...new Set(keys.map(({ alg }) => alg))];
   assert.deepEqual(algorithms(own.json.keys), ['ES256']);
@@ -55,13 +55,13 @@ test('the key set is the gateway\'s, with our public keys added to it', async ()
 });
 
 for (const path of [DISCOVERY, KEYS]) {
-  test(`${path}: whatever coding is asked for, the body is what its headers say`, async () => {
+  test(`${path}: the body has the coding that its headers name`, async () => {
     const bodies = [];
     for (const coding of [undefined, 'identity', 'gzip', 'gzip, deflate, br', '*']) {
       const answer = await read(stack.origin, path, coding && { 'accept-encoding': coding });
       assert.equal(answer.status, 200);
       if (answer.headers['content-length']) assert.equal(Number(answer.headers['content-length']), answer.raw.length);
-      bodies.push(answer.json); // parsed as its content-encoding says
+      bodies.push(answer.json); // decoded by its content-encoding
     }
     for (const body of bodies) assert.deepEqual(body, bodies[0]);
   });
@@ -74,7 +74,7 @@ for (const path of [DISCOVERY, KEYS]) {
     }
   });
 
-  test(`${path}: a validator of the gateway's document does not pass for ours`, async () => {
+  test(`${path}: a validator of the gateway's document does not match ours`, async () => {
     const own = await read(stack.behind, path);
     assert.notEqual(own.headers.etag, undefined);
     const answer = await read(stack.origin, path, { 'if-none-match': own.headers.etag });
@@ -82,7 +82,7 @@ for (const path of [DISCOVERY, KEYS]) {
     assert.deepEqual(answer.json, (await read(stack.origin, path)).json);
   });
 
-  test(`${path}: our validator, where there is one, is good for a revalidation`, async () => {
+  test(`${path}: our validator, if there is one, can be revalidated`, async () => {
     const first = await read(stack.origin, path);
     const { etag } = first.headers;
     if (etag === undefined) return;
@@ -108,7 +108,7 @@ for (const path of [DISCOVERY, KEYS]) {
   });
 }
 
-test('while the gateway is dead its last key set stands in, never half of one', async () => {
+test('while the gateway is dead, its last whole key set is served', async () => {
   const all = await read(stack.origin, KEYS);
   await stack.gateway.stop();
   const standIn = await read(stack.origin, KEYS);
@@ -122,7 +122,7 @@ test('while the gateway is dead its last key set stands in, never half of one', 
   assert.equal(again.json.keys.length, all.json.keys.length);
 });
 
-/** JSON knows no parameters: what the gateway says of the charset means nothing. */
+/** JSON has no charset parameter: the gateway's means nothing. */
 function mediaType({ headers }) {
   return headers['content-type'].split(';', 1)[0];
 }

@@ -1,5 +1,5 @@
-// docs/ending-an-impersonation.md, as somebody pastes it at night: after its commands nothing is left of what the agent began,
-// and the log has what the report needs.
+// Runs docs/ending-an-impersonation.md as an operator pastes it at night: after its commands
+// everything that the agent began has ended, and the log has what the report needs.
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 import { poll, ROOT } from '../../stack/envoy.js';
@@ -19,19 +19,19 @@ before(async () => {
   const stack = await startStack();
   ({ origin } = stack);
   log = `${ROOT}target/clients/envoy-${stack.ports.public}.log`;
-  // Until the filter has the gateway's keys it asks whoever mints to come back.
+  // Until the filter has the gateway's keys, it asks minters to retry.
   await poll(async () => (await pasteFlow(origin)).startsWith('{'));
 });
 
 after(stopAll);
 
-/** An impersonation begins, and then these lines are pasted: what each part printed. */
+/** Begins an impersonation, then pastes these lines. Returns what each part printed. */
 async function night(...parts) {
   const [, ...printed] = await paste([...lines('docs/flow.md'), ...parts], { origin });
   return printed.map((text) => text.trim());
 }
 
-test('by the companion', async () => {
+test('the companion ends the impersonation', async () => {
   const [token, ready, live, revoked, ended, again, away] = await night(
     steps.token, steps.ready, READ, steps.revoke, READ, steps.again, `${steps.away}ls`,
   );
@@ -44,7 +44,7 @@ test('by the companion', async () => {
   assert.equal(away, '');
 });
 
-test('by curl', async () => {
+test('curl ends the impersonation', async () => {
   const [, live, revoked, ended, again] = await night(
     steps.token, READ, steps['revoke with curl'], READ, steps['again with curl'],
   );
@@ -54,7 +54,7 @@ test('by curl', async () => {
   assert.equal(again, '{"impersonations":[],"cursor":null,"complete":true}');
 });
 
-test('the log says who acted as whom, what was called, and who ended it', async () => {
+test('the log says who acted as whom, which requests they sent, and who ended it', async () => {
   // Envoy writes its logs a moment later.
   await poll(async () => {
     const [printed] = await paste([steps.evidence], { changed: { 'target/demo/envoy.log': log } });
@@ -68,7 +68,7 @@ test('the log says who acted as whom, what was called, and who ended it', async 
   });
 });
 
-test('every step of the page is one that was tried', () => {
+test('every step of the page was tried', () => {
   assert.deepEqual(
     Object.keys(steps).sort(),
     ['again', 'again with curl', 'away', 'evidence', 'ready', 'revoke', 'revoke with curl', 'token'],

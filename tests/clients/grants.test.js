@@ -1,4 +1,4 @@
-// The gateway's own grants, by a real client library: through Envoy exactly as without it.
+// The gateway's own grants, by a real client library: the same through Envoy as without it.
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 import { decodeJwt, decodeProtectedHeader } from 'jose';
@@ -9,7 +9,7 @@ import { discover, SECRETS, signIn } from './client.js';
 import { startStack } from './stack.js';
 
 let stack;
-let bare; // a gateway that nothing stands before
+let bare; // a gateway without Envoy
 
 before(async () => {
   stack = await startStack();
@@ -81,7 +81,9 @@ test('refusals are the gateway\'s own', () => sameAsWithout(async (origin) => {
   })));
 }));
 
-/** Plays `scenario` at both addresses: what differs is only what has to be new each time. */
+/**
+ * Runs `scenario` at both addresses. The results may differ only in values that are new each time.
+ */
 async function sameAsWithout(scenario) {
   const [through, without] = [await scenario(stack.origin), await scenario(bare)];
   assert.deepEqual(comparable(through, stack.origin), comparable(without, bare));

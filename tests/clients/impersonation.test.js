@@ -1,5 +1,5 @@
-// The impersonation flow by a real client library, and what the token opens: Envoy's own jwt_authn
-// decides that, with the key set that the issuer publishes.
+// The impersonation flow by a real client library, and the APIs that accept the token: Envoy's own
+// jwt_authn decides that, with the issuer's key set.
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 import { createRemoteJWKSet, jwtVerify } from 'jose';
@@ -18,7 +18,7 @@ let envoy;
 let backend; // the integrator's backend
 let portal; // a confidential client
 let console_; // a public client
-let agentToken; // opaque: both must say who is acting
+let agentToken; // opaque; both clients must send it
 
 before(async () => {
   ({ origin, envoy } = await startStack());
@@ -26,7 +26,7 @@ before(async () => {
   portal = await discover(origin, 'support-portal', SECRETS.supportPortal);
   console_ = await discover(origin, 'support-console', undefined, oidc.None());
   ({ access_token: agentToken } = await signIn(portal, 'agent-1'));
-  // Until the filter has the gateway's keys it asks to be called again (503).
+  // Until the filter has the gateway's keys, it asks callers to retry (503).
   const token = await machineToken('impersonate users:read');
   await poll(async () => (await mint('user-42', token)).status !== 503);
 });
@@ -48,25 +48,25 @@ test('a confidential client gets a token for the customer that names the agent',
   assert.equal(payload.exp - payload.iat, granted.expires_in);
 });
 
-test('a public client gets one as well', async () => {
+test('a public client gets an access token, too', async () => {
   const granted = await exchange(console_, await subjectToken('user-43'), { actor_token: agentToken });
   const { payload } = await verified(granted.access_token, `${origin}/orders`);
   assert.deepEqual([payload.sub, payload.client_id, payload.act], ['user-43', 'support-console', { sub: 'agent-1' }]);
 });
 
-test('no client gets one without saying who is acting, also not for what another was refused', async () => {
+test('no client gets an access token without an actor, not even for a token that another was refused', async () => {
   const token = await subjectToken('user-42');
   for (const client of [portal, console_]) await refused(exchange(client, token), 400, 'invalid_request');
   await exchange(console_, token, { actor_token: agentToken });
 });
 
-test('a subject token is good for one exchange', async () => {
+test('a subject token can be exchanged once', async () => {
   const token = await subjectToken('user-42');
   await exchange(console_, token, { actor_token: agentToken });
   await refused(exchange(console_, token, { actor_token: agentToken }), 400, 'invalid_request');
 });
 
-test('an exchange that is refused leaves the subject token unspent', async () => {
+test('a refused exchange leaves the subject token unspent', async () => {
   const token = await subjectToken('user-42');
   await refused(exchange(portal, token, { actor_token: 'not-a-token' }), 400, 'invalid_request');
   await refused(exchange(portal, token, { actor_token: agentToken, scope: 'admin' }), 400, 'invalid_scope');
@@ -83,18 +83,18 @@ test('a confidential client must authenticate', async () => {
   );
 });
 
-test('the machine\'s token may be opaque, too: then the gateway is asked about it', async () => {
+test('the machine\'s token may be opaque: then the filter introspects it', async () => {
   const opaque = async (parameters) => {
     const granted = await oidc.clientCredentialsGrant(backend, { scope: 'impersonate users:read', ...parameters });
     assert.equal(granted.access_token.split('.').length, 1);
     return granted.access_token;
   };
   assert.equal((await mint('user-42', await opaque({ resource: OPAQUE_API }))).status, 201);
-  // One that is for nobody in particular is not for us.
+  // A token without an audience is refused.
   assert.deepEqual(await answer(mint('user-42', await opaque({}))), [401, 'invalid_token']);
 });
 
-test('nobody but a machine with the scope gets a subject token', async () => {
+test('only a machine with the scope gets a subject token', async () => {
   const wrongScope = await machineToken('users:read');
   assert.deepEqual(await answer(mint('user-42', wrongScope)), [403, 'insufficient_scope']);
   assert.deepEqual(await answer(mint('user-42', agentToken)), [401, 'invalid_token']);
@@ -103,7 +103,7 @@ test('nobody but a machine with the scope gets a subject token', async () => {
   assert.deepEqual(await answer(mint('user-43', granted.access_token)), [401, 'invalid_token']);
 });
 
-test('nor for a user who does not exist', async () => {
+test('a user who does not exist gets no subject token', async () => {
   const token = await machineToken('impersonate users:read');
   assert.deepEqual(await answer(mint('user-44', token)), [404, 'user_not_found']);
   assert.deepEqual(await answer(mint('../orders/1', token)), [404, 'user_not_found']);
@@ -111,7 +111,7 @@ test('nor for a user who does not exist', async () => {
   assert.deepEqual(await answer(mint('user-42', mayNotLook)), [403, 'insufficient_scope']);
 });
 
-test('the token opens the API it is bound to, on behalf of the customer', async () => {
+test('the API accepts a token that is bound to it, on behalf of the customer', async () => {
   const { access_token: token } = await exchange(portal, await subjectToken('user-42'), { actor_token: agentToken });
   const response = await call('/orders/7', token);
   assert.equal(response.status, 200);
@@ -119,7 +119,7 @@ test('the token opens the API it is bound to, on behalf of the customer', async 
   assert.deepEqual([path, claims.sub, claims.act], ['/orders/7', 'user-42', { sub: 'agent-1' }]);
 });
 
-test('no other token opens it, and it opens no other API', async () => {
+test('the API accepts no other token, and no other API accepts this one', async () => {
   const forOrders = (await exchange(console_, await subjectToken('user-42'), { actor_token: agentToken })).access_token;
   const forInvoices = (await exchange(console_, await subjectToken('user-42'), {
     actor_token: agentToken, resource: `${origin}/invoices`, scope: 'invoices:read',
@@ -138,7 +138,7 @@ test('no other token opens it, and it opens no other API', async () => {
   assert.equal(await status('/orders/1'), 401);
 });
 
-test('the customer\'s own token from the gateway opens it as well: the key set is one', async () => {
+test('the API accepts the customer\'s own token from the gateway: the key set has both keys', async () => {
   const own = await signIn(portal, 'user-42', { resource: `${origin}/orders`, scope: 'openid orders:read' });
   const token = await oidc.refreshTokenGrant(portal, own.refresh_token, { resource: `${origin}/orders` });
   const response = await call('/orders/1', token.access_token);
@@ -146,7 +146,7 @@ test('the customer\'s own token from the gateway opens it as well: the key set i
   assert.equal((await response.json()).claims.sub, 'user-42');
 });
 
-test('with it the agent reads and does not write, and the API learns who it is whatever the request says', async () => {
+test('the agent can read but not write, and the API learns who acts from the guard alone', async () => {
   const { access_token: token } = await exchange(portal, await subjectToken('user-42'), { actor_token: agentToken });
   const forged = { 'x-impersonator': 'nobody', 'x-impersonation-id': 'none' };
   const ask = (method, bearer) => fetch(`${origin}/orders/7`, {
@@ -163,7 +163,7 @@ test('with it the agent reads and does not write, and the API learns who it is w
   const refusal = await logged((entry) => entry.impersonation?.event === 'impersonated_request.refused');
   assert.deepEqual([refusal.guard, refusal.token.act], ['refused: default', 'agent-1']);
 
-  // The customer's own requests are nobody else's business.
+  // The guard does not change the customer's own requests.
   const own = await signIn(portal, 'user-42', { resource: `${origin}/orders`, scope: 'openid orders:read' });
   const ordinary = await oidc.refreshTokenGrant(portal, own.refresh_token, { resource: `${origin}/orders` });
   const write = await ask('POST', ordinary.access_token);
@@ -203,7 +203,7 @@ test('the access log says who acted as whom, and holds no token', async () => {
   }
 });
 
-/** The first entry of the access log, past or to come, that `matches`. */
+/** Returns the first entry of the access log, past or to come, that `matches`. */
 async function logged(matches) {
   const test = (line) => line.startsWith('{') && matches(JSON.parse(line));
   return JSON.parse(await envoy.printed({ test }));
@@ -253,7 +253,10 @@ async function answer(pending) {
   return [response.status, (await response.json()).error];
 }
 
-/** openid-client reads the error from the body, except where there is a challenge: then it leaves the body. */
+/**
+ * openid-client reads the error from the body, except if there is a challenge: then it leaves the
+ * body.
+ */
 async function refused(promise, status, error) {
   const thrown = await promise.then(() => assert.fail('not refused'), (reason) => reason);
   assert.equal(thrown.status, status, thrown.message);

@@ -1,5 +1,5 @@
-// Client libraries as their users find them: nothing is set but what their documentation asks for. Each reads discovery,
-// exchanges, asks whether the token is live, revokes it, and asks again.
+// Client libraries as their users find them: only settings that their documentation asks for. Each
+// reads discovery, exchanges, introspects the token, revokes it, and introspects it again.
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
 import { after, before, test } from 'node:test';
@@ -16,7 +16,7 @@ const PORTAL = ['support-portal', SECRETS.supportPortal];
 const AUTHLIB = fileURLToPath(new URL('authlib-client.py', import.meta.url));
 
 let shipped; // envoy.yaml as it is
-let byForm; // with the one line in it that lets the portal send its secret in the form
+let byForm; // with the one line that lets the portal send its secret in the form
 
 before(async () => {
   const start = async (edit) => {
@@ -35,16 +35,16 @@ before(async () => {
 
 after(stopAll);
 
-test('openid-client, whose default is the secret in the form', async () => {
-  // Which the gateway takes, and the filter from a client that is configured for it.
+test('openid-client with its default: the secret in the form', async () => {
+  // The gateway accepts this, and so does the filter from a client that is configured for it.
   assert.deepEqual(await playOpenidClient(byForm, undefined), FLOW);
 });
 
-test('openid-client, with Basic', async () => {
+test('openid-client with Basic', async () => {
   assert.deepEqual(await playOpenidClient(shipped, oidc.ClientSecretBasic(PORTAL[1])), FLOW);
 });
 
-test('a client whose library sends the secret in the form is told what to do', async () => {
+test('a client that sends its secret in the form is told what to do', async () => {
   const refusal = await playOpenidClient(shipped, undefined).then(() => assert.fail('not refused'), (error) => error);
   assert.equal(refusal.status, 401);
   assert.match(refusal.response.headers.get('www-authenticate'), /^Basic /);
@@ -53,19 +53,19 @@ test('a client whose library sends the secret in the form is told what to do', a
   assert.match(description, /Authorization header \(Basic\).*client_secret_post/);
 });
 
-test('oauth4webapi, with each way to authenticate', async () => {
+test('oauth4webapi with each way to authenticate', async () => {
   assert.deepEqual(await playOauth4webapi(shipped, oauth.ClientSecretBasic(PORTAL[1])), FLOW);
   assert.deepEqual(await playOauth4webapi(byForm, oauth.ClientSecretPost(PORTAL[1])), FLOW);
-  // A public client may not introspect: what it does with its token is another matter.
+  // A public client may not introspect.
   assert.deepEqual(await playOauth4webapi(shipped, oauth.None(), 'support-console'), { ...FLOW, live: undefined, ended: undefined });
 });
 
-test('Authlib, whose default is Basic', async () => {
+test('Authlib with its default: Basic', async () => {
   assert.deepEqual(await playAuthlib(shipped, 'default'), FLOW);
   assert.deepEqual(await playAuthlib(byForm, 'client_secret_post'), FLOW);
 });
 
-/** What comes of the flow, whichever library plays it. */
+/** The results of the flow, the same for every library. */
 const FLOW = { scope: 'orders:read', type: 'bearer', live: true, ended: false };
 
 async function playOpenidClient({ origin, exchange }, authentication) {

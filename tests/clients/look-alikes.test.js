@@ -1,5 +1,5 @@
-// One path, one meaning: what only looks like a path of the filter or of an API comes neither to the filter nor to
-// jwt_authn, so it must not come to the gateway either, which might take it for that path.
+// A path that only resembles one of the filter or of an API reaches neither the filter nor
+// jwt_authn. So it must not reach the gateway either, which might take it for that path.
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { once } from 'node:events';
@@ -18,7 +18,7 @@ const OURS = [
 ];
 const APIS = ['/orders', '/invoices'];
 
-/** What somebody's server takes for `path`, one way or another. */
+/** Returns paths that some server takes for `path`. */
 function lookAlikes(path) {
   const [, first, rest] = /^\/([^/]+)(.*)$/.exec(path);
   const encoded = (character) => `%${character.charCodeAt(0).toString(16)}`;
@@ -34,18 +34,18 @@ function lookAlikes(path) {
   ];
 }
 
-/** Of a path that is whole, not a prefix. */
+/** More look-alikes of a whole path, as opposed to a prefix. */
 const longer = (path) => [`${path}/`, `${path}//`, `${path}/.`, `${path}/x/..`, `${path}/?a=b`, `${path}/;x`, path.replaceAll('-', '%2d').replace('token', '%74oken').replace('jwks', 'jwk%73')];
 
-/** Beside the paths above, and the gateway's own. */
+/** Paths beside those above, and the gateway's own. */
 const LEGITIMATE = [
   '/', '/oidc', '/oidc/', '/api', '/api/', '/oidc/auth?client_id=a;b&x=%41', '/oidc/auth/abc', '/oidc/me', '/oidc/tokens', '/oidc/jwks.json', '/oidc/.well-known/', '/oidc/.well-known/jwks', '/.well-known/openid-configuration', '/oidc/session/end',
   '/api/users/user-42', '/api/users/a%3Bb', '/api/users/a%20b%40c', '/api/users/%C3%A9', '/api/users/a;b', '/api/subject-tokens-of', '/api/subject-tokens/x/context',
   '/orders-of/1', '/ordersx', '/my/orders/1', '/elsewhere;jsessionid=1', '/elsewhere/a;b/c', '/elsewhere/.well-known', '/elsewhere/...;x', '/%7Ejohn', '/100%25',
 ];
 
-let reached; // what came to the gateway of what was sent here
-let fields; // and the header fields of the last that came
+let reached; // the requests of this test that reached the gateway
+let fields; // the header fields of the last of them
 let upstream;
 let ports;
 
@@ -69,7 +69,7 @@ after(async () => {
 });
 
 const shipped = (yaml) => yaml;
-/** envoy.yaml with the regular expressions of a manifest in the place of its own. */
+/** envoy.yaml with the regular expressions of a manifest instead of its own. */
 const withRegexes = (regexes) => (yaml) => {
   const own = [...yaml.matchAll(/safe_regex: \{regex: '([^']*)'/g)].map(([, regex]) => regex).filter((regex) => regex.includes('(?i)'));
   const [ofApis] = own.splice(-1);
@@ -90,7 +90,7 @@ for (const [whose, edit, apis] of [
   ['the manifest for Istio', withRegexes(istio), []],
   ['the manifest for Envoy Gateway', withRegexes(envoyGateway), []],
 ]) {
-  test(`${whose}: a look-alike comes to nobody, and what is the gateway's comes to it`, async () => {
+  test(`${whose}: a look-alike reaches no server, and the gateway's own paths reach the gateway`, async () => {
     const { envoy } = await startEnvoyOn(ports, edit);
     const faults = [];
     const refused = [...OURS, ...apis, ...apis.map((api) => `${api}/1`)].flatMap(lookAlikes).concat(OURS.flatMap(longer));
@@ -99,7 +99,8 @@ for (const [whose, edit, apis] of [
       for (const path of refused) {
         reached = [];
         const status = await send(path);
-        // What Envoy itself makes one of these paths, it routes like it: then the filter or jwt_authn sees it.
+        // If Envoy itself rewrites the path to one of these, it also routes it like that: then the
+        // filter or jwt_authn sees it.
         const routed = reached.every((url) => OURS.includes(url.split('?')[0]));
         if (!routed || (reached.length === 0 && ![404, 401, 405, 307].includes(status))) faults.push(`${protocol} ${path}: ${status}, reached ${reached}`);
       }
@@ -114,14 +115,14 @@ for (const [whose, edit, apis] of [
   });
 }
 
-test('no header field says which path a request is for, and no query who sends it', async () => {
+test('no header field changes the path of a request, and a token in the query is ignored', async () => {
   const { envoy } = await startEnvoyOn(ports, shipped);
   const send = (path, headers) => fetch(`http://127.0.0.1:${ports.public}${path}`, { headers: { ...headers, 'x-sent-here': '1' } });
   reached = [];
   await send('/anything', { 'x-original-url': '/orders/1', 'x-rewrite-url': '/orders/1', 'x-kept': 'yes' });
   assert.deepEqual(reached, ['/anything']);
   assert.deepEqual([fields['x-original-url'], fields['x-rewrite-url'], fields['x-kept']], [undefined, undefined, 'yes']);
-  // The same in both places: what a query says is not even looked at.
+  // Sends the same token in the header and in the query, which Envoy does not read.
   const token = 'eyJhbGciOiJFZERTQSJ9.eyJpc3MiOiJ4In0.AAAA';
   const header = await send('/orders/1', { authorization: `Bearer ${token}` });
   const query = await send(`/orders/1?access_token=${token}`, {});
@@ -131,7 +132,7 @@ test('no header field says which path a request is for, and no query who sends i
   await envoy.stop();
 });
 
-/** Sends the target as it is: no client library normalises it. */
+/** Sends the target as it is: client libraries would normalise it. */
 async function send1(target) {
   const socket = connectTcp(ports.public, '127.0.0.1');
   socket.write(`POST ${target} HTTP/1.1\r\nhost: a.test\r\nx-sent-here: 1\r\ncontent-length: 0\r\n\r\n`);

@@ -1,7 +1,8 @@
-"""docs/openapi.yaml against what answers: requests that it allows, and requests that it does not.
+"""Compares the filter's answers with docs/openapi.yaml, for requests that it allows and others.
 
-The argument is JSON: where the filter is, and who asks. What it prints is JSON: for each operation, how often which
-status came. It fails at the first answer that the description does not have, and shows the request.
+The argument is JSON: the filter's address and the callers' credentials. The output is JSON: the
+number of answers of each status, by operation. The program fails at the first answer that is not
+described, and shows the request.
 """
 
 import collections
@@ -28,7 +29,8 @@ ALWAYS = [
     checks.response_schema_conformance,
     schemathesis.checks.not_a_server_error,
 ]
-# Where the body is the filter's own and no form of OAuth's, in which unknown parameters are to be ignored.
+# The operations whose body is the filter's own JSON. In OAuth's forms unknown parameters are
+# ignored.
 STRICT = ["mintSubjectToken", "endImpersonations", "listImpersonations"]
 
 session = requests.Session()
@@ -64,7 +66,7 @@ def exchange():
 
 
 def give_a_token(case):
-    """Half of the tokens are real: what is invented gets no further than to the door."""
+    """Gives half of the requests a real token: an invented one only reaches the first check."""
     token = exchange()
     case.body["token"] = token
 
@@ -94,7 +96,7 @@ REAL = {
 
 
 def identify(case, name):
-    """Whoever may."""
+    """Returns the credentials of a caller who may use the operation."""
     if name in ["mintSubjectToken", "cancelSubjectToken"]:
         return {"headers": {"authorization": f"Bearer {who['backend']}"}}
     if name in ["listImpersonations", "endImpersonation", "endImpersonations"]:
@@ -108,7 +110,7 @@ def identify(case, name):
 
 
 def strangers(name):
-    """Who may not."""
+    """Returns the credentials of callers who may not use the operation."""
     if "Token" in name and name not in ["mintSubjectToken", "cancelSubjectToken"]:
         return [{}, {"auth": ("nobody", "x")}, {"auth": (who["client"][0], "x")}]
     if name.startswith(("get", "head")):
@@ -121,7 +123,7 @@ def strangers(name):
 
 def validate(case, name, also=(), **sender):
     response = case.call(base_url=origin, session=session, **sender)
-    # What the gateway answered is not described.
+    # The description does not cover the gateway's answers.
     if "x-passed-on" in response.headers:
         seen[name]["passed on"] += 1
         return
@@ -144,7 +146,7 @@ def play(operation, mode, real):
         sender = identify(case, name)
         if real and name in REAL and not (name == "mintSubjectToken" and not isinstance(case.body, dict)):
             REAL[name](case)
-        # Each third request is by somebody else, in turn.
+        # Each third request is sent by a stranger, in turn.
         turn, rest = divmod(next(count), 3)
         if allowed and rest == 2 and others:
             sender = others[turn % len(others)]
@@ -153,7 +155,7 @@ def play(operation, mode, real):
     run()
 
 
-# Who asks is said here.
+# This file sets the credentials of each request.
 config = SchemathesisConfig.from_dict({"generation": {"with-security-parameters": False}})
 schema = schemathesis.openapi.from_path("docs/openapi.yaml", config=config)
 for result in schema.get_all_operations():
@@ -163,7 +165,7 @@ for result in schema.get_all_operations():
     try:
         play(operation, GenerationMode.NEGATIVE, real=False)
     except Exception as error:
-        # There is nothing that could be wrong with a request that has nothing in it.
+        # A request without any parameters cannot be made invalid.
         if type(error).__name__ not in ["Unsatisfiable", "SkipTest"]:
             raise
 

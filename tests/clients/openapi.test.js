@@ -1,5 +1,5 @@
-// docs/openapi.yaml says what the filter answers: held against Envoy by schemathesis, which makes requests of it, good
-// ones and bad ones, and looks whether status, header fields and body are as described.
+// Checks that Envoy answers as docs/openapi.yaml describes: schemathesis makes good and bad
+// requests of the description, and compares status, header fields and body.
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
 import { once } from 'node:events';
@@ -17,7 +17,7 @@ import { newPorts, startEnvoyOn } from './stack.js';
 
 const run = promisify(execFile);
 const EXAMPLES = 25; // of each kind for each operation
-/** What each operation must have answered, so that something was shown. */
+/** The statuses that each operation must have answered, so that the run shows something. */
 const ANSWERED = {
   mintSubjectToken: [201, 400, 401, 403, 404],
   cancelSubjectToken: [204, 401, 403, 404],
@@ -55,7 +55,7 @@ before(async () => {
     client: ['support-portal', SECRETS.supportPortal],
   };
   gateway = await startStub(ports.gateway, key);
-  // As many requests come from one address as otherwise from many.
+  // All requests come from one address, so the rate limit is raised.
   await startEnvoyOn(ports, (yaml) => yaml.replaceAll(/max_tokens: \d+, tokens_per_fill: \d+/g, 'max_tokens: 1000000, tokens_per_fill: 1000000'));
   await poll(async () => (await fetch(`${origin}/api/subject-tokens`, {
     method: 'POST', headers: { authorization: `Bearer ${who.backend}`, 'content-type': 'application/json' }, body: '{"userId":"user-42"}',
@@ -72,7 +72,7 @@ test('the description is an OpenAPI document', async () => {
   await run(`${ROOT}scripts/schemathesis`, ['-m', 'openapi_spec_validator', 'docs/openapi.yaml'], { cwd: ROOT });
 });
 
-test('the errors that are described are those of the page, and those that the filter makes', () => {
+test('the described errors are those of docs/endpoints.md and those that the filter makes', () => {
   const sorted = (pairs) => [...new Set(pairs.map(([status, error]) => `${status} ${error}`))].sort();
   const read = (path) => readFileSync(`${ROOT}${path}`, 'utf8');
 
@@ -84,7 +84,7 @@ test('the errors that are described are those of the page, and those that the fi
       return (error?.properties.error.enum ?? []).map((code) => [status, code]);
     })
   ));
-  // Every error is an error, whatever it is for.
+  // The descriptions of all errors are compared, whatever operation they belong to.
   for (const path of Object.values(paths)) {
     for (const { responses = {} } of Object.values(path)) {
       for (const [status, response] of Object.entries(responses)) {
@@ -103,11 +103,11 @@ test('the errors that are described are those of the page, and those that the fi
 
   assert.ok(made.length > 15, 'the refusals are written in another way');
   assert.deepEqual(sorted(documented), sorted(made));
-  // Another method is no operation of OpenAPI's: the description has a sentence about it.
+  // OpenAPI has no place for other methods: a sentence of the description names 405.
   assert.deepEqual(sorted(described), sorted(made.filter(([status]) => status !== '405')));
 });
 
-test('whatever is asked is answered as it is described', async (context) => {
+test('every request is answered as described', async (context) => {
   const asked = { origin, who, examples: EXAMPLES, resource: `${origin}/orders` };
   const script = fileURLToPath(new URL('openapi.py', import.meta.url));
   const { stdout } = await run(`${ROOT}scripts/schemathesis`, [script, JSON.stringify(asked)], { cwd: ROOT, maxBuffer: 2 ** 26 });
@@ -119,7 +119,7 @@ test('whatever is asked is answered as it is described', async (context) => {
   }
 });
 
-/** In the gateway's place: what the filter asks it, and a mark on everything else that reaches it. */
+/** A stub of the gateway: answers the filter's requests, and marks all other answers. */
 async function startStub(port, key) {
   const server = createServer((request, response) => {
     const path = request.url.split('?', 1)[0];
@@ -141,7 +141,7 @@ function answerTo(path, authorization, key) {
   }
   if (path === '/oidc/me') return authorization === `Bearer ${who.actor}` ? [200, { sub: 'agent-1' }] : [401, {}];
   if (path === '/oidc/token/introspection' && authorization?.startsWith(`Basic ${btoa('impersonation-filter:')}`)) return [200, { active: false }];
-  // There are users of even length.
+  // A user exists if the length of the path is even.
   if (path.startsWith('/api/users/')) return path.length % 2 === 0 || path.endsWith('/user-42') ? [200, { id: 'x' }] : [404, {}];
   return [418, {}];
 }

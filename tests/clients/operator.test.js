@@ -1,5 +1,5 @@
-// What envoy.yaml promises its operator beside the filter: rate limits, and that what is not meant for the
-// public is not on the public listener. Its cross-origin rules are in browser.test.js.
+// Promises of envoy.yaml to its operator besides the filter: rate limits, and that the admin
+// interface is not public. browser.test.js has the cross-origin rules.
 import assert from 'node:assert/strict';
 import { get } from 'node:http';
 import { after, before, test } from 'node:test';
@@ -16,9 +16,9 @@ before(async () => {
 
 after(stopAll);
 
-test('two spellings of a path are one path', async () => {
+test('two spellings of a path reach one route', async () => {
   for (const path of ['//oidc/jwks', '/x/../oidc/jwks', '/oidc/./jwks']) {
-    // By hand, because fetch would tidy the path up itself.
+    // A raw request, because fetch would normalise the path itself.
     assert.equal((await rawGet(path)).status, 200, path);
   }
   assert.equal((await rawGet('/x/../orders/1')).status, 401);
@@ -31,10 +31,10 @@ test('the admin interface is not on the public listener', async () => {
   }
 });
 
-// Last: for a second afterwards this address has no requests left.
+// This test is the last: for a second afterwards this address has no requests left.
 for (const path of ENDPOINTS) {
   test(`${path}: too many requests from one address are refused, in JSON and with Retry-After`, async () => {
-    // Many at once: one after the other they can be slower than the limit.
+    // Many requests at once: one after the other they can be slower than the limit.
     let answer;
     for (let rounds = 0; answer === undefined; rounds += 1) {
       assert.ok(rounds < 50, 'no limit was met');
@@ -47,7 +47,7 @@ for (const path of ENDPOINTS) {
     assert.equal(answer.headers.get('content-type'), 'application/json');
     assert.equal(answer.headers.get('retry-after'), '1');
     assert.equal(JSON.parse(answer.text).error, 'temporarily_unavailable');
-    // The support client's page can read it, where a page may ask at all.
+    // The support client's page can read the answer, on paths that pages may use.
     const page = path === '/oidc/token' ? 'http://localhost:3000' : null;
     assert.equal(answer.headers.get('access-control-allow-origin'), page);
   });

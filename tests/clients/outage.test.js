@@ -1,5 +1,5 @@
-// The gateway is not there yet, or dies and comes back while requests flow: what needs it fails at once and
-// says so, the rest goes on, and afterwards all works without a restart of Envoy.
+// The gateway is not there yet, or dies and comes back while requests flow. Requests that need it
+// fail at once with 503, others succeed, and afterwards all succeed without a restart of Envoy.
 import assert from 'node:assert/strict';
 import { generateKeyPairSync } from 'node:crypto';
 import { after, before, test } from 'node:test';
@@ -11,10 +11,10 @@ import { SECRETS } from './client.js';
 import { newPorts, startEnvoyOn } from './stack.js';
 
 const RATE = 50; // requests a second
-const PHASE_MS = 3000; // it lives, is dead, lives again: each so long, at least
-const BLUR_MS = 1000; // whoever is asked this shortly after a turn may not have noticed
-const BOUND_MS = 15_000; // what one request may take on a busy machine: a callout gives up after 10 s
-const CUT_OFF = 'cut off'; // a body that breaks off, as the gateway dies
+const PHASE_MS = 3000; // the least time in which the gateway works, is dead, and works again
+const BLUR_MS = 1000; // a request within this time after a change may see either state
+const BOUND_MS = 15_000; // the time of one request on a busy machine: a callout gives up after 10 s
+const CUT_OFF = 'cut off'; // a body that breaks off when the gateway dies
 const { privateKey } = generateKeyPairSync('ec', { namedCurve: 'P-256' });
 const KEY = JSON.stringify({ ...privateKey.export({ format: 'jwk' }), kid: 'kept', alg: 'ES256', use: 'sig' });
 const ACCESS_TOKEN = 'urn:ietf:params:oauth:token-type:access_token';
@@ -33,21 +33,23 @@ before(async () => {
 
 after(stopAll);
 
-/** The gateway, with the same key each time, so that what it signed stays good. */
+/** The gateway with the same key each time, so that its tokens stay valid. */
 function startSameGateway() {
   return startGateway({ port: ports.gateway, origin, env: { GATEWAY_SIGNING_KEY: KEY } });
 }
 
-/** What is asked, what a request needs that is made beforehand, and how it ends with and without the gateway. */
+/**
+ * The kinds of requests: what each needs beforehand, and its status with and without the gateway.
+ */
 const KINDS = {
-  mint: { alive: 201, dead: 503, send: () => mint() }, // asks whether there is such a user
+  mint: { alive: 201, dead: 503, send: () => mint() }, // asks whether the user exists
   exchange: { alive: 200, dead: 200, prepare: subjectToken, send: (token) => exchange(token) },
   'key set': { alive: 200, dead: 200, send: () => fetch(`${origin}/oidc/jwks`) },
   client_credentials: { alive: 200, dead: 503, send: () => clientCredentials() },
   API: { alive: 200, dead: 503, send: () => fetch(`${origin}/orders/1`, { headers: { authorization: `Bearer ${apiToken}` } }) },
 };
 
-test('until the gateway is there, Envoy starts, and who needs its keys is asked to come back', async () => {
+test('Envoy starts without the gateway, and asks callers who need its keys to retry', async () => {
   gateway = await startSameGateway();
   const behind = `http://127.0.0.1:${ports.gateway}`;
   const granted = await clientCredentials(behind, { scope: 'impersonate users:read', resource: `${origin}/api` });
@@ -64,7 +66,7 @@ test('until the gateway is there, Envoy starts, and who needs its keys is asked 
   await poll(async () => (await mint()).status === 201, { interval: 200 });
 });
 
-test('what fails while the gateway is dead works again when it is back', async (context) => {
+test('requests that fail while the gateway is dead succeed when it is back', async (context) => {
   apiToken = (await (await exchange(await subjectToken())).json()).access_token;
   await poll(async () => (await KINDS.API.send()).status === 200);
 
@@ -94,7 +96,7 @@ test('what fails while the gateway is dead works again when it is back', async (
   }));
   const turns = await outage;
 
-  // By half second: what failed.
+  // Failures by half second.
   const failed = requests.filter(({ kind, status }) => status !== kind.alive);
   context.diagnostic(`dead from ${turns.dead} ms to ${turns.returns} ms; ${failed.length} of ${requests.length} failed`);
   const lines = failed.map(({ name, sent, status }) => `${Math.floor(sent / 500) / 2} s ${name}: ${status}`);
@@ -103,21 +105,21 @@ test('what fails while the gateway is dead works again when it is back', async (
   for (const { name, kind, sent, took, status } of requests) {
     const request = `${name} at ${sent} ms: ${status} after ${took} ms`;
     assert.ok(took < BOUND_MS, request);
-    // What was under way at the turn may have met either.
+    // A request in progress at a change may have met either state.
     const alive = sent + took < turns.dies || sent > turns.back + BLUR_MS;
     const dead = sent > turns.dead + BLUR_MS && sent + took < turns.returns;
     if (alive) assert.equal(status, kind.alive, request);
     else if (dead) assert.equal(status, kind.dead, request);
     else assert.ok([kind.alive, 502, 503, CUT_OFF].includes(status), request);
   }
-  // Nothing was lost: the very same requests work now.
+  // No request was lost: the very same requests succeed now.
   for (const { name, kind, prepared } of failed) assert.equal(await drained(await kind.send(prepared)), kind.alive, name);
   for (const kind of Object.values(KINDS)) {
     assert.equal(await drained(await kind.send(await kind.prepare?.())), kind.alive);
   }
   assert.ok((await counted('impersonation_callout_failures_total.upstream.user_lookup')) > 0);
   assert.equal(await counted('wasm.*vm_reload'), reloads);
-  process.kill(envoy.pid, 0); // still there
+  process.kill(envoy.pid, 0); // Envoy still runs
 });
 
 async function drained(response) {
@@ -159,7 +161,7 @@ function clientCredentials(at = origin, parameters = { scope: 'users:read' }) {
   });
 }
 
-/** What Envoy counted under names like this, added up. */
+/** Returns the sum of Envoy's counters with names like this. */
 async function counted(name) {
   const text = await (await fetch(`http://127.0.0.1:${ports.admin}/stats?filter=${name}`)).text();
   return text.trim().split('\n').reduce((sum, line) => sum + Number(line.split(': ')[1] ?? 0), 0);

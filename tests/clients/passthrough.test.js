@@ -1,5 +1,6 @@
-// What is not the filter's passes as it is: a plain server stands where the gateway would, and both ends
-// compare what they sent with what arrived. The filter is on for /oidc/token and off for the rest.
+// Requests that are not the filter's pass unchanged: a plain server stands in the place of the
+// gateway, and both ends compare what they sent with what arrived. The filter is on for /oidc/token
+// and off for the rest.
 import assert from 'node:assert/strict';
 import { createHash, randomBytes } from 'node:crypto';
 import { once } from 'node:events';
@@ -15,11 +16,11 @@ const MIB = 1024 * 1024;
 
 let origin;
 let upstream;
-let serve; // set by each test: what the server does
+let serve; // each test sets the server's behaviour
 
 before(async () => {
   const ports = await newPorts();
-  // The filter asks for the gateway's keys whenever it likes: no test is about that.
+  // The filter fetches the gateway's keys at any time: no test is about that.
   upstream = createServer((request, response) => (
     request.url === '/oidc/jwks' ? notFound(request, response) : serve(request, response)
   ));
@@ -94,7 +95,7 @@ for (const path of PATHS) {
       proceed = () => response.end('data: 2\n\n');
     };
     const response = await open1(path, { method: 'POST', headers: {}, body: 'grant_type=password' });
-    const [first] = await once(response, 'data'); // before the second was sent
+    const [first] = await once(response, 'data'); // before the second part was sent
     assert.equal(first.toString(), 'data: 1\n\n');
     proceed();
     assert.equal((await buffer(response)).toString(), 'data: 2\n\n');
@@ -113,7 +114,7 @@ for (const path of PATHS) {
   });
 }
 
-test('an upload elsewhere arrives piece by piece, too', async () => {
+test('an upload to another path arrives piece by piece, too', async () => {
   const arrived = [];
   let firstArrived;
   const seen = new Promise((resolve) => { firstArrived = resolve; });
@@ -127,7 +128,7 @@ test('an upload elsewhere arrives piece by piece, too', async () => {
   const request = http1(`${origin}/elsewhere`, { method: 'POST' });
   const responded = once(request, 'response');
   request.write('first ');
-  await seen; // before the second was sent
+  await seen; // before the second part was sent
   request.end('second');
   const [response] = await responded;
   assert.equal((await buffer(response)).toString(), 'first second');

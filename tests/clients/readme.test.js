@@ -1,5 +1,4 @@
-// What docs/flow.md shows is what happens. The README's own lines are tried with `make run`, in
-// demo/demo.test.js.
+// Runs the lines of docs/flow.md. demo/demo.test.js runs the README's own lines, with `make run`.
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { after, before, test } from 'node:test';
@@ -13,13 +12,13 @@ let printed;
 
 before(async () => {
   ({ origin } = await startStack());
-  // Until the filter has the gateway's keys it asks whoever mints to come back.
+  // Until the filter has the gateway's keys, it asks minters to retry.
   await poll(async () => (printed = await pasteFlow(origin)).startsWith('{'));
 });
 
 after(stopAll);
 
-test('the curl lines of the flow work as they are printed', () => {
+test('the curl lines of docs/flow.md work as printed', () => {
   const end = printed.lastIndexOf('}') + 1;
   const [orders, invoices] = [printed.slice(0, end), printed.slice(end).trim()];
   const { resource, claims } = JSON.parse(orders);
@@ -28,7 +27,7 @@ test('the curl lines of the flow work as they are printed', () => {
   assert.equal(invoices, 'Audiences in Jwt are not allowed');
 });
 
-test('demo/begin.sh has the lines of the flow, to the access token', () => {
+test('demo/begin.sh has the lines of docs/flow.md, up to the access token', () => {
   const [flow] = lines('docs/flow.md');
   const [beginning] = flow.split('\n# It opens that API');
   assert.ok(beginning.length > 1000 && readFileSync(`${ROOT}demo/begin.sh`, 'utf8').includes(beginning));

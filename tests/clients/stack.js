@@ -8,7 +8,10 @@ import { SECRETS } from './client.js';
 
 const FILES = `${ROOT}target/clients`;
 
-/** Envoy on these ports, before whatever listens on `ports.gateway`, its configuration changed by `edit`. Its files stay for a look. */
+/**
+ * Starts Envoy on these ports, before the server at `ports.gateway`. `edit` changes the
+ * configuration. The files are kept.
+ */
 export async function startEnvoyOn(ports, edit = (yaml) => yaml) {
   mkdirSync(FILES, { recursive: true });
   const config = `${FILES}/envoy-${ports.public}.yaml`;
@@ -30,7 +33,10 @@ export async function newPorts() {
   return { public: public_, admin, gateway };
 }
 
-/** The whole of it: `origin` is the address that everyone knows, `behind` is the gateway without Envoy. `edit` changes Envoy's configuration. */
+/**
+ * Starts gateway and Envoy. `origin` is the public address, `behind` is the gateway without Envoy.
+ * `edit` changes Envoy's configuration.
+ */
 export async function startStack(edit) {
   const ports = await newPorts();
   const origin = `http://127.0.0.1:${ports.public}`;

@@ -1,6 +1,6 @@
-// docker-compose.yml and Dockerfile: held against the files that they name, read by Docker where there is a client, and
-// brought up where there is an engine that has the base images or can pull them. That needs port 10000, as the
-// curl lines of docs/flow.md do.
+// Checks docker-compose.yml and Dockerfile: against the files that they name, with Docker's own
+// parser if there is a client, and by starting the services if there is an engine with the base
+// images. Starting them needs port 10000, as the curl lines of docs/flow.md do.
 import assert from 'node:assert/strict';
 import { execFileSync, spawnSync } from 'node:child_process';
 import { cpSync, existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
@@ -24,10 +24,10 @@ const engine = runs(['docker', 'info']);
 
 const dockerfile = readFileSync(`${ROOT}Dockerfile`, 'utf8');
 const { services } = parse(readFileSync(`${ROOT}docker-compose.yml`, 'utf8'), { merge: true });
-/** The images that stages begin with, but for `scratch`, which is no image. */
+/** The base images of the stages, without `scratch`, which is not an image. */
 const bases = [...dockerfile.matchAll(/^FROM (\S+:\S+) AS /gm)].map(([, image]) => image);
 
-test('the file names stages and files that are there, and images by their version', () => {
+test('docker-compose.yml names existing stages and files, and images by version', () => {
   for (const [name, { build, image, volumes = [], ports = [] }] of Object.entries(services)) {
     if (build) assert.match(dockerfile, new RegExp(`^FROM .* AS ${build.target}$`, 'm'), name);
     else assert.match(image, /:v?\d+\.\d+\.\d+$/, name);
@@ -39,13 +39,13 @@ test('the file names stages and files that are there, and images by their versio
   assert.equal(bases.length, 3);
 });
 
-test('the file is valid', { skip: !compose && 'no docker compose' }, () => {
+test('docker-compose.yml is valid', { skip: !compose && 'no docker compose' }, () => {
   run('config', '--quiet');
   run('--profile', 'observability', 'config', '--quiet');
   run('--profile', 'cluster', 'config', '--quiet');
 });
 
-test('Envoy takes what the cluster is configured with', () => {
+test('Envoy accepts the configuration of the cluster', () => {
   const [, words] = /^RUN (scripts\/envoy-in-cluster[^]*?) > \/envoy\.yaml$/m.exec(dockerfile);
   const yaml = execFileSync('sh', ['-c', words], { cwd: ROOT, encoding: 'utf8' });
   const { listeners, clusters } = parse(yaml).static_resources;
@@ -66,7 +66,7 @@ test('Envoy takes what the cluster is configured with', () => {
   }
 });
 
-test('the Dockerfile copies what Cargo needs to read the manifest', { skip: !runs(['cargo', '--version']) && 'no cargo' }, () => {
+test('the Dockerfile copies every file that Cargo needs to read the manifest', { skip: !runs(['cargo', '--version']) && 'no cargo' }, () => {
   const [, stage] = /AS module\n([^]*?)RUN make build/.exec(dockerfile);
   const ignored = readFileSync(`${ROOT}.dockerignore`, 'utf8').split('\n');
   const folder = mkdtempSync(join(tmpdir(), 'image-'));
@@ -77,7 +77,7 @@ test('the Dockerfile copies what Cargo needs to read the manifest', { skip: !run
         cpSync(join(ROOT, source), join(folder, target === './' ? source : target), { recursive: true });
       }
     }
-    // The C compiler for wasm is named there.
+    // This file names the C compiler for wasm.
     assert.ok(existsSync(join(folder, '.cargo/config.toml')));
     execFileSync('cargo', ['fetch', '--locked', '--target', 'wasm32-wasip1'], { cwd: folder, stdio: 'pipe' });
   } finally {
@@ -85,7 +85,7 @@ test('the Dockerfile copies what Cargo needs to read the manifest', { skip: !run
   }
 });
 
-test('the flow works, and so do the lines of the documentation and those that the demo prints', {
+test('the flow works, with the lines of the documentation and those that the demo prints', {
   skip: !(compose && engine) && 'no Docker engine',
   timeout: 30 * MINUTES,
 }, async (context) => {
@@ -107,12 +107,12 @@ test('the flow works, and so do the lines of the documentation and those that th
     run('logs', '--tail', '50');
     throw error;
   }
-  // Nothing but the public listener is published.
+  // Only the public listener is published.
   await assert.rejects(fetch('http://127.0.0.1:9901/ready'));
   await assert.rejects(fetch('http://127.0.0.1:9902/stats/prometheus'));
   await assert.rejects(fetch('http://127.0.0.1:9000/oidc/jwks'));
 
-  // The cluster beside it, where it can be had.
+  // Starts the cluster too, if its image is available.
   const { image } = services['etcd-1'];
   if (!runs(['docker', 'image', 'inspect', image]) && !runs(['docker', 'pull', image])) {
     context.diagnostic(`NOT TESTED: ${image} is not here and cannot be pulled`);
@@ -126,7 +126,7 @@ test('the flow works, and so do the lines of the documentation and those that th
   await showFlow(address);
 });
 
-/** A project name of its own, so that it meets no other stack of the same folder. */
+/** Uses a project name of its own, apart from other stacks of the same folder. */
 function run(...args) {
   const [command, ...words] = compose;
   execFileSync(command, [...words, '--project-name', 'impersonation-filter-test', ...args], {

@@ -1,4 +1,4 @@
-//! Token requests: what the gateway would read as an exchange never gets to it.
+//! Token requests: a request that the gateway would read as an exchange never reaches it.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -13,20 +13,20 @@ use testkit::server::{Reply, Server};
 
 use crate::{Client, Plan, Provider, in_parallel};
 
-/// A grant that the gateway has besides, and that the filter knows nothing of.
+/// Another grant of the gateway, which the filter does not know.
 const ANOTHER_GRANT: &str = "urn:example:another";
 
 /// A token request.
 struct Case {
     content_types: Vec<Vec<u8>>,
     body: Vec<u8>,
-    /// Whether it may be in an encoding in which ASCII is not ASCII.
+    /// True if the body may be in an encoding in which ASCII is not ASCII.
     foreign_charset: bool,
-    /// Whether an exchange was ever in it.
+    /// True if the case was made from an exchange.
     exchange: bool,
 }
 
-/// What the gateway makes of a request.
+/// The gateway's reading of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Reading {
     /// An exchange of these subject tokens.
@@ -49,7 +49,7 @@ impl Reading {
     }
 }
 
-/// The gateway, and what it has read so far, by `x-case`.
+/// The gateway, and its readings so far, by `x-case`.
 struct Gateway {
     service: Server,
     readings: Arc<Mutex<HashMap<String, Reading>>>,
@@ -71,14 +71,14 @@ impl Gateway {
         Self { service, readings }
     }
 
-    /// What it made of a case, if the case got to it.
+    /// Returns the gateway's reading of a case, if the case reached it.
     fn reading(&self, case: &str) -> Option<Reading> {
         self.readings.lock().unwrap().get(case).cloned()
     }
 }
 
 #[test]
-fn what_the_gateway_reads_as_an_exchange_never_gets_there() {
+fn no_form_that_the_gateway_reads_as_an_exchange_reaches_it() {
     let plan = Plan::new();
     let provider = Provider::start();
     let gateway = Gateway::before(&provider);
@@ -110,7 +110,8 @@ fn what_the_gateway_reads_as_an_exchange_never_gets_there() {
             findings.add(format!("pass_through: case {number} carries a token like ours: {case}"));
         }
         exchanges += usize::from(matches!(alone, Reading::Exchange(_)));
-        // Closed, but no more than that: what is another grant to both goes on.
+        // The filter refuses no more than it must: a request that both read as another grant
+        // passes.
         if alone == Reading::Another && case.must_pass() {
             others += 1;
             for (mode, reading) in [("refuse", refused), ("pass_through", passed)] {
@@ -123,7 +124,7 @@ fn what_the_gateway_reads_as_an_exchange_never_gets_there() {
         }
     }
     println!("{exchanges} exchanges and {others} other requests to the gateway, of {}", plan.count);
-    // Without the filter there is something to be afraid of, and something to be let through.
+    // Without the filter some cases are exchanges to the gateway, and some are another grant.
     assert!(exchanges > plan.count / 10, "only {exchanges} are exchanges to the gateway");
     assert!(others > plan.count / 20, "only {others} are another grant to the gateway");
 }
@@ -137,7 +138,8 @@ impl Case {
         request.body(self.body.clone())
     }
 
-    /// Whether nobody could see an exchange in it. Of two content types Envoy makes one, which is no form's.
+    /// Returns true if no reader could see an exchange in it. Envoy joins two content types into
+    /// one, which is not a form's.
     fn must_pass(&self) -> bool {
         !self.exchange && !self.foreign_charset && self.content_types.len() < 2
     }
@@ -155,7 +157,7 @@ impl std::fmt::Display for Case {
 
 type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// A request that is right, with up to three things wrong with it.
+/// Makes a correct request with up to three mistakes.
 fn generate(random: &mut Rng) -> Case {
     let exchange = random.u8(..4) > 0;
     let grant = if exchange { EXCHANGE_GRANT } else { ANOTHER_GRANT };
@@ -168,7 +170,7 @@ fn generate(random: &mut Rng) -> Case {
         (b"scope".into(), b"orders:read".into()),
         (b"resource".into(), ORDERS.into()),
     ];
-    // Which of them survive: only the first two are needed to be read at all.
+    // Keeps some of the pairs: the first two are enough for the request to be read at all.
     pairs.truncate(random.usize(2..=6));
     if random.bool() {
         random.shuffle(&mut pairs);
@@ -199,7 +201,7 @@ fn generate(random: &mut Rng) -> Case {
                 ];
                 let name: &[u8] = random.choice([&b"grant_type"[..], b"subject_token"]).unwrap();
                 let at = random.usize(..=pairs.len());
-                // Only what is an exchange without it may become one by it.
+                // An addition may only turn a request into an exchange if it is one already.
                 let values = if exchange { &values[..] } else { &values[1..] };
                 pairs.insert(at, (name.into(), random.choice(values).unwrap().to_vec()));
             }
@@ -245,7 +247,7 @@ fn generate(random: &mut Rng) -> Case {
             body.extend_from_slice(separator);
         }
         body.extend_from_slice(name);
-        // A value of nothing can stand without its sign.
+        // An empty value may stand without the equals sign.
         if !(value.is_empty() && random.bool()) {
             body.push(b'=');
             body.extend_from_slice(value);
@@ -253,7 +255,7 @@ fn generate(random: &mut Rng) -> Case {
     }
     let (body, charset) = encode(random, body);
     let content_types = content_types(random, charset);
-    // What the request's own words are, whatever they are worth.
+    // Reads the charset that the request names, whether or not the name is valid.
     let foreign_charset = content_types.iter().any(|content_type| {
         let text = String::from_utf8_lossy(content_type).to_ascii_lowercase();
         text.split("charset").skip(1).any(|rest| {
@@ -280,14 +282,14 @@ fn subject_token(random: &mut Rng) -> Vec<u8> {
 }
 
 fn pick<'p>(random: &mut Rng, pairs: &'p mut Pairs) -> &'p mut (Vec<u8>, Vec<u8>) {
-    // Half of all mistakes are in the one parameter that decides.
+    // Half of all mistakes concern `grant_type`, which decides.
     let decisive =
         pairs.iter().position(|(name, _)| name == b"grant_type").filter(|_| random.bool());
     let index = decisive.unwrap_or_else(|| random.usize(..pairs.len()));
     &mut pairs[index]
 }
 
-/// Writes a name or a value otherwise, in a way that some reader takes for the same.
+/// Writes a name or a value in another way that some reader takes for the same.
 fn mutate_text(random: &mut Rng, pairs: &mut Pairs) {
     let kind = random.u8(..16);
     let place = random.usize(..);
@@ -303,7 +305,8 @@ fn mutate_text(random: &mut Rng, pairs: &mut Pairs) {
         0..=3 => {
             let bits = if kind == 0 { u64::MAX } else { bits };
             let encoded = text.iter().enumerate().flat_map(|(index, &byte)| {
-                // What is encoded already would be encoded twice: that is below.
+                // Bytes that are encoded already are left alone: double encoding is another case,
+                // below.
                 let plain = byte != b'%' && !text[index.saturating_sub(2)..index].contains(&b'%');
                 if plain && bits >> (index % 64) & 1 == 1 {
                     escaped(byte).into_bytes()
@@ -319,7 +322,7 @@ fn mutate_text(random: &mut Rng, pairs: &mut Pairs) {
         7 => splice(text, b"%00"),
         8 => splice(text, [&b"%"[..], b"%2", b"%zz", b"%u0067", b"%%", b"%+5"][place % 6]),
         9 => splice(text, [&b"\r\n"[..], b"\n", b"%0d%0a", b"\t", b"\x0b"][place % 5]),
-        // An ASCII character in two bytes, in three, and as its full-width sister.
+        // An ASCII character in two bytes, in three, and in its full-width form.
         10..=12 => {
             let Some(&byte) = text.get(at) else { return };
             let long = match kind {
@@ -347,7 +350,7 @@ fn mutate_text(random: &mut Rng, pairs: &mut Pairs) {
     }
 }
 
-/// Something long before what matters, up to the lengths that the gateway and the filter read.
+/// Makes a long prefix, up to the lengths that the gateway and the filter read.
 fn padding(random: &mut Rng) -> Vec<u8> {
     const SHORT: usize = 300;
     let length = match random.u8(..6) {
@@ -366,7 +369,7 @@ fn padding(random: &mut Rng) -> Vec<u8> {
     }
 }
 
-/// The body in some encoding, and that encoding's name.
+/// Returns the body in some encoding, and the name of that encoding.
 fn encode(random: &mut Rng, body: Vec<u8>) -> (Vec<u8>, Option<&'static str>) {
     let utf16 = |body: &[u8], bytes: fn(u16) -> [u8; 2]| {
         String::from_utf8_lossy(body).encode_utf16().flat_map(bytes).collect::<Vec<_>>()
@@ -380,7 +383,8 @@ fn encode(random: &mut Rng, body: Vec<u8>) -> (Vec<u8>, Option<&'static str>) {
             let wide = body.iter().flat_map(|&byte| u32::from(byte).to_le_bytes()).collect();
             (with_mark(b"\xff\xfe\0\0", wide), Some("utf-32le"))
         }
-        // A change to ASCII where there is ASCII already, which is no character.
+        // An escape sequence that switches to ASCII where the text is ASCII already. It is not a
+        // character.
         3 | 4 => {
             let mut body = body;
             let at = random.usize(..=body.len().min(80));
@@ -413,7 +417,7 @@ fn encode(random: &mut Rng, body: Vec<u8>) -> (Vec<u8>, Option<&'static str>) {
     }
 }
 
-/// A number that the body decides, so that no encoding depends on another.
+/// Returns a number that depends on the body only, so that encodings do not depend on each other.
 fn random_kind(body: &[u8]) -> u32 {
     body.iter().fold(17_u32, |sum, &byte| sum.wrapping_mul(31).wrapping_add(byte.into())) % 24
 }

@@ -1,13 +1,14 @@
-//! Two readers of one input: the filter, in a real Envoy, and who stands behind it or beside it.
+//! Compares two readers of one input: the filter in a real Envoy, and the software behind or beside
+//! it.
 //!
-//! Where two parsers disagree, an attacker has two requests for the price of one: what the filter takes for
-//! another grant is an exchange to the gateway, what it takes for an opaque token is a JWT to who is asked
-//! about it. So thousands of forms and tokens, right ones and nearly right ones, go through the filter and
-//! through code that is not ours: npm `oidc-provider`, npm `jose`, PyJWT. Whatever one of these accepts must
-//! be read in the same way here, or refused.
+//! Where two parsers disagree, an attacker can make one request mean two things: another grant to
+//! the filter and an exchange to the gateway, or an opaque token to the filter and a JWT to the
+//! service that is asked about it. So thousands of forms and tokens, correct and nearly correct
+//! ones, go through the filter and through foreign code: npm `oidc-provider`, npm `jose`, PyJWT.
+//! Whatever one of these accepts must be read in the same way here, or refused.
 //!
-//! But for keys and times the inputs follow from one number, which is printed: `DIFFERENTIAL_SEED` sets it,
-//! `DIFFERENTIAL_COUNT` how many there are.
+//! The inputs follow from one number, which is printed; only keys and times differ.
+//! `DIFFERENTIAL_SEED` sets the number, `DIFFERENTIAL_COUNT` sets how many inputs there are.
 #![cfg(test)]
 #![expect(
     clippy::arithmetic_side_effects,
@@ -27,7 +28,7 @@ use std::thread;
 use testkit::http::{Answer, Connection, Request};
 use testkit::repository;
 
-/// Where the inputs come from, and how many.
+/// The seed of the inputs, and their number.
 struct Plan {
     seed: u64,
     count: usize,
@@ -44,7 +45,7 @@ impl Plan {
         Self { seed, count }
     }
 
-    /// The inputs; each can be made again without those before it.
+    /// Returns the inputs. Each has a seed of its own and can be made again alone.
     fn inputs<T>(&self, generate: impl Fn(&mut fastrand::Rng) -> T) -> Vec<T> {
         let one = |number: usize| {
             generate(&mut fastrand::Rng::with_seed(self.seed ^ (number as u64) << 32))
@@ -53,7 +54,7 @@ impl Plan {
     }
 }
 
-/// A script of `tests/gateway`, with what it needs installed.
+/// Returns a command that runs a script of `tests/gateway`, with its packages installed.
 fn node(script: &str) -> Command {
     let modules = "tests/gateway/node_modules";
     let made = Command::new("make").current_dir(repository()).args(["--silent", modules]).output();
@@ -64,11 +65,11 @@ fn node(script: &str) -> Command {
     command
 }
 
-/// The gateway's reading of token requests, served.
+/// A service with the gateway's reading of token requests.
 struct Provider {
     address: SocketAddr,
     process: Child,
-    /// It ends when this does, and that ends with the test, however the test ends.
+    /// The process ends with its standard input, which ends with the test, however the test ends.
     input: Option<ChildStdin>,
 }
 
@@ -95,7 +96,8 @@ impl Drop for Provider {
     }
 }
 
-/// Gives the inputs to a few workers, each with a state of its own, and the outcomes in the inputs' order.
+/// Distributes the inputs to a few workers, each with its own state. Returns the outcomes in the
+/// order of the inputs.
 fn in_parallel<T: Sync, S, R: Send>(
     inputs: &[T],
     state: impl Fn() -> S + Sync,
@@ -121,7 +123,7 @@ fn in_parallel<T: Sync, S, R: Send>(
     outcomes.into_iter().map(|(_, outcome)| outcome).collect()
 }
 
-/// Sends one request after the other, on one connection as long as that can be had.
+/// Sends one request after the other, on one connection as long as it stays open.
 struct Client {
     address: SocketAddr,
     connection: Option<Connection>,
@@ -132,7 +134,8 @@ impl Client {
         Self { address, connection: None }
     }
 
-    /// The answer; `None` if the connection was closed on a body that is too long, which nobody reads then.
+    /// Returns the answer. Returns `None` if the connection was closed on a body that is too long
+    /// to be read.
     fn send(&mut self, request: &Request) -> Option<Answer> {
         let bytes = request.to_bytes();
         let long = bytes.len() > 48 * 1024;

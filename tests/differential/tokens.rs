@@ -1,5 +1,6 @@
-//! Access tokens: what a JWT library verifies is verified here, to the same claims, or refused. It is never
-//! taken for an opaque token and shown to somebody else, who would then decide with less care.
+//! Access tokens: a JWT that a library verifies is verified here with the same claims, or refused.
+//! The filter never takes it for an opaque token and sends it to a service that might check it with
+//! less care.
 
 use std::collections::{HashMap, HashSet};
 use std::io::{BufRead, BufReader, Write};
@@ -25,7 +26,7 @@ use testkit::{Findings, repository};
 
 use crate::{Client, Plan, in_parallel, node};
 
-/// The issuer's keys: one for each kind of signature, and what signs with it.
+/// The issuer's keys, one for each kind of signature, each with its signer.
 static KEYS: LazyLock<Vec<(Key, EncodingKey)>> = LazyLock::new(|| {
     let rsa = |kid: &str, alg| PROVIDER_KEY.under(alg, kid);
     let keys = [
@@ -47,8 +48,8 @@ static KEYS: LazyLock<Vec<(Key, EncodingKey)>> = LazyLock::new(|| {
     keys.map(with_signer).into()
 });
 
-/// Somebody who says yes to every token, and remembers which ones were asked about.
-fn yes_sayer(
+/// Starts a service that accepts every token and records the tokens it was asked about.
+fn accepting_service(
     name: &str,
     yes: Value,
     token_of: impl Fn(&testkit::server::Received) -> String + Send + Sync + 'static,
@@ -65,7 +66,7 @@ fn yes_sayer(
 }
 
 #[test]
-fn what_a_library_verifies_is_verified_here_or_refused() {
+fn a_token_that_a_library_verifies_is_read_alike_here_or_refused() {
     let plan = Plan::new();
     let tokens = plan.inputs(generate);
     let expected = json!({
@@ -82,13 +83,14 @@ fn what_a_library_verifies_is_verified_here_or_refused() {
     let libraries = [("jose", read_all(jose, &tokens)), ("PyJWT", read_all(pyjwt, &tokens))];
 
     let gateway = Server::start(IDENTITY_GATEWAY);
-    let (userinfo, shown_to_userinfo) = yes_sayer("userinfo", json!({"sub": "whoever"}), |asked| {
-        asked.header("authorization").unwrap().trim_start_matches("Bearer ").to_owned()
-    });
+    let (userinfo, shown_to_userinfo) =
+        accepting_service("userinfo", json!({"sub": "whoever"}), |asked| {
+            asked.header("authorization").unwrap().trim_start_matches("Bearer ").to_owned()
+        });
     let anybody = json!({"active": true, "sub": "whoever", "client_id": "whoever", "scope": "impersonate openid",
                "aud": [MANAGEMENT], "exp": now() + 3600});
     let (introspection, shown_to_introspection) =
-        yes_sayer("introspection", anybody, |asked| asked.parameter("token").unwrap());
+        accepting_service("introspection", anybody, |asked| asked.parameter("token").unwrap());
     let keys: Vec<_> = KEYS.iter().map(|(key, _)| key).chain([&*PROVIDER_KEY]).collect();
     let configuration = Configuration::default()
         .with("/subject_tokens/authentication/jwt/0/local_jwks", jwks(&keys))
@@ -117,8 +119,9 @@ fn what_a_library_verifies_is_verified_here_or_refused() {
             let Some(claims) = &claims[number] else { continue };
             accepted += 1;
             let mut disagree = |what: String| {
-                findings
-                    .add(format!("token {number}: {library} verifies what is {what}: {token:?}"));
+                findings.add(format!(
+                    "token {number}: {library} verifies a token that is {what}: {token:?}"
+                ));
             };
             if shown.iter().any(|shown| shown.contains(token)) {
                 disagree("opaque here".into());
@@ -140,13 +143,14 @@ fn what_a_library_verifies_is_verified_here_or_refused() {
         "of {} tokens the libraries verify {accepted} times, {acted} act and {called} mint, {opaque} are opaque",
         plan.count
     );
-    // There is something to disagree about on either side.
+    // The libraries accept and refuse enough tokens for a comparison.
     assert!(accepted > plan.count / 4, "only {accepted} are verified by a library");
     assert!(acted.min(called) > plan.count / 20, "only {acted} act and {called} mint");
     assert!(opaque > plan.count / 100, "only {opaque} are opaque");
 }
 
-/// What a program that reads one token a line makes of each: its claims, if it verifies.
+/// Gives each token to a program that reads one token a line. Returns the claims of each token that
+/// verifies.
 fn read_all(mut program: Command, tokens: &[String]) -> Vec<Option<Value>> {
     let mut process = program.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let mut input = process.stdin.take().unwrap();
@@ -155,7 +159,7 @@ fn read_all(mut program: Command, tokens: &[String]) -> Vec<Option<Value>> {
     let output = BufReader::new(process.stdout.take().unwrap());
     let read = output.lines().map(|line| {
         let line = line.unwrap();
-        // A string with half a surrogate pair has a value there, and none here.
+        // A string with half a surrogate pair is valid to the program, and not in Rust.
         match serde_json::from_str(&line).unwrap_or_else(|_| json!("not Unicode")) {
             Value::Null => None,
             claims => Some(claims),
@@ -168,13 +172,13 @@ fn read_all(mut program: Command, tokens: &[String]) -> Vec<Option<Value>> {
     read
 }
 
-/// Presents each token as an actor's. Whose it is, where it is accepted.
+/// Presents each token as an actor token. Returns the actor of each accepted token.
 fn act(envoy: &Envoy, tokens: &[String]) -> Vec<Option<Value>> {
     in_parallel(
         tokens,
         || (Client::of(envoy.address("gateway")), None),
         |(client, subject_token), _, token| {
-            // A refused exchange leaves the subject token as it was.
+            // A refused exchange leaves the subject token unspent, so it is used again.
             let outstanding = subject_token
                 .take()
                 .unwrap_or_else(|| minted(&client.send(&mint_request("somebody")).unwrap()));
@@ -190,13 +194,14 @@ fn act(envoy: &Envoy, tokens: &[String]) -> Vec<Option<Value>> {
     )
 }
 
-/// Presents each token as a backend's. Whose it is, where it is accepted, by the audit log.
+/// Presents each token as a backend's. Returns the caller of each accepted token, from the audit
+/// log.
 fn mint(envoy: &Envoy, tokens: &[String]) -> Vec<Option<Value>> {
     let statuses = in_parallel(
         tokens,
         || Client::of(envoy.address("gateway")),
         |client, number, token| {
-            // No other token gets into a header.
+            // Other tokens cannot be sent in a header.
             if !token.bytes().all(|byte| byte.is_ascii_graphic()) || token.is_empty() {
                 return None;
             }
@@ -225,7 +230,7 @@ fn mint(envoy: &Envoy, tokens: &[String]) -> Vec<Option<Value>> {
     })
 }
 
-/// A token that is right, with up to three things wrong with it.
+/// Makes a correct token with up to three mistakes.
 fn generate(random: &mut Rng) -> String {
     let (key, signer) = &KEYS[random.usize(..KEYS.len())];
     let alg = serde_json::to_value(key.alg).unwrap();
@@ -243,7 +248,7 @@ fn generate(random: &mut Rng) -> String {
         let members = claims.as_object().unwrap().iter();
         members.map(|(name, value)| format!("{}:{value}", json!(name))).collect()
     };
-    // Some tokens are opaque, and some of these have dots in them.
+    // Some tokens are opaque, and some of these contain dots.
     if random.u8(..20) == 0 {
         let part = |random: &mut Rng| {
             (0..random.usize(..24)).map(|_| random.alphanumeric()).collect::<String>()
@@ -262,7 +267,7 @@ fn generate(random: &mut Rng) -> String {
             3..7 => change_claims(random, &mut claims),
             7 => before_signing[random.usize(..2)] = Change::any(random),
             8 | 9 => of_signature = Change::any(random),
-            // What stands around the JSON.
+            // Text around the JSON.
             10 => affixes.push((
                 random.usize(..2),
                 random.bool(),
@@ -294,7 +299,7 @@ fn generate(random: &mut Rng) -> String {
         let at = if front { 0 } else { text[part].len() };
         text[part].splice(at..at, affix.iter().copied());
     }
-    // Bytes that are no UTF-8, in a string or around one.
+    // Bytes that are not UTF-8, in a string or around one.
     if random.u8(..40) == 0 {
         let part = &mut text[random.usize(..2)];
         let at = random.usize(1..part.len());
@@ -321,7 +326,7 @@ fn generate(random: &mut Rng) -> String {
     }
 }
 
-/// Another way to write the base64url of the same bytes, or nearly the same.
+/// A change of base64url that decodes to the same bytes, or nearly the same.
 #[derive(Clone, Copy, Debug)]
 enum Change {
     None,
@@ -362,7 +367,7 @@ impl Change {
                 let last = text.pop().unwrap_or('A');
                 let value =
                     ALPHABET.iter().position(|&letter| char::from(letter) == last).unwrap_or(0);
-                // Nothing is spare where the length is a multiple of four.
+                // No bits are spare if the length is a multiple of four.
                 let spare = usize::from(!(text.len() + 1).is_multiple_of(4));
                 text.push(ALPHABET[value | spare].into());
             }
@@ -371,7 +376,7 @@ impl Change {
     }
 }
 
-/// What is done to a token that is signed.
+/// A change to the token after it was signed.
 enum After {
     Nothing,
     Behind(&'static str),
@@ -405,7 +410,7 @@ fn change_header(random: &mut Rng, header: &mut Vec<String>, alg: &str) {
     let escaped = format!(r#""\u0061lg":"{alg}""#);
     let listed = format!(r#""alg":["{alg}"]"#);
     match random.u8(..4) {
-        // Another `alg` in its place.
+        // Replaces `alg`.
         0 => {
             header[0] = random
                 .choice([
@@ -421,7 +426,7 @@ fn change_header(random: &mut Rng, header: &mut Vec<String>, alg: &str) {
                 .unwrap()
                 .to_owned();
         }
-        // A further member, anywhere.
+        // Adds a member anywhere.
         1 | 2 => {
             let at = random.usize(..=header.len());
             let further = random
@@ -516,7 +521,7 @@ fn change_claims(random: &mut Rng, claims: &mut Vec<String>) {
     ];
     let further = random.choice(further).unwrap();
     match random.u8(..3) {
-        // In the place of the member of that name, so that there is one of it.
+        // Replaces the member of that name, so that it occurs once.
         0 => {
             let name = further.split(':').next().unwrap_or_default();
             match claims.iter().position(|claim| claim.split(':').next() == Some(name)) {

@@ -1,4 +1,4 @@
-//! VMs that crash, by a filter that traps in one callback.
+//! Crashes VMs, by a filter that traps in one callback.
 
 use std::path::PathBuf;
 use std::thread;
@@ -11,19 +11,20 @@ use testkit::http::Form;
 use testkit::trap::with_trap;
 use testkit::wait_for;
 
-/// The filter, whose VM a request with trailers ends.
+/// Returns the filter with a trap: a request with trailers crashes its VM.
 pub(crate) fn crashing_module() -> PathBuf {
     with_trap(&MODULE, "proxy_on_request_trailers")
 }
 
-/// Ends the VM of whichever worker takes the connection.
+/// Crashes the VM of the worker that takes the connection.
 pub(crate) fn crash(envoy: &Envoy) {
     let form = exchange_form("sub_none").encode().into_bytes();
     let request = exchange_request(&Form::default()).pieces(vec![form], &[("x-last", "1")]);
     let before = crashes(envoy);
     let mut hanging = Vec::new();
     wait_for("a VM to crash", || {
-        // A worker whose VM has just crashed answers 503 instead; one that crashes does not answer at all.
+        // A worker whose VM has just crashed answers 503; one that crashes now does not answer at
+        // all.
         let mut connection = envoy.connect();
         connection.write(&request.to_bytes()).ok()?;
         hanging.push(connection);
@@ -38,7 +39,7 @@ pub(crate) fn crash(envoy: &Envoy) {
     });
 }
 
-/// How many VMs have crashed.
+/// Returns the number of crashed VMs.
 pub(crate) fn crashes(envoy: &Envoy) -> usize {
     envoy.log().matches("RuntimeError: unreachable").count()
 }

@@ -1,7 +1,7 @@
-//! What only shows in large numbers: whether a token is exchanged twice, whether anything grows.
+//! Tests that need large numbers: no token is exchanged twice, and Envoy does not grow.
 //!
-//! Each has a long form, of the length that docs/reliability.md names (`make race`, `make soak`), and a short one that
-//! shows in every test run that the machinery works.
+//! Each has a long form, whose length docs/reliability.md names (`make race`, `make soak`), and a
+//! short one, which shows in every test run that the tests work.
 #![cfg(test)]
 #![expect(
     clippy::arithmetic_side_effects,
@@ -12,7 +12,7 @@ mod crash;
 mod race;
 mod soak;
 
-/// A number that the environment may give.
+/// Returns a number from the environment, or the default.
 fn from_environment(name: &str, otherwise: usize) -> usize {
     std::env::var(name).map_or(otherwise, |text| {
         text.parse().unwrap_or_else(|error| panic!("{name}={text}: {error}"))

@@ -1,8 +1,9 @@
-//! Sixteen callers for each of very many subject tokens, on four workers, while configurations change and VMs
-//! crash: one of them gets an access token, always.
+//! Sixteen callers want each of very many subject tokens, on four workers, while configurations
+//! change and VMs crash. Exactly one of them gets an access token.
 //!
-//! A caller is told 503 (or 408) where a VM has just crashed, and may come back. What has to be: no token with two access
-//! tokens, none of which everybody is told that it was used, and as many successes as the filter itself has counted.
+//! A caller is answered 503 or 408 if a VM has just crashed, and may retry. The test checks that no
+//! subject token yields two access tokens, that no subject token is "already used" for everybody,
+//! and that the filter's own count of exchanges is the number of successes.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -26,9 +27,10 @@ use crate::from_environment;
 
 const WORKERS: u32 = 4;
 const RIVALS: usize = 16;
-/// Tokens between two meetings. All present them in the same order, so that workers meet at each.
+/// The tokens of one round. All callers present them in the same order, so that the workers meet at
+/// each.
 const AT_ONCE: usize = 64;
-/// What each caller mints of them.
+/// The tokens of one round that each caller mints.
 const SHARE: usize = AT_ONCE / RIVALS;
 
 const USED: &str = "the subject token was already used";
@@ -37,7 +39,7 @@ const USED: &str = "the subject token was already used";
 enum Told {
     HereItIs,
     Used,
-    /// A VM has crashed: 503, or 408 to whom it had read by half.
+    /// A VM has crashed: 503, or 408 for a request that it had half read.
     ComeBack,
     /// The connection broke.
     Nothing,
@@ -57,16 +59,16 @@ impl Told {
     }
 }
 
-/// What became of one token.
+/// The outcome of one token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Outcome {
-    /// One of those who wanted it at the same time.
+    /// One of the simultaneous callers got it.
     Won,
-    /// Nobody then, as VMs had crashed, and one who came back.
+    /// VMs had crashed, and a caller who retried got it.
     WonByComingBack,
-    /// It is used, nobody has seen the access token, and somebody's connection broke.
+    /// It is used, no caller has got the access token, and a connection broke.
     AnswerLost,
-    /// Never to be.
+    /// Any other outcome: a fault.
     Wrong,
 }
 
@@ -86,9 +88,9 @@ async fn judge(told: &[Told], come_back: impl Future<Output = Told>) -> Outcome 
     }
 }
 
-/// A run that finds nothing means something.
+/// Shows that `judge` finds each kind of fault.
 #[test]
-fn a_token_is_judged_by_what_everybody_was_told() {
+fn a_token_is_judged_by_every_answer() {
     use Told::{ComeBack, Else, HereItIs, Nothing, Used};
     #[rustfmt::skip]
     let cases = [
@@ -111,18 +113,19 @@ fn listener(configuration: &Configuration, module: &Path) -> Listener {
     let mut filter = Filter::from(configuration);
     filter.module = Some(module.to_owned());
     let listener = Listener::new("gateway").filter(filter).answer("/", "not ours");
-    // What is half read by a VM that crashes hangs until then.
+    // A request that a crashing VM has half read hangs until this time is up.
     listener.keeps_connections().patience("1s").watched()
 }
 
 #[test]
-fn each_token_is_exchanged_once_whoever_wants_it_and_whatever_happens_meanwhile() {
+fn each_token_is_exchanged_once_while_configurations_change_and_vms_crash() {
     let tokens = from_environment("RACE_TOKENS", 3000);
-    // Many enough for each kind, and far enough apart that most of the time all workers serve.
+    // Enough disturbances of each kind, and far enough apart that all workers serve most of the
+    // time.
     let disturbances = (tokens / 5000).clamp(4, 100);
     let module = crashing_module();
-    // Fifteen of sixteen present a token that was used. Were that to end what the first has got, the table of what has
-    // ended would be most of the work.
+    // Fifteen of sixteen callers present a used token. With `on_replay: revoke` each would end the
+    // impersonation, and most of the work would be in the table of revocations.
     let plain = Configuration::default().with("/subject_tokens/on_replay", "report");
     let configurations = [
         plain.clone(),
@@ -134,7 +137,7 @@ fn each_token_is_exchanged_once_whoever_wants_it_and_whatever_happens_meanwhile(
     let envoy =
         Bootstrap::default().listener(listeners[0].clone()).workers(WORKERS).drain_seconds(2);
     let envoy = envoy.start();
-    // A line for each request is not what is looked at here.
+    // One log line for each request is not needed here.
     envoy.set_log_level("wasm", "error");
 
     let race = Race { envoy: &envoy, tokens, judged: AtomicUsize::new(0), over: Over::default() };
@@ -166,25 +169,25 @@ fn each_token_is_exchanged_once_whoever_wants_it_and_whatever_happens_meanwhile(
     findings.expect("the same process", &envoy.is_running(), &true);
 }
 
-/// What was seen so far.
+/// The results so far.
 #[derive(Default)]
 struct Sheet {
     outcomes: BTreeMap<Outcome, usize>,
     told: BTreeMap<Told, usize>,
-    /// What is wrong, token by token.
+    /// The faults, token by token.
     wrong: Vec<String>,
 }
 
 struct Race<'e> {
     envoy: &'e Envoy,
     tokens: usize,
-    /// How many of them are judged.
+    /// The number of judged tokens.
     judged: AtomicUsize,
     over: Over,
 }
 
 impl Race<'_> {
-    /// Mints tokens, and has all want them, until there were so many.
+    /// Mints tokens and has all callers exchange them, until there were enough.
     async fn run(&self) -> Sheet {
         let mut rivals: Vec<_> =
             (0..RIVALS).map(|_| Client::new(self.envoy.address("gateway"))).collect();
@@ -217,7 +220,8 @@ impl Race<'_> {
         sheet
     }
 
-    /// Crashes VMs and changes the configuration in turn, so many times, while the race is on. How many of each.
+    /// Crashes VMs and changes the configuration in turn, `times` times, during the race. Returns
+    /// the number of each.
     fn disturb(&self, times: usize, listeners: &[Listener]) -> (usize, usize) {
         let (mut crashed, mut changed) = (0, 0);
         for time in 0..times {
@@ -237,7 +241,8 @@ impl Race<'_> {
     }
 }
 
-/// Tokens, or what is wrong with an answer that has none, if anything is.
+/// Mints a caller's share. Returns the tokens, and what is wrong with an answer without a token, if
+/// anything.
 async fn mint_a_share(rival: &mut Client) -> Vec<Result<String, Option<String>>> {
     let mint = mint_request("u-1").to_bytes();
     let mut minted = Vec::with_capacity(SHARE);
@@ -260,7 +265,7 @@ async fn want_all(rival: &mut Client, requests: &[Vec<u8>]) -> Vec<Told> {
     told
 }
 
-/// What is said of a token at last.
+/// Returns the final answer about a token.
 async fn come_back(rival: &mut Client, request: &[u8]) -> Told {
     let deadline = Instant::now() + Duration::from_secs(120);
     while Instant::now() < deadline {

@@ -1,5 +1,5 @@
-//! Mixed traffic at a constant rate on two workers, for a long time, with new configurations and a VM that crashes now
-//! and then: nothing grows, nothing is kept that is over, and what was fast stays so.
+//! Mixed traffic at a constant rate on two workers, for a long time, with new configurations and
+//! now and then a VM that crashes: Envoy does not grow, keeps nothing that is over, and stays fast.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fs;
@@ -27,17 +27,17 @@ use crate::from_environment;
 /// Requests per second: a few per cent of a worker, so that a busy machine keeps up.
 const RATE: f64 = 200.0;
 const CONNECTIONS: usize = 16;
-/// Of the length of the short form on, what is flat has had time to become so.
+/// In runs of this length or longer, values that become constant have had time to do so.
 const LONG: Duration = Duration::from_secs(300);
-/// How long after a crash, or a new configuration, requests may fail: Envoy makes a VM anew after a second, and ends the
-/// connections of a listener that was replaced after two.
+/// Requests may fail for this long after a crash or a new configuration: Envoy makes a new VM after
+/// a second, and closes the connections of a replaced listener after two.
 const AFTERMATH: Duration = Duration::from_secs(10);
 
-/// How long a used token is tried over and over, before it is another's turn: less than it takes until its slot is
-/// anybody else's.
+/// The time for which one used token is presented again and again: less than the time until its
+/// slot is reused.
 const REPLAYED_FOR: Duration = Duration::from_secs(2);
 
-/// What is sent.
+/// The kinds of requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Kind {
     Mint,
@@ -51,7 +51,7 @@ enum Kind {
     PassingThrough,
 }
 
-/// In this order, over and over: as many mints as exchanges.
+/// The order of requests, repeated: as many mints as exchanges.
 const MIX: [Kind; 13] = {
     use Kind::*;
     [
@@ -83,7 +83,7 @@ impl Kind {
 }
 
 #[test]
-fn nothing_grows_and_nothing_is_kept_that_is_over() {
+fn envoy_keeps_its_size_and_speed_under_long_traffic() {
     let length = Duration::from_secs(from_environment("SOAK_SECONDS", 40) as u64);
     let services = Services::start();
     let module = crashing_module();
@@ -95,13 +95,14 @@ fn nothing_grows_and_nothing_is_kept_that_is_over() {
     };
     let bootstrap = Bootstrap::default().listener(listener(0)).workers(2).drain_seconds(2);
     let envoy = bootstrap.servers(&services.all()).start();
-    // With the second configuration of a listener Envoy holds its sockets twice, and never more often.
+    // Envoy holds the sockets twice from the second configuration of a listener on, and never more
+    // often.
     envoy.update(listener(1)).unwrap();
     let idle = wait_for("the first listener to go", || {
         Some(Held::by(&envoy))
             .filter(|held| held.gauges[DRAINING] + held.gauges[CONNECTIONS_OPEN] == 0)
     });
-    // A line for each request would only fill the disk.
+    // One log line for each request would only fill the disk.
     envoy.set_log_level("wasm", "error");
 
     let soak = Soak { envoy: &envoy, disturbed: Mutex::default(), over: Over::default() };
@@ -135,7 +136,7 @@ fn nothing_grows_and_nothing_is_kept_that_is_over() {
         "resident memory, medians of the last three quarters: {:.1?} MiB",
         resident.map(|bytes| bytes / 1_048_576.0)
     );
-    println!("p99 of what succeeded, the same: {p99:.2?} ms");
+    println!("p99 of successful requests, the same: {p99:.2?} ms");
     println!(
         "file descriptors, the same: {:?}",
         [1, 2, 3].map(|number| median(quarter(number), |one| one.files as f64))
@@ -146,7 +147,7 @@ fn nothing_grows_and_nothing_is_kept_that_is_over() {
             &(resident[2] <= resident[1] * 1.02),
             &true,
         );
-        // Half a millisecond is what the machine does to either.
+        // The machine itself can account for half a millisecond.
         findings.expect("p99", &(p99[2] <= p99[0] * 1.5 + 0.5), &true);
     }
     for (before, after) in quarter(2).iter().zip(quarter(3)) {
@@ -158,7 +159,7 @@ fn nothing_grows_and_nothing_is_kept_that_is_over() {
             );
         }
     }
-    // All that was held for the traffic is given back.
+    // Envoy gives back everything that it held for the traffic.
     let mut held = Held::by(&envoy);
     let patience = Instant::now() + Duration::from_secs(60);
     while !held.is_no_more_than(&idle) && Instant::now() < patience {
@@ -196,8 +197,9 @@ impl Services {
         [&self.gateway, &self.introspection, &self.userinfo]
     }
 
-    /// Another one each time. What is kept for as long as a token lives is soon as much as it will ever be: with room
-    /// for fewer tokens than are minted in a quarter, and with access tokens that live for two minutes.
+    /// Returns a new configuration for each number. Things that are kept for the lifetime of a
+    /// token soon reach their largest size: the store holds fewer tokens than are minted in a
+    /// quarter of the run, and access tokens live for two minutes.
     fn configuration(&self, number: usize) -> Configuration {
         let script = fs::read_to_string(repository().join("docs/claims/impersonation.js")).unwrap();
         Configuration::default()
@@ -230,17 +232,19 @@ impl Services {
 const DRAINING: &str = "listener_manager.total_listeners_draining";
 const CONNECTIONS_OPEN: &str = "http.gateway.downstream_cx_active";
 
-/// What Envoy holds while nobody asks it anything.
+/// Resources that Envoy holds while it is idle.
 #[derive(Debug, PartialEq)]
 struct Held {
-    /// As Envoy's own statistics have it: VMs, requests, connections, listeners on their way out.
+    /// Gauges of Envoy's statistics: VMs, requests, connections, draining listeners.
     gauges: BTreeMap<String, u64>,
-    /// How many file descriptors of each kind, but for connections to services: those stay open, for whoever asks next.
+    /// The number of file descriptors of each kind, without connections to services: those stay
+    /// open for the next call.
     files: BTreeMap<String, usize>,
 }
 
 impl Held {
-    /// A connection to the admin interface may have been open at either look.
+    /// Returns true if nothing has grown. Ignores a connection to the admin interface, which may be
+    /// open at either time.
     fn is_no_more_than(&self, before: &Self) -> bool {
         let files = self.files.iter();
         let more = |(kind, count): (&String, &usize)| {
@@ -267,7 +271,7 @@ impl Held {
     }
 }
 
-/// Open file descriptors, by their kind or the file's name.
+/// Returns the number of open file descriptors, by kind or by file name.
 fn files(envoy: &Envoy) -> BTreeMap<String, usize> {
     let open = fs::read_dir(format!("/proc/{}/fd", envoy.pid())).unwrap();
     let mut files = BTreeMap::new();
@@ -282,19 +286,19 @@ fn files(envoy: &Envoy) -> BTreeMap<String, usize> {
 struct Sample {
     resident: u64,
     files: usize,
-    /// Those that grow as long as there is traffic.
+    /// Counters that grow as long as there is traffic.
     counters: BTreeMap<String, u64>,
 }
 
 struct Soak<'e> {
     envoy: &'e Envoy,
-    /// When something was last done to Envoy.
+    /// The time of the last disturbance.
     disturbed: Mutex<Option<Instant>>,
     over: Over,
 }
 
 impl Soak<'_> {
-    /// A look at Envoy, a hundred times over.
+    /// Samples Envoy's state a hundred times.
     fn sample(&self, length: Duration) -> Vec<Sample> {
         let mut samples = Vec::new();
         while !self.over.is_over() {
@@ -313,7 +317,8 @@ impl Soak<'_> {
         samples
     }
 
-    /// A new configuration each minute, or four times, and a crash between two of them. How many of each.
+    /// Changes the configuration each minute or four times, with a crash between two changes.
+    /// Returns the number of crashes and of changes.
     fn disturb(&self, length: Duration, listener: impl Fn(usize) -> Listener) -> (usize, usize) {
         let every = (length / 8).min(Duration::from_secs(30));
         let (mut crashed, mut changed) = (0, 0);
@@ -343,19 +348,19 @@ impl Soak<'_> {
     }
 }
 
-/// The traffic, and what came of it.
+/// The traffic, and its results.
 struct Mix<'s> {
     soak: &'s Soak<'s>,
     began: Instant,
     asked: HashMap<usize, (Kind, Option<String>)>,
-    /// Subject tokens that nobody has exchanged yet.
+    /// Subject tokens that have not been exchanged yet.
     outstanding: VecDeque<String>,
-    /// One that was, and since when: who has it tries it over and over.
+    /// A used token and since when it is replayed.
     used: Option<(String, Instant)>,
     answers: BTreeMap<(Kind, u16), usize>,
     excused: BTreeMap<(Kind, u16), usize>,
     wrong: Vec<String>,
-    /// Of what succeeded: when, and how long it took.
+    /// For each success: the time of the request, and its latency.
     latencies: Vec<(Duration, Duration)>,
 }
 
@@ -374,7 +379,7 @@ impl<'s> Mix<'s> {
         }
     }
 
-    /// Milliseconds, of one quarter of the time.
+    /// Returns the latencies of one quarter of the run, in milliseconds.
     fn within(&self, length: Duration, quarter: u32) -> Vec<f64> {
         let quarter = length / 4 * quarter..length / 4 * (quarter + 1);
         let within = self.latencies.iter().filter(|(at, _)| quarter.contains(at));

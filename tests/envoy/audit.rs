@@ -1,5 +1,5 @@
-//! Who acted as whom, as an operator reads it: one line in the log for each mint, exchange and refusal,
-//! the same in the access log, and metrics that add up to it.
+//! The audit as an operator reads it: one log line for each mint, exchange and refusal, the same
+//! facts in the access log, and metrics that add up to the lines.
 
 mod observed;
 
@@ -31,10 +31,10 @@ const MINT_REFUSED: &str = "subject_token.refused";
 const EXCHANGED: &str = "token_exchange.succeeded";
 const EXCHANGE_REFUSED: &str = "token_exchange.refused";
 
-/// What an attack may leave behind.
+/// The bytes by which memory may grow under an attack.
 const ROOM: u64 = 30 << 20;
 
-/// A request, and what the log must say of it.
+/// A request, and the log line that it must leave.
 struct Case {
     name: &'static str,
     request: Request,
@@ -113,8 +113,8 @@ fn exchange_cases(subject_token: &str, spent: &str) -> Vec<Case> {
     spoiled.chain(forms).chain(others).collect()
 }
 
-/// Requests that leave no line, because nobody acts as anybody.
-fn others() -> Vec<Request> {
+/// Returns requests that leave no audit line, because they neither mint nor exchange.
+fn unaudited_requests() -> Vec<Request> {
     vec![
         Request::new("OPTIONS", "/api/subject-tokens"),
         raw_exchange_request("grant_type=password&username=u"),
@@ -135,7 +135,7 @@ fn every_mint_exchange_and_refusal_leaves_one_line() {
     assert_eq!(before.len(), 3);
     let cases: Vec<_> = mint_cases().into_iter().chain(exchange_cases(&token, &spent)).collect();
     let mut findings = Findings::default();
-    for (case, other) in cases.iter().zip(others().iter().cycle()) {
+    for (case, other) in cases.iter().zip(unaudited_requests().iter().cycle()) {
         findings.expect(case.name, &observed.envoy.send(&case.request).status, &case.status);
         observed.envoy.send(other);
     }
@@ -174,7 +174,8 @@ fn every_mint_exchange_and_refusal_leaves_one_line() {
     tells_no_secret(&observed.log(), &[&token, &spent]);
 }
 
-/// The counters of outcomes are the numbers of events, and there are no others.
+/// Checks that the counters of outcomes equal the numbers of events, and that there are no other
+/// counters.
 fn counters_add_up(findings: &mut Findings, metrics: &[(String, u64)], events: &[Value]) {
     let mut expected = BTreeMap::from([
         ("impersonation_subject_tokens_created_total".to_owned(), 0),
@@ -213,7 +214,7 @@ fn counters_add_up(findings: &mut Findings, metrics: &[(String, u64)], events: &
     findings.expect("full", &metric("impersonation_store_full_total"), &Some(of("store_full")));
 }
 
-/// None of what was secret in this run is in the log.
+/// Checks that the log contains no secret of this run.
 fn tells_no_secret(log: &str, tokens: &[&str]) {
     assert!(!log.contains("eyJ"), "a JWT in the log");
     let random_parts = tokens.iter().map(|token| token[12..].to_owned());
@@ -225,7 +226,7 @@ fn tells_no_secret(log: &str, tokens: &[&str]) {
 }
 
 #[test]
-fn a_line_says_who_acted_as_whom_and_both_lines_name_one_token() {
+fn both_lines_say_who_acted_as_whom_and_name_the_same_token() {
     let observed = Observed::start(&Configuration::default(), 1);
     let token = observed.mint(&mint_request("u-1"));
     let form = with_actor(exchange_form(&token), &PROVIDER_KEY.sign(&actor_claims("agent-1")));
@@ -255,12 +256,12 @@ fn a_line_says_who_acted_as_whom_and_both_lines_name_one_token() {
             "jti": claims["jti"],
         })
     );
-    // The id is the beginning of nothing secret: knowing it does not help to find the token.
+    // The id is not a part of the token: it does not help to find the token.
     assert!(!token.contains(created["subject_token_id"].as_str().unwrap()));
 }
 
 #[test]
-fn callers_write_no_lines_and_no_members() {
+fn callers_cannot_forge_log_lines_or_their_members() {
     let texts = [
         "\"",
         "\\",
@@ -276,7 +277,7 @@ fn callers_write_no_lines_and_no_members() {
     let mut minted = 0;
     for text in texts {
         let may_be_user = !text.chars().any(char::is_control);
-        // Not the actor, who is nobody else.
+        // The user must differ from the actor.
         let user = if may_be_user { format!("{text}u") } else { "u-1".to_owned() };
         let user = user.as_str();
         if !may_be_user {
@@ -286,7 +287,8 @@ fn callers_write_no_lines_and_no_members() {
             let refused = observed.envoy.send(&request.json(&json!({"userId": "u-1"})));
             assert_eq!(refused.status, 401, "{refused:?}");
         }
-        // The context may hold anything, caller and actor anything but controls: their issuers vouch for them.
+        // The context may contain anything; names of callers and actors may contain anything but
+        // control characters.
         let named = if may_be_user { text } else { "a-name" };
         let bearer = backend_with("client_id", json!(named));
         let context = json!({text: text, "event": "forged", "list": [text]});
@@ -308,7 +310,7 @@ fn callers_write_no_lines_and_no_members() {
     }
     let log = observed.log();
     let breaks = |c: char| c != '\n' && (c.is_control() || ('\u{2028}'..='\u{202e}').contains(&c));
-    assert_eq!(log.find(breaks), None, "a character that moves text is in the log as it is");
+    assert_eq!(log.find(breaks), None, "the log has an unescaped character that moves text");
     for line in log.lines() {
         assert!(line.starts_with("[20"), "Envoy did not begin this line: {line:?}");
     }
@@ -319,7 +321,7 @@ fn callers_write_no_lines_and_no_members() {
 }
 
 #[test]
-fn the_context_is_in_the_log_only_where_the_operator_wants_it() {
+fn the_log_has_the_context_only_if_configured() {
     let observed = Observed::start(&Configuration::default(), 1);
     let body = json!({"userId": "u-1", "context": {"ticketId": "T-personal"}});
     let token = observed.mint(&mint_body_request(&body));
@@ -329,7 +331,7 @@ fn the_context_is_in_the_log_only_where_the_operator_wants_it() {
     assert!(!json!(access_log).to_string().contains("T-personal"));
 }
 
-/// As docs/operations.md has it.
+/// The access logger of docs/operations.md.
 pub(crate) fn audit_logger(path: &std::path::Path) -> Value {
     json!({
         "name": "envoy.access_loggers.file",
@@ -349,7 +351,7 @@ pub(crate) fn audit_logger(path: &std::path::Path) -> Value {
 }
 
 #[test]
-fn the_audit_is_in_the_one_place_that_the_operator_chose() {
+fn the_audit_goes_only_to_the_configured_log() {
     let manual = std::fs::read_to_string(repository().join("docs/operations.md")).unwrap();
     assert!(manual.contains("expression: \"'wasm.impersonation.audit' in filter_state\""));
     for log in ["envoy", "access_log"] {
@@ -384,14 +386,14 @@ fn the_audit_is_in_the_one_place_that_the_operator_chose() {
 }
 
 #[test]
-fn a_request_id_is_the_one_that_envoy_logs() {
+fn the_audit_has_the_request_id_that_envoy_logs() {
     let observed = Observed::start(&Configuration::default(), 1);
     for id in ["their-own", "\"},{\"event\":\"forged\"", "\u{fe}\u{2028}", &"x".repeat(300)] {
         observed.envoy.send(&mint_request("u-1").header("x-request-id", id));
     }
     let (events, access_log) = (observed.events(), observed.access_log(4));
     for (event, line) in events.iter().zip(&access_log) {
-        // Where Envoy lets a caller choose the id, as much of it as anybody needs.
+        // If Envoy lets callers choose the id, the audit has its first 256 characters.
         let id: String = line["request_id"].as_str().unwrap().chars().take(256).collect();
         assert_eq!(event["request_id"], id);
     }
@@ -399,7 +401,7 @@ fn a_request_id_is_the_one_that_envoy_logs() {
 }
 
 #[test]
-fn each_loser_of_a_race_has_its_line_and_raises_the_alarm() {
+fn each_loser_of_a_race_leaves_a_line_and_raises_the_alarm() {
     const RIVALS: usize = 32;
     let observed = Observed::start(&Configuration::default(), 4);
     let token = observed.mint(&mint_request("u-1"));
@@ -423,7 +425,7 @@ fn each_loser_of_a_race_has_its_line_and_raises_the_alarm() {
     assert_eq!((events.len(), losers.len(), alarms.len()), (1 + RIVALS, RIVALS - 1, RIVALS - 1));
     for (loser, alarm) in losers.iter().zip(&alarms) {
         assert_eq!(loser["reason"], "subject_token_spent");
-        assert_eq!(loser["caller"], "support-backend", "whose token it was: {loser}");
+        assert_eq!(loser["caller"], "support-backend", "the caller who minted the token: {loser}");
         let at = (&alarm["mint"]["at_millis"], &alarm["first_exchange"]["at_millis"]);
         assert!(
             at.0.as_u64().unwrap() / 1000 <= now() && at.0.as_u64() <= at.1.as_u64(),
@@ -465,7 +467,7 @@ fn each_loser_of_a_race_has_its_line_and_raises_the_alarm() {
 }
 
 #[test]
-fn a_full_table_is_seen_before_and_after_it_is_full() {
+fn the_metrics_show_a_table_before_and_after_it_is_full() {
     let configuration = Configuration::default().with("/store/shared_data/capacity", 3);
     let observed = Observed::start(&configuration, 2);
     let gauge = |name: &str, expected: u64| {
@@ -473,7 +475,7 @@ fn a_full_table_is_seen_before_and_after_it_is_full() {
     };
     gauge("impersonation_store_capacity", 3);
     gauge("impersonation_subject_tokens_outstanding", 0);
-    // An alarm on the first of these needs to have seen none.
+    // An alarm on the first event needs a counter that has been 0 before.
     for counter in [
         "impersonation_subject_tokens_created_total",
         "impersonation_subject_tokens_exchanged_total",
@@ -582,7 +584,7 @@ fn a_callout_is_part_of_the_trace_of_its_request() {
 }
 
 #[test]
-fn a_callout_that_fails_and_a_caller_that_does_not_wait_leave_a_line() {
+fn a_failed_callout_and_a_caller_that_hangs_up_each_leave_a_line() {
     let configuration = Configuration::default()
         .with(
             "/subject_tokens/authentication/introspection",
@@ -605,20 +607,20 @@ fn a_callout_that_fails_and_a_caller_that_does_not_wait_leave_a_line() {
     let observed = Observed::start(&configuration, 1);
     let token = observed.mint(&mint_request("u-1"));
 
-    // The upstream is silent, and the caller goes away.
+    // The upstream does not answer, and the caller hangs up.
     let mut impatient = observed.envoy.connect();
     impatient.write(&mint_with("opaque").to_bytes()).unwrap();
     wait_for("the upstream to be asked", || {
         (observed.envoy.stat(&format!("cluster.{SILENT}.upstream_rq_active")) == 1).then_some(())
     });
-    assert_eq!(observed.events().len(), 1, "nothing is over yet");
+    assert_eq!(observed.events().len(), 1, "no request has ended yet");
     drop(impatient);
     observed.access_log(2);
 
-    // It is silent, and the caller waits.
+    // The upstream does not answer, and the caller waits.
     let form = with_actor(exchange_form(&token), "opaque");
     assert_eq!(observed.envoy.send(&exchange_request(&form)).status, 503);
-    // It is not there.
+    // The upstream does not exist.
     let bearer = backend_with("iss", json!("https://absent.example"));
     assert_eq!(observed.envoy.send(&mint_with(&bearer)).status, 503);
 
@@ -651,9 +653,9 @@ fn a_callout_that_fails_and_a_caller_that_does_not_wait_leave_a_line() {
             .unwrap()
     };
     assert_eq!((failed("userinfo"), failed("introspection"), failed("user_lookup")), (1, 0, 0));
-    // The filter asks for it again by itself.
+    // The filter fetches the key set again by itself.
     wait_for("the failed fetches", || (failed("jwks") >= 2).then_some(()));
-    // A key set that never came grows old, too.
+    // The age grows even if no key set was ever fetched.
     wait_for("the age of the key set", || {
         (observed.envoy.metric("impersonation_key_set_age_seconds")? >= 2).then_some(())
     });
@@ -663,14 +665,14 @@ fn a_callout_that_fails_and_a_caller_that_does_not_wait_leave_a_line() {
 
 #[test]
 fn hostile_requests_have_as_many_lines_as_answers() {
-    // Half of them over HTTP/2. `make hostile` has a million.
+    // Half of the requests use HTTP/2. `make hostile` sends a million.
     let requests = std::env::var("HOSTILE_REQUESTS").map_or(8000, |text| text.parse().unwrap());
     const CONNECTIONS: usize = 4;
     let seed = std::env::var("HOSTILE_SEED")
         .map_or_else(|_| fastrand::u64(..), |seed| seed.parse().unwrap());
     println!("to send the same requests again: HOSTILE_SEED={seed}");
     let options = Options { concurrency: 2, ..Options::default() };
-    // The bystander's token has to outlive a million requests.
+    // The bystander's token must outlive a million requests.
     let configuration = Configuration::default().with("/subject_tokens/lifetime", "7200s");
     let gateway = Gateway::try_start(&configuration, &options).unwrap();
     let listener = listener("gateway", Some(Filter::from(&configuration).into()));
@@ -709,7 +711,7 @@ fn hostile_requests_have_as_many_lines_as_answers() {
             }
         });
     };
-    // What a fifth of them makes warm may grow no more.
+    // The first fifth warms up memory, which may not grow any more after it.
     attack(requests / 5, seed);
     let resident = gateway.envoy.resident_bytes();
     attack(requests - requests / 5, !seed);
@@ -720,7 +722,7 @@ fn hostile_requests_have_as_many_lines_as_answers() {
     gateway.assert_every_worker_serves("after the attack");
     gateway.assert_spendable(&bystander, "minted before the attack");
     assert!(gateway.envoy.is_running());
-    // Once every request has ended one more follows, and its line is the last.
+    // One more request is sent after all others have ended: its line is the last.
     wait_for("the last requests to end", || {
         (gateway.envoy.stat("http.gateway.downstream_rq_active") == 0).then_some(())
     });
@@ -730,7 +732,7 @@ fn hostile_requests_have_as_many_lines_as_answers() {
         lines.iter().any(|line| line["path"] == "/the-last").then_some(lines)
     });
 
-    // Only the filter's own answers say that nobody may keep them, in the words of HTTP/1.0.
+    // Only the filter's own answers have `pragma: no-cache`.
     let answered =
         lines.iter().filter(|line| line["pragma"] == "no-cache" && line["upstream"].is_null());
     let ours: Vec<_> = answered.collect();

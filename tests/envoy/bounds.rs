@@ -1,5 +1,6 @@
-//! Tokens that are narrower than their user, in Envoy: each bound met and not met, and a refusal that costs no
-//! token. What is told about bounds that can never be met is tested natively, beside the code.
+//! Subject tokens that allow less than their user may, in Envoy: each bound met and not met. A
+//! refusal leaves the token spendable. The messages about bounds that can never be met are tested
+//! natively, beside the code.
 
 use serde_json::{Value, json};
 
@@ -28,7 +29,7 @@ fn form(subject_token: &str, change: fn(Form) -> Form) -> Request {
 }
 
 #[test]
-fn each_bound_is_kept_and_a_refusal_costs_no_token() {
+fn each_bound_is_enforced_and_a_refusal_leaves_the_token_spendable() {
     let gateway = Gateway::shared();
     let usual: Exchange = |token| form(token, |form| form);
     let payments: Exchange =
@@ -60,7 +61,7 @@ fn each_bound_is_kept_and_a_refusal_costs_no_token() {
 }
 
 #[test]
-fn both_tokens_say_how_long_they_live() {
+fn a_mint_may_set_the_lifetimes_of_both_tokens() {
     let gateway = Gateway::shared();
     let minted = gateway.send(&mint(&json!({"expiresIn": 60, "accessTokenExpiresIn": 300})));
     assert_eq!(minted.json()["expiresIn"], 60);
@@ -71,10 +72,10 @@ fn both_tokens_say_how_long_they_live() {
 }
 
 #[test]
-fn a_token_ends_when_its_bound_says() {
+fn a_subject_token_expires_when_its_own_bound_says() {
     let gateway = Gateway::shared();
     let token = minted(&gateway.send(&mint(&json!({"expiresIn": 1}))));
-    // Each refusal for another reason leaves it as it is, until it is over.
+    // A refusal for another reason leaves the token as it is, until it expires.
     let other = exchange_form(&token).set("scope", "nothing");
     testkit::wait_for("the end of the token", || {
         (gateway.exchange(&other).refusal().1 == "invalid_request").then_some(())
@@ -83,7 +84,7 @@ fn a_token_ends_when_its_bound_says() {
 }
 
 #[test]
-fn a_bound_that_can_never_be_met_is_refused_and_named() {
+fn a_mint_refuses_and_names_a_bound_that_can_never_be_met() {
     let gateway = Gateway::shared();
     let mut findings = Findings::default();
     #[rustfmt::skip]
@@ -120,9 +121,9 @@ fn a_bound_that_can_never_be_met_is_refused_and_named() {
     findings.expect("named", &answer.member("error_description").starts_with("scope"), &true);
 }
 
-/// A client learns nothing of tokens that are not its own, not even once they were used.
+/// A client learns nothing of another client's token, not even that it was used.
 #[test]
-fn a_token_of_another_client_is_as_good_as_unknown() {
+fn another_clients_token_is_answered_like_an_unknown_one() {
     let gateway = Gateway::shared();
     let token = minted(&gateway.send(&mint(&json!({"clientId": "support-portal"}))));
     let unknown = gateway.exchange(&exchange_form(&format!("{}A", &token[..token.len() - 1])));
@@ -134,9 +135,10 @@ fn a_token_of_another_client_is_as_good_as_unknown() {
     }
 }
 
-/// Who narrowed a token, and by what, stands at the mint, at each exchange that it refused, and at the one that it let pass.
+/// The audit names the bounds at the mint, at each exchange that they refused, and at the one that
+/// they allowed.
 #[test]
-fn bounds_are_written_down_on_both_sides() {
+fn the_audit_has_the_bounds_of_the_mint_and_of_each_exchange() {
     let gateway = Gateway::start(&Configuration::default());
     let bounds = json!({
         "expiresIn": 60, "clientId": ["support-console"], "resource": [ORDERS], "scope": "orders:read",

@@ -1,4 +1,5 @@
-//! A store of limited size: full is full, to the token, and nobody who holds one is harmed.
+//! A store of limited size: it holds exactly as many tokens as configured, and being full harms no
+//! token in it.
 
 use std::thread;
 
@@ -14,8 +15,8 @@ use testkit::{Findings, wait_for};
 const CAPACITY: &str = "/store/shared_data/capacity";
 
 #[test]
-fn a_full_store_says_come_back_later_and_keeps_what_it_has() {
-    let gateway = Gateway::start(&Configuration::default().with(CAPACITY, 10));
+fn a_full_store_asks_to_retry_and_keeps_its_tokens() {
+    let gateway = Gateway::lent(&Configuration::default().with(CAPACITY, 10));
     let mut tokens: Vec<_> = (0..10).map(|n| gateway.mint(&format!("u-{n}"))).collect();
     let mut findings = Findings::default();
     for attempt in 0..30 {
@@ -26,7 +27,7 @@ fn a_full_store_says_come_back_later_and_keeps_what_it_has() {
         findings.expect(&case, &seconds.is_some_and(|seconds| (1..=600).contains(&seconds)), &true);
         describes(&mut findings, &case, &answer);
     }
-    // One out, one in: wherever in the table it was.
+    // A spent token frees its slot for exactly one mint, at any place in the table.
     for place in [9, 0, 4] {
         let token = tokens.remove(place);
         assert_eq!(gateway.exchange(&exchange_form(&token)).status, 200, "token {place}");
@@ -44,7 +45,7 @@ fn a_full_store_says_come_back_later_and_keeps_what_it_has() {
 fn expired_tokens_make_room() {
     let configuration =
         Configuration::default().with(CAPACITY, 3).with("/subject_tokens/lifetime", "5s");
-    let gateway = Gateway::start(&configuration);
+    let gateway = Gateway::lent(&configuration);
     for round in 0..2 {
         let tokens: Vec<_> = (0..3).map(|_| gateway.mint("u-1")).collect();
         assert_eq!(gateway.send(&mint_request("u-late")).status, 503, "round {round}");
@@ -59,8 +60,8 @@ fn expired_tokens_make_room() {
 }
 
 #[test]
-fn room_is_counted_in_tokens_whatever_their_context() {
-    let gateway = Gateway::start(&Configuration::default().with(CAPACITY, 3));
+fn capacity_counts_tokens_of_any_size_of_context() {
+    let gateway = Gateway::lent(&Configuration::default().with(CAPACITY, 3));
     let body = json!({"userId": "u-1", "context": {"k": "x".repeat(4000)}});
     let tokens: Vec<_> = (0..3).map(|_| minted(&gateway.send(&mint_body_request(&body)))).collect();
     assert_eq!(gateway.send(&mint_request("u-late")).status, 503);
@@ -70,12 +71,12 @@ fn room_is_counted_in_tokens_whatever_their_context() {
 }
 
 #[test]
-fn no_room_is_lost_however_busy_the_store_was() {
+fn a_busy_store_loses_no_slot() {
     const ROOM: usize = 16;
     let options = Options { concurrency: 4, ..Options::default() };
     let configuration = Configuration::default().with(CAPACITY, ROOM);
     let gateway = Gateway::try_start(&configuration, &options).unwrap();
-    // Minted by one worker and spent, at once, by another.
+    // One worker mints a token and another spends it, at once.
     thread::scope(|scope| {
         for _ in 0..8 {
             scope.spawn(|| {

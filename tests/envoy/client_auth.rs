@@ -1,4 +1,5 @@
-//! Who asks: RFC 6749 §2.3 for clients with a secret, `client_id` alone for those without.
+//! Client authentication: RFC 6749 §2.3 for clients with a secret, `client_id` alone for public
+//! clients.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -12,7 +13,7 @@ use testkit::gateway::{Gateway, exchange_form, exchange_request, key_set, verify
 use testkit::http::{Answer, Form, Request, urlencode};
 
 #[test]
-fn each_type_of_client_authenticates_its_way() {
+fn each_type_of_client_authenticates_in_its_own_way() {
     let gateway = Gateway::shared();
     let mut findings = Findings::default();
     for (client, confidential) in [
@@ -62,28 +63,29 @@ fn the_basic_scheme_is_case_insensitive() {
 }
 
 #[test]
-fn ids_and_secrets_of_any_characters_come_form_urlencoded() {
+fn ids_and_secrets_of_any_characters_are_read_form_urlencoded() {
     let (id, secret) = ("portal: a+b%2F&=", "s:e c+r%et/=&ü");
     let client = json!({
         "client_id": id,
         "type": "traditional_web",
         "client_secret_sha256": [sha256_hex(secret)],
     });
-    let gateway = Gateway::start(&Configuration::default().with("/clients/-", client));
+    let gateway = Gateway::lent(&Configuration::default().with("/clients/-", client));
     let token = gateway.mint("u-1");
     let form = exchange_form(&token).set("client_id", id);
     let plain = STANDARD.encode(format!("{id}:{secret}"));
     let answer =
         gateway.send(&exchange_request(&form).header("authorization", format!("Basic {plain}")));
-    assert_ne!(answer.status, 200, "a colon in the id cannot come through as it is: {answer:?}");
+    assert_ne!(answer.status, 200, "an unescaped colon in the id must not be accepted: {answer:?}");
     let answer = gateway.send(&exchange_request(&form).basic(id, secret));
     let mut findings = Findings::default();
     expect_client(&mut findings, "urlencoded", &answer, id);
 }
 
-/// Many services have Basic's pair as it is (RFC 7617 §2), RFC 6749 §2.3.1 form-urlencodes both halves.
+/// RFC 6749 §2.3.1 form-urlencodes both halves of Basic's pair. Many clients send it as it is (RFC
+/// 7617 §2).
 #[test]
-fn a_secret_of_any_characters_comes_as_it_is_or_form_urlencoded() {
+fn a_secret_of_any_characters_is_read_as_it_is_or_form_urlencoded() {
     #[rustfmt::skip]
     let secrets = ["a+b", "100%sure", "50%25", "padded==", "a:b:c", "x&y=z", "two words", "clé-é", "+%=:& é"];
     let clients = secrets.iter().enumerate().map(|(number, secret)| {
@@ -92,7 +94,7 @@ fn a_secret_of_any_characters_comes_as_it_is_or_form_urlencoded() {
     let configuration = clients.fold(Configuration::default(), |configuration, client| {
         configuration.with("/clients/-", client)
     });
-    let gateway = Gateway::start(&configuration);
+    let gateway = Gateway::lent(&configuration);
     let token = gateway.mint("u-1");
     let mut findings = Findings::default();
     let encoded = |text: &str| urlencode(text.as_bytes());
@@ -137,7 +139,7 @@ fn a_secret_is_rotated_while_the_old_one_still_works() {
         let client = json!({"client_id": "rotating", "type": "traditional_web", "client_secret_sha256": hashes});
         Configuration::default().with("/clients/-", client)
     };
-    let gateway = Gateway::start(&client(&["old-secret"]));
+    let gateway = Gateway::lent(&client(&["old-secret"]));
     let status = |secret: &str| {
         let form = exchange_form(&gateway.mint("u-1")).without("client_id");
         gateway.send(&exchange_request(&form).basic("rotating", secret)).status
@@ -150,9 +152,9 @@ fn a_secret_is_rotated_while_the_old_one_still_works() {
 }
 
 #[test]
-fn a_client_may_be_kept_to_some_resources() {
+fn a_client_may_be_restricted_to_some_resources() {
     let client = json!({"client_id": "only-orders", "type": "single_page", "resources": [ORDERS]});
-    let gateway = Gateway::start(&Configuration::default().with("/clients/-", client));
+    let gateway = Gateway::lent(&Configuration::default().with("/clients/-", client));
     let token = gateway.mint("u-1");
     let form = exchange_form(&token).set("client_id", "only-orders");
     let elsewhere = form.clone().set("resource", PAYMENTS).set("scope", "payments:read");
@@ -161,14 +163,14 @@ fn a_client_may_be_kept_to_some_resources() {
 }
 
 #[test]
-fn a_client_that_is_configured_to_sends_its_secret_in_the_form_at_every_endpoint() {
+fn a_client_may_be_configured_to_send_its_secret_in_the_form_to_every_endpoint() {
     let client = json!({
         "client_id": "poster",
         "type": "traditional_web",
         "authentication": "client_secret_post",
         "client_secret_sha256": [sha256_hex(&CLIENT_SECRET)],
     });
-    let gateway = Gateway::start(&Configuration::default().with("/clients/-", client));
+    let gateway = Gateway::lent(&Configuration::default().with("/clients/-", client));
     let mut findings = Findings::default();
     let token = gateway.mint("u-1");
     let exchange = exchange_form(&token).set("client_id", "poster");
@@ -235,16 +237,17 @@ fn a_client_that_is_configured_to_sends_its_secret_in_the_form_at_every_endpoint
     }
 }
 
-/// An API that asks about tokens: RFC 7662 wants it to authenticate, and nothing else should come of that.
+/// A client that is an API: RFC 7662 requires it to authenticate for introspection. It can do
+/// nothing else.
 #[test]
-fn a_client_without_resources_introspects_and_does_nothing_else() {
+fn a_client_without_resources_can_only_introspect() {
     let client = json!({
         "client_id": "orders-api",
         "type": "machine_to_machine",
         "client_secret_sha256": [sha256_hex(&CLIENT_SECRET)],
         "resources": [],
     });
-    let gateway = Gateway::start(&Configuration::default().with("/clients/-", client));
+    let gateway = Gateway::lent(&Configuration::default().with("/clients/-", client));
     let by_the_api = |path: &str, token: &str| {
         let request = Request::post(path)
             .header("content-type", "application/x-www-form-urlencoded")

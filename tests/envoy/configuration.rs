@@ -1,5 +1,5 @@
-//! What an operator may write, and that everything else is refused with the path of the mistake and
-//! without printing a secret.
+//! The configurations that an operator may write. Every other is refused with the path of the
+//! mistake and without printing a secret.
 
 use jsonwebtoken::Algorithm;
 use serde_json::{Value, json};
@@ -34,7 +34,7 @@ fn both_forms_of_configuration_mean_the_same() {
 
 #[test]
 fn durations_are_written_as_envoy_writes_them_and_more() {
-    let gateway = Gateway::start(&Configuration::default());
+    let gateway = Gateway::lent(&Configuration::default());
     let mut findings = Findings::default();
     for (written, seconds) in [("90s", 90), ("10m", 600), ("1h", 3600), ("1s", 1), ("2000ms", 2)] {
         let configuration = Configuration::default().with("/subject_tokens/lifetime", written);
@@ -49,7 +49,7 @@ fn durations_are_written_as_envoy_writes_them_and_more() {
 }
 
 #[test]
-fn the_log_warns_where_nobody_can_end_an_impersonation() {
+fn the_log_warns_if_nobody_can_end_an_impersonation() {
     const WARNING: &str = "configuration: impersonations: absent: nobody can list impersonations";
     let absent = Gateway::start(&Configuration::default());
     assert!(absent.envoy.log().contains(WARNING));
@@ -62,7 +62,7 @@ fn the_log_warns_where_nobody_can_end_an_impersonation() {
 }
 
 #[test]
-fn envoy_does_not_start_with_a_configuration_it_would_have_to_guess_at() {
+fn envoy_does_not_start_with_a_wrong_configuration() {
     let mut findings = Findings::default();
     for (path, configuration) in [
         ("subject_tokens.lifetime", Configuration::default().with("/subject_tokens/lifetime", 600)),
@@ -79,7 +79,7 @@ fn envoy_does_not_start_with_a_configuration_it_would_have_to_guess_at() {
     }
 }
 
-/// A key with some of its members changed or, by `null`, left out.
+/// Returns a key with some of its members changed. A member of `null` is left out.
 fn key_with(changes: Value) -> Value {
     let mut jwk = SIGNING_KEY.private_jwk();
     for (name, value) in changes.as_object().unwrap() {
@@ -104,7 +104,7 @@ fn every_mistake_is_refused_with_its_path() {
     let jwt = |member: &str, value: Value| ok().with(&format!("{JWT}/{member}"), value);
     #[rustfmt::skip]
     let cases: Vec<(&[&str], Configuration)> = vec![
-        // Names that nothing answers to.
+        // Unknown members.
         (&["isuer"],                                   ok().with("/isuer", "https://a.example")),
         (&["subject_tokens", "life_time"],             ok().with("/subject_tokens/life_time", "1s")),
         (&["clients", "0", "secret"],                  ok().with("/clients/0/secret", "x")),
@@ -112,7 +112,7 @@ fn every_mistake_is_refused_with_its_path() {
         (&["store", "memory"],                         ok().with("/store/memory", json!({}))),
         (&["subject_tokens", "store"],                 ok().with("/subject_tokens/store", json!({}))),
         (&["signing_keys", "0", "file"],               ok().with("/signing_keys/0/file", "x")),
-        // Members that must be there.
+        // Missing members.
         (&["issuer"],                                  ok().without("/issuer")),
         (&["signing_keys"],                            ok().without("/signing_keys")),
         (&["subject_tokens"],                          ok().without("/subject_tokens")),
@@ -212,19 +212,19 @@ fn every_mistake_is_refused_with_its_path() {
             Err(_) => {}
         }
     }
-    // The last good one serves on; the log has told no secret on the way.
+    // The last good configuration still serves, and the log contains no secret.
     gateway.update(&ok()).unwrap();
     gateway.assert_spendable(&token, "after many mistakes");
     let log = gateway.envoy.log();
     for secret in [SIGNING_KEY.secrets(), rsa.secrets(), vec![CLIENT_SECRET.clone()]].concat() {
-        // The last line of a PEM may be too short to be anyone's.
+        // The last line of a PEM may be so short that it occurs by chance.
         if secret.len() > 8 && log.contains(&secret) {
             findings.add(format!("a secret in the log: {secret}"));
         }
     }
 }
 
-/// Whether a line of the log names the steps of the path in their order.
+/// Returns true if a line of the log names the steps of the path in their order.
 fn names(log: &str, path: &[&str]) -> bool {
     log.lines().any(|line| {
         let mut rest = line;
@@ -238,7 +238,7 @@ fn names(log: &str, path: &[&str]) -> bool {
     })
 }
 
-/// Where a configuration differs from the good one, for messages.
+/// Returns the members that differ from the good configuration, for messages.
 fn changed(configuration: &Configuration) -> String {
     fn walk(path: &str, good: &Value, now: &Value, out: &mut Vec<String>) {
         match (good, now) {
@@ -267,8 +267,8 @@ fn with_small_modulus(rsa: &Key) -> Value {
 }
 
 #[test]
-fn a_key_from_the_environment_is_not_printed_when_it_is_wrong() {
-    let gateway = Gateway::start(&Configuration::default());
+fn a_wrong_key_from_the_environment_is_not_printed() {
+    let gateway = Gateway::lent(&Configuration::default());
     let configuration =
         Configuration::default().with("/signing_keys/0", json!({"environment_variable": "KEY"}));
     let wrong = ["super-secret-but-no-key", r#"{"kty":"OKP","d":"super-secret-but-no-key"}"#];

@@ -1,5 +1,5 @@
-//! The key set and the discovery document that the filter serves alone (`documents: none`), and the
-//! promise behind them: any JWT library verifies what any configured key has signed.
+//! The key set and the discovery document that the filter serves alone (`documents: none`). Any JWT
+//! library verifies tokens that any configured key has signed.
 
 use jsonwebtoken::Algorithm;
 use jsonwebtoken::jwk::{Jwk, ThumbprintHash};
@@ -62,7 +62,7 @@ fn the_discovery_document_announces_the_grant() {
 }
 
 #[test]
-fn the_discovery_document_says_what_this_configuration_can_do_and_no_more() {
+fn the_discovery_document_announces_only_what_is_configured() {
     let public = json!([{"client_id": "support-console", "type": "single_page"}]);
     let post = json!([{
         "client_id": "support-portal",
@@ -71,7 +71,7 @@ fn the_discovery_document_says_what_this_configuration_can_do_and_no_more() {
         "client_secret_sha256": [sha256_hex("secret")],
     }]);
     let address = |path: &str| json!(format!("https://auth.example.com/oidc/token/{path}"));
-    let gateway = Gateway::start(&Configuration::default());
+    let gateway = Gateway::lent(&Configuration::default());
     let document = || gateway.send(&Request::get(DISCOVERY)).json();
     for (clients, methods, of_the_confidential) in [
         (None, json!(["client_secret_basic", "none"]), json!(["client_secret_basic"])),
@@ -98,7 +98,7 @@ fn the_discovery_document_says_what_this_configuration_can_do_and_no_more() {
 }
 
 #[test]
-fn documents_answer_get_and_a_query_changes_nothing() {
+fn documents_answer_get_and_ignore_the_query() {
     let gateway = Gateway::shared();
     for path in [JWKS, DISCOVERY] {
         let plain = gateway.send(&Request::get(path));
@@ -117,8 +117,8 @@ fn documents_answer_get_and_a_query_changes_nothing() {
 }
 
 #[test]
-fn every_kind_of_key_signs_what_others_verify() {
-    let gateway = Gateway::start(&Configuration::default());
+fn another_library_verifies_tokens_of_every_kind_of_key() {
+    let gateway = Gateway::lent(&Configuration::default());
     let rsa = Key::generate(Algorithm::RS256, "rsa-1");
     let keys = [
         Key::generate(Algorithm::EdDSA, "ed-1"),
@@ -138,7 +138,7 @@ fn every_kind_of_key_signs_what_others_verify() {
             ("jwk without a kid", json!({"jwk": unnamed}), String::new(), None),
             ("JWK in a variable", variable.clone(), jwk.to_string(), Some(&key.kid)),
         ];
-        // A PEM of an RSA key cannot say PS256.
+        // A PEM of an RSA key cannot name PS256.
         if key.alg != Algorithm::PS256 {
             cases.push(("pem", json!({"pem": key.pem()}), String::new(), None));
             cases.push(("PEM in a variable", variable, key.pem().into(), None));
@@ -180,7 +180,7 @@ fn the_first_key_signs_and_all_are_published() {
         let keys: Vec<_> = keys.iter().map(|key| json!({"jwk": key.private_jwk()})).collect();
         Configuration::default().with("/signing_keys", keys)
     };
-    let gateway = Gateway::start(&signing(&[&old, &new]));
+    let gateway = Gateway::lent(&signing(&[&old, &new]));
     let token = |gateway: &Gateway| {
         gateway.exchange(&exchange_form(&gateway.mint("u-1"))).member("access_token")
     };
@@ -192,7 +192,7 @@ fn the_first_key_signs_and_all_are_published() {
     let by_old = token(&gateway);
     assert_eq!(verify(&by_old, &key_set(&gateway)).0["kid"], "old");
     assert_eq!(kids(&gateway), ["old", "new"]);
-    // Rotation: whoever has the key set of either time verifies the tokens of both.
+    // Rotation: a verifier with the key set from before or after verifies the tokens of both keys.
     gateway.update(&signing(&[&new, &old])).unwrap();
     let by_new = token(&gateway);
     assert_eq!(verify(&by_new, &key_set(&gateway)).0["kid"], "new");

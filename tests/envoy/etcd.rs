@@ -1,4 +1,5 @@
-//! Two Envoys and one etcd: a token of one is good in the other, once, whatever becomes of the etcd.
+//! Two Envoys and one etcd: a token that one Envoy minted can be exchanged in the other, once,
+//! whatever happens to etcd.
 
 pub(crate) mod access;
 mod moving;
@@ -31,18 +32,19 @@ fn cluster(address: SocketAddr) -> Cluster {
     Cluster::new("etcd", address).with("connect_timeout", "0.25s").http2()
 }
 
-/// An Envoy whose cluster `etcd` is there.
+/// Starts an Envoy whose cluster `etcd` is at this address.
 fn gateway_at(address: SocketAddr, configuration: &Configuration) -> Gateway {
     let clusters = vec![cluster(address)];
     Gateway::try_start(configuration, &Options { clusters, ..Options::default() }).unwrap()
 }
 
-/// Two Envoys that know nothing of each other.
+/// Starts two Envoys whose only connection is etcd.
 fn two_gateways(etcd: &Etcd) -> [Gateway; 2] {
     [(); 2].map(|()| gateway_at(etcd.address, &configuration()))
 }
 
-/// A token that these Envoys take for theirs, though no etcd has it: of what nobody can have been given none is asked.
+/// A well-formed token that this etcd does not have. The filter does not ask etcd about malformed
+/// ones.
 fn genuine_token() -> String {
     static MINTED: LazyLock<String> = LazyLock::new(|| {
         let etcd = Etcd::start();
@@ -51,14 +53,14 @@ fn genuine_token() -> String {
     MINTED.clone()
 }
 
-/// The audit log.
+/// Returns the audit events.
 fn events(gateway: &Gateway) -> Vec<Value> {
     let log = gateway.envoy.log();
     let events = log.lines().filter_map(|line| line.find("{\"event\"").map(|at| &line[at..]));
     events.map(|event| serde_json::from_str(event).unwrap()).collect()
 }
 
-/// What the operator was told of the store.
+/// Returns the operator's log lines about the store.
 fn complaints(gateway: &Gateway) -> Vec<String> {
     let log = gateway.envoy.log();
     log.lines().filter(|line| line.contains("the store, cluster")).map(str::to_owned).collect()
@@ -69,7 +71,7 @@ fn assert_unavailable(answer: &Answer, case: &str) {
     assert_eq!(answer.header("retry-after"), Some("1"), "{case}");
 }
 
-/// Both endpoints ask to come back, so often, and the log names the reason once.
+/// Checks that mint and exchange answer 503 several times, and that the log names the reason once.
 fn assert_both_unavailable(gateway: &Gateway, token: &str, because: &str) {
     let before = complaints(gateway).len();
     for _ in 0..5 {
@@ -82,11 +84,11 @@ fn assert_both_unavailable(gateway: &Gateway, token: &str, because: &str) {
 }
 
 #[test]
-fn a_token_that_one_envoy_minted_is_exchanged_by_the_other_once() {
+fn another_envoy_exchanges_a_minted_token_once() {
     let etcd = Etcd::start();
     let [one, other] = two_gateways(&etcd);
     let outstanding = |count| {
-        wait_for("both Envoys to count what is outstanding", || {
+        wait_for("both Envoys to count outstanding tokens", || {
             let gauge = |gateway: &Gateway| {
                 gateway.envoy.metric("impersonation_subject_tokens_outstanding")
             };
@@ -96,7 +98,7 @@ fn a_token_that_one_envoy_minted_is_exchanged_by_the_other_once() {
     outstanding(0);
     let token = one.mint("u-1");
     outstanding(1);
-    // 256 bits, and which revision has minted it.
+    // 256 random bits, and the revision of etcd at the mint.
     assert_eq!(token.len(), "sub_".len() + 75, "{token}");
     let answer = other.exchange(&exchange_form(&token));
     assert_eq!(answer.status, 200, "{answer:?}");
@@ -109,22 +111,26 @@ fn a_token_that_one_envoy_minted_is_exchanged_by_the_other_once() {
     let spent = events(&one).pop().unwrap();
     assert_eq!(spent["reason"], "subject_token_spent");
     assert_eq!(claims["txn"], spent["subject_token_id"]);
-    assert!(one.envoy.log().contains("\"alarm\""), "a replay through the other is one, too");
+    assert!(
+        one.envoy.log().contains("\"alarm\""),
+        "a replay through the other Envoy raises an alarm, too"
+    );
 
     let held = etcd.ctl(&["get", "", "--from-key"]);
     assert_eq!(etcd.tokens().len(), 1);
     let secret = token.trim_start_matches("sub_").as_bytes();
     assert!(!held.windows(secret.len()).any(|window| window == secret), "the token is stored");
     let leases = String::from_utf8(etcd.ctl(&["lease", "list"])).unwrap();
-    // The second may have heard of what the first has ended, or end it once more.
+    // The second Envoy may have heard that the first has ended the impersonation, or may end it
+    // again.
     assert!(
         ["found 2 leases", "found 3 leases"].iter().any(|found| leases.contains(found)),
-        "the token's, and that of what its replay ended: {leases}"
+        "one lease for the token, one for the revocation after its replay: {leases}"
     );
 }
 
 #[test]
-fn of_contenders_through_two_envoys_exactly_one_succeeds() {
+fn exactly_one_of_many_contenders_through_two_envoys_succeeds() {
     const CONTENDERS: usize = 16;
     const TOKENS: usize = 25;
     let etcd = Etcd::start();
@@ -136,7 +142,8 @@ fn of_contenders_through_two_envoys_exactly_one_succeeds() {
         let contender = |gateway: &Gateway| {
             let exchange = |token: &String| {
                 start.wait();
-                // A panic here would leave the others waiting: no answer is an outcome, too.
+                // A panic here would leave the other threads waiting, so no answer is an outcome,
+                // too.
                 let mut connection = gateway.connect();
                 let answer = connection.try_send(&exchange_request(&exchange_form(token)));
                 answer.map_or(0, |answer| answer.status)
@@ -157,7 +164,7 @@ fn of_contenders_through_two_envoys_exactly_one_succeeds() {
             *outcomes.entry(contender[token]).or_insert(0) += 1;
         }
         assert_eq!(outcomes.get(&200), Some(&1), "token {token}: {outcomes:?}");
-        // A machine that is too busy to answer in time says so, and nothing else.
+        // On a busy machine some contenders are answered 503. No other status may occur.
         assert!(outcomes.keys().all(|status| [200, 400, 503].contains(status)), "{outcomes:?}");
     }
 }
@@ -179,7 +186,7 @@ fn an_expired_token_is_refused_by_every_envoy() {
     }
 }
 
-/// A userinfo endpoint that answers when it is told to. What it is asked comes first.
+/// Starts a userinfo endpoint that answers only when it is told to. Reports each request first.
 fn slow_userinfo() -> (SocketAddr, mpsc::Receiver<()>, mpsc::Sender<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -202,7 +209,7 @@ fn slow_userinfo() -> (SocketAddr, mpsc::Receiver<()>, mpsc::Sender<()>) {
 }
 
 #[test]
-fn a_spend_goes_on_when_its_caller_leaves_and_is_written_down() {
+fn a_spend_continues_and_is_audited_after_its_caller_hangs_up() {
     let etcd = Etcd::start();
     let (userinfo, asked, answer) = slow_userinfo();
     let configuration = configuration().without("/actor_tokens").with(
@@ -218,7 +225,7 @@ fn a_spend_goes_on_when_its_caller_leaves_and_is_written_down() {
     let mut connection = gateway.connect();
     connection.write(&exchange_request(&form).to_bytes()).unwrap();
     asked.recv().unwrap();
-    // The token has been looked up; all that is left is to spend it.
+    // The token has been looked up; only the spend is left.
     etcd.stop();
     answer.send(()).unwrap();
     let envoy = &gateway.envoy;
@@ -235,12 +242,12 @@ fn a_spend_goes_on_when_its_caller_leaves_and_is_written_down() {
     });
     assert_eq!(event["event"], "token_exchange.succeeded", "{event}");
     assert_eq!(event["actor_id"], "agent-7");
-    gateway.assert_spent(&token, "nobody got its access token, but it is spent");
+    gateway.assert_spent(&token, "spent, although its caller is gone");
     assert_eq!(events(&gateway).pop().unwrap()["reason"], "subject_token_spent");
 }
 
 #[test]
-fn without_etcd_both_endpoints_ask_to_come_back_and_all_else_goes_on() {
+fn without_etcd_mint_and_exchange_ask_to_retry_and_other_requests_pass() {
     let etcd = Etcd::start();
     let gateway = gateway_at(etcd.address, &configuration());
     let token = gateway.mint("u-1");
@@ -269,7 +276,7 @@ fn without_etcd_both_endpoints_ask_to_come_back_and_all_else_goes_on() {
         });
     }
     gateway.assert_spendable(&token, "minted before, and through two outages");
-    // Each kind of failure once, for all that failed.
+    // Each kind of failure was logged once for all requests.
     let mut lines = complaints(&gateway);
     let all = lines.len();
     assert!((1..=3).contains(&all), "{lines:?}");
@@ -280,7 +287,7 @@ fn without_etcd_both_endpoints_ask_to_come_back_and_all_else_goes_on() {
 }
 
 #[test]
-fn what_etcd_cannot_do_is_said_once_and_not_for_each_request() {
+fn a_failure_of_etcd_is_logged_once_and_not_for_each_request() {
     let etcd = Etcd::start();
     let gateway = gateway_at(etcd.address, &configuration());
     let token = gateway.mint("u-1");
@@ -289,7 +296,7 @@ fn what_etcd_cannot_do_is_said_once_and_not_for_each_request() {
     gateway.assert_spendable(&token, "before anything went wrong");
     let token = gateway.mint("u-1");
 
-    // Of another version of the filter, or of nobody's.
+    // The records belong to another version of the filter, or to another program.
     for key in first {
         etcd.ctl(&["put", &key, "c 0123456789 0123456789 0123456789"]);
     }
@@ -311,7 +318,7 @@ fn what_etcd_cannot_do_is_said_once_and_not_for_each_request() {
 
 #[test]
 fn another_service_on_the_port_is_not_taken_for_etcd() {
-    // It speaks HTTP/2, and answers everything with 200.
+    // The other service speaks HTTP/2 and answers everything with 200.
     let other = Gateway::start(&Configuration::default());
     let gateway = gateway_at(other.envoy.address("bare"), &configuration());
     let token = genuine_token();
@@ -326,11 +333,11 @@ fn another_service_on_the_port_is_not_taken_for_etcd() {
 }
 
 #[test]
-fn a_cluster_that_is_not_there_is_a_store_out_of_reach() {
+fn a_missing_cluster_counts_as_an_unreachable_store() {
     let configuration = Configuration::default().with("/store", json!({"etcd": {"cluster": "no"}}));
     let gateway = Gateway::start(&configuration);
     assert_both_unavailable(&gateway, &genuine_token(), "was not sent");
-    // A token of a table of slots was never in etcd, nor was one that nobody has minted: nobody has to be asked.
+    // A token of a slot table, or an invented one, was never in etcd: the filter need not ask.
     for length in [48, 75] {
         let answer = gateway.exchange(&exchange_form(&format!("sub_{}", "A".repeat(length))));
         assert_eq!(answer.refusal(), (400, "invalid_request".into()), "{length}");

@@ -1,5 +1,5 @@
-//! `POST {base}/oidc/token` with the token-exchange grant: what an access token says, who gets one,
-//! and that a subject token is worth exactly one.
+//! `POST {base}/oidc/token` with the token-exchange grant: the content of an access token, the
+//! callers who may get one, and that a subject token yields exactly one.
 
 use std::collections::HashSet;
 
@@ -46,7 +46,7 @@ fn answers_200_with_exactly_five_members() {
 }
 
 #[test]
-fn an_access_token_says_who_for_what_and_how_long_and_no_more() {
+fn an_access_token_has_the_documented_claims_and_no_others() {
     let gateway = Gateway::shared();
     let before = now();
     let answer = gateway.exchange(
@@ -78,7 +78,7 @@ fn an_access_token_says_who_for_what_and_how_long_and_no_more() {
 }
 
 #[test]
-fn no_two_access_tokens_have_the_same_name() {
+fn no_two_access_tokens_have_the_same_jti() {
     let gateway = Gateway::shared();
     let mut seen = HashSet::new();
     for _ in 0..100 {
@@ -93,7 +93,7 @@ fn claims(answer: &Answer) -> Value {
 }
 
 #[test]
-fn an_access_token_is_for_the_resource_and_lives_as_long_as_the_resource_says() {
+fn an_access_token_has_the_audience_and_lifetime_of_its_resource() {
     let gateway = Gateway::shared();
     for (resource, scope, granted, lifetime) in [
         (ORDERS, "orders:read", "orders:read", 3600),
@@ -120,7 +120,7 @@ fn an_access_token_is_for_the_resource_and_lives_as_long_as_the_resource_says() 
 }
 
 #[test]
-fn scope_is_what_was_asked_for_cut_down_to_what_the_resource_has() {
+fn the_scope_is_the_requested_one_cut_down_to_the_resources() {
     let gateway = Gateway::shared();
     let mut findings = Findings::default();
     #[rustfmt::skip]
@@ -139,7 +139,7 @@ fn scope_is_what_was_asked_for_cut_down_to_what_the_resource_has() {
 }
 
 #[test]
-fn the_context_is_stored_and_not_shown() {
+fn the_context_is_not_in_the_access_token() {
     let gateway = Gateway::shared();
     let body = json!({"userId": "u-1", "context": {"ticketId": "T-SECRET", "reason": "a"}});
     let token = minted(&gateway.send(&mint_body_request(&body)));
@@ -148,7 +148,7 @@ fn the_context_is_stored_and_not_shown() {
 }
 
 #[test]
-fn a_subject_token_is_worth_one_access_token() {
+fn a_subject_token_yields_one_access_token() {
     let gateway = Gateway::shared();
     let token = gateway.mint("u-1");
     let answer = gateway.exchange(&exchange_form(&token));
@@ -156,7 +156,7 @@ fn a_subject_token_is_worth_one_access_token() {
     for attempt in ["second", "third"] {
         gateway.assert_spent(&token, attempt);
     }
-    // Nor does another client or another resource get anything for it.
+    // Another client or another resource gets no access token for it either.
     let answer = gateway.send(&portal_request(&token));
     assert_eq!(answer.refusal(), (400, "invalid_request".into()));
     let answer = gateway.exchange(&exchange_form(&token).set("resource", PLAIN));
@@ -165,18 +165,18 @@ fn a_subject_token_is_worth_one_access_token() {
 
 #[test]
 fn a_subject_token_ends_with_its_lifetime() {
-    let gateway = Gateway::start(&Configuration::default().with("/subject_tokens/lifetime", "4s"));
+    let gateway = Gateway::lent(&Configuration::default().with("/subject_tokens/lifetime", "4s"));
     let token = gateway.mint("u-1");
     let minted_by = now();
     wait_for("the subject token to expire", || (now() > minted_by + 4).then_some(()));
     gateway.assert_spent(&token, "expired");
-    // One that is used at once is good.
+    // A token that is exchanged in time is accepted.
     gateway.assert_serves("after an expiry");
 }
 
 #[test]
-fn only_who_holds_the_secret_learns_that_a_token_is_used_or_expired() {
-    let gateway = Gateway::start(&Configuration::default().with("/subject_tokens/lifetime", "4s"));
+fn only_a_holder_of_the_secret_learns_that_a_token_is_used_or_expired() {
+    let gateway = Gateway::lent(&Configuration::default().with("/subject_tokens/lifetime", "4s"));
     let describe =
         |token: &str| gateway.exchange(&exchange_form(token)).member("error_description");
     let tampered = |token: &str| {
@@ -371,7 +371,7 @@ fn refuses_every_other_subject_token() {
 }
 
 #[test]
-fn checks_in_an_order_that_tells_strangers_nothing() {
+fn the_order_of_the_checks_tells_strangers_nothing() {
     let gateway = Gateway::shared();
     let token = gateway.mint("u-1");
     let form = || exchange_form(&token);
@@ -399,7 +399,7 @@ fn checks_in_an_order_that_tells_strangers_nothing() {
 }
 
 #[test]
-fn the_actor_is_named_where_there_is_one() {
+fn the_access_token_names_the_actor_if_there_is_one() {
     let gateway = Gateway::shared();
     let answer = gateway.exchange(&with_actor(exchange_form(&gateway.mint("u-1")), &actor_token()));
     let acted = claims(&answer);
@@ -469,12 +469,12 @@ fn an_actor_proves_the_openid_scope_with_a_valid_token() {
     }
 }
 
-/// The gateway's key set has our keys in it, so by its signature such a token is as good as any.
+/// The gateway's key set contains our keys, so the token's signature is valid.
 #[test]
-fn an_impersonation_neither_mints_nor_acts_even_if_it_names_no_actor() {
+fn an_impersonations_token_can_neither_mint_nor_act_even_without_an_actor() {
     let keys = jwks(&[&PROVIDER_KEY, &SIGNING_KEY]);
     let audiences = json!([MANAGEMENT, SUPPORT, ORDERS]);
-    let gateway = Gateway::start(
+    let gateway = Gateway::lent(
         &Configuration::default()
             .with("/subject_tokens/authentication/jwt/0/local_jwks", keys.clone())
             .with("/subject_tokens/authentication/jwt/0/audiences", audiences.clone())
@@ -501,7 +501,7 @@ fn an_actor_may_be_required_of_all_or_of_one_client() {
         "/clients/-",
         json!({"client_id": "strict", "type": "single_page", "actor_token_required": true}),
     );
-    let gateway = Gateway::start(&configuration);
+    let gateway = Gateway::lent(&configuration);
     let refused = (400, "invalid_request".to_owned());
     let by_strict = |token: &str| exchange_form(token).set("client_id", "strict");
 
@@ -517,12 +517,12 @@ fn an_actor_may_be_required_of_all_or_of_one_client() {
 }
 
 #[test]
-fn without_a_way_to_check_actors_there_are_none() {
-    let gateway = Gateway::start(&Configuration::default().without("/actor_tokens"));
+fn an_actor_token_is_refused_if_nothing_is_configured_to_check_it() {
+    let gateway = Gateway::lent(&Configuration::default().without("/actor_tokens"));
     let token = gateway.mint("u-1");
     let answer = gateway.exchange(&with_actor(exchange_form(&token), &actor_token()));
     assert_eq!(answer.refusal(), (400, "invalid_request".into()), "{answer:?}");
-    gateway.assert_spendable(&token, "after an actor nobody can check");
+    gateway.assert_spendable(&token, "after an actor token that cannot be checked");
 }
 
 #[test]
@@ -546,9 +546,9 @@ fn the_flow_works_below_a_base_path() {
     }
 }
 
-/// There would be no second person to hold accountable.
+/// An impersonation needs a second person who can be held accountable.
 #[test]
-fn nobody_impersonates_themselves() {
+fn an_actor_cannot_impersonate_themselves() {
     let gateway = Gateway::shared();
     let token = gateway.mint("u-1");
     let own = with_actor(exchange_form(&token), &PROVIDER_KEY.sign(&actor_claims("u-1")));

@@ -1,5 +1,5 @@
-//! Envoy makes an answer to a gRPC request one of gRPC, with status 200. Nothing here speaks gRPC, and who
-//! looks at the status alone must not take a refusal for a token.
+//! Envoy turns an answer to a gRPC request into a gRPC one with status 200. The filter does not
+//! speak gRPC, and a caller who reads only the status must not take a refusal for a token.
 
 use std::net::SocketAddr;
 
@@ -8,7 +8,7 @@ use testkit::gateway::{BEARER, Gateway, exchange_form, mint_request};
 use testkit::http::{Answer, Connection, Request};
 use testkit::{Findings, http2};
 
-/// What Envoy takes for gRPC, and what is near to it.
+/// Content types that Envoy takes for gRPC, and similar ones.
 const TYPES: [&str; 7] = [
     "application/grpc",
     "application/grpc+proto",
@@ -35,14 +35,14 @@ fn an_answer_keeps_its_status_when_the_request_says_that_it_is_grpc() {
         ("a mint with too long a body",   mint().bearer(&BEARER).body(vec![b'a'; 100_000]),    415),
         ("another method",                no_body("PUT", "/api/subject-tokens").body(body),    405),
         ("another method without a body", no_body("GET", "/api/subject-tokens"),               405),
-        // Envoy has made a header of the document: half an answer would be worse than none.
+        // Envoy would send the document as a header: half an answer would be worse than none.
         ("the key set",                   no_body("GET", "/oidc/jwks"),                        415),
         ("discovery",                     no_body("GET", "/oidc/.well-known/openid-configuration"), 415),
     ];
     let mut findings = Findings::default();
     for r#type in TYPES {
         for (case, request, status) in cases.clone() {
-            // What Envoy does not take for gRPC is answered as ever.
+            // Requests that Envoy does not take for gRPC are answered as usual.
             let grpc = r#type == "application/grpc" || r#type.starts_with("application/grpc+");
             let status = if request.target.starts_with("/oidc") && !grpc { 200 } else { status };
             for te in [false, true] {
@@ -62,7 +62,7 @@ fn an_answer_keeps_its_status_when_the_request_says_that_it_is_grpc() {
     }
 }
 
-/// What is no form is not an exchange, whatever else it is.
+/// The request is not a form, so it is not an exchange.
 #[test]
 fn an_exchange_that_says_it_is_grpc_goes_on_to_the_gateway() {
     let gateway = Gateway::shared();
@@ -78,9 +78,9 @@ fn an_exchange_that_says_it_is_grpc_goes_on_to_the_gateway() {
     gateway.assert_spendable(&token, "after gRPC");
 }
 
-/// The next request on a connection is answered as ever.
+/// The next request on the connection is answered as usual.
 #[test]
-fn a_connection_is_good_for_more_after_grpc() {
+fn a_connection_serves_further_requests_after_grpc() {
     let gateway = Gateway::shared();
     let mut connection = gateway.connect();
     let refused = Request::post("/api/subject-tokens").header("content-type", "application/grpc");

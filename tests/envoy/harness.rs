@@ -1,21 +1,22 @@
-//! The tests' own tools, tried against an Envoy without the filter: a failure elsewhere is then not
-//! theirs.
+//! Tests of the test tools themselves, mostly with an Envoy without the filter: a failure elsewhere is
+//! then not theirs.
 
 use std::path::Path;
 
 use serde_json::json;
 
 use testkit::bootstrap::{Bootstrap, Cluster, Listener};
+use testkit::configuration::Configuration;
 use testkit::gateway::{Gateway, Options};
 use testkit::http::{Connection, Request};
 use testkit::server::{Fault, Reply, Server, pattern};
 use testkit::{Findings, http2, wait_for};
 
 #[test]
-fn an_envoy_passes_on_what_it_is_sent_and_goes_when_it_is_dropped() {
+fn an_envoy_forwards_requests_and_ends_when_it_is_dropped() {
     let direct_responses = vec![("/x", "at once".into())];
     let options = Options { direct_responses, ..Options::default() };
-    let Gateway { envoy, upstream } = Gateway::without_filter(&options);
+    let Gateway { envoy, upstream, .. } = Gateway::without_filter(&options);
     let body = pattern(100_000);
     let request = Request::post("/a?b=c")
         .header("x-bytes", b"\xff\x80")
@@ -59,7 +60,7 @@ fn an_envoy_passes_on_what_it_is_sent_and_goes_when_it_is_dropped() {
 }
 
 #[test]
-fn a_server_answers_by_its_rule_and_fails_as_it_is_told_over_either_protocol() {
+fn a_server_answers_and_fails_as_it_is_told_over_both_protocols() {
     let mut findings = Findings::default();
     for http2 in [false, true] {
         let server = Server::start("served");
@@ -104,7 +105,7 @@ fn a_server_answers_by_its_rule_and_fails_as_it_is_told_over_either_protocol() {
 }
 
 #[test]
-fn two_envoys_run_at_once_each_with_what_its_bootstrap_says() {
+fn two_envoys_run_at_once_each_with_its_own_bootstrap() {
     let server = Server::start("behind");
     let cluster = Cluster::new("behind", server.address).with(
         "health_checks",
@@ -143,4 +144,16 @@ fn two_envoys_run_at_once_each_with_what_its_bootstrap_says() {
     assert_eq!(outer.send(&Request::get("/")).text(), "of its own");
     assert!(outer.update(listener.route(json!({"match": {}}))).is_err());
     assert!(inner.is_running() && outer.is_running());
+}
+
+#[test]
+fn a_lent_gateway_has_nothing_of_the_test_before() {
+    let first = Gateway::lent(&Configuration::default());
+    let token = first.mint("u-1");
+    first.upstream.fail(Fault::ServerError);
+    drop(first);
+    let second = Gateway::lent(&Configuration::default());
+    second.assert_spent(&token, "a token of another test");
+    second.assert_serves("for the next test");
+    assert_eq!(second.send(&Request::get("/")).status, 200);
 }

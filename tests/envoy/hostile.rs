@@ -1,5 +1,5 @@
-//! Twenty thousand requests that nobody should send. The filter may refuse them as it likes, but not
-//! with a server error, not by a crash, and not by printing anything worth stealing.
+//! Twenty thousand hostile requests. The filter may refuse them, but must not answer with a server
+//! error, crash, or print a secret.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -47,7 +47,7 @@ fn hostile_requests_get_no_server_error_and_harm_nobody() {
         *statuses.entry(status).or_insert(0) += count;
     }
     println!("{statuses:?}");
-    // The attack reached every part: tokens were minted and exchanged in it, and refused in every way.
+    // The attack reached every part: its requests minted, exchanged, and were refused in every way.
     for status in [200, 201, 400, 401, 405, 413, 415] {
         assert!(statuses.contains_key(&status), "no {status} in {statuses:?}");
     }
@@ -57,7 +57,8 @@ fn hostile_requests_get_no_server_error_and_harm_nobody() {
     inspect_log(&gateway.envoy.log());
 }
 
-/// Every line is Envoy's own, no line tells a secret, nothing crashed, and the audit can be read.
+/// Checks that Envoy began every line, that no line has a secret, that nothing crashed, and that
+/// the audit is valid JSON.
 pub(crate) fn inspect_log(log: &str) {
     let mut events = BTreeSet::new();
     for line in log.lines() {
@@ -65,7 +66,7 @@ pub(crate) fn inspect_log(log: &str) {
         for level in ["][error]", "][critical]"] {
             assert!(!line.contains(level), "{line}");
         }
-        // A few random characters begin like either now and then.
+        // Random text has such a beginning now and then.
         let long = |begin: &str, least: usize| {
             let allowed = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_".contains(byte);
             line.split(begin).skip(1).any(|rest| rest.bytes().take_while(allowed).count() > least)
@@ -75,7 +76,7 @@ pub(crate) fn inspect_log(log: &str) {
         if let Some(json) = audit(line) {
             let record: Value =
                 serde_json::from_str(json).unwrap_or_else(|error| panic!("{error}: {line}"));
-            // A replay, say, raises an alarm as well as being refused.
+            // A replay, for example, raises an alarm and is refused as well.
             if record.get("alarm").is_none() {
                 let event = record["event"].as_str();
                 events.insert(event.unwrap_or_else(|| panic!("no event: {line}")).to_owned());
@@ -93,7 +94,7 @@ pub(crate) fn inspect_log(log: &str) {
     }
 }
 
-/// The JSON that the filter wrote to this line of the log, if it did.
+/// Returns the JSON that the filter wrote in this line of the log, if any.
 fn audit(line: &str) -> Option<&str> {
     let (_, message) = line.split_once("wasm log")?;
     message.find(": {").map(|at| &message[at + 2..])
@@ -102,11 +103,11 @@ fn audit(line: &str) -> Option<&str> {
 pub(crate) struct Attacker<'a> {
     gateway: &'a Gateway,
     random: Rng,
-    /// Subject tokens to play with.
+    /// Subject tokens to attack with.
     tokens: Vec<String>,
 }
 
-/// What goes on the wire, and whether it is framed so that an answer must come.
+/// The bytes to send, and whether they are framed so that an answer must come.
 struct Shot {
     method: String,
     bytes: Vec<u8>,
@@ -141,16 +142,16 @@ impl<'a> Attacker<'a> {
         statuses
     }
 
-    /// Sends a shot over the open connection or a new one. `None` where no answer was due.
+    /// Sends a shot over the open connection or a new one. Returns `None` if no answer was due.
     fn fire(&mut self, open: &mut Option<Connection>, shot: &Shot) -> Option<Answer> {
         if !shot.framed {
             let mut connection = self.gateway.connect();
-            // Envoy may hang up in the middle of what it has already refused.
+            // Envoy may close the connection before it has read all of a refused request.
             let _ = connection.write(&shot.bytes);
             let _ = connection.finish();
             return connection.read_answer(&shot.method).ok();
         }
-        // A connection that was closed after the last answer is not an outcome: try a fresh one too.
+        // The connection may have been closed after the last answer: then a new one is tried.
         if let Some(mut connection) = open.take()
             && let Ok(answer) = exchange(&mut connection, shot)
         {
@@ -166,7 +167,7 @@ impl<'a> Attacker<'a> {
 
     fn judge(&mut self, shot: &Shot, answer: &Answer) {
         if answer.status >= 500 {
-            // Only what Envoy says to such a request without the filter as well.
+            // A server error is allowed only if Envoy gives the same without the filter.
             let mut connection = Connection::open(self.gateway.envoy.address("bare"));
             let bare = exchange(&mut connection, shot).map(|answer| answer.status).ok();
             assert_eq!(bare, Some(answer.status), "{answer:?} to {}", printable(&shot.bytes));
@@ -177,7 +178,7 @@ impl<'a> Attacker<'a> {
         }
     }
 
-    /// Requests for [`flood`](testkit::flood), with what becomes of each.
+    /// Makes requests for [`flood`](testkit::flood), each with its fate.
     pub(crate) fn requests(mut self, count: usize) -> impl Iterator<Item = (Request, Fate)> {
         (0..count).map(move |_| {
             let fate = match self.random.u32(0..100) {
@@ -192,7 +193,7 @@ impl<'a> Attacker<'a> {
         })
     }
 
-    /// One that is framed as it should be.
+    /// A request that is framed correctly.
     fn request(&mut self) -> Request {
         match self.random.u32(0..87) {
             0..20 => self.mint(),
@@ -311,7 +312,7 @@ impl<'a> Attacker<'a> {
         self.dress(form_request(form.encode().as_bytes()))
     }
 
-    /// A request of any method to any path, ours and others', with any body.
+    /// A request of any method to any path, ours or not, with any body.
     fn anything(&mut self) -> Request {
         let method = self.pick(
             &["GET", "POST"],
@@ -373,7 +374,7 @@ impl<'a> Attacker<'a> {
         }
     }
 
-    /// Headers that a good request has no need of.
+    /// Adds header fields that a good request does not need.
     fn dress(&mut self, mut request: Request) -> Request {
         for _ in 0..self.random.u32(0..3) {
             let value = self.header_bytes();
@@ -419,7 +420,7 @@ impl<'a> Attacker<'a> {
         }
     }
 
-    /// Something where a JWT or a subject token should be.
+    /// Text in the place of a JWT or a subject token.
     fn odd_token(&mut self) -> String {
         let part = |bytes: &[u8]| URL_SAFE_NO_PAD.encode(bytes);
         match self.random.u32(0..12) {
@@ -500,13 +501,13 @@ impl<'a> Attacker<'a> {
         (0..self.random.usize(..most)).map(|_| self.random.u8(..)).collect()
     }
 
-    /// Bytes that may stand in a header: everything but controls, UTF-8 or not.
+    /// Bytes that may stand in a header: all but control characters, UTF-8 or not.
     fn header_bytes(&mut self) -> Vec<u8> {
         let allowed = |byte: &u8| matches!(byte, b'!'..=b'~' | 0x80..);
         self.bytes(60).into_iter().filter(allowed).collect()
     }
 
-    /// One to four bytes changed, lost, doubled or added.
+    /// Changes, removes, doubles or adds one to four bytes.
     fn bend(&mut self, bytes: &mut Vec<u8>) {
         for _ in 0..self.random.u32(1..5) {
             if bytes.is_empty() {
@@ -522,7 +523,7 @@ impl<'a> Attacker<'a> {
         }
     }
 
-    /// Half of the time one of the usual, else one of the odd.
+    /// Picks one of the usual values half of the time, else one of the odd ones.
     fn pick(&mut self, usual: &[&'static str], odd: &[&'static str]) -> &'static str {
         let from = if self.random.bool() { usual } else { odd };
         from[self.random.usize(..from.len())]
@@ -540,7 +541,7 @@ fn exchange(connection: &mut Connection, shot: &Shot) -> io::Result<Answer> {
     connection.read_answer(&shot.method)
 }
 
-/// The connection, unless Envoy will close it.
+/// Returns the connection, unless Envoy will close it.
 fn reusable(connection: Connection, answer: &Answer) -> Option<Connection> {
     (answer.header("connection") != Some("close")).then_some(connection)
 }

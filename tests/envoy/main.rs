@@ -1,6 +1,6 @@
-//! The filter from outside: real requests to a real Envoy, and what comes back.
+//! The filter from outside: requests to a real Envoy, and its answers.
 //!
-//! Each test is named for the rule it holds and asserts what a caller, an upstream or an operator
+//! Each test is named for the rule it holds and checks what a caller, an upstream or an operator
 //! sees; none knows how the filter works. One gateway serves all tests that leave its configuration
 //! alone, so they run side by side; the others start their own.
 #![cfg(test)]

@@ -1,5 +1,6 @@
-//! Memory that does not grow with what has been: Envoy's shared data never forgets a key, so only a
-//! filter that reuses its keys stays the same size. The benchmark does this with a million tokens.
+//! Memory does not grow with the number of requests. Envoy's shared data never forgets a key, so
+//! only a filter that reuses its keys keeps its size. The benchmark does this with a million
+//! tokens.
 
 use jsonwebtoken::Algorithm;
 use serde_json::json;
@@ -38,7 +39,7 @@ fn memory_is_bounded_by_capacity_not_by_the_number_of_tokens() {
 }
 
 #[test]
-fn memory_is_bounded_whatever_number_of_bearers_and_exchanges_there_were() {
+fn memory_is_bounded_for_any_number_of_bearers_and_exchanges() {
     let key = Key::generate(Algorithm::EdDSA, "ed");
     let configuration = Configuration::default()
         .with("/subject_tokens/authentication/jwt/0/local_jwks", jwks(&[&PROVIDER_KEY, &key]));
@@ -46,7 +47,7 @@ fn memory_is_bounded_whatever_number_of_bearers_and_exchanges_there_were() {
     let mut connection = gateway.connect();
     let mut flow = |count: u32| {
         for _ in 0..count {
-            // Each bearer is new, so nothing that is remembered about the last one helps.
+            // Each bearer is new, so the memory of the last one does not help.
             let bearer = key.sign(&backend_claims());
             let request = Request::post("/api/subject-tokens")
                 .bearer(&bearer)

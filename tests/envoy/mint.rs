@@ -1,4 +1,4 @@
-//! `POST {base}/api/subject-tokens`: who may mint, what they must send, and what they get.
+//! `POST {base}/api/subject-tokens`: who may mint, the request, and the answer.
 
 use std::collections::HashSet;
 use std::sync::LazyLock;
@@ -39,7 +39,7 @@ fn answers_201_with_a_fresh_token_and_its_lifetime() {
 }
 
 #[test]
-fn a_subject_token_is_opaque_and_never_comes_twice() {
+fn a_subject_token_is_opaque_and_unique() {
     let gateway = Gateway::shared();
     let mut connection = gateway.connect();
     let mut seen = HashSet::new();
@@ -57,13 +57,13 @@ fn a_subject_token_is_opaque_and_never_comes_twice() {
 #[test]
 fn the_answer_says_the_configured_lifetime() {
     let configuration = Configuration::default().with("/subject_tokens/lifetime", "10m");
-    let gateway = Gateway::start(&configuration);
+    let gateway = Gateway::lent(&configuration);
     assert_eq!(gateway.send(&mint_request("u-1")).json()["expiresIn"], 600);
     gateway.update(&configuration.with("/subject_tokens/lifetime", "45s")).unwrap();
     assert_eq!(gateway.send(&mint_request("u-1")).json()["expiresIn"], 45);
 }
 
-/// One provider with a key for each algorithm; a second one with rules of its own.
+/// One provider with a key for each algorithm, and a second one with other rules.
 struct Providers {
     gateway: Gateway,
     keys: Vec<Key>,
@@ -121,7 +121,7 @@ fn other_claims() -> Value {
     claims
 }
 
-/// The claims of a good token with one of them changed, or left out with `Value::Null`.
+/// Returns the claims of a good token with one of them changed. `Value::Null` leaves it out.
 fn claims(name: &str, value: Value) -> Value {
     let mut claims = backend_claims();
     claims[name] = value;
@@ -136,7 +136,7 @@ fn a_backend_may_sign_with_any_of_seven_algorithms() {
     let providers = &*PROVIDERS;
     let mut findings = Findings::default();
     for key in &providers.keys {
-        // Twice: a verified bearer may be remembered.
+        // Each bearer is sent twice, because a verified one may be remembered.
         for time in ["first", "second"] {
             let bearer = key.sign(&backend_claims());
             findings.expect(
@@ -149,7 +149,7 @@ fn a_backend_may_sign_with_any_of_seven_algorithms() {
 }
 
 #[test]
-fn a_bearer_is_good_for_every_shape_the_rfcs_allow() {
+fn a_bearer_may_have_every_shape_that_the_rfcs_allow() {
     let providers = &*PROVIDERS;
     let key = providers.key(Algorithm::ES256);
     let now = now();
@@ -174,7 +174,7 @@ fn a_bearer_is_good_for_every_shape_the_rfcs_allow() {
     }
 }
 
-/// A token that says its scopes in `scp`.
+/// A token whose scopes are in `scp`.
 fn scp(value: Value) -> Value {
     let mut claims = claims("scope", Value::Null);
     claims["scp"] = value;
@@ -193,7 +193,7 @@ fn the_bearer_scheme_is_case_insensitive() {
 }
 
 #[test]
-fn refuses_a_bearer_that_proves_nothing() {
+fn a_bearer_that_proves_nothing_is_refused() {
     let providers = &*PROVIDERS;
     let [rsa, ec, ed] =
         [Algorithm::RS256, Algorithm::ES256, Algorithm::EdDSA].map(|alg| providers.key(alg));
@@ -298,9 +298,9 @@ fn with(mut claims: Value, name: &str, value: impl Into<Value>) -> Value {
 }
 
 #[test]
-fn a_bearer_expires_although_it_was_good_a_moment_ago() {
+fn a_remembered_bearer_still_expires() {
     let providers = &*PROVIDERS;
-    // The second issuer allows no skew.
+    // The second issuer allows no clock skew.
     let bearer = providers.other.sign(&with(other_claims(), "exp", now() + 5));
     assert_eq!(providers.mint(&bearer).status, 201);
     testkit::wait_for("the bearer to expire", || {
@@ -314,7 +314,7 @@ fn a_bearer_expires_although_it_was_good_a_moment_ago() {
 }
 
 #[test]
-fn asks_for_a_bearer_without_an_error_code_where_none_came() {
+fn a_request_without_a_bearer_gets_a_challenge_without_an_error_code() {
     let gateway = Gateway::shared();
     #[rustfmt::skip]
     let cases = [
@@ -334,7 +334,7 @@ fn asks_for_a_bearer_without_an_error_code_where_none_came() {
 }
 
 #[test]
-fn a_bearer_without_the_scope_learns_which_one_it_lacks() {
+fn a_bearer_without_the_scope_is_told_which_one_it_lacks() {
     let providers = &*PROVIDERS;
     let key = providers.key(Algorithm::ES256);
     #[rustfmt::skip]
@@ -370,7 +370,7 @@ fn insufficient(findings: &mut Findings, case: &str, answer: &Answer, scope: &st
 }
 
 #[test]
-fn accepts_whatever_is_a_user_and_a_context() {
+fn a_mint_accepts_any_valid_user_and_context() {
     let gateway = Gateway::shared();
     #[rustfmt::skip]
     let cases = [
@@ -388,9 +388,9 @@ fn accepts_whatever_is_a_user_and_a_context() {
     }
 }
 
-/// A limit that was misspelt must not be a token without it.
+/// A misspelt limit must not make a token without that limit.
 #[test]
-fn refuses_a_member_that_it_does_not_know() {
+fn a_mint_refuses_an_unknown_member() {
     let gateway = Gateway::shared();
     for name in ["user_id", "UserId", "lifetime", "expires_in", "", "__proto__"] {
         let answer = gateway.send(&mint_body_request(&json!({"userId": "u-1", name: null})));
@@ -399,7 +399,7 @@ fn refuses_a_member_that_it_does_not_know() {
 }
 
 #[test]
-fn says_where_the_token_is_by_the_name_that_audit_and_access_token_have_for_it() {
+fn the_location_of_a_mint_has_the_txn_of_the_access_token() {
     let gateway = Gateway::shared();
     let answer = gateway.send(&mint_request("u-1"));
     let id = answer.header("location").unwrap().strip_prefix("/api/subject-tokens/").unwrap();
@@ -409,7 +409,7 @@ fn says_where_the_token_is_by_the_name_that_audit_and_access_token_have_for_it()
 }
 
 #[test]
-fn refuses_a_body_that_names_no_user() {
+fn a_mint_refuses_a_body_that_names_no_user() {
     let gateway = Gateway::shared();
     let mut findings = Findings::default();
     for &(case, body, (status, error, _)) in refusals::BODIES {
@@ -431,7 +431,7 @@ fn refuses_a_bearer_that_is_not_for_minting() {
     }
 }
 
-/// Every refusal has a description that is fit for a header, a terminal and a log line.
+/// Checks that the refusal has a description that is fit for a header, a terminal and a log line.
 pub(crate) fn describes(findings: &mut Findings, case: &str, answer: &Answer) {
     let body = serde_json::from_slice::<Value>(&answer.body).unwrap_or_default();
     let text = body.get("error_description").and_then(Value::as_str).unwrap_or_default();
@@ -444,7 +444,7 @@ pub(crate) fn describes(findings: &mut Findings, case: &str, answer: &Answer) {
 }
 
 #[test]
-fn takes_json_and_nothing_else() {
+fn a_mint_accepts_json_only() {
     let gateway = Gateway::shared();
     let send = |content_type: Option<&str>| {
         let request = Request::post(MINT).bearer(&BEARER).body(r#"{"userId":"u-1"}"#);
@@ -478,7 +478,7 @@ fn takes_json_and_nothing_else() {
 }
 
 #[test]
-fn other_methods_are_told_which_one_is_right() {
+fn the_mint_endpoint_allows_only_post() {
     let gateway = Gateway::shared();
     let mut findings = Findings::default();
     for method in ["GET", "HEAD", "PUT", "PATCH", "DELETE"] {
@@ -487,14 +487,14 @@ fn other_methods_are_told_which_one_is_right() {
         findings.expect(method, &(answer.status, answer.header("allow")), &(405, Some("POST")));
         findings.expect(method, &gateway.passed_on(&answer), &false);
     }
-    // A preflight request is for Envoy's cors filter, or for the gateway behind.
+    // A preflight request is for Envoy's cors filter, or for the gateway.
     let answer = gateway
         .send(&Request::new("OPTIONS", MINT).header("origin", "https://support.example.com"));
     assert!(gateway.passed_on(&answer), "{answer:?}");
 }
 
 #[test]
-fn a_body_is_64_kib_at_the_most() {
+fn a_mint_refuses_a_body_of_more_than_64_kib() {
     let gateway = Gateway::shared();
     let body = |length: usize| {
         let start = r#"{"userId":"u-1""#;
@@ -519,7 +519,7 @@ fn a_body_is_64_kib_at_the_most() {
 }
 
 #[test]
-fn a_context_is_as_long_as_its_compact_json() {
+fn the_length_of_a_context_is_that_of_its_compact_json() {
     let gateway = Gateway::shared();
     // {"k":"…"} has 8 characters around the value.
     let compact = |length: usize| format!(r#"{{"k":"{}"}}"#, "x".repeat(length - 8));
@@ -540,7 +540,7 @@ fn a_context_is_as_long_as_its_compact_json() {
 }
 
 #[test]
-fn a_query_changes_nothing_and_a_path_like_it_is_not_it() {
+fn the_query_is_ignored_and_a_similar_path_is_not_ours() {
     let gateway = Gateway::shared();
     let send = |path: &str| {
         gateway.send(&Request::post(path).bearer(&BEARER).json(&json!({"userId": "u-1"})))
@@ -566,9 +566,9 @@ fn a_query_changes_nothing_and_a_path_like_it_is_not_it() {
     }
 }
 
-/// Envoy puts two into one, which is no bearer token: nobody has to guess which one counts.
+/// Envoy joins the two into one field, which is not a bearer token: the filter need not choose one.
 #[test]
-fn two_authorization_fields_are_nobodys() {
+fn two_authorization_fields_are_refused() {
     let gateway = Gateway::shared();
     let bearer = format!("Bearer {}", *BEARER);
     for other in [bearer.as_str(), "Bearer x", "Basic eDp5"] {

@@ -1,4 +1,4 @@
-//! Two issuers who know the same names: whatever one of them calls somebody, it is not taken for the other's.
+//! Two issuers use the same names: a name of one issuer is never taken for the other's.
 
 use std::sync::LazyLock;
 
@@ -45,7 +45,7 @@ fn gateway() -> Gateway {
     Gateway::start(&configuration())
 }
 
-/// A token of the issuer that has no prefix, or of its partner.
+/// A token of the issuer without a prefix, or of its partner.
 fn signed(issuer: &str, mut claims: Value) -> String {
     claims["iss"] = json!(issuer);
     if issuer == PARTNER { PARTNER_KEY.sign(&claims) } else { PROVIDER_KEY.sign(&claims) }
@@ -82,7 +82,7 @@ fn actor_of(answer: &Answer) -> Value {
     raw_part(&answer.member("access_token"), 1)["act"]["sub"].clone()
 }
 
-/// The audit line of this event about this subject token.
+/// Returns the audit line of this event about this subject token.
 fn event(gateway: &Gateway, event: &str, id: &str) -> Value {
     wait_for(&format!("{event} of {id}"), || {
         gateway.envoy.log().lines().find_map(|line| {
@@ -98,8 +98,8 @@ fn id_of(minted: &Answer) -> String {
 }
 
 #[test]
-fn a_bound_is_met_by_the_actor_of_the_issuer_that_it_names() {
-    let gateway = Gateway::start(&configuration().without("/subject_tokens/max_mints_per_caller"));
+fn only_the_actor_of_the_named_issuer_meets_a_bound() {
+    let gateway = Gateway::lent(&configuration().without("/subject_tokens/max_mints_per_caller"));
     let bearer = backend(ISSUER, "backend");
     let begun = |user: &str, actor_id: &str| {
         minted(&gateway.send(&mint(&bearer, &json!({"userId": user, "actorId": actor_id}))))
@@ -111,10 +111,10 @@ fn a_bound_is_met_by_the_actor_of_the_issuer_that_it_names() {
         ("u-1",             "agent-7",         ISSUER,  "agent-7",         Some("agent-7")),
         ("u-1",             "partner:agent-7", PARTNER, "agent-7",         Some("partner:agent-7")),
         ("u-1",             "partner:agent-7", ISSUER,  "agent-7",         None),
-        // Who has no prefix takes no name that has one.
+        // An issuer without a prefix cannot use a name that has one.
         ("u-1",             "partner:agent-7", ISSUER,  "partner:agent-7", None),
         ("u-1",             "agent-7",         PARTNER, "partner:agent-7", None),
-        // Who acts is not the user, by the name that both have here.
+        // The actor is not the user, although both have the same name at their issuers.
         ("agent-7",         "partner:agent-7", PARTNER, "agent-7",         Some("partner:agent-7")),
     ];
     for (user, actor_id, issuer, name, expected) in cases {
@@ -134,12 +134,12 @@ fn a_bound_is_met_by_the_actor_of_the_issuer_that_it_names() {
 }
 
 #[test]
-fn callers_of_two_issuers_have_nothing_in_common_but_a_name() {
+fn callers_of_two_issuers_with_one_name_are_kept_apart() {
     let gateway = gateway();
     let (ours, theirs) = (backend(ISSUER, "backend"), backend(PARTNER, "backend"));
     let body = json!({"userId": "u-1"});
 
-    // What one has minted the other cannot take back.
+    // One backend cannot cancel the other's token.
     let one = gateway.send(&mint(&ours, &body));
     let id = id_of(&one);
     let delete = |bearer: &str| {
@@ -151,23 +151,23 @@ fn callers_of_two_issuers_have_nothing_in_common_but_a_name() {
     assert_eq!(delete(&theirs), 404, "an impersonation, by the list");
     assert_eq!(delete(&ours), 204);
 
-    // Each has mints of its own.
+    // Each backend has its own limit of mints.
     assert_eq!(gateway.send(&mint(&ours, &body)).status, 201);
     assert_eq!(gateway.send(&mint(&ours, &body)).status, 429);
     let two = gateway.send(&mint(&theirs, &body));
     assert_eq!(gateway.send(&mint(&theirs, &body)).status, 201);
     assert_eq!(gateway.send(&mint(&theirs, &body)).status, 429);
 
-    // And a name of its own in the audit.
+    // Each backend has its own name in the audit.
     assert_eq!(event(&gateway, "subject_token.created", &id)["caller"], "backend");
     let created = event(&gateway, "subject_token.created", &id_of(&two));
     assert_eq!(created["caller"], "partner:backend");
 
-    // `client_ids` have the issuer's own names.
+    // `client_ids` are the issuer's own names.
     assert_eq!(gateway.send(&mint(&backend(PARTNER, "second"), &body)).status, 201);
     let answer = gateway.send(&mint(&backend(PARTNER, "another"), &body));
     assert_eq!(answer.refusal(), (401, "invalid_token".into()));
-    // Who has no prefix takes no name that has one.
+    // An issuer without a prefix cannot use a name that has one.
     let answer = gateway.send(&mint(&backend(ISSUER, "partner:backend"), &body));
     assert_eq!(answer.refusal(), (401, "invalid_token".into()));
     let refused = "wasmcustom.impersonation_refusals_total.endpoint.subject_tokens.error.invalid_token.reason";
@@ -175,7 +175,7 @@ fn callers_of_two_issuers_have_nothing_in_common_but_a_name() {
 }
 
 #[test]
-fn a_list_and_a_revocation_name_the_issuers_people() {
+fn lists_and_revocations_tell_names_of_two_issuers_apart() {
     let gateway = Gateway::start(&configuration().without("/subject_tokens/max_mints_per_caller"));
     let begin = |issuer: &str| {
         let minted_answer =
@@ -225,13 +225,13 @@ fn a_list_and_a_revocation_name_the_issuers_people() {
 
 #[cfg(feature = "custom-claims")]
 #[test]
-fn the_function_is_told_who_calls_by_the_name_that_everybody_else_is_told() {
+fn the_operators_function_gets_the_callers_prefixed_name() {
     let script = "const authorizeSubjectToken = ({ caller, api }) =>
       api.denyAccess(`${caller.clientId} ${caller.subject}`);";
     let configuration = configuration()
         .with("/authorize_subject_token/script", script)
         .with("/authorize_subject_token/timeout", "1s");
-    let gateway = Gateway::start(&configuration);
+    let gateway = Gateway::lent(&configuration);
     for (issuer, told) in
         [(ISSUER, "backend backend"), (PARTNER, "partner:backend partner:backend")]
     {
@@ -241,7 +241,7 @@ fn the_function_is_told_who_calls_by_the_name_that_everybody_else_is_told() {
 }
 
 #[test]
-fn a_rule_of_the_guard_is_about_the_actor_of_the_issuer_that_it_names() {
+fn a_guard_rule_matches_only_the_actor_of_the_named_issuer() {
     let rules =
         json!([{"path": "/orders", "actors": ["agent-*"], "methods": ["POST"], "action": "allow"}]);
     let api = Server::start(testkit::guarded::API);
@@ -263,9 +263,9 @@ fn a_rule_of_the_guard_is_about_the_actor_of_the_issuer_that_it_names() {
     }
 }
 
-/// What introspection and userinfo vouch for counts as an issuer's, too.
+/// Introspection and userinfo count as an issuer, too.
 #[test]
-fn an_opaque_token_names_nobody_of_another_issuer() {
+fn an_opaque_token_cannot_name_anyone_of_another_issuer() {
     let service = Server::start("opaque");
     service.answer(|asked| {
         let token = asked.parameter("token");
@@ -301,7 +301,8 @@ fn an_opaque_token_names_nobody_of_another_issuer() {
     let mut findings = Findings::default();
     #[rustfmt::skip]
     let cases = [
-        // A token's name is written with `~` for `:`, and the issuer that the answer names stands behind `~~`.
+        // A token is the name with `~` for `:`. The issuer that the answer names follows after
+        // `~~`.
         (None,             "agent-7",          Some("agent-7"),          true),
         (None,             "partner~agent-7",  None,                     true),
         (None,             "agent-7~~partner", None,                     false),

@@ -1,4 +1,4 @@
-//! The companion as an operator has it at hand: `list` and `revoke`, before a real filter and a real guard.
+//! The companion's `list` and `revoke`, with a real filter and a real guard.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -18,13 +18,13 @@ use testkit::scratch;
 use testkit::server::Server;
 use testkit::tls::Authority;
 
-/// One Envoy with two workers, for every test that ends nothing of anybody else's.
+/// One Envoy with two workers, for every test that ends only its own impersonations.
 fn guarded() -> &'static Guarded {
     static SHARED: LazyLock<Guarded> = LazyLock::new(|| Guarded::start_with_workers(&json!({}), 2));
     &SHARED
 }
 
-/// The companion at this address, with an access token that has this scope.
+/// The companion for this address, with an access token of this scope.
 fn companion(url: &str, scope: &str, arguments: &[&str]) -> Command {
     let mut command = Command::new(&*COMPANION);
     command
@@ -58,13 +58,13 @@ fn revoke(guarded: &Guarded, named: &[&str]) -> (i32, String, String) {
     run(guarded, "impersonations:revoke", &[&["revoke"], named].concat())
 }
 
-/// What the API's answer is to a read.
+/// Returns the status of a read at the API.
 fn read(guarded: &Guarded, begun: &Begun) -> u16 {
     guarded.send_as(&begun.access_token, Request::get("/orders/1")).status
 }
 
 #[test]
-fn what_is_listed_is_live_and_the_api_refuses_it_once_it_is_revoked() {
+fn a_listed_impersonation_is_live_until_it_is_revoked_and_then_the_api_refuses_it() {
     let (guarded, parties, others) = (guarded(), Parties::new(), Parties::new());
     let (ended, goes_on) = (guarded.begin(&parties), guarded.begin(&others));
     let (status, table, errors) =
@@ -90,7 +90,7 @@ fn what_is_listed_is_live_and_the_api_refuses_it_once_it_is_revoked() {
 }
 
 #[test]
-fn each_way_to_name_what_ends_is_understood() {
+fn revoke_understands_each_way_to_select_impersonations() {
     let guarded = Guarded::start(&json!({}));
     #[rustfmt::skip]
     let ways: [fn(&Begun, &Parties) -> Vec<String>; 7] = [
@@ -110,14 +110,14 @@ fn each_way_to_name_what_ends_is_understood() {
         let named: Vec<_> = named.iter().map(String::as_str).collect();
         assert_eq!(revoke(&guarded, &named).0, 0, "{named:?}");
         assert_eq!(read(&guarded, &begun), 401, "{named:?}");
-        // What is issued in the same millisecond has ended, too.
+        // A token of the same millisecond has ended, too.
         std::thread::sleep(std::time::Duration::from_millis(2));
     }
     assert_eq!(list(&guarded, &[]), [] as [Value; 0]);
 }
 
 #[test]
-fn an_id_that_is_not_there_is_a_failure_also_when_it_has_just_ended() {
+fn revoke_fails_for_an_unknown_or_ended_id() {
     let guarded = guarded();
     let begun = guarded.begin(&Parties::new());
     assert_eq!(revoke(guarded, &["--id", &begun.id]).0, 0);
@@ -129,7 +129,7 @@ fn an_id_that_is_not_there_is_a_failure_also_when_it_has_just_ended() {
 }
 
 #[test]
-fn a_misspelt_name_ends_nothing_and_that_shows() {
+fn revoke_says_that_a_misspelt_name_ended_nothing() {
     let (guarded, parties) = (guarded(), Parties::new());
     let begun = guarded.begin(&parties);
     let (status, told, errors) = revoke(guarded, &["--user", &format!("{}-typo", parties.user)]);
@@ -140,7 +140,7 @@ fn a_misspelt_name_ends_nothing_and_that_shows() {
 }
 
 #[test]
-fn what_is_listed_for_a_resource_is_for_no_other() {
+fn list_by_resource_shows_no_other_resource() {
     let (guarded, parties) = (guarded(), Parties::new());
     let begun = guarded.begin(&parties);
     let listed = |resource: &str| list(guarded, &["--user", &parties.user, "--resource", resource]);
@@ -149,7 +149,7 @@ fn what_is_listed_for_a_resource_is_for_no_other() {
 }
 
 #[test]
-fn whoever_may_only_look_ends_nothing() {
+fn the_read_scope_cannot_revoke() {
     let (guarded, parties) = (guarded(), Parties::new());
     let begun = guarded.begin(&parties);
     let (status, told, errors) =
@@ -169,7 +169,7 @@ fn whoever_may_only_look_ends_nothing() {
 }
 
 #[test]
-fn over_tls_the_token_goes_to_whom_an_authority_vouches_for_and_to_nobody_else() {
+fn over_tls_the_companion_sends_its_token_only_to_a_trusted_server() {
     let directory = scratch().join(format!("tls/{}-operator", std::process::id()));
     let (authority, another) =
         (Authority::new(&directory), Authority::new(&directory.join("another")));
@@ -197,7 +197,7 @@ fn over_tls_the_token_goes_to_whom_an_authority_vouches_for_and_to_nobody_else()
             "another, although the machine trusts it",
             by(Some(&another.certificate), &authority.certificate),
         ),
-        ("nobody", by(None, &another.certificate)),
+        ("no authority", by(None, &another.certificate)),
     ] {
         let (status, told, errors) = outcome;
         assert_eq!((status, &*told), (1, ""), "{case}: {errors}");
@@ -218,7 +218,7 @@ fn over_tls_the_token_goes_to_whom_an_authority_vouches_for_and_to_nobody_else()
     }
     assert_eq!(requests(), 2);
 
-    // The wrong scheme is what is wrong, and it is said.
+    // The error says that the scheme of the address is wrong.
     let mistaken = |scheme: &str, listener: &str| {
         let url = format!("{scheme}://{}", guarded.envoy.address(listener));
         let arguments = ["list", "--cacert", authority.certificate.to_str().unwrap()];

@@ -1,5 +1,5 @@
-//! What is not the filter's business goes by unchanged. "Unchanged" is what the same Envoy does with
-//! the same request on a listener without the filter.
+//! Requests that the filter does not handle pass unchanged. "Unchanged" means: the same as on a
+//! listener of the same Envoy without the filter.
 
 use std::net::SocketAddr;
 
@@ -14,7 +14,7 @@ use testkit::http::{Answer, Connection, Form, Request};
 use testkit::server::{Received, pattern};
 use testkit::{Findings, http2};
 
-/// How a request is sent: HTTP/1.1 or HTTP/2.
+/// Sends a request over HTTP/1.1 or HTTP/2.
 type Send = fn(SocketAddr, &Request) -> Answer;
 
 const PROTOCOLS: [(&str, Send); 2] = [
@@ -22,7 +22,8 @@ const PROTOCOLS: [(&str, Send); 2] = [
     ("HTTP/2", http2::send),
 ];
 
-/// Sends the request with the filter and without, and compares what the upstream and the caller saw.
+/// Sends the request with the filter and without, and compares what the upstream and the caller
+/// saw.
 fn compare(findings: &mut Findings, gateway: &Gateway, case: &str, request: &Request) {
     for (protocol, send) in PROTOCOLS {
         let case = format!("{case}, {protocol}");
@@ -45,7 +46,7 @@ fn compare(findings: &mut Findings, gateway: &Gateway, case: &str, request: &Req
 
 type Message = (String, String, String, Vec<(String, Vec<u8>)>, Vec<u8>, Vec<(String, String)>);
 
-/// Without what differs from one request to the next anyway.
+/// Removes the fields that differ from one request to the next anyway.
 fn lasting(received: Received) -> Message {
     let Received { version, method, target, mut headers, body, trailers, .. } = received;
     headers.retain(|(name, _)| name != "x-request-id");
@@ -61,7 +62,7 @@ fn lasting_answer(mut answer: Answer) -> Outcome {
 }
 
 #[test]
-fn other_requests_to_the_token_endpoint_reach_the_identity_gateway_as_they_were() {
+fn other_requests_to_the_token_endpoint_reach_the_identity_gateway_unchanged() {
     let gateway = Gateway::shared();
     let form = |grant: &str| Form::default().set("grant_type", grant).set("code", "a b&c").encode();
     let typed = |content_type: &str, body: &[u8]| {
@@ -100,7 +101,7 @@ fn other_requests_to_the_token_endpoint_reach_the_identity_gateway_as_they_were(
 }
 
 #[test]
-fn everything_else_is_untouched() {
+fn requests_to_other_paths_are_unchanged() {
     let gateway = Gateway::shared();
     #[rustfmt::skip]
     let cases = [
@@ -157,7 +158,7 @@ fn bodies_of_other_kinds_pass_the_token_endpoint_at_any_size() {
 }
 
 #[test]
-fn foreign_subject_tokens_pass_where_they_may() {
+fn foreign_subject_tokens_pass_if_configured() {
     let configuration = Configuration::default().with("/foreign_subject_tokens", "pass_through");
     let gateway = Gateway::start(&configuration);
     let mut findings = Findings::default();
@@ -185,7 +186,7 @@ fn foreign_subject_tokens_pass_where_they_may() {
             &exchange_request(&otherwise),
         );
     }
-    // Our own are still ours, the unknown ones too.
+    // Our own subject tokens are still ours, even unknown ones.
     let answer = gateway.exchange(&exchange_form("sub_AAAA"));
     assert_eq!(answer.refusal(), (400, "invalid_request".into()));
     assert!(!gateway.passed_on(&answer));
@@ -193,7 +194,7 @@ fn foreign_subject_tokens_pass_where_they_may() {
 }
 
 #[test]
-fn an_upgraded_connection_is_a_pipe() {
+fn an_upgraded_connection_passes_bytes_both_ways() {
     let gateway = Gateway::shared();
     for path in ["/socket", "/oidc/token"] {
         let mut connection = gateway.connect();
@@ -226,9 +227,9 @@ fn a_client_that_expects_100_continue_gets_it() {
     assert_eq!(connection.read_answer("POST").unwrap().status, 200);
 }
 
-/// As on the routes of envoy.yaml that it is not for.
+/// The filter is disabled as on routes of envoy.yaml that do not need it.
 #[test]
-fn where_it_is_disabled_even_its_own_requests_go_by() {
+fn a_disabled_filter_lets_even_its_own_requests_pass() {
     let options = Options { disabled: true, ..Options::default() };
     let gateway = Gateway::try_start(&Configuration::default(), &options).unwrap();
     let exchange = exchange_request(&exchange_form(&gateway.mint("u-1")));
@@ -238,9 +239,9 @@ fn where_it_is_disabled_even_its_own_requests_go_by() {
     }
 }
 
-/// What is behind 64 KiB of padding nobody has looked at: a subject token, perhaps.
+/// A subject token may follow after 64 KiB of padding, which the filter does not read.
 #[test]
-fn a_form_that_is_too_long_to_be_read_does_not_go_on() {
+fn a_form_that_is_too_long_to_be_read_is_not_passed_on() {
     let gateway = Gateway::shared();
     let token = gateway.mint("u-1");
     let grant = "grant_type=urn%3Aietf%3Aparams%3Aoauth%3Agrant-type%3Atoken-exchange";

@@ -10,7 +10,7 @@ use testkit::http::Connection;
 use testkit::wait_for;
 
 #[test]
-fn of_simultaneous_exchanges_exactly_one_succeeds() {
+fn exactly_one_of_simultaneous_exchanges_succeeds() {
     const TOKENS: usize = 200;
     const RIVALS: usize = 32;
     let options = Options { concurrency: 4, ..Options::default() };
@@ -21,7 +21,7 @@ fn of_simultaneous_exchanges_exactly_one_succeeds() {
     let start = Barrier::new(RIVALS);
 
     let mut connections: Vec<_> = (0..RIVALS).map(|_| gateway.connect()).collect();
-    // It is a race only if several workers run in it.
+    // It is a race only if several workers take part.
     wait_for("the workers to take the connections", || {
         let open = gateway.envoy.connections_by_worker();
         (open.iter().sum::<u64>() == RIVALS as u64).then(|| {
@@ -34,7 +34,8 @@ fn of_simultaneous_exchanges_exactly_one_succeeds() {
         let rival = |mut connection: Connection| {
             let exchange = |request: &Vec<u8>| {
                 start.wait();
-                // A panic here would leave the others waiting: no answer is an outcome, too.
+                // A panic here would leave the other threads waiting, so no answer is an outcome,
+                // too.
                 let answer =
                     connection.write(request).and_then(|()| connection.read_answer("POST"));
                 // Envoy closes an HTTP/1.1 connection after a local reply of 400.
@@ -63,15 +64,15 @@ fn of_simultaneous_exchanges_exactly_one_succeeds() {
 }
 
 #[test]
-fn simultaneous_mints_take_all_the_room_there_is_and_never_each_others() {
+fn simultaneous_mints_fill_every_slot_and_share_none() {
     const ROOM: usize = 8;
     const ROUNDS: usize = 300;
     let options = Options { concurrency: 4, ..Options::default() };
     let configuration = Configuration::default().with("/store/shared_data/capacity", ROOM);
     let gateway = Gateway::try_start(&configuration, &options).unwrap();
     let start = Barrier::new(ROOM);
-    // Each round fills the whole store at once: two that took one slot would show, and so would one
-    // that found no slot although one was free.
+    // Each round fills the whole store at once. Two mints that took one slot would show, and so
+    // would a mint that found no slot although one was free.
     thread::scope(|scope| {
         for backend in 0..ROOM {
             let (gateway, start) = (&gateway, &start);
@@ -84,7 +85,8 @@ fn simultaneous_mints_take_all_the_room_there_is_and_never_each_others() {
                     start.wait();
                     let minted = connection.send(&request);
                     start.wait();
-                    // A panic here would leave the others waiting: count now, complain later.
+                    // A panic here would leave the other threads waiting: outcomes are counted now
+                    // and judged later.
                     let outcome = match minted.status {
                         201 => {
                             let token = minted.member("subjectToken");

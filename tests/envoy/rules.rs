@@ -1,4 +1,5 @@
-//! The operator's rules, in Envoy: each met and not met, and a flood that is held back alone.
+//! The operator's rules in Envoy: each met and not met, and a flood that holds back only its own
+//! caller.
 
 use jsonwebtoken::Algorithm;
 use serde_json::{Value, json};
@@ -19,7 +20,7 @@ fn by(key: &Key, client_id: &str) -> Request {
 }
 
 #[test]
-fn what_must_be_there_and_who_is_protected() {
+fn required_context_and_protected_users_are_enforced() {
     let configuration = Configuration::default()
         .with("/subject_tokens/required_context", json!(["ticketId"]))
         .with("/subject_tokens/protected_users", json!(["root", "admin-*"]));
@@ -48,7 +49,7 @@ fn what_must_be_there_and_who_is_protected() {
 }
 
 #[test]
-fn the_gateways_name_of_a_user_counts() {
+fn the_rules_apply_to_the_gateways_name_of_a_user() {
     let users = Server::start("users");
     users.answer(|asked| {
         let user = asked.target.strip_prefix("/users/").unwrap().to_lowercase();
@@ -71,7 +72,7 @@ fn the_gateways_name_of_a_user_counts() {
     let claims = raw_part(&answer.member("access_token"), 1);
     assert_eq!(claims["sub"], "user-42");
     assert_eq!(mint("ROOT").refusal(), (403, "access_denied".into()));
-    // Nobody impersonates themselves, by whatever name they ask.
+    // An actor cannot impersonate themselves under another spelling of their name.
     let themselves = json!({"userId": "USER-42", "actorId": "user-42"});
     let answer =
         envoy.send(&Request::post("/api/subject-tokens").bearer(&BEARER).json(&themselves));
@@ -81,9 +82,9 @@ fn the_gateways_name_of_a_user_counts() {
     assert_eq!(mint("USER-42").refusal(), (503, "temporarily_unavailable".into()));
 }
 
-/// All workers count together, the count of a time that is far longer than a test.
+/// All workers count together. The period is far longer than a test.
 #[test]
-fn a_caller_mints_as_often_as_it_may_and_others_go_on() {
+fn a_caller_at_its_mint_limit_does_not_hold_back_others() {
     let configuration = Configuration::default()
         .with("/subject_tokens/max_mints_per_caller", json!({"count": 20, "per": "24h"}));
     let options = Options { concurrency: 2, ..Options::default() };
@@ -106,7 +107,7 @@ fn a_caller_mints_as_often_as_it_may_and_others_go_on() {
 }
 
 #[test]
-fn many_callers_and_a_flood_from_one_cost_the_others_nothing() {
+fn a_flood_from_one_of_many_callers_costs_the_others_nothing() {
     const ROOM: u64 = 20 << 20;
     let key = Key::generate(Algorithm::EdDSA, "ed");
     let configuration = Configuration::default()
@@ -187,6 +188,6 @@ fn the_operators_function_denies_and_narrows_and_fails_closed() {
     let without_users = configuration.without("/subject_tokens/user_lookup");
     let script =
         "const authorizeSubjectToken = ({ user, api }) => api.denyAccess(`user is ${user}`);";
-    let gateway = Gateway::start(&without_users.with("/authorize_subject_token/script", script));
+    let gateway = Gateway::lent(&without_users.with("/authorize_subject_token/script", script));
     assert_eq!(gateway.send(&mint_request("u-1")).member("error_description"), "user is null");
 }

@@ -1,5 +1,5 @@
-//! Configuration that changes under load: the tokens people hold outlive it, and a configuration that
-//! is refused changes nothing.
+//! The configuration changes under load: outstanding tokens survive, and a refused configuration
+//! changes nothing.
 
 use jsonwebtoken::Algorithm;
 use serde_json::json;
@@ -14,7 +14,7 @@ use testkit::keys::Key;
 const CAPACITY: &str = "/store/shared_data/capacity";
 
 #[test]
-fn outstanding_tokens_outlive_every_change() {
+fn outstanding_tokens_outlive_every_change_of_the_configuration() {
     let options = Options { concurrency: 2, ..Options::default() };
     let start = Configuration::default().with(CAPACITY, 10);
     let gateway = Gateway::try_start(&start, &options).unwrap();
@@ -52,7 +52,7 @@ fn outstanding_tokens_outlive_every_change() {
 }
 
 #[test]
-fn a_change_of_room_is_exact() {
+fn a_change_of_capacity_is_exact() {
     let configuration = |capacity: u32| Configuration::default().with(CAPACITY, capacity);
     let gateway = Gateway::start(&configuration(2));
     let mint = || gateway.send(&mint_request("u-1"));
@@ -88,7 +88,7 @@ fn a_refused_configuration_leaves_the_old_one_serving() {
         gateway.assert_serves(case);
     }
     gateway.assert_spendable(&token, "after refused configurations");
-    // What is right again is taken.
+    // A corrected configuration is accepted.
     let resources = json!([{"indicator": ORDERS, "scopes": ["orders:list"]}]);
     gateway.update(&Configuration::default().with("/resources", resources)).unwrap();
     let form = exchange_form(&gateway.mint("u-1")).set("scope", "orders:list");

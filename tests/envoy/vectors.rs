@@ -1,5 +1,5 @@
-//! The signatures of Wycheproof, in the sandbox and by Envoy's own cryptography, with the verifiers that the filter
-//! has there. Natively they are in `crates/core/src/jose/tests.rs`.
+//! Wycheproof's signatures, verified by the filter's verifiers in the sandbox and by Envoy's own
+//! cryptography. The native tests are in `crates/core/src/jose/tests.rs`.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;

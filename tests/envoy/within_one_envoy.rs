@@ -1,10 +1,12 @@
-//! Of the list and the revocations what is so because they are in one Envoy's shared data: its room, and its end.
+//! Limits of a list and of revocations in one Envoy's shared data: their room, and their end with
+//! the process.
 
 use crate::impersonations::{Parties, configuration, is_active, list_answer, start};
 
-/// Shared data is gone with the process: nobody knows any more what was revoked, so nothing from before is live.
+/// Shared data is lost with the process: revocations are unknown then, so no earlier impersonation
+/// is live.
 #[test]
-fn a_restart_ends_whatever_was_issued_before() {
+fn a_restart_ends_every_impersonation_from_before() {
     let before = start(&configuration());
     let live = Parties::new().begin(&before);
     drop(before);
@@ -16,7 +18,7 @@ fn a_restart_ends_whatever_was_issued_before() {
 }
 
 #[test]
-fn a_full_list_says_that_it_is_not_complete_and_stops_no_exchange() {
+fn a_full_list_says_that_it_is_incomplete_and_stops_no_exchange() {
     let gateway = start(&configuration().with("/impersonations/capacity", 2));
     for begun in 1..=4 {
         gateway.assert_serves("into a list that is full");

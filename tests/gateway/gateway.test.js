@@ -1,4 +1,4 @@
-// The gateway alone, without Envoy: what the tests in front of Envoy may take for granted.
+// Tests the gateway alone, without Envoy: the tests in front of Envoy rely on it.
 import assert from 'node:assert/strict';
 import { createHash, randomBytes } from 'node:crypto';
 import { after, before, test } from 'node:test';
@@ -62,7 +62,7 @@ test('an opaque token has an audience if it is asked for', async () => {
   assert.equal(await audience({ resource: OPAQUE_API }), `${origin}/api`);
 });
 
-test('who ends impersonations does not mint, and who mints ends none', async () => {
+test('the operator\'s client cannot mint, and the minter cannot end impersonations', async () => {
   const parties = [
     ['operations', secrets.OPERATIONS_SECRET, 'impersonations:read impersonations:revoke', 'impersonate'],
     ['integrator-backend', secrets.INTEGRATOR_BACKEND_SECRET, 'impersonate users:read', 'impersonations:revoke'],
@@ -97,14 +97,14 @@ test('a public client needs PKCE and no secret', async () => {
   assert.equal((await userinfo(granted.access_token)).sub, 'user-42');
 });
 
-test('nobody signs in as a user who does not exist', async () => {
+test('a user who does not exist cannot sign in', async () => {
   const callback = await followTo(REDIRECT_URI, authorizationUrl({
     client_id: 'support-portal', login_hint: 'nobody', ...pkce().request,
   }));
   assert.equal(callback.searchParams.get('error'), 'access_denied');
 });
 
-test('the management API wants a machine with users:read', async () => {
+test('the management API requires a machine with users:read', async () => {
   const status = async (id, authorization) => {
     const headers = authorization ? { authorization } : {};
     return (await fetch(`${origin}/api/users/${id}`, { headers })).status;
@@ -123,7 +123,7 @@ test('the management API wants a machine with users:read', async () => {
   assert.equal(await status('user-42', undefined), 401);
 });
 
-test('the documents follow from ISSUER, whatever the Host header says, and can be revalidated', async () => {
+test('the documents depend on ISSUER, not on the Host header, and can be revalidated', async () => {
   const url = `${origin}/oidc/.well-known/openid-configuration`;
   const first = await fetch(url, { headers: { 'x-forwarded-host': 'evil.example' } });
   const document = await first.json();
@@ -132,7 +132,7 @@ test('the documents follow from ISSUER, whatever the Host header says, and can b
   assert.equal(document.token_endpoint, `${origin}/oidc/token`);
   assert.equal(document.jwks_uri, `${origin}/oidc/jwks`);
 
-  // Left alone, fetch would add `cache-control: no-cache`, which asks for the document in any case.
+  // fetch would add `cache-control: no-cache`, which asks for the document in any case.
   const conditional = { 'if-none-match': first.headers.get('etag'), 'cache-control': 'max-age=0' };
   const again = await fetch(url, { headers: conditional });
   assert.equal(again.status, 304);

@@ -1,4 +1,4 @@
-// Nothing that a program has started is left running, however the program ends.
+// No program leaves a service running that it has started, however the program ends.
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -10,7 +10,7 @@ import { setTimeout as pause } from 'node:timers/promises';
 const PROCESS = new URL('../../stack/process.js', import.meta.url);
 const LEASH = fileURLToPath(new URL('../../scripts/leash', import.meta.url));
 
-// What is started prints its number, and would go on for an hour.
+// The service prints its process id and would run for an hour.
 const SLEEPER = "sh -c 'echo $$; exec sleep 3600'";
 const program = (then) => `
   const { start } = await import(${JSON.stringify(PROCESS)});
@@ -37,7 +37,7 @@ async function ends(pid) {
 }
 
 async function run([command, args], end) {
-  // A group of its own, as a terminal's.
+  // A process group of its own, like a terminal's.
   const child = spawn(command, args, { stdio: ['ignore', 'pipe', 'ignore'], detached: true });
   const closed = once(child, 'exit');
   const [line] = await once(createInterface(child.stdout), 'line');
@@ -56,20 +56,20 @@ for (const [name, command, end] of [
   ['is interrupted', node(waits), (child) => child.kill('SIGINT')],
   ['is interrupted from a terminal', node(waits), (child) => process.kill(-child.pid, 'SIGINT')],
   ['is killed', node(waits), (child) => child.kill('SIGKILL')],
-  ['loses whoever started it', shell(node(waits)), (child) => child.kill('SIGTERM')],
+  ['loses its parent', shell(node(waits)), (child) => child.kill('SIGTERM')],
 ]) {
-  test(`nothing is left of a program that ${name}`, () => run(command, end));
+  test(`no service is left behind by a program that ${name}`, () => run(command, end));
 }
 
 for (const [name, command, signal] of [
   ['is told to end', [LEASH, ['sh', '-c', `${SLEEPER} & wait`]], 'SIGTERM'],
   ['is interrupted', [LEASH, ['sh', '-c', `${SLEEPER} & wait`]], 'SIGINT'],
-  ['loses whoever started it', shell([LEASH, ['sh', '-c', `${SLEEPER} & wait`]]), 'SIGTERM'],
+  ['loses its parent', shell([LEASH, ['sh', '-c', `${SLEEPER} & wait`]]), 'SIGTERM'],
 ]) {
-  test(`nothing is left on a leash that ${name}`, () => run(command, (child) => child.kill(signal)));
+  test(`no command is left behind by a leash that ${name}`, () => run(command, (child) => child.kill(signal)));
 }
 
-test('a leash passes on how its command has ended', async () => {
+test('a leash ends with the status of its command', async () => {
   for (const expected of [0, 3]) {
     const [status] = await once(spawn(LEASH, ['sh', '-c', `exit ${expected}`]), 'exit');
     assert.equal(status, expected);

@@ -1,5 +1,5 @@
-// The OpenID provider: npm `oidc-provider` as its documentation sets it up, without anything made
-// for the filter. What a platform team has to register with its own provider is in `clients`.
+// The OpenID provider: npm `oidc-provider` set up as its documentation says, without anything made
+// for the filter. `clients` has what a platform team must register with its own provider.
 import { createHash, generateKeyPairSync, randomBytes, randomUUID } from 'node:crypto';
 import { gzipSync } from 'node:zlib';
 import { Provider, errors } from 'oidc-provider';
@@ -11,13 +11,13 @@ export const users = new Map([
   ['user-43', { name: 'Uwe User', email: 'uwe@customers.example' }],
 ]);
 
-/** Where a scripted sign-in ends. Nothing listens there: the code is read from the redirect. */
+/** The end of a scripted sign-in. Nothing listens there: the code is read from the redirect. */
 export const REDIRECT_URI = 'http://127.0.0.1/callback';
 
-/** The management API under a name of its own: as `resource` it gives an opaque token for it. */
+/** The management API under another name: as `resource` it gives an opaque token for the API. */
 export const OPAQUE_API = 'urn:gateway:api:opaque';
 
-/** A private JWK for a provider to sign with. */
+/** Returns a private JWK for a provider to sign with. */
 export function newSigningKey() {
   const { privateKey } = generateKeyPairSync('ec', { namedCurve: 'P-256' });
   return { ...privateKey.export({ format: 'jwk' }), kid: randomUUID(), alg: 'ES256', use: 'sig' };
@@ -26,8 +26,9 @@ export function newSigningKey() {
 export function createProvider({ issuer, signingKey, secrets }) {
   const { origin } = new URL(issuer);
 
-  // RFC 8707: who asks for a token with one of these as `resource` gets a JWT bound to it (RFC 9068);
-  // who names no resource gets an opaque token, for no audience. `OPAQUE_API` gives one for the API.
+  // RFC 8707: a request with one of these as `resource` gets a JWT bound to it (RFC 9068). A
+  // request without `resource` gets an opaque token without an audience. `OPAQUE_API` gives an
+  // opaque token for the API.
   const resources = new Map([
     [`${origin}/api`, 'impersonate users:read impersonations:read impersonations:revoke'],
     [`${origin}/orders`, 'orders:read orders:write'],
@@ -50,7 +51,7 @@ export function createProvider({ issuer, signingKey, secrets }) {
       scope: 'impersonate users:read',
       ...signsNobodyIn,
     },
-    // Whoever is on call. Yours better signs people in, so that the audit log names them.
+    // The operators. Better have your gateway sign people in, so that the audit log names them.
     {
       client_id: 'operations',
       client_secret: secrets.operations,
@@ -60,7 +61,7 @@ export function createProvider({ issuer, signingKey, secrets }) {
     },
     { client_id: 'support-portal', client_secret: secrets.supportPortal, ...signsIn },
     { client_id: 'support-console', token_endpoint_auth_method: 'none', ...signsIn },
-    // The filter itself, when it asks about opaque tokens. It gets no tokens of its own.
+    // The filter itself, for introspection. It gets no tokens of its own.
     {
       client_id: 'impersonation-filter',
       client_secret: secrets.introspection,
@@ -112,7 +113,7 @@ export function createProvider({ issuer, signingKey, secrets }) {
       return user && { accountId: sub, claims: () => ({ sub, ...user }) };
     },
     issueRefreshToken: (_ctx, client) => client.grantTypeAllowed('refresh_token'),
-    // These clients belong to the house: nobody is asked for consent.
+    // These clients belong to the house: no user is asked for consent.
     async loadExistingGrant({ oidc }) {
       const { accountId } = oidc.session;
       const grant = new oidc.provider.Grant({ accountId, clientId: oidc.client.clientId });
@@ -129,8 +130,8 @@ export function createProvider({ issuer, signingKey, secrets }) {
 }
 
 /**
- * Signs in whoever `login_hint` names, without a password and without a page, so that scripts can.
- * This is the one thing that no real identity gateway must ever do.
+ * Signs in the user that `login_hint` names, without a password and without a page, so that scripts
+ * can sign in. A real identity gateway must never do this.
  */
 export async function signInByHint(provider, request, response) {
   const { params } = await provider.interactionDetails(request, response);
@@ -141,8 +142,8 @@ export async function signInByHint(provider, request, response) {
 }
 
 /**
- * Key set and discovery document as providers behind a CDN serve them: with a validator, cacheable,
- * compressed for who asks. The validator is weak because it covers both codings.
+ * Serves key set and discovery document as providers behind a CDN do: with a validator, cacheable,
+ * and compressed if asked. The validator is weak because it covers both codings.
  */
 async function cacheableDocuments(ctx, next) {
   await next();

@@ -1,6 +1,7 @@
-// The gateway's own reading of a token request: the same `oidc-provider`, with the token-exchange grant and another one
-// registered the documented way. It issues nothing: it says which of the two it was asked for, and with which subject
-// token. What tests/differential holds the filter's reading against.
+// The gateway's own reading of a token request, for comparison with the filter's in
+// tests/differential: the same `oidc-provider`, with the token-exchange grant and another one
+// registered as documented. It issues nothing: it answers which of the two grants was requested,
+// and with which subject token.
 //
 // Prints its port, and ends with its standard input.
 import { randomBytes } from 'node:crypto';
@@ -13,7 +14,7 @@ const TOKEN_EXCHANGE = 'urn:ietf:params:oauth:grant-type:token-exchange';
 const ANOTHER = 'urn:example:another';
 
 const server = createServer();
-// Never the first to close a connection: a request that is lost would be one that nobody reads.
+// The server never closes a connection first: a lost request would count as one that was not read.
 server.keepAliveTimeout = 0;
 server.listen(0, '127.0.0.1');
 await once(server, 'listening');
@@ -31,7 +32,7 @@ const provider = new Provider(`http://127.0.0.1:${port}/oidc`, {
 });
 
 const parameters = ['audience', 'resource', 'scope', 'subject_token', 'subject_token_type'];
-// As forgiving as a gateway may be: whatever is repeated, it looks at all of it.
+// As forgiving as a gateway may be: it looks at all values of a repeated parameter.
 provider.registerGrantType(TOKEN_EXCHANGE, (ctx) => {
   const tokens = [ctx.oidc.params.subject_token ?? []].flat().filter((token) => token !== '');
   ctx.body = tokens.length > 0 ? { exchange: tokens } : { error: 'invalid_request' };
@@ -40,8 +41,8 @@ provider.registerGrantType(ANOTHER, (ctx) => {
   ctx.body = { another: true };
 }, parameters, parameters);
 
-// It decodes a body by the charset of its content type, as many gateways do, but looks for that on the context, where
-// koa 3 does not have it: here it is.
+// Many gateways decode a body by the charset of its content type. oidc-provider looks for the
+// charset on the context, where koa 3 does not have it, so it is copied there.
 provider.use((ctx, next) => {
   ctx.charset = ctx.request.charset;
   return next();

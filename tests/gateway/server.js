@@ -1,13 +1,14 @@
-// The identity gateway that stands behind Envoy in the tests, in `make run` and in docker-compose.yml:
-// an OpenID provider below /oidc, the management API's users below /api/users, and two small APIs
-// (/orders, /invoices) for Envoy to guard. One process, so that everything behind Envoy is one cluster.
+// The identity gateway behind Envoy in the tests, in `make run` and in docker-compose.yml: an
+// OpenID provider below /oidc, the management API's users below /api/users, and two small APIs
+// (/orders, /invoices) for Envoy to guard. It is one process, so that everything behind Envoy is
+// one cluster.
 //
 // From the environment, all of it optional:
 //   HOST, PORT   where to listen (127.0.0.1:9000; port 0 picks one)
 //   ISSUER       the public address, that is Envoy's (http://127.0.0.1:10000/oidc)
 //   GATEWAY_SIGNING_KEY   private JWK; without it a key is made at start and lost at the end
-//   INTEGRATOR_BACKEND_SECRET, OPERATIONS_SECRET, SUPPORT_PORTAL_SECRET, INTROSPECTION_SECRET   the clients'
-//                secrets; the defaults are for trying things out, and say so
+//   INTEGRATOR_BACKEND_SECRET, OPERATIONS_SECRET, SUPPORT_PORTAL_SECRET, INTROSPECTION_SECRET
+//                the clients' secrets; the defaults are for trying things out, and say so
 import { once } from 'node:events';
 import { createServer } from 'node:http';
 import { createLocalJWKSet, jwtVerify } from 'jose';
@@ -37,7 +38,7 @@ const ROUTES = [
 ];
 
 const server = createServer((request, response) => {
-  // What the gateway says about itself follows from ISSUER, never from a header that a caller sets.
+  // The gateway's documents depend on ISSUER only, never on a header that a caller sets.
   request.headers.host = issuer.host;
   request.headers['x-forwarded-proto'] = issuer.protocol.slice(0, -1);
   delete request.headers['x-forwarded-host'];
@@ -54,7 +55,7 @@ const server = createServer((request, response) => {
   }
   json(response, 404, { error: 'not_found' });
 });
-// Longer than Envoy keeps an idle connection (envoy.yaml), so that it is never Envoy that finds one closed.
+// Longer than Envoy keeps an idle connection (envoy.yaml), so that Envoy never uses a closed one.
 server.keepAliveTimeout = 75_000;
 
 server.listen(Number(env.PORT ?? 9000), env.HOST ?? '127.0.0.1');
@@ -68,7 +69,10 @@ function serveProvider(request, response) {
   return oidc(request, response);
 }
 
-/** The management API: does a user exist? For machines whose token has the scope `users:read`. */
+/**
+ * The management API: says whether a user exists, to machines whose token has the scope
+ * `users:read`.
+ */
 async function serveUser(request, response, segment) {
   const scopes = await scopesOf(request.headers.authorization);
   if (scopes === undefined) {
@@ -84,7 +88,9 @@ async function serveUser(request, response, segment) {
   return user ? json(response, 200, { id, ...user }) : json(response, 404, { error: 'not_found' });
 }
 
-/** The scopes of a machine's valid access token, opaque or JWT; undefined for anything else. */
+/**
+ * Returns the scopes of a machine's valid access token, opaque or JWT; undefined for anything else.
+ */
 async function scopesOf(authorization = '') {
   const token = /^Bearer +(\S+)$/i.exec(authorization)?.[1];
   if (token === undefined) return undefined;
@@ -103,7 +109,7 @@ async function scopesOf(authorization = '') {
   }
 }
 
-/** A protected API, which leaves the protecting to Envoy and shows the claims that Envoy verified. */
+/** An API that leaves its protection to Envoy, and shows the claims that Envoy has verified. */
 function serveResource(request, response, resource) {
   const payload = request.headers['x-jwt-payload'];
   json(response, 200, {
@@ -111,7 +117,7 @@ function serveResource(request, response, resource) {
     method: request.method,
     path: request.url,
     claims: payload === undefined ? null : JSON.parse(Buffer.from(payload, 'base64url')),
-    // Whose request it really is: the guard says so.
+    // The guard says who is acting.
     impersonation: { id: request.headers['x-impersonation-id'], actor: request.headers['x-impersonator'] },
   });
 }

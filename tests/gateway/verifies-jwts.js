@@ -1,5 +1,6 @@
-// What npm `jose` makes of tokens: reads lines of base64, a token each, from standard input, and answers each with its
-// claims as JSON, or null where it does not verify. What tests/differential holds the filter's reading against.
+// Verifies tokens with npm `jose`, for comparison with the filter in tests/differential. Reads
+// base64 lines, one token each, from standard input, and answers each with its claims as JSON, or
+// null if it does not verify.
 //
 //   node verifies-jwts.js '{"keys": [...], "issuer": ..., "audiences": [...], "algorithms": [...]}'
 import { createInterface } from 'node:readline';
@@ -21,7 +22,7 @@ async function compact(token) {
   }
 }
 
-/** RFC 7515 §7.2: no JWT, but its signature is as good. */
+/** RFC 7515 §7.2: the token is not a JWT, but its signature is valid. */
 async function serialized(token) {
   try {
     const jws = JSON.parse(token);

@@ -1,6 +1,7 @@
-// A provider that has the grant itself: what `make bench` measures the filter beside. The same `oidc-provider`,
-// with everything in the memory of one process, and no more done for an exchange than must be: who minted and who
-// exchanged goes to standard error, a line each, as the filter's audit log does.
+// A provider that has the grant itself, with which `make bench` compares the filter: the same
+// `oidc-provider`, in the memory of one process, doing no more for an exchange than it must. It
+// writes who minted and who exchanged to standard error, one line each, as the filter's audit log
+// does.
 //
 // Prints a line of JSON: its port and a machine's access token that may mint.
 import { randomBytes } from 'node:crypto';
@@ -47,7 +48,7 @@ const provider = new Provider(`http://127.0.0.1:${port}/oidc`, {
 
 const audit = (event) => process.stderr.write(`${JSON.stringify(event)}\n`);
 
-/** What is outstanding: subject token → user, context, expiry. */
+/** The outstanding subject tokens: token → user, context, expiry. */
 const outstanding = new Map();
 
 provider.registerGrantType(TOKEN_EXCHANGE, async (ctx) => {

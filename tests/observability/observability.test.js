@@ -1,5 +1,5 @@
-// What an operator watches: the metrics of a real run of envoy.yaml, the rules and the dashboard that are
-// made of them, and docs/operations.md, which explains them.
+// The operator's tools: the metrics of a real run of envoy.yaml, the rules and the dashboard that
+// use them, and docs/operations.md, which explains them.
 import assert from 'node:assert/strict';
 import { execFileSync, spawnSync } from 'node:child_process';
 import { mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
@@ -33,7 +33,7 @@ let ports;
 let origin;
 let exchange;
 let scrape;
-/** Of an Envoy with its tokens in etcd, which has metrics of its own. */
+/** An Envoy with its tokens in etcd has metrics of its own. */
 let portsOfEtcd;
 let scrapeOfEtcd;
 
@@ -53,7 +53,7 @@ before(async () => {
   });
   await withEtcd(gateway);
   await traffic(behind);
-  // Gauges come with a tick of the filter, histograms every five seconds.
+  // Gauges are set on a tick of the filter, histograms every five seconds.
   await metricsWith('impersonation_exchange_duration_microseconds_count 1');
   scrape = await metricsWith('impersonation_subject_tokens_outstanding 1');
   scrapeOfEtcd = await metricsWith('impersonation_store_duration_microseconds_count{operation="spend"} 1', portsOfEtcd);
@@ -62,7 +62,7 @@ before(async () => {
 
 after(stopAll);
 
-/** Another Envoy before the same gateway, which mints and exchanges a token in etcd. */
+/** Starts another Envoy before the same gateway, which mints and exchanges a token in etcd. */
 async function withEtcd(gateway) {
   const etcd = await startEtcd(1, { logs: FILES });
   const [public_, admin, metrics] = await freePorts(3);
@@ -101,10 +101,10 @@ function exchangeOf(subjectToken) {
   };
 }
 
-/** Two mints, one exchange, a replay, two more refusals, and a callout that fails. */
+/** Sends two mints, one exchange, a replay, two more refusals, and a callout that fails. */
 async function traffic(gateway) {
   const mint = await mintRequest(origin);
-  await poll(async () => (await send(mint)).status === 201); // once its key set is there
+  await poll(async () => (await send(mint)).status === 201); // once the filter has the key set
   const { subjectToken } = (await send(mint)).json;
   exchange = exchangeOf(subjectToken);
   assert.equal((await send(exchange)).status, 200);
@@ -115,7 +115,7 @@ async function traffic(gateway) {
   assert.equal((await send(mint)).status, 503);
 }
 
-/** The metrics, once the workers have told them and they have this line. Prometheus reads them here, too. */
+/** Returns the metrics once they contain this line. Prometheus scrapes the same address. */
 async function metricsWith(line, { metrics } = ports) {
   let text;
   await poll(async () => {
@@ -125,7 +125,7 @@ async function metricsWith(line, { metrics } = ports) {
   return text;
 }
 
-/** What a scrape says of the filter: values by series, and types by name. */
+/** Returns the filter's part of a scrape: values by series, and types by name. */
 function ours(text) {
   const lines = text.replaceAll('{}', '').split('\n').filter((line) => line.includes('impersonation_'));
   const types = new Map(lines.map((line) => /^# TYPE (\w+) (\w+)$/.exec(line)).filter(Boolean).map(([, name, type]) => [name, type]));
@@ -133,12 +133,12 @@ function ours(text) {
   return { types, series };
 }
 
-/** Every name of a metric in a text: those of histograms as they are scraped. */
+/** Returns every metric name in a text, with histograms as they are scraped. */
 function named(text) {
   return [...new Set(text.match(/\b(envoy_wasm_)?impersonation_[a-z_]+[a-z]\b/g))].filter((name) => !/^impersonation_(event|\w+_id)$/.test(name));
 }
 
-/** The names under which a scrape can be asked for them. */
+/** Returns the names under which Prometheus has the scraped metrics. */
 function scraped() {
   return [...ours(scrape + scrapeOfEtcd).types].flatMap(([name, type]) => (
     type === 'histogram' ? [`${name}_bucket`, `${name}_count`, `${name}_sum`] : [name]
@@ -215,13 +215,13 @@ test('the access log says who acted as whom, and why not', async () => {
     error: 'invalid_request',
     reason: 'subject_token_spent',
   });
-  // What the dashboard asks the log for is there.
+  // The log has the fields that the dashboard queries.
   const asked = JSON.stringify(dashboard).match(/\bimpersonation_(event|\w+_id)\b/g).map((name) => name.replace('impersonation_', ''));
   const access = read('envoy.yaml');
   for (const name of asked) assert.ok(access.includes(`${name}: "%FILTER_STATE(wasm.impersonation.${name}:PLAIN)%"`), name);
 });
 
-test('rules and dashboard name no metric that is not there', () => {
+test('rules and dashboard name only existing metrics', () => {
   const there = scraped();
   const expressions = panels().flatMap(({ targets }) => targets.map(({ expr }) => expr));
   for (const [where, text] of [['the rules', rulesOnly()], ['the dashboard', expressions.join('\n')]]) {
@@ -230,7 +230,7 @@ test('rules and dashboard name no metric that is not there', () => {
   }
 });
 
-test('the operator\'s page explains every metric and every alarm, and no others', () => {
+test('docs/operations.md explains every metric and every alarm, and no others', () => {
   const rows = (title) => operations.split(`\n## ${title}\n`)[1].split('\n## ')[0];
   const explained = [...rows('Metrics').matchAll(/^\| `(impersonation_\w+)`/gm)].map(([, name]) => name);
   assert.deepEqual(explained.toSorted(), [...ours(scrape + scrapeOfEtcd).types.keys()].filter((name) => !name.startsWith('envoy_')).toSorted());
@@ -239,7 +239,7 @@ test('the operator\'s page explains every metric and every alarm, and no others'
   for (const name of alarms) assert.ok(read('deploy/prometheus/rules.yml').includes(`runbook: docs/operations.md#${name.toLowerCase()}\n`), name);
 });
 
-test('the rules are sound, and fire when they should', { skip }, () => {
+test('the rules are valid and fire when they should', { skip }, () => {
   promtool('check', 'config', '--lint=all', `${ROOT}deploy/prometheus/prometheus.yml`);
   promtool('check', 'rules', '--lint=all', RULES);
   promtool('test', 'rules', `${ROOT}deploy/prometheus/rules.test.yml`);
@@ -249,15 +249,15 @@ test('the rules are sound, and fire when they should', { skip }, () => {
   }
 });
 
-test('promtool finds no fault with the names, but for what Envoy cannot do', { skip }, () => {
+test('promtool accepts the names, except for a limit of Envoy', { skip }, () => {
   const lines = scrape.split('\n').filter((line) => /^(# TYPE )?impersonation_/.test(line)).join('\n');
   const { stdout, stderr } = spawnSync(`${tools}/promtool`, ['check', 'metrics'], { input: `${lines}\n`, encoding: 'utf8' });
   const faults = `${stdout}${stderr}`.split('\n').filter((line) => line && !line.endsWith('no help text'));
-  // Its histograms hold integers, and so no seconds.
+  // Envoy's histograms hold integers, so they cannot hold seconds.
   assert.deepEqual(faults, ['impersonation_exchange_duration_microseconds use base unit "seconds" instead of "microseconds"']);
 });
 
-test('a Prometheus draws every panel, and raises the alarm at a replay', { skip, timeout: 600_000 }, async () => {
+test('Prometheus fills every panel and raises the alarm at a replay', { skip, timeout: 600_000 }, async () => {
   const [port] = await freePorts(1);
   const config = read('deploy/prometheus/prometheus.yml')
     .replace('"envoy:9902"', `"127.0.0.1:${ports.metrics}", "127.0.0.1:${portsOfEtcd.metrics}"`)
@@ -272,13 +272,13 @@ test('a Prometheus draws every panel, and raises the alarm at a replay', { skip,
   const api = async (path) => (await (await fetch(`http://127.0.0.1:${port}/api/v1/${path}`)).json());
   const query = (expression) => api(`query?query=${encodeURIComponent(expression)}`);
 
-  // It must have seen the counter before it grows.
+  // Prometheus must have seen the counter before it grows.
   await poll(async () => (await query('count_over_time(impersonation_subject_tokens_replayed_total[1m])')).data.result[0]?.value[1] >= 2);
   assert.equal((await send(exchange)).status, 400);
   const fires = async (name) => (await api('alerts')).data.alerts.some(({ labels, state }) => labels.alertname === name && state === 'firing');
   await poll(() => fires('ImpersonationReplay'));
 
-  // Some rates need two points; then every panel has something to show.
+  // Some rates need two points. After that every panel has data.
   for (const { title, targets } of panels()) {
     for (const { expr } of targets) {
       const asked = expr.replaceAll('$instance', '.*').replace(/\$__(rate_interval|range)/g, '1m');
@@ -296,7 +296,7 @@ test('a Prometheus draws every panel, and raises the alarm at a replay', { skip,
   }
 });
 
-test('the dashboard asks only data sources that are provisioned', () => {
+test('the dashboard uses only provisioned data sources', () => {
   const sources = read('deploy/grafana/provisioning/datasources/datasources.yml');
   for (const panel of dashboard.panels.filter(({ type }) => type !== 'row')) {
     assert.ok(sources.includes(`type: ${panel.datasource.type}\n`), panel.title);
@@ -306,7 +306,7 @@ test('the dashboard asks only data sources that are provisioned', () => {
   assert.equal(new Set(ids).size, ids.length);
 });
 
-/** The panels that Prometheus fills. */
+/** The panels that show data of Prometheus. */
 function panels() {
   return dashboard.panels.filter(({ datasource }) => datasource?.type === 'prometheus');
 }

@@ -24,6 +24,8 @@ pub struct Envoy {
     version: Mutex<u32>,
     directory: PathBuf,
     process: Mutex<Process>,
+    /// Several tests use the process, one after the other.
+    is_lent: bool,
 }
 
 /// Why Envoy did not come up.
@@ -86,7 +88,18 @@ impl Envoy {
             version: Mutex::new(1),
             process: Mutex::new(process),
             directory,
+            is_lent: false,
         })
+    }
+
+    /// Hides from now on what belongs to the whole process: its log, its metrics, its memory.
+    pub(crate) fn lend(&mut self) {
+        self.is_lent = true;
+    }
+
+    /// Fails a test that looks at another test's log, metrics or memory.
+    fn assert_is_not_lent(&self) {
+        assert!(!self.is_lent, "other tests used this Envoy before: start one for this test");
     }
 
     /// Where a listener of the bootstrap listens.
@@ -111,11 +124,12 @@ impl Envoy {
         let mut version = self.version.lock().unwrap();
         *version += 1;
         let outcomes = || {
-            let outcome = |name: &str| self.stat(&format!("listener_manager.lds.update_{name}"));
+            let outcome =
+                |name: &str| self.read_stat(&format!("listener_manager.lds.update_{name}"));
             (outcome("success"), outcome("rejected"))
         };
         let (accepted, refused) = outcomes();
-        let logged = self.log().len();
+        let logged = self.read_log().len();
         let address = self.address(&listener.name);
         let workers = {
             let mut bootstrap = self.bootstrap.lock().unwrap();
@@ -129,7 +143,7 @@ impl Envoy {
             (now != (accepted, refused)).then_some(now)
         });
         if refused_now > refused {
-            return Err(self.log().split_off(logged));
+            return Err(self.read_log().split_off(logged));
         }
         // Each worker takes the listener over in its own time: all must, so ask until all have.
         let mut in_a_row = 0;
@@ -153,6 +167,11 @@ impl Envoy {
 
     /// A counter or gauge; 0 if there is none of that name.
     pub fn stat(&self, name: &str) -> u64 {
+        self.assert_is_not_lent();
+        self.read_stat(name)
+    }
+
+    fn read_stat(&self, name: &str) -> u64 {
         let all = self.admin(&format!("/stats?filter=^{name}$"));
         let value = all.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
         value.map_or(0, |value| value.parse().unwrap())
@@ -160,6 +179,7 @@ impl Envoy {
 
     /// All counters and gauges of the filter.
     pub fn metrics(&self) -> Vec<(String, u64)> {
+        self.assert_is_not_lent();
         let parse = |line: &str| {
             let (name, value) = line.strip_prefix("wasmcustom.")?.split_once(": ")?;
             Some((name.to_owned(), value.parse().ok()?))
@@ -180,6 +200,7 @@ impl Envoy {
 
     /// All metrics, as Prometheus reads them.
     pub fn prometheus(&self) -> String {
+        self.assert_is_not_lent();
         self.admin("/stats/prometheus")
     }
 
@@ -210,6 +231,11 @@ impl Envoy {
 
     /// Everything that Envoy has printed.
     pub fn log(&self) -> String {
+        self.assert_is_not_lent();
+        self.read_log()
+    }
+
+    fn read_log(&self) -> String {
         String::from_utf8_lossy(&fs::read(self.directory.join("envoy.log")).unwrap()).into_owned()
     }
 
@@ -247,6 +273,7 @@ impl Envoy {
 
     /// Resident memory, in bytes.
     pub fn resident_bytes(&self) -> u64 {
+        self.assert_is_not_lent();
         let status = fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
         line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024

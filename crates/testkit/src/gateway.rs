@@ -3,6 +3,7 @@
 
 use std::net::SocketAddr;
 use std::sync::LazyLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
@@ -14,6 +15,7 @@ use crate::configuration::{
 use crate::envoy::{Envoy, Exit};
 use crate::http::{Answer, Connection, Form, Request};
 use crate::keys::Key;
+use crate::lent::{Idle, Lent};
 use crate::server::{Server, as_asked};
 
 pub const EXCHANGE_GRANT: &str = "urn:ietf:params:oauth:grant-type:token-exchange";
@@ -78,6 +80,8 @@ pub enum Listeners {
 pub struct Gateway {
     pub envoy: Envoy,
     pub upstream: Server,
+    /// The VM of a lent gateway's filter.
+    vm_id: Option<String>,
 }
 
 impl Gateway {
@@ -93,6 +97,28 @@ impl Gateway {
 
     pub fn start(configuration: &Configuration) -> Self {
         Self::try_start(configuration, &Options::default()).unwrap()
+    }
+
+    /// Lends a gateway to a test that looks at answers only. The filter has a VM and shared data of its own, but the Envoy
+    /// may have served other tests before.
+    pub fn lent(configuration: &Configuration) -> Lent<Self> {
+        static COUNT: AtomicUsize = AtomicUsize::new(0);
+        static IDLE: Idle<Gateway> = Idle::new(Vec::new());
+        let vm_id = format!("impersonation-{}", COUNT.fetch_add(1, Ordering::Relaxed));
+        let filter = Filter { vm_id: vm_id.clone(), ..Filter::from(configuration) };
+        let start = || {
+            let mut gateway = Self::try_start(filter.clone(), &Options::default()).unwrap();
+            gateway.envoy.lend();
+            gateway.vm_id = Some(vm_id.clone());
+            gateway
+        };
+        let renew = |gateway: &mut Self| {
+            gateway.upstream.heal();
+            gateway.upstream.answer(as_asked);
+            gateway.vm_id = Some(vm_id.clone());
+            gateway.update(&filter).unwrap();
+        };
+        Lent::new(&IDLE, start, renew)
     }
 
     pub fn try_start(filter: impl Into<Filter>, options: &Options) -> Result<Self, Exit> {
@@ -128,13 +154,15 @@ impl Gateway {
         if let Some(core) = options.core {
             bootstrap = bootstrap.core(core);
         }
-        Ok(Self { envoy: bootstrap.try_start()?, upstream })
+        Ok(Self { envoy: bootstrap.try_start()?, upstream, vm_id: None })
     }
 
     /// Gives the running listener another filter. Returns once every worker uses it, or the reason
     /// why Envoy refused it and stayed with the old one.
     pub fn update(&self, filter: impl Into<Filter>) -> Result<(), String> {
-        self.envoy.update(listener("gateway", Some(filter.into().into())))
+        let mut filter = filter.into();
+        filter.vm_id = self.vm_id.clone().unwrap_or(filter.vm_id);
+        self.envoy.update(listener("gateway", Some(filter.into())))
     }
 
     /// Where the filter is.

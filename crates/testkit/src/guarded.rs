@@ -14,6 +14,7 @@ use crate::gateway::{
     actor_claims, backend_claims, exchange_form, exchange_request, now, raw_part, with_actor,
 };
 use crate::http::{Answer, Connection, Request};
+use crate::lent::{Idle, Lent};
 use crate::server::{Server, as_asked};
 
 /// The name of the API's cluster.
@@ -208,6 +209,23 @@ impl Guarded {
     /// A guard that is told this besides what it needs.
     pub fn start(members: &Value) -> Self {
         Self::start_with_workers(members, 1)
+    }
+
+    /// Lends an API behind such a guard to a test that looks at answers only, and that ends no impersonations. The Envoy
+    /// may have served other tests before.
+    pub fn lent(members: &Value) -> Lent<Self> {
+        static IDLE: Idle<Guarded> = Idle::new(Vec::new());
+        let start = || {
+            let mut guarded = Self::start(members);
+            guarded.envoy.lend();
+            guarded
+        };
+        let renew = |guarded: &mut Self| {
+            guarded.api.heal();
+            guarded.api.answer(as_asked);
+            guarded.envoy.update(guarded_listener(&guard_configuration(members))).unwrap();
+        };
+        Lent::new(&IDLE, start, renew)
     }
 
     pub fn start_with_workers(members: &Value, workers: u32) -> Self {

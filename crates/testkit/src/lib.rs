@@ -19,6 +19,7 @@ pub mod guarded;
 pub mod http;
 pub mod http2;
 pub mod keys;
+pub mod lent;
 pub mod network;
 pub mod open_loop;
 pub mod over;

@@ -1,6 +1,6 @@
-//! An Envoy that is looked at as its operator does: its log, and an access log that prints what the filter
-//! says of a request. Beside the upstream there is one that reads and never answers, one that is not there,
-//! and one that says yes to everything.
+//! An Envoy that is observed as an operator observes it: by its log, and by an access log with the
+//! filter's state. Beside the upstream there is one that never answers, one that does not exist,
+//! and one that answers yes to everything.
 
 use std::fs;
 
@@ -19,7 +19,7 @@ pub(super) const SILENT: &str = "silent";
 pub(super) const ABSENT: &str = "absent";
 pub(super) const AGREEABLE: &str = "agreeable";
 
-/// What the filter sets for access logs.
+/// The filter state for access logs.
 pub(super) const FILTER_STATE: [&str; 11] = [
     "event",
     "subject_token_id",
@@ -69,17 +69,17 @@ impl Observed {
         minted(&self.envoy.send(request))
     }
 
-    /// Everything that Envoy has printed, all of it text.
+    /// Everything that Envoy has printed. All of it must be UTF-8.
     pub(super) fn log(&self) -> String {
         String::from_utf8(fs::read(self.envoy.directory().join("envoy.log")).unwrap()).unwrap()
     }
 
-    /// The audit log.
+    /// The events of the audit log.
     pub(super) fn events(&self) -> Vec<Value> {
         json_lines(&self.log(), "info", "event")
     }
 
-    /// The alarms about spent tokens.
+    /// The alarms about replayed tokens.
     pub(super) fn alarms(&self) -> Vec<Value> {
         json_lines(&self.log(), "warning", "alarm")
     }
@@ -94,8 +94,8 @@ impl Observed {
     }
 }
 
-/// What the filter wrote at this level, where it has this member. Anything else that it wrote as JSON
-/// is looked at too: it must be JSON to its end.
+/// Returns the JSON that the filter wrote at this level and that has this member. All other JSON of
+/// the filter must be valid to its end, too.
 pub(super) fn json_lines(log: &str, level: &str, member: &str) -> Vec<Value> {
     let mark = format!("][{level}][wasm]");
     let json = |line: &str| {
@@ -107,8 +107,8 @@ pub(super) fn json_lines(log: &str, level: &str, member: &str) -> Vec<Value> {
     lines.filter_map(json).filter(|value| value.get(member).is_some()).collect()
 }
 
-/// The listener with an access log that prints what the filter sets, and what an answer of its own looks
-/// like.
+/// Adds an access log that prints the filter state and the header fields of the filter's own
+/// answers.
 pub(super) fn with_access_log(listener: Listener) -> Listener {
     let state = FILTER_STATE.map(|name| {
         (name.to_owned(), json!(format!("%FILTER_STATE(wasm.impersonation.{name}:PLAIN)%")))

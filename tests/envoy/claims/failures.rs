@@ -1,5 +1,5 @@
-//! Whatever a script does, it does to its own exchange. A trap would take the worker's VM with it and all that
-//! was in it, so every way to fail is tried where it will happen.
+//! A script can only harm its own exchange. A trap would end the worker's VM and every request in
+//! it, so every way to fail is tested in Envoy.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -11,14 +11,15 @@ use super::{FAILURES, call, custom, events, function, mint, misbehaving, script}
 use testkit::gateway::{Gateway, Options, exchange_form};
 use testkit::{Findings, wait_for};
 
-/// Every way to fail, by name; see the file.
+/// A script with every way to fail, by name.
 const HOSTILE: &str = include_str!("../../fixtures/claims/hostile.js");
 
-/// Each on a worker of two, whichever it is, and everybody else is served.
+/// The failures run on either of two workers, and other requests are served all the while.
 #[test]
-fn a_script_that_fails_fails_its_exchange_and_no_other() {
+fn a_failing_script_fails_only_its_own_exchange() {
     for on_error in ["refuse", "issue_without"] {
-        // Ten times what it is by itself: a busy machine must not end the scripts that behave.
+        // The timeout is ten times the time of a good script: a busy machine must not end good
+        // scripts.
         let configuration = script(HOSTILE)
             .with("/custom_claims/on_error", on_error)
             .with("/custom_claims/timeout", "100ms");
@@ -30,7 +31,7 @@ fn a_script_that_fails_fails_its_exchange_and_no_other() {
         let done = AtomicBool::new(false);
         let mut findings = Findings::default();
         thread::scope(|scope| {
-            // Also when this thread panics, or the other would never end.
+            // Stops the other thread even if this one panics.
             let _done = SetWhenDropped(&done);
             scope.spawn(|| {
                 while !done.load(Ordering::Relaxed) {
@@ -82,7 +83,8 @@ impl Drop for SetWhenDropped<'_> {
     }
 }
 
-/// Has each fail ten thousand times in one VM, which must not grow by a hundred bytes for each.
+/// Makes each script fail ten thousand times in one VM, which must not grow by a hundred bytes for
+/// each failure.
 fn repeat(source: &str, names: &[&str], timeout: &str) {
     const REPETITIONS: u32 = 10_000;
     const ROOM: u64 = 1 << 20;
@@ -91,7 +93,7 @@ fn repeat(source: &str, names: &[&str], timeout: &str) {
         // A hundred thousand exchanges can take longer than ten minutes on a busy machine.
         .with("/subject_tokens/lifetime", "24h");
     let gateway = Gateway::start(&configuration);
-    // Each leaves a warning.
+    // Each failure leaves a warning, which the log need not have.
     gateway.envoy.set_log_level("wasm", "error");
     let tokens: Vec<_> = names.iter().map(|name| mint(&gateway, &json!({"case": name}))).collect();
     let repeat = |count: u32| {
@@ -112,7 +114,8 @@ fn repeat(source: &str, names: &[&str], timeout: &str) {
     assert!(after < before + ROOM, "{before} bytes before 10 000 of {names:?}, {after} after");
     assert_eq!(gateway.envoy.stat(FAILURES), names.len() as u64 * u64::from(REPETITIONS / 20 * 21));
     for token in &tokens {
-        // The time is short for a script that behaves, too, when the machine is busy; a refusal costs nothing.
+        // On a busy machine the timeout is short for a good script, too. A refusal leaves the token
+        // spendable, so the test retries.
         wait_for("a token to be good after ten thousand refusals", || {
             (gateway.exchange(&exchange_form(token)).status == 200).then_some(())
         });
@@ -131,7 +134,7 @@ fn memory_does_not_grow_with_expressions_that_explode() {
 
 #[test]
 fn memory_does_not_grow_with_objects_that_are_deep() {
-    // Made once, because half of the time would go into making it.
+    // The object is made once, because making it would take half of the time.
     let source = "
         let deep = {};
         for (let i = 0; i < 10_000; i++) deep = { deep };
@@ -140,7 +143,7 @@ fn memory_does_not_grow_with_objects_that_are_deep() {
 }
 
 #[test]
-fn memory_does_not_grow_with_scripts_that_fail_otherwise() {
+fn memory_does_not_grow_with_scripts_that_fail_in_other_ways() {
     #[rustfmt::skip]
     let names = [
         "recursion", "stringTooLong", "memoryAtOnce", "pending", "text", "getter", "cycle", "bigint", "long",
@@ -149,10 +152,10 @@ fn memory_does_not_grow_with_scripts_that_fail_otherwise() {
     repeat(HOSTILE, &names, "10ms");
 }
 
-/// A VM has a gigabyte of addresses, which is fifteen scripts of this size. Envoy keeps a listener that was
-/// replaced until it has drained it.
+/// A VM has a gigabyte of address space, which is fifteen scripts of this size. Envoy keeps a
+/// replaced listener until it has drained it.
 #[test]
-fn a_script_that_was_replaced_gives_its_memory_back() {
+fn a_replaced_script_gives_its_memory_back() {
     let options = Options { drain_seconds: 1, ..Options::default() };
     let configuration = |round: u32| {
         function(&format!("return {{ round: {round} }};"))

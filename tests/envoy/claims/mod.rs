@@ -1,5 +1,5 @@
-//! The operator's function, in Envoy. Natively it is tried as well, beside the code; here is what depends on
-//! where it runs.
+//! The operator's function in Envoy. The native tests are beside the code; these cover what depends
+//! on the sandbox and on Envoy.
 
 mod failures;
 mod results;
@@ -21,7 +21,7 @@ fn script(source: &str) -> Configuration {
     Configuration::default().with("/custom_claims/script", source)
 }
 
-/// A function with this body. A busy machine does not end it.
+/// A configuration whose function has this body. Its timeout is long enough for a busy machine.
 fn function(body: &str) -> Configuration {
     script(&format!(
         "const getCustomJwtClaims = async ({{ token, context, environmentVariables, api }}) => {{\n{body}\n}};"
@@ -29,28 +29,28 @@ fn function(body: &str) -> Configuration {
     .with("/custom_claims/timeout", "1s")
 }
 
-/// A subject token with this context.
+/// Mints a subject token with this context.
 fn mint(gateway: &Gateway, context: &Value) -> String {
     minted(&gateway.send(&mint_body_request(&json!({"userId": "u-1", "context": context}))))
 }
 
-/// What an exchange with this context comes to.
+/// Exchanges a subject token with this context.
 fn call(gateway: &Gateway, context: &Value) -> Answer {
     gateway.exchange(&exchange_form(&mint(gateway, context)))
 }
 
-/// An exchange for `orders:write`, for which the scripts of these tests misbehave.
+/// An exchange for `orders:write`: the scripts of these tests fail for this scope.
 fn misbehaving(subject_token: &str) -> Request {
     exchange_request(&exchange_form(subject_token).set("scope", "orders:write"))
 }
 
-/// The claims in an answer that must be a success.
+/// Returns the claims of the access token. The answer must be 200.
 fn claims(answer: &Answer) -> Value {
     assert_eq!(answer.status, 200, "{answer:?}");
     raw_part(&answer.member("access_token"), 1)
 }
 
-/// The claims that are not the filter's own.
+/// Returns the claims that a script has added.
 fn custom(answer: &Answer) -> Value {
     let mut claims = claims(answer);
     for name in ["iss", "sub", "aud", "client_id", "iat", "exp", "jti", "txn", "scope"] {
@@ -59,7 +59,7 @@ fn custom(answer: &Answer) -> Value {
     claims
 }
 
-/// The audit events of exchanges.
+/// Returns the audit events of exchanges.
 fn events(log: &str) -> Vec<Value> {
     let events = log.lines().filter_map(|line| {
         let event =
@@ -85,7 +85,7 @@ fn a_script_that_cannot_be_called_is_refused_with_its_line_and_column() {
         ("nothing",          "",                                                      "custom_claims.script"),
     ];
     let mut findings = Findings::default();
-    let gateway = Gateway::start(&Configuration::default());
+    let gateway = Gateway::lent(&Configuration::default());
     let token = gateway.mint("u-1");
     for (case, source, expected) in cases {
         match gateway.update(&script(source)) {

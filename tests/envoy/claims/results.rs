@@ -1,4 +1,4 @@
-//! What becomes of what a script says: claims, denials, and what the operator reads of them.
+//! The results of a script: claims, denials, and the operator's log about them.
 
 use fastrand::Rng;
 use serde_json::{Map, Value, json};
@@ -13,9 +13,9 @@ use testkit::gateway::{
     Gateway, actor_claims, exchange_form, key_set, mint_body_request, minted, verify, with_actor,
 };
 
-/// The command line and another engine are held to the same claims.
+/// The companion and Node.js must give the same claims, see tests/claims-scripts.
 #[test]
-fn scripts_as_operators_have_them_give_the_claims_that_they_gave_before() {
+fn the_example_scripts_give_the_recorded_claims() {
     let mut findings = Findings::default();
     let gateway = Gateway::start(&Configuration::default());
     for Case { name, script: source, input, outcome } in claims_scripts::all() {
@@ -55,9 +55,9 @@ fn scripts_as_operators_have_them_give_the_claims_that_they_gave_before() {
     }
 }
 
-/// What is no claim of ours, however much it looks like one, and what JSON leaves out.
+/// Names that only resemble reserved claims, and values that JSON leaves out.
 #[test]
-fn every_other_claim_is_issued_as_it_is_written() {
+fn a_claim_that_is_not_reserved_is_issued_as_the_script_wrote_it() {
     #[rustfmt::skip]
     let cases = [
         ("{ 2: 'b', 1: 'a', '01': 'c', '-1': 'd', 1.5: 'e' }", json!({"1": "a", "2": "b", "01": "c", "-1": "d", "1.5": "e"})),
@@ -82,7 +82,7 @@ fn every_other_claim_is_issued_as_it_is_written() {
     ];
     let table =
         cases.each_ref().map(|(expression, _)| format!("(token) => ({expression})")).join(",\n");
-    let gateway = Gateway::start(&function(&format!(
+    let gateway = Gateway::lent(&function(&format!(
         "return [{table}][context.grant.subjectTokenContext.case](token);"
     )));
     let mut findings = Findings::default();
@@ -103,13 +103,13 @@ fn every_other_claim_is_issued_as_it_is_written() {
 }
 
 #[test]
-fn no_script_says_what_makes_the_token_what_it_is() {
+fn a_script_cannot_set_a_reserved_claim() {
     #[rustfmt::skip]
     let reserved = [
         "iss", "sub", "aud", "exp", "nbf", "iat", "jti", "client_id", "scope", "act", "may_act", "cnf", "txn", "scp", "azp",
         "__proto__",
     ];
-    // Ways to return a member; `name` is its name.
+    // Ways to return a member whose name is `name`.
     #[rustfmt::skip]
     let ways = [
         ("a member",          "return { [name]: 'x' };"),
@@ -146,9 +146,9 @@ fn no_script_says_what_makes_the_token_what_it_is() {
     }
 }
 
-/// Whatever `on_error` says: a denial is no error.
+/// `on_error` does not apply: a denial is not an error.
 #[test]
-fn a_denial_is_told_to_the_client_in_words_that_are_fit_to_be_sent() {
+fn the_client_reads_a_denial_in_characters_that_oauth_allows() {
     let long = "x".repeat(200);
     #[rustfmt::skip]
     let cases = [
@@ -243,7 +243,7 @@ fn denials_and_failures_are_audited_and_counted() {
         }
         expected.push(granted);
         assert_eq!(outcomes.collect::<Vec<_>>(), expected, "{on_error}");
-        // The warning says where, on one line.
+        // The warning has the line and column of the error, and is one line itself.
         let warning = log.lines().find(|line| line.contains("custom claims: ")).unwrap();
         assert!(warning.contains("[warning][wasm]"), "{warning}");
         assert!(warning.contains("custom claims: the script threw: line 5, column "), "{warning}");
@@ -264,14 +264,14 @@ fn denials_and_failures_are_audited_and_counted() {
     }
 }
 
-/// From the mint to the token, any JSON that fits.
+/// Random JSON from the context of a mint to the claims of the access token.
 #[test]
-fn claims_are_what_the_context_was() {
+fn any_json_passes_unchanged_from_context_to_claims() {
     let seed = fastrand::u64(..);
     println!("the seed is {seed}");
     let mut rng = Rng::with_seed(seed);
     let gateway =
-        Gateway::start(&function("return { context: context.grant.subjectTokenContext };"));
+        Gateway::lent(&function("return { context: context.grant.subjectTokenContext };"));
     let mut findings = Findings::default();
     for _ in 0..300 {
         let context = loop {
@@ -300,7 +300,7 @@ fn value(rng: &mut Rng, depth: u32) -> Value {
         1 => rng.bool().into(),
         2 => rng.i64(..).into(),
         3 => rng.i64(-1000..1000).into(),
-        // Any float: JSON has no others than these.
+        // Any finite float: JSON has no others.
         4 => Some(f64::from_bits(rng.u64(..))).filter(|number| number.is_finite()).into(),
         5 => (rng.f64() * 10_f64.powi(rng.i32(-8..22))).into(),
         6 => text(rng).into(),
@@ -319,7 +319,7 @@ fn text(rng: &mut Rng) -> String {
     }
 }
 
-/// As JavaScript has it: all numbers are floats, and there is one zero.
+/// Returns the value as JavaScript has it: all numbers are floats, and there is one zero.
 fn as_javascript(value: &Value) -> Value {
     match value {
         Value::Number(number) => json!(number.as_f64().unwrap() + 0.0),

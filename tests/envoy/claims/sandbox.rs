@@ -1,4 +1,4 @@
-//! What a script finds around it, and that nothing of what it does there stays.
+//! The surroundings of a script, and that nothing of what it does there lasts.
 
 use std::collections::BTreeSet;
 
@@ -12,10 +12,10 @@ use testkit::gateway::{
     BEARER, Gateway, Options, actor_claims, exchange_form, exchange_request, now, with_actor,
 };
 
-/// All on one worker, one after the other.
+/// All exchanges run on one worker, one after the other.
 #[test]
-fn what_one_exchange_leaves_behind_no_other_sees() {
-    // Each counts itself, where it thinks that the next will look.
+fn an_exchange_sees_no_trace_of_another() {
+    // Each trace is counted where the next exchange might find it.
     #[rustfmt::skip]
     let traces = [
         ("a global",            "count = (globalThis.count ?? 0) + 1; return count;"),
@@ -49,7 +49,7 @@ fn what_one_exchange_leaves_behind_no_other_sees() {
         ("a denial",            "variable = 5; Object = undefined; return api.denyAccess('no');"),
     ];
     let table = traces.iter().map(|(name, body)| format!("{name:?}: {}", table_entry(body)));
-    let gateway = Gateway::start(&script(&format!(
+    let gateway = Gateway::lent(&script(&format!(
         "let variable = 0;
          const constant = {{ count: 0 }}, seen = new Map(), sticky = /a/g, buffer = new ArrayBuffer(4);
          const closure = (() => {{ let count = 0; return () => ++count; }})();
@@ -83,7 +83,7 @@ fn table_entry(body: &str) -> String {
 
 #[test]
 fn a_script_is_loaded_once() {
-    let gateway = Gateway::start(&script(
+    let gateway = Gateway::lent(&script(
         "const loaded = Math.random();
          const getCustomJwtClaims = () => ({ loaded });",
     ));
@@ -114,10 +114,10 @@ fn a_script_reaches_nothing_but_itself_and_its_input() {
         "(function* () {}).constructor('yield 1')()", "(async function* () {}).constructor('yield 1')()",
         "Reflect.construct(class {}.constructor, ['return 1'])()", "console.log.constructor('return 1')()",
         "api.denyAccess.constructor('return 1')()", "[].map.constructor('return 1')()",
-        // What the filter has.
+        // The filter's own functions and memory.
         "proxy_log", "host.send('log', 'x')", "host", "__wasm", "memory",
         "Object.getPrototypeOf(Object.getPrototypeOf(api)).constructor", "api.constructor('return this')().host.send",
-        // To see that what is reached is seen.
+        // A control: this one can be reached, and is reported.
         "token.sub",
     ];
     let attempts = unreachable.map(|code| format!("async () => {{ await ({code}); }}")).join(",\n");
@@ -144,7 +144,7 @@ fn a_script_reaches_nothing_but_itself_and_its_input() {
 
 #[test]
 fn a_script_has_a_clock_and_random_numbers() {
-    let gateway = Gateway::start(&function(
+    let gateway = Gateway::lent(&function(
         "return { now: Date.now(), year: new Date().getUTCFullYear(), utc: new Date(0).toISOString(),
                   zone: new Date().getTimezoneOffset(), random: [Math.random(), Math.random(), Math.random()] };",
     ));
@@ -166,7 +166,7 @@ fn a_script_has_a_clock_and_random_numbers() {
 }
 
 #[test]
-fn the_console_is_envoys_log_at_debug() {
+fn the_console_writes_to_envoys_log_at_debug() {
     let gateway = Gateway::start(&function(
         r"const { line } = context.grant.subjectTokenContext;
           console[line.level](line.text, { a: [1] });
@@ -184,7 +184,7 @@ fn the_console_is_envoys_log_at_debug() {
     say("error");
     assert!(
         !gateway.envoy.log().contains("console: "),
-        "at info it says nothing, not even at error"
+        "at level info the log has no console output, not even errors"
     );
 
     gateway.envoy.set_log_level("wasm", "debug");
@@ -204,7 +204,7 @@ fn the_console_is_envoys_log_at_debug() {
     let cut = "y".repeat(1024);
     assert_eq!(lines.iter().filter(|(_, line)| *line == cut).count(), levels.len());
     assert!(!log.contains(&"y".repeat(1025)), "cut at 1 KiB");
-    // Each call has its thirty-two lines, and can make none look like another's.
+    // Each call has thirty-two lines, and none can look like another call's.
     assert_eq!(lines.len(), 32 * levels.len());
     assert!(log.lines().all(|line| line.starts_with('[')), "{log}");
     assert_eq!(
@@ -213,9 +213,9 @@ fn the_console_is_envoys_log_at_debug() {
     );
 }
 
-/// A script that writes down all that it can get hold of has no secret to write down.
+/// The script collects everything that it can reach. No secret is among it.
 #[test]
-fn the_input_has_no_secret_in_it() {
+fn a_script_can_reach_no_secret() {
     let gateway = Gateway::start(&function(
         "const seen = new Set(), found = [];
          const dig = (value) => {
@@ -247,7 +247,7 @@ fn the_input_has_no_secret_in_it() {
     let granted = gateway.send(&with_scope("orders:read"));
     let claims = custom_with_actor(&granted);
     let log = gateway.envoy.log();
-    // It has looked: what it may see is there.
+    // The script has found what it may see.
     assert!(claims["all"].as_str().unwrap().contains("agent-1"), "{claims}");
     assert!(claims["more"].as_str().unwrap().contains("T-1"), "{claims}");
     assert!(

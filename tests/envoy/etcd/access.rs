@@ -1,4 +1,4 @@
-//! Who may use etcd: a certificate names its user, whose role has the prefix and nothing else.
+//! Access to etcd: a certificate names the user, whose role has the prefix and nothing else.
 
 use std::fs;
 
@@ -13,7 +13,7 @@ use testkit::{repository, scratch};
 
 use super::{assert_unavailable, complaints, configuration};
 
-/// An etcd that wants a client certificate, and an authority that issues them.
+/// Starts an etcd that requires a client certificate, and returns the authority that issues them.
 pub(crate) fn secured() -> (Etcd, Authority) {
     let directory = format!("tls/{}-{:016x}", std::process::id(), fastrand::u64(..));
     let directory = scratch().join(directory);
@@ -32,7 +32,7 @@ pub(crate) fn secured() -> (Etcd, Authority) {
     (Etcd::start_with(settings), authority)
 }
 
-/// The cluster as envoy.yaml has it with TLS.
+/// The cluster of envoy.yaml, with TLS.
 pub(crate) fn cluster(etcd: &Etcd, authority: &Authority, client: Option<&Identity>) -> Cluster {
     let file = |path: &std::path::Path| json!({"filename": path});
     let certificates = client.map(|Identity { certificate, key }| {
@@ -69,7 +69,8 @@ fn gateway(cluster: Cluster, configuration: &Configuration) -> Gateway {
         .unwrap()
 }
 
-/// Users and roles as docs/many-envoys.md has them; and others, each of whom may do so much in a range.
+/// Creates the users and roles of docs/many-envoys.md, and the others: each has one permission for
+/// a range.
 pub(crate) fn let_in_as_documented(etcd: &Etcd, others: &[(&str, &str, &str)]) {
     let page = fs::read_to_string(repository().join("docs/many-envoys.md")).unwrap();
     let section = page.split("### TLS and roles").nth(1).unwrap().split("\n## ").next().unwrap();
@@ -87,7 +88,7 @@ pub(crate) fn let_in_as_documented(etcd: &Etcd, others: &[(&str, &str, &str)]) {
     etcd.ctl(enable);
 }
 
-/// What `etcdctl` says to the holder of a certificate.
+/// Runs `etcdctl` with this certificate.
 pub(crate) fn ctl_as(
     etcd: &Etcd,
     Identity { certificate, key }: &Identity,
@@ -98,7 +99,7 @@ pub(crate) fn ctl_as(
 }
 
 #[test]
-fn a_certificate_with_a_role_for_the_prefix_is_enough_and_nothing_less() {
+fn the_filter_needs_a_certificate_with_a_role_for_its_prefix() {
     let (etcd, authority) = secured();
     let_in_as_documented(&etcd, &[("stranger", "readwrite", "/elsewhere/")]);
 
@@ -108,7 +109,7 @@ fn a_certificate_with_a_role_for_the_prefix_is_enough_and_nothing_less() {
     let forged = elsewhere.issue("impersonation-filter");
 
     let allowed = gateway(cluster(&etcd, &authority, Some(&known)), &configuration());
-    // The first mint makes a lease, for which no permission is needed.
+    // The first mint grants a lease, for which etcd needs no permission.
     let token = allowed.mint("u-1");
     allowed.assert_spendable(&token, "with the role");
     allowed.assert_spent(&token, "with the role");
@@ -139,9 +140,9 @@ fn a_certificate_with_a_role_for_the_prefix_is_enough_and_nothing_less() {
         assert_eq!(lines.len(), 1, "{case}: {lines:?}");
         assert!(lines[0].contains(because), "{case}: {lines:?}");
         let counter = format!("wasmcustom.impersonation_store_errors_total.kind.{kind}");
-        // What is outstanding is counted on a timer, which fails as well.
+        // A timer counts the outstanding tokens, and fails as well.
         let counted = refused.envoy.stat(&counter);
         assert!(counted >= 6, "{case}: {counted}");
     }
-    allowed.assert_spendable(&outstanding, "nobody else could spend it");
+    allowed.assert_spendable(&outstanding, "no refused Envoy could spend it");
 }

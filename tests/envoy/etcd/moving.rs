@@ -1,4 +1,4 @@
-//! From shared data to etcd in a running Envoy: the tokens that people hold outlive it.
+//! A running Envoy changes from shared data to etcd: outstanding tokens survive.
 
 use std::sync::Barrier;
 use std::thread;
@@ -23,7 +23,7 @@ fn tokens_of_shared_data_are_good_for_one_exchange_after_the_change_to_etcd() {
     gateway.assert_spendable(&spent_before, "before the change");
 
     gateway.update(&configuration()).unwrap();
-    // Elsewhere nobody knows it, and to ask costs it nothing.
+    // Another Envoy does not know the token, and asking does not spend it.
     assert_eq!(
         other.exchange(&exchange_form(&exchanged)).refusal(),
         (400, "invalid_request".into())
@@ -46,9 +46,9 @@ fn tokens_of_shared_data_are_good_for_one_exchange_after_the_change_to_etcd() {
     });
     statuses.sort_unstable();
     assert_eq!((statuses[0], &statuses[1..]), (200, &[400; CONTENDERS - 1][..]));
-    assert_eq!(etcd.tokens().len(), 0, "what was minted before is not in etcd");
+    assert_eq!(etcd.tokens().len(), 0, "tokens that were minted before are not in etcd");
 
-    // Shared data alone has it, but what was revoked meanwhile etcd alone knows.
+    // Only shared data has the token, but only etcd has the later revocations.
     etcd.kill();
     assert_unavailable(&gateway.exchange(&exchange_form(&kept)), "without etcd");
     etcd.restart();

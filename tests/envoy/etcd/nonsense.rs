@@ -1,5 +1,5 @@
-//! etcd does what it should not, or cannot do what it should: a refusal of the contract each time, and one line of the
-//! log for each kind.
+//! etcd answers wrongly or not at all: each request is refused as the contract says, and the log
+//! has one line for each kind of failure.
 
 use testkit::etcd::{Etcd, Settings};
 use testkit::gateway::{exchange_form, mint_request};
@@ -9,7 +9,7 @@ use testkit::wait_for;
 
 use super::{assert_unavailable, complaints, configuration, events, gateway_at, genuine_token};
 
-/// A gRPC message of these bytes, framed as one of `length`.
+/// Frames a gRPC message as one of `length` bytes.
 fn framed(length: u32, message: &[u8]) -> Vec<u8> {
     [&[0][..], &length.to_be_bytes(), message].concat()
 }
@@ -21,7 +21,7 @@ fn grpc(body: Vec<u8>, status: Option<&str>) -> Reply {
 }
 
 #[test]
-fn what_is_no_answer_of_etcds_is_a_store_out_of_order() {
+fn an_answer_that_etcd_does_not_give_counts_as_a_failed_store() {
     // A revision, and then a key-value pair that is longer than the message.
     let cut_off = b"\x0a\x02\x18\x09\x12\x40\x0a";
     let html = Reply::status(200).header("content-type", "text/html");
@@ -59,7 +59,7 @@ fn what_is_no_answer_of_etcds_is_a_store_out_of_order() {
             assert_unavailable(&gateway.send(&mint_request("u-1")), case);
             assert_unavailable(&gateway.exchange(&exchange_form(&token)), case);
         }
-        // What is outstanding is counted on a timer, which fails as well.
+        // A timer counts the outstanding tokens, and fails as well.
         let counted = gateway.envoy.stat(&counter) - before;
         assert!(counted >= 6, "{case}: {counted} counted as {kind}");
     }
@@ -115,7 +115,7 @@ fn a_full_quota_refuses_mints_and_spends_until_there_is_room() {
 }
 
 #[test]
-fn a_compaction_is_nothing_to_a_token() {
+fn a_token_survives_a_compaction() {
     let etcd = Etcd::start();
     let gateway = gateway_at(etcd.address, &configuration());
     let [outstanding, spent] = ["u-1", "u-2"].map(|user| gateway.mint(user));
@@ -131,7 +131,7 @@ fn a_compaction_is_nothing_to_a_token() {
 }
 
 #[test]
-fn a_lease_that_vanished_takes_its_tokens_along_and_the_next_mint_makes_another() {
+fn a_vanished_lease_takes_its_tokens_along_and_the_next_mint_makes_a_new_one() {
     let etcd = Etcd::start();
     let gateway = gateway_at(etcd.address, &configuration());
     let lost = gateway.mint("u-1");

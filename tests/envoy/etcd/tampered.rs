@@ -1,4 +1,4 @@
-//! Somebody who is no filter writes in etcd, by its own API.
+//! Another program writes to the filter's keys in etcd.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -12,7 +12,7 @@ use testkit::wait_for;
 
 use super::{assert_unavailable, complaints, configuration, gateway_at};
 
-/// A key, as etcd has it.
+/// A key as etcd stores it.
 struct Stored {
     key: String,
     value: Vec<u8>,
@@ -37,7 +37,7 @@ fn delete(etcd: &Etcd, stored: &Stored) {
     etcd.api("/v3/kv/deleterange", &json!({"key": stored.key}));
 }
 
-/// The same of another user, whose name is as long.
+/// Returns the same record for another user, whose name has the same length.
 fn forged(stored: &Stored) -> Stored {
     let at = stored.value.windows(3).position(|window| window == b"u-1").unwrap();
     let mut value = stored.value.clone();
@@ -54,7 +54,7 @@ fn assert_told_of(gateway: &Gateway) {
 }
 
 #[test]
-fn a_record_that_somebody_else_wrote_is_not_exchanged() {
+fn a_forged_record_is_not_exchanged() {
     let etcd = Etcd::start();
     let gateway = gateway_at(etcd.address, &configuration());
     let token = gateway.mint("u-1");
@@ -70,7 +70,7 @@ fn a_record_that_somebody_else_wrote_is_not_exchanged() {
 }
 
 #[test]
-fn a_spent_token_that_is_put_back_as_it_was_is_not_exchanged_again() {
+fn a_spent_token_that_is_put_back_in_etcd_is_not_exchanged_again() {
     let etcd = Etcd::start();
     let gateway = gateway_at(etcd.address, &configuration());
     let token = gateway.mint("u-1");
@@ -81,14 +81,14 @@ fn a_spent_token_that_is_put_back_as_it_was_is_not_exchanged_again() {
     delete(&etcd, &outstanding);
     put(&etcd, &outstanding);
     assert_unavailable(&gateway.exchange(&exchange_form(&token)), "deleted and put back");
-    // Another Envoy has heard of nothing.
+    // Another Envoy has not heard of the change.
     let other = gateway_at(etcd.address, &configuration());
     assert_unavailable(&other.exchange(&exchange_form(&token)), "through another");
     assert_told_of(&gateway);
 }
 
 #[test]
-fn the_list_shows_nothing_that_somebody_else_wrote_and_says_that_it_may_lack_one() {
+fn the_list_hides_forged_entries_and_says_that_it_may_be_incomplete() {
     let etcd = Etcd::start();
     let store = json!({"etcd": {"cluster": "etcd"}});
     let gateway = gateway_at(etcd.address, &filter_configuration().with("/store", store));

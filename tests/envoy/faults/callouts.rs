@@ -1,5 +1,5 @@
-//! Each callout with each fault: an answer in bounded time, nothing spent, nobody else disturbed, and a
-//! metric that says so.
+//! Each callout with each fault: the caller is answered in bounded time, nothing is spent, no other
+//! request is disturbed, and a metric counts the failure.
 
 use std::time::{Duration, Instant};
 
@@ -22,7 +22,7 @@ use testkit::{Findings, wait_for};
 
 const TRACEPARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 
-/// A request that needs the service, and the status that it gets while the service is well.
+/// A request that needs the service, and its status while the service works.
 struct Callout<'a> {
     service: &'a Server,
     metric: &'a str,
@@ -45,7 +45,7 @@ impl Callout<'_> {
             let began = Instant::now();
             let mut waiting = envoy.connect();
             waiting.write(&request.to_bytes()).unwrap();
-            // There is one worker: whoever held it up would be seen here.
+            // There is one worker: a request that blocked it would show here.
             let echoed = envoy.send(&Request::get("/anything"));
             let exchanged = envoy.send(&exchange_request(&exchange_form(&bystander)));
             let bystanders_took = began.elapsed();
@@ -75,7 +75,7 @@ impl Callout<'_> {
     }
 }
 
-/// A mint beforehand by a JWT, so that the exchange alone depends on the service.
+/// Mints with a JWT first, so that only the exchange depends on the service.
 fn exchange_with_opaque_actor(envoy: &Envoy) -> Request {
     exchange_by(&minted(&envoy.send(&mint_request("u-1"))), "opaque-actor")
 }
@@ -127,7 +127,7 @@ fn userinfo_survives_every_fault() {
     .survives_every_fault(&configuration);
 }
 
-/// The status alone is the answer here, so that a fault of the body is none.
+/// Only the status counts here, so a fault of the body is no failure.
 #[test]
 fn user_lookup_survives_every_fault() {
     let service = Server::start("users");
@@ -158,7 +158,8 @@ fn user_lookup_survives_every_fault() {
         if fault.takes_the_whole_timeout() && bystander_took >= TIMEOUT {
             findings.add(format!("{case}: others waited for {bystander_took:?}"));
         }
-        // A page says 200 of anything; an answer without a body says what its status says.
+        // An HTML page can have status 200 for any path. An answer without a body means what its
+        // status says.
         if fault == Fault::Empty {
             findings.expect(format!("{case}: found all the same"), &answer.status, &201);
             findings.expect(format!("{case}: failures counted"), &counted, &0);
@@ -172,7 +173,7 @@ fn user_lookup_survives_every_fault() {
     }
 }
 
-/// One issuer with each fault, for those who mint or for those who act.
+/// One issuer with each fault, for callers who mint or for actors.
 struct FaultyIssuer {
     fault: Fault,
     issuer: Issuer,
@@ -205,7 +206,7 @@ fn key_sets_survive_every_fault() {
     let envoy = in_front_of(&services, &configuration).start();
     let mut findings = Findings::default();
 
-    // Until the first success there is nothing to verify with.
+    // Before the first success there are no keys to verify with.
     let mut refused = Vec::new();
     for FaultyIssuer { issuer, request, .. } in &issuers {
         let case = format!("{} from the start", issuer.service.name);
@@ -219,7 +220,7 @@ fn key_sets_survive_every_fault() {
     }
     wait_for("failures to be counted", || (envoy.failures("jwks") >= 16).then_some(()));
     for FaultyIssuer { fault, issuer, .. } in &issuers {
-        // A request is refused at once while another worker's fetch is still on its way.
+        // A request is refused at once while another worker's fetch is still in progress.
         wait_for(&format!("{} to be asked", issuer.service.name), || {
             (*fault == Fault::Refused || issuer.service.calls() > 0).then_some(())
         });
@@ -233,7 +234,7 @@ fn key_sets_survive_every_fault() {
         });
     }
 
-    // From then on the last good keys do, whatever becomes of a refresh.
+    // From then on the last good keys serve, whatever happens to a refresh.
     std::thread::sleep(Duration::from_millis(5200));
     for FaultyIssuer { fault, issuer, request } in &issuers {
         let case = format!("{} later", issuer.service.name);
@@ -277,7 +278,7 @@ fn key_sets_survive_every_fault() {
 }
 
 #[test]
-fn a_cluster_that_envoy_does_not_have_is_one_that_fails() {
+fn a_missing_cluster_counts_as_a_failing_service() {
     let nowhere = |path: &str| json!({"uri": format!("http://x{path}"), "cluster": "nowhere"});
     let issuer = Issuer::start("nowhere");
     let configuration = Configuration::default()
@@ -339,14 +340,14 @@ fn every_callout_of_a_request_carries_its_traceparent() {
     for service in [&users, &userinfo_service, &minters] {
         assert_eq!(service.last().header("traceparent"), Some(TRACEPARENT), "{}", service.name);
     }
-    // A fetch that this request is the reason of.
+    // This request causes a fetch.
     std::thread::sleep(Duration::from_millis(5200));
     let rotated = Key::generate(Algorithm::EdDSA, "rotated");
     issuer.publish(&[&rotated]);
     assert_eq!(traced(mint_with(&issuer.bearer(&rotated))).status, 201);
     assert_eq!(issuer.service.last().header("traceparent"), Some(TRACEPARENT));
 
-    // What the caller did not send is not made up, and no two requests are mixed.
+    // The filter invents no trace for a caller who sends none, and does not mix up two requests.
     minted(&envoy.send(&mint_with("opaque-bearer")));
     assert_eq!(minters.last().header("traceparent"), None);
 }

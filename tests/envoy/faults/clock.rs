@@ -1,4 +1,4 @@
-//! A wall clock that is set while Envoy runs: what was written in the future says nothing about how long ago that was.
+//! The wall clock is set while Envoy runs: the age of an entry with a later time is unknown.
 
 use jsonwebtoken::Algorithm;
 
@@ -53,7 +53,8 @@ fn subject_tokens_expire_when_the_clock_is_set_and_leave_their_slots() {
     let tokens = mint_all();
     clock.set(-HOUR);
     assert_expired(tokens);
-    // Before Envoy's start by its own clock: what is issued now cannot be told from what was lost with the process.
+    // Before Envoy's start by its own clock, a new token cannot be told from one that was lost with
+    // the process.
     let tokens = mint_all();
     for token in &tokens {
         assert_eq!(exchange(token).refusal(), (503, "temporarily_unavailable".into()));

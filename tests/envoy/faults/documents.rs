@@ -1,5 +1,6 @@
-//! The gateway's key set and discovery document with ours added, and what is served when the gateway fails: a key
-//! set with our keys alone would lock every user of the gateway's out wherever it is kept.
+//! The gateway's key set and discovery document with ours added, and the answers while the gateway
+//! fails: a key set with our keys alone would lock out all users of the gateway wherever it is
+//! cached.
 
 use std::io::Write;
 use std::process::{Command, Stdio};
@@ -53,7 +54,7 @@ fn gateway_document(target: &str) -> Value {
     }
 }
 
-/// A gateway whose documents stay the same from one request to the next.
+/// Starts a gateway whose documents stay the same from one request to the next.
 fn gateway_with_documents() -> (Server, Value, Value) {
     let gateway = Server::start(IDENTITY_GATEWAY);
     let (key_set, discovery) = (gateway_document(JWKS), gateway_document(DISCOVERY));
@@ -83,14 +84,14 @@ fn expect_honest_length(findings: &mut Findings, case: &str, answer: &Answer) {
 }
 
 #[test]
-fn the_key_set_is_the_gateways_and_ours() {
+fn the_key_set_has_the_gateways_keys_and_ours() {
     let (gateway, theirs, _) = gateway_with_documents();
     let envoy = start(&gateway);
     let answer = envoy.send(&Request::get(JWKS));
     assert_eq!(answer.status, 200, "{answer:?}");
     let merged = answer.json();
     assert_eq!(kids(&merged), ["theirs", "gateway-1"]);
-    // Every other member is what and where it was, even what we do not understand.
+    // Every other member keeps its value and place, even unknown ones.
     let mut expected = theirs;
     let ours = merged["keys"].as_array().unwrap().last().unwrap().clone();
     expected["keys"].as_array_mut().unwrap().push(ours.clone());
@@ -104,13 +105,13 @@ fn the_key_set_is_the_gateways_and_ours() {
     assert_eq!(answer.header("content-length"), Some(answer.body.len().to_string().as_str()));
     assert_eq!(answer.header("x-theirs"), Some("kept"));
     assert_eq!(answer.header("cache-control"), Some("public, max-age=60"));
-    // These spoke of other bytes.
+    // These header fields describe the gateway's bytes.
     assert_ne!(answer.header("etag"), Some("\"theirs\""));
     assert_eq!(answer.header("last-modified"), None);
 }
 
 #[test]
-fn the_discovery_document_is_the_gateways_with_our_grant_and_endpoints() {
+fn the_discovery_document_is_the_gateways_with_our_grant_and_endpoints_added() {
     let (gateway, _, mut expected) = gateway_with_documents();
     let envoy = start(&gateway);
     let answer = envoy.send(&Request::get(DISCOVERY));
@@ -133,7 +134,7 @@ fn the_discovery_document_is_the_gateways_with_our_grant_and_endpoints() {
 }
 
 #[test]
-fn where_both_have_a_kid_ours_wins_and_the_operator_learns_of_it() {
+fn our_key_replaces_the_gateways_of_the_same_kid_and_the_log_says_so() {
     let gateway = Server::start(IDENTITY_GATEWAY);
     let theirs = |kid: &str| Key::generate(Algorithm::ES256, kid).public_jwk();
     gateway.answer_always(Reply::json(&json!({
@@ -151,7 +152,7 @@ fn where_both_have_a_kid_ours_wins_and_the_operator_learns_of_it() {
 }
 
 #[test]
-fn an_entity_tag_is_ours_and_honest() {
+fn the_entity_tag_is_ours_and_changes_with_the_document() {
     let (gateway, ..) = gateway_with_documents();
     let envoy = start(&gateway);
     for target in [JWKS, DISCOVERY] {
@@ -166,7 +167,8 @@ fn an_entity_tag_is_ours_and_honest() {
             let length = again.header("content-length").map(|length| length.parse().unwrap());
             assert!(length.is_none_or(|length: usize| length == first.body.len()), "{again:?}");
         }
-        // The gateway's own tag is not the tag of what is served, and its dates say nothing about it.
+        // The gateway's own tag is not the tag of the merged document, and its dates do not apply
+        // to it.
         for (name, value) in [
             ("if-none-match", "\"theirs\""),
             ("if-modified-since", "Wed, 21 Oct 2099 07:28:00 GMT"),
@@ -185,7 +187,7 @@ fn an_entity_tag_is_ours_and_honest() {
     assert_ne!(after.header("etag"), Some(etag.as_str()));
 }
 
-/// Compresses whenever it may: RFC 9110 §12.5.3 lets it unless the request says `identity`.
+/// Compresses whenever it may: RFC 9110 §12.5.3 allows it unless the request says `identity`.
 fn compressing(asked: &Received) -> Reply {
     let document = json!({"keys": [], "z": "é", "grant_types_supported": ["authorization_code"]});
     let plain = Reply::json(&document).header("vary", "accept-encoding");
@@ -210,7 +212,7 @@ fn gzip(arguments: &[&str], input: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn a_gateway_that_compresses_is_merged_with_all_the_same() {
+fn documents_of_a_compressing_gateway_are_merged_too() {
     let gateway = Server::start(IDENTITY_GATEWAY);
     gateway.answer(compressing);
     let envoy = start(&gateway);
@@ -240,7 +242,7 @@ fn a_gateway_that_compresses_is_merged_with_all_the_same() {
 }
 
 #[test]
-fn envoys_own_compressor_compresses_what_was_merged() {
+fn envoys_own_compressor_compresses_the_merged_document() {
     let (gateway, ..) = gateway_with_documents();
     let compressing =
         merging(&gateway).edit_listener(|listener| listener.first_filter(compressor()));
@@ -254,7 +256,7 @@ fn envoys_own_compressor_compresses_what_was_merged() {
     }
 }
 
-/// Envoy's own, before the filter.
+/// Envoy's compressor, before the filter.
 fn compressor() -> Value {
     json!({
         "name": "envoy.filters.http.compressor",
@@ -272,7 +274,7 @@ fn compressor() -> Value {
     })
 }
 
-/// RFC 9110 §9.3.2: whoever wants to know whether a document has changed need not read it.
+/// RFC 9110 §9.3.2: a client can learn whether a document has changed without reading it.
 #[test]
 fn head_is_answered_with_the_header_fields_of_get() {
     let (gateway, ..) = gateway_with_documents();
@@ -316,7 +318,8 @@ fn head_is_answered_with_the_header_fields_of_get() {
     }
 }
 
-/// The header fields that do not change from one answer to the next. Envoy says no type of its 304s.
+/// Returns the header fields that do not change from one answer to the next. Envoy's 304 answers
+/// have no content type.
 fn lasting(answer: &Answer) -> Vec<(String, String)> {
     let mut fields = answer.headers.clone();
     fields.retain(|(name, _)| match name.as_str() {
@@ -328,9 +331,9 @@ fn lasting(answer: &Answer) -> Vec<(String, String)> {
     fields
 }
 
-/// Bytes where none are expected would pass for the next answer on the connection.
+/// An unexpected body would be read as the next answer on the connection.
 #[test]
-fn nothing_follows_the_answer_to_a_head() {
+fn no_body_follows_the_answer_to_a_head() {
     let (gateway, ..) = gateway_with_documents();
     let compressing =
         merging(&gateway).edit_listener(|listener| listener.first_filter(compressor()));
@@ -347,8 +350,8 @@ fn nothing_follows_the_answer_to_a_head() {
     }
 }
 
-/// Answers that are no document, each with its name.
-fn no_documents() -> Vec<(&'static str, Reply)> {
+/// Answers that are not documents, by name.
+fn answers_that_are_no_documents() -> Vec<(&'static str, Reply)> {
     let body = |text: &str| Reply { body: text.into(), ..Reply::json(&Value::Null) };
     #[rustfmt::skip]
     let replies = vec![
@@ -375,12 +378,12 @@ const FAULTS: [Fault; 6] = [
 ];
 
 #[test]
-fn a_failure_of_the_gateway_reaches_the_caller_as_it_is() {
+fn a_failure_of_the_gateway_reaches_the_caller_unchanged() {
     let gateway = Server::start(IDENTITY_GATEWAY);
     let envoy = start(&gateway);
     let mut findings = Findings::default();
     for target in [JWKS, DISCOVERY] {
-        for (name, reply) in no_documents() {
+        for (name, reply) in answers_that_are_no_documents() {
             let case = format!("{target}: {name}");
             gateway.answer_always(reply.clone());
             let answer = envoy.send(&Request::get(target));
@@ -415,12 +418,12 @@ fn a_failure_of_the_gateway_reaches_the_caller_as_it_is() {
 }
 
 #[test]
-fn the_gateways_last_good_document_stands_in_for_one_that_fails() {
+fn the_gateways_last_good_document_replaces_a_failing_one() {
     let (gateway, ..) = gateway_with_documents();
     let envoy = merging(&gateway).workers(2).start();
     let mut findings = Findings::default();
     for target in [JWKS, DISCOVERY] {
-        // One worker merges it, and all have it.
+        // One worker merges the document, and every worker can serve it.
         gateway.answer_always(Reply::json(&gateway_document(target)));
         let good = envoy.send(&Request::get(target));
         let mut expect_good = |case: &str, answer: &Answer| {
@@ -433,7 +436,7 @@ fn the_gateways_last_good_document_stands_in_for_one_that_fails() {
             expect_honest_length(&mut findings, case, answer);
         };
         let mut connections = envoy.connect_to_every_worker();
-        for (name, reply) in no_documents() {
+        for (name, reply) in answers_that_are_no_documents() {
             gateway.answer_always(reply);
             for connection in &mut connections {
                 expect_good(&format!("{target}: {name}"), &connection.send(&Request::get(target)));
@@ -455,12 +458,12 @@ fn the_gateways_last_good_document_stands_in_for_one_that_fails() {
     findings.expect("the operator learns of it", &envoy.log().contains(line), &true);
 }
 
-/// HTTP/2 ends an answer in more ways than HTTP/1.1 does.
+/// HTTP/2 can end an answer in more ways than HTTP/1.1.
 #[test]
 fn trailers_of_a_gateway_do_not_matter() {
     let configuration =
         Configuration::default().with("/identity_gateway", json!({"documents": "merge"}));
-    let gateway = Gateway::start(&configuration);
+    let gateway = Gateway::lent(&configuration);
     let mut findings = Findings::default();
     for target in [JWKS, DISCOVERY] {
         for (name, size) in [("no body", 0), ("a body", 1000), ("a long body", 700_000)] {
@@ -471,7 +474,7 @@ fn trailers_of_a_gateway_do_not_matter() {
                     request = request.header("te", "trailers").header("x-answer-trailers", "yes");
                 }
                 for answer in [gateway.send(&request), http2::send(gateway.address(), &request)] {
-                    // No document, and so it goes on as it is.
+                    // The answer is not a document, so it passes unchanged.
                     findings.expect(format!("{case}: status"), &answer.status, &200);
                     findings.expect(format!("{case}: length"), &answer.body.len(), &size);
                 }
@@ -481,10 +484,10 @@ fn trailers_of_a_gateway_do_not_matter() {
     gateway.assert_serves("after answers with trailers");
 }
 
-/// Envoy answers for itself then, past all filters, so that nothing can stand in: 502 or 504. What must
-/// not happen is that half of a document passes for a whole one, or that somebody waits for ever.
+/// Envoy itself answers 502 or 504 then, past all filters, so the last good document cannot be
+/// served. Half a document must not pass for a whole one, and no caller may wait for ever.
 #[test]
-fn a_gateway_that_breaks_off_never_passes_for_whole() {
+fn a_broken_off_document_never_passes_for_a_whole_one() {
     let (gateway, ..) = gateway_with_documents();
     let envoy = start(&gateway);
     let mut findings = Findings::default();
@@ -507,7 +510,7 @@ fn a_gateway_that_breaks_off_never_passes_for_whole() {
 }
 
 #[test]
-fn other_methods_are_the_gateways() {
+fn the_gateway_answers_other_methods() {
     let (gateway, ..) = gateway_with_documents();
     let envoy = start(&gateway);
     for target in [JWKS, DISCOVERY] {

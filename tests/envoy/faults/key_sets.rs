@@ -1,4 +1,5 @@
-//! `remote_jwks`: when key sets are fetched, how often, for whom, and what a change of keys does.
+//! `remote_jwks`: when and how often key sets are fetched, which requests they serve, and the
+//! effect of a change of keys.
 
 use std::sync::{Mutex, mpsc};
 use std::thread::sleep;
@@ -34,31 +35,31 @@ fn new_key(kid: &str) -> Key {
     Key::generate(Algorithm::EdDSA, kid)
 }
 
-/// Workers that do not know of each other's fetch would all begin one in the same moment. While there are no
-/// keys at all one may follow another after a second.
+/// Workers that did not know of each other's fetch would all begin one at the same moment. While
+/// there are no keys at all, one fetch may follow another after a second.
 fn expect_one_fetch_at_a_time(issuer: &Issuer) {
     let gaps = gaps(issuer);
     assert!(gaps.iter().all(|gap| *gap > Duration::from_millis(500)), "{gaps:?}");
 }
 
-/// What lies between one fetch and the next.
+/// Returns the times between one fetch and the next.
 fn gaps(issuer: &Issuer) -> Vec<Duration> {
     let asked = issuer.service.received();
     asked.windows(2).map(|pair| pair[1].at - pair[0].at).collect()
 }
 
 #[test]
-fn are_fetched_at_the_start_and_again_before_their_time_is_up() {
+fn key_sets_are_fetched_at_the_start_and_again_before_they_expire() {
     for (cache_duration, limit) in [("8s", 8), ("4s", 4)] {
         let issuer = Issuer::start("keys");
         let configuration = minters_of(&issuer, cache_duration);
         let services = [&echoing_gateway(), &issuer.service];
         let envoy = in_front_of(&services, &configuration).start();
-        // Nobody has asked for anything yet.
+        // No request has arrived yet.
         wait_for("two refreshes", || (issuer.service.calls() >= 3).then_some(()));
         let gaps = gaps(&issuer);
         let least = Duration::from_secs(limit) / 2;
-        // The filter looks once a second, and a busy machine is late for that.
+        // The filter checks once a second, and a busy machine may be late.
         let most = Duration::from_secs(limit) + Duration::from_secs(2);
         assert!(
             gaps.iter().all(|gap| (least..most).contains(gap)),
@@ -73,19 +74,19 @@ fn are_fetched_at_the_start_and_again_before_their_time_is_up() {
 }
 
 #[test]
-fn an_unknown_kid_is_looked_for_at_once_but_not_all_the_time() {
+fn an_unknown_kid_causes_a_fetch_at_once_but_at_most_every_five_seconds() {
     let issuer = Issuer::start("keys");
     let envoy = start(&issuer, "300s", 1);
     let fetched = issuer.service.calls();
     sleep(INTERVAL);
-    assert_eq!(issuer.service.calls(), fetched, "nobody asked");
-    // At once: the very request that brings the unknown key is answered.
+    assert_eq!(issuer.service.calls(), fetched, "no request has asked for keys");
+    // The very request that brings the unknown key is answered.
     let rotated = new_key("rotated");
     issuer.publish(&[&issuer.key, &rotated]);
     assert_eq!(envoy.send(&mint_with(&issuer.bearer(&rotated))).status, 201);
     assert_eq!(issuer.service.calls(), fetched + 1);
 
-    // A token with an invented kid is not worth more than one fetch in five seconds.
+    // Tokens with invented kids cause at most one fetch in five seconds.
     let mut connection = envoy.connect();
     let mut sent = 0;
     wait_for("two more fetches", || {
@@ -97,7 +98,7 @@ fn an_unknown_kid_is_looked_for_at_once_but_not_all_the_time() {
         sleep(Duration::from_millis(20));
         (issuer.service.calls() >= fetched + 3).then_some(())
     });
-    // Envoy's clock and ours are the same; a little is lost on the way.
+    // Envoy's clock and the test's are the same; a little time is lost on the way.
     let least = INTERVAL - Duration::from_secs(1);
     let gaps = gaps(&issuer).split_off(fetched - 1);
     assert!(gaps.iter().all(|gap| *gap >= least), "{gaps:?} with {sent} invented kids");
@@ -121,9 +122,9 @@ fn a_refresh_that_fails_keeps_the_last_good_keys() {
     }
 }
 
-/// An issuer whose keys are out withdraws them all.
+/// An issuer whose keys were stolen withdraws them all.
 #[test]
-fn an_emptied_key_set_is_a_key_set() {
+fn an_emptied_key_set_withdraws_all_keys() {
     let issuer = Issuer::start("keys");
     let envoy = start(&issuer, "1s", 1);
     wait_for("the keys", || {
@@ -142,17 +143,17 @@ fn an_emptied_key_set_is_a_key_set() {
     });
 }
 
-/// Hanging up must not be a way to keep the keys of yesterday: a fetch that a stranger's token asked for goes on, and
-/// serves everybody.
+/// A caller must not be able to prevent a fetch by hanging up: a fetch that a stranger's token
+/// caused goes on, and serves everybody.
 #[test]
-fn whoever_asks_for_keys_and_hangs_up_holds_nobody_up() {
+fn a_caller_who_hangs_up_does_not_stop_the_fetch_of_keys() {
     let issuer = Issuer::start("keys");
     let envoy = start(&issuer, "300s", 1);
     wait_for("the keys", || {
         let answer = envoy.send(&mint_with(&issuer.bearer(&issuer.key)));
         (answer.status == 201).then_some(())
     });
-    // Later than the least time between two fetches that tokens ask for.
+    // Waits longer than the least time between two fetches that tokens can cause.
     sleep(INTERVAL);
     let rotated = new_key("rotated");
     let (release, held) = mpsc::channel::<()>();
@@ -182,7 +183,7 @@ fn whoever_asks_for_keys_and_hangs_up_holds_nobody_up() {
 }
 
 #[test]
-fn one_bad_key_never_spoils_the_rest() {
+fn one_bad_key_does_not_spoil_the_others() {
     let issuer = Issuer::start("keys");
     let good = issuer.key.public_jwk();
     let with = |name: &str, value: serde_json::Value| {
@@ -205,13 +206,13 @@ fn one_bad_key_never_spoils_the_rest() {
     issuer.service.answer_always(Reply::json(&json!({"keys": keys, "more": {"a": 1}})));
     let envoy = start(&issuer, "300s", 1);
     assert_eq!(envoy.failures("jwks"), 0);
-    // The operator learns which.
+    // The log says which key is bad.
     let log = envoy.log();
     assert!(log.contains("key set: keys["), "{log}");
 }
 
 #[test]
-fn what_one_worker_has_fetched_another_has_when_it_needs_it() {
+fn keys_that_one_worker_fetched_serve_every_worker() {
     let issuer = Issuer::start("keys");
     let configuration = minters_of(&issuer, "300s");
     let services = [&echoing_gateway(), &issuer.service];
@@ -219,7 +220,7 @@ fn what_one_worker_has_fetched_another_has_when_it_needs_it() {
     let answered = format!("cluster.{}.upstream_rq_200", issuer.service.name);
     wait_for("the first fetch", || (envoy.stat(&answered) > 0).then_some(()));
     sleep(Duration::from_millis(200));
-    // No worker that has not looked for itself yet refuses anybody.
+    // A worker that has not fetched the keys itself must not refuse a caller.
     for connection in &mut envoy.connect_to_every_worker() {
         let answer = connection.send(&mint_with(&issuer.bearer(&issuer.key)));
         assert_eq!(answer.status, 201, "{answer:?}");
@@ -249,7 +250,7 @@ fn one_fetch_serves_all_workers() {
     }
     let answers: Vec<Answer> =
         connections.iter_mut().map(|connection| connection.read_answer("POST").unwrap()).collect();
-    // Whoever comes while the one fetch is under way is told to come again.
+    // A caller who arrives during the one fetch is asked to retry.
     let mut findings = Findings::default();
     for answer in answers.iter().filter(|answer| answer.status != 201) {
         expect_unavailable(&mut findings, "a worker that waits for another's fetch", answer);
@@ -286,7 +287,7 @@ fn a_key_comes_and_goes_on_every_worker() {
 }
 
 #[test]
-fn a_key_that_is_taken_back_stops_working_though_its_tokens_were_remembered() {
+fn a_withdrawn_key_stops_working_even_for_remembered_tokens() {
     let issuer = Issuer::start("keys");
     let other = new_key("other");
     issuer.publish(&[&issuer.key, &other]);
@@ -296,14 +297,14 @@ fn a_key_that_is_taken_back_stops_working_though_its_tokens_were_remembered() {
     wait_for("every worker to have the keys", || all_mint(&mut connections, &by_old));
     let calls = issuer.service.calls();
     issuer.publish(&[&other]);
-    // Nothing but this token comes: no unknown kid hurries the filter.
+    // Only this token is sent: no unknown kid causes an earlier fetch.
     wait_for("a refresh", || {
         for connection in &mut connections {
             connection.send(&by_old);
         }
         (issuer.service.calls() > calls).then_some(())
     });
-    // Each worker looks for what another fetched once a second.
+    // Each worker checks once a second for keys that another has fetched.
     wait_for("every worker to have the refreshed keys", || {
         let refused = |connection: &mut Connection| {
             let refusal = connection.send(&by_old).refusal();

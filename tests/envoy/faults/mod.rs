@@ -1,5 +1,5 @@
-//! The services that the filter asks, when they answer and when they fail. The provider is a fake, as a
-//! real one cannot be told to break off in the middle of a body.
+//! The services that the filter asks, when they answer and when they fail. The provider is a fake:
+//! a real one cannot be told to break off in the middle of a body.
 
 mod callouts;
 mod clock;
@@ -26,19 +26,19 @@ use testkit::http::{Answer, Request};
 use testkit::keys::Key;
 use testkit::server::{Reply, Server};
 
-/// When Envoy gives a callout up: long enough that a busy machine does not reach it by itself.
+/// Envoy's timeout of a callout: long enough that a busy machine does not reach it by itself.
 const TIMEOUT: Duration = Duration::from_secs(3);
 const TIMEOUT_TEXT: &str = "3s";
 
-/// What a request may take that waited for one callout, on a busy machine. Without a timeout it would take
-/// 15 s, when Envoy gives the request itself up.
+/// The time that a request with one callout may take on a busy machine. Without the timeout it
+/// would take 15 s, when Envoy gives up the request itself.
 const BOUND: Duration = Duration::from_secs(10);
 
 /// Pointers into the configuration.
 const MINTERS: &str = "/subject_tokens/authentication/jwt/-";
 const ACTORS: &str = "/actor_tokens/jwt/-";
 
-/// An issuer whose key set one service serves.
+/// An issuer, and the service with its key set.
 struct Issuer {
     service: Server,
     key: Key,
@@ -68,7 +68,7 @@ impl Issuer {
         json!({"http_uri": http_uri, "cache_duration": cache_duration})
     }
 
-    /// An entry for those who mint.
+    /// An entry of the configuration for callers who mint.
     fn minters(&self, cache_duration: &str) -> Value {
         json!({
             "issuer": self.url(),
@@ -79,7 +79,7 @@ impl Issuer {
         })
     }
 
-    /// An entry for those who act.
+    /// An entry of the configuration for actors.
     fn actors(&self, cache_duration: &str) -> Value {
         json!({
             "issuer": self.url(),
@@ -105,12 +105,12 @@ impl Issuer {
     }
 }
 
-/// The gateway behind the filter, which echoes.
+/// Starts the gateway behind the filter, which echoes requests.
 fn echoing_gateway() -> Server {
     Server::start(IDENTITY_GATEWAY)
 }
 
-/// A configuration whose only minters are those of the issuer.
+/// A configuration in which only callers of this issuer can mint.
 fn minters_of(issuer: &Issuer, cache_duration: &str) -> Configuration {
     let minters = json!([issuer.minters(cache_duration)]);
     Configuration::default().with("/subject_tokens/authentication/jwt", minters)
@@ -143,7 +143,7 @@ fn exchange_by(subject_token: &str, actor_token: &str) -> Request {
     exchange_request(&with_actor(exchange_form(subject_token), actor_token))
 }
 
-/// The answer when a service gave none.
+/// Checks the answer to a request whose service did not answer.
 fn expect_unavailable(findings: &mut Findings, case: impl Display, answer: &Answer) {
     findings.expect(
         format!("{case}: the answer"),

@@ -1,4 +1,5 @@
-//! `introspection` and `userinfo`: what is asked, what is made of the answer, and for how long.
+//! `introspection` and `userinfo`: the filter's requests, the meaning of the answers, and how long
+//! they are cached.
 
 use std::collections::HashMap;
 use std::thread::sleep;
@@ -19,7 +20,7 @@ use testkit::server::{Reply, Server};
 const MINTERS: &str = "/subject_tokens/authentication/introspection";
 const ACTORS: &str = "/actor_tokens/introspection";
 
-/// What each token is, by introspection; the others are not active.
+/// Sets the introspection answer of each token; all others are not active.
 fn knows(service: &Server, tokens: &[(&str, Value)]) {
     let tokens: HashMap<String, Value> =
         tokens.iter().map(|(token, answer)| ((*token).into(), answer.clone())).collect();
@@ -33,13 +34,13 @@ fn start(configuration: &Configuration, service: &Server) -> Envoy {
     in_front_of(&[&echoing_gateway(), service], configuration).start()
 }
 
-/// An exchange of a fresh subject token by this actor, and the token if it was refused.
+/// Exchanges a fresh subject token with this actor token.
 fn act(envoy: &Envoy, actor_token: &str) -> Answer {
     envoy.send(&exchange_by(&minted(&envoy.send(&mint_request("u-1"))), actor_token))
 }
 
 #[test]
-fn introspection_asks_as_rfc_7662_has_it() {
+fn an_introspection_request_follows_rfc_7662() {
     let service = Server::start("introspection");
     let token = "opaque-.~_+/==";
     knows(&service, &[(token, json!({"active": true, "scope": "impersonate", "client_id": "b"}))]);
@@ -61,7 +62,7 @@ fn introspection_asks_as_rfc_7662_has_it() {
     assert_eq!(asked.header("host"), Some("introspection.example.com"));
     assert_eq!(asked.parameter("token").as_deref(), Some(token));
     assert_eq!(asked.parameter("token_type_hint").as_deref(), Some("access_token"));
-    // RFC 6749 §2.3.1: form-urlencoded, each for itself, then base64.
+    // RFC 6749 §2.3.1: each half is form-urlencoded, then both are base64.
     let credentials = "filter%3Awith%2Fcolon:s3cr%3At+%2B%25%26%C3%A9%E2%82%AC";
     let expected = format!("Basic {}", STANDARD.encode(credentials));
     assert_eq!(asked.header("authorization"), Some(expected.as_str()));
@@ -73,7 +74,7 @@ fn introspection_asks_as_rfc_7662_has_it() {
 }
 
 #[test]
-fn a_minters_answer_decides() {
+fn introspection_decides_who_may_mint() {
     let active = |members: Value| {
         let mut answer =
             json!({"active": true, "scope": "impersonate", "client_id": "backend", "sub": "s"});
@@ -98,7 +99,7 @@ fn a_minters_answer_decides() {
         ("no-scope",       active(json!({"scope": null})),                     403, "insufficient_scope"),
         ("other-scope",    active(json!({"scope": "impersonate2 openid"})),    403, "insufficient_scope"),
         ("half-scope",     active(json!({"scope": "Impersonate"})),            403, "insufficient_scope"),
-        // What is no introspection answer says nothing about the token.
+        // An answer without a valid introspection response says nothing about the token.
         ("no-verdict",     json!({"scope": "impersonate", "client_id": "b"}),  503, "temporarily_unavailable"),
         ("verdict-string", active(json!({"active": "true"})),                  503, "temporarily_unavailable"),
         ("type-number",    active(json!({"token_type": 7})),                   503, "temporarily_unavailable"),
@@ -133,7 +134,7 @@ fn a_minters_answer_decides() {
 }
 
 #[test]
-fn an_actors_answer_decides() {
+fn introspection_decides_who_may_act() {
     let past = now() - 10;
     #[rustfmt::skip]
     let cases = [
@@ -202,7 +203,7 @@ fn userinfo_proves_who_acts() {
 }
 
 #[test]
-fn an_answer_is_remembered_for_its_time_and_no_longer() {
+fn an_introspection_answer_is_cached_no_longer_than_configured() {
     let active = json!({"active": true, "scope": "impersonate openid", "sub": "agent-1"});
     let service = Server::start("introspection");
     knows(&service, &[("a", active.clone()), ("b", active.clone())]);
@@ -210,7 +211,7 @@ fn an_answer_is_remembered_for_its_time_and_no_longer() {
         let introspection = introspection(&service, cache_duration, json!(["impersonate"]));
         Configuration::default().with(MINTERS, introspection)
     };
-    // The default, which is also the most: 10 s.
+    // The default, which is also the maximum: 10 s.
     let envoy = start(&minters("10s").without(&format!("{MINTERS}/cache_duration")), &service);
     let calls_of = |envoy: &Envoy, token: &str, count: usize, status: u16| {
         let before = service.calls();
@@ -222,7 +223,7 @@ fn an_answer_is_remembered_for_its_time_and_no_longer() {
     assert_eq!(calls_of(&envoy, "a", 20, 201), 1);
     assert_eq!(calls_of(&envoy, "b", 20, 201), 1, "another token is another question");
     assert_eq!(calls_of(&envoy, "unknown", 20, 401), 1, "a refusal is remembered too");
-    // Revoked: that is known within the time.
+    // A revocation takes effect within that time.
     let soon = json!({"active": true, "scope": "impersonate", "sub": "s", "exp": now() + 8});
     knows(&service, &[("b", active.clone()), ("soon", soon)]);
     assert_eq!(calls_of(&envoy, "a", 1, 201), 0);
@@ -241,7 +242,7 @@ fn an_answer_is_remembered_for_its_time_and_no_longer() {
 }
 
 #[test]
-fn userinfo_is_remembered_but_a_failure_is_not() {
+fn an_answer_of_userinfo_is_cached_but_a_failure_is_not() {
     let service = Server::start("userinfo");
     service.answer_always(Reply::json(&json!({"sub": "agent-1"})));
     let configuration =
@@ -267,13 +268,13 @@ fn userinfo_is_remembered_but_a_failure_is_not() {
 }
 
 #[test]
-fn a_jwt_of_a_known_issuer_is_never_asked_about() {
+fn a_jwt_of_a_known_issuer_is_never_introspected() {
     let service = Server::start("introspection");
     let configuration = Configuration::default()
         .with(MINTERS, introspection(&service, "0s", json!(["impersonate"])));
     let envoy = start(&configuration, &service);
     minted(&envoy.send(&mint_request("u-1")));
-    // Nor is what cannot be a token, or is none: it would only be a way to make the provider work.
+    // Malformed tokens are not introspected either: they would only make the provider work.
     for malformed in ["a b", "a\"b", "\u{e9}", "a,b", ""] {
         assert_eq!(envoy.send(&mint_with(malformed)).status, 401, "{malformed:?}");
     }

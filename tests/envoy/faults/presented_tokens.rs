@@ -1,7 +1,8 @@
-//! Access tokens that are not what they seem: to the filter, to whom it asks, or to the library of either.
+//! Access tokens that different readers may take for different things: the filter, a service that
+//! it asks, or a library.
 //!
-//! Whoever is asked here says yes to everything, as forgiving services do. What it must not be asked it is
-//! then not asked.
+//! The services here say yes to everything, as forgiving services do. The tests check which tokens
+//! are never sent to them.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -22,10 +23,11 @@ use testkit::server::{Reply, Server};
 
 const MINTERS: &str = "/subject_tokens/authentication/introspection";
 
-/// An issuer that the configuration does not list, so that somebody is asked about its tokens.
+/// An issuer that the configuration does not list, so that a service is asked about its tokens.
 const UNLISTED: &str = "https://unlisted.example.com";
 
-/// A filter that asks `introspection` about minters and `userinfo` about actors, with everybody saying yes.
+/// A filter that asks `introspection` about minters and `userinfo` about actors. Both say yes to
+/// every token.
 struct Forgiving {
     introspection: Server,
     userinfo: Server,
@@ -51,7 +53,7 @@ impl Forgiving {
         self.introspection.calls() + self.userinfo.calls()
     }
 
-    /// How often a mint was refused for this.
+    /// Returns how often a mint was refused with this error and reason.
     fn refusals(&self, error: &str, reason: &str) -> u64 {
         self.envoy
             .metric(&format!(
@@ -60,7 +62,7 @@ impl Forgiving {
             .unwrap_or(0)
     }
 
-    /// The status of a mint with this token, and of an exchange with it as the actor's.
+    /// Returns the status of a mint with this token, and of an exchange with it as actor token.
     fn present(&self, token: &str) -> (u16, u16) {
         let subject_token = minted(&self.envoy.send(&mint_request("u-1")));
         let minting = self.envoy.send(&mint_with(token)).status;
@@ -68,12 +70,13 @@ impl Forgiving {
     }
 }
 
-/// The same JWT to a forgiving parser: what the signature does not cover is written in another way.
+/// Writes the same JWT in ways that only a forgiving parser accepts. The signature does not cover
+/// the difference.
 fn disguises(token: &str) -> Vec<(&'static str, String)> {
     let (input, signature) = token.rsplit_once('.').unwrap();
     let (header, payload) = input.split_once('.').unwrap();
     let alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
-    // The last of 342 characters carries 2 bits of the 256 bytes, and has 4 to spare.
+    // The last of 342 characters carries 2 of the bits of the 256 bytes and has 4 to spare.
     let spare_bit = |part: &str| {
         let (rest, last) = part.split_at(part.len() - 1);
         let place = alphabet.find(last).unwrap();
@@ -98,12 +101,12 @@ fn disguises(token: &str) -> Vec<(&'static str, String)> {
 }
 
 #[test]
-fn a_jwt_in_disguise_is_shown_to_nobody() {
+fn a_disguised_jwt_is_sent_to_no_service() {
     let gateway_key = Key::generate(Algorithm::RS256, "gateway-rs");
     let forgiving = Forgiving::start(|configuration| {
         configuration.with("/signing_keys/0/jwk", gateway_key.private_jwk())
     });
-    // An impersonation: ours, and issued without an actor.
+    // An impersonation's token: ours, and issued without an actor.
     let subject_token = minted(&forgiving.envoy.send(&mint_request("u-victim")));
     let ours = forgiving.envoy.send(&exchange_request(&exchange_form(&subject_token)));
     let other_audience = |mut claims: Value| {
@@ -126,18 +129,18 @@ fn a_jwt_in_disguise_is_shown_to_nobody() {
             );
         }
     }
-    findings.expect("nobody was asked", &forgiving.calls(), &0);
-    // Nor do good ones become better by it.
+    findings.expect("no service was asked", &forgiving.calls(), &0);
+    // A disguise does not make a good token better either.
     for (disguise, token) in disguises(&PROVIDER_KEY.sign(&backend_claims())) {
         findings.expect(disguise, &forgiving.envoy.send(&mint_with(&token)).status, &401);
     }
-    findings.expect("still nobody", &forgiving.calls(), &0);
+    findings.expect("still no service was asked", &forgiving.calls(), &0);
     let told = forgiving.refusals("invalid_token", "not_a_jwt") > 0;
-    findings.expect("refused for what they are", &told, &true);
+    findings.expect("refused for the right reason", &told, &true);
 }
 
 #[test]
-fn what_cannot_be_read_in_one_way_is_shown_to_nobody() {
+fn an_ambiguous_token_is_sent_to_no_service() {
     let forgiving = Forgiving::start(|configuration| configuration);
     let stranger = Key::generate(Algorithm::EdDSA, "stranger");
     let part = |json: &[u8]| URL_SAFE_NO_PAD.encode(json);
@@ -169,8 +172,8 @@ fn what_cannot_be_read_in_one_way_is_shown_to_nobody() {
         findings.expect(case, &forgiving.present(&token), &(401, 400));
         findings.expect(format!("{case}: calls"), &forgiving.calls(), &0);
     }
-    // What it is compared with: the unlisted issuer is asked about, whatever it signs with, and so is what is
-    // encrypted for it.
+    // For comparison: the service is asked about every token of the unlisted issuer, whatever its
+    // algorithm, and about tokens that are encrypted for it.
     let encrypted = format!("{}.a.b.c.d", part(br#"{"alg":"dir","enc":"A256GCM"}"#));
     let symmetric =
         format!("{}.c2ln", unsigned(&json!({"alg": "HS256", "typ": "at+JWT"}), &claims));
@@ -186,9 +189,9 @@ fn what_cannot_be_read_in_one_way_is_shown_to_nobody() {
     findings.expect("each is asked about", &forgiving.calls(), &10);
 }
 
-/// RFC 8693 §4.1: who has `act` acts for somebody already.
+/// RFC 8693 §4.1: a token with `act` already acts for somebody.
 #[test]
-fn a_delegated_token_neither_mints_nor_acts_whoever_vouches_for_it() {
+fn a_delegated_token_can_neither_mint_nor_act() {
     let forgiving = Forgiving::start(|configuration| configuration);
     let stranger = Key::generate(Algorithm::EdDSA, "stranger");
     let mut findings = Findings::default();
@@ -199,7 +202,7 @@ fn a_delegated_token_neither_mints_nor_acts_whoever_vouches_for_it() {
         findings.expect(&act, &forgiving.present(&token), &(401, 400));
     }
     findings.expect("refused as", &forgiving.refusals("invalid_token", "delegated"), &6);
-    // One that is bound to a key is no bearer's: RFC 9449, RFC 8705, RFC 7800.
+    // A token that is bound to a key is not a bearer token: RFC 9449, RFC 8705, RFC 7800.
     for cnf in [json!({"jkt": "x"}), json!({"x5t#S256": "x"}), json!({}), json!(null)] {
         let token = stranger.sign(&json!({"iss": UNLISTED, "sub": "agent-1", "cnf": cnf}));
         findings.expect(&cnf, &forgiving.present(&token), &(401, 400));
@@ -210,11 +213,11 @@ fn a_delegated_token_neither_mints_nor_acts_whoever_vouches_for_it() {
     }
     let refusals = forgiving.refusals("invalid_token", "sender_constrained");
     findings.expect("refused as", &refusals, &8);
-    findings.expect("nobody was asked", &forgiving.calls(), &0);
+    findings.expect("no service was asked", &forgiving.calls(), &0);
 }
 
 #[test]
-fn what_userinfo_says_of_an_actor_is_held_against_the_same_rules() {
+fn an_answer_of_userinfo_is_held_to_the_rules_of_a_jwt() {
     let forgiving = Forgiving::start(|configuration| configuration);
     #[rustfmt::skip]
     let cases = [
@@ -243,7 +246,7 @@ fn what_userinfo_says_of_an_actor_is_held_against_the_same_rules() {
 }
 
 #[test]
-fn an_introspection_answer_is_held_against_the_rules_of_a_jwt() {
+fn an_introspection_answer_is_held_to_the_rules_of_a_jwt() {
     let service = Server::start("introspection");
     let configuration = Configuration::default()
         .with(MINTERS, introspection(&service, "0s", json!(["impersonate"])))
@@ -295,7 +298,7 @@ fn an_introspection_answer_is_held_against_the_rules_of_a_jwt() {
         (json!({"cnf": null}),                                  201, ""),
         (json!({"act": {}}),                                    401, "delegated"),
         (json!({"act": null}),                                  201, ""),
-        // Opaque: whose it is nobody else says.
+        // An opaque token: only the answer says who its subject is.
         (json!({"iss": "https://another.example.com"}),         201, ""),
     ];
     let mut findings = Findings::default();
@@ -313,7 +316,7 @@ fn an_introspection_answer_is_held_against_the_rules_of_a_jwt() {
             findings.expect(format!("{case}: as {reason}"), &(refusals(reason) - before), &1);
         }
     }
-    // A JWT says itself whose it is: an answer about another issuer's token is none about this one.
+    // A JWT names its own issuer: an answer about another issuer's token does not apply to it.
     let stranger = Key::generate(Algorithm::EdDSA, "stranger");
     #[rustfmt::skip]
     let cases = [
@@ -331,7 +334,7 @@ fn an_introspection_answer_is_held_against_the_rules_of_a_jwt() {
 
 #[test]
 fn only_tokens_of_the_listed_clients_mint() {
-    let gateway = Gateway::start(&Configuration::default().with(
+    let gateway = Gateway::lent(&Configuration::default().with(
         "/subject_tokens/authentication/jwt/0/client_ids",
         json!(["support-backend", "nightly-job"]),
     ));
@@ -349,7 +352,7 @@ fn only_tokens_of_the_listed_clients_mint() {
         (json!({}),                                                       minted()),
         (json!({"client_id": "nightly-job"}),                             minted()),
         (json!({"client_id": null, "azp": "support-backend"}),            minted()),
-        // A user's token has the right scope and audience, and is a user's all the same.
+        // A user's token has the right scope and audience, and is still a user's.
         (json!({"client_id": "support-portal", "sub": "agent-1"}),        refused()),
         (json!({"client_id": "support-portal", "azp": "support-backend"}), refused()),
         (json!({"client_id": null, "sub": "support-backend"}),            refused()),
@@ -386,7 +389,7 @@ fn a_token_of_another_type_is_no_access_token() {
 
 /// RFC 9864 §2.2.
 #[test]
-fn ed25519_is_a_name_for_what_eddsa_means() {
+fn ed25519_is_another_name_for_eddsa() {
     let provider = Key::generate(Algorithm::EdDSA, "provider-ed");
     let signing = Key::generate(Algorithm::EdDSA, "signing-ed");
     let renamed = |mut jwk: Value, name: &str| {
@@ -397,7 +400,7 @@ fn ed25519_is_a_name_for_what_eddsa_means() {
     for of_key in ["EdDSA", "Ed25519"] {
         let set = json!({"keys": [renamed(provider.public_jwk(), of_key)]}).to_string();
         let set = json!({"inline_string": set});
-        let gateway = Gateway::start(
+        let gateway = Gateway::lent(
             &Configuration::default()
                 .with("/subject_tokens/authentication/jwt/0/local_jwks", set)
                 .with("/signing_keys/0/jwk", renamed(signing.private_jwk(), of_key)),
@@ -422,9 +425,9 @@ fn ed25519_is_a_name_for_what_eddsa_means() {
     }
 }
 
-/// An actor whose name is no `userId` would be in tokens, records and logs.
+/// The name of an actor ends up in tokens, records and logs, so it must be a valid `userId`.
 #[test]
-fn a_jwt_names_actors_and_callers_within_bounds() {
+fn names_of_actors_and_callers_in_a_jwt_are_bounded() {
     let gateway = Gateway::shared();
     let mut findings = Findings::default();
     let subject_token = gateway.mint("u-1");

@@ -18,21 +18,21 @@ use testkit::http::Request;
 use testkit::server::{Fault, Reply, Server};
 
 const RATE: u32 = 50;
-/// The provider lives, is dead, lives again: each so long at least.
+/// The least time for which the provider works, is dead, and works again.
 const PHASE: Duration = Duration::from_secs(3);
-/// Whoever is asked this shortly after a change may not have noticed.
+/// A request within this time after a change may see either state.
 const BLUR: Duration = Duration::from_millis(700);
 
-/// What a request needs of the provider.
+/// The kinds of requests, by the service that they need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Kind {
-    /// A mint by a JWT of a remote key set that is known.
+    /// A mint with a JWT of a remote key set that is known.
     KnownKey,
-    /// A mint by an opaque token.
+    /// A mint with an opaque token.
     Introspection,
-    /// An exchange by an opaque actor.
+    /// An exchange with an opaque actor token.
     Userinfo,
-    /// What is not ours.
+    /// A request to another path, which passes.
     PassingThrough,
     /// The merged key set.
     Document,
@@ -64,7 +64,7 @@ impl Kind {
     }
 }
 
-/// One request: when it was sent, and how it ended; 0 for no answer at all.
+/// One request: the time when it was sent, and its status; 0 if there was no answer.
 struct Outcome {
     kind: Kind,
     sent: Duration,
@@ -73,7 +73,7 @@ struct Outcome {
     request: Request,
 }
 
-/// When the provider was really dead: killing it takes a while, and so does bringing it back.
+/// The times of the provider's death: killing it takes a while, and so does bringing it back.
 struct Death {
     begins: Duration,
     is_complete: Duration,
@@ -82,7 +82,8 @@ struct Death {
 }
 
 impl Death {
-    /// Whether the provider was alive all the while, or dead; `None` if a request may have met either.
+    /// Returns true if the provider worked all the while, false if it was dead; `None` if a request
+    /// may have met either.
     fn spared(&self, sent: Duration, ended: Duration) -> Option<bool> {
         let (alive_before, alive_after) = (ended < self.begins, sent > self.is_over + BLUR);
         let dead = sent > self.is_complete + BLUR && ended < self.ends;
@@ -91,7 +92,7 @@ impl Death {
 }
 
 #[test]
-fn what_fails_while_the_provider_is_dead_works_when_it_is_back() {
+fn requests_that_fail_while_the_provider_is_dead_succeed_when_it_is_back() {
     let issuer = Issuer::start("keys");
     let (gateway, users) = (echoing_gateway(), Server::start("userinfo"));
     let minters = Server::start("introspection");
@@ -99,10 +100,10 @@ fn what_fails_while_the_provider_is_dead_works_when_it_is_back() {
     minters.answer_always(Reply::json(&json!({
         "active": true, "scope": "impersonate", "client_id": "backend",
     })));
-    // Once there was a key set, which stands in while the provider is dead.
+    // There was a key set before: it is served while the provider is dead.
     gateway.answer_always(Reply::json(&json!({"keys": [issuer.key.public_jwk()]})));
     let configuration = Configuration::default()
-        // So short that refreshes fail while the provider is dead.
+        // The cache duration is so short that refreshes fail while the provider is dead.
         .with(MINTERS, issuer.minters("1s"))
         .with(
             "/subject_tokens/authentication/introspection",
@@ -158,7 +159,7 @@ fn what_fails_while_the_provider_is_dead_works_when_it_is_back() {
     drop(report);
     let outcomes: Vec<_> = outcomes.iter().collect();
 
-    // By half second: what came of each kind.
+    // Outcomes of each kind, by half second.
     let mut table: BTreeMap<(u128, Kind, u16), u32> = BTreeMap::new();
     for Outcome { kind, sent, status, .. } in &outcomes {
         *table.entry((sent.as_millis() / 500, *kind, *status)).or_default() += 1;
@@ -180,10 +181,10 @@ fn what_fails_while_the_provider_is_dead_works_when_it_is_back() {
         }
     }
     findings.expect("each kind met the provider, dead and alive", &met.len(), &10);
-    // Whatever was refused was not lost: the very same requests work now, on every worker.
+    // No refused request was lost: the very same requests succeed now, on every worker.
     let mut connections = envoy.connect_to_every_worker();
     for outcome in outcomes.iter().filter(|outcome| outcome.status == 503) {
-        // An exchange works once.
+        // An exchange succeeds once.
         let times = if outcome.kind == Kind::Userinfo { 1 } else { connections.len() };
         for connection in connections.iter_mut().take(times) {
             let status = connection.send(&outcome.request).status;

@@ -1,5 +1,5 @@
-//! `user_lookup`: the gateway is asked whether there is such a user, by the caller's own right, and
-//! nothing that a caller names can make it another question.
+//! `user_lookup`: the filter asks the gateway whether the user exists, with the caller's own token.
+//! A `userId` cannot change the path of that request.
 
 use serde_json::json;
 
@@ -17,7 +17,7 @@ fn start(users: &Server, path: &str) -> Envoy {
 }
 
 #[test]
-fn the_users_status_decides() {
+fn the_status_of_the_user_lookup_decides() {
     let users = Server::start("users");
     users.answer(|asked| {
         Reply::status(asked.target.strip_prefix("/api/users/s").unwrap().parse().unwrap())
@@ -45,9 +45,9 @@ fn the_users_status_decides() {
     }
 }
 
-/// A page says 200 of anything: of a login, and of what is not there.
+/// An HTML page can have status 200 for a login or for a missing path.
 #[test]
-fn a_page_says_nothing_of_a_user() {
+fn an_html_page_does_not_prove_that_a_user_exists() {
     let users = Server::start("users");
     let envoy = start(&users, "/api/users/{userId}");
     for content_type in ["text/html", "text/plain", "application/problem"] {
@@ -84,7 +84,7 @@ fn a_user_is_one_percent_encoded_segment() {
             &asked.target,
             &format!("/api/users/{segment}?fields=id"),
         );
-        // The caller's own right, and nothing else of the caller's.
+        // The request has the caller's own token, and nothing else of the caller's.
         let authorization = format!("Bearer {}", *BEARER);
         findings.expect(user_id, &asked.header("authorization"), &Some(authorization.as_str()));
         findings.expect(user_id, &asked.header("host"), &Some("users.example.com"));
@@ -95,14 +95,14 @@ fn a_user_is_one_percent_encoded_segment() {
 }
 
 #[test]
-fn what_cannot_be_a_segment_is_never_asked_for() {
+fn a_user_id_that_cannot_be_a_path_segment_is_never_looked_up() {
     let users = Server::start("users");
     users.answer_always(Reply::status(200));
     let envoy = start(&users, "/api/users/{userId}");
     let mut findings = Findings::default();
     #[rustfmt::skip]
     let cases = [
-        // Every path normaliser takes these for something else, so nobody is called that.
+        // Every path normaliser rewrites these segments, so no user has such a name.
         (".", (404, "user_not_found")), ("..", (404, "user_not_found")),
         ("a\r\nx-admin: yes", (400, "invalid_request")), ("a\nb", (400, "invalid_request")),
         ("a\0b", (400, "invalid_request")), ("\u{85}", (400, "invalid_request")),
@@ -114,7 +114,7 @@ fn what_cannot_be_a_segment_is_never_asked_for() {
         findings.expect(format!("{user_id:?}"), &answer.refusal(), &(status, error.to_owned()));
     }
     assert_eq!(users.calls(), 0);
-    // A caller who may not mint asks nothing of anybody.
+    // A caller who may not mint causes no lookup.
     assert_eq!(envoy.send(&mint_for("wrong", "u-1")).status, 401);
     assert_eq!(users.calls(), 0);
 }

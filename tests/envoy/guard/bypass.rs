@@ -1,5 +1,5 @@
-//! Ways past a rule, each tried over HTTP/1.1 and HTTP/2. No request of an impersonation gets to the API that the rule
-//! is there to keep from it, however it is spelt.
+//! Ways to bypass a rule, each over HTTP/1.1 and HTTP/2. No impersonated request reaches an API
+//! that the rules deny, however it is spelt.
 
 use std::net::SocketAddr;
 
@@ -16,7 +16,7 @@ use testkit::{Findings, http2};
 
 const DENIED: u16 = 403;
 
-/// How a request is sent: HTTP/1.1 or HTTP/2.
+/// Sends a request over HTTP/1.1 or HTTP/2.
 type Send = fn(SocketAddr, &Request) -> Answer;
 
 const PROTOCOLS: [(&str, Send); 2] = [
@@ -42,7 +42,7 @@ fn asking(method: &str, target: &str) -> Request {
 
 #[test]
 fn no_spelling_of_a_path_evades_a_rule_that_denies_it() {
-    let guarded = Guarded::start(&json!({
+    let guarded = Guarded::lent(&json!({
         "default": "allow",
         "rules": [
             {"path_prefix": "/account/password", "action": "deny"},
@@ -95,8 +95,8 @@ fn no_spelling_of_a_path_evades_a_rule_that_denies_it() {
 }
 
 #[test]
-fn no_spelling_of_a_path_is_taken_for_one_that_is_allowed() {
-    let guarded = Guarded::start(&json!({
+fn no_spelling_of_another_path_passes_for_an_allowed_one() {
+    let guarded = Guarded::lent(&json!({
         "default": "deny",
         "rules": [
             {"path": "/orders/search", "methods": ["POST"], "action": "allow"},
@@ -132,12 +132,12 @@ fn no_spelling_of_a_path_is_taken_for_one_that_is_allowed() {
 }
 
 #[test]
-fn a_method_that_something_overrides_is_refused_where_methods_count() {
+fn an_overridden_method_is_refused_if_a_rule_depends_on_methods() {
     let rules = json!([
         {"path_prefix": "/orders/", "methods": ["POST"], "action": "allow"},
         {"path_prefix": "/any/", "action": "allow"},
     ]);
-    let guarded = Guarded::start(&json!({"rules": rules}));
+    let guarded = Guarded::lent(&json!({"rules": rules}));
     let post = |target: &str| asking("POST", target);
     let get = |target: &str| asking("GET", target);
     #[rustfmt::skip]
@@ -171,8 +171,8 @@ fn a_method_that_something_overrides_is_refused_where_methods_count() {
 }
 
 #[test]
-fn a_path_that_a_header_overrides_is_not_known() {
-    let guarded = Guarded::start(
+fn a_path_that_a_header_overrides_matches_no_allow_rule() {
+    let guarded = Guarded::lent(
         &json!({"default": "deny", "rules": [{"path_prefix": "/", "action": "allow"}]}),
     );
     #[rustfmt::skip]
@@ -185,10 +185,10 @@ fn a_path_that_a_header_overrides_is_not_known() {
     run(&guarded, &cases);
 }
 
-/// Whoever may read may not therefore open a channel in which anything can be said.
+/// A right to read must not open a channel on which anything can be sent.
 #[test]
-fn an_upgrade_is_no_read() {
-    let guarded = Guarded::start(&json!({"rules": [
+fn an_upgrade_does_not_count_as_a_read() {
+    let guarded = Guarded::lent(&json!({"rules": [
         {"path": "/live", "action": "allow"},
         {"path": "/named", "methods": ["CONNECT"], "action": "allow"},
         {"path": "/read", "methods": ["GET"], "action": "allow"},
@@ -209,8 +209,8 @@ fn an_upgrade_is_no_read() {
 }
 
 #[test]
-fn nobody_says_who_they_are_by_a_header() {
-    let guarded = Guarded::start(&json!({}));
+fn no_caller_can_forge_an_identity_header() {
+    let guarded = Guarded::lent(&json!({}));
     let forged = |request: Request| {
         request
             .header(ID_HEADER, "forged")
@@ -235,7 +235,8 @@ fn nobody_says_who_they_are_by_a_header() {
             assert_eq!(received.header(ACTOR_HEADER), actor, "{case}, {protocol}");
         }
     }
-    // Where no filter before the guard takes them away, the guard does for whom it is entered.
+    // If no filter before the guard removes them, the guard removes them from the requests that
+    // enter it.
     let alone = json!({"default": "allow"});
     let chain = [guard(&guard_configuration(&alone)).into()];
     let listener = api_listener("guarded", chain);
@@ -246,10 +247,10 @@ fn nobody_says_who_they_are_by_a_header() {
     assert_eq!((received.header(ID_HEADER), received.header(ACTOR_HEADER)), (Some("a-txn"), None));
 }
 
-/// Those that know headers as variables know one by all of these: CGI, and PHP, WSGI and Rack after it. Envoy lets
-/// underscores through here, as it does unless it is told otherwise.
+/// A server that reads headers as variables takes all of these for one header: CGI, and PHP, WSGI
+/// and Rack after it. Envoy passes underscores on here, as it does by default.
 #[test]
-fn nobody_says_who_they_are_by_another_spelling_of_the_header() {
+fn no_caller_can_forge_an_identity_header_by_another_spelling() {
     const SPELLINGS: [&str; 6] = [
         "x_impersonator",
         "X_Impersonator",
@@ -277,10 +278,10 @@ fn nobody_says_who_they_are_by_another_spelling_of_the_header() {
             }
         }
     };
-    // Before the guard, `header_mutation` takes them from everybody.
-    let guarded = Guarded::start(&json!({}));
+    // Before the guard, `header_mutation` removes them from all requests.
+    let guarded = Guarded::lent(&json!({}));
     expect_none_forged(&guarded, "an ordinary user", &ordinary_token(), None);
-    // The guard takes them from those for whom it is entered, whatever stands before it.
+    // The guard removes them from the requests that enter it, whatever stands before it.
     let configuration = guard_configuration(&json!({"mode": "report"}));
     let listener = Listener::new("guarded").filter(jwt_authn());
     let listener = listener.filter(for_impersonations(guard(&configuration))).route_to(API, "3s");
@@ -288,10 +289,10 @@ fn nobody_says_who_they_are_by_another_spelling_of_the_header() {
     expect_none_forged(&guarded, "an impersonation", &token(&claims()), Some("a-txn"));
 }
 
-/// `jwt_authn` verifies one of them. The API gets the claims of that one, and neither token.
+/// `jwt_authn` verifies one of two tokens. The API gets the claims of that one, and neither token.
 #[test]
-fn of_two_tokens_the_api_gets_the_claims_of_the_one_that_was_looked_at() {
-    let guarded = Guarded::start(&json!({}));
+fn the_api_gets_the_claims_of_the_verified_one_of_two_tokens() {
+    let guarded = Guarded::lent(&json!({}));
     let (impersonation, ordinary) = (token(&claims()), ordinary_token());
     #[rustfmt::skip]
     let cases = [
@@ -317,8 +318,8 @@ fn of_two_tokens_the_api_gets_the_claims_of_the_one_that_was_looked_at() {
 
 /// `jwt_authn` looks for a token in the query as well, unless it is told where to look.
 #[test]
-fn a_token_in_the_query_is_nobodys() {
-    let guarded = Guarded::start(&json!({}));
+fn a_token_in_the_query_is_not_accepted() {
+    let guarded = Guarded::lent(&json!({}));
     let target = format!("/orders?access_token={}", token(&claims()));
     let answer = guarded.send(&Request::get(&target));
     assert_eq!((answer.status, guarded.reached(&answer)), (401, false));
@@ -330,15 +331,16 @@ fn a_token_in_the_query_is_nobodys() {
 }
 
 #[test]
-fn where_jwt_authn_does_not_run_nobody_is_taken_for_somebody() {
-    // Entered by impersonations alone, the guard does not see such a request, and the API gets nothing to believe.
-    let guarded = Guarded::start(&json!({}));
+fn a_request_that_jwt_authn_skips_has_no_identity() {
+    // If only impersonations enter the guard, it does not see such a request, and the API gets no
+    // identity headers.
+    let guarded = Guarded::lent(&json!({}));
     let request =
         Request::get("/unverified").header(ID_HEADER, "forged").header("x-jwt-payload", "forged");
     let answer = guarded.send_as(&token(&claims()), request);
     let received = guarded.api.received_for(&answer).unwrap();
     assert_eq!(received.header(ID_HEADER), None);
-    // In the chain by itself it sees it, and refuses.
+    // A guard that every request enters sees it, and refuses.
     let chain = [guard(&guard_configuration(&json!({"default": "allow"}))).into()];
     let guarded = Guarded::try_start_with(api_listener("guarded", chain)).unwrap();
     for request in [Request::get("/unverified"), Request::post("/unverified").body("x")] {
@@ -349,17 +351,18 @@ fn where_jwt_authn_does_not_run_nobody_is_taken_for_somebody() {
     assert_eq!(guarded.send_as(&token(&claims()), Request::get("/orders")).status, 200);
 }
 
-/// Other issuers know `txn`, too (RFC 8417). What it names is not the filter's, and can be neither found nor ended.
+/// Other issuers use `txn`, too (RFC 8417). Theirs names no impersonation, and can be neither found
+/// nor ended.
 #[test]
 fn a_token_of_another_issuer_with_a_txn_is_refused() {
-    let guarded = Guarded::start(&json!({"default": "allow"}));
+    let guarded = Guarded::lent(&json!({"default": "allow"}));
     let others = claims_with(&json!({"iss": OTHER_ISSUER}));
     let answer = guarded.send_as(&PROVIDER_KEY.sign(&others), Request::get("/orders"));
     assert_eq!(answer.refusal(), (401, "invalid_token".into()));
     let ordinary = claims_with(&json!({"iss": OTHER_ISSUER, "txn": null}));
     let answer = guarded.send_as(&PROVIDER_KEY.sign(&ordinary), Request::post("/orders").body("x"));
     assert_eq!(answer.status, 200);
-    // Nor does the other issuer's name help with our key.
+    // The other issuer's name with our key does not help either.
     let answer = guarded.send_as(&SIGNING_KEY.sign(&others), Request::get("/orders"));
     assert_eq!(answer.status, 401);
 }

@@ -1,4 +1,4 @@
-//! Claims that the filter does not issue: whoever has such a token gets nowhere, read or write.
+//! Claims that the filter does not issue: a token with them can neither read nor write.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,7 @@ use testkit::Findings;
 use testkit::guarded::{Guarded, claims, claims_with, ordinary_token, token};
 use testkit::http::Request;
 
-/// The claims with one that is really null.
+/// Returns the claims with one of them null.
 fn null(name: &str) -> Value {
     let mut claims = claims();
     claims[name] = Value::Null;
@@ -15,7 +15,7 @@ fn null(name: &str) -> Value {
 
 #[test]
 fn claims_that_the_filter_does_not_issue_are_refused() {
-    let guarded = Guarded::start(&json!({"default": "allow"}));
+    let guarded = Guarded::lent(&json!({"default": "allow"}));
     #[rustfmt::skip]
     let cases = [
         ("as they are issued",         claims(),                                          200),
@@ -52,9 +52,9 @@ fn claims_that_the_filter_does_not_issue_are_refused() {
     }
 }
 
-/// With an `act` and without `txn` it is no token of this filter: see `docs/guard.md`.
+/// A token with an `act` and without `txn` is not one of this filter: see `docs/guard.md`.
 #[test]
-fn who_has_no_txn_is_no_business_of_the_guard() {
+fn the_guard_ignores_a_token_without_txn() {
     let guarded = Guarded::start(&json!({"default": "deny"}));
     for token in [ordinary_token(), token(&claims_with(&json!({"txn": null})))] {
         let answer = guarded.send_as(&token, Request::post("/orders").body("x"));
@@ -64,8 +64,8 @@ fn who_has_no_txn_is_no_business_of_the_guard() {
 }
 
 #[test]
-fn a_refusal_says_what_rfc_6750_has_for_it_and_nothing_of_the_rules() {
-    let guarded = Guarded::start(&json!({"rules": [{"path": "/secret-path", "action": "deny"}]}));
+fn a_refusal_follows_rfc_6750_and_reveals_no_rule() {
+    let guarded = Guarded::lent(&json!({"rules": [{"path": "/secret-path", "action": "deny"}]}));
     #[rustfmt::skip]
     let cases = [
         (claims(),                             "/secret-path", 403, "insufficient_scope", "this is not allowed while impersonating a user"),

@@ -1,4 +1,4 @@
-//! A VM crashes, of the guard or of the filter: what was revoked stays so, and nothing else ends.
+//! A VM of the guard or of the filter crashes: revocations stay, and nothing else ends.
 
 use serde_json::json;
 
@@ -16,7 +16,7 @@ use testkit::wait_for;
 use super::ended::delete;
 
 #[test]
-fn a_crash_of_either_neither_ends_nor_forgets() {
+fn a_crash_of_guard_or_filter_keeps_revocations_and_live_impersonations() {
     let mut guard = guard(&guard_configuration(&json!({})));
     guard.module = Some(with_trap_for_many_headers(&GUARD));
     let mut filter = Filter::from(&filter_configuration());
@@ -29,7 +29,7 @@ fn a_crash_of_either_neither_ends_nor_forgets() {
     let [ended, live] = [(); 2].map(|()| guarded.begin(&Parties::new()));
     delete(&guarded, &format!("/api/impersonations/{}", ended.id), &operator());
     let status = |begun: &Begun| {
-        // A VM that is made anew answers nothing else meanwhile.
+        // A VM that is being made anew gives no other answer.
         wait_for("the VM to be back", || {
             let request = Request::get("/orders");
             let status = guarded.send_as(&begun.access_token, request).status;
@@ -53,7 +53,7 @@ fn a_crash_of_either_neither_ends_nor_forgets() {
         });
         assert_eq!((status(&ended), status(&live)), (401, 200), "{round}: the filter");
     }
-    // And both work as before.
+    // Both work as before.
     wait_for("the filter of every worker to be back", || {
         let path = format!("/api/impersonations/{}", live.id);
         let answer = guarded.send_to_filter(&Request::new("DELETE", &path).bearer(&operator()));

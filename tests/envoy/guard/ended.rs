@@ -1,4 +1,5 @@
-//! What has ended: once a revocation was answered, no worker lets another request of it through.
+//! Ended impersonations: once a revocation was answered, no worker lets another request of the
+//! impersonation pass.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
@@ -10,10 +11,10 @@ use testkit::guarded::{Begun, Guarded, Parties, operator, ordinary_token};
 use testkit::http::{Connection, Form, Request};
 
 const WORKERS: u32 = 4;
-/// So many, after the answer.
+/// The number of requests after the answer.
 pub(super) const REQUESTS: u32 = 10_000;
 
-/// How something is ended.
+/// A way to end an impersonation.
 pub(super) type End = fn(&Guarded, &Parties, &Begun);
 
 pub(super) fn delete(guarded: &Guarded, path: &str, bearer: &str) {
@@ -51,11 +52,11 @@ pub(super) const KINDS: [(&str, End); 10] = [
     ("everyone", |guarded, _, _| guarded.revoke(&json!({"all": true}))),
 ];
 
-/// How many kinds end what is named and nobody else's.
+/// The first kinds end one impersonation and no other. This is their number.
 pub(super) const OF_ONE: usize = 7;
 
 #[test]
-fn after_a_revocation_was_answered_no_request_passes_on_any_worker() {
+fn once_a_revocation_was_answered_no_request_passes_on_any_worker() {
     let guarded = Guarded::start_with_workers(&json!({}), WORKERS);
     for (index, (kind, end)) in KINDS.into_iter().enumerate() {
         let (parties, others) = (Parties::new(), Parties::new());
@@ -80,7 +81,7 @@ fn after_a_revocation_was_answered_no_request_passes_on_any_worker() {
             for connection in connections {
                 scope.spawn(|| load(connection));
             }
-            // It is used while it ends.
+            // The impersonation is in use while it is ended.
             let calls = guarded.api.calls();
             testkit::wait_for("the load", || (guarded.api.calls() > calls + 100).then_some(()));
             end(&guarded, &parties, &begun);
@@ -92,7 +93,7 @@ fn after_a_revocation_was_answered_no_request_passes_on_any_worker() {
         assert_eq!(goes_on, if index < OF_ONE { 200 } else { 401 }, "{kind}: another's");
         assert_eq!(guarded.send_as(&ordinary_token(), Request::post("/orders")).status, 200);
     }
-    // Who begins after all of that has not ended.
+    // An impersonation that begins after all of that is live.
     let begun = testkit::wait_for("a later impersonation", || {
         let begun = guarded.begin(&Parties::new());
         let answer = guarded.send_as(&begun.access_token, Request::get("/orders"));
@@ -102,7 +103,7 @@ fn after_a_revocation_was_answered_no_request_passes_on_any_worker() {
 }
 
 #[test]
-fn whoever_is_refused_is_told_that_it_has_ended() {
+fn a_refused_caller_is_told_that_the_impersonation_has_ended() {
     let guarded = Guarded::start(&json!({}));
     let begun = guarded.begin(&Parties::new());
     guarded.revoke(&json!({"all": true}));
@@ -120,9 +121,10 @@ fn whoever_is_refused_is_told_that_it_has_ended() {
     assert_eq!(guarded.envoy.metric(refused), Some(1));
 }
 
-/// The guard is another module than the filter, and each change makes another VM of it.
+/// The guard and the filter are two modules, and each change of the configuration makes a new VM of
+/// the guard.
 #[test]
-fn a_change_of_the_guard_neither_ends_nor_forgets() {
+fn a_new_guard_configuration_keeps_revocations_and_live_impersonations() {
     let guarded = Guarded::start(&json!({}));
     let (ended, live) = (guarded.begin(&Parties::new()), guarded.begin(&Parties::new()));
     delete(&guarded, &format!("/api/impersonations/{}", ended.id), &operator());
@@ -135,10 +137,10 @@ fn a_change_of_the_guard_neither_ends_nor_forgets() {
     }
 }
 
-/// With another issuer or base path the guard looks at other revocations: at those of a service of which it has never
-/// heard, and nothing of what that issued before it started is good.
+/// A guard with another issuer or base path reads other revocations: those of a service that it
+/// does not know. Tokens that this service issued before the guard started are refused.
 #[test]
-fn revocations_are_those_of_one_issuer_and_base_path() {
+fn revocations_belong_to_one_issuer_and_base_path() {
     let guarded = Guarded::start(&json!({}));
     let begun = guarded.begin(&Parties::new());
     let other: Value = json!({"base_path": "/tenant-a"});

@@ -1,4 +1,4 @@
-//! The guard fails: impersonations are refused, and ordinary users go on.
+//! The guard fails: impersonations are refused, and ordinary users' requests pass.
 
 use serde_json::{Value, json};
 
@@ -12,7 +12,7 @@ use testkit::trap::with_trap;
 use testkit::{Findings, wait_for};
 
 #[test]
-fn a_configuration_that_is_wrong_is_refused_and_the_old_one_goes_on() {
+fn a_wrong_configuration_is_refused_and_the_old_one_stays() {
     let guarded = Guarded::start(&json!({}));
     let wrong = |members: Value| guarded_listener(&guard_configuration(&members));
     #[rustfmt::skip]
@@ -31,20 +31,20 @@ fn a_configuration_that_is_wrong_is_refused_and_the_old_one_goes_on() {
         assert_eq!(guarded.send_as(&token(&claims()), Request::post("/orders")).status, 403);
         assert_eq!(guarded.send_as(&ordinary_token(), Request::post("/orders")).status, 200);
     }
-    // What is right again is taken.
+    // A corrected configuration is accepted.
     let listener = guarded_listener(&guard_configuration(&json!({"default": "allow"})));
     guarded.envoy.update(listener).unwrap();
     assert_eq!(guarded.send_as(&token(&claims()), Request::post("/orders")).status, 200);
 }
 
-/// A guard that does not say what the filter does: it knows no token, and lets none pass.
+/// A guard with a wrong `issuer` or `payload_in_metadata` recognises no token, and lets none pass.
 #[test]
 fn a_guard_of_another_issuer_or_payload_lets_no_impersonation_pass() {
     for members in [
         json!({"issuer": "https://auth.example.com", "default": "allow"}),
         json!({"payload_in_metadata": "payload", "default": "allow"}),
     ] {
-        let guarded = Guarded::start(&members);
+        let guarded = Guarded::lent(&members);
         let answer = guarded.send_as(&token(&claims()), Request::get("/orders"));
         assert_eq!(answer.refusal(), (401, "invalid_token".into()), "{members}");
         assert_eq!(guarded.send_as(&ordinary_token(), Request::post("/orders")).status, 200);
@@ -52,9 +52,9 @@ fn a_guard_of_another_issuer_or_payload_lets_no_impersonation_pass() {
 }
 
 #[test]
-fn a_guard_that_crashes_lets_no_impersonation_pass_and_every_ordinary_user() {
+fn a_crashing_guard_refuses_impersonations_and_lets_ordinary_users_pass() {
     let mut filter = guard(&guard_configuration(&json!({"default": "allow"})));
-    // What a crash in it would be.
+    // The trap stands for any crash in the guard.
     filter.module = Some(with_trap(&GUARD, "proxy_on_request_headers"));
     let guarded =
         Guarded::try_start_with(api_listener("guarded", [for_impersonations(filter)])).unwrap();
@@ -73,9 +73,9 @@ fn a_guard_that_crashes_lets_no_impersonation_pass_and_every_ordinary_user() {
     assert!(!log.contains("assert failure"), "{log}");
 }
 
-/// Envoy gives up one worker's VM, and makes another: shared data and the rules are as they were.
+/// Each change makes a new VM in every worker, with the same shared data.
 #[test]
-fn another_configuration_of_the_guard_leaves_open_what_was_open() {
+fn a_new_guard_configuration_ends_no_live_impersonation() {
     let guarded = Guarded::start(&json!({}));
     let request = Request::get("/live").bearer(&token(&claims()));
     assert_eq!(guarded.send(&request).status, 200);
@@ -83,7 +83,7 @@ fn another_configuration_of_the_guard_leaves_open_what_was_open() {
         let rules = json!([{"path": format!("/{n}"), "action": "deny"}]);
         let listener = guarded_listener(&guard_configuration(&json!({"rules": rules})));
         guarded.envoy.update(listener).unwrap();
-        assert_eq!(guarded.send(&request).status, 200, "nothing has ended by a change");
+        assert_eq!(guarded.send(&request).status, 200, "a change ends no impersonation");
         let denied = Request::get(&format!("/{n}")).bearer(&token(&claims()));
         assert_eq!(guarded.send(&denied).status, 403);
     }

@@ -1,5 +1,5 @@
-//! The guard as in a sidecar of Istio's: entered by a header that `jwt_authn` makes of the claim, and with claims that it
-//! has parted. See `deploy/istio`.
+//! The guard in a sidecar of Istio's: requests enter it by a header that `jwt_authn` makes of a
+//! claim, and `jwt_authn` has split `scope` into a list. See `deploy/istio`.
 
 use serde_json::{Value, json};
 
@@ -21,7 +21,7 @@ fn as_istio_has_it() -> Value {
     filter
 }
 
-/// A filter that is entered by requests that have the header.
+/// Wraps a filter so that only requests with the header enter it.
 fn for_the_header(filter: Value) -> Value {
     let predicate = json!({
         "input": {
@@ -37,7 +37,7 @@ fn for_the_header(filter: Value) -> Value {
 }
 
 #[test]
-fn impersonations_are_known_by_the_header_that_jwt_authn_makes_and_nobody_forges_it() {
+fn a_header_that_jwt_authn_makes_marks_impersonations_and_cannot_be_forged() {
     let members = json!({
         "payload_in_metadata": "payload",
         "rules": [{"path": "/orders", "scopes": ["orders:write"], "methods": ["POST"], "action": "allow"}],
@@ -57,8 +57,8 @@ fn impersonations_are_known_by_the_header_that_jwt_authn_makes_and_nobody_forges
         ("a write",            Request::post("/invoices"),          &impersonation, 403),
         ("by a scope",         Request::post("/orders"),            &impersonation, 200),
         ("an ordinary user",   Request::post("/invoices"),          &ordinary_token(), 200),
-        ("who has read of it", forged(Request::post("/invoices")),  &ordinary_token(), 200),
-        ("and who is not",     forged(Request::post("/invoices")),  &impersonation, 403),
+        ("a forging user",     forged(Request::post("/invoices")),  &ordinary_token(), 200),
+        ("a forging agent",    forged(Request::post("/invoices")),  &impersonation, 403),
         ("a scope less",       Request::post("/orders"),
             &token(&claims_with(&json!({"scope": "orders:read"}))), 403),
     ];

@@ -1,4 +1,4 @@
-//! The guard before an API: which requests of an impersonation reach it.
+//! The guard before an API: which impersonated requests reach it.
 
 mod bypass;
 mod claims;

@@ -1,4 +1,4 @@
-//! What the operator sees of impersonated requests: audit, access log, metrics, size.
+//! The operator's view of impersonated requests: audit, access log, metrics, size.
 
 use serde_json::{Value, json};
 
@@ -95,9 +95,9 @@ fn every_impersonated_call_is_in_the_access_log_with_its_id_actor_and_user() {
     );
 }
 
-/// As docs/operations.md has it for the filter.
+/// Uses the access logger of docs/operations.md, as the filter does.
 #[test]
-fn the_guards_audit_is_in_the_one_place_that_the_operator_chose() {
+fn the_guards_audit_goes_only_to_the_configured_log() {
     for log in ["envoy", "access_log"] {
         let path = scratch().join(format!("guards-audit-{log}-{}.log", std::process::id()));
         let configuration = guard_configuration(&json!({"audit": {"log": log}}));
@@ -127,7 +127,7 @@ fn the_guards_audit_is_in_the_one_place_that_the_operator_chose() {
 }
 
 #[test]
-fn what_is_seen_and_refused_is_counted_from_zero() {
+fn the_guard_counts_requests_and_refusals_from_zero() {
     let guarded = Guarded::start(&json!({}));
     let counted = |name: &str| guarded.envoy.metric(&format!("impersonation_guard_{name}"));
     let refused = |reason: &str| counted(&format!("refusals_total.reason.{reason}"));
@@ -159,9 +159,9 @@ fn what_is_seen_and_refused_is_counted_from_zero() {
     assert!(counted("revocations_age_seconds").unwrap() <= 60);
 }
 
-/// There is one in every worker, besides the filter.
+/// Every worker has one, besides the filter.
 #[test]
-fn the_module_is_small_and_asks_for_nothing_of_bodies_and_responses() {
+fn the_module_is_small_and_has_no_callbacks_for_bodies_or_responses() {
     let module = std::fs::read(&*GUARD).unwrap();
     assert!(module.len() <= 350_000, "{} bytes", module.len());
     let has = |name: &str| module.windows(name.len()).any(|window| window == name.as_bytes());

@@ -1,5 +1,5 @@
-//! Ordinary users: nothing of their requests and responses is changed, whatever it is. "Unchanged" is what the same
-//! Envoy does with the same request on a listener without the guard.
+//! Ordinary users: the guard changes nothing in their requests and responses. "Unchanged" means:
+//! the same as on a listener of the same Envoy without the guard.
 
 use std::net::SocketAddr;
 
@@ -10,13 +10,13 @@ use testkit::http::{Answer, Connection, Request};
 use testkit::server::{Received, pattern};
 use testkit::{Findings, http2};
 
-/// What the API gets: method, target, headers, body, trailers.
+/// The request at the API: version, method, target, headers, body, trailers.
 type Message = (String, String, String, Vec<(String, Vec<u8>)>, Vec<u8>, Vec<(String, String)>);
 
-/// What the caller gets.
+/// The answer at the caller.
 type Outcome = (u16, Vec<(String, String)>, Vec<u8>, Vec<(String, String)>);
 
-/// Without what differs from one request to the next anyway.
+/// Removes the fields that differ from one request to the next anyway.
 fn lasting(received: Received) -> Message {
     let Received { version, method, target, mut headers, body, trailers, .. } = received;
     headers.retain(|(name, _)| name != "x-request-id");
@@ -45,7 +45,7 @@ fn compare(findings: &mut Findings, guarded: &Guarded, request: &Request) {
     }
 }
 
-/// A request of which everything is by chance: what it asks for, what it is answered.
+/// Makes a random request, which also chooses its answer.
 fn any_request(random: &mut fastrand::Rng, token: &str) -> Request {
     let methods = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "PROPFIND"];
     let pieces = [
@@ -107,12 +107,12 @@ fn any_request(random: &mut fastrand::Rng, token: &str) -> Request {
 }
 
 #[test]
-fn nothing_of_an_ordinary_users_request_or_response_is_changed() {
+fn an_ordinary_users_requests_and_responses_are_unchanged() {
     let guarded = Guarded::start(
         &json!({"default": "deny", "rules": [{"path_prefix": "/", "action": "deny"}]}),
     );
     let token = ordinary_token();
-    // Each run another, and the same one again where it is asked for.
+    // Each run uses another seed; GUARD_SEED repeats one.
     let seed = std::env::var("GUARD_SEED")
         .map_or_else(|_| fastrand::u64(..), |seed| seed.parse().unwrap());
     println!("GUARD_SEED={seed}");
@@ -124,13 +124,13 @@ fn nothing_of_an_ordinary_users_request_or_response_is_changed() {
     assert_eq!(
         guarded.envoy.metric("impersonation_guard_requests_total"),
         Some(0),
-        "nobody was looked at"
+        "no request entered the guard"
     );
 }
 
 #[test]
-fn an_ordinary_users_upgrade_goes_on() {
-    let guarded = Guarded::start(&json!({"default": "deny"}));
+fn an_ordinary_users_upgrade_passes() {
+    let guarded = Guarded::lent(&json!({"default": "deny"}));
     let request = Request::get("/live")
         .bearer(&ordinary_token())
         .header("connection", "Upgrade")
@@ -142,8 +142,8 @@ fn an_ordinary_users_upgrade_goes_on() {
 }
 
 #[test]
-fn who_has_no_token_gets_what_jwt_authn_says() {
-    let guarded = Guarded::start(&json!({}));
+fn a_caller_without_a_token_gets_the_answer_of_jwt_authn() {
+    let guarded = Guarded::lent(&json!({}));
     for request in [Request::get("/orders"), Request::get("/orders").bearer("a.b.c")] {
         let [with, without] = ["guarded", "bare"].map(|listener| {
             lasting_answer(Connection::open(guarded.envoy.address(listener)).send(&request))

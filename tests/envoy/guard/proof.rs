@@ -1,16 +1,20 @@
-//! `impersonation-filter check` proves that the guard stands before an API. Each change to the shipped shape that it
-//! cannot prove is tried in Envoy, too: something really passes that the shipped shape refuses. So what `check` warns of
-//! is no superstition, and what it calls proved does hold.
+//! `impersonation-filter check` proves that the guard stands before an API. Each change to the
+//! shipped configuration that `check` cannot prove safe is tried in Envoy, too: a request really
+//! passes that the shipped configuration refuses. This shows that the warnings of `check` are
+//! justified and that its proofs hold.
 //!
-//! All of them are listeners of one Envoy before one API, and `check` reads the file that this Envoy was started with.
-//! The same changes to envoy.yaml are in `crates/cli/tests/cli/check_guard.rs`, and some that are not here:
+//! All variants are listeners of one Envoy before one API. `check` reads the file that this Envoy
+//! was started with. The same changes to envoy.yaml are in `crates/cli/tests/cli/check_guard.rs`,
+//! and some that are not here:
 //!
-//! - Stores that differ: a guard that asks an etcd which is not there answers 503, and one that asks another is what
-//!   `guard::etcd` is about.
-//! - Another key set by `remote_jwks`: what comes of it is what comes of `local_jwks` without the filter's key, here.
-//! - Listeners and routes that come from elsewhere: what passes there is what is wrong there.
-//! - Two listeners of one name, or of one address: Envoy drops the second, or does not start.
-//! - The demo's secret, an admin interface for everybody, nobody who may end anything: no request to an API shows those.
+//! - Stores that differ: a guard that asks a missing etcd answers 503, and `guard::etcd` tests
+//!   one that asks another etcd.
+//! - Another key set by `remote_jwks`: the effect is that of `local_jwks` without the filter's key,
+//!   tested here.
+//! - Listeners and routes from elsewhere: `check` cannot see them.
+//! - Two listeners of one name or one address: Envoy drops the second, or does not start.
+//! - The demo's secret, a public admin interface, no operator who can end anything: no request to
+//!   an API shows those.
 
 use std::process::Command;
 
@@ -28,28 +32,28 @@ use testkit::guarded::{
 use testkit::http::Request;
 use testkit::server::{Received, Server, as_asked};
 
-/// A change to the shipped shape.
+/// A change to the shipped configuration.
 struct Variant {
     name: &'static str,
     edit: fn(&mut Value),
-    /// What `check` says of its routes.
+    /// The finding of `check` about its routes.
     finding: &'static str,
     shown_by: Shown,
 }
 
-/// What shows in Envoy that the warning is right.
+/// The way to show in Envoy that the warning is right.
 enum Shown {
-    /// A write of an impersonation that was ended gets to the API.
+    /// A write of an impersonation that was ended reaches the API.
     ByTheEnded,
-    /// This request gets to the API, and does harm there.
+    /// This request reaches the API, and does harm there.
     By(fn(&Tokens) -> Request, fn(&Received) -> bool),
-    /// It fails closed: impersonations that are live do not get to the API.
+    /// It fails closed: live impersonations do not reach the API.
     ByRefusals,
-    /// Another setting of the same kind, or none, keeps it harmless: it is one of two things that must both be wrong.
+    /// It is harmless alone, for this reason: two settings must both be wrong.
     Not(&'static str),
 }
 
-/// Who asks.
+/// The access tokens of an ended and of a live impersonation.
 struct Tokens {
     ended: String,
     live: String,
@@ -97,7 +101,7 @@ fn guards(listener: &mut Value) -> &mut Value {
     &mut plugin(listener)["configuration"]["value"]
 }
 
-/// The API's route. The one before it answers what every listener answers in these tests.
+/// The API's route. The route before it is the same on every listener of these tests.
 fn route(listener: &mut Value) -> &mut Value {
     &mut manager(listener)["route_config"]["virtual_hosts"][0]["routes"][1]
 }
@@ -114,7 +118,7 @@ fn off() -> Value {
     json!({"@type": "type.googleapis.com/envoy.config.route.v3.FilterConfig", "disabled": true})
 }
 
-/// The shape of envoy.yaml.
+/// The listener of envoy.yaml.
 fn shipped(name: &str) -> Listener {
     let jwt_authn = json!({
         "name": "envoy.filters.http.jwt_authn",
@@ -162,13 +166,14 @@ fn write_of_the_ended(tokens: &Tokens) -> Request {
     Request::post("/orders/1").bearer(&tokens.ended)
 }
 
-/// Its own token where the guard looks, and that of the impersonation where the API finds it.
+/// A request with an ordinary token where the guard looks, and the impersonation's where the API
+/// looks.
 fn with_a_second_token(tokens: &Tokens) -> Request {
     let target = format!("/orders/1?access_token={}", tokens.ended);
     Request::post(&target).bearer(&ordinary_token())
 }
 
-/// The API is told, as verified, what the second token says.
+/// Returns true if the API gets the claims of the second token as verified.
 fn claims_are_of_the_second_token(received: &Received) -> bool {
     let in_query = received.target.split_once("access_token=").map(|(_, token)| token);
     let token = in_query.or_else(|| received.header("x-token")).unwrap();
@@ -358,7 +363,7 @@ fn forged(_: &Tokens) -> Request {
 }
 
 #[test]
-fn what_check_cannot_prove_does_let_something_pass_and_what_it_proves_does_not() {
+fn each_shape_that_check_cannot_prove_is_unsafe_and_the_proved_one_is_safe() {
     let api = Server::start(API);
     api.answer(as_asked);
     let bootstrap = Bootstrap::default()
@@ -426,7 +431,7 @@ fn user_of(token: &str) -> String {
     testkit::gateway::raw_part(token, 1)["sub"].as_str().unwrap().to_owned()
 }
 
-/// What `check` says of the file that an Envoy was started with.
+/// Returns the findings of `check` about the file that an Envoy was started with.
 fn checked(guarded: &Guarded) -> Vec<String> {
     let file = guarded.envoy.directory().join("envoy.json");
     let output = Command::new(&*COMPANION).arg("check").arg(file).output().unwrap();

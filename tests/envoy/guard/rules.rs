@@ -1,4 +1,4 @@
-//! The operator's rules, and what stands where there are none.
+//! The operator's rules, and the default without rules.
 
 use serde_json::{Value, json};
 
@@ -8,7 +8,7 @@ use testkit::http::Request;
 
 const DENIED: u16 = 403;
 
-/// What the API is asked, and what comes of it.
+/// A request to the API, and its status.
 type Case = (&'static str, &'static str, Value, u16);
 
 fn run(guarded: &Guarded, cases: &[Case]) {
@@ -23,8 +23,8 @@ fn run(guarded: &Guarded, cases: &[Case]) {
 }
 
 #[test]
-fn without_rules_an_impersonation_reads_and_does_not_write() {
-    let guarded = Guarded::start(&json!({}));
+fn without_rules_an_impersonation_can_read_but_not_write() {
+    let guarded = Guarded::lent(&json!({}));
     let nobody = || json!({"act": null});
     #[rustfmt::skip]
     let cases = [
@@ -43,9 +43,9 @@ fn without_rules_an_impersonation_reads_and_does_not_write() {
     run(&guarded, &cases);
 }
 
-/// A client may ask for less than it could have.
+/// A client may ask for less scope than it could have.
 #[test]
-fn whoever_loads_a_rule_that_less_scope_escapes_is_warned() {
+fn a_rule_that_less_scope_escapes_causes_a_warning() {
     let rules = json!([{"path": "/orders", "scopes": ["orders:write"], "action": "deny"}]);
     let guarded = Guarded::start(&json!({"rules": rules}));
     let cases = [
@@ -59,7 +59,7 @@ fn whoever_loads_a_rule_that_less_scope_escapes_is_warned() {
 
 #[test]
 fn the_first_rule_that_matches_decides() {
-    let guarded = Guarded::start(&json!({"rules": [
+    let guarded = Guarded::lent(&json!({"rules": [
         {"path_prefix": "/account/password", "action": "deny"},
         {"path": "/orders/search", "methods": ["POST"], "action": "allow"},
         {"path_prefix": "/orders/", "methods": ["POST", "PATCH"], "scopes": ["orders:write"], "actors": ["agent-*"], "action": "allow"},
@@ -93,14 +93,14 @@ fn the_first_rule_that_matches_decides() {
 }
 
 #[test]
-fn the_default_is_what_the_operator_says() {
+fn the_configured_default_decides_if_no_rule_matches() {
     #[rustfmt::skip]
     let defaults = [
         ("allow", 200,    200),
         ("deny",  DENIED, DENIED),
     ];
     for (default, read, write) in defaults {
-        let guarded = Guarded::start(&json!({"default": default, "rules": [
+        let guarded = Guarded::lent(&json!({"default": default, "rules": [
             {"path": "/always", "action": "allow"},
             {"path": "/never", "action": "deny"},
         ]}));
@@ -118,7 +118,7 @@ fn the_default_is_what_the_operator_says() {
 
 #[test]
 fn the_api_learns_whose_request_it_is() {
-    let guarded = Guarded::start(&json!({}));
+    let guarded = Guarded::lent(&json!({}));
     #[rustfmt::skip]
     let cases = [
         (json!({}),                                        Some("agent-7")),
@@ -133,7 +133,7 @@ fn the_api_learns_whose_request_it_is() {
         assert_eq!(received.header(ID_HEADER), Some("a-txn"), "{changes}");
         assert_eq!(received.header(ACTOR_HEADER), actor, "{changes}");
     }
-    // No token of the filter's has such a name.
+    // The filter issues no token with such a name.
     for actor in ["a\r\nx-admin: yes", "a\u{0}b"] {
         let claims = claims_with(&json!({"act": {"sub": actor}}));
         let answer = guarded.send_as(&token(&claims), Request::get("/orders"));
@@ -154,7 +154,7 @@ fn headers_that_are_not_configured_are_not_touched() {
 }
 
 #[test]
-fn a_report_refuses_nothing_and_says_what_would_have_been() {
+fn report_mode_refuses_nothing_and_logs_what_it_would_refuse() {
     let guarded =
         Guarded::start(&json!({"mode": "report", "rules": [{"path": "/never", "action": "deny"}]}));
     #[rustfmt::skip]

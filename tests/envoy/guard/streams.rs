@@ -1,4 +1,4 @@
-//! What is open when its impersonation is ended does not outlast it; what is another's goes on.
+//! Open streams end with their impersonation; streams of others continue.
 
 use serde_json::json;
 
@@ -16,10 +16,10 @@ fn listener() -> Listener {
     guarded_listener(&guard_configuration(&json!({"default": "allow"})))
 }
 
-/// An API whose answers do not end, and two impersonations of it.
+/// Starts an API whose answers do not end, and begins two impersonations.
 fn streaming() -> (Guarded, Begun, Begun) {
     let envoy: Envoy = Guarded::bootstrap(listener(), streaming::start()).workers(2).start();
-    // Nobody asks this one.
+    // No request reaches this API.
     let guarded = Guarded { envoy, api: Server::start("nobody") };
     let [ended, live] = [(); 2].map(|()| guarded.begin(&Parties::new()));
     (guarded, ended, live)
@@ -31,7 +31,7 @@ fn end(guarded: &Guarded, begun: &Begun) {
     assert_eq!(answer.status, 204, "{answer:?}");
 }
 
-/// Reads until nothing comes any more.
+/// Reads until the stream ends.
 pub(super) fn drain(mut more: impl FnMut() -> bool) {
     wait_for("the end of a stream", || (!more()).then_some(()));
 }
@@ -43,7 +43,7 @@ pub(super) fn assert_goes_on(open: &mut Open, case: &str) {
 }
 
 #[test]
-fn events_over_http_1_end_with_their_impersonation_and_others_do_not() {
+fn an_event_stream_over_http_1_ends_with_its_impersonation_and_others_continue() {
     let (guarded, ended, live) = streaming();
     let open = |token: &str| {
         let mut connection = guarded.envoy.connect();
@@ -89,7 +89,7 @@ fn one_of_several_streams_on_a_connection_ends_alone() {
     for (case, stream) in &mut others {
         assert_goes_on(stream, case);
     }
-    // The connection is good for more, but not for what has ended.
+    // The connection serves further requests, but none of the ended impersonation.
     let status =
         |connection: &mut Http2, token: &str| connection.open(&events().bearer(token)).status;
     assert_eq!(status(&mut connection, &ended.access_token), 401);
@@ -97,7 +97,7 @@ fn one_of_several_streams_on_a_connection_ends_alone() {
 }
 
 #[test]
-fn who_waits_for_the_api_is_told_that_it_has_ended() {
+fn a_caller_waiting_for_the_api_is_told_that_the_impersonation_has_ended() {
     let (guarded, ended, _) = streaming();
     let mut connection = guarded.envoy.connect();
     let request = Request::get(SILENT).bearer(&ended.access_token);
@@ -111,7 +111,7 @@ fn who_waits_for_the_api_is_told_that_it_has_ended() {
 }
 
 #[test]
-fn a_web_socket_ends_with_its_impersonation_and_others_do_not() {
+fn a_web_socket_ends_with_its_impersonation_and_others_continue() {
     let guarded = Guarded::try_start_with(listener()).unwrap();
     let [ended, live] = [(); 2].map(|()| guarded.begin(&Parties::new()));
     let open = |token: &str| {
@@ -134,7 +134,7 @@ fn a_web_socket_ends_with_its_impersonation_and_others_do_not() {
 }
 
 #[test]
-fn each_stream_that_ends_is_written_down_and_counted() {
+fn each_ended_stream_is_audited_and_counted() {
     let (guarded, ended, _) = streaming();
     let mut connection = Http2::connect(guarded.envoy.address("guarded"));
     let mut streams: Vec<_> = (0..20)

@@ -1,4 +1,4 @@
-//! What has ended stays ended, whatever the wall clock says: it is ahead for a while, and right again afterwards.
+//! An ended impersonation stays ended while the wall clock is ahead, and after it is right again.
 
 use serde_json::json;
 
@@ -16,7 +16,7 @@ use super::ended::delete;
 const MINUTE: i64 = 60;
 const DAY: i64 = 24 * 3600;
 
-/// An operator ends what a user has, by a token that is good on any of these days.
+/// Ends all impersonations of a user, with an operator's token that is valid on any of these days.
 pub(super) fn revoke_user(guarded: &Guarded, user: &str) {
     let mut claims = backend_claims();
     claims["scope"] = json!("impersonations:revoke");
@@ -32,7 +32,7 @@ fn status(guarded: &Guarded, begun: &Begun) -> u16 {
 }
 
 #[test]
-fn a_clock_that_was_ahead_has_forgotten_no_revocation() {
+fn a_clock_that_was_ahead_makes_no_guard_forget_a_revocation() {
     let (clock, api) = (Clock::new(), Server::start(API));
     api.answer(as_asked);
     let listener = guarded_listener(&guard_configuration(&json!({})));

@@ -12,7 +12,8 @@ use testkit::gateway::Gateway;
 use testkit::http::Request;
 use testkit::wait_for;
 
-/// As many as one caller or one client can end before more of its own ends.
+/// The number of impersonations that one caller or one client can end before further ends cover all
+/// of its own.
 const SHARE: usize = 1024;
 
 fn path(id: &str) -> String {
@@ -20,7 +21,7 @@ fn path(id: &str) -> String {
 }
 
 #[test]
-fn who_minted_a_token_takes_it_back_before_it_is_exchanged() {
+fn the_minter_can_cancel_a_token_before_it_is_exchanged() {
     let (gateway, parties) = (gateway(), Parties::new());
     let (token, id) = parties.mint(gateway);
     let answer = gateway.send(&delete(&path(&id)).bearer(&backend(&parties.caller)));
@@ -38,20 +39,20 @@ fn who_minted_a_token_takes_it_back_before_it_is_exchanged() {
 }
 
 #[test]
-fn what_a_cancelled_token_was_exchanged_for_has_ended() {
+fn cancelling_an_exchanged_token_ends_its_impersonation() {
     let (gateway, parties) = (gateway(), Parties::new());
     let (cancelled, other) = (parties.begin(gateway), parties.begin(gateway));
     let answer = gateway.send(&delete(&path(cancelled.id())).bearer(&backend(&parties.caller)));
     assert_eq!(answer.status, 204, "{answer:?}");
     assert!(!is_active(gateway, &cancelled.access_token));
     assert!(is_active(gateway, &other.access_token));
-    // Once more is no harm.
+    // Cancelling again does no harm.
     let answer = gateway.send(&delete(&path(cancelled.id())).bearer(&backend(&parties.caller)));
     assert_eq!(answer.status, 204, "{answer:?}");
 }
 
 #[test]
-fn nobody_else_takes_a_token_back_or_learns_that_there_is_one() {
+fn another_caller_can_neither_cancel_a_token_nor_learn_that_it_exists() {
     let (gateway, parties) = (gateway(), Parties::new());
     let (token, id) = parties.mint(gateway);
     let stranger = backend("another-backend");
@@ -69,7 +70,7 @@ fn nobody_else_takes_a_token_back_or_learns_that_there_is_one() {
 }
 
 #[test]
-fn another_method_is_told_which_one_is_right() {
+fn the_path_of_a_subject_token_allows_only_delete() {
     let answer = gateway().send(&Request::get(&path("1")));
     assert_eq!((answer.status, answer.header("allow")), (405, Some("DELETE")));
     assert!(gateway().passed_on(&gateway().send(&Request::new("OPTIONS", &path("1")))));
@@ -80,7 +81,8 @@ fn take_back(gateway: &Gateway, parties: &Parties, id: &str) {
     assert_eq!(answer.status, 204, "{answer:?}");
 }
 
-/// How many revocations are kept, once some are: it is counted now and then.
+/// Returns the number of revocations that are kept. Revokes something first: the metric is updated
+/// now and then.
 pub(super) fn kept(gateway: &Gateway) -> u64 {
     revoke(gateway, &json!({"userId": "nobody"}));
     wait_for("revocations to be counted", || {
@@ -89,7 +91,7 @@ pub(super) fn kept(gateway: &Gateway) -> u64 {
 }
 
 #[test]
-fn what_nobody_exchanged_is_taken_back_without_a_revocation() {
+fn cancelling_an_unexchanged_token_takes_no_revocation() {
     let gateway = start(&configuration());
     let parties = Parties::new();
     for _ in 0..50 {
@@ -103,9 +105,10 @@ fn what_nobody_exchanged_is_taken_back_without_a_revocation() {
     assert_eq!(kept(&gateway), 1, "the operator's");
 }
 
-/// Whoever has the scope `impersonate` alone, and a client, ends what is its own and nothing else, however much that is.
+/// A caller with the scope `impersonate` alone, or a client, ends only its own impersonations,
+/// however many it cancels.
 #[test]
-fn whoever_takes_back_more_than_its_share_ends_nothing_of_anybody_elses() {
+fn a_caller_who_cancels_more_than_its_share_ends_only_its_own() {
     const AT_ONCE: usize = 4;
     let gateway = start_with_workers(4, &configuration());
     let (hostile, others) = (Parties::new(), Parties::new());
@@ -130,5 +133,8 @@ fn whoever_takes_back_more_than_its_share_ends_nothing_of_anybody_elses() {
     assert!(metric("impersonation_revocation_shares_exceeded_total") >= 1);
     assert_eq!(metric("impersonation_revocations_overflowed_total"), 0);
     assert!(gateway.envoy.log().contains("has used up its share"));
-    assert!(active(&others.begin(&gateway)) && active(&hostile.begin(&gateway)), "anew");
+    assert!(
+        active(&others.begin(&gateway)) && active(&hostile.begin(&gateway)),
+        "new impersonations"
+    );
 }

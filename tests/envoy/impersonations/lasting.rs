@@ -1,4 +1,4 @@
-//! What a revocation outlives.
+//! A revocation outlives changes of the configuration.
 
 use serde_json::json;
 
@@ -15,7 +15,7 @@ fn a_revocation_outlives_every_change_of_the_configuration() {
     for (case, changed) in [
         ("shorter lifetimes", configuration().with("/access_tokens/lifetime", "60s")),
         ("another list", configuration().with("/impersonations/capacity", 1)),
-        ("nobody who may", configuration().without("/impersonations")),
+        ("no operators", configuration().without("/impersonations")),
         ("no change", configuration()),
     ] {
         gateway.update(&changed).unwrap_or_else(|log| panic!("{case}: {log}"));

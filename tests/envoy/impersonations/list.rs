@@ -12,7 +12,7 @@ use testkit::gateway::{Gateway, exchange_form};
 use testkit::http::Request;
 
 #[test]
-fn a_live_impersonation_is_listed_with_all_that_is_known_of_it() {
+fn a_live_impersonation_is_listed_with_all_its_members() {
     let (gateway, parties) = (gateway(), Parties::new());
     assert_eq!(list(gateway, &format!("?userId={}", parties.user)), [] as [Value; 0]);
     let live = parties.begin(gateway);
@@ -40,7 +40,7 @@ fn a_live_impersonation_is_listed_with_all_that_is_known_of_it() {
 }
 
 #[test]
-fn every_filter_finds_its_own_and_nobody_elses() {
+fn every_filter_finds_only_matching_impersonations() {
     let (gateway, parties, others) = (gateway(), Parties::new(), Parties::new());
     let live = parties.begin(gateway);
     others.begin(gateway);
@@ -65,7 +65,7 @@ fn every_filter_finds_its_own_and_nobody_elses() {
 }
 
 #[test]
-fn the_members_of_the_context_that_the_operator_names_are_listed_cut_and_no_others() {
+fn only_the_configured_members_of_a_context_are_listed_and_long_ones_are_cut() {
     let names = json!(["ticketId", "reason", "tags", "missing"]);
     let gateway = start(&configuration().with("/impersonations/context", names));
     let parties = Parties::new();
@@ -81,11 +81,11 @@ fn the_members_of_the_context_that_the_operator_names_are_listed_cut_and_no_othe
     let (subject_token, _) = parties.mint(&gateway);
     assert_eq!(parties.exchange(&gateway, &subject_token).status, 200);
     let without = list(&gateway, "").into_iter().filter(|one| one.get("context").is_none());
-    assert_eq!(without.count(), 1, "whose context has none of them");
+    assert_eq!(without.count(), 1, "an impersonation without these members");
 }
 
 #[test]
-fn what_has_ended_is_not_listed() {
+fn an_ended_impersonation_is_not_listed() {
     let (gateway, parties) = (gateway(), Parties::new());
     parties.begin(gateway);
     revoke(gateway, &json!({"userId": parties.user}));
@@ -114,7 +114,7 @@ fn pages_have_every_impersonation_once() {
 }
 
 #[test]
-fn only_who_may_sees_the_list() {
+fn only_an_entitled_operator_sees_the_list() {
     let gateway = gateway();
     assert_eq!(gateway.send(&Request::get(LIST)).refusal(), (401, "invalid_token".into()));
     for scope in ["", "impersonate", "impersonations:revoke", "impersonations:readx"] {
@@ -127,13 +127,13 @@ fn only_who_may_sees_the_list() {
     let answer = gateway.send(&Request::get(LIST).bearer(&live));
     assert_eq!(answer.refusal(), (401, "invalid_token".into()), "an impersonation");
 
-    let nobody = Gateway::start(&Configuration::default());
+    let nobody = Gateway::lent(&Configuration::default());
     let answer = list_answer(&nobody, "");
-    assert_eq!(answer.refusal(), (403, "access_denied".into()), "nobody is configured");
+    assert_eq!(answer.refusal(), (403, "access_denied".into()), "no operator is configured");
 }
 
 #[test]
-fn a_query_that_is_not_understood_is_refused() {
+fn a_wrong_query_is_refused() {
     let gateway = gateway();
     for query in [
         "?userid=x",

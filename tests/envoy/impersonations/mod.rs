@@ -1,7 +1,7 @@
-//! Who impersonates whom can be seen, and ended: by who minted, by who is entitled to, by the client itself, and by
-//! whoever gives away that a token is in two hands.
+//! Impersonations can be seen and ended: by the minter, by an entitled operator, by the client, and
+//! by a replay that shows that a token is in two hands.
 //!
-//! All of it holds in whichever store the tokens are: this module is there twice, and the other one is
+//! All of it holds for both stores: this module is compiled twice, the second time as
 //! `impersonations_in_etcd`.
 
 mod cancel;
@@ -30,7 +30,7 @@ use testkit::wait_for;
 const LIST: &str = "/api/impersonations";
 const REVOCATIONS: &str = "/api/impersonations/revocations";
 
-/// A configuration in which operators list and end.
+/// A configuration in which operators list and end impersonations.
 pub(crate) fn configuration() -> Configuration {
     let configuration = Configuration::default().with(
         "/impersonations/authentication/jwt",
@@ -47,13 +47,13 @@ fn in_etcd() -> bool {
     module_path!().contains("in_etcd")
 }
 
-/// One gateway with two workers, for every test that ends nothing of anybody else's.
+/// One gateway with two workers, for every test that ends only its own impersonations.
 fn gateway() -> &'static Gateway {
     static SHARED: LazyLock<Gateway> = LazyLock::new(|| start(&configuration()));
     &SHARED
 }
 
-/// A gateway, which has an etcd of its own if it needs one.
+/// Starts a gateway, with an etcd of its own if it needs one.
 pub(crate) fn start(configuration: &Configuration) -> Gateway {
     start_with_workers(2, configuration)
 }
@@ -79,7 +79,7 @@ fn operator(scope: &str) -> String {
     PROVIDER_KEY.sign(&claims)
 }
 
-/// The access token of a backend, by its name.
+/// The access token of the backend with this name.
 fn backend(name: &str) -> String {
     let mut claims = backend_claims();
     claims["sub"] = json!(name);
@@ -87,7 +87,7 @@ fn backend(name: &str) -> String {
     PROVIDER_KEY.sign(&claims)
 }
 
-/// A name that no other test has.
+/// Returns a name that no other test has.
 fn unique(name: &str) -> String {
     format!("{name}-{:016x}", fastrand::u64(..))
 }
@@ -100,14 +100,14 @@ fn revocation(body: &Value) -> Request {
     Request::post(REVOCATIONS).bearer(&operator("impersonations:revoke")).json(body)
 }
 
-/// Ends what `body` names, and lets the millisecond pass in which it did.
+/// Ends what `body` names, and waits until the millisecond of the revocation is over.
 fn revoke(gateway: &Gateway, body: &Value) {
     let answer = gateway.send(&revocation(body));
     assert_eq!(answer.status, 201, "{answer:?}");
     std::thread::sleep(std::time::Duration::from_millis(2));
 }
 
-/// An impersonation that is under way.
+/// A live impersonation.
 #[derive(Debug, Clone)]
 pub(crate) struct Live {
     subject_token: String,
@@ -121,7 +121,7 @@ impl Live {
     }
 }
 
-/// Somebody who impersonates somebody.
+/// The parties of one impersonation.
 #[derive(Debug, Clone)]
 pub(crate) struct Parties {
     user: String,
@@ -177,7 +177,7 @@ impl Parties {
         Live { subject_token, access_token, claims }
     }
 
-    /// The same by a client that has a secret.
+    /// Begins an impersonation by a client that has a secret.
     fn begin_by_portal(&self, gateway: &Gateway) -> Live {
         let (subject_token, _) = self.mint(gateway);
         let form = self.form(&subject_token).without("client_id");
@@ -195,7 +195,7 @@ fn form_request(path: &str, form: &Form) -> Request {
         .body(form.encode())
 }
 
-/// A question about a token, by a client that has a secret.
+/// Introspection of a token, by a client that has a secret.
 fn introspection(token: &str) -> Request {
     form_request("/oidc/token/introspection", &Form::default().set("token", token))
         .basic("support-robot", &CLIENT_SECRET)
@@ -207,7 +207,7 @@ pub(crate) fn is_active(gateway: &Gateway, token: &str) -> bool {
     answer.json()["active"].as_bool().unwrap()
 }
 
-/// The list for a query, which must fit into one page.
+/// Returns the list for a query, which must fit into one page.
 fn list(gateway: &Gateway, query: &str) -> Vec<Value> {
     let answer = list_answer(gateway, query);
     assert_eq!(answer.status, 200, "{answer:?}");
@@ -221,7 +221,7 @@ pub(crate) fn list_answer(gateway: &Gateway, query: &str) -> Answer {
     gateway.send(&request.bearer(&operator("impersonations:read")))
 }
 
-/// The audit line with these members.
+/// Returns the audit line with these members.
 fn event(gateway: &Gateway, event: &str, member: &str, value: &str) -> Value {
     wait_for(&format!("{event} of {value}"), || {
         gateway.envoy.log().lines().find_map(|line| {

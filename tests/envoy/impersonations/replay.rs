@@ -14,7 +14,7 @@ fn alarm(gateway: &Gateway, id: &str) -> String {
 }
 
 #[test]
-fn a_spent_token_that_is_presented_once_more_ends_what_it_was_exchanged_for() {
+fn a_replay_of_a_spent_token_ends_its_impersonation() {
     let (gateway, parties) = (gateway(), Parties::new());
     let (live, other) = (parties.begin(gateway), parties.begin(gateway));
     assert_eq!(parties.exchange(gateway, &live.subject_token).status, 400);
@@ -24,7 +24,7 @@ fn a_spent_token_that_is_presented_once_more_ends_what_it_was_exchanged_for() {
 }
 
 #[test]
-fn a_replay_is_only_reported_where_the_operator_wants_that() {
+fn a_replay_is_only_reported_if_so_configured() {
     let gateway = start(&configuration().with("/subject_tokens/on_replay", "report"));
     let parties = Parties::new();
     let live = parties.begin(&gateway);
@@ -33,9 +33,9 @@ fn a_replay_is_only_reported_where_the_operator_wants_that() {
     assert!(alarm(&gateway, live.id()).contains("\"revoked\":false"));
 }
 
-/// Whoever has no more than a part of the secret ends nothing.
+/// A token with a part of the secret ends nothing.
 #[test]
-fn a_guess_ends_nothing() {
+fn a_guessed_secret_ends_nothing() {
     let (gateway, parties) = (gateway(), Parties::new());
     let live = parties.begin(gateway);
     let token = &live.subject_token;
@@ -45,9 +45,9 @@ fn a_guess_ends_nothing() {
     assert!(is_active(gateway, &live.access_token));
 }
 
-/// What has ended is not ended again: who knows a spent token could have the table written as often as they like.
+/// An ended impersonation is not ended again: else anyone with a spent token could fill the table.
 #[test]
-fn a_token_that_is_presented_again_and_again_ends_once() {
+fn many_replays_of_one_token_end_its_impersonation_once() {
     let gateway = start(&configuration());
     let parties = Parties::new();
     let live = parties.begin(&gateway);
@@ -61,7 +61,7 @@ fn a_token_that_is_presented_again_and_again_ends_once() {
         let alarms = log.lines().filter(|line| line.contains("subject_token.replayed"));
         (alarms.filter(|line| line.contains("\"revoked\":true")).count() == 5).then_some(())
     });
-    // A later one is another thing.
+    // A replay of a later token ends its own impersonation.
     let anew = parties.begin(&gateway);
     assert_eq!(parties.exchange(&gateway, &anew.subject_token).status, 400);
     assert!(!is_active(&gateway, &anew.access_token));

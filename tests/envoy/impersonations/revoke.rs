@@ -18,7 +18,7 @@ fn end(gateway: &Gateway, id: &str, scope: &str) -> testkit::http::Answer {
 }
 
 #[test]
-fn one_impersonation_ends_by_its_id_and_no_other() {
+fn an_id_ends_its_own_impersonation_and_no_other() {
     let (gateway, parties) = (gateway(), Parties::new());
     let (ended, other) = (parties.begin(gateway), parties.begin(gateway));
     let answer = end(gateway, ended.id(), "impersonations:revoke");
@@ -36,7 +36,7 @@ fn one_impersonation_ends_by_its_id_and_no_other() {
 }
 
 #[test]
-fn what_is_not_listed_ends_by_its_id_too() {
+fn an_id_ends_an_unlisted_impersonation_too() {
     let gateway = start(&configuration().with("/impersonations/capacity", 1));
     let parties = Parties::new();
     let [_, unlisted] = [(); 2].map(|()| parties.begin(&gateway));
@@ -44,9 +44,9 @@ fn what_is_not_listed_ends_by_its_id_too() {
     assert!(!is_active(&gateway, &unlisted.access_token));
 }
 
-/// On a gateway of its own, as some of it ends everybody's.
+/// The gateway is the test's own, because some of these revocations end everybody's impersonations.
 #[test]
-fn each_kind_of_revocation_ends_what_it_names_and_outstanding_tokens_and_lets_new_ones_begin() {
+fn each_kind_of_revocation_ends_live_and_outstanding_matches_but_no_later_ones() {
     let gateway = start(&configuration());
     let kinds: [fn(&Parties) -> Value; 8] = [
         |parties| json!({"userId": parties.user}),
@@ -75,9 +75,9 @@ fn each_kind_of_revocation_ends_what_it_names_and_outstanding_tokens_and_lets_ne
     }
 }
 
-/// A part of what is named is not what is named.
+/// A revocation with two members does not end an impersonation that matches one of them.
 #[test]
-fn a_revocation_ends_only_what_has_all_that_it_names() {
+fn a_revocation_ends_only_impersonations_that_match_all_its_members() {
     let (gateway, parties, others) = (gateway(), Parties::new(), Parties::new());
     let live = parties.begin(gateway);
     for body in [
@@ -92,7 +92,7 @@ fn a_revocation_ends_only_what_has_all_that_it_names() {
 }
 
 #[test]
-fn the_answer_says_until_when_everything_has_ended() {
+fn a_revocation_answers_with_the_time_before_which_it_applies() {
     let (gateway, parties) = (gateway(), Parties::new());
     let answer = gateway.send(&revocation(&json!({"userId": parties.user})));
     assert_eq!((answer.status, answer.header("cache-control")), (201, Some("no-store")));
@@ -104,7 +104,7 @@ fn the_answer_says_until_when_everything_has_ended() {
     assert_eq!(line["requested_by"], "operator-1");
 }
 
-/// So that a misspelt name shows.
+/// The count shows a misspelt name.
 #[test]
 fn the_answer_counts_the_live_impersonations_that_a_revocation_has_ended() {
     let (gateway, parties, others) = (gateway(), Parties::new(), Parties::new());
@@ -119,12 +119,16 @@ fn the_answer_counts_the_live_impersonations_that_a_revocation_has_ended() {
     let live: Vec<_> = (0..4).map(|_| parties.begin(gateway)).collect();
     others.begin(gateway);
     parties.mint(gateway);
-    assert_eq!(ended(json!({"userId": format!("{user}-typo")})), 0, "nobody's");
-    assert_eq!(ended(json!({"userId": user, "actorId": others.actor})), 0, "not all of it");
+    assert_eq!(ended(json!({"userId": format!("{user}-typo")})), 0, "an unknown user");
+    assert_eq!(
+        ended(json!({"userId": user, "actorId": others.actor})),
+        0,
+        "one of two members matches"
+    );
     assert_eq!(end(gateway, live[0].id(), "impersonations:revoke").status, 204);
-    assert_eq!(ended(json!({"actorId": actor})), 3, "without the one that had ended");
+    assert_eq!(ended(json!({"actorId": actor})), 3, "the ended one does not count");
     assert_eq!(ended(json!({"actorId": actor})), 0, "once more");
-    assert_eq!(ended(json!({"userId": others.user})), 1, "another's");
+    assert_eq!(ended(json!({"userId": others.user})), 1, "another user");
     let line = event(gateway, "impersonation.revoked", "user_id", &others.user);
     assert_eq!(line["ended"], 1);
     std::thread::sleep(std::time::Duration::from_millis(2));
@@ -140,13 +144,13 @@ fn a_count_that_may_be_too_low_says_so() {
         parties.begin(&gateway);
     }
     let answer = gateway.send(&revocation(&json!({"userId": parties.user}))).json();
-    // etcd has room for all.
+    // etcd has room for all of them.
     let (ended, complete) = if in_etcd() { (3, None) } else { (1, Some(&Value::Bool(false))) };
     assert_eq!((&answer["ended"], answer.get("complete")), (&json!(ended), complete), "{answer}");
 }
 
 #[test]
-fn a_revocation_that_is_not_understood_ends_nothing() {
+fn a_wrong_revocation_ends_nothing() {
     let (gateway, parties) = (gateway(), Parties::new());
     let live = parties.begin(gateway);
     let user = &parties.user;
@@ -187,12 +191,12 @@ fn a_revocation_that_is_not_understood_ends_nothing() {
     let long = format!("{right}{}", " ".repeat(65_536));
     assert_eq!(typed("application/json", long), (413, "invalid_request".into()));
     assert!(is_active(gateway, &live.access_token));
-    // Characters are counted, not bytes.
+    // The limit counts characters, not bytes.
     revoke(gateway, &json!({"userId": "\u{1f600}".repeat(255)}));
 }
 
 #[test]
-fn only_who_may_ends_anything() {
+fn only_an_entitled_operator_ends_impersonations() {
     let (gateway, parties) = (gateway(), Parties::new());
     let live = parties.begin(gateway);
     let by_user = Request::post(REVOCATIONS).json(&json!({"userId": parties.user}));
@@ -222,7 +226,7 @@ fn only_who_may_ends_anything() {
 }
 
 #[test]
-fn of_400_revocations_at_once_none_is_lost() {
+fn none_of_400_simultaneous_revocations_is_lost() {
     const RIVALS: usize = 16;
     const EACH: usize = 25;
     let gateway = start_with_workers(4, &configuration());
@@ -246,7 +250,7 @@ fn of_400_revocations_at_once_none_is_lost() {
             });
         }
     });
-    // Asked on every worker.
+    // Every worker is asked.
     let mut connections = gateway.envoy.connect_to_every_worker();
     for (live, _) in all.iter().flatten() {
         for connection in &mut connections {

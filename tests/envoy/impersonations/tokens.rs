@@ -1,4 +1,4 @@
-//! RFC 7009 and RFC 7662 at the gateway's own paths: for tokens of ours, and for no others.
+//! RFC 7009 and RFC 7662 at the gateway's own paths, for tokens that the filter has issued.
 
 use serde_json::json;
 
@@ -20,13 +20,13 @@ fn form(token: &str) -> Form {
     Form::default().set("token", token)
 }
 
-/// By the public client that exchanges in these tests.
+/// A revocation by the public client that exchanges in these tests.
 fn by_console(token: &str) -> Request {
     form_request(REVOCATION, &form(token).set("client_id", "support-console"))
 }
 
 #[test]
-fn a_client_revokes_what_it_exchanged() {
+fn a_client_can_revoke_a_token_that_it_exchanged() {
     let (gateway, parties) = (gateway(), Parties::new());
     for by_subject_token in [false, true] {
         let live = parties.begin(gateway);
@@ -43,7 +43,7 @@ fn a_client_revokes_what_it_exchanged() {
     assert_eq!(parties.exchange(gateway, &outstanding).status, 400);
 }
 
-/// As whoever has old tokens out of a log would do.
+/// A holder of old tokens from a log must not fill the table.
 #[test]
 fn a_token_that_has_expired_is_not_revoked() {
     let gateway = start(&configuration().with("/access_tokens/lifetime", "1s"));
@@ -72,7 +72,7 @@ fn a_live_token_that_is_revoked_a_thousand_times_is_revoked_once() {
 }
 
 #[test]
-fn a_client_revokes_nothing_of_anothers_and_is_told_the_same() {
+fn a_client_cannot_revoke_anothers_token_and_gets_the_same_answer() {
     let (gateway, parties) = (gateway(), Parties::new());
     let live = parties.begin_by_portal(gateway);
     for token in [&live.access_token, &live.subject_token, "sub_x"] {
@@ -88,7 +88,7 @@ fn a_client_revokes_nothing_of_anothers_and_is_told_the_same() {
 }
 
 #[test]
-fn who_is_no_client_revokes_and_learns_nothing() {
+fn an_unauthenticated_caller_revokes_and_learns_nothing() {
     let (gateway, parties) = (gateway(), Parties::new());
     let live = parties.begin_by_portal(gateway);
     for path in [REVOCATION, INTROSPECTION] {
@@ -114,7 +114,7 @@ fn who_is_no_client_revokes_and_learns_nothing() {
 }
 
 #[test]
-fn introspection_says_what_the_token_says_until_it_has_ended() {
+fn introspection_repeats_the_claims_until_the_impersonation_has_ended() {
     let (gateway, parties) = (gateway(), Parties::new());
     let live = parties.begin(gateway);
     let answer = gateway.send(&introspection(&live.access_token));
@@ -131,7 +131,7 @@ fn introspection_says_what_the_token_says_until_it_has_ended() {
 }
 
 #[test]
-fn a_subject_token_is_never_active_and_never_shown_to_the_gateway() {
+fn a_subject_token_is_never_active_and_never_sent_to_the_gateway() {
     let (gateway, parties) = (gateway(), Parties::new());
     let (token, _) = parties.mint(gateway);
     for path in [REVOCATION, INTROSPECTION] {
@@ -156,7 +156,7 @@ fn a_subject_token_is_never_active_and_never_shown_to_the_gateway() {
 }
 
 #[test]
-fn a_token_that_is_not_ours_goes_on_byte_for_byte() {
+fn a_foreign_token_passes_to_the_gateway_byte_for_byte() {
     let gateway = gateway();
     let forged = Key::generate(jsonwebtoken::Algorithm::EdDSA, "gateway-1").sign(&backend_claims());
     let provider = PROVIDER_KEY.sign(&backend_claims());
@@ -184,7 +184,7 @@ fn a_token_that_is_not_ours_goes_on_byte_for_byte() {
 }
 
 #[test]
-fn a_token_of_another_service_is_not_ours() {
+fn a_token_of_another_service_is_foreign() {
     let other =
         Gateway::start(&Configuration::default().with("/issuer", "https://other.example.com"));
     let live = Parties::new().begin(gateway());

@@ -177,6 +177,26 @@ fn a_build_without_the_engine_runs_no_script() {
     assert!(String::from_utf8_lossy(&output.stderr).contains("custom-claims"));
 }
 
+/// The parser of the configuration is the filter's own, so a filter without the engine refuses a script as well.
+#[test]
+#[cfg(not(feature = "custom-claims"))]
+fn a_build_without_the_engine_refuses_every_script() {
+    use crate::check::{check, plugin};
+    use serde_json::json;
+
+    let script = "const getCustomJwtClaims = () => ({})";
+    for (claims, expected) in [
+        (json!({"script": script}), "custom_claims.script: this build runs no scripts"),
+        (json!({}), "custom_claims.script: is required"),
+    ] {
+        let mut plugin = plugin();
+        plugin["custom_claims"] = claims;
+        let checked = check(&file("plugin.json", &plugin.to_string()), &[]);
+        assert_eq!(checked.status, Some(1), "{:?}", checked.lines);
+        assert!(checked.lines.iter().any(|line| line.contains(expected)), "{:?}", checked.lines);
+    }
+}
+
 /// Other tests run the same scripts in Envoy and in another engine.
 #[test]
 #[cfg(feature = "custom-claims")]

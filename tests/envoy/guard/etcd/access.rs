@@ -1,4 +1,5 @@
-//! What a guard that stands elsewhere needs of etcd: to read what was revoked. And what whoever may only read can do.
+//! A guard without a filter needs only to read revocations from etcd. A user who can only read must
+//! not do harm.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -23,7 +24,7 @@ use testkit::over::Over;
 use testkit::tls::Authority;
 use testkit::wait_for;
 
-/// A guard without a filter, whose certificate is this user's.
+/// Starts a guard without a filter, with the certificate of this user.
 fn guard_of(etcd: &Etcd, authority: &Authority, user: &str) -> Guarded {
     let api = api();
     let cluster = cluster(etcd, authority, Some(&authority.issue(user)));
@@ -31,7 +32,7 @@ fn guard_of(etcd: &Etcd, authority: &Authority, user: &str) -> Guarded {
     Guarded { envoy, api }
 }
 
-/// A guard with the filter.
+/// Starts a guard with the filter.
 fn filter_of(etcd: &Etcd, authority: &Authority) -> Guarded {
     let api = api();
     let filter = Filter::from(&filter_configuration().with("/store", store()));
@@ -42,7 +43,7 @@ fn filter_of(etcd: &Etcd, authority: &Authority) -> Guarded {
 }
 
 #[test]
-fn a_role_that_reads_revocations_is_enough_for_a_guard_and_nothing_less() {
+fn a_guard_needs_a_role_that_reads_revocations_and_no_more() {
     let (etcd, authority) = secured();
     let_in_as_documented(&etcd, &[("stranger", "readwrite", "/elsewhere/")]);
     let filter = filter_of(&etcd, &authority);
@@ -65,7 +66,7 @@ fn a_role_that_reads_revocations_is_enough_for_a_guard_and_nothing_less() {
     assert_eq!(unknown.status, 503);
     assert_ordinary_users_go_on(&refused);
 
-    // Its certificate is good for nothing else: contexts are in the records of tokens.
+    // The guard's certificate can read nothing else: the records of tokens contain contexts.
     let guard = authority.issue("impersonation-guard");
     assert!(ctl_as(&etcd, &guard, &["get", "--prefix", "/impersonation/revocations/"]).is_ok());
     let lease = leases(&etcd)[0].clone();
@@ -90,7 +91,7 @@ fn a_role_that_reads_revocations_is_enough_for_a_guard_and_nothing_less() {
     }
 }
 
-/// Ends it; not so while etcd cannot write.
+/// Ends an impersonation. Returns false if etcd cannot write.
 fn try_end(guarded: &Guarded, begun: &Begun) -> bool {
     let path = format!("/api/impersonations/{}", begun.id);
     match guarded.send_to_filter(&Request::new("DELETE", &path).bearer(&operator())).status {
@@ -100,18 +101,18 @@ fn try_end(guarded: &Guarded, begun: &Begun) -> bool {
     }
 }
 
-/// The numbers of all leases, in hex as `etcdctl` has them.
+/// The ids of all leases, in hex as `etcdctl` has them.
 fn leases(etcd: &Etcd) -> Vec<String> {
     let printed = String::from_utf8(etcd.ctl(&["lease", "list"])).unwrap();
     printed.lines().skip(1).map(str::to_owned).collect()
 }
 
-/// Somebody with the certificate of a user who may read, at etcd's own API: by a cluster of Envoy's, as the filter is.
+/// A user who may only read, calling etcd's own API through a cluster of Envoy, as the filter does.
 struct Reader {
     address: SocketAddr,
 }
 
-/// A number as a field of a message.
+/// Encodes a number as a field of a message.
 fn field(number: u8, value: i64) -> Vec<u8> {
     let mut bytes = vec![number << 3];
     let mut left = value.cast_unsigned();
@@ -123,7 +124,7 @@ fn field(number: u8, value: i64) -> Vec<u8> {
     bytes
 }
 
-/// Reads a number, and what is behind it.
+/// Reads a number, and returns the bytes behind it.
 fn varint(bytes: &[u8]) -> (u64, &[u8]) {
     let len = bytes.iter().position(|byte| *byte < 0x80).unwrap() + 1;
     let digits = bytes[..len].iter().rev();
@@ -131,7 +132,7 @@ fn varint(bytes: &[u8]) -> (u64, &[u8]) {
 }
 
 impl Reader {
-    /// What etcd answers; `None` where it refuses.
+    /// Returns etcd's answer; `None` if etcd refuses.
     fn ask(&self, method: &str, message: &[u8]) -> Option<Vec<u8>> {
         let length = u32::try_from(message.len()).unwrap().to_be_bytes();
         let request = Request::post(&format!("/etcdserverpb.Lease/{method}"))
@@ -149,7 +150,7 @@ impl Reader {
         while let Some((tag, rest)) = left.split_first() {
             let (len, rest) = varint(rest);
             let (message, rest) = rest.split_at(usize::try_from(len).unwrap());
-            // The first is the header.
+            // Field 1 is the header, field 2 a lease.
             if *tag == 2 << 3 | 2 {
                 leases.push(varint(&message[1..]).0.cast_signed());
             }
@@ -158,7 +159,7 @@ impl Reader {
         leases
     }
 
-    /// Grants a lease for twelve seconds.
+    /// Grants a lease of twelve seconds.
     fn grant(&self, id: i64) -> bool {
         self.ask("LeaseGrant", &[field(1, 12), field(2, id)].concat()).is_some()
     }
@@ -167,8 +168,9 @@ impl Reader {
         self.ask("LeaseRevoke", &field(1, id)).is_some()
     }
 
-    /// Grants what follows from the leases that there are now, for the next two minutes: each ends with the number of its
-    /// ten seconds. How many there are.
+    /// Grants leases whose ids the filter may want in the next two minutes: an id ends with the
+    /// number of its ten seconds, and the rest is that of an existing lease. Returns how many it
+    /// has granted.
     fn grant_beforehand(&self) -> usize {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() / 10;
         let now = i64::try_from(now).unwrap();
@@ -179,7 +181,7 @@ impl Reader {
         ids.filter(|id| self.grant(*id)).count()
     }
 
-    /// Ends whatever lease may be ended, and grants the same for a moment.
+    /// Revokes every lease that it may revoke, and grants the same id for a moment.
     fn shorten(&self) {
         for id in self.leases() {
             if self.revoke(id) {
@@ -190,14 +192,14 @@ impl Reader {
 }
 
 #[test]
-fn who_may_only_read_etcd_undoes_no_revocation_and_hides_no_impersonation() {
+fn a_reader_of_etcd_can_neither_undo_a_revocation_nor_hide_an_impersonation() {
     let (etcd, authority) = secured();
     let_in_as_documented(&etcd, &[("reader", "read", "/impersonation/")]);
     let filter = filter_of(&etcd, &authority);
     let begin = || wait_for("an impersonation", || filter.try_begin(&Parties::new()));
     let end = |begun: &Begun| wait_for("the end of it", || try_end(&filter, begun).then_some(()));
     let guard = guard_of(&etcd, &authority, "impersonation-guard");
-    // So that there are leases of both kinds to learn from.
+    // Makes leases of both kinds, from which the reader can learn.
     let first = begin();
     end(&first);
 
@@ -211,13 +213,13 @@ fn who_may_only_read_etcd_undoes_no_revocation_and_hides_no_impersonation() {
     let reader = Reader { address: envoy.address("reader") };
     wait_for("etcd to answer the reader", || reader.ask("LeaseLeases", b"").map(|_| ()));
 
-    // Before each of them: a bucket of ten seconds may be over.
-    assert!(reader.grant_beforehand() > 0, "anybody may grant leases");
+    // Repeated before each step: the filter uses another lease every ten seconds.
+    assert!(reader.grant_beforehand() > 0, "etcd lets every user grant leases");
     let [ended, live] = [(); 2].map(|()| begin());
     reader.grant_beforehand();
     end(&ended);
 
-    // And as fast as it can, meanwhile.
+    // At the same time the reader acts as fast as it can.
     let (over, turns) = (Over::default(), AtomicUsize::new(0));
     let [ended_too, live_too] = thread::scope(|scope| {
         let _all = over.when_dropped();
@@ -227,7 +229,7 @@ fn who_may_only_read_etcd_undoes_no_revocation_and_hides_no_impersonation() {
                 turns.fetch_add(1, Ordering::SeqCst);
             }
         });
-        // The next leases are made under its eyes.
+        // The next leases are made while the reader watches.
         let bucket = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() / 10;
         let before = bucket();
         wait_for("the next ten seconds", || (bucket() > before).then_some(()));
@@ -237,7 +239,7 @@ fn who_may_only_read_etcd_undoes_no_revocation_and_hides_no_impersonation() {
     });
     assert!(turns.into_inner() > 0);
 
-    // Whatever it has granted is gone by then.
+    // All leases that the reader has granted have expired by then.
     let decoy = 1 << 40;
     assert!(reader.grant(decoy));
     wait_for("the reader's leases to end", || {

@@ -1,4 +1,4 @@
-//! What a revocation outlives: a new Envoy, a VM that crashes, another configuration.
+//! A revocation outlives a new Envoy, a crash of a VM, and a new configuration.
 
 use std::path::PathBuf;
 
@@ -19,20 +19,20 @@ use testkit::trap::{springing_it, with_trap, with_trap_for_many_headers};
 use testkit::wait_for;
 
 #[test]
-fn an_envoy_that_starts_anew_refuses_what_was_revoked_and_nothing_else() {
+fn an_envoy_that_starts_anew_refuses_only_what_was_revoked() {
     let (etcd, before) = shared();
     let [ended, live] = [(); 2].map(|()| before.begin(&Parties::new()));
     end(before, &ended);
     let after = start(etcd, &json!({}));
     wait_until_it_passes(&after, &live);
     assert_eq!(status(&after, &ended), 401);
-    // And it ends what another has begun.
+    // It can end an impersonation that another Envoy has begun.
     end(&after, &live);
     assert_eq!(status(&after, &live), 401);
 }
 
 #[test]
-fn a_change_of_the_guard_neither_ends_nor_forgets() {
+fn a_new_guard_configuration_keeps_revocations_and_live_impersonations() {
     let (etcd, one) = shared();
     let other = start_without_filter(etcd, &json!({}));
     let [ended, live] = [(); 2].map(|()| one.begin(&Parties::new()));
@@ -51,7 +51,7 @@ fn a_change_of_the_guard_neither_ends_nor_forgets() {
     }
 }
 
-/// The guard as another module in an Envoy without the filter.
+/// Starts an Envoy without the filter, whose guard is this module.
 fn start_module(etcd: &Etcd, module: PathBuf) -> Guarded {
     let mut filter = guard(&configuration(&json!({})));
     filter.module = Some(module);
@@ -69,17 +69,17 @@ fn crashes(guarded: &Guarded) -> usize {
     guarded.envoy.log().matches("RuntimeError: unreachable").count()
 }
 
-/// One VM of each Envoy asks etcd for all of them.
+/// One VM of each Envoy asks etcd for all its VMs.
 #[test]
-fn when_the_vm_that_asks_etcd_crashes_another_asks() {
+fn another_vm_asks_etcd_if_the_one_that_asked_has_crashed() {
     let (etcd, one) = shared();
-    // Whichever asks dies of the answer.
+    // The VM that asks etcd crashes on the answer.
     let other = start_module(etcd, with_trap(&GUARD, "proxy_on_grpc_receive"));
     let [ended, live] = [(); 2].map(|()| one.begin(&Parties::new()));
     wait_for("the VM that asks to crash", || (crashes(&other) > 0).then_some(()));
-    assert_eq!(status(&other, &live), 503, "nobody knows what was revoked");
+    assert_eq!(status(&other, &live), 503, "the guard does not know what was revoked");
     assert_ordinary_users_go_on(&other);
-    // The turn is still that of a VM that is no more.
+    // A crashed VM still has the turn.
     other.envoy.update(guarded_listener(&configuration(&json!({})))).unwrap();
     wait_until_it_passes(&other, &ended);
     end(one, &ended);
@@ -88,7 +88,7 @@ fn when_the_vm_that_asks_etcd_crashes_another_asks() {
 }
 
 #[test]
-fn crashes_of_all_workers_neither_end_nor_forget() {
+fn crashes_of_all_workers_keep_revocations_and_live_impersonations() {
     let (etcd, one) = shared();
     let other = start_module(etcd, with_trap_for_many_headers(&GUARD));
     let live = one.begin(&Parties::new());

@@ -1,5 +1,5 @@
-//! The guard and the filter keep what was revoked in etcd: what one Envoy ends has ended in all of them, and where etcd
-//! cannot be heard nobody knows, so that no impersonation passes.
+//! Guard and filter keep revocations in etcd: an impersonation that one Envoy ends has ended in all
+//! of them. Without etcd the guard cannot know what has ended, so no impersonation passes.
 
 mod access;
 mod lasting;
@@ -24,7 +24,7 @@ use testkit::http::{Answer, Request};
 use testkit::server::{Server, as_asked};
 use testkit::wait_for;
 
-/// What both are told of where revocations are.
+/// The store of both the guard and the filter.
 fn store() -> Value {
     json!({"etcd": {"cluster": "etcd"}})
 }
@@ -33,19 +33,19 @@ fn cluster(etcd: &Etcd) -> Cluster {
     Cluster::new("etcd", etcd.address).with("connect_timeout", "0.25s").http2()
 }
 
-/// The guard's configuration: what is told these members besides.
+/// The guard's configuration, with these members added.
 fn configuration(members: &Value) -> Value {
     let mut configuration = guard_configuration(members);
     configuration["store"] = store();
     configuration
 }
 
-/// The guard before that API, without the filter.
+/// A guard before that API, without the filter.
 fn without_filter(etcd: &Etcd, members: &Value, api: SocketAddr) -> Bootstrap {
     with_cluster(cluster(etcd), members, api)
 }
 
-/// The same, with etcd reached by this cluster.
+/// A guard before that API, without the filter. This cluster reaches etcd.
 fn with_cluster(etcd: Cluster, members: &Value, api: SocketAddr) -> Bootstrap {
     Bootstrap::default()
         .listener(guarded_listener(&configuration(members)).watched())
@@ -54,13 +54,13 @@ fn with_cluster(etcd: Cluster, members: &Value, api: SocketAddr) -> Bootstrap {
         .workers(2)
 }
 
-/// The same, and an API that answers.
+/// Starts a guard before an API that answers, without the filter.
 fn start_without_filter(etcd: &Etcd, members: &Value) -> Guarded {
     let api = api();
     Guarded { envoy: without_filter(etcd, members, api.address).start(), api }
 }
 
-/// Both before an API that answers.
+/// Starts guard and filter before an API that answers.
 fn start(etcd: &Etcd, members: &Value) -> Guarded {
     let api = api();
     let filter = Filter::from(&filter_configuration().with("/store", store()));
@@ -77,7 +77,8 @@ fn api() -> Server {
     api
 }
 
-/// One etcd and one Envoy with the filter, for all tests that leave the first alone and end nothing of anybody else's.
+/// One etcd and one Envoy with the filter, for all tests that leave etcd alone and end only their
+/// own impersonations.
 fn shared() -> &'static (Etcd, Guarded) {
     static SHARED: LazyLock<(Etcd, Guarded)> = LazyLock::new(|| {
         let etcd = Etcd::start();
@@ -87,7 +88,7 @@ fn shared() -> &'static (Etcd, Guarded) {
     &SHARED
 }
 
-/// Ends one, by its id.
+/// Ends an impersonation by its id.
 fn end(guarded: &Guarded, begun: &Begun) {
     delete(guarded, &format!("/api/impersonations/{}", begun.id), &operator());
 }
@@ -100,7 +101,7 @@ fn status(guarded: &Guarded, begun: &Begun) -> u16 {
     get(guarded, begun).status
 }
 
-/// Nothing but "not known yet" comes before.
+/// Waits until the impersonation passes. The only other answer allowed is "not known yet".
 fn wait_until_it_passes(guarded: &Guarded, begun: &Begun) {
     wait_for("the impersonation to pass", || match status(guarded, begun) {
         200 => Some(()),
@@ -109,7 +110,7 @@ fn wait_until_it_passes(guarded: &Guarded, begun: &Begun) {
     });
 }
 
-/// It is let through, or refused because it has ended: nothing else comes before.
+/// Waits until the impersonation is refused because it has ended. Until then it must pass.
 fn wait_until_it_has_ended(guarded: &Guarded, begun: &Begun) {
     wait_for("the revocation to arrive", || match status(guarded, begun) {
         401 => Some(()),

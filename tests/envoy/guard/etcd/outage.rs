@@ -1,5 +1,5 @@
-//! etcd cannot be heard: after `max_staleness` nobody knows what was revoked, and no impersonation passes until
-//! somebody does.
+//! etcd cannot be reached: after `max_staleness` the guard does not know what was revoked, and no
+//! impersonation passes until etcd is back.
 
 use serde_json::json;
 
@@ -17,7 +17,7 @@ use testkit::wait_for;
 const AGE: &str = "impersonation_guard_revocations_age_seconds";
 
 #[test]
-fn without_etcd_impersonations_are_refused_after_a_while_and_ordinary_users_never() {
+fn without_etcd_only_impersonations_are_refused_and_only_after_max_staleness() {
     let etcd = Etcd::start();
     let guarded = start(&etcd, &json!({"max_staleness": "2s"}));
     let [ended, live] = [(); 2].map(|()| guarded.begin(&Parties::new()));
@@ -29,7 +29,7 @@ fn without_etcd_impersonations_are_refused_after_a_while_and_ordinary_users_neve
         } else {
             etcd.kill();
         }
-        let answer = wait_for("nobody to know any more", || {
+        let answer = wait_for("the revocations to be stale", || {
             let answer = get(&guarded, &live);
             assert!(matches!(answer.status, 200 | 503), "{gone}: {answer:?}");
             assert_ordinary_users_go_on(&guarded);
@@ -38,7 +38,7 @@ fn without_etcd_impersonations_are_refused_after_a_while_and_ordinary_users_neve
         assert_eq!(answer.refusal(), (503, "temporarily_unavailable".into()), "{gone}");
         assert_eq!(answer.header("retry-after"), Some("1"), "{gone}");
         assert!(!guarded.reached(&answer), "{gone}");
-        // On every worker.
+        // The rule holds on every worker.
         for connection in &mut guarded.envoy.connect_to_every_worker() {
             let request = |token: &str| Request::get("/orders").bearer(token);
             assert_eq!(connection.send(&request(&live.access_token)).status, 503, "{gone}");
@@ -51,21 +51,21 @@ fn without_etcd_impersonations_are_refused_after_a_while_and_ordinary_users_neve
             etcd.restart();
         }
         wait_until_it_passes(&guarded, &live);
-        assert_eq!(status(&guarded, &ended), 401, "{gone}: what had ended");
+        assert_eq!(status(&guarded, &ended), 401, "{gone}: an ended impersonation");
         wait_for("the age to be small", || (guarded.envoy.metric(AGE) < Some(2)).then_some(()));
     }
     let refused = "impersonation_guard_refusals_total.reason.revocations_stale";
     assert!(guarded.envoy.metric(refused) >= Some(4));
     let log = guarded.envoy.log();
     assert!(log.contains("\"reason\":\"revocations_stale\""));
-    // Each kind of failure once a minute in each VM, not for each request or poll.
+    // Each VM logs each kind of failure once a minute, not for each request or poll.
     let complaints = log.lines().filter(|line| line.contains("etcd does not answer")).count();
     assert!((1..20).contains(&complaints), "{complaints}");
 }
 
-/// Who was let through before cannot stay for longer than who comes now.
+/// A stream that was let through before must not stay longer than a new one could.
 #[test]
-fn what_is_open_ends_when_nobody_knows_any_more_and_ordinary_streams_go_on() {
+fn impersonated_streams_end_after_max_staleness_and_ordinary_ones_continue() {
     let etcd = Etcd::start();
     let members = json!({"max_staleness": "1s", "default": "allow"});
     let envoy = without_filter(&etcd, &members, streaming::start()).start();
@@ -93,9 +93,9 @@ fn what_is_open_ends_when_nobody_knows_any_more_and_ordinary_streams_go_on() {
     assert!(more(&mut ordinary));
 }
 
-/// A guard that starts without etcd knows nothing, and says so.
+/// A guard that starts without etcd knows no revocations, and says so.
 #[test]
-fn a_guard_that_never_heard_of_etcd_lets_no_impersonation_pass_until_it_does() {
+fn a_guard_that_never_heard_from_etcd_lets_no_impersonation_pass_until_it_does() {
     let etcd = Etcd::start();
     etcd.kill();
     let guarded = start_without_filter(&etcd, &json!({}));
@@ -133,7 +133,7 @@ fn a_compaction_loses_no_revocation() {
     end(&after);
     compact();
     wait_until_it_has_ended(&other, &after);
-    // Whoever begins after the compaction reads what is left.
+    // A guard that starts after the compaction reads what is left.
     let anew = start_without_filter(&etcd, &json!({}));
     for guarded in [&one, &other, &anew] {
         wait_until_it_passes(guarded, &live);

@@ -1,4 +1,4 @@
-//! Two Envoys: what is ended through one has ended in the other.
+//! Two Envoys: an impersonation that is ended through one has ended in the other.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
@@ -18,9 +18,9 @@ use testkit::http::{Connection, Request};
 use testkit::streaming::{self, Http2};
 use testkit::wait_for;
 
-/// The guard is small, and stands where the APIs are; the filter is somewhere else.
+/// A guard stands beside the APIs; the filter is in another Envoy.
 #[test]
-fn what_one_envoy_ends_has_ended_in_a_guard_elsewhere_within_a_moment_and_for_good() {
+fn an_impersonation_ended_in_one_envoy_soon_ends_in_a_guard_elsewhere_for_good() {
     let etcd = Etcd::start();
     let one = start(&etcd, &json!({}));
     let other = start_without_filter(&etcd, &json!({}));
@@ -54,7 +54,7 @@ fn what_one_envoy_ends_has_ended_in_a_guard_elsewhere_within_a_moment_and_for_go
             assert_ordinary_users_go_on(envoy);
         }
     }
-    // Who begins after all of that has not ended, in either.
+    // An impersonation that begins after all of that is live in both.
     let begun = one.begin(&Parties::new());
     for envoy in [&one, &other] {
         assert_eq!(status(envoy, &begun), 200);
@@ -62,7 +62,7 @@ fn what_one_envoy_ends_has_ended_in_a_guard_elsewhere_within_a_moment_and_for_go
 }
 
 #[test]
-fn of_400_revocations_at_once_through_both_none_is_lost() {
+fn none_of_400_simultaneous_revocations_through_two_envoys_is_lost() {
     const REVOCATIONS: usize = 400;
     const AT_ONCE: usize = 16;
     let (etcd, one) = shared();
@@ -100,9 +100,10 @@ fn of_400_revocations_at_once_through_both_none_is_lost() {
 }
 
 #[test]
-fn what_is_open_in_the_other_ends_too_and_what_is_anothers_goes_on() {
+fn open_streams_in_the_other_envoy_end_too_and_those_of_others_continue() {
     let (etcd, one) = shared();
-    // One before an API whose answers do not end, one before an API that takes WebSockets.
+    // One guard stands before an API whose answers do not end, one before an API that takes
+    // WebSockets.
     let sockets = api();
     let envoys = [streaming::start(), sockets.address]
         .map(|api| without_filter(etcd, &json!({"default": "allow"}), api).start());

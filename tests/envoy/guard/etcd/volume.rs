@@ -1,4 +1,4 @@
-//! Whatever was written to etcd, an Envoy that starts later learns of it.
+//! An Envoy that starts later learns every revocation in etcd, whatever else was written there.
 
 use serde_json::json;
 
@@ -10,7 +10,7 @@ use testkit::guarded::connect;
 use testkit::guarded::{Guarded, Parties, operator};
 use testkit::http::{Connection, Request};
 
-/// A name of the most characters, each of the most bytes.
+/// Returns a name of the most characters, each of the most bytes.
 fn longest(number: usize) -> String {
     let name = format!("{number:04}");
     format!("{name}{}", "\u{1f600}".repeat(255 - name.len()))
@@ -26,7 +26,7 @@ fn revoke_with_longest_names(connection: &mut Connection, number: usize) {
     assert_eq!(answer.status, 201, "{answer:?}");
 }
 
-/// The guard knows, and knows both what has ended and what has not.
+/// Checks that the guard learns both that one impersonation has ended and that another has not.
 fn assert_learns(etcd: &Etcd, one: &Guarded) {
     let (ended, live) = (one.begin(&Parties::new()), one.begin(&Parties::new()));
     end(one, &ended);
@@ -47,9 +47,10 @@ fn an_envoy_that_starts_later_learns_a_thousand_revocations_with_the_longest_nam
     assert_learns(&etcd, &one);
 }
 
-/// Somebody else may write there, too: hundreds of values of 60 kB, which are too many for one answer.
+/// Other programs may write there, too: hundreds of values of 60 kB, which are too many for one
+/// answer.
 #[test]
-fn long_values_that_somebody_else_wrote_hold_up_no_envoy() {
+fn long_foreign_values_in_etcd_hold_up_no_envoy() {
     const MANY: usize = 300;
     let etcd = Etcd::start();
     let one = start(&etcd, &json!({}));
@@ -63,7 +64,7 @@ fn long_values_that_somebody_else_wrote_hold_up_no_envoy() {
     }
     one.revoke(&json!({"userId": "somebody-else"}));
     let later = start_without_filter(&etcd, &json!({}));
-    // What nobody can read may mean anybody until then. What begins now has not ended.
+    // An unreadable value may end any impersonation that began before it. This one begins later.
     let live = one.begin(&Parties::new());
     wait_until_it_passes(&later, &live);
     end(&one, &live);

@@ -1,5 +1,5 @@
-//! How long a revocation is kept in etcd, and in the copies of it: whatever the lifetimes of the day are, and whatever
-//! one Envoy's clock says.
+//! How long a revocation is kept in etcd and in the copies of it, whatever lifetimes are configured
+//! and whatever one Envoy's clock says.
 
 use serde_json::{Value, json};
 
@@ -17,7 +17,8 @@ use testkit::wait_for;
 /// The longest life that can be configured: a day for each of both tokens, and ten minutes.
 const LONGEST: u64 = 2 * 24 * 3600 + 600;
 
-/// Both before an API that answers, by a clock that can be set, with these lifetimes.
+/// Starts guard and filter before an API that answers, with a clock that can be set and these
+/// lifetimes.
 fn start_by(clock: &Clock, etcd: &Etcd, lifetimes: [&str; 2]) -> Guarded {
     let api = api();
     let filter = filter_configuration()
@@ -31,7 +32,7 @@ fn start_by(clock: &Clock, etcd: &Etcd, lifetimes: [&str; 2]) -> Guarded {
     Guarded { envoy: clock.for_envoy(bootstrap.workers(2)).start(), api }
 }
 
-/// For how many seconds more each revocation is kept.
+/// Returns for how many more seconds each revocation is kept.
 fn kept(etcd: &Etcd) -> Vec<u64> {
     let json = |words: &[&str]| -> Value { serde_json::from_slice(&etcd.ctl(words)).unwrap() };
     let keys = json(&["get", "--prefix", "", "-w", "json"]);
@@ -46,9 +47,9 @@ fn kept(etcd: &Etcd) -> Vec<u64> {
     revocations.map(|kv| ttl(lease(kv)).unwrap()).collect()
 }
 
-/// As whoever is on call would do it: lifetimes are cut short, then all is ended that there is.
+/// Does what an operator on call would do: shortens the lifetimes, then ends all impersonations.
 #[test]
-fn a_revocation_is_kept_for_the_longest_life_whatever_the_lifetimes_of_the_day_are() {
+fn a_revocation_is_kept_for_the_longest_life_that_can_be_configured() {
     let (etcd, clock) = (Etcd::start(), Clock::new());
     let before = start(&etcd, &json!({}));
     let parties = Parties::new();
@@ -65,7 +66,7 @@ fn a_revocation_is_kept_for_the_longest_life_whatever_the_lifetimes_of_the_day_a
     let kept = kept(&etcd);
     assert_eq!(kept.len(), 1);
     assert!(kept[0] + 60 >= LONGEST, "{kept:?}");
-    // A thousand seconds later there is another.
+    // Another revocation follows a thousand seconds later.
     clock.set(1100);
     revoke_user(&revoker, "somebody-else");
     let later = start_without_filter(&etcd, &json!({}));
@@ -90,7 +91,7 @@ fn wait_until_it_is_refused(guarded: &Guarded, begun: &Begun, before: Option<u16
 
 /// One of the two Envoys has a clock that is far ahead.
 #[test]
-fn an_envoy_whose_clock_is_ahead_makes_no_other_forget() {
+fn an_envoy_whose_clock_is_ahead_makes_no_other_forget_a_revocation() {
     let (etcd, clock) = (Etcd::start(), Clock::new());
     let one = start(&etcd, &json!({}));
     let other = start_by(&clock, &etcd, ["600s", "3600s"]);
@@ -102,7 +103,7 @@ fn an_envoy_whose_clock_is_ahead_makes_no_other_forget() {
         let user = format!("somebody-else-{ahead}");
         revoke_user(&other, &user);
         clock.set(0);
-        // All that was revoked until this one is known has been heard by then.
+        // Once this revocation is known, all earlier ones are known, too.
         let marked = one.begin(&Parties::new());
         end(&other, &marked);
         for guarded in [&one, &other] {

@@ -799,21 +799,6 @@ fn a_broken_script_is_reported_with_all_other_problems() {
     assert_eq!(paths, ["signing_keys[0].jwk", "subject_tokens.lifetime", "custom_claims.script"]);
 }
 
-/// Such a build cannot do what the operator relies on.
-#[cfg(not(feature = "custom-claims"))]
-#[test]
-fn a_build_without_the_engine_refuses_every_script() {
-    let claims = json!({"script": "const getCustomJwtClaims = () => ({})"});
-    let expected = "this build runs no scripts";
-    assert_problem("a script", &with("/custom_claims", claims), "custom_claims.script", expected);
-    assert_problem(
-        "none",
-        &with("/custom_claims", json!({})),
-        "custom_claims.script",
-        "is required",
-    );
-}
-
 #[test]
 fn a_probably_unintended_setting_is_a_warning() {
     const JWT: &str = "subject_tokens.authentication.jwt[1]";
