@@ -181,7 +181,7 @@ tools:
 quick: export CARGO_INCREMENTAL := 1
 quick: lint-format
 	cargo clippy --workspace --all-targets --all-features -- -D warnings
-	cargo test --all-features --lib --test without_envoy --test architecture
+	cargo test --all-features $(addprefix --package ,impersonation-filter impersonation-filter-cli impersonation-core quickjs-rewind) --lib --test without_envoy --test architecture
 
 lint: lint-format lint-native lint-wasm
 
