@@ -1,5 +1,5 @@
-// Nobody acts as an administrator, whatever the user is called: the roles are those of the user's own record.
-// A record without roles says nothing, so it does not allow either.
+// Nobody may act as an administrator. The roles come from the user's own record, so the user's name does not matter.
+// A record without roles is refused too.
 const PROTECTED = ['admin', 'owner', 'auditor'];
 
 const authorizeSubjectToken = ({ user, api }) => {

@@ -1,5 +1,5 @@
-// One backend for each tenant's support staff, and each for that tenant's users only. Whose users they are is in
-// the user's record; which backend is whose is in TENANTS, as JSON: {"acme-support": "acme"}.
+// Each tenant has a support backend of its own, which may mint for that tenant's users only. The user's record names
+// the user's tenant. TENANTS maps backends to tenants, as JSON: {"acme-support": "acme"}.
 const authorizeSubjectToken = ({ caller, user, environmentVariables, api }) => {
   const tenants = new Map(Object.entries(JSON.parse(environmentVariables.TENANTS)));
   const tenant = tenants.get(caller.clientId);

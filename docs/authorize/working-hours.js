@@ -1,5 +1,5 @@
-// From 8 to 18, Monday to Friday, by the offset that UTC_OFFSET gives: "+01:00". There is no clock but `Date`, and it
-// knows no time zones, so an offset is what there can be; it is changed in the configuration when the clocks are.
+// Allows mints from 8 to 18, Monday to Friday. UTC_OFFSET is the offset of local time, such as "+01:00": `Date` knows
+// no time zones here. Change it in the configuration when daylight saving time begins or ends.
 const offsetInMinutes = (text) => {
   const [, sign, hours, minutes] = /^([+-])(\d\d):(\d\d)$/.exec(text);
   return (sign === '-' ? -1 : 1) * (60 * hours + Number(minutes));
@@ -10,6 +10,6 @@ const authorizeSubjectToken = ({ context, environmentVariables, api }) => {
   const [day, hour] = [local.getUTCDay(), local.getUTCHours()];
   const working = day >= 1 && day <= 5 && hour >= 8 && hour < 18;
   if (!working && context.emergency !== true) return api.denyAccess('Only from 8 to 18, Monday to Friday');
-  // What is done at night is short.
+  // Tokens for emergencies at night are short-lived.
   if (!working) return { expiresIn: 60, accessTokenExpiresIn: 300 };
 };
