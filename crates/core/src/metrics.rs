@@ -11,9 +11,9 @@ pub const CREATED: &str = "impersonation_subject_tokens_created_total";
 /// Subject tokens that were exchanged.
 pub const EXCHANGED: &str = "impersonation_subject_tokens_exchanged_total";
 /// Spent subject tokens that were presented again: a presenter may have stolen the token.
-pub const REPLAYED: &str = "impersonation_subject_tokens_replayed_total";
+pub(crate) const REPLAYED: &str = "impersonation_subject_tokens_replayed_total";
 /// Mints that found every slot of the store taken.
-pub const STORE_FULL: &str = "impersonation_store_full_total";
+pub(crate) const STORE_FULL: &str = "impersonation_store_full_total";
 /// Exchanges whose spend has an unknown outcome, because etcd failed: see [`store_failed`].
 pub(crate) const SPEND_UNKNOWN: &str = "impersonation_store_spends_unknown_total";
 /// Subject tokens that the caller who minted them has cancelled.

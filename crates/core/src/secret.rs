@@ -51,7 +51,7 @@ impl Digest {
     }
 
     /// Parses 64 hex digits of either letter case.
-    pub fn from_hex(text: &str) -> Option<Self> {
+    pub(crate) fn from_hex(text: &str) -> Option<Self> {
         let mut bytes = [0; 32];
         let len = base16ct::mixed::decode(text, &mut bytes).ok()?.len();
         (len == bytes.len()).then_some(Self(bytes))

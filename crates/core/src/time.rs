@@ -34,7 +34,7 @@ impl UnixTime {
     }
 
     /// Formats the time in UTC, to the millisecond (RFC 3339): `2026-11-22T03:28:00.123Z`.
-    pub fn rfc3339(self) -> impl fmt::Display {
+    pub(crate) fn rfc3339(self) -> impl fmt::Display {
         fmt::from_fn(move |formatter| {
             let (year, month, day) = civil(self.secs() / 86_400);
             let second = self.secs() % 86_400;
@@ -79,20 +79,20 @@ impl UnixTime {
 
     /// Returns true if this time is too far ahead to have been recorded by the clock as it is now:
     /// the clock has been set back.
-    pub fn is_ahead_of(self, now: Self) -> bool {
+    pub(crate) fn is_ahead_of(self, now: Self) -> bool {
         self > now.at_the_latest()
     }
 
     /// Returns the latest time that a clock like this one can have recorded. Later times are
     /// [ahead](Self::is_ahead_of).
-    pub fn at_the_latest(self) -> Self {
+    pub(crate) fn at_the_latest(self) -> Self {
         self.after(SLACK)
     }
 
     /// Returns true if less than `duration` has passed since this time was recorded. A time that
     /// lies [ahead](Self::is_ahead_of) never counts as recent, because it says nothing about its
     /// age.
-    pub fn is_within(self, duration: Duration, now: Self) -> bool {
+    pub(crate) fn is_within(self, duration: Duration, now: Self) -> bool {
         !self.is_ahead_of(now) && now < self.after(duration)
     }
 }

@@ -42,7 +42,7 @@ pub struct Config {
     /// The store of the subject tokens.
     pub store: Store,
     /// The lifetime of an access token whose resource sets none.
-    pub access_token_lifetime: Duration,
+    pub(crate) access_token_lifetime: Duration,
     /// How acting users are verified.
     pub actor_tokens: ActorTokens,
     /// The clients by `client_id`.
@@ -52,15 +52,15 @@ pub struct Config {
     /// The operator's function that adds claims, if there is one.
     pub custom_claims: Option<CustomClaims>,
     /// The operator's function that decides about mints, if there is one.
-    pub authorize_subject_token: Option<AuthorizeSubjectToken>,
+    pub(crate) authorize_subject_token: Option<AuthorizeSubjectToken>,
     /// The operators who may list and end impersonations, and the capacity of the list.
     pub impersonations: Impersonations,
     /// The source of the key set and the discovery document.
     pub documents: DocumentSource,
     /// The outcome of an exchange whose subject token is not one of this filter's.
-    pub foreign_subject_tokens: ForeignSubjectTokens,
+    pub(crate) foreign_subject_tokens: ForeignSubjectTokens,
     /// If true, audit lines have the free-form context.
-    pub audit_context: bool,
+    pub(crate) audit_context: bool,
     /// Where audit events are written.
     pub audit_log: AuditLog,
     /// Settings that work but are probably not intended.
@@ -69,7 +69,7 @@ pub struct Config {
 
 /// The outcome of an exchange whose subject token is not one of this filter's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ForeignSubjectTokens {
+pub(crate) enum ForeignSubjectTokens {
     /// The exchange is refused.
     Refuse,
     /// The request goes on to the identity gateway.
@@ -242,7 +242,7 @@ impl Config {
     }
 
     /// How long an access token can be good for.
-    pub fn longest_access_token_lifetime(&self) -> Duration {
+    pub(crate) fn longest_access_token_lifetime(&self) -> Duration {
         let lifetimes =
             self.resources.values().filter_map(|resource| resource.access_token_lifetime);
         lifetimes.fold(self.access_token_lifetime, Duration::max)

@@ -21,7 +21,7 @@ pub struct Head {
     /// `content-type`.
     pub content_type: Option<Vec<u8>>,
     /// `if-none-match`; read for documents only.
-    pub if_none_match: Option<Vec<u8>>,
+    pub(crate) if_none_match: Option<Vec<u8>>,
 }
 
 /// A request body.

@@ -89,7 +89,7 @@ impl IssuedAt {
     /// Revisions decide if both sides have one, because the clocks of two Envoys differ. If the
     /// times differ by more than clocks may, the revisions are not of one history, and the time
     /// decides.
-    pub fn is_until(self, end: End) -> bool {
+    pub(crate) fn is_until(self, end: End) -> bool {
         match self {
             Self::At(time) => time <= end.time,
             Self::Within(second) => second <= end.time.secs(),

@@ -70,7 +70,7 @@ impl Store {
     }
 
     /// Looks up a token again that was found outstanding.
-    pub async fn find_again(
+    pub(crate) async fn find_again(
         &self,
         context: &Context,
         found: &Outstanding,
@@ -103,7 +103,7 @@ impl Store {
     }
 
     /// Counts the next tokens in shared data, and sets the gauges when the count is complete.
-    pub fn set_gauges(&self, host: &dyn Host) {
+    pub(crate) fn set_gauges(&self, host: &dyn Host) {
         call!(self.0, tokens => tokens.set_gauges(host));
     }
 

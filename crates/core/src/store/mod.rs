@@ -16,4 +16,5 @@ pub(crate) use outcome::{Seen, SeenRemotely};
 pub use record::{Exchange, Grant, Mint};
 pub(crate) use record::{Record, Slot, State, is_current};
 pub(crate) use token::{NONCE_LEN, Origin};
-pub use token::{PREFIX, SubjectToken, TokenId};
+pub(crate) use token::PREFIX;
+pub use token::{SubjectToken, TokenId};

@@ -105,7 +105,7 @@ impl Outstanding {
     }
 
     /// Returns true if the token was found in a table of slots.
-    pub const fn is_in_a_slot(&self) -> bool {
+    pub(crate) const fn is_in_a_slot(&self) -> bool {
         self.slot().is_some()
     }
 }

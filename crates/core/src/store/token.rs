@@ -10,7 +10,7 @@ use crate::secret::{Digest, Secret};
 
 /// The beginning of every subject token of this filter. A token without it was issued by somebody
 /// else.
-pub const PREFIX: &str = "sub_";
+pub(crate) const PREFIX: &str = "sub_";
 
 /// The length of the random part: 256 bits cannot be guessed.
 pub(crate) const NONCE_LEN: usize = 32;
