@@ -158,7 +158,8 @@ fn a_secret_in_the_place_of_a_name_is_not_written_down() {
 #[test]
 fn nothing_prints_its_secrets() {
     let secret = "sub_0123456789abcdef0123456789abcdef";
-    let head = Head { authorization: Some(secret.into()), ..Head::default() };
+    let mut head = Head::default();
+    head.authorization = Some(secret.into());
     let call = HttpCall {
         cluster: "gateway".into(),
         method: "POST",
