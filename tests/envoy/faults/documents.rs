@@ -148,7 +148,7 @@ fn our_key_replaces_the_gateways_of_the_same_kid_and_the_log_says_so() {
     assert_eq!(envoy.metric("impersonation_key_collisions_total"), Some(1));
     let log = envoy.log();
     let line = log.lines().find(|line| line.contains("kid"));
-    assert!(line.is_some_and(|line| line.contains("ours")), "{log}");
+    assert!(line.is_some_and(|line| line.contains("one of our keys")), "{log}");
 }
 
 #[test]
