@@ -1,12 +1,15 @@
 //! Measures mints and exchanges per second, beside Envoy answering the same requests from its
 //! configuration.
 
+use std::path::PathBuf;
+
 use jsonwebtoken::Algorithm;
 use serde_json::json;
 
 use crate::chart::{self, Bar};
 use crate::lane::Lane;
 use crate::load::{CONNECTIONS, envoy_core, leave_envoy_alone};
+use testkit::bootstrap::Filter;
 use testkit::configuration::Configuration;
 use testkit::gateway::{Gateway, Options, exchange_form, mint_body_request, minted};
 use testkit::http::Request;
@@ -94,6 +97,15 @@ pub(crate) fn run() {
 /// Starts a gateway on Envoy's core that signs with a new key. Its `direct` listener answers the
 /// same requests with recorded answers of the filter.
 pub(crate) fn with_key(algorithm: Algorithm, configuration: &Configuration) -> Gateway {
+    with_key_and_module(algorithm, configuration, None)
+}
+
+/// Returns such a gateway with another module as the filter.
+pub(crate) fn with_key_and_module(
+    algorithm: Algorithm,
+    configuration: &Configuration,
+    module: Option<PathBuf>,
+) -> Gateway {
     let key = Key::generate(algorithm, "k");
     let configuration =
         configuration.clone().with("/signing_keys/0", json!({"jwk": key.private_jwk()}));
@@ -106,7 +118,8 @@ pub(crate) fn with_key(algorithm: Algorithm, configuration: &Configuration) -> G
         direct_responses: vec![("/api/", mint.text()), ("/oidc/", exchange.text())],
         ..Options::default()
     };
-    Gateway::try_start(&configuration, &options).unwrap()
+    let filter = Filter { module, ..Filter::from(&configuration) };
+    Gateway::try_start(filter, &options).unwrap()
 }
 
 /// A mint with the context that the function needs.

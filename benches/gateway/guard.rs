@@ -3,11 +3,13 @@
 //! caches the tokens. Envoy itself answers in the place of the API: the time of an API would only
 //! make the guard look cheaper.
 
+use std::path::PathBuf;
+
 use serde_json::json;
 
 use crate::lane::Lane;
 use crate::load::{envoy_core, leave_envoy_alone};
-use testkit::bootstrap::{Bootstrap, Listener};
+use testkit::bootstrap::{Bootstrap, Filter, Listener};
 use testkit::envoy::Envoy;
 use testkit::guarded::{
     claims, for_impersonations, guard, guard_configuration, ordinary_token, token,
@@ -31,13 +33,20 @@ pub(crate) fn unguarded() -> Listener {
 
 /// Returns a listener with the guard and the rules of a deployment of some size.
 pub(crate) fn guarded() -> Listener {
+    guarded_by("guarded", None)
+}
+
+/// Returns such a listener with another module as the guard.
+pub(crate) fn guarded_by(name: &str, module: Option<PathBuf>) -> Listener {
     let configuration = guard_configuration(&json!({"rules": [
         {"path_prefix": "/account/password", "action": "deny"},
         {"path_prefix": "/payments", "action": "deny"},
         {"path": "/orders/search", "methods": ["POST"], "action": "allow"},
         {"path_prefix": "/orders/", "methods": ["POST", "PATCH"], "scopes": ["orders:write"], "action": "allow"},
     ]}));
-    verifying_listener("guarded", [for_impersonations(guard(&configuration))]).answer("/", "ok")
+    let ours = guard(&configuration);
+    let guard = Filter { module: module.or_else(|| ours.module.clone()), ..ours };
+    verifying_listener(name, [for_impersonations(guard)]).answer("/", "ok")
 }
 
 pub(crate) fn run() {

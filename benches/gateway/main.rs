@@ -14,6 +14,7 @@
 #![cfg(test)]
 #![expect(clippy::arithmetic_side_effects, reason = "a benchmark that overflows fails, no more")]
 
+mod before;
 mod chart;
 mod cluster;
 mod disabled;
@@ -33,7 +34,7 @@ use std::thread;
 
 type Part = (&'static str, fn());
 
-const PARTS: [Part; 14] = [
+const PARTS: [Part; 15] = [
     ("size", footprint::size),
     ("ready", footprint::ready),
     ("exchange", exchange::run),
@@ -48,6 +49,7 @@ const PARTS: [Part; 14] = [
     ("provider", provider::run),
     ("scale", scale::run),
     ("memory", footprint::memory),
+    ("before", before::run),
 ];
 
 fn main() {
