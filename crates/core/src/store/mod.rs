@@ -15,6 +15,6 @@ pub use outcome::{Cancelled, Found, NotSpent, NotStored, Occupancy, Outstanding,
 pub(crate) use outcome::{Seen, SeenRemotely};
 pub use record::{Exchange, Grant, Mint};
 pub(crate) use record::{Record, Slot, State, is_current};
-pub(crate) use token::{NONCE_LEN, Origin};
 pub(crate) use token::PREFIX;
+pub(crate) use token::{NONCE_LEN, Origin};
 pub use token::{SubjectToken, TokenId};
