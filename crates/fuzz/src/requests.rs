@@ -10,6 +10,7 @@ use impersonation_core::step::{Call, CallFailure, GrpcStatus, Reply};
 use impersonation_core::stream::Flow;
 use serde_json::{Value, json};
 
+use crate::corpus;
 use crate::etcd::{answer_oddly, seals_as_the_filter_does};
 use crate::setting::{
     API, Begun, FORM, ISSUER, JSON, OPAQUE, exchange, exchange_form, good_jwt, mint, minted,
@@ -398,6 +399,10 @@ fn in_etcd() -> (String, Etcd) {
     let answer = play(&service, &world, &exchange(form.as_bytes()), well).unwrap();
     assert_eq!(answer.status, 200, "{}", answer.body.escape_ascii());
     assert!(seals_as_the_filter_does(minted.clone()));
+    // The corpus has records of this token. Behind another digest, nothing of a record is read.
+    let digest = &minted.folder("tokens")[0].1[9..41];
+    let mut inputs = corpus::read("etcd").into_iter();
+    assert!(inputs.any(|input| input.windows(digest.len()).any(|part| part == digest)));
     (token, minted)
 }
 

@@ -179,7 +179,7 @@ const fn bound(key: &[u8]) -> Bound<'_> {
 }
 
 fn decode(value: &[u8]) -> Option<LiveImpersonation> {
-    versioned::decode(VERSION, value)
+    versioned::decode(VERSION, value).filter(LiveImpersonation::has_good_names)
 }
 
 #[cfg(test)]

@@ -25,7 +25,6 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use crate::config::{AuditLog, ConfigError, GuardConfig, GuardStore, Mode, decode};
-use crate::etcd::{RecordKeys, Server};
 use crate::host::{Host, Level, UnixTime};
 use crate::http_stream::Flow;
 use crate::metrics;
@@ -33,7 +32,7 @@ use crate::path::{NormalPath, without_query};
 use crate::remote::RemoteFailure;
 use crate::revocations::{Mark, Unknown, View};
 use crate::step::{Step, Task};
-use crate::storage::Revocations;
+use crate::storage::{Revocations, open_for_guard};
 
 use claims::{Claims, NoClaims};
 use event::{Event, Happening};
@@ -88,17 +87,9 @@ impl Guard {
     /// Reads a configuration from the bytes that Envoy hands the plugin.
     pub fn configure(bytes: &[u8], now: UnixTime) -> Result<Self, ConfigError> {
         let config = GuardConfig::from_value(&decode(bytes)?)?;
-        let tenant = config.tenant();
-        let revocations = match &config.store {
-            GuardStore::SharedData => Revocations::shared_data(&tenant),
-            GuardStore::Etcd { settings, max_staleness } => {
-                let server = Rc::new(Server::new(settings, RecordKeys::default()));
-                Revocations::etcd(&server, &tenant, *max_staleness)
-            }
-        };
         Ok(Self {
+            revocations: open_for_guard(&config),
             config,
-            revocations,
             streams: RefCell::default(),
             held_against: RefCell::default(),
             known_as_of: Cell::new(now),

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::host::UnixTime;
+use crate::policy::is_user_id;
 
 /// A live impersonation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -45,6 +46,13 @@ impl LiveImpersonation {
     /// Returns true if the impersonation has not expired.
     pub(crate) fn is_live(&self, now: UnixTime) -> bool {
         now < self.expires_at()
+    }
+
+    /// Returns true if a filter can have stored these names. Access logs print the names as they
+    /// are, so a control character in a name could forge a line.
+    pub(crate) fn has_good_names(&self) -> bool {
+        let names = [Some(&self.user_id), self.actor_id.as_ref(), Some(&self.caller)];
+        names.into_iter().flatten().all(|name| is_user_id(name))
     }
 
     pub(crate) fn encode(&self) -> Option<Vec<u8>> {

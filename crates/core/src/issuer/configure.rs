@@ -17,11 +17,10 @@ use super::service::{CustomClaims, Service};
 use crate::bearer::Verifier;
 use crate::claims::{Authorizer, Script};
 use crate::config::{self, Config, ConfigEnvironment, ConfigError, Problem, decode};
-use crate::etcd::{RecordKeys, Server};
 use crate::host::UnixTime;
 use crate::jose::{KeySet, NativeCrypto, PublishedKey, SigningKey, TestedCrypto};
 use crate::policy::MintCounter;
-use crate::storage::Store;
+use crate::storage::{self, Stores};
 
 /// A function that looks up an environment variable.
 pub type Environment<'e> = &'e dyn Fn(&str) -> Option<String>;
@@ -80,27 +79,18 @@ impl Service {
         // These settings are moved, because they hold secrets that nothing else needs.
         let callers = verifier(mem::take(&mut config.subject_tokens.authentication));
         let actors = verifier(mem::take(&mut config.actor_tokens.verification));
-        let record_keys = mem::take(&mut config.record_keys);
-        let (tenant, lifetime) = (config.tenant(), config.subject_tokens.lifetime);
-        let afterlife = config.longest_access_token_lifetime();
-        let (store, etcd) = match &config.store {
-            config::Store::SharedData { capacity } => {
-                (Store::shared_data(&tenant, *capacity, lifetime), None)
-            }
-            config::Store::Etcd(settings) => {
-                let server = Rc::new(Server::new(settings, RecordKeys::new(record_keys)));
-                (Store::etcd(&server, &tenant, lifetime, afterlife), Some(server))
-            }
-        };
         let operators = verifier(mem::take(&mut config.impersonations.authentication));
-        let oversight = Oversight::new(&config, etcd.as_ref(), operators);
+        let record_keys = mem::take(&mut config.record_keys);
+        let Stores { tokens, revocations, list } = storage::open(&config, record_keys);
+        let on_replay = config.subject_tokens.on_replay;
+        let oversight = Oversight::new(revocations, list, operators, on_replay);
         let mints = config.subject_tokens.rules.max_mints_per_caller;
         let mints = mints.map(|rate| MintCounter::new(&config.tenant(), rate));
         let paths = Paths::new(&config.base_path);
         let documents = Documents::new(&config, &paths);
         Ok(Self {
             config,
-            store,
+            store: tokens,
             oversight,
             mints,
             paths,

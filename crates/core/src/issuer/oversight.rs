@@ -9,8 +9,7 @@ use super::refusal::Refusal;
 use super::request::{Head, bearer_token};
 use crate::audit::Trail;
 use crate::bearer::Verifier;
-use crate::config::{Config, LONGEST_ACCESS_TOKEN_LIFETIME, OnReplay};
-use crate::etcd::Server;
+use crate::config::{LONGEST_ACCESS_TOKEN_LIFETIME, OnReplay};
 use crate::host::{Host, HostFailure, UnixTime};
 use crate::impersonations::{Listed, LiveImpersonation};
 use crate::metrics;
@@ -52,27 +51,13 @@ pub(crate) struct Oversight {
 }
 
 impl Oversight {
-    pub(super) fn new(config: &Config, etcd: Option<&Rc<Server>>, operators: Verifier) -> Self {
-        let tenant = config.tenant();
-        let longest = config.longest_access_token_lifetime();
-        let (revocations, list) = match etcd {
-            None => (
-                Revocations::shared_data(&tenant),
-                List::shared_data(&tenant, config.impersonations.capacity(), longest),
-            ),
-            Some(server) => (
-                // A filter never answers from an old copy of the revocations.
-                Revocations::etcd(server, &tenant, Duration::ZERO),
-                List::etcd(server, &tenant, longest),
-            ),
-        };
-        Self {
-            revocations,
-            list,
-            operators,
-            on_replay: config.subject_tokens.on_replay,
-            counted_at: Cell::default(),
-        }
+    pub(super) fn new(
+        revocations: Revocations,
+        list: List,
+        operators: Verifier,
+        on_replay: OnReplay,
+    ) -> Self {
+        Self { revocations, list, operators, on_replay, counted_at: Cell::default() }
     }
 
     /// Creates the tables in shared data if they are missing.

@@ -63,6 +63,7 @@ impl<'b> Bucket<'b> {
 
     /// The impersonations that this version can read.
     pub(super) fn entries(&self) -> Vec<LiveImpersonation> {
-        self.frames.iter().filter_map(|(_, entry)| postcard::from_bytes(entry).ok()).collect()
+        let entries = self.frames.iter().filter_map(|(_, entry)| postcard::from_bytes(entry).ok());
+        entries.filter(LiveImpersonation::has_good_names).collect()
     }
 }

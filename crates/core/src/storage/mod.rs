@@ -2,14 +2,16 @@
 //!
 //! `store`, `revocations` and `impersonations` are the vocabulary, and name no adapter. Each
 //! adapter is a folder that implements the verbs of the three: [`local`](crate::local) for one
-//! Envoy, [`etcd`](crate::etcd) for many. A new adapter is a folder, a variant of [`Adapter`], and
-//! an arm in `call!`, the only `match` over adapters.
+//! Envoy, [`etcd`](crate::etcd) for many. No module outside names an adapter. A new adapter is a
+//! folder, a variant of [`Adapter`] with an arm in `call!`, and an arm in each function of `open`.
 
 mod impersonations;
+mod open;
 mod revocations;
 mod tokens;
 
 pub use impersonations::List;
+pub(crate) use open::{Stores, open, open_for_guard};
 pub use revocations::Revocations;
 pub use tokens::Store;
 

@@ -8,7 +8,7 @@ use serde::ser::SerializeStruct;
 use serde::{Deserialize, Serialize, Serializer};
 
 use crate::host::UnixTime;
-use crate::policy::Bounds;
+use crate::policy::{Bounds, is_user_id};
 use crate::secret::Digest;
 
 const VERSION: u8 = 3;
@@ -102,6 +102,17 @@ impl Record {
         Digest::from_bytes(self.digest)
     }
 
+    /// Returns true if a filter can have stored these names. Access logs print the names as they
+    /// are, so a control character in a name could forge a line.
+    fn has_good_names(&self) -> bool {
+        let user = match &self.state {
+            State::Outstanding(grant) => Some(&grant.user_id),
+            State::Spent(exchange) => exchange.actor_id.as_ref(),
+            State::Cancelled => None,
+        };
+        [Some(&self.mint.caller), user].into_iter().flatten().all(|name| is_user_id(name))
+    }
+
     /// The record as bytes; `None` only if memory ran out.
     pub(crate) fn encode(&self, expires_at: UnixTime) -> Option<Vec<u8>> {
         let mut bytes = Vec::with_capacity(256);
@@ -115,7 +126,8 @@ impl Record {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Slot {
     pub(crate) expires_at: UnixTime,
-    /// The record; `None` if it has a format that this version does not know.
+    /// The record; `None` if it has a format that this version does not know, or names that no
+    /// filter can have stored.
     pub(crate) record: Option<Record>,
 }
 
@@ -127,7 +139,7 @@ impl Slot {
         Some(Self {
             expires_at: UnixTime::from_millis(u64::from_le_bytes(*expires_at)),
             record: match *version {
-                VERSION => postcard::from_bytes(rest).ok(),
+                VERSION => postcard::from_bytes(rest).ok().filter(Record::has_good_names),
                 _ => None,
             },
         })
@@ -190,6 +202,33 @@ mod tests {
         assert_eq!(slot.record, None);
         assert!(!slot.is_free(UnixTime::from_millis(999)));
         assert!(slot.is_free(UnixTime::from_millis(1000)));
+    }
+
+    #[test]
+    fn a_record_with_a_control_character_in_a_name_is_not_read() {
+        let exchange = |actor_id: &str| Exchange {
+            client_id: "console".into(),
+            actor_id: Some(actor_id.into()),
+            request_id: "r-2".into(),
+            jti: "j-1".into(),
+            at_millis: 2,
+        };
+        let grant = |user_id: &str| Grant { user_id: user_id.into(), context: "{}".into() };
+        let cases = [
+            ("backend", State::Spent(exchange("agent-7")), true),
+            ("backend", State::Cancelled, true),
+            ("\x15ackend", State::Cancelled, false),
+            ("backend", State::Outstanding(grant("user\n42")), false),
+            ("backend", State::Spent(exchange("agent\u{85}7")), false),
+        ];
+        for (caller, state, is_read) in cases {
+            let mut record = Record { state, ..record() };
+            record.mint.caller = caller.into();
+            let expires_at = UnixTime::from_millis(1000);
+            let slot = Slot::decode(&record.encode(expires_at).unwrap()).unwrap();
+            assert_eq!(slot.record.is_some(), is_read, "{record:?}");
+            assert_eq!(slot.expires_at, expires_at);
+        }
     }
 
     #[test]

@@ -198,7 +198,7 @@ proptest! {
     }
 
     #[test]
-    fn an_entry_is_read_back(user_id: String, actor_id: Option<String>, scope: String, expires: u64) {
+    fn an_entry_is_read_back(user_id in "\\PC{1,255}", actor_id in prop::option::of("\\PC{1,255}"), scope: String, expires: u64) {
         let entry = LiveImpersonation { user_id, actor_id, scope, ..entry(1, UnixTime::from_millis(expires)) };
         let encoded = entry.encode().unwrap();
         let mut bucket = Bucket::default();
