@@ -26,7 +26,7 @@ pub enum Next {
     Stop,
 }
 
-/// How the function's result becomes JSON.
+/// The way in which the function's result becomes JSON.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Output {
     /// As `JSON.stringify` does it, which drops or changes values that JSON cannot express.

@@ -78,7 +78,7 @@ impl Bootstrap {
         self
     }
 
-    /// Where all listeners and the admin interface are; loopback unless this says otherwise.
+    /// Sets the address of all listeners and of the admin interface. The default is loopback.
     pub fn address(mut self, address: IpAddr) -> Self {
         self.address = address;
         self
@@ -314,7 +314,7 @@ impl Listener {
 /// Answered by every listener with its version, which `Envoy::update` counts up.
 pub const VERSION_PATH: &str = "/listener-version";
 
-/// Where a call to a name goes.
+/// A cluster: the endpoints to which a call goes.
 #[derive(Clone, Debug)]
 pub struct Cluster {
     name: String,
@@ -395,7 +395,7 @@ impl Cluster {
     }
 }
 
-/// How the plugin's configuration is given.
+/// The form of the plugin's configuration.
 #[derive(Clone, Debug)]
 pub enum Plugin {
     /// A `google.protobuf.Struct`: YAML or JSON in the middle of the listener.

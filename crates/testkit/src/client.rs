@@ -8,7 +8,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-/// How long an answer is waited for. None takes so long, unless it never comes.
+/// The time after which an answer counts as lost. No answer that comes takes so long.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The outcome of a request.

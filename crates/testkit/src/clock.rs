@@ -1,7 +1,7 @@
 //! A wall clock for Envoy that can be set, while Envoy runs.
 //!
-//! Nobody may set the machine's own. What measures time, timers and timeouts, goes by another
-//! clock, which stays.
+//! The clock of the machine stays as it is. Timers and timeouts go by the monotonic clock, which
+//! stays as well.
 
 use std::fs;
 use std::path::PathBuf;

@@ -102,7 +102,7 @@ impl Envoy {
         assert!(!self.is_lent, "other tests used this Envoy before: start one for this test");
     }
 
-    /// Where a listener of the bootstrap listens.
+    /// Returns the address of a listener of the bootstrap.
     pub fn address(&self, listener: &str) -> SocketAddr {
         let found = self.listeners.iter().find(|(name, _)| name == listener);
         found.unwrap_or_else(|| panic!("there is no listener {listener}")).1
@@ -155,7 +155,7 @@ impl Envoy {
         Ok(())
     }
 
-    /// Where its configuration and its logs are.
+    /// Returns the directory with Envoy's configuration and logs.
     pub fn directory(&self) -> &Path {
         &self.directory
     }
@@ -246,7 +246,7 @@ impl Envoy {
         lines.map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
-    /// How much one of Envoy's loggers says from now on.
+    /// Sets the level of one of Envoy's loggers.
     pub fn set_log_level(&self, logger: &str, level: &str) {
         let request = Request::post(&format!("/logging?{logger}={level}"));
         assert_eq!(Connection::open(self.admin).send(&request).status, 200);

@@ -17,7 +17,7 @@ use tokio::time::timeout;
 use crate::http::{Body, Request};
 use crate::http2::header_map;
 
-/// How a request is sent.
+/// A way to send a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Fate {
     Whole,
@@ -46,7 +46,7 @@ pub type Outcomes = BTreeMap<(Fate, Option<u16>), usize>;
 const AT_ONCE: usize = 50;
 /// Requests until a connection is thrown away, whatever is open on it.
 const A_CONNECTION: usize = 400;
-/// How long an answer may take that comes at all.
+/// The time after which an answer counts as lost.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Sends all of them over one connection at a time.

@@ -99,8 +99,8 @@ impl Gateway {
         Self::try_start(configuration, &Options::default()).unwrap()
     }
 
-    /// Lends a gateway to a test that looks at answers only. The filter has a VM and shared data of its own, but the Envoy
-    /// may have served other tests before.
+    /// Lends a gateway to a test that looks at answers only. The filter has a VM and shared data of
+    /// its own, but the Envoy may have served other tests before.
     pub fn lent(configuration: &Configuration) -> Lent<Self> {
         static COUNT: AtomicUsize = AtomicUsize::new(0);
         static IDLE: Idle<Gateway> = Idle::new(Vec::new());
@@ -165,7 +165,7 @@ impl Gateway {
         self.envoy.update(listener("gateway", Some(filter.into())))
     }
 
-    /// Where the filter is.
+    /// Returns the address at which the filter listens.
     pub fn address(&self) -> SocketAddr {
         self.envoy.address("gateway")
     }

@@ -211,8 +211,8 @@ impl Guarded {
         Self::start_with_workers(members, 1)
     }
 
-    /// Lends an API behind such a guard to a test that looks at answers only, and that ends no impersonations. The Envoy
-    /// may have served other tests before.
+    /// Lends an API behind a guard with these members to a test that looks at answers only, and
+    /// that ends no impersonations. The Envoy may have served other tests before.
     pub fn lent(members: &Value) -> Lent<Self> {
         static IDLE: Idle<Guarded> = Idle::new(Vec::new());
         let start = || {

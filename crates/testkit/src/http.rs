@@ -181,7 +181,7 @@ impl fmt::Debug for Answer {
     }
 }
 
-/// How long an answer may take that comes at all. Nothing here proves that something is fast.
+/// The time after which an answer counts as lost. No test proves that an answer is fast.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A connection that is kept alive for as many requests as the other side allows.

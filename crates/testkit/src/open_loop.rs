@@ -115,7 +115,7 @@ impl OpenLoop {
         self.open(place);
         let connection = &mut self.connections[place];
         connection.asked = Some(asked);
-        // Where this fails the connection is at its end, which is read.
+        // If the write fails, the connection has ended, and the next read shows it.
         let _ = connection.stream.as_mut().unwrap().write_all(request);
     }
 

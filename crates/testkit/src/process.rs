@@ -13,12 +13,12 @@ use std::time::{Duration, Instant};
 
 use crate::repository;
 
-/// How a program is told to end.
+/// The signal that tells a program to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
-    /// It may write down what it has; after five seconds it is killed.
+    /// The program is asked to end, and killed if it still runs after five seconds.
     Asked,
-    /// As a power failure would end it.
+    /// The program is killed at once, as by a power failure.
     Killed,
 }
 
@@ -71,7 +71,7 @@ impl Process {
         &mut self.program
     }
 
-    /// How it has ended, if it has.
+    /// Returns the exit status if the process has ended.
     pub fn ended(&mut self) -> Option<ExitStatus> {
         self.program.try_wait().unwrap()
     }

@@ -1,5 +1,5 @@
-//! The refusals of exchanges and mints, each in one row of a table: the request, and what the caller
-//! and the operator are told.
+//! The refusals of exchanges and mints, each in one row of a table: the request, and what the
+//! caller and the operator are told.
 //!
 //! The tables run natively, in a real Envoy, and once more there for the audit log.
 

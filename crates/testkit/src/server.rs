@@ -77,7 +77,7 @@ impl Fault {
 /// A request as it came.
 #[derive(Clone, Debug)]
 pub struct Received {
-    /// How many the server got before it.
+    /// The number of requests that the server got before this one.
     pub index: usize,
     pub at: Instant,
     pub version: String,

@@ -18,7 +18,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 use crate::RUNTIME;
 
-/// How often each answer goes on.
+/// The period at which each answer sends its next part.
 const PERIOD: Duration = Duration::from_millis(20);
 
 /// Requests below this path are never answered.

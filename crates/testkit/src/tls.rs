@@ -18,7 +18,7 @@ pub struct Authority {
     pub certificate: PathBuf,
 }
 
-/// Where a certificate and its key are.
+/// The files of a certificate and its key.
 #[derive(Clone, Debug)]
 pub struct Identity {
     pub certificate: PathBuf,

@@ -140,7 +140,8 @@ fn pss() -> Vec<Vector> {
             let hashes = group.hash == sha256 && group.mgf_hash == Some(sha256);
             vectors.extend(group.tests.into_iter().map(|test| {
                 let good = test.result == TestResult::Valid;
-                // What is bad where no salt is expected is good where 32 bytes are.
+                // PS256 expects a salt of 32 bytes. A signature with such a salt is bad in a group
+                // that expects no salt, and good as PS256.
                 let as_ps256 = group.salt_size == 0 && test.comment == "s_len changed to 32";
                 Vector {
                     name: format!("{file:?} {}: {}", test.tc_id, test.comment),

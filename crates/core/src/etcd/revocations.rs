@@ -115,7 +115,7 @@ impl EtcdRevocations {
         let last = self.last.get();
         let before = self.before.number(host)?;
         let before = before.map(|number| self.before.table(host, number, last.local.as_ref()));
-        // Where nothing was ever revoked there is a number without a table.
+        // Before the first revocation there is a number without a table.
         let copy = number.has_table().then(|| self.copy.table(host, number, last.copy.as_ref()));
         Ok(self.last.of(before.transpose()?, copy.transpose()?))
     }

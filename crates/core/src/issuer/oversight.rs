@@ -182,8 +182,8 @@ impl Oversight {
         Ok(())
     }
 
-    /// Returns true if this worker knows that the impersonation was ended, by its id or with everything
-    /// of its owner.
+    /// Returns true if this worker knows that the impersonation was ended, by its id or with
+    /// everything of its owner.
     fn has_ended(&self, host: &dyn Host, id: &str, issued: IssuedAt, owner: &Owner) -> bool {
         self.revocations.local_view(host).is_ok_and(|known| {
             known.has(&Revocation::of_id(id), issued) || known.has(&owner.everything(), issued)
@@ -257,8 +257,8 @@ impl Oversight {
     }
 }
 
-/// The facts of a listed impersonation that a revocation can name, and when its access token was issued,
-/// as exactly as the token says.
+/// The facts of a listed impersonation that a revocation can name, and when its access token was
+/// issued, as exactly as the token says.
 pub(super) fn listed(entry: &LiveImpersonation) -> (Impersonation<'_>, IssuedAt) {
     let Mark { caller, issued } = Mark::read(&entry.jti, entry.issued_at().secs());
     let impersonation = Impersonation {

@@ -48,14 +48,15 @@ pub(crate) struct LocalTable {
 pub(crate) struct Number {
     /// The sequence number of the table.
     sequence: u64,
-    /// Of a copy: when the remote store was last asked for new revocations, and answered. The epoch
-    /// stands for never.
+    /// The time of the last request for new revocations that the remote store answered; the epoch
+    /// if there was none. Only a copy has this.
     pub(crate) confirmed_at: UnixTime,
-    /// Of a copy: the revision of the remote store when it last answered.
+    /// The revision of the remote store when it last answered. Only a copy has this.
     pub(crate) seen: Revision,
-    /// Of a copy: the table has every revocation until this revision.
+    /// The table has every revocation until this revision. Only a copy has this.
     pub(crate) complete_until: Revision,
-    /// Of a copy: the second of the uptime at which a VM last began to read all revocations anew.
+    /// The second of the uptime at which a VM last began to read all revocations anew. Only a copy
+    /// has this.
     compared_at: u64,
 }
 

@@ -36,8 +36,8 @@ impl Api {
     fn new(members: &Value) -> Self {
         let api = Self::in_world(Rc::default(), members);
         api.tick(&[]);
-        // What was issued until the guard first looked has ended: nobody knows what was revoked
-        // before.
+        // Tokens that were issued before the guard first looked count as ended, because the guard
+        // cannot know earlier revocations.
         api.world.advance(Duration::from_secs(1));
         api
     }
@@ -174,7 +174,7 @@ fn a_revoked_impersonation_is_refused_from_the_next_request_on() {
         api.revoke(revocation.clone());
         let (flow, shown) = api.send(2, "GET", &claims);
         assert_eq!((flow, shown.status()), (Flow::Pause, Some(401)), "{revocation:?}");
-        // What begins later has not ended.
+        // An impersonation that begins later has not ended.
         api.world.advance(Duration::from_millis(1));
         assert_eq!(api.send(3, "GET", &api.claims("t-2")).0, Flow::Continue, "{revocation:?}");
     }

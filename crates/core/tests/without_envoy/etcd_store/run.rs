@@ -272,8 +272,8 @@ impl Scenario {
         let mut compacts = self.compacts;
         loop {
             let mut actions = Vec::new();
-            // What an Envoy does to a lease of its own is nothing to the others: it makes no
-            // difference when it does so.
+            // A call about an Envoy's own lease does not concern the other Envoys, so the order of
+            // such calls makes no difference.
             let makes_a_lease = steps.iter().position(is_about_a_lease);
             for (index, step) in steps.iter().enumerate() {
                 let Some(Step::Call(Call::Grpc(call), _)) = step else { continue };

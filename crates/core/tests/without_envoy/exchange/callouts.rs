@@ -235,7 +235,7 @@ fn before_there_are_keys_nothing_is_verified_and_nobody_is_refused_for_good() {
         gateway.upstream(move |_| failure.clone());
         let answer = gateway.send(&mint_form().request());
         assert_eq!((answer.status, answer.reason()), (503, "callout_failed"), "{case}");
-        // What was asked and did not answer is left in peace for a second.
+        // An upstream that did not answer is not asked again for a second.
         if sent {
             assert_eq!(gateway.send(&mint_form().request()).status, 503, "{case}");
             gateway.world.advance(Duration::from_secs(1));

@@ -150,7 +150,7 @@ fn an_endpoint_that_the_gateway_has_elsewhere_stays_its_own_and_the_operator_is_
         assert_eq!(merged["revocation_endpoint"], theirs["revocation_endpoint"]);
         assert_eq!(merged.get("revocation_endpoint_auth_methods_supported"), None);
         assert_eq!(merged["introspection_endpoint"], theirs["introspection_endpoint"]);
-        // How clients authenticate there is known to the gateway alone, as it does not say so.
+        // Only the gateway knows how clients authenticate there, because its metadata does not say.
         assert_eq!(merged.get("introspection_endpoint_auth_methods_supported"), None);
     }
     let warnings = gateway.world.warnings.borrow();

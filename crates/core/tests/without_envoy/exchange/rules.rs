@@ -124,7 +124,7 @@ fn a_caller_mints_as_often_as_it_may() {
         found(gateway);
         gateway.send(&form.request())
     };
-    // What is refused for another reason is no mint.
+    // A request that is refused for another reason does not count as a mint.
     gateway.upstream(|_| reply(404, &json!({})));
     assert_eq!(gateway.send(&by("a").request()).status, 404);
     assert_eq!(gateway.send(&by("a").body("{}").request()).status, 400);
@@ -133,7 +133,7 @@ fn a_caller_mints_as_often_as_it_may() {
     gateway.world.advance(Duration::from_millis(10_500));
     assert_eq!(mint(&other, &by("a")).status, 201, "at another worker");
     for gateway in [&gateway, &other] {
-        // Nobody is asked on behalf of who may not.
+        // The filter asks no upstream for a caller that may not mint.
         let answer = gateway.send(&by("a").request());
         assert_refused(&answer, "too many", 429, "temporarily_unavailable", "too_many_mints");
         assert_eq!(answer.header("retry-after"), Some("50"));

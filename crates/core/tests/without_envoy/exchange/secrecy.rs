@@ -139,7 +139,7 @@ fn nothing_secret_is_written_down() {
     assert_eq!(watch.leak(), None);
 }
 
-/// Where a form is badly put together, a value can stand where a name should.
+/// In a malformed form, a value can stand in the place of a name.
 #[test]
 fn a_secret_in_the_place_of_a_name_is_not_written_down() {
     let gateway = Gateway::usual();

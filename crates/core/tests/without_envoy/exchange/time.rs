@@ -211,7 +211,7 @@ fn keys_that_cannot_be_refreshed_count_for_as_long_as_the_operator_says() {
         gateway.world.advance(Duration::from_secs(after));
         let bearer = PROVIDER_KEY.sign(&with(backend_claims(), "exp", NOW + 1_000_000));
         if status == 503 {
-            // Whoever comes makes the filter try once more.
+            // The request makes the filter try once more.
             gateway.upstream(|_| Reply::Http { status: 500, json: false, body: Vec::new() });
         }
         let answer = gateway.send(&mint_form().bearer(&bearer).request());

@@ -83,7 +83,7 @@ pub(super) struct World<E> {
     ticks: usize,
 }
 
-/// How far an actor is.
+/// The progress of an actor.
 #[derive(Clone)]
 pub(super) struct Progress<E> {
     pub past: Vec<(Call, Answer)>,

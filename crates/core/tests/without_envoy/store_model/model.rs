@@ -35,7 +35,7 @@ pub(super) struct Scenario {
     table: SlotTable,
 }
 
-/// How the actors of a scenario can fare, each way as one line.
+/// The possible results of a scenario's actors, each as one line.
 pub(super) type Ends = BTreeSet<String>;
 
 /// Longer than any token of these tests lives.
@@ -162,7 +162,7 @@ impl Scenario {
         Ok(())
     }
 
-    /// Nobody is told what is not so.
+    /// Checks that no actor was told something false.
     fn check_events(&self, world: &World<Event>) -> Result<(), String> {
         let mut spent: Vec<&Token> = Vec::new();
         let mut taken: Vec<&Token> = Vec::new();

@@ -125,7 +125,7 @@ impl Host for Direct {
 pub(super) struct Worker<'w> {
     pub stage: &'w Stage<'w, Event>,
     pub name: u8,
-    /// Where its search for a free slot begins.
+    /// The slot at which the worker begins to search for a free one.
     pub hand: u32,
     pub fault: Option<Fault>,
     /// The event to note when its first write takes effect.
