@@ -1,5 +1,5 @@
-//! The two documents before a gateway, as a stream sees them: what is asked of the gateway, what
-//! becomes of its answer, and what stands in for it when it fails.
+//! The two documents before a gateway, as a stream sees them: the request to the gateway, the use
+//! of its answer, and the stand-in when the gateway fails.
 
 use std::time::Duration;
 
@@ -241,7 +241,7 @@ fn a_document_that_is_too_long_is_no_document() {
     assert_eq!(answered(&gateway, "GET", "/oidc/jwks", theirs).unwrap().status, 200);
 }
 
-/// A gateway that believes a request about its host writes the document of whoever asks.
+/// A gateway that trusts the request's `Host` writes a document that a caller can influence.
 #[test]
 fn only_the_document_of_our_issuer_is_kept_for_others() {
     let gateway = gateway();

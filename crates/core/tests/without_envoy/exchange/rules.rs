@@ -1,4 +1,4 @@
-//! The operator's rules: which mints are refused, whoever asks.
+//! The operator's rules: mints that are refused for every caller.
 
 use std::time::Duration;
 
@@ -73,7 +73,7 @@ fn a_user_is_called_as_the_gateway_calls_them() {
     let answer = gateway.exchange(&ExchangeForm::new(minted.text("subjectToken")));
     assert_eq!(claims(&gateway, &answer)["sub"], "user-42");
 
-    // Rules and bounds hold for whom it really is.
+    // Rules and bounds apply to the id in the user's record, not to the requested one.
     looked_up(json!({"id": "admin-1"}))(&gateway);
     let answer = gateway.send(&for_user("Admin-1").request());
     assert_refused(&answer, "protected", 403, "access_denied", "protected_user");
