@@ -27,7 +27,7 @@ use crate::host::{Host, HostFailure, UnixTime};
 /// The keys that are written within this time share a lease.
 const BUCKET: Duration = Duration::from_secs(10);
 
-/// The time that a lease lasts longer than it must: some of it is over before the lease is
+/// A lease lasts this much longer than it must, because some of its time passes before it is
 /// verified.
 const MARGIN: Duration = Duration::from_secs(60);
 
@@ -110,7 +110,7 @@ pub(crate) enum Seen {
 }
 
 impl Leases {
-    /// Leases for keys that are needed for `kept`, with the anchors in `folder`.
+    /// Creates the leases for keys that are needed for `kept`. Their anchors are in `folder`.
     pub(crate) fn new(folder: &str, kept: Duration) -> Self {
         Self { anchors: folder.to_owned(), kept: Kept::new(kept), last: Cell::default() }
     }
