@@ -103,7 +103,7 @@ pub(crate) struct Lease {
 pub(crate) enum Seen {
     /// The lease lasts, and nobody else can end it.
     Good,
-    /// Somebody else has ended the lease or granted it anew.
+    /// Another user of etcd has ended the lease or granted it anew.
     Changed,
     /// The node that answered does not know the anchor yet.
     TooEarly,

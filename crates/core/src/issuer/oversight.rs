@@ -35,9 +35,9 @@ const LEEWAY: Duration = Duration::from_secs(600);
 /// When an impersonation ended that a request wants to end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ended {
-    /// This request ended it.
+    /// This request ended the impersonation.
     Now,
-    /// It had ended or expired before the request.
+    /// The impersonation had ended or expired before the request.
     Before,
 }
 
