@@ -1,5 +1,5 @@
-// Nobody may act as an administrator. The roles come from the user's own record, so the user's name does not matter.
-// A record without roles is refused too.
+// No one may act as an administrator. The roles come from the user's own record, so the user's name
+// does not matter. A record without roles is refused too.
 const PROTECTED = ['admin', 'owner', 'auditor'];
 
 const authorizeSubjectToken = ({ user, api }) => {

@@ -1,5 +1,6 @@
-// Allows mints from 8 to 18, Monday to Friday. UTC_OFFSET is the offset of local time, such as "+01:00": `Date` knows
-// no time zones here. Change it in the configuration when daylight saving time begins or ends.
+// Allows mints from 8 to 18, Monday to Friday. UTC_OFFSET is the offset of local time, such as
+// "+01:00": `Date` knows no time zones here. Change it in the configuration when daylight saving
+// time begins or ends.
 const offsetInMinutes = (text) => {
   const [, sign, hours, minutes] = /^([+-])(\d\d):(\d\d)$/.exec(text);
   return (sign === '-' ? -1 : 1) * (60 * hours + Number(minutes));

@@ -47,11 +47,11 @@ fn a_run_with_every_program_started() {
 /// The way in which a run ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
-    /// It panics while a load goes on.
+    /// The run panics under load.
     Panic,
-    /// It gets this signal.
+    /// The run's process gets this signal.
     Signal(&'static str),
-    /// Its whole process group gets this signal at once, as from a terminal.
+    /// The run's whole process group gets this signal at once, as from a terminal.
     SignalToAll(&'static str),
     /// The `make` that started it gets this signal.
     SignalToMake(&'static str),

@@ -1,11 +1,11 @@
 //! Compares two readers of one input: the filter in a real Envoy, and the software behind or beside
 //! it.
 //!
-//! Where two parsers disagree, an attacker can make one request mean two things: another grant to
-//! the filter and an exchange to the gateway, or an opaque token to the filter and a JWT to the
-//! service that is asked about it. So thousands of forms and tokens, correct and nearly correct
+//! If two parsers disagree, an attacker can make one request mean two things: another grant to the
+//! filter and an exchange to the gateway, or an opaque token to the filter and a JWT to the service
+//! that the filter asks about it. So thousands of forms and tokens, correct and nearly correct
 //! ones, go through the filter and through foreign code: npm `oidc-provider`, npm `jose`, PyJWT.
-//! Whatever one of these accepts must be read in the same way here, or refused.
+//! If one of these accepts an input, the filter must read it in the same way, or refuse it.
 //!
 //! The inputs follow from one number, which is printed; only keys and times differ.
 //! `DIFFERENTIAL_SEED` sets the number, `DIFFERENTIAL_COUNT` sets how many inputs there are.

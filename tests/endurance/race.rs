@@ -66,7 +66,7 @@ enum Outcome {
     Won,
     /// VMs had crashed, and a caller who retried got it.
     WonByComingBack,
-    /// It is used, no caller has got the access token, and a connection broke.
+    /// The token is used, no caller has got the access token, and a connection broke.
     AnswerLost,
     /// Any other outcome: a fault.
     Wrong,

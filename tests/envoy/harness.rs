@@ -1,5 +1,5 @@
-//! Tests of the test tools themselves, mostly with an Envoy without the filter: a failure elsewhere is
-//! then not theirs.
+//! Tests of the test tools themselves, mostly with an Envoy without the filter. If these tests
+//! pass, the tools did not cause a failure elsewhere.
 
 use std::path::Path;
 

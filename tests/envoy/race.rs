@@ -21,7 +21,7 @@ fn exactly_one_of_simultaneous_exchanges_succeeds() {
     let start = Barrier::new(RIVALS);
 
     let mut connections: Vec<_> = (0..RIVALS).map(|_| gateway.connect()).collect();
-    // It is a race only if several workers take part.
+    // The test is a race only if several workers take part.
     wait_for("the workers to take the connections", || {
         let open = gateway.envoy.connections_by_worker();
         (open.iter().sum::<u64>() == RIVALS as u64).then(|| {

@@ -27,7 +27,8 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-/// Prepares and checks configurations of the impersonation filter, and shows and ends impersonations.
+/// Prepares and checks configurations of the impersonation filter, and shows and ends
+/// impersonations.
 #[derive(Debug, Parser)]
 #[command(version, arg_required_else_help = true)]
 struct Arguments {

@@ -38,7 +38,7 @@ pub trait HttpStream {
     /// Answers the caller in place of the upstream. The access log can print the reason `details`.
     fn respond(&self, status: u16, headers: &[(&str, &[u8])], body: &[u8], details: &str);
 
-    /// Lets a request go on that was held back.
+    /// Sends a request on that was held back.
     fn resume_request(&self);
 
     /// Sets a value of the stream that an access log can print.
@@ -48,7 +48,7 @@ pub trait HttpStream {
     fn send(&self, call: &Call, when_caller_leaves: WhenCallerLeaves) -> Result<(), CallFailure>;
 }
 
-/// What Envoy does with the part of a stream that it has shown.
+/// The fate of the part of a stream that Envoy has just shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub enum Flow {

@@ -5,7 +5,8 @@
 //! WYCHEPROOF=<checkout> cargo test -p impersonation-core --test json_web
 //! ```
 //!
-//! Not all that is valid there is meant for us: secrets for HMAC, and the algorithms that are not accepted.
+//! The filter refuses some vectors that Wycheproof calls valid: secrets for HMAC, and algorithms
+//! that the filter does not accept.
 #![cfg(test)]
 
 use std::fs;

@@ -272,12 +272,13 @@ pub fn respond(status: u16, headers: &[(&str, &[u8])], body: &[u8], details: &st
     abi::send_local_response(status, details, headers, body);
 }
 
-/// Lets a request go on that was held back.
+/// Sends a request on that was held back.
 pub fn resume_request() {
     let _ = hostcalls::resume_http_request();
 }
 
-/// Sets filter state that an access log prints as `%FILTER_STATE(wasm.impersonation.<name>:PLAIN)%`.
+/// Sets filter state that an access log prints as
+/// `%FILTER_STATE(wasm.impersonation.<name>:PLAIN)%`.
 pub fn set_filter_state(name: &str, value: &str) {
     let _ = hostcalls::set_property(vec![&format!("impersonation.{name}")], Some(value.as_bytes()));
 }

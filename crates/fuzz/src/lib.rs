@@ -29,24 +29,24 @@ pub const TARGETS: [Target; 16] = [
     // The token endpoint.
     Target { name: "form", run: readers::form },
     Target { name: "token_request", run: requests::token_request },
-    // Where subject tokens are minted.
+    // The endpoint for subject tokens.
     Target { name: "mint_body", run: requests::mint_body },
     Target { name: "bearer", run: requests::bearer },
     Target { name: "jwt", run: requests::jwt },
-    // What is live, and what has ended.
+    // The endpoints that list and end impersonations.
     Target { name: "oversight", run: requests::oversight },
     // Keys and tokens.
     Target { name: "jwks", run: readers::jwks },
     Target { name: "signing_key", run: readers::signing_key },
-    // What others answer.
+    // The answers of upstreams.
     Target { name: "upstreams", run: requests::upstreams },
     Target { name: "documents", run: requests::documents },
     Target { name: "etcd", run: requests::etcd },
-    // What is stored.
+    // The records in shared data.
     Target { name: "shared_data", run: requests::shared_data },
-    // What passes the guard.
+    // The guard.
     Target { name: "guard", run: requests::guard },
-    // What an operator writes, or is given.
+    // The operator's files, and the reports for the operator.
     Target { name: "configuration", run: readers::configuration },
     Target { name: "yaml", run: readers::yaml },
     // Into the engine, and out of it.

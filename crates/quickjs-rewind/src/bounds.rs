@@ -26,10 +26,10 @@ pub enum Next {
     Stop,
 }
 
-/// How the function's result becomes JSON.
+/// The way in which the function's result becomes JSON.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Output {
-    /// As `JSON.stringify` does it, which drops or changes values that JSON cannot express.
+    /// Like `JSON.stringify`, which drops or changes values that JSON cannot express.
     Stringified,
     /// Exactly. A result that JSON cannot express in full is a failure,
     /// [`CallError::NotSerializable`](crate::CallError::NotSerializable): `undefined`, a function,

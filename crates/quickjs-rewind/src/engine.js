@@ -1,5 +1,5 @@
-// The engine's JavaScript. It is evaluated before the script, which cannot reach it: a script may replace built-ins,
-// but not the references taken here.
+// The engine's JavaScript. It is evaluated before the script, which cannot reach it: a script may
+// replace built-ins, but not the references taken here.
 (() => {
   'use strict';
   const { stringify } = JSON;
@@ -16,8 +16,9 @@
     return toWellFormed(string.length > 1000 ? slice(string, 0, 1000) : string);
   };
 
-  // Writes JSON that says all of a value, or throws an error that names what JSON cannot say. Unlike `JSON.stringify`
-  // it skips nothing, and calls no `toJSON`, getter or proxy. It reads everything once.
+  // Writes JSON that expresses the whole value, or throws an error that names the part that JSON
+  // cannot express. Unlike `JSON.stringify` it skips nothing, and calls no `toJSON`, getter or
+  // proxy. It reads everything once.
   const exact = (isProxy) => {
     const no = (path, what) => {
       throw new TypeError(`${path} ${what}`);

@@ -73,7 +73,8 @@ struct Piece {
 }
 
 impl Heap {
-    /// Creates a heap of this many bytes and a reserve. Returns `None` if there is not enough memory.
+    /// Creates a heap of this many bytes and a reserve. Returns `None` if there is not enough
+    /// memory.
     pub(crate) fn new(limit: usize, watch: Rc<Watch>) -> Option<Rc<Self>> {
         let layout = Layout::from_size_align(limit.checked_add(RESERVE)?, HEADER).ok()?;
         // SAFETY: the size is not zero.

@@ -1,5 +1,4 @@
-//! The programs and modules under test. What is missing is fetched or built when it is first
-//! needed.
+//! The programs and modules under test. A missing one is fetched or built when it is first needed.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -7,7 +6,7 @@ use std::sync::LazyLock;
 
 use crate::repository;
 
-/// The Envoy to run, found the way `make run` finds it.
+/// The Envoy to run, found in the same way as `make run` finds it.
 pub(crate) static ENVOY: LazyLock<PathBuf> =
     LazyLock::new(|| printed_path("scripts/envoy", &["--path"]));
 
@@ -49,7 +48,7 @@ fn module(variable: &str, target: &str, name: &str) -> PathBuf {
     made(variable, target, &format!("target/wasm32-wasip1/release/{name}.wasm"))
 }
 
-/// The path that a variable names, or that of what `make` makes.
+/// The path that a variable names, or the path of the file that `make` builds.
 fn made(variable: &str, target: &str, path: &str) -> PathBuf {
     if let Some(path) = std::env::var_os(variable) {
         return path.into();

@@ -11,7 +11,7 @@ use crate::configuration::Configuration;
 use crate::server::Server;
 use crate::tls::Identity;
 
-/// A configuration of Envoy, and how it is started.
+/// A configuration of Envoy, and the options of its process.
 #[derive(Clone, Debug)]
 pub struct Bootstrap {
     pub(crate) listeners: Vec<Listener>,
@@ -59,50 +59,50 @@ impl Bootstrap {
         self
     }
 
-    /// A cluster for each of these, by its name.
+    /// Adds a cluster for each of these servers, with the server's name.
     pub fn servers(self, servers: &[&Server]) -> Self {
         servers.iter().fold(self, |bootstrap, server| {
             bootstrap.cluster(Cluster::new(&server.name, server.address))
         })
     }
 
-    /// Workers, as `--concurrency` has it.
+    /// Sets the number of workers (`--concurrency`).
     pub fn workers(mut self, workers: u32) -> Self {
         self.workers = workers;
         self
     }
 
-    /// How long a listener that was replaced stays.
+    /// Sets how long a replaced listener drains.
     pub fn drain_seconds(mut self, seconds: u32) -> Self {
         self.drain_seconds = seconds;
         self
     }
 
-    /// Where all listeners and the admin interface are; loopback unless this says otherwise.
+    /// Sets the address of all listeners and of the admin interface. The default is loopback.
     pub fn address(mut self, address: IpAddr) -> Self {
         self.address = address;
         self
     }
 
-    /// Has metrics by this tag: `regex` finds its value as `stats_config.stats_tags` does.
+    /// Adds a tag of metrics: `regex` finds its value as in `stats_config.stats_tags`.
     pub fn stats_tag(mut self, name: &str, regex: &str) -> Self {
         self.stats_tags.push(json!({"tag_name": name, "regex": regex}));
         self
     }
 
-    /// A variable of the Envoy process, which plugins see by `host_env_keys`.
+    /// Sets a variable of the Envoy process. Plugins see it by `host_env_keys`.
     pub fn environment(mut self, name: &str, value: &str) -> Self {
         self.environment.push((name.into(), value.into()));
         self
     }
 
-    /// Words before the command, of a program that becomes Envoy: `ip netns exec <name>`.
+    /// Sets words before Envoy's command, of a program that becomes Envoy: `ip netns exec <name>`.
     pub fn command_prefix(mut self, words: &[&str]) -> Self {
         self.command_prefix.extend(words.iter().map(|&word| word.into()));
         self
     }
 
-    /// Runs on this core only.
+    /// Pins Envoy to this core.
     pub fn core(self, core: usize) -> Self {
         self.command_prefix(&["taskset", "--cpu-list", &core.to_string()])
     }
@@ -142,8 +142,8 @@ impl Bootstrap {
     }
 }
 
-/// One listener for HTTP/1.1 and HTTP/2, without TLS unless it is given a certificate. What its
-/// routes do not say it does not do, but for [`VERSION_PATH`].
+/// One listener for HTTP/1.1 and HTTP/2, without TLS unless it has a certificate. It answers what
+/// its routes say, and [`VERSION_PATH`].
 #[derive(Clone, Debug)]
 pub struct Listener {
     pub(crate) name: String,
@@ -174,25 +174,25 @@ impl Listener {
         }
     }
 
-    /// Changes what Envoy is told, for what has no method here: the whole `Listener`.
+    /// Changes the `Listener` of Envoy's configuration, for settings that have no method here.
     pub fn edited(mut self, edit: fn(&mut Value)) -> Self {
         self.edits.push(edit);
         self
     }
 
-    /// It speaks TLS, and is who this says.
+    /// Makes the listener speak TLS with this certificate.
     pub fn tls(mut self, identity: Identity) -> Self {
         self.tls = Some(identity);
         self
     }
 
-    /// One more HTTP filter, before the router, which is the last.
+    /// Adds an HTTP filter right before the router, which is the last filter.
     pub fn filter(mut self, filter: impl Into<Value>) -> Self {
         self.filters.push(filter.into());
         self
     }
 
-    /// One more HTTP filter, before all that are there already.
+    /// Adds an HTTP filter before all others.
     pub fn first_filter(mut self, filter: impl Into<Value>) -> Self {
         self.filters.insert(0, filter.into());
         self
@@ -203,7 +203,7 @@ impl Listener {
         self
     }
 
-    /// Whatever no route before took goes to this cluster.
+    /// Sends requests that no earlier route takes to this cluster.
     pub fn route_to(self, cluster: &str, timeout: &str) -> Self {
         self.route(json!({
             "match": {"prefix": "/"}, "route": {"cluster": cluster, "timeout": timeout},
@@ -218,34 +218,33 @@ impl Listener {
         }))
     }
 
-    /// It is in a file that Envoy watches, so that `Envoy::update` can change it. In the bootstrap
-    /// a filter that refuses its configuration ends the process.
+    /// Puts the listener into a file that Envoy watches, so that `Envoy::update` can change it. In
+    /// the bootstrap, a filter that refuses its configuration ends the process.
     pub fn watched(mut self) -> Self {
         self.watched = true;
         self
     }
 
-    /// Does not close a connection of HTTP/1.1 after an answer of 400 that did not come from
+    /// Keeps a connection of HTTP/1.1 open after an answer of 400 that did not come from the
     /// upstream.
     pub fn keeps_connections(mut self) -> Self {
         self.keeps_connections = true;
         self
     }
 
-    /// How long a stream may stand still, or a request take to arrive; 15 s unless this says
-    /// otherwise.
+    /// Sets how long a stream may be idle and a request may take to arrive. The default is 15 s.
     pub fn patience(mut self, duration: &'static str) -> Self {
         self.patience = duration;
         self
     }
 
-    /// Has an access log of JSON lines in this format: see `Envoy::access_log`.
+    /// Adds an access log of JSON lines in this format: see `Envoy::access_log`.
     pub fn access_log(mut self, json_format: Value) -> Self {
         self.access_log = Some(json_format);
         self
     }
 
-    /// Has another one, as Envoy is told of it.
+    /// Adds an access log with this configuration of Envoy's.
     pub fn access_logger(mut self, logger: Value) -> Self {
         self.access_loggers.push(logger);
         self
@@ -311,10 +310,11 @@ impl Listener {
     }
 }
 
-/// Answered by every listener with its version, which `Envoy::update` counts up.
+/// The path at which every listener answers with its version. `Envoy::update` counts the version
+/// up.
 pub const VERSION_PATH: &str = "/listener-version";
 
-/// Where a call to a name goes.
+/// A cluster: the endpoints to which a call goes.
 #[derive(Clone, Debug)]
 pub struct Cluster {
     name: String,
@@ -332,13 +332,13 @@ impl Cluster {
         cluster.with("connect_timeout", "2s")
     }
 
-    /// One more endpoint.
+    /// Adds an endpoint.
     pub fn endpoint(mut self, address: SocketAddr) -> Self {
         self.endpoints.push(json!({"endpoint": {"address": socket_address(address)}}));
         self
     }
 
-    /// One more endpoint, whose health is asked for at another port: see [`Cluster::with`] and
+    /// Adds an endpoint whose health is checked at another port: see [`Cluster::with`] and
     /// `health_checks`.
     pub fn endpoint_with_health_at(mut self, address: SocketAddr, health_port: u16) -> Self {
         self.endpoints.push(json!({"endpoint": {
@@ -348,13 +348,13 @@ impl Cluster {
         self
     }
 
-    /// Any other member of Envoy's `Cluster`.
+    /// Sets another member of Envoy's `Cluster`.
     pub fn with(mut self, member: &str, value: impl Into<Value>) -> Self {
         self.settings.insert(member.into(), value.into());
         self
     }
 
-    /// HTTP/2, without asking: gRPC needs it.
+    /// Speaks HTTP/2 without negotiation, as gRPC needs it.
     pub fn http2(self) -> Self {
         self.http2_with(json!({}))
     }
@@ -364,7 +364,7 @@ impl Cluster {
         self.protocol("explicit_http_config", json!({"http2_protocol_options": options}))
     }
 
-    /// HTTP/2 stays HTTP/2, so that trailers and framing have no translation to hide behind.
+    /// Keeps HTTP/2 as HTTP/2, so that no translation hides trailers and framing.
     pub fn as_downstream(self) -> Self {
         let options = json!({
             "http_protocol_options": {"enable_trailers": true},
@@ -395,7 +395,7 @@ impl Cluster {
     }
 }
 
-/// How the plugin's configuration is given.
+/// The form of the plugin's configuration.
 #[derive(Clone, Debug)]
 pub enum Plugin {
     /// A `google.protobuf.Struct`: YAML or JSON in the middle of the listener.
@@ -404,15 +404,15 @@ pub enum Plugin {
     Text(String),
 }
 
-/// A Wasm plugin as a filter: the module of this repository unless `module` names another.
+/// A Wasm plugin as a filter. The module is this repository's unless `module` names another.
 #[derive(Clone, Debug)]
 pub struct Filter {
     pub plugin: Plugin,
     /// `vm_config.environment_variables.key_values`
     pub environment: Vec<(String, String)>,
-    /// The filter's name, and the plugin's.
+    /// The name of the filter and of the plugin.
     pub name: String,
-    /// Plugins with one of these share data, whatever their module is.
+    /// Plugins with the same `vm_id` share data, whatever their modules are.
     pub vm_id: String,
     pub module: Option<PathBuf>,
 }
@@ -477,7 +477,7 @@ impl From<Filter> for Value {
     }
 }
 
-/// Reads a request whole before it goes on.
+/// Buffers the whole request before it goes on.
 pub fn buffer() -> Value {
     json!({
         "name": "envoy.filters.http.buffer",
@@ -488,7 +488,7 @@ pub fn buffer() -> Value {
     })
 }
 
-/// The filter in the chain, but switched off.
+/// The filter in the chain, but disabled.
 pub fn disabled(filter: impl Into<Value>) -> Value {
     let mut filter = filter.into();
     filter["disabled"] = true.into();

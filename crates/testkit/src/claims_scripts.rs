@@ -1,5 +1,5 @@
-//! The scripts of `tests/claims-scripts` and the one of docs/custom-claims.md, each with what it is
-//! given and what it gives. `reference.test.js` there holds them against another engine.
+//! The scripts of `tests/claims-scripts` and the one of docs/custom-claims.md, each with its input
+//! and its output. `reference.test.js` there compares them with another engine.
 
 use serde_json::Value;
 use std::fs;
@@ -9,7 +9,7 @@ use crate::repository;
 pub struct Case {
     pub name: String,
     pub script: String,
-    /// As for `impersonation-filter claims`.
+    /// The input, as for `impersonation-filter claims`.
     pub input: Value,
     /// The claims, or the description of a denial.
     pub outcome: Result<Value, String>,

@@ -1,4 +1,4 @@
-//! One connection of a load that takes whatever comes: an answer, or none.
+//! One connection of a load that accepts every outcome: an answer, or none.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -8,12 +8,12 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-/// How long an answer is waited for. None takes so long, unless it never comes.
+/// The time after which an answer counts as lost. No answer that comes takes so long.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The outcome of a request.
 pub struct Answer {
-    /// Zero where there was none.
+    /// The status; zero if there was no answer.
     pub status: u16,
     pub body: Vec<u8>,
     pub retry_after: bool,
@@ -21,13 +21,13 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// A string in its body.
+    /// Returns a string member of the JSON body.
     pub fn member(&self, name: &str) -> Option<String> {
         let body: Value = serde_json::from_slice(&self.body).ok()?;
         Some(body.get(name)?.as_str()?.to_owned())
     }
 
-    /// Asks to come back, as an answer of the contract does.
+    /// Returns true if the answer is a 503 that asks the caller to come back, as in the contract.
     pub fn is_unavailable(&self) -> bool {
         self.status == 503
             && self.retry_after
@@ -46,12 +46,12 @@ impl Client {
         Self { address, stream: None }
     }
 
-    /// Sends a request, as it goes on the wire.
+    /// Sends a request exactly as given.
     pub async fn send(&mut self, request: &[u8]) -> Answer {
         self.send_within(request, PATIENCE).await
     }
 
-    /// Gives up after a time.
+    /// Sends a request, and gives up after `patience`.
     pub async fn send_within(&mut self, request: &[u8], patience: Duration) -> Answer {
         let began = Instant::now();
         let none =
@@ -83,7 +83,7 @@ impl Client {
     }
 }
 
-/// An answer, once it is complete, and whether the connection stays open.
+/// Returns a complete answer, and whether the connection stays open.
 fn parse(buffer: &[u8]) -> Option<(Answer, bool)> {
     let mut headers = [httparse::EMPTY_HEADER; 64];
     let mut head = httparse::Response::new(&mut headers);
@@ -94,7 +94,7 @@ fn parse(buffer: &[u8]) -> Option<(Answer, bool)> {
     };
     let body = match header("content-length") {
         Some(length) => buffer.get(start..start + length.parse::<usize>().unwrap())?,
-        // Go's metrics come in chunks; their end is enough of them.
+        // Go's metrics come in chunks, and the last of them are enough.
         None if buffer.ends_with(b"0\r\n\r\n") => &buffer[start..],
         None => return None,
     };

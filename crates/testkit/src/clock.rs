@@ -1,7 +1,7 @@
-//! A wall clock for Envoy that can be set, while Envoy runs.
+//! A wall clock for Envoy that can be set while Envoy runs.
 //!
-//! Nobody may set the machine's own. What measures time, timers and timeouts, goes by another
-//! clock, which stays.
+//! The clock of the machine stays as it is. Timers and timeouts go by the monotonic clock, which
+//! stays as well.
 
 use std::fs;
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use crate::bootstrap::Bootstrap;
 use crate::scratch;
 
-/// The library that puts itself before the system's.
+/// The library that intercepts the system's clock functions.
 static LIBRARY: LazyLock<PathBuf> = LazyLock::new(|| {
     let folder = scratch().join("clock");
     fs::create_dir_all(&folder).unwrap();
@@ -28,7 +28,7 @@ static LIBRARY: LazyLock<PathBuf> = LazyLock::new(|| {
     library
 });
 
-/// The wall clock of the Envoys that were given it.
+/// The wall clock of the Envoys that use it.
 pub struct Clock {
     offset: PathBuf,
 }
@@ -40,7 +40,7 @@ impl Default for Clock {
 }
 
 impl Clock {
-    /// A clock that is right.
+    /// Creates a clock that shows the right time.
     pub fn new() -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
@@ -49,9 +49,9 @@ impl Clock {
         Self { offset }
     }
 
-    /// Sets it this many seconds forth from now, or back.
+    /// Sets the clock this many seconds ahead of now, or behind.
     pub fn set(&self, seconds: i64) {
-        // Whole, or not at all: it is read all the time.
+        // The file is replaced as a whole, because Envoy reads it all the time.
         let new = self.offset.with_extension("new");
         fs::write(&new, seconds.to_string()).unwrap();
         fs::rename(new, &self.offset).unwrap();

@@ -1,4 +1,4 @@
-//! The plugin's configuration, as an operator writes it, and the people it speaks of.
+//! The plugin's configuration, as an operator writes it, and the parties that it names.
 
 use std::sync::LazyLock;
 

@@ -17,14 +17,14 @@ use crate::process::{Ending, Process};
 use crate::{scratch, wait_for};
 
 pub struct Envoy {
-    /// By name, the first of the bootstrap first.
+    /// The listeners by name, in the order of the bootstrap.
     listeners: Vec<(String, SocketAddr)>,
     admin: SocketAddr,
     bootstrap: Mutex<Bootstrap>,
     version: Mutex<u32>,
     directory: PathBuf,
     process: Mutex<Process>,
-    /// Several tests use the process, one after the other.
+    /// True if several tests use the process, one after the other.
     is_lent: bool,
 }
 
@@ -92,7 +92,7 @@ impl Envoy {
         })
     }
 
-    /// Hides from now on what belongs to the whole process: its log, its metrics, its memory.
+    /// Hides from now on the facts about the whole process: its log, its metrics, its memory.
     pub(crate) fn lend(&mut self) {
         self.is_lent = true;
     }
@@ -102,7 +102,7 @@ impl Envoy {
         assert!(!self.is_lent, "other tests used this Envoy before: start one for this test");
     }
 
-    /// Where a listener of the bootstrap listens.
+    /// Returns the address of a listener of the bootstrap.
     pub fn address(&self, listener: &str) -> SocketAddr {
         let found = self.listeners.iter().find(|(name, _)| name == listener);
         found.unwrap_or_else(|| panic!("there is no listener {listener}")).1
@@ -118,8 +118,8 @@ impl Envoy {
         self.connect().send(request)
     }
 
-    /// Puts another listener in the place of the watched one with its name. Returns once every
-    /// worker uses it, or the reason why Envoy refused it and stayed with the old one.
+    /// Replaces the watched listener with the same name. Returns when every worker uses the new
+    /// listener, or the reason why Envoy refused it and kept the old one.
     pub fn update(&self, listener: Listener) -> Result<(), String> {
         let mut version = self.version.lock().unwrap();
         *version += 1;
@@ -145,7 +145,7 @@ impl Envoy {
         if refused_now > refused {
             return Err(self.read_log().split_off(logged));
         }
-        // Each worker takes the listener over in its own time: all must, so ask until all have.
+        // Each worker takes the listener over in its own time, so ask until all of them have.
         let mut in_a_row = 0;
         wait_for("the workers to use the new listener", || {
             let answer = Connection::open(address).send(&Request::get(VERSION_PATH));
@@ -155,17 +155,17 @@ impl Envoy {
         Ok(())
     }
 
-    /// Where its configuration and its logs are.
+    /// Returns the directory with Envoy's configuration and logs.
     pub fn directory(&self) -> &Path {
         &self.directory
     }
 
-    /// The answer of the admin interface at this path.
+    /// Returns the answer of the admin interface at this path.
     pub fn admin(&self, target: &str) -> String {
         Connection::open(self.admin).send(&Request::get(target)).text()
     }
 
-    /// A counter or gauge; 0 if there is none of that name.
+    /// Returns a counter or gauge; 0 if there is none of that name.
     pub fn stat(&self, name: &str) -> u64 {
         self.assert_is_not_lent();
         self.read_stat(name)
@@ -177,7 +177,7 @@ impl Envoy {
         value.map_or(0, |value| value.parse().unwrap())
     }
 
-    /// All counters and gauges of the filter.
+    /// Returns all counters and gauges of the filter.
     pub fn metrics(&self) -> Vec<(String, u64)> {
         self.assert_is_not_lent();
         let parse = |line: &str| {
@@ -187,24 +187,24 @@ impl Envoy {
         self.admin("/stats?filter=impersonation").lines().filter_map(parse).collect()
     }
 
-    /// A counter or gauge of the filter; `None` if there is none of that name.
+    /// Returns a counter or gauge of the filter; `None` if there is none of that name.
     pub fn metric(&self, name: &str) -> Option<u64> {
         self.metrics().into_iter().find_map(|(have, value)| (have == name).then_some(value))
     }
 
-    /// How many calls of a kind have failed.
+    /// Returns the number of failed calls of a kind.
     pub fn failures(&self, upstream: &str) -> u64 {
         let name = format!("impersonation_callout_failures_total.upstream.{upstream}");
         self.metric(&name).unwrap_or(0)
     }
 
-    /// All metrics, as Prometheus reads them.
+    /// Returns all metrics in the format of Prometheus.
     pub fn prometheus(&self) -> String {
         self.assert_is_not_lent();
         self.admin("/stats/prometheus")
     }
 
-    /// How many connections each worker has open on the first listener.
+    /// Returns the number of connections that each worker has open on the first listener.
     pub fn connections_by_worker(&self) -> Vec<u64> {
         let listener = &self.listeners[0].0;
         let open = self
@@ -212,7 +212,8 @@ impl Envoy {
         open.lines().map(|line| line.rsplit_once(": ").unwrap().1.parse().unwrap()).collect()
     }
 
-    /// One connection on each worker at least; those that others have just closed do not count.
+    /// Opens at least one connection on each worker. Connections that others have just closed do
+    /// not count.
     pub fn connect_to_every_worker(&self) -> Vec<Connection> {
         let mut connections = Vec::new();
         wait_for("every worker to have a connection", || {
@@ -229,7 +230,7 @@ impl Envoy {
         connections
     }
 
-    /// Everything that Envoy has printed.
+    /// Returns everything that Envoy has printed.
     pub fn log(&self) -> String {
         self.assert_is_not_lent();
         self.read_log()
@@ -239,20 +240,20 @@ impl Envoy {
         String::from_utf8_lossy(&fs::read(self.directory.join("envoy.log")).unwrap()).into_owned()
     }
 
-    /// The complete lines of the access log so far: see [`Listener::access_log`].
+    /// Returns the complete lines of the access log so far: see [`Listener::access_log`].
     pub fn access_log(&self) -> Vec<Value> {
         let text = fs::read_to_string(access_log_file(&self.directory)).unwrap_or_default();
         let lines = text.split_inclusive('\n').filter(|line| line.ends_with('\n'));
         lines.map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
-    /// How much one of Envoy's loggers says from now on.
+    /// Sets the level of one of Envoy's loggers.
     pub fn set_log_level(&self, logger: &str, level: &str) {
         let request = Request::post(&format!("/logging?{logger}={level}"));
         assert_eq!(Connection::open(self.admin).send(&request).status, 200);
     }
 
-    /// The CPU time of all its threads.
+    /// Returns the CPU time of all threads of the process.
     pub fn cpu_time(&self) -> Duration {
         let threads = format!("/proc/{}/task", self.pid());
         let nanoseconds = fs::read_dir(threads).unwrap().filter_map(|thread| {
@@ -266,12 +267,12 @@ impl Envoy {
         self.process.lock().unwrap().id()
     }
 
-    /// Still the process that was started.
+    /// Returns true if the process that was started still runs.
     pub fn is_running(&self) -> bool {
         self.process.lock().unwrap().ended().is_none()
     }
 
-    /// Resident memory, in bytes.
+    /// Returns the resident memory in bytes.
     pub fn resident_bytes(&self) -> u64 {
         self.assert_is_not_lent();
         let status = fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
@@ -297,11 +298,12 @@ fn command(bootstrap: &Bootstrap, directory: &Path) -> Command {
         .arg(directory.join("admin"))
         .args(["--concurrency", &bootstrap.workers.to_string()])
         .args(["--drain-time-s", &bootstrap.drain_seconds.to_string()])
-        // Info, as in production, but for the two pages about what Envoy was built with.
+        // The level info, as in production, except for the two pages about Envoy's build.
         .args(["--log-level", "info", "--component-log-level", "main:warning"])
         .args(["--file-flush-interval-msec", "20"])
         .args(["--service-node", "test", "--service-cluster", "test"])
-        // Without it Envoy dies with the thread that started it, and two cannot run at once.
+        // Without this, Envoy ends with the thread that started it, and two Envoys cannot run at
+        // once.
         .arg("--disable-hot-restart")
         .envs(bootstrap.environment.iter().map(|(name, value)| (name, value)))
         .stdin(Stdio::null())
@@ -310,7 +312,7 @@ fn command(bootstrap: &Bootstrap, directory: &Path) -> Command {
     command
 }
 
-/// A directory for one Envoy; what earlier runs left behind goes.
+/// Creates a directory for one Envoy, and removes the directories of earlier runs.
 fn fresh_directory() -> PathBuf {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let root = scratch().join("envoy");
@@ -330,7 +332,7 @@ fn fresh_directory() -> PathBuf {
 }
 
 fn publish(directory: &Path, listeners: &Value) {
-    // Envoy looks when a file is moved into place.
+    // Envoy notices a file that is moved into place.
     let draft = directory.join("listeners.draft");
     fs::write(&draft, listeners.to_string()).unwrap();
     let watched = listeners_file(directory);

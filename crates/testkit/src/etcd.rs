@@ -1,4 +1,4 @@
-//! Nodes of a real etcd that can be killed, stopped, and started again with what they had: one or
+//! Nodes of a real etcd that can be killed, stopped, and started again with their data: one or
 //! three, on loopback or on machines of their own.
 
 use std::fs::{self, File};
@@ -19,11 +19,11 @@ use crate::network::{Link, Machine};
 use crate::process::{Ending, Process};
 use crate::{scratch, wait_for};
 
-/// A node of etcd. It ends with this value, and so does its data.
+/// A node of etcd. Dropping the value ends the process and removes its data.
 pub struct Etcd {
     /// The address for clients.
     pub address: SocketAddr,
-    /// The address of its health and its metrics, without TLS.
+    /// The address for health and metrics, without TLS.
     pub health: SocketAddr,
     settings: Settings,
     command: Vec<String>,
@@ -31,10 +31,10 @@ pub struct Etcd {
     process: Mutex<Option<Process>>,
 }
 
-/// The settings that a node is started with.
+/// The settings of a node.
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
-    /// More words for the command line.
+    /// More arguments for the command line.
     pub flags: Vec<String>,
     /// The flags with which `etcdctl` authenticates. If there are any, clients must use TLS.
     pub ctl_flags: Vec<String>,
@@ -84,7 +84,7 @@ impl Etcd {
         node
     }
 
-    /// Starts three that are one etcd, and waits until they agree.
+    /// Starts three nodes of one etcd, and waits until they agree.
     pub fn start_three() -> [Self; 3] {
         Self::start_all(["one", "two", "three"].map(Place::on_loopback), Settings::default())
     }
@@ -100,7 +100,7 @@ impl Etcd {
         let members =
             places.each_ref().map(|Place { name, peers, .. }| format!("{name}=http://{peers}"));
         let nodes = places.map(|place| Self::new(place, &members.join(","), settings.clone()));
-        // None of them answers before most are there.
+        // None of the nodes answers before most of them run.
         nodes.iter().for_each(Self::launch);
         nodes.iter().for_each(Self::wait_until_healthy);
         nodes
@@ -133,7 +133,7 @@ impl Etcd {
             ("--logger", "zap".into()),
         ];
         command.extend(flags.into_iter().flat_map(|(flag, value)| [flag.into(), value]));
-        // No test is about a machine that fails, so nothing needs to be synced to disk.
+        // No test is about a machine that fails, so etcd need not sync to disk.
         command.extend(["--pre-vote=true".into(), "--unsafe-no-fsync".into()]);
         command.extend(settings.flags.iter().cloned());
         let process = Mutex::default();
@@ -151,7 +151,7 @@ impl Etcd {
         self.wait_until_healthy();
     }
 
-    /// Starts it, and does not wait.
+    /// Starts the node again with its data, and does not wait.
     pub fn launch(&self) {
         let mut process = self.process.lock().unwrap();
         if process.as_mut().is_none_or(|process| process.ended().is_some()) {
@@ -161,7 +161,7 @@ impl Etcd {
 
     fn wait_until_healthy(&self) {
         wait_for("etcd to answer", || {
-            // Its ports may be somebody else's for a moment: then it has ended.
+            // For a moment the node's ports may belong to another program. Then the node has ended.
             self.launch();
             let health = Connection::try_open(self.health).ok()?.try_send(&Request::get("/health"));
             (health.ok()?.status == 200).then_some(())
@@ -171,7 +171,7 @@ impl Etcd {
     /// Stops the process: it accepts connections and answers nothing.
     pub fn stop(&self) {
         let id = self.signal("STOP");
-        // Each of its threads ends what it is doing, and may answer until then.
+        // Each thread of the process finishes its current work, and may answer until then.
         wait_for("etcd to stop", || {
             let mut threads = fs::read_dir(format!("/proc/{id}/task")).unwrap();
             let stopped = |thread: fs::DirEntry| {
@@ -187,13 +187,13 @@ impl Etcd {
         let _ = self.signal("CONT");
     }
 
-    /// The output of `etcdctl` with these arguments.
+    /// Returns the output of `etcdctl` with these arguments.
     pub fn ctl(&self, arguments: &[&str]) -> Vec<u8> {
         let output = self.try_ctl(arguments);
         output.unwrap_or_else(|error| panic!("{arguments:?}: {error}"))
     }
 
-    /// The output of `etcdctl`, or its error.
+    /// Returns the output of `etcdctl`, or its error.
     pub fn try_ctl(&self, arguments: &[&str]) -> Result<Vec<u8>, String> {
         let endpoint = format!("{}://{}", self.settings.scheme(), self.address);
         let output = Command::new(ETCD.join("etcdctl"))
@@ -207,27 +207,27 @@ impl Etcd {
         if output.status.success() { Ok(output.stdout) } else { Err(error()) }
     }
 
-    /// Asks its HTTP API, where it has no TLS.
+    /// Sends a request to the HTTP API of a node without TLS.
     pub fn api(&self, path: &str, body: &Value) -> Value {
         let answer = Connection::open(self.address).send(&Request::post(path).json(body));
         assert_eq!(answer.status, 200, "{path} {body}: {answer:?}");
         answer.json()
     }
 
-    /// The keys that it holds.
+    /// Returns all keys.
     pub fn keys(&self) -> Vec<String> {
         let keys = String::from_utf8(self.ctl(&["get", "", "--from-key", "--keys-only"])).unwrap();
         keys.lines().filter(|line| !line.is_empty()).map(str::to_owned).collect()
     }
 
-    /// The keys of subject tokens.
+    /// Returns the keys of subject tokens.
     pub fn tokens(&self) -> Vec<String> {
         let mut keys = self.keys();
         keys.retain(|key| key.starts_with("/impersonation/tokens/"));
         keys
     }
 
-    /// For each key how often it was written.
+    /// Returns the number of writes to each key.
     pub fn versions(&self) -> Vec<(String, u64)> {
         let all: Value =
             serde_json::from_slice(&self.ctl(&["get", "", "--from-key", "-w", "json"])).unwrap();
@@ -269,7 +269,7 @@ fn forget_others(all: &Path) {
     }
 }
 
-/// The cluster `etcd` as envoy.yaml has it: these nodes, without TLS.
+/// The cluster `etcd` as in envoy.yaml, with these nodes and without TLS.
 pub fn cluster(nodes: &[Etcd]) -> Cluster {
     let health_check = json!({
         "timeout": "1s",
@@ -318,7 +318,7 @@ pub fn audited_id(subject_token: &str) -> String {
 fn digest(subject_token: &str) -> Vec<u8> {
     let secret = subject_token.strip_prefix("sub_").unwrap();
     let secret = BASE64_URL_SAFE_NO_PAD.decode(secret).unwrap();
-    // Behind it the token says which revision created its record.
+    // The rest of the token names the revision that created its record.
     aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, &secret[..32]).as_ref().to_vec()
 }
 
@@ -329,7 +329,7 @@ impl Drop for Etcd {
     }
 }
 
-/// Three free addresses: etcd must be told its own.
+/// Three free addresses, because etcd must be given its own.
 fn free_addresses() -> [SocketAddr; 3] {
     let listeners = [(); 3].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
     listeners.map(|listener| listener.local_addr().unwrap())

@@ -1,5 +1,5 @@
-//! Requests over HTTP/2 as nobody should send them: many at once, reset in the middle of a body, in
-//! the smallest of pieces, with trailers, or given up with the whole connection.
+//! Requests over HTTP/2 that no client should send: many at once, reset in the middle of a body, in
+//! very small pieces, with trailers, or abandoned with the whole connection.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -17,23 +17,23 @@ use tokio::time::timeout;
 use crate::http::{Body, Request};
 use crate::http2::header_map;
 
-/// How a request is sent.
+/// A way to send a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Fate {
     Whole,
-    /// A few bytes at a time, and others in between.
+    /// The body in pieces of a few bytes, between pieces of other requests.
     InPieces,
     WithTrailers,
-    /// After half of the body.
+    /// A reset after half of the body.
     Reset,
-    /// After the headers.
+    /// A reset after the headers.
     ResetAtOnce,
-    /// Half of the body, and then nothing until the connection goes.
+    /// Half of the body, and then nothing until the connection ends.
     Abandoned,
 }
 
 impl Fate {
-    /// True if there must be an answer, unless the connection ends.
+    /// Returns true if the request must get an answer, unless the connection ends.
     const fn is_complete(self) -> bool {
         matches!(self, Self::Whole | Self::InPieces | Self::WithTrailers)
     }
@@ -42,14 +42,14 @@ impl Fate {
 /// The number of answers by status; `None` counts requests without an answer.
 pub type Outcomes = BTreeMap<(Fate, Option<u16>), usize>;
 
-/// Streams of one connection that are open at once.
+/// The number of streams that are open at once on one connection.
 const AT_ONCE: usize = 50;
-/// Requests until a connection is thrown away, whatever is open on it.
+/// The number of requests after which a connection is dropped with all its open streams.
 const A_CONNECTION: usize = 400;
-/// How long an answer may take that comes at all.
+/// The time after which an answer counts as lost.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Sends all of them over one connection at a time.
+/// Sends all requests, over one connection after the other.
 pub fn flood(address: SocketAddr, shots: impl Iterator<Item = (Request, Fate)>) -> Outcomes {
     let runtime = runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
@@ -63,7 +63,7 @@ pub fn flood(address: SocketAddr, shots: impl Iterator<Item = (Request, Fate)>) 
             let mut sent = 0;
             let mut note = |(fate, status): (Fate, Option<u16>)| {
                 *outcomes.entry((fate, status)).or_default() += 1;
-                // Envoy ends a connection for the worst of what is sent.
+                // Envoy ends the connection after the worst requests.
                 status.is_none() && fate.is_complete()
             };
             let mut ended = false;
@@ -85,7 +85,7 @@ pub fn flood(address: SocketAddr, shots: impl Iterator<Item = (Request, Fate)>) 
     })
 }
 
-/// The status. `None` where Envoy has ended the connection, or where none was waited for.
+/// Returns the status; `None` if Envoy ended the connection, or if the test awaits no answer.
 async fn fire(sender: SendRequest<Bytes>, request: &Request, fate: Fate) -> Option<u16> {
     let mut message = hyper::Request::builder()
         .method(request.method.as_str())
@@ -93,7 +93,7 @@ async fn fire(sender: SendRequest<Bytes>, request: &Request, fate: Fate) -> Opti
     for (name, value) in &request.headers {
         message = message.header(name, value.as_slice());
     }
-    // What a library cannot say is for HTTP/1.1.
+    // The library cannot express some requests. The client for HTTP/1.1 sends those.
     let message = message.body(()).ok()?;
     let body = match &request.body {
         Body::None => Vec::new(),
@@ -127,7 +127,7 @@ async fn fire(sender: SendRequest<Bytes>, request: &Request, fate: Fate) -> Opti
         Fate::Abandoned => {
             let _ = stream.send_data(Bytes::copy_from_slice(&body[..half]), false);
             tokio::task::yield_now().await;
-            // It is refused before the rest is there, or never.
+            // Envoy refuses the request before the rest arrives, or never.
             let early = timeout(Duration::from_millis(1), response).await.ok()?;
             return Some(early.ok()?.status().as_u16());
         }

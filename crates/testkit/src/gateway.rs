@@ -1,5 +1,5 @@
 //! The impersonation flow as its three parties see it: a backend that mints, a support client that
-//! exchanges, and the APIs that verify what comes out.
+//! exchanges, and the APIs that verify access tokens.
 
 use std::net::SocketAddr;
 use std::sync::LazyLock;
@@ -21,11 +21,11 @@ use crate::server::{Server, as_asked};
 pub const EXCHANGE_GRANT: &str = "urn:ietf:params:oauth:grant-type:token-exchange";
 pub const ACCESS_TOKEN: &str = "urn:ietf:params:oauth:token-type:access_token";
 
-/// The name of the cluster that everything goes to which is not the filter's.
+/// The name of the cluster that gets all requests that are not the filter's.
 pub const IDENTITY_GATEWAY: &str = "identity_gateway";
 
-/// The filter before these servers: one cluster for each, by its name, and all that is not the
-/// filter's goes to the one called [`IDENTITY_GATEWAY`].
+/// The filter before these servers. Each server has a cluster with its name. The one called
+/// [`IDENTITY_GATEWAY`] gets all requests that are not the filter's.
 pub fn in_front_of(servers: &[&Server], configuration: &Configuration) -> Bootstrap {
     let listener = Listener::new("gateway").filter(Filter::from(configuration));
     Bootstrap::default().listener(listener.route_to(IDENTITY_GATEWAY, "3s")).servers(servers)
@@ -34,18 +34,18 @@ pub fn in_front_of(servers: &[&Server], configuration: &Configuration) -> Bootst
 /// Options of [`Gateway`] apart from the filter.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Workers, as `--concurrency` has it.
+    /// The number of workers (`--concurrency`).
     pub concurrency: u32,
     pub listeners: Listeners,
-    /// Run on this core only.
+    /// Pins Envoy to this core.
     pub core: Option<usize>,
     /// The paths that the `direct` listener answers, and its answers.
     pub direct_responses: Vec<(&'static str, String)>,
-    /// How long a listener that was replaced stays.
+    /// The time for which a replaced listener drains.
     pub drain_seconds: u32,
-    /// Adds a listener `disabled`, whose chain has the filter switched off.
+    /// Adds a listener `disabled`, in whose chain the filter is disabled.
     pub disabled: bool,
-    /// Besides that of the upstream.
+    /// More clusters than that of the upstream.
     pub clusters: Vec<Cluster>,
 }
 
@@ -66,17 +66,17 @@ impl Default for Options {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Listeners {
-    /// In the bootstrap: a filter that refuses its configuration ends the process.
+    /// The listener is in the bootstrap: a filter that refuses its configuration ends the process.
     Static,
-    /// In a file that Envoy watches: [`Gateway::update`] changes it.
+    /// The listener is in a file that Envoy watches: [`Gateway::update`] changes it.
     Watched,
 }
 
 /// An Envoy that serves the impersonation flow before an upstream that answers [`as_asked`].
 ///
-/// Three listeners share the process: `gateway` runs the filter, `bare` routes to the same upstream
-/// without it (the standard for what "untouched" means), and `direct` reads a POST whole and
-/// answers it from the configuration (the standard for speed).
+/// Three listeners share the process: `gateway` runs the filter; `bare` routes to the same upstream
+/// without the filter, as the standard of an unchanged request; and `direct` reads a whole POST and
+/// answers from the configuration, as the standard of speed.
 pub struct Gateway {
     pub envoy: Envoy,
     pub upstream: Server,
@@ -85,8 +85,8 @@ pub struct Gateway {
 }
 
 impl Gateway {
-    /// One gateway with the default configuration and two workers, for every test that changes
-    /// nothing about it.
+    /// The gateway with the default configuration and two workers that tests share if they do not
+    /// change it.
     pub fn shared() -> &'static Self {
         static SHARED: LazyLock<Gateway> = LazyLock::new(|| {
             let options = Options { concurrency: 2, ..Options::default() };
@@ -99,8 +99,8 @@ impl Gateway {
         Self::try_start(configuration, &Options::default()).unwrap()
     }
 
-    /// Lends a gateway to a test that looks at answers only. The filter has a VM and shared data of its own, but the Envoy
-    /// may have served other tests before.
+    /// Lends a gateway to a test that looks at answers only. The filter has a VM and shared data of
+    /// its own, but the Envoy may have served other tests before.
     pub fn lent(configuration: &Configuration) -> Lent<Self> {
         static COUNT: AtomicUsize = AtomicUsize::new(0);
         static IDLE: Idle<Gateway> = Idle::new(Vec::new());
@@ -125,7 +125,7 @@ impl Gateway {
         Self::start_with(Some(filter.into()), options)
     }
 
-    /// Its `gateway` listener is a bare one, too.
+    /// The `gateway` listener has no filter either.
     pub fn without_filter(options: &Options) -> Self {
         Self::start_with(None, options).unwrap()
     }
@@ -157,15 +157,15 @@ impl Gateway {
         Ok(Self { envoy: bootstrap.try_start()?, upstream, vm_id: None })
     }
 
-    /// Gives the running listener another filter. Returns once every worker uses it, or the reason
-    /// why Envoy refused it and stayed with the old one.
+    /// Gives the running listener another filter. Returns when every worker uses it, or the reason
+    /// why Envoy refused it and kept the old one.
     pub fn update(&self, filter: impl Into<Filter>) -> Result<(), String> {
         let mut filter = filter.into();
         filter.vm_id = self.vm_id.clone().unwrap_or(filter.vm_id);
         self.envoy.update(listener("gateway", Some(filter.into())))
     }
 
-    /// Where the filter is.
+    /// Returns the address at which the filter listens.
     pub fn address(&self) -> SocketAddr {
         self.envoy.address("gateway")
     }
@@ -179,7 +179,7 @@ impl Gateway {
         self.envoy.send(request)
     }
 
-    /// A subject token for `user`.
+    /// Mints a subject token for `user`.
     pub fn mint(&self, user: &str) -> String {
         minted(&self.send(&mint_request(user)))
     }
@@ -188,13 +188,14 @@ impl Gateway {
         self.send(&exchange_request(form))
     }
 
-    /// The whole flow for `user`, with what is right everywhere; says so if it does not work.
+    /// Asserts that a mint and an exchange succeed.
     pub fn assert_serves(&self, case: &str) {
         let answer = self.exchange(&exchange_form(&self.mint("u-after")));
         assert_eq!(answer.status, 200, "{case}: the flow no longer works: {answer:?}");
     }
 
-    /// Does the whole flow on every worker: on many connections, until each worker has had one.
+    /// Asserts that a mint and an exchange succeed on every worker: tries many connections, until
+    /// each worker has had one.
     pub fn assert_every_worker_serves(&self, case: &str) {
         for connection in &mut self.envoy.connect_to_every_worker() {
             let token = minted(&connection.send(&mint_request("u-after")));
@@ -203,8 +204,8 @@ impl Gateway {
         }
     }
 
-    /// The token of a refused request is worth what it was: the right request still gets its
-    /// answer.
+    /// Asserts that a refused request left the token unspent: the correct request still gets its
+    /// access token.
     pub fn assert_spendable(&self, subject_token: &str, case: &str) {
         let answer = self.exchange(&exchange_form(subject_token));
         assert_eq!(answer.status, 200, "{case}: the subject token is spent: {answer:?}");
@@ -227,13 +228,13 @@ pub fn listener(name: &str, filter: Option<Value>) -> Listener {
     filter.into_iter().fold(listener, Listener::filter)
 }
 
-/// A fetch or a question over a server's cluster, that gives up after `timeout`.
+/// An `http_uri` that reaches a server by its cluster, with this `timeout`.
 pub fn http_uri(server: &Server, path: &str, timeout: &str) -> Value {
     let uri = format!("http://{}.example.com{path}", server.name.replace('_', "-"));
     json!({"uri": uri, "cluster": server.name, "timeout": timeout})
 }
 
-/// The subject token in an answer that must be a success.
+/// Returns the subject token of an answer that must be a success.
 pub fn minted(answer: &Answer) -> String {
     assert_eq!(answer.status, 201, "{answer:?}");
     answer.member("subjectToken")
@@ -307,8 +308,8 @@ pub fn portal_request(subject_token: &str) -> Request {
         .basic("support-portal", &CLIENT_SECRET)
 }
 
-/// Header and claims of an access token, its signature verified with the public key that `jwks` has
-/// for it.
+/// Returns the header and the claims of an access token, after its signature was verified with the
+/// public key in `jwks`.
 pub fn verify(access_token: &str, jwks: &Value) -> (Value, Value) {
     let jwks: jsonwebtoken::jwk::JwkSet = serde_json::from_value(jwks.clone()).unwrap();
     let header = jsonwebtoken::decode_header(access_token).unwrap();
@@ -322,7 +323,7 @@ pub fn verify(access_token: &str, jwks: &Value) -> (Value, Value) {
     (raw_part(access_token, 0), claims.claims)
 }
 
-/// The header (0) or the claims (1) of a JWT, whatever its signature is worth.
+/// Returns the header (0) or the claims (1) of a JWT without verifying its signature.
 pub fn raw_part(jwt: &str, index: usize) -> Value {
     use base64::Engine;
     let part = jwt.split('.').nth(index).unwrap();

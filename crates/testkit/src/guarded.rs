@@ -24,10 +24,10 @@ pub const API: &str = "api";
 pub const ID_HEADER: &str = "x-impersonation-id";
 pub const ACTOR_HEADER: &str = "x-impersonator";
 
-/// A token's issuer that is not the filter's, but that the API trusts, too.
+/// The issuer of tokens that are not the filter's, but that the API trusts too.
 pub const OTHER_ISSUER: &str = "https://other.example.com";
 
-/// The guard's configuration: what a guard is told that has these members besides.
+/// The configuration of a guard with these members besides the required ones.
 pub fn guard_configuration(members: &Value) -> Value {
     let mut configuration = json!({
         "issuer": ISSUER,
@@ -60,7 +60,7 @@ pub fn guard(configuration: &Value) -> Filter {
     }
 }
 
-/// A filter that is entered only by requests with a verified token that has `txn`.
+/// A filter that only requests enter with a verified token that has `txn`.
 pub fn for_impersonations(filter: Filter) -> Value {
     let predicate = json!({
         "input": {
@@ -82,7 +82,7 @@ pub fn for_impersonations(filter: Filter) -> Value {
     entered_where(&predicate, filter.into())
 }
 
-/// A filter that is entered only by requests of which the predicate holds.
+/// A filter that only requests enter for which the predicate holds.
 pub fn entered_where(predicate: &Value, filter: Value) -> Value {
     json!({
         "name": "impersonation-guard",
@@ -140,7 +140,7 @@ pub fn jwt_authn() -> Value {
     })
 }
 
-/// Takes these headers from every request, and what a server may take for them.
+/// Removes these headers from every request, and the headers that a server may take for them.
 pub fn without_headers(names: &[&str]) -> Value {
     let spelling = |name: &&str| {
         let regex = name.replace('-', "[^a-z0-9]");
@@ -193,26 +193,26 @@ pub fn api_listener(name: &str, filters: impl IntoIterator<Item = Value>) -> Lis
     listener.route(unverified).route_to(API, "0s")
 }
 
-/// The chain that the shipped `envoy.yaml` has: the guard, for impersonations alone.
+/// The chain of the shipped `envoy.yaml`: only impersonations enter the guard.
 pub fn guarded_listener(configuration: &Value) -> Listener {
     api_listener("guarded", [for_impersonations(guard(configuration))])
 }
 
 /// An Envoy with the filter on one listener, the API behind the guard on another, and the API
-/// without it on a third: the standard for what "untouched" means.
+/// without the guard on a third, as the standard of an unchanged request.
 pub struct Guarded {
     pub envoy: Envoy,
     pub api: Server,
 }
 
 impl Guarded {
-    /// A guard that is told this besides what it needs.
+    /// Starts an API behind a guard with these members besides the required ones.
     pub fn start(members: &Value) -> Self {
         Self::start_with_workers(members, 1)
     }
 
-    /// Lends an API behind such a guard to a test that looks at answers only, and that ends no impersonations. The Envoy
-    /// may have served other tests before.
+    /// Lends an API behind a guard with these members to a test that looks at answers only, and
+    /// that ends no impersonations. The Envoy may have served other tests before.
     pub fn lent(members: &Value) -> Lent<Self> {
         static IDLE: Idle<Guarded> = Idle::new(Vec::new());
         let start = || {
@@ -235,19 +235,19 @@ impl Guarded {
         Self { envoy: envoy.workers(workers).start(), api }
     }
 
-    /// The first listener is this one, which can be changed.
+    /// Starts an API behind this listener, which can be changed later.
     pub fn try_start_with(guarded: Listener) -> Result<Self, Exit> {
         let api = Server::start(API);
         api.answer(as_asked);
         Ok(Self { envoy: Self::bootstrap(guarded, api.address).try_start()?, api })
     }
 
-    /// The bootstrap that it is started with.
+    /// The bootstrap of an API behind this listener, beside the usual filter.
     pub fn bootstrap(guarded: Listener, api: SocketAddr) -> Bootstrap {
         Self::bootstrap_with(guarded, Filter::from(&filter_configuration()), api)
     }
 
-    /// A guard in front of the API with another filter.
+    /// The bootstrap of an API behind this listener, beside this filter.
     pub fn bootstrap_with(guarded: Listener, filter: Filter, api: SocketAddr) -> Bootstrap {
         Bootstrap::default()
             .listener(guarded.watched())
@@ -256,7 +256,7 @@ impl Guarded {
             .cluster(Cluster::new(API, api).as_downstream())
     }
 
-    /// Sends to the API past the guard.
+    /// Sends a request to the API past the guard.
     pub fn send(&self, request: &Request) -> Answer {
         self.envoy.send(request)
     }
@@ -266,7 +266,7 @@ impl Guarded {
         self.send(&request.bearer(token))
     }
 
-    /// Sends to the filter.
+    /// Sends a request to the filter.
     pub fn send_to_filter(&self, request: &Request) -> Answer {
         connect(&self.envoy, "gateway").send(request)
     }
@@ -299,7 +299,7 @@ impl Guarded {
         Some(Begun { id, access_token, backend: bearer })
     }
 
-    /// Ends what `body` names, as an operator does.
+    /// Ends the impersonations that `body` names, as an operator.
     pub fn revoke(&self, body: &Value) {
         let request = Request::post("/api/impersonations/revocations").bearer(&operator());
         let answer = self.send_to_filter(&request.json(body));
@@ -321,7 +321,7 @@ pub struct Parties {
 }
 
 impl Parties {
-    /// Those of whom nobody else has heard.
+    /// Names that no other test uses.
     pub fn new() -> Self {
         let unique = |name: &str| format!("{name}-{:016x}", fastrand::u64(..));
         Self { user: unique("user"), actor: unique("agent"), caller: unique("backend") }
@@ -343,7 +343,7 @@ pub struct Begun {
     pub backend: String,
 }
 
-/// The access token of somebody who may end impersonations.
+/// The access token of an operator who may end impersonations.
 pub fn operator() -> String {
     operator_with("impersonations:revoke")
 }
@@ -357,8 +357,8 @@ pub fn operator_with(scope: &str) -> String {
     PROVIDER_KEY.sign(&claims)
 }
 
-/// The claims of an access token that the filter issues. It is of a time to come, so that no
-/// revocation of the past is about it.
+/// The claims of an access token that the filter issues. The token is issued in the future, so that
+/// no past revocation ends it.
 pub fn claims() -> Value {
     json!({
         "iss": ISSUER,
@@ -374,8 +374,7 @@ pub fn claims() -> Value {
     })
 }
 
-/// Those claims with a change. What is changed to null is left out; a null itself is in the result
-/// of `null`.
+/// The claims of [`claims`] with a change: a member that the change sets to null is removed.
 pub fn claims_with(changes: &Value) -> Value {
     let mut claims = claims();
     for (name, value) in changes.as_object().unwrap() {
@@ -393,7 +392,7 @@ pub fn token(claims: &Value) -> String {
     SIGNING_KEY.sign(claims)
 }
 
-/// An access token of the identity provider's, for a user who is nobody else.
+/// An access token of the identity provider, for an ordinary user with a name of its own.
 pub fn ordinary_token() -> String {
     PROVIDER_KEY.sign(&claims_with(&json!({"txn": null, "act": null})))
 }

@@ -1,5 +1,5 @@
-//! A blocking HTTP/1.1 client that sends exactly the bytes it is told to and hides nothing of the
-//! answer. The load generator uses it too, so it does no more work than that takes.
+//! A blocking HTTP/1.1 client that sends exactly the given bytes and hides nothing of the answer.
+//! The load generator uses it too, so the client does no needless work.
 
 use std::fmt::{self, Write as _};
 use std::io::{self, Read, Write};
@@ -10,7 +10,8 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 
-/// A request as it goes on the wire. `host` and `content-length` are added where they are missing.
+/// A request as it goes on the wire. The client adds `host` and `content-length` if they are
+/// missing.
 #[derive(Clone, Debug)]
 pub struct Request {
     pub method: String,
@@ -23,7 +24,7 @@ pub struct Request {
 pub enum Body {
     None,
     Sized(Vec<u8>),
-    /// Chunked in HTTP/1.1, DATA frames in HTTP/2; the trailers follow.
+    /// Chunked in HTTP/1.1, DATA frames in HTTP/2, and then the trailers.
     Pieces {
         data: Vec<Vec<u8>>,
         trailers: Vec<(String, String)>,
@@ -52,7 +53,7 @@ impl Request {
         self.header("authorization", format!("Bearer {token}"))
     }
 
-    /// Basic credentials as RFC 6749 §2.3.1 has them: form-urlencoded, then base64.
+    /// Basic credentials as in RFC 6749 §2.3.1: form-urlencoded, then base64.
     pub fn basic(self, id: &str, secret: &str) -> Self {
         let pair = format!("{}:{}", urlencode(id.as_bytes()), urlencode(secret.as_bytes()));
         self.header("authorization", format!("Basic {}", STANDARD.encode(pair)))
@@ -125,7 +126,7 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// The value of a header that may come once at the most.
+    /// The value of a header that may occur at most once.
     pub fn header(&self, name: &str) -> Option<&str> {
         let mut values = self.headers.iter().filter(|(have, _)| have.eq_ignore_ascii_case(name));
         let first = values.next().map(|(_, value)| value.as_str());
@@ -141,7 +142,7 @@ impl Answer {
         serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("{error} in {self:?}"))
     }
 
-    /// The string at `name` in a JSON body.
+    /// The string member `name` of a JSON body.
     pub fn member(&self, name: &str) -> String {
         match self.json().get(name) {
             Some(Value::String(text)) => text.clone(),
@@ -162,7 +163,7 @@ impl Answer {
         (scheme.into(), parameters.split(", ").map(parameter).collect())
     }
 
-    /// Status and `error` of a refusal; `-` where the body has none.
+    /// The status and the `error` of a refusal; `-` if the body has none.
     pub fn refusal(&self) -> (u16, String) {
         let error = serde_json::from_slice::<Value>(&self.body).ok();
         let error = error.as_ref().and_then(|body| body.get("error")).and_then(Value::as_str);
@@ -181,10 +182,10 @@ impl fmt::Debug for Answer {
     }
 }
 
-/// How long an answer may take that comes at all. Nothing here proves that something is fast.
+/// The time after which an answer counts as lost. No test proves that an answer is fast.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A connection that is kept alive for as many requests as the other side allows.
+/// A connection that stays open for as many requests as the other side allows.
 pub struct Connection {
     stream: TcpStream,
     unread: Vec<u8>,
@@ -218,12 +219,12 @@ impl Connection {
         self.stream.write_all(bytes)
     }
 
-    /// Says that nothing more will be sent; the answer can still be read.
+    /// Ends the sending direction. The answer can still be read.
     pub fn finish(&mut self) -> io::Result<()> {
         self.stream.shutdown(std::net::Shutdown::Write)
     }
 
-    /// Reads exactly `count` bytes: what follows a `101 Switching Protocols`.
+    /// Reads exactly `count` bytes after a `101 Switching Protocols`.
     pub fn read_raw(&mut self, count: usize) -> io::Result<Vec<u8>> {
         while self.unread.len() < count {
             self.fill()?;
@@ -231,7 +232,7 @@ impl Connection {
         Ok(self.unread.drain(..count).collect())
     }
 
-    /// Reads one answer, past any `100 Continue`, to a request with `method`.
+    /// Reads the answer to a request with `method`, and skips any `100 Continue`.
     pub fn read_answer(&mut self, method: &str) -> io::Result<Answer> {
         loop {
             let answer = self.read_one_answer(method)?;
@@ -326,7 +327,7 @@ fn invalid(what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, format!("malformed {what} in the answer"))
 }
 
-/// A form body; parameters keep their order and may come twice.
+/// A form body. Parameters keep their order, and a name may occur twice.
 #[derive(Clone, Debug, Default)]
 pub struct Form(pub Vec<(String, String)>);
 

@@ -1,4 +1,4 @@
-//! A client for HTTP/2 without TLS. Only HTTP/2 has DATA without a length, and trailers on any
+//! A client for HTTP/2 without TLS. Only HTTP/2 has DATA without a length, and trailers on every
 //! message.
 
 use std::convert::Infallible;

@@ -1,4 +1,4 @@
-//! Keys made for one run, and JWTs signed with them: well-formed ones and every other kind.
+//! Keys made for one run, and JWTs signed with them, both well-formed and malformed.
 
 use aws_lc_rs::encoding::{AsBigEndian, AsDer, EcPrivateKeyBin, Pkcs8V1Der};
 use aws_lc_rs::rsa::KeySize;
@@ -11,7 +11,7 @@ use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use jsonwebtoken::{Algorithm, EncodingKey};
 use serde_json::{Map, Value, json};
 
-/// A private key with one algorithm to its name.
+/// A private key for one algorithm.
 pub struct Key {
     pub alg: Algorithm,
     pub kid: String,
@@ -37,7 +37,7 @@ impl Key {
         Self { alg, kid: kid.into(), pem, public, private, signer: signer.unwrap() }
     }
 
-    /// This key under another algorithm and `kid`: an RSA key serves six algorithms.
+    /// The same private key under another algorithm and `kid`: an RSA key serves six algorithms.
     pub fn under(&self, alg: Algorithm, kid: &str) -> Self {
         let (pem, signer) = (self.pem.clone(), self.signer.clone());
         let (public, private) = (self.public.clone(), self.private.clone());
@@ -61,7 +61,7 @@ impl Key {
         jwk
     }
 
-    /// The private parts alone: what must never be printed.
+    /// The private members alone, which must never be printed.
     pub fn secrets(&self) -> Vec<String> {
         let pem_lines = self.pem.lines().filter(|line| !line.starts_with("-----")).map(Into::into);
         pem_lines.chain(self.private.values().map(|part| part.as_str().unwrap().into())).collect()
@@ -72,7 +72,7 @@ impl Key {
         self.sign_with(&json!({"alg": self.alg, "typ": "at+jwt", "kid": self.kid}), claims)
     }
 
-    /// A JWT with whatever header; the signature is this key's all the same.
+    /// A JWT with any header, and a signature of this key.
     pub fn sign_with(&self, header: &Value, claims: &Value) -> String {
         let input = unsigned(header, claims);
         let signature =

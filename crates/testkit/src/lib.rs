@@ -42,7 +42,7 @@ pub static RUNTIME: LazyLock<tokio::runtime::Runtime> = LazyLock::new(|| {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
 });
 
-/// The repository.
+/// The root of the repository.
 pub fn repository() -> &'static Path {
     static REPOSITORY: LazyLock<PathBuf> = LazyLock::new(|| {
         Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()

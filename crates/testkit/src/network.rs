@@ -1,9 +1,9 @@
 //! Three machines and a hub, for tests that cut them off: network namespaces, joined by two
 //! networks, one for clients and one for peers.
 //!
-//! A namespace lives as long as a process is in it, and none has a name: whatever ends this
-//! process, kill -9 included, takes the interfaces with it, and nothing of them is ever in the
-//! network of the machine.
+//! A namespace lives as long as a process is in it, and none has a name. However this process ends,
+//! even by kill -9, its interfaces end with it, and none of them is ever in the machine's own
+//! network.
 
 use std::io::{self, BufRead, BufReader, Read};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -18,12 +18,12 @@ use crate::process::end_with_parent;
 /// The variable that marks a process inside the hub.
 const INSIDE: &str = "TESTKIT_IN_THE_HUB";
 
-/// Runs a test in a process of its own, the hub, in whose network nothing but loopback is. `name`
-/// is the test's. It fails where the machine does not allow it: what needs this must not be left
-/// out there.
+/// Runs a test in a process of its own, the hub, whose network has nothing but loopback. `name` is
+/// the test's name. The test fails where the machine does not allow this, because it must not be
+/// left out there.
 pub fn in_a_hub(name: &str, test: impl FnOnce()) {
     if std::env::var_os(INSIDE).is_some() {
-        // Ends with whoever started it, even if that was killed.
+        // The process ends with the one that started it, even if that one was killed.
         thread::spawn(|| {
             let _ = io::stdin().read_to_end(&mut Vec::new());
             std::process::exit(1);
@@ -78,7 +78,7 @@ impl Link {
         }
     }
 
-    /// A test network of RFC 2544 and RFC 5737, that no machine is in.
+    /// A test network of RFC 2544 or RFC 5737, which no machine uses.
     fn address(self, host: usize) -> Ipv4Addr {
         let third = match self {
             Self::Clients => 0,
@@ -88,16 +88,16 @@ impl Link {
     }
 }
 
-/// One of the machines.
+/// One of the three machines.
 pub struct Machine {
     number: usize,
     holder: Child,
 }
 
 impl Machine {
-    /// Joins the hub, which the calling process is in. `number` counts from one.
+    /// Joins the calling process, which is the hub. `number` counts from one.
     fn start(number: usize) -> Self {
-        // It has nothing to do but to be there until its input ends, with this or with the process.
+        // The process only exists until its input ends, with this value or with this process.
         let mut holder = Command::new("unshare")
             .args(["--net", "sh", "-c", "echo there; read _"])
             .stdin(Stdio::piped())
@@ -132,7 +132,7 @@ impl Machine {
         vec!["nsenter".into(), format!("--net=/proc/{}/ns/net", self.holder.id())]
     }
 
-    /// Cuts the link without notice: nothing gets through any more.
+    /// Cuts the link without notice: no packet arrives any more.
     pub fn cut(&self, link: Link) {
         ip(&["link", "set", &self.port(link), "down"]);
     }
@@ -142,7 +142,7 @@ impl Machine {
         ip(&["link", "set", &self.port(link), "up"]);
     }
 
-    /// The hub's end of its cable.
+    /// The hub's end of the machine's cable.
     fn port(&self, link: Link) -> String {
         format!("{}{}", link.letter(), self.number)
     }

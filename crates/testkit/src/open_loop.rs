@@ -1,9 +1,9 @@
-//! A load at a constant rate, as from a crowd that does not know of each other: a request is due at
-//! its time, whether or not others were answered, and its latency counts from then. What waits for
-//! a connection waits in it, so that no stall is left out because nobody asked during it.
+//! A load at a constant rate, as from many independent callers. A request is due at its time,
+//! whether or not earlier requests were answered, and its latency counts from then. A request that
+//! waits for a connection keeps waiting, so a stall of the server shows in the latencies.
 //!
-//! One thread and a fixed set of connections, as a gateway's callers keep theirs: who opens more
-//! when it falls behind measures how connections are opened.
+//! The load uses one thread and a fixed set of connections, as a gateway's callers do. A load that
+//! opened more connections when it falls behind would measure how connections are opened.
 
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
@@ -19,16 +19,16 @@ use rustix::time::Timespec;
 /// An answer, or none.
 #[derive(Debug)]
 pub struct Reply {
-    /// Zero where the connection broke.
+    /// Zero if the connection broke.
     pub status: u16,
     pub body: Vec<u8>,
-    /// Since the request was due.
+    /// The time since the request was due.
     pub latency: Duration,
 }
 
-/// The requests to send, and the handling of their answers.
+/// The source of the requests, and the receiver of their answers.
 pub trait Traffic {
-    /// The request that is due now, as it goes on the wire.
+    /// Returns the request that is due now, as it goes on the wire.
     fn request(&mut self, number: usize) -> Vec<u8>;
     fn replied(&mut self, number: usize, reply: Reply);
 }
@@ -42,13 +42,13 @@ pub struct OpenLoop {
 struct Connection {
     stream: Option<TcpStream>,
     buffer: Vec<u8>,
-    /// The number of the request that is answered next.
+    /// The number of the request whose answer comes next.
     asked: Option<(usize, Instant)>,
 }
 
 impl OpenLoop {
     pub fn new(address: SocketAddr, connections: usize) -> Self {
-        // Otherwise the kernel may wake this thread 50 us after a request was due.
+        // Otherwise the kernel may wake this thread 50 µs after a request was due.
         rustix::thread::set_current_timer_slack(NonZeroU64::new(1)).unwrap();
         let connection = || Connection { stream: None, buffer: Vec::new(), asked: None };
         Self {
@@ -58,7 +58,7 @@ impl OpenLoop {
         }
     }
 
-    /// Sends so many requests, `rate` of them a second, and waits for the last answer.
+    /// Sends `count` requests, `rate` of them a second, and waits for the last answer.
     pub fn run(&mut self, count: usize, rate: f64, traffic: &mut impl Traffic) {
         for place in 0..self.connections.len() {
             self.open(place);
@@ -74,7 +74,7 @@ impl OpenLoop {
                 self.send(place, &traffic.request(sent), (sent, due(sent)));
                 sent += 1;
             }
-            // Until the next is due, if there is a connection for it.
+            // If a connection is idle, wait no longer than until the next request is due.
             let next = (sent < count && !idle.is_empty()).then(|| due(sent));
             let patience = next.map(|next| next.saturating_duration_since(Instant::now()));
             self.wait(&mut events, patience);
@@ -115,11 +115,11 @@ impl OpenLoop {
         self.open(place);
         let connection = &mut self.connections[place];
         connection.asked = Some(asked);
-        // Where this fails the connection is at its end, which is read.
+        // If the write fails, the connection has ended, and the next read shows it.
         let _ = connection.stream.as_mut().unwrap().write_all(request);
     }
 
-    /// The answer, if it is complete.
+    /// Returns the answer if it is complete.
     fn read(&mut self, place: usize) -> Option<(usize, Reply)> {
         let connection = &mut self.connections[place];
         let mut chunk = [0; 16 * 1024];
@@ -135,17 +135,16 @@ impl OpenLoop {
         let (status, body, closes) = answer?;
         connection.buffer.clear();
         if closes {
-            // It leaves the epoll with its last descriptor.
+            // Closing the last descriptor removes the connection from the epoll.
             connection.stream = None;
         }
-        // Envoy may close an idle one: nobody has asked, and it is opened again for whoever asks
-        // next.
+        // Envoy may close an idle connection. The next request opens it again.
         let (number, due) = connection.asked.take()?;
         Some((number, Reply { status, body, latency: due.elapsed() }))
     }
 }
 
-/// Status and body of an answer, once it is complete, and whether the connection ends with it.
+/// Returns status and body of a complete answer, and whether the connection ends with it.
 fn parse(buffer: &[u8]) -> Option<(u16, Vec<u8>, bool)> {
     let mut headers = [httparse::EMPTY_HEADER; 32];
     let mut head = httparse::Response::new(&mut headers);

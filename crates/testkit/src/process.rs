@@ -1,5 +1,5 @@
-//! A program that runs beside a test and ends with it, however that ends: it returns, panics, is
-//! killed, or whoever started it is.
+//! A program that runs beside a test and ends with it, whether the test returns, panics or is
+//! killed, or its starter is killed.
 //!
 //! A signal to this process ends it without a destructor. So each program has a watchdog: see
 //! `scripts/watchdog`.
@@ -13,12 +13,12 @@ use std::time::{Duration, Instant};
 
 use crate::repository;
 
-/// How a program is told to end.
+/// The signal that tells a program to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
-    /// It may write down what it has; after five seconds it is killed.
+    /// The program is asked to end, and killed if it still runs after five seconds.
     Asked,
-    /// As a power failure would end it.
+    /// The program is killed at once, as by a power failure.
     Killed,
 }
 
@@ -31,7 +31,7 @@ impl Ending {
     }
 }
 
-/// A program that runs.
+/// A running program.
 pub struct Process {
     program: Child,
     ending: Ending,
@@ -61,22 +61,22 @@ impl Process {
         Self { program, ending, watchdog }
     }
 
-    /// Its number.
+    /// Returns the process id.
     pub fn id(&self) -> u32 {
         self.program.id()
     }
 
-    /// Its standard input and output, where they are piped.
+    /// Returns the standard input and output, if they are piped.
     pub fn pipes(&mut self) -> &mut Child {
         &mut self.program
     }
 
-    /// How it has ended, if it has.
+    /// Returns the exit status if the process has ended.
     pub fn ended(&mut self) -> Option<ExitStatus> {
         self.program.try_wait().unwrap()
     }
 
-    /// Sends it a signal: `STOP`, say.
+    /// Sends a signal to the program, such as `STOP`.
     pub fn signal(&mut self, signal: &str) {
         if self.ended().is_none() {
             send(signal, &self.id().to_string());
@@ -100,14 +100,14 @@ impl Drop for Process {
     }
 }
 
-/// Sends a signal to a process, or with a minus to a group of them.
+/// Sends a signal to a process, or to a group of processes if the number is negative.
 pub fn send(signal: &str, id: &str) {
     let sent = Command::new("kill").args(["-s", signal, "--", id]).status().unwrap();
     assert!(sent.success(), "{signal} to {id}: {sent}");
 }
 
-/// Ends this process when the one that started it has ended. A SIGTERM ends `make` and Cargo, and
-/// neither passes it on to the tests that they run.
+/// Ends this process when its parent has ended. A SIGTERM ends `make` and Cargo, and neither of
+/// them passes it on to the tests.
 pub(crate) fn end_with_parent() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {

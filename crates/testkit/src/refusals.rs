@@ -1,5 +1,5 @@
-//! The refusals of exchanges and mints, each in one row of a table: the request, and what the caller
-//! and the operator are told.
+//! The refusals of exchanges and mints, each in one row of a table: the request, and what the
+//! caller and the operator are told.
 //!
 //! The tables run natively, in a real Envoy, and once more there for the audit log.
 
@@ -19,8 +19,8 @@ use crate::keys::unsigned;
 /// The status, the error code, and the operator's reason.
 pub type Told = (u16, &'static str, &'static str);
 
-/// Rows of a name, the way to make a request from a good one, and what the caller and the operator
-/// are told.
+/// Rows of a name, a function that makes a bad request from a good one, and the expected refusal
+/// for the caller and the operator.
 pub type Table<Make> = &'static [(&'static str, Make, Told)];
 
 /// The configuration that the tables are written for.
@@ -34,12 +34,12 @@ pub fn configuration() -> Configuration {
     clients.into_iter().fold(Configuration::default(), |all, client| all.with("/clients/-", client))
 }
 
-/// A token request that would be granted, until a row of a table spoils it.
+/// A token request that would be granted. A row of a table spoils it.
 #[derive(Clone)]
 pub struct Exchange {
     pub form: Form,
     pub authorization: Option<String>,
-    /// The time by which its actor tokens are good, in seconds.
+    /// The time in seconds at which its actor tokens are valid.
     now: u64,
 }
 
@@ -89,7 +89,7 @@ impl Exchange {
         self.set("actor_token", token).set("actor_token_type", ACCESS_TOKEN)
     }
 
-    /// A good actor token in which one claim says something else.
+    /// A good actor token with one claim changed.
     fn actor_with(&self, name: &str, value: Value) -> String {
         let mut claims = at(actor_claims("agent-1"), self.now);
         claims[name] = value;
@@ -108,7 +108,7 @@ fn authorized(request: Request, authorization: Option<&str>) -> Request {
     }
 }
 
-/// The claims as of another time.
+/// The same claims at another time.
 fn at(mut claims: Value, now: u64) -> Value {
     claims["iat"] = now.into();
     claims["exp"] = (now + 3600).into();
@@ -130,7 +130,7 @@ const fn scope(reason: &'static str) -> Told {
     (400, "invalid_scope", reason)
 }
 
-/// Exchanges that are refused. The subject token stays worth as much as before.
+/// Exchanges that are refused. The subject token stays unspent.
 #[rustfmt::skip]
 pub const EXCHANGES: Table<fn(Exchange) -> Exchange> = &[
     ("two clients",                      |it| it.add("client_id", "support-console"),              invalid("parameter_repeated")),
@@ -240,7 +240,7 @@ pub const EXCHANGES: Table<fn(Exchange) -> Exchange> = &[
     ("actor token of no subject",        |it| { let token = it.actor_with("sub", Value::Null); it.actor(&token) }, invalid("actor_token")),
 ];
 
-/// Forms that are refused before anything in them is looked at, made of a good one.
+/// Forms that are refused before their content is looked at, each made of a good form.
 #[rustfmt::skip]
 pub const FORMS: Table<fn(&str) -> String> = &[
     ("a stray percent",            |good| format!("{good}&x=%"),                               invalid("form_malformed")),
@@ -251,7 +251,7 @@ pub const FORMS: Table<fn(&str) -> String> = &[
     ("a form of 64 KiB and more",  |good| format!("{good}&x={}", "y".repeat(65_536)),          (413, "invalid_request", "body_too_long")),
 ];
 
-/// A mint that would be granted, until a row of a table spoils it.
+/// A mint that would be granted. A row of a table spoils it.
 pub struct Mint {
     pub authorization: Option<String>,
     pub content_type: &'static str,
@@ -275,7 +275,7 @@ impl Mint {
     }
 }
 
-/// A good bearer token in which one claim says something else; `Value::Null` leaves the claim out.
+/// A good bearer token with one claim changed. `Value::Null` removes the claim.
 fn bearer(now: u64, name: &str, value: Value) -> Option<String> {
     let mut claims = at(backend_claims(), now);
     match value {
@@ -289,7 +289,7 @@ const fn token(reason: &'static str) -> Told {
     (401, "invalid_token", reason)
 }
 
-/// Values of `Authorization` with which nobody mints, by the time in seconds.
+/// Values of `Authorization` that no mint is granted with, at this time in seconds.
 #[rustfmt::skip]
 pub const BEARERS: Table<fn(u64) -> Option<String>> = &[
     ("no bearer",            |_| None,                                                        token("bearer_missing")),

@@ -1,11 +1,11 @@
 //! The server behind Envoy, as a test scripts it: an identity provider, an introspection endpoint,
-//! an API. Each has a port of its own, so that one can be dead while the others live, answers by a
-//! rule, fails as it is told from one request to the next, and remembers every request as it
-//! arrived.
+//! or an API. Each server has its own port, so one can be down while the others work. It answers by
+//! a rule, can change its fault from one request to the next, and remembers every request
+//! unchanged.
 //!
-//! It reads requests and writes answers by the byte: what it remembers is what was on the wire, and
-//! it can break off where an HTTP library would not let it. A connection that begins as HTTP/2 does
-//! is a library's all the same, but for the faults.
+//! The server reads requests and writes answers byte by byte. So it remembers the bytes on the
+//! wire, and can break off where an HTTP library could not. A library serves connections that begin
+//! as HTTP/2, except for the faults.
 
 use std::io;
 use std::net::SocketAddr;
@@ -33,19 +33,19 @@ use crate::{RUNTIME, wait_for};
 /// A fault of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// Nobody listens on the port, and connections that were open are closed.
+    /// The port accepts no connection, and open connections are closed.
     Refused,
-    /// The request is read, and nothing is ever answered.
+    /// The server reads the request and never answers.
     Slow,
-    /// The answer's head and half of its body come, and then nothing more.
+    /// The server sends the head and half of the body, and then nothing more.
     Stalled,
-    /// The answer's head and half of its body come, and then the connection is reset.
+    /// The server sends the head and half of the body, and then resets the connection.
     ResetMidBody,
     /// 500, and an error page.
     ServerError,
-    /// The right body, said to be a web page.
+    /// The right body, with the content type of a web page.
     WrongContentType,
-    /// 5 MB that are said to be JSON.
+    /// 5 MB with the content type of JSON.
     Junk,
     /// 200 without a body.
     Empty,
@@ -74,10 +74,10 @@ impl Fault {
     }
 }
 
-/// A request as it came.
+/// A received request.
 #[derive(Clone, Debug)]
 pub struct Received {
-    /// How many the server got before it.
+    /// The number of requests that the server got before this one.
     pub index: usize,
     pub at: Instant,
     pub version: String,
@@ -89,7 +89,7 @@ pub struct Received {
 }
 
 impl Received {
-    /// The value of a header that may come once at the most.
+    /// The value of a header that may occur at most once.
     pub fn header(&self, name: &str) -> Option<&str> {
         let mut values = self.headers.iter().filter(|(have, _)| have.eq_ignore_ascii_case(name));
         let first = values.next().map(|(_, value)| str::from_utf8(value).unwrap());
@@ -117,7 +117,8 @@ impl Received {
     }
 }
 
-/// An answer, whole. With trailers it is chunked; with status 101 whatever follows comes back.
+/// A complete answer. With trailers it is chunked. After status 101 the server returns every byte
+/// that it gets.
 #[derive(Clone, Debug)]
 pub struct Reply {
     pub status: u16,
@@ -142,7 +143,7 @@ impl Reply {
         self.and_header(name, value)
     }
 
-    /// Adds a header that may be there already.
+    /// Adds the header, even if there is one of that name.
     pub fn and_header(mut self, name: &str, value: impl AsRef<[u8]>) -> Self {
         self.headers.push((name.into(), value.as_ref().to_vec()));
         self
@@ -181,13 +182,13 @@ impl Reply {
 
 type Rule = Arc<dyn Fn(&Received) -> Reply + Send + Sync>;
 
-/// One server, by the name of its Envoy cluster.
+/// One server. It has the name of its Envoy cluster.
 #[derive(Clone)]
 pub struct Server {
     pub name: String,
     pub address: SocketAddr,
     state: Arc<Mutex<State>>,
-    /// Counts the changes of `state.fault`: who waits for one learns of it here. Every open
+    /// Counts the changes of `state.fault`, and wakes those who wait for a change. Every open
     /// connection holds a receiver.
     changed: Arc<watch::Sender<u64>>,
 }
@@ -201,13 +202,13 @@ struct State {
 
 enum Port {
     Open(tokio::task::JoinHandle<()>),
-    /// Bound, so that nobody else gets it, but nobody listens.
+    /// The port is bound, so that no other program gets it, but nothing listens.
     Closed(TcpSocket),
     Changing,
 }
 
 impl Server {
-    /// Starts one that echoes what it is asked.
+    /// Starts a server that echoes each request.
     pub fn start(name: &str) -> Self {
         let _inside = RUNTIME.enter();
         let socket = bind("127.0.0.1:0".parse().unwrap());
@@ -226,12 +227,12 @@ impl Server {
         server
     }
 
-    /// The rule that it answers by while nothing is wrong.
+    /// Sets the rule by which the server answers while it has no fault.
     pub fn answer(&self, rule: impl Fn(&Received) -> Reply + Send + Sync + 'static) {
         self.state.lock().unwrap().rule = Arc::new(rule);
     }
 
-    /// Answers every request like this.
+    /// Sets one answer for every request.
     pub fn answer_always(&self, reply: Reply) {
         self.answer(move |_| reply.clone());
     }
@@ -244,24 +245,24 @@ impl Server {
         self.set(None);
     }
 
-    /// All requests since the beginning.
+    /// Returns all requests since the start.
     pub fn received(&self) -> Vec<Received> {
         self.state.lock().unwrap().received.clone()
     }
 
-    /// The request that this answer of [`as_asked`] belongs to; `None` if the server did not
+    /// Returns the request that led to this answer of [`as_asked`]; `None` if the server did not
     /// answer.
     pub fn received_for(&self, answer: &Answer) -> Option<Received> {
         let index: usize = answer.header(INDEX)?.parse().unwrap();
         Some(self.state.lock().unwrap().received[index].clone())
     }
 
-    /// How many there were.
+    /// Returns the number of requests.
     pub fn calls(&self) -> usize {
         self.state.lock().unwrap().received.len()
     }
 
-    /// The last one.
+    /// Returns the last request.
     pub fn last(&self) -> Received {
         self.received().pop().unwrap_or_else(|| panic!("nobody asked {}", self.name))
     }
@@ -275,7 +276,7 @@ impl Server {
             (Port::Open(listener), Some(Fault::Refused)) => {
                 listener.abort();
                 drop(state);
-                // Aborted is not ended yet: the port is free when it has.
+                // An aborted task may still run. The port is free when the task has ended.
                 while !listener.is_finished() {
                     std::thread::sleep(Duration::from_millis(1));
                 }
@@ -290,7 +291,8 @@ impl Server {
             (Port::Closed(socket), fault) if fault != Some(Fault::Refused) => self.open(socket),
             (port, _) => port,
         };
-        // While nobody can read the new fault without it: see `take`.
+        // The state is still locked, so that no one sees the new fault before the count: see
+        // `take`.
         self.changed.send_modify(|count| *count += 1);
     }
 
@@ -324,9 +326,9 @@ impl Server {
         self.serve_http1(stream, changed).await
     }
 
-    /// Notes a request; what goes wrong with it, and what is answered if nothing does. What changes
-    /// from here on has changed: the change that brought this fault may not have been looked at
-    /// yet.
+    /// Notes a request. Returns its fault, and the answer if there is no fault. Marks the current
+    /// count of changes as seen: a connection may not have noticed yet the change that brought this
+    /// fault.
     fn take(
         &self,
         mut received: Received,
@@ -475,7 +477,7 @@ impl Server {
 
 type Http2Response = hyper::Response<UnsyncBoxBody<Bytes, io::Error>>;
 
-/// Returns true if the client begins with the HTTP/2 preface. Nothing is read from the connection.
+/// Returns true if the client begins with the HTTP/2 preface. Consumes no bytes of the connection.
 async fn begins_as_http2(stream: &TcpStream) -> io::Result<bool> {
     const PREFACE: &[u8] = b"PRI * HTTP/2.0";
     let mut beginning = [0; PREFACE.len()];
@@ -489,7 +491,7 @@ async fn begins_as_http2(stream: &TcpStream) -> io::Result<bool> {
     }
 }
 
-/// Binds a port, which for a moment can be that of somebody else's connection.
+/// Binds a port. For a moment the port may belong to another program's connection.
 fn bind(address: SocketAddr) -> TcpSocket {
     wait_for(&format!("{address} to be free"), || {
         let socket = TcpSocket::new_v4().unwrap();
@@ -504,11 +506,11 @@ fn echo(received: &Received) -> Reply {
     echoed.header("x-echo", format!("{} {}", received.method, received.target))
 }
 
-/// The response header that says which request an answer belongs to.
+/// The response header that tells which request an answer belongs to.
 const INDEX: &str = "x-upstream-record";
 
-/// Answers with what the request's own headers ask for, so that a test can tell whether anything
-/// was changed on the way; with its body if they ask for nothing.
+/// Answers as the request's own headers ask, so that a test sees every change on the way. Without
+/// such headers it answers with the request's body.
 pub fn as_asked(received: &Received) -> Reply {
     let reply = Reply::status(200)
         .header(INDEX, received.index.to_string())
@@ -532,7 +534,7 @@ pub fn as_asked(received: &Received) -> Reply {
     Reply { trailers, ..reply.header("trailer", "x-upstream-trailer") }
 }
 
-/// Bytes that differ from place to place, so that a lost, doubled or moved piece shows.
+/// Bytes that differ from place to place, so that a test sees a lost, repeated or moved piece.
 pub fn pattern(count: usize) -> Vec<u8> {
     let mut random = fastrand::Rng::with_seed(count as u64);
     (0..count).map(|_| random.u8(..)).collect()
@@ -558,7 +560,7 @@ async fn refused(server: &Server, changed: &mut watch::Receiver<u64>) {
     }
 }
 
-/// Says nothing until another fault is wanted or the other side gives up.
+/// Sends nothing until the fault changes or the client gives up.
 async fn wait_for_change(
     stream: &mut TcpStream,
     changed: &mut watch::Receiver<u64>,

@@ -1,5 +1,5 @@
-//! A server whose answers do not end by themselves, and a client that keeps several of them open on
-//! one connection.
+//! A server whose answers never end, and a client that keeps several of them open on one
+//! connection.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -18,14 +18,14 @@ use tokio::net::{TcpListener, TcpStream};
 
 use crate::RUNTIME;
 
-/// How often each answer goes on.
+/// The period at which each answer sends its next part.
 const PERIOD: Duration = Duration::from_millis(20);
 
 /// Requests below this path are never answered.
 pub const SILENT: &str = "/silent";
 
-/// Answers every request with an event every few milliseconds, over HTTP/1.1 and HTTP/2, for as
-/// long as anybody reads.
+/// Answers every request with an event every few milliseconds, over HTTP/1.1 and HTTP/2, until the
+/// client stops reading.
 pub fn start() -> SocketAddr {
     let listener = RUNTIME.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
     let address = listener.local_addr().unwrap();
@@ -88,14 +88,14 @@ impl Http2 {
     }
 }
 
-/// An answer that goes on.
+/// An answer that has not ended.
 pub struct Open {
     pub status: u16,
     body: Incoming,
 }
 
 impl Open {
-    /// The next piece; `None` once the stream has ended or was reset.
+    /// Returns the next piece; `None` if the stream has ended or was reset.
     pub fn more(&mut self) -> Option<Bytes> {
         RUNTIME.block_on(async { self.body.frame().await?.ok()?.into_data().ok() })
     }

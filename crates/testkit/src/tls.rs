@@ -1,4 +1,4 @@
-//! An authority, and the certificates that it issues to whoever a test names.
+//! A certificate authority, and the certificates that it issues under any name.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,15 +10,15 @@ use rcgen::{
 
 use crate::keys::pem;
 
-/// An authority, with all its files in one folder.
+/// A certificate authority, with all its files in one folder.
 pub struct Authority {
     issuer: CertifiedIssuer<'static, KeyPair>,
     directory: PathBuf,
-    /// Its own certificate.
+    /// The authority's own certificate.
     pub certificate: PathBuf,
 }
 
-/// Where a certificate and its key are.
+/// The files of a certificate and its key.
 #[derive(Clone, Debug)]
 pub struct Identity {
     pub certificate: PathBuf,
@@ -26,7 +26,7 @@ pub struct Identity {
 }
 
 impl Authority {
-    /// A new one, whose files go to `directory`.
+    /// Creates an authority whose files go to `directory`.
     pub fn new(directory: &Path) -> Self {
         fs::create_dir_all(directory).unwrap();
         let mut parameters = parameters("authority");
@@ -38,7 +38,7 @@ impl Authority {
         Self { issuer, directory: directory.into(), certificate }
     }
 
-    /// For a server on loopback or a client, who is called so.
+    /// Issues a certificate with this name, for a server on loopback or for a client.
     pub fn issue(&self, name: &str) -> Identity {
         let mut parameters = parameters(name);
         parameters.extended_key_usages =

@@ -1,4 +1,5 @@
-//! A module that crashes where, or when, it is told to: what a bug in it would do, as a VM sees it.
+//! A copy of the module that crashes at a chosen place or time, as a bug in the module would make
+//! it crash.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,19 +11,19 @@ use crate::scratch;
 /// A request with more header fields than this springs the trap of [`with_trap_for_many_headers`].
 const MANY: u8 = 60;
 
-/// The module as it is, but that this callback of it ends in a trap.
+/// The module, with a trap at the beginning of this callback.
 pub fn with_trap(module: &Path, callback: &str) -> PathBuf {
     copy(module, callback, &[0x00])
 }
 
-/// The module as it is, but that a request with many header fields crashes it.
+/// The module, with a trap that springs on a request with many header fields.
 pub fn with_trap_for_many_headers(module: &Path) -> PathBuf {
     // local.get 1 (how many), i32.const, i32.gt_u, if, unreachable, end; the constant is a signed
     // LEB128 of one byte.
     copy(module, "proxy_on_request_headers", &[0x20, 1, 0x41, MANY, 0x4b, 0x04, 0x40, 0x00, 0x0b])
 }
 
-/// The request with as many.
+/// The request with so many header fields that it springs the trap.
 pub fn springing_it(request: Request) -> Request {
     (0..=MANY).fold(request, |request, n| request.header(&format!("x-trap-{n}"), "now"))
 }
@@ -36,7 +37,7 @@ fn copy(module: &Path, callback: &str, trap: &[u8]) -> PathBuf {
     made
 }
 
-/// The binary format's sections that are looked at.
+/// The sections of the binary format that matter here.
 const IMPORTS: usize = 2;
 const EXPORTS: usize = 7;
 const CODE: usize = 10;
@@ -92,7 +93,8 @@ struct Reader<'m> {
 }
 
 impl<'m> Reader<'m> {
-    /// The content of the section with this number, and where the section itself begins.
+    /// Returns a reader at the content of the section with this number, and the place of the
+    /// section.
     fn at_section(bytes: &'m [u8], wanted: usize) -> (Self, usize) {
         let mut reader = Self { bytes, at: 8 };
         loop {
@@ -119,7 +121,7 @@ impl<'m> Reader<'m> {
         number
     }
 
-    /// So many bytes as stand before them.
+    /// Bytes with their number before them.
     fn name(&mut self) -> &'m [u8] {
         let len = self.number();
         self.at += len;

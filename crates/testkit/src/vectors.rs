@@ -1,38 +1,37 @@
-//! Signatures of the Wycheproof project (<https://github.com/C2SP/wycheproof>), for all algorithms
-//! that tokens are verified with: each good one, and each way in which some library once took a bad
-//! one for good.
+//! Signatures of the Wycheproof project (<https://github.com/C2SP/wycheproof>) for all algorithms
+//! that the filter verifies: each good signature, and each bad one that some library once accepted.
 //!
-//! The filter refuses what Wycheproof calls *acceptable*: an RSA signature whose
-//! `AlgorithmIdentifier` has no `NULL`. RFC 8017 §9.2 has one encoding of a hash, and that is not
-//! it. A PSS signature with another salt or another hash in its mask is good by its own parameters,
-//! and no `PS256`, which has none to choose (RFC 7518 §3.5).
+//! The filter refuses the signatures that Wycheproof calls *acceptable*: RSA signatures whose
+//! `AlgorithmIdentifier` has no `NULL`. RFC 8017 §9.2 allows only the other encoding of a hash. A
+//! PSS signature with another salt length, or another hash in its mask, is good by its own
+//! parameters but is no `PS256`, whose parameters are fixed (RFC 7518 §3.5).
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::{Value, json};
 use wycheproof::{HashFunction, TestResult, ecdsa, eddsa, rsa_pkcs1_verify, rsa_pss_verify};
 
-/// One signature and what must be said of it.
+/// One signature and the right verdict about it.
 pub struct Vector {
-    /// Its file, its number there, and what is special about it.
+    /// The vector's file, its number there, and its comment.
     pub name: String,
     /// The public key.
     pub jwk: Value,
-    /// As a JOSE header names it.
+    /// The algorithm, as a JOSE header names it.
     pub algorithm: &'static str,
     pub message: Vec<u8>,
-    /// In the form of a JWS.
+    /// The signature, in the form of a JWS.
     pub signature: Vec<u8>,
     /// True if the signature is valid.
     pub good: bool,
 }
 
-/// All of them.
+/// Returns all vectors.
 pub fn all() -> Vec<Vector> {
     [ecdsa(), ed25519(), pkcs1(), pss()].into_iter().flatten().collect()
 }
 
-/// The public keys of vectors with RSA that are longer than is verified with.
+/// The public keys of RSA vectors that are longer than the filter verifies with.
 pub fn too_long_keys() -> Vec<Value> {
     let set = rsa_pkcs1_verify::TestSet::load(rsa_pkcs1_verify::TestName::Rsa8192Sha256).unwrap();
     set.test_groups.iter().map(|group| rsa_key(&group.key.n, &group.key.e)).collect()
@@ -140,7 +139,8 @@ fn pss() -> Vec<Vector> {
             let hashes = group.hash == sha256 && group.mgf_hash == Some(sha256);
             vectors.extend(group.tests.into_iter().map(|test| {
                 let good = test.result == TestResult::Valid;
-                // What is bad where no salt is expected is good where 32 bytes are.
+                // PS256 expects a salt of 32 bytes. A signature with such a salt is bad in a group
+                // that expects no salt, and good as PS256.
                 let as_ps256 = group.salt_size == 0 && test.comment == "s_len changed to 32";
                 Vector {
                     name: format!("{file:?} {}: {}", test.tc_id, test.comment),

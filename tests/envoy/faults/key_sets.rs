@@ -273,7 +273,7 @@ fn a_key_comes_and_goes_on_every_worker() {
     let envoy = start(&issuer, "6s", 4);
     let mut connections = envoy.connect_to_every_worker();
     let by_old = mint_with(&issuer.bearer(&issuer.key));
-    // The same token on every worker, so that each remembers that it is good.
+    // Every worker verifies this token once, and so remembers that it is good.
     wait_for("every worker to have the keys", || all_mint(&mut connections, &by_old));
 
     let rotated = new_key("rotated");

@@ -47,9 +47,9 @@ enum Shown {
     ByTheEnded,
     /// This request reaches the API, and does harm there.
     By(fn(&Tokens) -> Request, fn(&Received) -> bool),
-    /// It fails closed: live impersonations do not reach the API.
+    /// The change fails closed: live impersonations do not reach the API.
     ByRefusals,
-    /// It is harmless alone, for this reason: two settings must both be wrong.
+    /// The change alone is harmless, for this reason: two settings must both be wrong.
     Not(&'static str),
 }
 

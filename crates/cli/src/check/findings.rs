@@ -144,7 +144,7 @@ impl Findings {
         writeln!(out, "{}", self.extent())
     }
 
-    /// Says how many routes were proved, or why none was looked for.
+    /// Returns the number of proved routes as text, or the reason why there is no proof.
     fn extent(&self) -> String {
         let Proved { routes, guarded } = self.proved;
         match (self.partial, routes) {

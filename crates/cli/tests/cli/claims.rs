@@ -177,7 +177,8 @@ fn a_build_without_the_engine_runs_no_script() {
     assert!(String::from_utf8_lossy(&output.stderr).contains("custom-claims"));
 }
 
-/// The parser of the configuration is the filter's own, so a filter without the engine refuses a script as well.
+/// The command and the filter parse a configuration with the same code. So a filter without the
+/// engine refuses a script as well.
 #[test]
 #[cfg(not(feature = "custom-claims"))]
 fn a_build_without_the_engine_refuses_every_script() {

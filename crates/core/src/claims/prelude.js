@@ -1,4 +1,5 @@
-// The environment of an operator's script beyond JavaScript itself. It is evaluated before the script.
+// The environment of an operator's script beyond JavaScript itself. It is evaluated before the
+// script.
 (host, environmentVariables) => {
   'use strict';
   const { stringify } = JSON;
@@ -25,9 +26,10 @@
   // QuickJS seeds its generator from the clock, and would repeat the numbers in every call.
   defineProperty(Math, 'random', { value: { random: () => host.random() }.random });
 
-  // The engine cannot interrupt its built-in functions. An array can be billions of holes long and take no
-  // memory, so `Array(n).join()` could block Envoy for minutes, as could a search for half a megabyte in
-  // another string. The functions that are named below check their lengths in advance.
+  // The engine cannot interrupt its built-in functions. An array can be billions of holes long and
+  // take no memory, so `Array(n).join()` could block Envoy for minutes, as could a search for half
+  // a megabyte in another string. The functions that are named below check their lengths in
+  // advance.
   const tooLong = (what) => {
     throw new RangeError(`${what} too long`);
   };

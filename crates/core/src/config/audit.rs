@@ -1,8 +1,8 @@
-//! Where the filter and the guard write audit events.
+//! The places to which the filter and the guard write audit events.
 
 use super::kinds::Words;
 
-/// Where audit events are written.
+/// The places to which audit events are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AuditLog {
     /// To Envoy's log, and member by member to the filter state for an access log.

@@ -37,13 +37,13 @@ pub struct Config {
     pub published_keys: Vec<PublishedKey>,
     /// Keys that authenticate records in etcd: one for each private signing key, in the same order.
     pub record_keys: Vec<Secret<[u8; 16]>>,
-    /// How subject tokens are minted.
+    /// The settings for mints.
     pub subject_tokens: SubjectTokens,
     /// The store of the subject tokens.
     pub store: Store,
     /// The lifetime of an access token whose resource sets none.
     pub(crate) access_token_lifetime: Duration,
-    /// How acting users are verified.
+    /// The settings by which acting users are verified.
     pub actor_tokens: ActorTokens,
     /// The clients by `client_id`.
     pub clients: HashMap<String, Rc<Client>>,
@@ -61,7 +61,7 @@ pub struct Config {
     pub(crate) foreign_subject_tokens: ForeignSubjectTokens,
     /// If true, audit lines have the free-form context.
     pub(crate) audit_context: bool,
-    /// Where audit events are written.
+    /// The places to which audit events are written.
     pub audit_log: AuditLog,
     /// Settings that work but are probably not intended.
     pub warnings: Vec<Problem>,
@@ -241,7 +241,7 @@ impl Config {
         Ok(Self { warnings, ..config })
     }
 
-    /// How long an access token can be good for.
+    /// Returns the longest lifetime of an access token.
     pub(crate) fn longest_access_token_lifetime(&self) -> Duration {
         let lifetimes =
             self.resources.values().filter_map(|resource| resource.access_token_lifetime);

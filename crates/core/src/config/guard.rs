@@ -39,7 +39,7 @@ pub struct GuardConfig {
     pub rules: Vec<GuardRule>,
     /// The headers that tell the API about the impersonation.
     pub headers: GuardHeaders,
-    /// Where audit events are written.
+    /// The places to which audit events are written.
     pub audit_log: AuditLog,
     /// Settings that work but are probably not intended.
     pub warnings: Vec<Problem>,
@@ -66,8 +66,7 @@ pub enum GuardStore {
 pub enum Mode {
     /// Refuses requests.
     Enforce,
-    /// Lets the requests that `Enforce` would refuse go on, counts them and writes them to the
-    /// audit.
+    /// Lets requests pass that `Enforce` would refuse, counts them, and writes them to the audit.
     Report,
 }
 

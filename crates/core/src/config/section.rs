@@ -39,7 +39,8 @@ pub(super) trait Kind {
 ///         first: KindOfFirst,
 ///         /// The meaning of a member with a default, which is written as JSON.
 ///         second: KindOfSecond = "600s",
-///         /// The meaning of a member that may be absent. The text behind `=>` documents the absence.
+///         /// The meaning of a member that may be absent. The text behind `=>` documents its
+///         /// absence.
 ///         third: KindOfThird => "nobody is asked",
 ///         /// A field of a public struct names its type, because kinds are private.
 ///         pub fourth: KindOfFourth as u32,

@@ -1,4 +1,4 @@
-//! Where subject tokens, impersonations and revocations are kept.
+//! The store of subject tokens, impersonations and revocations.
 
 use super::etcd::EtcdSettings;
 use super::kinds::Count;
@@ -14,7 +14,7 @@ pub(super) const MAX_CAPACITY: u32 = 10_000_000;
 /// The default number of entries of any table in shared data.
 pub(super) const DEFAULT_CAPACITY: u32 = 65_536;
 
-/// Where subject tokens are kept until they are exchanged.
+/// The store of subject tokens until they are exchanged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Store {
     /// Envoy's shared data: the tokens of one Envoy.

@@ -60,7 +60,7 @@ impl<'k> Bound<'k> {
 }
 
 impl RecordKeys {
-    /// Takes keys that are derived from the signing keys, in the order of these.
+    /// Takes keys that are derived from the signing keys, in the same order.
     pub const fn new(keys: Vec<Secret<[u8; 16]>>) -> Self {
         Self(keys)
     }
@@ -106,7 +106,7 @@ impl RecordKeys {
     }
 }
 
-/// One of the keys.
+/// One of these keys.
 struct Key<'k>(&'k Secret<[u8; 16]>);
 
 impl Key<'_> {

@@ -76,7 +76,7 @@ pub(crate) const NOT_FOUND: GrpcStatus = GrpcStatus(5);
 /// `FAILED_PRECONDITION`: the lease exists already.
 pub(crate) const FAILED_PRECONDITION: GrpcStatus = GrpcStatus(9);
 
-/// etcd, as one worker calls it.
+/// The connection of one worker to etcd.
 #[derive(Debug)]
 pub struct Server {
     cluster: Rc<str>,
@@ -105,7 +105,7 @@ impl Server {
         }
     }
 
-    /// So many attempts, each for so long, but all within the operator's timeout.
+    /// Allows this number of attempts, each with this timeout, within the operator's timeout.
     pub(crate) fn attempts(&self, host: &dyn Host, (count, each): (u32, Duration)) -> Attempts {
         Attempts::new(host, count, each, self.timeout)
     }

@@ -27,7 +27,7 @@ use crate::host::{Host, HostFailure, UnixTime};
 /// The keys that are written within this time share a lease.
 const BUCKET: Duration = Duration::from_secs(10);
 
-/// The time that a lease lasts longer than it must: some of it is over before the lease is
+/// A lease lasts this much longer than it must, because some of its time passes before it is
 /// verified.
 const MARGIN: Duration = Duration::from_secs(60);
 
@@ -103,14 +103,14 @@ pub(crate) struct Lease {
 pub(crate) enum Seen {
     /// The lease lasts, and nobody else can end it.
     Good,
-    /// Somebody else has ended the lease or granted it anew.
+    /// Another user of etcd has ended the lease or granted it anew.
     Changed,
     /// The node that answered does not know the anchor yet.
     TooEarly,
 }
 
 impl Leases {
-    /// Leases for keys that are needed for `kept`, with the anchors in `folder`.
+    /// Creates the leases for keys that are needed for `kept`. Their anchors are in `folder`.
     pub(crate) fn new(folder: &str, kept: Duration) -> Self {
         Self { anchors: folder.to_owned(), kept: Kept::new(kept), last: Cell::default() }
     }

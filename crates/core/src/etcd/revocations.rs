@@ -38,8 +38,8 @@ const WRITE: (u32, Duration) = (4, Duration::from_millis(400));
 /// The longest wait for new revocations before etcd is asked again.
 const PATIENCE: Duration = Duration::from_millis(400);
 
-/// How long the other VMs wait for the VM that asks: a little over two ticks of the guard, so a VM
-/// that died is replaced within a second. Two VMs that ask at once do no harm.
+/// The time that the other VMs wait for the VM that asks: a little over two ticks of the guard, so
+/// a VM that died is replaced within a second. Two VMs that ask at once do no harm.
 const TURN: Duration = Duration::from_millis(600);
 
 /// The number of keys in a page: 700 kB with the longest names that are accepted, of 255 characters
@@ -115,7 +115,7 @@ impl EtcdRevocations {
         let last = self.last.get();
         let before = self.before.number(host)?;
         let before = before.map(|number| self.before.table(host, number, last.local.as_ref()));
-        // Where nothing was ever revoked there is a number without a table.
+        // Before the first revocation there is a number without a table.
         let copy = number.has_table().then(|| self.copy.table(host, number, last.copy.as_ref()));
         Ok(self.last.of(before.transpose()?, copy.transpose()?))
     }
@@ -207,7 +207,7 @@ impl EtcdRevocations {
             None => self.key(revocation),
         };
         let bytes = encode(&value)?;
-        // The new revocation must not be among the deleted keys.
+        // The deleted keys must not include the new revocation.
         let cut_off = cut_off.filter(|cut_off| cut_off.end.time < before);
         let making_room = cut_off.as_ref().zip(keys.as_ref()).map(|(cut_off, keys)| {
             let CutOff { owner, end, seen } = cut_off;
@@ -237,7 +237,7 @@ impl EtcdRevocations {
                 .and_put_anyway(PutRequest { key: last.clone(), ..PutRequest::default() }))
         };
         let attempts = self.server.attempts(host, WRITE);
-        // The caller may have left. This Envoy has to know the revocation all the same.
+        // The caller may have left, but this Envoy has to know the revocation.
         let go_on = WhenCallerLeaves::GoOn;
         let answer = self.server.write(context, &self.leases, txn, attempts, go_on).await?;
         let mut learned = vec![value.learned(answer.revision())];
@@ -313,7 +313,8 @@ impl EtcdRevocations {
     ) -> Result<LastRevocation, Unknown> {
         let host = context.host();
         let request = RangeRequest::of(self.places.last_revocation.clone().into_bytes());
-        // Read before etcd is asked: a revision that was seen before cannot be undone.
+        // This is read before etcd is asked, because a revision that was seen earlier cannot be
+        // undone.
         let seen = self.copy.number(host)?.unwrap_or_default().seen;
         let answer = self.server.range(context, &request, attempts).await?;
         let last = answer.last_revocation(Some(&answer));
@@ -347,7 +348,8 @@ impl EtcdRevocations {
                 return Ok(());
             }
             let mut read = self.copy.whole(host)?.emptied();
-            // The copy has the end of every unreadable value already, from when it was first read.
+            // The copy already has the end of every unreadable value, from the first time that it
+            // was read.
             let never = UnixTime::default();
             self.read_pages(context, Revision::default(), never, |learned, until| {
                 read.insert_all(learned);

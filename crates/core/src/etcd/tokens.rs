@@ -97,7 +97,7 @@ impl EtcdTokens {
             places,
             lifetime,
             count: Count::new(Keys::new(tenant).etcd_census()),
-            // A token names its slot, so a look-up does not need the capacity that the table had.
+            // A token names its slot, so a look-up works without the former capacity of the table.
             before: SlotTable::new(tenant, 0, lifetime),
         }
     }
@@ -226,7 +226,7 @@ impl EtcdTokens {
             Ok(TxnRequest::put_if(Compared::Create(0), put))
         };
         let attempts = self.server.attempts(host, MINT);
-        // If the caller leaves, a record stays without a holder of its token.
+        // If the caller leaves, a record remains whose token nobody holds.
         let cancel = WhenCallerLeaves::Cancel;
         let answer = self.server.write(context, &self.leases, txn, attempts, cancel).await?;
         let created = if answer.succeeded {
@@ -439,10 +439,10 @@ impl EtcdTokens {
         match record.state {
             State::Spent(_) if nonce == ours => Ok(()),
             State::Spent(winner) => Err(NotSpent::Already(Box::new((record.mint, winner)))),
-            // No attempt of ours was first, whichever answers were lost.
+            // No attempt of this request was first, whichever answers got lost.
             State::Cancelled => Err(NotSpent::Cancelled),
-            // Put back by hand, or from a backup. Nobody has spent the token, and it can be found
-            // again.
+            // The record was put back by hand, or from a backup. The token is unspent, and can be
+            // found again.
             State::Outstanding(_) => Err(NotSpent::Store(RemoteFailure::UnknownRecord.into())),
         }
     }

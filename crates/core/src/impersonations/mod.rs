@@ -1,8 +1,8 @@
 //! The list of live impersonations, for people to look through.
 //!
-//! The list is bounded, and it says when an impersonation may be missing. Nothing depends on it: an
-//! exchange that finds no room goes on unlisted, and an impersonation that is not listed can still
-//! be ended.
+//! The list is bounded, and it says when an impersonation may be missing. No decision depends on
+//! the list: if it has no room, an exchange succeeds unlisted, and an impersonation that is not
+//! listed can still be ended.
 
 mod excerpt;
 mod live;

@@ -231,8 +231,8 @@ impl Documents {
         if_none_match: Option<&[u8]>,
     ) -> Option<Response> {
         let (merged, is_ours) = self.merge(host, which, document)?;
-        // A gateway may write a document for the host that a request names. Such a document must not be
-        // served to others.
+        // A gateway may write a document for the host that a request names. Such a document must
+        // not be served to others.
         if is_ours {
             self.last_good(which).remember(host, document);
         }
@@ -259,8 +259,8 @@ impl Documents {
         }
     }
 
-    /// Merges a document of the gateway with our part. Also returns whether the document belongs to our
-    /// issuer (OpenID Connect Discovery §4.3). A key set names no issuer, and always does.
+    /// Merges a document of the gateway with our part. Also returns whether the document belongs to
+    /// our issuer (OpenID Connect Discovery §4.3). A key set names no issuer, and always does.
     fn merge(&self, host: &dyn Host, which: Document, document: &[u8]) -> Option<(Vec<u8>, bool)> {
         let document: Map<String, Value> = serde_json::from_slice(document).ok()?;
         let is_ours = match which {

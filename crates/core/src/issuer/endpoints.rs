@@ -44,7 +44,7 @@ struct Row {
 /// The end of a path, behind a configured one.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Rest {
-    /// These bytes.
+    /// These characters.
     Fixed(&'static str),
     /// A slash and one segment.
     Id,

@@ -182,7 +182,7 @@ pub(super) async fn mint(
         note_bounds(&bounds);
     }
 
-    // Nobody could use a token whose caller has left.
+    // If the caller has left, no one could use the token.
     context.still_wanted().await;
     if let Some((mints, minter)) = &minter {
         mints.count(context.host(), minter)?;

@@ -34,9 +34,9 @@ const LEEWAY: Duration = Duration::from_secs(600);
 /// When an impersonation ended that a request wants to end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ended {
-    /// This request ended it.
+    /// This request ended the impersonation.
     Now,
-    /// It had ended or expired before the request.
+    /// The impersonation had ended or expired before the request.
     Before,
 }
 
@@ -167,8 +167,8 @@ impl Oversight {
         Ok(())
     }
 
-    /// Returns true if this worker knows that the impersonation was ended, by its id or with everything
-    /// of its owner.
+    /// Returns true if this worker knows that the impersonation was ended, by its id or with
+    /// everything of its owner.
     fn has_ended(&self, host: &dyn Host, id: &str, issued: IssuedAt, owner: &Owner) -> bool {
         self.revocations.local_view(host).is_ok_and(|known| {
             known.has(&Revocation::of_id(id), issued) || known.has(&owner.everything(), issued)
@@ -242,8 +242,8 @@ impl Oversight {
     }
 }
 
-/// The facts of a listed impersonation that a revocation can name, and when its access token was issued,
-/// as exactly as the token says.
+/// The facts of a listed impersonation that a revocation can name, and when its access token was
+/// issued, as exactly as the token says.
 pub(super) fn listed(entry: &LiveImpersonation) -> (Impersonation<'_>, IssuedAt) {
     let Mark { caller, issued } = Mark::read(&entry.jti, entry.issued_at().secs());
     let impersonation = Impersonation {

@@ -110,8 +110,8 @@ impl Refusal {
         Self::new(413, "invalid_request", "body_too_long", told)
     }
 
-    /// Refuses an exchange whose spend has an unknown outcome. The client presents the token again, and
-    /// learns whether it was spent.
+    /// Refuses an exchange whose spend has an unknown outcome. The client presents the token again,
+    /// and learns whether it was spent.
     pub(super) fn spend_unknown(failure: RemoteFailure) -> Self {
         Self::temporarily_unavailable("spend_unknown", failure).counted(metrics::SPEND_UNKNOWN)
     }

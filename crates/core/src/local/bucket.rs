@@ -9,7 +9,7 @@ use crate::impersonations::LiveImpersonation;
 /// The format of a bucket.
 const VERSION: u8 = 2;
 
-/// Impersonations that are not read yet, each with its expiry.
+/// The impersonations that have not been read yet, each with its expiry.
 #[derive(Debug, Default)]
 pub(super) struct Bucket<'b> {
     frames: Vec<(UnixTime, &'b [u8])>,

@@ -14,7 +14,7 @@ use crate::store::Occupancy;
 /// The number of pages that one tick counts: all pages of the default table.
 const PAGES_PER_TICK: u32 = 256;
 
-/// How long the other VMs wait for the VM that counts.
+/// The time that the other VMs wait for the VM that counts.
 pub(crate) const TURN: Duration = Duration::from_secs(5);
 
 /// A count that is under way.

@@ -1,10 +1,10 @@
 //! The list of live impersonations in one Envoy.
 //!
 //! Shared data never forgets a key, so there is a fixed set of keys. Each key holds a bucket with
-//! room for about sixteen impersonations, and the id of an impersonation picks its bucket: to add
-//! or to find one is to read one bucket. Expired impersonations go when their bucket is written
-//! next. A bucket has twice the room that it needs on average; buckets are full so rarely that the
-//! list holds as many as it was made for.
+//! room for about sixteen impersonations, and the id of an impersonation picks its bucket. So
+//! adding or finding an impersonation reads one bucket. Expired impersonations are removed when
+//! their bucket is written next. A bucket has twice the room that it needs on average, so buckets
+//! are rarely full, and the list holds as many impersonations as its capacity says.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -172,8 +172,8 @@ impl LocalList {
             for entry in entries {
                 if page.entries.len() >= limit {
                     let after = page.entries.last().map(|last| last.id.clone());
-                    // If the last one is of an earlier bucket, the next page begins with this
-                    // bucket.
+                    // If the last impersonation is of an earlier bucket, the next page begins with
+                    // this bucket.
                     let after = after.filter(|id| self.bucket_of(id) == bucket);
                     page.next = Some(Place { bucket, after });
                     return Ok(page);

@@ -1,4 +1,4 @@
-//! Revocations in one Envoy: the table in shared data is complete, so every look is current.
+//! Revocations in one Envoy. The table in shared data is complete, so every read of it is current.
 
 use std::rc::Rc;
 

@@ -159,7 +159,7 @@ impl SlotTable {
         })
     }
 
-    /// Takes back the token that `id` names, if `theirs` allows it. Nobody can exchange the token
+    /// Takes back the token that `id` names, if `theirs` allows it. The token cannot be exchanged
     /// after that. An expired token is taken back too, because the clock may be wrong.
     pub fn cancel(
         &self,

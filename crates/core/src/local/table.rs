@@ -3,7 +3,7 @@
 //! - `…rt` is the [`Table`], and only the table counts. It changes by compare-and-set alone, so
 //!   that revocations that are made at once do not overwrite each other.
 //! - `…rv` is the sequence number of the table. It is written after the table, and only ever grows.
-//!   Every look reads the number, and reads the table only if the number has changed.
+//!   Every lookup reads the number, and reads the table only if the number has changed.
 //!
 //! A copy of the revocations in a remote store is kept in the same way, in `…ct` and `…cv`. Its
 //! number also says when the copy was last known to be complete.
@@ -43,19 +43,20 @@ pub(crate) struct LocalTable {
     number_key: String,
 }
 
-/// The value that every look reads.
+/// The value that every lookup reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Number {
     /// The sequence number of the table.
     sequence: u64,
-    /// Of a copy: when the remote store was last asked for new revocations, and answered. The epoch
-    /// stands for never.
+    /// The time of the last request for new revocations that the remote store answered; the epoch
+    /// if there was none. Only a copy has this.
     pub(crate) confirmed_at: UnixTime,
-    /// Of a copy: the revision of the remote store when it last answered.
+    /// The revision of the remote store when it last answered. Only a copy has this.
     pub(crate) seen: Revision,
-    /// Of a copy: the table has every revocation until this revision.
+    /// The table has every revocation until this revision. Only a copy has this.
     pub(crate) complete_until: Revision,
-    /// Of a copy: the second of the uptime at which a VM last began to read all revocations anew.
+    /// The second of the uptime at which a VM last began to read all revocations anew. Only a copy
+    /// has this.
     compared_at: u64,
 }
 
@@ -88,7 +89,8 @@ impl LocalTable {
         self.publish(host, sequence?.ok_or(CONTENDED)?)
     }
 
-    /// The table with this number, or a later one. `last` is the table that this worker read last.
+    /// Returns the table with this number, or a later one. `last` is the table that this worker
+    /// read last.
     pub(crate) fn table(
         &self,
         host: &dyn Host,
@@ -120,9 +122,9 @@ impl LocalTable {
         self.number(host)?.ok_or(UNREADABLE)
     }
 
-    /// Adds revocations of the remote store to a copy: all that are new until `complete_until`, or
-    /// one that was made just now, without a claim about the revocations before it. Returns what
-    /// else had to be ended.
+    /// Adds revocations of the remote store to a copy: either all new ones until `complete_until`,
+    /// or one that was made just now, without a claim about earlier ones. Returns what else had to
+    /// be ended.
     pub(crate) fn learn(
         &self,
         host: &dyn Host,
@@ -155,7 +157,7 @@ impl LocalTable {
                 return Ok(Change::Keep(false));
             }
             let is_due = self.table(host, number, None)?.has_old(host.now());
-            // Only the VM that writes this compares.
+            // Only the VM whose write succeeds compares.
             let number = Number { compared_at: uptime.max(1), ..number };
             Ok(Change::Write(number.encode().to_vec(), is_due))
         });
@@ -226,7 +228,7 @@ impl LocalTable {
     ) -> Result<Revoked, NotRevoked> {
         let before = host.now();
         let mut overflow = self.insert(host, revocation, before, owner)?;
-        // A request that did not see the entry yet issued its token until now.
+        // A request that has not seen the entry yet issued its token no later than now.
         let after = host.now();
         if after > before {
             overflow = overflow.max(self.insert(host, revocation, after, owner)?);
@@ -268,7 +270,7 @@ impl LocalTable {
     /// A table that ends everything issued until now.
     fn new_table(&self, host: &dyn Host) -> Result<Table, HostFailure> {
         let mut table = self.empty(host)?;
-        // To lose a table takes longer than a millisecond. A token that is issued in the
+        // Losing a table takes longer than a millisecond. So a token that is issued in the
         // millisecond in which the table begins was issued after the loss.
         table.cut_off(End::at(host.now().before(Duration::from_millis(1))));
         Ok(table)

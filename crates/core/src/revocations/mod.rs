@@ -2,13 +2,13 @@
 //!
 //! A revocation names members that an impersonation must have: an id, a user, an actor, a client, a
 //! caller, a resource, or several of them. It ends every impersonation that has all of these
-//! members and was issued until now. It goes by time, not by a list of what is live: an
+//! members and was issued until now. It works by time, not by a list of live impersonations: an
 //! impersonation that is not listed ends too, and one that begins later does not.
 //!
 //! # The promise
 //!
-//! Once a call of `revoke` has returned, no worker of this Envoy takes an impersonation that it
-//! ended for live, and no subject token that was outstanding when the call began becomes an access
+//! Once a call of `revoke` has returned, no worker of this Envoy treats an impersonation that it
+//! ended as live, and no subject token that was outstanding when the call began becomes an access
 //! token that lives on.
 //!
 //! The argument for one Envoy: an exchange (1) takes the time for its access token, (2) reads the

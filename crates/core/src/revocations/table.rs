@@ -106,7 +106,7 @@ impl Clocks {
         Self { now: host.now(), uptime }
     }
 
-    /// Returns true if no token can still be live that a row ends. The row has this end, and was
+    /// Returns true if no token that a row ends can still be live. The row has this end, and was
     /// made at this uptime.
     fn have_outlived(self, end: End, made_at: Uptime) -> bool {
         let uptime = Duration::from_secs(self.uptime.saturating_sub(made_at).into());
@@ -232,12 +232,12 @@ impl Table {
         self.make_room(0)
     }
 
-    /// This table with the sequence number of `other`.
+    /// Returns this table with the sequence number of `other`.
     pub(crate) fn numbered_like(&self, other: &Self) -> Self {
         Self { sequence: other.sequence, ..self.clone() }
     }
 
-    /// A table in which nothing has ended, and which has the same names.
+    /// Returns an empty table with the same key for names.
     pub(crate) fn emptied(&self) -> Self {
         Self {
             sequence: self.sequence,

@@ -5,8 +5,8 @@
 //! and the caller must then refuse the request. An id is forgotten when the clock has passed the
 //! time after which every caller refuses it anyway.
 //!
-//! Of any number of workers that present one id at once, exactly one is told that it was the first:
-//! they all write the same bucket by compare-and-set.
+//! If any number of workers present one id at once, exactly one learns that it was the first: all
+//! of them write the same bucket by compare-and-set.
 
 use super::keys::Keys;
 use super::{Change, update};

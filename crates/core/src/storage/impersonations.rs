@@ -12,8 +12,7 @@ use crate::remote::Beside;
 use crate::step::Context;
 use crate::store::StoreFailure;
 
-/// The longest time to look through the whole list beyond its first page: a caller waits for the
-/// answer.
+/// The longest time to look through the list beyond its first page. A caller waits for the answer.
 const LOOKED_THROUGH_WITHIN: Duration = Duration::from_millis(500);
 
 /// The list of live impersonations of one service, as one worker sees it. Workers share the list,

@@ -28,10 +28,10 @@ impl Revocations {
         Self(Adapter::Etcd(EtcdRevocations::new(server, tenant, max_staleness)))
     }
 
-    /// Creates the table in shared data if it is missing. Without a table nobody knows what was
-    /// revoked before, so a new table ends everything issued until now: call this before anything
-    /// is issued. Call it now and then afterwards, too: it completes the revocation of a worker
-    /// that died between its two writes. A remote store forgets nothing, and needs no table.
+    /// Creates the table in shared data if it is missing. Without a table it is unknown what was
+    /// revoked earlier, so a new table ends everything issued until now: call this before anything
+    /// is issued. Also call it from time to time: it completes the revocation of a worker that died
+    /// between its two writes. A remote store forgets nothing, and needs no table.
     pub fn create_if_missing(&self, host: &dyn Host) -> Result<(), HostFailure> {
         call!(self.0, revocations => revocations.create_if_missing(host))
     }

@@ -79,7 +79,7 @@ impl Store {
     }
 
     /// Takes back the token that `id` names, if `theirs` allows it by the token's digest and mint.
-    /// Nobody can exchange the token after that.
+    /// The token cannot be exchanged after that.
     pub async fn cancel(
         &self,
         context: &Context,

@@ -34,7 +34,7 @@ const MIN_INTERVAL_WITHOUT_KEYS: Duration = Duration::from_secs(1);
 /// The version of the shared entry's format.
 const VERSION: u8 = 1;
 
-/// Where an issuer's keys come from.
+/// The source of an issuer's keys.
 #[derive(Debug, Clone)]
 pub(crate) enum KeySource {
     /// The keys are in the configuration.

@@ -35,7 +35,7 @@ pub enum Upstream {
 pub(crate) struct UpstreamFailure {
     /// The upstream.
     pub(crate) upstream: Upstream,
-    /// What was wrong with the answer, or why there was none.
+    /// The fault of the answer, or the reason why there was none.
     pub(crate) fault: Fault,
 }
 

@@ -80,7 +80,7 @@ impl Envoy {
         assert!(revoked.is_ok(), "{revoked:?}");
     }
 
-    /// The number of revocations that it tells apart.
+    /// The number of revocations that this Envoy tells apart.
     fn count(&self, etcd: &mut Etcd) -> usize {
         let count = |revocations: Rc<Revocations>, context: Context| async move {
             revocations.count(&context).await
@@ -88,7 +88,7 @@ impl Envoy {
         self.run(etcd, count).unwrap()
     }
 
-    /// The time and the revision that an exchange would issue a token by now.
+    /// The time and the revision with which an exchange would issue a token now.
     fn issue(&self, etcd: &mut Etcd) -> IssuedAt {
         let caught_up = self.run(etcd, |revocations, context| async move {
             revocations.catch_up(&context, None).await
@@ -96,13 +96,13 @@ impl Envoy {
         IssuedAt::new(self.world.now.get(), caught_up.unwrap().revision())
     }
 
-    /// Asks etcd, as the guard does on its tick.
+    /// Asks etcd as the guard's tick does.
     fn follow(&self, etcd: &mut Etcd) {
         assert!(self.revocations.follows(&*self.world), "it is this VM's turn");
         self.run(etcd, |revocations, context| async move { revocations.follow(&context).await });
     }
 
-    /// Asks as the guard does.
+    /// Looks an impersonation up as the guard does for a request.
     fn has_ended(&self, of: &str, issued: IssuedAt) -> Result<bool, Unknown> {
         let known = self.revocations.recent_view(&*self.world)?;
         Ok(known.has_ended(&impersonation(of), issued))
@@ -155,7 +155,7 @@ fn no_clock_decides_between_two_envoys() {
     }
 }
 
-/// A revocation also ends an exchange that found its subject token before it, however late the
+/// A revocation also ends an exchange that found its subject token earlier, however late the
 /// exchange finishes.
 #[test]
 fn a_revocation_that_an_exchange_could_not_see_ends_its_access_token() {
@@ -163,7 +163,7 @@ fn a_revocation_that_an_exchange_could_not_see_ends_its_access_token() {
     let (one, other) = (Envoy::ahead(Duration::from_secs(5)), Envoy::new());
     let issued = one.issue(&mut etcd);
     other.revoke(&mut etcd, of_user("ana"));
-    // It goes on with what it knew, and with its own clock.
+    // The exchange continues with the revision that it read, and with its own clock.
     one.wait(Duration::from_secs(3));
     let IssuedAt::AtRevision(revision, _) = issued else { panic!("{issued:?}") };
     let late = IssuedAt::new(one.world.now.get(), revision);
@@ -184,7 +184,7 @@ fn the_envoy_that_revokes_knows_at_once_and_the_others_when_they_ask() {
     assert_eq!(other.has_ended("ana", issued), Ok(false));
     other.follow(&mut etcd);
     assert_eq!(other.has_ended("ana", issued), Ok(true));
-    // Another worker, and another module of the same VM: it asks nobody.
+    // Another worker, or another module of the same `vm_id`, need not ask etcd.
     let worker = Envoy { world: Rc::clone(&other.world), revocations: another_worker() };
     assert_eq!(worker.has_ended("ana", issued), Ok(true));
     assert!(!worker.revocations.follows(&*worker.world), "one asks for all");
@@ -201,7 +201,7 @@ fn an_envoy_that_has_not_heard_from_etcd_for_too_long_knows_nothing() {
     assert_eq!(envoy.has_ended("ana", issued), Ok(false));
     envoy.wait(Duration::from_millis(1));
     assert_eq!(envoy.has_ended("ana", issued), Err(Unknown::Stale));
-    // A question that is not answered is none.
+    // A question without an answer does not confirm the copy.
     envoy.run_with(
         |_| Err(14),
         |revocations, context| async move {
@@ -211,7 +211,7 @@ fn an_envoy_that_has_not_heard_from_etcd_for_too_long_knows_nothing() {
     assert_eq!(envoy.has_ended("ana", issued), Err(Unknown::Stale));
     envoy.follow(&mut etcd);
     assert_eq!(envoy.has_ended("ana", issued), Ok(false));
-    // Nor is one of a time that is not yet, as the clock was set back.
+    // Nor does an answer whose time lies in the future because the clock was set back.
     envoy.world.now.set(envoy.world.now.get().before(HOUR));
     assert_eq!(envoy.has_ended("ana", issued), Err(Unknown::Stale));
 }
@@ -259,8 +259,8 @@ fn a_revocation_whose_answers_are_lost_is_not_answered_and_harms_nobody() {
 /// A client of etcd that may only read can still grant, list and revoke leases.
 #[test]
 fn shortened_leases_undo_no_revocation() {
-    // Between the first call and the last, and at all of them: then it is not revoked, and nobody
-    // is told that it is.
+    // The intruder acts at some of the calls, or at all of them. In the last case nothing is
+    // revoked, and no caller is told that it was.
     for interferes in [0..1, 1..2, 2..3, 3..4, 0..2, 0..99] {
         let (mut etcd, envoy, issuer) = (Etcd::default(), Envoy::new(), Envoy::new());
         let issued = issuer.issue(&mut etcd);
@@ -286,8 +286,8 @@ fn shortened_leases_undo_no_revocation() {
     }
 }
 
-/// A lease without keys could be anybody's; this one lost its keys because they were written anew
-/// on another.
+/// A lease without keys could be anybody's. This one lost its keys because they were written anew
+/// on another lease.
 #[test]
 fn a_lease_stays_ours_when_all_that_hung_on_it_is_gone() {
     let (mut etcd, one, other) =
@@ -307,7 +307,7 @@ fn an_envoy_that_is_new_reads_them_all_in_pages() {
     let (mut etcd, one) = (Etcd::default(), Envoy::new());
     let issued = one.issue(&mut etcd);
     for user in 0..REVOKED {
-        // Each in an Envoy of its own, whose copy is small.
+        // Each revocation comes from an Envoy of its own, whose copy is small.
         Envoy::new().revoke(&mut etcd, of_user(&user.to_string()));
     }
     let after = one.issue(&mut etcd);
@@ -328,7 +328,7 @@ fn an_envoy_that_is_new_reads_them_all_in_pages() {
         assert!(known.has_ended(&impersonation(&user), issued), "{user}");
         assert!(!known.has_ended(&impersonation(&user), after), "{user}");
     }
-    // Of the next one only that is read.
+    // After the next revocation, only that one is read.
     one.revoke(&mut etcd, of_user("ana"));
     assert!(other.finds_ended(&mut etcd, "ana", after));
 }
@@ -339,7 +339,7 @@ fn more_than_there_is_room_for_ends_more_and_never_less() {
     let first = envoy.issue(&mut etcd);
     let all = MAX_ENTRIES + 5;
     for user in 0..all {
-        // Each in another Envoy, so that this one reads them at once.
+        // Each revocation comes from another Envoy, so that this one reads them at once.
         let other = Envoy::ahead(Duration::from_millis(user as u64 / 1000));
         other.revoke(&mut etcd, of_user(&user.to_string()));
     }
@@ -392,7 +392,7 @@ fn an_etcd_that_begins_anew_ends_what_was_before_and_nothing_after() {
     assert_eq!(again.has_ended("ana", after), Ok(true));
 }
 
-/// Clocks that differ by more than they may say that the revisions are not of one history.
+/// If clocks differ by more than they may, the revisions are not of one history.
 #[test]
 fn a_token_of_another_history_ends_by_its_time() {
     let mut etcd = Etcd::default();
@@ -427,10 +427,10 @@ fn asking_reads_one_key_unless_there_is_a_new_revocation() {
     assert_eq!(ask(&mut etcd, &envoy), ["Range", "Range"]);
 }
 
-/// As long as any configuration lets live what it ends.
+/// The lease lasts as long as any configuration lets the ended tokens live.
 const RETENTION: Duration = Duration::from_secs(2 * 24 * 3600 + 600);
 
-/// Whatever the clock of one Envoy says, it makes neither that one forget nor another.
+/// A wrong clock of one Envoy makes neither that Envoy nor another forget a revocation.
 #[test]
 fn a_clock_that_is_wrong_makes_no_envoy_forget() {
     for ahead in [Duration::from_secs(5400), 3 * 24 * HOUR, 400 * 24 * HOUR] {
@@ -451,7 +451,7 @@ fn a_clock_that_is_wrong_makes_no_envoy_forget() {
     }
 }
 
-/// By what is there, and by nothing else: a lease takes it away.
+/// A copy loses a revocation only when etcd has it no more, because its lease removed it.
 #[test]
 fn a_copy_forgets_what_is_in_etcd_no_more_and_nothing_else() {
     let (mut etcd, envoy) = (Etcd::default(), Envoy::new());
@@ -459,7 +459,7 @@ fn a_copy_forgets_what_is_in_etcd_no_more_and_nothing_else() {
     envoy.revoke(&mut etcd, of_user("ana"));
     assert_eq!(envoy.count(&mut etcd), 1);
     envoy.wait(RETENTION + Duration::from_secs(1));
-    // It is past its time here, and still there.
+    // The revocation is past its time here, and still in etcd.
     assert_eq!(envoy.count(&mut etcd), 1);
     assert!(envoy.finds_ended(&mut etcd, "ana", issued));
     etcd.lose_leases();
@@ -468,13 +468,14 @@ fn a_copy_forgets_what_is_in_etcd_no_more_and_nothing_else() {
     envoy.wait(Duration::from_secs(301));
     assert_eq!(envoy.count(&mut etcd), 1, "what is there");
     assert!(envoy.finds_ended(&mut etcd, "bob", issued));
-    // With a clock that is right nobody looks before its time.
+    // With a correct clock no worker compares before the revocation's time is over.
     etcd.lose_leases();
     envoy.wait(RETENTION - HOUR);
     assert_eq!(envoy.count(&mut etcd), 1);
 }
 
-/// It ended everybody when it was read first. To find it there again ends nobody who came later.
+/// The unreadable value ended everyone when it was first read. Finding it again ends no later
+/// impersonation.
 #[test]
 fn a_value_that_nobody_can_read_ends_everybody_once() {
     let (mut etcd, envoy) = (Etcd::default(), Envoy::new());
@@ -486,7 +487,7 @@ fn a_value_that_nobody_can_read_ends_everybody_once() {
     envoy.wait(RETENTION);
     let after = envoy.issue(&mut etcd);
     envoy.wait(HOUR);
-    // All of it is read anew, as one is past its time.
+    // One revocation is past its time, so the worker reads all of them anew.
     envoy.count(&mut etcd);
     assert!(!envoy.finds_ended(&mut etcd, "bob", after));
     assert!(envoy.finds_ended(&mut etcd, "bob", before));
@@ -501,7 +502,7 @@ fn a_caller_that_ends_more_than_its_share_keeps_no_more_keys() {
     let issued = one.issue(&mut etcd);
     one.revoke(&mut etcd, of_user("bob"));
     for id in 0..all {
-        // Through one and the other, in turns of their own length.
+        // The caller revokes through one Envoy and the other, in turns of different lengths.
         let envoy = if id % 97 < 60 { &one } else { &other };
         one.wait(Duration::from_millis(1));
         other.wait(Duration::from_millis(1));
@@ -549,7 +550,7 @@ fn pages_are_as_long_as_what_is_in_them_allows() {
                 return Ok(answer);
             }
             too_long += 1;
-            // As the plugin says of a reply that it did not read.
+            // The plugin gives this answer for a reply that it did not read.
             Ok(Vec::new())
         },
         |revocations, context| async move { revocations.current_view(&context).await },

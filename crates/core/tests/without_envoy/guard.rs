@@ -36,8 +36,8 @@ impl Api {
     fn new(members: &Value) -> Self {
         let api = Self::in_world(Rc::default(), members);
         api.tick(&[]);
-        // What was issued until the guard first looked has ended: nobody knows what was revoked
-        // before.
+        // Tokens that were issued before the guard first looked count as ended, because the guard
+        // cannot know earlier revocations.
         api.world.advance(Duration::from_secs(1));
         api
     }
@@ -57,7 +57,7 @@ impl Api {
         Self::in_world(world, &json!({"store": store, "max_staleness": "10s", "default": "allow"}))
     }
 
-    /// The call to etcd that is due.
+    /// Returns the call to etcd that is due.
     fn asks(&self) -> Option<(GrpcCall, Task<()>)> {
         let host: Rc<dyn Host> = self.world.clone();
         match self.guard.follow(&host)? {
@@ -66,7 +66,7 @@ impl Api {
         }
     }
 
-    /// Asks etcd, which must be due.
+    /// Asks etcd, and asserts that this was due.
     fn follow(&self, answer: impl FnMut(&GrpcCall) -> Result<Vec<u8>, u32>) {
         let (call, task) = self.asks().expect("it is this VM's turn");
         play_in_etcd(Step::Call(Call::Grpc(call), task), answer);
@@ -91,7 +91,7 @@ impl Api {
         (self.guard.on_request_headers(&*self.world, &shown, stream), shown)
     }
 
-    /// Revokes, as another worker or the filter in this one does.
+    /// Revokes as another worker does, or as the filter of this worker does.
     fn revoke(&self, revocation: Revocation) {
         let revocations = Revocations::shared_data(TENANT);
         let task = Task::start(self.world.clone(), None, |context| async move {
@@ -100,7 +100,7 @@ impl Api {
         assert!(matches!(task.run(|_, _| panic!("a call")), Progress::Done(_)));
     }
 
-    /// Ticks the guard. Returns which of these streams have ended.
+    /// Ticks the guard. Returns the streams of these that have ended.
     fn tick(&self, streams: &[(u32, &FakeApiRequest)]) -> Vec<u32> {
         let acted_for = Cell::new(0);
         let shown = ActedFor { streams, acted_for: &acted_for };
@@ -115,7 +115,7 @@ impl Api {
     }
 }
 
-/// The stream that is acted for.
+/// Records for which stream the host acts.
 struct ActedFor<'s> {
     streams: &'s [(u32, &'s FakeApiRequest)],
     acted_for: &'s Cell<u32>,
@@ -174,7 +174,7 @@ fn a_revoked_impersonation_is_refused_from_the_next_request_on() {
         api.revoke(revocation.clone());
         let (flow, shown) = api.send(2, "GET", &claims);
         assert_eq!((flow, shown.status()), (Flow::Pause, Some(401)), "{revocation:?}");
-        // What begins later has not ended.
+        // An impersonation that begins later has not ended.
         api.world.advance(Duration::from_millis(1));
         assert_eq!(api.send(3, "GET", &api.claims("t-2")).0, Flow::Continue, "{revocation:?}");
     }
@@ -198,7 +198,7 @@ fn a_revocation_of_others_ends_nothing_here() {
     assert_eq!(api.send(1, "GET", &claims).0, Flow::Continue);
 }
 
-/// An access token of another version says neither who minted nor in which millisecond.
+/// An access token of another version shows neither its minter nor its millisecond of issue.
 #[test]
 fn unknown_facts_count_against_a_token() {
     let api = Api::new(&json!({}));
@@ -245,7 +245,7 @@ fn open_streams_of_what_was_revoked_end_with_the_next_tick_and_no_others() {
         .collect();
     let open: Vec<_> = open.iter().map(|(stream, shown)| (*stream, shown)).collect();
     assert!(api.tick(&open).is_empty());
-    // One of them is over by itself.
+    // One of the streams has ended by itself.
     api.guard.on_end(3);
     api.revoke(Revocation::of_id("t-1"));
     assert_eq!(api.tick(&open), [1]);
@@ -253,7 +253,7 @@ fn open_streams_of_what_was_revoked_end_with_the_next_tick_and_no_others() {
     assert_eq!(open[0].1.filter_state.borrow()["guard"], "refused: ended_while_open");
     let ended = metric(&api, "impersonation_guard_streams_ended_total");
     assert_eq!(ended, 1);
-    // It is ended once.
+    // The guard ends a stream once.
     api.revoke(Revocation::of_id("t-1"));
     *open[0].1.answered.borrow_mut() = None;
     assert!(api.tick(&open).is_empty());
@@ -307,7 +307,7 @@ fn a_refusal_is_written_down_with_all_that_is_known() {
     });
     assert_eq!(api.events(), [expected]);
     assert_eq!(metric(&api, "impersonation_guard_refusals_total.reason.rule"), 1);
-    // Requests are counted with the next tick.
+    // The next tick counts the requests.
     assert_eq!(metric(&api, "impersonation_guard_requests_total"), 0);
     assert!(api.tick(&[]).is_empty());
     assert_eq!(metric(&api, "impersonation_guard_requests_total"), 1);
@@ -335,7 +335,7 @@ fn a_time_that_lies_ahead_says_nothing_against_a_token() {
 
 const AGE: &str = "impersonation_guard_revocations_age_seconds";
 
-/// Ends everyone, through another Envoy.
+/// Ends all impersonations, through another Envoy.
 fn revoke_elsewhere(etcd: &mut Etcd) {
     let server = etcd_server(RecordKeys::default());
     let revocations = Revocations::etcd(&server, TENANT, Duration::from_secs(3600));
@@ -355,7 +355,7 @@ fn the_guard_refuses_all_before_etcd_answers_and_too_long_after() {
     api.follow(|call| etcd.answer(call));
     assert_eq!(api.send(2, "GET", &claims).0, Flow::Continue);
 
-    // Whatever cannot be had from etcd, what is known is so for a while.
+    // If etcd does not answer, the last known revocations count for a while.
     api.world.advance(Duration::from_secs(9));
     api.follow(|_| Err(14));
     assert_eq!(api.send(3, "GET", &claims).0, Flow::Continue);
@@ -374,7 +374,7 @@ fn the_guard_refuses_all_before_etcd_answers_and_too_long_after() {
     assert_eq!(api.send(5, "GET", &claims).0, Flow::Continue);
     api.tick(&[]);
     assert_eq!(api.world.gauges.borrow()[AGE], 0);
-    // One line for what etcd does not do, and none for each request.
+    // A failure of etcd is one line, not one for each request.
     assert_eq!(api.world.warnings.borrow().len(), 1, "{:?}", api.world.warnings.borrow());
     assert_eq!(metric(&api, "impersonation_store_errors_total.kind.unreachable"), 2);
 }
@@ -418,7 +418,7 @@ fn one_vm_of_an_envoy_asks_one_thing_at_a_time_and_all_know() {
         assert_eq!(api.send(stream, "GET", &claims).1.status(), Some(401));
     }
     assert_eq!(other.tick(&[(1, &open)]), [1]);
-    // Should it never ask again, another does.
+    // If this VM stops asking, another VM asks.
     world.advance(Duration::from_secs(2));
     other.follow(|call| etcd.answer(call));
     assert!(asks.asks().is_none());

@@ -65,7 +65,7 @@ impl World {
         if step >= self.dies_before { Err(HostFailure("nothing any more")) } else { Ok(()) }
     }
 
-    /// Makes the other workers act whose turn comes before this step.
+    /// Lets each other worker act whose turn comes before this step.
     fn run_others(&self, step: usize) {
         self.looking.set(false);
         loop {
@@ -114,7 +114,7 @@ fn worker() -> Revocations {
     Revocations::shared_data("tenant")
 }
 
-/// Plays a revocation of the user, and says whether it was answered.
+/// Plays a revocation of the user. Returns true if it was answered.
 fn revoke(world: &Rc<World>, revocations: Rc<Revocations>) -> bool {
     let host = Rc::clone(world) as Rc<dyn Host>;
     let step = Task::start(host, None, |context| async move {
@@ -129,8 +129,8 @@ fn ended(world: &World, revocations: &Revocations, issued: UnixTime) -> bool {
     revocations.recent_view(world).unwrap().has_ended(&USER, IssuedAt::At(issued))
 }
 
-/// An exchange of a subject token that was minted before the revocation began: it takes the time,
-/// looks, and issues.
+/// An exchange of a subject token that was minted before the revocation began. It takes the time,
+/// reads the revocations, and issues.
 #[derive(Default)]
 struct Exchange {
     now: Cell<UnixTime>,
@@ -202,7 +202,8 @@ fn a_worker_that_dies_while_it_revokes_holds_up_nobody() {
         world.looking.set(true);
         let answered = revoke(&world, Rc::new(worker()));
         world.looking.set(false);
-        // Half a revocation is none, or a whole one; and the tick of any worker says which.
+        // Half a revocation counts as none or as a whole one, and the tick of any worker decides
+        // which.
         let before = ended(&world, &worker(), minted);
         other.create_if_missing(&*world).unwrap();
         let after = ended(&world, &worker(), minted);

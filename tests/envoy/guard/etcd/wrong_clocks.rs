@@ -1,5 +1,5 @@
-//! How long a revocation is kept in etcd and in the copies of it, whatever lifetimes are configured
-//! and whatever one Envoy's clock says.
+//! A revocation is kept long enough in etcd and in its copies, for every configured lifetime and
+//! for every wrong clock of one Envoy.
 
 use serde_json::{Value, json};
 
@@ -76,8 +76,9 @@ fn a_revocation_is_kept_for_the_longest_life_that_can_be_configured() {
     }
 }
 
-/// Waits until the guard refuses the impersonation because it has ended. A guard whose clock has just been set refuses
-/// every impersonation with 503 until it has asked etcd again. `before` may come before that answer, 200 or nothing.
+/// Waits until the guard refuses the impersonation because it has ended. After its clock has been
+/// set, a guard refuses every impersonation with 503 until it has asked etcd again. Before the 401,
+/// the status may also be `before`: 200, or none.
 fn wait_until_it_is_refused(guarded: &Guarded, begun: &Begun, before: Option<u16>) {
     wait_for("the impersonation to be refused", || match status(guarded, begun) {
         401 => Some(()),

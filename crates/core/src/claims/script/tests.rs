@@ -723,8 +723,8 @@ fn the_log_has_what_the_operator_needs() {
     assert!(error.len() < 1200, "{}", error.len());
 }
 
-/// The same script runs in Envoy, where an error that the engine does not catch is a trap of the
-/// VM.
+/// A test in Envoy runs this script too. There, an error that the engine does not catch is a trap
+/// of the VM.
 #[test]
 fn a_hostile_script_fails_only_its_own_call() {
     let script = compile(include_str!("../../../../../tests/fixtures/claims/hostile.js")).unwrap();

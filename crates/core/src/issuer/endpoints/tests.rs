@@ -145,7 +145,8 @@ proptest! {
     }
 }
 
-/// Reads the operations of docs/openapi.yaml by its indentation: a path has two spaces, a method four.
+/// Reads the operations of docs/openapi.yaml by its indentation: a path has two spaces, a method
+/// four.
 fn described() -> BTreeSet<(String, String)> {
     let page = include_str!("../../../../../docs/openapi.yaml");
     let (_, paths) = page.split_once("\npaths:\n").unwrap();

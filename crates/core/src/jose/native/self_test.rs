@@ -1,4 +1,5 @@
-//! The self-test of the host's cryptography. It stands apart because it needs keys, and keys need the host's cryptography.
+//! The self-test of the host's cryptography. It is a file of its own because it needs keys, and
+//! keys need the host's cryptography.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -8,8 +9,8 @@ use super::{NativeCrypto, TestedCrypto, vectors};
 use crate::jose::{Algorithm, SigningKey, VerifyingKey};
 
 impl TestedCrypto {
-    /// Tests the host's functions. Signing is tested with `signing_key`, the only key that the filter signs
-    /// with.
+    /// Tests the host's functions. Signing is tested with `signing_key`, the only key that the
+    /// filter signs with.
     pub fn new(crypto: Box<dyn NativeCrypto>, signing_key: &SigningKey) -> Self {
         let mut tested = Self { crypto, verifies: Vec::new(), signs: None };
         for algorithm in Algorithm::ALL {
@@ -24,8 +25,8 @@ impl TestedCrypto {
         tested
     }
 
-    /// Tests that the host accepts a signature that the crates or OpenSSL made, and refuses it for another
-    /// message and for another key.
+    /// Tests that the host accepts a signature that the crates or OpenSSL made, and refuses it for
+    /// another message and for another key.
     fn passes_verification(&self, algorithm: Algorithm) -> Option<()> {
         let (public_key, other_key, signature) = match algorithm {
             Algorithm::Es256 => {
@@ -57,7 +58,8 @@ impl TestedCrypto {
                     _ => vectors::RS512,
                 };
                 let key = BASE64_STANDARD.decode(vectors::RSA_KEY).ok()?;
-                // Changes the modulus, whose last byte stands before the exponent (five bytes of DER).
+                // Changes the modulus, whose last byte stands before the exponent (five bytes of
+                // DER).
                 let mut other = key.clone();
                 let place = other.len().checked_sub(6)?;
                 let last = other.get_mut(place)?;

@@ -31,7 +31,7 @@ fn entry(number: usize, expires_at: UnixTime) -> LiveImpersonation {
     }
 }
 
-/// All pages, one after the other.
+/// Reads all pages, one after the other.
 fn walk(world: &FakeHost, list: &LocalList, limit: usize) -> Vec<LiveImpersonation> {
     let (mut all, mut place) = (Vec::new(), None);
     loop {
@@ -68,7 +68,7 @@ fn a_list_as_large_as_the_default_is_one_page() {
     assert_eq!((page.entries.len(), page.next), (1, None));
 }
 
-/// Looks through the whole list, and does `meanwhile` for each that is seen.
+/// Looks through the whole list, and calls `meanwhile` for each impersonation.
 fn seen(world: &Rc<FakeHost>, capacity: u32, meanwhile: fn(&FakeHost)) -> (usize, bool) {
     let host: Rc<dyn Host> = Rc::clone(world) as Rc<dyn Host>;
     let (world, list) = (Rc::clone(world), List::shared_data("tenant", capacity, HOUR));
@@ -131,7 +131,7 @@ fn a_full_list_is_incomplete_until_the_missing_impersonation_has_expired() {
         let late = entry(99, START.after(HOUR * 2));
         assert_eq!(list.add(&world, &late), Ok(Listed::NoRoom));
         assert_eq!(list.is_complete(&world), Ok(false));
-        // There is room again before the list is complete again.
+        // The list has room again before it is complete again.
         world.now.set(START.after(HOUR));
         assert_eq!(list.add(&world, &entry(100, START.after(HOUR * 3))), Ok(Listed::Yes));
         assert_eq!(list.is_complete(&world), Ok(false));

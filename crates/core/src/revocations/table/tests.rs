@@ -69,7 +69,8 @@ impl Sample {
     }
 }
 
-/// Every member takes the same words: a row of one member must not be found as a row of another.
+/// Every member draws from the same words, so that a row of one member could be mistaken for a row
+/// of another.
 fn word() -> impl Strategy<Value = String> {
     prop::sample::select(vec!["a", "b", "ab", ""]).prop_map(str::to_owned)
 }
@@ -141,7 +142,7 @@ proptest! {
             sample.has_all_of(revocation) && issued.is_until(end(at(*millis)))
         }) || issued.is_until(end(at(0)));
         let found = ended(&table, &sample, issued);
-        // An unknown caller counts as the one that is named.
+        // An unknown caller counts as the named one.
         prop_assert!(found == expected || (found && sample.caller.is_none()));
     }
 
@@ -200,7 +201,7 @@ fn a_full_table_ends_more_and_never_less() {
             let issued = IssuedAt::At(time(number));
             assert!(table.has_ended(&user(number).impersonation(), issued), "{number}");
         }
-        // Other users go on, unless their token was issued before the cut-off.
+        // Other users continue, unless their token was issued before the cut-off.
         let cut_off = table.cut_off.time;
         assert!(at(0) < cut_off && cut_off < at(1000), "{cut_off:?}");
         let after = IssuedAt::At(cut_off.after(Duration::from_millis(1)));
@@ -259,7 +260,7 @@ fn a_row_is_forgotten_when_both_clocks_say_so_and_never_by_another_row() {
     }
 }
 
-/// A repeated revocation has to last from its repetition on.
+/// A repeated revocation must last from its repetition on.
 #[test]
 fn a_repeated_revocation_makes_its_row_young_again() {
     let mut table = empty();
@@ -325,7 +326,7 @@ fn a_used_up_share_becomes_a_cut_off_for_its_owner_alone() {
         assert!(ended(&table, &of_caller("hostile", number), issued), "{number}");
         assert!(!ended(&table, &of_caller("other", all + 1), issued), "{number}");
     }
-    // The younger rows are still told apart: an impersonation that began since then goes on.
+    // The younger rows are still told apart: an impersonation that began later continues.
     assert!(!ended(&table, &of_caller("hostile", all + 1), IssuedAt::At(time(all - SHARE / 4))));
     assert!(ended(&table, &user(7), IssuedAt::At(at(1))), "an operator's");
     assert_eq!(table.cut_off, End::default());

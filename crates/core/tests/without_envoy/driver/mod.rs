@@ -41,9 +41,9 @@ pub(crate) struct Answer {
     pub body: Value,
     /// The line of the audit log.
     pub event: Value,
-    /// The alarm, where a spent token was presented.
+    /// The alarm, if a spent token was presented.
     pub alarm: Option<Value>,
-    /// The line of level debug for the operator.
+    /// The operator's line of level debug.
     pub explanation: String,
 }
 
@@ -81,7 +81,7 @@ pub(crate) struct Gateway {
     pub calls: RefCell<Vec<HttpCall>>,
 }
 
-/// A request that waits for the reply to its call.
+/// A request that waits for the reply to a call.
 pub(crate) struct Waiting<'g> {
     gateway: &'g Gateway,
     stream: Stream,
@@ -89,7 +89,7 @@ pub(crate) struct Waiting<'g> {
 }
 
 impl Waiting<'_> {
-    /// Makes the caller leave. Returns the line of the audit log if the request ended with that.
+    /// Makes the caller leave. Returns the line of the audit log if the request ended then.
     pub(crate) fn leave(&mut self) -> Option<Value> {
         let before = self.gateway.world.events.borrow().len();
         let goes_on = self.stream.on_end(&self.shown);
@@ -98,7 +98,7 @@ impl Waiting<'_> {
         event
     }
 
-    /// Brings the reply, and the replies to all later calls. Returns the line of the audit log.
+    /// Delivers the reply, and the replies to all later calls. Returns the line of the audit log.
     pub(crate) fn reply(&mut self, reply: Reply) -> Value {
         let before = self.gateway.world.events.borrow().len();
         self.stream.on_reply(&self.shown, reply);
@@ -119,7 +119,7 @@ impl Gateway {
         Self::with_crypto(world, configuration, None)
     }
 
-    /// A worker whose host verifies and signs by itself.
+    /// A worker whose host has its own cryptography.
     pub(crate) fn with_crypto(
         world: &Rc<FakeHost>,
         configuration: &Value,

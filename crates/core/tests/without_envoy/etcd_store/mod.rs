@@ -1,10 +1,10 @@
 //! The store in etcd under every order in which calls arrive, get lost, come late, or lose their
 //! answers.
 //!
-//! The rules that are held against each schedule are in `run::judge`: a token is spent once at the
-//! most, and whoever is told so spent it; none is spent while everybody is told no, unless somebody
-//! is told that it is not known; nobody is told "used" or "expired" of one that is not; and whoever
-//! comes afterwards is told the same.
+//! Every schedule is checked against the rules in `run::judge`. A token is spent at most once. An
+//! exchange that is told "spent" has spent the token. A token is not spent if every exchange is
+//! refused, unless one of them is told that the outcome is unknown. No exchange is told "used" or
+//! "expired" of a token that is neither. A later exchange gets the same answer.
 
 pub(crate) mod run;
 
@@ -33,8 +33,8 @@ fn one_of_any_number_of_spends_wins_whatever_gets_lost() {
     assert_holds(Scenario { spenders: 3, faults: 1, ..Scenario::default() }, 1000);
 }
 
-/// Whatever gets lost or comes late: a token that was taken back is never exchanged, and a token
-/// that was exchanged is never reported as taken back.
+/// Whatever call gets lost or arrives late: a token that was taken back is never exchanged, and a
+/// token that was exchanged is never reported as taken back.
 #[test]
 fn a_token_is_either_spent_or_taken_back() {
     let one = Scenario { cancellers: 1, ..Scenario::default() };
@@ -131,7 +131,7 @@ fn a_mint_is_one_call_and_an_exchange_two() {
         calls.push(call.clone());
         etcd.answer(call)
     };
-    // A moment later the lease is there.
+    // A moment later the lease exists.
     world.now.set(world.now.get().after(Duration::from_secs(1)));
     let minted = play(begin(&world, &store, None), &mut answer);
     let Outcome::Minted(token) = minted else { panic!("{minted:?}") };
@@ -280,8 +280,8 @@ fn a_token_that_was_not_minted_here_is_unknown_and_etcd_is_not_asked() {
     }
 }
 
-/// An Envoy with longer access tokens, while it is rolled out, exchanges what one with shorter ones
-/// has minted.
+/// During a roll-out, an Envoy with longer access tokens exchanges a token that an Envoy with
+/// shorter ones has minted.
 #[test]
 fn an_impersonation_is_listed_for_as_long_as_it_lives_whatever_its_token_was_minted_for() {
     let (world, mut etcd, token) = with_token();
@@ -337,7 +337,7 @@ fn a_no_after_an_answer_that_was_lost_says_nothing_of_the_attempt_before() {
         match asked {
             1 => answer,
             2 => Err(LOST),
-            // Its quota is full by now.
+            // The quota of etcd is now full.
             _ => Err(8),
         }
     });
@@ -395,7 +395,7 @@ fn a_spend_goes_on_without_its_caller_and_a_look_up_does_not() {
         panic!("nothing is called")
     };
     let task = task.caller_left().expect("it goes on");
-    // The answer is lost, too.
+    // This answer is lost, too.
     let _ = etcd.answer(&txn);
     let outcome = play(task.resume(reply(Err(LOST))), |call| etcd.answer(call));
     assert_eq!(outcome, Outcome::Won);
@@ -425,7 +425,7 @@ fn a_token_of_shared_data_is_spent_there_once_and_etcd_is_not_asked() {
     world.now.set(world.now.get().after(run::LIFETIME));
     assert_eq!(play(begin(&world, &store(), Some(&token)), not_asked), Outcome::Expired);
 
-    // New ones are in etcd alone.
+    // New tokens are in etcd alone.
     let mut etcd = Etcd::default();
     let minted = play(begin(&world, &store(), None), |call| etcd.answer(call));
     let Outcome::Minted(token) = minted else { panic!("{minted:?}") };
@@ -434,7 +434,7 @@ fn a_token_of_shared_data_is_spent_there_once_and_etcd_is_not_asked() {
     assert_eq!(outcome, Outcome::NoSuchToken);
 }
 
-/// Ticks a VM, and says what the gauges are.
+/// Ticks a VM, and returns the gauges.
 fn tick(world: &Rc<FakeHost>, store: &Rc<Store>, etcd: &mut Etcd) -> (Option<u64>, Option<u64>) {
     if store.counts(&**world) {
         let (counting, host) = (Rc::clone(store), Rc::clone(world) as Rc<dyn Host>);
@@ -460,7 +460,7 @@ fn one_vm_counts_what_is_neither_spent_nor_expired_in_pages() {
     let vms = [store(), store()];
     assert_eq!(tick(&world, &vms[0], &mut etcd), (Some(0), Some(0)));
     let tokens: Vec<_> = (0..TOKENS).map(|_| mint(&mut etcd)).collect();
-    // The other VM leaves it to the first, which needs three pages.
+    // The other VM leaves the count to the first, which needs three pages.
     assert_eq!(tick(&world, &vms[1], &mut etcd), (Some(0), Some(0)));
     for page in 0..3 {
         let expected = if page < 2 { 0 } else { TOKENS as u64 };
@@ -472,14 +472,14 @@ fn one_vm_counts_what_is_neither_spent_nor_expired_in_pages() {
     }
     world.now.set(world.now.get().after(Duration::from_secs(20)));
     mint(&mut etcd);
-    // The first has not been heard of for longer than its turn lasts.
+    // The first VM has not counted for longer than its turn lasts.
     for _ in 0..2 {
         tick(&world, &vms[1], &mut etcd);
     }
     let (outstanding, age) = tick(&world, &vms[1], &mut etcd);
     assert_eq!(outstanding, Some(TOKENS as u64 - 499));
     assert_eq!(age, Some(20));
-    // All but the last have expired, though their keys are there for a while.
+    // All tokens but the last have expired, though their keys still exist for a while.
     world.now.set(world.now.get().after(run::LIFETIME - Duration::from_secs(10)));
     for _ in 0..2 {
         tick(&world, &vms[0], &mut etcd);

@@ -20,7 +20,7 @@ pub(crate) const LIFETIME: Duration = Duration::from_secs(600);
 /// The longest life of an access token.
 const AFTERLIFE: Duration = Duration::from_secs(3600);
 
-/// A host that draws other numbers than every host before it, as every Envoy does.
+/// A host that draws other random numbers than every earlier host, as every Envoy does.
 pub(crate) fn another_envoy() -> Rc<FakeHost> {
     thread_local!(static ENVOYS: Cell<u64> = const { Cell::new(0) });
     Rc::new(FakeHost::with_seed(ENVOYS.replace(ENVOYS.get() + 1)))
@@ -51,7 +51,7 @@ pub(crate) fn shared_data() -> Rc<Store> {
     Rc::new(Store::shared_data("tenant", 10, LIFETIME))
 }
 
-/// The keys that records are sealed with, as if derived from signing keys.
+/// The keys that seal records, as if they were derived from signing keys.
 pub(crate) fn record_keys(keys: &[u8]) -> RecordKeys {
     RecordKeys::new(keys.iter().map(|key| Secret::new([*key; 16])).collect())
 }
@@ -70,7 +70,7 @@ fn server(keys: &[u8]) -> Rc<Server> {
     fakes::etcd_server(record_keys(keys))
 }
 
-/// Exchanges a token for an access token that lives for so long, and lists it.
+/// Exchanges a token for an access token with this lifetime, and lists the impersonation.
 pub(crate) fn spend_for(
     world: &Rc<FakeHost>,
     token: &str,
@@ -186,20 +186,20 @@ pub(crate) struct Scenario {
     pub spenders: usize,
     pub minters: usize,
     pub cancellers: usize,
-    /// The number of calls that are lost, lose their answer, or arrive late.
+    /// The number of calls that get lost, lose their answer, or arrive late.
     pub faults: usize,
-    /// Time runs out, once.
+    /// Time passes until the tokens expire, once.
     pub expires: bool,
     /// All leases are lost, once.
     pub loses_leases: bool,
-    /// The history is forgotten, once.
+    /// etcd compacts its history, once.
     pub compacts: bool,
-    /// Ways to break what is searched.
+    /// Deliberate mistakes in the store that the search must find.
     pub compares_nothing: bool,
     pub lies: bool,
 }
 
-/// A schedule, as the numbers of what was chosen.
+/// A schedule, as the numbers of its choices.
 struct Choices {
     script: Vec<usize>,
     taken: Vec<(usize, usize)>,
@@ -225,7 +225,7 @@ enum Action {
     Answer(usize),
     /// The call never arrives.
     LoseRequest(usize),
-    /// The call is performed, and its answer is lost.
+    /// The call is performed, and its answer gets lost.
     LoseAnswer(usize),
     /// The call arrives after its sender gave up on it.
     Delay(usize),
@@ -257,13 +257,13 @@ impl Scenario {
         let Outcome::Minted(token) = minted else { panic!("{minted:?}") };
         etcd.compares_nothing = self.compares_nothing;
         if self.minters > 0 {
-            // The minters must grant a new lease.
+            // The mints must grant a new lease.
             world.now.set(world.now.get().after(Duration::from_secs(60)));
         }
 
         let begun =
             (0..self.spenders).map(|_| Some(&*token)).chain((0..self.minters).map(|_| None));
-        // Each through an Envoy of its own.
+        // Each mint goes through an Envoy of its own.
         let mut steps: Vec<_> = begun.map(|token| Some(begin(&world, &store(), token))).collect();
         let cancels = (0..self.cancellers).map(|_| Some(begin_cancel(&world, &store(), &token)));
         steps.extend(cancels);
@@ -272,8 +272,8 @@ impl Scenario {
         let mut compacts = self.compacts;
         loop {
             let mut actions = Vec::new();
-            // What an Envoy does to a lease of its own is nothing to the others: it makes no
-            // difference when it does so.
+            // A call about an Envoy's own lease does not concern the other Envoys, so the order of
+            // such calls makes no difference.
             let makes_a_lease = steps.iter().position(is_about_a_lease);
             for (index, step) in steps.iter().enumerate() {
                 let Some(Step::Call(Call::Grpc(call), _)) = step else { continue };
@@ -284,7 +284,7 @@ impl Scenario {
                 if faults > 0 {
                     actions.push(Action::LoseRequest(index));
                 }
-                // A look-up changes nothing: it is all the same where it gets lost.
+                // A look-up changes nothing, so it does not matter where it gets lost.
                 if faults > 0 && call.metadata.is_empty() {
                     actions.push(Action::LoseAnswer(index));
                     actions.push(Action::Delay(index));
@@ -346,7 +346,8 @@ impl Scenario {
         }
         let is_gone = (self.expires && !expires) || (self.loses_leases && !loses_leases);
         let again = play(begin(&world, &store(), Some(&token)), |call| etcd.answer(call));
-        // That one is no part of the race, and one that was taken back was replaced by that.
+        // The later exchange is no part of the race, and the write that takes a token back is no
+        // spend.
         let replaced = etcd.replaced - usize::from(again == Outcome::Won);
         let spent = replaced - usize::from(again == Outcome::WasCancelled);
         judge(&outcomes, spent, &again, is_gone)?;
@@ -363,7 +364,7 @@ impl Scenario {
 
     fn lost(&self, faults: &mut usize) -> u32 {
         *faults -= 1;
-        // A status that says that nothing was done.
+        // This status says that nothing was done.
         if self.lies { 12 } else { LOST }
     }
 }
@@ -383,8 +384,9 @@ fn called(step: &Option<Step<Outcome>>) -> &GrpcCall {
     }
 }
 
-/// Holds the rules against what became of a race for one token. `spent` is how often it was spent,
-/// `again` what whoever comes afterwards is told, `is_gone` whether time or its lease ran out.
+/// Checks the results of a race for one token against the rules. `spent` is how often the token was
+/// spent, `again` is the answer to a later exchange, and `is_gone` is true if the token expired or
+/// lost its lease.
 fn judge(outcomes: &[Outcome], spent: usize, again: &Outcome, is_gone: bool) -> Result<(), String> {
     let count = |wanted: Outcome| outcomes.iter().filter(|outcome| **outcome == wanted).count();
     let won = count(Outcome::Won);

@@ -1,5 +1,5 @@
-//! The operator's say in what is minted. What the function is given and what it may return is
-//! tested beside the code.
+//! The operator's function that authorizes mints. Its input and its possible results are tested
+//! beside the code.
 
 use serde_json::{Value, json};
 
@@ -57,7 +57,7 @@ fn it_narrows_and_never_widens() {
     for (asked, member) in [
         (json!({"clientId": "portal"}), "clientId"),
         (json!({"scope": "orders:write"}), "scope"),
-        // Each can be met, and both together cannot: `console` has no part in payments.
+        // Each bound can be met alone, but not both together: `console` has no access to payments.
         (json!({"clientId": "console", "scope": "orders:read orders:write"}), ""),
     ] {
         let answer = mint(&gateway, &asked);

@@ -1,5 +1,5 @@
-//! Tokens that are narrower than their user: what a mint may ask for, and what an exchange then
-//! gets.
+//! Tokens that are narrower than their user's rights: the bounds that a mint may request, and the
+//! access token that an exchange then yields.
 
 use std::time::Duration;
 
@@ -33,7 +33,8 @@ fn other_actor() -> String {
 
 type Change = fn(ExchangeForm) -> ExchangeForm;
 
-/// A refusal does not change the token: the same token then gets everything that it is good for.
+/// A refusal does not change the token: afterwards the token still yields everything within its
+/// bounds.
 #[test]
 fn each_bound_is_kept_and_a_refusal_costs_no_token() {
     let all = |form: ExchangeForm| form.portal().set("scope", "orders:read orders:write");
@@ -110,7 +111,7 @@ fn both_tokens_live_as_long_as_their_bounds_say() {
     gateway.world.advance(Duration::from_secs(60));
     assert_eq!(gateway.exchange(&form).reason(), "subject_token_expired");
 
-    // A resource whose tokens live for less keeps them so.
+    // A resource whose tokens have a shorter lifetime keeps it.
     let form = form
         .portal()
         .set("resource", PAYMENTS)
@@ -159,7 +160,7 @@ fn a_bound_that_can_never_be_met_mints_nothing() {
     assert_eq!(gateway.world.stored(), []);
 }
 
-/// Some bounds and some exchange, of which most come to something.
+/// Random bounds and a random exchange, most of which succeed.
 fn any_bounds() -> impl Strategy<Value = Value> {
     let members = vec![
         (

@@ -1,5 +1,5 @@
-//! The services that are asked in the course of a request: what they are sent, what their answers
-//! mean, and that none of their failures is a verdict about a token.
+//! The services that the filter asks during a request: the calls, the meaning of their answers, and
+//! that a failure is never a verdict about a token.
 
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ fn introspection() -> Value {
     })
 }
 
-/// The answers that are no answers.
+/// The replies that do not count as answers.
 fn useless() -> Vec<(&'static str, Reply)> {
     let html = Reply::Http { status: 200, json: false, body: b"<html>".to_vec() };
     vec![
@@ -125,7 +125,7 @@ fn an_issuer_that_gives_no_answer_says_nothing_about_a_token() {
             let form = ExchangeForm::new(&subject_token).actor("opaque");
             gateway.upstream(move |_| failure.clone());
             assert_unavailable(&gateway, &gateway.exchange(&form), upstream, case);
-            // It is asked again at once: a failure is not remembered.
+            // The next request asks the service again at once: a failure is not remembered.
             gateway
                 .upstream(|_| reply(200, &json!({"active": true, "sub": "a", "scope": "openid"})));
             assert_eq!(gateway.exchange(&form).status, 200, "{case}");
@@ -198,8 +198,7 @@ fn a_user_is_looked_up_on_behalf_of_the_caller() {
         assert_eq!(answer.body["error"].as_str(), error, "{status}");
         assert_eq!(gateway.world.stored().is_empty(), minted != 201, "{status}");
     }
-    // A page that says that there is nothing here, or asks for a password, does not say that there
-    // is a user.
+    // A page that says "not found", or that asks for a password, does not say that the user exists.
     for body in ["<html>", "{}", "not found"] {
         let gateway = Gateway::new(&configured("/subject_tokens/user_lookup", lookup.clone()));
         gateway.upstream(|_| Reply::Http { status: 200, json: false, body: body.into() });
@@ -213,7 +212,7 @@ fn a_user_is_looked_up_on_behalf_of_the_caller() {
     }
 }
 
-/// The keys of the backend's issuer come from the issuer.
+/// The keys of the backend's issuer are fetched from that issuer.
 pub(super) fn with_remote_keys() -> Value {
     let mut configuration = configuration();
     let issuer = configuration.pointer_mut("/subject_tokens/authentication/jwt/0").unwrap();
@@ -235,7 +234,7 @@ fn before_there_are_keys_nothing_is_verified_and_nobody_is_refused_for_good() {
         gateway.upstream(move |_| failure.clone());
         let answer = gateway.send(&mint_form().request());
         assert_eq!((answer.status, answer.reason()), (503, "callout_failed"), "{case}");
-        // What was asked and did not answer is left in peace for a second.
+        // An upstream that did not answer is not asked again for a second.
         if sent {
             assert_eq!(gateway.send(&mint_form().request()).status, 503, "{case}");
             gateway.world.advance(Duration::from_secs(1));
@@ -309,7 +308,7 @@ fn the_last_good_keys_stay_when_a_fetch_fails() {
     }
 }
 
-/// A list has members in an order, which may be that of the members that are looked for.
+/// A JSON list can have its values in the order in which a parser expects the members of an object.
 #[test]
 fn a_list_is_no_answer_about_a_token() {
     let lists = [json!(["agent-1"]), json!([true, "impersonate openid", "client", "agent-1"])];

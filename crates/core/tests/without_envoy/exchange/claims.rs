@@ -1,5 +1,5 @@
-//! Custom claims in the course of an exchange: what the operator's function is told, and what
-//! becomes of the exchange when it denies, fails or reaches too far.
+//! Custom claims during an exchange: the function's input, and the outcome of the exchange when the
+//! function denies, fails or exceeds its limits.
 
 use impersonation_core::metrics;
 use serde_json::{Value, json};
@@ -18,7 +18,7 @@ fn gateway(body: &str, on_error: &str) -> Gateway {
         ),
         "environment_variables": {"REGION": "eu"},
         "on_error": on_error,
-        // A busy machine must not decide a test.
+        // The time limit is long, so that a busy machine does not decide a test.
         "timeout": "1s",
     });
     Gateway::new(&configuration)
@@ -109,7 +109,7 @@ fn a_function_that_fails_refuses_one_exchange_or_is_done_without() {
     }
 }
 
-/// Not even a function that writes down all that it can get hold of has a secret to write down.
+/// A function that logs everything within its reach logs no secret.
 #[test]
 fn a_function_has_no_secret_to_tell() {
     let body = "

@@ -1,5 +1,5 @@
-//! The two documents before a gateway, as a stream sees them: what is asked of the gateway, what
-//! becomes of its answer, and what stands in for it when it fails.
+//! The two documents before a gateway, as a stream sees them: the request to the gateway, the use
+//! of its answer, and the stand-in when the gateway fails.
 
 use std::time::Duration;
 
@@ -150,7 +150,7 @@ fn an_endpoint_that_the_gateway_has_elsewhere_stays_its_own_and_the_operator_is_
         assert_eq!(merged["revocation_endpoint"], theirs["revocation_endpoint"]);
         assert_eq!(merged.get("revocation_endpoint_auth_methods_supported"), None);
         assert_eq!(merged["introspection_endpoint"], theirs["introspection_endpoint"]);
-        // How clients authenticate there is known to the gateway alone, as it does not say so.
+        // Only the gateway knows how clients authenticate there, because its metadata does not say.
         assert_eq!(merged.get("introspection_endpoint_auth_methods_supported"), None);
     }
     let warnings = gateway.world.warnings.borrow();
@@ -241,7 +241,7 @@ fn a_document_that_is_too_long_is_no_document() {
     assert_eq!(answered(&gateway, "GET", "/oidc/jwks", theirs).unwrap().status, 200);
 }
 
-/// A gateway that believes a request about its host writes the document of whoever asks.
+/// A gateway that trusts the request's `Host` writes a document that a caller can influence.
 #[test]
 fn only_the_document_of_our_issuer_is_kept_for_others() {
     let gateway = gateway();

@@ -1,4 +1,4 @@
-//! The end of an impersonation: who may end it, and how often the audit log says so.
+//! The end of an impersonation: the parties that may end it, and the lines in the audit log.
 
 use std::time::Duration;
 
@@ -28,16 +28,17 @@ fn cancel(gateway: &Gateway, id: &str) -> Answer {
     })
 }
 
-/// The table of revocations, as it is stored; `None` as long as it is what a service begins with.
+/// The table of revocations as it is stored; `None` as long as it is the table that a service
+/// begins with.
 fn table(gateway: &Gateway) -> Option<Vec<u8>> {
     let stored = gateway.world.stored();
     stored.into_iter().find(|(key, _)| key.ends_with("rt")).map(|(_, table)| table)
 }
 
-/// A subject token, the access token for it, and the id of both.
+/// A subject token, its access token, and the id of both.
 type Begun = (String, String, String);
 
-/// A way to end what has begun, and the status of the answer.
+/// A way to end an impersonation, and the status of the answer.
 type Way = fn(&Gateway, &Begun) -> u16;
 
 fn begin(gateway: &Gateway) -> Begun {
@@ -104,7 +105,8 @@ fn an_expired_token_is_not_revoked() {
         (200, &"impersonation.revocation_ignored".into())
     );
     assert!(before == table(&gateway));
-    // A subject token does not say when that expires: only after the longest life is it certain.
+    // A subject token does not say when the access token expires. Only after the longest life is
+    // its end certain.
     gateway.world.advance(Duration::from_secs(24 * 3600));
     assert_eq!(revoke(&gateway, &subject_token).status, 200);
     assert!(before == table(&gateway));

@@ -1,5 +1,5 @@
 //! Failures around the core: lost races, shared data and randomness that fail, callers that leave,
-//! and upstreams. None of them costs a token or yields two.
+//! and upstreams. No failure costs a token or yields two.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -29,7 +29,7 @@ fn one_of_two_simultaneous_exchanges_gets_a_token() {
     assert_eq!(alarm["first_exchange"]["client_id"], "console");
 }
 
-/// The token had not expired, and nobody can say any more who was first.
+/// The token had not expired, and its record is gone, so it is unknown which request was first.
 #[test]
 fn the_second_exchange_is_told_the_same_if_the_slot_was_taken_again() {
     let gateway = Gateway::usual();
@@ -63,7 +63,7 @@ fn two_simultaneous_mints_both_get_a_token() {
     }
 }
 
-/// Whichever call to shared data fails: the exchange is granted, or can be tried again.
+/// Whichever call to shared data fails, the exchange is granted or can be tried again.
 #[test]
 fn shared_data_that_fails_costs_no_token() {
     let mut statuses = Vec::new();
@@ -83,8 +83,9 @@ fn shared_data_that_fails_costs_no_token() {
             gateway.assert_spendable(&subject_token, "after shared data failed");
         }
     }
-    // Look-up, what was revoked, for the first time with its table, and compare-and-set; then two
-    // calls for the hint and two for the list, which nobody waits for.
+    // The calls are the look-up, the read of the revocations (the first one with the table), and
+    // the compare-and-set; then two for the hint and two for the list, whose failure does not fail
+    // the exchange.
     assert_eq!(statuses, [503, 503, 503, 503, 200, 200, 200, 200]);
 }
 
@@ -116,7 +117,7 @@ fn without_randomness_nothing_is_minted_or_exchanged() {
     assert_eq!((answer.status, answer.reason()), (503, "host_failed"));
     gateway.assert_spendable(&subject_token, "after randomness failed");
 
-    // The nonce, and the slot at which a new worker begins to look.
+    // The random numbers are the nonce, and the slot at which a new worker begins to search.
     for drawn in 0..2 {
         let gateway = Gateway::usual();
         gateway.world.fail_randomness(drawn);
@@ -171,7 +172,7 @@ fn a_worker_that_dies_between_two_calls_costs_no_token() {
         .assert_spendable(&subject_token, "in another worker");
 }
 
-/// The record of a spent token says who was first for as long as its slot is not taken again.
+/// The record of a spent token names the first exchange until its slot is taken again.
 #[test]
 fn a_replay_is_told_from_a_guess_until_the_slot_is_taken_again() {
     let gateway = Gateway::usual();

@@ -26,7 +26,7 @@ pub(super) fn claims(gateway: &Gateway, answer: &Answer) -> Value {
     assert_eq!(header.typ.as_deref(), Some("at+jwt"));
     let key = jwks.find(&header.kid.unwrap()).unwrap();
     let mut validation = Validation::new(header.alg);
-    // The gateway's clock stands still; that of the library does not.
+    // The clock of the test stands still; the library's clock does not.
     validation.validate_exp = false;
     validation.set_issuer(&[ISSUER]);
     validation.set_audience(&[ORDERS, PAYMENTS]);
@@ -114,7 +114,7 @@ fn an_actor_is_named_in_the_token_and_in_the_log() {
     assert_eq!(answer.event["actor_id"], "agent-7");
 }
 
-/// Another library verifies what is signed here, with nothing but the published key set.
+/// Another library verifies the filter's signatures with only the published key set.
 #[test]
 fn a_key_of_any_kind_signs_however_it_is_configured() {
     let rsa = Key::generate(Algorithm::RS256, "k");

@@ -1,4 +1,4 @@
-//! Callers who leave: what ends with them, and what goes on.
+//! Callers that leave: the work that ends with them, and the work that continues.
 
 use std::time::Duration;
 
@@ -11,7 +11,8 @@ use super::callouts::{key_set, with_remote_keys};
 use super::setting::{PROVIDER_KEY, backend_claims, mint_form};
 use crate::driver::Gateway;
 
-/// A worker that knows the issuer's first key, and a request by a token of its second.
+/// A worker that knows the issuer's first key, and a request with a token that the second key
+/// signed.
 fn rotated() -> (Gateway, Key) {
     let gateway = Gateway::new(&with_remote_keys());
     gateway.upstream(|_| key_set(&[&PROVIDER_KEY]));

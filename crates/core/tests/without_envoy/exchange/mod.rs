@@ -1,5 +1,4 @@
-//! Whole requests through the core, natively: what the caller sees, and what is written down about
-//! it.
+//! Whole requests through the core, natively: the answers to callers, and the lines in the logs.
 
 #[cfg(feature = "custom-claims")]
 mod authorize;

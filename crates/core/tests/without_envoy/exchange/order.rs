@@ -1,7 +1,7 @@
 //! The order of the checks (contract, section 4): form, client, grant parameters, subject token,
-//! resource and scope, actor, custom claims, sign, spend. Of two faults the earlier one is told,
-//! whatever the later one is, so that nobody learns anything about what they have not come near to
-//! yet.
+//! resource and scope, actor, custom claims, sign, spend. If a request has two faults, the answer
+//! names the earlier one, whatever the later one is. So a caller learns nothing about checks that
+//! its request did not reach.
 
 use std::rc::Rc;
 
@@ -12,7 +12,7 @@ use super::setting::{ExchangeForm, configuration};
 use crate::driver::Gateway;
 use testkit::keys::Key;
 
-/// One thing that is wrong with a request, or with the world when it comes.
+/// One fault of a request, or of the world when the request arrives.
 struct Fault {
     /// The check that finds it.
     reason: &'static str,
@@ -24,7 +24,7 @@ const fn in_form(reason: &'static str, spoil: fn(ExchangeForm) -> ExchangeForm) 
     Fault { reason, spoil, world: |_, _| {} }
 }
 
-/// In the order in which they must be found.
+/// The faults, in the order in which they must be found.
 const FAULTS: &[Fault] = &[
     in_form("parameter_repeated", |form| form.add("x", "1").add("x", "2")),
     in_form("client_authentication", |form| form.basic("portal", "guess")),
@@ -35,7 +35,7 @@ const FAULTS: &[Fault] = &[
     in_form("resource_refused", |form| form.set("resource", "https://api.example.com/nothing")),
     in_form("scope_empty", |form| form.set("scope", "nothing")),
     in_form("actor_token", |form| form.actor("a.b.c")),
-    // Every access token has a random name, and the operator's function is told it.
+    // Every access token has a random `jti`, and the operator's function gets it.
     Fault {
         reason: "host_failed",
         spoil: |form| form,
@@ -47,7 +47,7 @@ const FAULTS: &[Fault] = &[
         reason: "subject_token_spent",
         spoil: |form| form,
         world: |gateway, form| {
-            // Another worker is faster, once this one has come to spending.
+            // Another worker is faster when this one is about to spend the token.
             let other = Gateway::in_world(&gateway.world, &with_script());
             let form = form.clone();
             let world = Rc::clone(&gateway.world);
@@ -59,7 +59,7 @@ const FAULTS: &[Fault] = &[
     },
 ];
 
-/// With a script that denies one scope, in a build that has scripts.
+/// Custom claims with a script that denies one scope, in a build that runs scripts.
 fn with_script() -> Value {
     let mut configuration = configuration();
     if cfg!(feature = "custom-claims") {
@@ -105,8 +105,7 @@ fn the_earlier_of_any_two_faults_is_told_and_the_token_stays() {
     }
 }
 
-/// To sign is the last thing before the token is spent. RSA fails to where there is no randomness
-/// for it.
+/// Signing is the last step before the token is spent. RSA fails if its randomness fails.
 #[test]
 fn a_token_is_signed_after_the_function_and_before_it_is_spent() {
     let mut configuration = with_script();
@@ -117,7 +116,7 @@ fn a_token_is_signed_after_the_function_and_before_it_is_spent() {
     let subject_token = gateway.mint();
     let form = ExchangeForm::new(&subject_token);
     gateway.world.before_next_write(|| panic!("a token is spent for an exchange that failed"));
-    // The name of the access token is drawn first.
+    // The `jti` of the access token is drawn first.
     gateway.world.fail_randomness(1);
     assert_eq!(gateway.exchange(&form).reason(), "signing_failed");
     if cfg!(feature = "custom-claims") {
@@ -130,7 +129,7 @@ fn a_token_is_signed_after_the_function_and_before_it_is_spent() {
     gateway.assert_spendable(&subject_token, "after the signature failed");
 }
 
-/// The line of a refusal has the facts that were known when the check failed, and no others.
+/// The line of a refusal has exactly the facts that were known when the check failed.
 #[test]
 fn a_refusal_is_written_down_with_what_was_known_by_then() {
     #[rustfmt::skip]

@@ -1,5 +1,5 @@
 //! Every error that an endpoint can answer with: its status, code and headers, and its line in the
-//! audit log. The subject token stays worth as much as before.
+//! audit log. The subject token stays unspent.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::driver::{Answer, Gateway, Request};
 use testkit::keys::Key;
 use testkit::refusals::{self, Exchange, Mint};
 
-/// Asserts what holds of every refusal.
+/// Asserts the facts that every refusal has in common.
 pub(super) fn assert_refused(answer: &Answer, case: &str, status: u16, error: &str, reason: &str) {
     assert_eq!(
         (answer.status, answer.text("error"), answer.reason()),
@@ -75,8 +75,8 @@ fn a_refused_exchange_is_told_why_and_costs_no_token() {
     }
 }
 
-/// A stranger who tries names, secrets and ways to send them is answered the same, byte for byte,
-/// whatever there is.
+/// A stranger that tries names, secrets and ways to send them always gets the same answer, byte for
+/// byte, whether a client exists or not.
 #[test]
 fn a_stranger_learns_nothing_of_how_a_client_authenticates() {
     let in_form = |client, secret| {
@@ -249,8 +249,9 @@ fn an_actor_may_be_required_of_everybody_and_none_accepted() {
     none.assert_spendable(&subject_token, "without the actor");
 }
 
-/// Signed by us it is in the issuer's name, and without an `act` claim it looks like the user's own
-/// token. A caller who used it as such would act as another user without being accountable.
+/// A token that the filter signed is in the issuer's name, and without an `act` claim it looks like
+/// the user's own token. A caller that used it as such would act as another user without being
+/// accountable.
 #[test]
 fn an_impersonation_neither_mints_nor_acts_even_if_it_names_no_actor() {
     let retired = Key::generate(Algorithm::ES256, "filter-0");
@@ -287,7 +288,8 @@ fn an_impersonation_neither_mints_nor_acts_even_if_it_names_no_actor() {
         let answer = gateway.exchange(&form.clone().actor(&token));
         assert_refused(&answer, case, 400, "invalid_request", "actor_token");
 
-        // The gateway is not asked either: it knows our keys, and would say yes.
+        // The filter does not ask the gateway either: the gateway knows the filter's keys, and
+        // would accept the token.
         let asked = json!({"uri": "https://auth.example.com/oidc/me", "cluster": "gateway"});
         let mut configuration = configuration.clone();
         configuration["actor_tokens"] = json!({"userinfo": {"http_uri": asked}});
@@ -311,7 +313,7 @@ fn users_cannot_impersonate_themselves() {
     gateway.assert_spendable(&subject_token, "after its own user acted");
 }
 
-/// The filter does not read what stands behind 64 KiB of padding.
+/// The filter does not read the part of a form behind 64 KiB of padding.
 #[test]
 fn a_form_that_is_too_long_to_be_read_does_not_go_on() {
     let padded = |form: &ExchangeForm| {

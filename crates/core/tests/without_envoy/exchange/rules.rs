@@ -1,4 +1,4 @@
-//! The operator's rules: which mints are refused, whoever asks.
+//! The operator's rules: mints that are refused for every caller.
 
 use std::time::Duration;
 
@@ -73,7 +73,7 @@ fn a_user_is_called_as_the_gateway_calls_them() {
     let answer = gateway.exchange(&ExchangeForm::new(minted.text("subjectToken")));
     assert_eq!(claims(&gateway, &answer)["sub"], "user-42");
 
-    // Rules and bounds hold for whom it really is.
+    // Rules and bounds apply to the id in the user's record, not to the requested one.
     looked_up(json!({"id": "admin-1"}))(&gateway);
     let answer = gateway.send(&for_user("Admin-1").request());
     assert_refused(&answer, "protected", 403, "access_denied", "protected_user");
@@ -124,7 +124,7 @@ fn a_caller_mints_as_often_as_it_may() {
         found(gateway);
         gateway.send(&form.request())
     };
-    // What is refused for another reason is no mint.
+    // A request that is refused for another reason does not count as a mint.
     gateway.upstream(|_| reply(404, &json!({})));
     assert_eq!(gateway.send(&by("a").request()).status, 404);
     assert_eq!(gateway.send(&by("a").body("{}").request()).status, 400);
@@ -133,7 +133,7 @@ fn a_caller_mints_as_often_as_it_may() {
     gateway.world.advance(Duration::from_millis(10_500));
     assert_eq!(mint(&other, &by("a")).status, 201, "at another worker");
     for gateway in [&gateway, &other] {
-        // Nobody is asked on behalf of who may not.
+        // The filter asks no upstream for a caller that may not mint.
         let answer = gateway.send(&by("a").request());
         assert_refused(&answer, "too many", 429, "temporarily_unavailable", "too_many_mints");
         assert_eq!(answer.header("retry-after"), Some("50"));

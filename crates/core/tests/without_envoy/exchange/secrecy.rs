@@ -1,6 +1,5 @@
-//! No token, secret or key is ever written down: not in the audit log, not in the operator's log,
-//! not in an error's description, not in shared data, whether requests are granted, refused, or
-//! nonsense.
+//! No token, secret or key is ever written down, whether a request is granted, refused or
+//! malformed: not in the audit log, the operator's log, an error's description, or shared data.
 
 use std::time::Duration;
 
@@ -19,7 +18,7 @@ use super::setting::{
 };
 use crate::driver::{Answer, Gateway};
 
-/// So many characters of a secret in a row are a leak.
+/// So many consecutive characters of a secret count as a leak.
 const LEAK: usize = 16;
 
 /// The secrets, and the places that were searched for them.
@@ -126,7 +125,8 @@ fn nothing_secret_is_written_down() {
         good.clone(),
     ];
     for form in forms {
-        // Asked about an actor it says no; where nobody asks, the next one hears it.
+        // The upstream says no about an actor. If it was not asked, the next question gets this
+        // answer.
         gateway.upstream(|_| Reply::Http {
             status: 200,
             json: true,
@@ -139,7 +139,7 @@ fn nothing_secret_is_written_down() {
     assert_eq!(watch.leak(), None);
 }
 
-/// Where a form is badly put together, a value can stand where a name should.
+/// In a malformed form, a value can stand in the place of a name.
 #[test]
 fn a_secret_in_the_place_of_a_name_is_not_written_down() {
     let gateway = Gateway::usual();
@@ -154,7 +154,7 @@ fn a_secret_in_the_place_of_a_name_is_not_written_down() {
     assert_eq!(watch.leak(), None);
 }
 
-/// The `Debug` output of a type ends up in a log some day.
+/// The `Debug` output of every type may end up in a log.
 #[test]
 fn nothing_prints_its_secrets() {
     let secret = "sub_0123456789abcdef0123456789abcdef";
@@ -204,8 +204,8 @@ const NAMES: [&str; 12] = [
     "x",
 ];
 
-/// Whatever a form says: one answer of those that there are, one line in the log, no secret in it,
-/// and the token is worth as much as before unless it was exchanged.
+/// Every form gets one of the known answers and one line in the log without a secret. The token is
+/// unspent afterwards, unless it was exchanged.
 #[test]
 fn no_form_gets_more_than_an_answer() {
     let gateway = Gateway::usual();

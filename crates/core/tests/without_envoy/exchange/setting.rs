@@ -14,7 +14,7 @@ pub(super) use testkit::gateway::{ACCESS_TOKEN, EXCHANGE_GRANT};
 use testkit::http::{Form, urlencode};
 use testkit::keys::Key;
 
-/// The secret of `portal`. It has something in it that the form encoding changes.
+/// The secret of `portal`. It has characters that the form encoding changes.
 pub(super) const CLIENT_SECRET: &str = "correct horse: battery+staple%";
 pub(super) const INTROSPECTION_SECRET: &str = "introspection battery staple";
 
@@ -25,7 +25,7 @@ pub(super) static SIGNING_KEY: LazyLock<Key> =
 pub(super) static PROVIDER_KEY: LazyLock<Key> =
     LazyLock::new(|| Key::generate(Algorithm::EdDSA, "provider-1"));
 
-/// When every test begins, as a `NumericDate`.
+/// The start of every test, as a `NumericDate`.
 pub(super) const NOW: u64 = START.secs();
 
 /// The usual configuration.
@@ -172,7 +172,7 @@ impl ExchangeForm {
         self.set("actor_token", token).set("actor_token_type", ACCESS_TOKEN)
     }
 
-    /// Makes it a request by the confidential client.
+    /// Makes the request one by the confidential client.
     pub(crate) fn portal(self) -> Self {
         self.basic("portal", CLIENT_SECRET).set("client_id", "portal")
     }

@@ -1,5 +1,5 @@
-//! Time, to the millisecond: when a token begins, when it ends, and what an exchange does that is
-//! overtaken by the end.
+//! Time, to the millisecond: the begin and the end of a token, and an exchange during which its
+//! token expires.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -23,7 +23,7 @@ const INSTANT: Duration = Duration::from_millis(1);
 #[test]
 fn a_subject_token_ends_to_the_millisecond() {
     let gateway = Gateway::usual();
-    // Not on a full second, where rounding would hide.
+    // The time is not a full second, where rounding would not show.
     gateway.world.advance(Duration::from_millis(337));
     let [early, late] = [gateway.mint(), gateway.mint()];
     gateway.world.advance(LIFETIME - INSTANT);
@@ -52,7 +52,7 @@ fn a_slot_is_used_again_once_its_token_has_expired() {
     }
 }
 
-/// The actor is asked about while the subject token's time runs out.
+/// The filter asks about the actor while the subject token expires.
 #[test]
 fn an_exchange_that_takes_too_long_is_refused() {
     for (waits, status) in [(LIFETIME - INSTANT, 200), (LIFETIME, 400)] {
@@ -70,7 +70,7 @@ fn an_exchange_that_takes_too_long_is_refused() {
         let answer = gateway.exchange(&ExchangeForm::new(&subject_token).actor("opaque"));
         assert_eq!(answer.status, status, "{answer:?}");
         if status == 200 {
-            // Issued when it was signed, not when the request came.
+            // The access token is issued when it is signed, not when the request arrives.
             assert_eq!(claims(&gateway, &answer)["iat"], NOW + 599);
         } else {
             assert_eq!(answer.reason(), "subject_token_expired");
@@ -101,7 +101,7 @@ fn a_presented_token_is_good_within_the_skew_of_its_issuers_clock() {
     }
 }
 
-/// A token that was verified is not verified again; it expires all the same.
+/// A verified token is not verified again, but it still expires.
 #[test]
 fn a_remembered_token_ends_when_it_ends() {
     let gateway = Gateway::usual();
@@ -123,12 +123,13 @@ fn expires_in_and_exp_say_the_same() {
     assert_eq!(claims["exp"], NOW + answer.body["expires_in"].as_u64().unwrap());
 }
 
-// A clock that is set back or forth. What was written in the future says nothing about how long ago
-// that was.
+// A clock that is set back or forward. A record that was written in the future does not tell its
+// age.
 
 #[test]
 fn subject_tokens_from_before_the_clock_was_set_back_have_expired() {
-    // Whatever was issued before the filter began has ended: here it has been there for a while.
+    // Everything that was issued before the filter began has ended, so this filter began a while
+    // ago.
     let world = Rc::<FakeHost>::default();
     world.set_back(Duration::from_secs(2 * 3600));
     let gateway = Gateway::in_world(&world, &configuration());
@@ -211,7 +212,7 @@ fn keys_that_cannot_be_refreshed_count_for_as_long_as_the_operator_says() {
         gateway.world.advance(Duration::from_secs(after));
         let bearer = PROVIDER_KEY.sign(&with(backend_claims(), "exp", NOW + 1_000_000));
         if status == 503 {
-            // Whoever comes makes the filter try once more.
+            // The request makes the filter try once more.
             gateway.upstream(|_| Reply::Http { status: 500, json: false, body: Vec::new() });
         }
         let answer = gateway.send(&mint_form().bearer(&bearer).request());

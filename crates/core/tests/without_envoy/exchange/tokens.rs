@@ -1,5 +1,5 @@
-//! Introspection and revocation of our own tokens (RFC 7662, RFC 7009): the client is authenticated
-//! before a signature is verified, and a signature is verified once.
+//! Introspection and revocation of the filter's own tokens (RFC 7662, RFC 7009): the client is
+//! authenticated before a signature is verified, and a signature is verified once.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -19,7 +19,7 @@ const REVOCATION: &str = "/oidc/token/revocation";
 const INTROSPECTION: &str = "/oidc/token/introspection";
 const PATHS: [&str; 2] = [REVOCATION, INTROSPECTION];
 
-/// A host that verifies ES256 and counts how often it is asked.
+/// A host that verifies ES256 and counts the verifications.
 struct Counting(Rc<Cell<u32>>);
 
 impl NativeCrypto for Counting {
@@ -66,12 +66,12 @@ impl Setting {
         serde_json::from_slice(&BASE64_URL_SAFE_NO_PAD.decode(payload).unwrap()).unwrap()
     }
 
-    /// The token with the signature of another key of the same name.
+    /// The token, signed with another key of the same `kid`.
     fn forged(&self) -> String {
         Key::generate(Algorithm::ES256, "filter-1").sign(&self.claims())
     }
 
-    /// How many signatures were verified since the last look.
+    /// Returns the number of signatures that were verified since the last call.
     fn verified(&self) -> u32 {
         self.verified.take()
     }
@@ -147,7 +147,7 @@ fn a_forged_token_of_a_client_goes_on_to_the_gateway() {
     }
 }
 
-/// Anybody may ask the gateway about its tokens.
+/// Any client may ask the gateway about the gateway's tokens.
 #[test]
 fn a_token_that_cannot_be_ours_goes_on_unverified() {
     let setting = Setting::new();

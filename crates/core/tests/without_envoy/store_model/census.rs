@@ -1,4 +1,4 @@
-//! The count of outstanding tokens: one VM counts for all, and another goes on when it is gone.
+//! The count of outstanding tokens: one VM counts for all, and another VM takes over if it stops.
 
 use std::cell::RefCell;
 
@@ -13,7 +13,7 @@ use super::worker::{Direct, mint, spend};
 
 const TENANT: &str = "https://auth.example.com/oidc\n";
 
-/// A VM that counts, with a name that it draws.
+/// A VM that counts. It draws its name.
 struct Vm<'h> {
     host: &'h dyn Host,
     name: u8,
@@ -101,7 +101,7 @@ fn another_vm_counts_when_the_first_is_gone() {
         assert!(tick(&first, 1, second_number * 1000));
         assert!(!tick(&second, 2, second_number * 1000 + 500));
     }
-    // The first had counted at 3000, for five seconds.
+    // The first VM counted at 3000, and its lease lasts five seconds.
     assert!(!tick(&second, 2, 7999));
     assert!(tick(&second, 2, 8000));
     assert!(!tick(&first, 1, 8001), "it is back, and waits for its turn");
@@ -125,7 +125,7 @@ fn spent_and_expired_tokens_do_not_count() {
 fn a_large_table_is_counted_over_several_ticks() {
     let direct = Direct::new(&EnvoyMap::default(), at(1000));
     let host = Vm { host: &direct, name: 1 };
-    // 256 pages of 256 slots to a tick, and one slot more.
+    // 256 pages of 256 slots for each tick, and one slot more.
     let (table, census) = (SlotTable::new(TENANT, 65_537, LIFETIME), Census::default());
     mint(&direct, &table, at(5000)).unwrap();
     for _ in 0..2 {

@@ -1,17 +1,17 @@
 //! Every interleaving of a few actors, at the granularity of single calls to the host.
 //!
-//! There are no threads. An actor is run from its beginning with the answers that it had before;
-//! the first call without an answer is performed, all later ones fail, and what comes of them is
-//! thrown away. So the world between two calls is a plain value, which can be kept, compared and
-//! gone back to, and the search walks the tree of all schedules.
+//! There are no threads. The search runs an actor from its beginning, with the answers that it had
+//! before. It performs the first call without an answer, fails all later calls, and throws their
+//! results away. So the world between two calls is a plain value, which the search can keep,
+//! compare and return to, and the search walks the tree of all schedules.
 //!
 //! Schedules that lead to the same world (the same shared data, the same clock, the same answers to
-//! every actor) have the same futures: each world is visited once, and the schedules are counted as
-//! the paths through it.
+//! every actor) have the same futures. The search visits each world once, and counts the schedules
+//! as the paths through it.
 //!
-//! An actor that stops for ever after any of its calls needs no search of its own: whatever the
-//! others do from then on is a schedule in which it is not chosen again. A check that takes the
-//! unfinished actors of each world for dead covers every crash.
+//! An actor that stops for ever after one of its calls needs no search of its own: the schedules in
+//! which it is not chosen again cover this. A check that treats the unfinished actors of each world
+//! as dead covers every crash.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -45,7 +45,7 @@ impl Hash for Value {
     }
 }
 
-/// Twice 64 bits: among the worlds of one search no two will share all of them.
+/// A fingerprint of 128 bits: two worlds of one search practically never share one.
 pub(super) fn fingerprint(value: impl Hash) -> u128 {
     let half = |salt: u8| {
         let mut hasher = DefaultHasher::new();
@@ -83,13 +83,13 @@ pub(super) struct World<E> {
     ticks: usize,
 }
 
-/// How far an actor is.
+/// The progress of an actor.
 #[derive(Clone)]
 pub(super) struct Progress<E> {
     pub past: Vec<(Call, Answer)>,
     /// The events that the actor noted.
     pub events: Vec<E>,
-    /// When its first call was performed.
+    /// The time at which its first call was performed.
     pub began: Option<UnixTime>,
     pub finished: bool,
     /// The fingerprint of all fields above.
@@ -103,13 +103,13 @@ impl<E> World<E> {
     }
 }
 
-/// The host as one actor has it during one run.
+/// The host that one actor sees during one run.
 pub(super) struct Stage<'s, E> {
     past: &'s [(Call, Answer)],
     replayed: Cell<usize>,
-    /// The one call of this run that is not a repetition.
+    /// The only call of this run that is not a repetition.
     performed: RefCell<Option<(Call, Answer)>>,
-    /// A call after that one was refused: this run is to be gone on with.
+    /// True if a later call was refused: the actor continues in another run.
     cut: Cell<bool>,
     failing: bool,
     shared_data: RefCell<EnvoyMap<Value>>,
@@ -154,14 +154,14 @@ impl<E> Host for Stage<'_, E> {
         }
     }
 
-    /// Fails: an actor that draws numbers has its own, the same in each run.
+    /// Fails. An actor that draws numbers has its own source, with the same numbers in each run.
     fn random(&self, _buffer: &mut [u8]) -> Result<(), HostFailure> {
         Err(HostFailure("randomness"))
     }
 }
 
 impl<E> Stage<'_, E> {
-    /// The write that the filter never uses.
+    /// The blind write, which the filter never uses.
     pub(super) fn overwrite(&self, key: &str, value: &[u8]) -> Result<Swap, HostFailure> {
         self.write(key, |map| map.set(key, Value::new(value), 0))
     }
@@ -182,14 +182,14 @@ impl<E> Stage<'_, E> {
         }
     }
 
-    /// Says that something is decided.
+    /// Notes an event: a decision of the actor.
     pub(super) fn note(&self, event: E) {
         if !self.cut.get() {
             self.events.borrow_mut().push(event);
         }
     }
 
-    /// The writes of this actor that took effect so far.
+    /// The number of writes of this actor that took effect so far.
     pub(super) fn writes(&self) -> usize {
         let done = |(_, answer): &&(Call, Answer)| matches!(answer, Answer::Written);
         let replayed = self.past.iter().take(self.replayed.get()).filter(done).count();
@@ -217,7 +217,7 @@ impl<E> Stage<'_, E> {
     }
 }
 
-/// An actor: what it does with the host.
+/// An actor: its work with the host.
 pub(super) type Actor<'e, E> = Box<dyn Fn(&Stage<'_, E>) + 'e>;
 
 /// A rule that every world is checked against.
@@ -226,9 +226,9 @@ pub(super) type Check<'e, E> = Box<dyn Fn(&World<E>) -> Result<(), String> + 'e>
 /// A search.
 pub(super) struct Explorer<'e, E> {
     pub actors: Vec<Actor<'e, E>>,
-    /// The clock begins at the first and goes on to the next at any point.
+    /// The clock starts at the first of these times, and moves to the next at any point.
     pub times: Vec<UnixTime>,
-    /// One call of each actor, whichever, may fail.
+    /// True if one call of each actor, at any point, may fail.
     pub calls_fail: bool,
     pub check: Check<'e, E>,
 }
@@ -240,7 +240,7 @@ pub(super) struct Explored {
     pub worlds: usize,
 }
 
-/// A world that must not be, and how it came about.
+/// A world that breaks a rule, and the way to it.
 #[derive(Debug)]
 pub(super) struct Violation {
     pub rule: String,
@@ -262,14 +262,15 @@ enum Choice {
 }
 
 impl<E: Clone> Explorer<'_, E> {
-    /// Visits every world that can come about.
+    /// Visits every world that can arise.
     pub(super) fn explore(&self, shared_data: EnvoyMap<Value>) -> Result<Explored, Violation> {
         let mut seen = HashMap::new();
         let interleavings = self.visit(&self.beginning(shared_data), &mut Vec::new(), &mut seen)?;
         Ok(Explored { interleavings, worlds: seen.len() })
     }
 
-    /// One schedule of a search that is too large for all of them. `choose` picks one of so many.
+    /// Plays one schedule of a search that is too large to finish. `choose` picks one of so many
+    /// choices.
     pub(super) fn walk(
         &self,
         shared_data: EnvoyMap<Value>,
@@ -342,8 +343,8 @@ impl<E: Clone> Explorer<'_, E> {
         choices
     }
 
-    /// The world after a choice; `None` if it is not one, because a look at the clock does not
-    /// fail.
+    /// Returns the world after a choice; `None` if the choice is impossible, because reading the
+    /// clock does not fail.
     fn choose(&self, world: &World<E>, choice: Choice) -> Option<World<E>> {
         let (index, failing) = match choice {
             Choice::Tick => {
@@ -382,7 +383,7 @@ impl<E: Clone> Explorer<'_, E> {
     }
 }
 
-/// The way to a world, one line a step.
+/// The way to a world, with one line for each step.
 fn schedule<E>(path: &[Choice], world: &World<E>, times: &[UnixTime]) -> Vec<String> {
     let mut done = vec![0; world.actors.len()];
     let mut ticks = 0;
@@ -413,12 +414,12 @@ fn schedule<E>(path: &[Choice], world: &World<E>, times: &[UnixTime]) -> Vec<Str
 mod tests {
     use super::*;
 
-    /// An actor of `calls` calls that adds its name to the end of one value.
+    /// An actor of `calls` calls, each of which appends its name to one value.
     fn writer<'e>(name: u8, calls: usize) -> Actor<'e, ()> {
         Box::new(move |stage| {
             let mut seen = Vec::new();
             for _ in 0..calls {
-                // Every write sees the last one: all orders end in different worlds.
+                // Every write reads the last one, so all orders end in different worlds.
                 seen.push(name);
                 let _ = stage.overwrite(&format!("{seen:?}"), &[name]);
             }

@@ -1,13 +1,13 @@
 //! The store under every interleaving of the workers that share it.
 //!
-//! The rules that are held against each world are in `model`: a token is spent once at the most;
-//! one that was handed out is found until it is spent or has expired, and nobody overwrites it; no
-//! more tokens are outstanding than the table has slots, and when all is quiet exactly as many can
-//! be; a request that is refused has changed nothing; and a worker that dies after any call costs
-//! nobody a token, and one slot at the most until that would have expired.
+//! Each world is checked against the rules in `model`. A token is spent at most once. A token that
+//! was handed out is found until it is spent or has expired, and no worker overwrites it. The
+//! outstanding tokens are never more than the slots, and when all workers have finished, exactly as
+//! many can be outstanding. A refused request changes nothing. A worker that dies after any call
+//! costs no token, and at most one slot until its token would have expired.
 //!
-//! `cargo test -p impersonation-core --test without_envoy store_model -- --nocapture` says how much
-//! was searched.
+//! `cargo test -p impersonation-core --test without_envoy store_model -- --nocapture` prints the
+//! size of each search.
 
 mod census;
 mod explorer;
@@ -26,7 +26,7 @@ use impersonation_core::local::SlotTable;
 use model::{Ends, LIFETIME, Scenario, at};
 use worker::{Direct, Fault, Op, Refusal, kind_and_number, mint, spend};
 
-/// Every scenario ends in one of these ways, and in each of them at least once.
+/// Every scenario ends only in these ways, and in each of them at least once.
 fn assert_ends(name: &str, scenario: &Scenario, expected: &[&str]) {
     let ends = explore(name, scenario);
     assert_eq!(ends, expected.iter().map(|end| (*end).to_owned()).collect(), "{name}");
@@ -36,7 +36,7 @@ fn explore(name: &str, scenario: &Scenario) -> Ends {
     scenario.explore(name).unwrap_or_else(|violation| panic!("{name}: {violation}"))
 }
 
-/// A slot is taken until then.
+/// The time until which a slot is taken.
 const LONG: u64 = 60_500;
 
 #[test]
@@ -57,8 +57,8 @@ fn one_of_any_number_of_spends_wins() {
     explore("spend, spend, spend, spend", &spends(4));
 }
 
-/// Whatever races with it: what is taken back is never exchanged, and what is exchanged is not said
-/// to be taken back.
+/// In every race, a token that was taken back is never exchanged, and a token that was exchanged is
+/// never reported as taken back.
 #[test]
 fn a_token_is_either_spent_or_taken_back() {
     let one = || Scenario::new(1, &[LONG]);
@@ -83,7 +83,7 @@ fn a_token_is_either_spent_or_taken_back() {
     explore("spend, cancel, clock", &clock.spender(0).canceller(0));
 }
 
-/// A search that finds nothing means something.
+/// A search that finds no fault is only worth something if it could find one.
 #[test]
 fn a_store_that_takes_back_what_is_spent_is_found_out() {
     for fault in [Fault::Overwrites, Fault::ComparesThenWrites, Fault::ReadsVersionAgain] {
@@ -140,7 +140,7 @@ fn a_spent_slot_goes_to_one_of_those_who_want_it() {
 
 #[test]
 fn no_spend_wins_after_expiry_and_the_slot_is_used_again() {
-    // The hints say "free" from 2000 on, the record holds until 2500.
+    // The hint is free from 2000 on; the record is live until 2500.
     const CLOCK: [u64; 4] = [1000, 2000, 2499, 2500];
     let spend = Scenario::new(1, &[2500]).spender(0).clock(&CLOCK);
     assert_ends("spend, clock", &spend, &["won", "expired"]);
@@ -229,7 +229,7 @@ fn a_call_that_fails_costs_no_token() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
-    /// More workers that do more than can be searched through: a sample of their schedules.
+    /// More workers than a complete search can cover: a sample of their schedules.
     #[test]
     fn a_crowd_on_few_slots_keeps_the_rules(choices in vec(any::<Index>(), 300)) {
         let long = [Op::Mint(at(LONG)), Op::SpendOwn];
@@ -258,7 +258,7 @@ fn services_that_share_a_map_do_not_know_each_others_tokens() {
     }
 }
 
-/// A filter that was put back to an older version finds what the newer one wrote.
+/// A filter that was rolled back to an older version finds records of the newer one.
 #[test]
 fn a_slot_that_a_newer_filter_wrote_is_left_alone_until_its_time() {
     let host = Direct::new(&EnvoyMap::default(), at(1000));
@@ -271,7 +271,7 @@ fn a_slot_that_a_newer_filter_wrote_is_left_alone_until_its_time() {
     bytes[0] = 99;
     assert_eq!(shared_data.set(&key, Value::new(&bytes), 0), Swap::Done);
 
-    // The page says "free" from 2000 on; the record says more.
+    // The hint is free from 2000 on; the record is live longer.
     for now in [1000, 2000, 2499] {
         let host = Direct::new(&shared_data, at(now));
         assert_eq!(spend(&host, &table, &token), Err(Refusal::Unknown), "{now}");
@@ -280,8 +280,8 @@ fn a_slot_that_a_newer_filter_wrote_is_left_alone_until_its_time() {
     assert!(mint(&Direct::new(&shared_data, at(2500)), &table, at(LONG)).is_ok());
 }
 
-/// The rules find every way in which we broke the store: a search that finds nothing means
-/// something.
+/// The rules find every fault that the tests put into the store. So a search that finds none is
+/// worth something.
 #[test]
 fn a_broken_store_is_found_out() {
     let spends = || Scenario::new(1, &[LONG]).spender(0).spender(0);

@@ -1,4 +1,4 @@
-//! The rules of the store, and a scenario to hold them against.
+//! The rules of the store, and a scenario that is checked against them.
 
 use std::cell::RefCell;
 use std::collections::{BTreeSet, HashSet};
@@ -14,31 +14,31 @@ use super::worker::{
     Direct, Event, Fault, Op, Refusal, Token, Worker, find, kind_and_number, mint, spend,
 };
 
-/// Later than any token of any scenario.
+/// A time after the expiry of every token of a scenario.
 const AFTER_ALL: UnixTime = UnixTime::from_millis(1_000_000_000);
 
-/// Slots to a page of hints.
+/// The number of slots on a page of hints.
 const PAGE: u32 = 256;
 
-/// A table, what is in it, and who does what to it at the same time.
+/// A table, its content, and the actors that use it at the same time.
 pub(super) struct Scenario {
     capacity: u32,
-    /// Minted before anything else happens, from slot 0 on.
+    /// The tokens that are minted before the actors start, from slot 0 on.
     tokens: Vec<Token>,
     shared_data: EnvoyMap<Value>,
-    /// For each actor the slot where its search begins, and what it does.
+    /// For each actor, the slot at which its search begins, and its operation.
     actors: Vec<(u32, Vec<Op>)>,
     times: Vec<UnixTime>,
     calls_fail: bool,
     fault: Option<Fault>,
-    /// To look tokens up with.
+    /// A table for looking tokens up.
     table: SlotTable,
 }
 
-/// How the actors of a scenario can fare, each way as one line.
+/// The possible results of a scenario's actors, each as one line.
 pub(super) type Ends = BTreeSet<String>;
 
-/// Longer than any token of these tests lives.
+/// Longer than the lifetime of every token of these tests.
 pub(super) const LIFETIME: Duration = Duration::from_secs(24 * 3600);
 
 fn table(capacity: u32) -> SlotTable {
@@ -50,7 +50,7 @@ pub(super) fn at(millis: u64) -> UnixTime {
 }
 
 impl Scenario {
-    /// A table with tokens in its first slots, one for each time of expiry.
+    /// A table with tokens in its first slots, one for each of these times of expiry.
     pub(super) fn new(capacity: u32, expiries: &[u64]) -> Self {
         let host = Direct::new(&EnvoyMap::default(), at(0));
         let table = table(capacity);
@@ -68,30 +68,30 @@ impl Scenario {
         }
     }
 
-    /// One more actor, whose search for a free slot begins at `hand`.
+    /// Adds an actor whose search for a free slot begins at `hand`.
     pub(super) fn actor(mut self, hand: u32, ops: impl Into<Vec<Op>>) -> Self {
         self.actors.push((hand, ops.into()));
         self
     }
 
-    /// One that spends a token that was there before.
+    /// Adds an actor that spends a token of the table.
     pub(super) fn spender(self, token: usize) -> Self {
         let op = Op::Spend(self.tokens[token].clone());
         self.actor(0, [op])
     }
 
-    /// One that takes back a token that was there before.
+    /// Adds an actor that takes back a token of the table.
     pub(super) fn canceller(self, token: usize) -> Self {
         let op = Op::Cancel(self.tokens[token].clone());
         self.actor(0, [op])
     }
 
-    /// One that mints a token for a long time.
+    /// Adds an actor that mints a token with a long lifetime.
     pub(super) fn minter(self, hand: u32) -> Self {
         self.actor(hand, [Op::Mint(at(600_000))])
     }
 
-    /// A clock that goes on between any two calls.
+    /// Lets the clock move on between any two calls.
     pub(super) fn clock(self, millis: &[u64]) -> Self {
         Self { times: millis.iter().map(|millis| at(*millis)).collect(), ..self }
     }
@@ -104,7 +104,8 @@ impl Scenario {
         Self { fault: Some(fault), ..self }
     }
 
-    /// Visits every world of the scenario, holds the rules against it, and says how it can end.
+    /// Visits every world of the scenario, checks the rules in each, and returns the possible
+    /// results.
     pub(super) fn explore(&self, name: &str) -> Result<Ends, Violation> {
         let started = Instant::now();
         let ends = RefCell::new(Ends::new());
@@ -118,7 +119,7 @@ impl Scenario {
         Ok(ends.take())
     }
 
-    /// Follows one schedule, of which `choose` picks every step among so many.
+    /// Follows one schedule. `choose` picks every step among so many.
     pub(super) fn walk(&self, choose: impl FnMut(usize) -> usize) -> Result<(), Violation> {
         self.explorer(&RefCell::default()).walk(self.shared_data.clone(), choose)
     }
@@ -151,7 +152,7 @@ impl Scenario {
         let live = self.check_tokens(world)?;
         self.check_size(world)?;
         let dead = world.actors.iter().filter(|actor| is_in_trouble(actor)).count();
-        // Most worlds differ only in what the actors know: what comes after them is the same.
+        // Most worlds differ only in the knowledge of the actors, so the same follows from them.
         let live_texts: Vec<_> = live.iter().map(|token| &token.text).collect();
         let aftermath = fingerprint((&world.shared_data, world.now.millis(), live_texts, dead));
         if outlived.borrow().contains(&aftermath) {
@@ -162,7 +163,7 @@ impl Scenario {
         Ok(())
     }
 
-    /// Nobody is told what is not so.
+    /// Checks that no actor was told something false.
     fn check_events(&self, world: &World<Event>) -> Result<(), String> {
         let mut spent: Vec<&Token> = Vec::new();
         let mut taken: Vec<&Token> = Vec::new();
@@ -236,7 +237,7 @@ impl Scenario {
         Ok(live)
     }
 
-    /// No key is there that the capacity has no room for.
+    /// Checks that every key is one that a table of this capacity has.
     fn check_size(&self, world: &World<Event>) -> Result<(), String> {
         for (key, _) in world.shared_data.entries() {
             let room = match kind_and_number(key) {
@@ -251,8 +252,8 @@ impl Scenario {
         Ok(())
     }
 
-    /// Those who have not finished are dead. What is left of the table still works, but for one
-    /// slot at the most for each of them, and in the end it works whole.
+    /// The actors that have not finished are dead. Checks that the rest of the table still works,
+    /// except for at most one slot for each dead actor, and that in the end the whole table works.
     fn check_aftermath(
         &self,
         world: &World<Event>,
@@ -293,8 +294,8 @@ impl Scenario {
     }
 }
 
-/// Returns true if an actor may have left something undone: it began and did not finish, or one of
-/// its calls failed.
+/// Returns true if an actor may have left work undone: it began and did not finish, or one of its
+/// calls failed.
 fn is_in_trouble(actor: &Progress<Event>) -> bool {
     let failed = actor.past.iter().any(|(_, answer)| matches!(answer, Answer::Failed));
     failed || !actor.finished && !actor.past.is_empty()

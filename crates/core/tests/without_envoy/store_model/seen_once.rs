@@ -1,4 +1,4 @@
-//! The memory of ids that may be used once: under every interleaving of its workers, and when it is
+//! The memory of ids that may be used once, under every interleaving of its workers, and when it is
 //! full.
 
 use std::collections::HashMap;
@@ -72,7 +72,7 @@ fn services_and_kinds_of_ids_are_remembered_apart() {
     }
 }
 
-/// A memory that forgot a live id to make room would let it be used again.
+/// A memory that forgot a live id to make room would allow a second use of that id.
 #[test]
 fn a_full_memory_refuses_new_ids_and_forgets_none() {
     let host = host();

@@ -12,7 +12,7 @@ use impersonation_core::store::{
 
 use super::explorer::{Stage, Value};
 
-/// A token as its holder has it, and its time.
+/// A token as its holder has it, and its expiry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Token {
     pub text: String,
@@ -22,9 +22,9 @@ pub(super) struct Token {
 /// An operation of an actor on the table.
 #[derive(Debug, Clone)]
 pub(super) enum Op {
-    /// Mint a token that expires then.
+    /// Mint a token with this expiry.
     Mint(UnixTime),
-    /// Look a token up, and spend it if it can be spent.
+    /// Look a token up, and spend it if it is outstanding.
     Spend(Token),
     /// Look up and spend the token that this actor minted last, if it minted one.
     SpendOwn,
@@ -36,11 +36,11 @@ pub(super) enum Op {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Event {
     Minted(Token),
-    /// The first write of a spend took effect: from here on the token is spent.
+    /// The first write of a spend took effect. From here on the token is spent.
     Spent(Token),
-    /// The spend is over, and its caller was told that it succeeded.
+    /// The spend has ended, and its caller was told that it succeeded.
     Won(Token),
-    /// The write took effect by which a token is taken back.
+    /// The write that takes a token back took effect.
     Taken(Token),
     /// The caller was told that the token is taken back, and no exchange has spent it.
     TakenBack(Token),
@@ -63,21 +63,22 @@ pub(super) enum Refusal {
 pub(super) enum Fault {
     /// Writes without naming a version.
     Overwrites,
-    /// Creates without minding whether another did so before.
+    /// Creates a key without checking that it is missing.
     CreatesOverOthers,
-    /// Reads the version to be expected when it writes, not when it decides to.
+    /// Reads the expected version when it writes, not when it decides.
     ReadsVersionAgain,
-    /// Compares and writes in two calls instead of one.
+    /// Compares and writes in two calls, not in one.
     ComparesThenWrites,
-    /// Goes on as if it had won when it lost.
+    /// Continues after a lost compare-and-set as if it had won.
     IgnoresLosses,
-    /// Leaves the hint of a spent token as it is.
+    /// Does not change the hint of a spent token.
     KeepsHints,
-    /// Never believes that a token has expired.
+    /// Takes every token for unexpired.
     IgnoresTime,
 }
 
-/// A host without schedule: every call is performed at once. For what comes before and after.
+/// A host without a schedule, which performs every call at once. It serves the steps before and
+/// after a search.
 pub(super) struct Direct {
     shared_data: RefCell<EnvoyMap<Value>>,
     now: UnixTime,
@@ -125,7 +126,7 @@ impl Host for Direct {
 pub(super) struct Worker<'w> {
     pub stage: &'w Stage<'w, Event>,
     pub name: u8,
-    /// Where its search for a free slot begins.
+    /// The slot at which the worker begins to search for a free one.
     pub hand: u32,
     pub fault: Option<Fault>,
     /// The event to note when its first write takes effect.
@@ -145,7 +146,7 @@ impl<'w> Worker<'w> {
         Self { stage, name, hand, fault, first_write, has_spent, draws: Cell::new(0) }
     }
 
-    /// Does what an actor is there for.
+    /// Does the operation of an actor.
     pub(super) fn run(&self, table: &SlotTable, ops: &[Op]) {
         let mut own = None;
         for op in ops {
@@ -233,8 +234,8 @@ impl Host for Worker<'_> {
     }
 }
 
-/// Randomness that is the same in each run: four bytes are the hand, more are a nonce, no two
-/// alike.
+/// Random numbers that are the same in each run: four bytes are the hand; more bytes are a nonce,
+/// and no two nonces are equal.
 fn draw(buffer: &mut [u8], hand: u32, name: u8, draws: &Cell<u64>) {
     if let Ok(buffer) = <&mut [u8; 4]>::try_from(&mut *buffer) {
         *buffer = hand.to_be_bytes();
@@ -245,7 +246,7 @@ fn draw(buffer: &mut [u8], hand: u32, name: u8, draws: &Cell<u64>) {
     }
 }
 
-/// The namespace has twelve characters; behind it stand the kind of the key and a number.
+/// The namespace has twelve characters. The kind of the key and a number follow it.
 pub(super) fn kind_and_number(key: &str) -> (char, u32) {
     let mut rest = key.chars().skip(12);
     (rest.next().unwrap(), rest.collect::<String>().parse().unwrap())
