@@ -342,7 +342,7 @@ fn manifests_are_checked_for_what_they_contain() {
         ("Envoy Gateway, a number",     limit(&gateway, "bufferLimit: 1Mi", "bufferLimit: 131072"), vec![]),
         ("Istio, its edge profile",     limit(&istio, "request_body_buffer_limit: 131072", "timeout: 15s"), vec![edge]),
         ("Istio, too little",           limit(&istio, "request_body_buffer_limit: 131072", "request_body_buffer_limit: 32768"), vec![edge]),
-        ("Istio, by the listener",      limit(&istio, "        request_body_buffer_limit: 131072\n", "").replace("  # Where it is on:", "  - applyTo: LISTENER\n    patch: {operation: MERGE, value: {per_connection_buffer_limit_bytes: 1048576}}\n  # Where it is on:"), vec![]),
+        ("Istio, by the listener",      limit(&istio, "        request_body_buffer_limit: 131072\n", "").replace("  # Turns the filter on", "  - applyTo: LISTENER\n    patch: {operation: MERGE, value: {per_connection_buffer_limit_bytes: 1048576}}\n  # Turns the filter on"), vec![]),
         ("something else",              "apiVersion: v1\nkind: Secret\n".to_owned(), vec![": the impersonation filter is nowhere in this file, whose manifests are of kind Secret: check reads EnvoyFilter"]),
         ("nobody can end anything",     {
             let (before, rest) = istio.split_once("                impersonations:").unwrap();
