@@ -11,7 +11,8 @@ mod replay;
 mod revoke;
 mod tokens;
 
-use std::sync::{LazyLock, Mutex};
+use std::ops::Deref;
+use std::sync::LazyLock;
 
 use serde_json::{Value, json};
 
@@ -47,27 +48,37 @@ fn in_etcd() -> bool {
     module_path!().contains("in_etcd")
 }
 
+/// A gateway, with an etcd of its own if it needs one.
+pub(crate) struct Started {
+    // Fields are dropped in order: Envoy ends before its store.
+    gateway: Gateway,
+    _etcd: Option<Etcd>,
+}
+
+impl Deref for Started {
+    type Target = Gateway;
+
+    fn deref(&self) -> &Gateway {
+        &self.gateway
+    }
+}
+
 /// One gateway with two workers, for every test that ends only its own impersonations.
 fn gateway() -> &'static Gateway {
-    static SHARED: LazyLock<Gateway> = LazyLock::new(|| start(&configuration()));
+    static SHARED: LazyLock<Started> = LazyLock::new(|| start(&configuration()));
     &SHARED
 }
 
-/// Starts a gateway, with an etcd of its own if it needs one.
-pub(crate) fn start(configuration: &Configuration) -> Gateway {
+/// Starts a gateway with two workers.
+pub(crate) fn start(configuration: &Configuration) -> Started {
     start_with_workers(2, configuration)
 }
 
-fn start_with_workers(concurrency: u32, configuration: &Configuration) -> Gateway {
-    static ETCDS: Mutex<Vec<Etcd>> = Mutex::new(Vec::new());
-    let mut clusters = Vec::new();
-    if in_etcd() {
-        let etcd = Etcd::start();
-        clusters.push(Cluster::new("etcd", etcd.address).http2());
-        ETCDS.lock().unwrap().push(etcd);
-    }
+fn start_with_workers(concurrency: u32, configuration: &Configuration) -> Started {
+    let etcd = in_etcd().then(Etcd::start);
+    let clusters = etcd.iter().map(|etcd| Cluster::new("etcd", etcd.address).http2()).collect();
     let options = Options { concurrency, clusters, ..Options::default() };
-    Gateway::try_start(configuration, &options).unwrap()
+    Started { gateway: Gateway::try_start(configuration, &options).unwrap(), _etcd: etcd }
 }
 
 /// An operator's access token with this scope.
