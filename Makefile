@@ -176,8 +176,8 @@ tools:
 	scripts/etcd
 	scripts/ip
 
-# Checks a change in the core within a minute: format, lints and the core's tests, without Envoy.
-# Its builds are incremental, and apart from those of `make test`.
+# Checks a change in the core in about a minute: format, lints and the core's tests, without
+# Envoy. Its builds are incremental, and apart from those of `make test`.
 quick: export CARGO_INCREMENTAL := 1
 quick: lint-format
 	cargo clippy --workspace --all-targets --all-features -- -D warnings
