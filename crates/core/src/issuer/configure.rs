@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::documents::Documents;
 use super::issued_token::OwnTokens;
 use super::oversight::Oversight;
-use super::paths::Paths;
+use crate::config::Paths;
 use super::service::{CustomClaims, Service};
 use crate::bearer::Verifier;
 use crate::claims::{Authorizer, Script};

@@ -21,7 +21,7 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::last_good::LastGood;
-use super::paths::Paths;
+use crate::config::Paths;
 use crate::config::{ClientAuthentication, Config};
 use crate::host::Host;
 use crate::jose::PublishedKey;

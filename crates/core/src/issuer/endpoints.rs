@@ -13,7 +13,7 @@ use std::pin::Pin;
 use super::answer::Outcome;
 use super::documents::Document;
 use super::ours::{is_our_exchange, names_our_token};
-use super::paths::Paths;
+use crate::config::Paths;
 use super::refusal::Refusal;
 use super::request::{Body, Head};
 use super::service::Service;

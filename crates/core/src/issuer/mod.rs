@@ -16,7 +16,6 @@ mod list;
 mod mint;
 mod ours;
 mod oversight;
-mod paths;
 mod refusal;
 mod request;
 mod revoke;
@@ -29,7 +28,7 @@ pub(crate) use dispatch::{Dispatch, dispatch};
 pub(crate) use documents::{Document, PARTIAL_HEADERS, STALE_HEADERS, stays_beside};
 pub(crate) use endpoints::Route;
 pub use endpoints::{Endpoint, Purpose};
-pub use paths::Paths;
+pub use crate::config::Paths;
 pub use request::{Body, Head, MAX_BODY};
 
 pub use service::Service;

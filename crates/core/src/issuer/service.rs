@@ -6,7 +6,7 @@ use std::rc::Rc;
 use super::documents::Documents;
 use super::issued_token::OwnTokens;
 use super::oversight::Oversight;
-use super::paths::Paths;
+use crate::config::Paths;
 use crate::bearer::Verifier;
 use crate::claims::{Authorizer, Script};
 use crate::config::{Config, OnError};

@@ -6,17 +6,17 @@ pub struct Paths {
     /// Mints subject tokens. Each token has its own path below.
     pub subject_tokens: String,
     /// Lists impersonations. Each impersonation has its own path below, and so have revocations.
-    pub(super) impersonations: String,
+    pub(crate) impersonations: String,
     /// The token endpoint.
     pub token: String,
     /// The revocation endpoint (RFC 7009).
-    pub(super) token_revocation: String,
+    pub(crate) token_revocation: String,
     /// The introspection endpoint (RFC 7662).
-    pub(super) token_introspection: String,
+    pub(crate) token_introspection: String,
     /// The key set.
     pub jwks: String,
     /// The provider's metadata.
-    pub(super) discovery: String,
+    pub(crate) discovery: String,
 }
 
 impl Paths {
