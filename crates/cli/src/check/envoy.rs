@@ -2,8 +2,6 @@
 
 use std::collections::HashSet;
 
-use impersonation_core::issuer::Paths;
-
 use super::clusters::Clusters;
 use super::findings::{Findings, Severity};
 use super::guard::{self, Issuer};
@@ -56,7 +54,7 @@ pub(super) fn check_plugins(
     let mut issuers = Vec::new();
     for plugin in &filters {
         plugin.check_failure(findings);
-        let paths = Paths::new(&plugin.base_path());
+        let paths = plugin.paths();
         if let Some(manager) = plugin.around.manager.clone() {
             let manager = Manager(manager);
             if managers.insert(manager.0.path.clone()) {

@@ -182,11 +182,10 @@ impl<'a> EnvoyFile<'a, '_, '_> {
             }
         }
         let configs = || self.issuers.iter().map(|issuer| &issuer.checked);
-        let base_paths = configs()
-            .map(|checked| &*checked.config.base_path)
-            .chain(self.guards.iter().map(|guard| &*guard.config.base_path));
-        let mut key_set_paths: Vec<_> =
-            base_paths.map(|base_path| Paths::new(base_path).jwks).collect();
+        let of_filters = configs().map(|checked| checked.config.paths.jwks.clone());
+        // A guard does not know the filter's `paths`.
+        let of_guards = self.guards.iter().map(|guard| Paths::new(&guard.config.base_path).jwks);
+        let mut key_set_paths: Vec<_> = of_filters.chain(of_guards).collect();
         key_set_paths.sort_unstable();
         key_set_paths.dedup();
         let with_filter = listeners.iter().filter(|listener| {
@@ -211,14 +210,22 @@ impl<'a> EnvoyFile<'a, '_, '_> {
     }
 }
 
-/// Returns the regular expression of the route that envoy.yaml has for all paths with an id.
-fn regex_of_ids(base_path: &str) -> String {
-    let paths = Paths::new("");
-    let paths = Endpoint::ALL.iter().map(|endpoint| endpoint.path(&paths));
-    let folders = paths.filter_map(|path| Some(path.strip_suffix("/{id}")?.to_owned()));
-    let names: Vec<_> =
-        folders.filter_map(|path| Some(path.strip_prefix("/api/")?.to_owned())).collect();
-    format!("{base_path}/api/({})/[0-9a-f]+", names.join("|"))
+/// Returns the regular expressions by which a route may name the paths with an id: one for each
+/// path, and, as envoy.yaml has it, one for all paths in one folder.
+fn regexes_of_ids(paths: &Paths) -> Vec<String> {
+    const ID: &str = "[0-9a-f]+";
+    let whole = Endpoint::ALL.iter().filter_map(|endpoint| endpoint.path(paths));
+    let parents: Vec<_> =
+        whole.filter_map(|path| Some(path.strip_suffix("/{id}")?.replace('.', r"\."))).collect();
+    let mut regexes: Vec<_> = parents.iter().map(|parent| format!("{parent}/{ID}")).collect();
+    let split: Vec<_> = parents.iter().filter_map(|parent| parent.rsplit_once('/')).collect();
+    if let [(folder, _), ..] = &*split
+        && split.iter().all(|(other, _)| other == folder)
+    {
+        let names: Vec<_> = split.iter().map(|(_, name)| *name).collect();
+        regexes.push(format!("{folder}/({})/{ID}", names.join("|")));
+    }
+    regexes
 }
 
 struct Judge<'a, 'p, 'd> {
@@ -300,11 +307,12 @@ impl<'d> Judge<'_, '_, 'd> {
     /// Returns true if a route takes only the filter's paths, and the filter is enabled there.
     fn is_own(&self, chain: &Chain<'d>, route: &Route<'d>) -> bool {
         self.filters_in(chain).any(|(filter, entry)| {
-            let base_path = filter.base_path();
-            let paths = Paths::new(&base_path);
-            let mut whole = Endpoint::ALL.iter().map(|endpoint| endpoint.path(&paths));
+            let paths = filter.paths();
+            let mut whole = Endpoint::ALL.iter().filter_map(|endpoint| endpoint.path(&paths));
             let is_its = route.whole_path().is_some_and(|path| whole.any(|ours| ours == path))
-                || route.regex() == Some(&*regex_of_ids(&base_path));
+                || route
+                    .regex()
+                    .is_some_and(|regex| regexes_of_ids(&paths).iter().any(|known| known == regex));
             is_its && route.variants().iter().all(|variant| variant.has_enabled(entry))
         })
     }

@@ -38,7 +38,7 @@ pub(super) fn check_reached(services: &[Service<'_, '_>], findings: &mut Finding
         };
         let unreached = |purpose| {
             let of_purpose = Endpoint::ALL.iter().filter(move |one| one.purpose() == purpose);
-            let paths = of_purpose.map(|endpoint| endpoint.path(&service.paths));
+            let paths = of_purpose.filter_map(|endpoint| endpoint.path(&service.paths));
             paths.filter(|path| !reached(&path.replace("{id}", "0")))
         };
         for path in unreached(Purpose::Issue) {

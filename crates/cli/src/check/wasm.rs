@@ -5,6 +5,7 @@
 //! extension configurations.
 
 use impersonation_core::config;
+use impersonation_core::issuer::Paths;
 use serde_json::Value;
 
 use super::clusters::Clusters;
@@ -184,10 +185,12 @@ impl<'d> Plugin<'d> {
         }
     }
 
-    pub(super) fn base_path(&self) -> String {
-        let configuration = self.configuration().ok();
-        let base_path = configuration.as_ref().and_then(|(value, _)| value.get("base_path"));
-        base_path.and_then(Value::as_str).unwrap_or_default().to_owned()
+    /// The paths of the filter's endpoints, also if the configuration is not valid.
+    pub(super) fn paths(&self) -> Paths {
+        match self.configuration() {
+            Ok((configuration, _)) => Paths::of_unchecked(&configuration),
+            Err(_) => Paths::new(""),
+        }
     }
 
     pub(super) fn check_configuration(

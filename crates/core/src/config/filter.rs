@@ -13,6 +13,7 @@ use super::impersonations::Impersonations;
 use super::kinds::{Boolean, Lifetime, OneOf, Words};
 use super::name_prefix::warn_of_two_names;
 use super::node::Node;
+use super::paths::{PathMembers, Paths};
 use super::resources::{Resource, Resources};
 use super::section::{Kind, read_whole, section};
 use super::service::{BasePath, Issuer, tenant};
@@ -31,6 +32,8 @@ pub struct Config {
     pub issuer: String,
     /// The path part of the service's address, without a slash at the end.
     pub base_path: String,
+    /// The paths of the endpoints.
+    pub paths: Paths,
     /// The key that signs.
     pub signing_key: SigningKey,
     /// All keys that are published in the key set.
@@ -104,6 +107,8 @@ section! {
         /// The path part of the service's address, such as `/tenant-a`: the part before
         /// `/api/subject-tokens` and `/oidc/token`.
         base_path: BasePath = "",
+        /// The paths of the endpoints below `base_path`.
+        paths: PathMembers = {},
         /// The filter's own keys. The first one signs; all are published.
         signing_keys: SigningKeys,
         /// How subject tokens are minted.
@@ -196,7 +201,7 @@ impl Kind for Config {
         ];
         warn_of_two_names(&place, &lists);
         if matches!(members.store, Store::Etcd(_)) && impersonations.capacity.is_some() {
-            let capacity = place.member("impersonations").member("capacity");
+            let capacity = place.clone().member("impersonations").member("capacity");
             capacity.warn("has no effect: etcd has no such limit");
         }
         let Keys { signing: signing_key, published: published_keys, records: record_keys } =
@@ -204,6 +209,7 @@ impl Kind for Config {
         let by_name = |client: Rc<Client>| (client.client_id.clone(), client);
         Some(Self {
             issuer: members.issuer,
+            paths: members.paths.below(&members.base_path, &place.member("paths")),
             base_path: members.base_path,
             signing_key,
             published_keys,

@@ -1,7 +1,51 @@
 //! The paths that endpoints of the filter have in one configuration.
 
-/// The paths of one configuration. Below some of them the table of endpoints has further paths.
-#[derive(Debug, PartialEq, Eq)]
+use serde_json::Value;
+
+use super::node::Node;
+use super::section::{Kind, section};
+
+#[cfg(test)]
+use serde_json::json;
+
+#[cfg(test)]
+use super::describe::{Described, Descriptions};
+
+/// The default of each path: the specification's.
+const SUBJECT_TOKENS: &str = "/api/subject-tokens";
+const IMPERSONATIONS: &str = "/api/impersonations";
+const TOKEN: &str = "/oidc/token";
+const REVOCATION: &str = "/oidc/token/revocation";
+const INTROSPECTION: &str = "/oidc/token/introspection";
+const JWKS: &str = "/oidc/jwks";
+const DISCOVERY: &str = "/oidc/.well-known/openid-configuration";
+
+section! {
+    /// The paths of the endpoints, each below `base_path`. Name those that your identity gateway has,
+    /// and its clients know. No two may be alike.
+    pub(super) struct PathMembers {
+        /// The token endpoint.
+        token: EndpointPath = TOKEN,
+        /// The key set.
+        jwks: EndpointPath = JWKS,
+        /// The discovery document (OpenID Connect Discovery).
+        discovery: EndpointPath = DISCOVERY,
+        /// The discovery document of RFC 8414, to which the filter adds the same members.
+        oauth_discovery: EndpointPath => "requests go on to the gateway",
+        /// The revocation endpoint (RFC 7009).
+        revocation: EndpointPath = REVOCATION,
+        /// The introspection endpoint (RFC 7662).
+        introspection: EndpointPath = INTROSPECTION,
+        /// Mints subject tokens. Each token has a path of its own below.
+        subject_tokens: EndpointPath = SUBJECT_TOKENS,
+        /// Lists impersonations. Each has a path of its own below, and so have revocations.
+        impersonations: EndpointPath = IMPERSONATIONS,
+    }
+}
+
+/// The paths of one configuration, with `base_path`. Below some of them the table of endpoints has
+/// further paths.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Paths {
     /// Mints subject tokens. Each token has its own path below.
     pub subject_tokens: String,
@@ -10,27 +54,125 @@ pub struct Paths {
     /// The token endpoint.
     pub token: String,
     /// The revocation endpoint (RFC 7009).
-    pub(crate) token_revocation: String,
+    pub(crate) revocation: String,
     /// The introspection endpoint (RFC 7662).
-    pub(crate) token_introspection: String,
+    pub(crate) introspection: String,
     /// The key set.
     pub jwks: String,
-    /// The provider's metadata.
+    /// The provider's metadata (OpenID Connect Discovery §4).
     pub(crate) discovery: String,
+    /// The provider's metadata (RFC 8414 §3).
+    pub(crate) oauth_discovery: Option<String>,
 }
 
 impl Paths {
     /// Puts the default paths below `base_path`.
     pub fn new(base_path: &str) -> Self {
+        Self::with(base_path, |_| None)
+    }
+
+    /// Reads the paths of a configuration that need not be valid. A member that is no string counts
+    /// as absent.
+    pub fn of_unchecked(configuration: &Value) -> Self {
+        let base_path = configuration.get("base_path").and_then(Value::as_str).unwrap_or_default();
+        let paths = configuration.get("paths");
+        Self::with(base_path, |name| paths?.get(name)?.as_str())
+    }
+
+    fn with<'v>(base_path: &str, given: impl Fn(&str) -> Option<&'v str>) -> Self {
         let below = |path: &str| format!("{base_path}{path}");
+        let path = |name: &str, default: &str| below(given(name).unwrap_or(default));
         Self {
-            subject_tokens: below("/api/subject-tokens"),
-            impersonations: below("/api/impersonations"),
-            token: below("/oidc/token"),
-            token_revocation: below("/oidc/token/revocation"),
-            token_introspection: below("/oidc/token/introspection"),
-            jwks: below("/oidc/jwks"),
-            discovery: below("/oidc/.well-known/openid-configuration"),
+            subject_tokens: path("subject_tokens", SUBJECT_TOKENS),
+            impersonations: path("impersonations", IMPERSONATIONS),
+            token: path("token", TOKEN),
+            revocation: path("revocation", REVOCATION),
+            introspection: path("introspection", INTROSPECTION),
+            jwks: path("jwks", JWKS),
+            discovery: path("discovery", DISCOVERY),
+            oauth_discovery: given("oauth_discovery").map(below),
         }
     }
+}
+
+impl PathMembers {
+    /// Puts the paths below `base_path`, and notes those that are alike.
+    pub(super) fn below(self, base_path: &str, place: &Node<'_>) -> Paths {
+        self.refuse_alike(place);
+        let below = |path: String| format!("{base_path}{path}");
+        Paths {
+            subject_tokens: below(self.subject_tokens),
+            impersonations: below(self.impersonations),
+            token: below(self.token),
+            revocation: below(self.revocation),
+            introspection: below(self.introspection),
+            jwks: below(self.jwks),
+            discovery: below(self.discovery),
+            oauth_discovery: self.oauth_discovery.map(below),
+        }
+    }
+
+    /// Notes each path that is like an earlier one, or that lies where the filter has paths of its
+    /// own.
+    fn refuse_alike(&self, place: &Node<'_>) {
+        let mut paths = vec![
+            ("subject_tokens", &self.subject_tokens, true),
+            ("impersonations", &self.impersonations, true),
+            ("token", &self.token, false),
+            ("revocation", &self.revocation, false),
+            ("introspection", &self.introspection, false),
+            ("jwks", &self.jwks, false),
+            ("discovery", &self.discovery, false),
+        ];
+        paths.extend(self.oauth_discovery.as_ref().map(|path| ("oauth_discovery", path, false)));
+        for (index, (name, path, has_children)) in paths.iter().enumerate() {
+            for (other, earlier, earlier_has_children) in paths.iter().take(index) {
+                let alike = path.eq_ignore_ascii_case(earlier)
+                    || *earlier_has_children && is_below(path, earlier)
+                    || *has_children && is_below(earlier, path);
+                if alike {
+                    let text =
+                        format!("expected a path that is not like paths.{other} or below it");
+                    let _: Option<()> = place.clone().member(name).problem(text);
+                    break;
+                }
+            }
+        }
+    }
+}
+
+/// Returns true if a path is below another one, in any letter case.
+fn is_below(path: &str, folder: &str) -> bool {
+    let (path, folder) = (path.to_ascii_lowercase(), folder.to_ascii_lowercase());
+    path.strip_prefix(&folder).is_some_and(|rest| rest.starts_with('/'))
+}
+
+/// A path that Envoy and the identity gateway read in one way: without a query, a fragment, an escape,
+/// an empty segment or a dot segment.
+struct EndpointPath;
+
+impl Kind for EndpointPath {
+    type Value = String;
+
+    fn read(node: Node<'_>) -> Option<String> {
+        let text = node.clone().string()?;
+        let is_segment =
+            |segment: &str| !matches!(segment, "" | "." | "..") && segment.bytes().all(is_plain);
+        match text.strip_prefix('/') {
+            Some(rest) if rest.split('/').all(is_segment) => Some(text.to_owned()),
+            _ => node.problem("expected a normal path such as /oidc/token, without a query"),
+        }
+    }
+
+    #[cfg(test)]
+    fn describe(_: &mut Descriptions) -> Described {
+        let pattern = r"^(/(?!\.{1,2}(/|$))[A-Za-z0-9._~!$&'()*+,=:@-]+)+$";
+        Described::plain("path", json!({"type": "string", "pattern": pattern}))
+    }
+}
+
+/// Returns true for a character of a segment (RFC 3986 §3.3) that needs no escape. Some servers cut a
+/// path at `;`, so it is none.
+fn is_plain(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,=:@".contains(&byte)
 }

@@ -12,7 +12,6 @@ use serde_json::Value;
 use super::documents::Documents;
 use super::issued_token::OwnTokens;
 use super::oversight::Oversight;
-use crate::config::Paths;
 use super::service::{CustomClaims, Service};
 use crate::bearer::Verifier;
 use crate::claims::{Authorizer, Script};
@@ -86,14 +85,12 @@ impl Service {
         let oversight = Oversight::new(revocations, list, operators, on_replay);
         let mints = config.subject_tokens.rules.max_mints_per_caller;
         let mints = mints.map(|rate| MintCounter::new(&config.tenant(), rate));
-        let paths = Paths::new(&config.base_path);
-        let documents = Documents::new(&config, &paths);
+        let documents = Documents::new(&config);
         Ok(Self {
             config,
             store: tokens,
             oversight,
             mints,
-            paths,
             documents,
             signing_key,
             crypto,

@@ -87,7 +87,7 @@ fn method_not_allowed(service: &Service, endpoint: Endpoint, head: Head) -> Disp
     let AnsweredBy::Handler(_, operation, _) = endpoint.answered_by() else {
         return Dispatch::PassThrough;
     };
-    let allowed = endpoint.allowed_methods(&service.paths);
+    let allowed = endpoint.allowed_methods(&service.config.paths);
     let refusal = Refusal::new(405, "invalid_request", "method_not_allowed", "")
         .telling(format!("only {allowed} is allowed here"))
         .allowing(allowed);

@@ -21,7 +21,6 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::last_good::LastGood;
-use crate::config::Paths;
 use crate::config::{ClientAuthentication, Config};
 use crate::host::Host;
 use crate::jose::PublishedKey;
@@ -91,6 +90,8 @@ pub(crate) enum Document {
     Jwks,
     /// The provider's metadata (OpenID Connect Discovery §3).
     Discovery,
+    /// The same metadata, for clients that look for them by RFC 8414 §3.
+    OauthDiscovery,
 }
 
 /// Our parts of the key set and of the discovery document.
@@ -105,6 +106,7 @@ pub(crate) struct Documents {
     told: Cell<bool>,
     last_jwks: LastGood,
     last_discovery: LastGood,
+    last_oauth_discovery: LastGood,
 }
 
 #[derive(Serialize)]
@@ -144,7 +146,8 @@ struct Introspection {
 }
 
 impl Supported {
-    fn new(config: &Config, origin: &str, paths: &Paths) -> Self {
+    fn new(config: &Config, origin: &str) -> Self {
+        let paths = &config.paths;
         let used: BTreeSet<_> =
             config.clients.values().map(|client| client.authentication).collect();
         let methods: Vec<_> = used.iter().map(|method| method.name()).collect();
@@ -153,10 +156,10 @@ impl Supported {
             methods.iter().copied().filter(|method| *method != public).collect();
         Self {
             token_endpoint_auth_methods_supported: methods.clone(),
-            revocation_endpoint: format!("{origin}{}", paths.token_revocation),
+            revocation_endpoint: format!("{origin}{}", paths.revocation),
             revocation_endpoint_auth_methods_supported: methods,
             introspection: (!confidential.is_empty()).then(|| Introspection {
-                introspection_endpoint: format!("{origin}{}", paths.token_introspection),
+                introspection_endpoint: format!("{origin}{}", paths.introspection),
                 introspection_endpoint_auth_methods_supported: confidential,
             }),
         }
@@ -186,16 +189,16 @@ impl Supported {
 
 impl Documents {
     /// Writes our parts for a configuration.
-    pub(crate) fn new(config: &Config, paths: &Paths) -> Self {
+    pub(crate) fn new(config: &Config) -> Self {
         let origin = HttpUrl::parse(&config.issuer)
             .map(|url| format!("{}://{}", url.scheme, url.authority))
             .unwrap_or_default();
         let tenant = config.tenant();
-        let supported = Supported::new(config, &origin, paths);
+        let supported = Supported::new(config, &origin);
         let metadata = Metadata {
             issuer: &config.issuer,
-            token_endpoint: format!("{origin}{}", paths.token),
-            jwks_uri: format!("{origin}{}", paths.jwks),
+            token_endpoint: format!("{origin}{}", config.paths.token),
+            jwks_uri: format!("{origin}{}", config.paths.jwks),
             grant_types_supported: [TOKEN_EXCHANGE],
             response_types_supported: [],
             subject_types_supported: ["public"],
@@ -213,6 +216,7 @@ impl Documents {
             told: Cell::default(),
             last_jwks: LastGood::new(&tenant, "jwks"),
             last_discovery: LastGood::new(&tenant, "discovery"),
+            last_oauth_discovery: LastGood::new(&tenant, "oauth_discovery"),
         }
     }
 
@@ -256,6 +260,7 @@ impl Documents {
         match which {
             Document::Jwks => &self.last_jwks,
             Document::Discovery => &self.last_discovery,
+            Document::OauthDiscovery => &self.last_oauth_discovery,
         }
     }
 
@@ -265,13 +270,15 @@ impl Documents {
         let document: Map<String, Value> = serde_json::from_slice(document).ok()?;
         let is_ours = match which {
             Document::Jwks => true,
-            Document::Discovery => {
+            Document::Discovery | Document::OauthDiscovery => {
                 document.get("issuer").is_some_and(|issuer| *issuer == self.issuer)
             }
         };
         let merged = match which {
             Document::Jwks => self.merge_keys(host, document),
-            Document::Discovery => self.merge_metadata(host, document, is_ours),
+            Document::Discovery | Document::OauthDiscovery => {
+                self.merge_metadata(host, document, is_ours)
+            }
         };
         Some((Value::Object(merged?).to_string().into_bytes(), is_ours))
     }
@@ -279,7 +286,7 @@ impl Documents {
     fn ours(&self, which: Document) -> &[u8] {
         match which {
             Document::Jwks => &self.jwks,
-            Document::Discovery => &self.discovery,
+            Document::Discovery | Document::OauthDiscovery => &self.discovery,
         }
     }
 
@@ -337,7 +344,7 @@ impl Documents {
     ) -> Response {
         let content_type = match which {
             Document::Jwks => "application/jwk-set+json",
-            Document::Discovery => "application/json",
+            Document::Discovery | Document::OauthDiscovery => "application/json",
         };
         let tag = Digest::of(&body);
         let tag = tag.as_bytes().first_chunk::<12>().map(|tag| BASE64_URL_SAFE_NO_PAD.encode(tag));

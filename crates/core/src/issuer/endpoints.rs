@@ -13,12 +13,12 @@ use std::pin::Pin;
 use super::answer::Outcome;
 use super::documents::Document;
 use super::ours::{is_our_exchange, names_our_token};
-use crate::config::Paths;
 use super::refusal::Refusal;
 use super::request::{Body, Head};
 use super::service::Service;
 use super::{cancel, exchange, introspect, list, mint, revoke, revoke_token};
 use crate::audit::{Operation, Trail};
+use crate::config::Paths;
 use crate::media_type;
 use crate::step::{Context, Response};
 
@@ -33,8 +33,8 @@ pub(super) type IsOurs = fn(&Service, &Head, &Body) -> bool;
 
 /// A row of the table.
 struct Row {
-    /// The configured path, and what follows it.
-    path: (fn(&Paths) -> &str, Rest),
+    /// The configured path, and what follows it. Without a path the endpoint is not the filter's.
+    path: (fn(&Paths) -> Option<&str>, Rest),
     /// The methods that the filter answers.
     methods: &'static [&'static str],
     answered_by: AnsweredBy,
@@ -124,14 +124,14 @@ macro_rules! endpoints {
 endpoints! {
     /// Mints a subject token.
     SubjectTokens = Row {
-        path: (|paths| &paths.subject_tokens, Rest::Fixed("")),
+        path: (|paths| Some(&paths.subject_tokens), Rest::Fixed("")),
         methods: &["POST"],
         answered_by: AnsweredBy::Handler(Reads::Json, Operation::Mint, handler!(mint::mint)),
         purpose: Purpose::Issue,
     };
     /// Takes back the subject token that the path names.
     SubjectToken = Row {
-        path: (|paths| &paths.subject_tokens, Rest::Id),
+        path: (|paths| Some(&paths.subject_tokens), Rest::Id),
         methods: &["DELETE"],
         answered_by: AnsweredBy::Handler(
             Reads::Head,
@@ -142,7 +142,7 @@ endpoints! {
     };
     /// Lists impersonations.
     Impersonations = Row {
-        path: (|paths| &paths.impersonations, Rest::Fixed("")),
+        path: (|paths| Some(&paths.impersonations), Rest::Fixed("")),
         methods: &["GET"],
         answered_by: AnsweredBy::Handler(
             Reads::Head,
@@ -153,7 +153,7 @@ endpoints! {
     };
     /// Ends the impersonation that the path names.
     Impersonation = Row {
-        path: (|paths| &paths.impersonations, Rest::Id),
+        path: (|paths| Some(&paths.impersonations), Rest::Id),
         methods: &["DELETE"],
         answered_by: AnsweredBy::Handler(
             Reads::Head,
@@ -164,7 +164,7 @@ endpoints! {
     };
     /// Ends all impersonations that have the named members.
     Revocations = Row {
-        path: (|paths| &paths.impersonations, Rest::Fixed("/revocations")),
+        path: (|paths| Some(&paths.impersonations), Rest::Fixed("/revocations")),
         methods: &["POST"],
         answered_by: AnsweredBy::Handler(
             Reads::Json,
@@ -175,7 +175,7 @@ endpoints! {
     };
     /// Exchanges a subject token.
     Token = Row {
-        path: (|paths| &paths.token, Rest::Fixed("")),
+        path: (|paths| Some(&paths.token), Rest::Fixed("")),
         methods: &["POST"],
         answered_by: AnsweredBy::FormHandler(
             is_our_exchange,
@@ -186,7 +186,7 @@ endpoints! {
     };
     /// Revokes a token of the filter (RFC 7009).
     TokenRevocation = Row {
-        path: (|paths| &paths.token_revocation, Rest::Fixed("")),
+        path: (|paths| Some(&paths.revocation), Rest::Fixed("")),
         methods: &["POST"],
         answered_by: AnsweredBy::FormHandler(
             names_our_token,
@@ -197,7 +197,7 @@ endpoints! {
     };
     /// Introspects a token of the filter (RFC 7662).
     TokenIntrospection = Row {
-        path: (|paths| &paths.token_introspection, Rest::Fixed("")),
+        path: (|paths| Some(&paths.introspection), Rest::Fixed("")),
         methods: &["POST"],
         answered_by: AnsweredBy::FormHandler(
             names_our_token,
@@ -208,16 +208,23 @@ endpoints! {
     };
     /// Publishes the key set.
     Jwks = Row {
-        path: (|paths| &paths.jwks, Rest::Fixed("")),
+        path: (|paths| Some(&paths.jwks), Rest::Fixed("")),
         methods: &["GET", "HEAD"],
         answered_by: AnsweredBy::Document(Document::Jwks),
         purpose: Purpose::Publish,
     };
     /// Publishes the provider's metadata.
     Discovery = Row {
-        path: (|paths| &paths.discovery, Rest::Fixed("")),
+        path: (|paths| Some(&paths.discovery), Rest::Fixed("")),
         methods: &["GET", "HEAD"],
         answered_by: AnsweredBy::Document(Document::Discovery),
+        purpose: Purpose::Publish,
+    };
+    /// Publishes the provider's metadata where RFC 8414 has them.
+    OauthDiscovery = Row {
+        path: (|paths| paths.oauth_discovery.as_deref(), Rest::Fixed("")),
+        methods: &["GET", "HEAD"],
+        answered_by: AnsweredBy::Document(Document::OauthDiscovery),
         purpose: Purpose::Publish,
     };
 }
@@ -229,7 +236,8 @@ impl Endpoint {
         let mut with_id = None;
         for endpoint in Self::ALL {
             let (configured, rest) = endpoint.row().path;
-            let Some(found) = path.strip_prefix(configured(paths).as_bytes()) else { continue };
+            let Some(configured) = configured(paths) else { continue };
+            let Some(found) = path.strip_prefix(configured.as_bytes()) else { continue };
             match rest {
                 Rest::Fixed(fixed) if found == fixed.as_bytes() => return Some(*endpoint),
                 Rest::Id if is_one_segment(found) => with_id = Some(*endpoint),
@@ -245,14 +253,14 @@ impl Endpoint {
         Self::ALL.iter().copied().filter(move |other| place(*other) == place(self))
     }
 
-    /// The endpoint's path. `{id}` stands for a segment.
-    pub fn path(self, paths: &Paths) -> String {
+    /// The endpoint's path; `None` if the configuration has none. `{id}` stands for a segment.
+    pub fn path(self, paths: &Paths) -> Option<String> {
         let (configured, rest) = self.row().path;
         let rest = match rest {
             Rest::Fixed(fixed) => fixed,
             Rest::Id => "/{id}",
         };
-        format!("{}{rest}", configured(paths))
+        Some(format!("{}{rest}", configured(paths)?))
     }
 
     /// Returns the use of the endpoint.

@@ -196,7 +196,7 @@ pub(super) async fn mint(
 
     let body = MintResponse { subject_token: token.reveal(), expires_in: lifetime.as_secs() };
     let mut response = secret_json(201, &body);
-    response.headers.push(("location", format!("{}/{id}", service.paths.subject_tokens)));
+    response.headers.push(("location", format!("{}/{id}", service.config.paths.subject_tokens)));
     Ok(response)
 }
 

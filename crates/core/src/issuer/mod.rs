@@ -22,13 +22,13 @@ mod revoke;
 mod revoke_token;
 mod service;
 
+pub use crate::config::Paths;
 pub(crate) use answer::{Answer, Outcome};
 pub use configure::{Environment, check};
 pub(crate) use dispatch::{Dispatch, dispatch};
 pub(crate) use documents::{Document, PARTIAL_HEADERS, STALE_HEADERS, stays_beside};
 pub(crate) use endpoints::Route;
 pub use endpoints::{Endpoint, Purpose};
-pub use crate::config::Paths;
 pub use request::{Body, Head, MAX_BODY};
 
 pub use service::Service;

@@ -6,7 +6,6 @@ use std::rc::Rc;
 use super::documents::Documents;
 use super::issued_token::OwnTokens;
 use super::oversight::Oversight;
-use crate::config::Paths;
 use crate::bearer::Verifier;
 use crate::claims::{Authorizer, Script};
 use crate::config::{Config, OnError};
@@ -31,8 +30,6 @@ pub struct Service {
     pub(crate) oversight: Oversight,
     /// Counts the mints of each caller; `None` where they are not limited.
     pub(crate) mints: Option<MintCounter>,
-    /// The paths of the endpoints.
-    pub(crate) paths: Paths,
     /// The discovery document and the key set.
     pub(crate) documents: Documents,
     /// Signs access tokens.

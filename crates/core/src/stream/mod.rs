@@ -74,7 +74,7 @@ impl Stream {
         let Some(service) = self.service.clone() else { return Flow::Continue };
         let path = http.request_header(":path").unwrap_or_default();
         let method = LazyCell::new(|| http.request_header(":method").unwrap_or_default());
-        let Some(route) = Route::find(&service.paths, &method, &path) else {
+        let Some(route) = Route::find(&service.config.paths, &method, &path) else {
             return Flow::Continue;
         };
         self.head_only = *method == b"HEAD";

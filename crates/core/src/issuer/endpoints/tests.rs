@@ -171,7 +171,8 @@ fn the_openapi_description_has_the_path_and_methods_of_every_row_and_no_other() 
     let paths = Paths::new("");
     let operations = Endpoint::ALL.iter().flat_map(|endpoint| {
         let methods = endpoint.row().methods.iter();
-        methods.map(|method| (endpoint.path(&paths), (*method).to_owned()))
+        let path = endpoint.path(&paths);
+        methods.filter_map(move |method| Some((path.clone()?, (*method).to_owned())))
     });
     assert_eq!(operations.collect::<BTreeSet<_>>(), described());
 }
@@ -180,7 +181,7 @@ fn the_openapi_description_has_the_path_and_methods_of_every_row_and_no_other() 
 fn a_request_reaches_every_row_by_each_of_its_methods() {
     let paths = Paths::new("/tenant-a");
     for endpoint in Endpoint::ALL {
-        let path = endpoint.path(&paths).replace("{id}", "0");
+        let path = endpoint.path(&paths).unwrap().replace("{id}", "0");
         for method in endpoint.row().methods {
             let found = Route::find(&paths, &method.as_bytes(), path.as_bytes());
             assert_eq!(found, Some(Route::To(*endpoint)), "{method} {path}");
