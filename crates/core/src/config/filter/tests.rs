@@ -72,6 +72,16 @@ fn full() -> Value {
     json!({
         "issuer": "https://auth.example.com/oidc",
         "base_path": "/tenant-a",
+        "paths": {
+            "token": "/realms/acme/protocol/openid-connect/token",
+            "jwks": "/realms/acme/protocol/openid-connect/certs",
+            "discovery": "/realms/acme/.well-known/openid-configuration",
+            "oauth_discovery": "/.well-known/oauth-authorization-server/realms/acme",
+            "revocation": "/realms/acme/protocol/openid-connect/revoke",
+            "introspection": "/realms/acme/protocol/openid-connect/token/introspect",
+            "subject_tokens": "/impersonation/subject-tokens",
+            "impersonations": "/impersonation/list",
+        },
         "signing_keys": [
             {"jwk": ed25519(), "kid": "first", "alg": "EdDSA"},
             {"environment_variable": "SIGNING_KEY", "kid": "second", "alg": "EdDSA"},
@@ -351,6 +361,8 @@ fn every_member_can_be_set() {
     assert_eq!(warnings, Vec::<String>::new());
     assert_eq!(config.issuer, "https://auth.example.com/oidc");
     assert_eq!(config.base_path, "/tenant-a");
+    assert_eq!(config.paths, Paths::of_unchecked(&full()));
+    assert_eq!(config.paths.token, "/tenant-a/realms/acme/protocol/openid-connect/token");
     assert_eq!(config.signing_key.algorithm, Algorithm::EdDsa);
     let kids: Vec<_> = config.published_keys.iter().map(|key| &*key.kid).collect();
     assert_eq!(kids, ["first", "second", "third"]);
@@ -386,6 +398,8 @@ fn an_absent_member_has_its_default() {
     minimal["resources"] = json!([{"indicator": "urn:example:invoices"}]);
     let config = parse(&minimal).unwrap();
     assert_eq!(config.base_path, "");
+    assert_eq!(config.paths, Paths::new(""));
+    assert_eq!(config.paths.oauth_discovery, None);
     // RFC 8037, appendix A.3: the thumbprint of that key.
     assert_eq!(config.published_keys[0].kid, "kPrK_qmxVWaYVA9wwBF6Iuo3vVzz7TxHCTwXBygrS4k");
     assert_eq!(config.subject_tokens.lifetime, Duration::from_secs(600));
@@ -541,6 +555,76 @@ fn a_missing_required_member_is_named() {
             assert_problem(&path, &value, &path, "is required");
         } else {
             assert_eq!(problems(&value), [], "{path} is optional");
+        }
+    }
+}
+
+#[test]
+fn only_a_normal_path_is_accepted() {
+    let with = |path: &str| {
+        let mut configuration = minimal();
+        configuration["paths"] = json!({"token": path});
+        parse(&configuration)
+    };
+    for path in ["/t", "/oauth2/v1/token", "/a/.well-known/b", "/a:b@c/~d", "/a.b/...", "/OIDC"] {
+        assert!(with(path).is_ok(), "{path}");
+    }
+    let wrong = [
+        "",
+        "/",
+        "token",
+        "/a/",
+        "//a",
+        "/a//b",
+        "/a?b",
+        "/a#b",
+        "/a;b",
+        "/a b",
+        "/a%2fb",
+        "/a\\b",
+        "/.",
+        "/..",
+        "/a/../b",
+        "/a/./b",
+        "/ä",
+        "/a\n",
+        "http://a/b",
+        "/{realm}/token",
+        "/a*?",
+    ];
+    for path in wrong {
+        let error = with(path).unwrap_err().to_string();
+        let expected = "paths.token: expected a normal path such as /oidc/token, without a query";
+        assert!(error.starts_with(expected), "{path}: {error}");
+    }
+}
+
+#[test]
+fn two_paths_that_are_alike_are_refused() {
+    let with = |paths: Value| {
+        let mut configuration = minimal();
+        configuration["paths"] = paths;
+        parse(&configuration).map(drop).map_err(|error| error.to_string())
+    };
+    #[rustfmt::skip]
+    let cases = [
+        (json!({"token": "/oidc/jwks"}),                           Some("paths.jwks: expected a path that is not like paths.token")),
+        (json!({"token": "/OIDC/Jwks"}),                           Some("paths.jwks: expected a path that is not like paths.token")),
+        (json!({"token": "/a", "revocation": "/a"}),               Some("paths.revocation: expected a path that is not like paths.token")),
+        (json!({"oauth_discovery": "/oidc/token"}),                Some("paths.oauth_discovery: expected a path that is not like paths.token")),
+        (json!({"token": "/api/subject-tokens/1"}),                Some("paths.token: expected a path that is not like paths.subject_tokens or below it")),
+        (json!({"token": "/api/impersonations/revocations"}),      Some("paths.token: expected a path that is not like paths.impersonations or below it")),
+        (json!({"impersonations": "/api/subject-tokens/a"}),       Some("paths.impersonations: expected a path that is not like paths.subject_tokens or below it")),
+        (json!({"subject_tokens": "/api/Impersonations/a"}),       Some("paths.impersonations: expected a path that is not like paths.subject_tokens or below it")),
+        (json!({"jwks": "/oidc/token/keys"}),                      None),
+        (json!({"token": "/api/subject-tokens-2"}),                None),
+        (json!({"token": "/oidc/jwks", "jwks": "/oidc/token"}),    None),
+    ];
+    for (paths, problem) in cases {
+        match (with(paths.clone()), problem) {
+            (Ok(()), None) => {}
+            (Err(error), Some(problem)) => assert!(error.starts_with(problem), "{paths}: {error}"),
+            (outcome, _) => panic!("{paths}: {outcome:?}"),
         }
     }
 }

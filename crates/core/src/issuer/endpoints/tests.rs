@@ -2,6 +2,7 @@ use std::cell::LazyCell;
 use std::collections::BTreeSet;
 
 use proptest::prelude::*;
+use serde_json::json;
 
 use super::*;
 use crate::issuer::request::bearer_token;
@@ -81,6 +82,31 @@ fn a_request_finds_its_endpoint_by_whole_path_and_method() {
     assert_eq!(Route::find(&below, &POST, b"/tenant-a/oidc/token"), Some(To(Token)));
     assert_eq!(Route::find(&below, &POST, b"/oidc/token"), None);
     assert_eq!(Route::find(&below, &POST, b"/tenant-b/oidc/token"), None);
+}
+
+#[test]
+fn a_configured_path_takes_the_place_of_the_default() {
+    use Endpoint::*;
+    use Route::To;
+    let paths = Paths::of_unchecked(&json!({"base_path": "/auth", "paths": {
+        "token": "/realms/acme/token",
+        "oauth_discovery": "/.well-known/oauth-authorization-server/realms/acme",
+        "impersonations": "/support/impersonations",
+    }}));
+    #[rustfmt::skip]
+    let cases: [(&[u8], &[u8], Option<Route>); 8] = [
+        (b"POST",   b"/auth/realms/acme/token",                     Some(To(Token))),
+        (b"POST",   b"/auth/oidc/token",                            None),
+        (b"POST",   b"/realms/acme/token",                          None),
+        (b"GET",    b"/auth/oidc/jwks",                             Some(To(Jwks))),
+        (b"GET",    b"/auth/.well-known/oauth-authorization-server/realms/acme", Some(To(OauthDiscovery))),
+        (b"POST",   b"/auth/support/impersonations/revocations",    Some(To(Revocations))),
+        (b"DELETE", b"/auth/support/impersonations/1",              Some(To(Impersonation))),
+        (b"GET",    b"/auth/api/impersonations",                    None),
+    ];
+    for (method, path, route) in cases {
+        assert_eq!(Route::find(&paths, &method, path), route, "{}", path.escape_ascii());
+    }
 }
 
 #[test]
@@ -179,7 +205,10 @@ fn the_openapi_description_has_the_path_and_methods_of_every_row_and_no_other() 
 
 #[test]
 fn a_request_reaches_every_row_by_each_of_its_methods() {
-    let paths = Paths::new("/tenant-a");
+    let paths = Paths::of_unchecked(&json!({
+        "base_path": "/tenant-a",
+        "paths": {"oauth_discovery": "/.well-known/oauth-authorization-server"},
+    }));
     for endpoint in Endpoint::ALL {
         let path = endpoint.path(&paths).unwrap().replace("{id}", "0");
         for method in endpoint.row().methods {

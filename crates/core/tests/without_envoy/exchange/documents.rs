@@ -164,6 +164,29 @@ fn the_document_of_another_issuer_gets_no_endpoints_of_ours() {
     assert_eq!(names, ["issuer", "grant_types_supported"]);
 }
 
+#[test]
+fn the_document_of_rfc_8414_gets_the_same_members_at_the_configured_paths() {
+    let path = "/.well-known/oauth-authorization-server/oidc";
+    let paths = json!({"oauth_discovery": path, "revocation": "/oauth/revoke"});
+    let mut configuration = configured("/paths", paths);
+    configuration["identity_gateway"] = json!({"documents": "merge"});
+    let gateway = Gateway::new(&configuration);
+    let theirs =
+        json!({"issuer": ISSUER, "revocation_endpoint": "https://auth.example.com/oauth/revoke"});
+    let ours = merged(&gateway, &theirs);
+    assert_eq!(ours["revocation_endpoint_auth_methods_supported"][0], "client_secret_basic");
+    let body = theirs.to_string().into_bytes();
+    let answer = answered(&gateway, "GET", path, (200, "application/json", &body)).unwrap();
+    assert_eq!(serde_json::from_slice::<Value>(&answer.body).unwrap(), ours);
+    // Without its path the document is the gateway's alone.
+    let plain = self::gateway();
+    let request =
+        Request { method: "GET", path: path.to_owned(), headers: Vec::new(), body: Vec::new() };
+    let shown = request.shown();
+    assert_eq!(plain.stream().on_request_headers(&shown, true), Flow::Continue);
+    assert!(shown.answered.take().is_none());
+}
+
 /// Everything that is not 200 with JSON of the right kind.
 fn failures() -> Vec<(&'static str, Theirs<'static>)> {
     vec![
