@@ -13,6 +13,7 @@ mod display;
 mod hash_secret;
 mod keygen;
 mod list;
+mod probe;
 mod proxy;
 mod revoke;
 mod schema;
@@ -44,6 +45,7 @@ enum Command {
     Keygen(keygen::Arguments),
     HashSecret(hash_secret::Arguments),
     Schema(schema::Arguments),
+    Probe(Box<probe::Arguments>),
     List(list::Arguments),
     Revoke(revoke::Arguments),
 }
@@ -87,6 +89,7 @@ fn main() -> ExitCode {
         Command::Keygen(arguments) => keygen::run(&arguments),
         Command::HashSecret(arguments) => hash_secret::run(&arguments),
         Command::Schema(arguments) => schema::run(&arguments),
+        Command::Probe(arguments) => probe::run(&arguments),
         Command::List(arguments) => list::run(&arguments),
         Command::Revoke(arguments) => revoke::run(&arguments),
     };

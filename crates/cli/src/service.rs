@@ -71,30 +71,7 @@ impl Access {
                 "impersonation-filter: {address} is not https: the access token is sent in clear"
             );
         }
-        // Without TLS no certificate is checked.
-        let roots = match &self.cacert {
-            Some(file) => authorities(file)?,
-            None if address.starts_with("https:") => own_authorities()?,
-            None => RootCerts::Specific(Arc::default()),
-        };
-        let tls = TlsConfig::builder()
-            .root_certs(roots)
-            .unversioned_rustls_crypto_provider(Arc::new(
-                rustls::crypto::aws_lc_rs::default_provider(),
-            ))
-            .build();
-        let agent = Agent::config_builder()
-            .tls_config(tls)
-            .http_status_as_error(false)
-            .max_redirects(0)
-            // Set explicitly: the library would otherwise use a proxy for http from the
-            // environment.
-            .proxy(on_the_way_to(&address)?)
-            .timeout_connect(Some(CONNECT))
-            .timeout_global(Some(WHOLE))
-            .user_agent(concat!("impersonation-filter/", env!("CARGO_PKG_VERSION")))
-            .build()
-            .into();
+        let agent = agent(&address, self.cacert.as_deref())?;
         Ok(Service { agent, address, token })
     }
 
@@ -110,43 +87,71 @@ impl Access {
     }
 
     fn token(&self) -> Result<Secret<String>, Failure> {
-        let (name, text) = match &self.token_file {
-            Some(file) => {
-                let name = file.display().to_string();
-                let mut text = String::new();
-                open(file)
-                    .and_then(|file| file.take(LONGEST_TOKEN).read_to_string(&mut text))
-                    .map_err(|error| Failure::new(&name, error))?;
-                (name, text)
-            }
-            None => {
-                let text = std::env::var(TOKEN).map_err(|_| {
-                    Failure(format!("no access token: give --token-file, or set {TOKEN}"))
-                })?;
-                (TOKEN.to_owned(), text)
-            }
-        };
-        // RFC 6750 §2.1.
-        let token = text.trim();
-        let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~+/=".contains(&byte);
-        let length = u64::try_from(text.len()).unwrap_or(u64::MAX);
-        match !token.is_empty() && length < LONGEST_TOKEN && token.bytes().all(fits) {
-            true => Ok(Secret::new(token.to_owned())),
-            false => Err(Failure(format!("{name}: expected an access token and nothing else"))),
+        if let Some(file) = &self.token_file {
+            return token_in(file);
         }
+        let text = std::env::var(TOKEN)
+            .map_err(|_| Failure(format!("no access token: give --token-file, or set {TOKEN}")))?;
+        token(TOKEN, &text)
+    }
+}
+
+/// Returns a client for one address. It follows no redirect, as a token is for that address alone.
+pub(super) fn agent(address: &str, cacert: Option<&Path>) -> Result<Agent, Failure> {
+    // Without TLS no certificate is checked.
+    let roots = match cacert {
+        Some(file) => authorities(file)?,
+        None if address.starts_with("https:") => own_authorities()?,
+        None => RootCerts::Specific(Arc::default()),
+    };
+    let tls = TlsConfig::builder()
+        .root_certs(roots)
+        .unversioned_rustls_crypto_provider(Arc::new(rustls::crypto::aws_lc_rs::default_provider()))
+        .build();
+    let agent = Agent::config_builder()
+        .tls_config(tls)
+        .http_status_as_error(false)
+        .max_redirects(0)
+        // The library would take a proxy for http from the environment.
+        .proxy(on_the_way_to(address)?)
+        .timeout_connect(Some(CONNECT))
+        .timeout_global(Some(WHOLE))
+        .user_agent(concat!("impersonation-filter/", env!("CARGO_PKG_VERSION")))
+        .build()
+        .into();
+    Ok(agent)
+}
+
+/// Reads a credential from a file: one line without spaces.
+pub(super) fn token_in(file: &Path) -> Result<Secret<String>, Failure> {
+    let mut text = String::new();
+    open(file)
+        .and_then(|file| file.take(LONGEST_TOKEN).read_to_string(&mut text))
+        .map_err(|error| Failure::new(file.display(), error))?;
+    token(&file.display().to_string(), &text)
+}
+
+/// Reads an access token (RFC 6750 §2.1). The error names where it came from, and nothing of it.
+fn token(name: &str, text: &str) -> Result<Secret<String>, Failure> {
+    let token = text.trim();
+    let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~+/=".contains(&byte);
+    let length = u64::try_from(text.len()).unwrap_or(u64::MAX);
+    match !token.is_empty() && length < LONGEST_TOKEN && token.bytes().all(fits) {
+        true => Ok(Secret::new(token.to_owned())),
+        false => Err(Failure(format!("{name}: expected an access token and nothing else"))),
     }
 }
 
 /// A base address for requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Base {
+pub(super) struct Base {
     /// The address without a slash at the end.
-    address: String,
+    pub(super) address: String,
     /// True if others on the network can read the requests.
-    in_clear: bool,
+    pub(super) in_clear: bool,
 }
 
-fn base_address(text: &str) -> Result<Base, String> {
+pub(super) fn base_address(text: &str) -> Result<Base, String> {
     let uri: Uri = text.parse().map_err(|_| "expected an http or https address")?;
     let (Some(scheme @ ("http" | "https")), Some(authority)) = (uri.scheme_str(), uri.authority())
     else {
@@ -324,7 +329,7 @@ fn retry_after(answer: &Response<Body>) -> Duration {
 }
 
 /// Describes why there is no answer. The library's own message for an unknown host is hard to read.
-fn in_words(error: &ureq::Error) -> String {
+pub(super) fn in_words(error: &ureq::Error) -> String {
     match error {
         ureq::Error::HostNotFound => "there is no host of this name".into(),
         ureq::Error::Timeout(_) => "no answer in time".into(),

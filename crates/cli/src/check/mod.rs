@@ -130,6 +130,11 @@ fn check(text: &[u8], syntax: Syntax, assume: Assume) -> Findings {
     findings
 }
 
+/// Reads one YAML document; JSON is YAML. The error says what is wrong with it.
+pub(super) fn read_yaml(text: &str) -> Result<Value, String> {
+    yaml::read(text).map(|document| document.value).map_err(|error| error.text)
+}
+
 fn parse(text: &[u8], syntax: Syntax, findings: &mut Findings) -> Option<Value> {
     match syntax {
         Syntax::Json => {
