@@ -2,18 +2,18 @@
 
 {{/* docs/many-envoys.md says why each setting is as it is. */}}
 {{- define "envoy.etcd" -}}
-name: {{ .Values.filter.configuration.store.etcd.cluster }}
+name: {{ .Values.filter.configuration.store.etcd.cluster | quote }}
 connect_timeout: 0.25s
 type: STRICT_DNS
 lb_policy: ROUND_ROBIN
 common_lb_config: {healthy_panic_threshold: {value: 30}}
 close_connections_on_host_health_failure: true
 load_assignment:
-  cluster_name: {{ .Values.filter.configuration.store.etcd.cluster }}
+  cluster_name: {{ .Values.filter.configuration.store.etcd.cluster | quote }}
   endpoints:
   - lb_endpoints:
     {{- range .Values.etcd.members }}
-    - endpoint: {address: {socket_address: {address: {{ . }}, port_value: {{ $.Values.etcd.port }}}}, health_check_config: {port_value: {{ $.Values.etcd.healthPort }}}}
+    - endpoint: {address: {socket_address: {address: {{ . | quote }}, port_value: {{ $.Values.etcd.port }}}}, health_check_config: {port_value: {{ $.Values.etcd.healthPort }}}}
     {{- end }}
 health_checks:
 - timeout: 1s
@@ -71,7 +71,7 @@ config:
     code:
       remote:
         http_uri: {uri: "oci://{{ include "image" $image }}", timeout: 30s}
-        sha256: {{ $image.digest | trimPrefix "sha256:" }}
+        sha256: {{ $image.digest | trimPrefix "sha256:" | quote }}
     {{- with index . 3 }}
     environment_variables:
       host_env_keys: {{ . }}

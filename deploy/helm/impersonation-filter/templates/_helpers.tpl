@@ -142,7 +142,7 @@ exposeHeaders: [retry-after, www-authenticate]
 maxAge: 600s
 {{- end }}
 
-{{/* Refuses values that contradict each other. */}}
+{{/* Refuses values that contradict each other. Helm may execute any template first, so each calls this. */}}
 {{- define "checked" -}}
 {{- $etcd := include "etcd.used" . -}}
 {{- if and $etcd (not .Values.etcd.members) }}{{ fail "etcd.members: is required with filter.configuration.store.etcd" }}{{ end -}}
