@@ -98,6 +98,24 @@ for (const extension of ['WasmPlugin', 'TrafficExtension']) {
   judgeIstio(`the chart's example with ${extension}`, manifests(render('example', 'istio', extension)));
 }
 
+test('a TrafficExtension has the same guard as a WasmPlugin', () => {
+  const specs = (kind) => manifests(render('full', 'istio', kind)).filter((manifest) => manifest.kind === kind).map(({ spec }) => spec);
+  const plugins = specs('WasmPlugin');
+  assert.equal(plugins.length, 2);
+  assert.deepEqual(specs('TrafficExtension'), plugins.map(({ selector, match, phase, ...wasm }) => ({ selector, match, phase, wasm })));
+});
+
+test('Envoy Gateway fetches both images with the secret for private ones', () => {
+  const { status, stdout, stderr } = helm('template', 'impersonation', chart, ...values('full', 'envoy-gateway'), '--set', 'images.pullSecret=registry');
+  assert.equal(status, 0, stderr);
+  const all = manifests(stdout);
+  const policies = all.filter(({ kind }) => kind === 'EnvoyExtensionPolicy');
+  assert.equal(policies.length, 3);
+  for (const { spec } of policies) assert.deepEqual(spec.wasm[0].code.image.pullSecretRef, { name: 'registry' });
+  const { spec } = all.find(({ kind }) => kind === 'EnvoyProxy');
+  assert.deepEqual(spec.provider.kubernetes.envoyDeployment.pod.imagePullSecrets, [{ name: 'registry' }]);
+});
+
 test('every image is named by its digest, in every form', () => {
   for (const [size, mesh, extension] of CASES) {
     const text = render(size, mesh, extension);

@@ -54,13 +54,15 @@ transport_socket:
       validation_context: {trusted_ca: {filename: /etc/envoy/etcd/ca.crt}}
 {{- end }}
 
-{{/* A plugin that Istio's agent fetches: list image plugin-name configuration. */}}
+{{/*
+A plugin that Istio's agent fetches: a dict of `image`, `name`, `configuration` and `variables`. The
+guard has no variables, and it reads no bodies.
+*/}}
 {{- define "envoy.pluginOfIstio" -}}
-{{- $image := index . 0 -}}
 "@type": type.googleapis.com/envoy.extensions.filters.http.wasm.v3.Wasm
 config:
-  name: {{ index . 1 }}
-  {{- with index . 3 }}
+  name: {{ .name }}
+  {{- if hasKey . "variables" }}
   allow_on_headers_stop_iteration: true
   {{- end }}
   failure_policy: FAIL_RELOAD
@@ -70,16 +72,16 @@ config:
     runtime: envoy.wasm.runtime.v8
     code:
       remote:
-        http_uri: {uri: "oci://{{ include "image" $image }}", timeout: 30s}
-        sha256: {{ $image.digest | trimPrefix "sha256:" | quote }}
-    {{- with index . 3 }}
+        http_uri: {uri: "oci://{{ include "image" .image }}", timeout: 30s}
+        sha256: {{ .image.digest | trimPrefix "sha256:" | quote }}
+    {{- if hasKey . "variables" }}
     environment_variables:
-      host_env_keys: {{ . }}
+      host_env_keys: {{ .variables }}
     {{- end }}
   configuration:
     "@type": type.googleapis.com/google.protobuf.Struct
     value:
-      {{- index . 2 | fromJson | toYaml | nindent 6 }}
+      {{- .configuration | fromJson | toYaml | nindent 6 }}
 {{- end }}
 
 {{/*

@@ -34,7 +34,7 @@ can only be a member with its value.
 {{ .Values.filter.configuration | toJson | replace `"cluster":"identity-gateway"` $member }}
 {{- end }}
 
-{{/* All paths that the filter answers: those that are alike in every configuration, by their names. */}}
+{{/* All paths that the filter answers, by their names in `paths`. */}}
 {{- define "filter.paths" -}}
 {{- $paths := dict
   "token" "/oidc/token"
@@ -133,11 +133,10 @@ not: path parameters, other letter case, a slash at the end.
 {{ (index . 1).namespace | default (include "gateway.namespace" (index . 0)) }}
 {{- end }}
 
-{{/* What a page may read and send: list $ methods headers. */}}
+{{/* What a page may send and read: list methods headers. */}}
 {{- define "cors" -}}
-{{- $root := index . 0 -}}
-allowMethods: {{ index . 1 | toJson }}
-allowHeaders: {{ index . 2 | toJson }}
+allowMethods: {{ index . 0 | toJson }}
+allowHeaders: {{ index . 1 | toJson }}
 exposeHeaders: [retry-after, www-authenticate]
 maxAge: 600s
 {{- end }}
