@@ -3,7 +3,7 @@
 .DEFAULT_GOAL := build
 .PHONY: wasm-target build companion run demo demo-cluster bench chaos fuzz race hostile soak sbom deny docs lint lint-format lint-native lint-wasm public-face quick test parts test-binaries test-plugin tools \
   test-core test-envoy test-endurance test-chaos test-dependencies test-differential test-without-engine test-gateway test-clients test-demo \
-  test-claims-scripts test-compose test-observability
+  test-claims-scripts test-compose test-observability test-chart
 
 module := target/wasm32-wasip1/release/impersonation_filter.wasm
 guard := target/wasm32-wasip1/release/impersonation_guard.wasm
@@ -166,6 +166,14 @@ test-claims-scripts:
 test-observability: build tools tests/gateway/node_modules
 	$(part)
 	cd tests/observability && node --test
+
+# Renders the Helm chart with Helm, and judges the result as the manifests in deploy/. No part of
+# `make test`: it needs Go, and builds Helm on first use, which takes some minutes (see scripts/helm).
+test-chart: build companion tests/clients/node_modules stack/node_modules
+	$(part)
+	scripts/envoy --path
+	scripts/helm version --short
+	cd tests/chart && node --test
 
 # Fetches the tools of the tests.
 tools:
