@@ -38,18 +38,14 @@ fn configured(text: &str) -> String {
     replaced(text, &keys, &format!("{paths}{keys}"))
 }
 
-/// Returns a file whose routes are moved, with the old look-alikes.
-fn routes_moved(text: &str) -> String {
+/// Returns a file whose routes and other addresses are moved.
+fn addresses_moved(text: &str) -> String {
     let page = page();
-    // The places with these paths that the page changes by hand.
-    let (mut text, kept) = (text.to_owned(), "(?i)/oidc/token/");
-    text = text.replace(kept, "(kept)");
-    for command in page.split("-e 's|").skip(1) {
+    page.split("-e 's|").skip(1).fold(text.to_owned(), |text, command| {
         let (command, _) = command.split_once("|'").unwrap();
         let (from, to) = command.split_once('|').unwrap();
-        text = replaced(&text, from, to);
-    }
-    text.replace("(kept)", kept)
+        replaced(&text, from, to)
+    })
 }
 
 /// Returns a file whose look-alikes are moved.
@@ -61,6 +57,11 @@ fn look_alikes_moved(text: &str) -> String {
         let [from, to] = [format!("(?i){from}"), to.to_owned()].map(|it| it.replace("\\|", "|"));
         replaced(&text, &from, &to)
     })
+}
+
+/// Returns a file of the repository that is moved as the page says.
+fn moved(name: &str) -> String {
+    addresses_moved(&look_alikes_moved(&configured(&repositorys(name))))
 }
 
 /// Asserts that `check` has exactly these findings, beside that about the demo's secret.
@@ -87,8 +88,7 @@ fn files_that_are_moved_as_the_page_says_have_no_findings() {
     for name in
         ["envoy.yaml", "deploy/istio/impersonation.yaml", "deploy/envoy-gateway/impersonation.yaml"]
     {
-        let moved = look_alikes_moved(&routes_moved(&configured(&repositorys(name))));
-        assert_findings(name, &moved, &[]);
+        assert_findings(name, &moved(name), &[]);
     }
 }
 
@@ -98,7 +98,7 @@ const CERTS: &str = "/realms/acme/protocol/openid-connect/certs";
 
 #[test]
 fn what_stays_at_another_path_than_the_configured_one_is_found() {
-    let moved = look_alikes_moved(&routes_moved(&configured(&repositorys("envoy.yaml"))));
+    let moved = moved("envoy.yaml");
     let back = |from: &str, to: &str| replaced(&moved, from, to);
     let filter = ": ^.http_filters[5]: is disabled on every route to";
     let alike = "warning: ^.route_config.virtual_hosts[0]: routes refuse paths that servers could take for the filter's, and none refuses those like";
@@ -126,7 +126,7 @@ fn what_stays_at_another_path_than_the_configured_one_is_found() {
             vec![format!("warning{filter} /.well-known/oauth-authorization-server: it publishes nothing there")]),
         ("paths without a route's", back(unset, ""),
             vec![format!("warning{filter} /oidc/jwks: it publishes nothing there"), "route /orders: the provider's key set is not".into(), "route /invoices: the provider's key set is not".into()]),
-        ("all look-alikes", routes_moved(&configured(&repositorys("envoy.yaml"))),
+        ("all look-alikes", addresses_moved(&configured(&repositorys("envoy.yaml"))),
             vec![format!("{alike} {TOKEN}, /realms/acme/protocol/openid-connect/revoke, {INTROSPECT}, {CERTS}, /realms/acme/.well-known/openid-configuration, such as /REALMS/")]),
         ("one look-alike", back("realms/acme/(protocol/openid-connect/(token|certs)|", "realms/acme/(protocol/openid-connect/token|"),
             vec![format!("{alike} {CERTS}, such as /REALMS/ACME/PROTOCOL/OPENID-CONNECT/CERTS: refuse them")]),
@@ -148,7 +148,7 @@ fn routes_of_manifests_must_be_for_the_configured_paths() {
     for name in ["deploy/istio/impersonation.yaml", "deploy/envoy-gateway/impersonation.yaml"] {
         let shipped = repositorys(name);
         assert_findings(name, &configured(&shipped), &[missing, alike]);
-        let routes = routes_moved(&configured(&shipped));
+        let routes = addresses_moved(&configured(&shipped));
         assert_findings(name, &routes, &[alike.trim_end_matches("/realms/")]);
         // The routes may be in another file.
         let elsewhere = |kind: &str| shipped.replace(&format!("kind: {kind}\n"), "kind: Another\n");
