@@ -77,6 +77,18 @@ const withRegexes = (regexes) => (yaml) => {
   const replaced = own.reduce((all, regex, index) => all.replace(`'${regex}'`, () => `'${regexes[index]}'`), yaml);
   return replaced.replace(`'${ofApis}'`, "'/none'");
 };
+const [, page] = readFileSync(`${ROOT}docs/gateway.md`, 'utf8').split('\n## A gateway with other paths\n');
+/** The changes of addresses in docs/gateway.md, in their order. */
+const MOVES = [...page.matchAll(/-e 's\|(.*)\|(.*)\|'/g)].map(([, from, to]) => [from, to]);
+const move = (text) => MOVES.reduce((all, [from, to]) => all.replaceAll(from, to), text);
+/** envoy.yaml with other paths, changed as docs/gateway.md says. */
+const moved = (yaml) => {
+  const [, paths] = /```yaml\n([^`]*)```/.exec(page);
+  const [keys, margin] = /^( *)signing_keys:\n/m.exec(yaml);
+  const configured = yaml.replace(keys, paths.replace(/^/gm, margin).trimEnd() + `\n${keys}`);
+  const regexes = [...page.matchAll(/^\| `(\(\?i\).*)` \| `(.*)` \|$/gm)].map((row) => row.slice(1).map((cell) => cell.replaceAll('\\|', '|')));
+  return move(regexes.reduce((all, [from, to]) => all.replace(from, () => to), configured));
+};
 const manifest = (folder, pick) => (
   parseAllDocuments(readFileSync(`${ROOT}deploy/${folder}/impersonation.yaml`, 'utf8')).map((it) => it.toJS()).map(pick).find(Boolean)
 );
@@ -85,15 +97,16 @@ const envoyGateway = manifest('envoy-gateway', ({ metadata, spec }) => (
   metadata.name === 'impersonation-look-alikes' && spec.rules[0].matches.map(({ path }) => path.value)
 ));
 
-for (const [whose, edit, apis] of [
+for (const [whose, edit, apis, ours = OURS] of [
   ['envoy.yaml', shipped, APIS],
+  ['envoy.yaml with other paths', moved, APIS, OURS.map(move)],
   ['the manifest for Istio', withRegexes(istio), []],
   ['the manifest for Envoy Gateway', withRegexes(envoyGateway), []],
 ]) {
   test(`${whose}: a look-alike reaches no server, and the gateway's own paths reach the gateway`, async () => {
     const { envoy } = await startEnvoyOn(ports, edit);
     const faults = [];
-    const refused = [...OURS, ...apis, ...apis.map((api) => `${api}/1`)].flatMap(lookAlikes).concat(OURS.flatMap(longer));
+    const refused = [...ours, ...apis, ...apis.map((api) => `${api}/1`)].flatMap(lookAlikes).concat(ours.flatMap(longer));
     const passing = apis.length > 0 ? LEGITIMATE : [...LEGITIMATE, '/Reports/1', '/reports;x/1'];
     for (const [protocol, send] of [['HTTP/1.1', send1], ['HTTP/2', send2]]) {
       for (const path of refused) {
@@ -101,7 +114,7 @@ for (const [whose, edit, apis] of [
         const status = await send(path);
         // If Envoy itself rewrites the path to one of these, it also routes it like that: then the
         // filter or jwt_authn sees it.
-        const routed = reached.every((url) => OURS.includes(url.split('?')[0]));
+        const routed = reached.every((url) => ours.includes(url.split('?')[0]));
         if (!routed || (reached.length === 0 && ![404, 401, 405, 307].includes(status))) faults.push(`${protocol} ${path}: ${status}, reached ${reached}`);
       }
       for (const path of passing) {

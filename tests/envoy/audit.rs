@@ -24,7 +24,7 @@ use testkit::gateway::{
 };
 use testkit::http::Request;
 use testkit::refusals::{self, Exchange, Mint, Told};
-use testkit::{Findings, repository, scratch, wait_for};
+use testkit::{Findings, paths, repository, scratch, wait_for};
 
 const CREATED: &str = "subject_token.created";
 const MINT_REFUSED: &str = "subject_token.refused";
@@ -128,7 +128,18 @@ fn unaudited_requests() -> Vec<Request> {
 
 #[test]
 fn every_mint_exchange_and_refusal_leaves_one_line() {
-    let observed = Observed::start(&refusals::configuration(), 1);
+    leaves_one_line_for_each_case(&Observed::start(&refusals::configuration(), 1));
+}
+
+#[test]
+fn every_mint_exchange_and_refusal_leaves_the_same_line_at_configured_paths() {
+    let configuration = refusals::configuration().with("/paths", paths::keycloaks());
+    let mut observed = Observed::start(&configuration, 1);
+    observed.envoy.move_requests();
+    leaves_one_line_for_each_case(&observed);
+}
+
+fn leaves_one_line_for_each_case(observed: &Observed) {
     let (token, spent) = (observed.mint(&mint_request("u-1")), observed.mint(&mint_request("u-2")));
     assert_eq!(observed.envoy.send(&portal_request(&spent)).status, 200);
     let before = observed.events();

@@ -20,7 +20,7 @@ use testkit::gateway::{
 use testkit::http::{Answer, Request};
 use testkit::keys::{Key, unsigned};
 use testkit::refusals::{self, Exchange};
-use testkit::{Findings, http2, wait_for};
+use testkit::{Findings, http2, paths, wait_for};
 
 #[test]
 fn answers_200_with_exactly_five_members() {
@@ -209,7 +209,18 @@ fn actor_token() -> String {
 
 #[test]
 fn a_refused_exchange_says_why_and_leaves_the_token_spendable() {
-    let gateway = Gateway::start(&refusals::configuration());
+    says_why_and_leaves_the_token_spendable(&Gateway::start(&refusals::configuration()));
+}
+
+#[test]
+fn a_refused_exchange_says_the_same_at_configured_paths() {
+    let configuration = refusals::configuration().with("/paths", paths::keycloaks());
+    let mut gateway = Gateway::start(&configuration);
+    gateway.envoy.move_requests();
+    says_why_and_leaves_the_token_spendable(&gateway);
+}
+
+fn says_why_and_leaves_the_token_spendable(gateway: &Gateway) {
     let mut findings = Findings::default();
     for &(case, spoil, (status, error, _)) in refusals::EXCHANGES {
         let token = gateway.mint("u-1");

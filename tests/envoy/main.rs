@@ -34,6 +34,7 @@ mod mint;
 mod names;
 mod operator;
 mod pass_through;
+mod paths;
 mod probe;
 mod race;
 mod rules;

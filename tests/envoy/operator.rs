@@ -9,14 +9,15 @@ use serde_json::{Value, json};
 use testkit::artifacts::COMPANION;
 use testkit::bootstrap::{Filter, Listener};
 use testkit::configuration::ORDERS;
+use testkit::gateway::Gateway;
 use testkit::guarded::{
     API, Begun, Guarded, Parties, filter_configuration, guard_configuration, guarded_listener,
     operator_with,
 };
 use testkit::http::Request;
-use testkit::scratch;
 use testkit::server::Server;
 use testkit::tls::Authority;
+use testkit::{paths, scratch};
 
 /// One Envoy with two workers, for every test that ends only its own impersonations.
 fn guarded() -> &'static Guarded {
@@ -166,6 +167,23 @@ fn the_read_scope_cannot_revoke() {
         errors.contains("403: the access token lacks the scope impersonations:read"),
         "{errors}"
     );
+}
+
+#[test]
+fn list_and_revoke_find_the_service_at_a_configured_path() {
+    let filter = filter_configuration().with("/paths", paths::keycloaks());
+    let gateway = Gateway::lent(&filter);
+    let url = format!("http://{}", gateway.address());
+    let path = paths::moved("/api/impersonations");
+    let run = |scope: &str, arguments: &[&str]| {
+        let arguments = [arguments, &["--impersonations-path", &path]].concat();
+        outcome(&companion(&url, scope, &arguments).output().unwrap())
+    };
+    let (status, told, errors) = run("impersonations:read", &["list"]);
+    assert_eq!((status, &*told, &*errors), (0, "No impersonation is live.\n", ""));
+    let (status, told, errors) = run("impersonations:revoke", &["revoke", "--user", "u-1"]);
+    assert!(told.starts_with("No live impersonation of user u-1"), "{told}, {errors}");
+    assert_eq!(status, 0);
 }
 
 #[test]

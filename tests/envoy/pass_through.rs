@@ -24,7 +24,7 @@ const PROTOCOLS: [(&str, Send); 2] = [
 
 /// Sends the request with the filter and without, and compares what the upstream and the caller
 /// saw.
-fn compare(findings: &mut Findings, gateway: &Gateway, case: &str, request: &Request) {
+pub(crate) fn compare(findings: &mut Findings, gateway: &Gateway, case: &str, request: &Request) {
     for (protocol, send) in PROTOCOLS {
         let case = format!("{case}, {protocol}");
         let [filtered, bare] = [gateway.address(), gateway.envoy.address("bare")].map(|address| {
@@ -61,16 +61,15 @@ fn lasting_answer(mut answer: Answer) -> Outcome {
     (answer.status, answer.headers, answer.body, answer.trailers)
 }
 
-#[test]
-fn other_requests_to_the_token_endpoint_reach_the_identity_gateway_unchanged() {
-    let gateway = Gateway::shared();
+/// Requests to the token endpoint, and to paths like it, that are not the filter's.
+pub(crate) fn requests_of_others() -> impl Iterator<Item = (&'static str, Request)> {
     let form = |grant: &str| Form::default().set("grant_type", grant).set("code", "a b&c").encode();
     let typed = |content_type: &str, body: &[u8]| {
         Request::post("/oidc/token").header("content-type", content_type).body(body)
     };
     let mixed = b"--x\r\ncontent-disposition: form-data; name=\"grant_type\"\r\n\r\nclient_credentials\r\n--x--";
     #[rustfmt::skip]
-    let cases = [
+    let requests = [
         ("authorization code",       raw_exchange_request(&form("authorization_code"))),
         ("refresh token",            raw_exchange_request(&form("refresh_token"))),
         ("client credentials, Basic", raw_exchange_request(&form("client_credentials")).basic("support-portal", &CLIENT_SECRET)),
@@ -94,9 +93,14 @@ fn other_requests_to_the_token_endpoint_reach_the_identity_gateway_unchanged() {
         ("a path with a slash more", Request::post("/oidc/token/").header("content-type", "application/x-www-form-urlencoded").body(exchange_form("sub_AAAA").encode())),
         ("introspection",            Request::post("/oidc/token/introspection").header("content-type", "application/x-www-form-urlencoded").body("token=opaque")),
     ];
+    requests.into_iter()
+}
+
+#[test]
+fn other_requests_to_the_token_endpoint_reach_the_identity_gateway_unchanged() {
     let mut findings = Findings::default();
-    for (case, request) in cases {
-        compare(&mut findings, gateway, case, &request);
+    for (case, request) in requests_of_others() {
+        compare(&mut findings, Gateway::shared(), case, &request);
     }
 }
 

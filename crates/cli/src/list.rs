@@ -106,7 +106,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
 
 /// Reads all pages.
 fn read(service: &Service, arguments: &Arguments) -> Result<List, NotDone> {
-    let mut path = format!("/api/impersonations?limit={PAGE}");
+    let mut path = format!("{}?limit={PAGE}", service.list());
     let Arguments { user, actor, client, caller, resource, .. } = arguments;
     for (name, value) in [
         ("userId", user),

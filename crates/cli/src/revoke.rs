@@ -122,13 +122,13 @@ pub(super) fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
 /// Ends the named impersonations, and returns a sentence about it.
 fn revoke(service: &Service, arguments: &Arguments) -> Result<String, NotDone> {
     if let Some(id) = &arguments.id {
-        service.ask(Ask::Delete, &format!("/api/impersonations/{}", encoded(id)), SCOPE)?;
+        service.ask(Ask::Delete, &format!("{}/{}", service.list(), encoded(id)), SCOPE)?;
         return Ok(format!("The impersonation {} has ended.", escaped(id)));
     }
     let named: Map<_, _> =
         arguments.named().map(|(member, _, value)| (member.to_owned(), value.into())).collect();
     let body = if named.is_empty() { json!({"all": true}) } else { Value::Object(named) };
-    let done = service.ask(Ask::Post(&body), "/api/impersonations/revocations", SCOPE)?;
+    let done = service.ask(Ask::Post(&body), &format!("{}/revocations", service.list()), SCOPE)?;
     let Revoked { revoked_before, ended, complete } = done.read()?;
     let words: Vec<_> =
         arguments.named().map(|(_, word, value)| format!("{word} {}", escaped(value))).collect();

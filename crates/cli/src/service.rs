@@ -12,6 +12,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant, SystemTime};
 
 use clap::Args;
+use impersonation_core::issuer::Paths;
 use impersonation_core::secret::Secret;
 use impersonation_core::time::UnixTime;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
@@ -50,6 +51,11 @@ pub(super) struct Access {
     /// The service's base address, such as https://auth.example.com.
     #[arg(long, env = "IMPERSONATION_URL", value_parser = base_address)]
     url: Base,
+    /// The path of the list of impersonations, if it is not the default one: `impersonations` of
+    /// `paths` in the filter's configuration. It follows the base address.
+    #[arg(long, env = "IMPERSONATIONS_PATH", value_name = "PATH", value_parser = endpoint_path,
+          default_value = Paths::DEFAULT_IMPERSONATIONS)]
+    impersonations_path: String,
     /// A file with the access token, `-` for standard input. Without it the token is read from the
     /// variable IMPERSONATION_TOKEN. No argument takes the token: other users of the machine see
     /// arguments.
@@ -72,7 +78,8 @@ impl Access {
             );
         }
         let agent = agent(&address, self.cacert.as_deref())?;
-        Ok(Service { agent, address, token })
+        let list = self.impersonations_path.clone();
+        Ok(Service { agent, address, list, token })
     }
 
     /// Returns true if standard input holds the token, so that it cannot hold an answer to a
@@ -166,6 +173,12 @@ pub(super) fn base_address(text: &str) -> Result<Base, String> {
     })
 }
 
+/// Reads the path of an endpoint, as it is in `paths` of the filter's configuration.
+pub(super) fn endpoint_path(text: &str) -> Result<String, String> {
+    let wrong = || "expected a normal path such as /api/impersonations, without a query".to_owned();
+    Paths::may_have(text).then(|| text.to_owned()).ok_or_else(wrong)
+}
+
 fn authorities(file: &Path) -> Result<RootCerts, Failure> {
     let wrong = |error: &dyn std::fmt::Display| Failure::new(file.display(), error);
     let mut pem = Vec::new();
@@ -242,10 +255,17 @@ pub(super) struct NotDone {
 pub(super) struct Service {
     agent: Agent,
     address: String,
+    list: String,
     token: Secret<String>,
 }
 
 impl Service {
+    /// Returns the path of the list of impersonations. Each has a path of its own below, and so have
+    /// revocations.
+    pub(super) fn list(&self) -> &str {
+        &self.list
+    }
+
     /// Sends a request. If the service is unavailable, tries again for a few seconds. `scope` is
     /// the scope that the token needs.
     pub(super) fn ask(&self, ask: Ask<'_>, path: &str, scope: &str) -> Result<Done, NotDone> {
@@ -405,7 +425,9 @@ fn refused(mut answer: Response<Body>, address: &str, scope: &str) -> NotDone {
         (403, "insufficient_scope") => format!("the access token lacks the scope {scope}"),
         (403, _) => "not allowed".into(),
         (404, "not_found") => "not found".into(),
-        (404, _) => "nothing is there: is this the service's base address?".into(),
+        (404, _) => "nothing is there: is this the service's base address? If the filter has `paths.impersonations`, give \
+                     --impersonations-path"
+            .into(),
         (429 | 503, _) => "not available for some seconds now".into(),
         _ => "refused".into(),
     };

@@ -26,6 +26,8 @@ pub struct Envoy {
     process: Mutex<Process>,
     /// True if several tests use the process, one after the other.
     is_lent: bool,
+    /// True if tests' requests go to Keycloak's paths.
+    moves_requests: bool,
 }
 
 /// Why Envoy did not come up.
@@ -89,12 +91,18 @@ impl Envoy {
             process: Mutex::new(process),
             directory,
             is_lent: false,
+            moves_requests: false,
         })
     }
 
     /// Hides from now on the facts about the whole process: its log, its metrics, its memory.
     pub(crate) fn lend(&mut self) {
         self.is_lent = true;
+    }
+
+    /// Sends requests to the first listener at Keycloak's paths from now on: see [`crate::paths`].
+    pub fn move_requests(&mut self) {
+        self.moves_requests = true;
     }
 
     /// Fails a test that looks at another test's log, metrics or memory.
@@ -110,7 +118,8 @@ impl Envoy {
 
     /// Connects to the first listener.
     pub fn connect(&self) -> Connection {
-        Connection::open(self.listeners[0].1)
+        let connection = Connection::open(self.listeners[0].1);
+        if self.moves_requests { connection.moving_requests() } else { connection }
     }
 
     /// Sends a request to the first listener, over a connection of its own.

@@ -23,6 +23,7 @@ pub mod lent;
 pub mod network;
 pub mod open_loop;
 pub mod over;
+pub mod paths;
 pub mod process;
 pub mod refusals;
 pub mod server;

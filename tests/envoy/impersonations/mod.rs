@@ -1,8 +1,8 @@
 //! Impersonations can be seen and ended: by the minter, by an entitled operator, by the client, and
 //! by a replay that shows that a token is in two hands.
 //!
-//! All of it holds for both stores: this module is compiled twice, the second time as
-//! `impersonations_in_etcd`.
+//! All of it holds for both stores, and at all configured paths: this module is compiled twice. The
+//! second time it is `impersonations_in_etcd`, whose endpoints have the paths of Keycloak.
 
 mod cancel;
 mod lasting;
@@ -26,7 +26,7 @@ use testkit::gateway::{
     mint_body_request, raw_part, with_actor,
 };
 use testkit::http::{Answer, Form, Request};
-use testkit::wait_for;
+use testkit::{paths, wait_for};
 
 const LIST: &str = "/api/impersonations";
 const REVOCATIONS: &str = "/api/impersonations/revocations";
@@ -38,7 +38,8 @@ pub(crate) fn configuration() -> Configuration {
         json!([{"issuer": ISSUER, "audiences": [MANAGEMENT], "local_jwks": jwks(&[&PROVIDER_KEY])}]),
     );
     if in_etcd() {
-        configuration.with("/store", json!({"etcd": {"cluster": "etcd"}}))
+        let in_etcd = configuration.with("/store", json!({"etcd": {"cluster": "etcd"}}));
+        in_etcd.with("/paths", paths::keycloaks())
     } else {
         configuration
     }
@@ -46,6 +47,11 @@ pub(crate) fn configuration() -> Configuration {
 
 fn in_etcd() -> bool {
     module_path!().contains("in_etcd")
+}
+
+/// Returns the target at which the gateway receives a request to this path.
+fn sent_to(path: &str) -> String {
+    if in_etcd() { paths::moved(path) } else { path.to_owned() }
 }
 
 /// A gateway, with an etcd of its own if it needs one.
@@ -78,7 +84,11 @@ fn start_with_workers(concurrency: u32, configuration: &Configuration) -> Starte
     let etcd = in_etcd().then(Etcd::start);
     let clusters = etcd.iter().map(|etcd| Cluster::new("etcd", etcd.address).http2()).collect();
     let options = Options { concurrency, clusters, ..Options::default() };
-    Started { gateway: Gateway::try_start(configuration, &options).unwrap(), _etcd: etcd }
+    let mut gateway = Gateway::try_start(configuration, &options).unwrap();
+    if in_etcd() {
+        gateway.envoy.move_requests();
+    }
+    Started { gateway, _etcd: etcd }
 }
 
 /// An operator's access token with this scope.

@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use super::clusters::Clusters;
 use super::findings::{Findings, Severity};
 use super::guard::{self, Issuer};
+use super::look_alikes;
 use super::manager::Manager;
 use super::plugin::Assume;
 use super::proof::{self, EnvoyFile};
@@ -69,6 +70,7 @@ pub(super) fn check_plugins(
     }
     reached::check_reached(&services, findings);
     reached::check_shared(&services, findings);
+    look_alikes::check(&services, findings);
     let guards = guard::read(&found, &issuers, clusters, findings);
     let file = EnvoyFile {
         root,

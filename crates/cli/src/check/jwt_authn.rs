@@ -17,8 +17,9 @@ pub(super) struct Tokens<'c> {
     pub(super) issuers: Vec<&'c str>,
     /// The indicators of the filters' resources; `None` if the file has no filter.
     pub(super) indicators: Option<Vec<&'c str>>,
-    /// The paths of the merged key sets.
-    pub(super) key_set_paths: Vec<String>,
+    /// The issuer of each filter, and the path of its key set. A guard does not know the path of its
+    /// filter's.
+    pub(super) key_sets: Vec<(&'c str, &'c str)>,
     /// The ports of the filters' listeners; empty if the file has no filter.
     pub(super) ports: Vec<u64>,
     /// The keys that the filters publish; `None` if they cannot be known here.
@@ -277,10 +278,17 @@ impl Tokens<'_> {
         if let Some(remote) = provider.get("remote_jwks") {
             let uri = remote.at(&["http_uri", "uri"]);
             let path = uri.as_ref().and_then(Place::text).map(path_of);
-            if !path.is_some_and(|path| self.key_set_paths.iter().any(|ours| ours == path)) {
+            let issuer = provider.text_of("issuer").map(folded);
+            let ours: Vec<_> = self
+                .key_sets
+                .iter()
+                .filter(|(ours, _)| issuer.as_ref().is_none_or(|issuer| *issuer == folded(ours)))
+                .map(|(_, path)| *path)
+                .collect();
+            if !ours.is_empty() && !path.is_some_and(|path| ours.contains(&path)) {
                 doubts.push(Doubt::new(
                     uri.map_or(remote.path.clone(), |uri| uri.path),
-                    format!("the provider's key set is not the one that the filter serves: take that ({})", self.key_set_paths.join(", ")),
+                    format!("the provider's key set is not the one that the filter serves: take that ({})", ours.join(", ")),
                 ));
                 return;
             }

@@ -4,11 +4,12 @@
 
 use std::collections::HashMap;
 
-use impersonation_core::issuer::MAX_BODY;
+use impersonation_core::issuer::{MAX_BODY, Paths};
 use serde_json::Value;
 
 use super::clusters::Clusters;
 use super::findings::Findings;
+use super::manifest_routes;
 use super::plugin::{self, Assume, Variables};
 use super::tree::{Place, member_path};
 use super::{envoy, wasm};
@@ -27,6 +28,9 @@ pub(super) fn check(root: &Place<'_>, assume: Assume, findings: &mut Findings) {
     };
     let clusters = Clusters::read(root);
     let mut found = envoy::check_plugins(root, &clusters, assume, findings);
+    for plugin in wasm::plugins(root).iter().filter(|plugin| plugin.is_filter()) {
+        manifest_routes::check(&manifests, &plugin.paths(), &plugin.config.path, findings);
+    }
     for manifest in &manifests {
         match manifest.text_of("kind") {
             Some("EnvoyFilter") if found => check_istio_buffers(manifest, findings),
@@ -83,6 +87,8 @@ fn check_extension_policy(
         };
         clusters.check_store(&config, findings);
         plugin::check(&config, &variables, assume, findings);
+        let paths = Paths::of_unchecked(config.value);
+        manifest_routes::check(manifests, &paths, &config.path, findings);
         for (field, value) in [
             ("allow_on_headers_stop_iteration", Value::from(true)),
             ("failure_policy", "FAIL_RELOAD".into()),

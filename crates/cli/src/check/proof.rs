@@ -182,12 +182,6 @@ impl<'a> EnvoyFile<'a, '_, '_> {
             }
         }
         let configs = || self.issuers.iter().map(|issuer| &issuer.checked);
-        let of_filters = configs().map(|checked| checked.config.paths.jwks.clone());
-        // A guard does not know the filter's `paths`.
-        let of_guards = self.guards.iter().map(|guard| Paths::new(&guard.config.base_path).jwks);
-        let mut key_set_paths: Vec<_> = of_filters.chain(of_guards).collect();
-        key_set_paths.sort_unstable();
-        key_set_paths.dedup();
         let with_filter = listeners.iter().filter(|listener| {
             listener
                 .chains
@@ -202,7 +196,9 @@ impl<'a> EnvoyFile<'a, '_, '_> {
         Tokens {
             issuers,
             indicators: (!self.issuers.is_empty()).then(|| indicators.collect()),
-            key_set_paths,
+            key_sets: configs()
+                .map(|checked| (&*checked.config.issuer, &*checked.config.paths.jwks))
+                .collect(),
             ports: with_filter.filter_map(port).collect(),
             published: (!self.issuers.is_empty() && configs().all(|checked| !checked.assumed))
                 .then(|| configs().flat_map(|checked| &checked.config.published_keys).collect()),

@@ -1,5 +1,9 @@
 //! Envoy's routes: the requests that a route takes, and the filter settings that apply on it.
 
+use std::cell::RefCell;
+use std::collections::HashMap;
+
+use regex::bytes::{Regex, RegexBuilder};
 use serde_json::Value;
 
 use super::tree::{Message, Place};
@@ -29,22 +33,29 @@ pub(super) fn routes<'d>(table: &Place<'d>) -> Vec<Route<'d>> {
 /// the routes are not in this file.
 pub(super) fn routes_to<'d>(manager: &Place<'d>, paths: &[&str]) -> Option<Vec<Route<'d>>> {
     let table = manager.get("route_config")?;
+    let hosts = table.list("virtual_hosts");
+    let hosts = hosts.iter().flat_map(|host| paths.iter().map(move |path| (host, path)));
+    Some(hosts.flat_map(|(host, path)| routes_of(&table, host, path)).collect())
+}
+
+/// Returns the routes of a virtual host that requests to `path` may take.
+pub(super) fn routes_of<'d>(
+    table: &Place<'d>,
+    host: &Place<'d>,
+    path: &str,
+) -> impl Iterator<Item = Route<'d>> {
     let mut found = Vec::new();
-    for host in table.list("virtual_hosts") {
-        for path in paths {
-            for route in host.list("routes") {
-                let matches = match_of(&route, path);
-                if matches == Match::Never {
-                    continue;
-                }
-                found.push(Route { route, host: host.clone(), table: table.clone() });
-                if matches == Match::Always {
-                    break;
-                }
-            }
+    for route in host.list("routes") {
+        let matches = match_of(&route, path);
+        if matches == Match::Never {
+            continue;
+        }
+        found.push(Route { route, host: host.clone(), table: table.clone() });
+        if matches == Match::Always {
+            break;
         }
     }
-    Some(found)
+    found.into_iter()
 }
 
 /// Returns true if a request to `path` can reach `filter`, an entry of the manager's
@@ -122,7 +133,9 @@ enum Pattern<'d> {
     Prefix(&'d str),
     /// A prefix that ends at the end of a segment.
     Separated(&'d str),
-    /// A regular expression or a template, which is not interpreted.
+    /// A regular expression of whole paths.
+    Regex(&'d str),
+    /// A template, which is not interpreted.
     Opaque,
 }
 
@@ -149,6 +162,9 @@ impl<'d> Rule<'d> {
             Pattern::Whole(whole)
         } else if let Some(prefix) = rule.text_of("path_separated_prefix") {
             Pattern::Separated(prefix)
+        } else if let Some(regex) = rule.at(&["safe_regex", "regex"]).as_ref().and_then(Place::text)
+        {
+            Pattern::Regex(regex)
         } else {
             Pattern::Opaque
         };
@@ -168,11 +184,15 @@ pub(super) fn match_of(route: &Place<'_>, path: &str) -> Match {
         return Match::Perhaps;
     };
     let fold = |text: &str| if rule.folds { text.to_ascii_lowercase() } else { text.to_owned() };
-    let path = fold(path);
+    let folded = fold(path);
     let matches = match rule.pattern {
-        Pattern::Prefix(prefix) => path.starts_with(&fold(prefix)),
-        Pattern::Whole(whole) => path == fold(whole),
-        Pattern::Separated(prefix) => is_below(&path, &fold(prefix)),
+        Pattern::Prefix(prefix) => folded.starts_with(&fold(prefix)),
+        Pattern::Whole(whole) => folded == fold(whole),
+        Pattern::Separated(prefix) => is_below(&folded, &fold(prefix)),
+        Pattern::Regex(regex) => match matches_whole(regex, path) {
+            Some(matches) => matches,
+            None => return Match::Perhaps,
+        },
         Pattern::Opaque => return Match::Perhaps,
     };
     match matches {
@@ -180,6 +200,23 @@ pub(super) fn match_of(route: &Place<'_>, path: &str) -> Match {
         true if rule.conditional => Match::Perhaps,
         true => Match::Always,
     }
+}
+
+/// Returns true if a regular expression matches a whole path, as in Envoy; `None` if that is not
+/// known.
+pub(super) fn matches_whole(regex: &str, path: &str) -> Option<bool> {
+    thread_local! {
+        /// Regular expressions that were compiled before: one is tried for many paths.
+        static KNOWN: RefCell<HashMap<String, Option<Regex>>> = RefCell::default();
+    }
+    KNOWN.with_borrow_mut(|known| {
+        let compile = || {
+            let whole = format!("^(?:{regex})$");
+            RegexBuilder::new(&whole).unicode(false).size_limit(1 << 20).build().ok()
+        };
+        let regex = known.entry(regex.to_owned()).or_insert_with(compile).as_ref()?;
+        Some(regex.is_match(path.as_bytes()))
+    })
 }
 
 /// Tells if a rule of `jwt_authn` matches the requests that a route takes: all of them, none, or
@@ -195,9 +232,11 @@ pub(super) fn covered_by(route: &Place<'_>, rule: &Place<'_>) -> Match {
     // The letter case is certain only if rule and route treat it in the same way.
     let fold = |text: &str| text.to_ascii_lowercase();
     let (of_rule, of_route) = match (rule.pattern, route.pattern) {
-        (Pattern::Opaque, _) => return Match::Perhaps,
-        (_, Pattern::Opaque) if takes_all && !rule.conditional => return Match::Always,
-        (_, Pattern::Opaque) => return Match::Perhaps,
+        (Pattern::Regex(_) | Pattern::Opaque, _) => return Match::Perhaps,
+        (_, Pattern::Regex(_) | Pattern::Opaque) if takes_all && !rule.conditional => {
+            return Match::Always;
+        }
+        (_, Pattern::Regex(_) | Pattern::Opaque) => return Match::Perhaps,
         (
             Pattern::Whole(of_rule) | Pattern::Prefix(of_rule) | Pattern::Separated(of_rule),
             Pattern::Whole(of_route) | Pattern::Prefix(of_route) | Pattern::Separated(of_route),
@@ -222,7 +261,7 @@ pub(super) fn covered_by(route: &Place<'_>, rule: &Place<'_>) -> Match {
                 rest.starts_with('/')
                     || rest.is_empty() && !matches!(route.pattern, Pattern::Prefix(_))
             }
-            Pattern::Opaque => false,
+            Pattern::Regex(_) | Pattern::Opaque => false,
         };
     let may_meet = same_start(of_route, of_rule)
         || !matches!(route.pattern, Pattern::Whole(_)) && same_start(of_rule, of_route);

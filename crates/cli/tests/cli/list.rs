@@ -164,3 +164,25 @@ fn no_name_drives_the_terminal() {
         stdout(&output).contains("a\\u{1b}]0;x\\u{7}\\u{d}\\u{a}\\u{9b}2J\\u{7f}\\u{202e}b\\\\")
     );
 }
+
+#[test]
+fn a_configured_path_takes_the_place_of_the_default() {
+    let path = ["--impersonations-path", "/support/sessions"];
+    let server = service(page(&[], None, true));
+    let output = asking(&server, &[&["list"][..], &path].concat()).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", errors(&output));
+    let by_id = ["revoke", "--id", "0123"];
+    let output = asking(&server, &by_id).env("IMPERSONATIONS_PATH", path[1]).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", errors(&output));
+    asking(&server, &[&["revoke", "--user", "u"][..], &path].concat()).output().unwrap();
+    let targets: Vec<_> = asked_for(&server).into_iter().map(|(_, target, _)| target).collect();
+    let expected =
+        ["/support/sessions?limit=1000", "/support/sessions/0123", "/support/sessions/revocations"];
+    assert_eq!(targets, expected);
+    for wrong in ["", "/", "sessions", "/sessions/", "/sessions?x=y", "https://a.example/sessions"]
+    {
+        let output = asking(&server, &["list", path[0], wrong]).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{wrong}");
+    }
+    assert_eq!(server.calls(), 3);
+}

@@ -79,6 +79,17 @@ impl Paths {
         Self::with(base_path, |name| paths?.get(name)?.as_str())
     }
 
+    /// Returns true for a path that an endpoint may have: Envoy and the identity gateway read it in
+    /// one way, as it has no query, no fragment, no escape, no empty segment and no dot segment.
+    pub fn may_have(path: &str) -> bool {
+        let is_segment =
+            |segment: &str| !matches!(segment, "" | "." | "..") && segment.bytes().all(is_plain);
+        path.strip_prefix('/').is_some_and(|rest| rest.split('/').all(is_segment))
+    }
+
+    /// The default path of the list of impersonations.
+    pub const DEFAULT_IMPERSONATIONS: &str = IMPERSONATIONS;
+
     fn with<'v>(base_path: &str, given: impl Fn(&str) -> Option<&'v str>) -> Self {
         let below = |path: &str| format!("{base_path}{path}");
         let path = |name: &str, default: &str| below(given(name).unwrap_or(default));
@@ -147,8 +158,7 @@ fn is_below(path: &str, folder: &str) -> bool {
     path.strip_prefix(&folder).is_some_and(|rest| rest.starts_with('/'))
 }
 
-/// A path that Envoy and the identity gateway read in one way: without a query, a fragment, an escape,
-/// an empty segment or a dot segment.
+/// A path that an endpoint may have.
 struct EndpointPath;
 
 impl Kind for EndpointPath {
@@ -156,11 +166,9 @@ impl Kind for EndpointPath {
 
     fn read(node: Node<'_>) -> Option<String> {
         let text = node.clone().string()?;
-        let is_segment =
-            |segment: &str| !matches!(segment, "" | "." | "..") && segment.bytes().all(is_plain);
-        match text.strip_prefix('/') {
-            Some(rest) if rest.split('/').all(is_segment) => Some(text.to_owned()),
-            _ => node.problem("expected a normal path such as /oidc/token, without a query"),
+        match Paths::may_have(text) {
+            true => Some(text.to_owned()),
+            false => node.problem("expected a normal path such as /oidc/token, without a query"),
         }
     }
 

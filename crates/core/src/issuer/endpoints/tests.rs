@@ -1,5 +1,5 @@
 use std::cell::LazyCell;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 use serde_json::json;
@@ -201,6 +201,33 @@ fn the_openapi_description_has_the_path_and_methods_of_every_row_and_no_other() 
         methods.filter_map(move |method| Some((path.clone()?, (*method).to_owned())))
     });
     assert_eq!(operations.collect::<BTreeSet<_>>(), described());
+}
+
+/// Reads the members of `paths` that docs/openapi.yaml names, by path.
+fn described_members() -> BTreeMap<&'static str, &'static str> {
+    let page = include_str!("../../../../../docs/openapi.yaml");
+    let lines = page.lines().zip(page.lines().skip(1));
+    let member = |(path, next): (&'static str, &'static str)| {
+        let path = path.strip_prefix("  /")?.strip_suffix(':')?;
+        let member = next.strip_prefix("    x-paths-member: ")?;
+        Some((path, member))
+    };
+    lines.filter_map(member).collect()
+}
+
+#[test]
+fn the_openapi_description_names_the_member_that_moves_a_path_and_no_other() {
+    let (default, members) = (Paths::new(""), described_members());
+    for endpoint in Endpoint::ALL {
+        // RFC 8414's document has no default path.
+        let Some(path) = endpoint.path(&default) else { continue };
+        let member = members[path.strip_prefix('/').unwrap()];
+        for other in members.values() {
+            let moved = Paths::of_unchecked(&json!({"paths": {*other: "/moved"}}));
+            let is_moved = endpoint.path(&moved).unwrap().starts_with("/moved");
+            assert_eq!(is_moved, *other == member, "{path} by {other}");
+        }
+    }
 }
 
 #[test]

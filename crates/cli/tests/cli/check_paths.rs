@@ -1,0 +1,173 @@
+//! Tests of `check` for endpoints at configured paths: routes, look-alikes and key sets must follow
+//! `paths`. The moved files are made as docs/gateway.md says.
+
+use std::path::Path;
+
+use crate::check::check;
+use crate::file;
+
+const MANAGER: &str = "static_resources.listeners[0].filter_chains[0].filters[0].typed_config";
+
+fn repositorys(name: &str) -> String {
+    let path = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")).join(name);
+    std::fs::read_to_string(path).unwrap()
+}
+
+/// Returns the part of docs/gateway.md about other paths.
+fn page() -> String {
+    let page = repositorys("docs/gateway.md");
+    let (_, part) = page.split_once("## A gateway with other paths\n").unwrap();
+    part.split_once("\n## ").unwrap().0.to_owned()
+}
+
+/// Replaces a text that is there.
+fn replaced(text: &str, from: &str, to: &str) -> String {
+    assert!(text.contains(from), "{from:?} is not there");
+    text.replace(from, to)
+}
+
+/// Returns a file with the page's `paths` in the filter's configuration.
+fn configured(text: &str) -> String {
+    let page = page();
+    let (_, paths) = page.split_once("```yaml\n").unwrap();
+    let (paths, _) = paths.split_once("```").unwrap();
+    let keys = text.lines().find(|line| line.trim_start() == "signing_keys:").unwrap();
+    let margin = keys.strip_suffix("signing_keys:").unwrap();
+    let paths: String = paths.lines().map(|line| format!("{margin}{line}\n")).collect();
+    let keys = format!("{keys}\n");
+    replaced(text, &keys, &format!("{paths}{keys}"))
+}
+
+/// Returns a file whose routes and other addresses are moved.
+fn addresses_moved(text: &str) -> String {
+    let page = page();
+    page.split("-e 's|").skip(1).fold(text.to_owned(), |text, command| {
+        let (command, _) = command.split_once("|'").unwrap();
+        let (from, to) = command.split_once('|').unwrap();
+        replaced(&text, from, to)
+    })
+}
+
+/// Returns a file whose look-alikes are moved.
+fn look_alikes_moved(text: &str) -> String {
+    let page = page();
+    let rows = page.lines().filter_map(|line| line.strip_prefix("| `(?i)"));
+    rows.fold(text.to_owned(), |text, row| {
+        let (from, to) = row.strip_suffix("` |").unwrap().split_once("` | `").unwrap();
+        let [from, to] = [format!("(?i){from}"), to.to_owned()].map(|it| it.replace("\\|", "|"));
+        replaced(&text, &from, &to)
+    })
+}
+
+/// Returns a file of the repository that is moved as the page says.
+fn moved(name: &str) -> String {
+    addresses_moved(&look_alikes_moved(&configured(&repositorys(name))))
+}
+
+/// Asserts that `check` has exactly these findings, beside that about the demo's secret.
+#[track_caller]
+fn assert_findings(case: &str, text: &str, expected: &[&str]) {
+    let found = check(&file("envoy.yaml", text), &["--assume-environment"]);
+    let (_, findings) = found.lines.split_last().unwrap();
+    let findings: Vec<_> = findings
+        .iter()
+        .filter(|line| !line.contains("is the demo's"))
+        .map(|line| line.replace(MANAGER, "^"))
+        .collect();
+    assert_eq!(findings.len(), expected.len(), "{case}: {findings:#?}");
+    for line in expected {
+        assert!(
+            findings.iter().any(|found| found.contains(line)),
+            "{case}: no {line:?} in {findings:#?}"
+        );
+    }
+}
+
+#[test]
+fn files_that_are_moved_as_the_page_says_have_no_findings() {
+    for name in
+        ["envoy.yaml", "deploy/istio/impersonation.yaml", "deploy/envoy-gateway/impersonation.yaml"]
+    {
+        assert_findings(name, &moved(name), &[]);
+    }
+}
+
+const TOKEN: &str = "/realms/acme/protocol/openid-connect/token";
+const INTROSPECT: &str = "/realms/acme/protocol/openid-connect/token/introspect";
+const CERTS: &str = "/realms/acme/protocol/openid-connect/certs";
+
+#[test]
+fn what_stays_at_another_path_than_the_configured_one_is_found() {
+    let moved = moved("envoy.yaml");
+    let back = |from: &str, to: &str| replaced(&moved, from, to);
+    let filter = ": ^.http_filters[5]: is disabled on every route to";
+    let alike = "warning: ^.route_config.virtual_hosts[0]: routes refuse paths that servers could take for the filter's, and none refuses those like";
+    let with =
+        |member: &str| back("paths:\n", &format!("paths:\n                      {member}\n"));
+    let unset = "                      jwks: /realms/acme/protocol/openid-connect/certs\n";
+    let ids = "'/api/(subject-tokens|impersonations)/[0-9a-f]+'";
+    let key_set = "the provider's key set is not the one that the filter serves: take that (/realms/acme/protocol/openid-connect/certs)";
+    #[rustfmt::skip]
+    let cases = [
+        ("the token endpoint", back(&format!("path: {TOKEN}}}"), "path: /oidc/token}"),
+            vec![format!("{filter} {TOKEN}: those requests pass it by")]),
+        ("introspection", back(&format!("path: {INTROSPECT}}}"), "path: /oidc/token/introspection}"),
+            vec![format!("warning{filter} {INTROSPECT}: impersonations cannot be seen or ended there")]),
+        ("the key set's route", back(&format!("path: {CERTS}}}"), "path: /oidc/jwks}"),
+            vec![format!("warning{filter} {CERTS}: it publishes nothing there")]),
+        ("the key set of jwt_authn", back(&format!("uri: http://127.0.0.1:10000{CERTS}, cluster: public_listener"), "uri: http://127.0.0.1:10000/oidc/jwks, cluster: public_listener"),
+            vec![format!("route /orders: {key_set}"), format!("route /invoices: {key_set}")]),
+        ("minting", with("subject_tokens: /mint"),
+            vec![format!("{filter} /mint: those requests pass it by"), format!("warning{filter} /mint/{{id}}: impersonations")]),
+        ("nothing but the route with an id", replaced(&with("subject_tokens: /api/mint"), "path: /api/subject-tokens}", "path: /api/mint}").replace("(?i)/(api/subject-tokens|", "(?i)/(api/mint|"),
+            vec![format!("warning{filter} /api/mint/{{id}}: impersonations")]),
+        ("a route with an id of another form", replaced(&moved, ids, "'/api/(impersonations|subject-tokens)/[0-9a-f]{28}'"), vec![]),
+        ("a document without a route", with("oauth_discovery: /.well-known/oauth-authorization-server"),
+            vec![format!("warning{filter} /.well-known/oauth-authorization-server: it publishes nothing there")]),
+        ("paths without a route's", back(unset, ""),
+            vec![format!("warning{filter} /oidc/jwks: it publishes nothing there"), "route /orders: the provider's key set is not".into(), "route /invoices: the provider's key set is not".into()]),
+        ("all look-alikes", addresses_moved(&configured(&repositorys("envoy.yaml"))),
+            vec![format!("{alike} {TOKEN}, /realms/acme/protocol/openid-connect/revoke, {INTROSPECT}, {CERTS}, /realms/acme/.well-known/openid-configuration, such as /REALMS/")]),
+        ("one look-alike", back("(token(/introspect)?|certs|revoke)", "(token(/introspect)?|revoke)"),
+            vec![format!("{alike} {CERTS}, such as /REALMS/ACME/PROTOCOL/OPENID-CONNECT/CERTS: refuse them")]),
+        ("another virtual host", back("            virtual_hosts:\n", "            virtual_hosts:\n            - {name: others, domains: [others], routes: [{match: {safe_regex: {regex: '(?i)/x/'}}, direct_response: {status: 404}}, {match: {prefix: /}, route: {cluster: identity_gateway}}]}\n"), vec![]),
+        ("look-alikes by a path parameter", back("realms(/acme(/protocol(/openid-connect)?|/\\.well-known)?)?", "realms"),
+            vec![format!("{alike} {TOKEN}, ")]),
+        ("look-alikes that lead to the gateway", back("                direct_response: *nobodys\n              - match: {safe_regex: {regex: '(?i)/api/impersonations", "                route: {cluster: identity_gateway}\n              - match: {safe_regex: {regex: '(?i)/api/impersonations"),
+            vec![format!("{alike} /api/subject-tokens, /realms/acme/.well-known/openid-configuration, such as ")]),
+    ];
+    for (case, text, expected) in cases {
+        assert_findings(case, &text, &expected.iter().map(String::as_str).collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn routes_of_manifests_must_be_for_the_configured_paths() {
+    let missing = "has a route for /realms/acme/protocol/openid-connect/token, /realms/acme/protocol/openid-connect/revoke, /realms/acme/protocol/openid-connect/token/introspect, /realms/acme/protocol/openid-connect/certs, /realms/acme/.well-known/openid-configuration, as it has for other paths";
+    let alike = "routes refuse paths that servers could take for the filter's, and none refuses those like /realms/";
+    for name in ["deploy/istio/impersonation.yaml", "deploy/envoy-gateway/impersonation.yaml"] {
+        let shipped = repositorys(name);
+        assert_findings(name, &configured(&shipped), &[missing, alike]);
+        let routes = addresses_moved(&configured(&shipped));
+        assert_findings(name, &routes, &[alike.trim_end_matches("/realms/")]);
+        // The routes may be in another file.
+        let elsewhere = |kind: &str| shipped.replace(&format!("kind: {kind}\n"), "kind: Another\n");
+        assert_findings(name, &elsewhere("VirtualService"), &[]);
+        assert_findings(name, &elsewhere("HTTPRoute"), &[]);
+    }
+}
+
+/// The guard of another Envoy than the filter's does not know the filter's `paths`.
+#[test]
+fn a_guard_without_the_filter_takes_a_key_set_at_any_path() {
+    let shipped = repositorys("envoy.yaml");
+    let (before, rest) = shipped.split_once("          - name: envoy.filters.http.wasm\n").unwrap();
+    let (_, after) = rest.split_once("          - name: envoy.filters.http.router\n").unwrap();
+    let guard = format!("{before}          - name: envoy.filters.http.router\n{after}");
+    let keys = "uri: http://127.0.0.1:10000/oidc/jwks, cluster: public_listener";
+    let moved =
+        replaced(&guard, keys, "uri: https://auth.example.com/certs, cluster: public_listener");
+    let found = check(&file("envoy.yaml", &moved), &["--assume-environment"]);
+    assert!(!found.lines.iter().any(|line| line.contains("key set")), "{:#?}", found.lines);
+    assert!(found.lines.iter().any(|line| line.contains("in an Envoy without the filter")));
+}
