@@ -3,10 +3,10 @@
 
 /**
  * Opens `url` and follows redirects to the client's redirect URI, which it returns with its
- * parameters. `answer` gets the names of the fields of each form on the way, and returns those that
- * a person fills in. Without `answer` a page ends the sign-in.
+ * parameters. On the way it fills each form with those of `fields` that the form has. Without
+ * `fields` a page ends the sign-in.
  */
-export async function followTo(redirectUri, url, answer) {
+export async function followTo(redirectUri, url, fields) {
   const cookies = new Map();
   let body;
   for (let hops = 0; hops < 20; hops += 1) {
@@ -22,11 +22,12 @@ export async function followTo(redirectUri, url, answer) {
       cookies.set(name, value);
     }
     const location = response.headers.get('location');
-    const form = location === null && answer && response.status === 200 ? formOf(page) : undefined;
+    const form = location === null && fields && response.status === 200 ? formOf(page) : undefined;
     if (location === null && form === undefined) {
       throw new Error(`the sign-in stopped at ${url}: ${response.status} ${page}`);
     }
-    body = form && new URLSearchParams({ ...form.hidden, ...answer(form.names) });
+    const filled = form?.names.filter((name) => name in fields).map((name) => [name, fields[name]]);
+    body = form && new URLSearchParams([...form.hidden, ...filled]);
     url = new URL(location ?? form.action, url);
     if (`${url.origin}${url.pathname}` === redirectUri) return url;
   }
@@ -37,12 +38,12 @@ export async function followTo(redirectUri, url, answer) {
 function formOf(page) {
   const [, attributes, inside] = /<form\b([^>]*\bmethod="post"[^>]*)>([^]*?)<\/form>/i.exec(page) ?? [];
   if (attributes === undefined) return undefined;
-  const fields = [...inside.matchAll(/<(?:input|button)\b([^>]*)>/gi)].map(([, field]) => field);
-  const hidden = fields.filter((field) => attribute(field, 'type') === 'hidden');
+  const tags = [...inside.matchAll(/<(?:input|button)\b([^>]*)>/gi)].map(([, tag]) => tag);
+  const hidden = tags.filter((tag) => attribute(tag, 'type') === 'hidden');
   return {
     action: attribute(attributes, 'action') ?? '',
-    names: fields.map((field) => attribute(field, 'name')).filter(Boolean),
-    hidden: Object.fromEntries(hidden.map((field) => [attribute(field, 'name'), attribute(field, 'value') ?? ''])),
+    names: [...new Set(tags.map((tag) => attribute(tag, 'name')))],
+    hidden: hidden.map((tag) => [attribute(tag, 'name'), attribute(tag, 'value') ?? '']),
   };
 }
 

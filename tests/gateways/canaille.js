@@ -32,7 +32,7 @@ export async function startCanaille(ports, users) {
   const folder = mkdtempSync(join(tmpdir(), 'canaille-'));
   process.once('exit', () => rmSync(folder, { recursive: true, force: true }));
   mkdirSync(FILES, { recursive: true });
-  writeFileSync(join(folder, 'canaille.toml'), configOn(ports, block(PAGE, 'canaille.toml')));
+  writeFileSync(join(folder, 'canaille.toml'), configOn(ports, block(PAGE, 'settings')));
   const { privateKey } = generateKeyPairSync('rsa', { modulusLength: 2048 });
   const env = {
     ...process.env,

@@ -88,7 +88,7 @@ test('Canaille\'s own answers arrive byte for byte', async () => {
     const [ours, own] = await both(request);
     assert.deepEqual([ours.status, ours.text], [own.status, own.text], name);
     for (const answer of [ours, own]) delete answer.headers.date;
-    assert.deepEqual(fields(ours.headers), fields(own.headers), name);
+    assert.deepEqual(comparable(ours.headers), comparable(own.headers), name);
   }
 });
 
@@ -233,7 +233,7 @@ test('operators list impersonations and end them, and the next request is refuse
 /** The authorization code flow, in which a person fills in Canaille's own pages. */
 async function signIn(user, scope = 'openid profile orders:read orders:write') {
   const verifier = randomBytes(32).toString('base64url');
-  const answers = { login: user, password: password(user), answer: 'accept' };
+  const fields = { login: user, password: password(user), answer: 'accept' };
   const callback = await followTo(REDIRECT_URI, `${origin}/oauth/authorize?${new URLSearchParams({
     client_id: 'support-portal',
     response_type: 'code',
@@ -242,7 +242,7 @@ async function signIn(user, scope = 'openid profile orders:read orders:write') {
     nonce: randomBytes(8).toString('hex'),
     code_challenge: createHash('sha256').update(verifier).digest('base64url'),
     code_challenge_method: 'S256',
-  })}`, (names) => Object.fromEntries(names.filter((name) => name in answers).map((name) => [name, answers[name]])));
+  })}`, fields);
   const granted = await send({
     url: `${origin}/oauth/token`,
     basic: client('support-portal'),
@@ -312,7 +312,7 @@ async function both(request) {
 }
 
 /** Header fields that two connections share: all but the connection's own. */
-function fields({ connection, 'keep-alive': _, ...others }) {
+function comparable({ connection, 'keep-alive': _, ...others }) {
   return others;
 }
 
