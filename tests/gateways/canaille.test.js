@@ -34,9 +34,8 @@ before(async () => {
   origin = `http://${host}`;
   front = { port: public_, host };
   behind = { port: gateway, host };
-  await startCanaille(ports, USERS);
   api = await startApi(apiPort);
-  config = await startEnvoyBeforeCanaille(ports);
+  [config] = await Promise.all([startEnvoyBeforeCanaille(ports), startCanaille(ports, USERS)]);
   agentToken = (await signIn('agent-1')).access_token;
 });
 
