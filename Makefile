@@ -2,7 +2,7 @@
 # npm first, and python3 with venv if no Envoy is on the PATH (see scripts/envoy).
 .DEFAULT_GOAL := build
 .PHONY: wasm-target build companion run demo demo-cluster bench chaos fuzz race hostile soak sbom deny docs lint lint-format lint-native lint-wasm public-face quick test parts test-binaries test-plugin tools \
-  test-core test-envoy test-endurance test-chaos test-dependencies test-differential test-without-engine test-gateway test-clients test-demo \
+  test-core test-envoy test-endurance test-chaos test-dependencies test-differential test-without-engine test-gateway test-gateways test-clients test-demo \
   test-claims-scripts test-compose test-observability test-chart
 
 module := target/wasm32-wasip1/release/impersonation_filter.wasm
@@ -148,6 +148,14 @@ test-gateway: tests/gateway/node_modules
 test-clients: build companion tools tests/gateway/node_modules tests/clients/node_modules
 	$(part)
 	cd tests/clients && node --test
+
+# The filter before other identity gateways than that of tests/gateway, and the pages about them
+# (docs/gateways).
+test-gateways: build companion tests/gateways/node_modules
+	$(part)
+	scripts/envoy --path
+	scripts/canaille --version
+	cd tests/gateways && node --test
 
 # The next two parts use the ports that envoy.yaml names, so they run one after the other.
 test-demo: build companion tools tests/gateway/node_modules stack/node_modules

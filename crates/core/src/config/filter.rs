@@ -101,8 +101,8 @@ impl Words for DocumentSource {
 section! {
     /// Configuration of the impersonation filter.
     struct FilterMembers {
-        /// `iss` of the access tokens. No query, no fragment, no slash at the end. Behind an
-        /// identity gateway this is the gateway's issuer.
+        /// `iss` of the access tokens. No query, no fragment. Behind an identity gateway this is the
+        /// gateway's issuer, with a slash at the end only if that has one.
         issuer: Issuer,
         /// The path part of the service's address, such as `/tenant-a`: the part before
         /// `/api/subject-tokens` and `/oidc/token`.

@@ -25,17 +25,17 @@ section! {
     /// and its clients know. No two may be alike.
     pub(super) struct PathMembers {
         /// The token endpoint.
-        token: EndpointPath = TOKEN,
+        token: GatewayPath = TOKEN,
         /// The key set.
-        jwks: EndpointPath = JWKS,
+        jwks: GatewayPath = JWKS,
         /// The discovery document (OpenID Connect Discovery).
-        discovery: EndpointPath = DISCOVERY,
+        discovery: GatewayPath = DISCOVERY,
         /// The discovery document of RFC 8414, to which the filter adds the same members.
-        oauth_discovery: EndpointPath => "requests go on to the gateway",
+        oauth_discovery: GatewayPath => "requests go on to the gateway",
         /// The revocation endpoint (RFC 7009).
-        revocation: EndpointPath = REVOCATION,
+        revocation: GatewayPath = REVOCATION,
         /// The introspection endpoint (RFC 7662).
-        introspection: EndpointPath = INTROSPECTION,
+        introspection: GatewayPath = INTROSPECTION,
         /// Mints subject tokens. Each token has a path of its own below.
         subject_tokens: EndpointPath = SUBJECT_TOKENS,
         /// Lists impersonations. Each has a path of its own below, and so have revocations.
@@ -138,7 +138,7 @@ impl PathMembers {
         paths.extend(self.oauth_discovery.as_ref().map(|path| ("oauth_discovery", path, false)));
         for (index, (name, path, has_children)) in paths.iter().enumerate() {
             for (other, earlier, earlier_has_children) in paths.iter().take(index) {
-                let alike = path.eq_ignore_ascii_case(earlier)
+                let alike = without_slash(path).eq_ignore_ascii_case(without_slash(earlier))
                     || *earlier_has_children && is_below(path, earlier)
                     || *has_children && is_below(earlier, path);
                 if alike {
@@ -150,6 +150,11 @@ impl PathMembers {
             }
         }
     }
+}
+
+/// Removes one slash from the end of a path.
+fn without_slash(path: &str) -> &str {
+    path.strip_suffix('/').unwrap_or(path)
 }
 
 /// Returns true if a path is below another one, in any letter case.
@@ -165,18 +170,45 @@ impl Kind for EndpointPath {
     type Value = String;
 
     fn read(node: Node<'_>) -> Option<String> {
-        let text = node.clone().string()?;
-        match Paths::may_have(text) {
-            true => Some(text.to_owned()),
-            false => node.problem("expected a normal path such as /oidc/token, without a query"),
-        }
+        read_normal(node, |text| text)
     }
 
     #[cfg(test)]
     fn describe(_: &mut Descriptions) -> Described {
-        let pattern = r"^(/(?!\.{1,2}(/|$))[A-Za-z0-9._~!$&'()*+,=:@-]+)+$";
-        Described::plain("path", json!({"type": "string", "pattern": pattern}))
+        described("")
     }
+}
+
+/// The path of an endpoint that the identity gateway has too: an [`EndpointPath`], with a slash at
+/// its end if the gateway's has one. authentik's endpoints have.
+struct GatewayPath;
+
+impl Kind for GatewayPath {
+    type Value = String;
+
+    fn read(node: Node<'_>) -> Option<String> {
+        read_normal(node, without_slash)
+    }
+
+    #[cfg(test)]
+    fn describe(_: &mut Descriptions) -> Described {
+        described("/?")
+    }
+}
+
+/// Reads a path of which this part is normal.
+fn read_normal(node: Node<'_>, part: fn(&str) -> &str) -> Option<String> {
+    let text = node.clone().string()?;
+    match Paths::may_have(part(text)) {
+        true => Some(text.to_owned()),
+        false => node.problem("expected a normal path such as /oidc/token, without a query"),
+    }
+}
+
+#[cfg(test)]
+fn described(end: &str) -> Described {
+    let pattern = format!(r"^(/(?!\.{{1,2}}(/|$))[A-Za-z0-9._~!$&'()*+,=:@-]+)+{end}$");
+    Described::plain("path", json!({"type": "string", "pattern": pattern}))
 }
 
 /// Returns true for a character of a segment (RFC 3986 §3.3) that needs no escape. Some servers cut a
