@@ -27,8 +27,8 @@ wasm-target:
 # The modules that Envoy loads. Cargo would build both with the features of both in one call, and
 # the guard needs no engine: so there are two calls.
 build: wasm-target
-	cargo build --release --package impersonation-filter --lib --target wasm32-wasip1
-	cargo build --release --package impersonation-guard --lib --target wasm32-wasip1
+	scripts/cargo-anywhere build --release --package impersonation-filter --lib --target wasm32-wasip1
+	scripts/cargo-anywhere build --release --package impersonation-guard --lib --target wasm32-wasip1
 	scripts/shrink-wasm $(module) $(filter_exports)
 	scripts/shrink-wasm $(guard) $(guard_exports)
 
@@ -79,7 +79,7 @@ test-binaries:
 # The tests call the verifiers through this plugin, which is never shipped. It reuses what `build`
 # has compiled.
 test-plugin: build
-	cargo build --release --package test-plugin --lib --target wasm32-wasip1
+	scripts/cargo-anywhere build --release --package test-plugin --lib --target wasm32-wasip1
 	scripts/shrink-wasm $(dir $(module))test_plugin.wasm
 
 # More tests run at once than there are cores, because a test waits for Envoy most of the time.
@@ -203,8 +203,8 @@ lint-native: $(if $(filter parts,$(MAKECMDGOALS)),test-binaries)
 # Uses the profile of the module, so that the C of the engine is not compiled again. The second line
 # lints what is different without the engine.
 lint-wasm: wasm-target $(if $(filter parts,$(MAKECMDGOALS)),build)
-	nice cargo clippy --release --lib --package impersonation-filter --package impersonation-guard --package impersonation-envoy --package impersonation-core --package quickjs-rewind --target wasm32-wasip1 -- -D warnings
-	nice cargo clippy --release --lib --package impersonation-filter --package impersonation-guard --package impersonation-envoy --package impersonation-core --target wasm32-wasip1 --no-default-features -- -D warnings
+	nice scripts/cargo-anywhere clippy --release --lib --package impersonation-filter --package impersonation-guard --package impersonation-envoy --package impersonation-core --package quickjs-rewind --target wasm32-wasip1 -- -D warnings
+	nice scripts/cargo-anywhere clippy --release --lib --package impersonation-filter --package impersonation-guard --package impersonation-envoy --package impersonation-core --target wasm32-wasip1 --no-default-features -- -D warnings
 
 # Writes the list of the core's public items anew: crates/core/tests/architecture/public_face.txt.
 public-face:
