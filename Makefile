@@ -3,7 +3,7 @@
 .DEFAULT_GOAL := build
 .PHONY: wasm-target build companion run demo demo-cluster bench chaos fuzz race hostile soak sbom deny docs lint lint-format lint-native lint-wasm public-face quick test parts test-binaries test-plugin tools \
   test-core test-envoy test-endurance test-chaos test-dependencies test-differential test-without-engine test-gateway test-clients test-demo \
-  test-claims-scripts test-compose test-observability test-chart
+  test-claims-scripts test-compose test-observability test-chart release test-release
 
 module := target/wasm32-wasip1/release/impersonation_filter.wasm
 guard := target/wasm32-wasip1/release/impersonation_guard.wasm
@@ -42,6 +42,18 @@ companion: $(if $(filter parts,$(MAKECMDGOALS)),test-binaries)
 sbom: build
 	scripts/sbom impersonation-filter > $(module:.wasm=.cdx.json)
 	scripts/sbom impersonation-guard > $(guard:.wasm=.cdx.json)
+
+# Makes the files of a release in target/release-files, and its images in target/oci: see
+# RELEASING.md. ARCHITECTURES are those of the companion.
+release: build
+	scripts/release
+
+# Checks the release, loads it into Envoy, and makes it once more in another folder, which takes some
+# minutes. Needs Go, for actionlint. One architecture is enough to compare two builds.
+test-release: export ARCHITECTURES := amd64
+test-release: release tools tests/gateway/node_modules stack/node_modules
+	$(part)
+	cd tests/release && node --test
 
 # Starts Envoy before an identity gateway on 127.0.0.1:10000, shows the flow, and goes on until
 # Ctrl-C. The README then uses the companion.

@@ -37,7 +37,7 @@ const VERSION: &str = match option_env!("IMPERSONATION_FILTER_VERSION") {
 /// Prepares and checks configurations of the impersonation filter, and shows and ends
 /// impersonations.
 #[derive(Debug, Parser)]
-#[command(version = VERSION, arg_required_else_help = true)]
+#[command(name = "impersonation-filter", version = VERSION, arg_required_else_help = true)]
 struct Arguments {
     #[command(subcommand)]
     command: Command,
