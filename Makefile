@@ -2,8 +2,8 @@
 # npm first, and python3 with venv if no Envoy is on the PATH (see scripts/envoy).
 .DEFAULT_GOAL := build
 .PHONY: wasm-target build companion run demo demo-cluster bench chaos fuzz race hostile soak sbom deny docs lint lint-format lint-native lint-wasm public-face quick test parts test-binaries test-plugin tools \
-  test-core test-envoy test-endurance test-chaos test-dependencies test-differential test-without-engine test-gateway test-gateways test-clients test-demo \
-  test-claims-scripts test-compose test-observability test-chart
+  test-core test-envoy test-endurance test-chaos test-dependencies test-differential test-without-engine test-gateway test-clients test-demo \
+  test-claims-scripts test-compose test-observability test-gateways test-chart release test-release
 
 module := target/wasm32-wasip1/release/impersonation_filter.wasm
 guard := target/wasm32-wasip1/release/impersonation_guard.wasm
@@ -27,8 +27,8 @@ wasm-target:
 # The modules that Envoy loads. Cargo would build both with the features of both in one call, and
 # the guard needs no engine: so there are two calls.
 build: wasm-target
-	cargo build --release --package impersonation-filter --lib --target wasm32-wasip1
-	cargo build --release --package impersonation-guard --lib --target wasm32-wasip1
+	scripts/cargo-anywhere build --release --package impersonation-filter --lib --target wasm32-wasip1
+	scripts/cargo-anywhere build --release --package impersonation-guard --lib --target wasm32-wasip1
 	scripts/shrink-wasm $(module) $(filter_exports)
 	scripts/shrink-wasm $(guard) $(guard_exports)
 
@@ -42,6 +42,18 @@ companion: $(if $(filter parts,$(MAKECMDGOALS)),test-binaries)
 sbom: build
 	scripts/sbom impersonation-filter > $(module:.wasm=.cdx.json)
 	scripts/sbom impersonation-guard > $(guard:.wasm=.cdx.json)
+
+# Makes the files of a release in target/release-files, and its images in target/oci: see
+# RELEASING.md. ARCHITECTURES are those of the companion.
+release: build
+	scripts/release
+
+# Checks the release, loads it into Envoy, and makes it once more in another folder, which takes some
+# minutes. Needs Go, for actionlint. One architecture is enough to compare two builds.
+test-release: export ARCHITECTURES := amd64
+test-release: release tools tests/gateway/node_modules stack/node_modules
+	$(part)
+	cd tests/release && node --test
 
 # Starts Envoy before an identity gateway on 127.0.0.1:10000, shows the flow, and goes on until
 # Ctrl-C. The README then uses the companion.
@@ -79,7 +91,7 @@ test-binaries:
 # The tests call the verifiers through this plugin, which is never shipped. It reuses what `build`
 # has compiled.
 test-plugin: build
-	cargo build --release --package test-plugin --lib --target wasm32-wasip1
+	scripts/cargo-anywhere build --release --package test-plugin --lib --target wasm32-wasip1
 	scripts/shrink-wasm $(dir $(module))test_plugin.wasm
 
 # More tests run at once than there are cores, because a test waits for Envoy most of the time.
@@ -211,8 +223,8 @@ lint-native: $(if $(filter parts,$(MAKECMDGOALS)),test-binaries)
 # Uses the profile of the module, so that the C of the engine is not compiled again. The second line
 # lints what is different without the engine.
 lint-wasm: wasm-target $(if $(filter parts,$(MAKECMDGOALS)),build)
-	nice cargo clippy --release --lib --package impersonation-filter --package impersonation-guard --package impersonation-envoy --package impersonation-core --package quickjs-rewind --target wasm32-wasip1 -- -D warnings
-	nice cargo clippy --release --lib --package impersonation-filter --package impersonation-guard --package impersonation-envoy --package impersonation-core --target wasm32-wasip1 --no-default-features -- -D warnings
+	nice scripts/cargo-anywhere clippy --release --lib --package impersonation-filter --package impersonation-guard --package impersonation-envoy --package impersonation-core --package quickjs-rewind --target wasm32-wasip1 -- -D warnings
+	nice scripts/cargo-anywhere clippy --release --lib --package impersonation-filter --package impersonation-guard --package impersonation-envoy --package impersonation-core --target wasm32-wasip1 --no-default-features -- -D warnings
 
 # Writes the list of the core's public items anew: crates/core/tests/architecture/public_face.txt.
 public-face:

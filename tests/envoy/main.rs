@@ -40,4 +40,5 @@ mod race;
 mod rules;
 mod updates;
 mod vectors;
+mod version;
 mod within_one_envoy;

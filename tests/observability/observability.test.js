@@ -150,7 +150,7 @@ test('labels are labels, names are Prometheus\'s', () => {
   for (const [name, type] of types) {
     if (name.startsWith('envoy_')) continue;
     assert.equal(type === 'counter', name.endsWith('_total'), `${name} is a ${type}`);
-    assert.doesNotMatch(name, /_(endpoint|error|reason|upstream|kind|operation)(_|$)/, 'a label in a name');
+    assert.doesNotMatch(name, /_(endpoint|error|reason|upstream|kind|operation|module|version)(_|$)/, 'a label in a name');
   }
   const expected = {
     impersonation_subject_tokens_created_total: (value) => value >= 2,
@@ -167,6 +167,8 @@ test('labels are labels, names are Prometheus\'s', () => {
     'impersonation_callout_failures_total{upstream="userinfo"}': 0,
     'impersonation_callout_failures_total{upstream="jwks"}': (value) => value >= 0,
     impersonation_store_capacity: 65536,
+    'impersonation_build_info{module="filter",version="0.1.0"}': 1,
+    'impersonation_build_info{module="guard",version="0.1.0"}': 1,
     impersonation_key_set_age_seconds: (value) => value < 300,
     impersonation_subject_token_oldest_age_seconds: (value) => value < 300,
     impersonation_exchange_duration_microseconds_count: 1,

@@ -28,10 +28,16 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+/// The version. scripts/release adds the commit.
+const VERSION: &str = match option_env!("IMPERSONATION_FILTER_VERSION") {
+    Some(version) => version,
+    None => env!("CARGO_PKG_VERSION"),
+};
+
 /// Prepares and checks configurations of the impersonation filter, and shows and ends
 /// impersonations.
 #[derive(Debug, Parser)]
-#[command(version, arg_required_else_help = true)]
+#[command(name = "impersonation-filter", version = VERSION, arg_required_else_help = true)]
 struct Arguments {
     #[command(subcommand)]
     command: Command,

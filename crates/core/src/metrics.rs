@@ -63,10 +63,16 @@ pub(crate) const CAPACITY: &str = "impersonation_store_capacity";
 pub const OLDEST_AGE: &str = "impersonation_subject_token_oldest_age_seconds";
 /// 1 if Envoy's own cryptography signs access tokens, 0 if the sandbox does.
 pub(crate) const NATIVE_SIGNING: &str = "impersonation_native_signing";
+/// 1 for as long as the filter runs. The labels say which version of which module it is.
+pub(crate) const FILTER_BUILD: &str =
+    concat!("impersonation_build_info.module.filter.version.", env!("CARGO_PKG_VERSION"));
 /// The age of the stalest key set. The age of a key set that was never fetched counts from the
 /// start.
 pub(crate) const KEY_SET_AGE: &str = "impersonation_key_set_age_seconds";
 
+/// Like [`FILTER_BUILD`], for the guard.
+pub(crate) const GUARD_BUILD: &str =
+    concat!("impersonation_build_info.module.guard.version.", env!("CARGO_PKG_VERSION"));
 /// Requests that the guard looked at.
 pub(crate) const GUARD_SEEN: &str = "impersonation_guard_requests_total";
 /// Streams that the guard ended while they were open.

@@ -97,8 +97,10 @@ impl Guard {
         })
     }
 
-    /// Logs the configuration's warnings and defines the counters.
+    /// Logs the version and the configuration's warnings, and defines the counters.
     pub fn introduce(&self, host: &dyn Host) {
+        host.info(concat!("impersonation-guard ", env!("CARGO_PKG_VERSION")));
+        host.set(metrics::GUARD_BUILD, 1);
         for warning in &self.config.warnings {
             host.warn(&format!("configuration: {warning}"));
         }

@@ -58,9 +58,11 @@ pub(crate) struct CustomClaims {
 }
 
 impl Service {
-    /// Logs the warnings about the configuration and who signs and verifies, and defines the
-    /// counters.
+    /// Logs the version, the warnings about the configuration, and who signs and verifies. Defines
+    /// the counters.
     pub fn introduce(&self, host: &dyn Host) {
+        host.info(concat!("impersonation-filter ", env!("CARGO_PKG_VERSION")));
+        host.set(metrics::FILTER_BUILD, 1);
         for warning in &self.config.warnings {
             host.warn(&format!("configuration: {warning}"));
         }

@@ -1,0 +1,20 @@
+// The workflows of GitHub, which nothing here can run.
+import assert from 'node:assert/strict';
+import { execFileSync } from 'node:child_process';
+import { readdirSync, readFileSync } from 'node:fs';
+import { test } from 'node:test';
+import { ROOT } from '../../stack/envoy.js';
+
+const FOLDER = `${ROOT}.github/workflows`;
+const workflows = readdirSync(FOLDER).toSorted().map((name) => [name, readFileSync(`${FOLDER}/${name}`, 'utf8')]);
+
+test('actionlint finds nothing in the workflows', () => {
+  execFileSync(`${ROOT}scripts/actionlint`, workflows.map(([name]) => `${FOLDER}/${name}`), { cwd: ROOT, stdio: ['ignore', 'inherit', 'inherit'] });
+});
+
+test('every action is pinned by its commit, and every job names its permissions', () => {
+  for (const [name, text] of workflows) {
+    for (const [, action] of text.matchAll(/uses: ([^.].*)/g)) assert.match(action, /^[\w-]+\/[\w-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+$/, name);
+    assert.match(text, /^permissions: \{\}$/m, `${name}: a job has only the permissions that it names`);
+  }
+});
