@@ -14,14 +14,20 @@ export const SECRETS = {
 
 const REDIRECT_URI = 'http://127.0.0.1/callback';
 
-export function discover(origin, clientId, secret, authentication = oidc.ClientSecretBasic(secret)) {
-  return oidc.discovery(new URL(`${origin}/oidc`), clientId, undefined, authentication, {
+export function discover(origin, clientId, secret, authentication) {
+  return discoverAt(`${origin}/oidc`, clientId, secret, authentication);
+}
+
+/** `fetch` takes the place of the global function. */
+export function discoverAt(issuer, clientId, secret, authentication = oidc.ClientSecretBasic(secret), fetch = undefined) {
+  return oidc.discovery(new URL(issuer), clientId, undefined, authentication, {
     execute: [oidc.allowInsecureRequests],
+    ...(fetch && { [oidc.customFetch]: fetch }),
   });
 }
 
-/** The authorization code flow, in which `user` signs in. */
-export async function signIn(config, user, parameters = {}) {
+/** The authorization code flow, in which `user` signs in: with `fields`, if there is a form. */
+export async function signIn(config, user, parameters = {}, fields = undefined) {
   const verifier = oidc.randomPKCECodeVerifier();
   const state = oidc.randomState();
   const callback = await followTo(REDIRECT_URI, oidc.buildAuthorizationUrl(config, {
@@ -32,7 +38,7 @@ export async function signIn(config, user, parameters = {}) {
     code_challenge: await oidc.calculatePKCECodeChallenge(verifier),
     code_challenge_method: 'S256',
     ...parameters,
-  }));
+  }), fields);
   return oidc.authorizationCodeGrant(config, callback, { pkceCodeVerifier: verifier, expectedState: state });
 }
 
