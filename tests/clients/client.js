@@ -1,7 +1,13 @@
 // openid-client as its documentation uses it, for the clients of tests/gateway.
+import * as jose from 'jose';
+import * as oauth from 'oauth4webapi';
 import * as oidc from 'openid-client';
+import * as yaml from 'yaml';
 import { followTo } from '../../stack/browser.js';
 import { poll } from '../../stack/envoy.js';
+
+// For suites in other folders.
+export { jose, oauth, oidc, yaml };
 
 export const EXCHANGE = 'urn:ietf:params:oauth:grant-type:token-exchange';
 export const ACCESS_TOKEN = 'urn:ietf:params:oauth:token-type:access_token';
@@ -12,7 +18,7 @@ export const SECRETS = {
   introspection: 'demo-only-impersonation-filter',
 };
 
-const REDIRECT_URI = 'http://127.0.0.1/callback';
+export const REDIRECT_URI = 'http://127.0.0.1/callback';
 
 export function discover(origin, clientId, secret, authentication) {
   return discoverAt(`${origin}/oidc`, clientId, secret, authentication);
