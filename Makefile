@@ -3,7 +3,7 @@
 .DEFAULT_GOAL := build
 .PHONY: wasm-target build companion run demo demo-cluster bench chaos fuzz race hostile soak sbom deny docs lint lint-format lint-native lint-wasm public-face quick test parts test-binaries test-plugin tools \
   test-core test-envoy test-endurance test-chaos test-dependencies test-differential test-without-engine test-gateway test-clients test-demo \
-  test-claims-scripts test-compose test-observability test-gateways test-chart release test-release
+  test-claims-scripts test-compose test-observability test-gateways test-chart release test-release keycloak test-keycloak bench-keycloak
 
 module := target/wasm32-wasip1/release/impersonation_filter.wasm
 guard := target/wasm32-wasip1/release/impersonation_guard.wasm
@@ -168,6 +168,18 @@ test-gateways: build companion tests/gateways/node_modules
 	scripts/envoy --path
 	scripts/canaille --version
 	cd tests/gateways && node --test
+
+# Keycloak. Needs Java 17 or later and Maven, which fetches it (180 MB).
+keycloak:
+	scripts/keycloak
+
+# docs/gateways/keycloak.md, run as it is written. It is no part of `make test`.
+test-keycloak: keycloak build companion tools tests/clients/node_modules
+	scripts/leash node --test --test-reporter=spec tests/keycloak/
+
+# Impersonation by Keycloak's own token exchange and by the filter, side by side.
+bench-keycloak: keycloak build tools tests/clients/node_modules
+	scripts/leash node tests/keycloak/side-by-side.js
 
 # The next two parts use the ports that envoy.yaml names, so they run one after the other.
 test-demo: build companion tools tests/gateway/node_modules stack/node_modules

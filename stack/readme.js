@@ -85,3 +85,9 @@ export async function pasteReadme() {
     rmSync(tools, { recursive: true });
   }
 }
+
+/** The blocks of a page that the tests use, by name. */
+export function namedBlocks(page) {
+  const mark = /<!-- The tests use this block: ([\w ]+) -->\n```\w+\n([^]*?)```/g;
+  return Object.fromEntries([...readFileSync(`${ROOT}${page}`, 'utf8').matchAll(mark)].map(([, name, block]) => [name, block]));
+}

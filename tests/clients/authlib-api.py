@@ -1,4 +1,4 @@
-"""An API of apis.test.js: verifies tokens by Authlib as RFC 9068 has it, and prints their claims as JSON."""
+"""An API that verifies tokens by Authlib as RFC 9068 has it. Prints their claims as JSON."""
 
 import json
 import sys

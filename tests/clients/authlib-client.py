@@ -1,4 +1,4 @@
-"""Runs the flow of libraries.test.js with Authlib. Argument and output are JSON."""
+"""Runs the flow of plays.js with Authlib. Argument and output are JSON."""
 
 import json
 import os

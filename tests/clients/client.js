@@ -1,7 +1,13 @@
 // openid-client as its documentation uses it, for the clients of tests/gateway.
+import * as jose from 'jose';
+import * as oauth from 'oauth4webapi';
 import * as oidc from 'openid-client';
+import * as yaml from 'yaml';
 import { followTo } from '../../stack/browser.js';
 import { poll } from '../../stack/envoy.js';
+
+// For suites in other folders.
+export { jose, oauth, oidc, yaml };
 
 export const EXCHANGE = 'urn:ietf:params:oauth:grant-type:token-exchange';
 export const ACCESS_TOKEN = 'urn:ietf:params:oauth:token-type:access_token';
@@ -12,16 +18,22 @@ export const SECRETS = {
   introspection: 'demo-only-impersonation-filter',
 };
 
-const REDIRECT_URI = 'http://127.0.0.1/callback';
+export const REDIRECT_URI = 'http://127.0.0.1/callback';
 
-export function discover(origin, clientId, secret, authentication = oidc.ClientSecretBasic(secret)) {
-  return oidc.discovery(new URL(`${origin}/oidc`), clientId, undefined, authentication, {
+export function discover(origin, clientId, secret, authentication) {
+  return discoverAt(`${origin}/oidc`, clientId, secret, authentication);
+}
+
+/** `fetch` takes the place of the global function. */
+export function discoverAt(issuer, clientId, secret, authentication = oidc.ClientSecretBasic(secret), fetch = undefined) {
+  return oidc.discovery(new URL(issuer), clientId, undefined, authentication, {
     execute: [oidc.allowInsecureRequests],
+    ...(fetch && { [oidc.customFetch]: fetch }),
   });
 }
 
-/** The authorization code flow, in which `user` signs in. */
-export async function signIn(config, user, parameters = {}) {
+/** The authorization code flow, in which `user` signs in: with `fields`, if there is a form. */
+export async function signIn(config, user, parameters = {}, fields = undefined) {
   const verifier = oidc.randomPKCECodeVerifier();
   const state = oidc.randomState();
   const callback = await followTo(REDIRECT_URI, oidc.buildAuthorizationUrl(config, {
@@ -32,7 +44,7 @@ export async function signIn(config, user, parameters = {}) {
     code_challenge: await oidc.calculatePKCECodeChallenge(verifier),
     code_challenge_method: 'S256',
     ...parameters,
-  }));
+  }), fields);
   return oidc.authorizationCodeGrant(config, callback, { pkceCodeVerifier: verifier, expectedState: state });
 }
 

@@ -1,19 +1,14 @@
-// Client libraries as their users find them: only settings that their documentation asks for. Each
-// reads discovery, exchanges, introspects the token, revokes it, and introspects it again.
+// The flow by client libraries, each with its ways to authenticate: see plays.js.
 import assert from 'node:assert/strict';
-import { execFile } from 'node:child_process';
 import { after, before, test } from 'node:test';
-import { fileURLToPath } from 'node:url';
-import { promisify } from 'node:util';
 import * as oauth from 'oauth4webapi';
 import * as oidc from 'openid-client';
-import { ROOT } from '../../stack/envoy.js';
 import { stopAll } from '../../stack/process.js';
-import { EXCHANGE, parties, SECRETS } from './client.js';
+import { parties, SECRETS } from './client.js';
+import { FLOW, playAuthlib, playOauth4webapi, playOpenidClient } from './plays.js';
 import { startStack } from './stack.js';
 
 const PORTAL = ['support-portal', SECRETS.supportPortal];
-const AUTHLIB = fileURLToPath(new URL('authlib-client.py', import.meta.url));
 
 let shipped; // envoy.yaml as it is
 let byForm; // with the one line that lets the portal send its secret in the form
@@ -21,7 +16,7 @@ let byForm; // with the one line that lets the portal send its secret in the for
 before(async () => {
   const start = async (edit) => {
     const { origin } = await startStack(edit);
-    return { origin, ...(await parties(origin)) };
+    return { issuer: `${origin}/oidc`, client: PORTAL, exchange: (await parties(origin)).exchange };
   };
   const line = /# (authentication: client_secret_post)/;
   [shipped, byForm] = await Promise.all([
@@ -57,48 +52,11 @@ test('oauth4webapi with each way to authenticate', async () => {
   assert.deepEqual(await playOauth4webapi(shipped, oauth.ClientSecretBasic(PORTAL[1])), FLOW);
   assert.deepEqual(await playOauth4webapi(byForm, oauth.ClientSecretPost(PORTAL[1])), FLOW);
   // A public client may not introspect.
-  assert.deepEqual(await playOauth4webapi(shipped, oauth.None(), 'support-console'), { ...FLOW, live: undefined, ended: undefined });
+  const asPublic = { ...shipped, client: ['support-console'] };
+  assert.deepEqual(await playOauth4webapi(asPublic, oauth.None()), { ...FLOW, live: undefined, ended: undefined });
 });
 
 test('Authlib with its default: Basic', async () => {
   assert.deepEqual(await playAuthlib(shipped, 'default'), FLOW);
   assert.deepEqual(await playAuthlib(byForm, 'client_secret_post'), FLOW);
 });
-
-/** The results of the flow, the same for every library. */
-const FLOW = { scope: 'orders:read', type: 'bearer', live: true, ended: false };
-
-async function playOpenidClient({ origin, exchange }, authentication) {
-  const [id, secret] = PORTAL;
-  const config = await oidc.discovery(new URL(`${origin}/oidc`), id, secret, authentication, {
-    execute: [oidc.allowInsecureRequests],
-  });
-  const granted = await oidc.genericGrantRequest(config, EXCHANGE, await exchange());
-  const { active: live } = await oidc.tokenIntrospection(config, granted.access_token);
-  await oidc.tokenRevocation(config, granted.access_token);
-  const { active: ended } = await oidc.tokenIntrospection(config, granted.access_token);
-  return { scope: granted.scope, type: granted.token_type, live, ended };
-}
-
-async function playOauth4webapi({ origin, exchange }, authentication, clientId = PORTAL[0]) {
-  const options = { [oauth.allowInsecureRequests]: true };
-  const issuer = new URL(`${origin}/oidc`);
-  const server = await oauth.processDiscoveryResponse(issuer, await oauth.discoveryRequest(issuer, options));
-  const client = { client_id: clientId };
-  const answer = await oauth.genericTokenEndpointRequest(server, client, authentication, EXCHANGE, await exchange(), options);
-  const granted = await oauth.processGenericTokenEndpointResponse(server, client, answer);
-  const isActive = async () => {
-    if (clientId !== PORTAL[0]) return undefined;
-    const asked = await oauth.introspectionRequest(server, client, authentication, granted.access_token, options);
-    return (await oauth.processIntrospectionResponse(server, client, asked)).active;
-  };
-  const live = await isActive();
-  await oauth.processRevocationResponse(await oauth.revocationRequest(server, client, authentication, granted.access_token, options));
-  return { scope: granted.scope, type: granted.token_type, live, ended: await isActive() };
-}
-
-async function playAuthlib({ origin, exchange }, method) {
-  const parameters = JSON.stringify({ issuer: `${origin}/oidc`, client: PORTAL, method, exchange: await exchange() });
-  const { stdout } = await promisify(execFile)(`${ROOT}scripts/authlib`, [AUTHLIB, parameters]);
-  return JSON.parse(stdout);
-}
