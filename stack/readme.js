@@ -26,12 +26,6 @@ function marked(page) {
   return [...readFileSync(`${ROOT}${page}`, 'utf8').matchAll(mark)];
 }
 
-/** The pieces of Envoy's configuration on a page that the tests run, by name. */
-export function snippets(page) {
-  const mark = /<!-- This snippet is run by the tests: (\w+) -->\n```yaml\n([^]*?)```/g;
-  return Object.fromEntries([...readFileSync(`${ROOT}${page}`, 'utf8').matchAll(mark)].map(([, name, part]) => [name, part]));
-}
-
 /** The block in this language after the marked part of a page. */
 export function shown(page, language) {
   const text = readFileSync(`${ROOT}${page}`, 'utf8');

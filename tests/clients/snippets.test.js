@@ -8,7 +8,7 @@ import { after, before, test } from 'node:test';
 import * as oidc from 'openid-client';
 import { parse, stringify } from 'yaml';
 import { ROOT } from '../../stack/envoy.js';
-import { snippets } from '../../stack/readme.js';
+import { namedBlocks } from '../../stack/readme.js';
 import { stopAll } from '../../stack/process.js';
 import { EXCHANGE, parties, SECRETS, signIn } from './client.js';
 import { startStack } from './stack.js';
@@ -49,7 +49,7 @@ function edit(yaml) {
     .replaceAll('timeout: 2s', 'timeout: 10s');
 }
 
-const parsed = (page) => Object.fromEntries(Object.entries(snippets(page)).map(([name, text]) => [name, parse(text)]));
+const parsed = (page) => Object.fromEntries(Object.entries(namedBlocks(page)).map(([name, text]) => [name, parse(text)]));
 
 before(async () => {
   const stack = await startStack(edit);

@@ -1,6 +1,7 @@
 // The pages of docs/gateways, as the tests use them. A page and its test cannot differ.
 import { readFileSync } from 'node:fs';
 import { ROOT } from '../../stack/envoy.js';
+import { namedBlocks } from '../../stack/readme.js';
 
 /** Returns the text of a page of docs/gateways. */
 export function page(name) {
@@ -9,8 +10,7 @@ export function page(name) {
 
 /** Returns a block of a page by the name in the comment before it. */
 export function block(name, title) {
-  const mark = new RegExp(`<!-- The tests use this block: ${title} -->\\n\`\`\`\\w+\\n([^]*?)\`\`\``);
-  const text = mark.exec(page(name))?.[1];
+  const text = namedBlocks(`docs/gateways/${name}`)[title];
   if (text === undefined) throw new Error(`docs/gateways/${name} has no block ${title}`);
   return text;
 }
