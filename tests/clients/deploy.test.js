@@ -1,14 +1,21 @@
-// Envoy and the filter accept the plugin configurations of the manifests in deploy/. Fetching the
-// module and the clusters are left to the platform, and left out here.
+// Envoy and the filter accept the plugin configurations of the manifests in deploy/, and a probe
+// passes before the guards of both. Fetching the module and the clusters are left to the platform,
+// and left out here.
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { test } from 'node:test';
+import { after, test } from 'node:test';
 import { parse, parseAllDocuments, stringify } from 'yaml';
 import { newSigningKey } from '../../stack/signing-key.js';
 import { CONFIG, ROOT } from '../../stack/envoy.js';
+import { probe } from '../../stack/probe.js';
+import { freePorts, stopAll } from '../../stack/process.js';
+import { credentials } from './client.js';
+import { startStack } from './stack.js';
+
+after(stopAll);
 
 test('Istio: the EnvoyFilter', () => {
   const { spec } = manifest('istio', 'EnvoyFilter', 'impersonation');
@@ -78,6 +85,30 @@ test('Envoy Gateway: the guard that the EnvoyPatchPolicy wraps', () => {
   guardAccepted(operation.value, etcdOfEnvoyGateway(), []);
 });
 
+test('a probe passes before the guard of each manifest', async () => {
+  const places = {
+    istio: istioGuard(),
+    'envoy-gateway': envoyGatewayGuard(),
+  };
+  const ports = await freePorts(Object.keys(places).length);
+  const stack = await startStack((yaml) => {
+    const config = parse(yaml, { merge: true });
+    const [shipped] = config.static_resources.listeners;
+    for (const [index, [name, place]] of Object.entries(places).entries()) {
+      const listener = structuredClone(shipped);
+      Object.assign(listener, { name });
+      listener.address.socket_address.port_value = ports[index];
+      const { http_filters: filters } = listener.filter_chains[0].filters[0].typed_config;
+      place(filters);
+      config.static_resources.listeners.push(listener);
+    }
+    return stringify(config, { aliasDuplicateObjects: false });
+  });
+  const apis = ports.map((port) => `http://127.0.0.1:${port}`);
+  const { status, printed } = await probe({ origin: stack.origin, apis, tokens: await credentials(stack.origin) });
+  assert.equal(status, 0, printed);
+});
+
 test('each manifest allows a support client in the browser the same as envoy.yaml', () => {
   const sorted = (list) => [...list].sort();
   const list = (text) => text.split(/, */);
@@ -113,6 +144,46 @@ test('each manifest allows a support client in the browser the same as envoy.yam
     sorted(onThere.flatMap(({ matches }) => matches.map(({ path }) => path.value))),
   );
 });
+
+/** Returns a function that replaces the guard in a list of filters by that of the sidecar. */
+function istioGuard() {
+  const { spec } = manifest('istio', 'EnvoyFilter', 'impersonation-guard');
+  const values = (applyTo) => spec.configPatches.filter((patch) => patch.applyTo === applyTo).map(({ patch }) => patch.value);
+  const [extension] = values('EXTENSION_CONFIG');
+  const [removed, guard] = values('HTTP_FILTER');
+  const action = actionOf(guard.typed_config);
+  action.typed_config = { name: 'guard', typed_config: extension.typed_config };
+  delete action.dynamic_config;
+  const [{ outputClaimToHeaders }] = manifest('istio', 'RequestAuthentication', 'orders').spec.jwtRules;
+  const claims = outputClaimToHeaders.map(({ header, claim }) => ({ header_name: header, claim_name: claim }));
+  return (filters) => {
+    replaceGuard(filters, guard, { payload_in_metadata: 'payload', claim_to_headers: claims });
+    filters.splice(filters.findIndex(({ name }) => name === 'envoy.filters.http.header_mutation'), 1);
+    filters.splice(filters.findIndex(({ name }) => name === 'envoy.filters.http.jwt_authn'), 0, removed);
+  };
+}
+
+/** Does the same with the guard of Envoy Gateway, which removes header fields before all filters. */
+function envoyGatewayGuard() {
+  const { metadata: { namespace, name } } = manifest('envoy-gateway', 'EnvoyExtensionPolicy', 'orders');
+  const [{ operation: { value } }] = patched('Listener', namespace, name);
+  const [{ predicate }] = value.xds_matcher.matcher_list.matchers;
+  const [{ key: payload }] = predicate.single_predicate.input.typed_config.path;
+  return (filters) => replaceGuard(filters, { name: 'impersonation-guard', typed_config: value }, { payload_in_metadata: payload });
+}
+
+/** The guard gets the module and the issuer of envoy.yaml, and shared data in place of etcd. */
+function replaceGuard(filters, guard, provider) {
+  const index = filters.findIndex(({ name }) => name === 'impersonation-guard');
+  const shipped = actionOf(filters[index].typed_config).typed_config.typed_config.config;
+  const plugin = actionOf(guard.typed_config).typed_config.typed_config.config;
+  plugin.vm_config = shipped.vm_config;
+  plugin.configuration.value.issuer = shipped.configuration.value.issuer;
+  delete plugin.configuration.value.store;
+  filters[index] = guard;
+  const { providers } = filters.find(({ name }) => name === 'envoy.filters.http.jwt_authn').typed_config;
+  for (const each of Object.values(providers)) Object.assign(each, provider);
+}
 
 const all = (folder) => parseAllDocuments(readFileSync(`${ROOT}deploy/${folder}/impersonation.yaml`, 'utf8')).map((document) => document.toJS());
 
