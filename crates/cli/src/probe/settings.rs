@@ -111,6 +111,9 @@ pub(crate) struct Arguments {
     /// The guard promises one second; the default leaves one more for the network.
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "2s")]
     ends_within: Duration,
+    /// Present no spent subject token, so that the alarm for replays stays silent: for cron.
+    #[arg(long)]
+    no_replays: bool,
     /// A check that was not tried counts as one that does not hold.
     #[arg(long)]
     strict: bool,
@@ -173,6 +176,7 @@ pub(super) struct Settings {
     pub(super) impersonations_path: String,
     pub(super) cacert: Option<PathBuf>,
     pub(super) ends_within: Duration,
+    pub(super) no_replays: bool,
     pub(super) strict: bool,
     pub(super) json: bool,
 }
@@ -213,6 +217,7 @@ impl Arguments {
             impersonations_path: given.impersonations_path,
             cacert: given.cacert,
             ends_within: given.ends_within,
+            no_replays: given.no_replays || self.no_replays,
             strict: given.strict || self.strict,
             json: given.json || self.json,
         })
@@ -318,8 +323,9 @@ mod tests {
     fn no_flag_is_ignored_beside_a_settings_file() {
         let command = Line::command();
         let flags = command.get_arguments().map(|it| it.get_id().as_str());
-        let others: Vec<_> =
-            flags.filter(|it| !["settings", "strict", "json", "help"].contains(it)).collect();
+        let others: Vec<_> = flags
+            .filter(|it| !["settings", "no_replays", "strict", "json", "help"].contains(it))
+            .collect();
         assert_eq!(others, OF_THE_FILE);
     }
 
