@@ -319,6 +319,7 @@ fn proves_nothing_without_an_answer(guarded: &Guarded, api: &str) {
         let probe = Probe::new("nothing", &filter, &[api.to_owned()]).with(&members);
         let probed = probe.run();
         assert_eq!(probed.status, Some(status), "{case}: {}", probed.printed);
+        assert_ne!(probed.report["holds"], true, "{case}");
         probed.expect_no_secret();
         assert_eq!(live(guarded), 0, "{case}");
     }

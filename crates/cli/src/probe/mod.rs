@@ -51,14 +51,16 @@ pub(super) fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
         }
         return Err(Failure("interrupted: nothing was proved".to_owned()));
     }
+    let probed = probed.unwrap_or_else(|| Err(Failure("the probe itself failed".to_owned())));
+    let holds = probed.is_ok() && report.holds(strict);
     let mut out = io::stdout().lock();
     if json {
-        writeln!(out, "{}", report.to_json(strict))?;
+        writeln!(out, "{}", report.to_json(holds))?;
     } else {
         write!(out, "{report}")?;
     }
-    probed.unwrap_or_else(|| Err(Failure("the probe itself failed".to_owned())))?;
-    Ok(if report.holds(strict) { Verdict::Fine } else { Verdict::Problems })
+    probed?;
+    Ok(if holds { Verdict::Fine } else { Verdict::Problems })
 }
 
 /// Runs every check on a thread of its own, so that a signal need not wait for a response. Returns
