@@ -65,7 +65,7 @@ demo: build tests/gateway/node_modules stack/node_modules
 	node demo/demo.js
 
 # Shows the flow with two Envoys and three nodes of etcd, and kills the leader.
-demo-cluster: build tools tests/gateway/node_modules stack/node_modules
+demo-cluster: build companion tools tests/gateway/node_modules stack/node_modules
 	node demo/cluster.js
 
 # Everything that a change must pass; .ci/run runs it. Independent parts run side by side. The

@@ -8,6 +8,7 @@ import { startCluster } from '../stack/cluster.js';
 import { poll, ROOT } from '../stack/envoy.js';
 import { AGENT, beforeTheFlow, exchangeRequest, mintRequest, operatorRequest } from '../stack/flow.js';
 import { ProcessError, stopAll, tails } from '../stack/process.js';
+import { probe } from '../stack/probe.js';
 import { keep, send } from '../stack/requests.js';
 import { check, show, title } from '../stack/show.js';
 
@@ -42,6 +43,7 @@ async function demonstrate() {
   };
 
   // The operator reaches another Envoy than the one before the API.
+  let operatorToken;
   const showEnd = async () => {
     const { access_token: bearer } = await show(exchange(first, await mint(first)), 200);
     const use = { url: `${first}/orders/1`, bearer };
@@ -56,6 +58,7 @@ async function demonstrate() {
     await poll(async () => (answer = await send(use)).status !== 200, { interval: 5 });
     const refused = performance.now();
     check(answer.status === 401 && answer.json?.error === 'invalid_token', 'it was not refused as one that has ended');
+    operatorToken = operator;
     const ms = (from, to) => `${Math.round(to - from)} ms`;
     console.log(`${use.url} refuses it ${ms(answered, refused)} after ${second} had answered, ${ms(began, refused)} after it was asked.`);
   };
@@ -70,6 +73,15 @@ async function demonstrate() {
 
   title('An impersonation that began through one Envoy is ended through the other');
   await showEnd();
+
+  title('A probe tries every way around both filters and both guards, and measures the end through each');
+  const { status: proved, printed } = await probe({
+    origin,
+    filters: [first, second],
+    tokens: { caller: backendToken, actor: agentToken, operator: operatorToken },
+  });
+  console.log(printed);
+  check(proved === 0, 'the probe did not pass');
 
   title('Minted through the second; then the leader of etcd is killed');
   const survivor = await mint(second);

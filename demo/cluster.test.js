@@ -16,5 +16,8 @@ test('two Envoys exchange each other\'s tokens once, end each other\'s impersona
   assert.notEqual(first, second);
   // A guard asks etcd four times a second what was revoked. The bound is wide, for a busy machine.
   assert.ok(Number(after) < 10_000, after);
+  // The probe sees each of the two end what began at either.
+  for (const envoy of [first, second]) assert.match(printed, new RegExp(`^holds  ${envoy}  an ended impersonation is refused +2 of 2 `, 'm'));
+  assert.match(printed, /^\d+ checks hold, 0 fail, /m);
   assert.equal(await demo.closed, 'stopped (status 0)');
 });

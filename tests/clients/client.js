@@ -16,6 +16,7 @@ export const SECRETS = {
   integratorBackend: 'demo-only-integrator-backend',
   supportPortal: 'demo-only-support-portal',
   introspection: 'demo-only-impersonation-filter',
+  operations: 'demo-only-operations',
 };
 
 export const REDIRECT_URI = 'http://127.0.0.1/callback';
@@ -78,4 +79,14 @@ export async function parties(origin) {
     actor_token_type: ACCESS_TOKEN,
   });
   return { portal, agentToken, backendToken, subjectToken, exchange };
+}
+
+/** The access tokens that a probe needs: of the backend, of the agent, and of an operator. */
+export async function credentials(origin) {
+  const { backendToken, agentToken } = await parties(origin);
+  const operations = await discover(origin, 'operations', SECRETS.operations);
+  const { access_token: operator } = await oidc.clientCredentialsGrant(operations, {
+    scope: 'impersonations:read impersonations:revoke', resource: `${origin}/api`,
+  });
+  return { caller: backendToken, actor: agentToken, operator };
 }

@@ -75,12 +75,6 @@ export function judgeEnvoyGateway(whose, all) {
   const { jsonPatches } = find('EnvoyPatchPolicy', 'impersonation').spec;
   const { operation: { value: etcd } } = jsonPatches.find(({ type }) => type.endsWith('Cluster'));
 
-  /** Returns the patches to the filter that Envoy Gateway makes of a policy. */
-  function patched({ metadata: { namespace, name } }) {
-    const filter = `'envoy.filters.http.wasm/envoyextensionpolicy/${namespace}/${name}/wasm/0'`;
-    return jsonPatches.filter((patch) => patch.type.endsWith('Listener') && patch.operation.jsonPath.includes(filter));
-  }
-
   test(`${whose}, Envoy Gateway: the EnvoyExtensionPolicy with what the EnvoyPatchPolicy adds`, () => {
     const policy = find('EnvoyExtensionPolicy', 'impersonation');
     const [wasm] = policy.spec.wasm;
@@ -92,14 +86,14 @@ export function judgeEnvoyGateway(whose, all) {
         value: JSON.stringify(wasm.config),
       },
     };
-    for (const { operation } of patched(policy)) plugin[operation.path] = operation.value;
+    for (const { operation } of patchesOf(all, policy)) plugin[operation.path] = operation.value;
     accepted(plugin, etcd);
   });
 
   test(`${whose}, Envoy Gateway: the guard that the EnvoyPatchPolicy wraps`, () => {
     const policy = find('EnvoyExtensionPolicy', 'orders');
     assert.equal(policy.spec.wasm.length, 1);
-    const [{ operation, ...others }, ...more] = patched(policy);
+    const [{ operation, ...others }, ...more] = patchesOf(all, policy);
     assert.deepEqual([operation.op, operation.path, more], ['replace', 'typed_config', []], others);
     const [{ predicate }] = operation.value.xds_matcher.matcher_list.matchers;
     const [{ key: payload }, { key: claim }] = predicate.single_predicate.input.typed_config.path;
@@ -134,7 +128,15 @@ export function pathsOfEnvoyGateway(all) {
   return sorted(routes.flatMap(({ matches }) => matches.map(({ path }) => path.value)));
 }
 
-function finder(all) {
+/** Returns the patches to the filter that Envoy Gateway makes of a policy. */
+export function patchesOf(all, { metadata: { namespace, name } }) {
+  const { jsonPatches } = finder(all)('EnvoyPatchPolicy', 'impersonation').spec;
+  const filter = `'envoy.filters.http.wasm/envoyextensionpolicy/${namespace}/${name}/wasm/0'`;
+  return jsonPatches.filter((patch) => patch.type.endsWith('Listener') && patch.operation.jsonPath.includes(filter));
+}
+
+/** Returns a function that finds a manifest by kind and name. */
+export function finder(all) {
   return (kind, name) => structuredClone(all.find((manifest) => manifest.kind === kind && manifest.metadata.name === name));
 }
 
@@ -188,7 +190,8 @@ function loadedGuard(all, namespace, [extension]) {
   };
 }
 
-const actionOf = (guard) => guard.xds_matcher.matcher_list.matchers[0].on_match.action.typed_config;
+/** Returns the action that enters the guard. */
+export const actionOf = (guard) => guard.xds_matcher.matcher_list.matchers[0].on_match.action.typed_config;
 
 /**
  * Puts the plugin into envoy.yaml, adds etcd's cluster, and checks that Envoy and the filter accept

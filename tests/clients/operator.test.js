@@ -1,9 +1,11 @@
-// Promises of envoy.yaml to its operator besides the filter: rate limits, and that the admin
-// interface is not public. browser.test.js has the cross-origin rules.
+// Promises of envoy.yaml to its operator besides the filter: rate limits, that the admin interface is
+// not public, and that a probe passes. browser.test.js has the cross-origin rules.
 import assert from 'node:assert/strict';
 import { get } from 'node:http';
 import { after, before, test } from 'node:test';
+import { probe } from '../../stack/probe.js';
 import { stopAll } from '../../stack/process.js';
+import { credentials } from './client.js';
 import { startStack } from './stack.js';
 
 const ENDPOINTS = ['/api/subject-tokens', '/oidc/token'];
@@ -29,6 +31,17 @@ test('the admin interface is not on the public listener', async () => {
   for (const path of ['/ready', '/config_dump', '/quitquitquit']) {
     assert.equal((await fetch(`${stack.origin}${path}`, { method: 'POST' })).status, 404);
   }
+});
+
+test('a probe passes on every address, and leaves nothing behind', async () => {
+  const { origin } = stack;
+  const tokens = await credentials(origin);
+  const other = origin.replace('127.0.0.1', 'localhost');
+  const { status, printed } = await probe({ origin, apis: [origin, other], tokens });
+  assert.equal(status, 0, printed);
+  for (const secret of Object.values(tokens)) assert.ok(!printed.includes(secret));
+  const list = await fetch(`${origin}/api/impersonations?userId=user-42`, { headers: { authorization: `Bearer ${tokens.operator}` } });
+  assert.deepEqual((await list.json()).impersonations, []);
 });
 
 // This test is the last: for a second afterwards this address has no requests left.

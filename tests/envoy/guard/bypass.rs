@@ -24,6 +24,120 @@ const PROTOCOLS: [(&str, Send); 2] = [
     ("HTTP/2", http2::send),
 ];
 
+// tests/envoy/probe.rs compares these tables with the requests of `impersonation-filter probe`.
+
+/// Spellings of a path that a rule denies, and their status.
+#[rustfmt::skip]
+pub(crate) const OF_A_DENIED_PATH: [(&str, &str, u16); 38] = [
+    ("as it is",               "/account/password",            DENIED),
+    ("with a query",           "/account/password?a=/orders",  DENIED),
+    ("with an empty query",    "/account/password?",           DENIED),
+    ("below",                  "/account/password/reset",      DENIED),
+    ("beside",                 "/account/passwords",           DENIED),
+    ("a slash at the end",     "/account/password/",           DENIED),
+    ("letter case",            "/Account/PASSWORD",            DENIED),
+    ("an empty segment",       "/account//password",           DENIED),
+    ("an empty first segment", "//account/password",           DENIED),
+    ("a dot segment",          "/account/./password",          DENIED),
+    ("a dot segment before",   "/./account/password",          DENIED),
+    ("up and down",            "/orders/../account/password",  DENIED),
+    ("up, encoded",            "/orders/%2e%2e/account/password", DENIED),
+    ("up, half encoded",       "/orders/.%2E/account/password", DENIED),
+    ("up, behind a slash",     "/orders/..%2Faccount/password", DENIED),
+    ("an encoded slash",       "/account%2Fpassword",          DENIED),
+    ("in small letters",       "/account%2fpassword",          DENIED),
+    ("encoded twice",          "/account%252Fpassword",        DENIED),
+    ("an encoded letter",      "/%61ccount/password",          DENIED),
+    ("a backslash",            "/account\\password",           DENIED),
+    ("an encoded backslash",   "/account%5cpassword",          DENIED),
+    ("a parameter",            "/account;a=b/password",        DENIED),
+    ("a parameter at the end", "/account/password;a=b",        DENIED),
+    ("an encoded parameter",   "/account%3ba=b/password",      DENIED),
+    ("a dot at the end",       "/account./password",           DENIED),
+    ("an encoded space",       "/account/password%20",         DENIED),
+    ("a tab",                  "/account/password%09",         DENIED),
+    ("an encoded zero",        "/account/password%00",         DENIED),
+    ("an encoded query",       "/payments%3Fa",                DENIED),
+    ("an encoded fragment",    "/payments%23a",                DENIED),
+    ("a slash no UTF-8 has",   "/account%c0%afpassword",       DENIED),
+    ("the exact one",          "/payments",                    DENIED),
+    ("a slash behind it",      "/payments/",                   DENIED),
+    ("another case of it",     "/PAYMENTS",                    DENIED),
+    ("below the exact one",    "/payments/7",                  200),
+    ("something else",         "/orders/7",                    200),
+    ("something like it",      "/accounts/password",           200),
+    ("what needs encoding",    "/orders/a%40b%20c%C3%A9",      200),
+];
+
+/// Methods and spellings of a path that a rule allows, and their status.
+#[rustfmt::skip]
+pub(crate) const OF_AN_ALLOWED_PATH: [(&str, &str, &str, u16); 19] = [
+    ("as it is",              "POST", "/orders/search",          200),
+    ("with a query",          "POST", "/orders/search?a=b",      200),
+    ("a slash at the end",    "POST", "/orders/search/",         DENIED),
+    ("letter case",           "POST", "/orders/Search",          DENIED),
+    ("an empty segment",      "POST", "/orders//search",         DENIED),
+    ("an encoded slash",      "POST", "/orders%2Fsearch",        DENIED),
+    ("an encoded letter",     "POST", "/orders/%73earch",        DENIED),
+    ("a parameter",           "POST", "/orders/search;a=b",      DENIED),
+    ("another method",        "GET",  "/orders/search",          DENIED),
+    ("below",                 "GET",  "/public/a",               200),
+    ("the prefix",            "GET",  "/public",                 200),
+    ("another word",          "GET",  "/publication",            DENIED),
+    ("up and out",            "GET",  "/public/../account",      DENIED),
+    ("up and out, encoded",   "GET",  "/public/%2e%2e/account",  DENIED),
+    ("up, behind a slash",    "GET",  "/public/..%2faccount",    DENIED),
+    ("up, behind a backslash", "GET", "/public/..%5caccount",    DENIED),
+    ("up, with a parameter",  "GET",  "/public/..;/account",     DENIED),
+    ("no path of its own",    "HEAD", "/anything",               200),
+    ("and a path that is not normal", "HEAD", "/any//thing",     DENIED),
+];
+
+/// A header's name and value.
+type Header = (&'static str, &'static str);
+
+/// Requests that may name another method: method, target, header and status.
+#[rustfmt::skip]
+pub(crate) const OVERRIDES: [(&str, &str, &str, Option<Header>, u16); 24] = [
+    ("no override",                "POST", "/orders/7",                                         None, 200),
+    ("an override",                "POST", "/orders/7",                                         Some(("x-http-method-override", "DELETE")), DENIED),
+    ("one to the same",            "POST", "/orders/7",                                         Some(("x-http-method-override", "POST")), DENIED),
+    ("an empty one",               "POST", "/orders/7",                                         Some(("x-http-method-override", "")), DENIED),
+    ("in capitals",                "POST", "/orders/7",                                         Some(("X-HTTP-Method-Override", "DELETE")), DENIED),
+    ("with underscores",           "POST", "/orders/7",                                         Some(("x_http_method_override", "DELETE")), DENIED),
+    ("Microsoft's",                "POST", "/orders/7",                                         Some(("x-http-method", "DELETE")), DENIED),
+    ("IBM's",                      "POST", "/orders/7",                                         Some(("x-method-override", "DELETE")), DENIED),
+    ("in the query",               "POST", "/orders/7?_method=DELETE",                          None, DENIED),
+    ("in the query, encoded",      "POST", "/orders/7?a=b&%5fmethod=DELETE",                    None, DENIED),
+    ("with a dot, to PHP",         "POST", "/orders/7?.method=DELETE",                          None, DENIED),
+    ("with a space, to PHP",       "POST", "/orders/7?+_method=DELETE",                         None, DENIED),
+    ("the same, encoded",          "POST", "/orders/7?%20_method=DELETE",                       None, DENIED),
+    ("with a NUL, to PHP",         "POST", "/orders/7?_method%00=DELETE",                       None, DENIED),
+    ("as a list",                  "POST", "/orders/7?_method[]=DELETE",                        None, DENIED),
+    ("as a hash",                  "POST", "/orders/7?_method%5Bx%5D=DELETE",                   None, DENIED),
+    ("in brackets, to Rails",      "POST", "/orders/7?[_method]=DELETE",                        None, DENIED),
+    ("behind a semicolon",         "POST", "/orders/7?a=b;_Method=DELETE",                      None, DENIED),
+    ("like one, and none",         "POST", "/orders/7?__method=DELETE&a[_method]=x&method=y",   None, 200),
+    ("with dots, as a variable",   "POST", "/orders/7",                                         Some(("x.http.method.override", "DELETE")), DENIED),
+    ("a read, with a dot",         "GET",  "/orders/7?.method=DELETE",                          None, DENIED),
+    ("a read that is none",        "GET",  "/orders/7",                                         Some(("x-http-method-override", "DELETE")), DENIED),
+    ("a read of something else",   "GET",  "/invoices",                                         Some(("x-http-method-override", "DELETE")), DENIED),
+    ("where methods do not count", "POST", "/any/7",                                            Some(("x-http-method-override", "DELETE")), 200),
+];
+
+/// Headers in which some servers read a path: IIS's, Zend's, and one as a variable.
+pub(crate) const PATH_HEADERS: [&str; 3] = ["x-original-url", "x-rewrite-url", "x_original_url"];
+
+/// Spellings of the guard's headers that a server may take for them.
+pub(crate) const HEADER_SPELLINGS: [&str; 6] = [
+    "x_impersonator",
+    "X_Impersonator",
+    "x.impersonator",
+    "x_impersonation_id",
+    "x-impersonation_id",
+    "X_IMPERSONATION.ID",
+];
+
 fn run(guarded: &Guarded, cases: &[(&str, Request, u16)]) {
     let mut findings = Findings::default();
     for (case, request, status) in cases {
@@ -49,48 +163,8 @@ fn no_spelling_of_a_path_evades_a_rule_that_denies_it() {
             {"path": "/payments", "action": "deny"},
         ],
     }));
-    #[rustfmt::skip]
-    let cases = [
-        ("as it is",               "/account/password",            DENIED),
-        ("with a query",           "/account/password?a=/orders",  DENIED),
-        ("with an empty query",    "/account/password?",           DENIED),
-        ("below",                  "/account/password/reset",      DENIED),
-        ("beside",                 "/account/passwords",           DENIED),
-        ("a slash at the end",     "/account/password/",           DENIED),
-        ("letter case",            "/Account/PASSWORD",            DENIED),
-        ("an empty segment",       "/account//password",           DENIED),
-        ("an empty first segment", "//account/password",           DENIED),
-        ("a dot segment",          "/account/./password",          DENIED),
-        ("a dot segment before",   "/./account/password",          DENIED),
-        ("up and down",            "/orders/../account/password",  DENIED),
-        ("up, encoded",            "/orders/%2e%2e/account/password", DENIED),
-        ("up, half encoded",       "/orders/.%2E/account/password", DENIED),
-        ("up, behind a slash",     "/orders/..%2Faccount/password", DENIED),
-        ("an encoded slash",       "/account%2Fpassword",          DENIED),
-        ("in small letters",       "/account%2fpassword",          DENIED),
-        ("encoded twice",          "/account%252Fpassword",        DENIED),
-        ("an encoded letter",      "/%61ccount/password",          DENIED),
-        ("a backslash",            "/account\\password",           DENIED),
-        ("an encoded backslash",   "/account%5cpassword",          DENIED),
-        ("a parameter",            "/account;a=b/password",        DENIED),
-        ("a parameter at the end", "/account/password;a=b",        DENIED),
-        ("an encoded parameter",   "/account%3ba=b/password",      DENIED),
-        ("a dot at the end",       "/account./password",           DENIED),
-        ("an encoded space",       "/account/password%20",         DENIED),
-        ("a tab",                  "/account/password%09",         DENIED),
-        ("an encoded zero",        "/account/password%00",         DENIED),
-        ("an encoded query",       "/payments%3Fa",                DENIED),
-        ("an encoded fragment",    "/payments%23a",                DENIED),
-        ("a slash no UTF-8 has",   "/account%c0%afpassword",       DENIED),
-        ("the exact one",          "/payments",                    DENIED),
-        ("a slash behind it",      "/payments/",                   DENIED),
-        ("another case of it",     "/PAYMENTS",                    DENIED),
-        ("below the exact one",    "/payments/7",                  200),
-        ("something else",         "/orders/7",                    200),
-        ("something like it",      "/accounts/password",           200),
-        ("what needs encoding",    "/orders/a%40b%20c%C3%A9",      200),
-    ];
-    let requests = cases.map(|(case, target, status)| (case, asking("GET", target), status));
+    let requests =
+        OF_A_DENIED_PATH.map(|(case, target, status)| (case, asking("GET", target), status));
     run(&guarded, &requests);
 }
 
@@ -104,30 +178,8 @@ fn no_spelling_of_another_path_passes_for_an_allowed_one() {
             {"methods": ["HEAD"], "action": "allow"},
         ],
     }));
-    #[rustfmt::skip]
-    let cases = [
-        ("as it is",              "POST", "/orders/search",          200),
-        ("with a query",          "POST", "/orders/search?a=b",      200),
-        ("a slash at the end",    "POST", "/orders/search/",         DENIED),
-        ("letter case",           "POST", "/orders/Search",          DENIED),
-        ("an empty segment",      "POST", "/orders//search",         DENIED),
-        ("an encoded slash",      "POST", "/orders%2Fsearch",        DENIED),
-        ("an encoded letter",     "POST", "/orders/%73earch",        DENIED),
-        ("a parameter",           "POST", "/orders/search;a=b",      DENIED),
-        ("another method",        "GET",  "/orders/search",          DENIED),
-        ("below",                 "GET",  "/public/a",               200),
-        ("the prefix",            "GET",  "/public",                 200),
-        ("another word",          "GET",  "/publication",            DENIED),
-        ("up and out",            "GET",  "/public/../account",      DENIED),
-        ("up and out, encoded",   "GET",  "/public/%2e%2e/account",  DENIED),
-        ("up, behind a slash",    "GET",  "/public/..%2faccount",    DENIED),
-        ("up, behind a backslash", "GET", "/public/..%5caccount",    DENIED),
-        ("up, with a parameter",  "GET",  "/public/..;/account",     DENIED),
-        ("no path of its own",    "HEAD", "/anything",               200),
-        ("and a path that is not normal", "HEAD", "/any//thing",     DENIED),
-    ];
-    let requests =
-        cases.map(|(case, method, target, status)| (case, asking(method, target), status));
+    let requests = OF_AN_ALLOWED_PATH
+        .map(|(case, method, target, status)| (case, asking(method, target), status));
     run(&guarded, &requests);
 }
 
@@ -138,36 +190,13 @@ fn an_overridden_method_is_refused_if_a_rule_depends_on_methods() {
         {"path_prefix": "/any/", "action": "allow"},
     ]);
     let guarded = Guarded::lent(&json!({"rules": rules}));
-    let post = |target: &str| asking("POST", target);
-    let get = |target: &str| asking("GET", target);
-    #[rustfmt::skip]
-    let cases = [
-        ("no override",                post("/orders/7"),                                             200),
-        ("an override",                post("/orders/7").header("x-http-method-override", "DELETE"),  DENIED),
-        ("one to the same",            post("/orders/7").header("x-http-method-override", "POST"),    DENIED),
-        ("an empty one",               post("/orders/7").header("x-http-method-override", ""),        DENIED),
-        ("in capitals",                post("/orders/7").header("X-HTTP-Method-Override", "DELETE"),  DENIED),
-        ("with underscores",           post("/orders/7").header("x_http_method_override", "DELETE"),  DENIED),
-        ("Microsoft's",                post("/orders/7").header("x-http-method", "DELETE"),           DENIED),
-        ("IBM's",                      post("/orders/7").header("x-method-override", "DELETE"),       DENIED),
-        ("in the query",               post("/orders/7?_method=DELETE"),                              DENIED),
-        ("in the query, encoded",      post("/orders/7?a=b&%5fmethod=DELETE"),                        DENIED),
-        ("with a dot, to PHP",         post("/orders/7?.method=DELETE"),                              DENIED),
-        ("with a space, to PHP",       post("/orders/7?+_method=DELETE"),                             DENIED),
-        ("the same, encoded",          post("/orders/7?%20_method=DELETE"),                           DENIED),
-        ("with a NUL, to PHP",         post("/orders/7?_method%00=DELETE"),                           DENIED),
-        ("as a list",                  post("/orders/7?_method[]=DELETE"),                            DENIED),
-        ("as a hash",                  post("/orders/7?_method%5Bx%5D=DELETE"),                       DENIED),
-        ("in brackets, to Rails",      post("/orders/7?[_method]=DELETE"),                            DENIED),
-        ("behind a semicolon",         post("/orders/7?a=b;_Method=DELETE"),                          DENIED),
-        ("like one, and none",         post("/orders/7?__method=DELETE&a[_method]=x&method=y"),       200),
-        ("with dots, as a variable",   post("/orders/7").header("x.http.method.override", "DELETE"),  DENIED),
-        ("a read, with a dot",         get("/orders/7?.method=DELETE"),                               DENIED),
-        ("a read that is none",        get("/orders/7").header("x-http-method-override", "DELETE"),   DENIED),
-        ("a read of something else",   get("/invoices").header("x-http-method-override", "DELETE"),   DENIED),
-        ("where methods do not count", post("/any/7").header("x-http-method-override", "DELETE"),     200),
-    ];
-    run(&guarded, &cases);
+    let requests = OVERRIDES.map(|(case, method, target, header, status)| {
+        let request = asking(method, target);
+        let request =
+            header.into_iter().fold(request, |request, (name, value)| request.header(name, value));
+        (case, request, status)
+    });
+    run(&guarded, &requests);
 }
 
 #[test]
@@ -175,13 +204,9 @@ fn a_path_that_a_header_overrides_matches_no_allow_rule() {
     let guarded = Guarded::lent(
         &json!({"default": "deny", "rules": [{"path_prefix": "/", "action": "allow"}]}),
     );
-    #[rustfmt::skip]
-    let cases = [
-        ("no override", asking("GET", "/orders"),                                          200),
-        ("IIS's",       asking("GET", "/orders").header("x-original-url", "/account"),     DENIED),
-        ("Zend's",      asking("GET", "/orders").header("x-rewrite-url", "/account"),      DENIED),
-        ("as a variable", asking("GET", "/orders").header("x_original_url", "/account"),   DENIED),
-    ];
+    let read = || asking("GET", "/orders");
+    run(&guarded, &[("no override", read(), 200)]);
+    let cases = PATH_HEADERS.map(|name| (name, read().header(name, "/account"), DENIED));
     run(&guarded, &cases);
 }
 
@@ -251,17 +276,9 @@ fn no_caller_can_forge_an_identity_header() {
 /// and Rack after it. Envoy passes underscores on here, as it does by default.
 #[test]
 fn no_caller_can_forge_an_identity_header_by_another_spelling() {
-    const SPELLINGS: [&str; 6] = [
-        "x_impersonator",
-        "X_Impersonator",
-        "x.impersonator",
-        "x_impersonation_id",
-        "x-impersonation_id",
-        "X_IMPERSONATION.ID",
-    ];
     let forged = |request: Request| {
         let request = request.header("x-impersonators", "kept").header("ximpersonator", "kept");
-        SPELLINGS.iter().fold(request, |request, name| request.header(name, "forged"))
+        HEADER_SPELLINGS.iter().fold(request, |request, name| request.header(name, "forged"))
     };
     let expect_none_forged = |guarded: &Guarded, case: &str, token: &str, id: Option<&str>| {
         for (protocol, send) in PROTOCOLS {
@@ -269,7 +286,7 @@ fn no_caller_can_forge_an_identity_header_by_another_spelling() {
             let answer = send(guarded.envoy.address("guarded"), &request);
             let received =
                 guarded.api.received_for(&answer).unwrap_or_else(|| panic!("{case}: {answer:?}"));
-            for name in SPELLINGS {
+            for name in HEADER_SPELLINGS {
                 assert_eq!(received.header(name), None, "{case}, {protocol}, {name}");
             }
             assert_eq!(received.header(ID_HEADER), id, "{case}, {protocol}");

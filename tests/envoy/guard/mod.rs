@@ -1,6 +1,6 @@
 //! The guard before an API: which impersonated requests reach it.
 
-mod bypass;
+pub(super) mod bypass;
 mod claims;
 mod crashed;
 mod ended;
@@ -9,7 +9,7 @@ mod failures;
 mod mesh;
 mod observed;
 mod ordinary;
-mod proof;
+pub(super) mod proof;
 mod rules;
 mod streams;
 mod wrong_clocks;

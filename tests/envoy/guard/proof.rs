@@ -3,7 +3,8 @@
 //! passes that the shipped configuration refuses. This shows that the warnings of `check` are
 //! justified and that its proofs hold.
 //!
-//! All variants are listeners of one Envoy before one API. `check` reads the file that this Envoy
+//! All variants are listeners of one Envoy before one API. tests/envoy/probe.rs runs
+//! `impersonation-filter probe` against the same listeners. `check` reads the file that this Envoy
 //! was started with. The same changes to envoy.yaml are in `crates/cli/tests/cli/check_guard.rs`,
 //! and some that are not here:
 //!
@@ -33,16 +34,16 @@ use testkit::http::Request;
 use testkit::server::{Received, Server, as_asked};
 
 /// A change to the shipped configuration.
-struct Variant {
-    name: &'static str,
+pub(crate) struct Variant {
+    pub(crate) name: &'static str,
     edit: fn(&mut Value),
     /// The finding of `check` about its routes.
     finding: &'static str,
-    shown_by: Shown,
+    pub(crate) shown_by: Shown,
 }
 
 /// The way to show in Envoy that the warning is right.
-enum Shown {
+pub(crate) enum Shown {
     /// A write of an impersonation that was ended reaches the API.
     ByTheEnded,
     /// This request reaches the API, and does harm there.
@@ -54,10 +55,13 @@ enum Shown {
 }
 
 /// The access tokens of an ended and of a live impersonation.
-struct Tokens {
+pub(crate) struct Tokens {
     ended: String,
     live: String,
 }
+
+/// The path that no impersonation may write.
+pub(crate) const LOCKED: &str = "/orders/locked";
 
 const BEHIND: &str = "/filter_chains/0/filters/0/typed_config";
 
@@ -136,7 +140,10 @@ fn shipped(name: &str) -> Listener {
         },
     });
     let configuration = guard_configuration(&json!({
-        "rules": [{"path_prefix": "/orders", "methods": ["POST"], "action": "allow"}],
+        "rules": [
+            {"path": LOCKED, "action": "deny"},
+            {"path_prefix": "/orders", "methods": ["POST"], "action": "allow"},
+        ],
     }));
     Listener::new(name)
         .filter(jwt_authn)
@@ -183,7 +190,7 @@ fn claims_are_of_the_second_token(received: &Received) -> bool {
 }
 
 #[rustfmt::skip]
-const VARIANTS: &[Variant] = &[
+pub(crate) const VARIANTS: &[Variant] = &[
     Variant { name: "disabled-in-the-chain", finding: "the guard is disabled", shown_by: Shown::ByTheEnded,
         edit: |listener| guards_entry(listener)["disabled"] = true.into() },
     Variant { name: "disabled-on-the-route", finding: "switches the guard off", shown_by: Shown::ByTheEnded,
@@ -362,10 +369,8 @@ fn forged(_: &Tokens) -> Request {
     Request::post("/orders/1").bearer(&ordinary_token()).header(ACTOR_HEADER, "agent-7")
 }
 
-#[test]
-fn each_shape_that_check_cannot_prove_is_unsafe_and_the_proved_one_is_safe() {
-    let api = Server::start(API);
-    api.answer(as_asked);
+/// Starts an Envoy with the shipped listener and each variant of it before one API.
+pub(crate) fn start(api: Server) -> Guarded {
     let bootstrap = Bootstrap::default()
         .listener(shipped("shipped"))
         .listener(gateway_listener(Filter::from(&filter_configuration())))
@@ -373,7 +378,14 @@ fn each_shape_that_check_cannot_prove_is_unsafe_and_the_proved_one_is_safe() {
     let bootstrap = VARIANTS.iter().fold(bootstrap, |bootstrap, variant| {
         bootstrap.listener(shipped(variant.name).edited(variant.edit))
     });
-    let guarded = Guarded { envoy: bootstrap.start(), api };
+    Guarded { envoy: bootstrap.start(), api }
+}
+
+#[test]
+fn each_shape_that_check_cannot_prove_is_unsafe_and_the_proved_one_is_safe() {
+    let api = Server::start(API);
+    api.answer(as_asked);
+    let guarded = start(api);
     let ended = guarded.begin(&Parties::new());
     let live = guarded.begin(&Parties::new()).access_token;
     guarded.revoke(&json!({"userId": user_of(&ended.access_token)}));

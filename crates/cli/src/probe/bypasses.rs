@@ -1,180 +1,162 @@
-//! Checks of the guard: an impersonation reads what it may, and no spelling of a write gets to the API.
+//! Checks of the guard: an impersonation reads, and no other request gets to the API.
 
-use ureq::http::{Method, Request};
+use std::thread;
 
-use super::deployment::{Answer, At, Deployment, Impersonation, sent};
-use super::report::{Outcome, Report};
+use super::answer::Answer;
+use super::attempts::{Attempt, all, reading, writing};
+use super::deployment::{At, Deployment, Impersonation};
+use super::report::{Group, Outcome, Report};
 use crate::Failure;
 
-/// A request that must not get to the API.
-struct Attempt {
-    check: &'static str,
-    method: Method,
-    target: String,
-    headers: Vec<(&'static str, String)>,
-}
+/// The number of plain writes. Each has a connection of its own, so that different workers of Envoy
+/// serve them, and a guard that Envoy enters for a part of the requests is noticed.
+const WRITES: usize = 20;
 
-/// Runs the checks at every API. Returns how many APIs answered a read.
+/// The number of attempts without an answer after which an address is left alone.
+const SILENCES: usize = 3;
+
+/// Runs the checks at every API. Returns the indices of the APIs that answered a read.
 pub(super) fn check(
-    deployment: &Deployment<'_>,
+    deployment: &Deployment,
     impersonation: &Impersonation,
     report: &mut Report,
-) -> usize {
-    let token = impersonation.access_token.expose();
-    let attempts = attempts(&deployment.settings.read, &deployment.settings.write, token);
-    let mut reached: usize = 0;
-    for at in &deployment.apis {
-        let read = send(at, &reading(&deployment.settings.read, token));
-        let marked = match read {
-            Ok(answer) if (200..300).contains(&answer.status) => {
-                report.add(&at.address, "an impersonation may read", Outcome::Holds);
-                reached = reached.saturating_add(1);
-                answer.from_upstream
-            }
-            Ok(answer) => {
-                let told = format!("answered {}: is this path readable?", answer.in_short());
-                report.add(&at.address, "an impersonation may read", Outcome::Fails(told));
-                continue;
-            }
-            Err(Failure(message)) => {
-                report.add(&at.address, "an impersonation may read", Outcome::Fails(message));
-                continue;
-            }
+) -> Vec<usize> {
+    let attempts = all(&deployment.settings, &impersonation.access_token, &deployment.refused);
+    let checked = thread::scope(|scope| {
+        let check = |at| {
+            let attempts = &attempts;
+            scope.spawn(move || check_one(deployment, at, impersonation, attempts))
         };
-        for attempt in &attempts {
-            let outcome = match send(at, attempt) {
-                Ok(answer) => judge(&answer, marked),
-                Err(Failure(message)) => Outcome::Fails(message),
-            };
-            report.add(&at.address, attempt.check, outcome);
+        let threads: Vec<_> = deployment.apis.iter().map(check).collect();
+        threads.into_iter().map(thread::ScopedJoinHandle::join).collect::<Vec<_>>()
+    });
+    let mut answered = Vec::new();
+    for (index, (at, checked)) in deployment.apis.iter().zip(checked).enumerate() {
+        match checked {
+            Ok((checks, is_read)) => {
+                report.append(checks);
+                answered.extend(is_read.then_some(index));
+            }
+            Err(_) => {
+                let told = Outcome::Fails("the probe itself failed".to_owned());
+                report.add(Group::Reads, &at.address, "a read is answered", told);
+            }
         }
     }
-    reached
+    answered
 }
 
-/// A read with an impersonation's access token.
-fn reading(path: &str, token: &str) -> Attempt {
-    Attempt {
-        check: "an impersonation may read",
-        method: Method::GET,
-        target: path.to_owned(),
-        headers: vec![("authorization", format!("Bearer {token}"))],
-    }
-}
-
-/// Sends a request to an API.
-fn send(at: &At, attempt: &Attempt) -> Result<Answer, Failure> {
-    let address = format!("{}{}", at.address, attempt.target);
-    let mut request = Request::builder().method(attempt.method.clone()).uri(address);
-    for (name, value) in &attempt.headers {
-        request = request.header(*name, value);
-    }
-    let request = request.body(()).map_err(|error| Failure::new(attempt.check, error))?;
-    sent(at, at.agent.run(request))
-}
-
-/// Reads with the access token of an impersonation. Returns the answer of the API, or of what stands
-/// before it.
-pub(super) fn read(at: &At, path: &str, token: &str) -> Result<Answer, Failure> {
-    send(at, &reading(path, token))
-}
-
-/// Decides whether a request was refused before it got to the API. `marked` says that Envoy marks the
-/// answers of this API, so that an answer without the mark is Envoy's own.
-fn judge(answer: &Answer, marked: bool) -> Outcome {
-    let status = answer.status;
-    if answer.from_upstream || (200..300).contains(&status) || status == 101 {
-        return Outcome::Fails(format!("the API answered {}", answer.in_short()));
-    }
-    // Envoy itself refuses odd paths with 400, redirects them, or has no route for them.
-    let by_envoy = marked && matches!(status, 301 | 302 | 307 | 308 | 400 | 404);
-    let by_guard = matches!(status, 401 | 403) && answer.challenge.starts_with("Bearer");
-    match by_envoy || by_guard {
-        true => Outcome::Holds,
-        false => Outcome::Fails(format!("answered {}, and not by the guard", answer.in_short())),
-    }
-}
-
-/// Every way around the guard that is known, for these paths.
-fn attempts(read: &str, write: &str, token: &str) -> Vec<Attempt> {
-    let bearer = || ("authorization", format!("Bearer {token}"));
-    let attempt = |check, method, target: String, mut headers: Vec<(&'static str, String)>| {
-        headers.push(bearer());
-        Attempt { check, method, target, headers }
+/// Runs the checks at one API. Returns true if it answered a read.
+fn check_one(
+    deployment: &Deployment,
+    at: &At,
+    impersonation: &Impersonation,
+    attempts: &[Attempt],
+) -> (Report, bool) {
+    let mut report = Report::default();
+    let settings = &deployment.settings;
+    let read = reading(&settings.read, &impersonation.access_token);
+    let is_marked = match read.send(deployment, at) {
+        Ok(answer) if answer.is_success() => {
+            report.add_timed(read.group, &at.address, read.check, Outcome::Holds, answer.took);
+            answer.from_upstream
+        }
+        Ok(answer) => {
+            let told =
+                Outcome::Fails(format!("{} was answered {}", settings.read, answer.in_short()));
+            report.add_timed(read.group, &at.address, read.check, told, answer.took);
+            return (report, false);
+        }
+        Err(Failure(told)) => {
+            report.add(read.group, &at.address, read.check, Outcome::Fails(told));
+            return (report, false);
+        }
     };
-    let writing = |check, target| attempt(check, Method::POST, target, Vec::new());
-    let overriding = |check, name| {
-        attempt(check, Method::GET, read.to_owned(), vec![(name, "DELETE".to_owned())])
-    };
-    let rest = write.strip_prefix('/').unwrap_or(write);
-    let (first, others) = rest.split_at(rest.len().min(1));
-    let encoded: String = first.bytes().map(|byte| format!("%{byte:02x}")).collect();
-    let without_token = |check, method, target| Attempt { check, method, target, headers: vec![] };
-    let two = |check, tokens: [&str; 2]| Attempt {
-        check,
-        method: Method::POST,
-        target: write.to_owned(),
-        headers: tokens.map(|it| ("authorization", format!("Bearer {it}"))).into(),
-    };
-    vec![
-        without_token("a read without a token is refused", Method::GET, read.to_owned()),
-        without_token(
-            "a token in the query does not read",
-            Method::GET,
-            format!("{read}?access_token={token}"),
-        ),
-        without_token(
-            "a token in the query does not write",
-            Method::POST,
-            format!("{write}?access_token={token}"),
-        ),
-        writing("a write is refused", write.to_owned()),
-        two("a write with a second token is refused", [token, "x.y.z"]),
-        two("a write with a first token is refused", ["x.y.z", token]),
-        two("a write with the token twice is refused", [token, token]),
-        writing("a write in capitals is refused", write.to_uppercase()),
-        writing("a write with a slash at the end is refused", format!("{write}/")),
-        writing("a write with a parameter is refused", format!("{write};a=b")),
-        writing("a write with an encoded parameter is refused", format!("{write}%3ba=b")),
-        writing("a write with two slashes is refused", format!("/{write}")),
-        writing("a write with an encoded slash is refused", format!("/.%2f{rest}")),
-        writing("a write with an encoded letter is refused", format!("/{encoded}{others}")),
-        writing("a write with a dot segment is refused", format!("/.{write}")),
-        writing("a write by way of another path is refused", format!("{read}/..{write}")),
-        writing("a write behind an encoded slash is refused", format!("{read}/..%2f{rest}")),
-        writing("a write with an encoded zero is refused", format!("{write}%00")),
-        overriding("x-http-method-override is refused", "x-http-method-override"),
-        overriding("x_http_method_override is refused", "x_http_method_override"),
-        overriding("x-http-method is refused", "x-http-method"),
-        overriding("x-method-override is refused", "x-method-override"),
-        attempt(
-            "a method in the query is refused",
-            Method::GET,
-            format!("{read}?_method=DELETE"),
-            Vec::new(),
-        ),
-        attempt(
-            "a method in the query, as PHP reads it, is refused",
-            Method::GET,
-            format!("{read}?.method=DELETE"),
-            Vec::new(),
-        ),
-        attempt(
-            "a path in x-original-url is refused",
-            Method::POST,
-            read.to_owned(),
-            vec![("x-original-url", write.to_owned())],
-        ),
-        attempt(
-            "an upgrade is refused",
-            Method::GET,
-            write.to_owned(),
-            vec![
-                ("connection", "Upgrade".to_owned()),
-                ("upgrade", "websocket".to_owned()),
-                ("sec-websocket-version", "13".to_owned()),
-                ("sec-websocket-key", "dGhlIHNhbXBsZSBub25jZQ==".to_owned()),
-            ],
-        ),
-    ]
+    if !refuses_writes(deployment, at, impersonation, &mut report) {
+        // Each further attempt could change something.
+        for attempt in attempts {
+            let told = Outcome::NotTried("the plain write was not refused".to_owned());
+            report.add(attempt.group, &at.address, &*attempt.check, told);
+        }
+        return (report, true);
+    }
+    let mut silences: usize = 0;
+    for attempt in attempts {
+        if silences >= SILENCES {
+            let told = Outcome::NotTried("the address does not answer any more".to_owned());
+            report.add(attempt.group, &at.address, &*attempt.check, told);
+            continue;
+        }
+        match attempt.send(deployment, at) {
+            Ok(answer) => {
+                let outcome = judge(deployment, at, attempt, &answer, is_marked);
+                report.add_timed(attempt.group, &at.address, &*attempt.check, outcome, answer.took);
+            }
+            Err(Failure(told)) => {
+                silences = silences.saturating_add(1);
+                report.add(attempt.group, &at.address, &*attempt.check, Outcome::Fails(told));
+            }
+        }
+    }
+    (report, true)
+}
+
+/// Tries the plain write. Returns true if the guard refused it each time.
+fn refuses_writes(
+    deployment: &Deployment,
+    at: &At,
+    impersonation: &Impersonation,
+    report: &mut Report,
+) -> bool {
+    let write = writing(&deployment.settings.write, &impersonation.access_token);
+    for _ in 0..WRITES {
+        let (outcome, took) = match write.send(deployment, at) {
+            Ok(answer) if answer.is_refused_by_the_guard() => (Outcome::Holds, answer.took),
+            Ok(answer) => {
+                let told = format!("it was answered {}, and not by the guard", answer.in_short());
+                (Outcome::Fails(told), answer.took)
+            }
+            Err(Failure(told)) => {
+                report.add(write.group, &at.address, &*write.check, Outcome::Fails(told));
+                return false;
+            }
+        };
+        let holds = outcome == Outcome::Holds;
+        report.add_timed(write.group, &at.address, &*write.check, outcome, took);
+        if !holds {
+            return false;
+        }
+    }
+    true
+}
+
+/// Decides whether a request was refused before it got to the API. `is_marked` says that Envoy marks
+/// the responses of this API, so that a response without the mark is Envoy's own.
+fn judge(
+    deployment: &Deployment,
+    at: &At,
+    attempt: &Attempt,
+    answer: &Answer,
+    is_marked: bool,
+) -> Outcome {
+    let is_envoys_own = is_marked && !answer.from_upstream;
+    if answer.is_success() || answer.status == 101 {
+        return match attempt.is_preflight() && is_envoys_own {
+            // Envoy's cors filter answered.
+            true => Outcome::Holds,
+            false => Outcome::Fails(format!("it was let through, with {}", answer.in_short())),
+        };
+    }
+    // Envoy itself refuses or redirects odd paths, or has no route for them.
+    let is_odd = matches!(answer.status, 301..=308 | 400 | 403 | 404 | 405);
+    if answer.is_refusal() || is_odd && is_envoys_own {
+        return Outcome::Holds;
+    }
+    // A path may lead to another service, which needs no token and has nothing there. Then the same
+    // request without the token gets the same response. The API behind jwt_authn would answer 401.
+    let told = format!("it was answered {}, and not by the guard", answer.in_short());
+    match attempt.send_without_token(deployment, at).filter(|_| is_odd) {
+        Some(Ok(control)) if control.status == answer.status => Outcome::Holds,
+        _ => Outcome::Fails(told),
+    }
 }

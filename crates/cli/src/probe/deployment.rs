@@ -1,91 +1,109 @@
-//! The running deployment: its filters and APIs, the credentials for them, and what a probe began there.
+//! The running deployment: its filters and APIs, the credentials for them, and what a probe began
+//! there.
+//!
+//! Nothing stays. The path of each subject token is known before the token is exchanged, and
+//! `DELETE` of that path by its caller ends what the token was exchanged for, too. So the end of the
+//! probe needs no answer to an exchange, and no operator.
 
-use std::cell::RefCell;
 use std::fs;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use base64::Engine as _;
 use base64::prelude::{BASE64_STANDARD, BASE64_URL_SAFE_NO_PAD};
 use impersonation_core::secret::Secret;
 use serde_json::{Value, json};
-use ureq::http::Response;
-use ureq::{Agent, Body};
+use ureq::http::{Method, Request};
+use ureq::{Agent, AsSendBody};
 
-use super::report::{Outcome, Report};
+use super::answer::{Answer, Reading};
+use super::interruption::Interruption;
+use super::report::{Group, Outcome, Report};
 use super::settings::Settings;
 use crate::Failure;
-use crate::display::escaped;
-use crate::service::{agent, encoded, in_words, token_in};
+use crate::service::{Base, agent, encoded, in_words, token_in};
 
 const EXCHANGE_GRANT: &str = "urn:ietf:params:oauth:grant-type:token-exchange";
 const ACCESS_TOKEN: &str = "urn:ietf:params:oauth:token-type:access_token";
 
-/// More of an answer than any check reads.
-const LONGEST_ANSWER: u64 = 1 << 20;
+/// How long, all in all, an address is asked again that says it is unavailable.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How often the probe tries to take back what it began.
+const CLEANINGS: usize = 3;
 
 /// An address, and the client that sends there.
 pub(super) struct At {
     pub(super) address: String,
-    pub(super) agent: Agent,
+    agent: Agent,
+    /// Milliseconds of [`PATIENCE`] that were spent here.
+    waited: AtomicU64,
 }
 
-/// An answer.
-#[derive(Debug)]
-pub(super) struct Answer {
-    pub(super) status: u16,
-    /// Envoy got the answer from a server behind it.
-    pub(super) from_upstream: bool,
-    /// The challenge of `WWW-Authenticate` (RFC 6750 §3).
-    pub(super) challenge: String,
-    location: Option<String>,
-    body: Vec<u8>,
-}
-
-impl Answer {
-    /// Reads an answer. A body without a length is left unread, unless the answer is an error.
-    pub(super) fn read(mut answer: Response<Body>) -> Self {
-        let header = |name: &str| {
-            let value = answer.headers().get(name)?;
-            Some(String::from_utf8_lossy(value.as_bytes()).into_owned())
-        };
-        let (challenge, location) = (header("www-authenticate"), header("location"));
-        let from_upstream = header("x-envoy-upstream-service-time").is_some();
-        let status = answer.status().as_u16();
-        // A stream has no length and may have no end: it is not read.
-        let is_short = answer.body().content_length().is_some_and(|it| it <= LONGEST_ANSWER);
-        let has_end = is_short || header("transfer-encoding").is_some() && status >= 400;
-        let body = match has_end {
-            true => answer.body_mut().with_config().limit(LONGEST_ANSWER).read_to_vec(),
-            false => Ok(Vec::new()),
-        };
-        Self {
-            status,
-            from_upstream,
-            challenge: challenge.unwrap_or_default(),
-            location,
-            body: body.unwrap_or_default(),
+impl At {
+    fn new(base: &Base, cacert: Option<&Path>) -> Result<Self, Failure> {
+        let Base { address, in_clear } = base.clone();
+        if in_clear {
+            eprintln!(
+                "impersonation-filter: {address} is not https: access tokens are sent in clear"
+            );
         }
+        Ok(Self { agent: agent(&address, cacert)?, address, waited: AtomicU64::new(0) })
     }
 
-    /// A string member of the JSON body.
-    pub(super) fn member(&self, name: &str) -> Option<String> {
-        let body: Value = serde_json::from_slice(&self.body).ok()?;
-        body.get(name)?.as_str().map(str::to_owned)
+    /// Sends a request once. The failure names the address, and repeats nothing of the request.
+    pub(super) fn send(
+        &self,
+        request: Request<impl AsSendBody>,
+        reading: Reading,
+    ) -> Result<Answer, Failure> {
+        let asked = Instant::now();
+        // `post`, a method of no standard, is one of the attempts.
+        let request = self.agent.configure_request(request).allow_non_standard_methods(true);
+        let answer = self.agent.run(request.build());
+        answer.map(|answer| Answer::read(answer, reading, asked)).map_err(|error| {
+            let told = match error {
+                // These repeat the address with its query.
+                ureq::Error::BadUri(_) | ureq::Error::Http(_) => "it cannot be sent".to_owned(),
+                error => in_words(&error),
+            };
+            Failure::new(&self.address, told)
+        })
     }
 
-    /// The status and the error code, for a message. It repeats nothing else of the body.
-    pub(super) fn in_short(&self) -> String {
-        match self.member("error") {
-            Some(error) => format!("{} {}", self.status, escaped(&error)),
-            None => self.status.to_string(),
+    /// Opens a response that is read later.
+    pub(super) fn open(
+        &self,
+        request: Request<()>,
+        longest: Duration,
+    ) -> Result<ureq::http::Response<ureq::Body>, Failure> {
+        let request = self.agent.configure_request(request).timeout_global(Some(longest)).build();
+        let answer = self.agent.run(request);
+        answer.map_err(|error| Failure::new(&self.address, in_words(&error)))
+    }
+
+    /// Waits as an answer asks for. Returns false if there was enough waiting.
+    fn wait(&self, answer: &Answer) -> bool {
+        let pause = answer.retry_after.unwrap_or(Duration::from_secs(1));
+        let pause = pause.clamp(Duration::from_millis(100), Duration::from_secs(2));
+        let all = Duration::from_millis(self.waited.load(Ordering::SeqCst)).saturating_add(pause);
+        if all > PATIENCE {
+            return false;
         }
+        let all = u64::try_from(all.as_millis()).unwrap_or(u64::MAX);
+        self.waited.store(all, Ordering::SeqCst);
+        sleep(pause);
+        true
     }
 }
 
 /// A subject token that was minted.
 pub(super) struct SubjectToken {
-    pub(super) token: Secret<String>,
-    /// Its path below the filter's address.
-    path: Option<String>,
+    token: Secret<String>,
+    id: String,
 }
 
 /// An impersonation that the probe began.
@@ -95,105 +113,146 @@ pub(super) struct Impersonation {
     pub(super) id: String,
 }
 
+/// A subject token, exchanged or not, that must be taken back in the end.
+struct Begun {
+    /// The index of the filter that minted it.
+    at: usize,
+    id: String,
+}
+
 /// Everything that is probed.
-pub(super) struct Deployment<'s> {
-    pub(super) settings: &'s Settings,
+pub(super) struct Deployment {
+    pub(super) settings: Settings,
     pub(super) filters: Vec<At>,
     pub(super) apis: Vec<At>,
+    pub(super) interruption: Interruption,
+    /// The access token of an ordinary user.
+    pub(super) ordinary: Option<Secret<String>>,
+    /// Access tokens that the APIs must refuse, and the files with them.
+    pub(super) refused: Vec<(String, Secret<String>)>,
     caller: Secret<String>,
     actor: Option<Secret<String>>,
     operator: Secret<String>,
     client_secret: Option<Secret<String>>,
-    /// Paths of subject tokens that were not exchanged, below the first filter's address.
-    unspent: RefCell<Vec<String>>,
-    /// Impersonations that were not ended.
-    live: RefCell<Vec<String>>,
+    begun: Mutex<Vec<Begun>>,
 }
 
-impl<'s> Deployment<'s> {
+impl Deployment {
     /// Reads the credentials. It sends nothing.
-    pub(super) fn open(settings: &'s Settings) -> Result<Self, Failure> {
-        let at = |bases: &[crate::service::Base]| -> Result<Vec<At>, Failure> {
-            let one = |base: &crate::service::Base| {
-                let agent = agent(&base.address, settings.cacert.as_deref())?;
-                Ok(At { address: base.address.clone(), agent })
-            };
-            bases.iter().map(one).collect()
+    pub(super) fn open(settings: Settings, interruption: Interruption) -> Result<Self, Failure> {
+        let at = |bases: &[Base]| -> Result<Vec<At>, Failure> {
+            bases.iter().map(|base| At::new(base, settings.cacert.as_deref())).collect()
         };
         let (filters, apis) = (at(&settings.filters)?, at(&settings.apis)?);
         if filters.is_empty() || apis.is_empty() {
             return Err(Failure("name at least one --filter and one --api".to_owned()));
         }
-        let client_secret = settings.client_secret_file.as_ref().map(|file| {
-            let text = fs::read_to_string(file).map_err(|it| Failure::new(file.display(), it))?;
-            Ok::<_, Failure>(Secret::new(text.trim_end_matches(['\r', '\n']).to_owned()))
+        let optional = |file: &Option<_>| file.as_deref().map(token_in).transpose();
+        let refused = settings.refused_token_files.iter().map(|file| {
+            let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            Ok::<_, Failure>((name, token_in(file)?))
         });
+        let refused = refused.collect::<Result<_, _>>()?;
         Ok(Self {
-            settings,
             filters,
             apis,
+            interruption,
+            ordinary: optional(&settings.ordinary_token_file)?,
+            refused,
             caller: token_in(&settings.caller_token_file)?,
-            actor: settings.actor_token_file.as_deref().map(token_in).transpose()?,
+            actor: optional(&settings.actor_token_file)?,
             operator: token_in(&settings.operator_token_file)?,
-            client_secret: client_secret.transpose()?,
-            unspent: RefCell::default(),
-            live: RefCell::default(),
+            client_secret: settings.client_secret_file.as_deref().map(secret_in).transpose()?,
+            begun: Mutex::default(),
+            settings,
         })
     }
 
-    /// The filter that mints and ends.
-    fn first(&self) -> Result<&At, Failure> {
-        self.filters.first().ok_or_else(|| Failure("name at least one --filter".to_owned()))
+    fn begun(&self) -> MutexGuard<'_, Vec<Begun>> {
+        self.begun.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Mints a subject token.
-    pub(super) fn mint(&self) -> Result<SubjectToken, Failure> {
-        let at = self.first()?;
-        let mut body = json!({"userId": self.settings.user});
-        if let (Some(context), Some(members)) = (&self.settings.context, body.as_object_mut()) {
-            members.insert("context".to_owned(), context.clone());
-        }
-        let answer = self.mint_with(at, Some(&self.caller), &body)?;
-        let token = answer.member("subjectToken").filter(|_| answer.status == 201);
-        let Some(token) = token else {
-            let told = format!("no subject token was minted: {}", answer.in_short());
-            return Err(Failure::new(&at.address, told));
-        };
-        // With a base path the Location repeats it.
-        let path = answer.location.as_deref().and_then(|it| it.rsplit_once("/api/"));
-        let path = path.map(|(_, rest)| format!("/api/{rest}"));
-        self.unspent.borrow_mut().extend(path.clone());
-        Ok(SubjectToken { token: Secret::new(token), path })
+    fn filter(&self, at: usize) -> Result<&At, Failure> {
+        self.filters.get(at).ok_or_else(|| Failure("name at least one --filter".to_owned()))
     }
 
-    /// Sends a mint request with this access token.
-    pub(super) fn mint_with(
+    /// Sends a request, unless the probe was interrupted. Asks again for a while if the address is
+    /// unavailable.
+    pub(super) fn send<B: AsSendBody + Clone>(
         &self,
         at: &At,
-        token: Option<&Secret<String>>,
-        body: &Value,
+        request: &Request<B>,
+        reading: Reading,
     ) -> Result<Answer, Failure> {
-        let mut request = at.agent.post(format!("{}/api/subject-tokens", at.address));
-        request = request.header("content-type", "application/json");
-        if let Some(token) = token {
-            request = request.header("authorization", format!("Bearer {}", token.expose()));
+        loop {
+            self.interruption.check()?;
+            let answer = at.send(request.clone(), reading)?;
+            if !matches!(answer.status, 429 | 503) || !at.wait(&answer) {
+                return Ok(answer);
+            }
         }
-        sent(at, request.send(body.to_string()))
     }
 
-    /// Sends an exchange of a subject token with the client's own credentials.
+    /// Mints a subject token at a filter.
+    pub(super) fn mint(&self, at: usize) -> Result<SubjectToken, Failure> {
+        let (answer, minted) = self.mint_with(at, Some(&self.caller))?;
+        minted.ok_or_else(|| {
+            let told = format!("no subject token was minted: {}", answer.in_short());
+            self.filter(at).map_or_else(|it| it, |at| Failure::new(&at.address, told))
+        })
+    }
+
+    /// Mints with this access token.
+    pub(super) fn mint_with(
+        &self,
+        index: usize,
+        token: Option<&Secret<String>>,
+    ) -> Result<(Answer, Option<SubjectToken>), Failure> {
+        let settings = &self.settings;
+        let at = self.filter(index)?;
+        // The bounds make a stolen token worth little.
+        let mut body = json!({
+            "userId": settings.user,
+            "clientId": settings.client_id,
+            "resource": settings.resource,
+            "scope": settings.scope,
+        });
+        if let (Some(context), Some(members)) = (&settings.context, body.as_object_mut()) {
+            members.insert("context".to_owned(), context.clone());
+        }
+        let mut request = Request::builder()
+            .method(Method::POST)
+            .uri(format!("{}{}", at.address, settings.subject_tokens_path))
+            .header("content-type", "application/json");
+        if let Some(token) = token {
+            request = request.header("authorization", bearer(token));
+        }
+        let request = built(at, request, body.to_string())?;
+        let answer = self.send(at, &request, Reading::Whole)?;
+        let id = answer.location.as_deref().and_then(|it| it.rsplit('/').next());
+        let minted = match (answer.status, id, answer.member("subjectToken")) {
+            (201, Some(id), Some(token)) => {
+                self.begun().push(Begun { at: index, id: id.to_owned() });
+                Some(SubjectToken { token: Secret::new(token), id: id.to_owned() })
+            }
+            _ => None,
+        };
+        Ok((answer, minted))
+    }
+
+    /// Exchanges a subject token with the client's own credentials.
     pub(super) fn exchange(&self, at: &At, token: &SubjectToken) -> Result<Answer, Failure> {
         self.exchange_as(at, token, self.client_secret.as_ref())
     }
 
-    /// Sends an exchange with another client secret.
+    /// Exchanges a subject token with another client secret.
     pub(super) fn exchange_as(
         &self,
         at: &At,
         token: &SubjectToken,
         secret: Option<&Secret<String>>,
     ) -> Result<Answer, Failure> {
-        let settings = self.settings;
+        let settings = &self.settings;
         let mut form = vec![
             ("grant_type", EXCHANGE_GRANT),
             ("subject_token", token.token.expose()),
@@ -207,8 +266,10 @@ impl<'s> Deployment<'s> {
                 ("actor_token_type", ACCESS_TOKEN),
             ]);
         }
-        let mut request = at.agent.post(format!("{}/oidc/token", at.address));
-        request = request.header("content-type", "application/x-www-form-urlencoded");
+        let mut request = Request::builder()
+            .method(Method::POST)
+            .uri(format!("{}{}", at.address, settings.token_path))
+            .header("content-type", "application/x-www-form-urlencoded");
         match secret {
             Some(secret) => {
                 // RFC 6749 §2.3.1: both are form-urlencoded first.
@@ -220,69 +281,104 @@ impl<'s> Deployment<'s> {
         }
         let form: Vec<_> =
             form.iter().map(|(name, value)| format!("{name}={}", encoded(value))).collect();
-        let answer = sent(at, request.send(form.join("&")))?;
-        if answer.status == 200 {
-            self.unspent.borrow_mut().retain(|path| Some(path) != token.path.as_ref());
-            let begun = answer.member("access_token").and_then(|token| txn(&token));
-            self.live.borrow_mut().extend(begun);
-        }
-        Ok(answer)
+        let request = built(at, request, form.join("&"))?;
+        self.send(at, &request, Reading::Whole)
     }
 
-    /// Begins an impersonation: mints, and exchanges.
-    pub(super) fn begin(&self) -> Result<Impersonation, Failure> {
-        let (at, token) = (self.first()?, self.mint()?);
+    /// Begins an impersonation: mints at a filter, and exchanges there.
+    pub(super) fn begin(&self, at: usize) -> Result<Impersonation, Failure> {
+        let token = self.mint(at)?;
+        let at = self.filter(at)?;
         let answer = self.exchange(at, &token)?;
         let access_token = answer.member("access_token").filter(|_| answer.status == 200);
-        let id = access_token.as_deref().and_then(txn);
-        let (Some(access_token), Some(id)) = (access_token, id) else {
+        let Some(access_token) = access_token else {
             let told = format!("the subject token was not exchanged: {}", answer.in_short());
             return Err(Failure::new(&at.address, told));
         };
-        Ok(Impersonation { access_token: Secret::new(access_token), id })
+        if txn(&access_token).as_deref() != Some(&*token.id) {
+            let told =
+                "the access token does not name its impersonation as `txn`: it is not the filter's";
+            return Err(Failure::new(&at.address, told));
+        }
+        Ok(Impersonation { access_token: Secret::new(access_token), id: token.id })
     }
 
     /// Ends an impersonation as an operator does.
-    pub(super) fn end(&self, id: &str) -> Result<Answer, Failure> {
-        let answer =
-            self.delete(&format!("/api/impersonations/{}", encoded(id)), &self.operator)?;
-        if matches!(answer.status, 204 | 404) {
-            self.live.borrow_mut().retain(|live| live != id);
-        }
-        Ok(answer)
+    pub(super) fn end(&self, at: &At, id: &str) -> Result<Answer, Failure> {
+        let path = &self.settings.impersonations_path;
+        self.send(at, &deletion(at, path, id, &self.operator)?, Reading::Whole)
     }
 
-    fn delete(&self, path: &str, token: &Secret<String>) -> Result<Answer, Failure> {
-        let at = self.first()?;
-        let request = at.agent.delete(format!("{}{path}", at.address));
-        sent(at, request.header("authorization", format!("Bearer {}", token.expose())).call())
+    /// Tries to end an impersonation with an access token that is not an operator's.
+    pub(super) fn end_with(
+        &self,
+        at: &At,
+        id: &str,
+        token: &Secret<String>,
+    ) -> Result<Answer, Failure> {
+        let path = &self.settings.impersonations_path;
+        self.send(at, &deletion(at, path, id, token)?, Reading::Whole)
     }
 
-    /// Ends what is still live, and takes back each subject token that was not exchanged.
+    /// Takes back every subject token, which ends what it was exchanged for. An interruption does
+    /// not keep it from that.
     pub(super) fn clean(&self, report: &mut Report) {
-        let at = self.filters.first().map(|at| at.address.clone()).unwrap_or_default();
-        let unspent = self.unspent.take();
-        let live: Vec<_> = self.live.borrow().clone();
-        let ended = live.iter().map(|id| self.end(id));
-        let ended: Vec<_> = ended.collect();
-        let taken_back = unspent.iter().map(|path| self.delete(path, &self.caller));
-        for outcome in ended.into_iter().chain(taken_back) {
-            let left = match outcome {
-                Ok(answer) if matches!(answer.status, 204 | 404) => continue,
-                Ok(answer) => answer.in_short(),
-                Err(Failure(message)) => message,
+        let begun = std::mem::take(&mut *self.begun());
+        for Begun { at, id } in begun {
+            let Ok(at) = self.filter(at) else { continue };
+            let outcome = match self.take_back(at, &id) {
+                Ok(()) => Outcome::Holds,
+                Err(told) => Outcome::Fails(format!("{id} may be live: {told}")),
             };
-            report.add(&at, "nothing of the probe stays", Outcome::Fails(left));
+            report.add(Group::Clean, &at.address, "nothing of the probe stays", outcome);
         }
+    }
+
+    fn take_back(&self, at: &At, id: &str) -> Result<(), String> {
+        let path = &self.settings.subject_tokens_path;
+        let mut told = String::new();
+        for _ in 0..CLEANINGS {
+            let answer = deletion(at, path, id, &self.caller)
+                .and_then(|request| at.send(request, Reading::Whole));
+            match answer {
+                Ok(answer) if answer.status == 204 => return Ok(()),
+                Ok(answer) => told = answer.in_short(),
+                Err(Failure(message)) => told = message,
+            }
+            sleep(Duration::from_secs(1));
+        }
+        Err(told)
     }
 }
 
-/// An answer, or a failure that names the address.
-pub(super) fn sent(
+pub(super) fn bearer(token: &Secret<String>) -> String {
+    format!("Bearer {}", token.expose())
+}
+
+fn deletion(at: &At, path: &str, id: &str, token: &Secret<String>) -> Result<Request<()>, Failure> {
+    let request = Request::builder()
+        .method(Method::DELETE)
+        .uri(format!("{}{path}/{}", at.address, encoded(id)))
+        .header("authorization", bearer(token));
+    built(at, request, ())
+}
+
+/// Completes a request. The failure repeats nothing of it.
+pub(super) fn built<B>(
     at: &At,
-    answer: Result<Response<Body>, ureq::Error>,
-) -> Result<Answer, Failure> {
-    answer.map(Answer::read).map_err(|error| Failure::new(&at.address, in_words(&error)))
+    request: ureq::http::request::Builder,
+    body: B,
+) -> Result<Request<B>, Failure> {
+    request.body(body).map_err(|_| Failure::new(&at.address, "it cannot be sent"))
+}
+
+fn secret_in(file: &Path) -> Result<Secret<String>, Failure> {
+    let text = fs::read_to_string(file).map_err(|error| Failure::new(file.display(), error))?;
+    let secret = text.trim_end_matches(['\r', '\n']);
+    match secret.is_empty() || secret.contains(['\r', '\n']) {
+        true => Err(Failure::new(file.display(), "expected a client secret and nothing else")),
+        false => Ok(Secret::new(secret.to_owned())),
+    }
 }
 
 /// The claim `txn` of an access token, unverified: it only names what to end.

@@ -1,134 +1,211 @@
 //! Checks of the end: an impersonation that an operator ended is refused at every API, and its open
-//! streams end.
+//! streams end. Each filter ends one.
 
 use std::io::Read as _;
 use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::bypasses::read;
-use super::deployment::{At, Deployment, Impersonation};
-use super::report::{Outcome, Report};
+use super::attempts::{reading, reading_anew};
+use super::deployment::{At, Deployment, Impersonation, bearer, built};
+use super::report::{Group, Outcome, Report};
 use crate::Failure;
 
-/// For how long an API is asked after the end, and a stream is waited for.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How much longer than promised an API is watched, to say when it refuses.
+const LONGER: Duration = Duration::from_secs(3);
 
-/// Between two reads of one API.
+/// The time between two reads of one API.
 const PAUSE: Duration = Duration::from_millis(10);
 
-const REFUSED: &str = "an ended impersonation is refused";
-const STREAM: &str = "an open stream of an ended impersonation ends";
+/// The number of refusals in a row, each on a connection of its own, after which all workers of an
+/// Envoy count as told.
+const REFUSALS: usize = 10;
 
-/// Ends the impersonation, and measures what each API does then.
+/// Ends one impersonation at each filter, and measures what these APIs do then.
 pub(super) fn check(
-    deployment: &Deployment<'_>,
+    deployment: &Deployment,
+    apis: &[usize],
+    report: &mut Report,
+) -> Result<(), Failure> {
+    let apis: Vec<_> = apis.iter().filter_map(|index| deployment.apis.get(*index)).collect();
+    for (index, filter) in deployment.filters.iter().enumerate() {
+        let impersonation = deployment.begin(index)?;
+        end(deployment, filter, &apis, &impersonation, report);
+        deployment.interruption.check()?;
+    }
+    Ok(())
+}
+
+fn end(
+    deployment: &Deployment,
+    filter: &At,
+    apis: &[&At],
     impersonation: &Impersonation,
     report: &mut Report,
 ) {
-    let token = impersonation.access_token.expose();
     let streams: Vec<_> =
-        deployment.apis.iter().map(|at| open_stream(deployment, at, token)).collect();
-    let ended = deployment.end(&impersonation.id);
+        apis.iter().map(|at| open_stream(deployment, at, impersonation)).collect();
+    // Without a request that passes before, a refusal afterwards shows nothing.
+    let read = reading(&deployment.settings.read, &impersonation.access_token);
+    let passed: Vec<_> = apis.iter().map(|at| read.send(deployment, at)).collect();
+    let asked_at = Instant::now();
+    let ended = deployment.end(filter, &impersonation.id);
     let ended_at = Instant::now();
-    let filter = deployment.filters.first().map(|at| &*at.address).unwrap_or_default();
     let outcome = match ended {
         Ok(answer) if answer.status == 204 => Outcome::Holds,
-        Ok(answer) => Outcome::Fails(format!("answered {}", answer.in_short())),
-        Err(Failure(message)) => Outcome::Fails(message),
+        Ok(answer) => Outcome::Fails(format!("it was answered {}", answer.in_short())),
+        Err(Failure(told)) => Outcome::Fails(told),
     };
-    let goes_on = outcome == Outcome::Holds;
-    report.add(filter, "an operator ends an impersonation", outcome);
-    if !goes_on {
+    let has_ended = outcome == Outcome::Holds;
+    let took = ended_at.saturating_duration_since(asked_at);
+    let check = "an operator ends an impersonation";
+    report.add_timed(Group::Parties, &filter.address, check, outcome, took);
+
+    let refused = format!("what {} ended is refused", filter.address);
+    let closed = format!("a stream of what {} ended is closed", filter.address);
+    if !has_ended {
+        for at in apis {
+            for (group, check) in [(Group::Ended, &refused), (Group::Streams, &closed)] {
+                let why = Outcome::NotTried("nothing has ended".to_owned());
+                report.add(group, &at.address, &**check, why);
+            }
+        }
         return;
     }
-    let within = deployment.settings.within;
-    let path = &deployment.settings.read;
-    let measured: Vec<_> = thread::scope(|scope| {
-        let watching: Vec<_> = deployment
-            .apis
-            .iter()
-            .map(|at| scope.spawn(move || last_let_through(at, path, token, ended_at)))
-            .collect();
-        watching.into_iter().map(thread::ScopedJoinHandle::join).collect()
+    let watched: Vec<_> = thread::scope(|scope| {
+        let watch =
+            |at| scope.spawn(move || last_let_through(deployment, at, impersonation, ended_at));
+        let threads: Vec<_> = apis.iter().copied().map(watch).collect();
+        threads.into_iter().map(thread::ScopedJoinHandle::join).collect()
     });
-    for (at, measured) in deployment.apis.iter().zip(measured) {
-        match measured.unwrap_or_else(|_| Err("the probe itself failed".to_owned())) {
-            Ok(took) if took <= within => {
-                report.add_timed(&at.address, REFUSED, Outcome::Holds, took);
-            }
+    let within = deployment.settings.ends_within;
+    for ((at, passed), watched) in apis.iter().zip(passed).zip(watched) {
+        let was_live = match passed {
+            Ok(answer) if answer.is_success() => Ok(()),
+            Ok(answer) => Err(format!("while live it was answered {}", answer.in_short())),
+            Err(Failure(told)) => Err(told),
+        };
+        let watched = watched.unwrap_or_else(|_| Err("the probe itself failed".to_owned()));
+        match was_live.and(watched) {
             Ok(took) => {
-                let told = format!("a request was let through {} ms later", took.as_millis());
-                report.add_timed(&at.address, REFUSED, Outcome::Fails(told), took);
+                let outcome = in_time(took, within, "a request passed");
+                report.add_timed(Group::Ended, &at.address, &*refused, outcome, took);
             }
-            Err(told) => report.add(&at.address, REFUSED, Outcome::Fails(told)),
+            Err(told) => report.add(Group::Ended, &at.address, &*refused, Outcome::Fails(told)),
         }
     }
-    for (at, stream) in deployment.apis.iter().zip(streams) {
-        let ended = match stream {
-            Ok(ended) => ended,
-            Err(outcome) => {
-                report.add(&at.address, STREAM, outcome);
-                continue;
+    for (at, stream) in apis.iter().zip(streams) {
+        match stream.map(|stream| stream.end(asked_at, ended_at, within)) {
+            Ok(Ok(took)) => {
+                let outcome = in_time(took, within, "it was open");
+                report.add_timed(Group::Streams, &at.address, &*closed, outcome, took);
             }
-        };
-        let left = PATIENCE.saturating_sub(ended_at.elapsed());
-        match ended.recv_timeout(left) {
-            Ok(stopped) => {
-                let took = stopped.saturating_duration_since(ended_at);
-                let outcome = match (stopped < ended_at, took <= within) {
-                    (true, _) => Outcome::Fails("the stream ended before the impersonation".into()),
-                    (false, true) => Outcome::Holds,
-                    (false, false) => Outcome::Fails(format!("{} ms later", took.as_millis())),
-                };
-                report.add_timed(&at.address, STREAM, outcome, took);
+            Ok(Err(told)) => {
+                report.add(Group::Streams, &at.address, &*closed, Outcome::Fails(told))
             }
-            Err(_) => report.add(&at.address, STREAM, Outcome::Fails("it goes on".to_owned())),
+            Err(outcome) => report.add(Group::Streams, &at.address, &*closed, outcome),
         }
     }
 }
 
-/// Reads until the API refuses. Returns how long after the end the last request was sent that was let
-/// through; zero if there was none.
+fn in_time(took: Duration, within: Duration, told: &str) -> Outcome {
+    match took <= within {
+        true => Outcome::Holds,
+        false => Outcome::Fails(format!(
+            "{told} {} ms after the end; --ends-within is {} ms",
+            took.as_millis(),
+            within.as_millis()
+        )),
+    }
+}
+
+/// Reads until the API refuses, on a new connection each time. Returns how long after the end the
+/// last request was sent that passed; zero if none was.
 fn last_let_through(
+    deployment: &Deployment,
     at: &At,
-    path: &str,
-    token: &str,
+    impersonation: &Impersonation,
     ended_at: Instant,
 ) -> Result<Duration, String> {
-    let mut last = Duration::ZERO;
-    while ended_at.elapsed() < PATIENCE {
+    let read = reading_anew(&deployment.settings.read, &impersonation.access_token);
+    let longest = deployment.settings.ends_within.saturating_add(LONGER);
+    let (mut last, mut refusals) = (Duration::ZERO, 0_usize);
+    let mut seen = "it was not asked".to_owned();
+    loop {
         let sent_at = ended_at.elapsed();
-        let answer = read(at, path, token).map_err(|Failure(message)| message)?;
-        match answer.status {
-            401 => return Ok(last),
-            200..=299 => last = sent_at,
-            // The guard knows nothing for a moment. It lets nothing through.
-            503 => {}
-            _ => return Err(format!("answered {}", answer.in_short())),
+        match read.send_once(at) {
+            Ok(answer) if answer.is_refusal() && answer.status == 401 => {
+                refusals = refusals.saturating_add(1);
+            }
+            Ok(answer) => {
+                refusals = 0;
+                if answer.is_success() {
+                    last = sent_at;
+                }
+                seen = format!("it is answered {}", answer.in_short());
+            }
+            Err(Failure(told)) => {
+                refusals = 0;
+                seen = told;
+            }
+        }
+        if refusals >= REFUSALS {
+            return Ok(last);
+        }
+        if let Err(Failure(told)) = deployment.interruption.check() {
+            return Err(told);
+        }
+        if ended_at.elapsed() > longest && refusals == 0 {
+            return Err(format!("after {} ms {seen}", ended_at.elapsed().as_millis()));
         }
         thread::sleep(PAUSE);
     }
-    Err(format!("it is still let through after {} s", PATIENCE.as_secs()))
 }
 
-/// Opens a stream, and tells when it ends.
+/// A stream that was open before the end.
+struct Stream(mpsc::Receiver<Instant>);
+
+impl Stream {
+    /// Waits for the end of the stream. Returns the time since the end of the impersonation.
+    fn end(
+        &self,
+        asked_at: Instant,
+        ended_at: Instant,
+        within: Duration,
+    ) -> Result<Duration, String> {
+        let longest = within.saturating_add(LONGER).saturating_sub(ended_at.elapsed());
+        match self.0.recv_timeout(longest) {
+            // The guard may end the stream before the operator has the answer.
+            Ok(at) if at >= asked_at => Ok(at.saturating_duration_since(ended_at)),
+            Ok(_) => Err("it ended before the impersonation: name a longer one".to_owned()),
+            Err(_) => Err(format!("after {} ms it is open", ended_at.elapsed().as_millis())),
+        }
+    }
+}
+
+/// Opens a stream, and reads it until it ends.
 fn open_stream(
-    deployment: &Deployment<'_>,
+    deployment: &Deployment,
     at: &At,
-    token: &str,
-) -> Result<mpsc::Receiver<Instant>, Outcome> {
+    impersonation: &Impersonation,
+) -> Result<Stream, Outcome> {
     let Some(path) = &deployment.settings.stream else {
-        return Err(Outcome::NotTried("give --stream with a path whose answer goes on".to_owned()));
+        let why = "give --stream, a path whose response goes on";
+        return Err(Outcome::NotTried(why.to_owned()));
     };
-    let request = at.agent.get(format!("{}{path}", at.address));
-    let request = request.header("authorization", format!("Bearer {token}"));
-    let request = request.config().timeout_global(Some(PATIENCE.saturating_mul(2))).build();
-    let answer = request.call();
-    let mut body = match answer {
+    let request = ureq::http::Request::builder()
+        .uri(format!("{}{path}", at.address))
+        .header("authorization", bearer(&impersonation.access_token));
+    // Longer than anything waits for it.
+    let longest = deployment.settings.ends_within.saturating_add(Duration::from_secs(120));
+    let opened = built(at, request, ()).and_then(|request| at.open(request, longest));
+    let mut body = match opened {
         Ok(answer) if answer.status().is_success() => answer.into_body().into_reader(),
-        Ok(answer) => return Err(Outcome::Fails(format!("answered {}", answer.status().as_u16()))),
-        Err(error) => return Err(Outcome::Fails(crate::service::in_words(&error))),
+        Ok(answer) => {
+            let told = format!("{path} was answered {}", answer.status().as_u16());
+            return Err(Outcome::Fails(told));
+        }
+        Err(Failure(told)) => return Err(Outcome::Fails(told)),
     };
     let (tell, ended) = mpsc::channel();
     thread::spawn(move || {
@@ -137,5 +214,5 @@ fn open_stream(
         // Nobody listens if the probe is over.
         let _ = tell.send(Instant::now());
     });
-    Ok(ended)
+    Ok(Stream(ended))
 }

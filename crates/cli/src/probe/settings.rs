@@ -1,4 +1,4 @@
-//! What is probed, and with whose credentials.
+//! The deployment to probe, and the files with the credentials for it.
 
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -11,8 +11,8 @@ use crate::check::read_yaml;
 use crate::service::{Base, base_address};
 use crate::{Failure, open};
 
-/// Proves from outside that a running deployment holds: each token is exchanged once, the guard stands
-/// before each API, and an impersonation that is ended is refused everywhere.
+/// Proves from outside that a running deployment holds: each subject token is exchanged once, the
+/// guard stands before each API, and an ended impersonation is refused everywhere.
 ///
 ///     impersonation-filter probe --filter https://auth.example.com \
 ///       --api https://orders.example.com --read /orders/7 --write /orders \
@@ -22,34 +22,43 @@ use crate::{Failure, open};
 ///       --operator-token-file operator.token
 ///     impersonation-filter probe --settings probe.yaml --json
 ///
-/// It impersonates the user that you name: use an account that exists for this. It ends each
-/// impersonation that it began and takes back each subject token that it did not exchange. It prints
-/// no token.
+/// The probe begins impersonations of the user that you name, so name an account that exists for
+/// this. It ends each of them and takes back each subject token that it did not exchange, also when
+/// SIGINT or SIGTERM interrupts it. It prints no token, and writes no file. It speaks HTTP/1.1.
 ///
-/// Exit status: 0 everything holds, 1 something does not, 2 nothing could be probed.
+/// Exit status: 0 everything holds, 1 something does not, 2 nothing was proved: a credential is
+/// wrong, no API answered, or the probe was interrupted.
 #[derive(Debug, Clone, Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Arguments {
-    /// A YAML or JSON file with the other flags as members: `filter: https://auth.example.com`.
-    /// A member with several values is a list.
-    #[arg(long, value_name = "FILE", conflicts_with = "filter")]
+    /// A YAML or JSON file with all other flags as members: `filter: https://auth.example.com`. A
+    /// flag that may be repeated is a list there.
+    #[arg(long, value_name = "FILE", conflicts_with_all = OF_THE_FILE)]
     settings: Option<PathBuf>,
-    /// The base address of a filter. Repeat it for each Envoy; the first one mints.
+    /// The base address of a filter. Repeat the flag for each Envoy that has the filter.
     #[arg(long, value_name = "URL", value_parser = base_address, required_unless_present = "settings")]
     filter: Vec<Base>,
-    /// The base address of an API behind the guard. Repeat it for each address that leads to one.
+    /// The base address of an API behind the guard. Repeat the flag for each address that leads to
+    /// the API: another listener, another Envoy, another host name.
     #[arg(long, value_name = "URL", value_parser = base_address, required_unless_present = "settings")]
     api: Vec<Base>,
     /// A path of the API that the impersonation may read with GET.
     #[arg(long, value_name = "PATH", value_parser = path, required_unless_present = "settings")]
     read: Option<String>,
-    /// A path of the API that the impersonation may not write with POST.
-    #[arg(long, value_name = "PATH", value_parser = path, required_unless_present = "settings")]
+    /// A path of the API that the impersonation may not write, with POST or any other method.
+    #[arg(long, value_name = "PATH", value_parser = path_to_write, required_unless_present = "settings")]
     write: Option<String>,
-    /// A path of the API whose answer goes on for some seconds: server-sent events, a download.
+    /// A path of the API whose response goes on for some seconds: server-sent events, a download.
     /// Without it no open stream is tested.
     #[arg(long, value_name = "PATH", value_parser = path)]
     stream: Option<String>,
+    /// A path of the API whose response repeats the headers of the request. With
+    /// --ordinary-token-file it tests that nobody can forge the guard's headers.
+    #[arg(long, value_name = "PATH", value_parser = path)]
+    echo: Option<String>,
+    /// A header that the guard sets, as in its member `headers`. Repeat the flag for each.
+    #[arg(long, value_name = "NAME", value_parser = header, default_values = ["x-impersonation-id", "x-impersonator"])]
+    identity_header: Vec<String>,
     /// The resource of the exchange.
     #[arg(long, required_unless_present = "settings")]
     resource: Option<String>,
@@ -71,25 +80,77 @@ pub(crate) struct Arguments {
     /// A file with the access token of the backend that mints.
     #[arg(long, value_name = "FILE", required_unless_present = "settings")]
     caller_token_file: Option<PathBuf>,
-    /// A file with the access token of the agent who acts. Without it nobody is named as actor.
+    /// A file with the access token of the agent who acts. Without it the exchange names no actor.
     #[arg(long, value_name = "FILE")]
     actor_token_file: Option<PathBuf>,
     /// A file with the access token of an operator, with the scope impersonations:revoke.
     #[arg(long, value_name = "FILE", required_unless_present = "settings")]
     operator_token_file: Option<PathBuf>,
-    /// A PEM file with the authorities that may vouch for the addresses.
+    /// A file with the access token of an ordinary user of the API, for --echo.
+    #[arg(long, value_name = "FILE")]
+    ordinary_token_file: Option<PathBuf>,
+    /// A file with an access token that the API must refuse: for another audience, or of another
+    /// issuer. The APIs get this token, so use one that is worth nothing elsewhere. Repeat the flag
+    /// for each.
+    #[arg(long, value_name = "FILE")]
+    refused_token_file: Vec<PathBuf>,
+    /// The token endpoint below the filter's address, if the filter's `paths` name another one.
+    #[arg(long, value_name = "PATH", value_parser = path, default_value = "/oidc/token")]
+    token_path: String,
+    /// The endpoint that mints, as in the filter's `paths`.
+    #[arg(long, value_name = "PATH", value_parser = path, default_value = "/api/subject-tokens")]
+    subject_tokens_path: String,
+    /// The list of impersonations, as in the filter's `paths`.
+    #[arg(long, value_name = "PATH", value_parser = path, default_value = "/api/impersonations")]
+    impersonations_path: String,
+    /// A PEM file with the certificate authorities to trust for all addresses, instead of the
+    /// machine's own.
     #[arg(long, value_name = "FILE")]
     cacert: Option<PathBuf>,
-    /// The longest time, in milliseconds, from the answer to a revocation until the last request is
-    /// let through.
-    #[arg(long, value_name = "MS", default_value_t = 1000)]
-    within: u64,
+    /// The time from the response to a revocation until no request passes and no stream is open.
+    /// The guard promises one second; the default leaves one more for the network.
+    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "2s")]
+    ends_within: Duration,
+    /// Present no spent subject token, so that the alarm for replays stays silent: for cron.
+    #[arg(long)]
+    no_replays: bool,
+    /// A check that was not tried counts as one that does not hold.
+    #[arg(long)]
+    strict: bool,
     /// Print one JSON object instead of a table.
     #[arg(long)]
     json: bool,
 }
 
-/// The settings of one probe, all there.
+/// The flags that may not stand beside `--settings`, because the file has them. If one were ignored,
+/// nobody would notice that its address was not probed.
+const OF_THE_FILE: [&str; 23] = [
+    "filter",
+    "api",
+    "read",
+    "write",
+    "stream",
+    "echo",
+    "identity_header",
+    "resource",
+    "scope",
+    "user",
+    "context",
+    "client_id",
+    "client_secret_file",
+    "caller_token_file",
+    "actor_token_file",
+    "operator_token_file",
+    "ordinary_token_file",
+    "refused_token_file",
+    "token_path",
+    "subject_tokens_path",
+    "impersonations_path",
+    "cacert",
+    "ends_within",
+];
+
+/// The settings of one probe, without the gaps of [`Arguments`].
 #[derive(Debug)]
 pub(super) struct Settings {
     pub(super) filters: Vec<Base>,
@@ -97,6 +158,8 @@ pub(super) struct Settings {
     pub(super) read: String,
     pub(super) write: String,
     pub(super) stream: Option<String>,
+    pub(super) echo: Option<String>,
+    pub(super) identity_headers: Vec<String>,
     pub(super) resource: String,
     pub(super) scope: String,
     pub(super) user: String,
@@ -106,8 +169,15 @@ pub(super) struct Settings {
     pub(super) caller_token_file: PathBuf,
     pub(super) actor_token_file: Option<PathBuf>,
     pub(super) operator_token_file: PathBuf,
+    pub(super) ordinary_token_file: Option<PathBuf>,
+    pub(super) refused_token_files: Vec<PathBuf>,
+    pub(super) token_path: String,
+    pub(super) subject_tokens_path: String,
+    pub(super) impersonations_path: String,
     pub(super) cacert: Option<PathBuf>,
-    pub(super) within: Duration,
+    pub(super) ends_within: Duration,
+    pub(super) no_replays: bool,
+    pub(super) strict: bool,
     pub(super) json: bool,
 }
 
@@ -120,26 +190,35 @@ impl Arguments {
         };
         let missing = |name: &str| Failure(format!("--{name} is missing"));
         Ok(Settings {
+            filters: given.filter,
+            apis: given.api,
             read: given.read.ok_or_else(|| missing("read"))?,
             write: given.write.ok_or_else(|| missing("write"))?,
+            stream: given.stream,
+            echo: given.echo,
+            identity_headers: given.identity_header,
             resource: given.resource.ok_or_else(|| missing("resource"))?,
             scope: given.scope.ok_or_else(|| missing("scope"))?,
             user: given.user.ok_or_else(|| missing("user"))?,
+            context: given.context,
             client_id: given.client_id.ok_or_else(|| missing("client-id"))?,
+            client_secret_file: given.client_secret_file,
             caller_token_file: given
                 .caller_token_file
                 .ok_or_else(|| missing("caller-token-file"))?,
+            actor_token_file: given.actor_token_file,
             operator_token_file: given
                 .operator_token_file
                 .ok_or_else(|| missing("operator-token-file"))?,
-            filters: given.filter,
-            apis: given.api,
-            stream: given.stream,
-            context: given.context,
-            client_secret_file: given.client_secret_file,
-            actor_token_file: given.actor_token_file,
+            ordinary_token_file: given.ordinary_token_file,
+            refused_token_files: given.refused_token_file,
+            token_path: given.token_path,
+            subject_tokens_path: given.subject_tokens_path,
+            impersonations_path: given.impersonations_path,
             cacert: given.cacert,
-            within: Duration::from_millis(given.within),
+            ends_within: given.ends_within,
+            no_replays: given.no_replays || self.no_replays,
+            strict: given.strict || self.strict,
             json: given.json || self.json,
         })
     }
@@ -159,29 +238,134 @@ fn from_file(file: &Path) -> Result<Arguments, Failure> {
             Value::Array(values) => values.iter().collect(),
             value => vec![value],
         };
+        let flag = format!("--{}", name.replace('_', "-"));
         for value in values {
-            words.push(format!("--{}", name.replace('_', "-")));
             match value {
-                Value::Bool(true) => {}
-                Value::String(text) => words.push(text.clone()),
-                other => words.push(other.to_string()),
+                Value::Bool(true) => words.push(flag.clone()),
+                Value::Bool(false) => {}
+                Value::String(text) => words.push(format!("{flag}={text}")),
+                Value::Null => return Err(wrong(&format!("{name}: expected a value"))),
+                other => words.push(format!("{flag}={other}")),
             }
         }
     }
-    let command = Arguments::augment_args(clap::Command::new("probe").no_binary_name(false));
-    let matches = command.try_get_matches_from(words).map_err(|error| wrong(&error))?;
-    Arguments::from_arg_matches(&matches).map_err(|error| wrong(&error))
+    let command = Arguments::augment_args(clap::Command::new("probe").disable_help_flag(true));
+    let read = command
+        .try_get_matches_from(words)
+        .and_then(|matches| Arguments::from_arg_matches(&matches))
+        .map_err(|error| wrong(&in_short(&error)))?;
+    match read.settings {
+        None => Ok(read),
+        Some(_) => Err(wrong(&"a settings file cannot name another one")),
+    }
+}
+
+/// Returns the message of the command line without the hints on usage, which say nothing to the
+/// reader of a file.
+fn in_short(error: &clap::Error) -> String {
+    let text = error.to_string();
+    let message = text.split("\n\n").next().unwrap_or_default();
+    let lines: Vec<_> = message.trim_start_matches("error: ").lines().map(str::trim).collect();
+    lines.join(" ")
 }
 
 fn path(text: &str) -> Result<String, String> {
-    let normal = text.starts_with('/') && !text.contains(['?', '#', ' ', ';', '%', '\\']);
-    match normal && !text.contains("//") && !text.contains("/.") {
+    let visible = text.bytes().all(|byte| byte.is_ascii_graphic());
+    let normal = text.starts_with('/') && !text.contains(['?', '#', ';', '%', '\\']);
+    match visible && normal && !text.contains("//") && !text.contains("/.") {
         true => Ok(text.to_owned()),
         false => Err("expected a normal path without a query, such as /orders/7".to_owned()),
     }
 }
 
+fn path_to_write(text: &str) -> Result<String, String> {
+    let path = path(text)?;
+    match path.ends_with('/') {
+        true => Err("expected a path without a slash at its end, such as /orders".to_owned()),
+        false => Ok(path),
+    }
+}
+
+fn header(text: &str) -> Result<String, String> {
+    let name = ureq::http::HeaderName::try_from(text);
+    name.map(|name| name.as_str().to_owned())
+        .map_err(|_| "expected the name of a header".to_owned())
+}
+
 fn object(text: &str) -> Result<Value, String> {
     let value: Value = serde_json::from_str(text).map_err(|error| error.to_string())?;
     if value.is_object() { Ok(value) } else { Err("expected a JSON object".to_owned()) }
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    let (number, unit) = text.split_at(text.find(|it: char| !it.is_ascii_digit()).unwrap_or(0));
+    let number: Option<u64> = number.parse().ok().filter(|it| (1..=600_000).contains(it));
+    match (number, unit) {
+        (Some(number), "ms") => Ok(Duration::from_millis(number)),
+        (Some(number @ ..=600), "s") => Ok(Duration::from_secs(number)),
+        _ => Err("expected a time of at most 600s, such as 2s or 1500ms".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[derive(Debug, clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        arguments: Arguments,
+    }
+
+    #[test]
+    fn no_flag_is_ignored_beside_a_settings_file() {
+        let command = Line::command();
+        let flags = command.get_arguments().map(|it| it.get_id().as_str());
+        let others: Vec<_> = flags
+            .filter(|it| !["settings", "no_replays", "strict", "json", "help"].contains(it))
+            .collect();
+        assert_eq!(others, OF_THE_FILE);
+    }
+
+    #[test]
+    fn a_time_has_a_unit() {
+        #[rustfmt::skip]
+        let cases = [
+            ("2s",     Some(2000)),
+            ("1500ms", Some(1500)),
+            ("2",      None),
+            ("s",      None),
+            ("0s",     None),
+            ("601s",   None),
+            ("-1s",    None),
+            ("1.5s",   None),
+        ];
+        for (text, expected) in cases {
+            let expected = expected.map(Duration::from_millis);
+            assert_eq!(duration(text).ok(), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_path_is_normal_and_has_no_query() {
+        #[rustfmt::skip]
+        let cases = [
+            ("/orders",    true),
+            ("/orders/7",  true),
+            ("orders",     false),
+            ("/orders/",   false),
+            ("/",          false),
+            ("//orders",   false),
+            ("/a/../b",    false),
+            ("/a;b",       false),
+            ("/a%2fb",     false),
+            ("/a?b",       false),
+            ("/a b",       false),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(path_to_write(text).is_ok(), expected, "{text}");
+        }
+    }
 }

@@ -1,53 +1,118 @@
-//! Checks of the filters: who may mint, and that each subject token is exchanged once.
+//! Checks of the filters: only the right parties mint, exchange and end, and each subject token is
+//! exchanged once.
+
+use std::thread;
 
 use impersonation_core::secret::Secret;
-use serde_json::json;
 
-use super::deployment::{Answer, Deployment};
-use super::report::{Outcome, Report};
+use super::answer::Answer;
+use super::deployment::{At, Deployment, Impersonation, SubjectToken};
+use super::report::{Group, Outcome, Report};
 use crate::Failure;
 
+/// How often each filter gets one subject token at the same moment.
+const AT_ONCE: usize = 2;
+
 /// Runs the checks at every filter.
-pub(super) fn check(deployment: &Deployment<'_>, report: &mut Report) -> Result<(), Failure> {
-    let body = json!({"userId": deployment.settings.user});
-    for at in &deployment.filters {
-        let answer = deployment.mint_with(at, None, &body);
-        report.add(
-            &at.address,
-            "a mint without an access token is refused",
-            refused(answer, &[401]),
-        );
-
-        let token = deployment.mint()?;
-        let wrong = Secret::new("not-the-secret".to_owned());
-        let answer = deployment.exchange_as(at, &token, Some(&wrong));
-        let check = "an exchange with a wrong secret is refused";
-        report.add(&at.address, check, refused(answer, &[400, 401]));
-
-        let answer = deployment.exchange(at, &token);
-        let outcome = match answer {
-            Ok(answer) if answer.status == 200 => Outcome::Holds,
-            Ok(answer) => Outcome::Fails(format!("answered {}", answer.in_short())),
-            Err(Failure(message)) => Outcome::Fails(message),
+pub(super) fn check(
+    deployment: &Deployment,
+    impersonation: &Impersonation,
+    report: &mut Report,
+) -> Result<(), Failure> {
+    let token = &impersonation.access_token;
+    for (index, at) in deployment.filters.iter().enumerate() {
+        let mut add = |check: &str, answer, statuses: &[u16]| {
+            refused(report, Group::Parties, at, check, answer, statuses);
         };
-        report.add(&at.address, "a refused exchange leaves the token unspent", outcome);
+        let mint = |token| deployment.mint_with(index, token).map(|(answer, _)| answer);
+        add("a mint without an access token is refused", mint(None), &[401]);
+        add(
+            "a mint with an impersonation's access token is refused",
+            mint(Some(token)),
+            &[401, 403],
+        );
+        let ended = deployment.end_with(at, &impersonation.id, token);
+        add("an impersonation's access token ends nothing", ended, &[401, 403]);
 
-        for again in &deployment.filters {
-            let answer = deployment.exchange(again, &token);
-            let check = match again.address == at.address {
-                true => "a spent token is not exchanged again".to_owned(),
-                false => format!("a token spent at {} is not exchanged again", at.address),
-            };
-            report.add(&again.address, check, refused(answer, &[400]));
+        let minted = deployment.mint(index)?;
+        let wrong = Secret::new("not-the-secret".to_owned());
+        let next = index.saturating_add(1).checked_rem(deployment.filters.len());
+        let next = next.and_then(|next| deployment.filters.get(next)).unwrap_or(at);
+        let answer = deployment.exchange_as(next, &minted, Some(&wrong));
+        let check = "an exchange with a wrong secret is refused";
+        refused(report, Group::Parties, next, check, answer, &[400, 401]);
+        once(deployment, at, next, &minted, report);
+        if deployment.settings.no_replays {
+            let why = Outcome::NotTried("--no-replays".to_owned());
+            report.add(Group::Once, &at.address, "a spent token is refused", why);
+        } else {
+            again(deployment, next, &minted, report);
+            at_once(deployment, at, &deployment.mint(index)?, report);
         }
     }
     Ok(())
 }
 
-fn refused(answer: Result<Answer, Failure>, statuses: &[u16]) -> Outcome {
+/// Exchanges a token that one filter minted at another one.
+fn once(deployment: &Deployment, minter: &At, at: &At, token: &SubjectToken, report: &mut Report) {
+    let check = format!("a token of {} is exchanged after a refusal", minter.address);
+    match deployment.exchange(at, token) {
+        Ok(answer) => {
+            let outcome = match answer.status {
+                200 => Outcome::Holds,
+                _ => Outcome::Fails(format!("it was answered {}", answer.in_short())),
+            };
+            report.add_timed(Group::Once, &at.address, check, outcome, answer.took);
+        }
+        Err(Failure(told)) => report.add(Group::Once, &at.address, check, Outcome::Fails(told)),
+    }
+}
+
+/// Exchanges a token again, at each filter.
+fn again(deployment: &Deployment, at: &At, token: &SubjectToken, report: &mut Report) {
+    for again in &deployment.filters {
+        let check = format!("a token that was exchanged at {} is refused", at.address);
+        let answer = deployment.exchange(again, token);
+        refused(report, Group::Once, again, &check, answer, &[400]);
+    }
+}
+
+/// Exchanges a token at every filter at the same moment.
+fn at_once(deployment: &Deployment, minter: &At, token: &SubjectToken, report: &mut Report) {
+    let answers: Vec<_> = thread::scope(|scope| {
+        let filters = deployment.filters.iter().flat_map(|at| std::iter::repeat_n(at, AT_ONCE));
+        let threads: Vec<_> =
+            filters.map(|at| scope.spawn(move || deployment.exchange(at, token))).collect();
+        threads.into_iter().map(thread::ScopedJoinHandle::join).collect()
+    });
+    let succeeded =
+        answers.iter().filter(|it| matches!(it, Ok(Ok(answer)) if answer.status == 200));
+    let (succeeded, all) = (succeeded.count(), answers.len());
+    let outcome = match succeeded {
+        1 => Outcome::Holds,
+        _ => Outcome::Fails(format!("{succeeded} of {all} were answered 200")),
+    };
+    let check = format!("of {all} simultaneous exchanges one succeeds");
+    report.add(Group::Once, &minter.address, check, outcome);
+}
+
+/// Adds the outcome of a request that must be refused with one of these statuses.
+fn refused(
+    report: &mut Report,
+    group: Group,
+    at: &At,
+    check: &str,
+    answer: Result<Answer, Failure>,
+    statuses: &[u16],
+) {
     match answer {
-        Ok(answer) if statuses.contains(&answer.status) => Outcome::Holds,
-        Ok(answer) => Outcome::Fails(format!("answered {}", answer.in_short())),
-        Err(Failure(message)) => Outcome::Fails(message),
+        Ok(answer) => {
+            let outcome = match statuses.contains(&answer.status) {
+                true => Outcome::Holds,
+                false => Outcome::Fails(format!("it was answered {}", answer.in_short())),
+            };
+            report.add_timed(group, &at.address, check, outcome, answer.took);
+        }
+        Err(Failure(told)) => report.add(group, &at.address, check, Outcome::Fails(told)),
     }
 }
