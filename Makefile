@@ -3,7 +3,7 @@
 .DEFAULT_GOAL := build
 .PHONY: wasm-target build companion run demo demo-cluster bench chaos fuzz race hostile soak sbom deny docs lint lint-format lint-native lint-wasm public-face quick test parts test-binaries test-plugin tools \
   test-core test-envoy test-endurance test-chaos test-dependencies test-differential test-without-engine test-gateway test-clients test-demo \
-  test-claims-scripts test-compose test-observability
+  test-claims-scripts test-compose test-observability mesh-translators test-meshes
 
 module := target/wasm32-wasip1/release/impersonation_filter.wasm
 guard := target/wasm32-wasip1/release/impersonation_guard.wasm
@@ -157,6 +157,19 @@ test-demo: build companion tools tests/gateway/node_modules stack/node_modules
 test-compose: build tools tests/clients/node_modules stack/node_modules
 	$(part)
 	cd tests/compose && flock ../../target/.ports.lock node --test
+
+# The meshes' own translators, as programs of ours around the libraries of Envoy Gateway and Istio.
+# They need Go 1.26. Most of what is compiled is Envoy's API, which nobody needs optimised: without
+# -N and -l the compiler takes longer.
+mesh-translators:
+	mkdir -p target/meshes
+	cd tests/meshes && CGO_ENABLED=0 go build -trimpath -gcflags='all=-N -l' -ldflags='-s -w' -o ../../target/meshes/ ./envoy-gateway ./istio ./certificates
+
+# Runs the manifests in deploy/ as Envoy Gateway and Istio translate them. Not a part of `make test`:
+# the first build takes some minutes.
+test-meshes: build tools mesh-translators tests/gateway/node_modules tests/clients/node_modules
+	$(part)
+	cd tests/meshes && node --test
 
 test-claims-scripts:
 	$(part)

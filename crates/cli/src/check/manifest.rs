@@ -1,6 +1,6 @@
 //! Checks the plugin in manifests for Kubernetes: Istio's `EnvoyFilter`, which has parts of Envoy's
-//! own configuration, and Envoy Gateway's `EnvoyExtensionPolicy`, from which such parts are
-//! generated.
+//! own configuration, and Istio's `TrafficExtension` and Envoy Gateway's `EnvoyExtensionPolicy`, from
+//! which such parts are generated.
 
 use std::collections::HashMap;
 
@@ -11,7 +11,7 @@ use super::clusters::Clusters;
 use super::findings::Findings;
 use super::plugin::{self, Assume, Variables};
 use super::tree::{Place, member_path};
-use super::{envoy, wasm};
+use super::{envoy, traffic_extension, wasm};
 
 /// Returns true for a file that begins with a manifest.
 pub(super) fn is_manifest(root: &Place<'_>) -> bool {
@@ -33,14 +33,8 @@ pub(super) fn check(root: &Place<'_>, assume: Assume, findings: &mut Findings) {
             Some("EnvoyExtensionPolicy") => {
                 found |= check_extension_policy(manifest, &manifests, &clusters, assume, findings);
             }
-            Some("WasmPlugin")
-                if manifest.at(&["spec", "pluginConfig"]).is_some_and(|c| wasm::is_ours(&c)) =>
-            {
-                found = true;
-                findings.problem(
-                    member_path(&manifest.path, "kind"),
-                    "WasmPlugin cannot set allow_on_headers_stop_iteration, without which every request of ours hangs: use an EnvoyFilter",
-                );
+            Some("TrafficExtension" | "WasmPlugin") => {
+                found |= traffic_extension::check(manifest, &manifests, &clusters, findings);
             }
             _ => {}
         }
@@ -50,7 +44,7 @@ pub(super) fn check(root: &Place<'_>, assume: Assume, findings: &mut Findings) {
             manifests.iter().filter_map(|manifest| manifest.text_of("kind")).collect();
         let text = format!(
             "the impersonation filter is nowhere in this file, whose manifests are of kind {}: check reads EnvoyFilter, \
-             EnvoyExtensionPolicy and EnvoyPatchPolicy, and what is in a ConfigMap only as a file of its own",
+             TrafficExtension, WasmPlugin, EnvoyExtensionPolicy and EnvoyPatchPolicy, and what is in a ConfigMap only as a file of its own",
             kinds.join(", ")
         );
         findings.problem("", text);
