@@ -72,7 +72,7 @@ test('Envoy Gateway: the guard that the EnvoyPatchPolicy wraps', () => {
   const [{ key: payload }, { key: claim }] = predicate.single_predicate.input.typed_config.path;
   const [provider] = manifest('envoy-gateway', 'SecurityPolicy', 'orders').spec.jwt.providers;
   const { value } = actionOf(operation.value).typed_config.typed_config.config.configuration;
-  assert.deepEqual([payload, claim, value.payload_in_metadata], [provider.issuer, 'txn', provider.issuer]);
+  assert.deepEqual([payload, claim, value.payload_in_metadata], [provider.name, 'txn', provider.name]);
   const { remove } = manifest('envoy-gateway', 'ClientTrafficPolicy', 'impersonation').spec.headers.earlyRequestHeaders;
   assert.deepEqual(remove, Object.values(value.headers));
   guardAccepted(operation.value, etcdOfEnvoyGateway(), []);

@@ -1,14 +1,19 @@
 // Envoy Gateway's own translators read deploy/envoy-gateway/impersonation.yaml, and Envoy runs what
 // they make of it. Its own fetcher loads both modules from a registry.
 import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
 import { basename } from 'node:path';
 import { after, before, test } from 'node:test';
 import { freePorts, stopAll } from '../../stack/process.js';
 import * as flow from './flow.js';
 import { bootstrap, manifest, moved, run, startSurroundings, translate } from './mesh.js';
 
-/** What a cluster already has: the Gateway, the Services, and the route for everything else. */
-function cluster({ ports }) {
+/**
+ * What a cluster already has: the Gateway, the Services, the route for everything else, and the
+ * certificate with which Envoy calls Envoy Gateway.
+ */
+function cluster({ folder, ports }) {
+  const file = (name) => readFileSync(`${folder}/${name}`, 'base64');
   const service = (name, port) => `
 ---
 apiVersion: v1
@@ -23,6 +28,12 @@ addressType: IPv4
 endpoints: [{addresses: [127.0.0.1], conditions: {ready: true}}]
 ports: [{name: http, port: ${port}, protocol: TCP}]`;
   return `
+apiVersion: v1
+kind: Secret
+metadata: {name: envoy, namespace: envoy-gateway-system}
+type: kubernetes.io/tls
+data: {ca.crt: ${file('ca.crt')}, tls.crt: ${file('tls.crt')}, tls.key: ${file('tls.key')}}
+---
 apiVersion: gateway.networking.k8s.io/v1
 kind: GatewayClass
 metadata: {name: envoy-gateway}
@@ -62,15 +73,21 @@ before(async () => {
   const manifests = moved(cluster(surroundings) + manifest('envoy-gateway/impersonation.yaml'), surroundings);
   translated = await translate('envoy-gateway', [folder], manifests);
   const [admin] = await freePorts(1);
-  await run(bootstrap(withModules(translated, folder), folder, admin), folder, admin);
+  await run(bootstrap(runnable(translated, folder), folder, admin), folder, admin);
   at = { origin, gateway: ports.public, api: ports.public, ports };
 });
 
 after(stopAll);
 
-/** Envoy reads the modules that Envoy Gateway has fetched from files, and not from its server. */
-function withModules(translated, folder) {
-  return JSON.parse(JSON.stringify(translated), (_, value) => {
+/**
+ * Envoy reads the modules that Envoy Gateway has fetched from files, and not from its server. The
+ * listener that tells Kubernetes whether Envoy is ready has a fixed port, so it is left out.
+ */
+function runnable(translated, folder) {
+  const listeners = translated.listeners.filter(({ name }) => name === 'auth/public/https');
+  const clusters = translated.clusters.filter(({ name }) => name !== 'wasm_cluster');
+  const text = JSON.stringify({ ...translated, listeners, clusters }).replaceAll('/dev/stdout', `${folder}/access.log`);
+  return JSON.parse(text, (_, value) => {
     const uri = value?.remote?.http_uri?.uri;
     return uri === undefined ? value : { local: { filename: `${folder}/${basename(uri)}` } };
   });

@@ -4,13 +4,14 @@ import * as clients from '../clients/client.js';
 import { API, poll, send, statusOf } from './mesh.js';
 
 const PAGE = 'https://support.example.com';
-const OPERATIONS = ['operations', 'demo-only-operations'];
+
+const basic = (name, secret) => ({ authorization: `Basic ${Buffer.from(`${name}:${secret}`).toString('base64')}` });
 
 /**
  * Plays the flow. `gateway` is the port of the Envoy with the filter, `api` the port of the Envoy
  * with the guard. Returns an access token of an impersonation.
  */
-export async function begin({ origin, gateway }) {
+export async function begin({ origin, gateway, api }) {
   const { agentToken, portal, subjectToken } = await clients.parties(origin);
   const exchange = async () => send(gateway, '/oidc/token', {
     method: 'POST',
@@ -27,9 +28,23 @@ export async function begin({ origin, gateway }) {
   });
   const granted = await exchange();
   assert.equal(granted.status, 200, granted.text);
-  const { access_token: ordinary } = await clients.signIn(portal, 'user-43', { resource: `${origin}/orders`, scope: 'openid orders:read' });
-  return { impersonation: granted.json.access_token, ordinary, exchange };
+  const signedIn = await clients.signIn(portal, 'user-43', { resource: `${origin}/orders`, scope: 'openid orders:read' });
+  const { json: { access_token: ordinary } } = await send(gateway, '/oidc/token', {
+    method: 'POST',
+    headers: basic('support-portal', clients.SECRETS.supportPortal),
+    form: { grant_type: 'refresh_token', refresh_token: signedIn.refresh_token, resource: `${origin}/orders` },
+  });
+  const impersonation = granted.json.access_token;
+  // jwt_authn fetches the key set again until it gets one, and a guard that has just started asks
+  // callers to retry until it has read the revocations.
+  for (const token of [ordinary, impersonation]) {
+    await poll(async () => ![401, 503].includes((await send(api, '/orders/1', { host: API, token })).status));
+  }
+  return { impersonation, ordinary, exchange };
 }
+
+/** The impersonation's identifier in an access token. */
+const txnOf = (token) => JSON.parse(Buffer.from(token.split('.')[1], 'base64url')).txn;
 
 /** The key set has the filter's key beside the gateway's. */
 export async function documentsAreMerged({ origin, gateway, ports }) {
@@ -43,22 +58,21 @@ export async function documentsAreMerged({ origin, gateway, ports }) {
 /** The API lets an impersonation read, and an ordinary user write. */
 export async function guardHolds({ api }, { impersonation, ordinary }) {
   const orders = (options) => send(api, '/orders/1', { host: API, ...options });
-  // A guard that has just started asks callers to retry until it has read the revocations.
-  await poll(async () => (await orders({ token: impersonation })).status !== 503);
   const read = await orders({ token: impersonation });
   assert.equal(read.status, 200, read.text);
-  assert.equal(read.json.claims.act.sub, 'agent-1');
-  assert.deepEqual(read.json.impersonation, { id: read.json.claims.txn, actor: 'agent-1' });
+  assert.deepEqual(read.json.impersonation, { id: txnOf(impersonation), actor: 'agent-1' });
   const write = await orders({ token: impersonation, method: 'POST', json: { quantity: 1 } });
   assert.deepEqual([write.status, write.json?.error], [403, 'insufficient_scope'], write.text);
   for (const method of ['GET', 'POST']) {
     const { status, json, text } = await orders({ token: ordinary, method });
     assert.equal(status, 200, text);
-    assert.deepEqual([json.claims.sub, json.impersonation], ['user-43', {}]);
+    assert.deepEqual([json.method, json.impersonation], [method, {}]);
   }
-  for (const token of [undefined, `${impersonation}x`]) {
+  const [head, payload, signature] = impersonation.split('.');
+  const changed = `${head}.${payload}.${signature.startsWith('A') ? 'B' : 'A'}${signature.slice(1)}`;
+  for (const [which, token] of [['no token', undefined], ['a changed signature', changed]]) {
     const { status } = await orders({ token });
-    assert.ok([401, 403].includes(status), `${status}`);
+    assert.ok([401, 403].includes(status), `${which}: ${status}`);
   }
   // The token counts in the header only.
   const inQuery = await send(api, `/orders/1?access_token=${impersonation}`, { host: API });
@@ -77,14 +91,14 @@ export async function headersCannotBeForged({ api }, { ordinary }) {
 /** An operator lists the impersonation and ends it, and the API refuses its next request. */
 export async function killEnds({ origin, gateway, api }, { impersonation, exchange }) {
   const another = (await exchange()).json.access_token;
-  const basic = Buffer.from(OPERATIONS.join(':')).toString('base64');
   const { json: { access_token: operator } } = await send(gateway, '/oidc/token', {
     method: 'POST',
-    headers: { authorization: `Basic ${basic}` },
+    headers: basic('operations', 'demo-only-operations'),
     form: { grant_type: 'client_credentials', scope: 'impersonations:read impersonations:revoke', resource: `${origin}/api` },
   });
   const list = async () => (await send(gateway, '/api/impersonations?actorId=agent-1', { token: operator })).json.impersonations;
-  assert.equal((await list()).length, 2);
+  const listed = (await list()).map(({ id }) => id);
+  for (const token of [impersonation, another]) assert.ok(listed.includes(txnOf(token)), `${listed}`);
   const ended = await send(gateway, '/api/impersonations/revocations', { method: 'POST', token: operator, json: { actorId: 'agent-1' } });
   assert.equal(ended.status, 201, ended.text);
   assert.deepEqual(await list(), []);
@@ -113,12 +127,15 @@ export async function lookAlikesAreRefused({ gateway }) {
   for (const path of ['/api/subject-tokens', '/api/impersonations', '/api/impersonations/revocations', '/oidc/token', '/oidc/jwks',
     '/oidc/.well-known/openid-configuration', '/oidc/token/revocation', '/oidc/token/introspection']) {
     const [, first, rest] = /^\/([^/]+)(.*)$/.exec(path);
+    const itself = await statusOf(gateway, path, '127.0.0.1');
     for (const target of [
       path.toUpperCase(), `/${first};x${rest}`, `/${first}%3bx${rest}`, `/;x${path}`, `/elsewhere/..;${path}`, `/elsewhere/..%3b${path}`,
       `/${first}/.;x${rest}`, `${path};x`, `${path}%3Bx`, `${path}/`, `${path}/?a=b`,
     ]) {
       const status = await statusOf(gateway, target, '127.0.0.1');
-      if (status !== 404) faults.push(`${target}: ${status}`);
+      // Envoy itself normalises some of them, and routes them as the path.
+      const normalised = /\/\.+;/.test(target) && status === itself;
+      if (status !== 404 && !normalised) faults.push(`${target}: ${status}`);
     }
   }
   // Envoy routes by the normalised path: the filter answers these.
@@ -146,7 +163,7 @@ export async function pagesMay({ gateway, api }) {
     assert.equal((await preflight(gateway, path, 'POST')).origin, PAGE, path);
     assert.notEqual((await preflight(gateway, path, 'POST', { origin: 'https://other.example' })).origin, 'https://other.example', path);
   }
-  for (const path of ['/api/subject-tokens', '/api/impersonations', '/oidc/token/introspection']) {
+  for (const path of ['/api/subject-tokens', '/api/impersonations']) {
     assert.equal((await preflight(gateway, path, 'POST')).origin, undefined, path);
   }
   if (api !== undefined) {

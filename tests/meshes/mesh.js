@@ -27,13 +27,13 @@ export const API = 'api.example.com';
 export async function startSurroundings(name) {
   mkdirSync(FILES, { recursive: true });
   const folder = mkdtempSync(`${FILES}/${name}-`);
-  const [port, gateway, clients, peers, health] = await freePorts(5);
+  const [port, clients, peers, health] = await freePorts(4);
   const origin = `http://127.0.0.1:${port}`;
   execFileSync(`${PROGRAMS}/certificates`, [folder]);
   const binaries = execFileSync(`${ROOT}scripts/etcd`, { encoding: 'utf8' }).trim();
   const [ofClients, ofPeers] = [`https://127.0.0.1:${clients}`, `http://127.0.0.1:${peers}`];
-  await Promise.all([
-    startGateway({ port: gateway, origin }),
+  const [gateway] = await Promise.all([
+    startGateway({ port: 0, origin }),
     start('etcd', `${binaries}/etcd`, [
       '--name', 'etcd', '--data-dir', `${folder}/etcd`, '--logger', 'zap', '--unsafe-no-fsync',
       '--listen-client-urls', ofClients, '--advertise-client-urls', ofClients,
@@ -42,7 +42,8 @@ export async function startSurroundings(name) {
       '--client-cert-auth', '--trusted-ca-file', `${folder}/ca.crt`, '--cert-file', `${folder}/server.crt`, '--key-file', `${folder}/server.key`,
     ], { ready: /ready to serve client requests|serving client/i, log: `${folder}/etcd.log` }),
   ]);
-  return { folder, origin, ports: { public: port, gateway, etcd: clients, health } };
+  const [, listening] = /(\d+)$/.exec(await gateway.printed(/^ready on \d+$/));
+  return { folder, origin, ports: { public: port, gateway: Number(listening), etcd: clients, health } };
 }
 
 /** Returns manifests with the addresses of these surroundings. */
@@ -132,7 +133,7 @@ export async function send(port, path, { host, method = 'GET', token, headers = 
   let text = '';
   for await (const chunk of response.setEncoding('utf8')) text += chunk;
   const { statusCode: status, headers: received } = response;
-  return { status, headers: received, text, json: /^application\/json/.test(received['content-type']) ? JSON.parse(text) : undefined };
+  return { status, headers: received, text, json: /^application\/([\w-]+\+)?json/.test(received['content-type']) ? JSON.parse(text) : undefined };
 }
 
 /** Sends a target as it is, and returns the status: a client library would normalise it. */

@@ -30,6 +30,7 @@ import (
 	"istio.io/istio/pkg/config/mesh"
 	"istio.io/istio/pkg/config/schema/collections"
 	"istio.io/istio/pkg/kube/krt"
+	"istio.io/istio/pkg/log"
 	"istio.io/istio/pkg/test"
 	"istio.io/istio/pkg/util/protomarshal"
 	"istio.io/istio/pkg/wasm"
@@ -57,6 +58,12 @@ type output struct {
 }
 
 func main() {
+	// Istio logs to standard output, which is for the result.
+	options := log.DefaultOptions()
+	options.OutputPaths = []string{"stderr"}
+	if err := log.Configure(options); err != nil {
+		panic(err)
+	}
 	var translated output
 	err := test.Wrap(func(t test.Failer) { translate(t, &translated) })
 	if err == nil {
