@@ -1,3 +1,6 @@
+// The path is below Envoy Gateway's, because only then Go lets these programs import its internal
+// packages: the translators that they run are there. Istio has no tags that the Go module proxy
+// serves, so its version is a commit.
 module github.com/envoyproxy/gateway/impersonation
 
 go 1.26.7

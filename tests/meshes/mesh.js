@@ -3,7 +3,7 @@
 // changing the manifest, like every line there that is marked with "Yours".
 import { execFile, execFileSync } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdirSync, mkdtempSync, readFileSync, writeFileSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { request } from 'node:http';
 import { connect } from 'node:net';
 import { promisify } from 'node:util';
@@ -27,6 +27,8 @@ export const API = 'api.example.com';
 export async function startSurroundings(name) {
   mkdirSync(FILES, { recursive: true });
   const folder = mkdtempSync(`${FILES}/${name}-`);
+  // What a failed test leaves behind says why.
+  process.once('exit', (status) => status === 0 && rmSync(folder, { recursive: true, force: true }));
   const [port, clients, peers, health] = await freePorts(4);
   const origin = `http://127.0.0.1:${port}`;
   execFileSync(`${PROGRAMS}/certificates`, [folder]);
@@ -140,9 +142,9 @@ export async function send(port, path, { host, method = 'GET', token, headers = 
 export async function statusOf(port, target, host) {
   const socket = connect(port, '127.0.0.1');
   socket.write(`POST ${target} HTTP/1.1\r\nhost: ${host}\r\ncontent-length: 0\r\n\r\n`);
-  const [start_] = await once(socket, 'data');
+  const [answer] = await once(socket, 'data');
   socket.destroy();
-  return Number(/^HTTP\/1.1 (\d+)/.exec(start_)?.[1]);
+  return Number(/^HTTP\/1.1 (\d+)/.exec(answer)?.[1]);
 }
 
 export { poll };

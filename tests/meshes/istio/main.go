@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
@@ -182,7 +183,8 @@ func discovered(t test.Failer, listeners []*listenerv3.Listener) []string {
 			}
 		}
 	}
-	return names
+	slices.Sort(names)
+	return slices.Compact(names)
 }
 
 // dynamic returns the names in the `dynamicConfig` of composite filters.

@@ -39,6 +39,7 @@ pub(super) fn check(root: &Place<'_>, assume: Assume, findings: &mut Findings) {
             _ => {}
         }
     }
+    check_claims(&manifests, findings);
     if !found {
         let kinds: Vec<_> =
             manifests.iter().filter_map(|manifest| manifest.text_of("kind")).collect();
@@ -99,6 +100,50 @@ fn check_extension_policy(
         );
     }
     found
+}
+
+/// Checks that the guard and its matcher read the claims that Envoy Gateway's `jwt_authn` writes:
+/// under the name of the `SecurityPolicy`'s provider. With another name no impersonation enters the
+/// guard.
+fn check_claims(manifests: &[Place<'_>], findings: &mut Findings) {
+    let of_kind = |kind: &'static str| {
+        manifests.iter().filter(move |manifest| manifest.text_of("kind") == Some(kind))
+    };
+    let providers = of_kind("SecurityPolicy")
+        .filter_map(|policy| policy.at(&["spec", "jwt"]))
+        .flat_map(|jwt| jwt.list("providers"));
+    let names: Vec<_> = providers.filter_map(|provider| provider.text_of("name")).collect();
+    if names.is_empty() {
+        return;
+    }
+    let mut places = Vec::new();
+    of_kind("EnvoyPatchPolicy").for_each(|policy| find_names_of_claims(policy, &mut places));
+    for (path, name) in places {
+        if !names.contains(&name) {
+            findings.problem(
+                path,
+                format!(
+                    "must be the name of a provider of the SecurityPolicy ({}), under which Envoy Gateway keeps the claims: \
+                     else no impersonation enters the guard",
+                    names.join(", ")
+                ),
+            );
+        }
+    }
+}
+
+/// Finds the names under which matchers and guards look for claims.
+fn find_names_of_claims<'d>(place: &Place<'d>, found: &mut Vec<(String, &'d str)>) {
+    let of_matcher = place
+        .text_of("filter")
+        .filter(|filter| *filter == "envoy.filters.http.jwt_authn")
+        .and_then(|_| place.list("path").first()?.get("key"));
+    for name in [of_matcher, place.get("payload_in_metadata")].into_iter().flatten() {
+        found.extend(name.text().map(|text| (name.path.clone(), text)));
+    }
+    for child in place.children() {
+        find_names_of_claims(&child, found);
+    }
 }
 
 /// Checks the buffer limits under Istio. Istio keeps Envoy's limit of 1 MiB, and its profile EDGE

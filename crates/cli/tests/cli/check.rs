@@ -343,6 +343,10 @@ fn manifests_are_checked_for_what_they_contain() {
         ("Envoy Gateway, just enough",  limit(&gateway, "bufferLimit: 1Mi", "bufferLimit: 64Ki"),   vec![]),
         ("Envoy Gateway, by thousands", limit(&gateway, "bufferLimit: 1Mi", "bufferLimit: 66k"),    vec![]),
         ("Envoy Gateway, a number",     limit(&gateway, "bufferLimit: 1Mi", "bufferLimit: 131072"), vec![]),
+        ("Envoy Gateway, another provider", limit(&gateway, "    - name: orders\n      issuer", "    - name: others\n      issuer"), vec![
+            "on_match.action.typed_config.typed_config.typed_config.config.configuration.value.payload_in_metadata: must be the name of a provider of the SecurityPolicy (others)",
+            "single_predicate.input.typed_config.path[0].key: must be the name of a provider of the SecurityPolicy (others)",
+        ]),
         ("Istio, its edge profile",     limit(&istio, "request_body_buffer_limit: 131072", "timeout: 15s"), vec![edge]),
         ("Istio, too little",           limit(&istio, "request_body_buffer_limit: 131072", "request_body_buffer_limit: 32768"), vec![edge]),
         ("Istio, by the listener",      limit(&istio, "        request_body_buffer_limit: 131072\n", "").replace("  # Turns the filter on", "  - applyTo: LISTENER\n    patch: {operation: MERGE, value: {per_connection_buffer_limit_bytes: 1048576}}\n  # Turns the filter on"), vec![]),
