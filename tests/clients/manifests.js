@@ -96,10 +96,11 @@ export function judgeEnvoyGateway(whose, all) {
     const [{ operation, ...others }, ...more] = patchesOf(all, policy);
     assert.deepEqual([operation.op, operation.path, more], ['replace', 'typed_config', []], others);
     const [{ predicate }] = operation.value.xds_matcher.matcher_list.matchers;
+    // Envoy Gateway keeps a token's claims under the name of the provider.
     const [{ key: payload }, { key: claim }] = predicate.single_predicate.input.typed_config.path;
     const [provider] = find('SecurityPolicy', 'orders').spec.jwt.providers;
     const { value } = actionOf(operation.value).typed_config.typed_config.config.configuration;
-    assert.deepEqual([payload, claim, value.payload_in_metadata], [provider.issuer, 'txn', provider.issuer]);
+    assert.deepEqual([payload, claim, value.payload_in_metadata], [provider.name, 'txn', provider.name]);
     const { remove } = find('ClientTrafficPolicy', 'impersonation').spec.headers.earlyRequestHeaders;
     assert.deepEqual(sorted(remove), sorted(Object.values(value.headers)));
     guardAccepted(operation.value, etcd, [], find('EnvoyExtensionPolicy', 'impersonation').spec.wasm[0].config);

@@ -1,6 +1,6 @@
 //! Checks the plugin in manifests for Kubernetes: Istio's `EnvoyFilter`, which has parts of Envoy's
-//! own configuration, and Envoy Gateway's `EnvoyExtensionPolicy`, from which such parts are
-//! generated.
+//! own configuration, and Istio's `TrafficExtension` and Envoy Gateway's `EnvoyExtensionPolicy`, from
+//! which such parts are generated.
 
 use std::collections::HashMap;
 
@@ -12,7 +12,7 @@ use super::findings::Findings;
 use super::manifest_routes;
 use super::plugin::{self, Assume, Variables};
 use super::tree::{Place, member_path};
-use super::{envoy, wasm};
+use super::{envoy, traffic_extension, wasm};
 
 /// Returns true for a file that begins with a manifest.
 pub(super) fn is_manifest(root: &Place<'_>) -> bool {
@@ -37,24 +37,19 @@ pub(super) fn check(root: &Place<'_>, assume: Assume, findings: &mut Findings) {
             Some("EnvoyExtensionPolicy") => {
                 found |= check_extension_policy(manifest, &manifests, &clusters, assume, findings);
             }
-            Some("WasmPlugin")
-                if manifest.at(&["spec", "pluginConfig"]).is_some_and(|c| wasm::is_ours(&c)) =>
-            {
-                found = true;
-                findings.problem(
-                    member_path(&manifest.path, "kind"),
-                    "WasmPlugin cannot set allow_on_headers_stop_iteration, without which every request of ours hangs: use an EnvoyFilter",
-                );
+            Some("TrafficExtension" | "WasmPlugin") => {
+                found |= traffic_extension::check(manifest, &manifests, &clusters, findings);
             }
             _ => {}
         }
     }
+    check_claims(&manifests, findings);
     if !found {
         let kinds: Vec<_> =
             manifests.iter().filter_map(|manifest| manifest.text_of("kind")).collect();
         let text = format!(
             "the impersonation filter is nowhere in this file, whose manifests are of kind {}: check reads EnvoyFilter, \
-             EnvoyExtensionPolicy and EnvoyPatchPolicy, and what is in a ConfigMap only as a file of its own",
+             TrafficExtension, WasmPlugin, EnvoyExtensionPolicy and EnvoyPatchPolicy, and what is in a ConfigMap only as a file of its own",
             kinds.join(", ")
         );
         findings.problem("", text);
@@ -111,6 +106,50 @@ fn check_extension_policy(
         );
     }
     found
+}
+
+/// Checks that the guard and its matcher read the claims that Envoy Gateway's `jwt_authn` writes:
+/// under the name of the `SecurityPolicy`'s provider. With another name no impersonation enters the
+/// guard.
+fn check_claims(manifests: &[Place<'_>], findings: &mut Findings) {
+    let of_kind = |kind: &'static str| {
+        manifests.iter().filter(move |manifest| manifest.text_of("kind") == Some(kind))
+    };
+    let providers = of_kind("SecurityPolicy")
+        .filter_map(|policy| policy.at(&["spec", "jwt"]))
+        .flat_map(|jwt| jwt.list("providers"));
+    let names: Vec<_> = providers.filter_map(|provider| provider.text_of("name")).collect();
+    if names.is_empty() {
+        return;
+    }
+    let mut places = Vec::new();
+    of_kind("EnvoyPatchPolicy").for_each(|policy| find_names_of_claims(policy, &mut places));
+    for (path, name) in places {
+        if !names.contains(&name) {
+            findings.problem(
+                path,
+                format!(
+                    "must be the name of a provider of the SecurityPolicy ({}), under which Envoy Gateway keeps the claims: \
+                     else no impersonation enters the guard",
+                    names.join(", ")
+                ),
+            );
+        }
+    }
+}
+
+/// Finds the names under which matchers and guards look for claims.
+fn find_names_of_claims<'d>(place: &Place<'d>, found: &mut Vec<(String, &'d str)>) {
+    let of_matcher = place
+        .text_of("filter")
+        .filter(|filter| *filter == "envoy.filters.http.jwt_authn")
+        .and_then(|_| place.list("path").first()?.get("key"));
+    for name in [of_matcher, place.get("payload_in_metadata")].into_iter().flatten() {
+        found.extend(name.text().map(|text| (name.path.clone(), text)));
+    }
+    for child in place.children() {
+        find_names_of_claims(&child, found);
+    }
 }
 
 /// Checks the buffer limits under Istio. Istio keeps Envoy's limit of 1 MiB, and its profile EDGE

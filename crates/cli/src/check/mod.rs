@@ -23,6 +23,7 @@ mod routing;
 mod rules;
 mod shape;
 mod topology;
+mod traffic_extension;
 mod tree;
 mod wasm;
 mod yaml;

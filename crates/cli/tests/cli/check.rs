@@ -263,10 +263,11 @@ fn repositorys(name: &str) -> String {
 
 const MANIFESTS: [&str; 2] =
     ["deploy/istio/impersonation.yaml", "deploy/envoy-gateway/impersonation.yaml"];
+const TRAFFIC_EXTENSION: &str = "deploy/istio/traffic-extension.yaml";
 
 #[test]
 fn the_shipped_configurations_have_no_findings_except_the_demos_secret() {
-    for name in MANIFESTS {
+    for name in MANIFESTS.into_iter().chain([TRAFFIC_EXTENSION]) {
         let path = file("manifest.yaml", &repositorys(name));
         assert_findings(name, &check(&path, &["--assume-environment"]), &[]);
     }
@@ -313,6 +314,7 @@ fn the_example_in_the_readme_is_valid() {
 fn manifests_are_checked_for_what_they_contain() {
     let [istio, gateway] = MANIFESTS.map(repositorys);
     let wasm_plugin = "apiVersion: extensions.istio.io/v1alpha1\nkind: WasmPlugin\nspec: {pluginConfig: {signing_keys: []}}\n";
+    let traffic_extension = "apiVersion: extensions.istio.io/v1alpha1\nkind: TrafficExtension\nspec: {wasm: {pluginConfig: {signing_keys: []}}}\n";
     let without = |text: &str, part: &str| {
         assert!(text.contains(part), "{part:?}");
         text.replace(part, "")
@@ -330,6 +332,7 @@ fn manifests_are_checked_for_what_they_contain() {
         ("Istio, a wrong member",       without(&istio, "                  type: single_page\n"), vec!["config.configuration.value.clients[0].type: is required"]),
         ("Istio, a variable",           istio.replace("[IMPERSONATION_SIGNING_KEY, INTROSPECTION_SECRET]", "[IMPERSONATION_SIGNING_KEY]"), vec!["config.vm_config.environment_variables.host_env_keys: must pass on what "]),
         ("Istio, WasmPlugin",           wasm_plugin.to_owned(),                      vec![":2: kind: WasmPlugin cannot set allow_on_headers_stop_iteration"]),
+        ("Istio, TrafficExtension",     traffic_extension.to_owned(),                vec![":2: kind: TrafficExtension cannot set allow_on_headers_stop_iteration"]),
         ("Envoy Gateway, no patches",   no_patch,                                    vec!["warning: [1].spec.wasm[0]: has no field for allow_on_headers_stop_iteration", "warning: [1].spec.wasm[0]: has no field for failure_policy"]),
         ("Envoy Gateway, wrong member", without(&gateway, "        type: single_page\n"), vec!["[1].spec.wasm[0].config.clients[0].type: is required"]),
         ("Envoy Gateway, a variable",   without(&gateway, "    env:\n      hostKeys: [IMPERSONATION_SIGNING_KEY, INTROSPECTION_SECRET]\n"), vec!["[1].spec.wasm[0].env.hostKeys: must pass on what ", "[1].spec.wasm[0].env.hostKeys: must pass on what "]),
@@ -340,6 +343,10 @@ fn manifests_are_checked_for_what_they_contain() {
         ("Envoy Gateway, just enough",  limit(&gateway, "bufferLimit: 1Mi", "bufferLimit: 64Ki"),   vec![]),
         ("Envoy Gateway, by thousands", limit(&gateway, "bufferLimit: 1Mi", "bufferLimit: 66k"),    vec![]),
         ("Envoy Gateway, a number",     limit(&gateway, "bufferLimit: 1Mi", "bufferLimit: 131072"), vec![]),
+        ("Envoy Gateway, another provider", limit(&gateway, "    - name: orders\n      issuer", "    - name: others\n      issuer"), vec![
+            "on_match.action.typed_config.typed_config.typed_config.config.configuration.value.payload_in_metadata: must be the name of a provider of the SecurityPolicy (others)",
+            "single_predicate.input.typed_config.path[0].key: must be the name of a provider of the SecurityPolicy (others)",
+        ]),
         ("Istio, its edge profile",     limit(&istio, "request_body_buffer_limit: 131072", "timeout: 15s"), vec![edge]),
         ("Istio, too little",           limit(&istio, "request_body_buffer_limit: 131072", "request_body_buffer_limit: 32768"), vec![edge]),
         ("Istio, by the listener",      limit(&istio, "        request_body_buffer_limit: 131072\n", "").replace("  # Turns the filter on", "  - applyTo: LISTENER\n    patch: {operation: MERGE, value: {per_connection_buffer_limit_bytes: 1048576}}\n  # Turns the filter on"), vec![]),
@@ -350,6 +357,51 @@ fn manifests_are_checked_for_what_they_contain() {
             let after: String = after.split_inclusive('\n').skip_while(|line| line.starts_with("                 ")).collect();
             format!("{before}{}", after.trim_start_matches('\n'))
         }, vec!["warning: [0].spec.configPatches[0].patch.value.typed_config.config.configuration.value.impersonations: absent: nobody can list impersonations"]),
+    ];
+    for (case, text, expected) in cases {
+        let checked = check(&file("manifest.yaml", &text), &["--assume-environment"]);
+        assert_findings(case, &checked, &expected);
+    }
+}
+
+#[test]
+fn a_guard_that_istio_places_stands_behind_jwt_authn_and_in_a_matcher() {
+    let shipped = repositorys(TRAFFIC_EXTENSION);
+    let changed = |from: &str, to: &str| {
+        assert!(shipped.contains(from), "{from:?}");
+        shipped.replace(from, to)
+    };
+    let name = "extensions.istio.io/trafficextension/orders.impersonation-guard";
+    let unwrapped =
+        format!("warning: [0]: no EnvoyFilter in this file replaces {name} by a matcher");
+    let unwrapped = unwrapped.as_str();
+    let outbound = "warning: [0].spec.match: must have mode: SERVER: else the guard also stands before what the API itself calls";
+    let wasm_plugin = |name: &str| {
+        let (extension, rest) = shipped.split_once("\n---\n").unwrap();
+        let (spec, wasm) = extension.split_once("  wasm:\n").unwrap();
+        let wasm: Vec<_> = wasm.lines().map(|line| line.strip_prefix("  ").unwrap()).collect();
+        let spec = spec.replace("kind: TrafficExtension", "kind: WasmPlugin");
+        let guard = "extensions.istio.io/trafficextension/orders.impersonation-guard";
+        format!("{spec}{}\n---\n{}", wasm.join("\n"), rest.replace(guard, name))
+    };
+    #[rustfmt::skip]
+    let cases = [
+        ("a WasmPlugin",             wasm_plugin(&format!("{name}~istio-translated-wasmplugin")), vec![]),
+        ("its other name",           wasm_plugin(name), vec!["warning: [0]: no EnvoyFilter in this file replaces extensions.istio.io/trafficextension/orders.impersonation-guard~istio-translated-wasmplugin"]),
+        ("no matcher",               changed("operation: REPLACE", "operation: MERGE"), vec![unwrapped]),
+        ("another filter replaced",  changed(&format!("subFilter: {{name: {name}}}"), "subFilter: {name: another}"), vec![unwrapped]),
+        ("another guard in it",      changed(&format!("                        name: {name}"), "                        name: another"), vec![unwrapped]),
+        ("another namespace",        changed("  namespace: orders # Yours", "  namespace: invoices"), vec!["warning: [0]: no EnvoyFilter in this file replaces extensions.istio.io/trafficextension/invoices.impersonation-guard"]),
+        ("before jwt_authn",         changed("phase: AUTHZ", "phase: AUTHN"), vec!["[0].spec.phase: must be AUTHZ: with AUTHN the guard stands before jwt_authn"]),
+        ("both directions",          changed("mode: SERVER", "mode: CLIENT_AND_SERVER"), vec![outbound]),
+        ("no direction",             changed("  match: [{mode: SERVER}]\n", ""), vec![outbound]),
+        ("one of two directions",    changed("[{mode: SERVER}]", "[{mode: SERVER}, {ports: [{number: 80}]}]"), vec![outbound]),
+        ("fails open",               changed("FAIL_RELOAD", "FAIL_OPEN"), vec!["[0].spec.wasm.failStrategy: must be FAIL_RELOAD: with FAIL_OPEN requests pass unchecked"]),
+        ("fails closed",             changed("    failStrategy: FAIL_RELOAD\n", ""), vec!["[0].spec.wasm.failStrategy: must be FAIL_RELOAD: else a worker"]),
+        ("a wrong member",           changed("default: read_only", "default: some"), vec!["[0].spec.wasm.pluginConfig.default: "]),
+        ("reports only",             changed("default: read_only", "mode: report\n      default: read_only"), vec!["warning: [0].spec.wasm.pluginConfig.mode: mode: report refuses nothing"]),
+        ("no configuration",         changed("    pluginConfig:\n", "    otherConfig:\n"), vec!["[0].spec.wasm.pluginConfig: is required: the guard's configuration"]),
+        ("etcd over HTTP/1.1",       changed("http2_protocol_options:", "x:"), vec!["must have explicit_http_config.http2_protocol_options"]),
     ];
     for (case, text, expected) in cases {
         let checked = check(&file("manifest.yaml", &text), &["--assume-environment"]);
