@@ -39,4 +39,5 @@ mod race;
 mod rules;
 mod updates;
 mod vectors;
+mod versions;
 mod within_one_envoy;
