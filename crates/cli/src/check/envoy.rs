@@ -61,7 +61,7 @@ pub(super) fn check_plugins(
     let mut managers = HashSet::new();
     let mut services = Vec::new();
     let mut issuers = Vec::new();
-    for plugin in &found {
+    for plugin in filters.iter().chain(&guard_plugins) {
         versions::check_variables(plugin, version, findings);
     }
     for plugin in &filters {

@@ -4,6 +4,7 @@
 
 mod check;
 mod check_guard;
+mod check_versions;
 mod claims;
 mod hash_secret;
 mod keygen;
