@@ -100,6 +100,14 @@ test-envoy: test-binaries build test-plugin companion tools
 	$(part)
 	IMPERSONATION_FILTER=$(CURDIR)/$(companion) IMPERSONATION_FILTER_WASM=$(CURDIR)/$(module) IMPERSONATION_GUARD_WASM=$(CURDIR)/$(guard) TEST_PLUGIN_WASM=$(CURDIR)/$(dir $(module))test_plugin.wasm RUST_TEST_THREADS=6 scripts/run-tests target/test-binaries.json envoy
 
+# Proves that the filter runs in every supported version of Envoy (docs/gateway.md): the tests of
+# tests/envoy/every_version.txt, and the flow with envoy.yaml.
+.PHONY: test-envoys
+envoys := 1.36.4 1.37.0 1.39.3 1.40.0
+test-envoys: test-binaries build companion tools tests/gateway/node_modules stack/node_modules
+	$(part)
+	IMPERSONATION_FILTER=$(CURDIR)/$(companion) IMPERSONATION_FILTER_WASM=$(CURDIR)/$(module) IMPERSONATION_GUARD_WASM=$(CURDIR)/$(guard) RUST_TEST_THREADS=6 scripts/test-envoys target/test-binaries.json $(envoys)
+
 test-differential: test-binaries build tools tests/gateway/node_modules
 	$(part)
 	IMPERSONATION_FILTER_WASM=$(CURDIR)/$(module) IMPERSONATION_GUARD_WASM=$(CURDIR)/$(guard) scripts/run-tests target/test-binaries.json differential

@@ -71,11 +71,15 @@ after(async () => {
 const shipped = (yaml) => yaml;
 /** envoy.yaml with the regular expressions of a manifest instead of its own. */
 const withRegexes = (regexes) => (yaml) => {
-  const own = [...yaml.matchAll(/safe_regex: \{regex: '([^']*)'/g)].map(([, regex]) => regex).filter((regex) => regex.includes('(?i)'));
-  const [ofApis] = own.splice(-1);
-  assert.equal(own.length, regexes.length);
-  const replaced = own.reduce((all, regex, index) => all.replace(`'${regex}'`, () => `'${regexes[index]}'`), yaml);
-  return replaced.replace(`'${ofApis}'`, "'/none'");
+  const route = /^( *)- match: \{safe_regex: \{regex: '\(\?i\)[^']*'\}\}.*\n *direct_response: \*nobodys\n/gm;
+  const [first, ...others] = regexes;
+  assert.ok(yaml.includes(`'${first}'`));
+  let left = others;
+  return yaml.replace(route, (_, margin) => {
+    const routes = left.map((regex) => `${margin}- match: {safe_regex: {regex: '${regex}'}}\n${margin}  direct_response: *nobodys\n`);
+    left = [];
+    return routes.join('');
+  });
 };
 const [, page] = readFileSync(`${ROOT}docs/gateway.md`, 'utf8').split('\n## A gateway with other paths\n');
 /** The changes of addresses in docs/gateway.md, in their order. */

@@ -41,4 +41,5 @@ mod rules;
 mod updates;
 mod vectors;
 mod version;
+mod versions;
 mod within_one_envoy;

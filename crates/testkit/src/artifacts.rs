@@ -7,8 +7,16 @@ use std::sync::LazyLock;
 use crate::repository;
 
 /// The Envoy to run, found in the same way as `make run` finds it.
-pub(crate) static ENVOY: LazyLock<PathBuf> =
-    LazyLock::new(|| printed_path("scripts/envoy", &["--path"]));
+pub static ENVOY: LazyLock<PathBuf> = LazyLock::new(|| printed_path("scripts/envoy", &["--path"]));
+
+/// The version of this Envoy, such as `1.40.0`.
+pub static ENVOY_VERSION: LazyLock<String> = LazyLock::new(|| {
+    let output = Command::new(&*ENVOY).arg("--version").output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    // `version: <commit>/1.40.0/Clean/RELEASE/BoringSSL`
+    let (_, version) = text.split_once("version: ").unwrap();
+    version.split('/').nth(1).unwrap().into()
+});
 
 /// The folder of `etcd` and `etcdctl`.
 pub(crate) static ETCD: LazyLock<PathBuf> = LazyLock::new(|| printed_path("scripts/etcd", &[]));

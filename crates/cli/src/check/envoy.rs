@@ -12,6 +12,7 @@ use super::proof::{self, EnvoyFile};
 use super::reached::{self, Service};
 use super::topology;
 use super::tree::Place;
+use super::versions::{self, EnvoyVersion};
 use super::wasm;
 
 /// Returns true for a file of Envoy's, and false for a plugin's own configuration.
@@ -24,9 +25,14 @@ pub(super) fn is_envoy(root: &Place<'_>) -> bool {
 }
 
 /// Checks an Envoy configuration.
-pub(super) fn check(root: &Place<'_>, assume: Assume, findings: &mut Findings) {
+pub(super) fn check(
+    root: &Place<'_>,
+    assume: Assume,
+    version: EnvoyVersion,
+    findings: &mut Findings,
+) {
     let clusters = Clusters::read(root);
-    if check_plugins(root, &clusters, assume, findings) {
+    if check_plugins(root, &clusters, assume, version, findings) {
         check_admin(root, findings);
         check_listeners_differ(root, findings);
         return;
@@ -45,14 +51,20 @@ pub(super) fn check_plugins(
     root: &Place<'_>,
     clusters: &Clusters<'_>,
     assume: Assume,
+    version: EnvoyVersion,
     findings: &mut Findings,
 ) -> bool {
+    versions::check(root, version, findings);
+    versions::check_expressions(root, version, findings);
     let found = wasm::plugins(root);
     let filters: Vec<_> = found.iter().filter(|plugin| plugin.is_filter()).collect();
     let guard_plugins: Vec<_> = found.iter().filter(|plugin| plugin.is_guard()).collect();
     let mut managers = HashSet::new();
     let mut services = Vec::new();
     let mut issuers = Vec::new();
+    for plugin in filters.iter().chain(&guard_plugins) {
+        versions::check_variables(plugin, version, findings);
+    }
     for plugin in &filters {
         plugin.check_failure(findings);
         let paths = plugin.paths();
@@ -61,7 +73,8 @@ pub(super) fn check_plugins(
             if managers.insert(manager.0.path.clone()) {
                 manager.check_timeouts(findings);
             }
-            manager.check_buffers(plugin.around.listener.as_ref(), &paths, findings);
+            let listener = plugin.around.listener.as_ref();
+            manager.check_buffers(listener, &paths, version, findings);
         }
         let checked = plugin.check_configuration(assume, clusters, findings);
         let tenant = checked.as_ref().map(|checked| checked.config.tenant());

@@ -6,6 +6,7 @@ use impersonation_core::issuer::{MAX_BODY, Paths};
 use super::findings::Findings;
 use super::routing::{self, Route};
 use super::tree::{Place, member_path};
+use super::versions::EnvoyVersion;
 
 /// An HTTP connection manager.
 pub(super) struct Manager<'d>(pub(super) Place<'d>);
@@ -42,6 +43,7 @@ impl<'d> Manager<'d> {
         &self,
         listener: Option<&Place<'d>>,
         paths: &Paths,
+        version: EnvoyVersion,
         findings: &mut Findings,
     ) {
         let limits = [
@@ -49,13 +51,20 @@ impl<'d> Manager<'d> {
             self.0.at(&["http2_protocol_options", "initial_stream_window_size"]),
         ];
         for limit in limits.into_iter().flatten() {
-            if limit.number().is_none_or(holds_a_body) || self.raises_limit(paths) {
+            let by_route = version.applies_route_limits_to_filters();
+            if limit.number().is_none_or(holds_a_body) || by_route && self.raises_limit(paths) {
                 continue;
             }
+            let otherwise = if by_route {
+                format!(
+                    "(or set request_body_buffer_limit on the routes to {} and {})",
+                    paths.token, paths.subject_tokens
+                )
+            } else {
+                format!("(in Envoy {version} a route's request_body_buffer_limit comes too late)")
+            };
             let text = format!(
-                "must be at least {MAX_BODY}: Envoy would refuse bodies that the filter accepts \
-                 (or set request_body_buffer_limit on the routes to {} and {})",
-                paths.token, paths.subject_tokens
+                "must be at least {MAX_BODY}: Envoy would refuse bodies that the filter accepts {otherwise}"
             );
             if !findings.has(&limit.path, &text) {
                 findings.problem(limit.path, text);

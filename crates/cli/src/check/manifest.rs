@@ -12,6 +12,7 @@ use super::findings::Findings;
 use super::manifest_routes;
 use super::plugin::{self, Assume, Variables};
 use super::tree::{Place, member_path};
+use super::versions::EnvoyVersion;
 use super::{envoy, traffic_extension, wasm};
 
 /// Returns true for a file that begins with a manifest.
@@ -21,19 +22,24 @@ pub(super) fn is_manifest(root: &Place<'_>) -> bool {
 }
 
 /// Checks the plugin in all manifests of a file.
-pub(super) fn check(root: &Place<'_>, assume: Assume, findings: &mut Findings) {
+pub(super) fn check(
+    root: &Place<'_>,
+    assume: Assume,
+    version: EnvoyVersion,
+    findings: &mut Findings,
+) {
     let manifests: Vec<_> = match root.value {
         Value::Array(_) => root.items().collect(),
         _ => vec![root.clone()],
     };
     let clusters = Clusters::read(root);
-    let mut found = envoy::check_plugins(root, &clusters, assume, findings);
+    let mut found = envoy::check_plugins(root, &clusters, assume, version, findings);
     for plugin in wasm::plugins(root).iter().filter(|plugin| plugin.is_filter()) {
         manifest_routes::check(&manifests, &plugin.paths(), &plugin.config.path, findings);
     }
     for manifest in &manifests {
         match manifest.text_of("kind") {
-            Some("EnvoyFilter") if found => check_istio_buffers(manifest, findings),
+            Some("EnvoyFilter") if found => check_istio_buffers(manifest, version, findings),
             Some("EnvoyExtensionPolicy") => {
                 found |= check_extension_policy(manifest, &manifests, &clusters, assume, findings);
             }
@@ -154,14 +160,15 @@ fn find_names_of_claims<'d>(place: &Place<'d>, found: &mut Vec<(String, &'d str)
 
 /// Checks the buffer limits under Istio. Istio keeps Envoy's limit of 1 MiB, and its profile EDGE
 /// for gateways sets 32 KiB: the filter's routes or the listener must raise it.
-fn check_istio_buffers(manifest: &Place<'_>, findings: &mut Findings) {
+fn check_istio_buffers(manifest: &Place<'_>, version: EnvoyVersion, findings: &mut Findings) {
     let patches = manifest.get("spec").map_or_else(Vec::new, |spec| spec.list("configPatches"));
     let patched = |place: &Place<'_>, to: &str, field: &str| {
         let limit = place.at(&["patch", "value", field]);
         place.text_of("applyTo") == Some(to) && limit.is_some_and(|limit| holds_a_body(limit.value))
     };
     let raised = patches.iter().any(|patch| {
-        patched(patch, "HTTP_ROUTE", "request_body_buffer_limit")
+        version.applies_route_limits_to_filters()
+            && patched(patch, "HTTP_ROUTE", "request_body_buffer_limit")
             || patched(patch, "LISTENER", "per_connection_buffer_limit_bytes")
     });
     let filter = patches.iter().find(|patch| {

@@ -25,6 +25,7 @@ mod shape;
 mod topology;
 mod traffic_extension;
 mod tree;
+mod versions;
 mod wasm;
 mod yaml;
 
@@ -38,6 +39,7 @@ use serde_json::Value;
 use self::findings::{Findings, PartialFile, Severity};
 use self::plugin::{Assume, Variables};
 use self::tree::Place;
+use self::versions::EnvoyVersion;
 use super::{Failure, Verdict};
 
 /// Reports every problem of a plugin configuration, or of an Envoy configuration with the plugin in
@@ -58,6 +60,10 @@ pub(super) struct Arguments {
     /// Treat warnings as problems: end with status 1 if anything is not certain.
     #[arg(long)]
     strict: bool,
+    /// The version of Envoy that will read the file, such as 1.39 or 1.39.3: report what it does
+    /// not know, and what it understands differently.
+    #[arg(long, value_name = "VERSION", default_value_t = EnvoyVersion::NEWEST)]
+    envoy_version: EnvoyVersion,
 }
 
 pub(super) fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
@@ -67,7 +73,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
     let mut out = io::stdout().lock();
     for file in &arguments.files {
         let text = read(file)?;
-        let findings = check(&text, syntax_of(file, &text), assume);
+        let findings = check(&text, syntax_of(file, &text), assume, arguments.envoy_version);
         findings.print(&file.display().to_string(), &mut out)?;
         let warnings = findings.count(Severity::Warning);
         if findings.count(Severity::Problem) > 0 || arguments.strict && warnings > 0 {
@@ -104,15 +110,15 @@ fn syntax_of(file: &Path, text: &[u8]) -> Syntax {
     }
 }
 
-fn check(text: &[u8], syntax: Syntax, assume: Assume) -> Findings {
+fn check(text: &[u8], syntax: Syntax, assume: Assume, version: EnvoyVersion) -> Findings {
     let mut findings = Findings::default();
     let Some(value) = parse(text, syntax, &mut findings) else { return findings };
     let root = Place::root(&value);
     if manifest::is_manifest(&root) {
         findings.partial = Some(PartialFile::Manifests);
-        manifest::check(&root, assume, &mut findings);
+        manifest::check(&root, assume, version, &mut findings);
     } else if envoy::is_envoy(&root) {
-        envoy::check(&root, assume, &mut findings);
+        envoy::check(&root, assume, version, &mut findings);
     } else if wasm::looks_like_a_guards(&root) {
         findings.partial = Some(PartialFile::Guard);
         guard::check_alone(&root, &mut findings);
@@ -174,6 +180,8 @@ fn parse(text: &[u8], syntax: Syntax, findings: &mut Findings) -> Option<Value> 
 
 #[cfg(test)]
 mod tests {
+    use std::str::FromStr as _;
+
     use proptest::prelude::*;
     use proptest::sample::Index;
 
@@ -191,9 +199,10 @@ mod tests {
                 let (at, old) = *index.get(&text.char_indices().collect::<Vec<_>>());
                 text.replace_range(at..at.saturating_add(old.len_utf8()), &new);
             }
-            for syntax in [Syntax::Yaml, Syntax::Json] {
+            let old = EnvoyVersion::from_str("1.36").unwrap();
+            for (syntax, version) in [(Syntax::Yaml, old), (Syntax::Json, EnvoyVersion::NEWEST)] {
                 let mut out = Vec::new();
-                let findings = check(text.as_bytes(), syntax, Assume::UnsetVariables);
+                let findings = check(text.as_bytes(), syntax, Assume::UnsetVariables, version);
                 findings.print("envoy.yaml", &mut out).unwrap();
                 prop_assert!(out.ends_with(b"\n"));
             }

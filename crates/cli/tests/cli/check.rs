@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::{command, file, fresh, stdout, with_input};
 
 /// A complete, valid Envoy configuration. The key is the example of RFC 8037, appendix A.1.
-const ENVOY: &str = r#"
+pub(crate) const ENVOY: &str = r#"
 static_resources:
   listeners:
   - name: public
@@ -156,10 +156,10 @@ fn with_string_value(json: &str) -> String {
 }
 
 /// Pairs of the text to replace and its replacement.
-type Edits<'a> = &'a [(&'a str, &'a str)];
+pub(crate) type Edits<'a> = &'a [(&'a str, &'a str)];
 
 /// Returns the base configuration with some of its text replaced.
-fn edited(edits: Edits<'_>) -> String {
+pub(crate) fn edited(edits: Edits<'_>) -> String {
     edits.iter().fold(ENVOY.to_owned(), |text, (from, to)| {
         assert_eq!(text.matches(from).count(), 1, "{from:?} is not there exactly once");
         text.replace(from, to)
@@ -182,7 +182,7 @@ const PASSED_BY: [&str; 5] = [
 ];
 
 #[track_caller]
-fn assert_findings(case: &str, checked: &Checked, expected: &[&str]) {
+pub(crate) fn assert_findings(case: &str, checked: &Checked, expected: &[&str]) {
     let found: Vec<_> =
         checked.lines.iter().map(|line| line.replace(PLUGIN, "~").replace(MANAGER, "^")).collect();
     let (summary, found) = found.split_last().unwrap();

@@ -5,6 +5,7 @@
 mod check;
 mod check_guard;
 mod check_paths;
+mod check_versions;
 mod claims;
 mod hash_secret;
 mod keygen;

@@ -76,7 +76,8 @@ can only be a member with its value.
 
 {{/*
 Regular expressions for paths that some servers would take for one of the filter's, and Envoy does
-not: path parameters, other letter case, a slash at the end.
+not: path parameters, other letter case, a slash at the end. Envoy refuses long expressions, so each
+path has its own.
 */}}
 {{- define "filter.lookAlikes" -}}
 {{- $paths := include "filter.paths" . | fromJson | values | sortAlpha -}}
@@ -91,8 +92,8 @@ not: path parameters, other letter case, a slash at the end.
 {{- end -}}
 {{- end -}}
 {{- $alike := list `(?i).*/\.{0,2}(;|%3b).*` -}}
-{{- with $parents | uniq | sortAlpha }}{{ $alike = append $alike (printf "(?i)(%s)(;|%%3b).*" (join "|" .)) }}{{ end -}}
-{{- $alike = append $alike (printf "(?i)(%s)(/|(;|%%3b).*)?" (join "|" $quoted)) -}}
+{{- range $parents | uniq | sortAlpha }}{{ $alike = append $alike (printf "(?i)%s(;|%%3b).*" .) }}{{ end -}}
+{{- range $quoted }}{{ $alike = append $alike (printf "(?i)%s(/|(;|%%3b).*)?" .) }}{{ end -}}
 {{- $alike = append $alike (printf "(?i)%s/[^/]+(/|(;|%%3b).*)" (include "filter.pathsOfOne" .)) -}}
 {{ $alike | toJson }}
 {{- end }}

@@ -37,7 +37,7 @@ fn an_impersonation_ended_in_one_envoy_soon_ends_in_a_guard_elsewhere_for_good()
         let request = Request::get("/orders").bearer(&begun.access_token);
         let (sent, passed) = (AtomicU32::new(0), AtomicU32::new(0));
         let load = |mut connection: Connection| {
-            while sent.fetch_add(1, Ordering::SeqCst) < REQUESTS {
+            while sent.fetch_add(1, Ordering::SeqCst) < *REQUESTS {
                 let refused = connection.send(&request).status == 401;
                 passed.fetch_add(u32::from(!refused), Ordering::SeqCst);
             }
@@ -47,7 +47,7 @@ fn an_impersonation_ended_in_one_envoy_soon_ends_in_a_guard_elsewhere_for_good()
                 scope.spawn(|| load(connection));
             }
         });
-        assert_eq!(passed.into_inner(), 0, "{kind}: of {REQUESTS} requests");
+        assert_eq!(passed.into_inner(), 0, "{kind}: of {} requests", *REQUESTS);
         for envoy in [&one, &other] {
             let expected = if index < OF_ONE { 200 } else { 401 };
             assert_eq!(status(envoy, &goes_on), expected, "{kind}: another's");
