@@ -69,14 +69,29 @@ demo: build tests/gateway/node_modules stack/node_modules
 demo-cluster: build companion tools tests/gateway/node_modules stack/node_modules
 	node demo/cluster.js
 
-# Everything that a change must pass; .ci/run runs it. Independent parts run side by side. The
-# output of a part appears when the part ends. The end lists the parts that failed, and the last
-# line has the totals.
+# Everything that a change must pass, but for `test-others`. Independent parts run side by side. The
+# output of a part appears when the part ends. The end lists the parts that failed, and the last line
+# has the totals.
 test:
+	$(call run_parts,parts,$(filter-out test-binaries,$(filter test-%,$(parts))),5)
+
+# What needs other identity gateways, other Envoys, and the files of a release; .ci/run runs it after
+# `make test`. Needs Go, Java 17 and Maven besides.
+test-others:
+	$(call run_parts,others,$(others),3)
+
+# Runs the goal $(1), of which $(2) are the tests, with $(3) jobs.
+define run_parts
 	@mkdir -p target
-	@scripts/leash bash -o pipefail -c '$(MAKE) --no-print-directory --jobs 5 --output-sync=target --keep-going parts 2>&1 | tee target/test.log' \
-	  || { echo; echo "What failed:"; grep -F '***' target/test.log; failed=1; }; \
-	  scripts/test-totals target/test.log $(filter-out test-binaries,$(filter test-%,$(parts))) || failed=1; exit $${failed:-0}
+	@scripts/leash bash -o pipefail -c '$(MAKE) --no-print-directory --jobs $(3) --output-sync=target --keep-going $(1) 2>&1 | tee target/$@.log' \
+	  || { echo; echo "What failed:"; grep -F '***' target/$@.log; failed=1; }; \
+	  scripts/test-totals target/$@.log $(2) || failed=1; exit $${failed:-0}
+endef
+
+# The longest part comes first.
+others := test-chart test-release test-envoys test-keycloak test-gateways
+.PHONY: test-others others
+others: $(others)
 
 # The longest part comes first. The lints come after everything that a test waits for.
 parts := test-envoy test-endurance test-chaos test-differential test-binaries build test-clients test-observability test-core lint-native \
@@ -184,6 +199,7 @@ keycloak:
 
 # docs/gateways/keycloak.md, run as it is written. It is no part of `make test`.
 test-keycloak: keycloak build companion tools tests/clients/node_modules
+	$(part)
 	scripts/leash node --test --test-reporter=spec tests/keycloak/
 
 # Impersonation by Keycloak's own token exchange and by the filter, side by side.

@@ -98,7 +98,7 @@ const manifest = (folder, pick) => (
 );
 const istio = manifest('istio', ({ spec }) => spec.http?.find(({ name }) => name === 'look-alikes')?.match.map(({ uri }) => uri.regex));
 const envoyGateway = manifest('envoy-gateway', ({ metadata, spec }) => (
-  metadata.name === 'impersonation-look-alikes' && spec.rules[0].matches.map(({ path }) => path.value)
+  metadata.name === 'impersonation-look-alikes' && spec.rules?.[0].matches.map(({ path }) => path.value)
 ));
 
 for (const [whose, edit, apis, ours = OURS] of [
