@@ -4,7 +4,7 @@
 .PHONY: wasm-target build companion run demo demo-cluster bench chaos fuzz race hostile soak sbom deny docs lint lint-format lint-native lint-wasm public-face quick test parts test-binaries test-plugin tools \
   test-core test-envoy test-endurance test-chaos test-dependencies test-differential test-without-engine test-gateway test-clients test-demo \
   test-claims-scripts test-compose test-observability test-gateways test-chart release test-release keycloak test-keycloak bench-keycloak \
-  mesh-translators test-meshes
+  mesh-translators mesh-images test-meshes
 
 module := target/wasm32-wasip1/release/impersonation_filter.wasm
 guard := target/wasm32-wasip1/release/impersonation_guard.wasm
@@ -224,7 +224,13 @@ mesh-translators:
 
 # Runs the manifests in deploy/ as Envoy Gateway and Istio translate them. Not a part of `make test`:
 # the first build takes some minutes.
-test-meshes: build tools mesh-translators tests/gateway/node_modules tests/clients/node_modules
+# The images of the modules, as a release has them.
+mesh-images: build
+	mkdir -p target/meshes/oci
+	scripts/module-image $(module) target/meshes/oci/impersonation-filter impersonation-filter
+	scripts/module-image $(guard) target/meshes/oci/impersonation-guard impersonation-guard
+
+test-meshes: tools mesh-translators mesh-images tests/gateway/node_modules tests/clients/node_modules
 	$(part)
 	cd tests/meshes && node --test
 

@@ -15,9 +15,11 @@ import { SECRETS } from '../clients/client.js';
 
 const PROGRAMS = `${ROOT}target/meshes`;
 const FILES = `${PROGRAMS}/runs`;
-const MODULES = {
-  'impersonation-filter:0.1.0': `${ROOT}target/wasm32-wasip1/release/impersonation_filter.wasm`,
-  'impersonation-guard:0.1.0': `${ROOT}target/wasm32-wasip1/release/impersonation_guard.wasm`,
+const GUARD = `${ROOT}target/wasm32-wasip1/release/impersonation_guard.wasm`;
+/** The images of the modules, as OCI layouts, which `make mesh-images` has made as a release does. */
+const IMAGES = {
+  'impersonation-filter:0.1.0': `${PROGRAMS}/oci/impersonation-filter`,
+  'impersonation-guard:0.1.0': `${PROGRAMS}/oci/impersonation-guard`,
 };
 
 /** The host of the API, as in the manifests. */
@@ -57,7 +59,7 @@ export function moved(manifests, { folder, origin, ports }) {
     .replaceAll(/address: etcd-\d[\w.-]+, port_value: 2379/g, `address: 127.0.0.1, port_value: ${ports.etcd}`)
     .replaceAll('port_value: 2381', `port_value: ${ports.health}`)
     .replaceAll('/etc/envoy/etcd/', `${folder}/`)
-    .replaceAll('/etc/envoy/guard/plugin.wasm', MODULES['impersonation-guard:0.1.0'])
+    .replaceAll('/etc/envoy/guard/plugin.wasm', GUARD)
     // On a busy machine the gateway is slow, and that is not what a test is about.
     .replaceAll('timeout: 2s', 'timeout: 30s');
 }
@@ -66,8 +68,8 @@ export const manifest = (path) => readFileSync(`${ROOT}deploy/${path}`, 'utf8');
 
 /** Runs a translator with manifests on its standard input, and returns what it prints. */
 export async function translate(program, args, manifests) {
-  const modules = Object.entries(MODULES).map(([image, file]) => `${image}=${file}`);
-  const running = promisify(execFile)(`${PROGRAMS}/${program}`, [...args, ...modules], { maxBuffer: 1 << 28 });
+  const images = Object.entries(IMAGES).map(([image, layout]) => `${image}=${layout}`);
+  const running = promisify(execFile)(`${PROGRAMS}/${program}`, [...args, ...images], { maxBuffer: 1 << 28 });
   running.child.stdin.end(manifests);
   const { stdout } = await running;
   return JSON.parse(stdout);

@@ -2,7 +2,7 @@
 // them, as JSON. The translators, the validation against the CRDs and the fetcher of Wasm modules
 // are Envoy Gateway's own. Only Kubernetes and the xDS server are missing.
 //
-// Usage: envoy-gateway FOLDER IMAGE=FILE...
+// Usage: envoy-gateway FOLDER IMAGE=LAYOUT...
 //
 // The modules that Envoy Gateway has fetched from its registry go to FOLDER.
 package main
@@ -76,12 +76,12 @@ func main() {
 
 func translate() (*output, error) {
 	folder := os.Args[1]
-	files := map[string]string{}
+	layouts := map[string]string{}
 	for _, argument := range os.Args[2:] {
-		name, file, _ := strings.Cut(argument, "=")
-		files[name] = file
+		name, layout, _ := strings.Cut(argument, "=")
+		layouts[name] = layout
 	}
-	registry, err := image.Serve(files)
+	registry, err := image.Serve(layouts)
 	if err != nil {
 		return nil, err
 	}

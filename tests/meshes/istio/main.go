@@ -2,7 +2,7 @@
 // for one proxy, as JSON. The generators, the extension configurations and the agent's fetcher of
 // Wasm modules are Istio's own. Only Kubernetes and the xDS server are missing.
 //
-// Usage: istio FOLDER PROXY IMAGE=FILE...
+// Usage: istio FOLDER PROXY IMAGE=LAYOUT...
 //
 // PROXY is JSON: type, namespace, labels, and mesh, which is a MeshConfig. The modules that the
 // agent has fetched from their registry go to FOLDER.
@@ -80,12 +80,12 @@ func translate(t test.Failer, out *output) {
 	folder := os.Args[1]
 	var proxy wanted
 	check(t, json.Unmarshal([]byte(os.Args[2]), &proxy))
-	files := map[string]string{}
+	layouts := map[string]string{}
 	for _, argument := range os.Args[3:] {
-		name, file, _ := strings.Cut(argument, "=")
-		files[name] = file
+		name, layout, _ := strings.Cut(argument, "=")
+		layouts[name] = layout
 	}
-	registry, err := image.Serve(files)
+	registry, err := image.Serve(layouts)
 	check(t, err)
 	manifests, err := io.ReadAll(os.Stdin)
 	check(t, err)
