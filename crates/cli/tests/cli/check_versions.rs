@@ -1,7 +1,7 @@
 //! Tests of `check --envoy-version`. That each finding is true of its version of Envoy is shown by
 //! `tests/envoy/versions.rs`, in that version.
 
-use crate::check::{ENVOY, assert_findings, check, edited};
+use crate::check::{ENVOY, Edits, assert_findings, check, edited};
 use crate::{command, file};
 
 const EXPRESSION: (&str, &str) = ("match: {prefix: /}", "match: {safe_regex: {regex: '/;.*'}}");
@@ -61,13 +61,10 @@ fn what_is_no_version_of_envoy_is_refused() {
     }
 }
 
-/// Texts of envoy.yaml, each with what replaces it.
-type Edits = &'static [(&'static str, &'static str)];
-
 #[test]
 fn a_setting_that_a_version_lacks_or_misunderstands_is_a_finding_that_names_the_version() {
     #[rustfmt::skip]
-    let cases: &[(&str, &str, Edits, &[&str])] = &[
+    let cases: &[(&str, &str, Edits<'_>, &[&str])] = &[
         ("a field of a route", "1.36", &[COOKIES],
             &[": ^.route_config.virtual_hosts[0].routes[0].match.cookies: is not known to Envoy 1.36, "]),
         ("the same, one version later", "1.37", &[COOKIES], &[]),
