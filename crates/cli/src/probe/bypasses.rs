@@ -80,6 +80,11 @@ fn check_one(
         }
         return (report, true);
     }
+    if deployment.refused.is_empty() {
+        let told = "give --refused-token-file, a token for another audience or of another issuer";
+        let check = "a token that is not for the API does not read";
+        report.add(Group::Tokens, &at.address, check, Outcome::NotTried(told.to_owned()));
+    }
     let mut silences: usize = 0;
     for attempt in attempts {
         if silences >= SILENCES {
