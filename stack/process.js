@@ -2,8 +2,10 @@
 // this program ends, in whatever way: see scripts/watchdog.
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { closeSync, openSync, writeSync } from 'node:fs';
+import { closeSync, mkdirSync, openSync, readFileSync, rmSync, writeFileSync, writeSync } from 'node:fs';
 import { createServer } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
 
@@ -123,11 +125,48 @@ export async function isFree(port) {
   return true;
 }
 
-/** Returns `count` different ports that are free. */
+/**
+ * Returns `count` different ports that are free, and stay free of other tests until this program
+ * ends. They are below those that the system gives to connections, because Envoy may take many
+ * seconds until it binds them.
+ */
 export async function freePorts(count) {
-  const servers = Array.from({ length: count }, () => createServer().listen(0, '127.0.0.1'));
-  await Promise.all(servers.map((server) => once(server, 'listening')));
-  const ports = servers.map((server) => server.address().port);
-  await Promise.all(servers.map((server) => once(server.close(), 'close')));
+  const ports = [];
+  while (ports.length < count) {
+    const port = FIRST_PORT + Math.floor(Math.random() * PORTS);
+    if (reserve(port) && await isFree(port)) ports.push(port);
+  }
   return ports;
+}
+
+const FIRST_PORT = 11_000;
+const PORTS = 20_000;
+/** A file for each port that a test has. Its content is the process of the test. */
+const RESERVED = join(tmpdir(), `impersonation-filter-ports-${process.getuid?.()}`);
+const reserved = [];
+process.on('exit', () => reserved.forEach((file) => rmSync(file, { force: true })));
+
+/** Returns true if no other test has the port. */
+function reserve(port) {
+  mkdirSync(RESERVED, { recursive: true });
+  const file = join(RESERVED, String(port));
+  try {
+    writeFileSync(file, String(process.pid), { flag: 'wx' });
+  } catch (error) {
+    if (error.code !== 'EEXIST') throw error;
+    // A test that was killed has left its file.
+    if (!isRunning(file)) rmSync(file, { force: true });
+    return false;
+  }
+  reserved.push(file);
+  return true;
+}
+
+/** Returns true if the process in the file runs, or its number is not written yet. */
+function isRunning(file) {
+  try {
+    return process.kill(Number(readFileSync(file, 'utf8')), 0);
+  } catch (error) {
+    return error.code === 'EPERM';
+  }
 }
