@@ -27,6 +27,12 @@ export function configOn(ports, yaml = readFileSync(CONFIG, 'utf8')) {
   return yaml.replaceAll(', timeout: 2s}', ', timeout: 10s}');
 }
 
+/** Returns the file with the one place that matches `pattern` replaced. Fails if there is none. */
+export function replacedOnce(yaml, pattern, text) {
+  if (!pattern.test(yaml)) throw new Error(`envoy.yaml has no ${pattern}`);
+  return yaml.replace(pattern, text);
+}
+
 /** Returns envoy.yaml without required actor tokens, so that no service is asked about them. */
 export function withoutActors(yaml) {
   return yaml.replace('required: true', 'required: false');

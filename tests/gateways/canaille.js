@@ -5,7 +5,7 @@ import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
-import { configOn, ROOT, startEnvoy } from '../../stack/envoy.js';
+import { configOn, replacedOnce, ROOT, startEnvoy } from '../../stack/envoy.js';
 import { start } from '../../stack/process.js';
 import { block } from './page.js';
 
@@ -64,10 +64,7 @@ function editedConfig(ports) {
     [/(^ {18}value:\n)(?: {20}.*\n|\n)+(?= {10}- name: envoy\.filters\.http\.router)/m, (_, value) => `${value}${indented(block(PAGE, 'configuration'), 20)}\n`],
     [/(cluster_name: apis\n[^]*?port_value: )\d+/, (_, before) => `${before}${ports.api}`],
   ];
-  return edits.reduce((yaml, [place, text]) => {
-    if (!place.test(yaml)) throw new Error(`envoy.yaml has no ${place}`);
-    return yaml.replace(place, text);
-  }, moved);
+  return edits.reduce((yaml, [place, text]) => replacedOnce(yaml, place, text), moved);
 }
 
 /** Starts Envoy before Canaille and the API. Returns the file that it runs with. */

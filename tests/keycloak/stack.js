@@ -6,7 +6,7 @@ import { createServer } from 'node:http';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
-import { CONFIG, configOn, ROOT, startEnvoy } from '../../stack/envoy.js';
+import { CONFIG, configOn, replacedOnce, ROOT, startEnvoy } from '../../stack/envoy.js';
 import { startKeycloak } from '../../stack/keycloak.js';
 import { freePorts } from '../../stack/process.js';
 import { namedBlocks } from '../../stack/readme.js';
@@ -41,31 +41,16 @@ async function paste(block, { cwd, env = {} }) {
   });
 }
 
-/** Keycloak must know Envoy's port, and starts long before Envoy. Until then nobody may take it. */
-async function heldPort() {
-  const server = createServer().listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const { port } = server.address();
-  return {
-    port,
-    async release() {
-      server.close();
-      await once(server, 'close');
-    },
-  };
-}
-
 /**
  * Starts Keycloak with the realm of the page, and the server of the APIs. `origin` is the public
  * address, at which Envoy will listen. `users` and `realm` are added to the realm.
  */
 export async function startStack({ users = USERS, realm = {}, recorded = true, ...keycloak } = {}) {
   mkdirSync(FILES, { recursive: true });
-  const held = await heldPort();
-  const origin = `http://127.0.0.1:${held.port}`;
-  const [behind, management, apis] = await freePorts(3);
-  const ports = { public: held.port, gateway: behind, apis };
-  const stack = { origin, issuer: `${origin}${ISSUER}`, behind: `http://127.0.0.1:${behind}`, ports, held };
+  const [public_, behind, management, apis] = await freePorts(4);
+  const origin = `http://127.0.0.1:${public_}`;
+  const ports = { public: public_, gateway: behind, apis };
+  const stack = { origin, issuer: `${origin}${ISSUER}`, behind: `http://127.0.0.1:${behind}`, ports };
   if (recorded) {
     stack.recorder = await startRecorder(behind);
     ports.gateway = stack.recorder.port;
@@ -105,7 +90,7 @@ async function fillRealm({ keycloak, behind, origin }) {
  * listens at the public address; others have ports of their own, and the same configuration.
  * `unlimited` lifts the rate limits.
  */
-export async function startEnvoyBefore({ ports, held }, { name = 'first', edit, algorithm = 'RS256', unlimited = false } = {}) {
+export async function startEnvoyBefore({ ports }, { name = 'first', edit, algorithm = 'RS256', unlimited = false } = {}) {
   const [admin, metrics, other] = await freePorts(3);
   const listener = name === 'first' ? ports.public : other;
   const config = `${FILES}/${name}-${ports.public}.yaml`;
@@ -113,7 +98,6 @@ export async function startEnvoyBefore({ ports, held }, { name = 'first', edit, 
   const yaml = withApis(ports.apis, await envoyYaml(edit));
   writeFileSync(config, configOn(used, unlimited ? withoutLimits(yaml) : yaml));
   const env = environment(algorithm);
-  if (name === 'first') await held.release();
   const envoy = await startEnvoy({ config, log: config.replace(/yaml$/, 'log'), admin, env });
   return { envoy, config, env, origin: `http://127.0.0.1:${listener}` };
 }
@@ -156,11 +140,6 @@ function withApis(port, yaml) {
 
 function withoutLimits(yaml) {
   return yaml.replace(/max_tokens: \d+, tokens_per_fill: \d+/g, 'max_tokens: 1000000, tokens_per_fill: 1000000');
-}
-
-function replacedOnce(yaml, pattern, text) {
-  if (!pattern.test(yaml)) throw new Error(`envoy.yaml has no ${pattern}`);
-  return yaml.replace(pattern, text);
 }
 
 /** An API that tells what reached it. */
