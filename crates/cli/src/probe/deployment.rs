@@ -305,11 +305,10 @@ impl Deployment {
 
     /// Ends an impersonation as an operator does.
     pub(super) fn end(&self, at: &At, id: &str) -> Result<Answer, Failure> {
-        let path = &self.settings.impersonations_path;
-        self.send(at, &deletion(at, path, id, &self.operator)?, Reading::Whole)
+        self.end_with(at, id, &self.operator)
     }
 
-    /// Tries to end an impersonation with an access token that is not an operator's.
+    /// Tries to end an impersonation with this access token.
     pub(super) fn end_with(
         &self,
         at: &At,

@@ -22,7 +22,7 @@ pub(super) fn check(
     let token = &impersonation.access_token;
     for (index, at) in deployment.filters.iter().enumerate() {
         let mut add = |check: &str, answer, statuses: &[u16]| {
-            refused(report, Group::Parties, at, check, answer, statuses);
+            answered(report, Group::Parties, at, check, answer, statuses);
         };
         let mint = |token| deployment.mint_with(index, token).map(|(answer, _)| answer);
         add("a mint without an access token is refused", mint(None), &[401]);
@@ -40,7 +40,7 @@ pub(super) fn check(
         let next = next.and_then(|next| deployment.filters.get(next)).unwrap_or(at);
         let answer = deployment.exchange_as(next, &minted, Some(&wrong));
         let check = "an exchange with a wrong secret is refused";
-        refused(report, Group::Parties, next, check, answer, &[400, 401]);
+        answered(report, Group::Parties, next, check, answer, &[400, 401]);
         once(deployment, at, next, &minted, report);
         if deployment.settings.no_replays {
             let why = Outcome::NotTried("--no-replays".to_owned());
@@ -56,16 +56,7 @@ pub(super) fn check(
 /// Exchanges a token that one filter minted at another one.
 fn once(deployment: &Deployment, minter: &At, at: &At, token: &SubjectToken, report: &mut Report) {
     let check = format!("a token of {} is exchanged after a refusal", minter.address);
-    match deployment.exchange(at, token) {
-        Ok(answer) => {
-            let outcome = match answer.status {
-                200 => Outcome::Holds,
-                _ => Outcome::Fails(format!("it was answered {}", answer.in_short())),
-            };
-            report.add_timed(Group::Once, &at.address, check, outcome, answer.took);
-        }
-        Err(Failure(told)) => report.add(Group::Once, &at.address, check, Outcome::Fails(told)),
-    }
+    answered(report, Group::Once, at, &check, deployment.exchange(at, token), &[200]);
 }
 
 /// Exchanges a token again, at each filter.
@@ -73,7 +64,7 @@ fn again(deployment: &Deployment, at: &At, token: &SubjectToken, report: &mut Re
     for again in &deployment.filters {
         let check = format!("a token that was exchanged at {} is refused", at.address);
         let answer = deployment.exchange(again, token);
-        refused(report, Group::Once, again, &check, answer, &[400]);
+        answered(report, Group::Once, again, &check, answer, &[400]);
     }
 }
 
@@ -96,8 +87,8 @@ fn at_once(deployment: &Deployment, minter: &At, token: &SubjectToken, report: &
     report.add(Group::Once, &minter.address, check, outcome);
 }
 
-/// Adds the outcome of a request that must be refused with one of these statuses.
-fn refused(
+/// Adds the outcome of a request that must be answered with one of these statuses.
+fn answered(
     report: &mut Report,
     group: Group,
     at: &At,
