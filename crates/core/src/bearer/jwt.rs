@@ -6,6 +6,7 @@ use std::rc::Rc;
 use serde::Deserialize;
 
 use super::identity::{Identity, NameClaims};
+use super::sign_in::SignInClaims;
 use super::{BearerError, ExpiringCache, VerifiedToken};
 use crate::config::JwtIssuer;
 use crate::host::UnixTime;
@@ -56,6 +57,8 @@ struct AccessTokenClaims {
     /// The token is bound to a key (RFC 7800), whose proof the filter cannot check.
     #[serde(default, deserialize_with = "is_present")]
     cnf: bool,
+    #[serde(flatten)]
+    sign_in: SignInClaims,
 }
 
 impl JwtVerifier {
@@ -176,6 +179,7 @@ fn accept(
         client_id,
         scopes,
         expires_at,
+        sign_in: claims.sign_in.read(names, prefix, verified.issued_at)?,
         required_scopes: Rc::clone(&rules.required_scopes),
     })
 }

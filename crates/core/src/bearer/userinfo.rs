@@ -8,6 +8,7 @@ use serde::de::IgnoredAny;
 
 use super::answers::{Answers, Verdict};
 use super::identity::{Identity, NameClaims};
+use super::sign_in::SignInClaims;
 use super::{BearerError, VerifiedToken};
 use crate::config::{self, HttpUri};
 use crate::host::UnixTime;
@@ -29,6 +30,8 @@ pub(super) struct Userinfo {
 struct UserinfoAnswer {
     sub: String,
     act: Option<IgnoredAny>,
+    #[serde(flatten)]
+    sign_in: SignInClaims,
 }
 
 impl Userinfo {
@@ -75,6 +78,7 @@ impl Userinfo {
         if let Some(issuer) = issuer {
             names.check_spoken_for(&self.name_prefix, issuer)?;
         }
+        let sign_in = answer.sign_in.read(names, &self.name_prefix, None)?;
         let named = NameClaims { sub: Some(answer.sub), ..NameClaims::default() };
         let Identity { subject, client_id } = Identity::new(names, &self.name_prefix, named, None)?;
         Ok(Rc::new(VerifiedToken {
@@ -82,6 +86,7 @@ impl Userinfo {
             client_id,
             scopes: Vec::new(),
             expires_at: UnixTime::from_millis(u64::MAX),
+            sign_in,
             required_scopes: Rc::new([]),
         }))
     }

@@ -47,7 +47,7 @@ const TURN: Duration = Duration::from_millis(600);
 const PAGE: i64 = 128;
 
 /// The format of a value.
-const VERSION: u8 = 2;
+const VERSION: u8 = 3;
 
 /// The revocations in etcd, as one worker sees them, and the copy of them that all workers share.
 #[derive(Debug)]

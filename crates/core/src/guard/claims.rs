@@ -19,6 +19,8 @@ pub(super) struct Claims<'m> {
     pub(super) user_id: &'m str,
     /// The acting user; `None` if the token has no actor.
     pub(super) actor_id: Option<&'m str>,
+    /// The session in which the acting user signed in; `None` if the token names none.
+    pub(super) session: Option<&'m str>,
     pub(super) client_id: &'m str,
     pub(super) resource: &'m str,
     pub(super) jti: &'m str,
@@ -89,6 +91,7 @@ impl<'m> Claims<'m> {
             client_id: self.client_id,
             caller: mark.caller,
             resource: self.resource,
+            session: self.session,
         }
     }
 
@@ -134,10 +137,16 @@ impl<'m> RawClaims<'m> {
     }
 
     fn typed(self) -> Option<Claims<'m>> {
-        let actor_id = match self.act {
-            Value::Absent => None,
+        let (actor_id, session) = match self.act {
+            Value::Absent => (None, None),
             // An actor must have a name (RFC 8693 §4.1).
-            Value::Struct(act) => Some(member(act, b"sub")?.name()?),
+            Value::Struct(act) => {
+                let session = match member(act, b"sid")? {
+                    Value::Absent => None,
+                    session => Some(session.name()?),
+                };
+                (Some(member(act, b"sub")?.name()?), session)
+            }
             _ => return None,
         };
         let Value::Number(issued_at) = self.iat else { return None };
@@ -158,6 +167,7 @@ impl<'m> RawClaims<'m> {
             id: self.txn.name()?,
             user_id: self.sub.name()?,
             actor_id,
+            session,
             client_id: self.client_id.name()?,
             resource: self.aud.name()?,
             jti: self.jti.name()?,

@@ -21,6 +21,7 @@ use super::refusal::Refusal;
 use super::request::{Body, Head};
 use super::service::{CustomClaims, Service};
 use crate::audit::Trail;
+use crate::bearer::SignIn;
 use crate::claims::{ClaimsError, Input};
 use crate::client::{self, AuthenticatedClient};
 use crate::config::{Client, OnError, Resource};
@@ -72,6 +73,9 @@ struct ScriptToken<'a> {
 #[derive(Serialize)]
 struct Actor<'a> {
     sub: &'a str,
+    /// The session in which the acting user signed in. It ends with that session.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sid: Option<&'a str>,
 }
 
 /// The body of the response (RFC 8693 §2.2.1): these five members and no other.
@@ -126,7 +130,7 @@ pub(super) async fn exchange(
         jti: &jti,
         txn: &id,
         scope: &scope,
-        act: actor.as_deref().map(|sub| Actor { sub }),
+        act: actor.as_ref().map(|(sub, sign_in)| Actor { sub, sid: sign_in.session.as_deref() }),
         custom: Map::new(),
     };
     if let Some(custom_claims) = &service.custom_claims {
@@ -136,13 +140,15 @@ pub(super) async fn exchange(
     let claims = serde_json::to_vec(&claims).map_err(|_| HostFailure("memory for claims"))?;
     let access_token = service.signing_key.sign_jwt(host, service.crypto.as_deref(), &claims)?;
 
+    let actor_id = actor.as_ref().map(|(sub, _)| sub.clone());
     let entry = LiveImpersonation {
         id,
         user_id: subject.grant.user_id.clone(),
-        actor_id: actor.clone(),
+        actor_id: actor_id.clone(),
         client_id: client.client_id.clone(),
         caller: subject.mint.caller.clone(),
         resource: indicator.to_owned(),
+        session: actor.and_then(|(_, sign_in)| sign_in.session),
         scope: scope.clone(),
         jti: jti.clone(),
         context: excerpt(&service.config.impersonations.context, &subject.grant.context),
@@ -151,7 +157,7 @@ pub(super) async fn exchange(
     };
     let spent = Exchange {
         client_id: client.client_id.clone(),
-        actor_id: actor,
+        actor_id,
         request_id: trail.request_id(),
         jti: jti.clone(),
         at_millis: now.millis(),
@@ -414,7 +420,7 @@ async fn authenticate_actor(
     client: &Client,
     form: &Form<'_>,
     subject: &Outstanding,
-) -> Result<Option<String>, Refusal> {
+) -> Result<Option<(String, SignIn)>, Refusal> {
     let token_type = optional(form, "actor_token_type")?;
     let Some(token) = optional(form, "actor_token")? else {
         if token_type.is_some() {
@@ -453,7 +459,7 @@ async fn authenticate_actor(
     if !subject.mint.bounds.allows_actor(Some(&actor)) {
         return Err(bound_to_another_actor());
     }
-    Ok(Some(actor))
+    Ok(Some((actor, verified.sign_in.clone())))
 }
 
 fn bound_to_another_actor() -> Refusal {

@@ -253,6 +253,7 @@ pub(super) fn listed(entry: &LiveImpersonation) -> (Impersonation<'_>, IssuedAt)
         client_id: &entry.client_id,
         caller,
         resource: &entry.resource,
+        session: entry.session.as_deref(),
     };
     (impersonation, issued)
 }

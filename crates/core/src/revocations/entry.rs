@@ -26,6 +26,8 @@ pub struct Impersonation<'a> {
     pub caller: Option<CallerTag>,
     /// The resource at which the access token is good: `aud`.
     pub resource: &'a str,
+    /// The session in which the acting user signed in: `act.sid`; `None` if it is not known.
+    pub session: Option<&'a str>,
 }
 
 /// A name for a caller that does not reveal the caller: 96 bits of its SHA-256.
@@ -135,6 +137,8 @@ pub struct Revocation {
     pub caller: Option<String>,
     /// The impersonations that are good at this resource.
     pub resource: Option<String>,
+    /// The impersonations whose acting user signed in with this session.
+    pub session: Option<String>,
 }
 
 /// A caller or a client, which may end its own impersonations and has a share of the table for
@@ -186,9 +190,10 @@ const ACTOR: Mask = 4;
 const CLIENT: Mask = 8;
 pub(crate) const CALLER: Mask = 16;
 const RESOURCE: Mask = 32;
+const SESSION: Mask = 64;
 
 /// One more than the highest mask.
-pub(crate) const MASKS: u8 = 64;
+pub(crate) const MASKS: u8 = 128;
 
 impl Revocation {
     /// The one impersonation with this id.
@@ -205,6 +210,7 @@ impl Revocation {
             (CLIENT, &self.client_id),
             (CALLER, &self.caller),
             (RESOURCE, &self.resource),
+            (SESSION, &self.session),
         ];
         given
             .into_iter()
@@ -221,6 +227,7 @@ impl Revocation {
             self.client_id.as_deref().map(str::as_bytes),
             caller.as_ref().map(CallerTag::as_bytes),
             self.resource.as_deref().map(str::as_bytes),
+            self.session.as_deref().map(str::as_bytes),
         ];
         name(key, self.mask(), members.into_iter().flatten())
     }
@@ -237,6 +244,7 @@ impl Impersonation<'_> {
             (CLIENT, Some(self.client_id.as_bytes())),
             (CALLER, self.caller.as_ref().map(CallerTag::as_bytes)),
             (RESOURCE, Some(self.resource.as_bytes())),
+            (SESSION, self.session.map(str::as_bytes)),
         ];
         let given = || members.into_iter().filter(|(bit, _)| mask & bit != 0);
         if given().any(|(_, member)| member.is_none()) {

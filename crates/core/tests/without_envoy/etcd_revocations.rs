@@ -129,6 +129,7 @@ fn impersonation(user_id: &str) -> Impersonation<'_> {
         client_id: "client",
         caller: Some(CallerTag::of("backend")),
         resource: "resource",
+        session: None,
     }
 }
 

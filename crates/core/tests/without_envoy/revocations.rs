@@ -21,6 +21,7 @@ const USER: Impersonation<'_> = Impersonation {
     client_id: "client",
     caller: None,
     resource: "resource",
+    session: None,
 };
 
 /// An act of another worker.

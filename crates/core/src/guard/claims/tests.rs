@@ -47,7 +47,7 @@ fn full() -> Json {
         "jti": "j-1",
         "scope": "orders:read orders:write",
         "txn": "t-1",
-        "act": {"sub": "agent-7"},
+        "act": {"sub": "agent-7", "sid": "s-1"},
         "impersonation": {"ticket": null, "tags": ["a", {"b": 1.5}], "vip": true},
     })
 }
@@ -78,6 +78,7 @@ fn claims_are_read_as_they_were_issued() {
         id: "t-1",
         user_id: "u-1",
         actor_id: Some("agent-7"),
+        session: Some("s-1"),
         client_id: "support-portal",
         resource: "https://api.example.com/orders",
         jti: "j-1",
@@ -116,6 +117,10 @@ fn claims_that_the_filter_does_not_issue_are_refused() {
         ("an empty list",          with("scope", json!([])),                 agent.clone()),
         ("one that is null",       with("impersonation", json!(null)),       agent.clone()),
         ("an actor on an actor",   with("act", json!({"sub": "agent-7", "act": {"sub": "x"}})), agent),
+        ("an actor without a session", with("act", json!({"sub": "agent-7"})), good(Some("agent-7"))),
+        ("an empty session",       with("act", json!({"sub": "agent-7", "sid": ""})), Err(NoClaims::Malformed)),
+        ("a null session",         with("act", json!({"sub": "agent-7", "sid": null})), Err(NoClaims::Malformed)),
+        ("a session of 7",         with("act", json!({"sub": "agent-7", "sid": 7})), Err(NoClaims::Malformed)),
         ("an actor without a name", with("act", json!({})),                  Err(NoClaims::Malformed)),
         ("an actor named null",    with("act", json!({"sub": null})),        Err(NoClaims::Malformed)),
         ("an actor named nothing", with("act", json!({"sub": ""})),          Err(NoClaims::Malformed)),

@@ -16,6 +16,7 @@ const CLAIMS: Claims<'_> = Claims {
     id: "t-1",
     user_id: "u-1",
     actor_id: Some("agent-7"),
+    session: None,
     client_id: "support-portal",
     resource: "https://api.example.com/orders",
     jti: "j-1",

@@ -7,7 +7,7 @@ use crate::remote::Revision;
 
 /// The format of a table. A table in another format is an error, and requests are refused: a new
 /// table would have forgotten the revocations.
-pub(super) const VERSION: u8 = 3;
+pub(super) const VERSION: u8 = 4;
 
 const NAME: usize = 16;
 const END: usize = 8 + 8;
@@ -21,7 +21,7 @@ const KIND: usize = 1 + END + UPTIME;
 const OWNER_NAME: usize = 1 + NAME;
 
 /// The length of the longest head, which has every kind, without the owners.
-const HEAD: usize = 1 + 8 + 16 + END + 1 + 64 * KIND + 2;
+const HEAD: usize = 1 + 8 + 16 + END + 1 + 128 * KIND + 2;
 
 /// A row: its name, its end, the uptime at which it was made, and the number of its owner.
 pub(super) type Row = [u8; ROW];

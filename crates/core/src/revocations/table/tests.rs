@@ -40,6 +40,7 @@ struct Sample {
     client_id: String,
     caller: Option<String>,
     resource: String,
+    session: Option<String>,
 }
 
 impl Sample {
@@ -51,6 +52,7 @@ impl Sample {
             client_id: &self.client_id,
             caller: self.caller.as_deref().map(CallerTag::of),
             resource: &self.resource,
+            session: self.session.as_deref(),
         }
     }
 
@@ -66,6 +68,7 @@ impl Sample {
             && has(&revocation.client_id, Some(&self.client_id))
             && (self.caller.is_none() || has(&revocation.caller, self.caller.as_ref()))
             && has(&revocation.resource, Some(&self.resource))
+            && has(&revocation.session, self.session.as_ref())
     }
 }
 
@@ -76,28 +79,30 @@ fn word() -> impl Strategy<Value = String> {
 }
 
 fn sample() -> impl Strategy<Value = Sample> {
-    let members =
-        (word(), word(), prop::option::of(word()), word(), prop::option::of(word()), word());
-    members.prop_map(|(id, user_id, actor_id, client_id, caller, resource)| Sample {
+    let perhaps = || prop::option::of(word());
+    let members = (word(), word(), perhaps(), word(), perhaps(), word(), perhaps());
+    members.prop_map(|(id, user_id, actor_id, client_id, caller, resource, session)| Sample {
         id,
         user_id,
         actor_id,
         client_id,
         caller,
         resource,
+        session,
     })
 }
 
 fn revocation() -> impl Strategy<Value = Revocation> {
     let word = || prop::option::weighted(0.3, word());
-    (word(), word(), word(), word(), word(), word()).prop_map(
-        |(id, user_id, actor_id, client_id, caller, resource)| Revocation {
+    (word(), word(), word(), word(), word(), word(), word()).prop_map(
+        |(id, user_id, actor_id, client_id, caller, resource, session)| Revocation {
             id,
             user_id,
             actor_id,
             client_id,
             caller,
             resource,
+            session,
         },
     )
 }
@@ -114,6 +119,7 @@ fn user(user: usize) -> Sample {
         client_id: "client".into(),
         caller: Some("caller".into()),
         resource: "resource".into(),
+        session: None,
     }
 }
 
