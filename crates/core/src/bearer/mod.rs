@@ -103,7 +103,7 @@ impl Verifier {
 }
 
 /// The name prefixes of the issuers and of the endpoints. An absent prefix is empty.
-fn names(ways: &Verification) -> Names {
+pub(crate) fn names(ways: &Verification) -> Names {
     let prefix = |prefix: &Option<String>| prefix.clone().unwrap_or_default();
     let issuers = ways.jwt.iter().map(|entry| (entry.issuer.clone(), prefix(&entry.name_prefix)));
     let userinfo = ways.userinfo.iter().map(|userinfo| prefix(&userinfo.name_prefix));

@@ -291,13 +291,7 @@ fn fitting<H: Holder>(described: Described) -> Described {
 fn jwt_issuer(node: Node<'_>, demands: &Demands) -> Option<JwtIssuer> {
     let place = node.clone();
     let members = JwtMembers::read(node)?;
-    if let Some(RemoteJwks { cache_duration, max_stale, .. }) = &members.remote_jwks
-        && !max_stale.is_zero()
-        && max_stale < cache_duration
-    {
-        let max_stale = place.member("remote_jwks").member("max_stale");
-        return max_stale.problem("expected at least cache_duration, or 0s");
-    }
+    let keys = jwks(place.clone(), members.remote_jwks, members.local_jwks)?;
     Some(JwtIssuer {
         issuer: members.issuer,
         name_prefix: members.name_prefix,
@@ -305,11 +299,26 @@ fn jwt_issuer(node: Node<'_>, demands: &Demands) -> Option<JwtIssuer> {
         required_scopes: demands.scopes(&place, members.required_scopes),
         client_ids: demands.client_ids(&place, members.client_ids)?,
         clock_skew: members.clock_skew,
-        keys: match (members.remote_jwks, members.local_jwks) {
-            (Some(remote), _) => Jwks::Remote(remote),
-            (None, local) => Jwks::Local(local?),
-        },
+        keys,
     })
+}
+
+/// The source of an issuer's keys. One of the two is given.
+pub(super) fn jwks(
+    place: Node<'_>,
+    remote: Option<RemoteJwks>,
+    local: Option<Rc<KeySet>>,
+) -> Option<Jwks> {
+    match remote {
+        Some(RemoteJwks { cache_duration, max_stale, .. })
+            if !max_stale.is_zero() && max_stale < cache_duration =>
+        {
+            let max_stale = place.member("remote_jwks").member("max_stale");
+            max_stale.problem("expected at least cache_duration, or 0s")
+        }
+        Some(remote) => Some(Jwks::Remote(remote)),
+        None => local.map(Jwks::Local),
+    }
 }
 
 /// Returns each issuer of a list with its prefix.
@@ -363,7 +372,7 @@ impl<H: Holder> Kind for JwtIssuers<H> {
 }
 
 /// A key set in the configuration.
-struct LocalJwks;
+pub(super) struct LocalJwks;
 
 impl Kind for LocalJwks {
     type Value = Rc<KeySet>;
@@ -477,6 +486,13 @@ section! {
         userinfo: UserinfoEndpoint => "none",
         /// For opaque tokens. The scope `openid` is always required.
         introspection: IntrospectionOf<Actors> => "none",
+        /// The accepted authentication context classes (RFC 9470): `acr` of an actor token must be
+        /// one of them. If an actor token has another one, the exchange is refused with
+        /// `unmet_authentication_requirements`, and the subject token can still be exchanged.
+        acr_values: NonEmpty<Text> => "any",
+        /// How long ago the actor may have signed in: `auth_time` of an actor token, by its issuer's
+        /// clock. An older actor token, or one without `auth_time`, is refused in the same way.
+        max_age: Span<SECOND, DAY> => "any time ago",
     }
 }
 
@@ -503,6 +519,24 @@ pub struct ActorTokens {
     pub required: bool,
     /// How actor tokens are verified.
     pub verification: Verification,
+    /// How the actors of all resources must have signed in.
+    pub(crate) sign_in: SignInRules,
+}
+
+/// How an actor must have signed in (RFC 9470).
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct SignInRules {
+    /// One of these must be `acr`; `None` for any.
+    pub(crate) acr_values: Option<Vec<String>>,
+    /// The most time since `auth_time`; `None` for any.
+    pub(crate) max_age: Option<Duration>,
+}
+
+impl SignInRules {
+    /// Returns true if any sign-in will do.
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.acr_values.is_none() && self.max_age.is_none()
+    }
 }
 
 impl Kind for ActorTokens {
@@ -522,8 +556,9 @@ impl Kind for ActorTokens {
                  expected jwt, userinfo or introspection",
             );
         }
+        let sign_in = SignInRules { acr_values: members.acr_values, max_age: members.max_age };
         verification.warn_of_names(&place);
-        Some(Self { required: members.required, verification })
+        Some(Self { required: members.required, verification, sign_in })
     }
 
     #[cfg(test)]
