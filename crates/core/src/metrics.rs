@@ -14,6 +14,8 @@ pub const EXCHANGED: &str = "impersonation_subject_tokens_exchanged_total";
 pub(crate) const REPLAYED: &str = "impersonation_subject_tokens_replayed_total";
 /// Mints that found every slot of the store taken.
 pub(crate) const STORE_FULL: &str = "impersonation_store_full_total";
+/// Events that found their room used up. The older half was widened to all impersonations.
+pub(crate) const EVENTS_OVERFLOWED: &str = "impersonation_events_overflowed_total";
 /// Exchanges whose spend has an unknown outcome, because etcd failed: see [`store_failed`].
 pub(crate) const SPEND_UNKNOWN: &str = "impersonation_store_spends_unknown_total";
 /// Subject tokens that the caller who minted them has cancelled.

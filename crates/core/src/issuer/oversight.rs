@@ -180,6 +180,13 @@ impl Oversight {
     fn tell_of(&self, host: &dyn Host, Revoked { before, overflow }: Revoked) -> UnixTime {
         match overflow {
             None => {}
+            Some(Overflow::Events) => {
+                host.count(metrics::EVENTS_OVERFLOWED.into());
+                host.warn(
+                    "there are more events than can be told apart: the older half was merged into \
+                     one that covers all impersonations",
+                );
+            }
             Some(Overflow::Share) => {
                 host.count(metrics::REVOCATION_SHARES_EXCEEDED.into());
                 host.warn(

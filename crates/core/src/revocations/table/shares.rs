@@ -91,7 +91,7 @@ impl Table {
 
     fn cut_owner_off(&mut self, owner: u16, end: End, uptime: Uptime) {
         let Some((mask, cut_off)) = self.named(owner) else { return };
-        self.put(&cut_off, end, owner, uptime);
+        self.put(format::row(&cut_off, end, owner, uptime));
         self.note_kind(mask, end, uptime);
         self.rows.retain(|row| {
             format::owner(row) != owner

@@ -321,6 +321,7 @@ fn a_used_up_share_becomes_a_cut_off_for_its_owner_alone() {
             revocation: of_id(number),
             end: end(time(number)),
             owner: Some(hostile.clone()),
+            event: None,
         })
         .collect();
     for some in rest.chunks(SHARE / 4) {
@@ -346,6 +347,7 @@ fn fill(table: &mut Table, owners: &[Owner], all: usize) -> Option<Overflow> {
             revocation: of_id(*number),
             end: end(at(1000 + *number as u64)),
             owner: Some(owners[number % owners.len()].clone()),
+            event: None,
         });
         let overflow = table.insert_all(&learned.collect::<Vec<_>>());
         assert!(table.len() <= OWNED);
@@ -365,7 +367,8 @@ fn all_shares_together_leave_half_of_the_table_to_the_operators() {
     assert_eq!(fill(&mut table, &owners, MAX_ENTRIES), Some(Overflow::Share));
     let last = at(1000 + MAX_ENTRIES as u64);
     let operators = |users: std::ops::Range<usize>| {
-        let learned = |user| Learned { revocation: of_user(user), end: end(last), owner: None };
+        let learned =
+            |user| Learned { revocation: of_user(user), end: end(last), owner: None, event: None };
         users.map(learned).collect::<Vec<_>>()
     };
     assert_eq!(table.insert_all(&operators(0..MAX_ENTRIES - OWNED)), None);
@@ -410,7 +413,7 @@ fn at_revision(revision: i64) -> End {
 }
 
 fn learned(revocation: Revocation, revision: i64, owner: Option<Owner>) -> Learned {
-    Learned { revocation, end: at_revision(revision), owner }
+    Learned { revocation, end: at_revision(revision), owner, event: None }
 }
 
 #[test]
