@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use super::answers::{Answers, Verdict};
 use super::identity::{Identity, NameClaims};
-use super::sign_in::SignInClaims;
+use super::sign_in::{SignIn, SignInClaims};
 use super::{BearerError, VerifiedToken};
 use crate::config::{self, HttpUri, TokenRules};
 use crate::host::UnixTime;
@@ -189,6 +189,7 @@ impl Introspection {
         }
         let issued_at = answer.iat.map(UnixTime::from_numeric_date);
         let sign_in = answer.sign_in.read(names, &self.name_prefix, issued_at)?;
+        let sign_in = SignIn { vouched_at: Some(now), ..sign_in };
         let named = NameClaims { sub: answer.sub, client_id: answer.client_id, azp: answer.azp };
         let client_ids = self.rules.client_ids.as_deref();
         let Identity { subject, client_id } =

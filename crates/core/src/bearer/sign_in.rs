@@ -14,6 +14,9 @@ pub(crate) struct SignIn {
     pub(crate) session: Option<String>,
     /// `iat`: the time at which the token was issued, by its issuer's clock.
     pub(crate) issued_at: Option<UnixTime>,
+    /// The time at which the issuer vouched for the token, by the filter's clock. Known if an
+    /// endpoint of the issuer was asked.
+    pub(crate) vouched_at: Option<UnixTime>,
     /// `acr`: the authentication context class (RFC 9470 §6).
     pub(crate) acr: Option<String>,
     /// `auth_time`: the time at which the holder was authenticated, by the issuer's clock.
@@ -42,6 +45,7 @@ impl SignInClaims {
         Ok(SignIn {
             session: session.map(|sid| names.qualify(prefix, sid)).transpose()?,
             issued_at,
+            vouched_at: None,
             acr: self.acr.as_ref().and_then(Value::as_str).map(str::to_owned),
             auth_time: self
                 .auth_time
@@ -64,6 +68,7 @@ mod tests {
         let at = |session: Option<&str>, acr: Option<&str>, auth_time: Option<u64>| SignIn {
             session: session.map(str::to_owned),
             issued_at,
+            vouched_at: None,
             acr: acr.map(str::to_owned),
             auth_time: auth_time.map(UnixTime::from_millis),
         };

@@ -264,6 +264,17 @@ impl Config {
         lifetimes.fold(self.access_token_lifetime, Duration::max)
     }
 
+    /// Returns true if a rule looks at the class of an actor's sign-in, and true if one looks at its
+    /// time.
+    pub(crate) fn asks_for_sign_in(&self) -> (bool, bool) {
+        let of_resources = self.resources.values().map(|resource| &resource.actor_sign_in);
+        let rules = || of_resources.clone().chain([&self.actor_tokens.sign_in]);
+        (
+            rules().any(|rules| rules.acr_values.is_some()),
+            rules().any(|rules| rules.max_age.is_some()),
+        )
+    }
+
     /// Returns the service's name among those that share Envoy's shared data. A changed
     /// configuration with the same name keeps the outstanding tokens.
     pub fn tenant(&self) -> String {

@@ -37,11 +37,12 @@ section! {
         /// How long access tokens for this resource are good for.
         access_token_lifetime: Lifetime => "`access_tokens.lifetime`",
         /// The accepted authentication context classes of actors at this resource, in addition to
-        /// those of `actor_tokens.acr_values`: `acr` must be in both lists.
+        /// those of `actor_tokens.acr_values`: `acr` must be in both lists. An exchange for this
+        /// resource needs an actor token.
         actor_acr_values: NonEmpty<Text> => "any",
         /// How long ago an actor at this resource may have signed in. `actor_tokens.max_age` counts
-        /// too.
-        actor_max_age: Span<SECOND, DAY> => "any time ago",
+        /// too. An exchange for this resource needs an actor token.
+        actor_max_age: Span<SECOND, { 365 * DAY }> => "any time ago",
     }
 }
 

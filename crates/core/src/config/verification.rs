@@ -10,6 +10,7 @@ use super::name_prefix::{NamePrefix, Named, keep_apart, warn_of_the_unnamed};
 use super::node::Node;
 use super::section::{Kind, section};
 use super::source::Source;
+use crate::host::UnixTime;
 use crate::jose::KeySet;
 use crate::secret::Secret;
 
@@ -491,8 +492,10 @@ section! {
         /// `unmet_authentication_requirements`, and the subject token can still be exchanged.
         acr_values: NonEmpty<Text> => "any",
         /// How long ago the actor may have signed in: `auth_time` of an actor token, by its issuer's
-        /// clock. An older actor token, or one without `auth_time`, is refused in the same way.
-        max_age: Span<SECOND, DAY> => "any time ago",
+        /// clock. An older actor token, or one without `auth_time`, is refused in the same way. If
+        /// this member or `resources[].actor_max_age` is given, access tokens have `act.auth_time`;
+        /// with `acr_values` or `resources[].actor_acr_values` they have `act.acr`.
+        max_age: Span<SECOND, { 365 * DAY }> => "any time ago",
     }
 }
 
@@ -536,6 +539,18 @@ impl SignInRules {
     /// Returns true if any sign-in will do.
     pub(crate) const fn is_empty(&self) -> bool {
         self.acr_values.is_none() && self.max_age.is_none()
+    }
+
+    /// Returns true if a sign-in in this class will do.
+    pub(crate) fn allows_acr(&self, acr: Option<&str>) -> bool {
+        let is_listed = |values: &Vec<String>| values.iter().any(|value| Some(&**value) == acr);
+        self.acr_values.as_ref().is_none_or(is_listed)
+    }
+
+    /// Returns true if a sign-in at this time will do.
+    pub(crate) fn allows_auth_time(&self, auth_time: Option<UnixTime>, now: UnixTime) -> bool {
+        let is_recent = |max_age| auth_time.is_some_and(|time| now <= time.after(max_age));
+        self.max_age.is_none_or(is_recent)
     }
 }
 

@@ -6,6 +6,7 @@
 
 use std::borrow::Cow;
 
+use crate::host::UnixTime;
 use crate::revocations::{Impersonation, Mark};
 
 /// The filter whose metadata holds the claims.
@@ -21,6 +22,8 @@ pub(super) struct Claims<'m> {
     pub(super) actor_id: Option<&'m str>,
     /// The session in which the acting user signed in; `None` if the token names none.
     pub(super) session: Option<&'m str>,
+    /// The time at which the acting user signed in; `None` if the token does not say it.
+    pub(super) signed_in_at: Option<UnixTime>,
     pub(super) client_id: &'m str,
     pub(super) resource: &'m str,
     pub(super) jti: &'m str,
@@ -137,15 +140,20 @@ impl<'m> RawClaims<'m> {
     }
 
     fn typed(self) -> Option<Claims<'m>> {
-        let (actor_id, session) = match self.act {
-            Value::Absent => (None, None),
+        let (actor_id, session, signed_in_at) = match self.act {
+            Value::Absent => (None, None, None),
             // An actor must have a name (RFC 8693 §4.1).
             Value::Struct(act) => {
                 let session = match member(act, b"sid")? {
                     Value::Absent => None,
                     session => Some(session.name()?),
                 };
-                (Some(member(act, b"sub")?.name()?), session)
+                let signed_in_at = match member(act, b"auth_time")? {
+                    Value::Absent => None,
+                    Value::Number(time) => Some(UnixTime::from_numeric_date(time)),
+                    _ => return None,
+                };
+                (Some(member(act, b"sub")?.name()?), session, signed_in_at)
             }
             _ => return None,
         };
@@ -168,6 +176,7 @@ impl<'m> RawClaims<'m> {
             user_id: self.sub.name()?,
             actor_id,
             session,
+            signed_in_at,
             client_id: self.client_id.name()?,
             resource: self.aud.name()?,
             jti: self.jti.name()?,

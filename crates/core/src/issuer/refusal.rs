@@ -176,6 +176,11 @@ impl Refusal {
         .because(format_args!("actor token refused: {error}"))
     }
 
+    /// Refuses an actor who must sign in again, or in another way (RFC 9470).
+    pub(super) const fn unmet_sign_in(reason: &'static str, told: &'static str) -> Self {
+        Self::new(400, "unmet_authentication_requirements", reason, told)
+    }
+
     /// Refuses an actor token with the same description for every check.
     pub(super) const fn invalid_actor(reason: &'static str) -> Self {
         let told = "the actor token is invalid, expired or lacks the openid scope";

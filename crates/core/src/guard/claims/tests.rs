@@ -47,7 +47,7 @@ fn full() -> Json {
         "jti": "j-1",
         "scope": "orders:read orders:write",
         "txn": "t-1",
-        "act": {"sub": "agent-7", "sid": "s-1"},
+        "act": {"sub": "agent-7", "sid": "s-1", "acr": "phr", "auth_time": 1_699_999_900},
         "impersonation": {"ticket": null, "tags": ["a", {"b": 1.5}], "vip": true},
     })
 }
@@ -79,6 +79,7 @@ fn claims_are_read_as_they_were_issued() {
         user_id: "u-1",
         actor_id: Some("agent-7"),
         session: Some("s-1"),
+        signed_in_at: Some(UnixTime::from_millis(1_699_999_900_000)),
         client_id: "support-portal",
         resource: "https://api.example.com/orders",
         jti: "j-1",
@@ -118,6 +119,8 @@ fn claims_that_the_filter_does_not_issue_are_refused() {
         ("one that is null",       with("impersonation", json!(null)),       agent.clone()),
         ("an actor on an actor",   with("act", json!({"sub": "agent-7", "act": {"sub": "x"}})), agent),
         ("an actor without a session", with("act", json!({"sub": "agent-7"})), good(Some("agent-7"))),
+        ("a sign-in as text",      with("act", json!({"sub": "agent-7", "auth_time": "1"})), Err(NoClaims::Malformed)),
+        ("a null sign-in",         with("act", json!({"sub": "agent-7", "auth_time": null})), Err(NoClaims::Malformed)),
         ("an empty session",       with("act", json!({"sub": "agent-7", "sid": ""})), Err(NoClaims::Malformed)),
         ("a null session",         with("act", json!({"sub": "agent-7", "sid": null})), Err(NoClaims::Malformed)),
         ("a session of 7",         with("act", json!({"sub": "agent-7", "sid": 7})), Err(NoClaims::Malformed)),

@@ -16,5 +16,6 @@ mod refusals;
 mod rules;
 mod secrecy;
 mod setting;
+mod step_up;
 mod time;
 mod tokens;
