@@ -118,7 +118,7 @@ pub struct GuardRule {
     /// The outcome that the rule decides.
     pub action: Action,
     /// How long ago the actor may have signed in, if the rule allows; `None` for any time ago.
-    pub actor_max_age: Option<Duration>,
+    pub(crate) actor_max_age: Option<Duration>,
 }
 
 /// A pattern of decoded paths.

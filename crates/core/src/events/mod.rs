@@ -61,6 +61,9 @@ pub(crate) enum EventError {
     /// The text is not a statement that can be believed.
     #[error(transparent)]
     Statement(#[from] StatementError),
+    /// The `Authorization` header is not one of those that the sender may send.
+    #[error("the Authorization header is not one of the sender's")]
+    Authentication,
     /// `aud` names none of the configured audiences.
     #[error("none of the audiences is ours")]
     Audience,
@@ -74,6 +77,7 @@ impl EventError {
     pub(crate) const fn reason(&self) -> &'static str {
         match self {
             Self::Statement(error) => error.reason(),
+            Self::Authentication => "authorization",
             Self::Audience => "audience",
             Self::Malformed(_) => "malformed",
         }
@@ -86,6 +90,7 @@ impl EventError {
             Self::Statement(
                 StatementError::NoKey | StatementError::Signature | StatementError::Algorithm(_),
             ) => "invalid_key",
+            Self::Authentication => "authentication_failed",
             Self::Audience => "invalid_audience",
             Self::Statement(_) | Self::Malformed(_) => "invalid_request",
         }

@@ -46,6 +46,7 @@ impl Senders {
         &self,
         context: &Context,
         token: &str,
+        authorization: Option<&[u8]>,
     ) -> Result<Event, EventError> {
         let now = context.host().now();
         let statement = Untrusted::parse(token)?;
@@ -53,6 +54,7 @@ impl Senders {
             return Err(StatementError::Type("none".to_owned()).into());
         }
         statement.check_type(&TYPES)?;
+        self.check_authorization(&statement, authorization)?;
         let (sender, verified) = self.verify::<Claims>(context, &statement, now).await?;
         let Claims { aud, jti, toe, sub_id, events } = verified.claims;
         sender.check_audience(aud.as_ref())?;

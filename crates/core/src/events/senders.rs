@@ -8,6 +8,7 @@ use super::EventError;
 use crate::config::EventSender;
 use crate::host::UnixTime;
 use crate::jose::TestedCrypto;
+use crate::secret::Digest;
 use crate::statement::{Issuers, Names, OneOrMany, Untrusted, Verified};
 use crate::step::Context;
 use crate::upstream::RemoteKeySet;
@@ -42,6 +43,19 @@ impl Senders {
     /// The key sets that the background task keeps fresh.
     pub(crate) fn remote_key_sets(&self) -> impl Iterator<Item = &Rc<RemoteKeySet>> {
         self.issuers.remote_key_sets()
+    }
+
+    /// Refuses a request without the `Authorization` header that its sender may send.
+    pub(super) fn check_authorization(
+        &self,
+        statement: &Untrusted<'_>,
+        authorization: Option<&[u8]>,
+    ) -> Result<(), EventError> {
+        let (_, issuer) = self.issuers.find(statement.issuer()?)?;
+        let Some(digests) = &issuer.rules.authorization_digests else { return Ok(()) };
+        let sent = authorization.map(Digest::of);
+        let is_agreed_on = sent.is_some_and(|sent| digests.iter().any(|one| one.matches(&sent)));
+        if is_agreed_on { Ok(()) } else { Err(EventError::Authentication) }
     }
 
     /// Verifies the signature of a statement with the keys of its sender.

@@ -84,7 +84,9 @@ impl Setting {
 
     pub(super) fn security_event(&self, token: &str) -> Result<Event, EventError> {
         let token = token.to_owned();
-        self.verify(async move |senders, context| senders.security_event(context, &token).await)
+        self.verify(async move |senders, context| {
+            senders.security_event(context, &token, None).await
+        })
     }
 }
 

@@ -181,7 +181,7 @@ pub(super) async fn exchange(
         jti: jti.clone(),
         at_millis: now.millis(),
     };
-    spend(service, context, trail, subject, caught_up, &entry, sign_in.as_ref(), spent).await?;
+    spend(service, context, trail, subject, caught_up, (&entry, sign_in.as_ref()), spent).await?;
 
     trail.note(|facts| facts.jti = Some(jti));
     let body = TokenResponse {
@@ -549,8 +549,7 @@ async fn spend(
     trail: &Trail,
     subject: Outstanding,
     caught_up: CaughtUp,
-    entry: &LiveImpersonation,
-    sign_in: Option<&SignIn>,
+    (entry, sign_in): (&LiveImpersonation, Option<&SignIn>),
     exchange: Exchange,
 ) -> Result<(), Refusal> {
     // A caller who has left could not use the access token.

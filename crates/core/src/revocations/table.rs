@@ -44,8 +44,7 @@ use crate::host::{Host, UnixTime};
 use crate::remote::Revision;
 pub use events::Told;
 pub(crate) use events::end_at_revision;
-use format::{Row, row};
-use shares::OPERATORS;
+use format::{OPERATORS, Row, row};
 
 /// The most revocations that are told apart: 600 KiB of rows.
 pub const MAX_ENTRIES: usize = 16_384;

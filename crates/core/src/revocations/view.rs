@@ -32,7 +32,7 @@ impl View {
 
     /// Returns true if an event about one of these people has ended a subject token that was issued
     /// at that time.
-    pub fn event_has_ended(&self, concerned: Concerned<'_>, issued: IssuedAt) -> bool {
+    pub(crate) fn event_has_ended(&self, concerned: Concerned<'_>, issued: IssuedAt) -> bool {
         self.tables().any(|table| table.event_has_ended(concerned, issued))
     }
 

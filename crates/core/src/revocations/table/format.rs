@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use super::super::entry::{CLOCKS_APART, End, IssuedAt, Key, Name};
-use super::shares::OPERATORS;
 use super::{Kind, Table, Uptime};
 use crate::host::UnixTime;
 use crate::remote::Revision;
@@ -35,6 +34,9 @@ pub(super) type Row = [u8; ROW];
 
 /// The lead of a row that no event made.
 const NO_EVENT: u16 = u16::MAX;
+
+/// The number of the operators, who have no share.
+pub(super) const OPERATORS: u16 = 0;
 
 /// The tag of a row that has events of several senders.
 pub(super) const SEVERAL: u16 = 0;

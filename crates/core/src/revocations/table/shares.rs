@@ -1,11 +1,8 @@
 //! The shares of callers and clients, and the cut-off of a share that is used up.
 
 use super::super::entry::{End, Mask, Name, Owner};
-use super::format::{self, Row};
+use super::format::{self, OPERATORS, Row};
 use super::{OWNED, SHARE, Table, Uptime};
-
-/// The number of the operators, who have no share.
-pub(super) const OPERATORS: u16 = 0;
 
 impl Table {
     /// The cut-off of an owner that would make room for one more row; `None` if the share has room.

@@ -8,6 +8,7 @@ mod callouts;
 mod claims;
 mod documents;
 mod ended;
+mod events;
 mod failures;
 mod flow;
 mod leaving;
