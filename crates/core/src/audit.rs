@@ -32,6 +32,8 @@ pub(crate) enum Operation {
     Revoke,
     /// Asks if a token is active.
     Introspect,
+    /// Tells of an event: a logout, or what happened to an account or a device.
+    Event,
 }
 
 /// The names of an operation in the audit log and in the metrics.
@@ -48,6 +50,9 @@ struct Names {
 /// token, or the token is not the client's.
 const REVOCATION_IGNORED: (&str, &str) =
     ("impersonation.revocation_ignored", metrics::REVOCATIONS_IGNORED);
+
+/// The event, and the counter, of a security event or a logout that ended impersonations.
+const ENDED_BY_EVENT: (&str, &str) = ("impersonations.ended", metrics::ENDED_BY_EVENT);
 
 impl Operation {
     const fn names(self) -> Names {
@@ -81,6 +86,11 @@ impl Operation {
                 granted: ("token.introspected", metrics::INTROSPECTED),
                 refused: "token.introspection_refused",
                 endpoint: "introspection",
+            },
+            Self::Event => Names {
+                granted: ("security_event.received", metrics::EVENTS_RECEIVED),
+                refused: "security_event.refused",
+                endpoint: "events",
             },
         }
     }
@@ -132,6 +142,21 @@ pub(crate) struct Facts {
     /// The caller left before the outcome was known.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(crate) caller_gone: bool,
+    /// The session that an event names.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) session: Option<String>,
+    /// The sender of an event: `iss`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) sender: Option<String>,
+    /// The id of an event: `jti`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) event_id: Option<String>,
+    /// The kind of an event, as its sender names it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) event_type: Option<String>,
+    /// What an event led to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) outcome: Option<&'static str>,
     /// The context of the mint, if the operator wants it in the audit log.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) context: Option<Value>,
@@ -163,8 +188,8 @@ pub(crate) struct Event {
 pub(crate) struct Trail {
     operation: Operation,
     facts: Rc<RefCell<Facts>>,
-    /// A revocation had nothing to end.
-    ignored: Rc<Cell<bool>>,
+    /// The event and the counter of a granted request, if they are not those of the operation.
+    instead: Rc<Cell<Option<(&'static str, &'static str)>>>,
     /// The request has done its work, even if its answer fails.
     done: Rc<Cell<bool>>,
 }
@@ -176,7 +201,7 @@ impl Trail {
         Self {
             operation,
             facts: Rc::new(RefCell::new(facts)),
-            ignored: Rc::default(),
+            instead: Rc::default(),
             done: Rc::default(),
         }
     }
@@ -188,7 +213,12 @@ impl Trail {
 
     /// Notes that a revocation had nothing to end.
     pub(crate) fn ignore(&self) {
-        self.ignored.set(true);
+        self.instead.set(Some(REVOCATION_IGNORED));
+    }
+
+    /// Notes that an event has ended impersonations.
+    pub(crate) fn has_ended_by_itself(&self) {
+        self.instead.set(Some(ENDED_BY_EVENT));
     }
 
     /// Notes that the request has done its work. From here on the event says so, even if the caller
@@ -205,7 +235,7 @@ impl Trail {
     /// Makes the event of a granted request.
     pub(crate) fn granted(&self) -> Event {
         let granted = self.operation.names().granted;
-        let (event, counter) = if self.ignored.get() { REVOCATION_IGNORED } else { granted };
+        let (event, counter) = self.instead.get().unwrap_or(granted);
         self.event(event, Some(counter))
     }
 

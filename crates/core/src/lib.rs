@@ -15,6 +15,7 @@ pub mod claims;
 mod client;
 pub mod config;
 pub mod etcd;
+mod events;
 #[cfg(any(test, feature = "fakes"))]
 pub mod fakes;
 pub mod guard;

@@ -14,6 +14,14 @@ pub const EXCHANGED: &str = "impersonation_subject_tokens_exchanged_total";
 pub(crate) const REPLAYED: &str = "impersonation_subject_tokens_replayed_total";
 /// Mints that found every slot of the store taken.
 pub(crate) const STORE_FULL: &str = "impersonation_store_full_total";
+/// Logout tokens and security events that were received, and ended nothing.
+pub(crate) const EVENTS_RECEIVED: &str = "impersonation_events_received_total";
+/// Logout tokens and security events that ended impersonations, if there were any.
+pub(crate) const ENDED_BY_EVENT: &str = "impersonation_events_ended_total";
+/// Streams of security events that their sender has paused or disabled.
+pub(crate) const EVENT_STREAMS_STOPPED: &str = "impersonation_event_streams_stopped_total";
+/// Events that found their room used up. The older half was widened to all impersonations.
+pub(crate) const EVENTS_OVERFLOWED: &str = "impersonation_events_overflowed_total";
 /// Exchanges whose spend has an unknown outcome, because etcd failed: see [`store_failed`].
 pub(crate) const SPEND_UNKNOWN: &str = "impersonation_store_spends_unknown_total";
 /// Subject tokens that the caller who minted them has cancelled.
@@ -83,7 +91,7 @@ pub(crate) const GUARD_AGE: &str = "impersonation_guard_revocations_age_seconds"
 /// Counters that are defined at the start, with the value zero, in addition to those of
 /// [`callout_failed`]. Prometheus sees no growth in a counter that first appears with the value
 /// one: the first replay would raise no alarm.
-pub(crate) const FROM_THE_START: [&str; 15] = [
+pub(crate) const FROM_THE_START: [&str; 19] = [
     CREATED,
     EXCHANGED,
     REPLAYED,
@@ -99,6 +107,10 @@ pub(crate) const FROM_THE_START: [&str; 15] = [
     LISTED,
     UNLISTED,
     INTROSPECTED,
+    EVENTS_RECEIVED,
+    ENDED_BY_EVENT,
+    EVENT_STREAMS_STOPPED,
+    EVENTS_OVERFLOWED,
 ];
 
 /// Counts requests to `endpoint` that the check `reason` refused with the code `error`.

@@ -23,6 +23,13 @@ impl UnixTime {
         Self(u64::try_from(secs).unwrap_or(0).saturating_mul(1000))
     }
 
+    /// Converts from a `NumericDate`, which may have a fraction (RFC 7519 §2). Times before the
+    /// epoch or beyond the range are clamped.
+    pub(crate) fn from_numeric_date(date: f64) -> Self {
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamps")]
+        Self((date * 1000.0) as u64)
+    }
+
     /// Returns the milliseconds since the epoch.
     pub const fn millis(self) -> u64 {
         self.0

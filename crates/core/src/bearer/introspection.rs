@@ -15,6 +15,7 @@ use serde_json::Value;
 
 use super::answers::{Answers, Verdict};
 use super::identity::{Identity, NameClaims};
+use super::sign_in::{SignIn, SignInClaims};
 use super::{BearerError, VerifiedToken};
 use crate::config::{self, HttpUri, TokenRules};
 use crate::host::UnixTime;
@@ -52,6 +53,9 @@ struct IntrospectionAnswer {
     typ: Option<String>,
     act: Option<IgnoredAny>,
     cnf: Option<IgnoredAny>,
+    iat: Option<f64>,
+    #[serde(flatten)]
+    sign_in: SignInClaims,
 }
 
 impl IntrospectionAnswer {
@@ -166,11 +170,12 @@ impl Introspection {
         if let Some(issuer) = answer.iss.as_deref().or(issuer) {
             names.check_spoken_for(&self.name_prefix, issuer)?;
         }
-        let expires_at = answer.exp.map_or(UnixTime::from_millis(u64::MAX), numeric_date);
+        let expires_at =
+            answer.exp.map_or(UnixTime::from_millis(u64::MAX), UnixTime::from_numeric_date);
         if expires_at <= now {
             return Err(StatementError::Expired.into());
         }
-        if answer.nbf.is_some_and(|not_before| numeric_date(not_before) > now) {
+        if answer.nbf.is_some_and(|not_before| UnixTime::from_numeric_date(not_before) > now) {
             return Err(StatementError::NotYetValid.into());
         }
         if self.rules.audiences.as_ref().is_some_and(|audiences| !answer.is_for(audiences)) {
@@ -182,6 +187,9 @@ impl Introspection {
         if answer.cnf.is_some() {
             return Err(BearerError::SenderConstrained);
         }
+        let issued_at = answer.iat.map(UnixTime::from_numeric_date);
+        let sign_in = answer.sign_in.read(names, &self.name_prefix, issued_at)?;
+        let sign_in = SignIn { vouched_at: Some(now), ..sign_in };
         let named = NameClaims { sub: answer.sub, client_id: answer.client_id, azp: answer.azp };
         let client_ids = self.rules.client_ids.as_deref();
         let Identity { subject, client_id } =
@@ -192,14 +200,9 @@ impl Introspection {
             client_id,
             scopes: scope.split(' ').map(str::to_owned).collect(),
             expires_at,
+            sign_in,
             required_scopes: Rc::clone(&self.rules.required_scopes),
         })
         .with_required_scopes()
     }
-}
-
-/// Reads a `NumericDate`, which may have a fraction (RFC 7519 §2).
-fn numeric_date(date: f64) -> UnixTime {
-    // A float beyond the range of the integer becomes the integer's end, which is the meaning.
-    UnixTime::from_secs(date as i64)
 }

@@ -6,6 +6,7 @@ use std::rc::Rc;
 use serde::Deserialize;
 
 use super::identity::{Identity, NameClaims};
+use super::sign_in::SignInClaims;
 use super::{BearerError, ExpiringCache, VerifiedToken};
 use crate::config::JwtIssuer;
 use crate::host::UnixTime;
@@ -56,6 +57,11 @@ struct AccessTokenClaims {
     /// The token is bound to a key (RFC 7800), whose proof the filter cannot check.
     #[serde(default, deserialize_with = "is_present")]
     cnf: bool,
+    /// The token reports events (RFC 8417), whatever its type says.
+    #[serde(default, deserialize_with = "is_present")]
+    events: bool,
+    #[serde(flatten)]
+    sign_in: SignInClaims,
 }
 
 impl JwtVerifier {
@@ -121,6 +127,9 @@ pub(super) fn check_unlisted(
     crypto: Option<&TestedCrypto>,
     own_keys: &KeySet,
 ) -> Result<(), BearerError> {
+    if statement.claims().contains_key("events") {
+        return Err(reports_events());
+    }
     if statement.claims().contains_key("act") {
         return Err(BearerError::Delegated);
     }
@@ -136,6 +145,11 @@ pub(super) fn check_unlisted(
     Ok(())
 }
 
+/// Refuses a logout token or a security event, which is never an access token (RFC 8725 §3.11).
+fn reports_events() -> BearerError {
+    BearerError::NotAnAccessToken("events".to_owned())
+}
+
 /// Checks the claims of a token against the rules for its issuer, which did sign it.
 fn accept(
     rules: &JwtIssuer,
@@ -148,6 +162,9 @@ fn accept(
     let audiences = claims.aud.as_ref().map_or(&[][..], OneOrMany::as_slice);
     if !audiences.iter().any(|audience| rules.audiences.contains(audience)) {
         return Err(BearerError::Audience);
+    }
+    if claims.events {
+        return Err(reports_events());
     }
     if claims.act {
         return Err(BearerError::Delegated);
@@ -176,6 +193,7 @@ fn accept(
         client_id,
         scopes,
         expires_at,
+        sign_in: claims.sign_in.read(names, prefix, verified.issued_at)?,
         required_scopes: Rc::clone(&rules.required_scopes),
     })
 }

@@ -10,6 +10,7 @@ mod cache;
 mod identity;
 mod introspection;
 mod jwt;
+mod sign_in;
 mod userinfo;
 
 use std::rc::Rc;
@@ -17,6 +18,7 @@ use std::rc::Rc;
 use cache::ExpiringCache;
 use introspection::Introspection;
 use jwt::JwtVerifier;
+pub(crate) use sign_in::SignIn;
 use userinfo::Userinfo;
 
 use crate::config::Verification;
@@ -101,7 +103,7 @@ impl Verifier {
 }
 
 /// The name prefixes of the issuers and of the endpoints. An absent prefix is empty.
-fn names(ways: &Verification) -> Names {
+pub(crate) fn names(ways: &Verification) -> Names {
     let prefix = |prefix: &Option<String>| prefix.clone().unwrap_or_default();
     let issuers = ways.jwt.iter().map(|entry| (entry.issuer.clone(), prefix(&entry.name_prefix)));
     let userinfo = ways.userinfo.iter().map(|userinfo| prefix(&userinfo.name_prefix));
@@ -130,6 +132,8 @@ pub(crate) struct VerifiedToken {
     pub scopes: Vec<String>,
     /// The time from which on the token is refused, clock skew included.
     pub expires_at: UnixTime,
+    /// When and how the holder signed in.
+    pub sign_in: SignIn,
     /// The scopes that the issuer's entry requires.
     required_scopes: Rc<[String]>,
 }

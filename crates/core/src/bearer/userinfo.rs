@@ -8,6 +8,7 @@ use serde::de::IgnoredAny;
 
 use super::answers::{Answers, Verdict};
 use super::identity::{Identity, NameClaims};
+use super::sign_in::{SignIn, SignInClaims};
 use super::{BearerError, VerifiedToken};
 use crate::config::{self, HttpUri};
 use crate::host::UnixTime;
@@ -29,6 +30,8 @@ pub(super) struct Userinfo {
 struct UserinfoAnswer {
     sub: String,
     act: Option<IgnoredAny>,
+    #[serde(flatten)]
+    sign_in: SignInClaims,
 }
 
 impl Userinfo {
@@ -62,19 +65,27 @@ impl Userinfo {
         let verdict = match answer.status {
             // RFC 6750 §3.1: the endpoint refuses the token.
             400 | 401 | 403 => Err(BearerError::Inactive),
-            _ => self.judge(names, answer.json(context.host())?, issuer),
+            _ => self.judge(names, answer.json(context.host())?, issuer, now),
         };
         self.answers.insert(digest, now, UnixTime::from_millis(u64::MAX), &verdict);
         verdict
     }
 
-    fn judge(&self, names: &Names, answer: UserinfoAnswer, issuer: Option<&str>) -> Verdict {
+    fn judge(
+        &self,
+        names: &Names,
+        answer: UserinfoAnswer,
+        issuer: Option<&str>,
+        now: UnixTime,
+    ) -> Verdict {
         if answer.act.is_some() {
             return Err(BearerError::Delegated);
         }
         if let Some(issuer) = issuer {
             names.check_spoken_for(&self.name_prefix, issuer)?;
         }
+        let sign_in = answer.sign_in.read(names, &self.name_prefix, None)?;
+        let sign_in = SignIn { vouched_at: Some(now), ..sign_in };
         let named = NameClaims { sub: Some(answer.sub), ..NameClaims::default() };
         let Identity { subject, client_id } = Identity::new(names, &self.name_prefix, named, None)?;
         Ok(Rc::new(VerifiedToken {
@@ -82,6 +93,7 @@ impl Userinfo {
             client_id,
             scopes: Vec::new(),
             expires_at: UnixTime::from_millis(u64::MAX),
+            sign_in,
             required_scopes: Rc::new([]),
         }))
     }

@@ -130,7 +130,7 @@ section! {
 }
 
 /// The digest of a client's secret.
-struct SecretDigest;
+pub(super) struct SecretDigest;
 
 impl Kind for SecretDigest {
     type Value = Digest;

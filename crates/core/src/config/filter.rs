@@ -8,12 +8,13 @@ use serde_json::Value;
 
 use super::audit::AuditLog;
 use super::clients::{Client, Clients, check_actors, check_resources, warn_of_weaker_clients};
+use super::events;
 use super::functions::{AuthorizeSubjectToken, CustomClaims};
 use super::impersonations::Impersonations;
 use super::kinds::{Boolean, Lifetime, OneOf, Words};
 use super::name_prefix::warn_of_two_names;
 use super::node::Node;
-use super::paths::{PathMembers, Paths};
+use super::paths::{PathMembers, Paths, Receives};
 use super::resources::{Resource, Resources};
 use super::section::{Kind, read_whole, section};
 use super::service::{BasePath, Issuer, tenant};
@@ -198,18 +199,27 @@ impl Kind for Config {
             ),
             ("actor_tokens.jwt", names(&actor_tokens.verification.jwt)),
             ("impersonations.authentication.jwt", names(&impersonations.authentication.jwt)),
+            (
+                "impersonations.back_channel_logout",
+                events::names(&impersonations.back_channel_logout),
+            ),
+            ("impersonations.security_events", events::names(&impersonations.security_events)),
         ];
         warn_of_two_names(&place, &lists);
         if matches!(members.store, Store::Etcd(_)) && impersonations.capacity.is_some() {
             let capacity = place.clone().member("impersonations").member("capacity");
             capacity.warn("has no effect: etcd has no such limit");
         }
+        let receives = Receives {
+            logouts: !impersonations.back_channel_logout.is_empty(),
+            events: !impersonations.security_events.is_empty(),
+        };
         let Keys { signing: signing_key, published: published_keys, records: record_keys } =
             members.signing_keys;
         let by_name = |client: Rc<Client>| (client.client_id.clone(), client);
         Some(Self {
             issuer: members.issuer,
-            paths: members.paths.below(&members.base_path, &place.member("paths")),
+            paths: members.paths.below(&members.base_path, receives, &place.member("paths")),
             base_path: members.base_path,
             signing_key,
             published_keys,
@@ -252,6 +262,17 @@ impl Config {
         let lifetimes =
             self.resources.values().filter_map(|resource| resource.access_token_lifetime);
         lifetimes.fold(self.access_token_lifetime, Duration::max)
+    }
+
+    /// Returns true if a rule looks at the class of an actor's sign-in, and true if one looks at its
+    /// time.
+    pub(crate) fn asks_for_sign_in(&self) -> (bool, bool) {
+        let of_resources = self.resources.values().map(|resource| &resource.actor_sign_in);
+        let rules = || of_resources.clone().chain([&self.actor_tokens.sign_in]);
+        (
+            rules().any(|rules| rules.acr_values.is_some()),
+            rules().any(|rules| rules.max_age.is_some()),
+        )
     }
 
     /// Returns the service's name among those that share Envoy's shared data. A changed

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::audit::AuditLog;
 use super::etcd::EtcdSettings;
-use super::kinds::{HOUR, List, NonEmpty, OneOf, SECOND, Scope, Span, Text, Words};
+use super::kinds::{DAY, HOUR, List, NonEmpty, OneOf, SECOND, Scope, Span, Text, Words};
 use super::node::Node;
 use super::rules::UserPattern;
 use super::section::{Kind, read_whole, section};
@@ -117,6 +117,8 @@ pub struct GuardRule {
     pub actors: Option<Vec<UserPattern>>,
     /// The outcome that the rule decides.
     pub action: Action,
+    /// How long ago the actor may have signed in, if the rule allows; `None` for any time ago.
+    pub(crate) actor_max_age: Option<Duration>,
 }
 
 /// A pattern of decoded paths.
@@ -242,6 +244,11 @@ section! {
         actors: NonEmpty<Actor> => "any actor, and none",
         /// The outcome of a request that matches.
         action: OneOf<Action>,
+        /// How long ago the actor may have signed in (RFC 9470), for a rule that allows. A request
+        /// whose access token has an older `act.auth_time`, or none, is answered with 401
+        /// `insufficient_user_authentication`. The filter writes `act.auth_time` if
+        /// `actor_tokens.max_age` or `resources[].actor_max_age` is given.
+        actor_max_age: Span<SECOND, { 365 * DAY }> => "any time ago",
     }
     at_most_one [path, path_prefix]
 }
@@ -350,7 +357,7 @@ impl Kind for GuardConfig {
 
 impl GuardRule {
     fn is_about_everything(&self) -> bool {
-        let Self { path, methods, scopes, actors, action: _ } = self;
+        let Self { path, methods, scopes, actors, action: _, actor_max_age: _ } = self;
         path.is_none() && methods.is_none() && scopes.is_empty() && actors.is_none()
     }
 }
@@ -360,20 +367,30 @@ impl Kind for GuardRule {
 
     fn read(node: Node<'_>) -> Option<Self> {
         let place = node.clone();
-        let RuleMembers { path, path_prefix, methods, scopes, actors, action } =
+        let RuleMembers { path, path_prefix, methods, scopes, actors, action, actor_max_age } =
             RuleMembers::read(node)?;
+        if action == Action::Deny && actor_max_age.is_some() {
+            let place = place.member("actor_max_age");
+            return place.problem("is for rules that allow: this rule denies in any case");
+        }
         if action == Action::Deny && scopes.is_some() {
             place.warn(
                 "a client escapes this rule by asking for less scope: leave scopes out, and let rules that allow ask for them",
             );
         }
         let path = path.map(PathPattern::Exactly).or(path_prefix.map(PathPattern::Prefix));
-        Some(Self { path, methods, scopes: scopes.unwrap_or_default(), actors, action })
+        let scopes = scopes.unwrap_or_default();
+        Some(Self { path, methods, scopes, actors, action, actor_max_age })
     }
 
     #[cfg(test)]
     fn describe(descriptions: &mut Descriptions) -> Described {
-        RuleMembers::describe(descriptions).under(descriptions, "rules", "rules")
+        RuleMembers::describe(descriptions)
+            .with_rule(json!({
+                "if": {"properties": {"action": {"const": "deny"}}},
+                "then": {"properties": {"actor_max_age": false}},
+            }))
+            .under(descriptions, "rules", "rules")
     }
 }
 

@@ -1,5 +1,6 @@
 //! The operators who may list and end impersonations, and the capacity of the list.
 
+use super::events::{EventSender, Logouts, SecurityEvents, Senders};
 use super::kinds::Count;
 use super::node::Node;
 use super::section::{Kind, section};
@@ -23,6 +24,10 @@ pub struct Impersonations {
     pub(super) capacity: Option<u32>,
     /// The members of a mint's context that are listed.
     pub context: Vec<String>,
+    /// The identity gateways whose logout tokens end impersonations.
+    pub(crate) back_channel_logout: Vec<EventSender>,
+    /// The transmitters whose security events end impersonations.
+    pub(crate) security_events: Vec<EventSender>,
 }
 
 impl Impersonations {
@@ -47,6 +52,12 @@ section! {
         /// characters. A value that is not a string is shown as its JSON. At most 8 names of at
         /// most 64 bytes.
         context: ListedContext = [],
+        /// The identity gateways whose logout tokens end impersonations (OpenID Connect
+        /// Back-Channel Logout 1.0). They are posted to `paths.back_channel_logout`.
+        back_channel_logout: Senders<Logouts> => "no logout ends an impersonation",
+        /// The transmitters whose security events end impersonations (Shared Signals Framework
+        /// 1.0, by push). They are posted to `paths.security_events`.
+        security_events: Senders<SecurityEvents> => "no event ends an impersonation",
     }
 }
 
@@ -90,9 +101,14 @@ impl Kind for Impersonations {
     type Value = Self;
 
     fn read(node: Node<'_>) -> Option<Self> {
-        let ImpersonationsMembers { authentication, capacity, context } =
-            ImpersonationsMembers::read(node)?;
-        Some(Self { authentication, capacity, context })
+        let members = ImpersonationsMembers::read(node)?;
+        Some(Self {
+            authentication: members.authentication,
+            capacity: members.capacity,
+            context: members.context,
+            back_channel_logout: members.back_channel_logout.unwrap_or_default(),
+            security_events: members.security_events.unwrap_or_default(),
+        })
     }
 
     #[cfg(test)]

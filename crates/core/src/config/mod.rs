@@ -12,6 +12,7 @@ mod clients;
 #[cfg(test)]
 mod describe;
 mod etcd;
+mod events;
 mod filter;
 mod functions;
 mod guard;
@@ -48,6 +49,7 @@ pub(crate) use audit::AuditLog;
 #[cfg(test)]
 pub(crate) use clients::ClientType;
 pub(crate) use clients::{Client, ClientAuthentication};
+pub(crate) use events::EventSender;
 pub(crate) use filter::{DocumentSource, ForeignSubjectTokens};
 pub(crate) use functions::{AuthorizeSubjectToken, CustomClaims, OnError};
 pub(crate) use guard::{DefaultAction, GuardHeaders};
@@ -59,7 +61,7 @@ pub(crate) use rules::{MintRate, Rules};
 pub(crate) use signing_keys::SigningKey;
 pub(crate) use subject_tokens::{OnReplay, UserLookup};
 pub(crate) use verification::{
-    Introspection, Jwks, JwtIssuer, RemoteJwks, TokenRules, Userinfo, Verification,
+    Introspection, Jwks, JwtIssuer, RemoteJwks, SignInRules, TokenRules, Userinfo, Verification,
 };
 pub(crate) use wire::WireError;
 

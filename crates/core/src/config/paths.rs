@@ -18,6 +18,8 @@ const TOKEN: &str = "/oidc/token";
 const REVOCATION: &str = "/oidc/token/revocation";
 const INTROSPECTION: &str = "/oidc/token/introspection";
 const JWKS: &str = "/oidc/jwks";
+const BACK_CHANNEL_LOGOUT: &str = "/oidc/backchannel-logout";
+const SECURITY_EVENTS: &str = "/api/security-events";
 const DISCOVERY: &str = "/oidc/.well-known/openid-configuration";
 
 section! {
@@ -40,7 +42,22 @@ section! {
         subject_tokens: EndpointPath = SUBJECT_TOKENS,
         /// Lists impersonations. Each has a path of its own below, and so have revocations.
         impersonations: EndpointPath = IMPERSONATIONS,
+        /// Receives logout tokens. If `impersonations.back_channel_logout` is absent, requests go on
+        /// to the gateway.
+        back_channel_logout: EndpointPath = BACK_CHANNEL_LOGOUT,
+        /// Receives security events. If `impersonations.security_events` is absent, requests go on
+        /// to the gateway.
+        security_events: EndpointPath = SECURITY_EVENTS,
     }
+}
+
+/// The events that a configuration lets others send. The filter has no endpoint for other events.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Receives {
+    /// Logout tokens.
+    pub(super) logouts: bool,
+    /// Security events.
+    pub(super) events: bool,
 }
 
 /// The paths of one configuration, with `base_path`. Below some of them the table of endpoints has
@@ -51,6 +68,10 @@ pub struct Paths {
     pub subject_tokens: String,
     /// Lists impersonations. Each impersonation has its own path below, and so have revocations.
     pub(crate) impersonations: String,
+    /// Receives logout tokens, if anybody may send them.
+    pub(crate) back_channel_logout: Option<String>,
+    /// Receives security events, if anybody may send them.
+    pub(crate) security_events: Option<String>,
     /// The token endpoint.
     pub token: String,
     /// The revocation endpoint (RFC 7009).
@@ -68,7 +89,7 @@ pub struct Paths {
 impl Paths {
     /// Puts the default paths below `base_path`.
     pub fn new(base_path: &str) -> Self {
-        Self::with(base_path, |_| None)
+        Self::with(base_path, Receives::default(), |_| None)
     }
 
     /// Reads the paths of a configuration that need not be valid. A member that is no string counts
@@ -76,7 +97,12 @@ impl Paths {
     pub fn of_unchecked(configuration: &Value) -> Self {
         let base_path = configuration.get("base_path").and_then(Value::as_str).unwrap_or_default();
         let paths = configuration.get("paths");
-        Self::with(base_path, |name| paths?.get(name)?.as_str())
+        let ends_by = |name: &str| configuration["impersonations"].get(name).is_some();
+        let receives = Receives {
+            logouts: ends_by("back_channel_logout"),
+            events: ends_by("security_events"),
+        };
+        Self::with(base_path, receives, |name| paths?.get(name)?.as_str())
     }
 
     /// Returns true for a path that an endpoint may have: Envoy and the identity gateway read it in
@@ -90,12 +116,19 @@ impl Paths {
     /// The default path of the list of impersonations.
     pub const DEFAULT_IMPERSONATIONS: &str = IMPERSONATIONS;
 
-    fn with<'v>(base_path: &str, given: impl Fn(&str) -> Option<&'v str>) -> Self {
+    fn with<'v>(
+        base_path: &str,
+        receives: Receives,
+        given: impl Fn(&str) -> Option<&'v str>,
+    ) -> Self {
         let below = |path: &str| format!("{base_path}{path}");
         let path = |name: &str, default: &str| below(given(name).unwrap_or(default));
         Self {
             subject_tokens: path("subject_tokens", SUBJECT_TOKENS),
             impersonations: path("impersonations", IMPERSONATIONS),
+            back_channel_logout: (receives.logouts)
+                .then(|| path("back_channel_logout", BACK_CHANNEL_LOGOUT)),
+            security_events: (receives.events).then(|| path("security_events", SECURITY_EVENTS)),
             token: path("token", TOKEN),
             revocation: path("revocation", REVOCATION),
             introspection: path("introspection", INTROSPECTION),
@@ -108,12 +141,14 @@ impl Paths {
 
 impl PathMembers {
     /// Puts the paths below `base_path`, and notes those that are alike.
-    pub(super) fn below(self, base_path: &str, place: &Node<'_>) -> Paths {
+    pub(super) fn below(self, base_path: &str, receives: Receives, place: &Node<'_>) -> Paths {
         self.refuse_alike(place);
         let below = |path: String| format!("{base_path}{path}");
         Paths {
             subject_tokens: below(self.subject_tokens),
             impersonations: below(self.impersonations),
+            back_channel_logout: (receives.logouts).then(|| below(self.back_channel_logout)),
+            security_events: (receives.events).then(|| below(self.security_events)),
             token: below(self.token),
             revocation: below(self.revocation),
             introspection: below(self.introspection),
@@ -129,6 +164,8 @@ impl PathMembers {
         let mut paths = vec![
             ("subject_tokens", &self.subject_tokens, true),
             ("impersonations", &self.impersonations, true),
+            ("back_channel_logout", &self.back_channel_logout, false),
+            ("security_events", &self.security_events, false),
             ("token", &self.token, false),
             ("revocation", &self.revocation, false),
             ("introspection", &self.introspection, false),

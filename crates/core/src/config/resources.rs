@@ -3,9 +3,10 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use super::kinds::{Lifetime, List, Scope};
+use super::kinds::{DAY, Lifetime, List, NonEmpty, SECOND, Scope, Span, Text};
 use super::node::Node;
 use super::section::{Kind, section};
+use super::verification::SignInRules;
 use crate::oauth::uri;
 
 #[cfg(test)]
@@ -21,6 +22,8 @@ pub struct Resource {
     pub scopes: Vec<String>,
     /// The lifetime of its access tokens; `None` for the default of all resources.
     pub access_token_lifetime: Option<Duration>,
+    /// How an actor must have signed in, in addition to the rules for all resources.
+    pub(crate) actor_sign_in: SignInRules,
 }
 
 section! {
@@ -33,6 +36,13 @@ section! {
         scopes: List<Scope> = [],
         /// How long access tokens for this resource are good for.
         access_token_lifetime: Lifetime => "`access_tokens.lifetime`",
+        /// The accepted authentication context classes of actors at this resource, in addition to
+        /// those of `actor_tokens.acr_values`: `acr` must be in both lists. An exchange for this
+        /// resource needs an actor token.
+        actor_acr_values: NonEmpty<Text> => "any",
+        /// How long ago an actor at this resource may have signed in. `actor_tokens.max_age` counts
+        /// too. An exchange for this resource needs an actor token.
+        actor_max_age: Span<SECOND, { 365 * DAY }> => "any time ago",
     }
 }
 
@@ -69,12 +79,17 @@ impl Kind for Resources {
         let list = node.clone();
         let mut resources = HashMap::new();
         for (index, members) in List::<ResourceMembers>::read(node)?.into_iter().enumerate() {
-            let ResourceMembers { indicator, scopes, access_token_lifetime } = members;
+            let ResourceMembers { indicator, scopes, access_token_lifetime, .. } = members;
+            let actor_sign_in = SignInRules {
+                acr_values: members.actor_acr_values,
+                max_age: members.actor_max_age,
+            };
             if resources.contains_key(&indicator) {
                 let problem = format!("{indicator:?} is given twice");
                 return list.item(index).member("indicator").problem(problem);
             }
-            resources.insert(indicator, Resource { scopes, access_token_lifetime });
+            let resource = Resource { scopes, access_token_lifetime, actor_sign_in };
+            resources.insert(indicator, resource);
         }
         Some(resources)
     }

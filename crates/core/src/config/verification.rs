@@ -10,6 +10,7 @@ use super::name_prefix::{NamePrefix, Named, keep_apart, warn_of_the_unnamed};
 use super::node::Node;
 use super::section::{Kind, section};
 use super::source::Source;
+use crate::host::UnixTime;
 use crate::jose::KeySet;
 use crate::secret::Secret;
 
@@ -291,13 +292,7 @@ fn fitting<H: Holder>(described: Described) -> Described {
 fn jwt_issuer(node: Node<'_>, demands: &Demands) -> Option<JwtIssuer> {
     let place = node.clone();
     let members = JwtMembers::read(node)?;
-    if let Some(RemoteJwks { cache_duration, max_stale, .. }) = &members.remote_jwks
-        && !max_stale.is_zero()
-        && max_stale < cache_duration
-    {
-        let max_stale = place.member("remote_jwks").member("max_stale");
-        return max_stale.problem("expected at least cache_duration, or 0s");
-    }
+    let keys = jwks(place.clone(), members.remote_jwks, members.local_jwks)?;
     Some(JwtIssuer {
         issuer: members.issuer,
         name_prefix: members.name_prefix,
@@ -305,11 +300,26 @@ fn jwt_issuer(node: Node<'_>, demands: &Demands) -> Option<JwtIssuer> {
         required_scopes: demands.scopes(&place, members.required_scopes),
         client_ids: demands.client_ids(&place, members.client_ids)?,
         clock_skew: members.clock_skew,
-        keys: match (members.remote_jwks, members.local_jwks) {
-            (Some(remote), _) => Jwks::Remote(remote),
-            (None, local) => Jwks::Local(local?),
-        },
+        keys,
     })
+}
+
+/// The source of an issuer's keys. One of the two is given.
+pub(super) fn jwks(
+    place: Node<'_>,
+    remote: Option<RemoteJwks>,
+    local: Option<Rc<KeySet>>,
+) -> Option<Jwks> {
+    match remote {
+        Some(RemoteJwks { cache_duration, max_stale, .. })
+            if !max_stale.is_zero() && max_stale < cache_duration =>
+        {
+            let max_stale = place.member("remote_jwks").member("max_stale");
+            max_stale.problem("expected at least cache_duration, or 0s")
+        }
+        Some(remote) => Some(Jwks::Remote(remote)),
+        None => local.map(Jwks::Local),
+    }
 }
 
 /// Returns each issuer of a list with its prefix.
@@ -363,7 +373,7 @@ impl<H: Holder> Kind for JwtIssuers<H> {
 }
 
 /// A key set in the configuration.
-struct LocalJwks;
+pub(super) struct LocalJwks;
 
 impl Kind for LocalJwks {
     type Value = Rc<KeySet>;
@@ -477,6 +487,15 @@ section! {
         userinfo: UserinfoEndpoint => "none",
         /// For opaque tokens. The scope `openid` is always required.
         introspection: IntrospectionOf<Actors> => "none",
+        /// The accepted authentication context classes (RFC 9470): `acr` of an actor token must be
+        /// one of them. If an actor token has another one, the exchange is refused with
+        /// `unmet_authentication_requirements`, and the subject token can still be exchanged.
+        acr_values: NonEmpty<Text> => "any",
+        /// How long ago the actor may have signed in: `auth_time` of an actor token, by its issuer's
+        /// clock. An older actor token, or one without `auth_time`, is refused in the same way. If
+        /// this member or `resources[].actor_max_age` is given, access tokens have `act.auth_time`;
+        /// with `acr_values` or `resources[].actor_acr_values` they have `act.acr`.
+        max_age: Span<SECOND, { 365 * DAY }> => "any time ago",
     }
 }
 
@@ -503,6 +522,36 @@ pub struct ActorTokens {
     pub required: bool,
     /// How actor tokens are verified.
     pub verification: Verification,
+    /// How the actors of all resources must have signed in.
+    pub(crate) sign_in: SignInRules,
+}
+
+/// How an actor must have signed in (RFC 9470).
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct SignInRules {
+    /// One of these must be `acr`; `None` for any.
+    pub(crate) acr_values: Option<Vec<String>>,
+    /// The most time since `auth_time`; `None` for any.
+    pub(crate) max_age: Option<Duration>,
+}
+
+impl SignInRules {
+    /// Returns true if any sign-in will do.
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.acr_values.is_none() && self.max_age.is_none()
+    }
+
+    /// Returns true if a sign-in in this class will do.
+    pub(crate) fn allows_acr(&self, acr: Option<&str>) -> bool {
+        let is_listed = |values: &Vec<String>| values.iter().any(|value| Some(&**value) == acr);
+        self.acr_values.as_ref().is_none_or(is_listed)
+    }
+
+    /// Returns true if a sign-in at this time will do.
+    pub(crate) fn allows_auth_time(&self, auth_time: Option<UnixTime>, now: UnixTime) -> bool {
+        let is_recent = |max_age| auth_time.is_some_and(|time| now <= time.after(max_age));
+        self.max_age.is_none_or(is_recent)
+    }
 }
 
 impl Kind for ActorTokens {
@@ -522,8 +571,9 @@ impl Kind for ActorTokens {
                  expected jwt, userinfo or introspection",
             );
         }
+        let sign_in = SignInRules { acr_values: members.acr_values, max_age: members.max_age };
         verification.warn_of_names(&place);
-        Some(Self { required: members.required, verification })
+        Some(Self { required: members.required, verification, sign_in })
     }
 
     #[cfg(test)]

@@ -28,7 +28,7 @@ const KEYS: i64 = 1000;
 const READS_TO_A_PAGE: u32 = 8;
 
 /// The format of a value.
-const VERSION: u8 = 2;
+const VERSION: u8 = 3;
 
 /// The list in etcd, as one worker sees it.
 #[derive(Debug)]

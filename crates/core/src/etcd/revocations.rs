@@ -20,8 +20,8 @@ use crate::host::{Host, HostFailure, UnixTime};
 use crate::local::{LocalTable, Number};
 use crate::remote::{LastRevocation, RemoteFailure, Revision};
 use crate::revocations::{
-    CaughtUp, End, LastView, Learned, NotRevoked, Overflow, Owner, RETENTION, Revocation, Revoked,
-    Unknown, View,
+    CaughtUp, End, Happened, LastView, Learned, NotRevoked, Overflow, Owner, RETENTION, Revocation,
+    Revoked, Table, Told, Unknown, View, end_at_revision,
 };
 use crate::secret::{Digest, namespace};
 use crate::shared_data::Turn;
@@ -47,7 +47,7 @@ const TURN: Duration = Duration::from_millis(600);
 const PAGE: i64 = 128;
 
 /// The format of a value.
-const VERSION: u8 = 2;
+const VERSION: u8 = 4;
 
 /// The revocations in etcd, as one worker sees them, and the copy of them that all workers share.
 #[derive(Debug)]
@@ -77,6 +77,8 @@ struct Value {
     owner: Option<Owner>,
     /// The time and revision until which it ends what it names, if they are not those of the write.
     until: Option<(u64, i64)>,
+    /// The event that made the revocation, if one did.
+    event: Option<Happened>,
 }
 
 impl EtcdRevocations {
@@ -192,14 +194,12 @@ impl EtcdRevocations {
             None => None,
         };
         let before = host.now();
-        let encode = |value: &Value| {
-            versioned::encode(VERSION, value).ok_or(HostFailure("memory for a revocation"))
-        };
         let value = Value {
             at_millis: before.millis(),
             revocation: revocation.clone(),
             owner: owner.cloned(),
             until: None,
+            event: None,
         };
         let keys = owner.map(|owner| OwnersKeys::new(&self.places, owner));
         let key = match &keys {
@@ -216,11 +216,11 @@ impl EtcdRevocations {
                 revocation: owner.everything(),
                 owner: Some(owner.clone()),
                 until: Some((end.time.millis(), end.revision.as_i64())),
+                event: None,
             };
             Ok::<_, HostFailure>((keys, *end, *seen, encode(&value)?))
         });
         let making_room = making_room.transpose()?;
-        let last = self.places.last_revocation.clone().into_bytes();
         let txn = |lease| {
             let mut txn = TxnRequest::default();
             if let Some((keys, end, seen, value)) = &making_room {
@@ -234,7 +234,7 @@ impl EtcdRevocations {
             }
             Ok(txn
                 .and_put_anyway(PutRequest { key: key.clone(), value: bytes.clone(), lease })
-                .and_put_anyway(PutRequest { key: last.clone(), ..PutRequest::default() }))
+                .and_put_anyway(self.put_last()))
         };
         let attempts = self.server.attempts(host, WRITE);
         // The caller may have left, but this Envoy has to know the revocation.
@@ -247,6 +247,7 @@ impl EtcdRevocations {
             revocation: owner.everything(),
             end,
             owner: Some(owner),
+            event: None,
         }));
         let overflow = overflow.max(self.copy.learn(host, &learned, None)?);
         Ok(Revoked { before, overflow })
@@ -270,6 +271,107 @@ impl EtcdRevocations {
         });
         let end = before.map_or(end, |before| end.max(before));
         Ok(Some(CutOff { owner: owner.clone(), end, seen }))
+    }
+
+    /// Ends what an event names. The copy of this Envoy is brought up to date first, so that an
+    /// event that another Envoy was told is not told again.
+    pub(crate) async fn keep_event(
+        &self,
+        context: &Context,
+        revocation: &Revocation,
+        happened: &Happened,
+    ) -> Result<Told, NotRevoked> {
+        let host = context.host();
+        match self.catch_up(context, None).await {
+            Ok(_) => {}
+            Err(Unknown::Host(failure)) => return Err(failure.into()),
+            Err(Unknown::Remote(failure)) => return Err(failure.into()),
+            Err(Unknown::NotYet | Unknown::Stale) => return Err(NotRevoked::Contended),
+        }
+        let known = self.copy.whole(host)?;
+        if known.is_old_news(revocation, happened) {
+            return Ok(Told::OldNews);
+        }
+        let made_room = self.make_room_for_events(context, &known, &happened.sender).await?;
+        let value = Value {
+            at_millis: happened.at_millis,
+            revocation: revocation.clone(),
+            owner: None,
+            until: None,
+            event: Some(happened.clone()),
+        };
+        let bytes = encode(&value)?;
+        let keys = OwnersKeys::of_events(&self.places);
+        let key = keys.of(happened.at(), &(revocation, &happened.sender));
+        let txn = |lease| {
+            let put = PutRequest { key: key.clone(), value: bytes.clone(), lease };
+            let txn = TxnRequest::default().only_if_still_at(key.clone(), 0);
+            Ok(txn.and_put(put).and_put(self.put_last()))
+        };
+        let attempts = self.server.attempts(host, WRITE);
+        let go_on = WhenCallerLeaves::GoOn;
+        let answer = self.server.write(context, &self.leases, txn, attempts, go_on).await?;
+        // Another Envoy, or an attempt that had no answer, has written the same event.
+        let revision = match answer.succeeded {
+            true => answer.revision(),
+            false => {
+                let attempts = self.server.attempts(host, READ);
+                let found = self.server.range(context, &RangeRequest::of(key), attempts).await?;
+                let written = found.kvs.first().ok_or(NotRevoked::Contended)?;
+                Revision::new(written.mod_revision)
+            }
+        };
+        let overflow = self.copy.learn(host, &[value.learned(revision)], None)?;
+        Ok(Told::News(made_room.max(overflow)))
+    }
+
+    /// Makes the older half of all events one cut-off, if their room is used up, and deletes their
+    /// keys. If another Envoy does the same at once, one of the two succeeds.
+    async fn make_room_for_events(
+        &self,
+        context: &Context,
+        known: &Table,
+        sender: &str,
+    ) -> Result<Option<Overflow>, NotRevoked> {
+        let host = context.host();
+        let Some(half) = known.cut_off_for_events() else { return Ok(None) };
+        let keys = OwnersKeys::of_events(&self.places);
+        let attempts = self.server.attempts(host, READ);
+        let read = RangeRequest::of(keys.cut_off());
+        let answer = self.server.range(context, &read, attempts).await?;
+        let seen = answer.kvs.first().map_or(0, |kv| kv.mod_revision);
+        // A cut-off only moves forward, and this Envoy knows the one before it.
+        let sender = if half.is_of(sender) { sender.to_owned() } else { String::new() };
+        let value = Value {
+            at_millis: half.at.millis(),
+            revocation: Revocation::default(),
+            owner: None,
+            until: Some((half.end.time.millis(), half.end.revision.as_i64())),
+            event: Some(Happened { at_millis: half.at.millis(), sender }),
+        };
+        let bytes = encode(&value)?;
+        let (first, behind) = keys.until(half.at);
+        let txn = |lease| {
+            let put = PutRequest { key: keys.cut_off(), value: bytes.clone(), lease };
+            let txn = TxnRequest::default().only_if_still_at(keys.cut_off(), seen);
+            let (first, behind) = (first.clone(), behind.clone());
+            let txn = txn.and_put(put).and_delete(first, behind, half.end.revision.as_i64());
+            Ok(txn.and_put(self.put_last()))
+        };
+        let attempts = self.server.attempts(host, WRITE);
+        let go_on = WhenCallerLeaves::GoOn;
+        let answer = self.server.write(context, &self.leases, txn, attempts, go_on).await?;
+        if !answer.succeeded {
+            return Ok(None);
+        }
+        self.copy.learn(host, &[value.learned(answer.revision())], None)?;
+        Ok(Some(Overflow::Events))
+    }
+
+    /// Writes the key that shows every reader that there is a new revocation.
+    fn put_last(&self) -> PutRequest {
+        let key = self.places.last_revocation.clone().into_bytes();
+        PutRequest { key, ..PutRequest::default() }
     }
 
     /// Logs a failure of etcd.
@@ -419,7 +521,7 @@ impl EtcdRevocations {
             None => {
                 self.server.complain(host, RemoteFailure::UnknownRecord);
                 let end = End { time: unreadable_at, revision };
-                Learned { revocation: Revocation::default(), end, owner: None }
+                Learned { revocation: Revocation::default(), end, owner: None, event: None }
             }
         }
     }
@@ -438,13 +540,19 @@ impl OwnersKeys {
         Self(String::from_utf8(named).unwrap_or_default())
     }
 
+    /// The keys of all events.
+    fn of_events(places: &Places) -> Self {
+        let named = Places::named(&places.revocations, &digest(&"events"));
+        Self(String::from_utf8(named).unwrap_or_default())
+    }
+
     /// The key of the owner's cut-off, which ends all of the owner's impersonations.
     fn cut_off(&self) -> Vec<u8> {
         self.0.clone().into_bytes()
     }
 
     /// The key of a revocation at that time.
-    fn of(&self, at: UnixTime, revocation: &Revocation) -> Vec<u8> {
+    fn of(&self, at: UnixTime, revocation: &impl Serialize) -> Vec<u8> {
         Places::named(&format!("{}/{:016x}.", self.0, at.millis()), &digest(revocation))
     }
 
@@ -463,20 +571,25 @@ struct CutOff {
     seen: i64,
 }
 
+fn encode(value: &Value) -> Result<Vec<u8>, HostFailure> {
+    versioned::encode(VERSION, value).ok_or(HostFailure("memory for a revocation"))
+}
+
 fn digest(named: &impl Serialize) -> Digest {
     Digest::of(&postcard::to_allocvec(named).unwrap_or_default())
 }
 
 impl Value {
     fn learned(self, revision: Revision) -> Learned {
-        let Self { at_millis, revocation, owner, until } = self;
-        let end = match until {
-            Some((millis, revision)) => {
+        let Self { at_millis, revocation, owner, until, event } = self;
+        let end = match (until, &event) {
+            (Some((millis, revision)), _) => {
                 End { time: UnixTime::from_millis(millis), revision: Revision::new(revision) }
             }
-            None => End { time: UnixTime::from_millis(at_millis), revision },
+            (None, Some(happened)) => end_at_revision(happened, revision),
+            (None, None) => End { time: UnixTime::from_millis(at_millis), revision },
         };
-        Learned { revocation, end, owner }
+        Learned { revocation, end, owner, event }
     }
 }
 

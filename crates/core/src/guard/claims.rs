@@ -6,6 +6,7 @@
 
 use std::borrow::Cow;
 
+use crate::host::UnixTime;
 use crate::revocations::{Impersonation, Mark};
 
 /// The filter whose metadata holds the claims.
@@ -19,6 +20,10 @@ pub(super) struct Claims<'m> {
     pub(super) user_id: &'m str,
     /// The acting user; `None` if the token has no actor.
     pub(super) actor_id: Option<&'m str>,
+    /// The session in which the acting user signed in; `None` if the token names none.
+    pub(super) session: Option<&'m str>,
+    /// The time at which the acting user signed in; `None` if the token does not say it.
+    pub(super) signed_in_at: Option<UnixTime>,
     pub(super) client_id: &'m str,
     pub(super) resource: &'m str,
     pub(super) jti: &'m str,
@@ -89,6 +94,7 @@ impl<'m> Claims<'m> {
             client_id: self.client_id,
             caller: mark.caller,
             resource: self.resource,
+            session: self.session,
         }
     }
 
@@ -134,10 +140,21 @@ impl<'m> RawClaims<'m> {
     }
 
     fn typed(self) -> Option<Claims<'m>> {
-        let actor_id = match self.act {
-            Value::Absent => None,
+        let (actor_id, session, signed_in_at) = match self.act {
+            Value::Absent => (None, None, None),
             // An actor must have a name (RFC 8693 §4.1).
-            Value::Struct(act) => Some(member(act, b"sub")?.name()?),
+            Value::Struct(act) => {
+                let session = match member(act, b"sid")? {
+                    Value::Absent => None,
+                    session => Some(session.name()?),
+                };
+                let signed_in_at = match member(act, b"auth_time")? {
+                    Value::Absent => None,
+                    Value::Number(time) => Some(UnixTime::from_numeric_date(time)),
+                    _ => return None,
+                };
+                (Some(member(act, b"sub")?.name()?), session, signed_in_at)
+            }
             _ => return None,
         };
         let Value::Number(issued_at) = self.iat else { return None };
@@ -158,6 +175,8 @@ impl<'m> RawClaims<'m> {
             id: self.txn.name()?,
             user_id: self.sub.name()?,
             actor_id,
+            session,
+            signed_in_at,
             client_id: self.client_id.name()?,
             resource: self.aud.name()?,
             jti: self.jti.name()?,

@@ -240,7 +240,7 @@ impl Guard {
         } else {
             Method::Plain(watched.method())
         };
-        let facts = RequestFacts { path: path.as_ref(), method, claims };
+        let facts = RequestFacts { path: path.as_ref(), method, claims, now: host.now() };
         match rules::decide(&self.config, facts) {
             (Ok(()), decider) => Ok(decider),
             (Err(denied), decider) => Err(Refusal::Denied(denied, decider)),

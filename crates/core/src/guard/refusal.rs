@@ -1,6 +1,8 @@
 //! Why the guard refuses a request: the answer for the caller, and the reason for metrics and
 //! audit.
 
+use std::fmt::Write as _;
+
 use super::ApiRequest;
 use super::claims::NoClaims;
 use super::rules::{Decider, Denied};
@@ -31,7 +33,7 @@ const RETRY_AFTER: &[u8] = b"1";
 
 impl Refusal {
     /// All values of [`reason`](Self::reason).
-    pub(super) const REASONS: [&str; 12] = [
+    pub(super) const REASONS: [&str; 13] = [
         "claims_missing",
         "other_issuer",
         "claims_malformed",
@@ -44,6 +46,7 @@ impl Refusal {
         "default",
         "path_not_normal",
         "method_override",
+        "actor_max_age",
     ];
 
     /// Returns the check that refused, for metrics and audit.
@@ -61,6 +64,7 @@ impl Refusal {
             Self::Denied(Denied::ByRule, Decider::Default) => "default",
             Self::Denied(Denied::PathNotNormal, _) => "path_not_normal",
             Self::Denied(Denied::MethodOverride, _) => "method_override",
+            Self::Denied(Denied::SignInTooOld(_), _) => "actor_max_age",
         }
     }
 
@@ -74,6 +78,7 @@ impl Refusal {
         match self {
             Self::NoClaims(_) | Self::Ended | Self::EndedWhileOpen => "invalid_token",
             Self::Unknown(_) | Self::StaleWhileOpen => "temporarily_unavailable",
+            Self::Denied(Denied::SignInTooOld(_), _) => "insufficient_user_authentication",
             Self::Denied(..) => "insufficient_scope",
         }
     }
@@ -88,7 +93,10 @@ impl Refusal {
 
     const fn status(&self) -> u16 {
         match self {
-            Self::NoClaims(_) | Self::Ended | Self::EndedWhileOpen => 401,
+            Self::NoClaims(_)
+            | Self::Ended
+            | Self::EndedWhileOpen
+            | Self::Denied(Denied::SignInTooOld(_), _) => 401,
             Self::Unknown(_) | Self::StaleWhileOpen => 503,
             Self::Denied(..) => 403,
         }
@@ -101,6 +109,7 @@ impl Refusal {
             Self::NoClaims(_) => "the access token is invalid",
             Self::Unknown(_) | Self::StaleWhileOpen => "try again in a moment",
             Self::Ended | Self::EndedWhileOpen => "the impersonation has ended",
+            Self::Denied(Denied::SignInTooOld(_), _) => "the acting user must sign in again",
             Self::Denied(..) => "this is not allowed while impersonating a user",
         }
     }
@@ -108,8 +117,12 @@ impl Refusal {
     /// Answers the request.
     pub(super) fn respond(&self, request: &dyn ApiRequest) {
         let (error, told) = (self.error(), self.told());
-        let challenge =
+        let mut challenge =
             format!("Bearer realm=\"{REALM}\", error=\"{error}\", error_description=\"{told}\"");
+        if let Self::Denied(Denied::SignInTooOld(max_age), _) = self {
+            // RFC 9470 §3: in whole seconds.
+            let _ = write!(challenge, ", max_age=\"{}\"", max_age.as_secs());
+        }
         let body = format!("{{\"error\":\"{error}\",\"error_description\":\"{told}\"}}");
         let mut headers: Vec<(&str, &[u8])> =
             vec![("content-type", b"application/json"), ("cache-control", b"no-store")];

@@ -6,8 +6,11 @@
 //! normal, a header overrides its method, or its token has no actor), every deny rule that could
 //! match it does, and no allow rule does.
 
+use std::time::Duration;
+
 use super::claims::Claims;
 use crate::config::{Action, DefaultAction, GuardConfig, GuardRule, PathPattern};
+use crate::host::UnixTime;
 use crate::path::NormalPath;
 
 /// The facts about a request that rules match.
@@ -17,6 +20,7 @@ pub(super) struct RequestFacts<'r> {
     pub(super) path: Option<&'r NormalPath<'r>>,
     pub(super) method: Method<'r>,
     pub(super) claims: &'r Claims<'r>,
+    pub(super) now: UnixTime,
 }
 
 /// The method of a request.
@@ -46,6 +50,8 @@ pub(super) enum Denied {
     PathNotNormal,
     /// The request names two methods, and the rule depends on the method.
     MethodOverride,
+    /// The rule allows the request after a sign-in that is at most so long ago.
+    SignInTooOld(Duration),
 }
 
 /// Decides if a request goes on, and returns what decided.
@@ -89,9 +95,17 @@ impl GuardRule {
         }
         Some(match (self.action, &self.methods, facts.method) {
             (_, Some(_), Method::Overridden) => Err(Denied::MethodOverride),
-            (Action::Allow, ..) => Ok(()),
+            (Action::Allow, ..) => self.check_sign_in(facts),
             (Action::Deny, ..) => Err(facts.denied()),
         })
+    }
+
+    /// Refuses an actor who signed in too long ago, or at an unknown time.
+    fn check_sign_in(&self, facts: RequestFacts<'_>) -> Result<(), Denied> {
+        let Some(max_age) = self.actor_max_age else { return Ok(()) };
+        let signed_in_at = facts.claims.signed_in_at;
+        let is_recent = signed_in_at.is_some_and(|time| facts.now <= time.after(max_age));
+        if is_recent { Ok(()) } else { Err(Denied::SignInTooOld(max_age)) }
     }
 
     fn matches_exactly(&self, facts: RequestFacts<'_>) -> bool {

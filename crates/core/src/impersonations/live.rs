@@ -20,6 +20,8 @@ pub struct LiveImpersonation {
     pub caller: String,
     /// The resource at which the access token is good.
     pub resource: String,
+    /// The session in which the acting user signed in, if it is known.
+    pub session: Option<String>,
     /// The scope of the access token.
     pub scope: String,
     /// The `jti` of the access token.

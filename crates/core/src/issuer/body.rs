@@ -33,7 +33,7 @@ impl Body {
         parse_object(bytes).ok_or_else(|| Refusal::invalid_request("body_malformed", malformed))
     }
 
-    fn whole(&self) -> Result<&[u8], Refusal> {
+    pub(super) fn whole(&self) -> Result<&[u8], Refusal> {
         match self {
             Self::Whole(bytes) => Ok(bytes),
             Self::TooLong(_) => Err(Refusal::body_too_long()),

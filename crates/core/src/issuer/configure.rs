@@ -10,10 +10,11 @@ use std::rc::Rc;
 use serde_json::Value;
 
 use super::documents::Documents;
+use super::events::Inbox;
 use super::issued_token::OwnTokens;
 use super::oversight::Oversight;
 use super::service::{CustomClaims, Service};
-use crate::bearer::Verifier;
+use crate::bearer::{self, Verifier};
 use crate::claims::{Authorizer, Script};
 use crate::config::{self, Config, ConfigEnvironment, ConfigError, Problem, decode};
 use crate::host::UnixTime;
@@ -77,6 +78,13 @@ impl Service {
             OwnTokens::new(config.issuer.clone(), Rc::clone(&own_keys), crypto.clone());
         // These settings are moved, because they hold secrets that nothing else needs.
         let callers = verifier(mem::take(&mut config.subject_tokens.authentication));
+        let names = Rc::new(bearer::names(&config.actor_tokens.verification));
+        let tenant = config.tenant();
+        let inbox =
+            |senders, kind| Inbox::new(senders, Rc::clone(&names), crypto.clone(), &tenant, kind);
+        let logouts = inbox(mem::take(&mut config.impersonations.back_channel_logout), "logout");
+        let security_events =
+            inbox(mem::take(&mut config.impersonations.security_events), "secevent");
         let actors = verifier(mem::take(&mut config.actor_tokens.verification));
         let operators = verifier(mem::take(&mut config.impersonations.authentication));
         let record_keys = mem::take(&mut config.record_keys);
@@ -97,6 +105,8 @@ impl Service {
             own_tokens,
             callers,
             actors,
+            logouts,
+            security_events,
             custom_claims,
             authorizer,
             configured_at: now,

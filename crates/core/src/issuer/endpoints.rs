@@ -16,7 +16,9 @@ use super::ours::{is_our_exchange, names_our_token};
 use super::refusal::Refusal;
 use super::request::{Body, Head};
 use super::service::Service;
-use super::{cancel, exchange, introspect, list, mint, revoke, revoke_token};
+use super::{
+    cancel, exchange, introspect, list, logout, mint, revoke, revoke_token, security_event,
+};
 use crate::audit::{Operation, Trail};
 use crate::config::Paths;
 use crate::media_type;
@@ -70,6 +72,8 @@ pub(super) enum Reads {
     Head,
     /// The head, and a body of JSON.
     Json,
+    /// The head, and a body of another kind.
+    Body,
 }
 
 /// The use of an endpoint, which is lost if no request reaches it.
@@ -170,6 +174,28 @@ endpoints! {
             Reads::Json,
             Operation::Revoke,
             handler!(revoke::revoke_many),
+        ),
+        purpose: Purpose::Oversee,
+    };
+    /// Receives logout tokens.
+    BackChannelLogout = Row {
+        path: (|paths| paths.back_channel_logout.as_deref(), Rest::Fixed("")),
+        methods: &["POST"],
+        answered_by: AnsweredBy::Handler(
+            Reads::Body,
+            Operation::Event,
+            handler!(logout::logout),
+        ),
+        purpose: Purpose::Oversee,
+    };
+    /// Receives security events.
+    SecurityEvents = Row {
+        path: (|paths| paths.security_events.as_deref(), Rest::Fixed("")),
+        methods: &["POST"],
+        answered_by: AnsweredBy::Handler(
+            Reads::Body,
+            Operation::Event,
+            handler!(security_event::security_event),
         ),
         purpose: Purpose::Oversee,
     };
@@ -287,7 +313,7 @@ impl Endpoint {
     /// is not held back where only a form can be the filter's.
     pub(super) fn needs_body(self, head: &Head) -> bool {
         match self.answered_by() {
-            AnsweredBy::Handler(reads, ..) => reads == Reads::Json,
+            AnsweredBy::Handler(reads, ..) => reads != Reads::Head,
             AnsweredBy::FormHandler(..) => {
                 media_type::is(&head.content_type, "application/x-www-form-urlencoded")
             }

@@ -21,9 +21,10 @@ use super::refusal::Refusal;
 use super::request::{Body, Head};
 use super::service::{CustomClaims, Service};
 use crate::audit::Trail;
+use crate::bearer::SignIn;
 use crate::claims::{ClaimsError, Input};
 use crate::client::{self, AuthenticatedClient};
-use crate::config::{Client, OnError, Resource};
+use crate::config::{Client, OnError, Resource, SignInRules};
 use crate::host::{Host, HostFailure, UnixTime};
 use crate::impersonations::{LiveImpersonation, excerpt};
 use crate::metrics;
@@ -31,7 +32,7 @@ use crate::oauth::form::Form;
 use crate::oauth::{ACCESS_TOKEN_TYPE, JWT_TYPE, TOKEN_EXCHANGE, scope, uri};
 use crate::policy::Bounds;
 use crate::remote::Revision;
-use crate::revocations::{CaughtUp, IssuedAt, Mark, View};
+use crate::revocations::{CaughtUp, Concerned, IssuedAt, Mark, View};
 use crate::step::{Context, Response};
 use crate::store::{Exchange, Found, Mint, NotSpent, Outstanding, PREFIX, SubjectToken};
 
@@ -72,6 +73,27 @@ struct ScriptToken<'a> {
 #[derive(Serialize)]
 struct Actor<'a> {
     sub: &'a str,
+    /// The session in which the acting user signed in. It ends with that session.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sid: Option<&'a str>,
+    /// The class of the acting user's sign-in, if a rule looks at it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    acr: Option<&'a str>,
+    /// The time of the acting user's sign-in, if a rule looks at it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    auth_time: Option<u64>,
+}
+
+impl<'a> Actor<'a> {
+    fn new(service: &Service, sub: &'a str, sign_in: &'a SignIn) -> Self {
+        let (asks_for_acr, asks_for_time) = service.config.asks_for_sign_in();
+        Self {
+            sub,
+            sid: sign_in.session.as_deref(),
+            acr: sign_in.acr.as_deref().filter(|_| asks_for_acr),
+            auth_time: sign_in.auth_time.map(UnixTime::secs).filter(|_| asks_for_time),
+        }
+    }
 }
 
 /// The body of the response (RFC 8693 §2.2.1): these five members and no other.
@@ -103,7 +125,8 @@ pub(super) async fn exchange(
     let bounds = &subject.mint.bounds;
     let (indicator, resource) = find_resource(service, trail, &client, bounds, &form)?;
     let scope = grant_scope(trail, parameters.scope, resource, bounds)?;
-    let actor = authenticate_actor(service, context, trail, &client, &form, &subject).await?;
+    let actor =
+        authenticate_actor(service, context, trail, &client, resource, &form, &subject).await?;
 
     let last_revocation = subject.last_revocation();
     let caught_up = service.oversight.revocations.catch_up(context, last_revocation).await?;
@@ -126,7 +149,7 @@ pub(super) async fn exchange(
         jti: &jti,
         txn: &id,
         scope: &scope,
-        act: actor.as_deref().map(|sub| Actor { sub }),
+        act: actor.as_ref().map(|(sub, sign_in)| Actor::new(service, sub, sign_in)),
         custom: Map::new(),
     };
     if let Some(custom_claims) = &service.custom_claims {
@@ -136,13 +159,15 @@ pub(super) async fn exchange(
     let claims = serde_json::to_vec(&claims).map_err(|_| HostFailure("memory for claims"))?;
     let access_token = service.signing_key.sign_jwt(host, service.crypto.as_deref(), &claims)?;
 
+    let (actor_id, sign_in) = actor.unzip();
     let entry = LiveImpersonation {
         id,
         user_id: subject.grant.user_id.clone(),
-        actor_id: actor.clone(),
+        actor_id: actor_id.clone(),
         client_id: client.client_id.clone(),
         caller: subject.mint.caller.clone(),
         resource: indicator.to_owned(),
+        session: sign_in.as_ref().and_then(|sign_in| sign_in.session.clone()),
         scope: scope.clone(),
         jti: jti.clone(),
         context: excerpt(&service.config.impersonations.context, &subject.grant.context),
@@ -151,12 +176,12 @@ pub(super) async fn exchange(
     };
     let spent = Exchange {
         client_id: client.client_id.clone(),
-        actor_id: actor,
+        actor_id,
         request_id: trail.request_id(),
         jti: jti.clone(),
         at_millis: now.millis(),
     };
-    spend(service, context, trail, subject, caught_up, &entry, spent).await?;
+    spend(service, context, trail, subject, caught_up, (&entry, sign_in.as_ref()), spent).await?;
 
     trail.note(|facts| facts.jti = Some(jti));
     let body = TokenResponse {
@@ -412,9 +437,10 @@ async fn authenticate_actor(
     context: &Context,
     trail: &Trail,
     client: &Client,
+    resource: &Resource,
     form: &Form<'_>,
     subject: &Outstanding,
-) -> Result<Option<String>, Refusal> {
+) -> Result<Option<(String, SignIn)>, Refusal> {
     let token_type = optional(form, "actor_token_type")?;
     let Some(token) = optional(form, "actor_token")? else {
         if token_type.is_some() {
@@ -424,7 +450,8 @@ async fn authenticate_actor(
         if !subject.mint.bounds.allows_actor(None) {
             return Err(bound_to_another_actor());
         }
-        if service.config.actor_tokens.required || client.actor_token_required {
+        let is_required = service.config.actor_tokens.required || client.actor_token_required;
+        if is_required || !resource.actor_sign_in.is_empty() {
             return Err(Refusal::invalid_request("actor_required", "actor_token is required"));
         }
         return Ok(None);
@@ -453,7 +480,29 @@ async fn authenticate_actor(
     if !subject.mint.bounds.allows_actor(Some(&actor)) {
         return Err(bound_to_another_actor());
     }
-    Ok(Some(actor))
+    let now = context.host().now();
+    for rules in [&service.config.actor_tokens.sign_in, &resource.actor_sign_in] {
+        check_sign_in(rules, &verified.sign_in, now)?;
+    }
+    Ok(Some((actor, verified.sign_in.clone())))
+}
+
+/// Refuses an actor who did not sign in as the operator demands. The subject token stays good for
+/// an actor token of a better sign-in.
+fn check_sign_in(rules: &SignInRules, sign_in: &SignIn, now: UnixTime) -> Result<(), Refusal> {
+    if !rules.allows_acr(sign_in.acr.as_deref()) {
+        let values = rules.acr_values.iter().flatten();
+        let values: Vec<_> = values.filter(|value| scope::is_scope_token(value)).cloned().collect();
+        let told =
+            format!("the actor must sign in with one of these acr_values: {}", values.join(" "));
+        return Err(Refusal::unmet_sign_in("actor_acr", "").telling(told));
+    }
+    if !rules.allows_auth_time(sign_in.auth_time, now) {
+        let max_age = rules.max_age.unwrap_or_default().as_secs();
+        let told = format!("the actor must sign in again: the max_age is {max_age} seconds");
+        return Err(Refusal::unmet_sign_in("actor_max_age", "").telling(told));
+    }
+    Ok(())
 }
 
 fn bound_to_another_actor() -> Refusal {
@@ -500,13 +549,16 @@ async fn spend(
     trail: &Trail,
     subject: Outstanding,
     caught_up: CaughtUp,
-    entry: &LiveImpersonation,
+    (entry, sign_in): (&LiveImpersonation, Option<&SignIn>),
     exchange: Exchange,
 ) -> Result<(), Refusal> {
     // A caller who has left could not use the access token.
     context.still_wanted().await;
     let oversight = &service.oversight;
     let known = oversight.revocations.view_after(context.host(), caught_up)?;
+    if let Some(sign_in) = sign_in {
+        look_at_events(&known, entry, sign_in)?;
+    }
     if let Err(refusal) = look_at_revocations(&known, caught_up.revision(), &subject, entry) {
         // Another request may have spent the token, and the impersonation may have been ended
         // since.
@@ -540,6 +592,30 @@ async fn spend(
     Ok(())
 }
 
+/// Refuses an actor token that was issued until an event about its actor or its session: a logout,
+/// for example. The actor signs in again, and presents a new one. A token without `iat` counts as
+/// issued when its issuer vouched for it, or else as issued long ago.
+fn look_at_events(
+    known: &View,
+    entry: &LiveImpersonation,
+    sign_in: &SignIn,
+) -> Result<(), Refusal> {
+    let actor = Concerned {
+        actor_id: entry.actor_id.as_deref(),
+        session: entry.session.as_deref(),
+        user_id: None,
+    };
+    let is_too_old = match (sign_in.issued_at, sign_in.vouched_at) {
+        (None, Some(vouched_at)) => known.event_has_ended(actor, IssuedAt::At(vouched_at)),
+        (issued_at, _) => known.has_event_since(actor, issued_at.unwrap_or_default()),
+    };
+    if is_too_old {
+        let refusal = Refusal::invalid_actor("actor_has_left");
+        return Err(refusal.because("the actor token is no younger than an event about its actor"));
+    }
+    Ok(())
+}
+
 /// Refuses a subject token that was outstanding when a revocation ended its impersonation. Refuses
 /// an access token that would have ended before its client has it.
 fn look_at_revocations(
@@ -558,7 +634,14 @@ fn look_at_revocations(
         return Err(unavailable("a revocation names the impersonation, of a time that is not yet"));
     }
     let minted_at = UnixTime::from_millis(subject.mint.at_millis);
-    if known.has_ended(&impersonation, IssuedAt::new(minted_at, subject.created())) {
+    let minted = IssuedAt::new(minted_at, subject.created());
+    // A token that is bound to no actor is good for the next sign-in of any actor.
+    let concerned = Concerned {
+        actor_id: subject.mint.bounds.actor_id.as_deref(),
+        session: None,
+        user_id: Some(&entry.user_id),
+    };
+    if known.has_revoked(&impersonation, minted) || known.event_has_ended(concerned, minted) {
         return Err(revoked());
     }
     if known.has_ended(&impersonation, issued) {

@@ -99,6 +99,7 @@ fn impersonation(claims: &Map<String, Value>) -> Option<Impersonation<'_>> {
         client_id: text(claims, "client_id")?,
         caller: mark(claims)?.caller,
         resource: text(claims, "aud")?,
+        session: claims.get("act").and_then(|act| act.get("sid")).and_then(Value::as_str),
     })
 }
 

@@ -13,7 +13,9 @@ use crate::config::{LONGEST_ACCESS_TOKEN_LIFETIME, OnReplay};
 use crate::host::{Host, HostFailure, UnixTime};
 use crate::impersonations::{Listed, LiveImpersonation};
 use crate::metrics;
-use crate::revocations::{Impersonation, IssuedAt, Mark, Overflow, Owner, Revocation, Revoked};
+use crate::revocations::{
+    Happened, Impersonation, IssuedAt, Mark, Overflow, Owner, Revocation, Revoked, Told,
+};
 use crate::step::Context;
 use crate::storage::{List, Revocations};
 use crate::store::Exchange;
@@ -118,6 +120,20 @@ impl Oversight {
         Ok(self.tell_of(context.host(), revoked))
     }
 
+    /// Ends what an event names.
+    pub(super) async fn keep_event(
+        &self,
+        context: &Context,
+        revocation: &Revocation,
+        happened: &Happened,
+    ) -> Result<Told, Refusal> {
+        let told = self.revocations.keep_event(context, revocation, happened).await?;
+        if let Told::News(overflow) = told {
+            self.warn_of(context.host(), overflow);
+        }
+        Ok(told)
+    }
+
     /// Ends the impersonation that a subject token was exchanged for, at its `owner`'s request.
     /// `exchange` is the store's record of it. An impersonation that has ended or expired is not
     /// ended again, so that repeated requests cannot make the filter write.
@@ -178,8 +194,20 @@ impl Oversight {
     /// Warns the operator if a full table made a revocation end more than it names. Returns the
     /// time up to which the revocation ends what was issued.
     fn tell_of(&self, host: &dyn Host, Revoked { before, overflow }: Revoked) -> UnixTime {
+        self.warn_of(host, overflow);
+        before
+    }
+
+    fn warn_of(&self, host: &dyn Host, overflow: Option<Overflow>) {
         match overflow {
             None => {}
+            Some(Overflow::Events) => {
+                host.count(metrics::EVENTS_OVERFLOWED.into());
+                host.warn(
+                    "there are more events than can be told apart: the older half was merged into \
+                     one that covers all impersonations",
+                );
+            }
             Some(Overflow::Share) => {
                 host.count(metrics::REVOCATION_SHARES_EXCEEDED.into());
                 host.warn(
@@ -195,7 +223,6 @@ impl Oversight {
                 );
             }
         }
-        before
     }
 
     /// Ends the impersonation of a spent subject token that was presented again, if the operator
@@ -253,6 +280,7 @@ pub(super) fn listed(entry: &LiveImpersonation) -> (Impersonation<'_>, IssuedAt)
         client_id: &entry.client_id,
         caller,
         resource: &entry.resource,
+        session: entry.session.as_deref(),
     };
     (impersonation, issued)
 }

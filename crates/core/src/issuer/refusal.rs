@@ -10,7 +10,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use crate::audit::Replay;
 use crate::bearer::BearerError;
@@ -51,6 +51,8 @@ pub(super) struct Refusal {
     header: Option<Box<(&'static str, Cow<'static, str>)>>,
     counter: Option<&'static str>,
     alarm: Option<Box<Replay>>,
+    /// The members of the body have the names of RFC 8935.
+    is_of_event: bool,
 }
 
 impl Refusal {
@@ -70,6 +72,7 @@ impl Refusal {
             header: None,
             counter: None,
             alarm: None,
+            is_of_event: false,
         }
     }
 
@@ -176,6 +179,11 @@ impl Refusal {
         .because(format_args!("actor token refused: {error}"))
     }
 
+    /// Refuses an actor who must sign in again, or in another way (RFC 9470).
+    pub(super) const fn unmet_sign_in(reason: &'static str, told: &'static str) -> Self {
+        Self::new(400, "unmet_authentication_requirements", reason, told)
+    }
+
     /// Refuses an actor token with the same description for every check.
     pub(super) const fn invalid_actor(reason: &'static str) -> Self {
         let told = "the actor token is invalid, expired or lacks the openid scope";
@@ -231,6 +239,24 @@ impl Refusal {
         Self { header: Some(Box::new(("www-authenticate", challenge.to_owned().into()))), ..self }
     }
 
+    /// Names the members of the body as RFC 8935 §2.3 does.
+    #[must_use]
+    pub(super) fn in_terms_of_events(self) -> Self {
+        Self { is_of_event: true, ..self }
+    }
+
+    /// Turns a code of RFC 8935, which OAuth does not know, into `invalid_request`.
+    #[must_use]
+    pub(super) fn in_terms_of_oauth(self) -> Self {
+        if self.status == 400 { Self { error: "invalid_request", ..self } } else { self }
+    }
+
+    /// Asks for the `Authorization` header that the operator has agreed on with the sender.
+    #[must_use]
+    pub(super) fn challenged_for_bearer(self) -> Self {
+        self.challenged(&format!("Bearer realm=\"{REALM}\""))
+    }
+
     /// The `error` code.
     pub(super) const fn error(&self) -> &'static str {
         self.error
@@ -253,12 +279,11 @@ impl Refusal {
 
     /// The response for the caller.
     pub(super) fn into_response(self) -> Response {
-        #[derive(Serialize)]
-        struct Body<'a> {
-            error: &'a str,
-            error_description: &'a str,
-        }
-        let body = Body { error: self.error, error_description: &self.told };
+        let (error, description) = match self.is_of_event {
+            true => ("err", "description"),
+            false => ("error", "error_description"),
+        };
+        let body = TwoMembers([(error, self.error), (description, &*self.told)]);
         let mut headers = vec![
             ("content-type", "application/json".to_owned()),
             ("cache-control", "no-store".to_owned()),
@@ -274,6 +299,15 @@ impl Refusal {
             // Two strings can always be serialized.
             body: serde_json::to_vec(&body).unwrap_or_default(),
         }
+    }
+}
+
+/// An object of two texts, in this order.
+struct TwoMembers<'a>([(&'static str, &'a str); 2]);
+
+impl Serialize for TwoMembers<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0)
     }
 }
 

@@ -202,6 +202,7 @@ fn read(head: &Head, body: &Body) -> Result<Revocation, Refusal> {
         client_id: text("clientId", client_id)?,
         caller: text("caller", caller)?,
         resource: text("resource", resource)?,
+        session: None,
     };
     let named = revocation != Revocation::default();
     match all {

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::rc::Rc;
 
 use super::documents::Documents;
+use super::events::Inbox;
 use super::issued_token::OwnTokens;
 use super::oversight::Oversight;
 use crate::bearer::Verifier;
@@ -42,6 +43,10 @@ pub struct Service {
     pub(crate) callers: Verifier,
     /// Verifies the access tokens of actors.
     pub(crate) actors: Verifier,
+    /// The logout tokens of identity gateways.
+    pub(crate) logouts: Inbox,
+    /// The security events of transmitters.
+    pub(crate) security_events: Inbox,
     /// The operator's function that adds claims; `None` if it is not configured.
     pub(crate) custom_claims: Option<CustomClaims>,
     /// The operator's function that authorizes mints; `None` if it is not configured.
@@ -134,7 +139,10 @@ impl Service {
 
     fn remote_key_sets(&self) -> impl Iterator<Item = &Rc<RemoteKeySet>> {
         let operators = self.oversight.remote_key_sets();
-        self.callers.remote_key_sets().chain(self.actors.remote_key_sets()).chain(operators)
+        let inboxes = [&self.logouts, &self.security_events].into_iter();
+        let senders = inboxes.flat_map(|inbox| inbox.senders.remote_key_sets());
+        let holders = self.callers.remote_key_sets().chain(self.actors.remote_key_sets());
+        holders.chain(operators).chain(senders)
     }
 
     /// The context as it appears in the audit log. It is left out unless the operator configured

@@ -20,6 +20,8 @@ pub(crate) struct Claims<T> {
     pub(crate) expiration: Option<i64>,
     /// `nbf`, in seconds since the epoch.
     pub(crate) not_before: Option<i64>,
+    /// `iat`, in seconds since the epoch.
+    pub(crate) issued_at: Option<i64>,
     /// The other claims.
     pub(crate) custom: T,
 }
@@ -70,6 +72,7 @@ impl<'t> UntrustedJwt<'t> {
                 Ok(Claims {
                     expiration: claims.expiration.map(|time| time.timestamp()),
                     not_before: claims.not_before.map(|time| time.timestamp()),
+                    issued_at: claims.issued_at.map(|time| time.timestamp()),
                     custom: claims.custom,
                 })
             }

@@ -7,7 +7,7 @@ use crate::host::UnixTime;
 use crate::impersonations::LiveImpersonation;
 
 /// The format of a bucket.
-const VERSION: u8 = 2;
+const VERSION: u8 = 3;
 
 /// The impersonations that have not been read yet, each with its expiry.
 #[derive(Debug, Default)]

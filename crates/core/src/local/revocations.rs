@@ -6,7 +6,7 @@ use super::table::LocalTable;
 use crate::host::{Host, HostFailure, UnixTime};
 use crate::remote::{LastRevocation, Revision};
 use crate::revocations::{
-    CaughtUp, LastView, NotRevoked, Owner, Revocation, Revoked, Unknown, View,
+    CaughtUp, Happened, LastView, NotRevoked, Owner, Revocation, Revoked, Told, Unknown, View,
 };
 use crate::step::Context;
 
@@ -55,6 +55,15 @@ impl LocalRevocations {
         owner: Option<&Owner>,
     ) -> Result<Revoked, NotRevoked> {
         self.table.revoke(context.host(), revocation, owner)
+    }
+
+    pub(crate) async fn keep_event(
+        &self,
+        context: &Context,
+        revocation: &Revocation,
+        happened: &Happened,
+    ) -> Result<Told, NotRevoked> {
+        self.table.keep_event(context.host(), revocation, happened)
     }
 
     pub(crate) async fn count(&self, context: &Context) -> Option<usize> {

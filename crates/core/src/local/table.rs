@@ -20,7 +20,8 @@ use std::time::Duration;
 use crate::host::{Host, HostFailure, SharedData, UnixTime};
 use crate::remote::Revision;
 use crate::revocations::{
-    CLOCKS_APART, Clocks, End, Learned, NotRevoked, Overflow, Owner, Revocation, Revoked, Table,
+    CLOCKS_APART, Clocks, End, Happened, Learned, NotRevoked, Overflow, Owner, Revocation, Revoked,
+    Table, Told,
 };
 use crate::shared_data::keys::Keys;
 use crate::shared_data::{Change, update};
@@ -234,6 +235,39 @@ impl LocalTable {
             overflow = overflow.max(self.insert(host, revocation, after, owner)?);
         }
         Ok(Revoked { before, overflow })
+    }
+
+    /// Ends what an event names: opens its row, and closes it when that is written. See
+    /// [`revocations`](crate::revocations).
+    pub(crate) fn keep_event(
+        &self,
+        host: &dyn Host,
+        revocation: &Revocation,
+        happened: &Happened,
+    ) -> Result<Told, NotRevoked> {
+        let clocks = Clocks::read(host);
+        let opened = update::<_, HostFailure>(host, &self.table_key, ATTEMPTS, |bytes| {
+            let mut table = bytes.map_or_else(|| self.new_table(host), read)?;
+            let told = table.open_event(revocation, happened, clocks);
+            if told == Told::OldNews {
+                return Ok(Change::Keep((told, table.sequence)));
+            }
+            let (bytes, sequence) = numbered(table);
+            Ok(Change::Write(bytes, (told, sequence)))
+        });
+        let (told, sequence) = opened?.ok_or(NotRevoked::Contended)?;
+        self.publish(host, sequence)?;
+        let closed = update::<_, HostFailure>(host, &self.table_key, ATTEMPTS, |bytes| {
+            let mut table = read(bytes.ok_or(UNREADABLE)?)?;
+            // An exchange that has not seen the row yet issued its token no later than now.
+            if !table.close_event(revocation, host.now().max(clocks.now())) {
+                return Ok(Change::Keep(table.sequence));
+            }
+            let (bytes, sequence) = numbered(table);
+            Ok(Change::Write(bytes, sequence))
+        });
+        self.publish(host, closed?.ok_or(NotRevoked::Contended)?)?;
+        Ok(told)
     }
 
     fn insert(

@@ -26,6 +26,8 @@ pub struct Impersonation<'a> {
     pub caller: Option<CallerTag>,
     /// The resource at which the access token is good: `aud`.
     pub resource: &'a str,
+    /// The session in which the acting user signed in: `act.sid`; `None` if it is not known.
+    pub session: Option<&'a str>,
 }
 
 /// A name for a caller that does not reveal the caller: 96 bits of its SHA-256.
@@ -84,6 +86,30 @@ impl IssuedAt {
         if revision.is_some() { Self::AtRevision(revision, time) } else { Self::At(time) }
     }
 
+    /// Returns true if the token may have been issued until that time, by its clock alone.
+    pub(crate) const fn is_until_time(self, time: UnixTime) -> bool {
+        match self {
+            Self::At(issued) | Self::AtRevision(_, issued) => issued.millis() <= time.millis(),
+            Self::Within(second) => second <= time.secs(),
+        }
+    }
+
+    /// Returns true if an event ends the token, or may end it. The event happened at `at` by its
+    /// sender's clock, and its row has this end.
+    ///
+    /// Both must say so: the time, because a token of a later sign-in is good, and the revision,
+    /// because the event says nothing about what began after it arrived. If the revisions are not
+    /// of one history, the time decides.
+    pub(crate) fn is_until_event(self, at: UnixTime, end: End) -> bool {
+        self.is_until_time(end.time)
+            && match self {
+                Self::AtRevision(revision, time) if end.revision.is_some() => {
+                    revision < end.revision || time.after(CLOCKS_APART) <= at
+                }
+                _ => true,
+            }
+    }
+
     /// Returns true if the token was, or may have been, issued until `end`.
     ///
     /// Revisions decide if both sides have one, because the clocks of two Envoys differ. If the
@@ -135,6 +161,8 @@ pub struct Revocation {
     pub caller: Option<String>,
     /// The impersonations that are good at this resource.
     pub resource: Option<String>,
+    /// The impersonations whose acting user signed in with this session.
+    pub session: Option<String>,
 }
 
 /// A caller or a client, which may end its own impersonations and has a share of the table for
@@ -161,6 +189,23 @@ impl Owner {
     }
 }
 
+/// An event of which a sender has told: it ends what a revocation names.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Happened {
+    /// The time of the event by its sender's clock, in milliseconds since the epoch. It never lies
+    /// ahead of the clock of the Envoy that was told.
+    pub at_millis: u64,
+    /// The sender.
+    pub sender: String,
+}
+
+impl Happened {
+    /// The time of the event, by its sender's clock.
+    pub(crate) const fn at(&self) -> UnixTime {
+        UnixTime::from_millis(self.at_millis)
+    }
+}
+
 /// A revocation that was read from the remote store.
 #[derive(Debug, Clone)]
 pub(crate) struct Learned {
@@ -168,6 +213,8 @@ pub(crate) struct Learned {
     pub(crate) end: End,
     /// The owner whose share it takes room in; `None` for an operator's revocation.
     pub(crate) owner: Option<Owner>,
+    /// The event that made it, if one did.
+    pub(crate) event: Option<Happened>,
 }
 
 /// The secret key of the hashes of a table.
@@ -186,9 +233,10 @@ const ACTOR: Mask = 4;
 const CLIENT: Mask = 8;
 pub(crate) const CALLER: Mask = 16;
 const RESOURCE: Mask = 32;
+const SESSION: Mask = 64;
 
-/// One more than the highest mask.
-pub(crate) const MASKS: u8 = 64;
+/// The row was made by an event, and not by a revocation.
+pub(crate) const EVENT: Mask = 128;
 
 impl Revocation {
     /// The one impersonation with this id.
@@ -205,6 +253,7 @@ impl Revocation {
             (CLIENT, &self.client_id),
             (CALLER, &self.caller),
             (RESOURCE, &self.resource),
+            (SESSION, &self.session),
         ];
         given
             .into_iter()
@@ -213,6 +262,20 @@ impl Revocation {
     }
 
     pub(crate) fn name(&self, key: &Key) -> Name {
+        self.name_with(key, self.mask())
+    }
+
+    /// The members that are given, and the mark of an event.
+    pub(crate) fn event_mask(&self) -> Mask {
+        self.mask() | EVENT
+    }
+
+    /// The name of the row of events that end what this names.
+    pub(crate) fn event_name(&self, key: &Key) -> Name {
+        self.name_with(key, self.event_mask())
+    }
+
+    fn name_with(&self, key: &Key, mask: Mask) -> Name {
         let caller = self.caller.as_deref().map(CallerTag::of);
         let members = [
             self.id.as_deref().map(str::as_bytes),
@@ -221,9 +284,46 @@ impl Revocation {
             self.client_id.as_deref().map(str::as_bytes),
             caller.as_ref().map(CallerTag::as_bytes),
             self.resource.as_deref().map(str::as_bytes),
+            self.session.as_deref().map(str::as_bytes),
         ];
-        name(key, self.mask(), members.into_iter().flatten())
+        name(key, mask, members.into_iter().flatten())
     }
+}
+
+/// The people whose tokens an event may end before they are exchanged.
+#[derive(Debug, Clone, Copy)]
+pub struct Concerned<'a> {
+    /// The actor.
+    pub actor_id: Option<&'a str>,
+    /// The session in which the actor signed in.
+    pub session: Option<&'a str>,
+    /// The user.
+    pub user_id: Option<&'a str>,
+}
+
+impl Concerned<'_> {
+    /// The names of the rows of all events that concern these people.
+    pub(crate) fn names(&self, key: &Key) -> impl Iterator<Item = Name> {
+        let Self { actor_id, session, user_id } = *self;
+        let both = actor_id.zip(session);
+        let of = |members: &[&str], mask| {
+            let members = members.iter().map(|member| member.as_bytes());
+            name(key, mask | EVENT, members)
+        };
+        let names = [
+            Some(of(&[], 0)),
+            user_id.map(|user| of(&[user], USER)),
+            actor_id.map(|actor| of(&[actor], ACTOR)),
+            session.map(|session| of(&[session], SESSION)),
+            both.map(|(actor, session)| of(&[actor, session], ACTOR | SESSION)),
+        ];
+        names.into_iter().flatten()
+    }
+}
+
+/// The name of the row that ends everyone until the older half of all events.
+pub(crate) fn name_of_all_events(key: &Key) -> Name {
+    name(key, EVENT, std::iter::empty())
 }
 
 impl Impersonation<'_> {
@@ -237,6 +337,7 @@ impl Impersonation<'_> {
             (CLIENT, Some(self.client_id.as_bytes())),
             (CALLER, self.caller.as_ref().map(CallerTag::as_bytes)),
             (RESOURCE, Some(self.resource.as_bytes())),
+            (SESSION, self.session.map(str::as_bytes)),
         ];
         let given = || members.into_iter().filter(|(bit, _)| mask & bit != 0);
         if given().any(|(_, member)| member.is_none()) {

@@ -58,10 +58,10 @@ mod table;
 mod view;
 
 pub(crate) use entry::{CLOCKS_APART, Learned};
-pub use entry::{CallerTag, End, Impersonation, IssuedAt, Owner, Revocation};
+pub use entry::{CallerTag, Concerned, End, Happened, Impersonation, IssuedAt, Owner, Revocation};
 pub use mark::Mark;
-pub(crate) use table::{Clocks, RETENTION, Table};
-pub use table::{MAX_ENTRIES, Overflow, SHARE};
+pub(crate) use table::{Clocks, RETENTION, Table, end_at_revision};
+pub use table::{MAX_ENTRIES, Overflow, SHARE, Told};
 pub(crate) use view::LastView;
 pub use view::View;
 

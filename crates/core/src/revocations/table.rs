@@ -1,6 +1,6 @@
 //! The table of revocations, as bytes.
 //!
-//! A table is small enough to be read whole. It is searched as it is stored: rows of 38 bytes in
+//! A table is small enough to be read whole. It is searched as it is stored: rows of 40 bytes in
 //! the order of their names. Its head lists the kinds of revocation that it has, with the latest
 //! end of each kind, so that looking up an impersonation hashes only as often as a match is
 //! possible.
@@ -16,6 +16,11 @@
 //! everyone. More has ended than was meant, never less. A revocation of everyone is that cut-off,
 //! and takes no row.
 //!
+//! # Events
+//!
+//! Events have [`EVENTS`] rows of their own, beside all others, because every logout of an ordinary
+//! user takes one. See [`events`].
+//!
 //! # Forgetting
 //!
 //! A row has to outlive every token that it ends, whatever the lifetimes are set to in the
@@ -25,25 +30,30 @@
 //! it was made. A row goes when both clocks say that its time is over. The times of other rows do
 //! not count as a clock.
 
+mod events;
 mod format;
 mod shares;
 
 use std::time::Duration;
 
 use super::entry::{
-    CALLER, End, Impersonation, IssuedAt, Key, Learned, Mask, Name, Owner, Revocation,
+    CALLER, EVENT, End, Impersonation, IssuedAt, Key, Learned, Mask, Name, Owner, Revocation,
 };
 use crate::config::{LONGEST_ACCESS_TOKEN_LIFETIME, LONGEST_SUBJECT_TOKEN_LIFETIME};
 use crate::host::{Host, UnixTime};
 use crate::remote::Revision;
-use format::{Row, row};
-use shares::OPERATORS;
+pub use events::Told;
+pub(crate) use events::end_at_revision;
+use format::{OPERATORS, Row, row};
 
 /// The most revocations that are told apart: 600 KiB of rows.
 pub const MAX_ENTRIES: usize = 16_384;
 
 /// The most rows of one caller or one client.
 pub const SHARE: usize = 1024;
+
+/// The most rows of events: 320 KiB beside those of [`MAX_ENTRIES`].
+pub(crate) const EVENTS: usize = 8192;
 
 /// The most rows of all callers and clients together. The rest is the operators'.
 pub(crate) const OWNED: usize = MAX_ENTRIES / 2;
@@ -89,6 +99,20 @@ struct Kind {
     made_at: Uptime,
 }
 
+impl Kind {
+    /// Returns true if a row of this kind may end what was issued at that time.
+    fn may_end(&self, issued: IssuedAt) -> bool {
+        match self.is_of_events() {
+            true => issued.is_until_time(self.last.time),
+            false => issued.is_until(self.last),
+        }
+    }
+
+    const fn is_of_events(&self) -> bool {
+        self.mask & EVENT != 0
+    }
+}
+
 /// Seconds by the clock that cannot be set.
 type Uptime = u32;
 
@@ -104,6 +128,11 @@ impl Clocks {
     pub(crate) fn read(host: &dyn Host) -> Self {
         let uptime = Uptime::try_from(host.uptime().as_secs()).unwrap_or(Uptime::MAX);
         Self { now: host.now(), uptime }
+    }
+
+    /// The time by the wall clock.
+    pub(crate) const fn now(self) -> UnixTime {
+        self.now
     }
 
     /// Returns true if no token that a row ends can still be live. The row has this end, and was
@@ -122,6 +151,8 @@ fn has_passed(end: End, now: UnixTime) -> bool {
 /// A lack of room, which ended more than was named.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Overflow {
+    /// The room for events was used up, and more has ended than the events named.
+    Events,
     /// The share of a caller or a client was used up, and more of its own has ended.
     Share,
     /// The table was full, and more of everyone's has ended.
@@ -132,12 +163,23 @@ impl Table {
     /// Returns true if an impersonation has ended whose subject token or access token was issued at
     /// that time.
     pub(crate) fn has_ended(&self, impersonation: &Impersonation<'_>, issued: IssuedAt) -> bool {
+        self.has_ended_by(impersonation, issued, |_| true)
+    }
+
+    /// The same, for rows of some kinds only.
+    fn has_ended_by(
+        &self,
+        impersonation: &Impersonation<'_>,
+        issued: IssuedAt,
+        counts: impl Fn(&Kind) -> bool,
+    ) -> bool {
         if issued.is_until(self.cut_off) {
             return true;
         }
-        self.kinds.iter().filter(|kind| issued.is_until(kind.last)).any(|Kind { mask, .. }| {
+        let mut kinds = self.kinds.iter().filter(|kind| counts(kind) && kind.may_end(issued));
+        kinds.any(|Kind { mask, .. }| {
             match impersonation.name(&self.key, *mask) {
-                Some(name) => self.find(&name).is_some_and(|end| issued.is_until(end)),
+                Some(name) => self.row(&name).is_some_and(|row| format::ends(row, issued)),
                 // The caller is unknown, and could be the one that is named.
                 None => mask & CALLER != 0 && impersonation.may_match_but_for_the_caller(*mask),
             }
@@ -197,9 +239,8 @@ impl Table {
             self.cut_off(end);
             return None;
         }
-        let name = revocation.name(&self.key);
         let owner = self.owner(owner);
-        self.put(&name, end, owner, clocks.uptime);
+        self.put(row(&revocation.name(&self.key), end, owner, clocks.uptime));
         self.note_kind(mask, end, clocks.uptime);
         self.make_room(clocks.uptime)
     }
@@ -207,7 +248,14 @@ impl Table {
     /// Adds many revocations of a remote store at once. Forgets nothing by any clock: the remote
     /// store does.
     pub(crate) fn insert_all(&mut self, learned: &[Learned]) -> Option<Overflow> {
-        for Learned { revocation, end, owner } in learned {
+        for Learned { revocation, end, owner, event } in learned {
+            if let Some(happened) = event {
+                let sender = events::tag(&happened.sender);
+                let name = revocation.event_name(&self.key);
+                self.rows.push(format::event_row(&name, happened.at(), *end, sender, 0));
+                self.note_kind(revocation.event_mask(), *end, 0);
+                continue;
+            }
             let mask = revocation.mask();
             if mask == 0 {
                 self.cut_off(*end);
@@ -225,6 +273,7 @@ impl Table {
             }
             same
         });
+        self.forget_covered_events();
         let cut_offs = learned.iter().filter_map(|one| {
             one.owner.as_ref().filter(|owner| one.revocation == owner.everything())
         });
@@ -257,11 +306,11 @@ impl Table {
             return false;
         }
         for row in self.rows.iter().filter(|row| format::end(row).revision > revision) {
-            let owner = match self.owner_of(row) {
-                Some((mask, name)) => read.owner_named(mask, name),
-                None => OPERATORS,
-            };
-            read.put(&format::name(row), format::end(row), owner, 0);
+            let mut row = *row;
+            if let Some((mask, name)) = self.owner_of(&row) {
+                format::set_owner(&mut row, read.owner_named(mask, name));
+            }
+            read.put(row);
         }
         for Kind { mask, last, made_at } in &self.kinds {
             if last.revision > revision {
@@ -275,9 +324,8 @@ impl Table {
     }
 
     /// Adds a row, or merges it into the row with the same name.
-    fn put(&mut self, name: &Name, end: End, owner: u16, made_at: Uptime) {
-        let new = row(name, end, owner, made_at);
-        match self.place(name) {
+    fn put(&mut self, new: Row) {
+        match self.place(&format::name(&new)) {
             Ok(place) => {
                 if let Some(row) = self.rows.get_mut(place) {
                     *row = format::merged(row, &new);
@@ -299,7 +347,11 @@ impl Table {
 
     /// The end of the row with this name.
     fn find(&self, name: &Name) -> Option<End> {
-        self.rows.get(self.place(name).ok()?).map(format::end)
+        self.row(name).map(format::end)
+    }
+
+    fn row(&self, name: &Name) -> Option<&Row> {
+        self.rows.get(self.place(name).ok()?)
     }
 
     fn place(&self, name: &Name) -> Result<usize, usize> {
@@ -308,27 +360,29 @@ impl Table {
 
     /// Forgets rows that end no token that could still be live.
     fn forget_old(&mut self, clocks: Clocks) {
-        self.retain(|end, made_at| !clocks.have_outlived(end, made_at));
+        self.retain(|end, made_at, _| !clocks.have_outlived(end, made_at));
     }
 
     /// Keeps owners to their shares, and turns the operators' oldest rows into the cut-off if there
     /// are too many. Returns what else was ended.
     fn make_room(&mut self, uptime: Uptime) -> Option<Overflow> {
+        let events = self.make_room_for_events(uptime).then_some(Overflow::Events);
         let shares = self.keep_to_shares(uptime).then_some(Overflow::Share);
-        shares.max(self.make_room_for_all().then_some(Overflow::Table))
+        events.max(shares).max(self.make_room_for_all().then_some(Overflow::Table))
     }
 
     fn make_room_for_all(&mut self) -> bool {
-        let Some(too_many) = self.rows.len().checked_sub(MAX_ENTRIES).filter(|many| *many > 0)
+        let rows = || self.rows.iter().filter(|row| format::event(row).is_none());
+        let Some(too_many) = rows().count().checked_sub(MAX_ENTRIES).filter(|many| *many > 0)
         else {
             return false;
         };
-        let operators = self.rows.iter().filter(|row| format::owner(row) == OPERATORS);
+        let operators = rows().filter(|row| format::owner(row) == OPERATORS);
         let mut ends: Vec<_> = operators.map(format::end).collect();
         // If the operators have too few rows, there are about as many owners as rows. Then all rows
         // count.
         if ends.len() < too_many {
-            ends = self.rows.iter().map(format::end).collect();
+            ends = rows().map(format::end).collect();
         }
         let oldest =
             too_many.saturating_sub(1).saturating_add(MADE_ROOM).min(ends.len().saturating_sub(1));
@@ -338,19 +392,22 @@ impl Table {
         true
     }
 
-    /// Ends everything that was issued until `end`, and drops the rows that this covers.
+    /// Ends everything that was issued until `end`, and drops the rows that this covers. It covers
+    /// no events: they also refuse actor tokens.
     pub(crate) fn cut_off(&mut self, end: End) {
         let end = self.cut_off.max(end);
         self.cut_off = end;
-        self.retain(|one, _| !one.is_within(end));
+        self.retain(|one, _, is_event| is_event || !one.is_within(end));
     }
 
     /// Keeps the rows for which `keep` returns true.
-    fn retain(&mut self, mut keep: impl FnMut(End, Uptime) -> bool) {
+    fn retain(&mut self, mut keep: impl FnMut(End, Uptime, bool) -> bool) {
         let before = self.rows.len();
-        self.rows.retain(|row| keep(format::end(row), format::made_at(row)));
+        self.rows.retain(|row| {
+            keep(format::end(row), format::made_at(row), format::event(row).is_some())
+        });
         // The kind has the latest end of its rows, so it goes last.
-        self.kinds.retain(|kind| keep(kind.last, kind.made_at));
+        self.kinds.retain(|kind| keep(kind.last, kind.made_at, kind.is_of_events()));
         if self.rows.len() != before {
             self.forget_owners();
         }

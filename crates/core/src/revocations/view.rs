@@ -3,8 +3,9 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use super::entry::{Impersonation, IssuedAt, Revocation};
+use super::entry::{Concerned, Impersonation, IssuedAt, Revocation};
 use super::table::Table;
+use crate::host::UnixTime;
 
 /// All revocations that a worker knows at one moment.
 #[derive(Debug, Default)]
@@ -21,6 +22,24 @@ impl View {
     /// that time.
     pub fn has_ended(&self, impersonation: &Impersonation<'_>, issued: IssuedAt) -> bool {
         self.tables().any(|table| table.has_ended(impersonation, issued))
+    }
+
+    /// Returns true if a revocation has ended an impersonation whose subject token was issued at
+    /// that time. Events do not count: most end no subject token.
+    pub(crate) fn has_revoked(&self, impersonation: &Impersonation<'_>, issued: IssuedAt) -> bool {
+        self.tables().any(|table| table.has_revoked(impersonation, issued))
+    }
+
+    /// Returns true if an event about one of these people has ended a subject token that was issued
+    /// at that time.
+    pub(crate) fn event_has_ended(&self, concerned: Concerned<'_>, issued: IssuedAt) -> bool {
+        self.tables().any(|table| table.event_has_ended(concerned, issued))
+    }
+
+    /// Returns true if an event about one of these people happened at that time or later, by the
+    /// clock of its sender.
+    pub fn has_event_since(&self, concerned: Concerned<'_>, time: UnixTime) -> bool {
+        self.tables().any(|table| table.has_event_since(concerned, time))
     }
 
     /// Returns true if this very revocation, or one of everyone, has ended what was issued at that

@@ -29,6 +29,9 @@ const ENTRY: usize = 16 + 8;
 /// The number of attempts while other workers write the same bucket.
 const ATTEMPTS: usize = 64;
 
+const UNREADABLE: HostFailure = HostFailure("ids in a format that this version can read");
+const CONTENDED: HostFailure = HostFailure("shared data: others write without end");
+
 /// The ids of one kind that one service has seen.
 #[derive(Debug)]
 pub struct SeenOnce {
@@ -57,6 +60,50 @@ impl SeenOnce {
         Self { keys: Keys::new(tenant), kind }
     }
 
+    /// Returns true if `id` is remembered.
+    pub(crate) fn has(&self, host: &dyn Host, id: &[u8]) -> Result<bool, NotRemembered> {
+        let (name, key) = self.place(id);
+        let bytes = host.get(&key)?.map(|(bytes, _)| bytes).unwrap_or_default();
+        let (entries, []) = bytes.as_chunks::<ENTRY>() else { return Err(UNREADABLE.into()) };
+        let now = host.now();
+        Ok(entries.iter().any(|entry| now < expiry(entry) && entry.starts_with(&name)))
+    }
+
+    /// Remembers `id` until `until`, for a caller to whom a forgotten id does no harm: a full bucket
+    /// forgets the id that it would forget next.
+    pub(crate) fn remember(
+        &self,
+        host: &dyn Host,
+        id: &[u8],
+        until: UnixTime,
+    ) -> Result<(), NotRemembered> {
+        let (name, key) = self.place(id);
+        let remembered = update(host, &key, ATTEMPTS, |bytes| {
+            let now = host.now();
+            let (entries, []) = bytes.unwrap_or_default().as_chunks::<ENTRY>() else {
+                return Err(NotRemembered::from(UNREADABLE));
+            };
+            let is_other = |entry: &&[u8; ENTRY]| now < expiry(entry) && !entry.starts_with(&name);
+            let mut others: Vec<_> = entries.iter().filter(is_other).collect();
+            others.sort_by_key(|entry| expiry(entry));
+            let too_many = others.len().saturating_sub(ROOM.saturating_sub(1));
+            let mut bytes: Vec<u8> = others.into_iter().skip(too_many).flatten().copied().collect();
+            bytes.extend_from_slice(&name);
+            bytes.extend_from_slice(&until.millis().to_le_bytes());
+            Ok(Change::Write(bytes, ()))
+        });
+        remembered?.ok_or(NotRemembered::Host(CONTENDED))
+    }
+
+    /// The name of `id` in its bucket, and the key of the bucket.
+    fn place(&self, id: &[u8]) -> ([u8; 16], String) {
+        let digest = Digest::of(id);
+        let (name, rest) = digest.as_bytes().split_first_chunk::<16>().unwrap_or((&[0; 16], &[]));
+        let bucket = rest.first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes));
+        let bucket = bucket.checked_rem(BUCKETS).unwrap_or(0);
+        (*name, self.keys.seen_once(self.kind, FORMAT, bucket))
+    }
+
     /// Returns true for the first caller that presents `id`, and remembers the id until `until`.
     ///
     /// `id` must also name its issuer if several issue ids of this kind. Call this after the
@@ -67,18 +114,14 @@ impl SeenOnce {
         id: &[u8],
         until: UnixTime,
     ) -> Result<bool, NotRemembered> {
-        let digest = Digest::of(id);
-        let (name, rest) = digest.as_bytes().split_first_chunk::<16>().unwrap_or((&[0; 16], &[]));
-        let bucket = rest.first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes));
-        let bucket = bucket.checked_rem(BUCKETS).unwrap_or(0);
-        let key = self.keys.seen_once(self.kind, FORMAT, bucket);
+        let (name, key) = self.place(id);
         let first = update(host, &key, ATTEMPTS, |bytes| {
             let now = host.now();
             let (entries, []) = bytes.unwrap_or_default().as_chunks::<ENTRY>() else {
-                return Err(HostFailure("ids in a format that this version can read").into());
+                return Err(UNREADABLE.into());
             };
             let live = || entries.iter().filter(|entry| now < expiry(entry));
-            if live().any(|entry| entry.starts_with(name)) {
+            if live().any(|entry| entry.starts_with(&name)) {
                 return Ok(Change::Keep(false));
             }
             if until <= now {
@@ -88,11 +131,11 @@ impl SeenOnce {
                 return Err(NotRemembered::Full);
             }
             let mut bytes: Vec<u8> = live().flatten().copied().collect();
-            bytes.extend_from_slice(name);
+            bytes.extend_from_slice(&name);
             bytes.extend_from_slice(&until.millis().to_le_bytes());
             Ok(Change::Write(bytes, true))
         });
-        first?.ok_or(NotRemembered::Host(HostFailure("shared data: others write without end")))
+        first?.ok_or(NotRemembered::Host(CONTENDED))
     }
 }
 

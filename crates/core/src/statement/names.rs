@@ -43,6 +43,12 @@ impl Names {
         Self { issuers, endpoints }
     }
 
+    /// The prefix of an issuer of the list; `None` if the list lacks the issuer.
+    pub(crate) fn prefix_of(&self, issuer: &str) -> Option<&str> {
+        let listed = self.issuers.iter().find(|(listed, _)| listed == issuer);
+        listed.map(|(_, prefix)| &**prefix)
+    }
+
     /// Puts an issuer's prefix before a name that the issuer gave.
     pub(crate) fn qualify(&self, prefix: &str, name: &str) -> Result<String, NameError> {
         let name = format!("{prefix}{name}");
@@ -63,9 +69,8 @@ impl Names {
         prefix: &str,
         issuer: &str,
     ) -> Result<(), StatementError> {
-        let listed = self.issuers.iter().find(|(listed, _)| listed == issuer);
-        let is_anothers = match listed {
-            Some((_, listed)) => listed != prefix,
+        let is_anothers = match self.prefix_of(issuer) {
+            Some(listed) => listed != prefix,
             // If the list has one issuer, the unlisted issuer's names cannot be mistaken for
             // another's.
             None => self.issuers.len() > 1 && self.issuers.iter().any(|(_, known)| known == prefix),

@@ -15,6 +15,8 @@ use crate::jose;
 pub(crate) struct Verified<T> {
     expires_at: Option<UnixTime>,
     not_before: UnixTime,
+    /// `iat`, by the issuer's clock.
+    pub(crate) issued_at: Option<UnixTime>,
     /// The claims, which the issuer vouches for.
     pub(crate) claims: T,
 }
@@ -25,6 +27,7 @@ impl<T> Verified<T> {
         Self {
             expires_at: claims.expiration.map(UnixTime::from_secs),
             not_before: UnixTime::from_secs(claims.not_before.unwrap_or(0)),
+            issued_at: claims.issued_at.map(UnixTime::from_secs),
             claims: claims.custom,
         }
     }

@@ -8,7 +8,9 @@ use crate::etcd::{EtcdRevocations, Server};
 use crate::host::{Host, HostFailure, UnixTime};
 use crate::local::LocalRevocations;
 use crate::remote::LastRevocation;
-use crate::revocations::{CaughtUp, NotRevoked, Owner, Revocation, Revoked, Unknown, View};
+use crate::revocations::{
+    CaughtUp, Happened, NotRevoked, Owner, Revocation, Revoked, Told, Unknown, View,
+};
 use crate::step::Context;
 
 /// The revocations of one service, as one worker sees them. Workers, and the plugins of one
@@ -106,6 +108,19 @@ impl Revocations {
     ) -> Result<Revoked, NotRevoked> {
         let revocation = Revocation::of_id(id);
         call!(self.0, revocations => revocations.revoke(context, &revocation, Some(owner)).await)
+    }
+
+    /// Ends everything that `revocation` names and that was issued until an event, by the clock of
+    /// its sender. A repetition of an event ends nothing. Events have room of their own.
+    pub async fn keep_event(
+        &self,
+        context: &Context,
+        revocation: &Revocation,
+        happened: &Happened,
+    ) -> Result<Told, NotRevoked> {
+        call!(self.0, revocations => {
+            revocations.keep_event(context, revocation, happened).await
+        })
     }
 
     /// Returns true if this VM is to call [`Self::follow`] now: one VM of each Envoy is.

@@ -8,7 +8,8 @@ use impersonation_core::fakes::{Etcd, FakeHost, etcd_server, play_in_etcd};
 use impersonation_core::host::{Host, UnixTime};
 use impersonation_core::remote::Revision;
 use impersonation_core::revocations::{
-    CallerTag, Impersonation, IssuedAt, MAX_ENTRIES, Owner, Revocation, SHARE, Unknown,
+    CallerTag, Happened, Impersonation, IssuedAt, MAX_ENTRIES, NotRevoked, Owner, Revocation,
+    SHARE, Told, Unknown,
 };
 use impersonation_core::step::{Context, GrpcCall, Task};
 use impersonation_core::storage::Revocations;
@@ -71,6 +72,15 @@ impl Envoy {
         assert_eq!(revoked.map(|revoked| revoked.overflow), Ok(None));
     }
 
+    /// Tells this Envoy of an event about a user.
+    fn tell(&self, etcd: &mut Etcd, user: &str, at: UnixTime) -> Told {
+        let (user, happened) = (of_user(user), event_at(at));
+        let told = self.run(etcd, |revocations, context| async move {
+            revocations.keep_event(&context, &user, &happened).await
+        });
+        told.unwrap()
+    }
+
     /// A caller ends an impersonation of its own.
     fn end(&self, etcd: &mut Etcd, caller: &str, id: &str) {
         let (owner, id) = (Owner::Caller(caller.to_owned()), id.to_owned());
@@ -129,6 +139,7 @@ fn impersonation(user_id: &str) -> Impersonation<'_> {
         client_id: "client",
         caller: Some(CallerTag::of("backend")),
         resource: "resource",
+        session: None,
     }
 }
 
@@ -578,4 +589,74 @@ fn a_value_that_cannot_be_received_may_mean_anybody() {
         |revocations, context| async move { revocations.current_view(&context).await },
     );
     assert!(known.unwrap().has_ended(&impersonation("bob"), issued));
+}
+
+fn event_at(time: UnixTime) -> Happened {
+    Happened { at_millis: time.millis(), sender: "https://auth.example.com".to_owned() }
+}
+
+/// An event ends everywhere what began before it, by clocks that differ by a minute, and a new
+/// impersonation is good at once. The same event ends nothing again, whichever Envoy is told.
+#[test]
+fn an_event_ends_everywhere_what_began_before_it_and_once() {
+    let ahead = [0, 1, 30, 59].map(Duration::from_secs);
+    for (issuing, told) in ahead.iter().flat_map(|one| ahead.map(|other| (*one, other))) {
+        let (mut etcd, case) = (Etcd::default(), format!("{issuing:?} {told:?}"));
+        let (one, other) = (Envoy::ahead(issuing), Envoy::ahead(told));
+        // The sender's clock is behind all others.
+        let event = Envoy::new().world.now.get();
+        let before = one.issue(&mut etcd);
+        assert_eq!(other.tell(&mut etcd, "ana", event), Told::News(None), "{case}");
+        let after = one.issue(&mut etcd);
+        for envoy in [&one, &other, &Envoy::new()] {
+            assert_eq!(envoy.tell(&mut etcd, "ana", event), Told::OldNews, "{case}");
+            assert_eq!(envoy.tell(&mut etcd, "ana", event.before(HOUR)), Told::OldNews, "{case}");
+            assert!(envoy.finds_ended(&mut etcd, "ana", before), "{case}");
+            assert!(!envoy.finds_ended(&mut etcd, "ana", after), "{case}");
+            assert!(!envoy.finds_ended(&mut etcd, "bob", before), "{case}");
+        }
+    }
+}
+
+/// An event that arrives late says nothing about a sign-in that came after it.
+#[test]
+fn a_late_event_spares_what_began_more_than_a_minute_after_it() {
+    let mut etcd = Etcd::default();
+    let (one, other) = (Envoy::new(), Envoy::new());
+    let event = one.world.now.get();
+    let before = one.issue(&mut etcd);
+    one.wait(Duration::from_secs(61));
+    let between = one.issue(&mut etcd);
+    assert_eq!(other.tell(&mut etcd, "ana", event), Told::News(None));
+    assert!(one.finds_ended(&mut etcd, "ana", before));
+    assert!(!one.finds_ended(&mut etcd, "ana", between));
+}
+
+/// The event is not kept, and the sender tries again. An attempt whose answer was lost was kept.
+#[test]
+fn an_event_is_kept_or_fails_and_is_good_when_it_comes_again() {
+    let user = || of_user("ana");
+    let keep = |envoy: &Envoy, answer: &mut dyn FnMut(&GrpcCall) -> Result<Vec<u8>, u32>| {
+        let happened = event_at(Envoy::new().world.now.get());
+        envoy.run_with(answer, |revocations, context| async move {
+            revocations.keep_event(&context, &user(), &happened).await
+        })
+    };
+    let (mut etcd, envoy) = (Etcd::default(), Envoy::new());
+    let before = envoy.issue(&mut etcd);
+    let failed = keep(&envoy, &mut |_| Err(14));
+    assert!(matches!(failed, Err(NotRevoked::Remote(_))), "{failed:?}");
+    assert!(!envoy.finds_ended(&mut etcd, "ana", before));
+    // Each answer of a write is lost once.
+    let mut lost = false;
+    let told = keep(&envoy, &mut |call| {
+        let answer = etcd.answer(call);
+        let is_event = call.method == "Txn" && call.message.len() > 200;
+        if is_event && !std::mem::replace(&mut lost, true) { Err(14) } else { answer }
+    });
+    assert!(matches!(told, Ok(Told::News(None))), "{told:?}");
+    let after = envoy.issue(&mut etcd);
+    assert!(envoy.finds_ended(&mut etcd, "ana", before));
+    assert!(!envoy.finds_ended(&mut etcd, "ana", after));
+    assert_eq!(keep(&envoy, &mut |call| etcd.answer(call)), Ok(Told::OldNews));
 }

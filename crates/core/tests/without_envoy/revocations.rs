@@ -7,20 +7,25 @@ use std::time::Duration;
 
 use impersonation_core::fakes::FakeHost;
 use impersonation_core::host::{Expected, Host, HostFailure, SharedData, Swap, UnixTime, Version};
-use impersonation_core::revocations::{Impersonation, IssuedAt, Revocation};
+use impersonation_core::revocations::{
+    Concerned, Happened, Impersonation, IssuedAt, Revocation, Told,
+};
 use impersonation_core::step::{Step, Task};
 use impersonation_core::storage::Revocations;
 
 /// The most calls of the host that a revocation makes.
 const STEPS: usize = 16;
 
+const AGENT: Concerned<'_> = Concerned { actor_id: Some("agent"), session: None, user_id: None };
+
 const USER: Impersonation<'_> = Impersonation {
     id: "id",
     user_id: "user",
-    actor_id: None,
+    actor_id: Some("agent"),
     client_id: "client",
     caller: None,
     resource: "resource",
+    session: None,
 };
 
 /// An act of another worker.
@@ -262,4 +267,110 @@ fn a_service_that_begins_ends_what_was_issued_before() {
         !ended(&world, &revocations, issued.after(Duration::from_millis(2))),
         "begun only once"
     );
+}
+
+/// Plays an event about the agent. `None` if it was not kept.
+fn tell(world: &Rc<World>, happened: &Happened) -> Option<Told> {
+    let (host, happened) = (Rc::clone(world) as Rc<dyn Host>, happened.clone());
+    let step = Task::start(host, None, |context| async move {
+        let agent = Revocation { actor_id: Some("agent".to_owned()), ..Revocation::default() };
+        worker().keep_event(&context, &agent, &happened).await.ok()
+    });
+    let Step::Done(told) = step else { panic!("shared data answers at once") };
+    told
+}
+
+fn event_at(time: UnixTime) -> Happened {
+    Happened { at_millis: time.millis(), sender: "https://auth.example.com".to_owned() }
+}
+
+/// An exchange that takes its time before the event can be seen, whatever it does then, leaves
+/// nothing that lives. One that takes its time after the event was answered is good at once.
+#[test]
+fn an_exchange_beside_an_event_leaves_no_live_impersonation() {
+    let (mut issued, mut refused, mut lived) = (0, 0, 0);
+    for first in 0..=STEPS {
+        for second in first..=STEPS {
+            for third in second..=STEPS {
+                for tick in 0..STEPS {
+                    for tock in (tick..STEPS).step_by(3) {
+                        let world = Rc::new(World::new([tick, tock]));
+                        worker().create_if_missing(&*world).unwrap();
+                        world.host.advance(Duration::from_millis(5));
+                        let happened = event_at(world.host.now());
+                        let exchange = Rc::new(Exchange::default());
+                        // An unbound subject token outlives an event, so its time does not count.
+                        let [time, look, issue] = exchange.steps(world.host.now().after(DAY));
+                        let (was_seen, seen) = (Rc::<Cell<bool>>::default(), Rc::default());
+                        *world.others.borrow_mut() = vec![
+                            (first, {
+                                let seen: Rc<Cell<bool>> = Rc::clone(&seen);
+                                Box::new(move |world: &World| {
+                                    let known = worker().recent_view(world).unwrap();
+                                    seen.set(known.has_event_since(AGENT, UnixTime::default()));
+                                    time(world);
+                                }) as Other
+                            }),
+                            (second, look),
+                            (third, issue),
+                        ];
+                        world.looking.set(true);
+                        assert_eq!(tell(&world, &happened), Some(Told::News(None)));
+                        assert!(world.step.get() <= STEPS, "{} steps", world.step.get());
+                        world.run_others(usize::MAX);
+                        world.looking.set(false);
+                        was_seen.set(seen.get());
+                        let at = exchange.now.get();
+                        let lives = exchange.issued.get() && !ended(&world, &worker(), at);
+                        let order = [first, second, third, tick, tock];
+                        assert!(
+                            !lives || was_seen.get(),
+                            "issued at {at:?}, in the order {order:?}"
+                        );
+                        issued += usize::from(exchange.issued.get());
+                        refused += usize::from(exchange.refused.get());
+                        lived += usize::from(lives);
+                        // A repetition ends nothing.
+                        world.host.advance(Duration::from_secs(7));
+                        assert_eq!(tell(&world, &happened), Some(Told::OldNews));
+                        world.looking.set(false);
+                        assert!(!lives || !ended(&world, &worker(), at), "{order:?}");
+                        let now = world.host.now();
+                        assert!(!ended(&world, &worker(), now), "{order:?}: a new one");
+                    }
+                }
+            }
+        }
+    }
+    assert!(issued > 1000 && refused > 1000, "{issued} issued, {refused} refused, {lived} lived");
+}
+
+const DAY: Duration = Duration::from_secs(86_400);
+
+/// The sender had no answer, and tries again. Until then more may have ended, never less.
+#[test]
+fn a_worker_that_dies_while_it_keeps_an_event_is_made_good_by_the_next_attempt() {
+    for dies_before in 0..STEPS {
+        let mut world = World::new([3, 5]);
+        world.dies_before = dies_before;
+        let world = Rc::new(world);
+        worker().create_if_missing(&*world).unwrap();
+        world.host.advance(Duration::from_millis(5));
+        let begun = world.host.now();
+        let happened = event_at(begun);
+        world.looking.set(true);
+        let answered = tell(&world, &happened).is_some();
+        world.looking.set(false);
+        let other = worker();
+        other.create_if_missing(&*world).unwrap();
+        assert!(!answered || ended(&world, &other, begun), "{dies_before}");
+        let between = world.host.now();
+        world.host.advance(Duration::from_secs(2));
+        assert!(tell(&world, &happened).is_some(), "{dies_before}");
+        world.looking.set(false);
+        assert!(ended(&world, &other, begun), "{dies_before}");
+        assert!(answered || ended(&world, &other, between), "{dies_before}");
+        world.host.advance(Duration::from_millis(1));
+        assert!(!ended(&world, &other, world.host.now()), "{dies_before}: a new one");
+    }
 }

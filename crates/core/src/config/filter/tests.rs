@@ -11,7 +11,7 @@ use serde_json::json;
 use super::super::wire::tests::wire;
 use super::*;
 use crate::config::clients::ClientType;
-use crate::config::{EtcdSettings, OnReplay, Problem, decode};
+use crate::config::{EtcdSettings, Jwks, OnReplay, Problem, SignInRules, decode};
 use crate::issuer;
 use crate::jose::Algorithm;
 use crate::secret::Digest;
@@ -81,6 +81,8 @@ fn full() -> Value {
             "introspection": "/realms/acme/protocol/openid-connect/token/introspect",
             "subject_tokens": "/impersonation/subject-tokens",
             "impersonations": "/impersonation/list",
+            "back_channel_logout": "/impersonation/logout",
+            "security_events": "/impersonation/events",
         },
         "signing_keys": [
             {"jwk": ed25519(), "kid": "first", "alg": "EdDSA"},
@@ -151,6 +153,27 @@ fn full() -> Value {
             },
             "capacity": 100,
             "context": ["ticketId", "reason"],
+            "back_channel_logout": [
+                {
+                    "issuer": "https://auth.example.com/oidc",
+                    "name_prefix": "",
+                    "audiences": ["support-portal"],
+                    "remote_jwks": {"http_uri": http_uri("/oidc/jwks"), "cache_duration": "100s"},
+                },
+                {
+                    "issuer": "https://other.example.com",
+                    "name_prefix": "other:",
+                    "audiences": ["support-portal"],
+                    "local_jwks": {"inline_string": key_set().to_string()},
+                },
+            ],
+            "security_events": [{
+                "issuer": "https://auth.example.com",
+                "name_prefix": "",
+                "audiences": ["https://gateway.example.com/api/security-events"],
+                "authorization_sha256": ["d".repeat(64)],
+                "local_jwks": {"environment_variable": "KEY_SET"},
+            }],
         },
         "store": {"shared_data": {"capacity": 10}},
         "access_tokens": {"lifetime": "1800s"},
@@ -172,6 +195,8 @@ fn full() -> Value {
                 "audiences": ["https://auth.example.com/api"],
                 "name_prefix": "opaque:",
             },
+            "acr_values": ["phrh", "phr"],
+            "max_age": "900s",
         },
         "clients": [
             {
@@ -195,6 +220,8 @@ fn full() -> Value {
                 "indicator": "https://api.example.com/orders",
                 "scopes": ["orders:read", "orders:write"],
                 "access_token_lifetime": "900s",
+                "actor_acr_values": ["phrh"],
+                "actor_max_age": "300s",
             },
             {"indicator": "urn:example:invoices"},
         ],
@@ -389,6 +416,24 @@ fn every_member_can_be_set() {
     let orders = &config.resources["https://api.example.com/orders"];
     assert_eq!(orders.scopes, ["orders:read", "orders:write"]);
     assert_eq!(orders.access_token_lifetime, Some(Duration::from_secs(900)));
+
+    let rules = |acr_values: &[&str], secs| SignInRules {
+        acr_values: Some(acr_values.iter().map(|value| (*value).to_owned()).collect()),
+        max_age: Some(Duration::from_secs(secs)),
+    };
+    assert_eq!(config.actor_tokens.sign_in, rules(&["phrh", "phr"], 900));
+    assert_eq!(orders.actor_sign_in, rules(&["phrh"], 300));
+    let [own, other] = &*config.impersonations.back_channel_logout else { panic!("two") };
+    assert_eq!(
+        (&*own.issuer, own.name_prefix.as_deref()),
+        ("https://auth.example.com/oidc", Some(""))
+    );
+    assert!(matches!(own.keys, Jwks::Remote(_)) && matches!(other.keys, Jwks::Local(_)));
+    assert_eq!(own.authorization_digests, None);
+    let [events] = &*config.impersonations.security_events else { panic!("one") };
+    assert_eq!(events.audiences, ["https://gateway.example.com/api/security-events"]);
+    assert_eq!(events.authorization_digests, Some(vec![Digest::from_bytes([0xdd; 32])]));
+    assert_eq!(config.paths.security_events.as_deref(), Some("/tenant-a/impersonation/events"));
 }
 
 #[test]
@@ -414,7 +459,10 @@ fn an_absent_member_has_its_default() {
     assert!(!config.audit_context);
     let console = &config.clients["console"];
     assert_eq!((&console.resources, console.actor_token_required), (&None, false));
+    assert!(config.actor_tokens.sign_in.is_empty());
+    assert_eq!((config.paths.back_channel_logout, config.paths.security_events), (None, None));
     let invoices = &config.resources["urn:example:invoices"];
+    assert!(invoices.actor_sign_in.is_empty());
     assert_eq!((&*invoices.scopes, invoices.access_token_lifetime), (&[][..], None));
 }
 
@@ -499,6 +547,17 @@ fn a_missing_required_member_is_named() {
         "impersonations.authentication.introspection.http_uri.cluster",
         "impersonations.authentication.introspection.client_id",
         "impersonations.authentication.introspection.client_secret",
+        "impersonations.back_channel_logout[0].issuer",
+        "impersonations.back_channel_logout[0].name_prefix",
+        "impersonations.back_channel_logout[0].audiences",
+        "impersonations.back_channel_logout[0].remote_jwks.http_uri",
+        "impersonations.back_channel_logout[0].remote_jwks.http_uri.uri",
+        "impersonations.back_channel_logout[0].remote_jwks.http_uri.cluster",
+        "impersonations.back_channel_logout[1].issuer",
+        "impersonations.back_channel_logout[1].name_prefix",
+        "impersonations.back_channel_logout[1].audiences",
+        "impersonations.security_events[0].issuer",
+        "impersonations.security_events[0].audiences",
         "clients",
         "clients[0].client_id",
         "clients[0].type",
@@ -525,6 +584,17 @@ fn a_missing_required_member_is_named() {
         ("impersonations.authentication.jwt[0].remote_jwks", "impersonations.authentication.jwt[0]", "expected exactly one of remote_jwks, local_jwks"),
         ("impersonations.authentication.introspection.client_secret.environment_variable", "impersonations.authentication.introspection.client_secret", "expected exactly one of inline_string, environment_variable"),
         ("impersonations.authentication.jwt[0]",       "impersonations.authentication.jwt",       "expected a list that is not empty"),
+        ("impersonations.back_channel_logout[0].remote_jwks", "impersonations.back_channel_logout[0]", "expected exactly one of remote_jwks, local_jwks"),
+        ("impersonations.back_channel_logout[1].local_jwks", "impersonations.back_channel_logout[1]", "expected exactly one of remote_jwks, local_jwks"),
+        ("impersonations.back_channel_logout[1].local_jwks.inline_string", "impersonations.back_channel_logout[1].local_jwks", "expected exactly one of inline_string, environment_variable"),
+        ("impersonations.back_channel_logout[0].audiences[0]", "impersonations.back_channel_logout[0].audiences", "expected a list that is not empty"),
+        ("impersonations.back_channel_logout[1].audiences[0]", "impersonations.back_channel_logout[1].audiences", "expected a list that is not empty"),
+        ("impersonations.security_events[0]", "impersonations.security_events", "expected a list that is not empty"),
+        ("impersonations.security_events[0].audiences[0]", "impersonations.security_events[0].audiences", "expected a list that is not empty"),
+        ("impersonations.security_events[0].authorization_sha256[0]", "impersonations.security_events[0].authorization_sha256", "expected a list that is not empty"),
+        ("impersonations.security_events[0].local_jwks", "impersonations.security_events[0]", "expected exactly one of remote_jwks, local_jwks"),
+        ("impersonations.security_events[0].local_jwks.environment_variable", "impersonations.security_events[0].local_jwks", "expected exactly one of inline_string, environment_variable"),
+        ("resources[0].actor_acr_values[0]", "resources[0].actor_acr_values", "expected a list that is not empty"),
         ("impersonations.authentication.jwt[0].audiences[0]", "impersonations.authentication.jwt[0].audiences", "expected a list that is not empty"),
         ("impersonations.authentication.jwt[0].client_ids[0]", "impersonations.authentication.jwt[0].client_ids", "expected a list that is not empty"),
         ("impersonations.authentication.introspection.audiences[0]", "impersonations.authentication.introspection.audiences", "expected a list that is not empty"),
@@ -913,7 +983,7 @@ fn a_probably_unintended_setting_is_a_warning() {
         (without("/subject_tokens/authentication/introspection/audiences"),              INTROSPECTION, "no audiences"),
         (without("/actor_tokens/introspection/audiences"),                               "actor_tokens.introspection", "no audiences"),
         (without("/subject_tokens/authentication/introspection/name_prefix"),            INTROSPECTION, "no name_prefix"),
-        (with("/impersonations/authentication/jwt/0/name_prefix", json!("own:")),        "impersonations.authentication.jwt[0].name_prefix", "differs from subject_tokens.authentication.jwt[0].name_prefix"),
+        (removed(with("/impersonations/authentication/jwt/0/name_prefix", json!("own:")), "/impersonations/back_channel_logout"), "impersonations.authentication.jwt[0].name_prefix", "differs from subject_tokens.authentication.jwt[0].name_prefix"),
     ];
     for (value, path, text) in cases {
         let warnings = parse(&value).unwrap().warnings;

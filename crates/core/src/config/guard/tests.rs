@@ -14,7 +14,7 @@ pub(in crate::config) fn full() -> Value {
         "mode": "report",
         "default": "deny",
         "rules": [
-            {"path": "/orders/search", "methods": ["POST", "M-SEARCH"], "action": "allow"},
+            {"path": "/orders/search", "methods": ["POST", "M-SEARCH"], "action": "allow", "actor_max_age": "300s"},
             {"path_prefix": "/orders/", "scopes": ["orders:write"], "actors": ["agent-*", "*"], "action": "deny"},
         ],
         "headers": {"id": "x-impersonation-id", "actor": "x-impersonator"},
@@ -57,6 +57,7 @@ fn all_members_are_read() {
                 scopes: Vec::new(),
                 actors: None,
                 action: Action::Allow,
+                actor_max_age: Some(Duration::from_secs(300)),
             },
             GuardRule {
                 path: Some(PathPattern::Prefix("/orders/".into())),
@@ -64,6 +65,7 @@ fn all_members_are_read() {
                 scopes: vec!["orders:write".into()],
                 actors: Some(vec![prefix("agent-"), prefix("")]),
                 action: Action::Deny,
+                actor_max_age: None,
             },
         ],
         headers: GuardHeaders {
@@ -148,8 +150,9 @@ fn a_problem_is_reported_with_its_path() {
         ("/rules",                  json!({}),                 "rules: expected a list, found an object"),
         ("/rules/0",                json!("deny"),             "rules[0]: expected an object, found a string"),
         ("/rules/0",                json!({"path": "/a"}),     "rules[0].action: is required"),
+        ("/rules/1/actor_max_age",  json!("300s"),             "rules[1].actor_max_age: is for rules that allow: this rule denies in any case"),
         ("/rules/0/action",         json!("refuse"),           "rules[0].action: expected one of allow, deny"),
-        ("/rules/0/colour",         json!("blue"),             "rules[0].colour: unknown member; expected one of path, path_prefix, methods, scopes, actors, action"),
+        ("/rules/0/colour",         json!("blue"),             "rules[0].colour: unknown member; expected one of path, path_prefix, methods, scopes, actors, action, actor_max_age"),
         ("/rules/0/path",           json!("orders"),           "rules[0].path: expected a path such as /orders/, without a query, an encoded slash, `;`, empty or dot segments"),
         ("/rules/0/path",           json!("/orders?a"),        "rules[0].path: expected a path such as /orders/, without a query, an encoded slash, `;`, empty or dot segments"),
         ("/rules/0/path",           json!("/a//b"),            "rules[0].path: expected a path such as /orders/, without a query, an encoded slash, `;`, empty or dot segments"),

@@ -16,6 +16,8 @@ const CLAIMS: Claims<'_> = Claims {
     id: "t-1",
     user_id: "u-1",
     actor_id: Some("agent-7"),
+    session: None,
+    signed_in_at: None,
     client_id: "support-portal",
     resource: "https://api.example.com/orders",
     jti: "j-1",
@@ -32,12 +34,41 @@ fn outcome(
     claims: &Claims<'_>,
 ) -> (Result<(), Denied>, Option<usize>) {
     let path = NormalPath::parse(path.as_bytes());
-    let (outcome, decider) = decide(config, RequestFacts { path: path.as_ref(), method, claims });
+    let (outcome, decider) =
+        decide(config, RequestFacts { path: path.as_ref(), method, claims, now: NOW });
     let rule = match decider {
         Decider::Rule(index) => Some(index),
         Decider::Default => None,
     };
     (outcome, rule)
+}
+
+/// The time of every request.
+const NOW: UnixTime = UnixTime::from_millis(1_700_000_100_000);
+
+#[test]
+fn a_rule_allows_only_after_a_recent_sign_in() {
+    let rules = json!([
+        {"path": "/orders", "action": "allow", "actor_max_age": "100s"},
+        {"path": "/orders/search", "action": "allow"},
+    ]);
+    let config = config("deny", &rules);
+    let too_old = Err(Denied::SignInTooOld(Duration::from_secs(100)));
+    #[rustfmt::skip]
+    let cases = [
+        ("/orders",        Some(1_700_000_100), Ok(())),
+        ("/orders",        Some(1_700_000_000), Ok(())),
+        ("/orders",        Some(1_699_999_999), too_old),
+        ("/orders",        Some(0),             too_old),
+        ("/orders",        Some(1_700_000_200), Ok(())),
+        ("/orders",        None,                too_old),
+        ("/orders/search", None,                Ok(())),
+    ];
+    for (path, time, expected) in cases {
+        let signed_in_at = time.map(|secs| UnixTime::from_millis(secs * 1000));
+        let claims = Claims { signed_in_at, ..CLAIMS };
+        assert_eq!(outcome(&config, POST, path, &claims).0, expected, "{path} {time:?}");
+    }
 }
 
 const GET: Method<'_> = Method::Plain(b"GET");

@@ -192,9 +192,15 @@ fn described() -> BTreeSet<(String, String)> {
     operations
 }
 
+/// The default paths of a configuration that receives every kind of event. `paths` are moved.
+fn with_events(paths: &serde_json::Value) -> Paths {
+    let senders = json!({"back_channel_logout": [], "security_events": []});
+    Paths::of_unchecked(&json!({"impersonations": senders, "paths": paths}))
+}
+
 #[test]
 fn the_openapi_description_has_the_path_and_methods_of_every_row_and_no_other() {
-    let paths = Paths::new("");
+    let paths = with_events(&json!({}));
     let operations = Endpoint::ALL.iter().flat_map(|endpoint| {
         let methods = endpoint.row().methods.iter();
         let path = endpoint.path(&paths);
@@ -217,13 +223,13 @@ fn described_members() -> BTreeMap<&'static str, &'static str> {
 
 #[test]
 fn the_openapi_description_names_the_member_that_moves_a_path_and_no_other() {
-    let (default, members) = (Paths::new(""), described_members());
+    let (default, members) = (with_events(&json!({})), described_members());
     for endpoint in Endpoint::ALL {
         // RFC 8414's document has no default path.
         let Some(path) = endpoint.path(&default) else { continue };
         let member = members[path.strip_prefix('/').unwrap()];
         for other in members.values() {
-            let moved = Paths::of_unchecked(&json!({"paths": {*other: "/moved"}}));
+            let moved = with_events(&json!({*other: "/moved"}));
             let is_moved = endpoint.path(&moved).unwrap().starts_with("/moved");
             assert_eq!(is_moved, *other == member, "{path} by {other}");
         }
@@ -235,6 +241,7 @@ fn a_request_reaches_every_row_by_each_of_its_methods() {
     let paths = Paths::of_unchecked(&json!({
         "base_path": "/tenant-a",
         "paths": {"oauth_discovery": "/.well-known/oauth-authorization-server"},
+        "impersonations": {"back_channel_logout": [], "security_events": []},
     }));
     for endpoint in Endpoint::ALL {
         let path = endpoint.path(&paths).unwrap().replace("{id}", "0");

@@ -23,6 +23,7 @@ fn entry(number: usize, expires_at: UnixTime) -> LiveImpersonation {
         client_id: "client".into(),
         caller: "caller".into(),
         resource: "https://api.example.com/orders".into(),
+        session: None,
         scope: "orders:read".into(),
         jti: "jti".into(),
         context: Vec::new(),

@@ -7,7 +7,7 @@ use proptest::sample::select;
 use serde_json::json;
 
 use super::*;
-use crate::config::{ClientAuthentication, ClientType};
+use crate::config::{ClientAuthentication, ClientType, SignInRules};
 
 const CLIENTS: [&str; 3] = ["portal", "console", "desk"];
 const RESOURCES: [&str; 3] = ["urn:orders", "urn:payments", "urn:plain"];
@@ -28,7 +28,8 @@ fn client(client_id: &str, resources: Option<&[&str]>) -> (String, Rc<Client>) {
 fn resource(indicator: &str, scopes: &[&str], seconds: Option<u64>) -> (String, Resource) {
     let scopes = scopes.iter().map(|scope| (*scope).to_owned()).collect();
     let access_token_lifetime = seconds.map(Duration::from_secs);
-    (indicator.to_owned(), Resource { scopes, access_token_lifetime })
+    let actor_sign_in = SignInRules::default();
+    (indicator.to_owned(), Resource { scopes, access_token_lifetime, actor_sign_in })
 }
 
 /// `console` may ask for orders only. Access tokens live for an hour, those for payments for a

@@ -1,30 +1,49 @@
 //! The format of a table, and of one row.
 
-use super::super::entry::{End, Key, MASKS, Name};
+use std::time::Duration;
+
+use super::super::entry::{CLOCKS_APART, End, IssuedAt, Key, Name};
 use super::{Kind, Table, Uptime};
 use crate::host::UnixTime;
 use crate::remote::Revision;
 
 /// The format of a table. A table in another format is an error, and requests are refused: a new
 /// table would have forgotten the revocations.
-pub(super) const VERSION: u8 = 3;
+pub(super) const VERSION: u8 = 5;
 
 const NAME: usize = 16;
 const END: usize = 8 + 8;
 const UPTIME: usize = 4;
 const OWNER: usize = 2;
+const LEAD: usize = 2;
 
 /// The length of a row.
-pub(super) const ROW: usize = NAME + END + UPTIME + OWNER;
+pub(super) const ROW: usize = NAME + END + UPTIME + OWNER + LEAD;
 
 const KIND: usize = 1 + END + UPTIME;
 const OWNER_NAME: usize = 1 + NAME;
 
 /// The length of the longest head, which has every kind, without the owners.
-const HEAD: usize = 1 + 8 + 16 + END + 1 + 64 * KIND + 2;
+const HEAD: usize = 1 + 8 + 16 + END + 1 + 255 * KIND + 2;
 
-/// A row: its name, its end, the uptime at which it was made, and the number of its owner.
+/// A row: its name, its end, the uptime at which it was made, the number of its owner, and its lead.
+///
+/// The lead is only that of an event: the milliseconds by which the row's end is later than the
+/// event, at most [`OPEN`]. The row of an event has a tag of its sender in place of the owner.
 pub(super) type Row = [u8; ROW];
+
+/// The lead of a row that no event made.
+const NO_EVENT: u16 = u16::MAX;
+
+/// The number of the operators, who have no share.
+pub(super) const OPERATORS: u16 = 0;
+
+/// The tag of a row that has events of several senders.
+pub(super) const SEVERAL: u16 = 0;
+
+/// The longest lead of an event: by so much the clocks of its sender and of an Envoy may differ.
+const OPEN: u16 = 60_000;
+const _: () = assert!(CLOCKS_APART.as_millis() == OPEN as u128);
 
 impl Table {
     pub(crate) fn encode(&self) -> Vec<u8> {
@@ -60,7 +79,7 @@ impl Table {
         let cut_off = end_from_bytes(&take(&mut rest)?);
         let mask = |rest: &mut &[u8]| {
             let [mask] = take(rest)?;
-            (1..MASKS).contains(&mask).then_some(mask)
+            (mask != 0).then_some(mask)
         };
         let [kinds] = take(&mut rest)?;
         let kinds = (0..kinds).map(|_| {
@@ -89,17 +108,39 @@ fn take<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
     Some(*taken)
 }
 
+/// A row that a revocation made.
 pub(super) fn row(name: &Name, end: End, owner: u16, made_at: Uptime) -> Row {
+    make(name, end, owner, made_at, NO_EVENT)
+}
+
+/// The row of an event at that time. `end` is at most [`CLOCKS_APART`] later.
+pub(super) fn event_row(name: &Name, at: UnixTime, end: End, sender: u16, made_at: Uptime) -> Row {
+    let end = End { time: end.time.clamp(at, at.after(CLOCKS_APART)), ..end };
+    let lead = u16::try_from(end.time.since(at).as_millis()).unwrap_or(OPEN).min(OPEN);
+    make(name, end, sender, made_at, lead)
+}
+
+fn make(name: &Name, end: End, owner: u16, made_at: Uptime, lead: u16) -> Row {
     let mut row = [0; ROW];
     let fields = name.iter().copied().chain(end_to_bytes(end));
     let fields = fields.chain(made_at.to_be_bytes()).chain(owner.to_be_bytes());
+    let fields = fields.chain(lead.to_be_bytes());
     row.iter_mut().zip(fields).for_each(|(byte, field)| *byte = field);
     row
 }
 
 /// Merges two rows of one name: the row has the later end and is as young as the younger. An owner
-/// does not pay for a row that an operator made, too.
+/// does not pay for a row that an operator made, too. The row of two events has the later one.
 pub(super) fn merged(one: &Row, other: &Row) -> Row {
+    if let (Some(at), Some(other_at)) = (event(one), event(other)) {
+        let sender = match [sender(one), sender(other)] {
+            senders if senders.contains(&SEVERAL) => SEVERAL,
+            [_, later] if at < other_at => later,
+            [earlier, _] => earlier,
+        };
+        let (at, end) = (at.max(other_at), end(one).max(end(other)));
+        return event_row(&name(one), at, end, sender, made_at(one).max(made_at(other)));
+    }
     row(
         &name(one),
         end(one).max(end(other)),
@@ -121,14 +162,37 @@ pub(super) fn made_at(row: &Row) -> Uptime {
     Uptime::from_be_bytes(field::<UPTIME, { NAME + END }>(row))
 }
 
-/// The number of a row's owner.
+/// The number of a row's owner. An event has no owner among callers and clients.
 pub(super) fn owner(row: &Row) -> u16 {
+    if event(row).is_some() { OPERATORS } else { sender(row) }
+}
+
+pub(super) fn set_owner(row: &mut Row, number: u16) {
+    *row = self::row(&name(row), end(row), number, made_at(row));
+}
+
+/// The tag of the sender of an event; zero for several senders.
+pub(super) fn sender(row: &Row) -> u16 {
     u16::from_be_bytes(field::<OWNER, { NAME + END + UPTIME }>(row))
 }
 
-pub(super) fn set_owner(row: &mut Row, owner: u16) {
-    if let Some(place) = row.last_chunk_mut() {
-        *place = owner.to_be_bytes();
+/// The time of the event that made a row, by its sender's clock; `None` if none did.
+pub(super) fn event(row: &Row) -> Option<UnixTime> {
+    let lead = u16::from_be_bytes(field::<LEAD, { NAME + END + UPTIME + OWNER }>(row));
+    let before = || end(row).time.before(Duration::from_millis(lead.into()));
+    (lead != NO_EVENT).then(before)
+}
+
+/// Returns true if the arrival of the event that made a row is not known yet.
+pub(super) fn is_open(row: &Row) -> bool {
+    field::<LEAD, { NAME + END + UPTIME + OWNER }>(row) == OPEN.to_be_bytes()
+}
+
+/// Returns true if a row ends what was issued at that time.
+pub(super) fn ends(row: &Row, issued: IssuedAt) -> bool {
+    match event(row) {
+        Some(at) => issued.is_until_event(at, end(row)),
+        None => issued.is_until(end(row)),
     }
 }
 

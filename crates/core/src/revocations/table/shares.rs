@@ -1,11 +1,8 @@
 //! The shares of callers and clients, and the cut-off of a share that is used up.
 
 use super::super::entry::{End, Mask, Name, Owner};
-use super::format::{self, Row};
+use super::format::{self, OPERATORS, Row};
 use super::{OWNED, SHARE, Table, Uptime};
-
-/// The number of the operators, who have no share.
-pub(super) const OPERATORS: u16 = 0;
 
 impl Table {
     /// The cut-off of an owner that would make room for one more row; `None` if the share has room.
@@ -91,7 +88,7 @@ impl Table {
 
     fn cut_owner_off(&mut self, owner: u16, end: End, uptime: Uptime) {
         let Some((mask, cut_off)) = self.named(owner) else { return };
-        self.put(&cut_off, end, owner, uptime);
+        self.put(format::row(&cut_off, end, owner, uptime));
         self.note_kind(mask, end, uptime);
         self.rows.retain(|row| {
             format::owner(row) != owner

@@ -40,6 +40,7 @@ struct Sample {
     client_id: String,
     caller: Option<String>,
     resource: String,
+    session: Option<String>,
 }
 
 impl Sample {
@@ -51,6 +52,7 @@ impl Sample {
             client_id: &self.client_id,
             caller: self.caller.as_deref().map(CallerTag::of),
             resource: &self.resource,
+            session: self.session.as_deref(),
         }
     }
 
@@ -66,6 +68,7 @@ impl Sample {
             && has(&revocation.client_id, Some(&self.client_id))
             && (self.caller.is_none() || has(&revocation.caller, self.caller.as_ref()))
             && has(&revocation.resource, Some(&self.resource))
+            && has(&revocation.session, self.session.as_ref())
     }
 }
 
@@ -76,28 +79,30 @@ fn word() -> impl Strategy<Value = String> {
 }
 
 fn sample() -> impl Strategy<Value = Sample> {
-    let members =
-        (word(), word(), prop::option::of(word()), word(), prop::option::of(word()), word());
-    members.prop_map(|(id, user_id, actor_id, client_id, caller, resource)| Sample {
+    let perhaps = || prop::option::of(word());
+    let members = (word(), word(), perhaps(), word(), perhaps(), word(), perhaps());
+    members.prop_map(|(id, user_id, actor_id, client_id, caller, resource, session)| Sample {
         id,
         user_id,
         actor_id,
         client_id,
         caller,
         resource,
+        session,
     })
 }
 
 fn revocation() -> impl Strategy<Value = Revocation> {
     let word = || prop::option::weighted(0.3, word());
-    (word(), word(), word(), word(), word(), word()).prop_map(
-        |(id, user_id, actor_id, client_id, caller, resource)| Revocation {
+    (word(), word(), word(), word(), word(), word(), word()).prop_map(
+        |(id, user_id, actor_id, client_id, caller, resource, session)| Revocation {
             id,
             user_id,
             actor_id,
             client_id,
             caller,
             resource,
+            session,
         },
     )
 }
@@ -114,6 +119,7 @@ fn user(user: usize) -> Sample {
         client_id: "client".into(),
         caller: Some("caller".into()),
         resource: "resource".into(),
+        session: None,
     }
 }
 
@@ -315,6 +321,7 @@ fn a_used_up_share_becomes_a_cut_off_for_its_owner_alone() {
             revocation: of_id(number),
             end: end(time(number)),
             owner: Some(hostile.clone()),
+            event: None,
         })
         .collect();
     for some in rest.chunks(SHARE / 4) {
@@ -340,6 +347,7 @@ fn fill(table: &mut Table, owners: &[Owner], all: usize) -> Option<Overflow> {
             revocation: of_id(*number),
             end: end(at(1000 + *number as u64)),
             owner: Some(owners[number % owners.len()].clone()),
+            event: None,
         });
         let overflow = table.insert_all(&learned.collect::<Vec<_>>());
         assert!(table.len() <= OWNED);
@@ -359,7 +367,8 @@ fn all_shares_together_leave_half_of_the_table_to_the_operators() {
     assert_eq!(fill(&mut table, &owners, MAX_ENTRIES), Some(Overflow::Share));
     let last = at(1000 + MAX_ENTRIES as u64);
     let operators = |users: std::ops::Range<usize>| {
-        let learned = |user| Learned { revocation: of_user(user), end: end(last), owner: None };
+        let learned =
+            |user| Learned { revocation: of_user(user), end: end(last), owner: None, event: None };
         users.map(learned).collect::<Vec<_>>()
     };
     assert_eq!(table.insert_all(&operators(0..MAX_ENTRIES - OWNED)), None);
@@ -404,7 +413,7 @@ fn at_revision(revision: i64) -> End {
 }
 
 fn learned(revocation: Revocation, revision: i64, owner: Option<Owner>) -> Learned {
-    Learned { revocation, end: at_revision(revision), owner }
+    Learned { revocation, end: at_revision(revision), owner, event: None }
 }
 
 #[test]

@@ -86,6 +86,7 @@ pub(crate) fn spend_for(
         client_id: "console".into(),
         caller: "backend".into(),
         resource: "urn:r".into(),
+        session: None,
         scope: String::new(),
         jti: String::new(),
         context: Vec::new(),

@@ -5,8 +5,8 @@ use jsonwebtoken::{Algorithm, DecodingKey, Validation};
 use serde_json::{Value, json};
 
 use super::setting::{
-    ACCESS_TOKEN, ExchangeForm, ISSUER, NOW, ORDERS, PAYMENTS, SIGNING_KEY, actor_token,
-    configuration, configured, mint_form,
+    ACCESS_TOKEN, ExchangeForm, ISSUER, NOW, ORDERS, PAYMENTS, PROVIDER_KEY, SIGNING_KEY,
+    actor_claims, actor_token, configuration, configured, mint_form, with,
 };
 use crate::driver::{Answer, Gateway, Request};
 use testkit::keys::Key;
@@ -112,6 +112,27 @@ fn an_actor_is_named_in_the_token_and_in_the_log() {
     assert_eq!(claims["exp"], NOW + 900);
     assert_eq!(answer.body["expires_in"], 900);
     assert_eq!(answer.event["actor_id"], "agent-7");
+}
+
+/// None of the facts of a sign-in is at top level, where it would speak of the user.
+#[test]
+fn the_session_of_the_actor_is_named_beside_the_actor() {
+    let gateway = Gateway::usual();
+    let signed_in = with(with(actor_claims(), "acr", "phr"), "auth_time", NOW);
+    #[rustfmt::skip]
+    let cases = [
+        ("a session",        with(signed_in.clone(), "sid", "s-1"), json!({"sub": "agent-7", "sid": "s-1"})),
+        ("an empty name",    with(signed_in.clone(), "sid", ""),    json!({"sub": "agent-7"})),
+        ("no session",       signed_in,                             json!({"sub": "agent-7"})),
+    ];
+    for (case, actor, act) in cases {
+        let form = ExchangeForm::new(&gateway.mint()).portal();
+        let claims = claims(&gateway, &gateway.exchange(&form.actor(&PROVIDER_KEY.sign(&actor))));
+        assert_eq!(claims["act"], act, "{case}");
+        for name in ["sid", "acr", "auth_time"] {
+            assert_eq!(claims.get(name), None, "{case}");
+        }
+    }
 }
 
 /// Another library verifies the filter's signatures with only the published key set.

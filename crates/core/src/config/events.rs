@@ -1,0 +1,186 @@
+//! The senders of events that end impersonations: identity gateways that report logouts, and
+//! transmitters of security events.
+
+use std::marker::PhantomData;
+
+use super::clients::SecretDigest;
+use super::kinds::{NonEmpty, Text};
+use super::name_prefix::{NamePrefix, Named, keep_apart};
+use super::node::Node;
+use super::section::{Kind, section};
+use super::verification::{Jwks, LocalJwks, RemoteJwks, jwks};
+use crate::secret::Digest;
+
+#[cfg(test)]
+use serde_json::json;
+
+#[cfg(test)]
+use super::describe::{Described, Descriptions};
+
+/// A sender of events, and what its events must say.
+#[derive(Debug)]
+pub(crate) struct EventSender {
+    /// `iss`, compared exactly.
+    pub issuer: String,
+    /// The prefix of each name that the sender gives in its own right. `None` for no prefix, if the
+    /// list has no other sender.
+    pub name_prefix: Option<String>,
+    /// One of these must be in `aud`.
+    pub audiences: Vec<String>,
+    /// The SHA-256 of each `Authorization` header that the sender may send; `None` if it needs
+    /// none.
+    pub(crate) authorization_digests: Option<Vec<Digest>>,
+    /// The sender's keys.
+    pub keys: Jwks,
+}
+
+section! {
+    /// An identity gateway whose logout tokens (OpenID Connect Back-Channel Logout 1.0) end
+    /// impersonations.
+    struct LogoutSenderMembers {
+        /// `iss` of the logout tokens, compared exactly.
+        issuer: Text,
+        /// The prefix that the filter puts before each name from this sender: that of the same
+        /// issuer in `actor_tokens` ([several issuers](#several-issuers)). It is required if the
+        /// list has more than one sender.
+        name_prefix: NamePrefix => "nothing, where the list has no other sender",
+        /// One of them must be in `aud`: the clients that have the filter's endpoint as their
+        /// `backchannel_logout_uri`.
+        audiences: NonEmpty<Text>,
+        /// The sender's key set, fetched from an address.
+        remote_jwks: RemoteJwks => "one of the two",
+        /// The sender's key set, `{"keys": [...]}`.
+        local_jwks: LocalJwks => "one of the two",
+    }
+    exactly_one [remote_jwks, local_jwks]
+}
+
+section! {
+    /// A sender whose events end impersonations: an identity gateway that reports logouts, or a
+    /// transmitter of security events (Shared Signals Framework 1.0).
+    struct TransmitterMembers {
+        /// `iss` of the events, compared exactly.
+        issuer: Text,
+        /// The prefix that the filter puts before each name that the sender gives in its own right:
+        /// that of the same people in `actor_tokens` ([several issuers](#several-issuers)). A
+        /// subject with an issuer of its own has that issuer's prefix. It is required if the list
+        /// has more than one sender.
+        name_prefix: NamePrefix => "nothing, where the list has no other sender",
+        /// One of them must be in `aud`. For logouts, these are the clients that have the filter's
+        /// endpoint as their `backchannel_logout_uri`.
+        audiences: NonEmpty<Text>,
+        /// The SHA-256 of the whole `Authorization` header that the transmitter sends with each
+        /// push, in hexadecimal; several during rotation. `impersonation-filter hash-secret` prints
+        /// it. Logout tokens have no such header.
+        authorization_sha256: NonEmpty<SecretDigest> => "no header is needed",
+        /// The sender's key set, fetched from an address.
+        remote_jwks: RemoteJwks => "one of the two",
+        /// The sender's key set, `{"keys": [...]}`.
+        local_jwks: LocalJwks => "one of the two",
+    }
+    exactly_one [remote_jwks, local_jwks]
+}
+
+/// A kind of sender.
+pub(super) trait Sends {
+    /// Reads a sender of this kind.
+    fn read(node: Node<'_>) -> Option<EventSender>;
+
+    /// Describes the members, and the name of the kind in the schema.
+    #[cfg(test)]
+    fn describe(descriptions: &mut Descriptions) -> (Described, &'static str);
+}
+
+/// Sends logout tokens.
+pub(super) struct Logouts;
+
+impl Sends for Logouts {
+    fn read(node: Node<'_>) -> Option<EventSender> {
+        let place = node.clone();
+        let members = LogoutSenderMembers::read(node)?;
+        Some(EventSender {
+            issuer: members.issuer,
+            name_prefix: members.name_prefix,
+            audiences: members.audiences,
+            authorization_digests: None,
+            keys: jwks(place, members.remote_jwks, members.local_jwks)?,
+        })
+    }
+
+    #[cfg(test)]
+    fn describe(descriptions: &mut Descriptions) -> (Described, &'static str) {
+        (LogoutSenderMembers::describe(descriptions), "sender_of_logouts")
+    }
+}
+
+/// Sends security events.
+pub(super) struct SecurityEvents;
+
+impl Sends for SecurityEvents {
+    fn read(node: Node<'_>) -> Option<EventSender> {
+        let place = node.clone();
+        let members = TransmitterMembers::read(node)?;
+        Some(EventSender {
+            issuer: members.issuer,
+            name_prefix: members.name_prefix,
+            audiences: members.audiences,
+            authorization_digests: members.authorization_sha256,
+            keys: jwks(place, members.remote_jwks, members.local_jwks)?,
+        })
+    }
+
+    #[cfg(test)]
+    fn describe(descriptions: &mut Descriptions) -> (Described, &'static str) {
+        (TransmitterMembers::describe(descriptions), "sender_of_security_events")
+    }
+}
+
+/// A sender of one kind.
+struct SenderOf<S>(PhantomData<S>);
+
+impl<S: Sends> Kind for SenderOf<S> {
+    type Value = EventSender;
+
+    fn read(node: Node<'_>) -> Option<EventSender> {
+        S::read(node)
+    }
+
+    #[cfg(test)]
+    fn describe(descriptions: &mut Descriptions) -> Described {
+        let (described, definition) = S::describe(descriptions);
+        described.defined_as(descriptions, definition, "event_senders", "senders")
+    }
+}
+
+/// A list of senders of one kind, in which each sender occurs once.
+pub(super) struct Senders<S>(PhantomData<S>);
+
+impl<S: Sends> Kind for Senders<S> {
+    type Value = Vec<EventSender>;
+
+    fn read(node: Node<'_>) -> Option<Vec<EventSender>> {
+        let list = node.clone();
+        let senders = NonEmpty::<SenderOf<S>>::read(node)?;
+        for (index, sender) in senders.iter().enumerate() {
+            if senders.iter().take(index).any(|earlier| earlier.issuer == sender.issuer) {
+                let problem = format!("{:?} is given twice", sender.issuer);
+                return list.item(index).member("issuer").problem(problem);
+            }
+        }
+        keep_apart(&list, &names(&senders))?;
+        Some(senders)
+    }
+
+    #[cfg(test)]
+    fn describe(descriptions: &mut Descriptions) -> Described {
+        NonEmpty::<SenderOf<S>>::describe(descriptions).with_rule(json!({
+            "if": {"minItems": 2},
+            "then": {"items": {"required": ["name_prefix"]}},
+        }))
+    }
+}
+
+/// Returns each sender of a list with its prefix.
+pub(super) fn names(senders: &[EventSender]) -> Vec<Named<'_>> {
+    senders.iter().map(|one| (&*one.issuer, one.name_prefix.as_deref())).collect()
+}

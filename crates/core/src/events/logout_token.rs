@@ -1,0 +1,86 @@
+//! Logout tokens (OpenID Connect Back-Channel Logout 1.0 §2.4): the profile by which an identity
+//! gateway says that a session has ended.
+
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use super::{Event, EventError, Meaning, Senders};
+use crate::revocations::Revocation;
+use crate::statement::{OneOrMany, Untrusted, is_present};
+use crate::step::Context;
+
+/// The accepted values of `typ`. Senders of before 2022 write `JWT`, or nothing.
+const TYPES: [&str; 3] = ["logout+jwt", "application/logout+jwt", "JWT"];
+
+/// The member of `events` that makes a JWT a logout token.
+const LOGOUT: &str = "http://schemas.openid.net/event/backchannel-logout";
+
+/// How far the sender's clock may differ from the filter's.
+const CLOCK_SKEW: Duration = Duration::from_secs(60);
+
+/// The claims of a logout token.
+#[derive(Deserialize)]
+struct Claims {
+    aud: Option<OneOrMany>,
+    jti: Option<String>,
+    sub: Option<String>,
+    sid: Option<String>,
+    events: Option<Map<String, Value>>,
+    /// Forbidden, so that no ID token passes for a logout token.
+    #[serde(default, deserialize_with = "is_present")]
+    nonce: bool,
+}
+
+impl Senders {
+    /// Verifies a logout token, as §2.6 requires.
+    pub(crate) async fn logout_token(
+        &self,
+        context: &Context,
+        token: &str,
+    ) -> Result<Event, EventError> {
+        let now = context.host().now();
+        let statement = Untrusted::parse(token)?;
+        statement.check_type(&TYPES)?;
+        let (sender, verified) = self.verify::<Claims>(context, &statement, now).await?;
+        verified.check_times(now, CLOCK_SKEW)?;
+        let Claims { aud, jti, sub, sid, events, nonce } = verified.claims;
+        sender.check_audience(aud.as_ref())?;
+        let malformed = EventError::Malformed;
+        let issued_at = verified.issued_at.ok_or(malformed("no iat"))?;
+        let jti = given(jti).ok_or(malformed("no jti"))?;
+        let events = events.unwrap_or_default();
+        if !events.get(LOGOUT).is_some_and(Value::is_object) {
+            return Err(malformed("events has no member for a back-channel logout"));
+        }
+        if nonce {
+            return Err(malformed("a logout token has no nonce"));
+        }
+        let name = |name: String| sender.names.qualify(sender.prefix(), &name).ok();
+        let ended = match (given(sub), given(sid)) {
+            (_, Some(sid)) => {
+                name(sid).map(|sid| Revocation { session: Some(sid), ..Revocation::default() })
+            }
+            (Some(sub), None) => {
+                name(sub).map(|sub| Revocation { actor_id: Some(sub), ..Revocation::default() })
+            }
+            (None, None) => return Err(malformed("neither sub nor sid")),
+        };
+        Ok(Event {
+            issuer: sender.configured.issuer.clone(),
+            jti,
+            kind: LOGOUT.to_owned(),
+            at: issued_at.min(now),
+            meaning: ended
+                .map_or(Meaning::SubjectNotUnderstood, |ended| Meaning::Ends(vec![ended])),
+        })
+    }
+}
+
+fn given(claim: Option<String>) -> Option<String> {
+    claim.filter(|claim| !claim.is_empty())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,139 @@
+//! What the endpoints of logout tokens and of security events share: an event that was verified is
+//! kept, and its `jti` is remembered after that.
+//!
+//! An event is answered only when it is kept. If it could not be kept, the sender gets 503, and
+//! tries again; nothing of it is remembered.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use super::oversight::Oversight;
+use super::refusal::Refusal;
+use crate::audit::Trail;
+use crate::config::EventSender;
+use crate::events::{Event, EventError, Meaning, Senders};
+use crate::host::HostFailure;
+use crate::jose::TestedCrypto;
+use crate::metrics;
+use crate::revocations::{Happened, Revocation, Told};
+use crate::shared_data::SeenOnce;
+use crate::statement::{Names, StatementError};
+use crate::step::Context;
+
+/// How long the `jti` of an event is remembered. A later repetition is old news for the table of
+/// revocations, and ends nothing either.
+const REMEMBERED_FOR: Duration = Duration::from_secs(86_400);
+
+/// The senders of one kind of event, and the events that they sent.
+pub(crate) struct Inbox {
+    pub(super) senders: Senders,
+    seen: SeenOnce,
+}
+
+impl Inbox {
+    /// Believes these senders. `kind` keeps the `jti`s of different kinds of event apart.
+    pub(super) fn new(
+        senders: Vec<EventSender>,
+        names: Rc<Names>,
+        crypto: Option<Rc<TestedCrypto>>,
+        tenant: &str,
+        kind: &'static str,
+    ) -> Self {
+        let senders = Senders::new(senders, names, crypto);
+        Self { senders, seen: SeenOnce::new(tenant, kind) }
+    }
+
+    /// Ends what a verified event names, and remembers the event.
+    pub(super) async fn keep(
+        &self,
+        oversight: &Oversight,
+        context: &Context,
+        trail: &Trail,
+        event: Event,
+    ) -> Result<(), Refusal> {
+        let host = context.host();
+        let Event { issuer, jti, kind, at, meaning } = event;
+        let id = [issuer.as_bytes(), b"\0", jti.as_bytes()].concat();
+        let happened = Happened { at_millis: at.millis(), sender: issuer.clone() };
+        trail.note(|facts| {
+            facts.sender = Some(issuer);
+            facts.event_id = Some(jti);
+            facts.event_type = Some(kind);
+        });
+        let outcome = if self.seen.has(host, &id)? {
+            "repeated"
+        } else {
+            match &meaning {
+                Meaning::Ends(ended) => end(oversight, context, trail, ended, &happened).await?,
+                Meaning::Verification { .. } => "verification",
+                Meaning::StreamUpdated { status } => {
+                    if status != "enabled" {
+                        host.count(metrics::EVENT_STREAMS_STOPPED.into());
+                        host.warn("a sender has paused or disabled its stream of security events");
+                    }
+                    "stream_updated"
+                }
+                Meaning::Nothing => "nothing",
+                Meaning::SubjectNotUnderstood => "subject_not_understood",
+            }
+        };
+        trail.note(|facts| facts.outcome = Some(outcome));
+        self.seen.remember(host, &id, host.now().after(REMEMBERED_FOR))?;
+        Ok(())
+    }
+}
+
+/// Ends what an event names, one revocation after the other. Returns the outcome for the audit log.
+async fn end(
+    oversight: &Oversight,
+    context: &Context,
+    trail: &Trail,
+    ended: &[Revocation],
+    happened: &Happened,
+) -> Result<&'static str, Refusal> {
+    let mut is_news = false;
+    for revocation in ended {
+        trail.note(|facts| {
+            facts.actor_id = revocation.actor_id.clone().or(facts.actor_id.take());
+            facts.user_id = revocation.user_id.clone().or(facts.user_id.take());
+            facts.session = revocation.session.clone().or(facts.session.take());
+        });
+        is_news |= oversight.keep_event(context, revocation, happened).await? != Told::OldNews;
+    }
+    if is_news {
+        trail.has_ended_by_itself();
+    }
+    Ok(if is_news { "ended" } else { "repeated" })
+}
+
+impl From<EventError> for Refusal {
+    fn from(error: EventError) -> Self {
+        let reason = error.reason();
+        match &error {
+            EventError::Statement(StatementError::Upstream(_)) => {
+                Self::temporarily_unavailable(reason, "")
+            }
+            EventError::Authentication => {
+                let told = "the Authorization header is not the one that was agreed on";
+                Self::new(401, error.code(), reason, told).challenged_for_bearer()
+            }
+            EventError::Statement(StatementError::Issuer(_)) => {
+                Self::new(400, error.code(), reason, "the issuer is not one that may send events")
+            }
+            EventError::Audience => {
+                Self::new(400, error.code(), reason, "aud does not name this receiver")
+            }
+            _ => Self::new(400, error.code(), reason, "the event is malformed or not valid"),
+        }
+        .because(format_args!("event refused: {error}"))
+    }
+}
+
+impl From<crate::shared_data::NotRemembered> for Refusal {
+    fn from(error: crate::shared_data::NotRemembered) -> Self {
+        match error {
+            crate::shared_data::NotRemembered::Host(failure) => failure.into(),
+            _ => HostFailure("memory for the id of an event").into(),
+        }
+    }
+}
