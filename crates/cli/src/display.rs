@@ -19,6 +19,10 @@ pub(super) enum Keep {
 /// Escapes all characters that a terminal would act on or not show. Also escapes the backslash, so
 /// that no name can imitate an escape.
 pub(super) fn escaped(text: &str) -> String {
+    // Nearly all text is plain, and `report` writes millions of names.
+    if text.bytes().all(|byte| matches!(byte, b' '..=b'~') && byte != b'\\') {
+        return text.to_owned();
+    }
     let mut shown = String::with_capacity(text.len());
     for character in text.chars() {
         let invisible = character != ' ' && character.width().unwrap_or(0) == 0;

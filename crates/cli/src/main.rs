@@ -15,6 +15,7 @@ mod keygen;
 mod list;
 mod probe;
 mod proxy;
+mod report;
 mod revoke;
 mod schema;
 mod service;
@@ -34,8 +35,8 @@ const VERSION: &str = match option_env!("IMPERSONATION_FILTER_VERSION") {
     None => env!("CARGO_PKG_VERSION"),
 };
 
-/// Prepares and checks configurations of the impersonation filter, and shows and ends
-/// impersonations.
+/// Prepares and checks configurations of the impersonation filter, shows and ends impersonations,
+/// and reports on them.
 #[derive(Debug, Parser)]
 #[command(name = "impersonation-filter", version = VERSION, arg_required_else_help = true)]
 struct Arguments {
@@ -54,6 +55,7 @@ enum Command {
     Probe(Box<probe::Arguments>),
     List(list::Arguments),
     Revoke(revoke::Arguments),
+    Report(Box<report::Arguments>),
 }
 
 /// The outcome of a subcommand.
@@ -98,6 +100,7 @@ fn main() -> ExitCode {
         Command::Probe(arguments) => probe::run(&arguments),
         Command::List(arguments) => list::run(&arguments),
         Command::Revoke(arguments) => revoke::run(&arguments),
+        Command::Report(arguments) => report::run(&arguments),
     };
     match outcome {
         Ok(Verdict::Fine) => ExitCode::SUCCESS,

@@ -41,7 +41,7 @@ impl UnixTime {
     }
 
     /// Formats the time in UTC, to the millisecond (RFC 3339): `2026-11-22T03:28:00.123Z`.
-    pub(crate) fn rfc3339(self) -> impl fmt::Display {
+    pub fn rfc3339(self) -> impl fmt::Display {
         fmt::from_fn(move |formatter| {
             let (year, month, day) = civil(self.secs() / 86_400);
             let second = self.secs() % 86_400;

@@ -11,6 +11,7 @@ mod hash_secret;
 mod keygen;
 mod list;
 mod operator;
+mod report;
 mod revoke;
 mod schema;
 

@@ -1,0 +1,408 @@
+//! Reads one line of a log: a line of Envoy's access log, an audit line in Envoy's own log, or an
+//! audit line alone.
+//!
+//! Callers choose paths and header fields, and Envoy logs them. So a line counts only if all of it
+//! has one of these forms: an object alone, or an object after the beginning that Envoy gives the
+//! log lines of Wasm plugins. Text in another place of a line, such as a debug line with header
+//! fields, cannot imitate an event.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use impersonation_core::time::UnixTime;
+use memchr::{memchr, memmem};
+use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, de};
+use serde_json::Value;
+use serde_json::error::Category;
+
+use super::when;
+
+/// The event of a request that the guard refused.
+pub(super) const REFUSED_CALL: &str = "impersonated_request.refused";
+
+/// The alarm about a spent subject token that was presented again.
+pub(super) const REPLAYED: &str = "subject_token.replayed";
+
+/// The beginnings of the names of audit events. The report shows events that it does not know, if
+/// they have such a name.
+const FAMILIES: [&str; 8] = [
+    "subject_token.",
+    "token_exchange.",
+    "impersonation.",
+    "impersonations.",
+    "impersonated_request.",
+    "token.introspect",
+    "approval.",
+    "break_glass.",
+];
+
+/// The most bytes of a request's id that the audit log has.
+const MAX_REQUEST_ID: usize = 256;
+
+/// A text in a log. Absent, `null`, `-` and values that are no text are all the empty text.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Text<'a>(Cow<'a, str>);
+
+impl Text<'_> {
+    pub(super) fn get(&self) -> Option<&str> {
+        (!matches!(&*self.0, "" | "-")).then_some(&*self.0)
+    }
+
+    pub(super) fn owned(&self) -> Option<String> {
+        self.get().map(str::to_owned)
+    }
+
+    /// Takes the other text if this one is empty.
+    pub(super) fn or(&mut self, other: Self) {
+        if self.get().is_none() {
+            *self = other;
+        }
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(TextVisitor).map(Text)
+    }
+}
+
+struct TextVisitor;
+
+impl<'de> Visitor<'de> for TextVisitor {
+    type Value = Cow<'de, str>;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("a value")
+    }
+
+    fn visit_borrowed_str<E: de::Error>(self, text: &'de str) -> Result<Self::Value, E> {
+        Ok(Cow::Borrowed(text))
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<Self::Value, E> {
+        Ok(Cow::Owned(text.to_owned()))
+    }
+
+    fn visit_u64<E: de::Error>(self, number: u64) -> Result<Self::Value, E> {
+        Ok(Cow::Owned(number.to_string()))
+    }
+
+    fn visit_i64<E: de::Error>(self, number: i64) -> Result<Self::Value, E> {
+        Ok(Cow::Owned(number.to_string()))
+    }
+
+    fn visit_f64<E: de::Error>(self, number: f64) -> Result<Self::Value, E> {
+        Ok(Cow::Owned(number.to_string()))
+    }
+
+    fn visit_bool<E: de::Error>(self, _: bool) -> Result<Self::Value, E> {
+        Ok(Cow::Borrowed(""))
+    }
+
+    fn visit_unit<E: de::Error>(self) -> Result<Self::Value, E> {
+        Ok(Cow::Borrowed(""))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+        Ok(Cow::Borrowed(""))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
+        while list.next_element::<IgnoredAny>()?.is_some() {}
+        Ok(Cow::Borrowed(""))
+    }
+}
+
+/// The members of an audit line. The access log has some of them, in `impersonation`.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Facts<'a> {
+    #[serde(borrow)]
+    pub(super) event: Text<'a>,
+    #[serde(borrow)]
+    pub(super) request_id: Text<'a>,
+    #[serde(borrow)]
+    pub(super) subject_token_id: Text<'a>,
+    #[serde(borrow)]
+    pub(super) user_id: Text<'a>,
+    #[serde(borrow)]
+    pub(super) actor_id: Text<'a>,
+    #[serde(borrow)]
+    pub(super) client_id: Text<'a>,
+    #[serde(borrow)]
+    pub(super) caller: Text<'a>,
+    #[serde(borrow)]
+    pub(super) requested_by: Text<'a>,
+    #[serde(borrow)]
+    pub(super) resource: Text<'a>,
+    #[serde(borrow)]
+    pub(super) scope: Text<'a>,
+    #[serde(borrow)]
+    pub(super) jti: Text<'a>,
+    #[serde(borrow)]
+    pub(super) error: Text<'a>,
+    #[serde(borrow)]
+    pub(super) reason: Text<'a>,
+    #[serde(borrow)]
+    pub(super) method: Text<'a>,
+    #[serde(borrow)]
+    pub(super) path: Text<'a>,
+    #[serde(borrow)]
+    pub(super) rule: Text<'a>,
+    pub(super) enforced: Option<bool>,
+    pub(super) all: bool,
+    pub(super) ended: Option<u64>,
+    pub(super) caller_gone: bool,
+    pub(super) context: Option<Value>,
+    pub(super) bounds: Option<Value>,
+    #[serde(borrow)]
+    pub(super) alarm: Text<'a>,
+    #[serde(borrow)]
+    pub(super) second_client_id: Text<'a>,
+    #[serde(borrow)]
+    pub(super) second_request_id: Text<'a>,
+    pub(super) revoked: bool,
+    /// A program that collects logs may have added the time.
+    #[serde(borrow)]
+    time: Text<'a>,
+}
+
+/// The members of `token` in a line of the access log.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Token<'a> {
+    #[serde(borrow)]
+    pub(super) txn: Text<'a>,
+    #[serde(borrow)]
+    pub(super) sub: Text<'a>,
+    #[serde(borrow)]
+    pub(super) act: Text<'a>,
+    #[serde(borrow)]
+    pub(super) jti: Text<'a>,
+}
+
+/// The members of a line of the access log.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Access<'a> {
+    #[serde(borrow)]
+    time: Text<'a>,
+    #[serde(borrow)]
+    pub(super) request_id: Text<'a>,
+    #[serde(borrow)]
+    pub(super) client_address: Text<'a>,
+    #[serde(borrow)]
+    pub(super) method: Text<'a>,
+    #[serde(borrow)]
+    pub(super) path: Text<'a>,
+    #[serde(borrow)]
+    pub(super) status: Text<'a>,
+    #[serde(borrow)]
+    pub(super) flags: Text<'a>,
+    #[serde(borrow)]
+    pub(super) duration_ms: Text<'a>,
+    #[serde(borrow)]
+    pub(super) guard: Text<'a>,
+    #[serde(borrow)]
+    impersonation: Facts<'a>,
+    #[serde(borrow)]
+    pub(super) token: Token<'a>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Source {
+    AccessLog,
+    AuditLine,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// A request to an API with the token of an impersonation.
+    Call,
+    /// A request that the filter answered.
+    Event,
+    /// The alarm about a replay.
+    Alarm,
+}
+
+/// One line of a log that is about impersonations.
+#[derive(Debug, Clone)]
+pub(super) struct Record<'a> {
+    pub(super) source: Source,
+    pub(super) kind: Kind,
+    pub(super) time: Option<UnixTime>,
+    pub(super) facts: Facts<'a>,
+    pub(super) access: Access<'a>,
+}
+
+impl Record<'_> {
+    /// Returns the id of the impersonation.
+    pub(super) fn txn(&self) -> Option<&str> {
+        let of_token = || self.access.token.txn.get();
+        match self.kind {
+            Kind::Call => of_token().or_else(|| self.facts.subject_token_id.get()),
+            Kind::Event | Kind::Alarm => self.facts.subject_token_id.get(),
+        }
+    }
+
+    /// Returns Envoy's id of the request, as long as the audit log has it.
+    pub(super) fn request_id(&self) -> &str {
+        let id = match (self.kind, self.source) {
+            (Kind::Alarm, _) => &self.facts.second_request_id,
+            (_, Source::AccessLog) => &self.access.request_id,
+            (_, Source::AuditLine) => &self.facts.request_id,
+        };
+        let id = id.get().unwrap_or_default();
+        id.get(..id.floor_char_boundary(MAX_REQUEST_ID)).unwrap_or_default()
+    }
+
+    pub(super) fn user(&self) -> Option<&str> {
+        self.facts.user_id.get().or_else(|| self.access.token.sub.get())
+    }
+
+    pub(super) fn actor(&self) -> Option<&str> {
+        self.facts.actor_id.get().or_else(|| self.access.token.act.get())
+    }
+
+    /// Returns true if the request ended impersonations by names, and not one impersonation.
+    pub(super) fn ends_by_names(&self) -> bool {
+        self.facts.event.get() == Some("impersonation.revoked") && self.txn().is_none()
+    }
+}
+
+/// The verdict about one object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum NoRecord {
+    /// The line is about something else.
+    NotOurs,
+    /// The line is cut off, mixed with another line, or not in a form that is known.
+    Broken,
+}
+
+/// A line, without what a container's log or Envoy's log writes before the object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Stripped<'a> {
+    pub(super) object: &'a [u8],
+    /// The time in the beginning.
+    pub(super) time: Option<UnixTime>,
+}
+
+/// Removes the beginning of a line. `offset` is that of Envoy's clock from UTC, in milliseconds.
+pub(super) fn strip(line: &[u8], offset: i64) -> Result<Stripped<'_>, NoRecord> {
+    let line = line.trim_ascii();
+    let start = memchr(b'{', line).ok_or(NoRecord::NotOurs)?;
+    let (before, object) = line.split_at_checked(start).ok_or(NoRecord::NotOurs)?;
+    let (time, before) = transport(before.trim_ascii());
+    if before.is_empty() {
+        return Ok(Stripped { object, time });
+    }
+    let envoys = envoy(before, offset).ok_or(NoRecord::NotOurs)?;
+    Ok(Stripped { object, time: envoys.or(time) })
+}
+
+/// Removes what a container runtime writes before each line: `2026-11-22T03:28:00.1Z stdout F`, or
+/// Docker Compose: `envoy-1 |`.
+fn transport(before: &[u8]) -> (Option<UnixTime>, &[u8]) {
+    if let Some(bar) = memchr(b'|', before) {
+        let (name, rest) = before.split_at_checked(bar).unwrap_or_default();
+        let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_. ".contains(byte);
+        let rest = rest.get(1..).unwrap_or_default();
+        return if name.iter().all(plain) { (None, rest.trim_ascii()) } else { (None, before) };
+    }
+    for stream in [&b" stdout F"[..], b" stderr F"] {
+        if let Some(at) = memmem::find(before, stream)
+            && let Some((time, rest)) = before.split_at_checked(at)
+            && let Some(time) = when::with_offset(time)
+        {
+            return (Some(time), rest.get(stream.len()..).unwrap_or_default().trim_ascii());
+        }
+    }
+    (None, before)
+}
+
+/// Reads the beginning of Envoy's log lines for Wasm plugins:
+/// `[2026-11-22 21:39:24.223][2622][info][wasm] [source] wasm log name: `. Returns the time.
+fn envoy(before: &[u8], offset: i64) -> Option<Option<UnixTime>> {
+    let mut rest = before;
+    let mut fields = [&b""[..]; 4];
+    for field in &mut fields {
+        rest = rest.strip_prefix(b"[")?;
+        let (inside, after) = rest.split_at_checked(memchr(b']', rest)?)?;
+        (*field, rest) = (inside, after.get(1..)?);
+    }
+    let [time, _, _, component] = fields;
+    let is_plugins = component == b"wasm" && memmem::find(rest, b"wasm log ").is_some();
+    is_plugins.then(|| when::perhaps_without_offset(time, offset))
+}
+
+/// Reads the first object. Returns the rest of the bytes, too: two programs that write into one
+/// file may have lost the end of a line.
+pub(super) fn read<'a>(
+    stripped: Stripped<'a>,
+    source: Option<Source>,
+) -> (Result<Record<'a>, NoRecord>, &'a [u8]) {
+    let Stripped { object, time } = stripped;
+    let is_audit = match source {
+        Some(source) => source == Source::AuditLine,
+        None => object.starts_with(br#"{"event""#) || object.starts_with(br#"{"alarm""#),
+    };
+    if !is_audit {
+        let (access, rest) = first::<Access<'_>>(object);
+        let record = match access {
+            Ok(access) => of_access(access, time),
+            // For example an object whose `token` is a text.
+            Err(NoRecord::NotOurs) => None,
+            Err(NoRecord::Broken) => return (Err(NoRecord::Broken), rest),
+        };
+        if let Some(record) = record {
+            return (Ok(record), rest);
+        }
+    }
+    let (facts, rest) = first::<Facts<'_>>(object);
+    let record = facts.and_then(|facts| of_audit(facts, time).ok_or(NoRecord::NotOurs));
+    (record, rest)
+}
+
+fn first<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> (Result<T, NoRecord>, &'a [u8]) {
+    let mut values = serde_json::Deserializer::from_slice(bytes).into_iter::<T>();
+    let value = values.next();
+    let rest = bytes.get(values.byte_offset()..).unwrap_or_default().trim_ascii();
+    match value {
+        Some(Ok(value)) => (Ok(value), rest),
+        Some(Err(error)) if error.classify() == Category::Data => (Err(NoRecord::NotOurs), b""),
+        Some(Err(_)) | None => (Err(NoRecord::Broken), b""),
+    }
+}
+
+fn of_access(mut access: Access<'_>, time: Option<UnixTime>) -> Option<Record<'_>> {
+    let facts = std::mem::take(&mut access.impersonation);
+    let has_txn = access.token.txn.get().is_some();
+    let kind = match facts.event.get() {
+        Some(REFUSED_CALL) => Kind::Call,
+        // The filter answered. If the guard let the request pass first, it is a call, and the
+        // filter's event is in the audit lines.
+        Some(event) if is_known(event) && !(has_txn && access.guard.get().is_some()) => Kind::Event,
+        _ if has_txn => Kind::Call,
+        _ => return None,
+    };
+    let time = access.time.get().and_then(|text| when::with_offset(text.as_bytes())).or(time);
+    Some(Record { source: Source::AccessLog, kind, time, facts, access })
+}
+
+fn of_audit(facts: Facts<'_>, time: Option<UnixTime>) -> Option<Record<'_>> {
+    let kind = match (facts.event.get(), facts.alarm.get()) {
+        (None, Some(REPLAYED)) => Kind::Alarm,
+        (Some(REFUSED_CALL), _) => Kind::Call,
+        (Some(event), _) if is_known(event) => Kind::Event,
+        _ => return None,
+    };
+    let time =
+        time.or_else(|| facts.time.get().and_then(|text| when::with_offset(text.as_bytes())));
+    Some(Record { source: Source::AuditLine, kind, time, facts, access: Access::default() })
+}
+
+fn is_known(event: &str) -> bool {
+    FAMILIES.iter().any(|family| event.starts_with(family))
+}

@@ -1,0 +1,534 @@
+//! Tests of `report`: what it puts together, what it selects, and how it shows texts that are meant
+//! to do harm.
+
+use std::process::Output;
+
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use crate::{command, file, stdout, with_input};
+
+const TXN: &str = "0123456789abcdef0123456789ab";
+
+fn minted(txn: &str, user: &str, second: u32) -> Value {
+    json!({
+        "time": format!("2026-11-22T21:00:{second:02}.000Z"), "request_id": format!("mint-{txn}"),
+        "method": "POST", "path": "/api/subject-tokens", "status": 201, "client_address": "10.0.0.9",
+        "impersonation": {
+            "event": "subject_token.created", "subject_token_id": txn, "user_id": user,
+            "caller": "integrator-backend",
+        },
+    })
+}
+
+fn exchanged(txn: &str, user: &str, actor: &str, second: u32) -> Value {
+    json!({
+        "time": format!("2026-11-22T21:00:{second:02}.000Z"), "request_id": format!("exchange-{txn}"),
+        "method": "POST", "path": "/oidc/token", "status": 200,
+        "impersonation": {
+            "event": "token_exchange.succeeded", "subject_token_id": txn, "user_id": user,
+            "actor_id": actor, "client_id": "support-portal", "caller": "integrator-backend",
+            "resource": "https://api.example.com/orders", "scope": "orders:read", "jti": "a-jti",
+        },
+    })
+}
+
+fn called(txn: &str, user: &str, actor: &str, path: &str, second: u32) -> Value {
+    json!({
+        "time": format!("2026-11-22T21:00:{second:02}.000Z"), "request_id": format!("call-{txn}-{second}"),
+        "method": "GET", "path": path, "status": 200, "guard": "allowed: default",
+        "token": {"txn": txn, "sub": user, "act": actor, "jti": "a-jti"},
+    })
+}
+
+/// A call that the guard refused: its line in the access log, and the guard's audit line.
+fn refused(txn: &str, user: &str, actor: &str, path: &str, second: u32) -> [String; 2] {
+    let mut access = called(txn, user, actor, path, second);
+    access["status"] = json!(403);
+    access["method"] = json!("DELETE");
+    access["guard"] = json!("refused: rules[0]");
+    access["impersonation"] = json!({
+        "event": "impersonated_request.refused", "subject_token_id": txn, "user_id": user,
+        "error": "insufficient_scope", "reason": "rule",
+    });
+    let audit = json!({
+        "event": "impersonated_request.refused", "request_id": format!("call-{txn}-{second}"),
+        "subject_token_id": txn, "user_id": user, "actor_id": actor, "client_id": "support-portal",
+        "method": "DELETE", "path": path, "error": "insufficient_scope", "reason": "rule",
+        "rule": "rules[0]", "enforced": true,
+    });
+    [access.to_string(), in_envoys_log(&audit, "21:00:59.001")]
+}
+
+/// The line of an audit event in Envoy's log.
+fn in_envoys_log(event: &Value, time: &str) -> String {
+    // The filter writes `event` first.
+    let mut event = event.to_string();
+    assert!(event.starts_with(r#"{"event""#) || event.starts_with(r#"{"alarm""#), "{event}");
+    event.insert_str(
+        0,
+        &format!(
+            "[2026-11-22 {time}][2622][info][wasm] [source/extensions/common/wasm/context.cc:1151] \
+             wasm log impersonation impersonation: "
+        ),
+    );
+    event
+}
+
+/// The filter's audit line of a line in the access log.
+fn audit_of(access: &Value, time: &str) -> String {
+    let mut event = json!({"event": "", "request_id": access["request_id"]});
+    for (name, value) in access["impersonation"].as_object().unwrap() {
+        event[name] = value.clone();
+    }
+    in_envoys_log(&event, time)
+}
+
+fn log(lines: &[String]) -> String {
+    lines.iter().map(|line| format!("{line}\n")).collect()
+}
+
+fn report(log: &str, arguments: &[&str]) -> Output {
+    let file = file("envoy.log", log);
+    let mut command = command(&["report"]);
+    let output = command.args(arguments).arg(file).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    output
+}
+
+fn json_of(log: &str, arguments: &[&str]) -> Value {
+    let output = report(log, &[arguments, &["--json"]].concat());
+    serde_json::from_str(stdout(&output)).unwrap()
+}
+
+/// An impersonation with one refused call, which an operator ends, in both logs; among requests of
+/// others.
+fn night() -> Vec<String> {
+    let mint = minted(TXN, "user-42", 1);
+    let exchange = exchanged(TXN, "user-42", "agent-1", 2);
+    let revoked = json!({
+        "time": "2026-11-22T21:00:30.000Z", "request_id": "revoke", "method": "POST",
+        "path": "/api/impersonations/revocations", "status": 201,
+        // The access log of envoy.yaml does not print `requested_by`.
+        "impersonation": {"event": "impersonation.revoked", "actor_id": "agent-1"},
+    });
+    let mut revoked_audit = revoked.clone();
+    revoked_audit["impersonation"]["requested_by"] = json!("operations");
+    let mut lines = vec![
+        "[2026-11-22 21:00:00.000][1][info][main] [source/server/server.cc:1] starting".to_owned(),
+        audit_of(&mint, "21:00:01.007"),
+        mint.to_string(),
+        exchange.to_string(),
+        audit_of(&exchange, "21:00:02.003"),
+        json!({"time": "2026-11-22T21:00:03.000Z", "path": "/orders/1", "status": 200, "token": {"sub": "user-7", "jti": "x"}}).to_string(),
+        called(TXN, "user-42", "agent-1", "/orders/1", 4).to_string(),
+        called(TXN, "user-42", "agent-1", "/orders/2", 5).to_string(),
+    ];
+    lines.extend(refused(TXN, "user-42", "agent-1", "/orders/2", 6));
+    lines.push(audit_of(&revoked_audit, "21:00:30.002"));
+    lines.push(revoked.to_string());
+    lines
+}
+
+#[test]
+fn an_auditor_reads_who_did_what_as_whom_in_order() {
+    let output = report(&log(&night()), &["--txn", TXN]);
+    assert_eq!(
+        stdout(&output),
+        "\
+Impersonation 0123456789abcdef0123456789ab
+  agent-1 as user-42
+  minted by integrator-backend, exchanged by support-portal
+  for https://api.example.com/orders, scope orders:read
+  Ended by operations (all impersonations of actor agent-1), 2026-11-22T21:00:30.000Z.
+    2026-11-22T21:00:01.000Z  mint           201  POST /api/subject-tokens  by integrator-backend, from 10.0.0.9
+    2026-11-22T21:00:02.000Z  exchange       200  POST /oidc/token  by support-portal
+    2026-11-22T21:00:04.000Z  call           200  GET /orders/1  allowed: default
+    2026-11-22T21:00:05.000Z  call           200  GET /orders/2  allowed: default
+    2026-11-22T21:00:06.000Z  call           403  DELETE /orders/2  refused: rules[0]
+    2026-11-22T21:00:30.000Z  end              -  by operations, all impersonations of actor agent-1
+  3 calls, 1 refused.
+
+
+Totals
+             1  impersonations
+             1  ended before they expired
+             1  mints
+             1  exchanges
+             3  calls
+             1  refused calls
+             0  calls that the guard only reported
+             0  calls past the guard
+             0  replays
+             1  subject_token.created
+             1  token_exchange.succeeded
+
+12 lines were read: 10 about impersonations, 2 about other things, 0 broken.
+"
+    );
+}
+
+#[test]
+fn every_request_appears_once_in_whatever_order_the_lines_come() {
+    let expected = json_of(&log(&night()), &[]);
+    assert_eq!(expected["totals"]["calls"], 3);
+    assert_eq!(expected["otherRequests"].as_array().unwrap().len(), 1, "the revocation");
+    let mut lines = night();
+    for turn in 0..lines.len() {
+        lines.rotate_left(1);
+        if turn % 3 == 0 {
+            lines.reverse();
+        }
+        assert_eq!(json_of(&log(&lines), &[]), expected, "{turn}");
+    }
+    // Both logs as files of their own, and through a pipe.
+    let (access, envoy): (Vec<_>, Vec<_>) =
+        night().into_iter().partition(|line| line.starts_with('{'));
+    let (access, envoy) = (file("access.log", &log(&access)), file("envoy.log", &log(&envoy)));
+    let output = command(&["report", "--json"]).args([&envoy, &access]).output().unwrap();
+    assert_eq!(serde_json::from_str::<Value>(stdout(&output)).unwrap(), expected);
+    let output = with_input(&["report", "--json"], log(&night()).as_bytes());
+    assert_eq!(serde_json::from_str::<Value>(stdout(&output)).unwrap(), expected);
+}
+
+#[test]
+fn each_log_alone_is_enough_for_what_is_in_it() {
+    let (access, envoy): (Vec<_>, Vec<_>) =
+        night().into_iter().partition(|line| line.starts_with('{'));
+    let of_access = json_of(&log(&access), &[]);
+    assert_eq!(of_access["totals"]["calls"], 3);
+    assert_eq!(of_access["totals"]["refusedCalls"], 1);
+    assert_eq!(
+        of_access["impersonations"][0]["ended"]["of"],
+        "all impersonations of actor agent-1"
+    );
+
+    let output = report(&log(&envoy), &[]);
+    let text = stdout(&output);
+    assert!(text.contains("DELETE /orders/2  refused: rules[0]"), "{text}");
+    assert!(text.contains("calls that the guard allowed are missing"), "{text}");
+
+    // Audit lines alone, as under `audit: {log: access_log}`.
+    let bare = envoy.iter().filter_map(|line| line.split_once("impersonation: "));
+    let bare: Vec<_> = bare.map(|(_, event)| event.to_owned()).collect();
+    let of_bare = json_of(&log(&bare), &[]);
+    assert_eq!(of_bare["totals"]["refusedCalls"], 1);
+    assert_eq!(of_bare["totals"]["exchanges"], 1);
+    assert_eq!(of_bare["lines"]["withoutTime"], 4);
+}
+
+#[test]
+fn two_requests_with_one_id_stay_two_and_a_line_that_is_there_twice_is_one() {
+    let again = |second| {
+        let mut call = called(TXN, "user-42", "agent-1", "/orders/1", second);
+        call["request_id"] = json!("chosen");
+        call.to_string()
+    };
+    let refusal = |time: &str| {
+        let event = json!({
+            "event": "subject_token.refused", "request_id": "chosen", "user_id": "root",
+            "caller": "integrator-backend", "error": "access_denied", "reason": "protected_user",
+        });
+        in_envoys_log(&event, time)
+    };
+    let lines = [again(1), again(2), again(2), refusal("21:00:01.000"), refusal("21:00:02.000")];
+    let report = json_of(&log(&lines), &[]);
+    assert_eq!(report["totals"]["calls"], 2);
+    assert_eq!(report["totals"]["events"]["subject_token.refused"], 2);
+    assert_eq!(report["lines"]["repeated"], 1);
+}
+
+#[test]
+fn many_requests_with_one_id_are_all_counted() {
+    let mut lines = Vec::new();
+    for number in 0..20_000 {
+        let [access, audit] = refused(TXN, "user-42", "agent-1", &format!("/orders/{number}"), 6);
+        lines.extend([access, audit.replace("59.001", &format!("59.{:03}", number % 1000))]);
+    }
+    let report = json_of(&log(&lines), &[]);
+    assert_eq!(report["totals"]["calls"], 20_000);
+    assert_eq!(report["totals"]["refusedCalls"], 20_000);
+}
+
+#[test]
+fn what_ended_an_impersonation_is_named() {
+    let exchange = exchanged(TXN, "user-42", "agent-1", 2).to_string();
+    let event = |event: Value| in_envoys_log(&event, "21:00:20.000");
+    let ended = |by: &str| json!({"at": "2026-11-22T21:00:20.000Z", "cause": "revoked", "by": by});
+    let alarm = json!({
+        "alarm": "subject_token.replayed", "subject_token_id": TXN,
+        "mint": {"caller": "integrator-backend", "request_id": "m", "at_millis": 0},
+        "first_exchange": {"client_id": "support-portal", "request_id": "e", "jti": "j", "at_millis": 0},
+        "second_client_id": "thief", "second_request_id": "r", "revoked": true,
+    });
+    let revocation = |names: Value| {
+        let mut revoked = json!({"event": "impersonation.revoked", "request_id": "r", "requested_by": "operations"});
+        revoked.as_object_mut().unwrap().extend(names.as_object().unwrap().clone());
+        revoked
+    };
+    let by_names = |of: &str| {
+        let mut end = ended("operations");
+        end["of"] = json!(format!("all impersonations of {of}"));
+        end
+    };
+    #[rustfmt::skip]
+    let cases = [
+        ("nothing",     json!({"event": "impersonations.listed", "request_id": "r"}),                   Value::Null),
+        ("by its id",   revocation(json!({"subject_token_id": TXN})),                                   ended("operations")),
+        ("by client",   json!({"event": "impersonation.revoked", "request_id": "r", "subject_token_id": TXN, "client_id": "support-portal"}), ended("support-portal")),
+        ("by actor",    revocation(json!({"actor_id": "agent-1"})),                                     by_names("actor agent-1")),
+        ("by user and client", revocation(json!({"user_id": "user-42", "client_id": "support-portal"})), by_names("user user-42, client support-portal")),
+        ("everybody",   revocation(json!({"all": true})),                                               by_names("everybody")),
+        ("another",     revocation(json!({"actor_id": "agent-2"})),                                     Value::Null),
+        ("refused",     json!({"event": "impersonation.revocation_refused", "request_id": "r", "actor_id": "agent-1", "error": "insufficient_scope", "reason": "insufficient_scope"}), Value::Null),
+        ("replay",      alarm,                                                                          json!({"at": "2026-11-22T21:00:20.000Z", "cause": "replayed", "by": "thief"})),
+        ("cancelled",   json!({"event": "subject_token.cancelled", "request_id": "r", "subject_token_id": TXN, "caller": "integrator-backend"}), json!({"at": "2026-11-22T21:00:20.000Z", "cause": "cancelled", "by": "integrator-backend"})),
+        ("guard",       json!({"event": "impersonated_request.refused", "request_id": "r", "subject_token_id": TXN, "method": "GET", "path": "/", "error": "invalid_token", "reason": "ended", "enforced": true}), json!({"at": "2026-11-22T21:00:20.000Z", "cause": "unknown"})),
+    ];
+    for (case, line, end) in cases {
+        let report = json_of(&log(&[event(line), exchange.clone()]), &["--txn", TXN]);
+        let impersonation = &report["impersonations"][0];
+        assert_eq!(impersonation["ended"], end, "{case}: {impersonation}");
+    }
+    // A revocation before the impersonation began did not end it.
+    let early = in_envoys_log(&revocation(json!({"all": true})), "20:00:00.000");
+    assert!(json_of(&log(&[early, exchange]), &[])["impersonations"][0]["ended"].is_null());
+}
+
+#[test]
+fn an_open_stream_that_the_guard_ended_is_one_call() {
+    let call = called(TXN, "user-42", "agent-1", "/events", 4);
+    let cut = |reason: &str, enforced: bool| {
+        let event = json!({
+            "event": "impersonated_request.refused", "request_id": format!("call-{TXN}-4"),
+            "subject_token_id": TXN, "method": "GET", "path": "/events", "error": "invalid_token",
+            "reason": reason, "enforced": enforced,
+        });
+        in_envoys_log(&event, "21:00:50.000")
+    };
+    let cases = [
+        (cut("ended_while_open", true), "cut_off", 1),
+        (cut("ended_while_open", false), "reported", 0),
+    ];
+    for (line, outcome, refused) in cases {
+        for lines in [[call.to_string(), line.clone()], [line.clone(), call.to_string()]] {
+            let report = json_of(&log(&lines), &[]);
+            let steps = report["impersonations"][0]["steps"].as_array().unwrap();
+            assert_eq!(steps.len(), 1, "{report}");
+            assert_eq!(steps[0]["outcome"], outcome);
+            assert_eq!(report["totals"]["refusedCalls"], refused);
+        }
+    }
+}
+
+#[test]
+fn a_report_is_about_what_was_asked_for() {
+    let other = "00000000000000000000000000ff";
+    let mut lines = night();
+    let mut later = exchanged(other, "user-43", "agent-2", 40);
+    later["impersonation"]["caller"] = json!("another-backend");
+    lines.push(later.to_string());
+    lines.push(called(other, "user-43", "agent-2", "/orders/9", 41).to_string());
+    let log = log(&lines);
+    #[rustfmt::skip]
+    let cases: [(&[&str], &[&str]); 11] = [
+        (&[],                                           &[TXN, other]),
+        (&["--txn", TXN],                               &[TXN]),
+        (&["--txn", "unknown"],                         &[]),
+        (&["--actor", "agent-2"],                       &[other]),
+        (&["--user", "user-42"],                        &[TXN]),
+        (&["--user", "user-42", "--actor", "agent-2"],  &[]),
+        (&["--caller", "integrator-backend"],           &[TXN]),
+        (&["--since", "2026-11-22T21:00:35Z"],          &[other]),
+        (&["--until", "2026-11-22T23:00:35+02:00"],     &[TXN]),
+        (&["--since", "2026-11-22T22:00:00Z"],          &[]),
+        (&["--until", "2026-11-22T20:00:00Z"],          &[]),
+    ];
+    for (arguments, expected) in cases {
+        let report = json_of(&log, arguments);
+        let ids: Vec<_> = report["impersonations"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|one| one["id"].clone())
+            .collect();
+        assert_eq!(ids, expected, "{arguments:?}");
+    }
+    // A selected impersonation is shown as a whole.
+    let report = json_of(&log, &["--since", "2026-11-22T21:00:06Z", "--actor", "agent-1"]);
+    assert_eq!(report["totals"]["calls"], 3);
+}
+
+#[test]
+fn a_user_learns_what_was_done_and_no_internal_name() {
+    let log = log(&night());
+    let text = stdout(&report(&log, &["--user", "user-42", "--user-facing"])).to_owned();
+    assert!(text.contains("GET /orders/1"), "{text}");
+    assert!(text.contains("DELETE /orders/2  refused"), "{text}");
+    assert!(text.contains("Ended early, 2026-11-22T21:00:30.000Z."), "{text}");
+    for form in [&[][..], &["--html"], &["--json"], &["--csv"]] {
+        let arguments = [&["--user", "user-42", "--user-facing"], form].concat();
+        let output = report(&log, &arguments);
+        for internal in [
+            "agent-1",
+            "integrator-backend",
+            "support-portal",
+            "operations",
+            "10.0.0.9",
+            "a-jti",
+            "rules[0]",
+            "call-0123",
+            "reason",
+            "/oidc/token",
+        ] {
+            let shown = stdout(&output).lines().skip(usize::from(form == ["--csv"]));
+            let shown: String = shown.collect();
+            assert!(!shown.contains(internal), "{form:?}: {internal}: {shown}");
+        }
+        assert!(stdout(&output).contains("/orders/2"), "{form:?}");
+    }
+    let output = command(&["report", "--user-facing", "-"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2), "a user gets no report about other users");
+}
+
+#[test]
+fn markup_controls_and_long_names_are_shown_as_text() {
+    let long = "n".repeat(4096);
+    let odd = [
+        "<script>alert(1)</script>",
+        "\"><img src=x onerror=alert(1)>",
+        "=HYPERLINK(\"http://x\")",
+        "a\u{1b}[2Jb\u{7}",
+        "\u{202e}nimda",
+        "\u{2066}x\u{2069}",
+        "a\r\nb",
+        "&amp;",
+        long.as_str(),
+    ];
+    for name in odd {
+        let mut mint = minted(TXN, name, 1);
+        mint["path"] = json!(name);
+        mint["client_address"] = json!(name);
+        let exchange = exchanged(TXN, name, name, 2);
+        let mut event = json!({"event": "", "request_id": format!("mint-{TXN}"), "context": {name: name, "a": [name]}});
+        for (member, value) in mint["impersonation"].as_object().unwrap() {
+            event[member] = value.clone();
+        }
+        let refused = json!({"event": "subject_token.refused", "request_id": "x", "user_id": name, "reason": name});
+        let lines = [
+            mint.to_string(),
+            exchange.to_string(),
+            in_envoys_log(&event, "21:00:01.000"),
+            called(TXN, name, name, name, 4).to_string(),
+            in_envoys_log(&refused, "21:00:09.000"),
+        ];
+        let log = log(&lines);
+        for form in [&[][..], &["--html"], &["--csv"], &["--json"]] {
+            let output = report(&log, form);
+            let shown = stdout(&output);
+            let bad = |c: char| {
+                (c.is_control() && c != '\n' && !(c == '\r' && form == ["--csv"]))
+                    || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+            };
+            assert!(!shown.contains(bad), "{form:?}: {name:?}: {shown:?}");
+            if name == long {
+                assert!(shown.contains(&long), "{form:?}: a long name is shown whole");
+            }
+        }
+        let page = stdout(&report(&log, &["--html"])).to_owned();
+        assert!(!page.contains("<script") && !page.contains("<img"), "{page}");
+        assert_eq!(page.matches("</tr>").count(), page.matches("<tr>").count());
+        let sheet = stdout(&report(&log, &["--csv"])).to_owned();
+        for row in sheet.lines() {
+            assert!(!row.contains(",=") && !row.contains(",\"="), "{row}");
+        }
+        let read = json_of(&log, &[]);
+        assert_eq!(read["impersonations"][0]["userId"], name, "{name:?}");
+        assert_eq!(read["impersonations"][0]["context"][name], name, "{name:?}");
+    }
+}
+
+#[test]
+fn lines_that_are_broken_or_not_ours_are_counted_and_imitate_nothing() {
+    let call = called(TXN, "user-42", "agent-1", "/orders/1", 4).to_string();
+    let event =
+        json!({"event": "token_exchange.succeeded", "request_id": "r", "subject_token_id": TXN});
+    let raw = call.replace("/orders/1", "/\u{fffd}");
+    let mut not_utf8 = raw.into_bytes();
+    let place = not_utf8.windows(3).position(|bytes| bytes == "\u{fffd}".as_bytes()).unwrap();
+    not_utf8[place] = 0xff;
+    #[rustfmt::skip]
+    let cases: [(&str, Vec<u8>, [u64; 4]); 14] = [
+        // What it is, the line; then read, ours, others and broken.
+        ("empty",               b"\n".to_vec(),                                     [1, 0, 1, 0]),
+        ("text",                b"hello\n".to_vec(),                                [1, 0, 1, 0]),
+        ("other JSON",          b"{\"event\":\"user.login\"}\n".to_vec(),           [1, 0, 1, 0]),
+        ("other shape",         b"{\"txn\":1,\"token\":\"x\"}\n".to_vec(),          [1, 0, 1, 0]),
+        ("no line feed",        call.clone().into_bytes(),                          [1, 1, 0, 0]),
+        ("carriage return",     format!("{call}\r\n").into_bytes(),                 [1, 1, 0, 0]),
+        ("cut off",             call.as_bytes().strip_suffix(b"}").unwrap().into(), [1, 0, 0, 1]),
+        ("cut off early",       call.as_bytes()[..20].into(),                       [1, 0, 0, 1]),
+        ("two in a line",       format!("{call}{call}\n").into_bytes(),             [1, 1, 0, 0]),
+        ("mixed",               format!("{call}[2026{call}\n").into_bytes(),        [1, 0, 0, 1]),
+        ("not UTF-8",           not_utf8,                                           [1, 1, 0, 0]),
+        ("container runtime",   format!("2026-11-22T21:00:04.1Z stdout F {call}\nenvoy-1  | {call}\n").into_bytes(), [2, 2, 0, 0]),
+        ("header in a debug line", format!("[2026-11-22 21:00:04.1][1][debug][http] [x.cc:1] wasm log x: {event}\n").into_bytes(), [1, 0, 1, 0]),
+        ("header on its own line", format!("'user-agent', 'wasm log x: {event}'\n").into_bytes(), [1, 0, 1, 0]),
+    ];
+    for (case, bytes, [read, ours, others, broken]) in cases {
+        let output = with_input(&["report", "--json"], &bytes);
+        let report: Value = serde_json::from_str(stdout(&output)).unwrap();
+        let lines = &report["lines"];
+        let counted = [&lines["read"], &lines["ours"], &lines["others"], &lines["broken"]];
+        assert_eq!(counted, [read, ours, others, broken], "{case}: {report}");
+        let found = report["totals"]["calls"].as_u64().unwrap() > 0;
+        assert_eq!(found, ours > 0 || case == "mixed", "{case}");
+    }
+}
+
+#[test]
+fn the_exit_status_says_if_there_is_a_report() {
+    #[rustfmt::skip]
+    let cases: [(&[&str], &[u8], i32, &str); 6] = [
+        (&["report"],                                       b"",                0, ""),
+        (&["report", "-"],                                  b"nothing\n",       0, ""),
+        (&["report", "/nowhere/envoy.log"],                 b"",                2, "/nowhere/envoy.log"),
+        (&["report", "-", "-"],                             b"",                2, "named twice"),
+        (&["report", "-"],                                  b"\x1f\x8b\x08",    2, "zcat"),
+        (&["report", "--since", "yesterday"],               b"",                2, "24h"),
+    ];
+    for (arguments, input, status, message) in cases {
+        let output = with_input(arguments, input);
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(status), "{arguments:?}: {errors}");
+        assert!(errors.contains(message), "{arguments:?}: {errors}");
+        if status == 0 {
+            assert!(stdout(&output).contains("No impersonation was found."), "{arguments:?}");
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn no_log_makes_the_report_panic(
+        pieces in prop::collection::vec(
+            (0..12_usize, prop::collection::vec(any::<u8>(), 0..12), 0..400_usize), 0..20),
+        form in prop::sample::select(vec!["--json", "--html", "--csv", "--log-offset=+01:00"]),
+    ) {
+        let lines = night();
+        let mut log = Vec::new();
+        for (line, noise, cut) in pieces {
+            let line = lines[line].as_bytes();
+            log.extend_from_slice(&line[..cut.min(line.len())]);
+            log.extend(noise);
+            if cut % 2 == 0 {
+                log.push(b'\n');
+            }
+        }
+        prop_assume!(!log.starts_with(&[0x1f, 0x8b]));
+        let output = with_input(&["report", form], &log);
+        prop_assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+}
