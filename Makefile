@@ -185,6 +185,17 @@ test-clients: build companion tools tests/gateway/node_modules tests/clients/nod
 	$(part)
 	cd tests/clients && node --test
 
+# The page of live impersonations, in target/console: what the module answers with, and its sizes.
+.PHONY: console test-console
+console: console/node_modules
+	node console/build.js
+
+# The page in Debian's Chromium, before Envoy. Makes pictures of it in target/console.
+test-console: console build companion tools tests/gateway/node_modules tests/clients/node_modules stack/node_modules
+	$(part)
+	scripts/chromium --version
+	cd console && node --test
+
 # The filter before other identity gateways than that of tests/gateway, and the pages about them
 # (docs/gateways).
 test-gateways: build companion tests/gateways/node_modules

@@ -9,6 +9,14 @@ export const users = new Map([
   ['agent-2', { name: 'Ben Agent', email: 'ben@support.example' }],
   ['user-42', { name: 'Una User', email: 'una@customers.example' }],
   ['user-43', { name: 'Uwe User', email: 'uwe@customers.example' }],
+  ['oncall-1', { name: 'Olga Oncall', email: 'olga@support.example' }],
+  ['auditor-1', { name: 'Abe Auditor', email: 'abe@support.example' }],
+]);
+
+/** Who may look at impersonations, and who may end them. Nobody else may do either. */
+const oversight = new Map([
+  ['oncall-1', 'impersonations:read impersonations:revoke'],
+  ['auditor-1', 'impersonations:read'],
 ]);
 
 /** The end of a scripted sign-in. Nothing listens there: the code is read from the redirect. */
@@ -61,6 +69,15 @@ export function createProvider({ issuer, signingKey, secrets }) {
     },
     { client_id: 'support-portal', client_secret: secrets.supportPortal, ...signsIn },
     { client_id: 'support-console', token_endpoint_auth_method: 'none', ...signsIn },
+    // The filter's page, for people on call.
+    {
+      client_id: 'oncall',
+      token_endpoint_auth_method: 'none',
+      grant_types: ['authorization_code'],
+      redirect_uris: [`${origin}/impersonations/`],
+      response_types: ['code'],
+      scope: 'openid impersonations:read impersonations:revoke',
+    },
     // The filter itself, for introspection. It gets no tokens of its own.
     {
       client_id: 'impersonation-filter',
@@ -107,7 +124,8 @@ export function createProvider({ issuer, signingKey, secrets }) {
       AccessToken: 3600, ClientCredentials: 600, Grant: 86400, IdToken: 3600, Interaction: 600,
       RefreshToken: 86400, Session: 86400,
     },
-    clientBasedCORS: () => false,
+    // The page that is served at the gateway's own origin redeems its code by itself.
+    clientBasedCORS: (_ctx, from) => from === origin,
     findAccount: (_ctx, sub) => {
       const user = users.get(sub);
       return user && { accountId: sub, claims: () => ({ sub, ...user }) };
@@ -119,6 +137,12 @@ export function createProvider({ issuer, signingKey, secrets }) {
       const grant = new oidc.provider.Grant({ accountId, clientId: oidc.client.clientId });
       grant.addOIDCScope(oidc.client.scope);
       grant.addResourceScope(`${origin}/orders`, resources.get(`${origin}/orders`));
+      if (oidc.client.clientId === 'oncall') {
+        const all = resources.get(`${origin}/api`).split(' ').filter((scope) => scope.startsWith('impersonations:'));
+        const allowed = (oversight.get(accountId) ?? '').split(' ');
+        grant.addResourceScope(`${origin}/api`, allowed.join(' '));
+        grant.rejectResourceScope(`${origin}/api`, all.filter((scope) => !allowed.includes(scope)).join(' '));
+      }
       await grant.save();
       return grant;
     },
@@ -131,14 +155,33 @@ export function createProvider({ issuer, signingKey, secrets }) {
 
 /**
  * Signs in the user that `login_hint` names, without a password and without a page, so that scripts
- * can sign in. A real identity gateway must never do this.
+ * can sign in. Without it, a page asks who it is; it asks for no password, either. A real identity
+ * gateway must never do this.
  */
 export async function signInByHint(provider, request, response) {
-  const { params } = await provider.interactionDetails(request, response);
-  const result = users.has(params.login_hint)
-    ? { login: { accountId: params.login_hint } }
-    : { error: 'access_denied', error_description: 'login_hint names no user' };
+  const { params, prompt } = await provider.interactionDetails(request, response);
+  if (params.login_hint === undefined && request.method !== 'POST') return askWho(response);
+  const login = params.login_hint ?? new URLSearchParams(await textOf(request)).get('login');
+  const result = users.has(login)
+    ? { login: { accountId: login } }
+    : { error: 'access_denied', error_description: params.login_hint === undefined ? `${prompt.name} was cancelled` : 'login_hint names no user' };
   await provider.interactionFinished(request, response, result, { mergeWithLastSubmission: false });
+}
+
+function askWho(response) {
+  const buttons = [...users].map(([id, { name }]) => `<p><button name="login" value="${id}">${id} (${name})</button></p>`);
+  response.writeHead(200, { 'content-type': 'text/html; charset=utf-8', 'cache-control': 'no-store' });
+  response.end(`<!doctype html>
+<html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>Sign in</title>
+<link rel="icon" href="data:,"><style>body { font: 16px/1.5 system-ui, sans-serif; color-scheme: light dark; max-width: 24em; margin: 10vh auto; }</style>
+<h1>Who are you?</h1><p>This gateway is for trying things out: it asks for no password.</p>
+<form method="post">${buttons.join('')}<p><button name="login" value="">Cancel</button></p></form></html>`);
+}
+
+async function textOf(request) {
+  const chunks = [];
+  for await (const chunk of request) chunks.push(chunk);
+  return Buffer.concat(chunks).toString();
 }
 
 /**

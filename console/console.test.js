@@ -1,0 +1,455 @@
+// The page in a real browser, before a real Envoy with the filter, the guard and a gateway.
+import assert from 'node:assert/strict';
+import { createHash } from 'node:crypto';
+import { readFileSync } from 'node:fs';
+import { createRequire } from 'node:module';
+import { after, afterEach, before, beforeEach, test } from 'node:test';
+import { gunzipSync } from 'node:zlib';
+import { poll, ROOT } from '../stack/envoy.js';
+import { stopAll } from '../stack/process.js';
+import { enter, manifest, operator, PAGE, startBrowser, startConsole, STRANGE } from './stack.js';
+
+const AXE = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
+
+let stack;
+let browser;
+let origin;
+let page;
+
+before(async () => {
+  stack = await startConsole();
+  ({ origin } = stack);
+  browser = await startBrowser(origin);
+});
+
+after(async () => {
+  await browser?.browser.close();
+  stack?.server.close();
+  await stopAll();
+});
+
+beforeEach(async () => {
+  const token = await operator(origin);
+  await poll(async () => (await fetch(`${origin}/api/impersonations/revocations`, {
+    method: 'POST',
+    headers: { authorization: `Bearer ${token}`, 'content-type': 'application/json' },
+    body: '{"all": true}',
+  })).status === 201);
+  page = await browser.open();
+});
+
+/** Each test ends with these, and may say which errors it has caused. */
+async function nothingWrong(expected = /$^/) {
+  assert.deepEqual(page.wrong.filter((line) => !expected.test(line)), []);
+  const kept = await page.evaluate(async () => ({
+    local: { ...localStorage }, session: { ...sessionStorage }, name: window.name,
+    databases: (await indexedDB.databases()).length, caches: (await caches.keys()).length,
+    workers: (await navigator.serviceWorker.getRegistrations()).length,
+  }));
+  assert.deepEqual(kept, { local: {}, session: {}, name: '', databases: 0, caches: 0, workers: 0 });
+}
+
+afterEach(() => page.context().close());
+
+const read = async (token) => (await fetch(`${origin}/orders/1`, { headers: { authorization: `Bearer ${token}` } })).status;
+const rows = () => page.getByRole('table').getByRole('row').filter({ has: page.getByRole('cell') });
+const row = (text) => rows().filter({ hasText: text });
+const button = (name) => page.getByRole('button', { name });
+
+/** Returns what axe-core calls serious or critical. */
+async function serious() {
+  // The driver evaluates it, so that the page's policy can stay as strict as it is.
+  await page.evaluate(`(() => { ${AXE} })()`);
+  const { violations } = await page.evaluate(() => globalThis.axe.run());
+  return violations.filter(({ impact }) => ['serious', 'critical'].includes(impact)).map(({ id, nodes }) => [id, nodes.map(({ html, failureSummary }) => `${html} ${failureSummary}`)]);
+}
+
+/** The value of `Authorization` in the page's next request. */
+async function tokenOfThePage() {
+  return (await (await page.waitForRequest(/api.impersonations/)).allHeaders()).authorization;
+}
+
+/** The server refuses these requests of the page, whatever the page shows. */
+async function allRefused(authorization, methods) {
+  for (const method of methods) {
+    const [path, body] = { GET: ['?limit=1'], DELETE: ['/2c6834d3a426c787b6b73295cdc6'], POST: ['/revocations', '{"all": true}'] }[method];
+    const response = await fetch(`${origin}/api/impersonations${path}`, { method, body, headers: { authorization, 'content-type': 'application/json' } });
+    assert.equal(response.status, 403, method);
+  }
+}
+
+/** A morning's work of a support team. */
+async function someWork() {
+  const work = [
+    ['agent-1', 'user-42', 'T-1001', 'The customer cannot see an order', 'orders:read'],
+    ['agent-1', 'user-43', 'T-1002', 'Refund was not booked', 'orders:read orders:write'],
+    ['agent-2', 'user-42', 'T-1003', 'Address is wrong on the last three deliveries; the customer called twice about it', 'orders:read'],
+    ['agent-2', 'user-1207', 'T-1004', 'Order is stuck', 'orders:read'],
+    [undefined, 'user-77', 'T-0998', 'Nightly repair of carts', 'orders:read orders:write'],
+  ];
+  const tokens = [];
+  for (const [actor, userId, ticketId, reason, scope] of work) tokens.push(await stack.begin({ actor, userId, scope, context: { ticketId, reason } }));
+  return tokens;
+}
+
+test('the policy has the hashes of script and style, and allows nothing inline besides', () => {
+  const html = readFileSync(`${ROOT}target/console/page.html`, 'utf8');
+  const { 'content-security-policy': policy } = manifest.headers;
+  for (const name of ['script', 'style']) {
+    const elements = [...html.matchAll(new RegExp(`<${name}(?: type="module")?>([^]*?)</${name}>`, 'g'))];
+    assert.equal(elements.length, 1, name);
+    assert.match(policy, new RegExp(`${name}-src 'sha256-${createHash('sha256').update(elements[0][1]).digest('base64').replaceAll('+', '\\+')}'(;|$)`));
+  }
+  assert.match(policy, /^default-src 'none'; /);
+  assert.doesNotMatch(policy, /unsafe|http|\*/);
+  // The beginning is compressed whole, and can be read without its end.
+  const begun = readFileSync(`${ROOT}target/console/page.gz`);
+  assert.equal(gunzipSync(begun, { finishFlush: 2 }).toString(), html);
+});
+
+test('a person signs in, sees, searches, ends one, and the API refuses its next request', async () => {
+  const [token, other] = await someWork();
+  await enter(page, origin);
+  await row('T-1001').waitFor();
+  assert.equal(await rows().count(), 5);
+  assert.match(await row('T-1001').innerText(), /agent-1\s[^]*user-42\s[^]*support-portal[^]*orders:read[^]*The customer cannot see an order/);
+  assert.match(await row('T-0998').innerText(), /not named/);
+  const timeLeft = async () => /\b(\d+):(\d\d)\n/.exec(`${await row('T-1001').getByRole('cell').nth(6).innerText()}\n`).slice(1).reduce((minutes, seconds) => minutes * 60 + Number(seconds));
+  const before = await timeLeft();
+  await poll(async () => (await timeLeft()) < before);
+
+  await page.getByRole('searchbox', { name: 'Search' }).fill('cannot order');
+  await poll(async () => (await rows().count()) === 1);
+  assert.equal(new URL(page.url()).hash, '#search=cannot+order');
+
+  assert.deepEqual([await read(token), await read(other)], [200, 200]);
+  await button('End: agent-1 as user-42').click();
+  await page.getByRole('dialog', { name: 'End this impersonation?' }).waitFor();
+  await page.screenshot({ path: `${ROOT}target/console/question.png` });
+  const clicked = Date.now();
+  const refused = poll(async () => (await read(token)) === 401, { interval: 1 });
+  await button('End 1 impersonation').click();
+  await refused;
+  console.log(`from the click to the refused request: ${Date.now() - clicked} ms`);
+  await page.getByText('Ended: agent-1 as user-42.').waitFor();
+  assert.deepEqual([await read(token), await read(other)], [401, 200]);
+  await page.getByText('Nothing matches.').waitFor();
+  await button('Show all').click();
+  await poll(async () => (await rows().count()) === 4);
+  await nothingWrong();
+});
+
+test('a person ends all of an actor, after a question that says how many', async () => {
+  const [token, , other] = await someWork();
+  await enter(page, origin);
+  await row('T-1001').getByRole('button', { name: 'agent-1', exact: true }).click();
+  await poll(async () => (await rows().count()) === 2);
+  assert.equal(new URL(page.url()).hash, '#actorId=agent-1');
+  await button('End many…').click();
+  const question = page.getByRole('dialog', { name: 'End many?' });
+  assert.equal(await question.getByLabel('Actor').inputValue(), 'agent-1');
+  await question.getByText('2 impersonations of 5 in the list').waitFor();
+  await button('End 2 impersonations').click();
+  await page.getByText(/^2 impersonations of actor agent-1 ended\. What was issued until .* is refused/).waitFor();
+  assert.deepEqual([await read(token), await read(other)], [401, 200]);
+  await page.getByText('Nothing matches. 3 impersonations are live.').waitFor();
+
+  // A name that nobody has.
+  await button('End many…').click();
+  await question.getByLabel('Actor').fill('agent-9');
+  await button('End what matches').click();
+  await page.getByText('No live impersonation of actor agent-9 was found.').waitFor();
+  await nothingWrong();
+});
+
+test('everything ends only after its words', async () => {
+  const [token] = await someWork();
+  await enter(page, origin);
+  await row('T-1001').waitFor();
+  await button('End everything…').click();
+  const question = page.getByRole('dialog', { name: 'End everything?' });
+  await question.getByText('5 impersonations that are live').waitFor();
+  const go = question.getByRole('button', { name: 'End everything' });
+  assert.equal(await go.isDisabled(), true);
+  await question.getByRole('textbox').fill('end everythin');
+  assert.equal(await go.isDisabled(), true);
+  await page.keyboard.press('Enter');
+  assert.equal(await read(token), 200);
+  await question.getByRole('textbox').fill('end everything');
+  await go.click();
+  await page.getByText('5 impersonations of everybody ended.').waitFor();
+  await page.getByText('Nobody impersonates anybody.').waitFor();
+  assert.equal(await read(token), 401);
+  await nothingWrong();
+});
+
+test('who may only look is told so, and has no button that ends', async () => {
+  await someWork();
+  await enter(page, origin, 'auditor-1');
+  await row('T-1001').waitFor();
+  await page.getByText('You may look, but not end.').waitFor();
+  assert.equal(await button(/^End/).count(), 0);
+  assert.deepEqual(await serious(), []);
+  await allRefused(await tokenOfThePage(), ['DELETE', 'POST']);
+  await nothingWrong();
+});
+
+test('who may not look is told so, and can sign in as somebody else', async () => {
+  await enter(page, origin, 'user-42');
+  await page.getByText('You may not see this list').waitFor();
+  await page.reload();
+  const request = page.waitForRequest(/api.impersonations/);
+  await button('Sign in').click();
+  await allRefused((await (await request).allHeaders()).authorization, ['GET', 'DELETE', 'POST']);
+  await button('Sign in as somebody else').click();
+  await button('oncall-1').click();
+  await page.getByText('Nobody impersonates anybody.').waitFor();
+  await nothingWrong(/status of 403/);
+});
+
+test('a view in the address survives the sign-in, and a cancelled one', async () => {
+  await someWork();
+  await page.goto(`${origin}${PAGE}#userId=user-42&search=twice`);
+  await button('Sign in').click();
+  await button('Cancel').waitFor(); // of the gateway's form, which has the same origin here
+  // While the person is away, nothing but the comparison's values is kept.
+  const kept = await page.evaluate(() => Object.entries({ ...sessionStorage }));
+  assert.deepEqual(kept.map(([name, value]) => [name, Object.keys(JSON.parse(value)).sort()]), [['sign-in', ['nonce', 'state', 'verifier', 'view']]]);
+  await button('Cancel').click();
+  await page.getByText(/The identity gateway let nobody in: access_denied/).waitFor();
+  assert.equal(page.url(), `${origin}${PAGE}#userId=user-42&search=twice`);
+  await button('Sign in').click();
+  await button('oncall-1').click();
+  await poll(async () => (await rows().count()) === 1);
+  assert.equal(page.url(), `${origin}${PAGE}#userId=user-42&search=twice`);
+  await nothingWrong();
+});
+
+test('an answer that nobody asked for signs nobody in', async () => {
+  await page.goto(`${origin}${PAGE}?code=stolen&state=guessed`);
+  await page.getByText('This sign-in was begun in another tab, or long ago. Sign in again.').waitFor();
+  assert.equal(page.url(), `${origin}${PAGE}`);
+  await nothingWrong();
+});
+
+test('a session that is over empties the page, and ends nothing', async () => {
+  const [token] = await someWork();
+  await enter(page, origin);
+  await row('T-1001').waitFor();
+  await page.route('**/api/impersonations**', async (route) => route.continue({ headers: { ...(await route.request().allHeaders()), authorization: 'Bearer over' } }));
+  await page.getByText('Your session is over. Sign in again to go on: the view stays.').waitFor();
+  assert.equal(await page.getByText('T-1001').count(), 0);
+  await page.unroute('**/api/impersonations**');
+  await button('Sign in').click();
+  await row('T-1001').waitFor();
+
+  await row('T-1001').getByRole('button', { name: /^End/ }).click();
+  await page.route('**/api/impersonations/*', async (route) => route.continue({ headers: { ...(await route.request().allHeaders()), authorization: 'Bearer over' } }));
+  await button('End 1 impersonation').click();
+  await page.getByText('Your session is over, and nothing was ended. Sign in again and repeat it.').waitFor();
+  assert.equal(await read(token), 200);
+  await nothingWrong(/status of 401/);
+});
+
+test('strange names and contexts are shown as text', async () => {
+  for (const strange of STRANGE) await stack.begin({ userId: strange, context: { ticketId: { nested: ['<b>'] }, reason: strange } });
+  await enter(page, origin);
+  await poll(async () => (await rows().count()) === STRANGE.length);
+  const text = await page.getByRole('table').innerText();
+  for (const strange of STRANGE) {
+    assert.ok(text.includes(strange), strange);
+    // Once as the user, once in the context, which the list cuts.
+    assert.equal(text.split(strange.slice(0, 128)).length, 3, strange);
+  }
+  assert.ok(text.includes('{"nested":["<b>"]}'));
+  assert.equal(await page.locator('table img, table script, table b').count(), 0);
+  assert.equal(await page.title(), '4 live impersonations');
+  await page.screenshot({ path: `${ROOT}target/console/strange.png` });
+  // One of them is found, and ended, by its name.
+  await page.getByRole('button', { name: STRANGE[1], exact: true }).click();
+  await poll(async () => (await rows().count()) === 1);
+  await button('End many…').click();
+  await button('End 1 impersonation').click();
+  await page.getByText(/^1 impersonation of user /).waitFor();
+  await page.setViewportSize({ width: 390, height: 844 });
+  await button(/^Remove the filter user/).click();
+  await poll(async () => (await rows().count()) === 3);
+  assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth));
+  await nothingWrong();
+});
+
+test('all of it works by keyboard alone', async () => {
+  const [token] = await someWork();
+  await page.goto(`${origin}${PAGE}`);
+  /** Presses Tab until the focus is on what has this name. */
+  const focus = async (name) => {
+    for (let presses = 0; presses < 80; presses += 1) {
+      await page.keyboard.press('Tab');
+      const focused = await page.evaluate(() => {
+        const { activeElement: element } = document;
+        return element.ariaLabel ?? (element.labels?.[0] ?? element).textContent;
+      });
+      if (focused?.trim().startsWith(name)) return;
+    }
+    assert.fail(`no Tab leads to ${name}`);
+  };
+  await button('Sign in').waitFor();
+  await focus('Sign in');
+  await page.keyboard.press('Enter');
+  await button('oncall-1').waitFor();
+  await focus('oncall-1');
+  await page.keyboard.press('Enter');
+  await row('T-1001').waitFor();
+  await focus('Search');
+  await page.keyboard.type('T-1001');
+  await poll(async () => (await rows().count()) === 1);
+  await focus('End: agent-1 as user-42');
+  await page.keyboard.press('Enter');
+  await page.getByRole('dialog').waitFor();
+  await page.keyboard.press('Escape');
+  await page.getByRole('dialog').waitFor({ state: 'detached' });
+  assert.equal(await read(token), 200);
+  await page.keyboard.press('Enter'); // the focus is back on the button
+  await page.getByRole('dialog').waitFor();
+  await page.keyboard.press('Enter'); // and here on the answer
+  await page.getByText('Ended: agent-1 as user-42.').waitFor();
+  assert.equal(await read(token), 401);
+  await poll(() => page.evaluate(() => document.activeElement.textContent.startsWith('Ended: agent-1')));
+  await nothingWrong();
+});
+
+test('on a phone nothing is cut off, and in the dark all can be read', async () => {
+  await someWork();
+  await stack.begin({ actor: 'agent-1', userId: 'user-8', context: { ticketId: 'T-1005', reason: 'The voucher is refused' }, expiresIn: 115 });
+  await page.context().close();
+  page = await browser.open({ viewport: { width: 390, height: 844 }, colorScheme: 'dark', deviceScaleFactor: 1.5, hasTouch: true });
+  await enter(page, origin);
+  await row('T-1001').waitFor();
+  assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth));
+  assert.deepEqual(await serious(), []);
+  await page.screenshot({ path: `${ROOT}target/console/phone.png` });
+  await row('T-1001').getByRole('button', { name: /^End/ }).tap();
+  await page.getByRole('dialog').waitFor();
+  assert.deepEqual(await serious(), []);
+  await button('Cancel').tap();
+  await page.setViewportSize({ width: 1360, height: 860 });
+  assert.deepEqual(await serious(), []);
+  await page.screenshot({ path: `${ROOT}target/console/dark.png` });
+  await page.emulateMedia({ colorScheme: 'light' });
+  await page.screenshot({ path: `${ROOT}target/console/light.png` });
+  await nothingWrong();
+});
+
+test('axe-core finds nothing serious, signed out and signed in, in each question', async () => {
+  await page.goto(`${origin}${PAGE}`);
+  await button('Sign in').waitFor();
+  console.log(`${Math.round(await page.evaluate(() => performance.getEntriesByType('navigation')[0].domContentLoadedEventEnd))} ms until the page can be used`);
+  assert.deepEqual(await serious(), []);
+  await page.screenshot({ path: `${ROOT}target/console/signed-out.png` });
+  await someWork();
+  await enter(page, origin);
+  await row('T-1001').getByRole('button', { name: 'agent-1', exact: true }).click();
+  assert.deepEqual(await serious(), []);
+  for (const name of ['End many…', 'End everything…']) {
+    await button(name).click();
+    await page.getByRole('dialog').waitFor();
+    assert.deepEqual(await serious(), [], name);
+    await page.screenshot({ path: `${ROOT}target/console/${name.startsWith('End many') ? 'many' : 'everything'}.png` });
+    await button('Cancel').click();
+  }
+  await nothingWrong();
+});
+
+/** Answers for the filter what the filter cannot be brought to answer here. */
+async function answerList(answer) {
+  await page.route(/\/api\/impersonations\?/, (route) => answer(route, new URL(route.request().url()).searchParams));
+}
+
+test('65 536 impersonations are read in parts, and do not freeze the page', async () => {
+  const TOTAL = 65_536;
+  const began = Date.now();
+  const entry = (index) => ({
+    id: index.toString(16).padStart(28, '0'), userId: `user-${index}`, actorId: `agent-${index % 97}`, clientId: 'support-portal', caller: 'integrator-backend',
+    resource: `${origin}/orders`, scope: 'orders:read', jti: `jti-${index}`,
+    issuedAt: new Date(began - index * 10).toISOString(), expiresAt: new Date(began + 900_000 + index * 10).toISOString(),
+    context: { ticketId: `T-${index}`, reason: 'The customer cannot see an order' },
+  });
+  await answerList((route, query) => {
+    const from = Number(query.get('cursor') ?? 0);
+    const to = Math.min(TOTAL, from + Number(query.get('limit')));
+    const impersonations = Array.from({ length: to - from }, (_, index) => entry(from + index));
+    return route.fulfill({ json: { impersonations, cursor: to < TOTAL ? String(to) : null, complete: true } });
+  });
+  // The longest time for which the page would not have reacted.
+  await page.addInitScript(() => {
+    globalThis.longest = 0;
+    if (!PerformanceObserver.supportedEntryTypes.includes('longtask')) throw new Error('the browser does not measure long tasks');
+    new PerformanceObserver((list) => {
+      for (const { duration } of list.getEntries()) globalThis.longest = Math.max(globalThis.longest, duration);
+    }).observe({ type: 'longtask', buffered: true });
+  });
+  await enter(page, origin);
+  await page.getByText('65,536 live').waitFor();
+  await poll(async () => (await page.title()) === '65536 live impersonations'); // all of it is read
+  assert.equal(await rows().count(), 50);
+  const search = page.getByRole('searchbox', { name: 'Search' });
+  const typing = Date.now();
+  await search.fill('T-65535');
+  await row('user-65535').waitFor();
+  console.log(`a search among ${TOTAL} took ${Date.now() - typing} ms; the longest task took ${Math.round(await page.evaluate(() => globalThis.longest))} ms`);
+  await search.fill('');
+  await button('Next').click();
+  await page.getByText('51 to 100 of 65,536').waitFor();
+  await nothingWrong();
+});
+
+test('half a list says so, and what it lacks can be ended by name', async () => {
+  const token = await stack.begin({ actor: 'agent-1', userId: 'user-42' });
+  await answerList(async (route) => {
+    await route.fulfill({ json: { impersonations: [], cursor: null, complete: false } });
+  });
+  await enter(page, origin);
+  await page.getByText('This is not all.').waitFor();
+  await page.getByText('incomplete').waitFor();
+  await page.getByText('Nobody impersonates anybody. At least nobody is listed.').waitFor();
+  assert.deepEqual(await serious(), []);
+  await button('End many…').click();
+  await page.getByRole('dialog').getByLabel('User').fill('user-42');
+  await button('End what matches').click();
+  await page.getByText('1 impersonation of user user-42 ended.').waitFor();
+  assert.equal(await read(token), 401);
+  await nothingWrong();
+});
+
+test('a store out of reach has its own words, and so has a list that grows stale', async () => {
+  await someWork();
+  await enter(page, origin);
+  await row('T-1001').waitFor();
+  await answerList((route) => route.fulfill({ status: 503, headers: { 'retry-after': '1' }, json: { error: 'temporarily_unavailable', error_description: 'the store does not answer' } }));
+  await page.getByText('The store is out of reach.').waitFor();
+  await page.getByText('stale', { exact: true }).waitFor();
+  assert.equal(await rows().count(), 5);
+  assert.deepEqual(await serious(), []);
+  await page.screenshot({ path: `${ROOT}target/console/stale.png` });
+  await page.unroute(/\/api\/impersonations\?/);
+  await page.getByText('up to date', { exact: true }).waitFor();
+  assert.equal(await page.getByText('The store is out of reach.').count(), 0);
+  await nothingWrong(/status of 503/);
+});
+
+// This test is the last, because what was begun before ends with Envoy.
+test('Envoy goes and comes back', async () => {
+  await someWork();
+  await enter(page, origin);
+  await row('T-1001').waitFor();
+  await stack.envoy.stop();
+  await page.getByText('Envoy does not answer.').waitFor();
+  await row('T-1001').getByRole('button', { name: /^End/ }).click();
+  await button('End 1 impersonation').click();
+  await page.getByText('There was no answer: it is not known whether anything was ended.').waitFor();
+  await button('Cancel').click();
+  await stack.restartEnvoy();
+  await page.getByText(/^Envoy answers again\. It did not answer since \d/).waitFor();
+  await page.getByText('Nobody impersonates anybody.').waitFor();
+  await nothingWrong(/ERR_CONNECTION|status of 50[23]/);
+});

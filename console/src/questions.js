@@ -1,0 +1,135 @@
+// The questions before something ends. Each says how many, and tells afterwards what happened.
+import { useEffect, useRef, useState } from 'preact/hooks';
+import { endMany, endOne } from './api.js';
+import { html } from './html.js';
+import { MEMBERS } from './live.js';
+import { Context } from './rows.js';
+import { count, left, since } from './words.js';
+
+/** What must be typed before everything ends. */
+const WORDS = 'end everything';
+
+/** A dialog of the browser: it keeps the focus inside, and gives it back. */
+function Question({ heading, close, children }) {
+  const element = useRef();
+  useEffect(() => element.current.showModal(), []);
+  return html`
+    <dialog ref=${element} onClose=${close} aria-labelledby="question">
+      <h2 id="question">${heading}</h2>
+      ${children}
+    </dialog>`;
+}
+
+/** Sends, and says in words why it failed. Nothing is hidden: whoever reads must know what to do. */
+function useSending({ leave, forbid }) {
+  const [sending, setSending] = useState(false);
+  const [failure, setFailure] = useState();
+  const send = async (work) => {
+    setSending(true);
+    setFailure(undefined);
+    try {
+      await work();
+    } catch (error) {
+      if (error.kind === 'signed-out') return leave('Your session is over, and nothing was ended. Sign in again and repeat it.');
+      if (error.kind === 'forbidden') forbid();
+      setFailure({
+        forbidden: 'You may not end impersonations, and nothing was ended. Your access token lacks the scope impersonations:revoke.',
+        busy: 'Too many requests: nothing was ended. Try again in a moment.',
+        unavailable: 'The store is out of reach: it is not known whether anything was ended. Try again; ending twice does no harm.',
+        unreachable: 'There was no answer: it is not known whether anything was ended. Try again; ending twice does no harm.',
+      }[error.kind] ?? `Nothing was ended. The filter says: ${error.message}`);
+      setSending(false);
+    }
+    return undefined;
+  };
+  return [send, sending, failure];
+}
+
+const Failure = ({ words }) => html`<div role="alert">${words && html`<p class="box bad">${words}</p>`}</div>`;
+
+export function EndOne({ session, live, mayEnd, row, done, leave, forbid, close, ask }) {
+  const [send, sending, failure] = useSending({ leave, forbid });
+  const who = `${row.actorId ?? 'an unnamed actor'} as ${row.userId}`;
+  const end = () => send(async () => {
+    try {
+      await endOne(session.token, row.id);
+      done(`Ended: ${who}.`);
+    } catch (error) {
+      if (error.kind !== 'gone') throw error;
+      done(`It was over already: ${who}.`);
+    }
+  });
+  const alike = ['actorId', 'userId', 'clientId'].filter((name) => row[name] !== undefined);
+  return html`
+    <${Question} heading="End this impersonation?" close=${close}>
+      <dl class="facts">
+        ${Object.entries(MEMBERS).map(([name, words]) => html`<div key=${name}><dt>${words}</dt><dd>${row[name] === undefined ? 'not named' : html`<bdi>${row[name]}</bdi>`}</dd></div>`)}
+        <div><dt>scope</dt><dd><bdi>${row.scope}</bdi></dd></div>
+        <div><dt>since</dt><dd>${since(row.began, live.now)}, ${row.until > live.now ? `${left(row.until - live.now)} left` : 'expired'}</dd></div>
+        <div><dt>id</dt><dd><code>${row.id}</code></dd></div>
+      </dl>
+      ${row.context.length > 0 && html`<${Context} entries=${row.context} whole />`}
+      <${Failure} words=${failure} />
+      <div class="buttons">
+        <button class="main danger" disabled=${sending || !mayEnd} onClick=${end} autofocus>End 1 impersonation</button>
+        <button onClick=${close}>Cancel</button>
+      </div>
+      <div class="wider">
+        <p class="muted">Or more than this one:</p>
+        ${alike.map((name) => {
+          const number = live.rows.filter((other) => other[name] === row[name]).length;
+          return html`<button key=${name} disabled=${!mayEnd} onClick=${() => ask({ members: { [name]: row[name] } })}>End all ${count(number, '', '').trim()} of this ${MEMBERS[name]}…</button>`;
+        })}
+      </div>
+    <//>`;
+}
+
+export function EndMany({ session, live, mayEnd, preset, all, done, leave, forbid, close }) {
+  const [send, sending, failure] = useSending({ leave, forbid });
+  const [members, setMembers] = useState(preset);
+  const [typed, setTyped] = useState('');
+
+  const named = Object.entries(members).filter(([, value]) => value !== '');
+  const number = live.rows.filter((row) => named.every(([name, value]) => row[name] === value)).length;
+  const atLeast = live.complete && live.whole ? '' : 'at least ';
+  const ready = all ? typed.trim().toLowerCase() === WORDS : named.length > 0;
+  const end = (event) => {
+    event.preventDefault();
+    if (!ready || sending || !mayEnd) return;
+    send(async () => {
+      const { ended, revokedBefore, complete } = await endMany(session.token, all ? { all: true } : Object.fromEntries(named));
+      const what = all ? 'everybody' : named.map(([name, value]) => `${MEMBERS[name]} ${value}`).join(', ');
+      const until = `What was issued until ${since(Date.parse(revokedBefore), live.now)} is refused.`;
+      done(ended === 0 && !all
+        ? `No live impersonation of ${what} was found. Is the name spelt so? ${until}`
+        : `${complete === false ? 'At least ' : ''}${count(ended)} of ${what} ended. ${until}`);
+    });
+  };
+
+  return html`
+    <${Question} heading=${all ? 'End everything?' : 'End many?'} close=${close}>
+      <form onSubmit=${end}>
+        ${all ? html`
+          <p>This ends <strong>every impersonation of everybody</strong>: ${atLeast}${count(number)} that ${number === 1 ? 'is' : 'are'} live, and
+            all subject tokens that are not exchanged yet. Agents can begin again.</p>
+          <label><span>To go on, type <strong>${WORDS}</strong></span>
+            <input value=${typed} onInput=${({ target }) => setTyped(target.value)} autocomplete="off" autocapitalize="none" spellcheck=${false} autofocus /></label>`
+        : html`
+          <p>This ends what has all of these names, and subject tokens that are not exchanged yet. Leave empty what does not matter.</p>
+          <div class="fields">
+            ${Object.entries(MEMBERS).map(([name, words], index) => html`
+              <label key=${name}><span>${words[0].toUpperCase()}${words.slice(1)}</span>
+                <input name=${name} value=${members[name] ?? ''} maxlength="255" autocomplete="off" autocapitalize="none" spellcheck=${false} dir="auto"
+                  autofocus=${index === 0} onInput=${({ target }) => setMembers({ ...members, [name]: target.value })} /></label>`)}
+          </div>
+          <p role="status">${named.length === 0 ? 'Give at least one name.'
+            : number > 0 ? html`<strong>${atLeast}${count(number)}</strong> of ${count(live.rows.length, '', '').trim()} in the list.`
+              : 'The list has none of these names. What is not exchanged or not listed ends all the same.'}</p>`}
+        <${Failure} words=${failure} />
+        <div class="buttons">
+          <button class="main danger" type="submit" disabled=${!ready || sending || !mayEnd}>${all ? 'End everything' : number > 0 && named.length > 0 ? `End ${count(number)}` : 'End what matches'}</button>
+          <button type="button" onClick=${close}>Cancel</button>
+        </div>
+      </form>
+    <//>`;
+}
