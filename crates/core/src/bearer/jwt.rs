@@ -154,11 +154,11 @@ fn reports_events() -> BearerError {
 fn accept(
     rules: &JwtIssuer,
     names: &Names,
-    verified: &Verified<AccessTokenClaims>,
+    verified: &Verified<'_>,
     now: UnixTime,
 ) -> Result<VerifiedToken, BearerError> {
     let expires_at = verified.check_times(now, rules.clock_skew)?;
-    let claims = &verified.claims;
+    let claims: AccessTokenClaims = verified.claims()?;
     let audiences = claims.aud.as_ref().map_or(&[][..], OneOrMany::as_slice);
     if !audiences.iter().any(|audience| rules.audiences.contains(audience)) {
         return Err(BearerError::Audience);
@@ -172,21 +172,17 @@ fn accept(
     if claims.cnf {
         return Err(BearerError::SenderConstrained);
     }
-    let named = NameClaims {
-        sub: claims.sub.clone(),
-        client_id: claims.client_id.clone(),
-        azp: claims.azp.clone(),
-    };
+    let named = NameClaims { sub: claims.sub, client_id: claims.client_id, azp: claims.azp };
     let prefix = rules.name_prefix.as_deref().unwrap_or_default();
     let client_ids = rules.client_ids.as_deref();
     let Identity { subject, client_id } = Identity::new(names, prefix, named, client_ids)?;
     // A string holds several scopes with spaces between them; in a list each item is one scope.
     let split = |scope: &String| scope.split(' ').map(str::to_owned).collect::<Vec<_>>();
     let mut scopes = claims.scope.as_ref().map(split).unwrap_or_default();
-    match &claims.scp {
+    match claims.scp {
         None => {}
-        Some(OneOrMany::One(scope)) => scopes.extend(split(scope)),
-        Some(OneOrMany::Many(list)) => scopes.extend(list.iter().cloned()),
+        Some(OneOrMany::One(scope)) => scopes.extend(split(&scope)),
+        Some(OneOrMany::Many(list)) => scopes.extend(list),
     }
     Ok(VerifiedToken {
         subject,

@@ -43,9 +43,9 @@ impl Senders {
         let now = context.host().now();
         let statement = Untrusted::parse(token)?;
         statement.check_type(&TYPES)?;
-        let (sender, verified) = self.verify::<Claims>(context, &statement, now).await?;
+        let (sender, verified) = self.verify(context, &statement, now).await?;
         verified.check_times(now, CLOCK_SKEW)?;
-        let Claims { aud, jti, sub, sid, events, nonce } = verified.claims;
+        let Claims { aud, jti, sub, sid, events, nonce } = verified.claims()?;
         sender.check_audience(aud.as_ref())?;
         let malformed = EventError::Malformed;
         let issued_at = verified.issued_at.ok_or(malformed("no iat"))?;

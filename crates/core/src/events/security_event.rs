@@ -55,8 +55,8 @@ impl Senders {
         }
         statement.check_type(&TYPES)?;
         self.check_authorization(&statement, authorization)?;
-        let (sender, verified) = self.verify::<Claims>(context, &statement, now).await?;
-        let Claims { aud, jti, toe, sub_id, events } = verified.claims;
+        let (sender, verified) = self.verify(context, &statement, now).await?;
+        let Claims { aud, jti, toe, sub_id, events } = verified.claims()?;
         sender.check_audience(aud.as_ref())?;
         let malformed = EventError::Malformed;
         let issued_at = verified.issued_at.ok_or(malformed("no iat"))?;

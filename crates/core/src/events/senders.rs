@@ -2,8 +2,6 @@
 
 use std::rc::Rc;
 
-use serde::de::DeserializeOwned;
-
 use super::EventError;
 use crate::config::EventSender;
 use crate::host::UnixTime;
@@ -59,12 +57,12 @@ impl Senders {
     }
 
     /// Verifies the signature of a statement with the keys of its sender.
-    pub(super) async fn verify<T: DeserializeOwned>(
+    pub(super) async fn verify<'s>(
         &self,
         context: &Context,
-        statement: &Untrusted<'_>,
+        statement: &'s Untrusted<'_>,
         now: UnixTime,
-    ) -> Result<(Sender<'_>, Verified<T>), EventError> {
+    ) -> Result<(Sender<'_>, Verified<'s>), EventError> {
         let (_, issuer) = self.issuers.find(statement.issuer()?)?;
         let verified = issuer.verify(context, self.crypto.as_deref(), statement, now).await?;
         Ok((Sender { configured: &issuer.rules, names: &self.names }, verified))

@@ -4,7 +4,7 @@
 //! which the signature is verified. No type of that crate is visible outside.
 
 use jwt_compact::{AlgorithmExt as _, UntrustedToken, ValidationError};
-use serde::de::DeserializeOwned;
+use serde::de::IgnoredAny;
 
 use super::verifying::Jws;
 use super::{Algorithm, TestedCrypto, VerifyingKey};
@@ -13,17 +13,15 @@ use super::{Algorithm, TestedCrypto, VerifyingKey};
 /// not been verified.
 pub struct UntrustedJwt<'t>(UntrustedToken<'t>);
 
-/// The claims of a JWT whose signature was verified.
+/// The times in a JWT whose signature was verified.
 #[derive(Debug)]
-pub(crate) struct Claims<T> {
+pub(crate) struct Times {
     /// `exp`, in seconds since the epoch.
     pub(crate) expiration: Option<i64>,
     /// `nbf`, in seconds since the epoch.
     pub(crate) not_before: Option<i64>,
     /// `iat`, in seconds since the epoch.
     pub(crate) issued_at: Option<i64>,
-    /// The other claims.
-    pub(crate) custom: T,
 }
 
 /// Why a JWT could not be verified.
@@ -58,22 +56,21 @@ impl<'t> UntrustedJwt<'t> {
         !self.0.signature_bytes().is_empty()
     }
 
-    /// Verifies that `key` signed the JWT with `algorithm`, and returns the claims. The host's
+    /// Verifies that `key` signed the JWT with `algorithm`, and returns its times. The host's
     /// cryptography is used where it can be.
-    pub(crate) fn verify<T: DeserializeOwned>(
+    pub(crate) fn verify(
         &self,
         crypto: Option<&TestedCrypto>,
         algorithm: Algorithm,
         key: &VerifyingKey,
-    ) -> Result<Claims<T>, JwtError> {
-        match (Jws { algorithm, crypto }).validator::<T>(key).validate(&self.0) {
+    ) -> Result<Times, JwtError> {
+        match (Jws { algorithm, crypto }).validator::<IgnoredAny>(key).validate(&self.0) {
             Ok(token) => {
                 let (_, claims) = token.into_parts();
-                Ok(Claims {
+                Ok(Times {
                     expiration: claims.expiration.map(|time| time.timestamp()),
                     not_before: claims.not_before.map(|time| time.timestamp()),
                     issued_at: claims.issued_at.map(|time| time.timestamp()),
-                    custom: claims.custom,
                 })
             }
             Err(ValidationError::MalformedClaims(_)) => Err(JwtError::Claims),

@@ -16,7 +16,7 @@ mod verifying;
 use std::fmt;
 
 pub use jwt::UntrustedJwt;
-pub(crate) use jwt::{Claims, JwtError};
+pub(crate) use jwt::{JwtError, Times};
 pub use key_set::KeySet;
 pub use native::{NativeCrypto, TestedCrypto};
 pub(crate) use signing::ACCESS_TOKEN_TYPE;

@@ -2,8 +2,6 @@
 
 use std::rc::Rc;
 
-use serde::de::DeserializeOwned;
-
 use super::{StatementError, Untrusted, Verified};
 use crate::config::Jwks;
 use crate::host::UnixTime;
@@ -57,27 +55,38 @@ impl<R> Issuers<R> {
 impl<R> Issuer<R> {
     /// Verifies the signature of a statement with the issuer's keys. If no known key fits, fetches
     /// the key set again, if that is allowed at this time, and tries once more.
-    pub(crate) async fn verify<T: DeserializeOwned>(
+    pub(crate) async fn verify<'s>(
         &self,
         context: &Context,
         crypto: Option<&TestedCrypto>,
-        statement: &Untrusted<'_>,
+        statement: &'s Untrusted<'_>,
         now: UnixTime,
-    ) -> Result<Verified<T>, StatementError> {
-        let verify = || statement.verify(crypto, &*self.keys.keys(now)?);
-        let verdict = verify();
-        let lacks_key = matches!(verdict, Err(StatementError::NoKey | StatementError::Upstream(_)));
-        match &self.keys {
-            KeySource::Remote(remote) if lacks_key => {
-                remote.refresh(context).await?;
-                verify()
-            }
-            _ => verdict,
-        }
+    ) -> Result<Verified<'s>, StatementError> {
+        verify(&self.keys, context, crypto, statement, now).await
     }
 
     /// A number that changes whenever the issuer's keys change.
     pub(crate) fn generation(&self) -> u64 {
         self.keys.generation()
+    }
+}
+
+/// Does what [`Issuer::verify`] says, once for the rules of every kind.
+async fn verify<'s>(
+    keys: &KeySource,
+    context: &Context,
+    crypto: Option<&TestedCrypto>,
+    statement: &'s Untrusted<'_>,
+    now: UnixTime,
+) -> Result<Verified<'s>, StatementError> {
+    let verify = || statement.verify(crypto, &*keys.keys(now)?);
+    let verdict = verify();
+    let lacks_key = matches!(verdict, Err(StatementError::NoKey | StatementError::Upstream(_)));
+    match keys {
+        KeySource::Remote(remote) if lacks_key => {
+            remote.refresh(context).await?;
+            verify()
+        }
+        _ => verdict,
     }
 }

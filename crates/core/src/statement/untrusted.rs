@@ -10,7 +10,6 @@ use base64::Engine as _;
 use base64::alphabet::URL_SAFE;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
-use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::{Map, Value};
 
 use super::{StatementError, Verified};
@@ -89,20 +88,20 @@ impl<'t> Untrusted<'t> {
 
     /// Verifies that a key of `keys` signed the statement. The claims are not checked.
     pub(crate) fn is_signed_by(&self, crypto: Option<&TestedCrypto>, keys: &KeySet) -> bool {
-        self.verify::<IgnoredAny>(crypto, keys).is_ok()
+        self.verify(crypto, keys).is_ok()
     }
 
     /// Verifies the signature with the keys that `kid` and `alg` allow.
-    pub(crate) fn verify<T: DeserializeOwned>(
+    pub(crate) fn verify(
         &self,
         crypto: Option<&TestedCrypto>,
         keys: &KeySet,
-    ) -> Result<Verified<T>, StatementError> {
+    ) -> Result<Verified<'_>, StatementError> {
         let algorithm = self.algorithm()?;
         let mut failure = StatementError::NoKey;
         for key in keys.candidates(algorithm, self.jwt.key_id()) {
             match self.jwt.verify(crypto, algorithm, key) {
-                Ok(claims) => return Ok(Verified::new(claims)),
+                Ok(times) => return Ok(Verified::new(&times, &self.claims)),
                 Err(JwtError::Claims) => return Err(StatementError::Claims),
                 Err(JwtError::Signature) => failure = StatementError::Signature,
             }

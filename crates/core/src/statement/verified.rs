@@ -4,32 +4,37 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny};
+use serde_json::{Map, Value};
 
 use super::StatementError;
 use crate::host::UnixTime;
 use crate::jose;
 
-/// A signed statement whose signature was verified with a key of its issuer. `T` has the claims
-/// that its profile reads.
+/// A signed statement whose signature was verified with a key of its issuer.
 #[derive(Debug)]
-pub(crate) struct Verified<T> {
+pub(crate) struct Verified<'s> {
     expires_at: Option<UnixTime>,
     not_before: UnixTime,
     /// `iat`, by the issuer's clock.
     pub(crate) issued_at: Option<UnixTime>,
     /// The claims, which the issuer vouches for.
-    pub(crate) claims: T,
+    claims: &'s Map<String, Value>,
 }
 
-impl<T> Verified<T> {
+impl<'s> Verified<'s> {
     /// Takes the claims that a signature was verified for.
-    pub(super) fn new(claims: jose::Claims<T>) -> Self {
+    pub(super) fn new(times: &jose::Times, claims: &'s Map<String, Value>) -> Self {
         Self {
-            expires_at: claims.expiration.map(UnixTime::from_secs),
-            not_before: UnixTime::from_secs(claims.not_before.unwrap_or(0)),
-            issued_at: claims.issued_at.map(UnixTime::from_secs),
-            claims: claims.custom,
+            expires_at: times.expiration.map(UnixTime::from_secs),
+            not_before: UnixTime::from_secs(times.not_before.unwrap_or(0)),
+            issued_at: times.issued_at.map(UnixTime::from_secs),
+            claims,
         }
+    }
+
+    /// The claims that a profile reads.
+    pub(crate) fn claims<T: Deserialize<'s>>(&self) -> Result<T, StatementError> {
+        T::deserialize(self.claims).map_err(|_| StatementError::Claims)
     }
 
     /// Refuses a statement that has no `exp`, has expired, or is not valid yet, by an issuer's
