@@ -54,8 +54,9 @@ struct IntrospectionAnswer {
     act: Option<IgnoredAny>,
     cnf: Option<IgnoredAny>,
     iat: Option<f64>,
-    #[serde(flatten)]
-    sign_in: SignInClaims,
+    sid: Option<String>,
+    acr: Option<Value>,
+    auth_time: Option<Value>,
 }
 
 impl IntrospectionAnswer {
@@ -188,7 +189,9 @@ impl Introspection {
             return Err(BearerError::SenderConstrained);
         }
         let issued_at = answer.iat.map(UnixTime::from_numeric_date);
-        let sign_in = answer.sign_in.read(names, &self.name_prefix, issued_at)?;
+        let sign_in =
+            SignInClaims { sid: answer.sid, acr: answer.acr, auth_time: answer.auth_time };
+        let sign_in = sign_in.read(names, &self.name_prefix, issued_at)?;
         let sign_in = SignIn { vouched_at: Some(now), ..sign_in };
         let named = NameClaims { sub: answer.sub, client_id: answer.client_id, azp: answer.azp };
         let client_ids = self.rules.client_ids.as_deref();

@@ -60,8 +60,6 @@ struct AccessTokenClaims {
     /// The token reports events (RFC 8417), whatever its type says.
     #[serde(default, deserialize_with = "is_present")]
     events: bool,
-    #[serde(flatten)]
-    sign_in: SignInClaims,
 }
 
 impl JwtVerifier {
@@ -189,7 +187,7 @@ fn accept(
         client_id,
         scopes,
         expires_at,
-        sign_in: claims.sign_in.read(names, prefix, verified.issued_at)?,
+        sign_in: verified.claims::<SignInClaims>()?.read(names, prefix, verified.issued_at)?,
         required_scopes: Rc::clone(&rules.required_scopes),
     })
 }

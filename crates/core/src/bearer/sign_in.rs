@@ -28,9 +28,9 @@ pub(crate) struct SignIn {
 /// tokens need them.
 #[derive(Debug, Default, Deserialize)]
 pub(super) struct SignInClaims {
-    sid: Option<String>,
-    acr: Option<Value>,
-    auth_time: Option<Value>,
+    pub(super) sid: Option<String>,
+    pub(super) acr: Option<Value>,
+    pub(super) auth_time: Option<Value>,
 }
 
 impl SignInClaims {

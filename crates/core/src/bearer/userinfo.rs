@@ -5,6 +5,7 @@ use std::rc::Rc;
 
 use serde::Deserialize;
 use serde::de::IgnoredAny;
+use serde_json::Value;
 
 use super::answers::{Answers, Verdict};
 use super::identity::{Identity, NameClaims};
@@ -30,8 +31,9 @@ pub(super) struct Userinfo {
 struct UserinfoAnswer {
     sub: String,
     act: Option<IgnoredAny>,
-    #[serde(flatten)]
-    sign_in: SignInClaims,
+    sid: Option<String>,
+    acr: Option<Value>,
+    auth_time: Option<Value>,
 }
 
 impl Userinfo {
@@ -84,7 +86,9 @@ impl Userinfo {
         if let Some(issuer) = issuer {
             names.check_spoken_for(&self.name_prefix, issuer)?;
         }
-        let sign_in = answer.sign_in.read(names, &self.name_prefix, None)?;
+        let sign_in =
+            SignInClaims { sid: answer.sid, acr: answer.acr, auth_time: answer.auth_time };
+        let sign_in = sign_in.read(names, &self.name_prefix, None)?;
         let sign_in = SignIn { vouched_at: Some(now), ..sign_in };
         let named = NameClaims { sub: Some(answer.sub), ..NameClaims::default() };
         let Identity { subject, client_id } = Identity::new(names, &self.name_prefix, named, None)?;

@@ -79,13 +79,13 @@ impl EtcdList {
         let beside = self.beside(entry).ok_or(HostFailure("memory for an impersonation"))?;
         let Beside { key, value, .. } = beside;
         let host = context.host();
-        let txn = |lease| {
+        let mut txn = |lease| {
             let put = PutRequest { key: key.clone(), value: value.clone(), lease };
             Ok(TxnRequest::default().and_put(put))
         };
         let go_on = WhenCallerLeaves::GoOn;
         let attempts = self.server.attempts(host, ATTEMPTS);
-        let written = self.server.write(context, &self.leases, txn, attempts, go_on).await;
+        let written = self.server.write(context, &self.leases, &mut txn, attempts, go_on).await;
         written.inspect_err(|failure| self.server.complain(host, *failure))?;
         Ok(Listed::Yes)
     }

@@ -221,7 +221,7 @@ impl EtcdRevocations {
             Ok::<_, HostFailure>((keys, *end, *seen, encode(&value)?))
         });
         let making_room = making_room.transpose()?;
-        let txn = |lease| {
+        let mut txn = |lease| {
             let mut txn = TxnRequest::default();
             if let Some((keys, end, seen, value)) = &making_room {
                 let (first, behind) = keys.until(end.time);
@@ -239,7 +239,7 @@ impl EtcdRevocations {
         let attempts = self.server.attempts(host, WRITE);
         // The caller may have left, but this Envoy has to know the revocation.
         let go_on = WhenCallerLeaves::GoOn;
-        let answer = self.server.write(context, &self.leases, txn, attempts, go_on).await?;
+        let answer = self.server.write(context, &self.leases, &mut txn, attempts, go_on).await?;
         let mut learned = vec![value.learned(answer.revision())];
         let cut_off = cut_off.filter(|_| answer.succeeded);
         let overflow = cut_off.as_ref().map(|_| Overflow::Share);
@@ -303,14 +303,14 @@ impl EtcdRevocations {
         let bytes = encode(&value)?;
         let keys = OwnersKeys::of_events(&self.places);
         let key = keys.of(happened.at(), &(revocation, &happened.sender));
-        let txn = |lease| {
+        let mut txn = |lease| {
             let put = PutRequest { key: key.clone(), value: bytes.clone(), lease };
             let txn = TxnRequest::default().only_if_still_at(key.clone(), 0);
             Ok(txn.and_put(put).and_put(self.put_last()))
         };
         let attempts = self.server.attempts(host, WRITE);
         let go_on = WhenCallerLeaves::GoOn;
-        let answer = self.server.write(context, &self.leases, txn, attempts, go_on).await?;
+        let answer = self.server.write(context, &self.leases, &mut txn, attempts, go_on).await?;
         // Another Envoy, or an attempt that had no answer, has written the same event.
         let revision = match answer.succeeded {
             true => answer.revision(),
@@ -351,7 +351,7 @@ impl EtcdRevocations {
         };
         let bytes = encode(&value)?;
         let (first, behind) = keys.until(half.at);
-        let txn = |lease| {
+        let mut txn = |lease| {
             let put = PutRequest { key: keys.cut_off(), value: bytes.clone(), lease };
             let txn = TxnRequest::default().only_if_still_at(keys.cut_off(), seen);
             let (first, behind) = (first.clone(), behind.clone());
@@ -360,7 +360,7 @@ impl EtcdRevocations {
         };
         let attempts = self.server.attempts(host, WRITE);
         let go_on = WhenCallerLeaves::GoOn;
-        let answer = self.server.write(context, &self.leases, txn, attempts, go_on).await?;
+        let answer = self.server.write(context, &self.leases, &mut txn, attempts, go_on).await?;
         if !answer.succeeded {
             return Ok(None);
         }

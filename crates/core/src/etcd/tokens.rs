@@ -220,7 +220,7 @@ impl EtcdTokens {
         let (bytes, _) = Value::encode(host, &record, expires_at, self.leases.kept())?;
         let keys = &self.server.record_keys;
         let mut ours = Vec::new();
-        let txn = |lease| {
+        let mut txn = |lease| {
             ours = keys.seal(Bound::new(&key, lease), &bytes)?;
             let put = PutRequest { key: key.clone(), value: ours.clone(), lease };
             Ok(TxnRequest::put_if(Compared::Create(0), put))
@@ -228,7 +228,7 @@ impl EtcdTokens {
         let attempts = self.server.attempts(host, MINT);
         // If the caller leaves, a record remains whose token nobody holds.
         let cancel = WhenCallerLeaves::Cancel;
-        let answer = self.server.write(context, &self.leases, txn, attempts, cancel).await?;
+        let answer = self.server.write(context, &self.leases, &mut txn, attempts, cancel).await?;
         let created = if answer.succeeded {
             answer.revision()
         } else {

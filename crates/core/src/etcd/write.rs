@@ -21,7 +21,7 @@ impl Server {
         &self,
         context: &Context,
         leases: &Leases,
-        mut txn: impl FnMut(i64) -> Result<TxnRequest, RemoteFailure>,
+        txn: &mut dyn FnMut(i64) -> Result<TxnRequest, RemoteFailure>,
         mut attempts: Attempts,
         when_caller_leaves: WhenCallerLeaves,
     ) -> Result<TxnResponse, RemoteFailure> {

@@ -386,10 +386,7 @@ impl Table {
         }
         let oldest =
             too_many.saturating_sub(1).saturating_add(MADE_ROOM).min(ends.len().saturating_sub(1));
-        let (oldest, last, _) = ends.select_nth_unstable_by_key(oldest, |end| end.time);
-        let last = oldest.iter().fold(*last, |last, end| last.max(*end));
-        self.cut_off(last);
-        true
+        last_of_oldest(&mut ends, oldest).inspect(|last| self.cut_off(*last)).is_some()
     }
 
     /// Ends everything that was issued until `end`, and drops the rows that this covers. It covers
@@ -412,6 +409,16 @@ impl Table {
             self.forget_owners();
         }
     }
+}
+
+/// The last of the ends at places 0 to `place` in the order of time. `None` if there is none at
+/// `place`.
+fn last_of_oldest(ends: &mut [End], place: usize) -> Option<End> {
+    if ends.len() <= place {
+        return None;
+    }
+    let (oldest, last, _) = ends.select_nth_unstable_by_key(place, |end| end.time);
+    Some(oldest.iter().fold(*last, |last, end| last.max(*end)))
 }
 
 #[cfg(test)]

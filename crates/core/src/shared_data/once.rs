@@ -84,10 +84,11 @@ impl SeenOnce {
                 return Err(NotRemembered::from(UNREADABLE));
             };
             let is_other = |entry: &&[u8; ENTRY]| now < expiry(entry) && !entry.starts_with(&name);
-            let mut others: Vec<_> = entries.iter().filter(is_other).collect();
-            others.sort_by_key(|entry| expiry(entry));
-            let too_many = others.len().saturating_sub(ROOM.saturating_sub(1));
-            let mut bytes: Vec<u8> = others.into_iter().skip(too_many).flatten().copied().collect();
+            let others = || entries.iter().filter(is_other);
+            let next = others().min_by_key(|entry| expiry(entry));
+            let forgotten = if others().count() < ROOM { None } else { next };
+            let kept = others().filter(|entry| Some(*entry) != forgotten);
+            let mut bytes: Vec<u8> = kept.flatten().copied().collect();
             bytes.extend_from_slice(&name);
             bytes.extend_from_slice(&until.millis().to_le_bytes());
             Ok(Change::Write(bytes, ()))

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde::Deserialize;
-use serde::de::{Deserializer, IgnoredAny};
+use serde::de::{Deserializer, Error as _, IgnoredAny};
 use serde_json::{Map, Value};
 
 use super::StatementError;
@@ -57,8 +57,7 @@ impl<'s> Verified<'s> {
 }
 
 /// A claim that is a string or a list of strings, such as `aud` (RFC 7519 §4.1.3).
-#[derive(Debug, Deserialize)]
-#[serde(untagged)]
+#[derive(Debug)]
 pub(crate) enum OneOrMany {
     One(String),
     Many(Vec<String>),
@@ -70,6 +69,22 @@ impl OneOrMany {
         match self {
             Self::One(one) => std::slice::from_ref(one),
             Self::Many(many) => many,
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for OneOrMany {
+    fn deserialize<D: Deserializer<'de>>(claim: D) -> Result<Self, D::Error> {
+        let wrong = || D::Error::custom("neither a string nor a list of strings");
+        let text = |item| match item {
+            Value::String(text) => Ok(text),
+            _ => Err(wrong()),
+        };
+        match Value::deserialize(claim)? {
+            Value::Array(items) => {
+                items.into_iter().map(text).collect::<Result<_, _>>().map(Self::Many)
+            }
+            one => text(one).map(Self::One),
         }
     }
 }

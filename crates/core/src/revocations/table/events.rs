@@ -37,7 +37,7 @@ use super::super::entry::{
     name_of_all_events,
 };
 use super::format::{self, SEVERAL, event_row};
-use super::{Clocks, EVENTS, Overflow, Table, Uptime};
+use super::{Clocks, EVENTS, Overflow, Table, Uptime, last_of_oldest};
 use crate::host::UnixTime;
 use crate::remote::Revision;
 use crate::secret::Digest;
@@ -159,18 +159,18 @@ impl Table {
 
     fn older_half_of_events(&self) -> Option<OlderHalf> {
         let all = name_of_all_events(&self.key);
-        let rows = || self.rows.iter().filter(|row| format::event(row).is_some());
-        let mut events: Vec<_> = rows().filter(|row| format::name(row) != all).collect();
-        if events.is_empty() {
-            return None;
-        }
-        let half = events.len() / 2;
-        let (older, middle, _) = events.select_nth_unstable_by_key(half, |row| format::event(row));
-        let end = older.iter().fold(format::end(middle), |last, row| last.max(format::end(row)));
-        let sender = format::sender(middle);
-        let is_one =
-            older.iter().copied().chain(self.row(&all)).all(|row| format::sender(row) == sender);
-        let at = format::event(middle)?;
+        let events = || {
+            let rows = self.rows.iter().filter(|row| format::name(row) != all);
+            rows.filter_map(|row| Some((format::event(row)?, row)))
+        };
+        let mut times: Vec<_> = events().map(|(at, _)| End::at(at)).collect();
+        let half = times.len() / 2;
+        let at = last_of_oldest(&mut times, half)?.time;
+        let older = || events().filter(|(event, _)| *event <= at).map(|(_, row)| row);
+        let end = older().map(format::end).reduce(End::max)?;
+        let mut senders = older().chain(self.row(&all)).map(format::sender);
+        let sender = senders.next()?;
+        let is_one = senders.all(|other| other == sender);
         Some(OlderHalf { at, end, sender: if is_one { sender } else { SEVERAL } })
     }
 }

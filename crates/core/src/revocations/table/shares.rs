@@ -2,7 +2,7 @@
 
 use super::super::entry::{End, Mask, Name, Owner};
 use super::format::{self, OPERATORS, Row};
-use super::{OWNED, SHARE, Table, Uptime};
+use super::{OWNED, SHARE, Table, Uptime, last_of_oldest};
 
 impl Table {
     /// The cut-off of an owner that would make room for one more row; `None` if the share has room.
@@ -78,12 +78,8 @@ impl Table {
             .filter(|row| format::owner(row) == owner && format::name(row) != cut_off)
             .map(format::end)
             .collect();
-        if ends.is_empty() {
-            return None;
-        }
         let half = ends.len() / 2;
-        let (older, last, _) = ends.select_nth_unstable_by_key(half, |end| end.time);
-        Some(older.iter().fold(*last, |last, end| last.max(*end)))
+        last_of_oldest(&mut ends, half)
     }
 
     fn cut_owner_off(&mut self, owner: u16, end: End, uptime: Uptime) {
