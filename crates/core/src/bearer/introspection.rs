@@ -189,8 +189,11 @@ impl Introspection {
             return Err(BearerError::SenderConstrained);
         }
         let issued_at = answer.iat.map(UnixTime::from_numeric_date);
-        let sign_in =
-            SignInClaims { sid: answer.sid, acr: answer.acr, auth_time: answer.auth_time };
+        let sign_in = SignInClaims {
+            sid: answer.sid,
+            acr: answer.acr.as_ref(),
+            auth_time: answer.auth_time.as_ref(),
+        };
         let sign_in = sign_in.read(names, &self.name_prefix, issued_at)?;
         let sign_in = SignIn { vouched_at: Some(now), ..sign_in };
         let named = NameClaims { sub: answer.sub, client_id: answer.client_id, azp: answer.azp };

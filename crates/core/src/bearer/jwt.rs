@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use serde::Deserialize;
+use serde_json::Value;
 
 use super::identity::{Identity, NameClaims};
 use super::sign_in::SignInClaims;
@@ -12,9 +12,7 @@ use crate::config::JwtIssuer;
 use crate::host::UnixTime;
 use crate::jose::{KeySet, TestedCrypto};
 use crate::secret::Digest;
-use crate::statement::{
-    Issuers, Names, OneOrMany, StatementError, Untrusted, Verified, is_present,
-};
+use crate::statement::{Issuers, Names, StatementError, Untrusted, Verified};
 use crate::step::Context;
 use crate::upstream::RemoteKeySet;
 
@@ -39,27 +37,6 @@ struct Remembered {
     /// The issuer's position in the list.
     issuer: usize,
     generation: u64,
-}
-
-/// The claims of RFC 9068 §2.2 that the filter reads, with the names that other issuers use for
-/// them.
-#[derive(Debug, Deserialize)]
-struct AccessTokenClaims {
-    sub: Option<String>,
-    aud: Option<OneOrMany>,
-    client_id: Option<String>,
-    azp: Option<String>,
-    scope: Option<String>,
-    scp: Option<OneOrMany>,
-    /// The token's bearer is an actor, and not its subject (RFC 8693 §4.1).
-    #[serde(default, deserialize_with = "is_present")]
-    act: bool,
-    /// The token is bound to a key (RFC 7800), whose proof the filter cannot check.
-    #[serde(default, deserialize_with = "is_present")]
-    cnf: bool,
-    /// The token reports events (RFC 8417), whatever its type says.
-    #[serde(default, deserialize_with = "is_present")]
-    events: bool,
 }
 
 impl JwtVerifier {
@@ -156,40 +133,53 @@ fn accept(
     now: UnixTime,
 ) -> Result<VerifiedToken, BearerError> {
     let expires_at = verified.check_times(now, rules.clock_skew)?;
-    let claims: AccessTokenClaims = verified.claims()?;
-    let audiences = claims.aud.as_ref().map_or(&[][..], OneOrMany::as_slice);
-    if !audiences.iter().any(|audience| rules.audiences.contains(audience)) {
+    let audiences = verified.texts("aud")?;
+    if !rules.audiences.iter().any(|ours| audiences.contains(&ours.as_str())) {
         return Err(BearerError::Audience);
     }
-    if claims.events {
+    // The token reports events (RFC 8417), whatever its type says.
+    if verified.has("events") {
         return Err(reports_events());
     }
-    if claims.act {
+    // The token's bearer is an actor, and not its subject (RFC 8693 §4.1).
+    if verified.has("act") {
         return Err(BearerError::Delegated);
     }
-    if claims.cnf {
+    // The token is bound to a key (RFC 7800), whose proof the filter cannot check.
+    if verified.has("cnf") {
         return Err(BearerError::SenderConstrained);
     }
-    let named = NameClaims { sub: claims.sub, client_id: claims.client_id, azp: claims.azp };
+    let text = |name| verified.text(name).map(|text| text.map(str::to_owned));
+    let named = NameClaims { sub: text("sub")?, client_id: text("client_id")?, azp: text("azp")? };
     let prefix = rules.name_prefix.as_deref().unwrap_or_default();
     let client_ids = rules.client_ids.as_deref();
     let Identity { subject, client_id } = Identity::new(names, prefix, named, client_ids)?;
     // A string holds several scopes with spaces between them; in a list each item is one scope.
-    let split = |scope: &String| scope.split(' ').map(str::to_owned).collect::<Vec<_>>();
-    let mut scopes = claims.scope.as_ref().map(split).unwrap_or_default();
-    match claims.scp {
-        None => {}
-        Some(OneOrMany::One(scope)) => scopes.extend(split(&scope)),
-        Some(OneOrMany::Many(list)) => scopes.extend(list),
+    // Other issuers than those of RFC 9068 write the list, under another name.
+    let mut scopes: Vec<_> = verified.text("scope")?.into_iter().flat_map(split).collect();
+    match verified.claim("scp") {
+        Some(Value::Array(_)) => {
+            scopes.extend(verified.texts("scp")?.into_iter().map(str::to_owned));
+        }
+        _ => scopes.extend(verified.text("scp")?.into_iter().flat_map(split)),
     }
+    let sign_in = SignInClaims {
+        sid: text("sid")?,
+        acr: verified.claim("acr"),
+        auth_time: verified.claim("auth_time"),
+    };
     Ok(VerifiedToken {
         subject,
         client_id,
         scopes,
         expires_at,
-        sign_in: verified.claims::<SignInClaims>()?.read(names, prefix, verified.issued_at)?,
+        sign_in: sign_in.read(names, prefix, verified.issued_at)?,
         required_scopes: Rc::clone(&rules.required_scopes),
     })
+}
+
+fn split(scopes: &str) -> impl Iterator<Item = String> {
+    scopes.split(' ').map(str::to_owned)
 }
 
 #[cfg(test)]

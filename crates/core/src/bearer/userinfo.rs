@@ -86,8 +86,11 @@ impl Userinfo {
         if let Some(issuer) = issuer {
             names.check_spoken_for(&self.name_prefix, issuer)?;
         }
-        let sign_in =
-            SignInClaims { sid: answer.sid, acr: answer.acr, auth_time: answer.auth_time };
+        let sign_in = SignInClaims {
+            sid: answer.sid,
+            acr: answer.acr.as_ref(),
+            auth_time: answer.auth_time.as_ref(),
+        };
         let sign_in = sign_in.read(names, &self.name_prefix, None)?;
         let sign_in = SignIn { vouched_at: Some(now), ..sign_in };
         let named = NameClaims { sub: Some(answer.sub), ..NameClaims::default() };

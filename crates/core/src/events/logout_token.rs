@@ -3,12 +3,11 @@
 
 use std::time::Duration;
 
-use serde::Deserialize;
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::{Event, EventError, Meaning, Senders};
 use crate::revocations::Revocation;
-use crate::statement::{OneOrMany, Untrusted, is_present};
+use crate::statement::Untrusted;
 use crate::step::Context;
 
 /// The accepted values of `typ`. Senders of before 2022 write `JWT`, or nothing.
@@ -19,19 +18,6 @@ const LOGOUT: &str = "http://schemas.openid.net/event/backchannel-logout";
 
 /// How far the sender's clock may differ from the filter's.
 const CLOCK_SKEW: Duration = Duration::from_secs(60);
-
-/// The claims of a logout token.
-#[derive(Deserialize)]
-struct Claims {
-    aud: Option<OneOrMany>,
-    jti: Option<String>,
-    sub: Option<String>,
-    sid: Option<String>,
-    events: Option<Map<String, Value>>,
-    /// Forbidden, so that no ID token passes for a logout token.
-    #[serde(default, deserialize_with = "is_present")]
-    nonce: bool,
-}
 
 impl Senders {
     /// Verifies a logout token, as §2.6 requires.
@@ -45,20 +31,21 @@ impl Senders {
         statement.check_type(&TYPES)?;
         let (sender, verified) = self.verify(context, &statement, now).await?;
         verified.check_times(now, CLOCK_SKEW)?;
-        let Claims { aud, jti, sub, sid, events, nonce } = verified.claims()?;
-        sender.check_audience(aud.as_ref())?;
+        sender.check_audience(&verified)?;
         let malformed = EventError::Malformed;
         let issued_at = verified.issued_at.ok_or(malformed("no iat"))?;
-        let jti = given(jti).ok_or(malformed("no jti"))?;
-        let events = events.unwrap_or_default();
-        if !events.get(LOGOUT).is_some_and(Value::is_object) {
+        let given = |name| verified.text(name).map(|text| text.filter(|text| !text.is_empty()));
+        let jti = given("jti")?.ok_or(malformed("no jti"))?.to_owned();
+        let events = verified.claim("events").and_then(Value::as_object);
+        if !events.and_then(|events| events.get(LOGOUT)).is_some_and(Value::is_object) {
             return Err(malformed("events has no member for a back-channel logout"));
         }
-        if nonce {
+        // Forbidden, so that no ID token passes for a logout token.
+        if verified.has("nonce") {
             return Err(malformed("a logout token has no nonce"));
         }
-        let name = |name: String| sender.names.qualify(sender.prefix(), &name).ok();
-        let ended = match (given(sub), given(sid)) {
+        let name = |name| sender.names.qualify(sender.prefix(), name).ok();
+        let ended = match (given("sub")?, given("sid")?) {
             (_, Some(sid)) => {
                 name(sid).map(|sid| Revocation { session: Some(sid), ..Revocation::default() })
             }
@@ -76,10 +63,6 @@ impl Senders {
                 .map_or(Meaning::SubjectNotUnderstood, |ended| Meaning::Ends(vec![ended])),
         })
     }
-}
-
-fn given(claim: Option<String>) -> Option<String> {
-    claim.filter(|claim| !claim.is_empty())
 }
 
 #[cfg(test)]

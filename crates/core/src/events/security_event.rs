@@ -5,13 +5,12 @@
 //! exactly one event. `sub` and `exp` decide nothing. Transmitters must not send them, and a
 //! receiver that refused them would lose events.
 
-use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::subject::Subject;
 use super::{Event, EventError, Meaning, Senders};
 use crate::host::UnixTime;
-use crate::statement::{OneOrMany, StatementError, Untrusted};
+use crate::statement::{StatementError, Untrusted};
 use crate::step::Context;
 
 const TYPES: [&str; 2] = ["secevent+jwt", "application/secevent+jwt"];
@@ -19,16 +18,6 @@ const TYPES: [&str; 2] = ["secevent+jwt", "application/secevent+jwt"];
 const CAEP: &str = "https://schemas.openid.net/secevent/caep/event-type/";
 const RISC: &str = "https://schemas.openid.net/secevent/risc/event-type/";
 const SSF: &str = "https://schemas.openid.net/secevent/ssf/event-type/";
-
-/// The claims of a security event token (RFC 8417 §2.2, SSF 1.0 §4).
-#[derive(Deserialize)]
-struct Claims {
-    aud: Option<OneOrMany>,
-    jti: Option<String>,
-    toe: Option<f64>,
-    sub_id: Option<Value>,
-    events: Option<Map<String, Value>>,
-}
 
 /// The impersonations that end.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -56,21 +45,23 @@ impl Senders {
         statement.check_type(&TYPES)?;
         self.check_authorization(&statement, authorization)?;
         let (sender, verified) = self.verify(context, &statement, now).await?;
-        let Claims { aud, jti, toe, sub_id, events } = verified.claims()?;
-        sender.check_audience(aud.as_ref())?;
+        sender.check_audience(&verified)?;
         let malformed = EventError::Malformed;
         let issued_at = verified.issued_at.ok_or(malformed("no iat"))?;
-        let jti = jti.filter(|jti| !jti.is_empty()).ok_or(malformed("no jti"))?;
-        let mut events = events.ok_or(malformed("no events"))?.into_iter();
+        let jti = verified.text("jti")?.filter(|jti| !jti.is_empty());
+        let jti = jti.ok_or(malformed("no jti"))?.to_owned();
+        let events = verified.claim("events").and_then(Value::as_object);
+        let mut events = events.ok_or(malformed("no events"))?.iter();
         let (Some((kind, Value::Object(event))), None) = (events.next(), events.next()) else {
             return Err(malformed("events must have exactly one member, an object"));
         };
-        let at = time(&event, "event_timestamp")?
-            .or_else(|| toe.map(UnixTime::from_numeric_date))
+        let toe = time(verified.claim("toe"), "toe is not a number")?;
+        let at = time(event.get("event_timestamp"), "event_timestamp is not a number")?
+            .or(toe)
             .unwrap_or(issued_at);
         // Transmitters of before SSF 1.0 name the subject in the event.
-        let subject = sub_id.as_ref().or_else(|| event.get("subject"));
-        let meaning = match consequence(&kind, &event)? {
+        let subject = verified.claim("sub_id").or_else(|| event.get("subject"));
+        let meaning = match consequence(kind, event)? {
             Consequence::Meaning(meaning) => meaning,
             Consequence::Ends(ends) => {
                 let subject = subject.ok_or(malformed("no sub_id"))?;
@@ -84,7 +75,7 @@ impl Senders {
             }
         };
         let issuer = sender.configured.issuer.clone();
-        Ok(Event { issuer, jti, kind, at: at.min(now), meaning })
+        Ok(Event { issuer, jti, kind: kind.clone(), at: at.min(now), meaning })
     }
 }
 
@@ -141,11 +132,11 @@ fn optional<'e>(event: &'e Map<String, Value>, name: &str) -> Result<Option<&'e 
     }
 }
 
-fn time(event: &Map<String, Value>, name: &str) -> Result<Option<UnixTime>, EventError> {
-    match event.get(name) {
+fn time(value: Option<&Value>, wrong: &'static str) -> Result<Option<UnixTime>, EventError> {
+    match value {
         None | Some(Value::Null) => Ok(None),
         Some(Value::Number(date)) => Ok(date.as_f64().map(UnixTime::from_numeric_date)),
-        Some(_) => Err(EventError::Malformed("event_timestamp is not a number")),
+        Some(_) => Err(EventError::Malformed(wrong)),
     }
 }
 

@@ -7,7 +7,7 @@ use crate::config::EventSender;
 use crate::host::UnixTime;
 use crate::jose::TestedCrypto;
 use crate::secret::Digest;
-use crate::statement::{Issuers, Names, OneOrMany, Untrusted, Verified};
+use crate::statement::{Issuers, Names, Untrusted, Verified};
 use crate::step::Context;
 use crate::upstream::RemoteKeySet;
 
@@ -71,9 +71,9 @@ impl Senders {
 
 impl Sender<'_> {
     /// Refuses a statement that is for another receiver.
-    pub(super) fn check_audience(&self, audience: Option<&OneOrMany>) -> Result<(), EventError> {
-        let named = audience.map_or(&[][..], OneOrMany::as_slice);
-        let is_ours = named.iter().any(|name| self.configured.audiences.contains(name));
+    pub(super) fn check_audience(&self, statement: &Verified<'_>) -> Result<(), EventError> {
+        let named = statement.texts("aud")?;
+        let is_ours = self.configured.audiences.iter().any(|ours| named.contains(&ours.as_str()));
         if is_ours { Ok(()) } else { Err(EventError::Audience) }
     }
 

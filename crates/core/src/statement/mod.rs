@@ -18,7 +18,7 @@ mod verified;
 pub(crate) use issuers::Issuers;
 pub(crate) use names::{NameError, Names};
 pub(crate) use untrusted::{Untrusted, is_jwt};
-pub(crate) use verified::{OneOrMany, Verified, is_present};
+pub(crate) use verified::Verified;
 
 use crate::upstream::UpstreamFailure;
 

@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use serde::Deserialize;
-use serde::de::{Deserializer, Error as _, IgnoredAny};
 use serde_json::{Map, Value};
 
 use super::StatementError;
@@ -32,9 +30,31 @@ impl<'s> Verified<'s> {
         }
     }
 
-    /// The claims that a profile reads.
-    pub(crate) fn claims<T: Deserialize<'s>>(&self) -> Result<T, StatementError> {
-        T::deserialize(self.claims).map_err(|_| StatementError::Claims)
+    /// Returns true if the statement has this claim, with any value, even `null`.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.claims.contains_key(name)
+    }
+
+    /// A claim of any type. As in every claim that is read, `null` counts as absent.
+    pub(crate) fn claim(&self, name: &str) -> Option<&'s Value> {
+        self.claims.get(name).filter(|claim| !claim.is_null())
+    }
+
+    /// A claim that is a string.
+    pub(crate) fn text(&self, name: &str) -> Result<Option<&'s str>, StatementError> {
+        let claim = self.claim(name);
+        claim.map(|claim| claim.as_str().ok_or(StatementError::Claims)).transpose()
+    }
+
+    /// A claim that is a string or a list of strings, such as `aud` (RFC 7519 §4.1.3). An absent
+    /// claim is an empty list.
+    pub(crate) fn texts(&self, name: &str) -> Result<Vec<&'s str>, StatementError> {
+        let items = match self.claim(name) {
+            None => &[],
+            Some(Value::Array(items)) => items.as_slice(),
+            Some(one) => std::slice::from_ref(one),
+        };
+        items.iter().map(|item| item.as_str().ok_or(StatementError::Claims)).collect()
     }
 
     /// Refuses a statement that has no `exp`, has expired, or is not valid yet, by an issuer's
@@ -54,42 +74,4 @@ impl<'s> Verified<'s> {
         }
         Ok(expires_at)
     }
-}
-
-/// A claim that is a string or a list of strings, such as `aud` (RFC 7519 §4.1.3).
-#[derive(Debug)]
-pub(crate) enum OneOrMany {
-    One(String),
-    Many(Vec<String>),
-}
-
-impl OneOrMany {
-    /// The strings.
-    pub(crate) fn as_slice(&self) -> &[String] {
-        match self {
-            Self::One(one) => std::slice::from_ref(one),
-            Self::Many(many) => many,
-        }
-    }
-}
-
-impl<'de> Deserialize<'de> for OneOrMany {
-    fn deserialize<D: Deserializer<'de>>(claim: D) -> Result<Self, D::Error> {
-        let wrong = || D::Error::custom("neither a string nor a list of strings");
-        let text = |item| match item {
-            Value::String(text) => Ok(text),
-            _ => Err(wrong()),
-        };
-        match Value::deserialize(claim)? {
-            Value::Array(items) => {
-                items.into_iter().map(text).collect::<Result<_, _>>().map(Self::Many)
-            }
-            one => text(one).map(Self::One),
-        }
-    }
-}
-
-/// Deserializes a claim of which only the presence counts. Any value is true, even `null`.
-pub(crate) fn is_present<'de, D: Deserializer<'de>>(claim: D) -> Result<bool, D::Error> {
-    IgnoredAny::deserialize(claim).map(|_| true)
 }
