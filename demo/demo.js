@@ -46,7 +46,7 @@ async function demonstrate() {
   });
   console.log(`Envoy listens on ${ORIGIN}, the identity gateway is behind it. Logs: target/demo`);
 
-  const flow = await showFlow(ORIGIN);
+  const flow = await showFlow(ORIGIN, { log: `${LOGS}/envoy.log` });
   console.log('\nThe flow works.');
   worked = true;
   if (!stay) return;

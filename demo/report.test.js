@@ -2,7 +2,7 @@
 // Envoy has counted: each request is in the report exactly once.
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
-import { mkdirSync, writeFileSync } from 'node:fs';
+import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { after, test } from 'node:test';
 import { configOn, poll, ROOT, startEnvoy } from '../stack/envoy.js';
 import { AGENT, showFlow } from '../stack/flow.js';
@@ -11,6 +11,7 @@ import { freePorts, stopAll } from '../stack/process.js';
 import { newSigningKey } from '../stack/signing-key.js';
 
 const FOLDER = `${ROOT}target/demo/report`;
+const COMPANION = `${ROOT}target/companion/impersonation-filter`;
 
 after(stopAll);
 
@@ -38,9 +39,7 @@ test('the report on the demo has each request once, as the metrics have', async 
     await fetch(`${origin}${path}`, { method: 'POST', headers: { authorization: 'Bearer wrong' } });
   }
 
-  const report = (...arguments_) => execFileSync(
-    `${ROOT}target/companion/impersonation-filter`, ['report', ...arguments_, log], { encoding: 'utf8' },
-  );
+  const report = (...arguments_) => execFileSync(COMPANION, ['report', ...arguments_, log], { encoding: 'utf8' });
   let reported;
   let counted;
   // Envoy writes its log, and the guard its counters, a moment later.
@@ -50,17 +49,23 @@ test('the report on the demo has each request once, as the metrics have', async 
     return JSON.stringify(reported) === JSON.stringify(counted);
   }).catch(() => assert.deepEqual(reported, counted));
   // The flow has these, so the comparison is not one of zeros.
-  for (const [name, least] of Object.entries({ mints: 2, exchanges: 2, calls: 5, refusedCalls: 3, replays: 1, revoked: 1, listed: 2 })) {
+  for (const [name, least] of Object.entries({ mints: 3, exchanges: 3, calls: 7, refusedCalls: 4, replays: 1, revoked: 1, endedByEvents: 1, listed: 2 })) {
     assert.ok(reported[name] >= least, `${name}: ${reported[name]}`);
   }
 
   const { impersonations, lines } = JSON.parse(report('--json', '--actor', AGENT));
-  assert.deepEqual(impersonations.map(({ ended }) => ended.cause), ['replayed', 'revoked']);
-  assert.equal(impersonations[1].ended.by, 'operations');
+  // The agent's last attempt began nothing, so there is nothing to end.
+  const ends = impersonations.flatMap(({ ended }) => ended ?? []);
+  assert.deepEqual(ends.map(({ cause }) => cause), ['replayed', 'revoked', 'event']);
+  assert.deepEqual(ends.slice(1).map(({ by }) => by), ['operations', `${origin}/oidc`]);
   assert.equal(lines.broken, 0);
+  // The access log alone, without audit lines, says who ended it, too.
+  const access = readFileSync(log, 'utf8').split('\n').filter((line) => line.startsWith('{"'));
+  const ofAccess = execFileSync(COMPANION, ['report', '--json', '--actor', AGENT], { encoding: 'utf8', input: access.join('\n') });
+  assert.equal(JSON.parse(ofAccess).impersonations[1].ended.by, 'operations');
   const page = report('--html', '--user', 'user-42');
   assert.match(page, /<td>GET \/orders\/1<\/td>/);
-  assert.doesNotMatch(report('--user-facing', '--user', 'user-42'), /agent-1|support-portal|integrator-backend|operations/);
+  assert.doesNotMatch(report('--user-facing', '--user', 'user-42'), /agent-1|support-portal|integrator-backend|operations|oidc/);
 });
 
 function fromReport({ totals }) {
@@ -75,6 +80,7 @@ function fromReport({ totals }) {
     refusedExchanges: events['token_exchange.refused'] ?? 0,
     cancelled: events['subject_token.cancelled'] ?? 0,
     revoked: events['impersonation.revoked'] ?? 0,
+    endedByEvents: events['impersonations.ended'] ?? 0,
     refusedRevocations: events['impersonation.revocation_refused'] ?? 0,
     listed: events['impersonations.listed'] ?? 0,
     introspected: events['token.introspected'] ?? 0,
@@ -95,6 +101,7 @@ async function fromMetrics(admin) {
     refusedExchanges: sum('refusals_total.endpoint.token.'),
     cancelled: sum('subject_tokens_cancelled_total'),
     revoked: sum('revocations_total'),
+    endedByEvents: sum('events_ended_total'),
     refusedRevocations: sum('refusals_total.endpoint.revocation.'),
     listed: sum('lists_total'),
     introspected: sum('introspections_total'),

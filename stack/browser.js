@@ -4,10 +4,9 @@
 /**
  * Opens `url` and follows redirects to the client's redirect URI, which it returns with its
  * parameters. On the way it fills each form with those of `fields` that the form has. Without
- * `fields` a page ends the sign-in.
+ * `fields` a page ends the sign-in. `cookies` are those of one browser, from one call to the next.
  */
-export async function followTo(redirectUri, url, fields) {
-  const cookies = new Map();
+export async function followTo(redirectUri, url, fields, cookies = new Map()) {
   let body;
   for (let hops = 0; hops < 20; hops += 1) {
     const response = await fetch(url, {

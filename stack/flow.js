@@ -1,11 +1,14 @@
-// The flow in three steps through Envoy, and its early end: each step is shown and checked.
+// The flow in three steps through Envoy, and its early ends: each step is shown and checked.
 import { createHash, randomBytes } from 'node:crypto';
+import { readFileSync } from 'node:fs';
 import { createRemoteJWKSet, jwtVerify } from 'jose';
 import { followTo } from './browser.js';
+import { poll } from './envoy.js';
 import { curl, keep, send } from './requests.js';
 import { check, print, show, title } from './show.js';
 
 const REDIRECT_URI = 'http://127.0.0.1/callback';
+const SIGNED_OUT_URI = 'http://127.0.0.1/signed-out';
 const ACCESS_TOKEN = 'urn:ietf:params:oauth:token-type:access_token';
 const CONTEXT = { ticketId: 'T-1001', reason: 'The customer cannot see an order' };
 
@@ -18,10 +21,11 @@ const PORTAL = ['support-portal', 'demo-only-support-portal'];
 export const AGENT = 'agent-1';
 const CUSTOMER = 'user-42';
 
-export async function showFlow(origin) {
+/** Shows everything. `log` is the file of Envoy's log, if its audit lines are to be shown. */
+export async function showFlow(origin, { log } = {}) {
   const orders = `${origin}/orders`;
 
-  const { backendToken, agentToken } = await beforeTheFlow(origin);
+  const { backendToken, agentToken, browser } = await beforeTheFlow(origin);
 
   title(`Step 1: ${AGENT} asks the integrator's backend to act as ${CUSTOMER}`);
   console.log('The endpoint is the integrator\'s own, and checks that the agent may do so. Here it allows it.');
@@ -71,17 +75,26 @@ export async function showFlow(origin) {
   title('A replay may mean that the token was stolen: so the impersonation has ended');
   await showEnded(use);
 
-  return { mint, exchange, use, ...(await showKill(origin, { mint, exchange, use })) };
+  const flow = { origin, mint, exchange, use };
+  const kill = await showKill(flow);
+  await showLogout(flow, { browser, log });
+  return { ...flow, ...kill };
 }
 
-/** Shows the kill: another impersonation begins, and an operator lists and ends it. */
-async function showKill(origin, { mint, exchange, use }) {
+/** Begins another impersonation. Returns a request with its access token. */
+async function beginAnother({ mint, exchange, use }) {
   title(`${AGENT} begins another impersonation, as before: steps 1 to 3`);
-  exchange = { ...exchange, form: { ...exchange.form, subject_token: await freshSubjectToken(mint) } };
-  const { status, json } = await send(exchange);
+  const { status, json } = await send(withSubjectToken(exchange, await freshSubjectToken(mint)));
   check(status === 200, `the exchange was answered with ${status}`);
   use = { ...use, bearer: keep('ACCESS_TOKEN', json.access_token) };
   await show(use, 200);
+  return use;
+}
+
+/** Shows the kill: an operator lists and ends an impersonation. */
+async function showKill(flow) {
+  const { origin } = flow;
+  const use = await beginAnother(flow);
 
   title('Then the agent\'s laptop is stolen. An operator\'s access token may list and end impersonations');
   const { access_token: operatorToken } = await show(operatorRequest(origin), 200);
@@ -106,12 +119,49 @@ async function showKill(origin, { mint, exchange, use }) {
   return { list, revoke };
 }
 
+/** Shows that impersonations end by themselves, when the agent logs out. */
+async function showLogout(flow, { browser, log }) {
+  const { origin, mint, exchange } = flow;
+  const use = await beginAnother(flow);
+
+  title(`${AGENT} logs out at the identity gateway (scripted here: no page). The gateway tells the filter`);
+  const parameters = { client_id: PORTAL[0], post_logout_redirect_uri: SIGNED_OUT_URI };
+  const url = `${origin}/oidc/session/end?${new URLSearchParams(parameters)}`;
+  console.log(`The agent's browser opens ${url}`);
+  await followTo(SIGNED_OUT_URI, url, { logout: 'yes' }, browser);
+
+  title('The next request is refused: nobody had to end the impersonation');
+  // With many Envoys, the gateway may have told another one than this request reaches.
+  await poll(async () => (await send(use)).status === 401);
+  await showEnded(use);
+
+  title('The agent\'s own token begins no other impersonation');
+  const subjectToken = keep('SUBJECT_TOKEN', await freshSubjectToken(mint));
+  const refused = await show(withSubjectToken(exchange, subjectToken), 400);
+  check(refused.error === 'invalid_request', 'the error is not invalid_request');
+
+  if (log === undefined) return;
+  title('The audit log says what ended the impersonation');
+  let line;
+  // Envoy writes its log a moment later.
+  await poll(() => {
+    [line] = /\{"event":"impersonations\.ended".*\}/.exec(readFileSync(log, 'utf8')) ?? [];
+    return line !== undefined;
+  });
+  const event = JSON.parse(line);
+  print(event);
+  check(event.actor_id === AGENT && event.sender === `${origin}/oidc`, 'the audit log names somebody else');
+}
+
 async function showEnded(use) {
   const ended = await show(use, 401);
   check(ended.error === 'invalid_token', 'the error is not invalid_token');
 }
 
-/** Gets the access tokens of the backend and of the agent. The agent signs in. */
+/**
+ * Gets the access tokens of the backend and of the agent. The agent signs in; `browser` has the
+ * cookies of that session.
+ */
 export async function beforeTheFlow(origin) {
   title('Before the flow: the backend gets a machine\'s access token from the identity gateway');
   const machine = await show({
@@ -122,7 +172,9 @@ export async function beforeTheFlow(origin) {
   const backendToken = keep('BACKEND_TOKEN', machine.access_token);
 
   title(`Before the flow: ${AGENT} signs in at the support portal (scripted here: no page, no password)`);
-  return { backendToken, agentToken: keep('AGENT_TOKEN', await signIn(origin)) };
+  const browser = new Map();
+  const { access_token: agentToken } = await show(await signIn(origin, browser), 200);
+  return { backendToken, agentToken: keep('AGENT_TOKEN', agentToken), browser };
 }
 
 /** The request by which an operator gets an access token that may list and end impersonations. */
@@ -172,12 +224,21 @@ export function exchangeRequest(origin, subjectToken, agentToken) {
   };
 }
 
-/** Returns the same requests with fresh tokens, for pasting into another shell. */
-export async function pasteable({ mint, exchange, use, list, revoke }) {
+/**
+ * Returns the same requests with fresh tokens, for pasting into another shell. The agent has logged
+ * out, and so signs in again.
+ */
+export async function pasteable({ origin, mint, exchange, use, list, revoke }) {
+  const { json: { access_token: agentToken } } = await send(await signIn(origin));
+  exchange.form.actor_token = keep('AGENT_TOKEN', agentToken);
   exchange.form.subject_token = await freshSubjectToken(mint);
   use.bearer = keep('ACCESS_TOKEN', (await send(exchange)).json.access_token);
   exchange.form.subject_token = keep('SUBJECT_TOKEN', await freshSubjectToken(mint));
   return { mint: curl(mint), exchange: curl(exchange), use: curl(use), list: curl(list), revoke: curl(revoke) };
+}
+
+function withSubjectToken(exchange, token) {
+  return { ...exchange, form: { ...exchange.form, subject_token: token } };
 }
 
 async function freshSubjectToken(mint) {
@@ -186,7 +247,8 @@ async function freshSubjectToken(mint) {
   return json.subjectToken;
 }
 
-async function signIn(origin) {
+/** The agent signs in. Returns the request that redeems the code. */
+async function signIn(origin, browser = new Map()) {
   const verifier = randomBytes(32).toString('base64url');
   const challenge = createHash('sha256').update(verifier).digest('base64url');
   const callback = await followTo(REDIRECT_URI, `${origin}/oidc/auth?${new URLSearchParams({
@@ -197,8 +259,8 @@ async function signIn(origin) {
     login_hint: AGENT,
     code_challenge: challenge,
     code_challenge_method: 'S256',
-  })}`);
-  const tokens = await show({
+  })}`, undefined, browser);
+  return {
     url: `${origin}/oidc/token`,
     basic: PORTAL,
     form: {
@@ -207,6 +269,5 @@ async function signIn(origin) {
       redirect_uri: REDIRECT_URI,
       code_verifier: verifier,
     },
-  }, 200);
-  return tokens.access_token;
+  };
 }

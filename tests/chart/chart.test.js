@@ -127,9 +127,15 @@ test('every image is named by its digest, in every form', () => {
   }
 });
 
+/** Returns the filter's configuration in the values of one size. */
+function configurationOf(size) {
+  const of = (file) => parse(readFileSync(file, 'utf8')).filter.configuration;
+  if (size === 'minimal') return of(own('minimal'));
+  const [basis, more] = [of(example('configuration')), of(own('full'))];
+  return { ...basis, ...more, impersonations: { ...basis.impersonations, ...more.impersonations } };
+}
+
 test('the filter gets its configuration as it is, with the cluster of the mesh', () => {
-  const { filter: { configuration } } = parse(readFileSync(example('configuration'), 'utf8'));
-  const { filter: { configuration: more } } = parse(readFileSync(own('full'), 'utf8'));
   for (const [mesh, cluster] of [
     ['istio', 'outbound|8080||identity-gateway.auth.svc.cluster.local'],
     ['envoy-gateway', 'httproute/auth/impersonation/rule/0'],
@@ -138,7 +144,7 @@ test('the filter gets its configuration as it is, with the cluster of the mesh',
     const rendered = mesh === 'istio'
       ? all.find(({ kind }) => kind === 'EnvoyFilter').spec.configPatches[0].patch.value.typed_config.config.configuration.value
       : all.find(({ kind, metadata }) => kind === 'EnvoyExtensionPolicy' && metadata.name === 'impersonation').spec.wasm[0].config;
-    const expected = JSON.parse(JSON.stringify({ ...configuration, ...more }), (key, value) => (
+    const expected = JSON.parse(JSON.stringify(configurationOf('full')), (key, value) => (
       key === 'cluster' && value === 'identity-gateway' ? cluster : value
     ));
     assert.deepEqual(rendered, expected, mesh);
@@ -148,11 +154,11 @@ test('the filter gets its configuration as it is, with the cluster of the mesh',
 test('the routes follow the paths of the configuration, and so do their look-alikes', () => {
   const { properties } = JSON.parse(readFileSync(`${ROOT}docs/configuration.schema.json`, 'utf8')).properties.paths;
   const defaults = Object.fromEntries(Object.entries(properties).map(([name, { default: path }]) => [name, path]).filter(([, path]) => path));
-  const { base_path: base, paths } = parse(readFileSync(own('full'), 'utf8')).filter.configuration;
-  for (const [size, expected] of [
-    ['minimal', Object.values(defaults)],
-    ['full', Object.values({ ...defaults, ...paths }).map((path) => base + path)],
-  ]) {
+  for (const size of ['minimal', 'full']) {
+    const { base_path: base = '', paths, impersonations = {} } = configurationOf(size);
+    // Without a sender, the path of an event is the gateway's.
+    const isTheFilters = (name) => name in impersonations || !['back_channel_logout', 'security_events'].includes(name);
+    const expected = Object.entries({ ...defaults, ...paths }).filter(([name]) => isTheFilters(name)).map(([, path]) => base + path);
     const istio = manifests(render(size, 'istio')).find(({ kind }) => kind === 'VirtualService').spec.http;
     const uris = (name) => istio.filter((route) => route.name === name).flatMap(({ match }) => match.map(({ uri }) => uri));
     const exact = uris('impersonation').flatMap(({ exact: path }) => path ?? []);

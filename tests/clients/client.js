@@ -33,8 +33,11 @@ export function discoverAt(issuer, clientId, secret, authentication = oidc.Clien
   });
 }
 
-/** The authorization code flow, in which `user` signs in: with `fields`, if there is a form. */
-export async function signIn(config, user, parameters = {}, fields = undefined) {
+/**
+ * The authorization code flow, in which `user` signs in: with `fields`, if there is a form.
+ * `cookies` are those of the user's browser.
+ */
+export async function signIn(config, user, parameters = {}, fields = undefined, cookies = new Map()) {
   const verifier = oidc.randomPKCECodeVerifier();
   const state = oidc.randomState();
   const callback = await followTo(REDIRECT_URI, oidc.buildAuthorizationUrl(config, {
@@ -45,7 +48,7 @@ export async function signIn(config, user, parameters = {}, fields = undefined) 
     code_challenge: await oidc.calculatePKCECodeChallenge(verifier),
     code_challenge_method: 'S256',
     ...parameters,
-  }), fields);
+  }), fields, cookies);
   return oidc.authorizationCodeGrant(config, callback, { pkceCodeVerifier: verifier, expectedState: state });
 }
 

@@ -15,7 +15,10 @@ import { newPorts, startEnvoyOn } from './stack.js';
 const OURS = [
   '/api/subject-tokens', '/oidc/token', '/oidc/jwks', '/oidc/.well-known/openid-configuration',
   '/api/impersonations', '/api/impersonations/revocations', '/oidc/token/revocation', '/oidc/token/introspection',
+  '/oidc/backchannel-logout',
 ];
+/** envoy.yaml is prepared for security events. The manifests configure none. */
+const SECURITY_EVENTS = '/api/security-events';
 const APIS = ['/orders', '/invoices'];
 
 /** Returns paths that some server takes for `path`. */
@@ -41,6 +44,7 @@ const longer = (path) => [`${path}/`, `${path}//`, `${path}/.`, `${path}/x/..`, 
 const LEGITIMATE = [
   '/', '/oidc', '/oidc/', '/api', '/api/', '/oidc/auth?client_id=a;b&x=%41', '/oidc/auth/abc', '/oidc/me', '/oidc/tokens', '/oidc/jwks.json', '/oidc/.well-known/', '/oidc/.well-known/jwks', '/.well-known/openid-configuration', '/oidc/session/end',
   '/api/users/user-42', '/api/users/a%3Bb', '/api/users/a%20b%40c', '/api/users/%C3%A9', '/api/users/a;b', '/api/subject-tokens-of', '/api/subject-tokens/x/context',
+  '/oidc/backchannel-logouts', '/oidc/backchannel-logout/x', '/api/security-events', // no transmitter is configured
   '/orders-of/1', '/ordersx', '/my/orders/1', '/elsewhere;jsessionid=1', '/elsewhere/a;b/c', '/elsewhere/.well-known', '/elsewhere/...;x', '/%7Ejohn', '/100%25',
 ];
 
@@ -102,8 +106,8 @@ const envoyGateway = manifest('envoy-gateway', ({ metadata, spec }) => (
 ));
 
 for (const [whose, edit, apis, ours = OURS] of [
-  ['envoy.yaml', shipped, APIS],
-  ['envoy.yaml with other paths', moved, APIS, OURS.map(move)],
+  ['envoy.yaml', shipped, APIS, [...OURS, SECURITY_EVENTS]],
+  ['envoy.yaml with other paths', moved, APIS, [...OURS, SECURITY_EVENTS].map(move)],
   ['the manifest for Istio', withRegexes(istio), []],
   ['the manifest for Envoy Gateway', withRegexes(envoyGateway), []],
 ]) {
@@ -119,7 +123,7 @@ for (const [whose, edit, apis, ours = OURS] of [
         // If Envoy itself rewrites the path to one of these, it also routes it like that: then the
         // filter or jwt_authn sees it.
         const routed = reached.every((url) => ours.includes(url.split('?')[0]));
-        if (!routed || (reached.length === 0 && ![404, 401, 405, 307].includes(status))) faults.push(`${protocol} ${path}: ${status}, reached ${reached}`);
+        if (!routed || (reached.length === 0 && ![404, 401, 405, 415, 307].includes(status))) faults.push(`${protocol} ${path}: ${status}, reached ${reached}`);
       }
       for (const path of passing) {
         reached = [];

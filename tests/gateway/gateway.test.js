@@ -1,12 +1,14 @@
 // Tests the gateway alone, without Envoy: the tests in front of Envoy rely on it.
 import assert from 'node:assert/strict';
 import { createHash, randomBytes } from 'node:crypto';
+import { once } from 'node:events';
+import { createServer } from 'node:http';
 import { after, before, test } from 'node:test';
 import { createRemoteJWKSet, decodeProtectedHeader, jwtVerify } from 'jose';
 import { followTo } from '../../stack/browser.js';
 import { startGateway } from '../../stack/gateway.js';
 import { freePorts } from '../../stack/process.js';
-import { OPAQUE_API, REDIRECT_URI } from './provider.js';
+import { OPAQUE_API, REDIRECT_URI, SIGNED_OUT_URI } from './provider.js';
 
 const secrets = {
   INTEGRATOR_BACKEND_SECRET: randomBytes(16).toString('hex'),
@@ -16,14 +18,28 @@ const secrets = {
 };
 let origin;
 let gateway;
+let envoy; // receives logouts
+const received = [];
 
 before(async () => {
+  envoy = createServer(async (request, response) => {
+    const chunks = [];
+    for await (const chunk of request) chunks.push(chunk);
+    received.push([request.url, new URLSearchParams(Buffer.concat(chunks).toString())]);
+    response.end();
+  });
+  envoy.listen(0, '127.0.0.1');
+  await once(envoy, 'listening');
   const [port] = await freePorts(1);
   origin = `http://127.0.0.1:${port}`;
-  gateway = await startGateway({ port, origin, env: secrets });
+  gateway = await startGateway({ port, origin, env: { ...secrets, ENVOY: `http://127.0.0.1:${envoy.address().port}` } });
 });
 
-after(() => gateway.stop());
+after(async () => {
+  await gateway.stop();
+  envoy.closeAllConnections();
+  envoy.close();
+});
 
 test('client_credentials with a resource gives a JWT bound to it (RFC 9068)', async () => {
   const granted = await machineToken({ scope: 'impersonate users:read', resource: `${origin}/api` });
@@ -95,6 +111,22 @@ test('a user signs in, gets an opaque token with openid, and the token refreshes
 test('a public client needs PKCE and no secret', async () => {
   const granted = await signIn('user-42', { client_id: 'support-console' });
   assert.equal((await userinfo(granted.access_token)).sub, 'user-42');
+});
+
+test('a logout is reported to Envoy before the browser goes on, by the name of the user', async () => {
+  const browser = new Map();
+  const { access_token: accessToken } = await signIn('agent-1', { client_id: 'support-portal', browser });
+  const url = new URL(`${origin}/oidc/session/end`);
+  url.search = new URLSearchParams({ client_id: 'support-portal', post_logout_redirect_uri: SIGNED_OUT_URI });
+  await followTo(SIGNED_OUT_URI, url, { logout: 'yes' }, browser);
+
+  const [[path, form], ...others] = received;
+  assert.deepEqual([path, [...form.keys()], others], ['/oidc/backchannel-logout', ['logout_token'], []]);
+  const keys = createRemoteJWKSet(new URL(`${origin}/oidc/jwks`));
+  const { payload } = await jwtVerify(form.get('logout_token'), keys, { issuer: `${origin}/oidc`, audience: 'support-portal', typ: 'logout+jwt' });
+  assert.deepEqual([payload.sub, payload.sid], ['agent-1', undefined]);
+  const response = await fetch(`${origin}/oidc/me`, { headers: { authorization: `Bearer ${accessToken}` } });
+  assert.equal(response.status, 401);
 });
 
 test('a user who does not exist cannot sign in', async () => {
@@ -196,9 +228,10 @@ function authorizationUrl(parameters) {
   })}`;
 }
 
-async function signIn(user, { client_id }) {
+async function signIn(user, { client_id, browser }) {
   const { verifier, request } = pkce();
-  const callback = await followTo(REDIRECT_URI, authorizationUrl({ client_id, login_hint: user, ...request }));
+  const url = authorizationUrl({ client_id, login_hint: user, ...request });
+  const callback = await followTo(REDIRECT_URI, url, undefined, browser);
   const form = {
     grant_type: 'authorization_code',
     code: callback.searchParams.get('code'),

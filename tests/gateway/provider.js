@@ -22,6 +22,9 @@ const oversight = new Map([
 /** The end of a scripted sign-in. Nothing listens there: the code is read from the redirect. */
 export const REDIRECT_URI = 'http://127.0.0.1/callback';
 
+/** The end of a scripted logout. Nothing listens there, either. */
+export const SIGNED_OUT_URI = 'http://127.0.0.1/signed-out';
+
 /** The management API under another name: as `resource` it gives an opaque token for the API. */
 export const OPAQUE_API = 'urn:gateway:api:opaque';
 
@@ -31,7 +34,8 @@ export function newSigningKey() {
   return { ...privateKey.export({ format: 'jwk' }), kid: randomUUID(), alg: 'ES256', use: 'sig' };
 }
 
-export function createProvider({ issuer, signingKey, secrets }) {
+/** `envoy` is the address at which the provider reaches Envoy. */
+export function createProvider({ issuer, signingKey, secrets, envoy }) {
   const { origin } = new URL(issuer);
 
   // RFC 8707: a request with one of these as `resource` gets a JWT bound to it (RFC 9068). A
@@ -49,6 +53,11 @@ export function createProvider({ issuer, signingKey, secrets }) {
     redirect_uris: [REDIRECT_URI],
     response_types: ['code'],
     scope: 'openid profile email orders:read orders:write',
+    // Says that an agent has logged out. The filter asks `userinfo` about actor tokens, which does
+    // not name the session: so the logout tokens do not name it, either.
+    backchannel_logout_uri: `${origin}/oidc/backchannel-logout`,
+    backchannel_logout_session_required: false,
+    post_logout_redirect_uris: [SIGNED_OUT_URI],
   };
   const signsNobodyIn = { redirect_uris: [], response_types: [] };
   const clients = [
@@ -96,8 +105,10 @@ export function createProvider({ issuer, signingKey, secrets }) {
     // The APIs' scopes are listed here too, so that an opaque token can carry them.
     scopes: ['openid', 'profile', 'email', ...new Set([...resources.values()].join(' ').split(' '))],
     features: {
+      backchannelLogout: { enabled: true },
       clientCredentials: { enabled: true },
       devInteractions: { enabled: false },
+      rpInitiatedLogout: { enabled: true, logoutSource: askIfSure },
       introspection: {
         enabled: true,
         allowedPolicy: (_ctx, client) => client.clientId === 'impersonation-filter',
@@ -118,6 +129,13 @@ export function createProvider({ issuer, signingKey, secrets }) {
           };
         },
       },
+    },
+    // By default the library delivers no logout to loopback and private addresses, and gives up
+    // after 2.5 seconds.
+    fetch(url, { dispatcher, signal, ...options }) {
+      const path = url.startsWith(`${origin}/`) && url.slice(origin.length);
+      if (!path) return fetch(url, { dispatcher, signal, ...options });
+      return fetch(envoy + path, { ...options, signal: AbortSignal.timeout(30_000) });
     },
     interactions: { url: (_ctx, { uid }) => `/oidc/interaction/${uid}` },
     ttl: {
@@ -149,6 +167,7 @@ export function createProvider({ issuer, signingKey, secrets }) {
   });
 
   provider.proxy = true;
+  provider.on('backchannel.error', (_ctx, error, client) => console.error(`logout not delivered for ${client.clientId}:`, error));
   provider.use(cacheableDocuments);
   return provider;
 }
@@ -176,6 +195,15 @@ function askWho(response) {
 <link rel="icon" href="data:,"><style>body { font: 16px/1.5 system-ui, sans-serif; color-scheme: light dark; max-width: 24em; margin: 10vh auto; }</style>
 <h1>Who are you?</h1><p>This gateway is for trying things out: it asks for no password.</p>
 <form method="post">${buttons.join('')}<p><button name="login" value="">Cancel</button></p></form></html>`);
+}
+
+/** The page of a logout, with the library's form. */
+function askIfSure(ctx, form) {
+  ctx.type = 'html';
+  ctx.body = `<!doctype html>
+<html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>Sign out</title>
+<link rel="icon" href="data:,"><style>body { font: 16px/1.5 system-ui, sans-serif; color-scheme: light dark; max-width: 24em; margin: 10vh auto; }</style>
+<h1>Sign out?</h1>${form.replace('</form>', '<p><button name="logout" value="yes">Sign out</button></p></form>')}</html>`;
 }
 
 async function textOf(request) {

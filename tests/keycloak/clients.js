@@ -11,14 +11,14 @@ const PORTAL = ['support-portal', SECRETS['support-portal']];
 
 let all;
 let party;
-let tokens; // name → [access token, its claim `act`]
+let tokens; // name → [access token, its claim `act.sub`]
 
 before(async () => {
   all = await everything();
   party = { issuer: all.issuer, client: PORTAL, exchange: all.exchange };
   tokens = {
     ordinary: [(await signInAs(all.shop, 'user-42', { scope: 'openid orders:read' })).access_token, undefined],
-    impersonation: [await all.impersonate(), { sub: USERS['agent-1'].id }],
+    impersonation: [await all.impersonate(), USERS['agent-1'].id],
   };
   // The tokens are signed with different keys: otherwise these tests would show nothing.
   const kids = Object.values(tokens).map(([token]) => jose.decodeProtectedHeader(token).kid);
@@ -49,7 +49,7 @@ describe('APIs verify the tokens of Keycloak and of an impersonation', () => {
           const response = await callApi(token);
           assert.equal(response.status, 200, `${name}: ${response.headers.get('www-authenticate')}`);
           const claims = await response.json();
-          assert.deepEqual([claims.sub, claims.act], [USERS['user-42'].id, act], name);
+          assert.deepEqual([claims.sub, claims.act?.sub], [USERS['user-42'].id, act], name);
         }
       })
     ));
@@ -64,7 +64,7 @@ describe('APIs verify the tokens of Keycloak and of an impersonation', () => {
         algorithms: ['RS256'],
         tokens: Object.values(tokens).map(([token]) => token),
       });
-      assert.deepEqual(verified.map(({ sub, act }) => [sub, act]), Object.values(tokens).map(([, act]) => [USERS['user-42'].id, act]));
+      assert.deepEqual(verified.map(({ sub, act }) => [sub, act?.sub]), Object.values(tokens).map(([, act]) => [USERS['user-42'].id, act]));
     });
   }
 });

@@ -20,7 +20,7 @@ describe('introspection and revocation', () => {
   test('the filter answers for its own tokens', async () => {
     const token = await all.impersonate();
     const live = await oidc.tokenIntrospection(all.portal, token);
-    assert.deepEqual([live.active, live.sub, live.act], [true, USERS['user-42'].id, { sub: USERS['agent-1'].id }]);
+    assert.deepEqual([live.active, live.sub, live.act.sub], [true, USERS['user-42'].id, USERS['agent-1'].id]);
     await oidc.tokenRevocation(all.portal, token);
     assert.deepEqual(await oidc.tokenIntrospection(all.portal, token), { active: false });
   });

@@ -9,5 +9,6 @@ import './endpoints.js';
 import './apis.js';
 import './clients.js';
 import './grants.js';
+import './logout.js';
 
 after(stopAll);

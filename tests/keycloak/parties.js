@@ -80,9 +80,9 @@ function overridden(configuration, block) {
 }
 
 /** Signs in with the login form of Keycloak. */
-export function signInAs(config, username, parameters) {
+export function signInAs(config, username, parameters, cookies) {
   const fields = { username, password: `demo-only-${username}`, credentialId: '' };
-  return signIn(config, username, parameters, fields);
+  return signIn(config, username, parameters, fields, cookies);
 }
 
 export async function mint(origin, token, body) {

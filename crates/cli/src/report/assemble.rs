@@ -17,7 +17,8 @@ use super::line::{Facts, Kind, Record, Source};
 /// exchange: the longest lifetime that can be configured.
 const LONGEST_LIFETIME: Duration = Duration::from_hours(24);
 
-/// A revocation that names actors, users, clients, callers or resources, or everybody.
+/// A revocation that names actors, users, clients, callers or resources, or everybody; or an event
+/// about an actor, a session or a user.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct ByNames {
     request_id: String,
@@ -27,6 +28,9 @@ pub(super) struct ByNames {
     client_id: Option<String>,
     caller: Option<String>,
     resource: Option<String>,
+    session: Option<String>,
+    is_event: bool,
+    pub(super) event_type: Option<String>,
     pub(super) by: Option<String>,
 }
 
@@ -41,26 +45,40 @@ impl ByNames {
             client_id: facts.client_id.owned(),
             caller: facts.caller.owned(),
             resource: facts.resource.owned(),
-            by: facts.requested_by.owned(),
+            session: facts.session.owned(),
+            is_event: record.is_ending_event(),
+            event_type: facts.event_type.owned(),
+            by: facts.requested_by.owned().or_else(|| facts.sender.owned()),
         }
     }
 
     /// Returns what is the same in both logs.
     pub(super) fn identity(&self) -> Self {
-        Self { time: None, by: None, ..self.clone() }
+        Self { time: None, event_type: None, by: None, ..self.clone() }
     }
 
     /// Returns true if the impersonation began before the revocation, had not expired for certain,
-    /// and has all names of the revocation.
+    /// and is one of those that the revocation names.
     fn ended(&self, entry: &Entry, began: Option<UnixTime>) -> bool {
         let (Some(time), Some(began)) = (self.time, began) else { return false };
+        began <= time && time <= began.after(LONGEST_LIFETIME) && self.is_about(entry)
+    }
+
+    /// Returns true if the impersonation has all names of the revocation. An event is about the
+    /// impersonations of an actor, in one session if it names one, and about those of a user.
+    fn is_about(&self, entry: &Entry) -> bool {
         let matches = |named: &Option<String>, own: &Option<String>| {
             named.is_none() || named.as_deref() == own.as_deref()
         };
-        began <= time
-            && time <= began.after(LONGEST_LIFETIME)
-            && matches(&self.user_id, &entry.user_id)
-            && matches(&self.actor_id, &entry.actor_id)
+        let of_user = matches(&self.user_id, &entry.user_id);
+        let of_actor =
+            matches(&self.actor_id, &entry.actor_id) && matches(&self.session, &entry.session);
+        if self.is_event {
+            return (self.user_id.is_some() && of_user)
+                || ((self.actor_id.is_some() || self.session.is_some()) && of_actor);
+        }
+        of_user
+            && of_actor
             && matches(&self.client_id, &entry.client_id)
             && matches(&self.caller, &entry.caller)
             && matches(&self.resource, &entry.resource)
@@ -70,6 +88,7 @@ impl ByNames {
     pub(super) fn names(&self) -> String {
         let named = [
             ("actor", &self.actor_id),
+            ("session", &self.session),
             ("user", &self.user_id),
             ("client", &self.client_id),
             ("caller", &self.caller),
@@ -134,6 +153,7 @@ fn name(entry: &mut Entry, records: &[Record<'_>]) {
         };
         fill(&mut entry.user_id, record.user());
         fill(&mut entry.actor_id, record.actor());
+        fill(&mut entry.session, record.session());
         fill(&mut entry.caller, facts.caller.get());
         // The refused exchange of another client does not name the client of this impersonation.
         if !is_refused(facts) {
@@ -247,6 +267,9 @@ fn add<'a>(record: &mut Record<'a>, line: Record<'a>) {
         (&mut facts.client_id, more.client_id),
         (&mut facts.caller, more.caller),
         (&mut facts.requested_by, more.requested_by),
+        (&mut facts.sender, more.sender),
+        (&mut facts.event_type, more.event_type),
+        (&mut facts.session, more.session),
         (&mut facts.resource, more.resource),
         (&mut facts.scope, more.scope),
         (&mut facts.jti, more.jti),
@@ -276,7 +299,12 @@ fn step(record: &Record<'_>) -> Step {
         (Kind::Call, _) => What::Call,
         (Kind::Alarm, _) => What::Alarm,
         (_, ("subject_token", "created" | "refused")) => What::Mint,
-        (_, ("subject_token", "cancelled")) | (_, ("impersonation", "revoked")) => What::End,
+        (
+            _,
+            ("subject_token", "cancelled")
+            | ("impersonation", "revoked")
+            | ("impersonations", "ended"),
+        ) => What::End,
         (_, ("token_exchange", _)) => What::Exchange,
         (_, ("token", _)) => What::Introspection,
         (_, ("approval" | "break_glass", _)) => What::Approval,
@@ -290,6 +318,7 @@ fn step(record: &Record<'_>) -> Step {
         _ => facts
             .requested_by
             .get()
+            .or_else(|| facts.sender.get())
             .or_else(|| facts.client_id.get())
             .or_else(|| facts.caller.get()),
     };
@@ -305,7 +334,7 @@ fn step(record: &Record<'_>) -> Step {
         status: access.status.owned(),
         guard: access.guard.owned().or_else(|| guards(facts, what)),
         error: facts.error.owned(),
-        reason: facts.reason.owned(),
+        reason: facts.reason.owned().or_else(|| facts.event_type.owned()),
         note: note(record, what),
         request_id: Some(record.request_id().to_owned()).filter(|id| !id.is_empty()),
         client_address: access.client_address.owned(),
@@ -365,6 +394,9 @@ fn end_by_names(revocation: &ByNames) -> Step {
         time: written(revocation.time),
         what: What::End,
         by: revocation.by.clone(),
+        reason: revocation
+            .is_event
+            .then(|| revocation.event_type.clone().unwrap_or_else(|| "event".to_owned())),
         note: Some(format!("all impersonations of {}", revocation.names())),
         request_id: Some(revocation.request_id.clone()).filter(|id| !id.is_empty()),
         ..Step::default()
@@ -376,6 +408,7 @@ fn end(records: &[Record<'_>], steps: &[(Option<UnixTime>, Step)]) -> Option<End
     let of_step = |step: &Step| {
         let cause = match (step.what, step.event.as_deref()) {
             (What::End, Some("subject_token.cancelled")) => Cause::Cancelled,
+            (What::End, _) if step.reason.is_some() => Cause::Event,
             (What::End, _) => Cause::Revoked,
             _ => return None,
         };

@@ -258,7 +258,10 @@ fn each_once(revocations: BTreeSet<ByNames>) -> Vec<ByNames> {
             _ => true,
         };
         match index.and_then(|index| kept.get_mut(index)).filter(is_close) {
-            Some(kept) => kept.by = kept.by.take().or(one.by),
+            Some(kept) => {
+                kept.by = kept.by.take().or(one.by);
+                kept.event_type = kept.event_type.take().or(one.event_type);
+            }
             None => {
                 last.insert(one.identity(), kept.len());
                 kept.push(one);

@@ -17,6 +17,9 @@ pub(super) struct Entry {
     pub(super) user_id: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) actor_id: Option<String>,
+    /// The session of the actor at the identity gateway.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) session: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) caller: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -55,6 +58,8 @@ pub(super) struct End {
 pub(super) enum Cause {
     /// An operator or the client ended it.
     Revoked,
+    /// An event ended it: the actor has logged out, for example.
+    Event,
     /// The backend that minted took it back.
     Cancelled,
     /// Its subject token was presented again.

@@ -135,6 +135,13 @@ pub(super) struct Facts<'a> {
     pub(super) caller: Text<'a>,
     #[serde(borrow)]
     pub(super) requested_by: Text<'a>,
+    /// Of an event: who sent it, its type, and the session that it is about.
+    #[serde(borrow)]
+    pub(super) sender: Text<'a>,
+    #[serde(borrow)]
+    pub(super) event_type: Text<'a>,
+    #[serde(borrow)]
+    pub(super) session: Text<'a>,
     #[serde(borrow)]
     pub(super) resource: Text<'a>,
     #[serde(borrow)]
@@ -179,6 +186,9 @@ pub(super) struct Token<'a> {
     pub(super) sub: Text<'a>,
     #[serde(borrow)]
     pub(super) act: Text<'a>,
+    /// The session of the actor.
+    #[serde(borrow)]
+    pub(super) sid: Text<'a>,
     #[serde(borrow)]
     pub(super) jti: Text<'a>,
 }
@@ -266,9 +276,20 @@ impl Record<'_> {
         self.facts.actor_id.get().or_else(|| self.access.token.act.get())
     }
 
+    /// Returns the session in which the actor began the impersonation.
+    pub(super) fn session(&self) -> Option<&str> {
+        self.facts.session.get().or_else(|| self.access.token.sid.get())
+    }
+
     /// Returns true if the request ended impersonations by names, and not one impersonation.
     pub(super) fn ends_by_names(&self) -> bool {
-        self.facts.event.get() == Some("impersonation.revoked") && self.txn().is_none()
+        let revoked = self.facts.event.get() == Some("impersonation.revoked");
+        (revoked || self.is_ending_event()) && self.txn().is_none()
+    }
+
+    /// Returns true if the request told of a logout or another event that ended impersonations.
+    pub(super) fn is_ending_event(&self) -> bool {
+        self.facts.event.get() == Some("impersonations.ended")
     }
 }
 

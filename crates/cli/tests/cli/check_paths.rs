@@ -113,6 +113,9 @@ fn what_stays_at_another_path_than_the_configured_one_is_found() {
     let alike = "warning: ^.route_config.virtual_hosts[0]: routes refuse paths that servers could take for the filter's, and none refuses those like";
     let with =
         |member: &str| back("paths:\n", &format!("paths:\n                      {member}\n"));
+    let (before, rest) = moved.split_once("                      back_channel_logout:\n").unwrap();
+    let (_, after) = rest.split_once("                      # Yours: the transmitter").unwrap();
+    let without_sender = format!("{before}                      # {after}");
     let unset = "                      jwks: /realms/acme/protocol/openid-connect/certs\n";
     let ids = "'/api/(subject-tokens|impersonations)/[0-9a-f]+'";
     let key_set = "the provider's key set is not the one that the filter serves: take that (/realms/acme/protocol/openid-connect/certs)";
@@ -122,6 +125,12 @@ fn what_stays_at_another_path_than_the_configured_one_is_found() {
             vec![format!("{filter} {TOKEN}: those requests pass it by")]),
         ("introspection", back(&format!("path: {INTROSPECT}}}"), "path: /oidc/token/introspection}"),
             vec![format!("warning{filter} {INTROSPECT}: impersonations cannot be seen or ended there")]),
+        ("logouts", back("path: /api/backchannel-logout}", "path: /oidc/backchannel-logout}"),
+            vec![format!("warning{filter} /api/backchannel-logout: impersonations cannot be seen or ended there")]),
+        ("look-alikes of the path of logouts", back("(?i)/api/backchannel-logout(", "(?i)/oidc/backchannel-logout("),
+            vec![format!("{alike} /api/backchannel-logout, such as /API/BACKCHANNEL-LOGOUT: refuse them")]),
+        ("no sender of logouts, so the path is the gateway's", without_sender.replace("path: /api/backchannel-logout}", "path: /elsewhere}"),
+            vec![]),
         ("the key set's route", back(&format!("path: {CERTS}}}"), "path: /oidc/jwks}"),
             vec![format!("warning{filter} {CERTS}: it publishes nothing there")]),
         ("the key set of jwt_authn", back(&format!("uri: http://127.0.0.1:10000{CERTS}, cluster: public_listener"), "uri: http://127.0.0.1:10000/oidc/jwks, cluster: public_listener"),
@@ -152,13 +161,17 @@ fn what_stays_at_another_path_than_the_configured_one_is_found() {
 
 #[test]
 fn routes_of_manifests_must_be_for_the_configured_paths() {
-    let missing = "has a route for /realms/acme/protocol/openid-connect/token, /realms/acme/protocol/openid-connect/revoke, /realms/acme/protocol/openid-connect/token/introspect, /realms/acme/protocol/openid-connect/certs, /realms/acme/.well-known/openid-configuration, as it has for other paths";
-    let alike = "routes refuse paths that servers could take for the filter's, and none refuses those like /realms/";
+    let missing = "has a route for /api/backchannel-logout, /realms/acme/protocol/openid-connect/token, /realms/acme/protocol/openid-connect/revoke, /realms/acme/protocol/openid-connect/token/introspect, /realms/acme/protocol/openid-connect/certs, /realms/acme/.well-known/openid-configuration, as it has for other paths";
+    let alike = "routes refuse paths that servers could take for the filter's, and none refuses those like /api/backchannel-logout, /realms/";
     for name in ["deploy/istio/impersonation.yaml", "deploy/envoy-gateway/impersonation.yaml"] {
         let shipped = repositorys(name);
         assert_findings(name, &configured(&shipped), &[missing, alike]);
         let routes = addresses_moved(&configured(&shipped));
-        assert_findings(name, &routes, &[alike.trim_end_matches("/realms/")]);
+        assert_findings(
+            name,
+            &routes,
+            &[alike.trim_end_matches("/api/backchannel-logout, /realms/")],
+        );
         // The routes may be in another file.
         let elsewhere = |kind: &str| shipped.replace(&format!("kind: {kind}\n"), "kind: Another\n");
         assert_findings(name, &elsewhere("VirtualService"), &[]);

@@ -109,7 +109,7 @@ fn night() -> Vec<String> {
     let revoked = json!({
         "time": "2026-11-22T21:00:30.000Z", "request_id": "revoke", "method": "POST",
         "path": "/api/impersonations/revocations", "status": 201,
-        // The access log of envoy.yaml does not print `requested_by`.
+        // As an access log that does not print `requested_by`.
         "impersonation": {"event": "impersonation.revoked", "actor_id": "agent-1"},
     });
     let mut revoked_audit = revoked.clone();
@@ -271,8 +271,22 @@ fn what_ended_an_impersonation_is_named() {
         end["of"] = json!(format!("all impersonations of {of}"));
         end
     };
+    let told = |names: Value| {
+        let mut told = json!({"event": "impersonations.ended", "request_id": "r", "sender": "https://auth.example.com", "event_type": "logout"});
+        told.as_object_mut().unwrap().extend(names.as_object().unwrap().clone());
+        told
+    };
+    let by_event = |of: &str| json!({"at": "2026-11-22T21:00:20.000Z", "cause": "event", "by": "https://auth.example.com", "of": format!("all impersonations of {of}")});
+    let mut call = called(TXN, "user-42", "agent-1", "/orders/1", 10);
+    call["token"]["sid"] = json!("s-1");
     #[rustfmt::skip]
     let cases = [
+        ("logout",      told(json!({"actor_id": "agent-1"})),                                           by_event("actor agent-1")),
+        ("logout from a session", told(json!({"session": "s-1"})),                                      by_event("session s-1")),
+        ("logout from another session", told(json!({"actor_id": "agent-1", "session": "s-2"})),         Value::Null),
+        ("an account that is an actor's or a user's", told(json!({"actor_id": "user-42", "user_id": "user-42"})), by_event("actor user-42, user user-42")),
+        ("another account", told(json!({"actor_id": "user-43", "user_id": "user-43"})),                 Value::Null),
+        ("an event about nobody", told(json!({})),                                                      Value::Null),
         ("nothing",     json!({"event": "impersonations.listed", "request_id": "r"}),                   Value::Null),
         ("by its id",   revocation(json!({"subject_token_id": TXN})),                                   ended("operations")),
         ("by client",   json!({"event": "impersonation.revoked", "request_id": "r", "subject_token_id": TXN, "client_id": "support-portal"}), ended("support-portal")),
@@ -286,7 +300,8 @@ fn what_ended_an_impersonation_is_named() {
         ("guard",       json!({"event": "impersonated_request.refused", "request_id": "r", "subject_token_id": TXN, "method": "GET", "path": "/", "error": "invalid_token", "reason": "ended", "enforced": true}), json!({"at": "2026-11-22T21:00:20.000Z", "cause": "unknown"})),
     ];
     for (case, line, end) in cases {
-        let report = json_of(&log(&[event(line), exchange.clone()]), &["--txn", TXN]);
+        let lines = [event(line), exchange.clone(), call.to_string()];
+        let report = json_of(&log(&lines), &["--txn", TXN]);
         let impersonation = &report["impersonations"][0];
         assert_eq!(impersonation["ended"], end, "{case}: {impersonation}");
     }

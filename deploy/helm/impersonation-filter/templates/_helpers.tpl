@@ -45,7 +45,12 @@ can only be a member with its value.
   "subject_tokens" "/api/subject-tokens"
   "impersonations" "/api/impersonations"
 -}}
-{{- $paths = mergeOverwrite $paths (deepCopy (.Values.filter.configuration.paths | default dict)) -}}
+{{- $senders := dict "back_channel_logout" "/oidc/backchannel-logout" "security_events" "/api/security-events" -}}
+{{- $paths = mergeOverwrite $paths $senders (deepCopy (.Values.filter.configuration.paths | default dict)) -}}
+{{- /* Without a sender, the path is the gateway's. */ -}}
+{{- range $name, $_ := $senders -}}
+{{- if not (dig "impersonations" $name "" $.Values.filter.configuration) }}{{ $_ := unset $paths $name }}{{ end -}}
+{{- end -}}
 {{- $base := .Values.filter.configuration.base_path | default "" -}}
 {{- $whole := dict -}}
 {{- range $name, $path := $paths }}{{ if $path }}{{ $_ := set $whole $name (print $base $path) }}{{ end }}{{ end -}}
@@ -57,7 +62,7 @@ can only be a member with its value.
 {{- define "filter.pathsOfServers" -}}
 {{- $paths := include "filter.paths" . | fromJson -}}
 {{- $servers := list -}}
-{{- range list "subject_tokens" "impersonations" "revocations" "introspection" "jwks" "discovery" "oauth_discovery" -}}
+{{- range list "subject_tokens" "impersonations" "revocations" "back_channel_logout" "security_events" "introspection" "jwks" "discovery" "oauth_discovery" -}}
 {{- with get $paths . }}{{ $servers = append $servers . }}{{ end -}}
 {{- end -}}
 {{ $servers | toJson }}

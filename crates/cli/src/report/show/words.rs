@@ -72,10 +72,11 @@ fn end(entry: &Entry, readers: Readers) -> String {
         .to_owned();
     };
     let cause = match (end.cause, readers) {
-        (Cause::Revoked | Cause::Unknown, Readers::User) => "Ended early",
+        (Cause::Revoked | Cause::Event | Cause::Unknown, Readers::User) => "Ended early",
         (Cause::Cancelled, Readers::User) => "Taken back",
         (Cause::Replayed, Readers::User) => "Ended early, because it was asked for twice",
         (Cause::Revoked, _) => "Ended",
+        (Cause::Event, _) => "Ended because of an event that was sent",
         (Cause::Cancelled, _) => "Taken back",
         (Cause::Replayed, _) => "Ended because its subject token was presented again",
         (Cause::Unknown, _) => {
