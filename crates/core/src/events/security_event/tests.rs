@@ -142,6 +142,8 @@ fn a_subject_is_named_with_the_prefix_of_its_issuer() {
         ("user",                       complex(json!({"user": of_issuer(SENDER, "agent-7")})), ends([actor("agent-7")])),
         ("session",                    complex(json!({"session": opaque("s-1")})), ends([session("own:s-1")])),
         ("user and session",           complex(json!({"user": of_issuer(SENDER, "agent-7"), "session": opaque("s-1")})), ends([both])),
+        ("user and all sessions",      complex(json!({"user": of_issuer(SENDER, "agent-7"), "session": opaque("ALL")})), ends([actor("agent-7")])),
+        ("all sessions of nobody",     complex(json!({"session": opaque("ALL")})), not_understood()),
         ("user and device",            complex(json!({"user": of_issuer(SENDER, "agent-7"), "device": opaque("d")})), ends([actor("agent-7")])),
         ("user and an unread session", complex(json!({"user": of_issuer(SENDER, "agent-7"), "session": 7})), not_understood()),
         ("device",                     complex(json!({"device": opaque("d")})),    not_understood()),
