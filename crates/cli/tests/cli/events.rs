@@ -187,10 +187,12 @@ fn register_creates_the_stream_once_and_proves_that_a_verification_event_arrives
     assert_eq!(again.status.code(), Some(0), "{}", errors(&again));
     let other = setting.world.lock().unwrap().state.clone().unwrap();
     assert_ne!(state, other, "the state is a new one each time");
-    let begin = ["GET /.well-known/ssf-configuration/tenant", "GET /streams"];
-    let end = ["GET /status?stream_id=s%2D1", "POST /verify"];
-    let both = ["POST /streams", "PATCH /streams"].map(|change| [&begin[..], &[change], &end]);
-    assert_eq!(setting.asked(), both.concat().concat());
+    let both = ["POST /streams", "PATCH /streams"].map(|change| {
+        let begin = ["GET /.well-known/ssf-configuration/tenant", "GET /streams"];
+        let end = ["GET /status?stream_id=s%2D1", "POST /verify"];
+        [&begin[..], &[change], &end].concat()
+    });
+    assert_eq!(setting.asked(), both.concat());
     let received = setting.transmitter.received();
     let created: Value = serde_json::from_slice(&received[2].body).unwrap();
     assert_eq!(
