@@ -93,12 +93,16 @@ function register(...more) {
   return events('register', '--endpoint', endpoint, '--authorization-file', `${FILES}/push.header`, ...more);
 }
 
-/** Configures the filter with the stream, as the companion has reported it. */
+/**
+ * Configures the filter with the stream, as the companion has reported it. Without logout tokens, so
+ * that only a security event can end anything.
+ */
 function receiving({ issuer, audiences, authorization_sha256: digest }) {
   return (configuration) => {
     const { impersonations, actor_tokens: { jwt: [{ remote_jwks: keys }] } } = configuration;
     const sender = { issuer, audiences, authorization_sha256: [digest], remote_jwks: keys };
-    return { ...configuration, impersonations: { ...impersonations, security_events: [sender] } };
+    const { back_channel_logout: _, ...others } = impersonations;
+    return { ...configuration, impersonations: { ...others, security_events: [sender] } };
   };
 }
 

@@ -145,8 +145,14 @@ fn prove(
     let mut ask_at = Some(began);
     loop {
         if ask_at.is_some_and(|at| at <= Instant::now()) {
-            let later = transmitter.verify(stream, &state)?;
-            ask_at = later.and_then(|later| Instant::now().checked_add(later));
+            ask_at = match transmitter.verify(stream, &state) {
+                Ok(later) => later.and_then(|later| Instant::now().checked_add(later)),
+                // Some transmitters wait for the filter's answer to the event.
+                Err(Failure(told)) => {
+                    let refused = refused_meanwhile(&filters.read()?, before);
+                    return Err(Failure(format!("{told}{refused}")));
+                }
+            };
         }
         let now = filters.read()?;
         report.set_filters(&now);
@@ -171,20 +177,27 @@ fn prove(
 
 /// Describes what the filters saw in place of the verification event.
 fn not_arrived(arguments: &Arguments, now: &[(&str, Counts)], before: &[(&str, Counts)]) -> String {
-    let refused = now.iter().zip(before).map(|((at, now), (_, before))| {
+    let told = match &*refused_meanwhile(now, before) {
+        "" => ", and the filters have refused none: look for the request in Envoy's access log, and in the \
+               transmitter's log"
+            .to_owned(),
+        refused => refused.to_owned(),
+    };
+    let seconds = arguments.within.as_secs();
+    format!("no verification event has arrived within {seconds} s{told}")
+}
+
+/// Describes which events the filters have refused, or nothing.
+fn refused_meanwhile(now: &[(&str, Counts)], before: &[(&str, Counts)]) -> String {
+    let refused = now.iter().zip(before).flat_map(|((at, now), (_, before))| {
         let refused = now.refused_since(before);
         refused.into_iter().map(move |(reason, count)| format!("{at} refused {count} ({reason})"))
     });
-    let refused: Vec<_> = refused.flatten().collect();
-    let seconds = arguments.within.as_secs();
+    let refused: Vec<_> = refused.collect();
     match refused.is_empty() {
-        true => format!(
-            "no verification event has arrived within {seconds} s, and the filters have refused none: look for the \
-             request in Envoy's access log, and in the transmitter's log"
-        ),
+        true => String::new(),
         false => format!(
-            "no verification event has arrived within {seconds} s; meanwhile {}: docs/operations.md says what each \
-             reason means",
+            "; meanwhile {}: docs/operations.md says what each reason means",
             refused.join(", ")
         ),
     }
