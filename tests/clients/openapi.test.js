@@ -9,7 +9,7 @@ import { after, before, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import { exportJWK, generateKeyPair, SignJWT } from 'jose';
-import { parse } from 'yaml';
+import { parse, stringify } from 'yaml';
 import { poll, ROOT } from '../../stack/envoy.js';
 import { stopAll } from '../../stack/process.js';
 import { SECRETS } from './client.js';
@@ -27,6 +27,8 @@ const ANSWERED = {
   exchangeSubjectToken: [200, 400, 401],
   revokeToken: [200, 401],
   introspectToken: [200, 401],
+  receiveLogoutToken: [200, 400],
+  receiveSecurityEvent: [202, 400],
   getKeySet: [200],
   headKeySet: [200],
   getDiscovery: [200],
@@ -46,6 +48,9 @@ before(async () => {
     .setProtectedHeader({ alg: 'ES256', kid: key.kid, typ: 'at+jwt' })
     .setIssuer(`${origin}/oidc`).setAudience(`${origin}/api`).setSubject(clientId)
     .setIssuedAt().setExpirationTime('1h').sign(privateKey);
+  const signEvent = (typ, type, claims) => new SignJWT({ ...claims, events: { [type]: {} } })
+    .setProtectedHeader({ alg: 'ES256', kid: key.kid, typ })
+    .setIssuer(`${origin}/oidc`).setAudience('filter').setJti(typ).setIssuedAt().setExpirationTime('1h').sign(privateKey);
   who = {
     backend: await sign('integrator-backend', 'impersonate users:read'),
     operator: await sign('operations', 'impersonations:read impersonations:revoke'),
@@ -53,10 +58,18 @@ before(async () => {
     'operator with another scope': await sign('operations', 'impersonations:nothing'),
     actor: 'opaque-of-agent-1',
     client: ['support-portal', SECRETS.supportPortal],
+    'logout token': await signEvent('logout+jwt', 'http://schemas.openid.net/event/backchannel-logout', { sid: 's-1' }),
+    event: await signEvent('secevent+jwt', 'https://schemas.openid.net/secevent/caep/event-type/session-revoked', {
+      sub_id: { format: 'opaque', id: 'nobody' },
+    }),
   };
   gateway = await startStub(ports.gateway, key);
   // All requests come from one address, so the rate limit is raised.
-  await startEnvoyOn(ports, (yaml) => yaml.replaceAll(/max_tokens: \d+, tokens_per_fill: \d+/g, 'max_tokens: 1000000, tokens_per_fill: 1000000'));
+  const sender = { issuer: `${origin}/oidc`, audiences: ['filter'], local_jwks: { inline_string: JSON.stringify({ keys: [key] }) } };
+  await startEnvoyOn(ports, (yaml) => withSender(
+    yaml.replaceAll(/max_tokens: \d+, tokens_per_fill: \d+/g, 'max_tokens: 1000000, tokens_per_fill: 1000000'),
+    sender,
+  ));
   await poll(async () => (await fetch(`${origin}/api/subject-tokens`, {
     method: 'POST', headers: { authorization: `Bearer ${who.backend}`, 'content-type': 'application/json' }, body: '{"userId":"user-42"}',
   })).status === 201);
@@ -81,7 +94,8 @@ test('the described errors are those of docs/endpoints.md and those that the fil
   const described = Object.values(paths).flatMap((path) => Object.values(path)).flatMap(({ responses = {} }) => (
     Object.entries(responses).flatMap(([status, response]) => {
       const [error] = resolved(response).content?.['application/json']?.schema.allOf?.slice(1) ?? [];
-      return (error?.properties.error.enum ?? []).map((code) => [status, code]);
+      const { error: code, err = code } = error?.properties ?? {};
+      return (err?.enum ?? []).map((each) => [status, each]);
     })
   ));
   // The descriptions of all errors are compared, whatever operation they belong to.
@@ -89,7 +103,7 @@ test('the described errors are those of docs/endpoints.md and those that the fil
     for (const { responses = {} } of Object.values(path)) {
       for (const [status, response] of Object.entries(responses)) {
         const { schema } = resolved(response).content?.['application/json'] ?? {};
-        if (status >= 400) assert.equal(schema?.allOf?.[0].$ref, '#/components/schemas/Error', `${status}`);
+        if (status >= 400) assert.match(schema?.allOf?.[0].$ref, /^#\/components\/schemas\/(Event)?Error$/, `${status}`);
       }
     }
   }
@@ -99,7 +113,10 @@ test('the described errors are those of docs/endpoints.md and those that the fil
 
   const folder = 'crates/core/src/issuer';
   const sources = readdirSync(`${ROOT}${folder}`).filter((name) => name.endsWith('.rs')).map((name) => read(`${folder}/${name}`));
-  const made = [...sources.join('\n').matchAll(/\b(?:Refusal|Self)::new\(\s*(\d{3}),\s*"(\w+)"/g)].map(([, ...pair]) => pair);
+  // The errors of security events have the codes of RFC 8935.
+  const events = read('crates/core/src/events/mod.rs').split('fn code(')[1].split('\n    }\n')[0];
+  const ofEvents = [...events.matchAll(/"(\w+)"/g)].map(([, code]) => [code === 'authentication_failed' ? '401' : '400', code]);
+  const made = [...sources.join('\n').matchAll(/\b(?:Refusal|Self)::new\(\s*(\d{3}),\s*"(\w+)"/g)].map(([, ...pair]) => pair).concat(ofEvents);
 
   assert.ok(made.length > 15, 'the refusals are written in another way');
   assert.deepEqual(sorted(documented), sorted(made));
@@ -118,6 +135,16 @@ test('every request is answered as described', async (context) => {
     for (const status of statuses) assert.ok(seen[operation][status], `${operation} never answered ${status}: ${JSON.stringify(seen[operation])}`);
   }
 });
+
+/** Lets the filter take logout tokens and security events of a sender. */
+function withSender(yaml, sender) {
+  const config = parse(yaml);
+  const [{ filters: [{ typed_config: manager }] }] = config.static_resources.listeners[0].filter_chains;
+  const configurations = manager.http_filters.map(({ typed_config: filter }) => filter.config?.configuration?.value);
+  const { impersonations } = configurations.find((configuration) => configuration?.impersonations);
+  Object.assign(impersonations, { back_channel_logout: [sender], security_events: [sender] });
+  return stringify(config);
+}
 
 /** A stub of the gateway: answers the filter's requests, and marks all other answers. */
 async function startStub(port, key) {

@@ -43,9 +43,10 @@ async function paste(block, { cwd, env = {} }) {
 
 /**
  * Starts Keycloak with the realm of the page, and the server of the APIs. `origin` is the public
- * address, at which Envoy will listen. `users` and `realm` are added to the realm.
+ * address, at which Envoy will listen. `users` and `realm` are added to the realm, and `more` to the
+ * options of Keycloak.
  */
-export async function startStack({ users = USERS, realm = {}, recorded = true, ...keycloak } = {}) {
+export async function startStack({ users = USERS, realm = {}, recorded = true, more = [], ...keycloak } = {}) {
   mkdirSync(FILES, { recursive: true });
   const [public_, behind, management, apis] = await freePorts(4);
   const origin = `http://127.0.0.1:${public_}`;
@@ -60,7 +61,7 @@ export async function startStack({ users = USERS, realm = {}, recorded = true, .
     .map((option) => option.replace(/^--http-port=.*/, `--http-port=${behind}`).replaceAll(PAGE.origin, origin));
   stack.keycloak = await startKeycloak({
     realm: { realm: 'acme', enabled: true, users: Object.values(users), ...realm },
-    options: [...options, `--http-management-port=${management}`],
+    options: [...options, ...more, `--http-management-port=${management}`],
     log: `${FILES}/keycloak-${behind}.log`,
     ...keycloak,
   });
@@ -99,7 +100,7 @@ export async function startEnvoyBefore({ ports }, { name = 'first', edit, algori
   writeFileSync(config, configOn(used, unlimited ? withoutLimits(yaml) : yaml));
   const env = environment(algorithm);
   const envoy = await startEnvoy({ config, log: config.replace(/yaml$/, 'log'), admin, env });
-  return { envoy, config, env, origin: `http://127.0.0.1:${listener}` };
+  return { envoy, config, env, origin: `http://127.0.0.1:${listener}`, metrics: `http://127.0.0.1:${metrics}` };
 }
 
 function environment(algorithm) {

@@ -2,11 +2,12 @@
 // use them, and docs/operations.md, which explains them.
 import assert from 'node:assert/strict';
 import { execFileSync, spawnSync } from 'node:child_process';
+import { generateKeyPairSync, sign } from 'node:crypto';
 import { mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { after, before, test } from 'node:test';
 import { send } from '../../stack/requests.js';
 import { newSigningKey } from '../../stack/signing-key.js';
-import { configOn, poll, ROOT, startEnvoy, withoutActors } from '../../stack/envoy.js';
+import { configOn, poll, replacedOnce, ROOT, startEnvoy, withoutActors } from '../../stack/envoy.js';
 import { startEtcd } from '../../stack/etcd.js';
 import { startGateway } from '../../stack/gateway.js';
 import { freePorts, start, stopAll } from '../../stack/process.js';
@@ -19,6 +20,10 @@ const ENVIRONMENT = {
   IMPERSONATION_SIGNING_KEY: JSON.stringify(newSigningKey()),
   INTROSPECTION_SECRET: 'demo-only-impersonation-filter',
 };
+
+/** A transmitter of security events. */
+const TRANSMITTER = 'https://transmitter.example.com';
+const transmitterKey = generateKeyPairSync('ec', { namedCurve: 'P-256' });
 
 const read = (path) => readFileSync(`${ROOT}${path}`, 'utf8');
 const dashboard = JSON.parse(read('deploy/grafana/dashboard.json'));
@@ -44,7 +49,7 @@ before(async () => {
   ports = { public: public_, admin, metrics, gateway };
   origin = `http://127.0.0.1:${public_}`;
   const behind = await startGateway({ port: gateway, origin, log: `${FILES}/gateway.log` });
-  writeFileSync(`${FILES}/envoy.yaml`, withoutActors(configOn(ports)));
+  writeFileSync(`${FILES}/envoy.yaml`, withTransmitter(withoutActors(configOn(ports))));
   await startEnvoy({
     config: `${FILES}/envoy.yaml`,
     log: `${FILES}/envoy.log`,
@@ -101,7 +106,32 @@ function exchangeOf(subjectToken) {
   };
 }
 
-/** Sends two mints, one exchange, a replay, two more refusals, and a callout that fails. */
+/** Adds a transmitter of security events to the filter's configuration. */
+function withTransmitter(yaml) {
+  const keys = JSON.stringify({ keys: [{ ...transmitterKey.publicKey.export({ format: 'jwk' }), alg: 'ES256', kid: 't' }] });
+  const sender = `{issuer: ${TRANSMITTER}, audiences: [filter], local_jwks: {inline_string: '${keys}'}}`;
+  return replacedOnce(yaml, /^( +)impersonations:\n/m, `$1impersonations:\n$1  security_events: [${sender}]\n`);
+}
+
+/** Pushes a verification event, as the transmitter does. Returns the status of the answer. */
+async function pushEvent(claims = {}) {
+  const event = {
+    iss: TRANSMITTER, aud: 'filter', iat: Math.floor(Date.now() / 1000), jti: 'one',
+    sub_id: { format: 'opaque', id: 'stream' },
+    events: { 'https://schemas.openid.net/secevent/ssf/event-type/verification': {} }, ...claims,
+  };
+  const parts = [{ alg: 'ES256', kid: 't', typ: 'secevent+jwt' }, event];
+  const signed = parts.map((part) => Buffer.from(JSON.stringify(part)).toString('base64url')).join('.');
+  const signature = sign('sha256', Buffer.from(signed), { key: transmitterKey.privateKey, dsaEncoding: 'ieee-p1363' });
+  const { status } = await fetch(`${origin}/api/security-events`, {
+    method: 'POST',
+    headers: { 'content-type': 'application/secevent+jwt' },
+    body: `${signed}.${signature.toString('base64url')}`,
+  });
+  return status;
+}
+
+/** Sends two mints, one exchange, a replay, two more refusals, two events, and a callout that fails. */
 async function traffic(gateway) {
   const mint = await mintRequest(origin);
   await poll(async () => (await send(mint)).status === 201); // once the filter has the key set
@@ -111,6 +141,8 @@ async function traffic(gateway) {
   assert.equal((await send(exchange)).status, 400);
   assert.equal((await send({ ...exchange, basic: ['support-portal', 'wrong'] })).status, 401);
   assert.equal((await send({ ...mint, bearer: undefined })).status, 401);
+  assert.equal(await pushEvent(), 202);
+  assert.equal(await pushEvent({ aud: 'another', jti: 'two' }), 400);
   await gateway.stop();
   assert.equal((await send(mint)).status, 503);
 }
@@ -150,7 +182,7 @@ test('labels are labels, names are Prometheus\'s', () => {
   for (const [name, type] of types) {
     if (name.startsWith('envoy_')) continue;
     assert.equal(type === 'counter', name.endsWith('_total'), `${name} is a ${type}`);
-    assert.doesNotMatch(name, /_(endpoint|error|reason|upstream|kind|operation|module|version)(_|$)/, 'a label in a name');
+    assert.doesNotMatch(name, /_(endpoint|error|reason|upstream|kind|operation|outcome|module|version)(_|$)/, 'a label in a name');
   }
   const expected = {
     impersonation_subject_tokens_created_total: (value) => value >= 2,
@@ -162,6 +194,9 @@ test('labels are labels, names are Prometheus\'s', () => {
     'impersonation_refusals_total{endpoint="token",error="invalid_client",reason="client_authentication"}': 1,
     'impersonation_refusals_total{endpoint="subject_tokens",error="invalid_token",reason="bearer_missing"}': 1,
     'impersonation_refusals_total{endpoint="subject_tokens",error="temporarily_unavailable",reason="callout_failed"}': (value) => value >= 1,
+    'impersonation_refusals_total{endpoint="events",error="invalid_audience",reason="audience"}': 1,
+    'impersonation_sender_events_total{kind="security_event",sender="0",outcome="verification"}': 1,
+    'impersonation_sender_events_total{kind="security_event",sender="0",outcome="ended"}': 0,
     'impersonation_callout_failures_total{upstream="user_lookup"}': 1,
     'impersonation_callout_failures_total{upstream="introspection"}': 0,
     'impersonation_callout_failures_total{upstream="userinfo"}': 0,

@@ -10,6 +10,8 @@ mod authorize;
 mod check;
 mod claims;
 mod display;
+mod duration;
+mod events;
 mod hash_secret;
 mod keygen;
 mod list;
@@ -56,6 +58,7 @@ enum Command {
     List(list::Arguments),
     Revoke(revoke::Arguments),
     Report(Box<report::Arguments>),
+    Events(events::Arguments),
 }
 
 /// The outcome of a subcommand.
@@ -101,6 +104,7 @@ fn main() -> ExitCode {
         Command::List(arguments) => list::run(&arguments),
         Command::Revoke(arguments) => revoke::run(&arguments),
         Command::Report(arguments) => report::run(&arguments),
+        Command::Events(arguments) => events::run(&arguments),
     };
     match outcome {
         Ok(Verdict::Fine) => ExitCode::SUCCESS,

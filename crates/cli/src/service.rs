@@ -139,7 +139,7 @@ pub(super) fn token_in(file: &Path) -> Result<Secret<String>, Failure> {
 }
 
 /// Reads an access token (RFC 6750 §2.1). The error names where it came from, and nothing of it.
-fn token(name: &str, text: &str) -> Result<Secret<String>, Failure> {
+pub(super) fn token(name: &str, text: &str) -> Result<Secret<String>, Failure> {
     let token = text.trim();
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~+/=".contains(&byte);
     let length = u64::try_from(text.len()).unwrap_or(u64::MAX);

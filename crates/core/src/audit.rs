@@ -330,6 +330,11 @@ impl Event {
             ("resource", facts.resource.as_deref()),
             ("scope", facts.scope.as_deref()),
             ("jti", facts.jti.as_deref()),
+            ("session", facts.session.as_deref()),
+            ("sender", facts.sender.as_deref()),
+            ("event_id", facts.event_id.as_deref()),
+            ("event_type", facts.event_type.as_deref()),
+            ("outcome", facts.outcome),
             ("error", self.error),
             ("reason", self.reason),
         ];

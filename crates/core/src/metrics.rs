@@ -118,6 +118,13 @@ pub(crate) fn refused(endpoint: &str, error: &str, reason: &str) -> Cow<'static,
     format!("impersonation_refusals_total.endpoint.{endpoint}.error.{error}.reason.{reason}").into()
 }
 
+/// Counts verified events of one sender, by what they led to. `sender` is the sender's place in its
+/// list in the configuration, because the name of a sender is no word of the code.
+pub(crate) fn sender_event(kind: &'static str, sender: usize, outcome: &str) -> Cow<'static, str> {
+    format!("impersonation_sender_events_total.kind.{kind}.sender.{sender}.outcome.{outcome}")
+        .into()
+}
+
 /// Counts requests that etcd failed, by the kind of failure.
 pub(crate) fn store_failed(kind: &'static str) -> Cow<'static, str> {
     format!("impersonation_store_errors_total.kind.{kind}").into()

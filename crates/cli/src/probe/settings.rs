@@ -8,6 +8,7 @@ use clap::{Args, FromArgMatches as _};
 use serde_json::Value;
 
 use crate::check::read_yaml;
+use crate::duration::duration;
 use crate::service::{Base, base_address};
 use crate::{Failure, open};
 
@@ -297,16 +298,6 @@ fn object(text: &str) -> Result<Value, String> {
     if value.is_object() { Ok(value) } else { Err("expected a JSON object".to_owned()) }
 }
 
-fn duration(text: &str) -> Result<Duration, String> {
-    let (number, unit) = text.split_at(text.find(|it: char| !it.is_ascii_digit()).unwrap_or(0));
-    let number: Option<u64> = number.parse().ok().filter(|it| (1..=600_000).contains(it));
-    match (number, unit) {
-        (Some(number), "ms") => Ok(Duration::from_millis(number)),
-        (Some(number @ ..=600), "s") => Ok(Duration::from_secs(number)),
-        _ => Err("expected a time of at most 600s, such as 2s or 1500ms".to_owned()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory as _;
@@ -327,25 +318,6 @@ mod tests {
             .filter(|it| !["settings", "no_replays", "strict", "json", "help"].contains(it))
             .collect();
         assert_eq!(others, OF_THE_FILE);
-    }
-
-    #[test]
-    fn a_time_has_a_unit() {
-        #[rustfmt::skip]
-        let cases = [
-            ("2s",     Some(2000)),
-            ("1500ms", Some(1500)),
-            ("2",      None),
-            ("s",      None),
-            ("0s",     None),
-            ("601s",   None),
-            ("-1s",    None),
-            ("1.5s",   None),
-        ];
-        for (text, expected) in cases {
-            let expected = expected.map(Duration::from_millis);
-            assert_eq!(duration(text).ok(), expected, "{text}");
-        }
     }
 
     #[test]

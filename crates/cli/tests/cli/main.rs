@@ -7,6 +7,7 @@ mod check_guard;
 mod check_paths;
 mod check_versions;
 mod claims;
+mod events;
 mod hash_secret;
 mod keygen;
 mod list;

@@ -13,6 +13,7 @@ mod security_event;
 mod senders;
 mod subject;
 
+pub use security_event::EVENT_TYPES;
 pub(crate) use senders::Senders;
 
 use crate::host::UnixTime;

@@ -19,6 +19,19 @@ const CAEP: &str = "https://schemas.openid.net/secevent/caep/event-type/";
 const RISC: &str = "https://schemas.openid.net/secevent/risc/event-type/";
 const SSF: &str = "https://schemas.openid.net/secevent/ssf/event-type/";
 
+/// The types of event that can end impersonations: those that a receiver asks its transmitter for.
+/// The transmitter sends the events of the stream itself without being asked.
+pub const EVENT_TYPES: [&str; 8] = [
+    "https://schemas.openid.net/secevent/caep/event-type/session-revoked",
+    "https://schemas.openid.net/secevent/caep/event-type/credential-change",
+    "https://schemas.openid.net/secevent/caep/event-type/device-compliance-change",
+    "https://schemas.openid.net/secevent/caep/event-type/assurance-level-change",
+    "https://schemas.openid.net/secevent/risc/event-type/account-disabled",
+    "https://schemas.openid.net/secevent/risc/event-type/account-purged",
+    "https://schemas.openid.net/secevent/risc/event-type/account-credential-change-required",
+    "https://schemas.openid.net/secevent/risc/event-type/credential-compromise",
+];
+
 /// The impersonations that end.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Ends {

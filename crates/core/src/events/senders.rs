@@ -43,6 +43,16 @@ impl Senders {
         self.issuers.remote_key_sets()
     }
 
+    /// The number of senders.
+    pub(crate) fn count(&self) -> usize {
+        self.issuers.count()
+    }
+
+    /// The place of a sender in the list, from zero.
+    pub(crate) fn place_of(&self, issuer: &str) -> Option<usize> {
+        self.issuers.find(issuer).ok().map(|(place, _)| place)
+    }
+
     /// Refuses a request without the `Authorization` header that its sender may send.
     pub(super) fn check_authorization(
         &self,

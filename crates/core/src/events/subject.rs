@@ -5,6 +5,10 @@ use serde_json::{Map, Value};
 use super::senders::Sender;
 use crate::revocations::Revocation;
 
+/// The id by which Keycloak 26.7 means all sessions of a user. Taken as the name of one session, it
+/// would end nothing when an administrator ends all sessions.
+const ALL_SESSIONS: &str = "ALL";
+
 /// A person, a session, or a person in a session.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Subject {
@@ -31,7 +35,7 @@ impl Subject {
             Some(user) => Some(simple(user)?),
             None => None,
         };
-        let session = match member("session") {
+        let session = match member("session").filter(|session| !is_all_sessions(session)) {
             Some(session) => Some(simple(session)?),
             None => None,
         };
@@ -57,6 +61,12 @@ impl Subject {
             Revocation { user_id: person(), ..Revocation::default() },
         ]
     }
+}
+
+/// Returns true if the identifier of a session means all sessions of the user beside it.
+fn is_all_sessions(session: &Value) -> bool {
+    let text = |name: &str| text(session.as_object()?, name);
+    text("format") == Some("opaque") && text("id") == Some(ALL_SESSIONS)
 }
 
 /// The name in a simple identifier, with its issuer's prefix.

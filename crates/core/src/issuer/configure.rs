@@ -84,7 +84,7 @@ impl Service {
             |senders, kind| Inbox::new(senders, Rc::clone(&names), crypto.clone(), &tenant, kind);
         let logouts = inbox(mem::take(&mut config.impersonations.back_channel_logout), "logout");
         let security_events =
-            inbox(mem::take(&mut config.impersonations.security_events), "secevent");
+            inbox(mem::take(&mut config.impersonations.security_events), "security_event");
         let actors = verifier(mem::take(&mut config.actor_tokens.verification));
         let operators = verifier(mem::take(&mut config.impersonations.authentication));
         let record_keys = mem::take(&mut config.record_keys);

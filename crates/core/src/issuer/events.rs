@@ -4,6 +4,7 @@
 //! An event is answered only when it is kept. If it could not be kept, the sender gets 503, and
 //! tries again; nothing of it is remembered.
 
+use std::borrow::Cow;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -24,10 +25,17 @@ use crate::step::Context;
 /// revocations, and ends nothing either.
 const REMEMBERED_FOR: Duration = Duration::from_secs(86_400);
 
+/// What an event can lead to, for the audit log and the metrics.
+const OUTCOMES: [&str; 6] =
+    [ENDED, REPEATED, "verification", "stream_updated", "nothing", "subject_not_understood"];
+const ENDED: &str = "ended";
+const REPEATED: &str = "repeated";
+
 /// The senders of one kind of event, and the events that they sent.
 pub(crate) struct Inbox {
     pub(super) senders: Senders,
     seen: SeenOnce,
+    kind: &'static str,
 }
 
 impl Inbox {
@@ -40,7 +48,16 @@ impl Inbox {
         kind: &'static str,
     ) -> Self {
         let senders = Senders::new(senders, names, crypto);
-        Self { senders, seen: SeenOnce::new(tenant, kind) }
+        Self { senders, seen: SeenOnce::new(tenant, kind), kind }
+    }
+
+    /// The counters of all senders, which begin at zero: so the first event of a sender is growth,
+    /// and a sender who never sent anything can be told from one who is not configured.
+    pub(super) fn counters(&self) -> impl Iterator<Item = Cow<'static, str>> {
+        let senders = 0..self.senders.count();
+        senders.flat_map(|place| {
+            OUTCOMES.map(|outcome| metrics::sender_event(self.kind, place, outcome))
+        })
     }
 
     /// Ends what a verified event names, and remembers the event.
@@ -54,6 +71,7 @@ impl Inbox {
         let host = context.host();
         let Event { issuer, jti, kind, at, meaning } = event;
         let id = [issuer.as_bytes(), b"\0", jti.as_bytes()].concat();
+        let place = self.senders.place_of(&issuer);
         let happened = Happened { at_millis: at.millis(), sender: issuer.clone() };
         trail.note(|facts| {
             facts.sender = Some(issuer);
@@ -61,7 +79,7 @@ impl Inbox {
             facts.event_type = Some(kind);
         });
         let outcome = if self.seen.has(host, &id)? {
-            "repeated"
+            REPEATED
         } else {
             match &meaning {
                 Meaning::Ends(ended) => end(oversight, context, trail, ended, &happened).await?,
@@ -79,6 +97,9 @@ impl Inbox {
         };
         trail.note(|facts| facts.outcome = Some(outcome));
         self.seen.remember(host, &id, host.now().after(REMEMBERED_FOR))?;
+        if let Some(place) = place {
+            host.count(metrics::sender_event(self.kind, place, outcome));
+        }
         Ok(())
     }
 }
@@ -103,7 +124,7 @@ async fn end(
     if is_news {
         trail.has_ended_by_itself();
     }
-    Ok(if is_news { "ended" } else { "repeated" })
+    Ok(if is_news { ENDED } else { REPEATED })
 }
 
 impl From<EventError> for Refusal {

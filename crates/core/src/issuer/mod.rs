@@ -26,6 +26,7 @@ mod security_event;
 mod service;
 
 pub use crate::config::Paths;
+pub use crate::events::EVENT_TYPES;
 pub(crate) use answer::{Answer, Outcome};
 pub use configure::{Environment, check};
 pub(crate) use dispatch::{Dispatch, dispatch};

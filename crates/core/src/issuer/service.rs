@@ -80,6 +80,8 @@ impl Service {
             .into_iter()
             .chain(failures)
             .chain(of_etcd.filter(|_| has_etcd))
+            .chain(self.logouts.counters())
+            .chain(self.security_events.counters())
             .for_each(|counter| host.define(counter));
         let crypto = self.crypto.as_ref();
         let algorithm = self.signing_key.algorithm();

@@ -32,6 +32,11 @@ impl<R> Issuers<R> {
         Self(rules.into_iter().map(issuer).collect())
     }
 
+    /// The number of issuers.
+    pub(crate) fn count(&self) -> usize {
+        self.0.len()
+    }
+
     /// The first issuer that is named `iss`, compared exactly, with its position in the list.
     pub(crate) fn find(&self, iss: &str) -> Result<(usize, &Issuer<R>), StatementError> {
         let found = self.0.iter().enumerate().find(|(_, issuer)| issuer.name == iss);

@@ -85,6 +85,30 @@ fn each_kind_of_event_ends_what_the_contract_says() {
 }
 
 #[test]
+fn a_receiver_asks_for_each_type_that_can_end_something_and_for_no_other() {
+    let setting = Setting::new();
+    let event = json!({
+        "change_type": "revoke", "current_status": "not-compliant", "change_direction": "decrease",
+        "status": "enabled",
+    });
+    let ends = |kind: &str| {
+        let meaning = meaning(&setting, &claims_of(kind, &event));
+        matches!(meaning, Ok(Meaning::Ends(_)))
+    };
+    for kind in EVENT_TYPES {
+        assert!(ends(kind), "{kind}");
+    }
+    let others = ["session-established", "session-presented", "token-claims-change"];
+    let others = others.map(|name| format!("{CAEP}{name}")).into_iter().chain(
+        ["account-enabled", "identifier-changed", "opt-out"].map(|name| format!("{RISC}{name}")),
+    );
+    let of_the_stream = ["verification", "stream-updated"].map(|name| format!("{SSF}{name}"));
+    for kind in others.chain(of_the_stream) {
+        assert!(!ends(&kind), "{kind}");
+    }
+}
+
+#[test]
 fn a_subject_is_named_with_the_prefix_of_its_issuer() {
     let setting = Setting::with_prefix("own:");
     let not_understood = || Ok(Meaning::SubjectNotUnderstood);
@@ -118,6 +142,8 @@ fn a_subject_is_named_with_the_prefix_of_its_issuer() {
         ("user",                       complex(json!({"user": of_issuer(SENDER, "agent-7")})), ends([actor("agent-7")])),
         ("session",                    complex(json!({"session": opaque("s-1")})), ends([session("own:s-1")])),
         ("user and session",           complex(json!({"user": of_issuer(SENDER, "agent-7"), "session": opaque("s-1")})), ends([both])),
+        ("user and all sessions",      complex(json!({"user": of_issuer(SENDER, "agent-7"), "session": opaque("ALL")})), ends([actor("agent-7")])),
+        ("all sessions of nobody",     complex(json!({"session": opaque("ALL")})), not_understood()),
         ("user and device",            complex(json!({"user": of_issuer(SENDER, "agent-7"), "device": opaque("d")})), ends([actor("agent-7")])),
         ("user and an unread session", complex(json!({"user": of_issuer(SENDER, "agent-7"), "session": 7})), not_understood()),
         ("device",                     complex(json!({"device": opaque("d")})),    not_understood()),

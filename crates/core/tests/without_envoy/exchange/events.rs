@@ -93,11 +93,11 @@ fn introspects_as_live(gateway: &Gateway, access_token: &str) -> bool {
 fn an_event_ends_the_impersonations_of_its_actor_once_and_the_next_sign_in_is_good() {
     type Tell = fn(&Gateway, &str) -> Answer;
     type Claims = fn(&str, u64) -> Value;
-    let kinds: [(&str, u16, Tell, Claims, &str); 2] = [
-        ("a logout", 200, log_out, logout_claims, "logout+jwt"),
-        ("an event", 202, push, event_claims, "secevent+jwt"),
+    let kinds: [(&str, u16, Tell, Claims, &str, &str); 2] = [
+        ("a logout", 200, log_out, logout_claims, "logout+jwt", "logout"),
+        ("an event", 202, push, event_claims, "secevent+jwt", "security_event"),
     ];
-    for (case, status, tell, claims, r#type) in kinds {
+    for (case, status, tell, claims, r#type, kind) in kinds {
         let gateway = receiving();
         gateway.tick();
         gateway.world.advance(Duration::from_secs(10));
@@ -129,6 +129,13 @@ fn an_event_ends_the_impersonations_of_its_actor_once_and_the_next_sign_in_is_go
             );
         }
         assert!(introspects_as_live(&gateway, new.text("access_token")), "{case}");
+        for (outcome, expected) in [("ended", 1), ("repeated", 2), ("verification", 0)] {
+            let name =
+                format!("impersonation_sender_events_total.kind.{kind}.sender.0.outcome.{outcome}");
+            let counted = gateway.world.counted.borrow();
+            let counted = counted.iter().filter(|counted| **counted == name).count();
+            assert_eq!(counted, expected, "{case}: {outcome}");
+        }
     }
 }
 
