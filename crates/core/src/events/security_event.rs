@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::subject::Subject;
-use super::{Event, EventError, Meaning, Senders};
+use super::{Event, EventError, Meaning, Senders, when};
 use crate::host::UnixTime;
 use crate::statement::{OneOrMany, StatementError, Untrusted};
 use crate::step::Context;
@@ -84,7 +84,7 @@ impl Senders {
             }
         };
         let issuer = sender.configured.issuer.clone();
-        Ok(Event { issuer, jti, kind, at: at.min(now), meaning })
+        Ok(Event { issuer, jti, kind, at: when(at, issued_at, now), meaning })
     }
 }
 

@@ -37,7 +37,7 @@ mod shares;
 use std::time::Duration;
 
 use super::entry::{
-    CALLER, EVENT, End, Impersonation, IssuedAt, Key, Learned, Mask, Name, Owner, Revocation,
+    CALLER, CLOCKS_APART, EVENT, End, Impersonation, IssuedAt, Key, Learned, Mask, Name, Owner, Revocation,
 };
 use crate::config::{LONGEST_ACCESS_TOKEN_LIFETIME, LONGEST_SUBJECT_TOKEN_LIFETIME};
 use crate::host::{Host, UnixTime};
@@ -101,9 +101,14 @@ struct Kind {
 
 impl Kind {
     /// Returns true if a row of this kind may end what was issued at that time.
-    fn may_end(&self, issued: IssuedAt) -> bool {
+    fn may_end(&self, issued: IssuedAt, actor_since: Option<UnixTime>) -> bool {
         match self.is_of_events() {
-            true => issued.is_until_time(self.last.time),
+            true => {
+                // The event may be later than the end of its row: see `format`.
+                let latest = self.last.time.after(CLOCKS_APART);
+                issued.is_until_time(self.last.time)
+                    || actor_since.is_some_and(|since| since <= latest)
+            }
             false => issued.is_until(self.last),
         }
     }
@@ -176,10 +181,15 @@ impl Table {
         if issued.is_until(self.cut_off) {
             return true;
         }
-        let mut kinds = self.kinds.iter().filter(|kind| counts(kind) && kind.may_end(issued));
+        let since = impersonation.actor_since;
+        let mut kinds =
+            self.kinds.iter().filter(|kind| counts(kind) && kind.may_end(issued, since));
         kinds.any(|Kind { mask, .. }| {
             match impersonation.name(&self.key, *mask) {
-                Some(name) => self.row(&name).is_some_and(|row| format::ends(row, issued)),
+                Some(name) => self.row(&name).is_some_and(|row| {
+                    let since = since.filter(|_| events::are_about_actors(*mask));
+                    format::ends(row, issued) || events::refuses(row, since)
+                }),
                 // The caller is unknown, and could be the one that is named.
                 None => mask & CALLER != 0 && impersonation.may_match_but_for_the_caller(*mask),
             }

@@ -993,6 +993,30 @@ fn a_probably_unintended_setting_is_a_warning() {
     }
 }
 
+/// Rules about the sign-in of actors hold for actor tokens only.
+#[test]
+fn a_rule_about_sign_ins_that_some_exchange_escapes_is_a_warning() {
+    let warnings = |value: &Value| -> Vec<String> {
+        parse(value).unwrap().warnings.iter().map(ToString::to_string).collect()
+    };
+    let optional = with("/actor_tokens/required", json!(false));
+    let warned = warnings(&optional);
+    assert!(
+        warned.iter().any(|warning| warning.starts_with("actor_tokens: acr_values and max_age")),
+        "{warned:?}"
+    );
+    let mut value = minimal();
+    value["resources"][0]["actor_max_age"] = json!("300s");
+    let warned = warnings(&value);
+    assert!(
+        warned.iter().any(|warning| warning.starts_with("resources: no access token can be issued")),
+        "{warned:?}"
+    );
+    value["resources"][0].as_object_mut().unwrap().remove("actor_max_age");
+    let warned = warnings(&value);
+    assert!(!warned.iter().any(|warning| warning.contains("no access token")), "{warned:?}");
+}
+
 /// The kill switch must exist before it is needed.
 #[test]
 fn a_service_whose_impersonations_nobody_can_end_is_a_warning() {
