@@ -1009,7 +1009,9 @@ fn a_rule_about_sign_ins_that_some_exchange_escapes_is_a_warning() {
     value["resources"][0]["actor_max_age"] = json!("300s");
     let warned = warnings(&value);
     assert!(
-        warned.iter().any(|warning| warning.starts_with("resources: no access token can be issued")),
+        warned
+            .iter()
+            .any(|warning| warning.starts_with("resources: no access token can be issued")),
         "{warned:?}"
     );
     value["resources"][0].as_object_mut().unwrap().remove("actor_max_age");

@@ -42,8 +42,8 @@
 use std::time::Duration;
 
 use super::super::entry::{
-    ACTOR, CLOCKS_APART, Concerned, EVENT, End, Happened, Impersonation, IssuedAt, Mask, Revocation,
-    SESSION, name_of_all_events,
+    ACTOR, CLOCKS_APART, Concerned, EVENT, End, Happened, Impersonation, IssuedAt, Mask,
+    Revocation, SESSION, name_of_all_events,
 };
 use super::format::{self, Row, SEVERAL, event_row};
 use super::{Clocks, EVENTS, Overflow, Table, Uptime};
