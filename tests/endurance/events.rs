@@ -11,7 +11,7 @@
 use std::collections::BTreeMap;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use futures_util::future::join_all;
+use futures_util::future::{join, join_all};
 use jsonwebtoken::Algorithm;
 use serde_json::{Value, json};
 use testkit::Findings;
@@ -164,7 +164,7 @@ impl Race {
             }
             (sent, Instant::now(), answer)
         };
-        let (exchanged, (sent, answered, told)) = tokio::join!(join_all(exchanges), telling);
+        let (exchanged, (sent, answered, told)) = join(join_all(exchanges), telling).await;
         self.findings.expect(format!("the event about {actor}"), &told.status, &202);
         for ((exchange, sign_in), index) in exchanged.iter().zip(sign_ins.iter().cycle()).zip(0..) {
             let (began, ended, answer) = exchange;

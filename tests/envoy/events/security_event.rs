@@ -20,7 +20,7 @@ fn push(token: &str) -> (u16, String) {
         }
         status => {
             let members: Vec<_> = answer.json().as_object().unwrap().keys().cloned().collect();
-            assert_eq!(members, ["description", "err"], "RFC 8935 §2.3: {answer:?}");
+            assert_eq!(members, ["err", "description"], "RFC 8935 §2.3: {answer:?}");
             assert_eq!(answer.header("content-type"), Some("application/json"), "{answer:?}");
             (status, answer.member("err"))
         }

@@ -29,6 +29,8 @@ fn receiving() -> Gateway {
 
 fn receiver() -> Value {
     let mut configuration = configuration();
+    // A refused exchange leaves its subject token in the store.
+    configuration["store"]["shared_data"]["capacity"] = json!(256);
     let keys = jwks(&[&PROVIDER_KEY]);
     let issuer = configuration["actor_tokens"]["jwt"][0]["issuer"].clone();
     configuration["impersonations"] = json!({

@@ -223,7 +223,7 @@ fn a_million_events_keep_the_table_small_and_the_operators_rows() {
     table.insert(&of_operator, End::at(at(5)), None, clocks(5));
     let numbers: Vec<_> = (0..ALL).collect();
     let mut overflows = 0;
-    for chunk in numbers.chunks(5000) {
+    for chunk in numbers.chunks(EVENTS / 2) {
         let learned: Vec<_> = chunk
             .iter()
             .map(|number| {
