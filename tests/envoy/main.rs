@@ -19,6 +19,7 @@ mod client_auth;
 mod configuration;
 mod documents;
 mod etcd;
+mod events;
 mod exchange;
 mod faults;
 mod grpc;

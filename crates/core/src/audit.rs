@@ -320,6 +320,8 @@ impl Event {
     /// Returns the members that an access log can print, with their names.
     pub(crate) fn members(&self) -> impl Iterator<Item = (&'static str, &str)> {
         let facts = &self.facts;
+        // A sender may sign any text, and an access log may print it as it is.
+        let is_plain = |text: &&str| !text.contains(char::is_control);
         let optional = [
             ("subject_token_id", facts.subject_token_id.as_deref()),
             ("user_id", facts.user_id.as_deref()),
@@ -332,8 +334,8 @@ impl Event {
             ("jti", facts.jti.as_deref()),
             ("session", facts.session.as_deref()),
             ("sender", facts.sender.as_deref()),
-            ("event_id", facts.event_id.as_deref()),
-            ("event_type", facts.event_type.as_deref()),
+            ("event_id", facts.event_id.as_deref().filter(is_plain)),
+            ("event_type", facts.event_type.as_deref().filter(is_plain)),
             ("outcome", facts.outcome),
             ("error", self.error),
             ("reason", self.reason),

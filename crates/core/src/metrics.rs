@@ -19,7 +19,7 @@ pub(crate) const EVENTS_RECEIVED: &str = "impersonation_events_received_total";
 /// Logout tokens and security events that ended impersonations, if there were any.
 pub(crate) const ENDED_BY_EVENT: &str = "impersonation_events_ended_total";
 /// Streams of security events that their sender has paused or disabled.
-pub(crate) const EVENT_STREAMS_STOPPED: &str = "impersonation_event_streams_stopped_total";
+pub const EVENT_STREAMS_STOPPED: &str = "impersonation_event_streams_stopped_total";
 /// Events that found their room used up. The older half was widened to all impersonations.
 pub(crate) const EVENTS_OVERFLOWED: &str = "impersonation_events_overflowed_total";
 /// Exchanges whose spend has an unknown outcome, because etcd failed: see [`store_failed`].

@@ -13,6 +13,7 @@ pub mod clock;
 pub mod configuration;
 pub mod envoy;
 pub mod etcd;
+pub mod events;
 pub mod flood;
 pub mod gateway;
 pub mod guarded;

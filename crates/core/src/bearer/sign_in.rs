@@ -22,6 +22,17 @@ pub(crate) struct SignIn {
     pub(crate) auth_time: Option<UnixTime>,
 }
 
+impl SignIn {
+    /// The time at which the token was issued, by its issuer's clock. A token that does not say it
+    /// counts as issued long ago; `None` if its issuer was asked about it, and vouched for it.
+    pub(crate) fn known_since(&self) -> Option<UnixTime> {
+        match (self.issued_at, self.vouched_at) {
+            (None, Some(_)) => None,
+            (issued_at, _) => Some(issued_at.unwrap_or_default()),
+        }
+    }
+}
+
 /// The claims of a sign-in, as their issuer wrote them. `iat` is not among them, because a parser of
 /// JWTs keeps it to itself. An `acr` or `auth_time` of another type counts as absent: only actor
 /// tokens need them.

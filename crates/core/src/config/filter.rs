@@ -186,6 +186,7 @@ impl Kind for Config {
         if !actor_tokens.required {
             warn_of_weaker_clients(&clients, &members.clients);
         }
+        warn_of_idle_sign_in_rules(&place, &actor_tokens, &members.resources);
         if members.impersonations.is_none() {
             place.clone().member("impersonations").warn(
                 "absent: nobody can list impersonations, or end those of a user, an actor or a client",
@@ -244,6 +245,30 @@ impl Kind for Config {
     #[cfg(test)]
     fn describe(descriptions: &mut super::describe::Descriptions) -> super::describe::Described {
         FilterMembers::describe(descriptions)
+    }
+}
+
+/// Warns of rules about the sign-in of actors that hold for fewer exchanges than one may think.
+fn warn_of_idle_sign_in_rules(
+    place: &Node<'_>,
+    actor_tokens: &ActorTokens,
+    resources: &HashMap<String, Resource>,
+) {
+    if !actor_tokens.required && !actor_tokens.sign_in.is_empty() {
+        place.clone().member("actor_tokens").warn(
+            "acr_values and max_age do not hold for an exchange without an actor token: set required",
+        );
+    }
+    if actor_tokens.verification.is_empty() {
+        let mut strict: Vec<_> =
+            resources.iter().filter(|(_, resource)| !resource.actor_sign_in.is_empty()).collect();
+        strict.sort_by_key(|(indicator, _)| *indicator);
+        for (indicator, _) in strict {
+            place.clone().member("resources").warn(format!(
+                "no access token can be issued for {indicator:?}: it needs an actor token, and no \
+                 way to verify actor tokens is given in actor_tokens"
+            ));
+        }
     }
 }
 

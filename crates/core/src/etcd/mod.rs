@@ -11,6 +11,8 @@ mod places;
 mod proto;
 mod read;
 mod revocations;
+#[cfg(test)]
+mod room_for_events;
 mod tokens;
 mod write;
 

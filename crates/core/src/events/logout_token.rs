@@ -1,11 +1,9 @@
 //! Logout tokens (OpenID Connect Back-Channel Logout 1.0 §2.4): the profile by which an identity
 //! gateway says that a session has ended.
 
-use std::time::Duration;
-
 use serde_json::Value;
 
-use super::{Event, EventError, Meaning, Senders};
+use super::{CLOCK_SKEW, Event, EventError, Meaning, Senders, when};
 use crate::revocations::Revocation;
 use crate::statement::Untrusted;
 use crate::step::Context;
@@ -15,9 +13,6 @@ const TYPES: [&str; 3] = ["logout+jwt", "application/logout+jwt", "JWT"];
 
 /// The member of `events` that makes a JWT a logout token.
 const LOGOUT: &str = "http://schemas.openid.net/event/backchannel-logout";
-
-/// How far the sender's clock may differ from the filter's.
-const CLOCK_SKEW: Duration = Duration::from_secs(60);
 
 impl Senders {
     /// Verifies a logout token, as §2.6 requires.
@@ -58,7 +53,7 @@ impl Senders {
             issuer: sender.configured.issuer.clone(),
             jti,
             kind: LOGOUT.to_owned(),
-            at: issued_at.min(now),
+            at: when(issued_at, issued_at, now),
             meaning: ended
                 .map_or(Meaning::SubjectNotUnderstood, |ended| Meaning::Ends(vec![ended])),
         })

@@ -6,7 +6,9 @@
 //! which time.
 //!
 //! The time of an event is its own, by its sender's clock. What is issued later, after a new login,
-//! is good. An event time that lies in the future counts as now.
+//! is good. An event time that lies in the future counts as now, by the clock of its sender: that
+//! clock may be ahead, and the statement's `iat` shows it. By the filter's clock alone, an actor
+//! token of the session that has ended would look younger than the end of its session.
 
 mod logout_token;
 mod security_event;
@@ -16,8 +18,10 @@ mod subject;
 pub use security_event::EVENT_TYPES;
 pub(crate) use senders::Senders;
 
+use std::time::Duration;
+
 use crate::host::UnixTime;
-use crate::revocations::Revocation;
+use crate::revocations::{CLOCKS_APART, Revocation};
 use crate::statement::StatementError;
 
 /// An event whose signature was verified.
@@ -29,7 +33,7 @@ pub(crate) struct Event {
     pub(crate) jti: String,
     /// The kind of event, as its sender names it.
     pub(crate) kind: String,
-    /// The time of the event by its sender's clock, or now if that lies ahead.
+    /// The time of the event by its sender's clock. See [`when`].
     pub(crate) at: UnixTime,
     /// The consequence of the event.
     pub(crate) meaning: Meaning,
@@ -54,6 +58,16 @@ pub(crate) enum Meaning {
     Nothing,
     /// The event is about somebody whom the filter cannot name.
     SubjectNotUnderstood,
+}
+
+/// How far the sender's clock may differ from the filter's.
+const CLOCK_SKEW: Duration = CLOCKS_APART;
+
+/// The time of an event that says of itself that it happened `at`, in a statement of `issued_at`.
+/// An event in the future counts as now; now is `issued_at` if the sender's clock is ahead.
+fn when(at: UnixTime, issued_at: UnixTime, now: UnixTime) -> UnixTime {
+    let is_possible = issued_at <= now.after(CLOCK_SKEW);
+    at.min(if is_possible { issued_at.max(now) } else { now })
 }
 
 /// Why an event is refused.

@@ -8,7 +8,7 @@
 use serde_json::{Map, Value};
 
 use super::subject::Subject;
-use super::{Event, EventError, Meaning, Senders};
+use super::{Event, EventError, Meaning, Senders, when};
 use crate::host::UnixTime;
 use crate::statement::{StatementError, Untrusted};
 use crate::step::Context;
@@ -88,7 +88,7 @@ impl Senders {
             }
         };
         let issuer = sender.configured.issuer.clone();
-        Ok(Event { issuer, jti, kind: kind.clone(), at: at.min(now), meaning })
+        Ok(Event { issuer, jti, kind: kind.clone(), at: when(at, issued_at, now), meaning })
     }
 }
 

@@ -95,6 +95,7 @@ impl<'m> Claims<'m> {
             caller: mark.caller,
             resource: self.resource,
             session: self.session,
+            actor_since: mark.actor_since,
         }
     }
 

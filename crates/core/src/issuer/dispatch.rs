@@ -91,5 +91,9 @@ fn method_not_allowed(service: &Service, endpoint: Endpoint, head: Head) -> Disp
     let refusal = Refusal::new(405, "invalid_request", "method_not_allowed", "")
         .telling(format!("only {allowed} is allowed here"))
         .allowing(allowed);
+    let refusal = match endpoint {
+        Endpoint::SecurityEvents => refusal.in_terms_of_events(),
+        _ => refusal,
+    };
     Dispatch::Answer(Answer::new(Err(refusal), &Trail::new(operation, head.request_id)))
 }

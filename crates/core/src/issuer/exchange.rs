@@ -136,7 +136,8 @@ pub(super) async fn exchange(
     let mut random = [0; 16];
     host.random(&mut random)?;
     let now = host.now();
-    let jti = Mark::jti(random, &subject.mint.caller, now, caught_up.revision());
+    let actor_since = actor.as_ref().and_then(|(_, sign_in)| sign_in.known_since());
+    let jti = Mark::jti(random, &subject.mint.caller, now, caught_up.revision(), actor_since);
     let lifetime = resource.access_token_lifetime.unwrap_or(service.config.access_token_lifetime);
     let lifetime = bounds.access_token_lifetime(lifetime).as_secs();
     let mut claims = AccessTokenClaims {
@@ -605,9 +606,11 @@ fn look_at_events(
         session: entry.session.as_deref(),
         user_id: None,
     };
-    let is_too_old = match (sign_in.issued_at, sign_in.vouched_at) {
-        (None, Some(vouched_at)) => known.event_has_ended(actor, IssuedAt::At(vouched_at)),
-        (issued_at, _) => known.has_event_since(actor, issued_at.unwrap_or_default()),
+    let is_too_old = match (sign_in.known_since(), sign_in.vouched_at) {
+        (Some(since), _) => known.has_event_since(actor, since),
+        (None, vouched_at) => {
+            known.event_has_ended(actor, IssuedAt::At(vouched_at.unwrap_or_default()))
+        }
     };
     if is_too_old {
         let refusal = Refusal::invalid_actor("actor_has_left");

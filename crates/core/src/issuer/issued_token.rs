@@ -92,14 +92,16 @@ impl IssuedToken {
 
 /// Reads the impersonation from claims; `None` if a claim is missing that every token of ours has.
 fn impersonation(claims: &Map<String, Value>) -> Option<Impersonation<'_>> {
+    let mark = mark(claims)?;
     Some(Impersonation {
         id: text(claims, "txn")?,
         user_id: text(claims, "sub")?,
         actor_id: claims.get("act").and_then(|act| act.get("sub")).and_then(Value::as_str),
         client_id: text(claims, "client_id")?,
-        caller: mark(claims)?.caller,
+        caller: mark.caller,
         resource: text(claims, "aud")?,
         session: claims.get("act").and_then(|act| act.get("sid")).and_then(Value::as_str),
+        actor_since: mark.actor_since,
     })
 }
 

@@ -272,7 +272,7 @@ impl Oversight {
 /// The facts of a listed impersonation that a revocation can name, and when its access token was
 /// issued, as exactly as the token says.
 pub(super) fn listed(entry: &LiveImpersonation) -> (Impersonation<'_>, IssuedAt) {
-    let Mark { caller, issued } = Mark::read(&entry.jti, entry.issued_at().secs());
+    let Mark { caller, issued, actor_since } = Mark::read(&entry.jti, entry.issued_at().secs());
     let impersonation = Impersonation {
         id: &entry.id,
         user_id: &entry.user_id,
@@ -281,6 +281,7 @@ pub(super) fn listed(entry: &LiveImpersonation) -> (Impersonation<'_>, IssuedAt)
         caller,
         resource: &entry.resource,
         session: entry.session.as_deref(),
+        actor_since,
     };
     (impersonation, issued)
 }

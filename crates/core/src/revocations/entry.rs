@@ -28,6 +28,9 @@ pub struct Impersonation<'a> {
     pub resource: &'a str,
     /// The session in which the acting user signed in: `act.sid`; `None` if it is not known.
     pub session: Option<&'a str>,
+    /// The time at which the actor token was issued, by its issuer's clock; `None` if it is not
+    /// known. Only events look at it.
+    pub actor_since: Option<UnixTime>,
 }
 
 /// A name for a caller that does not reveal the caller: 96 bits of its SHA-256.
@@ -192,8 +195,8 @@ impl Owner {
 /// An event of which a sender has told: it ends what a revocation names.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Happened {
-    /// The time of the event by its sender's clock, in milliseconds since the epoch. It never lies
-    /// ahead of the clock of the Envoy that was told.
+    /// The time of the event by its sender's clock, in milliseconds since the epoch. It lies at most
+    /// [`CLOCKS_APART`] ahead of the clock of the Envoy that was told.
     pub at_millis: u64,
     /// The sender.
     pub sender: String,
@@ -229,11 +232,11 @@ pub(crate) type Mask = u8;
 
 const ID: Mask = 1;
 const USER: Mask = 2;
-const ACTOR: Mask = 4;
+pub(crate) const ACTOR: Mask = 4;
 const CLIENT: Mask = 8;
 pub(crate) const CALLER: Mask = 16;
 const RESOURCE: Mask = 32;
-const SESSION: Mask = 64;
+pub(crate) const SESSION: Mask = 64;
 
 /// The row was made by an event, and not by a revocation.
 pub(crate) const EVENT: Mask = 128;

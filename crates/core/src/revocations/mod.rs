@@ -60,6 +60,8 @@ mod view;
 pub(crate) use entry::{CLOCKS_APART, Learned};
 pub use entry::{CallerTag, Concerned, End, Happened, Impersonation, IssuedAt, Owner, Revocation};
 pub use mark::Mark;
+#[cfg(test)]
+pub(crate) use table::EVENTS;
 pub(crate) use table::{Clocks, RETENTION, Table, end_at_revision};
 pub use table::{MAX_ENTRIES, Overflow, SHARE, Told};
 pub(crate) use view::LastView;

@@ -37,7 +37,8 @@ mod shares;
 use std::time::Duration;
 
 use super::entry::{
-    CALLER, EVENT, End, Impersonation, IssuedAt, Key, Learned, Mask, Name, Owner, Revocation,
+    CALLER, CLOCKS_APART, EVENT, End, Impersonation, IssuedAt, Key, Learned, Mask, Name, Owner,
+    Revocation,
 };
 use crate::config::{LONGEST_ACCESS_TOKEN_LIFETIME, LONGEST_SUBJECT_TOKEN_LIFETIME};
 use crate::host::{Host, UnixTime};
@@ -46,14 +47,14 @@ pub use events::Told;
 pub(crate) use events::end_at_revision;
 use format::{OPERATORS, Row, row};
 
-/// The most revocations that are told apart: 600 KiB of rows.
+/// The most revocations that are told apart: 672 KiB of rows.
 pub const MAX_ENTRIES: usize = 16_384;
 
 /// The most rows of one caller or one client.
 pub const SHARE: usize = 1024;
 
-/// The most rows of events: 320 KiB beside those of [`MAX_ENTRIES`].
-pub(crate) const EVENTS: usize = 8192;
+/// The most rows of events: 336 KiB beside those of [`MAX_ENTRIES`]. Unit tests fill a smaller room.
+pub(crate) const EVENTS: usize = if cfg!(test) { 256 } else { 8192 };
 
 /// The most rows of all callers and clients together. The rest is the operators'.
 pub(crate) const OWNED: usize = MAX_ENTRIES / 2;
@@ -101,9 +102,14 @@ struct Kind {
 
 impl Kind {
     /// Returns true if a row of this kind may end what was issued at that time.
-    fn may_end(&self, issued: IssuedAt) -> bool {
+    fn may_end(&self, issued: IssuedAt, actor_since: Option<UnixTime>) -> bool {
         match self.is_of_events() {
-            true => issued.is_until_time(self.last.time),
+            true => {
+                // The event may be later than the end of its row: see `format`.
+                let latest = self.last.time.after(CLOCKS_APART);
+                issued.is_until_time(self.last.time)
+                    || actor_since.is_some_and(|since| since <= latest)
+            }
             false => issued.is_until(self.last),
         }
     }
@@ -176,10 +182,15 @@ impl Table {
         if issued.is_until(self.cut_off) {
             return true;
         }
-        let mut kinds = self.kinds.iter().filter(|kind| counts(kind) && kind.may_end(issued));
+        let since = impersonation.actor_since;
+        let mut kinds =
+            self.kinds.iter().filter(|kind| counts(kind) && kind.may_end(issued, since));
         kinds.any(|Kind { mask, .. }| {
             match impersonation.name(&self.key, *mask) {
-                Some(name) => self.row(&name).is_some_and(|row| format::ends(row, issued)),
+                Some(name) => self.row(&name).is_some_and(|row| {
+                    let since = since.filter(|_| events::are_about_actors(*mask));
+                    format::ends(row, issued) || events::refuses(row, since)
+                }),
                 // The caller is unknown, and could be the one that is named.
                 None => mask & CALLER != 0 && impersonation.may_match_but_for_the_caller(*mask),
             }

@@ -144,3 +144,6 @@ impl SeenOnce {
 fn expiry(entry: &[u8; ENTRY]) -> UnixTime {
     UnixTime::from_millis(entry.last_chunk().map_or(u64::MAX, |bytes| u64::from_le_bytes(*bytes)))
 }
+
+#[cfg(test)]
+mod tests;

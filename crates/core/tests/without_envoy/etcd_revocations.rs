@@ -140,6 +140,7 @@ fn impersonation(user_id: &str) -> Impersonation<'_> {
         caller: Some(CallerTag::of("backend")),
         resource: "resource",
         session: None,
+        actor_since: None,
     }
 }
 

@@ -26,6 +26,7 @@ const USER: Impersonation<'_> = Impersonation {
     caller: None,
     resource: "resource",
     session: None,
+    actor_since: None,
 };
 
 /// An act of another worker.

@@ -337,7 +337,9 @@ fn a_client_that_need_not_name_an_actor_beside_one_that_must_is_a_warning() {
             let mut value = with("/clients", clients.clone());
             value["actor_tokens"]["required"] = json!(required);
             let warnings = parse(&value).unwrap().warnings;
-            let paths: Vec<_> = warnings.iter().map(|warning| &*warning.path).collect();
+            // The full configuration has rules about sign-ins, which is another warning.
+            let paths = warnings.iter().map(|warning| &*warning.path);
+            let paths: Vec<_> = paths.filter(|path| *path != "actor_tokens").collect();
             assert_eq!(paths, if required { vec![] } else { expected.clone() }, "{case}");
         }
     }
@@ -991,6 +993,32 @@ fn a_probably_unintended_setting_is_a_warning() {
         assert_eq!(warning.path, path, "{text}");
         assert!(warning.expected.starts_with(text), "{path}: {warning}");
     }
+}
+
+/// Rules about the sign-in of actors hold for actor tokens only.
+#[test]
+fn a_rule_about_sign_ins_that_some_exchange_escapes_is_a_warning() {
+    let warnings = |value: &Value| -> Vec<String> {
+        parse(value).unwrap().warnings.iter().map(ToString::to_string).collect()
+    };
+    let optional = with("/actor_tokens/required", json!(false));
+    let warned = warnings(&optional);
+    assert!(
+        warned.iter().any(|warning| warning.starts_with("actor_tokens: acr_values and max_age")),
+        "{warned:?}"
+    );
+    let mut value = minimal();
+    value["resources"] = json!([{"indicator": "urn:example:x", "actor_max_age": "300s"}]);
+    let warned = warnings(&value);
+    assert!(
+        warned
+            .iter()
+            .any(|warning| warning.starts_with("resources: no access token can be issued")),
+        "{warned:?}"
+    );
+    value["resources"][0].as_object_mut().unwrap().remove("actor_max_age");
+    let warned = warnings(&value);
+    assert!(!warned.iter().any(|warning| warning.contains("no access token")), "{warned:?}");
 }
 
 /// The kill switch must exist before it is needed.

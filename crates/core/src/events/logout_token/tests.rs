@@ -51,13 +51,14 @@ fn a_logout_token_ends_its_session_or_all_of_its_actor() {
 }
 
 #[test]
-fn the_time_of_a_logout_is_its_iat_and_never_lies_ahead() {
+fn the_time_of_a_logout_is_its_iat_unless_that_lies_more_than_a_minute_ahead() {
     let setting = Setting::new();
     #[rustfmt::skip]
     let cases = [
         (NOW - 100, NOW - 100),
         (NOW,       NOW),
-        (NOW + 50,  NOW),
+        (NOW + 60,  NOW + 60),
+        (NOW + 61,  NOW),
     ];
     for (iat, at) in cases {
         let event = verdict(&setting, &with(claims(), "iat", iat)).unwrap();

@@ -175,7 +175,7 @@ fn an_account_event_ends_every_session_of_the_account() {
 }
 
 #[test]
-fn the_time_is_that_of_the_event_and_never_lies_ahead() {
+fn the_time_is_that_of_the_event_and_never_lies_ahead_of_its_senders_clock() {
     let setting = Setting::new();
     let timed = |event: Value| claims_of(REVOKED, &event);
     #[rustfmt::skip]
@@ -185,6 +185,9 @@ fn the_time_is_that_of_the_event_and_never_lies_ahead() {
         ("toe",                    with(timed(json!({})), "toe", NOW - 20),                         NOW - 20),
         ("iat",                    with(timed(json!({})), "iat", NOW - 30),                         NOW - 30),
         ("ahead",                  timed(json!({"event_timestamp": NOW + 10})),                     NOW),
+        ("ahead, on a clock ahead", with(timed(json!({"event_timestamp": NOW + 90})), "iat", NOW + 50), NOW + 50),
+        ("on a clock ahead",       with(timed(json!({"event_timestamp": NOW + 40})), "iat", NOW + 50), NOW + 40),
+        ("on a clock far ahead",   with(timed(json!({"event_timestamp": NOW + 40})), "iat", NOW + 61), NOW),
         ("in milliseconds",        timed(json!({"event_timestamp": NOW * 1000})),                   NOW),
         ("before the epoch",       timed(json!({"event_timestamp": -1})),                           0),
     ];

@@ -8,6 +8,15 @@
 //! - the arrival of the event, because what begins later begins after the event. In one Envoy this
 //!   is a time, which is the row's end. In a remote store it is a revision.
 //!
+//! An event can arrive late: its sender was out of reach, for an hour perhaps. In the meantime an
+//! exchange may have made use of an actor token of the session that was over. Its access token was
+//! issued more than a minute after the event, but the actor token was not. So an event about an
+//! actor or a session also ends every impersonation whose actor token was issued until the event,
+//! and of this both times are by the clock of the identity gateway. Each access token says when its
+//! actor token was issued. If its issuer only vouched for the actor token and said no time, a late
+//! event spares what began more than a minute after it. So does an event about a *user*: whoever
+//! minted for this user after the event asked for it anew.
+//!
 //! # Arrival in one Envoy
 //!
 //! An event is kept in two steps. The first writes a row that is *open*: it has no arrival, and its
@@ -33,10 +42,10 @@
 use std::time::Duration;
 
 use super::super::entry::{
-    CLOCKS_APART, Concerned, EVENT, End, Happened, Impersonation, IssuedAt, Revocation,
-    name_of_all_events,
+    ACTOR, CLOCKS_APART, Concerned, EVENT, End, Happened, Impersonation, IssuedAt, Mask,
+    Revocation, SESSION, name_of_all_events,
 };
-use super::format::{self, SEVERAL, event_row};
+use super::format::{self, Row, SEVERAL, event_row};
 use super::{Clocks, EVENTS, Overflow, Table, Uptime, last_of_oldest};
 use crate::host::UnixTime;
 use crate::remote::Revision;
@@ -120,7 +129,7 @@ impl Table {
     /// clock of its sender.
     pub(crate) fn has_event_since(&self, concerned: Concerned<'_>, time: UnixTime) -> bool {
         let mut names = concerned.names(&self.key);
-        names.any(|name| self.row(&name).and_then(format::event).is_some_and(|at| time <= at))
+        names.any(|name| self.row(&name).is_some_and(|row| refuses(row, Some(time))))
     }
 
     /// The events that make room for one more, and how far they reach: the event and the end of the
@@ -173,6 +182,18 @@ impl Table {
         let is_one = senders.all(|other| other == sender);
         Some(OlderHalf { at, end, sender: if is_one { sender } else { SEVERAL } })
     }
+}
+
+/// Returns true if the events of this kind are about actors, their sessions, or everyone: they
+/// refuse actor tokens.
+pub(super) const fn are_about_actors(mask: Mask) -> bool {
+    mask == EVENT || (mask & EVENT != 0 && mask & (ACTOR | SESSION) != 0)
+}
+
+/// Returns true if the row is that of an event which happened at that time or later, by the clock of
+/// its sender. An actor token that was issued at that time is too old.
+pub(super) fn refuses(row: &Row, time: Option<UnixTime>) -> bool {
+    time.zip(format::event(row)).is_some_and(|(time, at)| time <= at)
 }
 
 /// The older half of all events, as one row has it.

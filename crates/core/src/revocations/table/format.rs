@@ -9,13 +9,13 @@ use crate::remote::Revision;
 
 /// The format of a table. A table in another format is an error, and requests are refused: a new
 /// table would have forgotten the revocations.
-pub(super) const VERSION: u8 = 5;
+pub(super) const VERSION: u8 = 6;
 
 const NAME: usize = 16;
 const END: usize = 8 + 8;
 const UPTIME: usize = 4;
 const OWNER: usize = 2;
-const LEAD: usize = 2;
+const LEAD: usize = 4;
 
 /// The length of a row.
 pub(super) const ROW: usize = NAME + END + UPTIME + OWNER + LEAD;
@@ -28,12 +28,13 @@ const HEAD: usize = 1 + 8 + 16 + END + 1 + 255 * KIND + 2;
 
 /// A row: its name, its end, the uptime at which it was made, the number of its owner, and its lead.
 ///
-/// The lead is only that of an event: the milliseconds by which the row's end is later than the
-/// event, at most [`OPEN`]. The row of an event has a tag of its sender in place of the owner.
+/// The lead is only that of an event: the milliseconds by which the row's end is later than
+/// [`CLOCKS_APART`] before the event, at most [`OPEN`]. An event on a sender's clock that is ahead
+/// is later than the row's end. The row of an event has a tag of its sender in place of the owner.
 pub(super) type Row = [u8; ROW];
 
 /// The lead of a row that no event made.
-const NO_EVENT: u16 = u16::MAX;
+const NO_EVENT: u32 = u32::MAX;
 
 /// The number of the operators, who have no share.
 pub(super) const OPERATORS: u16 = 0;
@@ -41,9 +42,10 @@ pub(super) const OPERATORS: u16 = 0;
 /// The tag of a row that has events of several senders.
 pub(super) const SEVERAL: u16 = 0;
 
-/// The longest lead of an event: by so much the clocks of its sender and of an Envoy may differ.
-const OPEN: u16 = 60_000;
-const _: () = assert!(CLOCKS_APART.as_millis() == OPEN as u128);
+/// The longest lead of an event. The clocks of its sender and of an Envoy may differ by half of it,
+/// either way.
+const OPEN: u32 = 120_000;
+const _: () = assert!(CLOCKS_APART.as_millis() * 2 == OPEN as u128);
 
 impl Table {
     pub(crate) fn encode(&self) -> Vec<u8> {
@@ -113,14 +115,16 @@ pub(super) fn row(name: &Name, end: End, owner: u16, made_at: Uptime) -> Row {
     make(name, end, owner, made_at, NO_EVENT)
 }
 
-/// The row of an event at that time. `end` is at most [`CLOCKS_APART`] later.
+/// The row of an event at that time. `end` is at most [`CLOCKS_APART`] later, or earlier.
 pub(super) fn event_row(name: &Name, at: UnixTime, end: End, sender: u16, made_at: Uptime) -> Row {
-    let end = End { time: end.time.clamp(at, at.after(CLOCKS_APART)), ..end };
-    let lead = u16::try_from(end.time.since(at).as_millis()).unwrap_or(OPEN).min(OPEN);
+    let time = end.time.clamp(at.before(CLOCKS_APART), at.after(CLOCKS_APART));
+    let lead = time.after(CLOCKS_APART).since(at).as_millis();
+    let lead = u32::try_from(lead).unwrap_or(OPEN).min(OPEN);
+    let end = End { time, ..end };
     make(name, end, sender, made_at, lead)
 }
 
-fn make(name: &Name, end: End, owner: u16, made_at: Uptime, lead: u16) -> Row {
+fn make(name: &Name, end: End, owner: u16, made_at: Uptime, lead: u32) -> Row {
     let mut row = [0; ROW];
     let fields = name.iter().copied().chain(end_to_bytes(end));
     let fields = fields.chain(made_at.to_be_bytes()).chain(owner.to_be_bytes());
@@ -178,8 +182,8 @@ pub(super) fn sender(row: &Row) -> u16 {
 
 /// The time of the event that made a row, by its sender's clock; `None` if none did.
 pub(super) fn event(row: &Row) -> Option<UnixTime> {
-    let lead = u16::from_be_bytes(field::<LEAD, { NAME + END + UPTIME + OWNER }>(row));
-    let before = || end(row).time.before(Duration::from_millis(lead.into()));
+    let lead = u32::from_be_bytes(field::<LEAD, { NAME + END + UPTIME + OWNER }>(row));
+    let before = || end(row).time.after(CLOCKS_APART).before(Duration::from_millis(lead.into()));
     (lead != NO_EVENT).then(before)
 }
 

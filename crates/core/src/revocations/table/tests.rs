@@ -53,6 +53,7 @@ impl Sample {
             caller: self.caller.as_deref().map(CallerTag::of),
             resource: &self.resource,
             session: self.session.as_deref(),
+            actor_since: None,
         }
     }
 

@@ -51,6 +51,7 @@ fn impersonation(actor: &str) -> Impersonation<'_> {
         caller: None,
         resource: "resource",
         session: Some("session"),
+        actor_since: None,
     }
 }
 
@@ -105,6 +106,54 @@ fn an_event_refuses_actor_tokens_that_are_no_younger() {
     // An operator who ends everyone does not make them good again.
     table.cut_off(End::at(at(BASE + 3600 * SECOND)));
     assert!(table.has_event_since(AGENT, at(BASE)));
+}
+
+/// The event arrives an hour late. In the meantime an actor token of the session that was over has
+/// begun an impersonation.
+#[test]
+fn a_late_event_ends_what_began_from_an_older_actor_token() {
+    let session = Revocation { session: Some("session".to_owned()), ..Revocation::default() };
+    let user = Revocation { user_id: Some("user".to_owned()), ..Revocation::default() };
+    let (hour, issued) = (BASE + 3600 * SECOND, IssuedAt::At(at(BASE + 1800 * SECOND)));
+    let cases = [(agent("agent"), true), (session, true), (user, false)];
+    for (revocation, ends) in cases {
+        let mut table = empty();
+        table.open_event(&revocation, &of(SENDER, BASE), clocks(hour));
+        table.close_event(&revocation, at(hour));
+        let table = Table::decode(&table.encode()).unwrap();
+        let since = |since: Option<u64>| Impersonation {
+            actor_since: since.map(at),
+            ..impersonation("agent")
+        };
+        let ended = |since_millis, issued| table.has_ended(&since(since_millis), issued);
+        assert_eq!(ended(Some(BASE), issued), ends, "{revocation:?}");
+        assert_eq!(ended(Some(0), issued), ends, "{revocation:?}: no time of issue");
+        assert!(!ended(Some(BASE + 1), issued), "{revocation:?}: of the next sign-in");
+        assert!(!ended(None, issued), "{revocation:?}: its issuer vouched for it");
+        // A repetition changes nothing of that, in a store of many Envoys neither.
+        let later = IssuedAt::AtRevision(Revision::LAST, at(hour + 3600 * SECOND));
+        assert_eq!(ended(Some(BASE), later), ends, "{revocation:?}");
+        assert!(!ended(Some(BASE + 1), later), "{revocation:?}");
+    }
+}
+
+/// The sender's clock is ahead by up to a minute. The row keeps both: the end of what this Envoy
+/// issued, by the arrival, and the oldest actor token that is good, by the sender's clock.
+#[test]
+fn an_event_on_a_clock_ahead_refuses_older_actor_tokens_and_ends_nothing_later() {
+    for ahead in [1, SECOND, 60 * SECOND] {
+        let mut table = empty();
+        let event = BASE + ahead;
+        assert_eq!(tell(&mut table, &of(SENDER, event), BASE), Told::News(None), "{ahead}");
+        assert!(ended(&table, BASE) && !ended(&table, BASE + 1), "{ahead}");
+        assert!(table.has_event_since(AGENT, at(event)), "{ahead}");
+        assert!(!table.has_event_since(AGENT, at(event + 1)), "{ahead}");
+        assert_eq!(tell(&mut table, &of(SENDER, event), BASE + 9), Told::OldNews, "{ahead}");
+        assert!(!ended(&table, BASE + 1), "{ahead}");
+        tell(&mut table, &of(SENDER, event + 5), BASE + 5);
+        assert!(ended(&table, BASE + 5) && !ended(&table, BASE + 6), "{ahead}");
+        assert!(table.has_event_since(AGENT, at(event + 5)), "{ahead}");
+    }
 }
 
 #[test]
@@ -174,7 +223,7 @@ fn a_million_events_keep_the_table_small_and_the_operators_rows() {
     table.insert(&of_operator, End::at(at(5)), None, clocks(5));
     let numbers: Vec<_> = (0..ALL).collect();
     let mut overflows = 0;
-    for chunk in numbers.chunks(5000) {
+    for chunk in numbers.chunks(EVENTS / 2) {
         let learned: Vec<_> = chunk
             .iter()
             .map(|number| {
