@@ -22,6 +22,7 @@ mod ended;
 mod exchange;
 mod footprint;
 mod guard;
+mod kill;
 mod lane;
 mod latency;
 mod load;
@@ -34,7 +35,7 @@ use std::thread;
 
 type Part = (&'static str, fn());
 
-const PARTS: [Part; 15] = [
+const PARTS: [Part; 16] = [
     ("size", footprint::size),
     ("ready", footprint::ready),
     ("exchange", exchange::run),
@@ -43,6 +44,7 @@ const PARTS: [Part; 15] = [
     ("guard", guard::run),
     ("ended", ended::run),
     ("weight", ended::weight),
+    ("kill", kill::run),
     ("workers", workers::run),
     ("cluster", cluster::run),
     ("latency", latency::run),

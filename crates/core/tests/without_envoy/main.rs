@@ -12,3 +12,4 @@ mod exchange;
 mod guard;
 mod revocations;
 mod store_model;
+mod watched;
