@@ -404,3 +404,24 @@ proptest! {
         }
     }
 }
+
+proptest! {
+    #[test]
+    fn no_message_of_a_watch_makes_the_guard_panic(
+        bytes in proptest::collection::vec(any::<u8>(), 0..80),
+        cut in 1_usize..200,
+        place in 0_usize..200,
+        change: u8,
+    ) {
+        let mut world = World::watching();
+        world.end_one();
+        world.send();
+        let mut message = world.on_the_way.pop_front().unwrap();
+        message.truncate(cut);
+        let place = place % message.len();
+        message[place] ^= change;
+        world.arrive(message);
+        world.arrive(bytes);
+        world.tick(true);
+    }
+}
