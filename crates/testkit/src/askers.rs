@@ -28,7 +28,12 @@ impl Askers {
         let connect = async |address: &SocketAddr| {
             let stream = TcpStream::connect(address).await.unwrap();
             stream.set_nodelay(true).unwrap();
-            let (client, connection) = h2::client::handshake(stream).await.unwrap();
+            // With a small window h2 takes many small messages at once for an attack.
+            let (client, connection) = h2::client::Builder::new()
+                .initial_connection_window_size(1 << 30)
+                .handshake(stream)
+                .await
+                .unwrap();
             tokio::spawn(connection);
             client
         };

@@ -364,11 +364,11 @@ fn happens() -> impl Strategy<Value = Happens> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(512))]
+    #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
     fn nothing_that_has_ended_passes_for_longer_than_max_staleness(
-        all in proptest::collection::vec(happens(), 0..300),
+        all in proptest::collection::vec(happens(), 0..200),
     ) {
         let mut world = World::new();
         for happens in all {
@@ -406,6 +406,8 @@ proptest! {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
     #[test]
     fn no_message_of_a_watch_makes_the_guard_panic(
         bytes in proptest::collection::vec(any::<u8>(), 0..80),
