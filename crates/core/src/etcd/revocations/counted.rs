@@ -151,7 +151,7 @@ mod tests {
             (5, &[7], 5),
             (5, &[6, 8], 6),
             (5, &[6, 8, 9], 6),
-            (5, &[6, 5, 7], 6),
+            (5, &[6, 5, 7], 7),
         ] {
             let counted = counted(read, brought.iter().copied());
             for number in 0..12 {
