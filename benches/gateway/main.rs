@@ -23,6 +23,7 @@ mod events;
 mod exchange;
 mod footprint;
 mod guard;
+mod kill;
 mod lane;
 mod latency;
 mod load;
@@ -35,7 +36,7 @@ use std::thread;
 
 type Part = (&'static str, fn());
 
-const PARTS: [Part; 17] = [
+const PARTS: [Part; 18] = [
     ("size", footprint::size),
     ("ready", footprint::ready),
     ("exchange", exchange::run),
@@ -46,6 +47,7 @@ const PARTS: [Part; 17] = [
     ("weight", ended::weight),
     ("events", events::run),
     ("step_up", events::step_up),
+    ("kill", kill::run),
     ("workers", workers::run),
     ("cluster", cluster::run),
     ("latency", latency::run),

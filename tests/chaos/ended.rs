@@ -1,5 +1,6 @@
 //! The leader of etcd fails while an impersonation is ended. Once the end was answered, an Envoy
-//! that has not heard of it refuses the impersonation after `max_staleness` at the latest.
+//! that has not heard of it refuses the impersonation after `max_staleness` at the latest. The watch
+//! of one Envoy is silent from the moment before.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -7,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use testkit::bootstrap::{Bootstrap, Cluster, Filter};
+use testkit::bootstrap::{Bootstrap, Cluster, Filter, Listener};
+use testkit::envoy::Envoy;
 use testkit::etcd::{self, Etcd};
 use testkit::guarded::{
     API, Begun, Guarded, Parties, filter_configuration, guard_configuration, guarded_listener,
@@ -16,6 +18,7 @@ use testkit::guarded::{
 use testkit::http::Request;
 use testkit::network::{Machine, in_a_hub, three_machines};
 use testkit::over::Over;
+use testkit::relay::Relay;
 use testkit::server::{Server, as_asked};
 use testkit::wait_for;
 
@@ -35,17 +38,22 @@ fn an_ended_impersonation_passes_nowhere_for_longer_than_max_staleness() {
     in_a_hub(name, || {
         let machines = three_machines();
         let nodes = Etcd::start_on(&machines);
-        let [one, other] = [true, false].map(|has_filter| start(&nodes, has_filter));
+        let [one, other] = [true, false].map(|has_filter| start(etcd::cluster(&nodes), has_filter));
+        let silenced = Silenced::start(&nodes);
+        let envoys = [&one, &other, &silenced.guarded];
         let live = begin(&one);
         for fault in Fault::ALL {
+            silenced.wait_until_it_watches(&one);
             let begun = begin(&one);
-            for envoy in [&one, &other] {
+            for envoy in envoys {
                 wait_for("the impersonation to pass", || {
                     (status(envoy, &begun) == 200).then_some(())
                 });
             }
-            end_during(fault, &machines, &nodes, [&one, &other], &begun);
-            for envoy in [&one, &other] {
+            silenced.watches.block();
+            end_during(fault, &machines, &nodes, envoys, &begun);
+            silenced.watches.unblock();
+            for envoy in envoys {
                 wait_for("the live impersonation to pass", || match status(envoy, &live) {
                     200 => Some(()),
                     503 => None,
@@ -57,8 +65,44 @@ fn an_ended_impersonation_passes_nowhere_for_longer_than_max_staleness() {
     });
 }
 
+/// A guard whose watches a test can silence. Its questions go to etcd all the same.
+struct Silenced {
+    guarded: Guarded,
+    watches: Relay,
+    _proxy: Envoy,
+}
+
+impl Silenced {
+    fn start(nodes: &[Etcd; 3]) -> Self {
+        let watches = Relay::start(nodes[0].address);
+        let watch = json!({
+            "match": {"prefix": "/etcdserverpb.Watch/"},
+            "route": {"cluster": "watches", "timeout": "0s"},
+        });
+        let proxy = Bootstrap::default()
+            .listener(Listener::new("etcd").patience("0s").route(watch).route_to("etcd", "0s"))
+            .cluster(Cluster::new("watches", watches.address).http2())
+            .cluster(etcd::cluster(nodes))
+            .start();
+        let guarded = start(Cluster::new("etcd", proxy.address("etcd")).http2(), false);
+        Self { guarded, watches, _proxy: proxy }
+    }
+
+    /// Waits until the guard believes its watch. It does not believe a watch that was silent before
+    /// it has brought something.
+    fn wait_until_it_watches(&self, other: &Guarded) {
+        wait_for("a watch", || {
+            let begun = begin(other);
+            let end = Request::new("DELETE", &format!("/api/impersonations/{}", begun.id));
+            other.send_to_filter(&end.bearer(&operator()));
+            let watching = self.guarded.envoy.metric("impersonation_guard_watching");
+            (watching == Some(1)).then_some(())
+        });
+    }
+}
+
 /// Starts an Envoy with the guard. One of them has the filter, too.
-fn start(nodes: &[Etcd; 3], has_filter: bool) -> Guarded {
+fn start(etcd: Cluster, has_filter: bool) -> Guarded {
     let store = json!({"etcd": {"cluster": "etcd"}});
     let members = json!({"store": store, "max_staleness": "2s"});
     let listener = guarded_listener(&guard_configuration(&members));
@@ -72,7 +116,7 @@ fn start(nodes: &[Etcd; 3], has_filter: bool) -> Guarded {
             .listener(listener.watched())
             .cluster(Cluster::new(API, api.address).as_downstream())
     };
-    Guarded { envoy: bootstrap.cluster(etcd::cluster(nodes)).workers(2).start(), api }
+    Guarded { envoy: bootstrap.cluster(etcd).workers(2).start(), api }
 }
 
 /// Begins an impersonation as soon as the store answers.
@@ -88,7 +132,7 @@ fn end_during(
     fault: Fault,
     machines: &[Machine; 3],
     nodes: &[Etcd; 3],
-    envoys: [&Guarded; 2],
+    envoys: [&Guarded; 3],
     begun: &Begun,
 ) {
     let (over, used) = (Over::default(), AtomicUsize::new(0));
@@ -107,7 +151,7 @@ fn end_during(
             outcomes
         };
         let uses = envoys.map(|envoy| scope.spawn(move || use_it(envoy)));
-        wait_for("both to use it", || (used.load(Ordering::Relaxed) == 2).then_some(()));
+        wait_for("all to use it", || (used.load(Ordering::Relaxed) == 3).then_some(()));
         let leader = wait_for("a leader", || leader(nodes));
         fault.begin(&machines[leader], &nodes[leader]);
         let healing = scope.spawn(move || {
@@ -128,7 +172,8 @@ fn end_during(
         drop(all);
         (answered, uses.map(|uses| uses.join().unwrap()))
     });
-    for (envoy, outcomes) in ["one", "the other"].into_iter().zip(outcomes) {
+    let names = ["one", "the other", "the one with a silent watch"];
+    for (envoy, outcomes) in names.into_iter().zip(outcomes) {
         let passed = outcomes.iter().filter(|(_, status)| *status == 200);
         let last = passed.map(|(sent, _)| *sent).max().unwrap();
         let heard = last.saturating_duration_since(answered);

@@ -87,6 +87,8 @@ pub(crate) const GUARD_SEEN: &str = "impersonation_guard_requests_total";
 pub(crate) const GUARD_STREAMS_ENDED: &str = "impersonation_guard_streams_ended_total";
 /// The age of the guard's knowledge of the revocations.
 pub(crate) const GUARD_AGE: &str = "impersonation_guard_revocations_age_seconds";
+/// 1 if a watch brings new revocations from etcd, 0 if the guard has to ask for them.
+pub(crate) const GUARD_WATCHING: &str = "impersonation_guard_watching";
 
 /// Counters that are defined at the start, with the value zero, in addition to those of
 /// [`callout_failed`]. Prometheus sees no growth in a counter that first appears with the value

@@ -82,6 +82,50 @@ pub struct GrpcCall {
     pub timeout: Duration,
 }
 
+/// A stream over gRPC, on which messages arrive until it ends. A VM has one at the most.
+#[derive(Clone, PartialEq, Eq)]
+pub struct GrpcStream {
+    /// The Envoy cluster, which speaks HTTP/2.
+    pub cluster: Rc<str>,
+    /// The `:authority`; `None` for the cluster's name.
+    pub authority: Option<Rc<str>>,
+    /// The full name of the service, such as `etcdserverpb.Watch`.
+    pub service: &'static str,
+    /// The method, such as `Watch`.
+    pub method: &'static str,
+    /// Metadata of the stream.
+    pub metadata: Vec<(&'static str, &'static str)>,
+    /// The encoded message that is sent first, and the only one.
+    pub message: Vec<u8>,
+}
+
+/// The driver's next action on the stream of its VM.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum StreamAction {
+    /// Open this stream. No stream is open.
+    Open(GrpcStream),
+    /// Cancel the stream. Nothing that still arrives on it counts.
+    Cancel,
+}
+
+/// What happened on the stream of a VM.
+#[derive(Clone, PartialEq, Eq)]
+pub enum StreamEvent {
+    /// A message has arrived. It is empty if it was too long to be read.
+    Message(Vec<u8>),
+    /// The stream has ended, or could not be opened.
+    Ended(StreamEnd),
+}
+
+/// The reason why a stream is not open any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StreamEnd {
+    /// Envoy did not open it: no such cluster, no healthy endpoint, or too many requests.
+    NotOpened,
+    /// The other side, or the connection, ended it with this status.
+    Closed(GrpcStatus),
+}
+
 /// The outcome of a [`Call`].
 #[derive(Clone, PartialEq, Eq)]
 pub enum Reply {
@@ -163,6 +207,28 @@ impl fmt::Debug for GrpcCall {
             .field("message", &redacted(&self.message))
             .field("timeout", &self.timeout)
             .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for GrpcStream {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("GrpcStream")
+            .field("cluster", &self.cluster)
+            .field("method", &format_args!("/{}/{}", self.service, self.method))
+            .field("message", &redacted(&self.message))
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for StreamEvent {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Message(message) => {
+                formatter.debug_tuple("Message").field(&redacted(message)).finish()
+            }
+            Self::Ended(end) => formatter.debug_tuple("Ended").field(end).finish(),
+        }
     }
 }
 

@@ -7,7 +7,9 @@ use impersonation_core::host::{
     Expected, Host, HostFailure, Level, SharedData, Swap, UnixTime, Version,
 };
 use impersonation_core::media_type;
-use impersonation_core::step::{Call, CallFailure, GrpcCall, GrpcStatus, HttpCall, Reply};
+use impersonation_core::step::{
+    Call, CallFailure, GrpcCall, GrpcStatus, GrpcStream, HttpCall, Reply,
+};
 use prost::Message;
 use proxy_wasm::hostcalls;
 use proxy_wasm::types::{BufferType, LogLevel, MapType, Status};
@@ -213,16 +215,36 @@ struct EnvoyGrpc {
     authority: String,
 }
 
-fn send_grpc(call: &GrpcCall) -> Result<CallId, CallFailure> {
+/// The service in this cluster, as the SDK takes it.
+fn grpc_service(cluster: &str, authority: Option<&str>) -> Result<String, CallFailure> {
     let service = GrpcService {
         envoy_grpc: Some(EnvoyGrpc {
-            cluster_name: call.cluster.as_ref().to_owned(),
-            authority: call.authority.as_deref().unwrap_or_default().to_owned(),
+            cluster_name: cluster.to_owned(),
+            authority: authority.unwrap_or_default().to_owned(),
         }),
     };
     // The SDK takes a `str`. A protobuf length below 128 is one ASCII byte, and the configuration
     // bounds the names so that all lengths are.
-    let service = String::from_utf8(service.encode_to_vec()).map_err(|_| CallFailure::NotSent)?;
+    String::from_utf8(service.encode_to_vec()).map_err(|_| CallFailure::NotSent)
+}
+
+/// Opens a stream on behalf of the effective context, and sends its first message.
+pub(crate) fn open(stream: &GrpcStream) -> Result<u32, CallFailure> {
+    let service = grpc_service(&stream.cluster, stream.authority.as_deref())?;
+    let metadata = stream.metadata.iter().map(|(name, value)| (*name, value.as_bytes())).collect();
+    let id = hostcalls::open_grpc_stream(&service, stream.service, stream.method, metadata)
+        .map_err(|_| CallFailure::NotSent)?;
+    match hostcalls::send_grpc_stream_message(id, Some(&stream.message), false) {
+        Ok(()) => Ok(id),
+        Err(_) => {
+            let _ = hostcalls::cancel_grpc_stream(id);
+            Err(CallFailure::NotSent)
+        }
+    }
+}
+
+fn send_grpc(call: &GrpcCall) -> Result<CallId, CallFailure> {
+    let service = grpc_service(&call.cluster, call.authority.as_deref())?;
     let metadata = call.metadata.iter().map(|(name, value)| (*name, value.as_bytes())).collect();
     let message = Some(&*call.message);
     hostcalls::dispatch_grpc_call(
@@ -265,6 +287,11 @@ pub fn grpc_reply(status: u32, size: usize) -> Reply {
         return Reply::Failed(CallFailure::CutOff);
     }
     Reply::Grpc(Ok(buffer(BufferType::GrpcReceiveBuffer, size)))
+}
+
+/// Reads the message of a stream that a callback announced; empty if it is too long.
+pub(crate) fn stream_message(size: usize) -> Vec<u8> {
+    if size > MAX_REPLY { Vec::new() } else { buffer(BufferType::GrpcReceiveBuffer, size) }
 }
 
 /// Answers the caller. `details` becomes `%RESPONSE_CODE_DETAILS%`.

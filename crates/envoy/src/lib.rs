@@ -10,6 +10,8 @@ mod background;
 mod crypto;
 pub mod host;
 mod metrics;
+mod stream;
 
 pub use background::Background;
 pub use crypto::ForeignFunctions;
+pub use stream::HeldStream;

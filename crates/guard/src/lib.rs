@@ -11,9 +11,10 @@ use std::time::Duration;
 
 use impersonation_core::guard::{ApiRequest, Guard, TICK};
 use impersonation_core::host::{Host, Level};
+use impersonation_core::step::StreamEvent;
 use impersonation_core::stream::Flow;
-use impersonation_envoy::Background;
 use impersonation_envoy::host::{self, CallId, Envoy};
+use impersonation_envoy::{Background, HeldStream};
 use proxy_wasm::traits::{Context, HttpContext, RootContext};
 use proxy_wasm::types::{Action, ContextType, LogLevel, MapType};
 
@@ -38,6 +39,16 @@ struct Worker {
     host: Rc<Envoy>,
     guard: Rc<Guard>,
     background: Background,
+    /// The stream on which etcd sends new revocations.
+    stream: HeldStream,
+}
+
+impl Worker {
+    fn on_stream(&self, event: Option<StreamEvent>) {
+        if let Some(event) = event {
+            self.guard.on_watch(&*self.host, &event);
+        }
+    }
 }
 
 impl Context for Root {
@@ -45,6 +56,18 @@ impl Context for Root {
         let reply = host::grpc_reply(status, body_size);
         if let Some(worker) = &self.worker {
             worker.background.reply(CallId::Grpc(call), reply);
+        }
+    }
+
+    fn on_grpc_stream_message(&mut self, stream: u32, message_size: usize) {
+        if let Some(worker) = &self.worker {
+            worker.on_stream(worker.stream.message(stream, message_size));
+        }
+    }
+
+    fn on_grpc_stream_close(&mut self, stream: u32, status: u32) {
+        if let Some(worker) = &self.worker {
+            worker.on_stream(worker.stream.closed(stream, status));
         }
     }
 }
@@ -57,7 +80,8 @@ impl RootContext for Root {
             Ok(guard) => {
                 guard.introduce(&*host);
                 let (guard, background) = (Rc::new(guard), Background::new(self.context));
-                self.worker = Some(Rc::new(Worker { host, guard, background }));
+                let stream = HeldStream::new(self.context);
+                self.worker = Some(Rc::new(Worker { host, guard, background, stream }));
                 self.ticked = false;
                 host::tick_every(FIRST_TICK);
                 true
@@ -77,6 +101,9 @@ impl RootContext for Root {
         }
         let Some(worker) = &self.worker else { return };
         worker.guard.on_tick(&*worker.host, &Live, &host::act_for);
+        if let Some(action) = worker.guard.tend_watch(&*worker.host) {
+            worker.on_stream(worker.stream.perform(&action));
+        }
         let host: Rc<dyn Host> = worker.host.clone();
         if let Some(step) = worker.guard.follow(&host) {
             worker.background.run(step);

@@ -6,6 +6,7 @@
 //! use.
 
 pub mod artifacts;
+pub mod askers;
 pub mod bootstrap;
 pub mod claims_scripts;
 pub mod client;
@@ -27,6 +28,7 @@ pub mod over;
 pub mod paths;
 pub mod process;
 pub mod refusals;
+pub mod relay;
 pub mod server;
 pub mod streaming;
 pub mod tls;

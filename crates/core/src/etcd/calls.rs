@@ -13,7 +13,9 @@ use super::proto::Answer;
 use crate::config::EtcdSettings;
 use crate::host::{Host, UnixTime};
 use crate::remote::{Complaints, RemoteFailure};
-use crate::step::{CallFailure, Context, GrpcCall, GrpcStatus, Reply, WhenCallerLeaves};
+use crate::step::{
+    CallFailure, Context, GrpcCall, GrpcStatus, GrpcStream, Reply, WhenCallerLeaves,
+};
 
 /// A method of etcd's API, and the metadata of its calls.
 pub(crate) struct Method {
@@ -49,6 +51,10 @@ pub(crate) const LEASE_TIME_TO_LIVE: Method = Method {
     name: "LeaseTimeToLive",
     metadata: &[("hasleader", "true")],
 };
+
+/// Tells of writes. A node that is cut off from the others ends the watch after some seconds.
+pub(crate) const WATCH: Method =
+    Method { service: "etcdserverpb.Watch", name: "Watch", metadata: &[("hasleader", "true")] };
 
 /// A call without a usable answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -115,6 +121,18 @@ impl Server {
         self.complaints.note(host, &self.cluster, failure);
     }
 
+    /// The stream of a watch, with its first message.
+    pub(crate) fn watch(&self, message: Vec<u8>) -> GrpcStream {
+        GrpcStream {
+            cluster: Rc::clone(&self.cluster),
+            authority: self.authority.clone(),
+            service: WATCH.service,
+            method: WATCH.name,
+            metadata: WATCH.metadata.to_vec(),
+            message,
+        }
+    }
+
     /// Calls a method, and waits for the answer.
     pub(crate) async fn call<A: Answer>(
         &self,
@@ -146,16 +164,24 @@ fn read<A: Answer>(reply: &Reply) -> Result<A, Unanswered> {
     use Unanswered::{NotDone, PerhapsDone};
     match reply {
         Reply::Grpc(Ok(message)) => A::read(message).ok_or(PerhapsDone(RemoteFailure::Malformed)),
-        Reply::Grpc(Err(status)) => Err(match status.0 {
-            7 | 16 => NotDone(RemoteFailure::Forbidden(*status)),
-            8 => NotDone(RemoteFailure::Exhausted),
-            3 | 5 | 9 | 12 => NotDone(RemoteFailure::Rejected(*status)),
-            _ => PerhapsDone(RemoteFailure::Unreachable(*status)),
+        Reply::Grpc(Err(status)) => Err(match failure(*status) {
+            failure @ RemoteFailure::Unreachable(_) => PerhapsDone(failure),
+            failure => NotDone(failure),
         }),
         Reply::Failed(CallFailure::NotSent) => Err(NotDone(RemoteFailure::NotSent)),
         Reply::Failed(CallFailure::CutOff) | Reply::Http { .. } => {
             Err(PerhapsDone(RemoteFailure::Malformed))
         }
+    }
+}
+
+/// The failure that a gRPC status means.
+pub(crate) const fn failure(status: GrpcStatus) -> RemoteFailure {
+    match status.0 {
+        7 | 16 => RemoteFailure::Forbidden(status),
+        8 => RemoteFailure::Exhausted,
+        3 | 5 | 9 | 12 => RemoteFailure::Rejected(status),
+        _ => RemoteFailure::Unreachable(status),
     }
 }
 

@@ -7,6 +7,7 @@
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 
+use super::proto::RangeRequest;
 use crate::secret::Digest;
 
 /// The keys of one service.
@@ -40,6 +41,14 @@ impl Places {
         }
     }
 
+    /// The keys that a watch is for: the key that every revocation writes, and all revocations. The
+    /// first key, and the one behind the last.
+    pub(crate) fn watched(&self) -> (Vec<u8>, Vec<u8>) {
+        // The two are side by side: `.` is the character before `/`.
+        let RangeRequest { range_end, .. } = RangeRequest::below(&self.revocations, 0);
+        (self.last_revocation.clone().into_bytes(), range_end)
+    }
+
     /// The key in `folder` of the thing with this digest.
     pub(crate) fn named(folder: &str, digest: &Digest) -> Vec<u8> {
         let mut key = folder.to_owned();
@@ -60,6 +69,22 @@ mod tests {
             assert!(readable(revocations) && readable(last_revocation));
             assert!([tokens, impersonations, leases].iter().all(|folder| !readable(folder)));
             assert!(places.iter().all(|other| !last_revocation.starts_with(&other.revocations)));
+        }
+    }
+    #[test]
+    fn a_watch_is_for_the_revocations_of_one_service_and_for_their_count() {
+        let places = ["a", "a-", "b"].map(|namespace| Places::new("/impersonation/", namespace));
+        let [one, others @ ..] = &places;
+        let (first, behind) = one.watched();
+        let is_watched = |key: &str| (&*first..&*behind).contains(&key.as_bytes());
+        assert!(is_watched(&one.last_revocation));
+        assert!(is_watched(&format!("{}AAAA", one.revocations)));
+        assert!(is_watched(&format!("{}____/0123.____", one.revocations)));
+        for other in others {
+            assert!(!is_watched(&other.last_revocation) && !is_watched(&other.revocations));
+        }
+        for elsewhere in [&one.tokens, &one.impersonations, &one.leases] {
+            assert!(!is_watched(elsewhere));
         }
     }
 }

@@ -30,6 +30,18 @@ pub(crate) struct KeyValue {
     pub(crate) lease: i64,
 }
 
+impl KeyValue {
+    /// What this write of the key that every revocation writes says about the last revocation.
+    pub(crate) fn as_last_revocation(&self, seen_at: Revision) -> LastRevocation {
+        LastRevocation {
+            revision: Revision::new(self.mod_revision),
+            number: u64::try_from(self.version).unwrap_or_default(),
+            counted_since: Revision::new(self.create_revision),
+            seen_at,
+        }
+    }
+}
+
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct RangeRequest {
     #[prost(bytes = "vec", tag = "1")]
@@ -216,6 +228,54 @@ pub(crate) struct LeaseTimeToLiveResponse {
     pub(crate) keys: Vec<Vec<u8>>,
 }
 
+/// The first message of a watch. Its `request_union` has other requests, too.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct WatchRequest {
+    #[prost(message, optional, tag = "1")]
+    pub(crate) create: Option<WatchCreateRequest>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct WatchCreateRequest {
+    #[prost(bytes = "vec", tag = "1")]
+    pub(crate) key: Vec<u8>,
+    /// The first key behind the range.
+    #[prost(bytes = "vec", tag = "2")]
+    pub(crate) range_end: Vec<u8>,
+    /// The revision of the first events that are wanted.
+    #[prost(int64, tag = "3")]
+    pub(crate) start_revision: i64,
+    /// The kinds of events that are not wanted.
+    #[prost(int32, repeated, tag = "5")]
+    pub(crate) filters: Vec<i32>,
+}
+
+impl WatchCreateRequest {
+    /// Leaves out deletions.
+    pub(crate) const NO_DELETE: i32 = 1;
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct WatchResponse {
+    #[prost(message, optional, tag = "1")]
+    pub(crate) header: Option<ResponseHeader>,
+    /// The watch exists from now on.
+    #[prost(bool, tag = "3")]
+    pub(crate) created: bool,
+    /// The watch has ended, or was never allowed.
+    #[prost(bool, tag = "4")]
+    pub(crate) canceled: bool,
+    #[prost(message, repeated, tag = "11")]
+    pub(crate) events: Vec<Event>,
+}
+
+/// A write to a watched key.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct Event {
+    #[prost(message, optional, tag = "2")]
+    pub(crate) kv: Option<KeyValue>,
+}
+
 impl TxnRequest {
     /// Writes `put` if its key has this revision; reads the key otherwise.
     pub(crate) fn put_if(revision: Compared, put: PutRequest) -> Self {
@@ -302,8 +362,7 @@ pub(crate) trait Answer: Message + Default {
     /// The last revocation, as `key` of this answer says it.
     fn last_revocation(&self, key: Option<&RangeResponse>) -> LastRevocation {
         let kv = key.and_then(|key| key.kvs.first());
-        let revision = kv.map(|kv| Revision::new(kv.mod_revision)).unwrap_or_default();
-        LastRevocation { revision, seen_at: self.revision() }
+        kv.cloned().unwrap_or_default().as_last_revocation(self.revision())
     }
 
     /// Reads an answer; `None` if it is not from etcd.
@@ -317,6 +376,12 @@ pub(crate) trait Answer: Message + Default {
 }
 
 impl Answer for RangeResponse {
+    fn header(&self) -> Option<&ResponseHeader> {
+        self.header.as_ref()
+    }
+}
+
+impl Answer for WatchResponse {
     fn header(&self) -> Option<&ResponseHeader> {
         self.header.as_ref()
     }
@@ -378,6 +443,7 @@ mod tests {
             let _ = TxnResponse::read(&bytes);
             let _ = LeaseGrantResponse::read(&bytes);
             let _ = LeaseTimeToLiveResponse::read(&bytes);
+            let _ = WatchResponse::read(&bytes);
         }
 
         #[test]

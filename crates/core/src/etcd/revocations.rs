@@ -6,6 +6,10 @@
 //! that one key its cut-off. Each key is on a lease that outlives every token that the revocation
 //! ends.
 
+mod counted;
+mod following;
+mod watch;
+
 use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
@@ -29,18 +33,13 @@ use crate::shared_data::keys::Keys;
 use crate::step::{Context, WhenCallerLeaves};
 use crate::versioned;
 
+use watch::Watch;
+
 /// The attempts of a read, and the time for each. A read changes nothing.
 const READ: (u32, Duration) = (3, Duration::from_millis(400));
 
 /// The attempts of a write, and the time for each. Writing the same revocation twice does no harm.
 const WRITE: (u32, Duration) = (4, Duration::from_millis(400));
-
-/// The longest wait for new revocations before etcd is asked again.
-const PATIENCE: Duration = Duration::from_millis(400);
-
-/// The time that the other VMs wait for the VM that asks: a little over two ticks of the guard, so
-/// a VM that died is replaced within a second. Two VMs that ask at once do no harm.
-const TURN: Duration = Duration::from_millis(600);
 
 /// The number of keys in a page: 700 kB with the longest names that are accepted, of 255 characters
 /// with four bytes each.
@@ -65,6 +64,7 @@ pub(crate) struct EtcdRevocations {
     turn_key: String,
     /// True while a question is under way.
     waits: Cell<bool>,
+    watch: Watch,
 }
 
 /// The value of a key.
@@ -95,6 +95,7 @@ impl EtcdRevocations {
             turn: Turn::default(),
             turn_key: Keys::new(tenant).revocations_follower(),
             waits: Cell::default(),
+            watch: Watch::default(),
         }
     }
 
@@ -380,32 +381,6 @@ impl EtcdRevocations {
         if let Unknown::Remote(failure) = unknown {
             self.server.complain(host, *failure);
         }
-    }
-
-    /// Returns true if this VM is to ask now.
-    pub(crate) fn follows(&self, host: &dyn Host) -> bool {
-        let ours = self.turn.hold(host, &self.turn_key, TURN).unwrap_or(false);
-        ours && !self.waits.get()
-    }
-
-    /// Asks once for new revocations, and writes down that the copy is complete.
-    pub(crate) async fn follow(&self, context: &Context) {
-        let host = context.host();
-        self.waits.set(true);
-        let asked_at = host.now();
-        let followed = async {
-            let once = Attempts::new(host, 1, PATIENCE, PATIENCE);
-            let last = self.read_last(context, once).await?;
-            self.learn_until(context, last).await?;
-            self.copy.confirm(host, asked_at, last.seen_at)?;
-            Ok(())
-        };
-        let followed: Result<(), Unknown> = followed.await;
-        self.waits.set(false);
-        if let Err(unknown) = followed {
-            self.complain(host, &unknown);
-        }
-        self.compare(context).await;
     }
 
     async fn read_last(

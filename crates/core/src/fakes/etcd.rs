@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::config::EtcdSettings;
 use crate::etcd::{RecordKeys, Server};
-use crate::step::{Call, GrpcCall, GrpcStatus, Reply, Step};
+use crate::step::{Call, GrpcCall, GrpcStatus, GrpcStream, Reply, Step};
 use prost::{Message, Oneof};
 
 #[derive(Clone, PartialEq, Message)]
@@ -201,6 +201,44 @@ struct LeaseDone {
     keys: Vec<Vec<u8>>,
 }
 
+#[derive(Clone, PartialEq, Message)]
+struct WatchAsked {
+    #[prost(message, optional, tag = "1")]
+    create: Option<WatchCreate>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct WatchCreate {
+    #[prost(bytes = "vec", tag = "1")]
+    key: Vec<u8>,
+    #[prost(bytes = "vec", tag = "2")]
+    range_end: Vec<u8>,
+    #[prost(int64, tag = "3")]
+    start_revision: i64,
+    #[prost(int32, repeated, tag = "5")]
+    filters: Vec<i32>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Watched {
+    #[prost(message, optional, tag = "1")]
+    header: Option<Header>,
+    #[prost(bool, tag = "3")]
+    created: bool,
+    #[prost(bool, tag = "4")]
+    canceled: bool,
+    #[prost(int64, tag = "5")]
+    compact_revision: i64,
+    #[prost(message, repeated, tag = "11")]
+    events: Vec<Written>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Written {
+    #[prost(message, optional, tag = "2")]
+    kv: Option<KeyValue>,
+}
+
 // Statuses of gRPC.
 const INVALID_ARGUMENT: u32 = 3;
 const NOT_FOUND: u32 = 5;
@@ -250,6 +288,16 @@ pub struct Etcd {
     pub replaced: usize,
     /// Makes this etcd wrong: every comparison of one key succeeds.
     pub compares_nothing: bool,
+    /// Every write, for watches.
+    written: Vec<KeyValue>,
+}
+
+/// A watch of a range of keys.
+pub struct EtcdWatch {
+    keys: std::ops::Range<Vec<u8>>,
+    /// The revision of the next events.
+    from: i64,
+    created: bool,
 }
 
 impl Etcd {
@@ -283,6 +331,35 @@ impl Etcd {
             }
             other => panic!("etcd has no {other:?}"),
         }
+    }
+
+    /// Begins a watch of puts, as the first message of a stream asks for it.
+    pub fn watch(&self, stream: &GrpcStream) -> EtcdWatch {
+        assert_eq!((stream.service, stream.method), ("etcdserverpb.Watch", "Watch"));
+        let asked = WatchAsked::decode(&stream.message[..]).unwrap();
+        let WatchCreate { key, range_end, start_revision, filters } = asked.create.unwrap();
+        assert_eq!(filters, [1], "without deletions");
+        EtcdWatch { keys: key..range_end, from: start_revision, created: false }
+    }
+
+    /// The next message of a watch, if there is one: that the watch exists, that it has ended, or
+    /// all events of one revision.
+    pub fn news(&self, watch: &mut EtcdWatch) -> Option<Vec<u8>> {
+        let mut message = Watched { header: self.header(), ..Watched::default() };
+        if !watch.created {
+            watch.created = true;
+            message.created = true;
+        } else if watch.from < self.compacted {
+            (message.canceled, message.compact_revision) = (true, self.compacted);
+        } else {
+            let wanted =
+                |kv: &&KeyValue| kv.mod_revision >= watch.from && watch.keys.contains(&kv.key);
+            let next = self.written.iter().find(wanted)?.mod_revision;
+            let events = self.written.iter().filter(|kv| kv.mod_revision == next).filter(wanted);
+            message.events = events.map(|kv| Written { kv: Some(kv.clone()) }).collect();
+            watch.from = next + 1;
+        }
+        Some(message.encode_to_vec())
     }
 
     /// Does what a client without write access can do: revokes every lease that has no keys, and
@@ -488,6 +565,7 @@ impl Etcd {
         self.revision += 1;
         let kv =
             KeyValue { key: key.clone(), create_revision, mod_revision, version, value, lease };
+        self.written.push(kv.clone());
         self.keys.insert(key, kv);
         Ok(())
     }

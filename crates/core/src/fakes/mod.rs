@@ -16,7 +16,7 @@ mod shared_data;
 mod stream;
 
 pub use api::{FakeApiRequest, jwt_metadata, protobuf_struct, protobuf_value};
-pub use etcd::{Etcd, etcd_server, play_in_etcd};
+pub use etcd::{Etcd, EtcdWatch, etcd_server, play_in_etcd};
 pub use host::{FakeHost, START};
 pub use shared_data::EnvoyMap;
 pub use stream::{FakeStream, Headers, Sent, run};

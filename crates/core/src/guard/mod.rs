@@ -30,8 +30,8 @@ use crate::http_stream::Flow;
 use crate::metrics;
 use crate::path::{NormalPath, without_query};
 use crate::remote::RemoteFailure;
-use crate::revocations::{Mark, Unknown, View};
-use crate::step::{Step, Task};
+use crate::revocations::{FOLLOWED_EVERY, Mark, Unknown, View};
+use crate::step::{Step, StreamAction, StreamEvent, Task};
 use crate::storage::{Revocations, open_for_guard};
 
 use claims::{Claims, NoClaims};
@@ -41,9 +41,10 @@ use rules::{Decider, Method, RequestFacts};
 use streams::{Streams, Watched};
 use told::Told;
 
-/// How often the guard checks open streams and asks etcd. The period is short enough that an
-/// impersonation that another Envoy ended is gone within a second, even on a busy machine.
-pub const TICK: Duration = Duration::from_millis(250);
+/// How often the guard checks open streams, and asks etcd while it has no watch. The period is short
+/// enough that an impersonation that another Envoy ended is gone within a second, even on a busy
+/// machine.
+pub const TICK: Duration = FOLLOWED_EVERY;
 
 /// A request on its way to an API, as Envoy shows it.
 pub trait ApiRequest {
@@ -184,7 +185,19 @@ impl Guard {
         host.set(metrics::GUARD_AGE, now.since(self.known_as_of.get()).as_secs());
     }
 
-    /// Asks etcd for new revocations if this VM is the one that follows them.
+    /// Returns the action on this VM's stream that is due at a tick: one VM watches the revocations
+    /// in etcd.
+    pub fn tend_watch(&self, host: &dyn Host) -> Option<StreamAction> {
+        self.revocations.tend_watch(host)
+    }
+
+    /// Takes what happened on this VM's stream.
+    pub fn on_watch(&self, host: &dyn Host, event: &StreamEvent) {
+        self.revocations.on_watch(host, event);
+    }
+
+    /// Asks etcd for new revocations if this VM is the one that follows them, and no watch takes
+    /// the place of the question.
     pub fn follow(self: &Rc<Self>, host: &Rc<dyn Host>) -> Option<Step<()>> {
         let follows = self.revocations.follows(&**host);
         let guard = Rc::clone(self);

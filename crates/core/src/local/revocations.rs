@@ -8,7 +8,7 @@ use crate::remote::{LastRevocation, Revision};
 use crate::revocations::{
     CaughtUp, Happened, LastView, NotRevoked, Owner, Revocation, Revoked, Told, Unknown, View,
 };
-use crate::step::Context;
+use crate::step::{Context, StreamAction, StreamEvent};
 
 /// The revocations of one Envoy, as one worker sees them.
 #[derive(Debug)]
@@ -69,6 +69,12 @@ impl LocalRevocations {
     pub(crate) async fn count(&self, context: &Context) -> Option<usize> {
         Some(self.local_view(context.host()).ok()?.len())
     }
+
+    pub(crate) fn tend_watch(&self, _: &dyn Host) -> Option<StreamAction> {
+        None
+    }
+
+    pub(crate) fn on_watch(&self, _: &dyn Host, _: &StreamEvent) {}
 
     pub(crate) fn follows(&self, _: &dyn Host) -> bool {
         false

@@ -219,6 +219,28 @@ impl LocalTable {
         self.renumber(host, |number| Some(Number { confirmed_at: at, seen, ..number }))
     }
 
+    /// Writes down that a copy was complete at that time, if it still has every revocation until
+    /// `known`: it then has every one until `complete_until`, too. Returns false, and writes
+    /// nothing, if the copy began anew in the meantime.
+    pub(crate) fn confirm_since(
+        &self,
+        host: &dyn Host,
+        known: Revision,
+        (at, seen): (UnixTime, Revision),
+        complete_until: Revision,
+    ) -> Result<bool, HostFailure> {
+        let confirmed = update::<_, HostFailure>(host, &self.number_key, ATTEMPTS, |bytes| {
+            let number = bytes.map_or(Ok(Number::default()), read_number)?;
+            if number.complete_until < known {
+                return Ok(Change::Keep(false));
+            }
+            let complete_until = number.complete_until.max(complete_until);
+            let number = Number { confirmed_at: at, seen, complete_until, ..number };
+            Ok(Change::Write(number.encode().to_vec(), true))
+        });
+        confirmed?.ok_or(CONTENDED)
+    }
+
     /// Ends everything that `revocation` names and that was issued until now. The entry counts
     /// against the share of `owner`.
     pub(crate) fn revoke(

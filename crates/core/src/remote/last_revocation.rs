@@ -7,6 +7,10 @@ use super::revision::Revision;
 pub struct LastRevocation {
     /// The revision of the last revocation; none if nothing was ever revoked.
     pub(crate) revision: Revision,
+    /// The number of revocations until then. The store counts them from `counted_since` on.
+    pub(crate) number: u64,
+    /// The revision of the first revocation that the store counted.
+    pub(crate) counted_since: Revision,
     /// The store's revision when this was read.
     pub(crate) seen_at: Revision,
 }

@@ -19,6 +19,11 @@ impl Revision {
         i64::try_from(self.0).unwrap_or(i64::MAX)
     }
 
+    /// The next revision.
+    pub(crate) const fn next(self) -> Self {
+        Self(self.0.saturating_add(1))
+    }
+
     /// Returns true if there is a revision: the first is one.
     pub const fn is_some(self) -> bool {
         self.0 != 0

@@ -33,12 +33,12 @@
 //! arrive.
 //!
 //! Every Envoy keeps a copy of all revocations in its shared data, for all its workers and modules.
-//! A worker that revokes writes the copy of its own Envoy before it answers. The other Envoys ask
-//! the store for new revocations a few times a second, and know when it last answered. **An Envoy
-//! that has had no answer for too long lets no request pass.** A question is one read of one key,
-//! through the majority. A watch would tell sooner, but a silent watch does not show whether there
-//! is nothing to say or its node is cut off. A read shows that, and it needs no history that the
-//! store could compact.
+//! A worker that revokes writes the copy of its own Envoy before it answers. The other Envoys watch
+//! the store, which sends them each revocation, and they ask it now and then. **An Envoy that has
+//! had no answer for too long lets no request pass.** A question is one read of one key, through
+//! the majority. The watch alone would not do: a silent watch does not show whether there is
+//! nothing to say or its node is cut off. A read shows that, and it needs no history that the store
+//! could compact. So the watch makes an Envoy know sooner, and only a read makes it know for sure.
 //!
 //! # Forgetting
 //!
@@ -67,8 +67,13 @@ pub use table::{MAX_ENTRIES, Overflow, SHARE, Told};
 pub(crate) use view::LastView;
 pub use view::View;
 
+use std::time::Duration;
+
 use crate::host::{HostFailure, UnixTime};
 use crate::remote::{RemoteFailure, Revision};
+
+/// The time between two ticks of an Envoy that follows the revocations of others.
+pub(crate) const FOLLOWED_EVERY: Duration = Duration::from_millis(250);
 
 /// Proof that this Envoy knew all revocations of the store at one revision; no revision if the
 /// revocations are in this Envoy alone.

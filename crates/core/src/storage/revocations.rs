@@ -11,7 +11,7 @@ use crate::remote::LastRevocation;
 use crate::revocations::{
     CaughtUp, Happened, NotRevoked, Owner, Revocation, Revoked, Told, Unknown, View,
 };
-use crate::step::Context;
+use crate::step::{Context, StreamAction, StreamEvent};
 
 /// The revocations of one service, as one worker sees them. Workers, and the plugins of one
 /// `vm_id`, share the revocations, not this value.
@@ -123,7 +123,19 @@ impl Revocations {
         })
     }
 
-    /// Returns true if this VM is to call [`Self::follow`] now: one VM of each Envoy is.
+    /// The action on the stream of this VM that is due at a tick. One VM of each Envoy holds a
+    /// stream, on which the remote store sends new revocations.
+    pub fn tend_watch(&self, host: &dyn Host) -> Option<StreamAction> {
+        call!(self.0, revocations => revocations.tend_watch(host))
+    }
+
+    /// Takes what happened on the stream of this VM.
+    pub fn on_watch(&self, host: &dyn Host, event: &StreamEvent) {
+        call!(self.0, revocations => revocations.on_watch(host, event));
+    }
+
+    /// Returns true if this VM is to call [`Self::follow`] now: one VM of each Envoy is, when no
+    /// stream takes the place of a question.
     pub fn follows(&self, host: &dyn Host) -> bool {
         call!(self.0, revocations => revocations.follows(host))
     }

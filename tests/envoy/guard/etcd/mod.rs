@@ -6,6 +6,7 @@ mod lasting;
 mod outage;
 mod pair;
 mod volume;
+mod watched;
 mod wrong_clocks;
 
 use std::net::SocketAddr;
