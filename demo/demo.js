@@ -67,6 +67,9 @@ ${lines.list}
 ${lines.revoke}
 ${lines.use}
 
+The page for whoever is on call: ${ORIGIN}/impersonations/
+Sign in there as oncall-1, who may end impersonations, or as auditor-1, who may only look.
+
 Envoy stays up until Ctrl-C; its admin interface is on http://127.0.0.1:${PORTS.admin}.`);
   throw new Error(await Promise.race([gateway, envoy].map(async ({ name, closed }) => `${name} ${await closed}`)));
 }

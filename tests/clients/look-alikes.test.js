@@ -15,6 +15,7 @@ import { newPorts, startEnvoyOn } from './stack.js';
 const OURS = [
   '/api/subject-tokens', '/oidc/token', '/oidc/jwks', '/oidc/.well-known/openid-configuration',
   '/api/impersonations', '/api/impersonations/revocations', '/oidc/token/revocation', '/oidc/token/introspection',
+  '/impersonations/',
 ];
 const APIS = ['/orders', '/invoices'];
 

@@ -45,7 +45,9 @@ can only be a member with its value.
   "subject_tokens" "/api/subject-tokens"
   "impersonations" "/api/impersonations"
 -}}
+{{- if .Values.filter.configuration.console }}{{ $_ := set $paths "console" "/impersonations/" }}{{ end -}}
 {{- $paths = mergeOverwrite $paths (deepCopy (.Values.filter.configuration.paths | default dict)) -}}
+{{- if not .Values.filter.configuration.console }}{{ $paths = omit $paths "console" }}{{ end -}}
 {{- $base := .Values.filter.configuration.base_path | default "" -}}
 {{- $whole := dict -}}
 {{- range $name, $path := $paths }}{{ if $path }}{{ $_ := set $whole $name (print $base $path) }}{{ end }}{{ end -}}
@@ -57,7 +59,7 @@ can only be a member with its value.
 {{- define "filter.pathsOfServers" -}}
 {{- $paths := include "filter.paths" . | fromJson -}}
 {{- $servers := list -}}
-{{- range list "subject_tokens" "impersonations" "revocations" "introspection" "jwks" "discovery" "oauth_discovery" -}}
+{{- range list "subject_tokens" "impersonations" "revocations" "introspection" "jwks" "discovery" "oauth_discovery" "console" -}}
 {{- with get $paths . }}{{ $servers = append $servers . }}{{ end -}}
 {{- end -}}
 {{ $servers | toJson }}
@@ -80,7 +82,8 @@ not: path parameters, other letter case, a slash at the end. Envoy refuses long 
 path has its own.
 */}}
 {{- define "filter.lookAlikes" -}}
-{{- $paths := include "filter.paths" . | fromJson | values | sortAlpha -}}
+{{- $paths := list -}}
+{{- range include "filter.paths" . | fromJson | values | sortAlpha }}{{ $paths = append $paths (trimSuffix "/" .) }}{{ end -}}
 {{- $parents := list -}}
 {{- $quoted := list -}}
 {{- range $path := $paths -}}
