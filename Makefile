@@ -192,10 +192,11 @@ test-clients: build companion tools tests/gateway/node_modules tests/clients/nod
 console: console/node_modules
 	node console/build.js
 
-# The page in Debian's Chromium, before Envoy with the module. Makes the pictures in docs/images.
+# The page in Debian's Chromium and Firefox, before Envoy with the module.
 test-console: build companion tools tests/gateway/node_modules tests/clients/node_modules tests/console/node_modules stack/node_modules
 	$(part)
 	scripts/chromium --version
+	scripts/firefox --version
 	cd tests/console && node --test
 
 # The filter before other identity gateways than that of tests/gateway, and the pages about them

@@ -10,6 +10,7 @@ import { buffer } from 'node:stream/consumers';
 import { gunzipSync } from 'node:zlib';
 import { poll, ROOT } from '../../stack/envoy.js';
 import { stopAll } from '../../stack/process.js';
+import { startFirefox } from './firefox.js';
 import { enter, operator, PAGE, startBrowser, startConsole, STRANGE } from './stack.js';
 
 /** UPDATE_DOCS=1 makes the pictures of docs/console.md anew. */
@@ -450,7 +451,7 @@ test('on a phone nothing is cut off, and in the dark all can be read', async () 
   await page.getByRole('dialog').waitFor();
   assert.deepEqual(await serious(), []);
   await button('Cancel').tap();
-  await page.setViewportSize({ width: 1360, height: 860 });
+  await page.setViewportSize({ width: 1200, height: 570 });
   assert.deepEqual(await serious(), []);
   await page.screenshot({ path: `${PICTURES}dark.png` });
   await page.emulateMedia({ colorScheme: 'light' });
@@ -553,6 +554,31 @@ test('a store out of reach has its own words, and so has a list that grows stale
   await page.getByText('up to date', { exact: true }).waitFor();
   assert.equal(await page.getByText('The store is out of reach.').count(), 0);
   await nothingWrong(/status of 503/);
+});
+
+test('in Firefox a person signs in, sees, searches, ends one, and the API refuses its next request', async () => {
+  const [token, other] = await someWork();
+  const firefox = await startFirefox(origin);
+  try {
+    await firefox.open(`${origin}${PAGE}#search=order`);
+    console.log(await firefox.evaluate('navigator.userAgent'));
+    await firefox.press('Sign in');
+    await firefox.press('oncall-1 (Olga Oncall)');
+    await firefox.sees('Signed in as oncall-1');
+    await firefox.eventually("document.querySelectorAll('tbody tr').length === 5");
+    await firefox.press('agent-1');
+    await firefox.eventually("document.querySelectorAll('tbody tr').length === 2");
+    assert.equal(await firefox.evaluate('location.hash'), '#actorId=agent-1&search=order');
+    await firefox.press('End: agent-1 as user-42');
+    await firefox.sees('End this impersonation?');
+    await firefox.press('End 1 impersonation');
+    await firefox.sees('Ended: agent-1 as user-42.');
+    assert.deepEqual([await read(token), await read(other)], [401, 200]);
+    assert.deepEqual(await firefox.evaluate('[localStorage.length, sessionStorage.length]'), [0, 0]);
+    assert.deepEqual(firefox.wrong, []);
+  } finally {
+    await firefox.close();
+  }
 });
 
 test('the tests know every request that the page makes with its access token', () => {

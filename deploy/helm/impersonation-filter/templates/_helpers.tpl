@@ -82,12 +82,13 @@ not: path parameters, other letter case, a slash at the end. Envoy refuses long 
 path has its own.
 */}}
 {{- define "filter.lookAlikes" -}}
-{{- $paths := list -}}
-{{- range include "filter.paths" . | fromJson | values | sortAlpha }}{{ $paths = append $paths (trimSuffix "/" .) }}{{ end -}}
+{{- $paths := include "filter.paths" . | fromJson | values | sortAlpha -}}
 {{- $parents := list -}}
 {{- $quoted := list -}}
 {{- range $path := $paths -}}
-{{- $quoted = append $quoted (regexQuoteMeta $path) -}}
+{{- $end := ternary "(/*|(;|%3b).*)" "(/|(;|%3b).*)?" (hasSuffix "/" $path) -}}
+{{- $quoted = append $quoted (print (regexQuoteMeta (trimSuffix "/" $path)) $end) -}}
+{{- $path = trimSuffix "/" $path -}}
 {{- $parent := dir $path -}}
 {{- range until (len (splitList "/" $path)) -}}
 {{- if and (ne $parent "/") (not (has $parent $paths)) }}{{ $parents = append $parents (regexQuoteMeta $parent) }}{{ end -}}
@@ -96,7 +97,7 @@ path has its own.
 {{- end -}}
 {{- $alike := list `(?i).*/\.{0,2}(;|%3b).*` -}}
 {{- range $parents | uniq | sortAlpha }}{{ $alike = append $alike (printf "(?i)%s(;|%%3b).*" .) }}{{ end -}}
-{{- range $quoted }}{{ $alike = append $alike (printf "(?i)%s(/|(;|%%3b).*)?" .) }}{{ end -}}
+{{- range $quoted }}{{ $alike = append $alike (print "(?i)" .) }}{{ end -}}
 {{- $alike = append $alike (printf "(?i)%s/[^/]+(/|(;|%%3b).*)" (include "filter.pathsOfOne" .)) -}}
 {{ $alike | toJson }}
 {{- end }}
