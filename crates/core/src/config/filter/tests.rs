@@ -549,6 +549,8 @@ fn a_missing_required_member_is_named() {
         "actor_tokens.introspection.http_uri.cluster",
         "actor_tokens.introspection.client_id",
         "actor_tokens.introspection.client_secret",
+        "console.client_id",
+        "console.scopes",
         "impersonations.authentication",
         "impersonations.authentication.jwt[0].issuer",
         "impersonations.authentication.jwt[0].audiences",
