@@ -53,6 +53,9 @@ async function demonstrate() {
 
   const lines = await pasteable(flow);
   console.log(`
+See who acts as whom, and end it, on the page ${ORIGIN}/impersonations/
+There sign in as oncall-1, who may end impersonations, or as auditor-1, who may only look.
+
 Paste this into another shell to try it yourself: the tokens are fresh, the subject token is unspent.
 
 ${assignments().join('\n')}
@@ -66,9 +69,6 @@ ${lines.mint}
 ${lines.list}
 ${lines.revoke}
 ${lines.use}
-
-The page for whoever is on call: ${ORIGIN}/impersonations/
-Sign in there as oncall-1, who may end impersonations, or as auditor-1, who may only look.
 
 Envoy stays up until Ctrl-C; its admin interface is on http://127.0.0.1:${PORTS.admin}.`);
   throw new Error(await Promise.race([gateway, envoy].map(async ({ name, closed }) => `${name} ${await closed}`)));

@@ -451,8 +451,9 @@ test('on a phone nothing is cut off, and in the dark all can be read', async () 
   await page.getByRole('dialog').waitFor();
   assert.deepEqual(await serious(), []);
   await button('Cancel').tap();
-  await page.setViewportSize({ width: 1200, height: 570 });
+  await page.setViewportSize({ width: 1200, height: 600 });
   assert.deepEqual(await serious(), []);
+  await page.evaluate(() => scrollTo(0, 0));
   await page.screenshot({ path: `${PICTURES}dark.png` });
   await page.emulateMedia({ colorScheme: 'light' });
   await page.screenshot({ path: `${PICTURES}light.png` });
