@@ -6,16 +6,17 @@ FROM rust:1.95.0-bookworm AS module
 WORKDIR /src
 # scripts/zig needs it to fetch the C compiler for wasm.
 RUN apt-get update && apt-get install --yes --no-install-recommends python3-venv && rm -rf /var/lib/apt/lists/*
-# scripts/shrink-wasm needs it. It makes the module smaller by a third, and Envoy is ready that much
-# sooner.
+# The page of live impersonations is built with it. scripts/shrink-wasm needs it, too: it makes the
+# module smaller by a third, and Envoy is ready that much sooner.
 COPY --from=node:24.11.1-bookworm-slim /usr/local/bin/node /usr/local/bin/
 COPY --from=node:24.11.1-bookworm-slim /usr/local/lib/node_modules /usr/local/lib/node_modules
 RUN ln -s ../lib/node_modules/npm/bin/npm-cli.js /usr/local/bin/npm
 # rust-toolchain.toml is left out: the image has the pinned compiler, and its lints are not needed.
-COPY Cargo.toml Cargo.lock Makefile ./
+COPY Cargo.toml Cargo.lock Makefile build.rs ./
 COPY .cargo .cargo
 COPY scripts scripts
 COPY benches benches
+COPY console console
 COPY crates crates
 COPY src src
 RUN make build sbom

@@ -25,9 +25,10 @@ filter_exports := $(exports) proxy_on_request_body proxy_on_request_trailers pro
 wasm-target:
 	if command -v rustup >/dev/null; then rustup target add wasm32-wasip1; fi
 
-# The modules that Envoy loads. Cargo would build both with the features of both in one call, and
-# the guard needs no engine: so there are two calls.
-build: wasm-target
+# The modules that Envoy loads. The filter has the page of console/ inside. Cargo would build both
+# modules with the features of both in one call, and the guard needs no engine: so there are two
+# calls.
+build: wasm-target console/node_modules
 	scripts/cargo-anywhere build --release --package impersonation-filter --lib --target wasm32-wasip1
 	scripts/cargo-anywhere build --release --package impersonation-guard --lib --target wasm32-wasip1
 	scripts/shrink-wasm $(module) $(filter_exports)
@@ -190,16 +191,18 @@ test-clients: build companion tools tests/gateway/node_modules tests/clients/nod
 	$(part)
 	cd tests/clients && node --test
 
-# The page of live impersonations, in target/console: what the module answers with, and its sizes.
+# The page of live impersonations alone, in target/console, with its sizes. `make build` puts it into
+# the module.
 .PHONY: console test-console
 console: console/node_modules
 	node console/build.js
 
-# The page in Debian's Chromium, before Envoy. Makes pictures of it in target/console.
-test-console: console build companion tools tests/gateway/node_modules tests/clients/node_modules stack/node_modules
+# The page in Debian's Chromium and Firefox, before Envoy with the module.
+test-console: build companion tools tests/gateway/node_modules tests/clients/node_modules tests/console/node_modules stack/node_modules
 	$(part)
 	scripts/chromium --version
-	cd console && node --test
+	scripts/firefox --version
+	cd tests/console && node --test
 
 # The filter before other identity gateways than that of tests/gateway, and the pages about them
 # (docs/gateways).
@@ -294,7 +297,7 @@ lint-native: $(if $(filter parts,$(MAKECMDGOALS)),test-binaries)
 
 # Uses the profile of the module, so that the C of the engine is not compiled again. The second line
 # lints what is different without the engine.
-lint-wasm: wasm-target $(if $(filter parts,$(MAKECMDGOALS)),build)
+lint-wasm: wasm-target console/node_modules $(if $(filter parts,$(MAKECMDGOALS)),build)
 	nice scripts/cargo-anywhere clippy --release --lib --package impersonation-filter --package impersonation-guard --package impersonation-envoy --package impersonation-core --package quickjs-rewind --target wasm32-wasip1 -- -D warnings
 	nice scripts/cargo-anywhere clippy --release --lib --package impersonation-filter --package impersonation-guard --package impersonation-envoy --package impersonation-core --target wasm32-wasip1 --no-default-features -- -D warnings
 

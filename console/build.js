@@ -1,23 +1,26 @@
-// Builds the page into target/console. The module answers with one document: script and style stand
-// in it, so that a page of one release can never load a part of another's.
+// Builds the page: build.js [<folder>], which is target/console unless it is named. The module
+// answers with one document: script and style stand in it, so that a page of one release can never
+// load a part of another's.
 //
 //   page.html   all of the document but its end, which is the configuration
 //   page.gz     the same, as the beginning of a gzip file that more can be appended to
-//   page.json   how to append to it, the header fields of the answer, and the sizes
+//   page.json   how to append to it, and the header fields of the answer
+//   packages.json   the npm packages in it, for the SBOM
 //
 // The same sources give the same bytes on each machine: the compressor is a pinned package, because
 // Node's own differs from version to version.
 import { createHash } from 'node:crypto';
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
-import { fileURLToPath } from 'node:url';
+import { resolve } from 'node:path';
+import { fileURLToPath, pathToFileURL } from 'node:url';
 import { build } from 'esbuild';
 import { finish, start } from './document.js';
 
 const SOURCE = new URL('src/', import.meta.url);
-const TARGET = new URL('../target/console/', import.meta.url);
+const TARGET = process.argv[2] ? pathToFileURL(`${resolve(process.argv[2])}/`) : new URL('../target/console/', import.meta.url);
 const LIMIT = 45_000;
 
-const { outputFiles } = await build({
+const { outputFiles, metafile } = await build({
   entryPoints: ['main.js', 'page.css'].map((name) => fileURLToPath(new URL(name, SOURCE))),
   bundle: true,
   minify: true,
@@ -27,6 +30,7 @@ const { outputFiles } = await build({
   banner: { js: '/* With preact and oauth4webapi (MIT), and htm (Apache-2.0): see the release\'s list of components. */' },
   outdir: fileURLToPath(TARGET),
   write: false,
+  metafile: true,
 });
 const [script, style] = ['main.js', 'page.css'].map((name) => outputFiles.find(({ path }) => path.endsWith(`/${name}`)).text.trim());
 const html = readFileSync(new URL('page.html', SOURCE), 'utf8')
@@ -60,12 +64,13 @@ const manifest = {
     'cross-origin-opener-policy': 'same-origin',
     'cross-origin-resource-policy': 'same-origin',
   },
-  bytes: { script: script.length, style: style.length, gzip: begun.gzip.length },
 };
+const packages = Object.keys(metafile.inputs).flatMap((path) => /node_modules\/((?:@[^/]+\/)?[^/]+)\//.exec(path)?.[1] ?? []);
 mkdirSync(TARGET, { recursive: true });
 writeFileSync(new URL('page.html', TARGET), html);
 writeFileSync(new URL('page.gz', TARGET), begun.gzip);
-writeFileSync(new URL('page.json', TARGET), `${JSON.stringify(manifest, null, 2)}\n`);
+writeFileSync(new URL('page.json', TARGET), `${JSON.stringify(manifest)}\n`);
+writeFileSync(new URL('packages.json', TARGET), `${JSON.stringify([...new Set(packages)].sort())}\n`);
 
 const whole = finish(begun.gzip, manifest, {}).length;
 console.log(`script ${script.length} bytes, style ${style.length}, document ${manifest.length}; in the module ${begun.gzip.length}, over the wire ${whole} and the configuration`);

@@ -53,6 +53,9 @@ async function demonstrate() {
 
   const lines = await pasteable(flow);
   console.log(`
+See who acts as whom, and end it, on the page ${ORIGIN}/impersonations/
+There sign in as oncall-1, who may end impersonations, or as auditor-1, who may only look.
+
 Paste this into another shell to try it yourself: the tokens are fresh, the subject token is unspent.
 
 ${assignments().join('\n')}

@@ -5,6 +5,7 @@
 #![cfg(target_arch = "wasm32")]
 
 mod http;
+mod page;
 mod root;
 mod worker;
 

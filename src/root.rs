@@ -11,6 +11,7 @@ use proxy_wasm::traits::{Context, HttpContext, RootContext};
 use proxy_wasm::types::ContextType;
 
 use crate::http::Http;
+use crate::page;
 use crate::worker::Worker;
 
 /// The interval at which Envoy calls each worker's VM for background work.
@@ -57,7 +58,7 @@ impl RootContext for Root {
         let host = Rc::new(Envoy::default());
         let environment = |name: &str| std::env::var(name).ok();
         let native = Some(Box::new(ForeignFunctions) as Box<_>);
-        match Service::configure(&bytes, &environment, host.now(), native) {
+        match Service::configure(&bytes, &environment, host.now(), native, page::built()) {
             Ok(service) => {
                 service.create_tables(&*host);
                 service.introduce(&*host);

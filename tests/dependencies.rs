@@ -10,6 +10,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use aws_lc_rs::digest::{SHA256, digest};
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
 use serde_json::Value;
 use spdx::{Expression, LicenseReq, Licensee, ParseMode};
 use testkit::artifacts::{GUARD, MODULE};
@@ -119,6 +121,30 @@ fn crates_come_from_the_registry_and_by_version() {
     }
 }
 
+/// Returns the npm packages in the page of live impersonations, from the lock file: what is not only
+/// for its build.
+fn packages_in_the_page() -> Vec<(String, Value)> {
+    let lock = repository().join("console/package-lock.json");
+    let lock: Value = serde_json::from_slice(&fs::read(lock).unwrap()).unwrap();
+    let packages = lock["packages"].as_object().unwrap().iter();
+    let shipped = packages.filter(|(_, package)| package["dev"] != true);
+    let named = shipped.filter_map(|(path, package)| {
+        Some((path.strip_prefix("node_modules/")?.to_owned(), package.clone()))
+    });
+    named.collect()
+}
+
+#[test]
+fn npm_packages_in_the_page_have_licences_of_the_list() {
+    let deny = deny("licenses");
+    let mut findings = Findings::default();
+    for (name, package) in packages_in_the_page() {
+        let licence = package["license"].as_str().unwrap();
+        let allowed = texts(&deny["allow"]).contains(&licence);
+        findings.expect(format!("{name}: {licence} is allowed"), &allowed, &true);
+    }
+}
+
 /// Makes the SBOM of one module beside it.
 fn sbom(package: &str, module: &Path) -> Value {
     // The module must be built and shrunk.
@@ -172,6 +198,26 @@ fn the_sbom_of_a_module_lists_all_its_crates() {
             .collect();
         findings.expect(format!("the crates of {package}"), &crates, &expected);
 
+        let npm = components
+            .iter()
+            .filter(|one| one["purl"].as_str().is_some_and(|purl| purl.starts_with("pkg:npm/")));
+        let npm: BTreeMap<_, _> = npm
+            .map(|one| (one["name"].as_str().unwrap(), one["hashes"][0]["content"].as_str()))
+            .collect();
+        let in_page = packages_in_the_page();
+        let sum = |package: &Value| {
+            let sum = package["integrity"].as_str().unwrap().strip_prefix("sha512-").unwrap();
+            let sum = BASE64_STANDARD.decode(sum).unwrap();
+            sum.iter().map(|byte| format!("{byte:02x}")).collect::<String>()
+        };
+        let in_page: BTreeMap<_, _> =
+            in_page.iter().map(|(name, package)| (&**name, sum(package))).collect();
+        let has_page = package == "impersonation-filter";
+        let expected: BTreeMap<_, _> = (in_page.iter().filter(|_| has_page))
+            .map(|(name, sum)| (*name, Some(&**sum)))
+            .collect();
+        findings.expect(format!("the npm packages of {package}"), &npm, &expected);
+
         let others: BTreeSet<_> = components
             .iter()
             .map(|one| one["name"].as_str().unwrap())
@@ -185,9 +231,9 @@ fn the_sbom_of_a_module_lists_all_its_crates() {
             let name = &component["name"];
             let licence = component["licenses"][0]["expression"].as_str().unwrap();
             assert!(Expression::parse(licence).is_ok(), "{name}: {licence}");
-            if let Some(checksum) =
-                component["hashes"][0]["content"].as_str().filter(|_| component != &own)
-            {
+            let hash = &component["hashes"][0];
+            let is_crate = component != &own && hash["alg"] == "SHA-256";
+            if let Some(checksum) = hash["content"].as_str().filter(|_| is_crate) {
                 assert!(lock.contains(checksum), "{name}: {checksum}");
             }
         }

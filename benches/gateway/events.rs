@@ -41,7 +41,8 @@ pub(crate) fn run() {
     let endings = std::env::var("ENDINGS").map_or(ENDINGS, |count| count.parse().unwrap());
     let etcd = Etcd::start();
     let [one, other] = [true, false].map(|has_filter| start(&etcd, has_filter));
-    let kinds: [(&str, fn(&Parties) -> Request); 2] = [
+    type Ends = fn(&Parties) -> Request;
+    let kinds: [(&str, Ends); 2] = [
         ("an event", |parties| event_request(&session_revoked(&parties.actor))),
         ("a revocation", |parties| {
             let request = Request::post("/api/impersonations/revocations").bearer(&operator());
@@ -163,7 +164,8 @@ pub(crate) fn step_up() {
     }
     println!("\nstep-up of the actor: one worker, {ROUNDS} turns each");
     Lane::print_head();
-    let [(_, plain), (_, demanding)] = &lanes[..] else { unreachable!() };
+    let mut exchanges = lanes.iter().map(|(_, exchange)| exchange);
+    let [plain, demanding] = [exchanges.next().unwrap(), exchanges.next().unwrap()];
     plain.print(None);
     demanding.print(Some(plain));
     let (times, cpu) = (plain.ratio(demanding), demanding.cpu() / plain.cpu());

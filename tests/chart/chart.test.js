@@ -155,9 +155,10 @@ test('the routes follow the paths of the configuration, and so do their look-ali
   const { properties } = JSON.parse(readFileSync(`${ROOT}docs/configuration.schema.json`, 'utf8')).properties.paths;
   const defaults = Object.fromEntries(Object.entries(properties).map(([name, { default: path }]) => [name, path]).filter(([, path]) => path));
   for (const size of ['minimal', 'full']) {
-    const { base_path: base = '', paths, impersonations = {} } = configurationOf(size);
-    // Without a sender, the path of an event is the gateway's.
-    const isTheFilters = (name) => name in impersonations || !['back_channel_logout', 'security_events'].includes(name);
+    const { base_path: base = '', paths, impersonations = {}, console } = configurationOf(size);
+    // Without a sender, the path of an event is the gateway's, and so is that of the page without `console`.
+    const configured = { ...impersonations, ...(console && { console }) };
+    const isTheFilters = (name) => name in configured || !['back_channel_logout', 'security_events', 'console'].includes(name);
     const expected = Object.entries({ ...defaults, ...paths }).filter(([name]) => isTheFilters(name)).map(([, path]) => base + path);
     const istio = manifests(render(size, 'istio')).find(({ kind }) => kind === 'VirtualService').spec.http;
     const uris = (name) => istio.filter((route) => route.name === name).flatMap(({ match }) => match.map(({ uri }) => uri));

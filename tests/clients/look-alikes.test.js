@@ -16,6 +16,7 @@ const OURS = [
   '/api/subject-tokens', '/oidc/token', '/oidc/jwks', '/oidc/.well-known/openid-configuration',
   '/api/impersonations', '/api/impersonations/revocations', '/oidc/token/revocation', '/oidc/token/introspection',
   '/oidc/backchannel-logout',
+  '/impersonations/',
 ];
 /** envoy.yaml is prepared for security events. The manifests configure none. */
 const SECURITY_EVENTS = '/api/security-events';

@@ -33,6 +33,8 @@ const ANSWERED = {
   headKeySet: [200],
   getDiscovery: [200],
   headDiscovery: [200],
+  getConsole: [200],
+  headConsole: [200],
 };
 
 let origin;

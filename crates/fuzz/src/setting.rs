@@ -109,7 +109,7 @@ pub(crate) fn service(members: &Value) -> Rc<Service> {
     let mut configuration = configuration(members);
     configuration.as_object_mut().unwrap().retain(|_, value| !value.is_null());
     let bytes = configuration.to_string().into_bytes();
-    let service = Service::configure(&bytes, &|_| None, START, None);
+    let service = Service::configure(&bytes, &|_| None, START, None, None);
     Rc::new(service.unwrap_or_else(|error| panic!("{error}")))
 }
 

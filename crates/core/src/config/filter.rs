@@ -8,13 +8,14 @@ use serde_json::Value;
 
 use super::audit::AuditLog;
 use super::clients::{Client, Clients, check_actors, check_resources, warn_of_weaker_clients};
+use super::console::Console;
 use super::events;
 use super::functions::{AuthorizeSubjectToken, CustomClaims};
 use super::impersonations::Impersonations;
 use super::kinds::{Boolean, Lifetime, OneOf, Words};
 use super::name_prefix::warn_of_two_names;
 use super::node::Node;
-use super::paths::{PathMembers, Paths, Receives};
+use super::paths::{IfAskedFor, PathMembers, Paths};
 use super::resources::{Resource, Resources};
 use super::section::{Kind, read_whole, section};
 use super::service::{BasePath, Issuer, tenant};
@@ -59,6 +60,8 @@ pub struct Config {
     pub(crate) authorize_subject_token: Option<AuthorizeSubjectToken>,
     /// The operators who may list and end impersonations, and the capacity of the list.
     pub impersonations: Impersonations,
+    /// How people sign in to the page of live impersonations; `None` if there is no page.
+    pub(crate) console: Option<Console>,
     /// The source of the key set and the discovery document.
     pub documents: DocumentSource,
     /// The outcome of an exchange whose subject token is not one of this filter's.
@@ -116,6 +119,9 @@ section! {
         subject_tokens: SubjectTokens,
         /// The operators who may list and end impersonations.
         impersonations: Impersonations => "nobody may",
+        /// The page of live impersonations. A module that was built without the page refuses this
+        /// member.
+        console: Console => "there is no page",
         /// Where subject tokens are kept until they are exchanged.
         store: Store = {},
         /// How long access tokens are good for.
@@ -211,16 +217,17 @@ impl Kind for Config {
             let capacity = place.clone().member("impersonations").member("capacity");
             capacity.warn("has no effect: etcd has no such limit");
         }
-        let receives = Receives {
+        let asked_for = IfAskedFor {
             logouts: !impersonations.back_channel_logout.is_empty(),
             events: !impersonations.security_events.is_empty(),
+            console: members.console.is_some(),
         };
         let Keys { signing: signing_key, published: published_keys, records: record_keys } =
             members.signing_keys;
         let by_name = |client: Rc<Client>| (client.client_id.clone(), client);
         Some(Self {
             issuer: members.issuer,
-            paths: members.paths.below(&members.base_path, receives, &place.member("paths")),
+            paths: members.paths.below(&members.base_path, asked_for, &place.member("paths")),
             base_path: members.base_path,
             signing_key,
             published_keys,
@@ -234,6 +241,7 @@ impl Kind for Config {
             custom_claims: members.custom_claims,
             authorize_subject_token: members.authorize_subject_token,
             impersonations,
+            console: members.console,
             documents: members.identity_gateway.documents,
             foreign_subject_tokens: members.foreign_subject_tokens,
             audit_context: members.audit.context,

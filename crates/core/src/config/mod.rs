@@ -9,6 +9,7 @@
 
 mod audit;
 mod clients;
+mod console;
 #[cfg(test)]
 mod describe;
 mod etcd;

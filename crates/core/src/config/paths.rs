@@ -20,6 +20,7 @@ const INTROSPECTION: &str = "/oidc/token/introspection";
 const JWKS: &str = "/oidc/jwks";
 const BACK_CHANNEL_LOGOUT: &str = "/oidc/backchannel-logout";
 const SECURITY_EVENTS: &str = "/api/security-events";
+const CONSOLE: &str = "/impersonations/";
 const DISCOVERY: &str = "/oidc/.well-known/openid-configuration";
 
 section! {
@@ -48,16 +49,20 @@ section! {
         /// Receives security events. If `impersonations.security_events` is absent, requests go on
         /// to the gateway.
         security_events: EndpointPath = SECURITY_EVENTS,
+        /// The page of live impersonations. If `console` is absent, requests go on to the gateway.
+        console: GatewayPath = CONSOLE,
     }
 }
 
-/// The events that a configuration lets others send. The filter has no endpoint for other events.
+/// The endpoints that the filter has only if the configuration asks for them.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Receives {
+pub(super) struct IfAskedFor {
     /// Logout tokens.
     pub(super) logouts: bool,
     /// Security events.
     pub(super) events: bool,
+    /// The page of live impersonations.
+    pub(super) console: bool,
 }
 
 /// The paths of one configuration, with `base_path`. Below some of them the table of endpoints has
@@ -72,6 +77,8 @@ pub struct Paths {
     pub(crate) back_channel_logout: Option<String>,
     /// Receives security events, if anybody may send them.
     pub(crate) security_events: Option<String>,
+    /// The page of live impersonations, if it is configured.
+    pub(crate) console: Option<String>,
     /// The token endpoint.
     pub token: String,
     /// The revocation endpoint (RFC 7009).
@@ -89,7 +96,7 @@ pub struct Paths {
 impl Paths {
     /// Puts the default paths below `base_path`.
     pub fn new(base_path: &str) -> Self {
-        Self::with(base_path, Receives::default(), |_| None)
+        Self::with(base_path, IfAskedFor::default(), |_| None)
     }
 
     /// Reads the paths of a configuration that need not be valid. A member that is no string counts
@@ -98,11 +105,12 @@ impl Paths {
         let base_path = configuration.get("base_path").and_then(Value::as_str).unwrap_or_default();
         let paths = configuration.get("paths");
         let ends_by = |name: &str| configuration["impersonations"].get(name).is_some();
-        let receives = Receives {
+        let asked_for = IfAskedFor {
             logouts: ends_by("back_channel_logout"),
             events: ends_by("security_events"),
+            console: configuration.get("console").is_some(),
         };
-        Self::with(base_path, receives, |name| paths?.get(name)?.as_str())
+        Self::with(base_path, asked_for, |name| paths?.get(name)?.as_str())
     }
 
     /// Returns true for a path that an endpoint may have: Envoy and the identity gateway read it in
@@ -118,7 +126,7 @@ impl Paths {
 
     fn with<'v>(
         base_path: &str,
-        receives: Receives,
+        asked_for: IfAskedFor,
         given: impl Fn(&str) -> Option<&'v str>,
     ) -> Self {
         let below = |path: &str| format!("{base_path}{path}");
@@ -126,9 +134,10 @@ impl Paths {
         Self {
             subject_tokens: path("subject_tokens", SUBJECT_TOKENS),
             impersonations: path("impersonations", IMPERSONATIONS),
-            back_channel_logout: (receives.logouts)
+            back_channel_logout: (asked_for.logouts)
                 .then(|| path("back_channel_logout", BACK_CHANNEL_LOGOUT)),
-            security_events: (receives.events).then(|| path("security_events", SECURITY_EVENTS)),
+            security_events: (asked_for.events).then(|| path("security_events", SECURITY_EVENTS)),
+            console: (asked_for.console).then(|| path("console", CONSOLE)),
             token: path("token", TOKEN),
             revocation: path("revocation", REVOCATION),
             introspection: path("introspection", INTROSPECTION),
@@ -141,14 +150,15 @@ impl Paths {
 
 impl PathMembers {
     /// Puts the paths below `base_path`, and notes those that are alike.
-    pub(super) fn below(self, base_path: &str, receives: Receives, place: &Node<'_>) -> Paths {
+    pub(super) fn below(self, base_path: &str, asked_for: IfAskedFor, place: &Node<'_>) -> Paths {
         self.refuse_alike(place);
         let below = |path: String| format!("{base_path}{path}");
         Paths {
             subject_tokens: below(self.subject_tokens),
             impersonations: below(self.impersonations),
-            back_channel_logout: (receives.logouts).then(|| below(self.back_channel_logout)),
-            security_events: (receives.events).then(|| below(self.security_events)),
+            back_channel_logout: (asked_for.logouts).then(|| below(self.back_channel_logout)),
+            security_events: (asked_for.events).then(|| below(self.security_events)),
+            console: (asked_for.console).then(|| below(self.console)),
             token: below(self.token),
             revocation: below(self.revocation),
             introspection: below(self.introspection),
@@ -166,6 +176,7 @@ impl PathMembers {
             ("impersonations", &self.impersonations, true),
             ("back_channel_logout", &self.back_channel_logout, false),
             ("security_events", &self.security_events, false),
+            ("console", &self.console, false),
             ("token", &self.token, false),
             ("revocation", &self.revocation, false),
             ("introspection", &self.introspection, false),
@@ -216,8 +227,8 @@ impl Kind for EndpointPath {
     }
 }
 
-/// The path of an endpoint that the identity gateway has too: an [`EndpointPath`], with a slash at
-/// its end if the gateway's has one. authentik's endpoints have.
+/// The path of an endpoint that the identity gateway has too, or of a page: an [`EndpointPath`],
+/// with or without a slash at its end. authentik's endpoints have one.
 struct GatewayPath;
 
 impl Kind for GatewayPath {

@@ -47,7 +47,7 @@ section! {
 }
 
 /// The indicator of a resource (RFC 8707 §2).
-struct Indicator;
+pub(super) struct Indicator;
 
 impl Kind for Indicator {
     type Value = String;

@@ -10,7 +10,7 @@ use crate::step::Response;
 pub(crate) struct Answer {
     /// The response to the caller.
     pub(crate) response: Response,
-    /// The event for the audit log; `None` for a public document.
+    /// The event for the audit log; `None` for a public document and for the page.
     pub(crate) event: Option<Box<Event>>,
     /// The whole reason of a refusal, for the operator's log.
     pub(crate) explanation: Option<String>,

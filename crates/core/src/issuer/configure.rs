@@ -13,6 +13,7 @@ use super::documents::Documents;
 use super::events::Inbox;
 use super::issued_token::OwnTokens;
 use super::oversight::Oversight;
+use super::page::{BuiltPage, Page};
 use super::service::{CustomClaims, Service};
 use crate::bearer::{self, Verifier};
 use crate::claims::{Authorizer, Script};
@@ -32,17 +33,19 @@ pub fn check(value: &Value, environment: Environment<'_>) -> Result<Config, Conf
 
 impl Service {
     /// Reads a configuration as it arrives in the plugin, and builds the service. `native` is the
-    /// host's cryptography, which is used only as far as it passes a self-test.
+    /// host's cryptography, which is used only as far as it passes a self-test. `page` is the page
+    /// of live impersonations, if the module has it.
     pub fn configure(
         bytes: &[u8],
         environment: Environment<'_>,
         now: UnixTime,
         native: Option<Box<dyn NativeCrypto>>,
+        page: Option<BuiltPage>,
     ) -> Result<Self, ConfigError> {
         let value = decode(bytes)?;
         let trial = Trial::new(environment);
         let config = Config::from_value(&value, &trial)?;
-        Self::build(config, trial, now, native)
+        Self::build(config, trial, now, native, page)
     }
 
     /// Builds the service. `trial` has the scripts of the configuration, if they were compiled
@@ -52,7 +55,9 @@ impl Service {
         trial: Trial<'_>,
         now: UnixTime,
         native: Option<Box<dyn NativeCrypto>>,
+        page: Option<BuiltPage>,
     ) -> Result<Self, ConfigError> {
+        let page = Page::of(&config, page)?;
         let signing_key = signing_key(&config.signing_key)?;
         let custom_claims = match &config.custom_claims {
             Some(written) => {
@@ -100,6 +105,7 @@ impl Service {
             oversight,
             mints,
             documents,
+            page,
             signing_key,
             crypto,
             own_tokens,

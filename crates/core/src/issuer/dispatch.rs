@@ -56,6 +56,10 @@ pub(crate) fn dispatch(
             }
             DocumentSource::Merged => Dispatch::Merge(document, head.if_none_match),
         },
+        AnsweredBy::Page => match &service.page {
+            Some(page) => Dispatch::Answer(Answer::document(page.answer(&head))),
+            None => Dispatch::PassThrough,
+        },
     }
 }
 
@@ -84,9 +88,6 @@ fn run(
 }
 
 fn method_not_allowed(service: &Service, endpoint: Endpoint, head: Head) -> Dispatch {
-    let AnsweredBy::Handler(_, operation, _) = endpoint.answered_by() else {
-        return Dispatch::PassThrough;
-    };
     let allowed = endpoint.allowed_methods(&service.config.paths);
     let refusal = Refusal::new(405, "invalid_request", "method_not_allowed", "")
         .telling(format!("only {allowed} is allowed here"))
@@ -95,5 +96,12 @@ fn method_not_allowed(service: &Service, endpoint: Endpoint, head: Head) -> Disp
         Endpoint::SecurityEvents => refusal.in_terms_of_events(),
         _ => refusal,
     };
-    Dispatch::Answer(Answer::new(Err(refusal), &Trail::new(operation, head.request_id)))
+    Dispatch::Answer(match endpoint.answered_by() {
+        AnsweredBy::Handler(_, operation, _) => {
+            Answer::new(Err(refusal), &Trail::new(operation, head.request_id))
+        }
+        // Requests to the page are not audited: it shows nothing by itself.
+        AnsweredBy::Page => Answer::document(refusal.into_response()),
+        AnsweredBy::FormHandler(..) | AnsweredBy::Document(_) => return Dispatch::PassThrough,
+    })
 }

@@ -63,6 +63,9 @@ pub(super) enum AnsweredBy {
     /// A public document answers. The identity gateway has the same document: other methods go on
     /// to it.
     Document(Document),
+    /// The page of live impersonations answers. The path is the filter's alone, and other methods
+    /// are refused.
+    Page,
 }
 
 /// The part of a request that a handler reads.
@@ -199,6 +202,13 @@ endpoints! {
         ),
         purpose: Purpose::Oversee,
     };
+    /// Shows live impersonations to people.
+    Console = Row {
+        path: (|paths| paths.console.as_deref(), Rest::Fixed("")),
+        methods: &["GET", "HEAD"],
+        answered_by: AnsweredBy::Page,
+        purpose: Purpose::Oversee,
+    };
     /// Exchanges a subject token.
     Token = Row {
         path: (|paths| Some(&paths.token), Rest::Fixed("")),
@@ -317,7 +327,7 @@ impl Endpoint {
             AnsweredBy::FormHandler(..) => {
                 media_type::is(&head.content_type, "application/x-www-form-urlencoded")
             }
-            AnsweredBy::Document(_) => false,
+            AnsweredBy::Document(_) | AnsweredBy::Page => false,
         }
     }
 }
@@ -353,7 +363,7 @@ impl Route {
             (Some(endpoint), _) => Some(Self::To(endpoint)),
             // Envoy's CORS filter answers a preflight.
             (None, AnsweredBy::Handler(..)) if method == b"OPTIONS" => None,
-            (None, AnsweredBy::Handler(..)) => Some(Self::MethodNotAllowed(at)),
+            (None, AnsweredBy::Handler(..) | AnsweredBy::Page) => Some(Self::MethodNotAllowed(at)),
             (None, AnsweredBy::FormHandler(..) | AnsweredBy::Document(_)) => None,
         }
     }
@@ -369,6 +379,11 @@ impl Route {
     /// Returns true if the request is for a document.
     pub(crate) const fn is_to_document(self) -> bool {
         matches!(self, Self::To(endpoint) if endpoint.is_document())
+    }
+
+    /// Returns true if the request is for the page.
+    pub(crate) const fn is_to_page(self) -> bool {
+        matches!(self, Self::To(Endpoint::Console))
     }
 }
 

@@ -18,6 +18,7 @@ mod logout;
 mod mint;
 mod ours;
 mod oversight;
+mod page;
 mod refusal;
 mod request;
 mod revoke;
@@ -33,6 +34,7 @@ pub(crate) use dispatch::{Dispatch, dispatch};
 pub(crate) use documents::{Document, PARTIAL_HEADERS, STALE_HEADERS, stays_beside};
 pub(crate) use endpoints::Route;
 pub use endpoints::{Endpoint, Purpose};
+pub use page::BuiltPage;
 pub use request::{Body, Head, MAX_BODY};
 
 pub use service::Service;

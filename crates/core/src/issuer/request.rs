@@ -22,6 +22,8 @@ pub struct Head {
     pub content_type: Option<Vec<u8>>,
     /// `if-none-match`; read for documents only.
     pub(crate) if_none_match: Option<Vec<u8>>,
+    /// `accept-encoding`; read for the page only.
+    pub(crate) accept_encoding: Option<Vec<u8>>,
 }
 
 /// A request body.

@@ -7,6 +7,7 @@ use super::documents::Documents;
 use super::events::Inbox;
 use super::issued_token::OwnTokens;
 use super::oversight::Oversight;
+use super::page::Page;
 use crate::bearer::Verifier;
 use crate::claims::{Authorizer, Script};
 use crate::config::{Config, OnError};
@@ -33,6 +34,8 @@ pub struct Service {
     pub(crate) mints: Option<MintCounter>,
     /// The discovery document and the key set.
     pub(crate) documents: Documents,
+    /// The page of live impersonations; `None` if it is not configured.
+    pub(super) page: Option<Page>,
     /// Signs access tokens.
     pub(crate) signing_key: SigningKey,
     /// The host's cryptography, as far as it passed the self-test; `None` where there is none.

@@ -80,6 +80,8 @@ impl Stream {
         self.head_only = *method == b"HEAD";
         let if_none_match =
             if route.is_to_document() { http.request_header("if-none-match") } else { None };
+        let accept_encoding =
+            if route.is_to_page() { http.request_header("accept-encoding") } else { None };
         let head = Head {
             request_id: legible(http, "x-request-id"),
             traceparent: printable(http, "traceparent"),
@@ -87,6 +89,7 @@ impl Stream {
             authorization: http.request_header("authorization"),
             content_type: http.request_header("content-type"),
             if_none_match,
+            accept_encoding,
         };
         self.grpc = head.content_type.as_deref().is_some_and(media_type::is_grpc);
         if route.needs_body(&head) && !end_of_stream {

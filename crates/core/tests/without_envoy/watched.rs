@@ -135,6 +135,7 @@ impl World {
             caller: None,
             resource: "resource",
             session: None,
+            actor_since: None,
         };
         Ok(known.has_ended(&impersonation, self.issued))
     }

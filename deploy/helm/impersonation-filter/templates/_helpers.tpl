@@ -46,11 +46,12 @@ can only be a member with its value.
   "impersonations" "/api/impersonations"
 -}}
 {{- $senders := dict "back_channel_logout" "/oidc/backchannel-logout" "security_events" "/api/security-events" -}}
-{{- $paths = mergeOverwrite $paths $senders (deepCopy (.Values.filter.configuration.paths | default dict)) -}}
-{{- /* Without a sender, the path is the gateway's. */ -}}
+{{- $paths = mergeOverwrite $paths $senders (dict "console" "/impersonations/") (deepCopy (.Values.filter.configuration.paths | default dict)) -}}
+{{- /* Without a sender, or without `console`, the path is the gateway's. */ -}}
 {{- range $name, $_ := $senders -}}
 {{- if not (dig "impersonations" $name "" $.Values.filter.configuration) }}{{ $_ := unset $paths $name }}{{ end -}}
 {{- end -}}
+{{- if not .Values.filter.configuration.console }}{{ $_ := unset $paths "console" }}{{ end -}}
 {{- $base := .Values.filter.configuration.base_path | default "" -}}
 {{- $whole := dict -}}
 {{- range $name, $path := $paths }}{{ if $path }}{{ $_ := set $whole $name (print $base $path) }}{{ end }}{{ end -}}
@@ -62,7 +63,7 @@ can only be a member with its value.
 {{- define "filter.pathsOfServers" -}}
 {{- $paths := include "filter.paths" . | fromJson -}}
 {{- $servers := list -}}
-{{- range list "subject_tokens" "impersonations" "revocations" "back_channel_logout" "security_events" "introspection" "jwks" "discovery" "oauth_discovery" -}}
+{{- range list "subject_tokens" "impersonations" "revocations" "back_channel_logout" "security_events" "introspection" "jwks" "discovery" "oauth_discovery" "console" -}}
 {{- with get $paths . }}{{ $servers = append $servers . }}{{ end -}}
 {{- end -}}
 {{ $servers | toJson }}
@@ -89,7 +90,9 @@ path has its own.
 {{- $parents := list -}}
 {{- $quoted := list -}}
 {{- range $path := $paths -}}
-{{- $quoted = append $quoted (regexQuoteMeta $path) -}}
+{{- $end := ternary "(/*|(;|%3b).*)" "(/|(;|%3b).*)?" (hasSuffix "/" $path) -}}
+{{- $quoted = append $quoted (print (regexQuoteMeta (trimSuffix "/" $path)) $end) -}}
+{{- $path = trimSuffix "/" $path -}}
 {{- $parent := dir $path -}}
 {{- range until (len (splitList "/" $path)) -}}
 {{- if and (ne $parent "/") (not (has $parent $paths)) }}{{ $parents = append $parents (regexQuoteMeta $parent) }}{{ end -}}
@@ -98,7 +101,7 @@ path has its own.
 {{- end -}}
 {{- $alike := list `(?i).*/\.{0,2}(;|%3b).*` -}}
 {{- range $parents | uniq | sortAlpha }}{{ $alike = append $alike (printf "(?i)%s(;|%%3b).*" .) }}{{ end -}}
-{{- range $quoted }}{{ $alike = append $alike (printf "(?i)%s(/|(;|%%3b).*)?" .) }}{{ end -}}
+{{- range $quoted }}{{ $alike = append $alike (print "(?i)" .) }}{{ end -}}
 {{- $alike = append $alike (printf "(?i)%s/[^/]+(/|(;|%%3b).*)" (include "filter.pathsOfOne" .)) -}}
 {{ $alike | toJson }}
 {{- end }}

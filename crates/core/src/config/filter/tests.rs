@@ -83,6 +83,7 @@ fn full() -> Value {
             "impersonations": "/impersonation/list",
             "back_channel_logout": "/impersonation/logout",
             "security_events": "/impersonation/events",
+            "console": "/impersonation/",
         },
         "signing_keys": [
             {"jwk": ed25519(), "kid": "first", "alg": "EdDSA"},
@@ -225,6 +226,11 @@ fn full() -> Value {
             },
             {"indicator": "urn:example:invoices"},
         ],
+        "console": {
+            "client_id": "oncall",
+            "scopes": ["openid", "impersonations:read", "impersonations:revoke"],
+            "resource": "https://auth.example.com/api",
+        },
         "foreign_subject_tokens": "pass_through",
         "audit": {"context": true},
         "identity_gateway": {"documents": "none"},
@@ -436,6 +442,11 @@ fn every_member_can_be_set() {
     assert_eq!(events.audiences, ["https://gateway.example.com/api/security-events"]);
     assert_eq!(events.authorization_digests, Some(vec![Digest::from_bytes([0xdd; 32])]));
     assert_eq!(config.paths.security_events.as_deref(), Some("/tenant-a/impersonation/events"));
+    let console = config.console.unwrap();
+    assert_eq!(console.client_id, "oncall");
+    assert_eq!(console.scopes, ["openid", "impersonations:read", "impersonations:revoke"]);
+    assert_eq!(console.resource.as_deref(), Some("https://auth.example.com/api"));
+    assert_eq!(config.paths.console.as_deref(), Some("/tenant-a/impersonation/"));
 }
 
 #[test]
@@ -462,7 +473,9 @@ fn an_absent_member_has_its_default() {
     let console = &config.clients["console"];
     assert_eq!((&console.resources, console.actor_token_required), (&None, false));
     assert!(config.actor_tokens.sign_in.is_empty());
-    assert_eq!((config.paths.back_channel_logout, config.paths.security_events), (None, None));
+    let paths = config.paths;
+    assert_eq!((paths.back_channel_logout, paths.security_events), (None, None));
+    assert!(config.console.is_none() && paths.console.is_none());
     let invoices = &config.resources["urn:example:invoices"];
     assert!(invoices.actor_sign_in.is_empty());
     assert_eq!((&*invoices.scopes, invoices.access_token_lifetime), (&[][..], None));
@@ -538,6 +551,8 @@ fn a_missing_required_member_is_named() {
         "actor_tokens.introspection.http_uri.cluster",
         "actor_tokens.introspection.client_id",
         "actor_tokens.introspection.client_secret",
+        "console.client_id",
+        "console.scopes",
         "impersonations.authentication",
         "impersonations.authentication.jwt[0].issuer",
         "impersonations.authentication.jwt[0].audiences",

@@ -22,7 +22,7 @@ fn a_request_finds_its_endpoint_by_whole_path_and_method() {
     use Endpoint::*;
     use Route::{MethodNotAllowed, To};
     #[rustfmt::skip]
-    let cases: [(&[u8], &[u8], Option<Route>); 49] = [
+    let cases: [(&[u8], &[u8], Option<Route>); 58] = [
         (b"POST",    b"/api/subject-tokens",                     Some(To(SubjectTokens))),
         (b"POST",    b"/api/subject-tokens?a=b",                 Some(To(SubjectTokens))),
         (b"POST",    b"/api/subject-tokens?",                    Some(To(SubjectTokens))),
@@ -70,10 +70,20 @@ fn a_request_finds_its_endpoint_by_whole_path_and_method() {
         (b"head",    b"/oidc/jwks",                              None),
         (b"GET",     b"/oidc/.well-known/openid-configuration",  Some(To(Discovery))),
         (b"HEAD",    b"/oidc/.well-known/openid-configuration",  Some(To(Discovery))),
+        (b"GET",     b"/impersonations/",                        Some(To(Console))),
+        (b"HEAD",    b"/impersonations/?code=a/b",               Some(To(Console))),
+        (b"POST",    b"/impersonations/",                        Some(MethodNotAllowed(Console))),
+        (b"OPTIONS", b"/impersonations/",                        Some(MethodNotAllowed(Console))),
+        (b"GET",     b"/impersonations",                         None),
+        (b"GET",     b"/impersonations//",                       None),
+        (b"GET",     b"/impersonations/index.html",              None),
+        (b"GET",     b"/Impersonations/",                        None),
+        (b"GET",     b"/api/impersonations/?",                   None),
         (b"GET",     b"",                                        None),
         (b"GET",     b"/\xff",                                   None),
     ];
-    let paths = Paths::new("");
+    let paths = with_all(&json!({}));
+    assert_eq!(Route::find(&Paths::new(""), &&b"GET"[..], b"/impersonations/"), None);
     for (method, path, route) in cases {
         assert_eq!(Route::find(&paths, &method, path), route, "{}", path.escape_ascii());
     }
@@ -192,15 +202,16 @@ fn described() -> BTreeSet<(String, String)> {
     operations
 }
 
-/// The default paths of a configuration that receives every kind of event. `paths` are moved.
-fn with_events(paths: &serde_json::Value) -> Paths {
+/// The default paths of a configuration that has every endpoint. `paths` are moved.
+fn with_all(paths: &serde_json::Value) -> Paths {
     let senders = json!({"back_channel_logout": [], "security_events": []});
-    Paths::of_unchecked(&json!({"impersonations": senders, "paths": paths}))
+    let configuration = json!({"impersonations": senders, "console": {}, "paths": paths});
+    Paths::of_unchecked(&configuration)
 }
 
 #[test]
 fn the_openapi_description_has_the_path_and_methods_of_every_row_and_no_other() {
-    let paths = with_events(&json!({}));
+    let paths = with_all(&json!({}));
     let operations = Endpoint::ALL.iter().flat_map(|endpoint| {
         let methods = endpoint.row().methods.iter();
         let path = endpoint.path(&paths);
@@ -223,13 +234,13 @@ fn described_members() -> BTreeMap<&'static str, &'static str> {
 
 #[test]
 fn the_openapi_description_names_the_member_that_moves_a_path_and_no_other() {
-    let (default, members) = (with_events(&json!({})), described_members());
+    let (default, members) = (with_all(&json!({})), described_members());
     for endpoint in Endpoint::ALL {
         // RFC 8414's document has no default path.
         let Some(path) = endpoint.path(&default) else { continue };
         let member = members[path.strip_prefix('/').unwrap()];
         for other in members.values() {
-            let moved = with_events(&json!({*other: "/moved"}));
+            let moved = with_all(&json!({*other: "/moved"}));
             let is_moved = endpoint.path(&moved).unwrap().starts_with("/moved");
             assert_eq!(is_moved, *other == member, "{path} by {other}");
         }
@@ -242,6 +253,7 @@ fn a_request_reaches_every_row_by_each_of_its_methods() {
         "base_path": "/tenant-a",
         "paths": {"oauth_discovery": "/.well-known/oauth-authorization-server"},
         "impersonations": {"back_channel_logout": [], "security_events": []},
+        "console": {},
     }));
     for endpoint in Endpoint::ALL {
         let path = endpoint.path(&paths).unwrap().replace("{id}", "0");

@@ -10,11 +10,21 @@ use std::rc::Rc;
 use impersonation_core::fakes;
 pub(crate) use impersonation_core::fakes::{FakeHost, FakeStream, START, Sent};
 use impersonation_core::host::Host;
-use impersonation_core::issuer::Service;
+use impersonation_core::issuer::{BuiltPage, Service};
 use impersonation_core::jose::NativeCrypto;
 use impersonation_core::step::{Call, HttpCall, Reply};
 use impersonation_core::stream::{Flow, Stream};
 use serde_json::Value;
+
+/// A page of one line, as the build makes it: the beginning of a gzip file with `<p>page</p>` in a
+/// stored block.
+pub(crate) const PAGE: BuiltPage = BuiltPage {
+    gzip: b"\x1f\x8b\x08\0\0\0\0\0\x02\xff\0\x0c\0\xf3\xff<p>page</p>\n",
+    manifest: r#"{"crc32": 1900388924, "length": 12, "headers": {
+        "content-type": "text/html; charset=utf-8",
+        "content-security-policy": "default-src 'none'"
+    }}"#,
+};
 
 /// A request as it reaches Envoy.
 #[derive(Clone)]
@@ -126,7 +136,7 @@ impl Gateway {
         crypto: Option<Box<dyn NativeCrypto>>,
     ) -> Self {
         let bytes = configuration.to_string().into_bytes();
-        let service = Service::configure(&bytes, &|_| None, world.now(), crypto);
+        let service = Service::configure(&bytes, &|_| None, world.now(), crypto, Some(PAGE));
         let service = service.unwrap_or_else(|error| panic!("{error}"));
         service.create_tables(&**world);
         world.has_begun();

@@ -13,6 +13,7 @@ mod failures;
 mod flow;
 mod leaving;
 mod order;
+mod page;
 mod refusals;
 mod rules;
 mod secrecy;

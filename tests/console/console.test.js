@@ -1,13 +1,20 @@
 // The page in a real browser, before a real Envoy with the filter, the guard and a gateway.
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
-import { readFileSync } from 'node:fs';
+import { once } from 'node:events';
+import { mkdirSync, readFileSync } from 'node:fs';
+import { request } from 'node:http';
 import { createRequire } from 'node:module';
 import { after, afterEach, before, beforeEach, test } from 'node:test';
+import { buffer } from 'node:stream/consumers';
 import { gunzipSync } from 'node:zlib';
-import { poll, ROOT } from '../stack/envoy.js';
-import { stopAll } from '../stack/process.js';
-import { enter, manifest, operator, PAGE, startBrowser, startConsole, STRANGE } from './stack.js';
+import { poll, ROOT } from '../../stack/envoy.js';
+import { stopAll } from '../../stack/process.js';
+import { startFirefox } from './firefox.js';
+import { enter, operator, PAGE, startBrowser, startConsole, STRANGE } from './stack.js';
+
+/** UPDATE_DOCS=1 makes the pictures of docs/console.md anew. */
+const PICTURES = process.env.UPDATE_DOCS ? `${ROOT}docs/console-` : `${ROOT}target/console/`;
 
 const AXE = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
 
@@ -17,6 +24,7 @@ let origin;
 let page;
 
 before(async () => {
+  mkdirSync(`${ROOT}target/console`, { recursive: true });
   stack = await startConsole();
   ({ origin } = stack);
   browser = await startBrowser(origin);
@@ -36,6 +44,10 @@ beforeEach(async () => {
     body: '{"all": true}',
   })).status === 201);
   page = await browser.open();
+  page.on('request', (sent) => {
+    const { pathname, search } = new URL(sent.url());
+    if (sent.headers().authorization && pathname !== '/oidc/token') made.add(`${sent.method()} ${pathname}${search}`);
+  });
 });
 
 /** Each test ends with these, and may say which errors it has caused. */
@@ -64,18 +76,25 @@ async function serious() {
   return violations.filter(({ impact }) => ['serious', 'critical'].includes(impact)).map(({ id, nodes }) => [id, nodes.map(({ html, failureSummary }) => `${html} ${failureSummary}`)]);
 }
 
-/** The value of `Authorization` in the page's next request. */
-async function tokenOfThePage() {
-  return (await (await page.waitForRequest(/api.impersonations/)).allHeaders()).authorization;
-}
+/** The requests of the page: for each a pattern of its path, and one such request. */
+const REQUESTS = [
+  ['GET', /^\/api\/impersonations\?limit=1000(&cursor=[^&]+)?$/, () => '/api/impersonations?limit=1000'],
+  ['DELETE', /^\/api\/impersonations\/[0-9a-f]+$/, (id) => `/api/impersonations/${id}`],
+  ['POST', /^\/api\/impersonations\/revocations$/, () => '/api/impersonations/revocations', { actorId: 'agent-1' }],
+  ['POST', /^\/api\/impersonations\/revocations$/, () => '/api/impersonations/revocations', { all: true }],
+];
+/** The requests that the page has made with an access token, in all tests so far. */
+const made = new Set();
 
-/** The server refuses these requests of the page, whatever the page shows. */
-async function allRefused(authorization, methods) {
-  for (const method of methods) {
-    const [path, body] = { GET: ['?limit=1'], DELETE: ['/2c6834d3a426c787b6b73295cdc6'], POST: ['/revocations', '{"all": true}'] }[method];
-    const response = await fetch(`${origin}/api/impersonations${path}`, { method, body, headers: { authorization, 'content-type': 'application/json' } });
-    assert.equal(response.status, 403, method);
+/** The answers to all requests of the page with this value of `Authorization`. */
+async function answersTo(authorization, id) {
+  const answers = [];
+  for (const [method, , path, json] of REQUESTS) {
+    const headers = { ...(authorization && { authorization }), 'content-type': 'application/json' };
+    const response = await fetch(`${origin}${path(id)}`, { method, body: json && JSON.stringify(json), headers });
+    answers.push(response.status);
   }
+  return answers;
 }
 
 /** A morning's work of a support team. */
@@ -92,19 +111,78 @@ async function someWork() {
   return tokens;
 }
 
-test('the policy has the hashes of script and style, and allows nothing inline besides', () => {
-  const html = readFileSync(`${ROOT}target/console/page.html`, 'utf8');
-  const { 'content-security-policy': policy } = manifest.headers;
-  for (const name of ['script', 'style']) {
-    const elements = [...html.matchAll(new RegExp(`<${name}(?: type="module")?>([^]*?)</${name}>`, 'g'))];
-    assert.equal(elements.length, 1, name);
-    assert.match(policy, new RegExp(`${name}-src 'sha256-${createHash('sha256').update(elements[0][1]).digest('base64').replaceAll('+', '\\+')}'(;|$)`));
+/** Asks for the page as it is sent: fetch would decompress it. */
+async function ask({ method = 'GET', path = PAGE, headers = {} } = {}) {
+  const [response] = await once(request(`${origin}${path}`, { method, headers }).end(), 'response');
+  return { status: response.statusCode, headers: response.headers, body: await buffer(response) };
+}
+
+/** The header fields that Envoy or the connection adds. */
+const OF_ENVOY = ['date', 'server', 'content-length', 'connection', 'keep-alive', 'x-envoy-upstream-service-time', 'x-request-id'];
+
+test('the page has its header fields, and a policy with the hashes of its script and style', async () => {
+  const page = await ask({ headers: { 'accept-encoding': 'gzip' } });
+  assert.equal(page.status, 200);
+  // Also compares the checksum and the length.
+  const html = gunzipSync(page.body).toString();
+  console.log(`${page.body.length} bytes over the wire, ${html.length} in the browser`);
+  assert.ok(page.body.length <= 45_000);
+  const inside = (tag) => {
+    const elements = [...html.matchAll(new RegExp(`<${tag}>([^]*?)</${tag.split(' ')[0]}>`, 'g'))];
+    assert.equal(elements.length, 1, tag);
+    return elements[0][1];
+  };
+  const hash = (text) => `'sha256-${createHash('sha256').update(text).digest('base64')}'`;
+  const fields = Object.entries(page.headers).filter(([name]) => !OF_ENVOY.includes(name));
+  assert.deepEqual(Object.fromEntries(fields), {
+    'content-type': 'text/html; charset=utf-8',
+    'content-encoding': 'gzip',
+    vary: 'accept-encoding',
+    'cache-control': 'no-store',
+    'content-security-policy': [
+      "default-src 'none'",
+      `script-src ${hash(inside('script type="module"'))}`,
+      `style-src ${hash(inside('style'))}`,
+      "connect-src 'self'",
+      'img-src data:',
+      "base-uri 'none'",
+      "form-action 'none'",
+      "frame-ancestors 'none'",
+      "require-trusted-types-for 'script'",
+      "trusted-types 'none'",
+    ].join('; '),
+    'cross-origin-opener-policy': 'same-origin',
+    'cross-origin-resource-policy': 'same-origin',
+    'referrer-policy': 'no-referrer',
+    'x-content-type-options': 'nosniff',
+  });
+  // The browser runs nothing else: no other script, no handler, no other document.
+  assert.equal(html.match(/<script/g).length, 2);
+  const markup = html.replace(inside('script type="module"'), '').replace(inside('style'), '');
+  assert.doesNotMatch(markup, /\son\w+=|javascript:|<(iframe|object|embed|base|form|img)\b|(src|href)="(?!data:)/i);
+  assert.deepEqual(JSON.parse(inside('script type="application/json" id="configuration"')), {
+    issuer: `${origin}/oidc`,
+    discovery: '/oidc/.well-known/openid-configuration',
+    clientId: 'oncall',
+    scopes: ['openid', 'impersonations:read', 'impersonations:revoke'],
+    resource: `${origin}/api`,
+    impersonations: '/api/impersonations',
+  });
+});
+
+test('the page is for GET and HEAD, and for readers of gzip', async () => {
+  const page = await ask();
+  const head = await ask({ method: 'HEAD' });
+  assert.deepEqual([head.status, head.body.length, head.headers['content-length']], [200, 0, String(page.body.length)]);
+  assert.equal(head.headers['content-security-policy'], page.headers['content-security-policy']);
+  for (const method of ['POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS']) {
+    const refused = await ask({ method, headers: { origin: 'https://elsewhere.example', 'access-control-request-method': 'POST' } });
+    assert.deepEqual([refused.status, refused.headers.allow], [405, 'GET, HEAD'], method);
   }
-  assert.match(policy, /^default-src 'none'; /);
-  assert.doesNotMatch(policy, /unsafe|http|\*/);
-  // The beginning is compressed whole, and can be read without its end.
-  const begun = readFileSync(`${ROOT}target/console/page.gz`);
-  assert.equal(gunzipSync(begun, { finishFlush: 2 }).toString(), html);
+  for (const coding of ['identity', 'br, gzip;q=0']) {
+    const refused = await ask({ headers: { 'accept-encoding': coding } });
+    assert.deepEqual([refused.status, refused.headers['content-type'], refused.headers.vary], [406, 'application/json', 'accept-encoding'], coding);
+  }
 });
 
 test('a person signs in, sees, searches, ends one, and the API refuses its next request', async () => {
@@ -190,21 +268,62 @@ test('who may only look is told so, and has no button that ends', async () => {
   await page.getByText('You may look, but not end.').waitFor();
   assert.equal(await button(/^End/).count(), 0);
   assert.deepEqual(await serious(), []);
-  await allRefused(await tokenOfThePage(), ['DELETE', 'POST']);
   await nothingWrong();
 });
 
 test('who may not look is told so, and can sign in as somebody else', async () => {
   await enter(page, origin, 'user-42');
   await page.getByText('You may not see this list').waitFor();
-  await page.reload();
-  const request = page.waitForRequest(/api.impersonations/);
-  await button('Sign in').click();
-  await allRefused((await (await request).allHeaders()).authorization, ['GET', 'DELETE', 'POST']);
   await button('Sign in as somebody else').click();
   await button('oncall-1').click();
   await page.getByText('Nobody impersonates anybody.').waitFor();
   await nothingWrong(/status of 403/);
+});
+
+test('the server decides about every request of the page, whoever sends it', async () => {
+  const [token] = await someWork();
+  const operations = await operator(origin);
+  const { impersonations: [{ id }] } = await (await fetch(`${origin}/api/impersonations?actorId=agent-1`, { headers: { authorization: `Bearer ${operations}` } })).json();
+  const tokenOf = async (who) => {
+    const tab = await browser.open();
+    const sent = tab.waitForRequest(/api.impersonations/);
+    await enter(tab, origin, who);
+    const { authorization } = await (await sent).allHeaders();
+    await tab.context().close();
+    return authorization;
+  };
+  const lesser = [
+    ['nobody', undefined, [401, 401, 401, 401]],
+    ['a stranger', 'Bearer made-up', [401, 401, 401, 401]],
+    ['a person without a scope', await tokenOf('user-42'), [403, 403, 403, 403]],
+    ['a person who may only look', await tokenOf('auditor-1'), [200, 403, 403, 403]],
+    ['an agent', `Bearer ${stack.people.agentToken}`, [401, 401, 401, 401]],
+    ['the backend, which may mint', `Bearer ${stack.people.backendToken}`, [401, 401, 401, 401]],
+    ['the impersonation itself', `Bearer ${token}`, [401, 401, 401, 401]],
+  ];
+  for (const [who, authorization, expected] of lesser) assert.deepEqual(await answersTo(authorization, id), expected, who);
+  assert.equal(await read(token), 200);
+  assert.deepEqual(await answersTo(await tokenOf('oncall-1'), id), [200, 204, 201, 201]);
+  assert.equal(await read(token), 401);
+});
+
+test('while the list is read for the first time, the page says so', async () => {
+  await someWork();
+  let release;
+  const held = new Promise((resolve) => {
+    release = resolve;
+  });
+  await answerList(async (route) => {
+    await held;
+    await route.continue();
+  });
+  await enter(page, origin);
+  await page.getByText('Reading the list …').waitFor();
+  await page.getByText('loading', { exact: true }).waitFor();
+  assert.deepEqual(await serious(), []);
+  release();
+  await row('T-1001').waitFor();
+  await nothingWrong();
 });
 
 test('a view in the address survives the sign-in, and a cancelled one', async () => {
@@ -332,11 +451,12 @@ test('on a phone nothing is cut off, and in the dark all can be read', async () 
   await page.getByRole('dialog').waitFor();
   assert.deepEqual(await serious(), []);
   await button('Cancel').tap();
-  await page.setViewportSize({ width: 1360, height: 860 });
+  await page.setViewportSize({ width: 1200, height: 600 });
   assert.deepEqual(await serious(), []);
-  await page.screenshot({ path: `${ROOT}target/console/dark.png` });
+  await page.evaluate(() => scrollTo(0, 0));
+  await page.screenshot({ path: `${PICTURES}dark.png` });
   await page.emulateMedia({ colorScheme: 'light' });
-  await page.screenshot({ path: `${ROOT}target/console/light.png` });
+  await page.screenshot({ path: `${PICTURES}light.png` });
   await nothingWrong();
 });
 
@@ -435,6 +555,39 @@ test('a store out of reach has its own words, and so has a list that grows stale
   await page.getByText('up to date', { exact: true }).waitFor();
   assert.equal(await page.getByText('The store is out of reach.').count(), 0);
   await nothingWrong(/status of 503/);
+});
+
+test('in Firefox a person signs in, sees, searches, ends one, and the API refuses its next request', async () => {
+  const [token, other] = await someWork();
+  const firefox = await startFirefox(origin);
+  try {
+    await firefox.open(`${origin}${PAGE}#search=order`);
+    console.log(await firefox.evaluate('navigator.userAgent'));
+    await firefox.press('Sign in');
+    await firefox.press('oncall-1 (Olga Oncall)');
+    await firefox.sees('Signed in as oncall-1');
+    await firefox.eventually("document.querySelectorAll('tbody tr').length === 5");
+    await firefox.press('agent-1');
+    await firefox.eventually("document.querySelectorAll('tbody tr').length === 2");
+    assert.equal(await firefox.evaluate('location.hash'), '#actorId=agent-1&search=order');
+    await firefox.press('End: agent-1 as user-42');
+    await firefox.sees('End this impersonation?');
+    await firefox.press('End 1 impersonation');
+    await firefox.sees('Ended: agent-1 as user-42.');
+    assert.deepEqual([await read(token), await read(other)], [401, 200]);
+    assert.deepEqual(await firefox.evaluate('[localStorage.length, sessionStorage.length]'), [0, 0]);
+    assert.deepEqual(firefox.wrong, []);
+  } finally {
+    await firefox.close();
+  }
+});
+
+test('the tests know every request that the page makes with its access token', () => {
+  assert.ok(made.size > REQUESTS.length, [...made].join('\n'));
+  for (const sent of made) {
+    const [method, path] = sent.split(' ');
+    assert.ok(REQUESTS.some(([known, pattern]) => known === method && pattern.test(path)), sent);
+  }
 });
 
 // This test is the last, because what was begun before ends with Envoy.

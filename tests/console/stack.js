@@ -1,18 +1,13 @@
 // The page as people see it: Debian's Chromium, Envoy with the filter and the guard, the identity
-// gateway. Until the filter serves the page, a server behind Envoy does, with the filter's header
-// fields.
+// gateway.
 import { execFileSync } from 'node:child_process';
 import { once } from 'node:events';
-import { readFileSync } from 'node:fs';
 import { createServer } from 'node:http';
 import { chromium } from 'playwright-core';
-import { ROOT } from '../stack/envoy.js';
-import { oidc, parties, SECRETS, signIn } from '../tests/clients/client.js';
-import { startEnvoyOn, startStack } from '../tests/clients/stack.js';
-import { finish } from './document.js';
+import { ROOT } from '../../stack/envoy.js';
+import { oidc, parties, SECRETS, signIn } from '../clients/client.js';
+import { startEnvoyOn, startStack } from '../clients/stack.js';
 
-const BUILT = `${ROOT}target/console`;
-export const manifest = JSON.parse(readFileSync(`${BUILT}/page.json`, 'utf8'));
 export const PAGE = '/impersonations/';
 
 /** A name of each kind that pages get wrong. Each is one user, and one reason. */
@@ -24,40 +19,24 @@ export const STRANGE = [
 ];
 
 export async function startConsole() {
-  let document;
+  // Says of each name that it is a user's, of the strange ones too.
   const server = createServer((request, response) => {
-    if (request.url.startsWith('/api/users/')) {
-      // Also says yes to the strange names.
-      response.writeHead(200, { 'content-type': 'application/json' }).end('{}');
-      return;
-    }
-    response.writeHead(200, { ...manifest.headers, 'content-encoding': 'gzip', vary: 'accept-encoding' }).end(document);
+    response.writeHead(200, { 'content-type': 'application/json' }).end('{}');
   }).listen(0, '127.0.0.1');
   await once(server, 'listening');
   server.unref();
-  const edit = (yaml) => withPage(yaml, server.address().port);
+  const edit = (yaml) => forTests(yaml, server.address().port);
   const stack = await startStack(edit);
-  const { origin } = stack;
-  document = finish(readFileSync(`${BUILT}/page.gz`), manifest, {
-    issuer: `${origin}/oidc`,
-    discovery: '/oidc/.well-known/openid-configuration',
-    clientId: 'oncall',
-    scopes: ['openid', 'impersonations:read', 'impersonations:revoke'],
-    resource: `${origin}/api`,
-    impersonations: '/api/impersonations',
-  });
-  const people = await parties(origin);
-  return { ...stack, people, server, begin: begin(origin, people), restartEnvoy: () => startEnvoyOn(stack.ports, edit) };
+  const people = await parties(stack.origin);
+  return { ...stack, people, server, begin: begin(stack.origin, people), restartEnvoy: () => startEnvoyOn(stack.ports, edit) };
 }
 
-/** Envoy's configuration with a route to the page, and with the page's client among the operators. */
-function withPage(yaml, port) {
+/** The shipped configuration, with a list that shows contexts, and users of any name. */
+function forTests(yaml, port) {
   const edits = [
-    ['              # All other requests go to the gateway.', `              - {match: {path: ${PAGE}}, route: {cluster: page}}\n$&`],
-    ['  - name: identity_gateway\n    connect_timeout', `  - name: page\n    connect_timeout: 1s\n    load_assignment:\n      cluster_name: page\n      endpoints:\n      - lb_endpoints:\n        - endpoint: {address: {socket_address: {address: 127.0.0.1, port_value: ${port}}}}\n$&`],
-    ['client_ids: [operations] # Yours', 'client_ids: [operations, oncall]'],
+    ['  - name: identity_gateway\n    connect_timeout', `  - name: users\n    connect_timeout: 1s\n    load_assignment:\n      cluster_name: users\n      endpoints:\n      - lb_endpoints:\n        - endpoint: {address: {socket_address: {address: 127.0.0.1, port_value: ${port}}}}\n$&`],
     ['# context: [ticketId, reason] # Yours: members that the list shows', 'context: [ticketId, reason]'],
-    ['/api/users/{userId}", cluster: identity_gateway', '/api/users/{userId}", cluster: page'],
+    ['/api/users/{userId}", cluster: identity_gateway', '/api/users/{userId}", cluster: users'],
     // Some of the test's impersonations have no actor.
     ['required: true', 'required: false'],
   ];

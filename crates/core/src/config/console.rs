@@ -1,0 +1,49 @@
+//! The page of live impersonations, and how people sign in to it.
+
+use super::kinds::{NonEmpty, Scope, Text};
+use super::node::Node;
+use super::resources::Indicator;
+use super::section::{Kind, section};
+
+#[cfg(test)]
+use super::describe::{Described, Descriptions};
+
+/// How people sign in to the page of live impersonations.
+#[derive(Debug)]
+pub(crate) struct Console {
+    /// The client as which they sign in.
+    pub(crate) client_id: String,
+    /// The scopes that the sign-in asks for.
+    pub(crate) scopes: Vec<String>,
+    /// The `resource` of the sign-in (RFC 8707), if the identity gateway needs one.
+    pub(crate) resource: Option<String>,
+}
+
+section! {
+    /// The page where the person on call sees live impersonations, and ends them.
+    struct ConsoleMembers {
+        /// The client as which people sign in to the page at the identity gateway: a public client,
+        /// with PKCE. Its redirect URI is the page's own address. Its access tokens must be
+        /// accepted by `impersonations.authentication`.
+        client_id: Text,
+        /// The scopes that the sign-in asks for: `impersonations:read`, and `impersonations:revoke`
+        /// if people may end impersonations. `openid` lets the page show who is signed in.
+        scopes: NonEmpty<Scope>,
+        /// The `resource` of the sign-in (RFC 8707), if the identity gateway needs one.
+        resource: Indicator => "the sign-in names no resource",
+    }
+}
+
+impl Kind for Console {
+    type Value = Self;
+
+    fn read(node: Node<'_>) -> Option<Self> {
+        let ConsoleMembers { client_id, scopes, resource } = ConsoleMembers::read(node)?;
+        Some(Self { client_id, scopes, resource })
+    }
+
+    #[cfg(test)]
+    fn describe(descriptions: &mut Descriptions) -> Described {
+        ConsoleMembers::describe(descriptions).under(descriptions, "console", "page")
+    }
+}

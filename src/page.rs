@@ -1,0 +1,18 @@
+//! The page of live impersonations, which build.rs makes of the sources in console/.
+
+use impersonation_core::issuer::BuiltPage;
+
+/// Returns the page; `None` if the module is built without it.
+#[cfg(feature = "console")]
+#[expect(clippy::unnecessary_wraps, reason = "without the feature there is no page")]
+pub(crate) const fn built() -> Option<BuiltPage> {
+    Some(BuiltPage {
+        gzip: include_bytes!(concat!(env!("OUT_DIR"), "/page.gz")),
+        manifest: include_str!(concat!(env!("OUT_DIR"), "/page.json")),
+    })
+}
+
+#[cfg(not(feature = "console"))]
+pub(crate) const fn built() -> Option<BuiltPage> {
+    None
+}
