@@ -59,7 +59,7 @@ fn each_rule_about_claims_is_kept_and_an_invalid_event_ends_nothing() {
         ("event_timestamp of an hour ago", |_| json!({"events": {KIND: {"event_timestamp": now() - 3600}}}), "", false),
         ("event_timestamp ahead",     |_| json!({"events": {KIND: {"event_timestamp": now() + 3600}}}), "", true),
         ("unknown members of the event", |_| json!({"events": {KIND: {"reason_admin": {"en": "x"}, "initiating_entity": "policy"}}}), "", true),
-        ("iss missing",               |_| json!({"iss": null}),                                  INVALID, false),
+        ("iss missing",               |_| json!({"iss": null}),                                  ISSUER_ERROR, false),
         ("iss of another",            |_| json!({"iss": "https://other.example.com"}),           ISSUER_ERROR, false),
         ("iss with a slash more",     |_| json!({"iss": format!("{ISSUER}/")}),                  ISSUER_ERROR, false),
         ("aud missing",               |_| json!({"aud": null}),                                  AUDIENCE, false),
