@@ -150,7 +150,7 @@ fn transmit(origin: &str, received: &Received, world: &mut World) -> Reply {
         ("POST", "/verify") => {
             assert_eq!(body["stream_id"], "s-1");
             world.state = body["state"].as_str().map(str::to_owned);
-            world.arrived += 1;
+            world.arrived = world.arrived.saturating_add(1);
             Reply::status(204)
         }
         _ => Reply::status(404),
