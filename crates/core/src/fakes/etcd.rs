@@ -351,6 +351,8 @@ impl Etcd {
             message.created = true;
         } else if watch.from < self.compacted {
             (message.canceled, message.compact_revision) = (true, self.compacted);
+            // That was the last message.
+            watch.from = i64::MAX;
         } else {
             let wanted =
                 |kv: &&KeyValue| kv.mod_revision >= watch.from && watch.keys.contains(&kv.key);
