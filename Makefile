@@ -90,7 +90,7 @@ define run_parts
 endef
 
 # The longest part comes first.
-others := test-chart test-release test-envoys test-keycloak test-gateways
+others := test-chart test-release test-envoys test-keycloak test-console test-gateways
 .PHONY: test-others others
 others: $(others)
 

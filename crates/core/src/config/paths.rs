@@ -151,7 +151,7 @@ impl Paths {
 impl PathMembers {
     /// Puts the paths below `base_path`, and notes those that are alike.
     pub(super) fn below(self, base_path: &str, asked_for: IfAskedFor, place: &Node<'_>) -> Paths {
-        self.refuse_alike(place);
+        self.refuse_alike(&asked_for, place);
         let below = |path: String| format!("{base_path}{path}");
         Paths {
             subject_tokens: below(self.subject_tokens),
@@ -170,13 +170,10 @@ impl PathMembers {
 
     /// Notes each path that is like an earlier one, or that lies where the filter has paths of its
     /// own.
-    fn refuse_alike(&self, place: &Node<'_>) {
+    fn refuse_alike(&self, asked_for: &IfAskedFor, place: &Node<'_>) {
         let mut paths = vec![
             ("subject_tokens", &self.subject_tokens, true),
             ("impersonations", &self.impersonations, true),
-            ("back_channel_logout", &self.back_channel_logout, false),
-            ("security_events", &self.security_events, false),
-            ("console", &self.console, false),
             ("token", &self.token, false),
             ("revocation", &self.revocation, false),
             ("introspection", &self.introspection, false),
@@ -184,6 +181,14 @@ impl PathMembers {
             ("discovery", &self.discovery, false),
         ];
         paths.extend(self.oauth_discovery.as_ref().map(|path| ("oauth_discovery", path, false)));
+        // A path that is not asked for is the gateway's.
+        let optional = [
+            (asked_for.logouts, "back_channel_logout", &self.back_channel_logout),
+            (asked_for.events, "security_events", &self.security_events),
+            (asked_for.console, "console", &self.console),
+        ];
+        let asked_for = optional.into_iter().filter(|(is_asked_for, ..)| *is_asked_for);
+        paths.extend(asked_for.map(|(_, name, path)| (name, path, false)));
         for (index, (name, path, has_children)) in paths.iter().enumerate() {
             for (other, earlier, earlier_has_children) in paths.iter().take(index) {
                 let alike = without_slash(path).eq_ignore_ascii_case(without_slash(earlier))
