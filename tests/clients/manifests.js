@@ -203,8 +203,8 @@ function accepted(plugin, cluster) {
   assert.equal(plugin.failure_policy, 'FAIL_RELOAD');
   const { store, impersonations } = plugin.configuration.value.store ? plugin.configuration.value : JSON.parse(plugin.configuration.value);
   assert.equal(cluster.name, store.etcd.cluster);
-  // Operators can end impersonations by default.
-  assert.deepEqual(impersonations.authentication.jwt.map((entry) => entry.client_ids), [['operations']]);
+  // Operators can end impersonations by default, and so can people at the page.
+  assert.deepEqual(impersonations.authentication.jwt.map((entry) => entry.client_ids), [['operations', 'oncall']]);
   judged(cluster, (filters) => {
     const wasm = filters.find(({ name }) => name === 'envoy.filters.http.wasm');
     const { code } = wasm.typed_config.config.vm_config;
