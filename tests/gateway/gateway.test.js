@@ -32,7 +32,7 @@ before(async () => {
   await once(envoy, 'listening');
   const [port] = await freePorts(1);
   origin = `http://127.0.0.1:${port}`;
-  gateway = await startGateway({ port, origin, env: { ...secrets, ENVOY: `http://127.0.0.1:${envoy.address().port}` } });
+  gateway = await startGateway({ port, origin, env: { ...secrets, ENVOY_ORIGIN: `http://127.0.0.1:${envoy.address().port}` } });
 });
 
 after(async () => {

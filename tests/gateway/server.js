@@ -21,7 +21,7 @@ const signingKey = env.GATEWAY_SIGNING_KEY ? JSON.parse(env.GATEWAY_SIGNING_KEY)
 const provider = createProvider({
   issuer: issuer.href,
   signingKey,
-  envoy: env.ENVOY ?? issuer.origin,
+  envoy: env.ENVOY_ORIGIN ?? issuer.origin,
   secrets: {
     integratorBackend: env.INTEGRATOR_BACKEND_SECRET ?? 'demo-only-integrator-backend',
     operations: env.OPERATIONS_SECRET ?? 'demo-only-operations',

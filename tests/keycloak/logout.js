@@ -19,11 +19,13 @@ before(async () => {
   all = await everything();
   ({ origin } = all);
   const [username, password] = ADMIN;
-  const { access_token: token } = await (await fetch(`${all.behind}/realms/master/protocol/openid-connect/token`, {
+  // A token of the administrator is good for a minute.
+  const signIn = async () => (await fetch(`${all.behind}/realms/master/protocol/openid-connect/token`, {
     method: 'POST',
     body: new URLSearchParams({ grant_type: 'password', client_id: 'admin-cli', username, password }),
   })).json();
   admin = async (method, path, body) => {
+    const { access_token: token } = await signIn();
     const headers = { authorization: `Bearer ${token}`, ...(body && { 'content-type': 'application/json' }) };
     const response = await fetch(`${all.behind}/admin/realms/acme${path}`, { method, headers, body: body && JSON.stringify(body) });
     assert.equal(response.status, 204, await response.text());
