@@ -6,7 +6,7 @@
 // From the environment, all of it optional:
 //   HOST, PORT   where to listen (127.0.0.1:9000; port 0 picks one)
 //   ISSUER       the public address, that is Envoy's (http://127.0.0.1:10000/oidc)
-//   ENVOY        where this process reaches Envoy, to report logouts (the origin of ISSUER)
+//   ENVOY_ORIGIN where this process reaches Envoy, to report logouts (the origin of ISSUER)
 //   GATEWAY_SIGNING_KEY   private JWK; without it a key is made at start and lost at the end
 //   INTEGRATOR_BACKEND_SECRET, OPERATIONS_SECRET, SUPPORT_PORTAL_SECRET, INTROSPECTION_SECRET
 //                the clients' secrets; the defaults are for trying things out, and say so
