@@ -16,6 +16,7 @@ pub mod etcd;
 pub mod flood;
 pub mod gateway;
 pub mod guarded;
+pub mod holder;
 pub mod http;
 pub mod http2;
 pub mod keys;

@@ -3,12 +3,14 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
+use serde_json::Value;
 
 use super::identity::{Identity, NameClaims};
 use super::sign_in::SignInClaims;
 use super::{BearerError, ExpiringCache, VerifiedToken};
 use crate::config::JwtIssuer;
+use crate::confirmation::Confirmation;
 use crate::host::UnixTime;
 use crate::jose::{KeySet, TestedCrypto};
 use crate::secret::Digest;
@@ -54,9 +56,9 @@ struct AccessTokenClaims {
     /// The token's bearer is an actor, and not its subject (RFC 8693 §4.1).
     #[serde(default, deserialize_with = "is_present")]
     act: bool,
-    /// The token is bound to a key (RFC 7800), whose proof the filter cannot check.
-    #[serde(default, deserialize_with = "is_present")]
-    cnf: bool,
+    /// The token is bound to a key (RFC 7800).
+    #[serde(default, deserialize_with = "given")]
+    cnf: Option<Value>,
     /// The token reports events (RFC 8417), whatever its type says.
     #[serde(default, deserialize_with = "is_present")]
     events: bool,
@@ -121,28 +123,38 @@ pub(super) fn parse(token: &str) -> Result<Untrusted<'_>, BearerError> {
 
 /// Refuses a JWT of an unlisted issuer that says itself that its bearer is not its subject, or that
 /// one of our own keys signed. An endpoint may vouch for the rest of what the JWT says, but it need
-/// not know or repeat that the token is an impersonation.
+/// not know or repeat that the token is an impersonation, or bound to a key. Returns the key that
+/// the JWT names.
 pub(super) fn check_unlisted(
     statement: &Untrusted<'_>,
     crypto: Option<&TestedCrypto>,
     own_keys: &KeySet,
-) -> Result<(), BearerError> {
+) -> Result<Confirmation, BearerError> {
     if statement.claims().contains_key("events") {
         return Err(reports_events());
     }
     if statement.claims().contains_key("act") {
         return Err(BearerError::Delegated);
     }
-    if statement.claims().contains_key("cnf") {
-        return Err(BearerError::SenderConstrained);
-    }
+    let confirmation = confirmation(statement.claims().get("cnf"))?;
     if !statement.has_signature() {
         return Err(StatementError::Signature.into());
     }
     if statement.is_signed_by(crypto, own_keys) {
         return Err(BearerError::SelfIssued);
     }
-    Ok(())
+    Ok(confirmation)
+}
+
+/// Reads the keys that a token is bound to; none if it has no `cnf`.
+pub(super) fn confirmation(cnf: Option<&Value>) -> Result<Confirmation, BearerError> {
+    let Some(cnf) = cnf else { return Ok(Confirmation::default()) };
+    Confirmation::read(cnf).ok_or(BearerError::SenderConstrained)
+}
+
+/// Deserializes a claim that is present, `null` included.
+pub(super) fn given<'de, D: Deserializer<'de>>(claim: D) -> Result<Option<Value>, D::Error> {
+    Value::deserialize(claim).map(Some)
 }
 
 /// Refuses a logout token or a security event, which is never an access token (RFC 8725 §3.11).
@@ -169,9 +181,7 @@ fn accept(
     if claims.act {
         return Err(BearerError::Delegated);
     }
-    if claims.cnf {
-        return Err(BearerError::SenderConstrained);
-    }
+    let confirmation = confirmation(claims.cnf.as_ref())?;
     let named = NameClaims {
         sub: claims.sub.clone(),
         client_id: claims.client_id.clone(),
@@ -194,6 +204,7 @@ fn accept(
         scopes,
         expires_at,
         sign_in: claims.sign_in.read(names, prefix, verified.issued_at)?,
+        confirmation,
         required_scopes: Rc::clone(&rules.required_scopes),
     })
 }

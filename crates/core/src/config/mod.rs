@@ -8,6 +8,7 @@
 //! [`Service`](crate::issuer::Service) builds the parts that do from it.
 
 mod audit;
+mod binding;
 mod clients;
 #[cfg(test)]
 mod describe;
@@ -46,9 +47,10 @@ pub use store::Store;
 pub use wire::decode;
 
 pub(crate) use audit::AuditLog;
+pub(crate) use binding::{CertificateSource, NonceRule, Profile, TokenBinding};
 #[cfg(test)]
 pub(crate) use clients::ClientType;
-pub(crate) use clients::{Client, ClientAuthentication};
+pub(crate) use clients::{CertificateName, Client, ClientAuthentication};
 pub(crate) use events::EventSender;
 pub(crate) use filter::{DocumentSource, ForeignSubjectTokens};
 pub(crate) use functions::{AuthorizeSubjectToken, CustomClaims, OnError};

@@ -18,6 +18,7 @@ mod logout;
 mod mint;
 mod ours;
 mod oversight;
+mod possession;
 mod refusal;
 mod request;
 mod revoke;

@@ -34,6 +34,12 @@ impl<R> Issuers<R> {
         Self(rules.into_iter().map(issuer).collect())
     }
 
+    /// Trusts each issuer by its name, its keys and its rules.
+    pub(crate) fn of(issuers: impl Iterator<Item = (String, Jwks, R)>) -> Self {
+        let issuer = |(name, keys, rules)| Issuer { name, keys: KeySource::new(&keys), rules };
+        Self(issuers.map(issuer).collect())
+    }
+
     /// The first issuer that is named `iss`, compared exactly, with its position in the list.
     pub(crate) fn find(&self, iss: &str) -> Result<(usize, &Issuer<R>), StatementError> {
         let found = self.0.iter().enumerate().find(|(_, issuer)| issuer.name == iss);
@@ -47,10 +53,7 @@ impl<R> Issuers<R> {
 
     /// The key sets that the background task keeps fresh.
     pub(crate) fn remote_key_sets(&self) -> impl Iterator<Item = &Rc<RemoteKeySet>> {
-        self.0.iter().filter_map(|issuer| match &issuer.keys {
-            KeySource::Remote(remote) => Some(remote),
-            KeySource::Local(_) => None,
-        })
+        self.0.iter().filter_map(|issuer| issuer.keys.remote())
     }
 }
 
