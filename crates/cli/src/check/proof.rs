@@ -14,6 +14,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use impersonation_core::issuer::{Endpoint, Paths};
 
+use super::binding;
 use super::clusters::Clusters;
 use super::findings::{Doubt, Findings, Proved, Severity};
 use super::guard::{Guard, Issuer};
@@ -27,7 +28,7 @@ use super::wasm::Plugin;
 const HEADER_MUTATION: &str = "envoy.extensions.filters.http.header_mutation.v3.HeaderMutation";
 
 /// Filters that do not change the metadata which `jwt_authn` sets.
-const HARMLESS: [&str; 14] = [
+const HARMLESS: [&str; 15] = [
     HEADER_MUTATION,
     "envoy.extensions.filters.http.buffer.v3.Buffer",
     "envoy.extensions.filters.http.compressor.v3.Compressor",
@@ -37,6 +38,7 @@ const HARMLESS: [&str; 14] = [
     "envoy.extensions.filters.http.fault.v3.HTTPFault",
     "envoy.extensions.filters.http.grpc_stats.v3.FilterConfig",
     "envoy.extensions.filters.http.grpc_web.v3.GrpcWeb",
+    "envoy.extensions.filters.http.header_to_metadata.v3.Config",
     "envoy.extensions.filters.http.health_check.v3.HealthCheck",
     "envoy.extensions.filters.http.local_ratelimit.v3.LocalRateLimit",
     "envoy.extensions.filters.http.ratelimit.v3.RateLimit",
@@ -65,6 +67,7 @@ struct Reason {
 /// Judges every route that leads to a guarded API.
 pub(super) fn check(file: &EnvoyFile<'_, '_, '_>, findings: &mut Findings) -> Proved {
     let listeners = topology::listeners(file.root);
+    binding::check(file, &listeners, findings);
     let tokens = file.tokens(&listeners);
     let judge = Judge { file, tokens: &tokens };
     let gateways = judge.gateways(&listeners);
@@ -167,7 +170,7 @@ impl<'d> Guard<'_, 'd> {
 }
 
 /// Returns true if a plugin stands in a chain.
-fn is_in(plugin: &Plugin<'_>, chain: &Chain<'_>) -> bool {
+pub(super) fn is_in(plugin: &Plugin<'_>, chain: &Chain<'_>) -> bool {
     let manager = plugin.around.manager.as_ref();
     manager.is_some_and(|manager| manager.path == chain.manager.path)
 }

@@ -74,6 +74,19 @@ impl Words for CertificateSource {
         &[("connection", Self::Connection), ("forwarded", Self::Forwarded)];
 }
 
+/// The use of client certificates, and so what the listener must make sure of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CertificateUse {
+    /// No certificate is read.
+    None,
+    /// The certificate itself counts, whoever made it.
+    Any,
+    /// The names in the certificate count: an authority must vouch for it.
+    Verified,
+    /// A proxy in front forwards the certificate: only that proxy may connect.
+    Forwarded,
+}
+
 /// When a proof must have a nonce of the filter's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NonceRule {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::audit::AuditLog;
-use super::binding::{CertificateSource, Dpop, Profile, Profiled, TokenBinding};
+use super::binding::{CertificateSource, CertificateUse, Dpop, Profile, Profiled, TokenBinding};
 use super::clients::{Client, Clients, check_actors, check_resources, warn_of_weaker_clients};
 use super::events;
 use super::functions::{AuthorizeSubjectToken, CustomClaims};
@@ -324,6 +324,26 @@ impl Config {
             rules().any(|rules| rules.acr_values.is_some()),
             rules().any(|rules| rules.max_age.is_some()),
         )
+    }
+
+    /// Returns the use of client certificates.
+    pub fn certificate_use(&self) -> CertificateUse {
+        let is_named = |client: &Rc<Client>| client.certificate_name.is_some();
+        match self.certificates {
+            None => CertificateUse::None,
+            Some(CertificateSource::Forwarded) => CertificateUse::Forwarded,
+            Some(CertificateSource::Connection) if self.clients.values().any(is_named) => {
+                CertificateUse::Verified
+            }
+            Some(CertificateSource::Connection) => CertificateUse::Any,
+        }
+    }
+
+    /// Returns true if a client or a resource wants tokens that are bound by a proof.
+    pub fn demands_proofs(&self) -> bool {
+        let of_clients = self.clients.values().filter_map(|client| client.token_binding);
+        let of_resources = self.resources.values().filter_map(|resource| resource.token_binding);
+        of_clients.chain(of_resources).any(TokenBinding::allows_proof)
     }
 
     /// Returns true if access tokens may be bound to client certificates.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::audit::AuditLog;
-use super::binding::CertificateSource;
+use super::binding::{CertificateSource, CertificateUse};
 use super::etcd::EtcdSettings;
 use super::kinds::{DAY, HOUR, List, NonEmpty, OneOf, SECOND, Scope, Span, Text, Words};
 use super::node::Node;
@@ -305,6 +305,14 @@ impl GuardConfig {
     pub fn from_value(value: &Value) -> Result<Self, ConfigError> {
         let (config, warnings) = read_whole::<Self>(value, &NoEnvironment)?;
         Ok(Self { warnings, ..config })
+    }
+
+    /// Returns the use of client certificates that the listener must know of.
+    pub fn certificate_use(&self) -> CertificateUse {
+        match self.certificates {
+            CertificateSource::Connection => CertificateUse::None,
+            CertificateSource::Forwarded => CertificateUse::Forwarded,
+        }
     }
 
     /// Returns the service's name in shared data. It equals the name that the filter uses.

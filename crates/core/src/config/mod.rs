@@ -37,6 +37,7 @@ mod wire;
 
 use std::fmt;
 
+pub use binding::CertificateUse;
 pub use etcd::EtcdSettings;
 pub use filter::Config;
 pub use guard::{Action, GuardConfig, GuardRule, GuardStore, Mode, PathPattern};

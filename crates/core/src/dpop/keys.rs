@@ -62,7 +62,7 @@ impl ProofKeys for AllKeys {
     }
 }
 
-/// Keys of the curves that the host verifies, and Ed25519.
+/// Keys of the curves that the host verifies.
 pub(crate) struct KeysOfHost(pub(crate) Box<dyn NativeCrypto>);
 
 impl ProofKeys for KeysOfHost {

@@ -1,8 +1,8 @@
-//! Public keys of a small module: the host verifies ECDSA, and the module Ed25519. There is no RSA,
-//! and no fallback where the host cannot verify.
+//! Public keys of a small module: the host verifies ECDSA, and there is nothing else.
 //!
-//! A module that verifies by itself needs 400 kB for the curves and for RSA, and every worker
-//! compiles them. The host checks that a point is on its curve and that numbers are in range.
+//! A module that verifies by itself needs 400 kB more for the curves and for RSA, and 50 kB for
+//! Ed25519 alone. Every worker compiles the module. The host checks that a point is on its curve and
+//! that numbers are in range.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
@@ -11,8 +11,7 @@ use serde_json::Value;
 use super::{Algorithm, NativeCrypto};
 
 /// The algorithms of a [`HostKey`].
-pub(crate) const HOST_KEY_ALGORITHMS: &[Algorithm] =
-    &[Algorithm::Es256, Algorithm::Es384, Algorithm::EdDsa, Algorithm::Ed25519];
+pub(crate) const HOST_KEY_ALGORITHMS: &[Algorithm] = &[Algorithm::Es256, Algorithm::Es384];
 
 /// `SubjectPublicKeyInfo` of a P-256 key up to its point (RFC 5480 §2).
 const P256: &[u8] = b"\x30\x59\x30\x13\x06\x07\x2a\x86\x48\xce\x3d\x02\x01\x06\x08\x2a\x86\x48\xce\
@@ -28,8 +27,6 @@ pub(crate) enum HostKey {
     P256(Vec<u8>),
     /// P-384, as `SubjectPublicKeyInfo`.
     P384(Vec<u8>),
-    /// Ed25519.
-    Ed25519(ed25519_dalek::VerifyingKey),
 }
 
 impl HostKey {
@@ -46,10 +43,6 @@ impl HostKey {
             _ if !signs => None,
             ("EC", "P-256") => point(P256, 32).map(Self::P256),
             ("EC", "P-384") => point(P384, 48).map(Self::P384),
-            ("OKP", "Ed25519") => {
-                let bytes = decode("x")?.try_into().ok()?;
-                ed25519_dalek::VerifyingKey::from_bytes(&bytes).ok().map(Self::Ed25519)
-            }
             _ => None,
         }
     }
@@ -59,7 +52,6 @@ impl HostKey {
         match self {
             Self::P256(_) => matches!(algorithm, Algorithm::Es256),
             Self::P384(_) => matches!(algorithm, Algorithm::Es384),
-            Self::Ed25519(_) => matches!(algorithm, Algorithm::EdDsa | Algorithm::Ed25519),
         }
     }
 
@@ -68,11 +60,6 @@ impl HostKey {
         let (hash, key, len) = match self {
             Self::P256(key) => ("sha256", key, 32),
             Self::P384(key) => ("sha384", key, 48),
-            Self::Ed25519(key) => {
-                let signature = ed25519_dalek::Signature::from_slice(signature);
-                return signature
-                    .is_ok_and(|signature| key.verify_strict(message, &signature).is_ok());
-            }
         };
         let Some(signature) = der(signature, len) else { return false };
         host.verify(hash, key, &signature, message) == Some(true)
@@ -154,7 +141,7 @@ mod tests {
     #[test]
     fn a_key_verifies_its_own_signatures_and_no_others() {
         let host = AwsLc::new(Manner::Honest);
-        for alg in [Other::ES256, Other::ES384, Other::EdDSA] {
+        for alg in [Other::ES256, Other::ES384] {
             // Many signatures: numbers with leading zeros are rare.
             let (key, other) = (Key::generate(alg, "a"), Key::generate(alg, "b"));
             let [public, another] =
