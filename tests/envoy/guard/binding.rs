@@ -71,7 +71,6 @@ fn a_bound_token_reaches_the_api_only_with_a_proof_of_its_key() {
         ("for the host it names",    by("DPoP"),                          elsewhere("http://gateway.test/orders"),         "DPoP", "invalid_dpop_proof"),
         ("a scheme before it",       by("Foo DPoP"),                      proof(),                                         "DPoP", "invalid_token"),
         ("a scheme within another",  format!("Basic abc,DPoP {token}"),   proof(),                                         "DPoP", "invalid_token"),
-        ("a second token",           format!("DPoP {token} DPoP {token}"), proof(),                                        "DPoP", "invalid_token"),
     ];
     for (case, authorization, proofs, scheme, error) in cases {
         let answer = ask(&guarded, &authorization, &proofs);
@@ -79,9 +78,10 @@ fn a_bound_token_reaches_the_api_only_with_a_proof_of_its_key() {
         findings.expect(case, &guarded.reached(&answer), &false);
     }
     // jwt_authn itself does not know these.
-    for authorization in [by("dpop"), by("DPOP"), by("Basic")] {
+    let second = format!("DPoP {token} DPoP {token}");
+    for authorization in [by("dpop"), by("DPOP"), by("Basic"), second] {
         let answer = ask(&guarded, &authorization, &proof());
-        findings.expect(authorization.split(' ').next().unwrap(), &answer.status, &401);
+        findings.expect(&authorization, &answer.status, &401);
     }
     let twice = Request::get("/orders").header("authorization", by("DPoP"));
     let twice = send(&guarded, twice.header("authorization", by("DPoP")), &proof());
