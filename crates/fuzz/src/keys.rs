@@ -85,7 +85,8 @@ pub(crate) fn proof(data: &[u8]) {
         assert!(
             claims["htm"] == "POST" && claims["jti"].as_str().is_some_and(|jti| !jti.is_empty())
         );
-        assert!(claims["htu"].as_str().unwrap().contains("/oidc/token"));
+        let htu = claims["htu"].as_str().unwrap().to_ascii_lowercase();
+        assert!(htu.starts_with("https://auth.example.com"), "{htu}");
         assert!((claims["iat"].as_f64().unwrap() - START.secs() as f64).abs() < 62.0);
         assert_eq!(answer.json()["token_type"], "DPoP");
     });

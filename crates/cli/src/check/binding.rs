@@ -7,7 +7,7 @@ use impersonation_core::config::CertificateUse;
 use super::findings::Findings;
 use super::jwt_authn::JWT_AUTHN;
 use super::proof::{EnvoyFile, is_in};
-use super::topology::{Chain, Listener};
+use super::topology::{self, Chain, Listener};
 use super::tree::{Place, member_path};
 
 const HEADER_TO_METADATA: &str = "envoy.extensions.filters.http.header_to_metadata.v3.Config";
@@ -17,12 +17,8 @@ const NAMESPACE: &str = "impersonation";
 const KEY: &str = "authorization";
 
 /// Checks every chain with a filter or a guard that reads certificates or proofs.
-pub(super) fn check(
-    file: &EnvoyFile<'_, '_, '_>,
-    listeners: &[Listener<'_>],
-    findings: &mut Findings,
-) {
-    for listener in listeners {
+pub(super) fn check(file: &EnvoyFile<'_, '_, '_>, findings: &mut Findings) {
+    for listener in &topology::listeners(file.root) {
         for chain in &listener.chains {
             let of_filters = file.issuers.iter().filter(|issuer| is_in(issuer.plugin, chain));
             for issuer in of_filters {

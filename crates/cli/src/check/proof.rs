@@ -14,7 +14,6 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use impersonation_core::issuer::{Endpoint, Paths};
 
-use super::binding;
 use super::clusters::Clusters;
 use super::findings::{Doubt, Findings, Proved, Severity};
 use super::guard::{Guard, Issuer};
@@ -67,7 +66,6 @@ struct Reason {
 /// Judges every route that leads to a guarded API.
 pub(super) fn check(file: &EnvoyFile<'_, '_, '_>, findings: &mut Findings) -> Proved {
     let listeners = topology::listeners(file.root);
-    binding::check(file, &listeners, findings);
     let tokens = file.tokens(&listeners);
     let judge = Judge { file, tokens: &tokens };
     let gateways = judge.gateways(&listeners);

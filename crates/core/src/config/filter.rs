@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::audit::AuditLog;
-use super::binding::{CertificateSource, CertificateUse, Dpop, Profile, Profiled, TokenBinding};
+use super::binding::{CertificateSource, CertificateUse, Dpop, TokenBinding};
 use super::clients::{Client, Clients, check_actors, check_resources, warn_of_weaker_clients};
 use super::events;
 use super::functions::{AuthorizeSubjectToken, CustomClaims};
@@ -16,6 +16,7 @@ use super::kinds::{Boolean, Lifetime, OneOf, Words};
 use super::name_prefix::warn_of_two_names;
 use super::node::Node;
 use super::paths::{PathMembers, Paths, Receives};
+use super::profile::{Profile, Profiled};
 use super::resources::{Resource, Resources};
 use super::section::{Kind, read_whole, section};
 use super::service::{BasePath, Issuer, tenant};

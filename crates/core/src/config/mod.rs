@@ -24,6 +24,7 @@ mod limits;
 mod name_prefix;
 mod node;
 mod paths;
+mod profile;
 mod resources;
 mod rules;
 mod section;
@@ -48,7 +49,7 @@ pub use store::Store;
 pub use wire::decode;
 
 pub(crate) use audit::AuditLog;
-pub(crate) use binding::{CertificateSource, NonceRule, Profile, TokenBinding};
+pub(crate) use binding::{CertificateSource, NonceRule, TokenBinding};
 #[cfg(test)]
 pub(crate) use clients::ClientType;
 pub(crate) use clients::{CertificateName, Client, ClientAuthentication};
@@ -59,6 +60,7 @@ pub(crate) use guard::{DefaultAction, GuardHeaders};
 pub(crate) use http_uri::{HttpUri, USER_ID_PLACEHOLDER};
 pub(crate) use limits::{LONGEST_ACCESS_TOKEN_LIFETIME, LONGEST_SUBJECT_TOKEN_LIFETIME};
 pub(crate) use node::Problem;
+pub(crate) use profile::Profile;
 pub(crate) use resources::Resource;
 pub(crate) use rules::{MintRate, Rules};
 pub(crate) use signing_keys::SigningKey;
