@@ -5,16 +5,18 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::LazyLock;
 
+use base64::Engine;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use serde_json::{Value, json};
 
 use testkit::Findings;
 use testkit::bootstrap::{Bootstrap, Cluster, Filter, Listener};
-use testkit::configuration::{ORDERS, sha256_hex};
+use testkit::configuration::{Configuration, ORDERS, sha256_hex};
 use testkit::envoy::Envoy;
 use testkit::gateway::{BEARER, exchange_form, raw_part};
 use testkit::guarded::{API, bound_listener, filter_configuration, guard_configuration};
 use testkit::holder::sha256;
-use testkit::http::{Answer, Form};
+use testkit::http::Form;
 use testkit::scratch;
 use testkit::server::{Server, as_asked};
 use testkit::tls::{Authority, Identity};
@@ -25,10 +27,9 @@ static AUTHORITY: LazyLock<Authority> = LazyLock::new(|| {
 
 /// The bytes of a certificate file.
 fn der(certificate: &Path) -> Vec<u8> {
-    use base64::Engine as _;
     let pem = std::fs::read_to_string(certificate).unwrap();
     let lines: String = pem.lines().filter(|line| !line.starts_with("-----")).collect();
-    base64::engine::general_purpose::STANDARD.decode(lines).unwrap()
+    STANDARD.decode(lines).unwrap()
 }
 
 fn validation(listener: &mut Value) -> &mut Value {
@@ -183,23 +184,58 @@ fn a_certificate_authenticates_a_client_and_binds_its_tokens() {
     }
 }
 
+/// Trusts the header of a proxy, and lets nobody else connect.
+fn behind_a_proxy(listener: &mut Value) {
+    verifying(listener);
+    let chain = &mut listener["filter_chains"][0];
+    chain["transport_socket"]["typed_config"]["require_client_certificate"] = true.into();
+    chain["filters"][0]["typed_config"]["forward_client_cert_details"] = "FORWARD_ONLY".into();
+}
+
 /// A header that anybody can write counts only where the operator says that a proxy writes it.
 #[test]
 fn a_forwarded_certificate_counts_only_where_it_is_configured() {
-    let digest = "01".repeat(32);
+    let [proxy, server] = ["proxy", "proxied-server"].map(|name| AUTHORITY.issue(name));
     let client = json!({"client_id": "tls", "type": "native", "token_binding": "mtls"});
-    let configuration = testkit::configuration::Configuration::default().with("/clients/-", client);
-    let send = |gateway: &testkit::gateway::Gateway, xfcc: &str| -> Answer {
-        let form = exchange_form(&gateway.mint("u-1")).set("client_id", "tls");
-        let request = testkit::gateway::exchange_request(&form);
-        gateway.send(&request.header("x-forwarded-client-cert", xfcc))
+    let configuration = filter_configuration().with("/clients/-", client);
+    let forwarded = configuration.clone().with("/client_certificate", "forwarded");
+    let gateway = |name: &str, configuration: &Configuration, edit: fn(&mut Value)| {
+        let listener = Listener::new(name).filter(Filter::from(configuration));
+        listener.answer("/", "the gateway").tls(server.clone()).edited(edit)
     };
-    let one = format!("Hash={digest};Subject=\"CN=portal\"");
-    let gateway = testkit::gateway::Gateway::lent(&configuration);
-    assert_eq!(send(&gateway, &one).refusal(), (400, "invalid_request".into()));
-    drop(gateway);
-    let forwarded = configuration.with("/client_certificate", "forwarded");
-    let gateway = testkit::gateway::Gateway::start(&forwarded);
-    // Envoy removes the header unless the connection manager says otherwise.
-    assert_eq!(send(&gateway, &one).refusal(), (400, "invalid_request".into()));
+    let envoy = Bootstrap::default()
+        .listener(gateway("gateway", &configuration, verifying))
+        .listener(gateway("proxied", &forwarded, behind_a_proxy))
+        .listener(gateway("removed", &forwarded, verifying))
+        .start();
+    let header = |value: &str| format!("x-forwarded-client-cert: {value}");
+    let one = format!("Hash={};Subject=\"CN=portal\"", "01".repeat(32));
+    let ask = |listener: &str, values: &[&str]| {
+        let form = exchange_form(&mint(&envoy)).set("client_id", "tls").encode();
+        let headers: Vec<_> = values.iter().map(|value| header(value)).collect();
+        let mut more: Vec<&str> = vec!["-d", &form];
+        headers.iter().for_each(|header| more.extend(["-H", header]));
+        curl(&envoy, listener, "/oidc/token", Some(&proxy), &more)
+    };
+    let bound = |answer: &Curled| {
+        let token = answer.body["access_token"].as_str();
+        token.map_or(Value::Null, |token| raw_part(token, 1)["cnf"]["x5t#S256"].clone())
+    };
+    let of_proxy = json!(sha256(der(&proxy.certificate)));
+    assert_eq!(bound(&ask("gateway", &[&one])), of_proxy, "the connection's certificate counts");
+    let answer = ask("proxied", &[&one]);
+    assert_eq!(bound(&answer), json!(URL_SAFE_NO_PAD.encode([1; 32])), "{:?}", answer.body);
+    // Envoy has removed the header.
+    assert_eq!(ask("removed", &[&one]).status, 400);
+    let two = format!("{one},{one}");
+    for (case, values) in
+        [("none", &[][..]), ("two elements", &[&*two]), ("two headers", &[&*one, &*one])]
+    {
+        let answer = ask("proxied", values);
+        assert_eq!(
+            (answer.status, &answer.body["error"]),
+            (400, &json!("invalid_request")),
+            "{case}"
+        );
+    }
 }

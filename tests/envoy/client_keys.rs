@@ -5,10 +5,11 @@ use jsonwebtoken::Algorithm;
 use serde_json::{Value, json};
 
 use testkit::Findings;
-use testkit::configuration::{CLIENT_SECRET, Configuration, ISSUER, jwks};
+use testkit::configuration::{CLIENT_SECRET, Configuration, ISSUER, ORDERS, jwks};
 use testkit::gateway::{Gateway, exchange_form, exchange_request};
 use testkit::holder::{ASSERTION_TYPE, Holder, assertion_claims, changed};
 use testkit::http::{Answer, Form, Request};
+use testkit::keys::Key;
 
 fn configuration(holder: &Holder) -> Configuration {
     let client = |client_id: &str| {
@@ -146,4 +147,48 @@ fn a_request_uses_one_method_of_authentication() {
     let listed =
         with_assertion(exchange_form(&token).without("client_id"), &holder.assert(&listed));
     assert_eq!(gateway.exchange(&listed).status, 200, "a list of one audience");
+}
+
+/// FAPI 2.0 Security Profile, sections 5.3.2.1 and 5.4.1: what cannot be refused at load.
+#[test]
+fn the_profile_refuses_what_it_forbids_in_requests() {
+    let holder = Holder::new(Algorithm::ES256);
+    let es384 = Holder { key: Key::generate(Algorithm::ES384, "p384") };
+    let rs256 = Holder { key: Key::generate(Algorithm::RS256, "rsa") };
+    let keys: Vec<_> = [&holder, &es384, &rs256].iter().map(|holder| holder.jwk()).collect();
+    let keys = json!({"inline_string": json!({"keys": keys}).to_string()});
+    let client = json!({
+        "client_id": "signer", "type": "traditional_web", "authentication": "private_key_jwt",
+        "local_jwks": keys, "token_binding": "dpop",
+    });
+    let configuration =
+        Configuration::default().with("/profile", "fapi2").with("/clients", json!([client])).with(
+            "/resources",
+            json!([
+                {"indicator": ORDERS, "scopes": ["orders:read"], "token_binding": "any"},
+            ]),
+        );
+    let gateway = Gateway::lent(&configuration);
+    let token = gateway.mint("u-1");
+    let form = exchange_form(&token).without("client_id");
+    let send = |assertion: &str, proof: &str| {
+        let form = with_assertion(form.clone(), assertion);
+        gateway.send(&exchange_request(&form).header("DPoP", proof))
+    };
+    let claims = || assertion_claims("signer", ISSUER);
+    let proof = |holder: &Holder| holder.proof("POST", "https://auth.example.com/oidc/token");
+    let listed = changed(claims(), &json!({"aud": [ISSUER]}));
+    let mut findings = Findings::default();
+    for (case, assertion) in [
+        ("a list as aud", holder.assert(&listed)),
+        ("ES384", es384.assert(&claims())),
+        ("RS256", rs256.assert(&claims())),
+    ] {
+        let answer = send(&assertion, &proof(&holder));
+        findings.expect(case, &answer.refusal(), &(401, "invalid_client".into()));
+    }
+    let answer = send(&holder.assert(&claims()), &proof(&es384));
+    findings.expect("a proof by ES384", &answer.refusal(), &(400, "invalid_dpop_proof".into()));
+    let answer = send(&holder.assert(&claims()), &proof(&holder));
+    findings.expect("what it allows", &answer.status, &200);
 }

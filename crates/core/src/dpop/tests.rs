@@ -42,10 +42,14 @@ fn with(mut value: Value, pointer: &str, new: Value) -> Value {
 }
 
 fn check(proofs: &Proofs, fields: &[String]) -> Result<CheckedProof, ProofError> {
+    check_at(UnixTime::from_secs(NOW as i64), proofs, fields)
+}
+
+fn check_at(now: UnixTime, proofs: &Proofs, fields: &[String]) -> Result<CheckedProof, ProofError> {
     let fields: Vec<_> = fields.iter().map(|field| field.as_bytes().to_vec()).collect();
     let presented =
         Presented { fields: &fields, method: b"POST", path: b"/orders", token: Some(TOKEN) };
-    proofs.check(UnixTime::from_secs(NOW as i64), presented)
+    proofs.check(now, presented)
 }
 
 #[test]
@@ -177,4 +181,28 @@ fn a_proof_is_good_once() {
     let later = with(claims(), "/iat", (NOW + 5).into());
     assert_eq!(used(&key, &later), Err(ProofError::Replayed), "the same jti, signed anew");
     assert!(used(&Key::generate(Other::ES256, ""), &claims()).is_ok(), "another client's jti");
+}
+
+/// Under a flood the memory is full, and forgets nothing before its time.
+#[test]
+fn a_proof_that_cannot_be_remembered_is_refused() {
+    let host = FakeHost::default();
+    host.now.set(UnixTime::from_secs(NOW as i64));
+    let proofs = Proofs { seen: SeenOnce::with_buckets("tenant", "test", 1), ..proofs(None) };
+    let key = Key::generate(Other::ES256, "");
+    let used = |number: u64| {
+        let claims = with(claims(), "/jti", number.to_string().into());
+        let claims = with(claims, "/iat", host.now.get().secs().into());
+        check_at(host.now.get(), &proofs, &[key.sign_with(&header(&key), &claims)])?
+            .first_use(&host, &proofs)
+    };
+    let accepted = (0..100).take_while(|number| used(*number).is_ok()).count();
+    assert_eq!(accepted, 64);
+    let full = ProofError::NotRemembered(crate::shared_data::NotRemembered::Full);
+    assert_eq!(used(1000), Err(full), "a new proof");
+    assert_eq!(used(0), Err(ProofError::Replayed), "an old proof");
+    host.now.set(UnixTime::from_secs(NOW as i64 + 59));
+    assert_eq!(used(1000), Err(full), "the others could still be presented");
+    host.now.set(UnixTime::from_secs(NOW as i64 + 61));
+    assert!(used(1000).is_ok(), "the others are too old");
 }

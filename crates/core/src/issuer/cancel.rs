@@ -9,7 +9,7 @@
 //! cannot fill the table of revocations by minting and cancelling.
 
 use super::answer::empty;
-use super::possession::verify_presented;
+use super::presented::verify_presented;
 use super::refusal::Refusal;
 use super::request::Head;
 use super::service::Service;

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::answer::secret_json;
 use super::body::given;
-use super::possession::verify_presented;
+use super::presented::verify_presented;
 use super::refusal::Refusal;
 use super::request::{Body, Head};
 use super::service::Service;

@@ -19,6 +19,7 @@ mod mint;
 mod ours;
 mod oversight;
 mod possession;
+mod presented;
 mod refusal;
 mod request;
 mod revoke;

@@ -5,7 +5,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 
-use super::possession::verify_presented;
+use super::presented::verify_presented;
 use super::refusal::Refusal;
 use super::request::{Head, access_token};
 use crate::audit::Trail;
