@@ -67,7 +67,7 @@ fn check_certificates(
         tls.as_ref().and_then(|tls| tls.at(&["common_tls_context", "validation_context"]));
     let path = tls.as_ref().map_or_else(
         || member_path(&around.path, "transport_socket"),
-        |tls| member_path(&tls.path, "common_tls_context.validation_context"),
+        |tls| member_path(&member_path(&tls.path, "common_tls_context"), "validation_context"),
     );
     let by_sds = tls.as_ref().is_some_and(|tls| {
         ["validation_context_sds_secret_config", "combined_validation_context"]
