@@ -123,6 +123,14 @@ impl HttpStream for Shown<'_> {
         host::header(MapType::HttpRequestHeaders, name)
     }
 
+    fn request_header_fields(&self, name: &str) -> Vec<Vec<u8>> {
+        host::header_fields(MapType::HttpRequestHeaders, name)
+    }
+
+    fn connection_property(&self, name: &str) -> Option<Vec<u8>> {
+        host::connection_property(name)
+    }
+
     fn set_request_header(&self, name: &str, value: &str) {
         host::set_header(MapType::HttpRequestHeaders, name, value);
     }

@@ -3,22 +3,39 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::sync::LazyLock;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use fastrand::Rng;
+use jsonwebtoken::Algorithm;
 use serde_json::{Value, json};
 
-use testkit::configuration::{CLIENT_SECRET, Configuration, PROVIDER_KEY, SIGNING_KEY};
+use testkit::configuration::{
+    CLIENT_SECRET, Configuration, ISSUER, PROVIDER_KEY, SIGNING_KEY, jwks,
+};
 use testkit::flood::Fate;
 use testkit::gateway::{
     ACCESS_TOKEN, BEARER, EXCHANGE_GRANT, Gateway, Options, actor_claims, backend_claims,
     exchange_form, mint_request, minted, with_actor,
 };
+use testkit::holder::{ASSERTION_TYPE, Holder, assertion_claims};
 use testkit::http::{Answer, Connection, Form, Request, urlencode};
 use testkit::keys::unsigned;
+
+/// A client with a key of its own.
+static HOLDER: LazyLock<Holder> = LazyLock::new(|| Holder::new(Algorithm::ES256));
+
+/// The usual configuration, with proofs and a client that authenticates by assertions.
+pub(crate) fn configuration() -> Configuration {
+    let signer = json!({
+        "client_id": "signer", "type": "traditional_web", "authentication": "private_key_jwt",
+        "local_jwks": jwks(&[&HOLDER.key]),
+    });
+    Configuration::default().with("/dpop", json!({})).with("/clients/-", signer)
+}
 
 const REQUESTS: usize = 20_000;
 const CONNECTIONS: usize = 4;
@@ -29,7 +46,7 @@ fn hostile_requests_get_no_server_error_and_harm_nobody() {
         .map_or_else(|_| fastrand::u64(..), |seed| seed.parse().unwrap());
     println!("to send the same requests again: HOSTILE_SEED={seed}");
     let options = Options { concurrency: 2, ..Options::default() };
-    let gateway = Gateway::try_start(&Configuration::default(), &options).unwrap();
+    let gateway = Gateway::try_start(&configuration(), &options).unwrap();
     let bystander = gateway.mint("u-bystander");
     let deadline = Instant::now() + Duration::from_secs(300);
 
@@ -199,7 +216,8 @@ impl<'a> Attacker<'a> {
             0..20 => self.mint(),
             20..35 => self.mint_with_odd_bearer(),
             35..60 => self.exchange(),
-            60..75 => self.exchange_with_odd_token(),
+            60..68 => self.exchange_with_odd_token(),
+            68..75 => self.exchange_with_keys(),
             75..85 => self.anything(),
             85.. => self.large(),
         }
@@ -310,6 +328,34 @@ impl<'a> Attacker<'a> {
             _ => exchange_form(&token),
         };
         self.dress(form_request(form.encode().as_bytes()))
+    }
+
+    /// An exchange with a proof of possession and a client assertion, good or not.
+    fn exchange_with_keys(&mut self) -> Request {
+        let mut form = exchange_form(&self.a_subject_token());
+        let mut proof = HOLDER.proof("POST", "https://auth.example.com/oidc/token").into_bytes();
+        let mut assertion = HOLDER.assert(&assertion_claims("signer", ISSUER)).into_bytes();
+        for bytes in [&mut proof, &mut assertion] {
+            match self.random.u32(0..4) {
+                0 => self.bend(bytes),
+                1 => *bytes = self.odd_token().into_bytes(),
+                2 => bytes.truncate(self.random.usize(..=bytes.len())),
+                _ => {}
+            }
+        }
+        if self.random.bool() {
+            let assertion = String::from_utf8_lossy(&assertion).into_owned();
+            form = form.without("client_id").set("client_assertion_type", ASSERTION_TYPE);
+            form = form.set("client_assertion", &assertion);
+        }
+        // A header field holds no control characters.
+        proof.retain(|byte| !byte.is_ascii_control());
+        let request = form_request(form.encode().as_bytes()).header("DPoP", &proof);
+        match self.random.u32(0..8) {
+            0 => request.header("DPoP", &proof),
+            1 => request.header("authorization", format!("DPoP {}", *BEARER)),
+            _ => request,
+        }
     }
 
     /// A request of any method to any path, ours or not, with any body.

@@ -11,11 +11,14 @@
 )]
 
 mod audit;
+mod binding;
 mod bounds;
 mod capacity;
+mod certificates;
 #[cfg(feature = "custom-claims")]
 mod claims;
 mod client_auth;
+mod client_keys;
 mod configuration;
 mod documents;
 mod etcd;

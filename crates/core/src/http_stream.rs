@@ -8,6 +8,12 @@ pub trait HttpStream {
     /// Returns a header field of the request, unchanged.
     fn request_header(&self, name: &str) -> Option<Vec<u8>>;
 
+    /// Returns each field of the request with this name, unchanged.
+    fn request_header_fields(&self, name: &str) -> Vec<Vec<u8>>;
+
+    /// Returns a property of the connection, such as `sha256_peer_certificate_digest`.
+    fn connection_property(&self, name: &str) -> Option<Vec<u8>>;
+
     /// Replaces a header field of the request before the request goes on.
     fn set_request_header(&self, name: &str, value: &str);
 

@@ -11,9 +11,12 @@
 
 mod audit;
 mod bearer;
+mod certificate;
 pub mod claims;
 mod client;
 pub mod config;
+mod confirmation;
+mod dpop;
 pub mod etcd;
 mod events;
 #[cfg(any(test, feature = "fakes"))]

@@ -57,6 +57,16 @@ impl Digest {
         (len == bytes.len()).then_some(Self(bytes))
     }
 
+    /// Parses base64url without padding, in its one canonical form.
+    pub(crate) fn from_base64url(text: &str) -> Option<Self> {
+        Some(Self(BASE64_URL_SAFE_NO_PAD.decode(text).ok()?.try_into().ok()?))
+    }
+
+    /// Returns the digest in base64url without padding.
+    pub(crate) fn to_base64url(self) -> String {
+        BASE64_URL_SAFE_NO_PAD.encode(self.0)
+    }
+
     /// Returns all digits in hex.
     pub fn to_hex(&self) -> String {
         base16ct::lower::encode_string(&self.0)

@@ -11,6 +11,7 @@
 mod check;
 pub mod corpus;
 mod etcd;
+mod keys;
 mod readers;
 mod requests;
 mod setting;
@@ -25,10 +26,12 @@ pub struct Target {
 }
 
 /// All targets.
-pub const TARGETS: [Target; 16] = [
+pub const TARGETS: [Target; 18] = [
     // The token endpoint.
     Target { name: "form", run: readers::form },
     Target { name: "token_request", run: requests::token_request },
+    Target { name: "proof", run: keys::proof },
+    Target { name: "assertion", run: keys::assertion },
     // The endpoint for subject tokens.
     Target { name: "mint_body", run: requests::mint_body },
     Target { name: "bearer", run: requests::bearer },

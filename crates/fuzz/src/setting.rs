@@ -26,11 +26,11 @@ pub(crate) const OWN_KEY: [u8; 32] = [9; 32];
 pub(crate) const OPAQUE: &[u8] = b"Bearer opaque";
 
 /// The provider's key.
-fn provider() -> SigningKey {
+pub(crate) fn provider() -> SigningKey {
     SigningKey::from_bytes(&[7; 32])
 }
 
-fn b64(bytes: &[u8]) -> String {
+pub(crate) fn b64(bytes: &[u8]) -> String {
     BASE64_URL_SAFE_NO_PAD.encode(bytes)
 }
 

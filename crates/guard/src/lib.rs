@@ -14,7 +14,7 @@ use impersonation_core::host::{Host, Level};
 use impersonation_core::step::StreamEvent;
 use impersonation_core::stream::Flow;
 use impersonation_envoy::host::{self, CallId, Envoy};
-use impersonation_envoy::{Background, HeldStream};
+use impersonation_envoy::{Background, ForeignFunctions, HeldStream};
 use proxy_wasm::traits::{Context, HttpContext, RootContext};
 use proxy_wasm::types::{Action, ContextType, LogLevel, MapType};
 
@@ -76,7 +76,7 @@ impl RootContext for Root {
     fn on_configure(&mut self, plugin_configuration_size: usize) -> bool {
         let bytes = host::plugin_configuration(plugin_configuration_size);
         let host = Rc::new(Envoy::default());
-        match Guard::configure(&bytes, host.now()) {
+        match Guard::configure(&bytes, host.now(), || Some(Box::new(ForeignFunctions))) {
             Ok(guard) => {
                 guard.introduce(&*host);
                 let (guard, background) = (Rc::new(guard), Background::new(self.context));
@@ -161,6 +161,10 @@ impl ApiRequest for Live {
 
     fn visit_headers(&self, see: &mut dyn FnMut(&[u8], &[u8])) {
         host::visit_headers(MapType::HttpRequestHeaders, see);
+    }
+
+    fn connection_property(&self, name: &str) -> Option<Vec<u8>> {
+        host::connection_property(name)
     }
 
     fn set_header(&self, name: &str, value: &str) {

@@ -401,3 +401,58 @@ pub fn ordinary_token() -> String {
 pub fn connect(envoy: &Envoy, listener: &str) -> Connection {
     Connection::open(envoy.address(listener))
 }
+
+/// The origin of the API as its clients see it.
+pub const PUBLIC_ORIGIN: &str = "https://api.example.com";
+
+/// Keeps the `Authorization` header for the guard, before `jwt_authn` takes it.
+pub fn keep_authorization() -> Value {
+    json!({
+        "name": "envoy.filters.http.header_to_metadata",
+        "typed_config": {
+            "@type": "type.googleapis.com/envoy.extensions.filters.http.header_to_metadata.v3.Config",
+            "request_rules": [{
+                "header": "authorization",
+                "on_header_present": {
+                    "metadata_namespace": "impersonation", "key": "authorization", "type": "STRING",
+                },
+            }],
+        },
+    })
+}
+
+/// Envoy's `jwt_authn` for tokens of the filter, by both schemes.
+pub fn jwt_authn_for_bound_tokens() -> Value {
+    let by = |scheme: &str| json!({"name": "Authorization", "value_prefix": format!("{scheme} ")});
+    json!({
+        "name": "envoy.filters.http.jwt_authn",
+        "typed_config": {
+            "@type": "type.googleapis.com/envoy.extensions.filters.http.jwt_authn.v3.JwtAuthentication",
+            "providers": {"ours": {
+                "issuer": ISSUER,
+                "audiences": [ORDERS],
+                "from_headers": [by("DPoP"), by("Bearer")],
+                "local_jwks": jwks(&[&SIGNING_KEY, &PROVIDER_KEY]),
+                "forward": false,
+                "payload_in_metadata": "access_token",
+            }},
+            "rules": [
+                {"match": {"path": VERSION_PATH}},
+                {"match": {"prefix": "/"}, "requires": {"provider_name": "ours"}},
+            ],
+        },
+    })
+}
+
+/// A listener whose guard reads what bound tokens need. `keeps` says if Envoy keeps the
+/// `Authorization` header for it.
+pub fn bound_listener(configuration: &Value, keeps: bool) -> Listener {
+    let kept = keeps.then(keep_authorization);
+    let filters = [
+        jwt_authn_for_bound_tokens(),
+        for_impersonations(guard(configuration)),
+        without_headers(&["authorization", "dpop"]),
+    ];
+    let listener = Listener::new("guarded");
+    kept.into_iter().chain(filters).fold(listener, Listener::filter).route_to(API, "0s")
+}

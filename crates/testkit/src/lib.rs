@@ -18,6 +18,7 @@ pub mod events;
 pub mod flood;
 pub mod gateway;
 pub mod guarded;
+pub mod holder;
 pub mod http;
 pub mod http2;
 pub mod keys;

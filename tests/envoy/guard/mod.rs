@@ -1,5 +1,6 @@
 //! The guard before an API: which impersonated requests reach it.
 
+mod binding;
 pub(super) mod bypass;
 mod claims;
 mod crashed;

@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 
+use super::binding;
 use super::clusters::Clusters;
 use super::findings::{Findings, Severity};
 use super::guard::{self, Issuer};
@@ -93,6 +94,7 @@ pub(super) fn check_plugins(
         guards: &guards,
         guard_plugins: &guard_plugins,
     };
+    binding::check(&file, findings);
     findings.proved = proof::check(&file, findings);
     !filters.is_empty() || !guard_plugins.is_empty()
 }

@@ -5,6 +5,7 @@
 //! reports them. It also proves for each route to a guarded API that the guard stands before it, or
 //! names the route.
 
+mod binding;
 mod clusters;
 mod demo;
 mod envoy;

@@ -27,7 +27,7 @@ use super::wasm::Plugin;
 const HEADER_MUTATION: &str = "envoy.extensions.filters.http.header_mutation.v3.HeaderMutation";
 
 /// Filters that do not change the metadata which `jwt_authn` sets.
-const HARMLESS: [&str; 14] = [
+const HARMLESS: [&str; 15] = [
     HEADER_MUTATION,
     "envoy.extensions.filters.http.buffer.v3.Buffer",
     "envoy.extensions.filters.http.compressor.v3.Compressor",
@@ -37,6 +37,7 @@ const HARMLESS: [&str; 14] = [
     "envoy.extensions.filters.http.fault.v3.HTTPFault",
     "envoy.extensions.filters.http.grpc_stats.v3.FilterConfig",
     "envoy.extensions.filters.http.grpc_web.v3.GrpcWeb",
+    "envoy.extensions.filters.http.header_to_metadata.v3.Config",
     "envoy.extensions.filters.http.health_check.v3.HealthCheck",
     "envoy.extensions.filters.http.local_ratelimit.v3.LocalRateLimit",
     "envoy.extensions.filters.http.ratelimit.v3.RateLimit",
@@ -167,7 +168,7 @@ impl<'d> Guard<'_, 'd> {
 }
 
 /// Returns true if a plugin stands in a chain.
-fn is_in(plugin: &Plugin<'_>, chain: &Chain<'_>) -> bool {
+pub(super) fn is_in(plugin: &Plugin<'_>, chain: &Chain<'_>) -> bool {
     let manager = plugin.around.manager.as_ref();
     manager.is_some_and(|manager| manager.path == chain.manager.path)
 }

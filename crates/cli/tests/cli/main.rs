@@ -3,6 +3,7 @@
 #![cfg(test)]
 
 mod check;
+mod check_binding;
 mod check_guard;
 mod check_paths;
 mod check_versions;

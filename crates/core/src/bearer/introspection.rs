@@ -15,6 +15,7 @@ use serde_json::Value;
 
 use super::answers::{Answers, Verdict};
 use super::identity::{Identity, NameClaims};
+use super::jwt::confirmation;
 use super::sign_in::{SignIn, SignInClaims};
 use super::{BearerError, VerifiedToken};
 use crate::config::{self, HttpUri, TokenRules};
@@ -52,7 +53,7 @@ struct IntrospectionAnswer {
     token_use: Option<String>,
     typ: Option<String>,
     act: Option<IgnoredAny>,
-    cnf: Option<IgnoredAny>,
+    cnf: Option<Value>,
     iat: Option<f64>,
     sid: Option<String>,
     acr: Option<Value>,
@@ -60,7 +61,8 @@ struct IntrospectionAnswer {
 }
 
 impl IntrospectionAnswer {
-    /// The kind that the answer names for the token, if that is not a bearer's access token.
+    /// The kind that the answer names for the token, if that is not an access token. `DPoP` is the
+    /// type of an access token that is bound to a key (RFC 9449 §6.2), and of no other.
     /// `token_type` is a value of RFC 6749 §7.1, an identifier of RFC 8693 §3, or the last word of
     /// one. Some issuers always say `Bearer` there, and name the kind in a member of their own.
     fn not_an_access_token(&self) -> Option<&str> {
@@ -71,8 +73,12 @@ impl IntrospectionAnswer {
             (&self.token_use, &["access_token", "access"]),
             (&self.typ, &["Bearer", "at+jwt", "application/at+jwt", "JWT"]),
         ];
+        let is_bound = self.cnf.as_ref().is_some_and(|cnf| cnf.get("jkt").is_some());
         members.into_iter().find_map(|(member, accepted)| {
             let said = member.as_deref()?;
+            if is_bound && said.eq_ignore_ascii_case("DPoP") {
+                return None;
+            }
             let known = accepted.iter().any(|known| known.eq_ignore_ascii_case(said));
             if known { None } else { Some(said) }
         })
@@ -185,9 +191,7 @@ impl Introspection {
         if answer.act.is_some() {
             return Err(BearerError::Delegated);
         }
-        if answer.cnf.is_some() {
-            return Err(BearerError::SenderConstrained);
-        }
+        let confirmation = confirmation(answer.cnf.as_ref())?;
         let issued_at = answer.iat.map(UnixTime::from_numeric_date);
         let sign_in = SignInClaims {
             sid: answer.sid,
@@ -207,6 +211,7 @@ impl Introspection {
             scopes: scope.split(' ').map(str::to_owned).collect(),
             expires_at,
             sign_in,
+            confirmation,
             required_scopes: Rc::clone(&self.rules.required_scopes),
         })
         .with_required_scopes()

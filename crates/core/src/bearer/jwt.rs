@@ -9,6 +9,7 @@ use super::identity::{Identity, NameClaims};
 use super::sign_in::SignInClaims;
 use super::{BearerError, ExpiringCache, VerifiedToken};
 use crate::config::JwtIssuer;
+use crate::confirmation::Confirmation;
 use crate::host::UnixTime;
 use crate::jose::{KeySet, TestedCrypto};
 use crate::secret::Digest;
@@ -96,28 +97,33 @@ pub(super) fn parse(token: &str) -> Result<Untrusted<'_>, BearerError> {
 
 /// Refuses a JWT of an unlisted issuer that says itself that its bearer is not its subject, or that
 /// one of our own keys signed. An endpoint may vouch for the rest of what the JWT says, but it need
-/// not know or repeat that the token is an impersonation.
+/// not know or repeat that the token is an impersonation, or bound to a key. Returns the key that
+/// the JWT names.
 pub(super) fn check_unlisted(
     statement: &Untrusted<'_>,
     crypto: Option<&TestedCrypto>,
     own_keys: &KeySet,
-) -> Result<(), BearerError> {
+) -> Result<Confirmation, BearerError> {
     if statement.claims().contains_key("events") {
         return Err(reports_events());
     }
     if statement.claims().contains_key("act") {
         return Err(BearerError::Delegated);
     }
-    if statement.claims().contains_key("cnf") {
-        return Err(BearerError::SenderConstrained);
-    }
+    let confirmation = confirmation(statement.claims().get("cnf"))?;
     if !statement.has_signature() {
         return Err(StatementError::Signature.into());
     }
     if statement.is_signed_by(crypto, own_keys) {
         return Err(BearerError::SelfIssued);
     }
-    Ok(())
+    Ok(confirmation)
+}
+
+/// Reads the keys that a token is bound to; none if it has no `cnf`.
+pub(super) fn confirmation(cnf: Option<&Value>) -> Result<Confirmation, BearerError> {
+    let Some(cnf) = cnf else { return Ok(Confirmation::default()) };
+    Confirmation::read(cnf).ok_or(BearerError::SenderConstrained)
 }
 
 /// Refuses a logout token or a security event, which is never an access token (RFC 8725 §3.11).
@@ -145,10 +151,7 @@ fn accept(
     if verified.has("act") {
         return Err(BearerError::Delegated);
     }
-    // The token is bound to a key (RFC 7800), whose proof the filter cannot check.
-    if verified.has("cnf") {
-        return Err(BearerError::SenderConstrained);
-    }
+    let confirmation = confirmation(verified.given("cnf"))?;
     let text = |name| verified.text(name).map(|text| text.map(str::to_owned));
     let named = NameClaims { sub: text("sub")?, client_id: text("client_id")?, azp: text("azp")? };
     let prefix = rules.name_prefix.as_deref().unwrap_or_default();
@@ -174,6 +177,7 @@ fn accept(
         scopes,
         expires_at,
         sign_in: sign_in.read(names, prefix, verified.issued_at)?,
+        confirmation,
         required_scopes: Rc::clone(&rules.required_scopes),
     })
 }

@@ -22,8 +22,10 @@ pub(crate) use sign_in::SignIn;
 use userinfo::Userinfo;
 
 use crate::config::Verification;
+use crate::confirmation::{Confirmation, Possession};
 use crate::host::UnixTime;
 use crate::jose::{KeySet, TestedCrypto};
+use crate::secret::Digest;
 use crate::statement::{NameError, Names, StatementError, is_jwt};
 use crate::step::Context;
 use crate::upstream::{RemoteKeySet, UpstreamFailure};
@@ -64,18 +66,20 @@ impl Verifier {
         self.jwt.is_none() && self.userinfo.is_none() && self.introspection.is_none()
     }
 
-    /// Verifies a token, and checks that it has the required scopes.
+    /// Verifies a token, and checks that it has the required scopes. If the token is bound to a key,
+    /// its bearer has yet to prove that it has the key.
     pub(crate) async fn verify(
         &self,
         context: &Context,
         token: &str,
-    ) -> Result<Rc<VerifiedToken>, BearerError> {
+    ) -> Result<Unproven, BearerError> {
         if !is_b64token(token) {
             return Err(BearerError::Malformed);
         }
         let crypto = self.crypto.as_deref();
         let mut refusal = StatementError::NotAJwt.into();
         let mut issuer = None;
+        let mut said_by_itself = Confirmation::default();
         let untrusted;
         if is_jwt(token)? {
             if let Some(jwt) = &self.jwt {
@@ -84,19 +88,21 @@ impl Verifier {
                     Err(error @ BearerError::Statement(StatementError::Issuer(_))) => {
                         refusal = error;
                     }
-                    verdict => return verdict,
+                    verdict => return verdict.map(Unproven::new),
                 }
             }
             // The gateway publishes our keys with its own, so it may accept a token that we signed.
             untrusted = jwt::parse(token)?;
-            jwt::check_unlisted(&untrusted, crypto, &self.own_keys)?;
+            said_by_itself = jwt::check_unlisted(&untrusted, crypto, &self.own_keys)?;
             issuer = Some(untrusted.issuer()?).filter(|issuer| !issuer.is_empty());
         }
         if let Some(userinfo) = &self.userinfo {
-            return userinfo.verify(context, &self.names, token, issuer).await;
+            let verdict = userinfo.verify(context, &self.names, token, issuer).await?;
+            return Ok(Unproven { token: verdict, said_by_itself });
         }
         if let Some(introspection) = &self.introspection {
-            return introspection.verify(context, &self.names, token, issuer).await;
+            let verdict = introspection.verify(context, &self.names, token, issuer).await?;
+            return Ok(Unproven { token: verdict, said_by_itself });
         }
         Err(refusal)
     }
@@ -119,6 +125,40 @@ fn is_b64token(token: &str) -> bool {
     !token.is_empty() && token.bytes().all(allowed)
 }
 
+/// An access token that its issuer vouches for. If it is bound to a key, nobody has proved yet that
+/// its bearer has the key: only [`held_with`](Self::held_with) leads to a [`VerifiedToken`].
+#[derive(Debug)]
+#[must_use]
+pub(crate) struct Unproven {
+    token: Rc<VerifiedToken>,
+    /// The key that an opaque token names itself, if its issuer has not said it.
+    said_by_itself: Confirmation,
+}
+
+impl Unproven {
+    fn new(token: Rc<VerifiedToken>) -> Self {
+        Self { token, said_by_itself: Confirmation::default() }
+    }
+
+    /// The thumbprint of the key that must sign a proof; `None` if the token needs no proof.
+    pub(crate) fn key(&self) -> Option<Digest> {
+        self.token.confirmation.key.or(self.said_by_itself.key)
+    }
+
+    /// Returns the token if the request has proved the keys that it is bound to.
+    pub(crate) fn held_with(
+        self,
+        possession: &Possession,
+    ) -> Result<Rc<VerifiedToken>, BearerError> {
+        let bound_to = [&self.token.confirmation, &self.said_by_itself];
+        if bound_to.into_iter().all(|bound_to| possession.meets(bound_to)) {
+            Ok(self.token)
+        } else {
+            Err(BearerError::SenderConstrained)
+        }
+    }
+}
+
 /// An access token that was verified: by its signature or its issuer's word, by time and audience.
 /// It is not an impersonation.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -134,6 +174,8 @@ pub(crate) struct VerifiedToken {
     pub expires_at: UnixTime,
     /// When and how the holder signed in.
     pub sign_in: SignIn,
+    /// The keys that the token is bound to.
+    confirmation: Confirmation,
     /// The scopes that the issuer's entry requires.
     required_scopes: Rc<[String]>,
 }
@@ -189,9 +231,9 @@ pub(crate) enum BearerError {
     /// The token was issued to a client that is not in `client_ids`.
     #[error("issued to a client that is not in client_ids")]
     Client,
-    /// The token is bound to a key (`cnf`, RFC 7800). Without a proof of that key it is no bearer
-    /// token.
-    #[error("sender-constrained, and no proof of possession is accepted")]
+    /// The token is bound to a key (`cnf`, RFC 7800) that the request has not proved, or in a way
+    /// that is not understood. Without its key it is worth nothing.
+    #[error("bound to a key that the request has not proved")]
     SenderConstrained,
     /// The token has an `act` claim. Its bearer already acts as another user, and would stay
     /// unnamed.

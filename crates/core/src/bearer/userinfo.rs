@@ -12,6 +12,7 @@ use super::identity::{Identity, NameClaims};
 use super::sign_in::{SignIn, SignInClaims};
 use super::{BearerError, VerifiedToken};
 use crate::config::{self, HttpUri};
+use crate::confirmation::Confirmation;
 use crate::host::UnixTime;
 use crate::secret::Digest;
 use crate::statement::Names;
@@ -101,6 +102,7 @@ impl Userinfo {
             scopes: Vec::new(),
             expires_at: UnixTime::from_millis(u64::MAX),
             sign_in,
+            confirmation: Confirmation::default(),
             required_scopes: Rc::new([]),
         }))
     }

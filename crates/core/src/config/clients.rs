@@ -3,10 +3,12 @@
 use std::collections::HashMap;
 use std::rc::Rc;
 
+use super::binding::TokenBinding;
 use super::kinds::{Boolean, List, OneOf, Text, Words};
 use super::node::Node;
 use super::resources::Resource;
 use super::section::{Kind, section};
+use super::verification::{Jwks, LocalJwks, RemoteJwks, jwks};
 use crate::secret::Digest;
 
 #[cfg(test)]
@@ -53,6 +55,12 @@ pub enum ClientAuthentication {
     ClientSecretPost,
     /// A public client does not authenticate.
     None,
+    /// A JWT in the form, which the client signs with its private key (RFC 7523).
+    PrivateKeyJwt,
+    /// A TLS certificate that the client has registered (RFC 8705 §2.2).
+    SelfSignedTlsClientAuth,
+    /// A TLS certificate that an authority vouches for (RFC 8705 §2.1).
+    TlsClientAuth,
 }
 
 impl ClientAuthentication {
@@ -62,6 +70,9 @@ impl ClientAuthentication {
             Self::ClientSecretBasic => "client_secret_basic",
             Self::ClientSecretPost => "client_secret_post",
             Self::None => "none",
+            Self::PrivateKeyJwt => "private_key_jwt",
+            Self::SelfSignedTlsClientAuth => "self_signed_tls_client_auth",
+            Self::TlsClientAuth => "tls_client_auth",
         }
     }
 }
@@ -70,7 +81,69 @@ impl Words for ClientAuthentication {
     const WORDS: &'static [(&'static str, Self)] = &[
         ("client_secret_basic", Self::ClientSecretBasic),
         ("client_secret_post", Self::ClientSecretPost),
+        ("private_key_jwt", Self::PrivateKeyJwt),
+        ("self_signed_tls_client_auth", Self::SelfSignedTlsClientAuth),
+        ("tls_client_auth", Self::TlsClientAuth),
     ];
+}
+
+impl ClientAuthentication {
+    /// Returns true if the client sends a secret.
+    const fn needs_secret(self) -> bool {
+        matches!(self, Self::ClientSecretBasic | Self::ClientSecretPost)
+    }
+
+    /// Returns true if the client's keys must be known.
+    const fn needs_keys(self) -> bool {
+        matches!(self, Self::PrivateKeyJwt | Self::SelfSignedTlsClientAuth)
+    }
+
+    /// Returns true if the client authenticates by its TLS certificate.
+    pub(crate) const fn needs_certificate(self) -> bool {
+        matches!(self, Self::TlsClientAuth | Self::SelfSignedTlsClientAuth)
+    }
+}
+
+/// The name in the certificate of a client (RFC 8705 §2.1.2).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum CertificateName {
+    /// A DNS name among the alternative names of the subject.
+    Dns(String),
+    /// A URI among the alternative names of the subject.
+    Uri(String),
+    /// The whole subject.
+    Subject(String),
+}
+
+section! {
+    /// The name in a client's certificate. An authority that the listener trusts must vouch for it:
+    /// `tls_client_auth` needs a listener with a `validation_context`, and without
+    /// `ACCEPT_UNTRUSTED`.
+    struct CertificateNameMembers {
+        /// A DNS name among the alternative names of the subject. Envoy reports the first one only.
+        san_dns: Text => "one of the three",
+        /// A URI among the alternative names of the subject. Envoy reports the first one only.
+        san_uri: Text => "one of the three",
+        /// The whole subject, as Envoy writes it (RFC 2253), such as `CN=portal,O=Example`.
+        subject: Text => "one of the three",
+    }
+    exactly_one [san_dns, san_uri, subject]
+}
+
+impl Kind for CertificateName {
+    type Value = Self;
+
+    fn read(node: Node<'_>) -> Option<Self> {
+        let CertificateNameMembers { san_dns, san_uri, subject } =
+            CertificateNameMembers::read(node)?;
+        let name = san_dns.map(Self::Dns).or(san_uri.map(Self::Uri));
+        name.or(subject.map(Self::Subject))
+    }
+
+    #[cfg(test)]
+    fn describe(descriptions: &mut Descriptions) -> Described {
+        CertificateNameMembers::describe(descriptions)
+    }
 }
 
 /// A client that may exchange subject tokens, or introspect the tokens that were issued for them.
@@ -84,6 +157,12 @@ pub struct Client {
     pub authentication: ClientAuthentication,
     /// The SHA-256 of each valid secret; several during rotation.
     pub secret_digests: Vec<Digest>,
+    /// The keys with which the client signs assertions, or its certificates.
+    pub keys: Option<Jwks>,
+    /// The name in the client's certificate.
+    pub(crate) certificate_name: Option<CertificateName>,
+    /// The kind of key that its access tokens must be bound to; `None` if they need not be bound.
+    pub token_binding: Option<TokenBinding>,
     /// The resources that the client may ask for; `None` for all.
     pub resources: Option<Vec<String>>,
     /// If true, its exchanges without an actor token are refused.
@@ -111,14 +190,28 @@ section! {
         /// The kind of application. The first two are confidential: they authenticate with a
         /// secret. The others are public: they send `client_id` in the form.
         r#type: OneOf<ClientType>,
-        /// Where a confidential client sends its secret: `client_secret_basic` is the
-        /// `Authorization` header, `client_secret_post` is the form. The filter refuses the other
-        /// one.
+        /// How a confidential client authenticates; the filter refuses every other method.
+        /// `client_secret_basic`: by a secret in the `Authorization` header. `client_secret_post`:
+        /// by a secret in the form. `private_key_jwt`: by a JWT that the client signs with a key in
+        /// its key set. `tls_client_auth`: by a TLS certificate with the name in `tls_client_auth`.
+        /// `self_signed_tls_client_auth`: by a TLS certificate in its key set (`x5c` or
+        /// `x5t#S256`).
         authentication: OneOf<ClientAuthentication> => "`client_secret_basic` of a confidential client",
         /// The SHA-256 of each valid secret, in hexadecimal; several during rotation.
-        /// `impersonation-filter hash-secret` prints it. Confidential clients need it, public
-        /// clients must not have it.
+        /// `impersonation-filter hash-secret` prints it. Clients that authenticate by a secret need
+        /// it, other clients must not have it.
         client_secret_sha256: List<SecretDigest> => "none",
+        /// The client's key set, fetched from an address, for `private_key_jwt` and
+        /// `self_signed_tls_client_auth`.
+        remote_jwks: RemoteJwks => "one of the two, for these methods",
+        /// The client's key set, `{"keys": [...]}`.
+        local_jwks: LocalJwks => "one of the two, for these methods",
+        /// The name in the client's certificate, for `tls_client_auth`.
+        tls_client_auth: CertificateName => "required for this method",
+        /// The kind of key that the client's access tokens must be bound to. `dpop`: a key with
+        /// which the client signs a proof for each request (RFC 9449). `mtls`: the certificate with
+        /// which it connects (RFC 8705). `any`: either. See [binding](binding.md).
+        token_binding: OneOf<TokenBinding> => "no binding is needed",
         /// Indicators of the resources that the client may ask for. A client with an empty list can
         /// only [introspect](endpoints.md#introspection).
         resources: List<Text> => "all",
@@ -168,26 +261,58 @@ impl Kind for Client {
             None if is_confidential => ClientAuthentication::ClientSecretBasic,
             None => ClientAuthentication::None,
         };
+        let method = authentication.name();
         let has_secrets = members.client_secret_sha256.is_some();
+        let has_keys = members.remote_jwks.is_some() || members.local_jwks.is_some();
         let client = Self {
             client_id: members.client_id,
             r#type: members.r#type,
             authentication,
             secret_digests: members.client_secret_sha256.unwrap_or_default(),
+            keys: match has_keys {
+                true => Some(jwks(place.clone(), members.remote_jwks, members.local_jwks)?),
+                false => None,
+            },
+            certificate_name: members.tls_client_auth,
+            token_binding: members.token_binding,
             resources: members.resources,
             actor_token_required: members.actor_token_required,
         };
-        if client.is_confidential() && client.secret_digests.is_empty() {
+        if authentication.needs_secret() && client.secret_digests.is_empty() {
             return place.problem(
                 "a confidential client needs client_secret_sha256 \
                  (see `impersonation-filter hash-secret`)",
             );
         }
-        if !client.is_confidential() && has_secrets {
+        if !is_confidential && has_secrets {
             return place.problem(
                 "a public client (single_page, native) cannot keep a secret: \
                  leave client_secret_sha256 out",
             );
+        }
+        if !authentication.needs_secret() && has_secrets {
+            return place.problem(format!(
+                "a client with {method} has no secret: leave client_secret_sha256 out"
+            ));
+        }
+        if authentication.needs_keys() != has_keys {
+            return place.problem(match has_keys {
+                true => format!("a client with {method} has no keys: leave its key set out"),
+                false => format!("a client with {method} needs remote_jwks or local_jwks"),
+            });
+        }
+        if authentication == ClientAuthentication::SelfSignedTlsClientAuth
+            && let Some(Jwks::Local(keys)) = &client.keys
+            && keys.certificates().is_empty()
+        {
+            return place.member("local_jwks").problem("expected a key with x5c or x5t#S256");
+        }
+        let is_named = authentication == ClientAuthentication::TlsClientAuth;
+        if is_named != client.certificate_name.is_some() {
+            return place.member("tls_client_auth").problem(match is_named {
+                true => "is required: it names the client's certificate",
+                false => "is only for the authentication tls_client_auth",
+            });
         }
         Some(client)
     }
@@ -198,10 +323,33 @@ impl Kind for Client {
             .with_rule(json!({
                 "if": {"properties": {"type": {"enum": ["traditional_web", "machine_to_machine"]}}},
                 "then": {
-                    "required": ["client_secret_sha256"],
-                    "properties": {"client_secret_sha256": {"minItems": 1}},
+                    "if": {"properties": {"authentication": {
+                        "enum": ["client_secret_basic", "client_secret_post"],
+                    }}},
+                    "then": {
+                        "required": ["client_secret_sha256"],
+                        "properties": {
+                            "client_secret_sha256": {"minItems": 1},
+                            "remote_jwks": false, "local_jwks": false, "tls_client_auth": false,
+                        },
+                    },
+                    "else": {
+                        "properties": {"client_secret_sha256": false},
+                        "if": {"properties": {"authentication": {"const": "tls_client_auth"}}},
+                        "then": {
+                            "required": ["tls_client_auth"],
+                            "properties": {"remote_jwks": false, "local_jwks": false},
+                        },
+                        "else": {
+                            "oneOf": [{"required": ["remote_jwks"]}, {"required": ["local_jwks"]}],
+                            "properties": {"tls_client_auth": false},
+                        },
+                    },
                 },
-                "else": {"properties": {"client_secret_sha256": false, "authentication": false}},
+                "else": {"properties": {
+                    "client_secret_sha256": false, "authentication": false,
+                    "remote_jwks": false, "local_jwks": false, "tls_client_auth": false,
+                }},
             }))
             .under(descriptions, "clients", "clients")
     }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::audit::AuditLog;
+use super::binding::{CertificateSource, CertificateUse, Dpop, TokenBinding};
 use super::clients::{Client, Clients, check_actors, check_resources, warn_of_weaker_clients};
 use super::console::Console;
 use super::events;
@@ -16,6 +17,7 @@ use super::kinds::{Boolean, Lifetime, OneOf, Words};
 use super::name_prefix::warn_of_two_names;
 use super::node::Node;
 use super::paths::{IfAskedFor, PathMembers, Paths};
+use super::profile::{Profile, Profiled};
 use super::resources::{Resource, Resources};
 use super::section::{Kind, read_whole, section};
 use super::service::{BasePath, Issuer, tenant};
@@ -66,6 +68,14 @@ pub struct Config {
     pub documents: DocumentSource,
     /// The outcome of an exchange whose subject token is not one of this filter's.
     pub(crate) foreign_subject_tokens: ForeignSubjectTokens,
+    /// The profile that the configuration keeps to.
+    pub(crate) profile: Option<Profile>,
+    /// How proofs of possession are checked; `None` if the filter reads none.
+    pub(crate) dpop: Option<Dpop>,
+    /// Keys that make the nonces of proofs: one for each private signing key, in the same order.
+    pub(crate) nonce_keys: Vec<Secret<[u8; 16]>>,
+    /// Where client certificates are read; `None` if the filter reads none.
+    pub(crate) certificates: Option<CertificateSource>,
     /// If true, audit lines have the free-form context.
     pub(crate) audit_context: bool,
     /// The places to which audit events are written.
@@ -132,6 +142,16 @@ section! {
         clients: Clients,
         /// The resources that access tokens may be for.
         resources: Resources,
+        /// `fapi2`: refuse, at load, every setting that the FAPI 2.0 Security Profile forbids: client
+        /// secrets, public clients, RS256 and ES384, and clients and resources without
+        /// `token_binding`. The profile does not apply to the tokens with which callers mint.
+        profile: OneOf<Profile> => "none",
+        /// How proofs of possession (DPoP) are checked.
+        dpop: Dpop => "no proof is read, unless a client or a resource has the `token_binding` `dpop` or `any`",
+        /// Where the certificates of clients are read. `connection`: in the handshake with Envoy.
+        /// `forwarded`: in the header `x-forwarded-client-cert` of a proxy in front, with [settings
+        /// of Envoy](binding.md#behind-a-proxy-that-ends-tls) that keep others from writing it.
+        client_certificate: OneOf<CertificateSource> => "`connection`, if a client authenticates by a certificate, or a client or a resource has the `token_binding` `mtls` or `any`; else no certificate is read",
         /// The outcome of a token exchange whose subject token does not begin with `sub_`: the
         /// filter answers `invalid_request`, or passes the request on to the identity gateway.
         foreign_subject_tokens: OneOf<ForeignSubjectTokens> = "refuse",
@@ -222,8 +242,36 @@ impl Kind for Config {
             events: !impersonations.security_events.is_empty(),
             console: members.console.is_some(),
         };
-        let Keys { signing: signing_key, published: published_keys, records: record_keys } =
-            members.signing_keys;
+        let Keys {
+            signing: signing_key,
+            published: published_keys,
+            records: record_keys,
+            nonces: nonce_keys,
+        } = members.signing_keys;
+        if let Some(profile) = members.profile {
+            let listed = place.value.get("resources").and_then(Value::as_array);
+            let binding = |resource: &Value| {
+                let indicator = resource.get("indicator").and_then(Value::as_str)?;
+                members.resources.get(indicator)?.token_binding
+            };
+            profile.check(&Profiled {
+                place: &place,
+                issuer: &members.issuer,
+                keys: &published_keys,
+                clients: &members.clients,
+                resources: listed.into_iter().flatten().map(binding).collect(),
+            });
+        }
+        let of_clients = members.clients.iter().filter_map(|client| client.token_binding);
+        let of_resources = members.resources.values().filter_map(|one| one.token_binding);
+        let bindings: Vec<_> = of_clients.chain(of_resources).collect();
+        let reads_proofs = bindings.iter().any(|binding| binding.allows_proof());
+        let reads_certificates = bindings.iter().any(|binding| binding.allows_certificate())
+            || members.clients.iter().any(|client| client.authentication.needs_certificate());
+        let dpop = members.dpop.or_else(|| reads_proofs.then_some(Dpop { nonce: None }));
+        let certificates = members
+            .client_certificate
+            .or_else(|| reads_certificates.then_some(CertificateSource::Connection));
         let by_name = |client: Rc<Client>| (client.client_id.clone(), client);
         Some(Self {
             issuer: members.issuer,
@@ -244,6 +292,10 @@ impl Kind for Config {
             console: members.console,
             documents: members.identity_gateway.documents,
             foreign_subject_tokens: members.foreign_subject_tokens,
+            profile: members.profile,
+            dpop,
+            nonce_keys,
+            certificates,
             audit_context: members.audit.context,
             audit_log: members.audit.log.unwrap_or(AuditLog::Both),
             warnings: Vec::new(),
@@ -306,6 +358,38 @@ impl Config {
             rules().any(|rules| rules.acr_values.is_some()),
             rules().any(|rules| rules.max_age.is_some()),
         )
+    }
+
+    /// Returns the use of client certificates.
+    pub fn certificate_use(&self) -> CertificateUse {
+        let is_named = |client: &Rc<Client>| client.certificate_name.is_some();
+        match self.certificates {
+            None => CertificateUse::None,
+            Some(CertificateSource::Forwarded) => CertificateUse::Forwarded,
+            Some(CertificateSource::Connection) if self.clients.values().any(is_named) => {
+                CertificateUse::Verified
+            }
+            Some(CertificateSource::Connection) => CertificateUse::Any,
+        }
+    }
+
+    /// Returns true if a client or a resource wants tokens that are bound by a proof.
+    pub fn demands_proofs(&self) -> bool {
+        let of_clients = self.clients.values().filter_map(|client| client.token_binding);
+        let of_resources = self.resources.values().filter_map(|resource| resource.token_binding);
+        of_clients.chain(of_resources).any(TokenBinding::allows_proof)
+    }
+
+    /// Returns true if access tokens may be bound to client certificates.
+    pub(crate) fn binds_to_certificates(&self) -> bool {
+        let of_clients = self.clients.values().filter_map(|client| client.token_binding);
+        let of_resources = self.resources.values().filter_map(|resource| resource.token_binding);
+        of_clients.chain(of_resources).any(TokenBinding::allows_certificate)
+    }
+
+    /// Returns true if access tokens may be bound to keys.
+    pub(crate) const fn binds_tokens(&self) -> bool {
+        self.dpop.is_some() || self.certificates.is_some()
     }
 
     /// Returns the service's name among those that share Envoy's shared data. A changed

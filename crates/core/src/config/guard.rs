@@ -5,12 +5,13 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::audit::AuditLog;
+use super::binding::{CertificateSource, CertificateUse};
 use super::etcd::EtcdSettings;
 use super::kinds::{DAY, HOUR, List, NonEmpty, OneOf, SECOND, Scope, Span, Text, Words};
 use super::node::Node;
 use super::rules::UserPattern;
 use super::section::{Kind, read_whole, section};
-use super::service::{BasePath, Issuer, tenant};
+use super::service::{BasePath, Issuer, Origin, tenant};
 use super::{AuthorizeSubjectToken, ConfigEnvironment, ConfigError, CustomClaims, Problem};
 use crate::path::NormalPath;
 
@@ -39,6 +40,11 @@ pub struct GuardConfig {
     pub rules: Vec<GuardRule>,
     /// The headers that tell the API about the impersonation.
     pub headers: GuardHeaders,
+    /// The origin of the APIs, as clients see it; `None` if tokens that are bound by a proof are
+    /// refused.
+    pub public_origin: Option<String>,
+    /// Where client certificates are read.
+    pub(crate) certificates: CertificateSource,
     /// The places to which audit events are written.
     pub audit_log: AuditLog,
     /// Settings that work but are probably not intended.
@@ -171,6 +177,15 @@ section! {
         /// is not set. Values are percent-encoded except for visible ASCII other than `%`, `,`,
         /// `;`, `"` and `\`, so that no name can be read as two, or as another header.
         headers: Headers = {},
+        /// The origin of the APIs, as clients see it, such as `https://api.example.com`. A proof of
+        /// possession (DPoP) must be for this origin and the request's path. Access tokens that are
+        /// bound to a key need it, and [more filters](binding.md#at-the-guard).
+        public_origin: Origin => "access tokens that are bound by a proof are refused",
+        /// Where the certificates of clients are read, for access tokens that are bound to one.
+        /// `connection`: in the handshake with Envoy. `forwarded`: in the header
+        /// `x-forwarded-client-cert` of a proxy in front, with [settings of
+        /// Envoy](binding.md#behind-a-proxy-that-ends-tls) that keep others from writing it.
+        client_certificate: OneOf<CertificateSource> = "connection",
         /// The audit of refusals.
         audit: Audit = {},
         /// How long etcd may be out of touch. After that the guard no longer knows what was
@@ -292,6 +307,14 @@ impl GuardConfig {
         Ok(Self { warnings, ..config })
     }
 
+    /// Returns the use of client certificates that the listener must know of.
+    pub fn certificate_use(&self) -> CertificateUse {
+        match self.certificates {
+            CertificateSource::Connection => CertificateUse::None,
+            CertificateSource::Forwarded => CertificateUse::Forwarded,
+        }
+    }
+
     /// Returns the service's name in shared data. It equals the name that the filter uses.
     pub fn tenant(&self) -> String {
         tenant(&self.issuer, &self.base_path)
@@ -344,6 +367,8 @@ impl Kind for GuardConfig {
             default: members.default,
             rules: members.rules,
             headers: members.headers,
+            public_origin: members.public_origin,
+            certificates: members.client_certificate,
             audit_log: members.audit.log.unwrap_or(AuditLog::Both),
             warnings: Vec::new(),
         })

@@ -8,6 +8,7 @@
 //! [`Service`](crate::issuer::Service) builds the parts that do from it.
 
 mod audit;
+mod binding;
 mod clients;
 mod console;
 #[cfg(test)]
@@ -24,6 +25,7 @@ mod limits;
 mod name_prefix;
 mod node;
 mod paths;
+mod profile;
 mod resources;
 mod rules;
 mod section;
@@ -37,6 +39,7 @@ mod wire;
 
 use std::fmt;
 
+pub use binding::CertificateUse;
 pub use etcd::EtcdSettings;
 pub use filter::Config;
 pub use guard::{Action, GuardConfig, GuardRule, GuardStore, Mode, PathPattern};
@@ -47,9 +50,10 @@ pub use store::Store;
 pub use wire::decode;
 
 pub(crate) use audit::AuditLog;
+pub(crate) use binding::{CertificateSource, NonceRule, TokenBinding};
 #[cfg(test)]
 pub(crate) use clients::ClientType;
-pub(crate) use clients::{Client, ClientAuthentication};
+pub(crate) use clients::{CertificateName, Client, ClientAuthentication};
 pub(crate) use events::EventSender;
 pub(crate) use filter::{DocumentSource, ForeignSubjectTokens};
 pub(crate) use functions::{AuthorizeSubjectToken, CustomClaims, OnError};
@@ -57,6 +61,7 @@ pub(crate) use guard::{DefaultAction, GuardHeaders};
 pub(crate) use http_uri::{HttpUri, USER_ID_PLACEHOLDER};
 pub(crate) use limits::{LONGEST_ACCESS_TOKEN_LIFETIME, LONGEST_SUBJECT_TOKEN_LIFETIME};
 pub(crate) use node::Problem;
+pub(crate) use profile::Profile;
 pub(crate) use resources::Resource;
 pub(crate) use rules::{MintRate, Rules};
 pub(crate) use signing_keys::SigningKey;

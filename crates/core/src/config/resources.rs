@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use super::kinds::{DAY, Lifetime, List, NonEmpty, SECOND, Scope, Span, Text};
+use super::binding::TokenBinding;
+use super::kinds::{DAY, Lifetime, List, NonEmpty, OneOf, SECOND, Scope, Span, Text};
 use super::node::Node;
 use super::section::{Kind, section};
 use super::verification::SignInRules;
@@ -24,6 +25,8 @@ pub struct Resource {
     pub access_token_lifetime: Option<Duration>,
     /// How an actor must have signed in, in addition to the rules for all resources.
     pub(crate) actor_sign_in: SignInRules,
+    /// The kind of key that its access tokens must be bound to; `None` if they need not be bound.
+    pub token_binding: Option<TokenBinding>,
 }
 
 section! {
@@ -43,6 +46,9 @@ section! {
         /// How long ago an actor at this resource may have signed in. `actor_tokens.max_age` counts
         /// too. An exchange for this resource needs an actor token.
         actor_max_age: Span<SECOND, { 365 * DAY }> => "any time ago",
+        /// The kind of key that access tokens for this resource must be bound to, whichever client
+        /// asks: see `clients[].token_binding`.
+        token_binding: OneOf<TokenBinding> => "no binding is needed",
     }
 }
 
@@ -79,7 +85,8 @@ impl Kind for Resources {
         let list = node.clone();
         let mut resources = HashMap::new();
         for (index, members) in List::<ResourceMembers>::read(node)?.into_iter().enumerate() {
-            let ResourceMembers { indicator, scopes, access_token_lifetime, .. } = members;
+            let ResourceMembers { indicator, scopes, access_token_lifetime, token_binding, .. } =
+                members;
             let actor_sign_in = SignInRules {
                 acr_values: members.actor_acr_values,
                 max_age: members.actor_max_age,
@@ -88,7 +95,7 @@ impl Kind for Resources {
                 let problem = format!("{indicator:?} is given twice");
                 return list.item(index).member("indicator").problem(problem);
             }
-            let resource = Resource { scopes, access_token_lifetime, actor_sign_in };
+            let resource = Resource { scopes, access_token_lifetime, actor_sign_in, token_binding };
             resources.insert(indicator, resource);
         }
         Some(resources)

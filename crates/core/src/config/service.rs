@@ -32,6 +32,27 @@ impl Kind for Issuer {
     }
 }
 
+/// An origin (RFC 6454): scheme, host and port of a URL, without a path.
+pub(super) struct Origin;
+
+impl Kind for Origin {
+    type Value = String;
+
+    fn read(node: Node<'_>) -> Option<String> {
+        let text = node.clone().string()?;
+        match uri::HttpUrl::parse(text) {
+            Some(url) if url.path == "/" && !text.ends_with('/') => Some(text.to_owned()),
+            _ => node.problem("expected an origin such as https://api.example.com, without a path"),
+        }
+    }
+
+    #[cfg(test)]
+    fn describe(_: &mut Descriptions) -> Described {
+        let schema = json!({"type": "string", "pattern": "^https?://[^/?#]+$"});
+        Described::plain("origin", schema)
+    }
+}
+
 /// The path part of the service's address.
 pub(super) struct BasePath;
 

@@ -162,10 +162,15 @@ pub(super) struct Keys {
     pub(super) published: Vec<PublishedKey>,
     /// Keys that authenticate records in etcd: one for each private key, in their order.
     pub(super) records: Vec<Secret<[u8; 16]>>,
+    /// Keys that make nonces: one for each private key, in their order.
+    pub(super) nonces: Vec<Secret<[u8; 16]>>,
 }
 
 /// The label with which [`Keys::records`] are derived from the private keys.
 const RECORDS: &str = "impersonation-filter: records in etcd";
+
+/// The label with which [`Keys::nonces`] are derived from the private keys.
+const NONCES: &str = "impersonation-filter: nonces for proofs";
 
 /// The list of keys: the first signs, all are published.
 pub(super) struct SigningKeys;
@@ -178,7 +183,7 @@ impl Kind for SigningKeys {
         let keys = List::<Key>::read(node)?;
         let mut published: Vec<PublishedKey> = Vec::new();
         let mut signing = None;
-        let mut records = Vec::new();
+        let (mut records, mut nonces) = (Vec::new(), Vec::new());
         for (index, key) in keys.into_iter().enumerate() {
             let kid = &key.published.kid;
             if published.iter().any(|earlier| earlier.kid == *kid) {
@@ -192,11 +197,12 @@ impl Kind for SigningKeys {
                     algorithm: private.algorithm(),
                 });
             }
-            records.extend(key.private.map(|private| private.derive(RECORDS)));
+            records.extend(key.private.as_ref().map(|private| private.derive(RECORDS)));
+            nonces.extend(key.private.as_ref().map(|private| private.derive(NONCES)));
             published.push(key.published);
         }
         match signing {
-            Some(signing) => Some(Keys { signing, published, records }),
+            Some(signing) => Some(Keys { signing, published, records, nonces }),
             None if published.is_empty() => list.problem("expected at least one key"),
             None => list.item(0).problem("expected a private key: the first key signs"),
         }

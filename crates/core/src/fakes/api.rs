@@ -15,6 +15,8 @@ use crate::guard::ApiRequest;
 #[derive(Default)]
 pub struct FakeApiRequest {
     metadata: Vec<u8>,
+    /// The properties of the connection, by their names.
+    pub connection: BTreeMap<String, Vec<u8>>,
     pub headers: RefCell<Headers>,
     /// Status and header fields of the guard's answer.
     pub answered: RefCell<Option<(u16, Headers)>>,
@@ -41,6 +43,10 @@ impl ApiRequest for FakeApiRequest {
 
     fn visit_headers(&self, see: &mut dyn FnMut(&[u8], &[u8])) {
         self.headers.borrow().iter().for_each(|(name, value)| see(name.as_bytes(), value));
+    }
+
+    fn connection_property(&self, name: &str) -> Option<Vec<u8>> {
+        self.connection.get(name).cloned()
     }
 
     fn set_header(&self, name: &str, value: &str) {

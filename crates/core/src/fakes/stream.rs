@@ -2,6 +2,7 @@
 //! replies.
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 
 use serde_json::Value;
 
@@ -39,6 +40,8 @@ pub struct FakeStream {
     pub answered: RefCell<Option<Sent>>,
     pub filter_state: RefCell<Vec<(String, String)>>,
     called: RefCell<Option<Call>>,
+    /// The properties of the connection, by their names.
+    pub connection: RefCell<BTreeMap<String, Vec<u8>>>,
 }
 
 impl FakeStream {
@@ -145,6 +148,15 @@ fn first(body: &[u8], len: usize) -> Vec<u8> {
 impl HttpStream for FakeStream {
     fn request_header(&self, name: &str) -> Option<Vec<u8>> {
         find(&self.request_headers, name)
+    }
+
+    fn request_header_fields(&self, name: &str) -> Vec<Vec<u8>> {
+        let headers = self.request_headers.borrow();
+        headers.iter().filter(|(known, _)| known == name).map(|(_, value)| value.clone()).collect()
+    }
+
+    fn connection_property(&self, name: &str) -> Option<Vec<u8>> {
+        self.connection.borrow().get(name).cloned()
     }
 
     fn set_request_header(&self, name: &str, value: &str) {

@@ -6,6 +6,7 @@
 
 use std::borrow::Cow;
 
+use crate::confirmation::Confirmation;
 use crate::host::UnixTime;
 use crate::revocations::{Impersonation, Mark};
 
@@ -30,6 +31,19 @@ pub(super) struct Claims<'m> {
     /// `iat` in seconds.
     pub(super) issued_at: u64,
     pub(super) scope: Scope<'m>,
+    /// The keys that the token is bound to.
+    pub(super) binding: Binding,
+}
+
+/// The keys that a token is bound to (`cnf`, RFC 7800).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Binding {
+    /// The token has no `cnf`.
+    None,
+    /// The token is bound to these keys.
+    To(Confirmation),
+    /// The token is bound to something that the guard does not understand.
+    NotUnderstood,
 }
 
 /// The scope of the token.
@@ -116,6 +130,7 @@ struct RawClaims<'m> {
     scope: Value<'m>,
     txn: Value<'m>,
     act: Value<'m>,
+    cnf: Value<'m>,
 }
 
 impl<'m> RawClaims<'m> {
@@ -133,6 +148,7 @@ impl<'m> RawClaims<'m> {
                 b"scope" => &mut raw.scope,
                 b"txn" => &mut raw.txn,
                 b"act" => &mut raw.act,
+                b"cnf" => &mut raw.cnf,
                 _ => continue,
             };
             *claim = Value::read(value)?;
@@ -183,7 +199,29 @@ impl<'m> RawClaims<'m> {
             jti: self.jti.name()?,
             issued_at,
             scope,
+            binding: Binding::of(self.cnf)?,
         })
+    }
+}
+
+impl Binding {
+    /// Reads `cnf`; `None` if the bytes are not a message.
+    fn of(cnf: Value<'_>) -> Option<Self> {
+        let members = match cnf {
+            Value::Absent => return Some(Self::None),
+            Value::Struct(cnf) => members(cnf),
+            _ => return Some(Self::NotUnderstood),
+        };
+        let mut confirmation = Confirmation::default();
+        for member in members {
+            let (name, value) = member?;
+            let text = Value::read(value)?.name();
+            let understood = str::from_utf8(name).ok().zip(text);
+            if understood.and_then(|(name, text)| confirmation.add(name, text)).is_none() {
+                return Some(Self::NotUnderstood);
+            }
+        }
+        Some(if confirmation.is_bound() { Self::To(confirmation) } else { Self::NotUnderstood })
     }
 }
 
@@ -231,19 +269,32 @@ impl<'m> Value<'m> {
     }
 }
 
+/// Returns the `Authorization` header that `header_to_metadata` has kept; `None` if it has not.
+pub(super) fn authorization(metadata: &[u8]) -> Option<&str> {
+    match member_of(metadata, b"impersonation", b"authorization")? {
+        Value::String(header) => Some(header),
+        _ => None,
+    }
+}
+
 /// Finds the payload that `jwt_authn` stored under a name in an `envoy.config.core.v3.Metadata`.
 fn payload_of<'m>(metadata: &'m [u8], name: &[u8]) -> Option<Value<'m>> {
+    member_of(metadata, JWT_AUTHN, name)
+}
+
+/// Finds a member that a filter has left in an `envoy.config.core.v3.Metadata`.
+fn member_of<'m>(metadata: &'m [u8], of: &[u8], name: &[u8]) -> Option<Value<'m>> {
     const FILTER_METADATA: u64 = 1;
-    let mut of_jwt_authn: &[u8] = &[];
+    let mut of_filter: &[u8] = &[];
     for field in fields(metadata) {
         if let (FILTER_METADATA, Field::Bytes(entry)) = field? {
             let (filter, fields) = entry_of(entry)?;
-            if filter == JWT_AUTHN {
-                of_jwt_authn = fields;
+            if filter == of {
+                of_filter = fields;
             }
         }
     }
-    member(of_jwt_authn, name)
+    member(of_filter, name)
 }
 
 /// Finds a member of a `google.protobuf.Struct`. The outer `None` means that the bytes are not a

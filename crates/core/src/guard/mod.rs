@@ -14,6 +14,7 @@
 mod claims;
 mod elsewhere;
 mod event;
+mod possession;
 mod refusal;
 mod rules;
 mod streams;
@@ -25,8 +26,10 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use crate::config::{AuditLog, ConfigError, GuardConfig, GuardStore, Mode, decode};
+use crate::dpop::{KeysOfHost, Origin, Proofs};
 use crate::host::{Host, Level, UnixTime};
 use crate::http_stream::Flow;
+use crate::jose::{NativeCrypto, host_verifies};
 use crate::metrics;
 use crate::path::{NormalPath, without_query};
 use crate::remote::RemoteFailure;
@@ -36,6 +39,7 @@ use crate::storage::{Revocations, open_for_guard};
 
 use claims::{Claims, NoClaims};
 use event::{Event, Happening};
+use possession::Keys;
 use refusal::Refusal;
 use rules::{Decider, Method, RequestFacts};
 use streams::{Streams, Watched};
@@ -55,6 +59,9 @@ pub trait ApiRequest {
     /// Calls `see` with the name and the value of each header field. Names are in lower case.
     fn visit_headers(&self, see: &mut dyn FnMut(&[u8], &[u8]));
 
+    /// Returns a property of the connection, such as `sha256_peer_certificate_digest`.
+    fn connection_property(&self, name: &str) -> Option<Vec<u8>>;
+
     /// Replaces a header field.
     fn set_header(&self, name: &str, value: &str);
 
@@ -70,10 +77,10 @@ pub trait ApiRequest {
 }
 
 /// The configured guard in one worker.
-#[derive(Debug)]
 pub struct Guard {
     config: GuardConfig,
     revocations: Revocations,
+    keys: Keys,
     streams: RefCell<Streams>,
     /// The revocations that the open streams were last checked against.
     held_against: RefCell<Option<Rc<View>>>,
@@ -85,11 +92,24 @@ pub struct Guard {
 }
 
 impl Guard {
-    /// Reads a configuration from the bytes that Envoy hands the plugin.
-    pub fn configure(bytes: &[u8], now: UnixTime) -> Result<Self, ConfigError> {
+    /// Reads a configuration from the bytes that Envoy hands the plugin. `native` is the host's
+    /// cryptography. It verifies proofs, as far as it passes a self-test.
+    pub fn configure(
+        bytes: &[u8],
+        now: UnixTime,
+        native: impl FnOnce() -> Option<Box<dyn NativeCrypto>>,
+    ) -> Result<Self, ConfigError> {
         let config = GuardConfig::from_value(&decode(bytes)?)?;
+        let origin = config.public_origin.as_deref().and_then(Origin::of);
+        // A host that cannot verify signatures leaves the guard without proofs: it refuses then.
+        let proofs = origin.and_then(|origin| {
+            let host = native().filter(|host| host_verifies(&**host))?;
+            let tenant = config.tenant();
+            Some(Proofs::new(origin, KeysOfHost(host), None, (&tenant, "dpop-api")))
+        });
         Ok(Self {
             revocations: open_for_guard(&config),
+            keys: Keys { proofs, certificates: config.certificates },
             config,
             streams: RefCell::default(),
             held_against: RefCell::default(),
@@ -104,6 +124,11 @@ impl Guard {
         host.set(metrics::GUARD_BUILD, 1);
         for warning in &self.config.warnings {
             host.warn(&format!("configuration: {warning}"));
+        }
+        if self.config.public_origin.is_some() && self.keys.proofs.is_none() {
+            host.warn(
+                "the host verifies no signatures: tokens that are bound by a proof are refused",
+            );
         }
         if self.config.mode == Mode::Report {
             host.warn("mode report: no request of an impersonation is refused");
@@ -134,7 +159,7 @@ impl Guard {
         let watched = Watched::read(request, &mut |name| told.see(name));
         let claims = self.claims(&watched.metadata);
         let outcome = match &claims {
-            Ok(claims) => self.look(host, &watched, claims),
+            Ok(claims) => self.look(host, request, &watched, claims),
             Err(none) => Err(Refusal::NoClaims(*none)),
         };
         let claims = claims.ok();
@@ -239,9 +264,12 @@ impl Guard {
     fn look(
         &self,
         host: &dyn Host,
+        request: &dyn ApiRequest,
         watched: &Watched,
         claims: &Claims<'_>,
     ) -> Result<Decider, Refusal> {
+        // Without its key a token is worth nothing, not even an answer about its impersonation.
+        self.keys.check(host, request, watched, claims).map_err(Refusal::NotHeld)?;
         let known = self.revocations.recent_view(host).map_err(Refusal::Unknown)?;
         if has_ended(&known, claims) {
             return Err(Refusal::Ended);

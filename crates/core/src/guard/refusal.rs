@@ -5,7 +5,10 @@ use std::fmt::Write as _;
 
 use super::ApiRequest;
 use super::claims::NoClaims;
+use super::possession::NotHeld;
 use super::rules::{Decider, Denied};
+use crate::dpop::ProofError;
+use crate::jose::HOST_KEY_ALGORITHMS;
 use crate::revocations::Unknown;
 
 /// The reason why a request is refused.
@@ -21,6 +24,8 @@ pub(super) enum Refusal {
     EndedWhileOpen,
     /// While the stream was open, the guard lost track of what was revoked.
     StaleWhileOpen,
+    /// The request does not have the keys that the access token is bound to.
+    NotHeld(NotHeld),
     /// A rule or the default denies the request.
     Denied(Denied, Decider),
 }
@@ -33,10 +38,18 @@ const RETRY_AFTER: &[u8] = b"1";
 
 impl Refusal {
     /// All values of [`reason`](Self::reason).
-    pub(super) const REASONS: [&str; 13] = [
+    pub(super) const REASONS: [&str; 21] = [
         "claims_missing",
         "other_issuer",
         "claims_malformed",
+        "binding_unknown",
+        "token_scheme",
+        "proof_missing",
+        "proof_invalid",
+        "proof_another_key",
+        "proof_replayed",
+        "proof_not_remembered",
+        "certificate",
         "revocations_unknown",
         "revocations_stale",
         "ended",
@@ -55,6 +68,10 @@ impl Refusal {
             Self::NoClaims(NoClaims::Missing) => "claims_missing",
             Self::NoClaims(NoClaims::OtherIssuer) => "other_issuer",
             Self::NoClaims(NoClaims::Malformed) => "claims_malformed",
+            Self::NotHeld(NotHeld::Unknown) => "binding_unknown",
+            Self::NotHeld(NotHeld::Scheme { .. }) => "token_scheme",
+            Self::NotHeld(NotHeld::Proof(error)) => error.reason(),
+            Self::NotHeld(NotHeld::Certificate) => "certificate",
             Self::Unknown(Unknown::Stale) => "revocations_stale",
             Self::Unknown(_) => "revocations_unknown",
             Self::Ended => "ended",
@@ -76,8 +93,14 @@ impl Refusal {
     /// Returns the error code (RFC 6750 §3.1; RFC 6749 §4.1.2.1 if the caller may try again).
     pub(super) const fn error(&self) -> &'static str {
         match self {
-            Self::NoClaims(_) | Self::Ended | Self::EndedWhileOpen => "invalid_token",
-            Self::Unknown(_) | Self::StaleWhileOpen => "temporarily_unavailable",
+            Self::NotHeld(NotHeld::Proof(ProofError::NotRemembered(_)))
+            | Self::Unknown(_)
+            | Self::StaleWhileOpen => "temporarily_unavailable",
+            Self::NotHeld(NotHeld::Proof(ProofError::AnotherKey)) => "invalid_token",
+            Self::NotHeld(NotHeld::Proof(_)) => "invalid_dpop_proof",
+            Self::NoClaims(_) | Self::NotHeld(_) | Self::Ended | Self::EndedWhileOpen => {
+                "invalid_token"
+            }
             Self::Denied(Denied::SignInTooOld(_), _) => "insufficient_user_authentication",
             Self::Denied(..) => "insufficient_scope",
         }
@@ -93,11 +116,14 @@ impl Refusal {
 
     const fn status(&self) -> u16 {
         match self {
+            Self::NotHeld(NotHeld::Proof(ProofError::NotRemembered(_)))
+            | Self::Unknown(_)
+            | Self::StaleWhileOpen => 503,
             Self::NoClaims(_)
+            | Self::NotHeld(_)
             | Self::Ended
             | Self::EndedWhileOpen
             | Self::Denied(Denied::SignInTooOld(_), _) => 401,
-            Self::Unknown(_) | Self::StaleWhileOpen => 503,
             Self::Denied(..) => 403,
         }
     }
@@ -107,18 +133,45 @@ impl Refusal {
     const fn told(&self) -> &'static str {
         match self {
             Self::NoClaims(_) => "the access token is invalid",
-            Self::Unknown(_) | Self::StaleWhileOpen => "try again in a moment",
+            Self::NotHeld(NotHeld::Proof(ProofError::NotRemembered(_)))
+            | Self::Unknown(_)
+            | Self::StaleWhileOpen => "try again in a moment",
+            Self::NotHeld(NotHeld::Proof(ProofError::Missing)) => {
+                "a proof in the header DPoP is required"
+            }
+            Self::NotHeld(NotHeld::Proof(ProofError::AnotherKey)) => {
+                "the access token is bound to another key"
+            }
+            Self::NotHeld(NotHeld::Proof(_)) => "the proof is invalid or was used before",
+            Self::NotHeld(NotHeld::Certificate) => {
+                "the access token is bound to another client certificate"
+            }
+            Self::NotHeld(_) => {
+                "the access token was presented without the key that it is bound to"
+            }
             Self::Ended | Self::EndedWhileOpen => "the impersonation has ended",
             Self::Denied(Denied::SignInTooOld(_), _) => "the acting user must sign in again",
             Self::Denied(..) => "this is not allowed while impersonating a user",
         }
     }
 
+    /// Returns true if the client should send a proof of possession.
+    const fn asks_for_proof(&self) -> bool {
+        matches!(self, Self::NotHeld(NotHeld::Proof(_) | NotHeld::Scheme { needs_proof: true }))
+    }
+
     /// Answers the request.
     pub(super) fn respond(&self, request: &dyn ApiRequest) {
         let (error, told) = (self.error(), self.told());
+        let scheme = if self.asks_for_proof() { "DPoP" } else { "Bearer" };
         let mut challenge =
-            format!("Bearer realm=\"{REALM}\", error=\"{error}\", error_description=\"{told}\"");
+            format!("{scheme} realm=\"{REALM}\", error=\"{error}\", error_description=\"{told}\"");
+        if self.asks_for_proof() {
+            // RFC 9449 §7.1.
+            let names: Vec<_> =
+                HOST_KEY_ALGORITHMS.iter().map(|algorithm| algorithm.name()).collect();
+            let _ = write!(challenge, ", algs=\"{}\"", names.join(" "));
+        }
         if let Self::Denied(Denied::SignInTooOld(max_age), _) = self {
             // RFC 9470 §3: in whole seconds.
             let _ = write!(challenge, ", max_age=\"{}\"", max_age.as_secs());
@@ -127,7 +180,7 @@ impl Refusal {
         let mut headers: Vec<(&str, &[u8])> =
             vec![("content-type", b"application/json"), ("cache-control", b"no-store")];
         headers.push(match self {
-            Self::Unknown(_) | Self::StaleWhileOpen => ("retry-after", RETRY_AFTER),
+            _ if self.status() == 503 => ("retry-after", RETRY_AFTER),
             _ => ("www-authenticate", challenge.as_bytes()),
         });
         let details = format!("impersonation_{}", self.reason());

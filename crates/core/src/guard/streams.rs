@@ -3,6 +3,9 @@
 use std::collections::HashMap;
 
 use super::{ApiRequest, elsewhere};
+use crate::certificate::FORWARDED_CERTIFICATE;
+
+const FORWARDED: &[u8] = FORWARDED_CERTIFICATE.as_bytes();
 
 /// The facts about one request, kept until its stream ends.
 #[derive(Debug, Clone, Default)]
@@ -20,11 +23,15 @@ pub(super) struct Watched {
     pub(super) names_a_method: bool,
     /// True if a header overrides the path.
     pub(super) names_a_path: bool,
+    /// The header fields with proofs of possession.
+    pub(super) proofs: Vec<Vec<u8>>,
+    /// The header fields in which a proxy forwards the client's certificate.
+    pub(super) certificates: Vec<Vec<u8>>,
 }
 
 impl Watched {
     /// Reads a request, and calls `see` with the names of its other header fields. Their values,
-    /// credentials above all, are not read.
+    /// secrets above all, are not read.
     pub(super) fn read(request: &dyn ApiRequest, see: &mut dyn FnMut(&[u8])) -> Self {
         let mut watched = Self { metadata: request.metadata(), ..Self::default() };
         request.visit_headers(&mut |name, value| match name {
@@ -32,6 +39,8 @@ impl Watched {
             b":path" => watched.target = value.to_vec(),
             b"x-request-id" => watched.request_id = value.to_vec(),
             b"upgrade" => watched.is_upgrade = true,
+            b"dpop" => watched.proofs.push(value.to_vec()),
+            FORWARDED => watched.certificates.push(value.to_vec()),
             name => {
                 watched.names_a_method |= elsewhere::is_method(name);
                 watched.names_a_path |= elsewhere::is_path(name);

@@ -9,8 +9,9 @@
 //! cannot fill the table of revocations by minting and cancelling.
 
 use super::answer::empty;
+use super::presented::verify_presented;
 use super::refusal::Refusal;
-use super::request::{Head, bearer_token};
+use super::request::Head;
 use super::service::Service;
 use crate::audit::Trail;
 use crate::revocations::Owner;
@@ -24,9 +25,8 @@ pub(super) async fn cancel(
     trail: &Trail,
     head: Head,
 ) -> Result<Response, Refusal> {
-    let token = bearer_token(&head).ok_or_else(Refusal::no_bearer)?;
-    let verified = service.callers.verify(context, token).await;
-    let verified = verified.map_err(|error| Refusal::bearer(&error))?;
+    let proofs = service.proofs.as_deref();
+    let verified = verify_presented(&service.callers, proofs, context, &head).await?;
     let caller = verified.caller().unwrap_or_default().to_owned();
     trail.note(|facts| facts.caller = Some(caller.clone()));
 

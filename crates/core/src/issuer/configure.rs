@@ -17,9 +17,13 @@ use super::page::{BuiltPage, Page};
 use super::service::{CustomClaims, Service};
 use crate::bearer::{self, Verifier};
 use crate::claims::{Authorizer, Script};
-use crate::config::{self, Config, ConfigEnvironment, ConfigError, Problem, decode};
+use crate::client::{Assertions, Clients};
+use crate::config::{
+    self, Config, ConfigEnvironment, ConfigError, NonceRule, Problem, Profile, decode,
+};
+use crate::dpop::{self, AllKeys, Nonces, Origin, Proofs};
 use crate::host::UnixTime;
-use crate::jose::{KeySet, NativeCrypto, PublishedKey, SigningKey, TestedCrypto};
+use crate::jose::{Algorithm, KeySet, NativeCrypto, PublishedKey, SigningKey, TestedCrypto};
 use crate::policy::MintCounter;
 use crate::storage::{self, Stores};
 
@@ -95,10 +99,12 @@ impl Service {
         let record_keys = mem::take(&mut config.record_keys);
         let Stores { tokens, revocations, list } = storage::open(&config, record_keys);
         let on_replay = config.subject_tokens.on_replay;
-        let oversight = Oversight::new(revocations, list, operators, on_replay);
+        let proofs = proofs(&mut config, crypto.as_ref()).map(Rc::new);
+        let clients = clients(&config, crypto.as_ref());
+        let oversight = Oversight::new(revocations, list, operators, proofs.clone(), on_replay);
         let mints = config.subject_tokens.rules.max_mints_per_caller;
         let mints = mints.map(|rate| MintCounter::new(&config.tenant(), rate));
-        let documents = Documents::new(&config);
+        let documents = Documents::new(&config, proofs.as_deref());
         Ok(Self {
             config,
             store: tokens,
@@ -109,6 +115,8 @@ impl Service {
             signing_key,
             crypto,
             own_tokens,
+            clients,
+            proofs,
             callers,
             actors,
             logouts,
@@ -160,6 +168,31 @@ fn compile_authorizer(written: &config::AuthorizeSubjectToken) -> Result<Authori
     let config::AuthorizeSubjectToken { script, environment_variables, limits } = written;
     Authorizer::compile(script, limits, environment_variables.expose())
         .map_err(|error| error.to_string())
+}
+
+/// Checks the proofs of the service; `None` if it reads none.
+fn proofs(config: &mut Config, crypto: Option<&Rc<TestedCrypto>>) -> Option<Proofs> {
+    /// Without ES384, which FAPI 2.0 does not allow.
+    const OF_FAPI: &[Algorithm] =
+        &[Algorithm::Es256, Algorithm::EdDsa, Algorithm::Ed25519, Algorithm::Ps256];
+    let keys = mem::take(&mut config.nonce_keys);
+    let needs_nonce = matches!(config.dpop.as_ref()?.nonce, Some(NonceRule::Required));
+    let nonces = needs_nonce.then(|| Nonces::new(keys));
+    let algorithms = match config.profile {
+        Some(Profile::Fapi2) => OF_FAPI,
+        None => dpop::ALGORITHMS,
+    };
+    let tenant = config.tenant();
+    let origin = Origin::of(&config.issuer)?;
+    let keys = AllKeys::new(algorithms, crypto.cloned());
+    Some(Proofs::new(origin, keys, nonces, (&tenant, "dpop")))
+}
+
+fn clients(config: &Config, crypto: Option<&Rc<TestedCrypto>>) -> Clients {
+    Clients::new(config.clients.values(), |clients| {
+        let (issuer, tenant) = (config.issuer.clone(), config.tenant());
+        Assertions::new(clients, issuer, config.profile, &tenant, crypto.cloned())
+    })
 }
 
 fn signing_key(key: &config::SigningKey) -> Result<SigningKey, Problem> {

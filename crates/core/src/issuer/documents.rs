@@ -21,7 +21,9 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::last_good::LastGood;
+use crate::client::Assertions;
 use crate::config::{ClientAuthentication, Config};
+use crate::dpop::Proofs;
 use crate::host::Host;
 use crate::jose::PublishedKey;
 use crate::metrics;
@@ -47,10 +49,15 @@ const DEFAULT_METHODS: [&str; 1] = [ClientAuthentication::ClientSecretBasic.name
 /// The members of a discovery document to which the filter adds our values.
 const GRANTS: &str = "grant_types_supported";
 const TOKEN_METHODS: &str = "token_endpoint_auth_methods_supported";
+const TOKEN_ALGORITHMS: &str = "token_endpoint_auth_signing_alg_values_supported";
+const PROOF_ALGORITHMS: &str = "dpop_signing_alg_values_supported";
+const BOUND_TO_CERTIFICATES: &str = "tls_client_certificate_bound_access_tokens";
 const REVOCATION: &str = "revocation_endpoint";
 const REVOCATION_METHODS: &str = "revocation_endpoint_auth_methods_supported";
+const REVOCATION_ALGORITHMS: &str = "revocation_endpoint_auth_signing_alg_values_supported";
 const INTROSPECTION: &str = "introspection_endpoint";
 const INTROSPECTION_METHODS: &str = "introspection_endpoint_auth_methods_supported";
+const INTROSPECTION_ALGORITHMS: &str = "introspection_endpoint_auth_signing_alg_values_supported";
 
 /// Header fields that describe the gateway's own bytes. They would be wrong beside a merged
 /// document.
@@ -131,10 +138,21 @@ struct Metadata<'a> {
 #[derive(Debug, Serialize)]
 struct Supported {
     token_endpoint_auth_methods_supported: Vec<&'static str>,
+    /// The algorithms of client assertions; absent if no client uses them.
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    token_endpoint_auth_signing_alg_values_supported: Vec<&'static str>,
     revocation_endpoint: String,
     revocation_endpoint_auth_methods_supported: Vec<&'static str>,
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    revocation_endpoint_auth_signing_alg_values_supported: Vec<&'static str>,
     #[serde(flatten)]
     introspection: Option<Introspection>,
+    /// The algorithms of proofs (RFC 9449 §5.1); absent if none is read.
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    dpop_signing_alg_values_supported: Vec<&'static str>,
+    /// Access tokens can be bound to certificates (RFC 8705 §3.3).
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    tls_client_certificate_bound_access_tokens: bool,
 }
 
 /// The introspection endpoint, which answers confidential clients only. It is left out if no client
@@ -143,10 +161,12 @@ struct Supported {
 struct Introspection {
     introspection_endpoint: String,
     introspection_endpoint_auth_methods_supported: Vec<&'static str>,
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    introspection_endpoint_auth_signing_alg_values_supported: Vec<&'static str>,
 }
 
 impl Supported {
-    fn new(config: &Config, origin: &str) -> Self {
+    fn new(config: &Config, proofs: Option<&Proofs>, origin: &str) -> Self {
         let paths = &config.paths;
         let used: BTreeSet<_> =
             config.clients.values().map(|client| client.authentication).collect();
@@ -154,14 +174,24 @@ impl Supported {
         let public = ClientAuthentication::None.name();
         let confidential: Vec<_> =
             methods.iter().copied().filter(|method| *method != public).collect();
+        let signed = match used.contains(&ClientAuthentication::PrivateKeyJwt) {
+            true => Assertions::algorithm_names(config.profile),
+            false => Vec::new(),
+        };
+        let proofs = proofs.map(Proofs::algorithms).unwrap_or_default();
         Self {
             token_endpoint_auth_methods_supported: methods.clone(),
+            token_endpoint_auth_signing_alg_values_supported: signed.clone(),
             revocation_endpoint: format!("{origin}{}", paths.revocation),
             revocation_endpoint_auth_methods_supported: methods,
+            revocation_endpoint_auth_signing_alg_values_supported: signed.clone(),
             introspection: (!confidential.is_empty()).then(|| Introspection {
                 introspection_endpoint: format!("{origin}{}", paths.introspection),
                 introspection_endpoint_auth_methods_supported: confidential,
+                introspection_endpoint_auth_signing_alg_values_supported: signed,
             }),
+            dpop_signing_alg_values_supported: proofs.iter().map(|one| one.name()).collect(),
+            tls_client_certificate_bound_access_tokens: config.binds_to_certificates(),
         }
     }
 
@@ -171,16 +201,31 @@ impl Supported {
         let default = Some(&DEFAULT_METHODS[..]);
         let methods = &self.token_endpoint_auth_methods_supported;
         add_to_list(document, TOKEN_METHODS, default, methods);
+        let signed = &self.token_endpoint_auth_signing_alg_values_supported;
+        let proofs = &self.dpop_signing_alg_values_supported;
+        for (member, ours) in [(TOKEN_ALGORITHMS, signed), (PROOF_ALGORITHMS, proofs)] {
+            if !ours.is_empty() {
+                add_to_list(document, member, Some(&[]), ours);
+            }
+        }
+        if self.tls_client_certificate_bound_access_tokens {
+            document.insert(BOUND_TO_CERTIFICATES.to_owned(), true.into());
+        }
         let mut elsewhere = add_endpoint(
             document,
             (REVOCATION, &self.revocation_endpoint),
             (REVOCATION_METHODS, default, &self.revocation_endpoint_auth_methods_supported),
+            (REVOCATION_ALGORITHMS, &self.revocation_endpoint_auth_signing_alg_values_supported),
         );
         if let Some(ours) = &self.introspection {
             elsewhere |= add_endpoint(
                 document,
                 (INTROSPECTION, &ours.introspection_endpoint),
                 (INTROSPECTION_METHODS, None, &ours.introspection_endpoint_auth_methods_supported),
+                (
+                    INTROSPECTION_ALGORITHMS,
+                    &ours.introspection_endpoint_auth_signing_alg_values_supported,
+                ),
             );
         }
         elsewhere
@@ -188,13 +233,13 @@ impl Supported {
 }
 
 impl Documents {
-    /// Writes our parts for a configuration.
-    pub(crate) fn new(config: &Config) -> Self {
+    /// Writes our parts for a configuration. `proofs` says which proofs are accepted.
+    pub(crate) fn new(config: &Config, proofs: Option<&Proofs>) -> Self {
         let origin = HttpUrl::parse(&config.issuer)
             .map(|url| format!("{}://{}", url.scheme, url.authority))
             .unwrap_or_default();
         let tenant = config.tenant();
-        let supported = Supported::new(config, &origin);
+        let supported = Supported::new(config, proofs, &origin);
         let metadata = Metadata {
             issuer: &config.issuer,
             token_endpoint: format!("{origin}{}", config.paths.token),
@@ -387,19 +432,22 @@ fn add_endpoint(
     document: &mut Map<String, Value>,
     (endpoint, ours): (&'static str, &str),
     (member, default, methods): (&'static str, Option<&[&str]>, &[&str]),
+    (algorithms_member, algorithms): (&'static str, &[&str]),
 ) -> bool {
     match document.get(endpoint) {
         None => {
             document.insert(endpoint.to_owned(), ours.into());
             add_to_list(document, member, Some(&[]), methods);
-            false
         }
         Some(theirs) if theirs == ours => {
             add_to_list(document, member, default, methods);
-            false
         }
-        Some(_) => true,
+        Some(_) => return true,
     }
+    if !algorithms.is_empty() {
+        add_to_list(document, algorithms_member, Some(&[]), algorithms);
+    }
+    false
 }
 
 /// Returns true if an `If-None-Match` names a tag (RFC 9110 §13.1.2, by weak comparison).
@@ -459,7 +507,12 @@ mod tests {
             token_endpoint_auth_methods_supported: vec!["client_secret_post", "none"],
             revocation_endpoint: "https://a/revoke".to_owned(),
             revocation_endpoint_auth_methods_supported: vec!["client_secret_post", "none"],
+            token_endpoint_auth_signing_alg_values_supported: Vec::new(),
+            revocation_endpoint_auth_signing_alg_values_supported: Vec::new(),
+            dpop_signing_alg_values_supported: Vec::new(),
+            tls_client_certificate_bound_access_tokens: false,
             introspection: Some(Introspection {
+                introspection_endpoint_auth_signing_alg_values_supported: Vec::new(),
                 introspection_endpoint: "https://a/introspect".to_owned(),
                 introspection_endpoint_auth_methods_supported: vec!["client_secret_post"],
             }),

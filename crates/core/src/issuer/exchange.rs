@@ -17,14 +17,16 @@ use serde_json::{Map, Value};
 
 use super::answer::secret_json;
 use super::oversight::listed;
+use super::possession::{bind, check_proof, proved, token_type, with_nonce};
 use super::refusal::Refusal;
 use super::request::{Body, Head};
 use super::service::{CustomClaims, Service};
 use crate::audit::Trail;
 use crate::bearer::SignIn;
 use crate::claims::{ClaimsError, Input};
-use crate::client::{self, AuthenticatedClient};
+use crate::client::{AuthenticatedClient, Credentials};
 use crate::config::{Client, OnError, Resource, SignInRules};
+use crate::confirmation::{Confirmation, Possession};
 use crate::host::{Host, HostFailure, UnixTime};
 use crate::impersonations::{LiveImpersonation, excerpt};
 use crate::metrics;
@@ -52,6 +54,9 @@ struct AccessTokenClaims<'a> {
     scope: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     act: Option<Actor<'a>>,
+    /// The keys that the access token is bound to (RFC 7800).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cnf: Option<&'a Confirmation>,
     /// The claims of the operator's function. None has one of the names above.
     #[serde(flatten)]
     custom: Map<String, Value>,
@@ -115,18 +120,22 @@ pub(super) async fn exchange(
     body: Body,
 ) -> Result<Response, Refusal> {
     let form = body.form(&head)?;
-    let client = authenticate(service, trail, &head, &form)?;
+    let client = authenticate(service, context, trail, &head, &form).await?;
     if !client.may_exchange() {
         let told = "this client may not exchange subject tokens";
         return Err(Refusal::new(400, "unauthorized_client", "client_without_resources", told));
     }
     let parameters = Parameters::read(&form)?;
+    let proof = check_proof(service, context.host(), &head)?;
     let subject = find_subject(service, context, trail, &client, parameters.subject_token).await?;
     let bounds = &subject.mint.bounds;
     let (indicator, resource) = find_resource(service, trail, &client, bounds, &form)?;
     let scope = grant_scope(trail, parameters.scope, resource, bounds)?;
-    let actor =
-        authenticate_actor(service, context, trail, &client, resource, &form, &subject).await?;
+    // Only a request for a live subject token can make the filter remember a proof.
+    let possession = proved(service, context.host(), &head, proof)?;
+    let confirmation = bind(&client, resource, &possession)?;
+    let demands = Demands { client: &client, resource, possession: &possession };
+    let actor = authenticate_actor(service, context, trail, demands, &form, &subject).await?;
 
     let last_revocation = subject.last_revocation();
     let caught_up = service.oversight.revocations.catch_up(context, last_revocation).await?;
@@ -151,6 +160,7 @@ pub(super) async fn exchange(
         txn: &id,
         scope: &scope,
         act: actor.as_ref().map(|(sub, sign_in)| Actor::new(service, sub, sign_in)),
+        cnf: Some(&confirmation).filter(|confirmation| confirmation.is_bound()),
         custom: Map::new(),
     };
     if let Some(custom_claims) = &service.custom_claims {
@@ -188,22 +198,28 @@ pub(super) async fn exchange(
     let body = TokenResponse {
         access_token: &access_token,
         issued_token_type: ACCESS_TOKEN_TYPE,
-        token_type: "Bearer",
+        token_type: token_type(&confirmation),
         expires_in: lifetime,
         scope: &scope,
     };
-    Ok(secret_json(200, &body))
+    Ok(with_nonce(service, host, &head, secret_json(200, &body)))
 }
 
 /// Authenticates the client of a form.
-pub(super) fn authenticate(
+pub(super) async fn authenticate(
     service: &Service,
+    context: &Context,
     trail: &Trail,
     head: &Head,
     form: &Form<'_>,
 ) -> Result<AuthenticatedClient, Refusal> {
     let find = |client_id: &str| service.config.clients.get(client_id).cloned();
-    let client = client::authenticate(form, head.authorization.as_deref(), find)?;
+    let credentials = Credentials {
+        form,
+        authorization: head.authorization.as_deref(),
+        certificate: head.certificate.as_ref(),
+    };
+    let client = service.clients.authenticate(context, credentials, find).await?;
     // A client_id is noted only after its proof. Otherwise a stranger could write into the audit
     // log.
     trail.note(|facts| facts.client_id = Some(client.client_id.clone()));
@@ -432,13 +448,21 @@ fn grant_scope(
     Ok(granted)
 }
 
+/// What an actor must meet, beside the bounds of the subject token.
+#[derive(Clone, Copy)]
+struct Demands<'e> {
+    client: &'e Client,
+    resource: &'e Resource,
+    /// The keys that the exchange has proved. An actor token may be bound to one of them.
+    possession: &'e Possession,
+}
+
 /// Authenticates the acting user; `None` if no actor is required and none is given.
 async fn authenticate_actor(
     service: &Service,
     context: &Context,
     trail: &Trail,
-    client: &Client,
-    resource: &Resource,
+    Demands { client, resource, possession }: Demands<'_>,
     form: &Form<'_>,
     subject: &Outstanding,
 ) -> Result<Option<(String, SignIn)>, Refusal> {
@@ -468,7 +492,9 @@ async fn authenticate_actor(
         let refusal = Refusal::invalid_actor("actors_not_accepted");
         return Err(refusal.because("actor tokens are not accepted"));
     }
-    let verified = actors.verify(context, token).await.map_err(|error| Refusal::actor(&error))?;
+    let verified = actors.verify(context, token).await;
+    let verified = verified.and_then(|token| token.held_with(possession));
+    let verified = verified.map_err(|error| Refusal::actor(&error))?;
     let actor = verified.subject.clone().ok_or_else(|| {
         Refusal::invalid_actor("actor_token").because("the actor token has no sub")
     })?;

@@ -12,13 +12,21 @@ use serde_json::{Map, Value};
 
 use super::answer::{Outcome, secret_json};
 use super::exchange::authenticate;
+use super::possession::token_type;
 use super::refusal::Refusal;
 use super::request::{Body, Head};
 use super::service::Service;
 use crate::audit::Trail;
 use crate::client::ClientAuthError;
+use crate::confirmation::Confirmation;
 use crate::step::{Context, Response};
 use crate::store::PREFIX;
+
+/// The type of an access token with these claims (RFC 9449 §6.2).
+fn issued_type(claims: &Map<String, Value>) -> &'static str {
+    let confirmation = claims.get("cnf").and_then(Confirmation::read).unwrap_or_default();
+    token_type(&confirmation)
+}
 
 /// Answers whether a token is active.
 pub(super) async fn introspect(
@@ -29,10 +37,10 @@ pub(super) async fn introspect(
     body: Body,
 ) -> Result<Outcome<Response>, Refusal> {
     let form = body.form(&head)?;
-    let client = authenticate(service, trail, &head, &form)?;
+    let client = authenticate(service, context, trail, &head, &form).await?;
     // RFC 7662 §2.1: the client must prove who it is, or strangers could try tokens out.
     if !client.is_confidential() {
-        return Err(ClientAuthError::SecretMissing.into());
+        return Err(ClientAuthError::CredentialsMissing.into());
     }
     let token = form.get("token").unwrap_or_default();
     let mut answer = Map::new();
@@ -47,6 +55,9 @@ pub(super) async fn introspect(
             let mut claims = issued.into_claims();
             claims.remove("active");
             answer.insert("active".to_owned(), Value::Bool(true));
+            if service.config.binds_tokens() {
+                answer.insert("token_type".to_owned(), issued_type(&claims).into());
+            }
             answer.extend(claims);
         }
     }

@@ -9,8 +9,9 @@ use serde_json::Value;
 
 use super::answer::secret_json;
 use super::body::given;
+use super::presented::verify_presented;
 use super::refusal::Refusal;
-use super::request::{Body, Head, bearer_token};
+use super::request::{Body, Head};
 use super::service::Service;
 use crate::audit::Trail;
 use crate::claims::{Authorizer, AuthorizerInput, ClaimsError, NotAuthorized};
@@ -120,9 +121,8 @@ pub(super) async fn mint(
     head: Head,
     body: Body,
 ) -> Result<Response, Refusal> {
-    let token = bearer_token(&head).ok_or_else(Refusal::no_bearer)?;
-    let callers = &service.callers;
-    let verified = callers.verify(context, token).await.map_err(|error| Refusal::bearer(&error))?;
+    let proofs = service.proofs.as_deref();
+    let verified = verify_presented(&service.callers, proofs, context, &head).await?;
     let caller = verified.caller().unwrap_or_default().to_owned();
     trail.note(|facts| facts.caller = Some(caller.clone()));
 

@@ -19,6 +19,8 @@ mod mint;
 mod ours;
 mod oversight;
 mod page;
+mod possession;
+mod presented;
 mod refusal;
 mod request;
 mod revoke;

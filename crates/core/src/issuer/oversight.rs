@@ -5,11 +5,13 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 
+use super::presented::verify_presented;
 use super::refusal::Refusal;
-use super::request::{Head, bearer_token};
+use super::request::{Head, access_token};
 use crate::audit::Trail;
 use crate::bearer::Verifier;
 use crate::config::{LONGEST_ACCESS_TOKEN_LIFETIME, OnReplay};
+use crate::dpop::Proofs;
 use crate::host::{Host, HostFailure, UnixTime};
 use crate::impersonations::{Listed, LiveImpersonation};
 use crate::metrics;
@@ -48,6 +50,8 @@ pub(crate) struct Oversight {
     pub(super) list: List,
     /// Verifies the tokens of operators, who list and end impersonations.
     operators: Verifier,
+    /// Checks the proofs of operators; `None` where no proof is read.
+    proofs: Option<Rc<Proofs>>,
     on_replay: OnReplay,
     counted_at: Cell<UnixTime>,
 }
@@ -57,9 +61,10 @@ impl Oversight {
         revocations: Revocations,
         list: List,
         operators: Verifier,
+        proofs: Option<Rc<Proofs>>,
         on_replay: OnReplay,
     ) -> Self {
-        Self { revocations, list, operators, on_replay, counted_at: Cell::default() }
+        Self { revocations, list, operators, proofs, on_replay, counted_at: Cell::default() }
     }
 
     /// Creates the tables in shared data if they are missing.
@@ -98,13 +103,14 @@ impl Oversight {
         head: &Head,
         scope: &str,
     ) -> Result<(), Refusal> {
-        let token = bearer_token(head).ok_or_else(Refusal::no_bearer)?;
+        let reads_proofs = self.proofs.is_some();
+        access_token(head, reads_proofs).ok_or_else(Refusal::no_bearer)?;
         if self.operators.is_empty() {
             let told = "nobody is configured to list or end impersonations";
             return Err(Refusal::access_denied("nobody_may", told));
         }
-        let verified = self.operators.verify(context, token).await;
-        let verified = verified.map_err(|error| Refusal::bearer(&error))?;
+        let proofs = self.proofs.as_deref();
+        let verified = verify_presented(&self.operators, proofs, context, head).await?;
         let name = verified.subject.clone().or_else(|| verified.client_id.clone());
         trail.note(|facts| facts.requested_by = name);
         verified.require(scope).map_err(|error| Refusal::bearer(&error))

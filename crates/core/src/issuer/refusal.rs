@@ -16,6 +16,7 @@ use crate::audit::Replay;
 use crate::bearer::BearerError;
 use crate::claims::{ClaimsError, NotAuthorized};
 use crate::client::ClientAuthError;
+use crate::dpop::ProofError;
 use crate::host::HostFailure;
 use crate::jose::SignError;
 use crate::metrics;
@@ -23,6 +24,7 @@ use crate::oauth::form::FormError;
 use crate::policy::{BoundsError, NotCounted};
 use crate::remote::RemoteFailure;
 use crate::revocations::{NotRevoked, Unknown};
+use crate::statement::StatementError;
 use crate::step::Response;
 use crate::store::{NotStored, StoreFailure};
 use crate::upstream::UpstreamFailure;
@@ -30,12 +32,22 @@ use crate::upstream::UpstreamFailure;
 /// The `realm` of our challenges (RFC 9110 §11.5).
 const REALM: &str = "impersonation";
 
+/// The header with the nonce for a client's next proof (RFC 9449 §8).
+pub(super) const NONCE: &str = "dpop-nonce";
+
 /// The description for every client whose authentication failed, whichever check it was.
 const CLIENT_REFUSED: &str = "client authentication failed: a client that has a secret must send it in the \
      Authorization header (Basic), or in the form if it is configured with client_secret_post";
 
 /// When a caller may try again, in seconds. A full table and a failed callout both pass quickly.
 const RETRY_AFTER: &str = "1";
+
+/// A header field.
+type Header = (&'static str, Cow<'static, str>);
+
+/// The header fields of a refusal, each name once.
+#[derive(Debug, Default)]
+struct Headers(Vec<Header>);
 
 /// A refused request.
 #[derive(Debug)]
@@ -48,7 +60,7 @@ pub(super) struct Refusal {
     told: Cow<'static, str>,
     /// The text for the operator's log; empty if it would repeat `told`.
     wrong: String,
-    header: Option<Box<(&'static str, Cow<'static, str>)>>,
+    headers: Option<Box<Headers>>,
     counter: Option<&'static str>,
     alarm: Option<Box<Replay>>,
     /// The members of the body have the names of RFC 8935.
@@ -69,7 +81,7 @@ impl Refusal {
             reason,
             told: Cow::Borrowed(told),
             wrong: String::new(),
-            header: None,
+            headers: None,
             counter: None,
             alarm: None,
             is_of_event: false,
@@ -155,6 +167,59 @@ impl Refusal {
         .because(format_args!("bearer refused: {error}"))
     }
 
+    /// Refuses the proof of an exchange (RFC 9449 §5, §8).
+    pub(super) fn proof(error: ProofError) -> Self {
+        let reason = error.reason();
+        match error {
+            ProofError::NotRemembered(_) => Self::temporarily_unavailable(reason, ""),
+            ProofError::Nonce => {
+                let told = "put the nonce of the header DPoP-Nonce into the proof";
+                Self::new(400, "use_dpop_nonce", reason, told)
+            }
+            ProofError::Missing => {
+                let told = "a proof in the header DPoP is required";
+                Self::new(400, "invalid_dpop_proof", reason, told)
+            }
+            _ => Self::new(400, "invalid_dpop_proof", reason, "the proof is invalid")
+                .telling(format!("the proof is invalid: {error}")),
+        }
+        .because(format_args!("proof refused: {error}"))
+    }
+
+    /// Refuses the proof beside an access token (RFC 9449 §7.1, §9).
+    pub(super) fn presented_proof(error: ProofError) -> Self {
+        let refusal = match error {
+            ProofError::AnotherKey => {
+                let told = "the access token is not bound to the key of the proof";
+                Self::new(401, "invalid_token", error.reason(), told)
+            }
+            _ => Self::proof(error),
+        };
+        Self { status: if refusal.status == 400 { 401 } else { refusal.status }, ..refusal }
+            .because(format_args!("proof refused: {error}"))
+    }
+
+    /// Tells the client the nonce for its next proof.
+    #[must_use]
+    pub(super) fn offering(self, nonce: Option<String>) -> Self {
+        match nonce {
+            Some(nonce) => self.with((NONCE, nonce.into())),
+            None => self,
+        }
+    }
+
+    /// Asks for a proof of possession (RFC 9449 §7.1), if the refusal asks for credentials.
+    #[must_use]
+    pub(super) fn challenged_for_proof(self, algorithms: &str) -> Self {
+        if self.status != 401 {
+            return self;
+        }
+        let error = self.error;
+        self.challenged(&format!(
+            "DPoP realm=\"{REALM}\", error=\"{error}\", algs=\"{algorithms}\""
+        ))
+    }
+
     /// Refuses a request without a bearer token. The challenge has no error code, because the
     /// caller did not try to authenticate (RFC 6750 §3.1).
     pub(super) fn no_bearer() -> Self {
@@ -218,7 +283,7 @@ impl Refusal {
     /// Lists the allowed methods (RFC 9110 §10.2.1).
     #[must_use]
     pub(super) fn allowing(self, methods: String) -> Self {
-        Self { header: Some(Box::new(("allow", methods.into()))), ..self }
+        self.with(("allow", methods.into()))
     }
 
     /// Records in the alarm that the impersonation was ended.
@@ -232,11 +297,19 @@ impl Refusal {
     /// §10.2.3).
     fn retried_after(self, left: Duration) -> Self {
         let seconds = left.as_millis().div_ceil(1000).max(1).to_string();
-        Self { header: Some(Box::new(("retry-after", seconds.into()))), ..self }
+        self.with(("retry-after", seconds.into()))
     }
 
     fn challenged(self, challenge: &str) -> Self {
-        Self { header: Some(Box::new(("www-authenticate", challenge.to_owned().into()))), ..self }
+        self.with(("www-authenticate", challenge.to_owned().into()))
+    }
+
+    /// Sets a header field, in place of an earlier one with this name.
+    fn with(mut self, header: Header) -> Self {
+        let headers = &mut self.headers.get_or_insert_default().0;
+        headers.retain(|(name, _)| *name != header.0);
+        headers.push(header);
+        self
     }
 
     /// Names the members of the body as RFC 8935 §2.3 does.
@@ -289,7 +362,8 @@ impl Refusal {
             ("cache-control", "no-store".to_owned()),
             ("pragma", "no-cache".to_owned()),
         ];
-        headers.extend(self.header.map(|header| (header.0, header.1.into_owned())));
+        let more = self.headers.map(|headers| headers.0).unwrap_or_default();
+        headers.extend(more.into_iter().map(|(name, value)| (name, value.into_owned())));
         if self.status == 503 {
             headers.push(("retry-after", RETRY_AFTER.to_owned()));
         }
@@ -346,8 +420,10 @@ impl From<ClientAuthError> for Refusal {
             }
             ClientAuthError::TwoMethods => Self::invalid_request(
                 REASON,
-                "client_secret must not be given in the form beside the Authorization header",
+                "a request must use one method of client authentication only",
             ),
+            ClientAuthError::Assertion(StatementError::Upstream(_))
+            | ClientAuthError::NotRemembered(_) => Self::temporarily_unavailable(REASON, ""),
             // One description for all: it reveals neither which clients exist nor how one
             // authenticates.
             _ => Self::new(401, "invalid_client", REASON, CLIENT_REFUSED)

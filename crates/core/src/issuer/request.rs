@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use crate::certificate::ClientCertificate;
 use crate::secret::redacted;
 
 /// The longest request body that an endpoint accepts, in bytes.
@@ -14,6 +15,8 @@ pub struct Head {
     pub request_id: String,
     /// `traceparent`, which every call for the request carries.
     pub traceparent: Option<String>,
+    /// The method.
+    pub method: Vec<u8>,
     /// The path with its query.
     pub path: Vec<u8>,
     /// `authorization`.
@@ -24,6 +27,10 @@ pub struct Head {
     pub(crate) if_none_match: Option<Vec<u8>>,
     /// `accept-encoding`; read for the page only.
     pub(crate) accept_encoding: Option<Vec<u8>>,
+    /// Each header field named `DPoP`; read only where proofs are configured.
+    pub(crate) proofs: Vec<Vec<u8>>,
+    /// The client's certificate; read only where certificates are configured.
+    pub(crate) certificate: Option<ClientCertificate>,
 }
 
 /// A request body.
@@ -74,13 +81,29 @@ impl Head {
     }
 }
 
-/// Returns the token of an `Authorization: Bearer` header (RFC 6750 §2.1); `None` for any other
-/// header.
-pub(super) fn bearer_token(head: &Head) -> Option<&str> {
+/// The scheme by which a request presents an access token.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Scheme {
+    /// `Bearer` (RFC 6750 §2.1).
+    Bearer,
+    /// `DPoP` (RFC 9449 §7.1).
+    Dpop,
+}
+
+/// Returns the access token of an `Authorization` header, with its scheme; `None` if the header has
+/// another scheme. `DPoP` is a scheme only where proofs are read.
+pub(super) fn access_token(head: &Head, reads_proofs: bool) -> Option<(Scheme, &str)> {
     let header = std::str::from_utf8(head.authorization.as_deref()?).ok()?;
     let (scheme, token) = header.split_once(' ')?;
     let token = token.trim_matches(' ');
-    (scheme.eq_ignore_ascii_case("Bearer") && !token.is_empty()).then_some(token)
+    let scheme = if scheme.eq_ignore_ascii_case("Bearer") {
+        Scheme::Bearer
+    } else if scheme.eq_ignore_ascii_case("DPoP") && reads_proofs {
+        Scheme::Dpop
+    } else {
+        return None;
+    };
+    if token.is_empty() { None } else { Some((scheme, token)) }
 }
 
 #[cfg(test)]

@@ -29,7 +29,7 @@ pub(super) async fn revoke_token(
     body: Body,
 ) -> Result<Outcome<Response>, Refusal> {
     let form = body.form(&head)?;
-    let client = authenticate(service, trail, &head, &form)?;
+    let client = authenticate(service, context, trail, &head, &form).await?;
     let token = form.get("token").unwrap_or_default();
     let ended = if token.starts_with(PREFIX) {
         end_subject_token(service, context, trail, &client, token).await?

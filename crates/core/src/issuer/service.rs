@@ -10,7 +10,9 @@ use super::oversight::Oversight;
 use super::page::Page;
 use crate::bearer::Verifier;
 use crate::claims::{Authorizer, Script};
+use crate::client::Clients;
 use crate::config::{Config, OnError};
+use crate::dpop::Proofs;
 use crate::host::{Host, UnixTime};
 use crate::jose::{Algorithm, SigningKey, TestedCrypto};
 use crate::metrics;
@@ -42,6 +44,10 @@ pub struct Service {
     pub(crate) crypto: Option<Rc<TestedCrypto>>,
     /// Recognizes the access tokens that this service issued.
     pub(crate) own_tokens: OwnTokens,
+    /// Authenticates clients.
+    pub(crate) clients: Clients,
+    /// Checks proofs of possession; `None` where no proof is read.
+    pub(crate) proofs: Option<Rc<Proofs>>,
     /// Verifies the access tokens of callers, who mint.
     pub(crate) callers: Verifier,
     /// Verifies the access tokens of actors.
@@ -147,7 +153,7 @@ impl Service {
         let inboxes = [&self.logouts, &self.security_events].into_iter();
         let senders = inboxes.flat_map(|inbox| inbox.senders.remote_key_sets());
         let holders = self.callers.remote_key_sets().chain(self.actors.remote_key_sets());
-        holders.chain(operators).chain(senders)
+        holders.chain(operators).chain(senders).chain(self.clients.remote_key_sets())
     }
 
     /// The context as it appears in the audit log. It is left out unless the operator configured

@@ -1,8 +1,11 @@
 //! A JWK set (RFC 7517 §5) with which signatures are verified.
 
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
 use serde::Deserialize;
 
 use super::{Algorithm, PublishedKey, VerifyingKey, VerifyingKeyError};
+use crate::secret::Digest;
 
 /// The public keys of an issuer.
 #[derive(Debug, Clone, Default)]
@@ -11,6 +14,8 @@ pub struct KeySet {
     /// The keys that are meant for verifying signatures but cannot be used, by their position in
     /// the set.
     pub(crate) broken: Vec<(usize, VerifyingKeyError)>,
+    /// The digests of the certificates of the keys.
+    certificates: Vec<Digest>,
 }
 
 impl KeySet {
@@ -25,6 +30,7 @@ impl KeySet {
         let document: Document = serde_json::from_str(std::str::from_utf8(json).ok()?).ok()?;
         let mut set = Self::default();
         for (position, jwk) in document.keys.iter().enumerate() {
+            set.certificates.extend(certificate(jwk));
             match VerifyingKey::from_jwk(jwk) {
                 Ok(key) => set.keys.push(key),
                 Err(VerifyingKeyError::NotForUs) => {}
@@ -38,7 +44,17 @@ impl KeySet {
     pub(crate) fn of(published: &[PublishedKey]) -> Self {
         let jwks = published.iter().filter_map(|key| serde_json::to_value(key).ok());
         let keys = jwks.filter_map(|jwk| VerifyingKey::from_jwk(&jwk).ok());
-        Self { keys: keys.collect(), broken: Vec::new() }
+        Self { keys: keys.collect(), ..Self::default() }
+    }
+
+    /// The digests of the certificates of the keys, those for other purposes included.
+    pub(crate) fn certificates(&self) -> &[Digest] {
+        &self.certificates
+    }
+
+    /// The algorithms of the keys that are limited to one.
+    pub(crate) fn only_algorithms(&self) -> impl Iterator<Item = Algorithm> {
+        self.keys.iter().filter_map(VerifyingKey::only_algorithm)
     }
 
     /// Returns true if the set has no usable key.
@@ -61,4 +77,12 @@ impl KeySet {
             named && key.accepts(algorithm)
         })
     }
+}
+
+/// Returns the digest of the certificate of a key: of the first in `x5c` (RFC 7517 §4.7), or
+/// `x5t#S256` (§4.9).
+fn certificate(jwk: &serde_json::Value) -> Option<Digest> {
+    let der = jwk.get("x5c").and_then(|chain| BASE64_STANDARD.decode(chain.get(0)?.as_str()?).ok());
+    der.map(|der| Digest::of(&der))
+        .or_else(|| Digest::from_base64url(jwk.get("x5t#S256")?.as_str()?))
 }

@@ -7,20 +7,24 @@
 //! the same header for each token.
 
 mod factorable;
+mod host_key;
 mod jwt;
 mod key_set;
 mod native;
 mod signing;
+mod thumbprint;
 mod verifying;
 
 use std::fmt;
 
+pub(crate) use host_key::{HOST_KEY_ALGORITHMS, HostKey, host_verifies};
 pub use jwt::UntrustedJwt;
 pub(crate) use jwt::{JwtError, Times};
 pub use key_set::KeySet;
 pub use native::{NativeCrypto, TestedCrypto};
 pub(crate) use signing::ACCESS_TOKEN_TYPE;
 pub use signing::{PublishedKey, SignError, SigningKey, SigningKeyError, private_from_pem};
+pub(crate) use thumbprint::thumbprint;
 pub use verifying::{VerifyingKey, VerifyingKeyError};
 
 /// A signature algorithm (RFC 7518 §3.1, RFC 8037 §3.1, RFC 9864 §2.2). `none` and HMAC are not

@@ -118,6 +118,11 @@ pub fn private_from_pem(pem: &str) -> Result<serde_json::Value, SigningKeyError>
 }
 
 impl PublishedKey {
+    /// The name of the algorithm that the key is for.
+    pub(crate) const fn algorithm_name(&self) -> &'static str {
+        self.alg
+    }
+
     /// Reads one of our keys from a JWK, with its private part if there is one. `kid` and `alg`
     /// apply where the JWK lacks them. If there is no `kid` at all, it is the key's thumbprint (RFC
     /// 7638).

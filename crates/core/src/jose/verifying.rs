@@ -119,6 +119,11 @@ impl VerifyingKey {
         key.to_public_key_der().ok().map(|der| der.into_vec())
     }
 
+    /// `alg`: the only algorithm of this key, if its owner names one.
+    pub(super) const fn only_algorithm(&self) -> Option<Algorithm> {
+        self.algorithm
+    }
+
     /// Returns true if this key may verify signatures of `algorithm`.
     pub fn accepts(&self, algorithm: Algorithm) -> bool {
         self.algorithm.is_none_or(|only| only.is_same_as(algorithm))

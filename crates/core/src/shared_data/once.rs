@@ -17,7 +17,7 @@ use crate::secret::Digest;
 /// keys.
 const FORMAT: u8 = 1;
 
-/// The number of buckets, each a key.
+/// The usual number of buckets, each a key.
 const BUCKETS: u32 = 1024;
 
 /// The number of ids in a bucket: with [`BUCKETS`], 65 536 ids in 1.5 MiB.
@@ -37,6 +37,7 @@ const CONTENDED: HostFailure = HostFailure("shared data: others write without en
 pub struct SeenOnce {
     keys: Keys,
     kind: &'static str,
+    buckets: u32,
 }
 
 /// An id was not remembered. The caller must refuse the request: it cannot know whether the id is
@@ -57,7 +58,13 @@ pub enum NotRemembered {
 impl SeenOnce {
     /// The ids of `kind` that the service of `tenant` has seen. Ids of different kinds do not meet.
     pub fn new(tenant: &str, kind: &'static str) -> Self {
-        Self { keys: Keys::new(tenant), kind }
+        Self::with_buckets(tenant, kind, BUCKETS)
+    }
+
+    /// The ids of a kind of which there are more, or fewer, than usual. Each bucket has room for 64
+    /// ids. The number is part of what `kind` means: change both.
+    pub(crate) fn with_buckets(tenant: &str, kind: &'static str, buckets: u32) -> Self {
+        Self { keys: Keys::new(tenant), kind, buckets }
     }
 
     /// Returns true if `id` is remembered.
@@ -101,7 +108,7 @@ impl SeenOnce {
         let digest = Digest::of(id);
         let (name, rest) = digest.as_bytes().split_first_chunk::<16>().unwrap_or((&[0; 16], &[]));
         let bucket = rest.first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes));
-        let bucket = bucket.checked_rem(BUCKETS).unwrap_or(0);
+        let bucket = bucket.checked_rem(self.buckets).unwrap_or(0);
         (*name, self.keys.seen_once(self.kind, FORMAT, bucket))
     }
 

@@ -32,6 +32,12 @@ impl<R> Issuers<R> {
         Self(rules.into_iter().map(issuer).collect())
     }
 
+    /// Trusts each issuer by its name, its keys and its rules.
+    pub(crate) fn of(issuers: impl Iterator<Item = (String, Jwks, R)>) -> Self {
+        let issuer = |(name, keys, rules)| Issuer { name, keys: KeySource::new(&keys), rules };
+        Self(issuers.map(issuer).collect())
+    }
+
     /// The number of issuers.
     pub(crate) fn count(&self) -> usize {
         self.0.len()
@@ -50,10 +56,7 @@ impl<R> Issuers<R> {
 
     /// The key sets that the background task keeps fresh.
     pub(crate) fn remote_key_sets(&self) -> impl Iterator<Item = &Rc<RemoteKeySet>> {
-        self.0.iter().filter_map(|issuer| match &issuer.keys {
-            KeySource::Remote(remote) => Some(remote),
-            KeySource::Local(_) => None,
-        })
+        self.0.iter().filter_map(|issuer| issuer.keys.remote())
     }
 }
 

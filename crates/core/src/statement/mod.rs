@@ -10,11 +10,13 @@
 //! the second. RFC 8725 says how: the key decides the algorithm, the configuration decides the
 //! issuer, and the statement's own word decides nothing.
 
+mod compact;
 mod issuers;
 mod names;
 mod untrusted;
 mod verified;
 
+pub(crate) use compact::Compact;
 pub(crate) use issuers::Issuers;
 pub(crate) use names::{NameError, Names};
 pub(crate) use untrusted::{Untrusted, is_jwt};

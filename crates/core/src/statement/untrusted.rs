@@ -9,12 +9,11 @@
 use base64::Engine as _;
 use base64::alphabet::URL_SAFE;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
-use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use serde_json::{Map, Value};
 
+use super::compact::object;
 use super::{StatementError, Verified};
 use crate::jose::{Algorithm, JwtError, KeySet, TestedCrypto, UntrustedJwt};
-use crate::strict_json::Strict;
 
 /// A signed statement whose signature has not been verified, so an attacker may have written it.
 pub(crate) struct Untrusted<'t> {
@@ -109,20 +108,10 @@ impl<'t> Untrusted<'t> {
         Err(failure)
     }
 
-    fn algorithm(&self) -> Result<Algorithm, StatementError> {
+    /// The algorithm that the header names.
+    pub(crate) fn algorithm(&self) -> Result<Algorithm, StatementError> {
         let name = self.jwt.algorithm();
         Algorithm::from_name(name).ok_or_else(|| StatementError::Algorithm(name.to_owned()))
-    }
-}
-
-/// Parses one part of a token as a JSON object. Base64url and UTF-8 are read strictly, and no
-/// member may occur twice: RFC 7519 §4 lets a parser take the last of two, and some parsers take
-/// the first.
-fn object(part: &str) -> Option<Map<String, Value>> {
-    let json = BASE64_URL_SAFE_NO_PAD.decode(part).ok()?;
-    match serde_json::from_slice(&json) {
-        Ok(Strict(Value::Object(members))) => Some(members),
-        _ => None,
     }
 }
 

@@ -35,6 +35,11 @@ impl<'s> Verified<'s> {
         self.claims.contains_key(name)
     }
 
+    /// A claim with any value, even `null`.
+    pub(crate) fn given(&self, name: &str) -> Option<&'s Value> {
+        self.claims.get(name)
+    }
+
     /// A claim of any type. As in every claim that is read, `null` counts as absent.
     pub(crate) fn claim(&self, name: &str) -> Option<&'s Value> {
         self.claims.get(name).filter(|claim| !claim.is_null())

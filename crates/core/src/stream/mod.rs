@@ -14,7 +14,8 @@ use std::rc::Rc;
 use self::merging::Merge;
 use self::recording::Ending;
 use crate::audit::{Event, Trail};
-use crate::config::AuditLog;
+use crate::certificate::{ClientCertificate, FORWARDED_CERTIFICATE};
+use crate::config::{AuditLog, CertificateSource};
 use crate::host::Host;
 pub use crate::http_stream::{Flow, HttpStream};
 use crate::issuer::{Answer, Body, Dispatch, Head, MAX_BODY, Outcome, Route, Service, dispatch};
@@ -42,7 +43,7 @@ enum State {
     /// The request is not the filter's. Envoy routes it.
     PassingThrough,
     /// The request is held back until its body is complete.
-    ReadingBody(Route, Head),
+    ReadingBody(Route, Box<Head>),
     /// The request is held back until the reply to a call comes.
     AwaitingReply(Task<Outcome<Answer>>, Trail),
     /// The filter has answered.
@@ -85,15 +86,21 @@ impl Stream {
         let head = Head {
             request_id: legible(http, "x-request-id"),
             traceparent: printable(http, "traceparent"),
+            method: method.to_vec(),
             path,
             authorization: http.request_header("authorization"),
             content_type: http.request_header("content-type"),
             if_none_match,
             accept_encoding,
+            proofs: match service.proofs {
+                Some(_) => http.request_header_fields("dpop"),
+                None => Vec::new(),
+            },
+            certificate: certificate(http, service.config.certificates),
         };
         self.grpc = head.content_type.as_deref().is_some_and(media_type::is_grpc);
         if route.needs_body(&head) && !end_of_stream {
-            self.state = State::ReadingBody(route, head);
+            self.state = State::ReadingBody(route, Box::new(head));
             return Flow::Pause;
         }
         self.dispatch(http, &service, route, head, Body::Whole(Vec::new()))
@@ -117,7 +124,7 @@ impl Stream {
                     return Flow::Pause;
                 }
                 let body = if size > MAX_BODY { Body::TooLong(bytes) } else { Body::Whole(bytes) };
-                self.dispatch(http, &service, route, head, body)
+                self.dispatch(http, &service, route, *head, body)
             }
             state @ (State::PassingThrough | State::AwaitingDocument(_)) => {
                 self.stay(state, Flow::Continue)
@@ -303,6 +310,22 @@ impl Stream {
         match merge.stand_in(&*self.host, http) {
             Some(flow) => flow,
             None => self.stay(State::PassingThrough, Flow::Continue),
+        }
+    }
+}
+
+/// Reads the client's certificate where the operator says that it is; `None` if nothing asks for
+/// certificates.
+fn certificate(
+    http: &dyn HttpStream,
+    source: Option<CertificateSource>,
+) -> Option<ClientCertificate> {
+    match source? {
+        CertificateSource::Connection => {
+            ClientCertificate::of_connection(|name| http.connection_property(name))
+        }
+        CertificateSource::Forwarded => {
+            ClientCertificate::of_header(&http.request_header_fields(FORWARDED_CERTIFICATE))
         }
     }
 }

@@ -87,6 +87,14 @@ impl KeySource {
         known.ok_or(UpstreamFailure { upstream: Upstream::Jwks, fault: Fault::Pending })
     }
 
+    /// The key set that the background task keeps fresh; `None` if the keys are configured.
+    pub(crate) const fn remote(&self) -> Option<&Rc<RemoteKeySet>> {
+        match self {
+            Self::Local(_) => None,
+            Self::Remote(remote) => Some(remote),
+        }
+    }
+
     /// A number that changes whenever the keys change.
     pub(crate) fn generation(&self) -> u64 {
         match self {

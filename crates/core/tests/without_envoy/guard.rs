@@ -47,7 +47,7 @@ impl Api {
         let mut configuration = json!({"issuer": ISSUER});
         configuration.as_object_mut().unwrap().extend(members.as_object().unwrap().clone());
         let bytes = configuration.to_string();
-        let guard = Rc::new(Guard::configure(bytes.as_bytes(), world.now()).unwrap());
+        let guard = Rc::new(Guard::configure(bytes.as_bytes(), world.now(), || None).unwrap());
         Self { world, guard }
     }
 
@@ -135,6 +135,10 @@ impl ApiRequest for ActedFor<'_> {
 
     fn visit_headers(&self, see: &mut dyn FnMut(&[u8], &[u8])) {
         self.shown().visit_headers(see);
+    }
+
+    fn connection_property(&self, name: &str) -> Option<Vec<u8>> {
+        self.shown().connection_property(name)
     }
 
     fn set_header(&self, name: &str, value: &str) {

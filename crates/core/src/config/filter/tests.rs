@@ -214,6 +214,27 @@ fn full() -> Value {
                 "type": "machine_to_machine",
                 "authentication": "client_secret_post",
                 "client_secret_sha256": ["c".repeat(64)],
+                "token_binding": "any",
+            },
+            {
+                "client_id": "signer",
+                "type": "machine_to_machine",
+                "authentication": "private_key_jwt",
+                "local_jwks": {"environment_variable": "KEY_SET"},
+                "token_binding": "dpop",
+            },
+            {
+                "client_id": "connector",
+                "type": "traditional_web",
+                "authentication": "tls_client_auth",
+                "tls_client_auth": {"san_dns": "portal.example.com"},
+                "token_binding": "mtls",
+            },
+            {
+                "client_id": "selfmade",
+                "type": "traditional_web",
+                "authentication": "self_signed_tls_client_auth",
+                "remote_jwks": {"http_uri": http_uri("/oidc/jwks"), "cache_duration": "100s"},
             },
         ],
         "resources": [
@@ -223,6 +244,7 @@ fn full() -> Value {
                 "access_token_lifetime": "900s",
                 "actor_acr_values": ["phrh"],
                 "actor_max_age": "300s",
+                "token_binding": "any",
             },
             {"indicator": "urn:example:invoices"},
         ],
@@ -232,6 +254,8 @@ fn full() -> Value {
             "resource": "https://auth.example.com/api",
         },
         "foreign_subject_tokens": "pass_through",
+        "dpop": {"nonce": "required"},
+        "client_certificate": "forwarded",
         "audit": {"context": true},
         "identity_gateway": {"documents": "none"},
     })
@@ -584,6 +608,16 @@ fn a_missing_required_member_is_named() {
         "clients[2].type",
         "clients[3].client_id",
         "clients[3].type",
+        "clients[4].client_id",
+        "clients[4].type",
+        "clients[5].client_id",
+        "clients[5].type",
+        "clients[5].tls_client_auth",
+        "clients[6].client_id",
+        "clients[6].type",
+        "clients[6].remote_jwks.http_uri",
+        "clients[6].remote_jwks.http_uri.uri",
+        "clients[6].remote_jwks.http_uri.cluster",
         "resources",
         "resources[0].indicator",
         "resources[1].indicator",
@@ -622,6 +656,13 @@ fn a_missing_required_member_is_named() {
         ("actor_tokens.introspection.client_secret.inline_string", "actor_tokens.introspection.client_secret", "expected exactly one of inline_string, environment_variable"),
         ("clients[0].client_secret_sha256",            "clients[0]",                              "a confidential client needs client_secret_sha256"),
         ("clients[3].client_secret_sha256",            "clients[3]",                              "a confidential client needs client_secret_sha256"),
+        ("clients[4].authentication",                  "clients[4]",                              "a confidential client needs client_secret_sha256"),
+        ("clients[4].local_jwks",                      "clients[4]",                              "a client with private_key_jwt needs remote_jwks or local_jwks"),
+        ("clients[4].local_jwks.environment_variable", "clients[4].local_jwks",                   "expected exactly one of inline_string, environment_variable"),
+        ("clients[5].authentication",                  "clients[5]",                              "a confidential client needs client_secret_sha256"),
+        ("clients[5].tls_client_auth.san_dns",         "clients[5].tls_client_auth",              "expected exactly one of san_dns, san_uri, subject"),
+        ("clients[6].authentication",                  "clients[6]",                              "a confidential client needs client_secret_sha256"),
+        ("clients[6].remote_jwks",                     "clients[6]",                              "a client with self_signed_tls_client_auth needs remote_jwks or local_jwks"),
         // Items of a list. Without them the list is empty, or another member names a missing item.
         ("subject_tokens.authentication.jwt[0].audiences[0]", "subject_tokens.authentication.jwt[0].audiences", "expected a list that is not empty"),
         ("subject_tokens.authentication.jwt[1].audiences[0]", "subject_tokens.authentication.jwt[1].audiences", "expected a list that is not empty"),
@@ -891,18 +932,105 @@ fn contradictions_are_refused() {
         ("two keys of one name",       with("/signing_keys/1/kid", json!("first")),       "signing_keys[1]", "another key has the kid \"first\" too"),
         ("one key twice, unnamed",     with("/signing_keys", json!([{"jwk": ed25519()}, {"jwk": ed25519()}])), "signing_keys[1]", "another key has the kid "),
         ("an issuer twice",            with("/subject_tokens/authentication/jwt/1/issuer", json!("https://auth.example.com/oidc")), "subject_tokens.authentication.jwt[1].issuer", "\"https://auth.example.com/oidc\" is given twice"),
-        ("a client twice",             client(json!({"client_id": "portal"})),            "clients[4].client_id", "\"portal\" is given twice"),
+        ("a client twice",             client(json!({"client_id": "portal"})),            "clients[7].client_id", "\"portal\" is given twice"),
         ("a resource twice",           with("/resources/1/indicator", json!("https://api.example.com/orders")), "resources[1].indicator", "\"https://api.example.com/orders\" is given twice"),
-        ("a public client's secret",   client(json!({"client_secret_sha256": hash})),     "clients[4]", "a public client (single_page, native) cannot keep a secret"),
-        ("a native client's secret",   client(json!({"type": "native", "client_secret_sha256": hash})), "clients[4]", "a public client"),
-        ("a public client that authenticates", client(json!({"authentication": "client_secret_basic"})), "clients[4]", "a public client (single_page, native) does not authenticate"),
-        ("a way that there is not yet", client(json!({"type": "traditional_web", "client_secret_sha256": hash, "authentication": "private_key_jwt"})), "clients[4].authentication", "expected one of client_secret_basic, client_secret_post"),
-        ("a secret of no digits",      client(json!({"type": "traditional_web", "client_secret_sha256": []})), "clients[4]", "a confidential client needs"),
-        ("an unknown resource",        client(json!({"resources": ["urn:example:nothing"]})), "clients[4].resources[0]", "expected the indicator of one of the resources"),
+        ("a public client's secret",   client(json!({"client_secret_sha256": hash})),     "clients[7]", "a public client (single_page, native) cannot keep a secret"),
+        ("a native client's secret",   client(json!({"type": "native", "client_secret_sha256": hash})), "clients[7]", "a public client"),
+        ("a public client that authenticates", client(json!({"authentication": "client_secret_basic"})), "clients[7]", "a public client (single_page, native) does not authenticate"),
+        ("a secret beside keys",       client(json!({"type": "traditional_web", "client_secret_sha256": hash, "authentication": "private_key_jwt", "local_jwks": {"environment_variable": "KEY_SET"}})), "clients[7]", "a client with private_key_jwt has no secret"),
+        ("assertions without keys",    client(json!({"type": "traditional_web", "authentication": "private_key_jwt"})), "clients[7]", "a client with private_key_jwt needs remote_jwks or local_jwks"),
+        ("keys beside a secret",       client(json!({"type": "traditional_web", "client_secret_sha256": hash, "local_jwks": {"environment_variable": "KEY_SET"}})), "clients[7]", "a client with client_secret_basic has no keys"),
+        ("keys of a public client",    client(json!({"local_jwks": {"environment_variable": "KEY_SET"}})), "clients[7]", "a client with none has no keys"),
+        ("a key set without a certificate", client(json!({"type": "traditional_web", "authentication": "self_signed_tls_client_auth", "local_jwks": {"environment_variable": "KEY_SET"}})), "clients[7].local_jwks", "expected a key with x5c or x5t#S256"),
+        ("a certificate without a name", client(json!({"type": "traditional_web", "authentication": "tls_client_auth"})), "clients[7].tls_client_auth", "is required"),
+        ("a name without a certificate", client(json!({"tls_client_auth": {"san_dns": "a"}})), "clients[7].tls_client_auth", "is only for"),
+        ("two names of a certificate", client(json!({"type": "traditional_web", "authentication": "tls_client_auth", "tls_client_auth": {"san_dns": "a", "san_uri": "b"}})), "clients[7].tls_client_auth", "expected exactly one of"),
+        ("a method that there is not", client(json!({"type": "traditional_web", "authentication": "client_secret_jwt"})), "clients[7].authentication", "expected one of client_secret_basic, client_secret_post, private_key_jwt"),
+        ("a secret of no digits",      client(json!({"type": "traditional_web", "client_secret_sha256": []})), "clients[7]", "a confidential client needs"),
+        ("an unknown resource",        client(json!({"resources": ["urn:example:nothing"]})), "clients[7].resources[0]", "expected the indicator of one of the resources"),
         ("actors without a way",       no_actors(full()),                                 "actor_tokens", "actor tokens are required, but no way"),
     ];
     for (case, value, path, text) in cases {
         assert_problem(case, &value, path, text);
+    }
+}
+
+/// FAPI 2.0 Security Profile, sections 5.3.2.1 and 5.4.1.
+#[test]
+fn the_profile_names_every_setting_that_it_forbids() {
+    let mut value = minimal();
+    value["profile"] = json!("fapi2");
+    value["issuer"] = json!("http://auth.example.com/oidc");
+    value["signing_keys"] = json!([{"jwk": ed25519()}, {"environment_variable": "EC_KEY"}]);
+    let es256 =
+        json!({"keys": [{"kty": "EC", "crv": "P-256", "x": P256_X, "y": P256_Y, "alg": "ES256"}]});
+    let signer = |keys: &Value, more: Value| {
+        let mut client = json!({
+            "client_id": more["client_id"], "type": "traditional_web",
+            "authentication": "private_key_jwt", "local_jwks": {"inline_string": keys.to_string()},
+        });
+        client.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        client
+    };
+    value["clients"] = json!([
+        {"client_id": "basic", "type": "traditional_web", "client_secret_sha256": ["a".repeat(64)], "token_binding": "any"},
+        {"client_id": "post", "type": "machine_to_machine", "authentication": "client_secret_post", "client_secret_sha256": ["a".repeat(64)], "token_binding": "dpop"},
+        {"client_id": "console", "type": "single_page"},
+        signer(&es256, json!({"client_id": "signer", "token_binding": "dpop"})),
+        signer(&es256, json!({"client_id": "unbound"})),
+        {"client_id": "connector", "type": "traditional_web", "authentication": "tls_client_auth", "tls_client_auth": {"subject": "CN=a"}, "token_binding": "mtls"},
+    ]);
+    value["resources"] = json!([
+        {"indicator": "urn:a", "token_binding": "any"}, {"indicator": "urn:b"}, {"indicator": "urn:c", "token_binding": "dpop"},
+    ]);
+    let mut found: Vec<_> = problems(&value).into_iter().map(|problem| problem.path).collect();
+    found.sort();
+    assert_eq!(
+        found,
+        [
+            "clients[0].authentication",
+            "clients[1].authentication",
+            "clients[2].token_binding",
+            "clients[2].type",
+            "clients[4].token_binding",
+            "issuer",
+            "resources[1].token_binding",
+        ]
+    );
+    value["issuer"] = json!("https://auth.example.com/oidc");
+    value["clients"] = json!([value["clients"][3], value["clients"][5]]);
+    value["resources"] = json!([value["resources"][0], value["resources"][2]]);
+    assert_eq!(problems(&value), []);
+    let callers = value["subject_tokens"].clone();
+    assert!(callers.is_object(), "the profile does not apply to callers");
+}
+
+/// What is read costs something: nothing is read that nobody asks for.
+#[test]
+fn proofs_and_certificates_are_read_only_where_something_asks_for_them() {
+    let bound =
+        |binding: &str| json!([{"client_id": "a", "type": "native", "token_binding": binding}]);
+    let tls = json!([{"client_id": "a", "type": "traditional_web", "authentication": "tls_client_auth", "tls_client_auth": {"san_dns": "a"}}]);
+    #[rustfmt::skip]
+    let cases = [
+        ("nothing",                  json!({}),                                     false, false),
+        ("dpop",                     json!({"dpop": {}}),                           true,  false),
+        ("a client with dpop",       json!({"clients": bound("dpop")}),             true,  false),
+        ("a client with mtls",       json!({"clients": bound("mtls")}),             false, true),
+        ("a client with any",        json!({"clients": bound("any")}),              true,  true),
+        ("a resource with dpop",     json!({"resources": [{"indicator": "urn:a", "token_binding": "dpop"}]}), true, false),
+        ("a client that connects",   json!({"clients": tls}),                       false, true),
+        ("certificates",             json!({"client_certificate": "connection"}),   false, true),
+    ];
+    for (case, members, proofs, certificates) in cases {
+        let mut value = minimal();
+        value.as_object_mut().unwrap().extend(members.as_object().unwrap().clone());
+        let config = parse(&value).unwrap();
+        assert_eq!(
+            (config.dpop.is_some(), config.certificates.is_some()),
+            (proofs, certificates),
+            "{case}"
+        );
     }
 }
 

@@ -18,6 +18,8 @@ pub(in crate::config) fn full() -> Value {
             {"path_prefix": "/orders/", "scopes": ["orders:write"], "actors": ["agent-*", "*"], "action": "deny"},
         ],
         "headers": {"id": "x-impersonation-id", "actor": "x-impersonator"},
+        "public_origin": "https://api.example.com",
+        "client_certificate": "forwarded",
         "audit": {"log": "access_log"},
         "max_staleness": "5s",
     })
@@ -72,6 +74,8 @@ fn all_members_are_read() {
             id: Some("x-impersonation-id".into()),
             actor: Some("x-impersonator".into()),
         },
+        public_origin: Some("https://api.example.com".into()),
+        certificates: CertificateSource::Forwarded,
         audit_log: AuditLog::AccessLog,
         warnings: config.warnings.clone(),
     };
@@ -170,10 +174,14 @@ fn a_problem_is_reported_with_its_path() {
         ("/headers/id",             json!(":path"),            "headers.id: expected the name of a header of your own in small letters, such as x-impersonator"),
         ("/headers/id",             json!("authorization"),    "headers.id: expected the name of a header of your own in small letters, such as x-impersonator"),
         ("/headers/id",             json!("x-impersonator"),   "headers.actor: expected another header than that of id"),
+        ("/public_origin",          json!("api.example.com"),  "public_origin: expected an origin such as https://api.example.com, without a path"),
+        ("/public_origin",          json!("https://api.example.com/"), "public_origin: expected an origin such as https://api.example.com, without a path"),
+        ("/public_origin",          json!("https://api.example.com/a"), "public_origin: expected an origin such as https://api.example.com, without a path"),
+        ("/client_certificate",     json!("header"),           "client_certificate: expected one of connection, forwarded"),
         ("/headers/colour",         json!("blue"),             "headers.colour: unknown member; expected one of id, actor"),
         ("/max_staleness",          json!("0s"),               "max_staleness: expected a duration from 1s to 3600s"),
         ("/max_staleness",          json!(10),                 "max_staleness: expected a duration such as 600s, 10m or 250ms, found a number"),
-        ("/colour",                 json!("blue"),             "colour: unknown member; expected one of issuer, base_path, payload_in_metadata, store, mode, default, rules, headers, audit, max_staleness"),
+        ("/colour",                 json!("blue"),             "colour: unknown member; expected one of issuer, base_path, payload_in_metadata, store, mode, default, rules, headers, public_origin, client_certificate, audit, max_staleness"),
     ];
     for (pointer, value, problem) in cases {
         assert_eq!(problems(&with(pointer, value.clone())), [problem], "{pointer}: {value}");

@@ -85,10 +85,37 @@ fn claims_are_read_as_they_were_issued() {
         jti: "j-1",
         issued_at: 1_700_000_000,
         scope: Scope::Text("orders:read orders:write"),
+        binding: Binding::None,
     };
     assert_eq!(claims, expected);
     assert!(claims.has_scope("orders:write"));
     assert!(!claims.has_scope("orders") && !claims.has_scope(""));
+}
+
+#[test]
+fn a_binding_is_understood_whole_or_not_at_all() {
+    let digest = crate::secret::Digest::from_bytes([1; 32]);
+    let text = digest.to_base64url();
+    let to = |key, certificate| Binding::To(Confirmation { key, certificate });
+    #[rustfmt::skip]
+    let cases = [
+        ("a key",            json!({"jkt": text}),                     to(Some(digest), None)),
+        ("a certificate",    json!({"x5t#S256": text}),                to(None, Some(digest))),
+        ("both",             json!({"jkt": text, "x5t#S256": text}),   to(Some(digest), Some(digest))),
+        ("nothing",          json!({}),                                Binding::NotUnderstood),
+        ("null",             json!(null),                              Binding::NotUnderstood),
+        ("a text",           json!(text),                              Binding::NotUnderstood),
+        ("another method",   json!({"jkt": text, "kid": "a"}),         Binding::NotUnderstood),
+        ("an empty key",     json!({"jkt": ""}),                       Binding::NotUnderstood),
+        ("a number",         json!({"jkt": 1}),                        Binding::NotUnderstood),
+        ("null for a key",   json!({"jkt": null}),                     Binding::NotUnderstood),
+        ("a short key",      json!({"jkt": "AQEB"}),                   Binding::NotUnderstood),
+    ];
+    for (case, cnf, expected) in cases {
+        let metadata = metadata(&json!({"access_token": with("cnf", cnf)}));
+        let claims = Claims::read(&metadata, "access_token", ISSUER).unwrap();
+        assert_eq!(claims.binding, expected, "{case}");
+    }
 }
 
 /// Istio has `jwt_authn` split the scope.

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::guard::claims::Scope;
+use crate::guard::claims::{Binding, Scope};
 
 fn config(default: &str, rules: &Value) -> GuardConfig {
     let value =
@@ -23,6 +23,7 @@ const CLAIMS: Claims<'_> = Claims {
     jti: "j-1",
     issued_at: 1_700_000_000,
     scope: Scope::Text("orders:read orders:write"),
+    binding: Binding::None,
 };
 
 /// Returns the outcome for a request, and the index of the rule that decided or `None` for the

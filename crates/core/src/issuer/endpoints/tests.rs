@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
-use crate::issuer::request::bearer_token;
+use crate::issuer::request::access_token;
 
 const FORM: &[u8] = b"application/x-www-form-urlencoded";
 
@@ -177,7 +177,7 @@ proptest! {
                 }
             }
         }
-        let _ = bearer_token(&head);
+        let _ = access_token(&head, true);
     }
 }
 

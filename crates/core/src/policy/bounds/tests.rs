@@ -19,6 +19,9 @@ fn client(client_id: &str, resources: Option<&[&str]>) -> (String, Rc<Client>) {
         r#type: ClientType::SinglePage,
         authentication: ClientAuthentication::None,
         secret_digests: Vec::new(),
+        keys: None,
+        certificate_name: None,
+        token_binding: None,
         resources: resources.map(|list| list.iter().map(|item| (*item).to_owned()).collect()),
         actor_token_required: false,
     };
@@ -29,7 +32,8 @@ fn resource(indicator: &str, scopes: &[&str], seconds: Option<u64>) -> (String, 
     let scopes = scopes.iter().map(|scope| (*scope).to_owned()).collect();
     let access_token_lifetime = seconds.map(Duration::from_secs);
     let actor_sign_in = SignInRules::default();
-    (indicator.to_owned(), Resource { scopes, access_token_lifetime, actor_sign_in })
+    let token_binding = None;
+    (indicator.to_owned(), Resource { scopes, access_token_lifetime, actor_sign_in, token_binding })
 }
 
 /// `console` may ask for orders only. Access tokens live for an hour, those for payments for a

@@ -1,0 +1,81 @@
+//! Proofs of possession in the header `DPoP` (RFC 9449): a client signs the method and the address
+//! of each request with a key that never leaves it. A token that is bound to the key is worth
+//! nothing to a thief.
+//!
+//! [`Proofs::check`] makes all checks of RFC 9449 §4.3 but one, and keeps no memory. A
+//! [`CheckedProof`] becomes a key that a request has proved only by [`CheckedProof::first_use`],
+//! which remembers the `jti`. Callers take that step last, for a request that has shown a token
+//! that is good: otherwise strangers could fill the memory.
+//!
+//! The filter and the guard both use this. The address is compared with a configured origin, never
+//! with the host that a request names.
+
+mod keys;
+mod nonce;
+mod proof;
+mod target;
+
+pub(crate) use keys::{AllKeys, KeysOfHost};
+pub(crate) use nonce::Nonces;
+pub(crate) use proof::{CheckedProof, ProofError};
+pub(crate) use target::Origin;
+
+use self::keys::ProofKeys;
+use crate::jose::Algorithm;
+use crate::shared_data::SeenOnce;
+
+/// The algorithms of proofs at the filter. PKCS #1 v1.5 is left out: no client needs it for a new protocol.
+pub(crate) const ALGORITHMS: &[Algorithm] =
+    &[Algorithm::Es256, Algorithm::Es384, Algorithm::EdDsa, Algorithm::Ed25519, Algorithm::Ps256];
+
+/// The number of buckets of the memory of `jti`s: room for 262 144 proofs in 6 MiB.
+const BUCKETS: u32 = 4096;
+
+/// How proofs are checked at one service.
+pub(crate) struct Proofs {
+    origin: Origin,
+    keys: Box<dyn ProofKeys>,
+    nonces: Option<Nonces>,
+    seen: SeenOnce,
+}
+
+/// A request for which a proof is presented.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Presented<'r> {
+    /// The values of the header fields named `DPoP`.
+    pub(crate) fields: &'r [Vec<u8>],
+    /// The method.
+    pub(crate) method: &'r [u8],
+    /// The path, without the query.
+    pub(crate) path: &'r [u8],
+    /// The access token that the request presents in its `Authorization` header.
+    pub(crate) token: Option<&'r str>,
+}
+
+impl Proofs {
+    /// Checks proofs for addresses of `origin`. `kind` keeps the memories of several users of one
+    /// service apart.
+    pub(crate) fn new(
+        origin: Origin,
+        keys: impl ProofKeys + 'static,
+        nonces: Option<Nonces>,
+        (tenant, kind): (&str, &'static str),
+    ) -> Self {
+        let seen = SeenOnce::with_buckets(tenant, kind, BUCKETS);
+        Self { origin, keys: Box::new(keys), nonces, seen }
+    }
+
+    /// The algorithms that a proof may be signed with.
+    pub(crate) fn algorithms(&self) -> &'static [Algorithm] {
+        self.keys.algorithms()
+    }
+
+    /// The value of `algs` in a challenge (RFC 9449 §7.1).
+    pub(crate) fn algorithm_names(&self) -> String {
+        let names: Vec<_> = self.algorithms().iter().map(|algorithm| algorithm.name()).collect();
+        names.join(" ")
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,241 @@
+//! The checks of a proof (RFC 9449 §4.3), in the order of the RFC where that order costs nothing.
+//!
+//! The proof names its own key, so a good signature says only that whoever made the proof has the
+//! key. Everything else follows from what the key is compared with: a token that is bound to it.
+
+use serde_json::{Map, Value};
+
+use super::{Presented, Proofs, nonce};
+use crate::confirmation::Possession;
+use crate::host::{Host, UnixTime};
+use crate::jose::{Algorithm, thumbprint};
+use crate::secret::Digest;
+use crate::shared_data::NotRemembered;
+use crate::statement::Compact;
+
+/// The longest proof that is read, in bytes. A proof by an RSA key of 4096 bits has about 2700.
+const MAX_LEN: usize = 4096;
+
+/// How far `iat` may be from the clock, in seconds.
+const FRESH_FOR: u64 = 60;
+
+/// The only `typ` of a proof.
+const TYPE: &str = "dpop+jwt";
+
+/// The members of a JWK that are secret (RFC 7518 §6.2.2, §6.3.2, §6.4.1).
+const PRIVATE: [&str; 8] = ["d", "p", "q", "dp", "dq", "qi", "oth", "k"];
+
+/// Why a proof is refused. The check of RFC 9449 §4.3 is in brackets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum ProofError {
+    /// There is no proof.
+    #[error("no proof")]
+    Missing,
+    /// There are several header fields (1).
+    #[error("several proofs")]
+    Repeated,
+    /// The proof is not a JWT (2), or is too long.
+    #[error("not a JWT")]
+    NotAJwt,
+    /// A claim is missing or has the wrong type (3).
+    #[error("a claim is missing or malformed: {0}")]
+    Claims(&'static str),
+    /// `typ` is another one (4).
+    #[error("typ is not dpop+jwt")]
+    Type,
+    /// The algorithm is not accepted (5).
+    #[error("the algorithm is not accepted")]
+    Algorithm,
+    /// The key is missing, malformed, weak, or not for the algorithm (6).
+    #[error("jwk is not a key for the algorithm")]
+    Key,
+    /// The key did not make the signature (6).
+    #[error("bad signature")]
+    Signature,
+    /// `jwk` has a private or symmetric key (7).
+    #[error("jwk has a private key")]
+    PrivateKey,
+    /// The proof is for another method (8).
+    #[error("htm is another method")]
+    Method,
+    /// The proof is for another address (9).
+    #[error("htu is another address")]
+    Target,
+    /// The nonce is missing, or not one of the filter's of late (10).
+    #[error("no nonce of ours")]
+    Nonce,
+    /// The proof was made too long ago, or in the future (11).
+    #[error("iat is not now")]
+    Time,
+    /// The proof is for another access token (12).
+    #[error("ath is not the hash of the access token")]
+    Token,
+    /// The access token is bound to another key (12).
+    #[error("the access token is bound to another key")]
+    AnotherKey,
+    /// The proof was used before (RFC 9449 §11.1).
+    #[error("the proof was used before")]
+    Replayed,
+    /// The proof could not be remembered, so nobody knows if it is new.
+    #[error(transparent)]
+    NotRemembered(#[from] NotRemembered),
+}
+
+impl ProofError {
+    /// The check that failed, as a name for metrics.
+    pub(crate) const fn reason(&self) -> &'static str {
+        match self {
+            Self::Missing => "proof_missing",
+            Self::Nonce => "proof_nonce",
+            Self::AnotherKey => "proof_another_key",
+            Self::Replayed => "proof_replayed",
+            Self::NotRemembered(_) => "proof_not_remembered",
+            _ => "proof_invalid",
+        }
+    }
+}
+
+/// A proof that passed every check but that of its `jti`.
+#[derive(Debug)]
+#[must_use]
+pub(crate) struct CheckedProof {
+    key: Digest,
+    /// The key and the `jti`. Two clients may choose the same `jti`.
+    id: Vec<u8>,
+    /// When the proof can no longer be presented.
+    until: UnixTime,
+}
+
+impl Proofs {
+    /// Checks a proof, except that it was not used before.
+    pub(crate) fn check(
+        &self,
+        now: UnixTime,
+        presented: Presented<'_>,
+    ) -> Result<CheckedProof, ProofError> {
+        let field = match presented.fields {
+            [] => return Err(ProofError::Missing),
+            [one] => one,
+            [..] => return Err(ProofError::Repeated),
+        };
+        let text = std::str::from_utf8(field).ok().filter(|text| text.len() <= MAX_LEN);
+        let proof = text.and_then(Compact::parse).ok_or(ProofError::NotAJwt)?;
+        if proof.header.get("typ").and_then(Value::as_str) != Some(TYPE) {
+            return Err(ProofError::Type);
+        }
+        let algorithm = self.algorithm(&proof.header)?;
+        let jwk = proof.header.get("jwk").filter(|jwk| jwk.is_object()).ok_or(ProofError::Key)?;
+        if PRIVATE.iter().any(|name| jwk.get(name).is_some()) {
+            return Err(ProofError::PrivateKey);
+        }
+        let thumbprint = thumbprint(jwk).ok_or(ProofError::Key)?;
+        // The claims cost less than the signature.
+        let claims = Claims::read(&proof.claims)?;
+        if claims.htm.as_bytes() != presented.method {
+            return Err(ProofError::Method);
+        }
+        if !self.origin.has(claims.htu, presented.path) {
+            return Err(ProofError::Target);
+        }
+        if let Some(token) = presented.token {
+            let hash = claims.ath.and_then(Digest::from_base64url).ok_or(ProofError::Token)?;
+            if !hash.matches(&Digest::of(token.as_bytes())) {
+                return Err(ProofError::Token);
+            }
+        }
+        if self.nonces.is_none() && claims.iat.abs_diff(now.secs()) > FRESH_FOR {
+            return Err(ProofError::Time);
+        }
+        self.keys.verify(jwk, algorithm, proof.signed.as_bytes(), &proof.signature)?;
+        let until = match &self.nonces {
+            None => {
+                UnixTime::from_millis(claims.iat.saturating_add(FRESH_FOR + 1).saturating_mul(1000))
+            }
+            Some(nonces) if claims.nonce.is_some_and(|nonce| nonces.accept(nonce, now)) => {
+                now.after(nonce::LONGEST)
+            }
+            Some(_) => return Err(ProofError::Nonce),
+        };
+        let id = [&thumbprint.as_bytes()[..], claims.jti.as_bytes()].concat();
+        Ok(CheckedProof { key: thumbprint, id, until })
+    }
+
+    /// The nonce that a client should put into its next proof; `None` where proofs need none.
+    pub(crate) fn nonce(&self, now: UnixTime) -> Option<String> {
+        self.nonces.as_ref()?.current(now)
+    }
+
+    fn algorithm(&self, header: &Map<String, Value>) -> Result<Algorithm, ProofError> {
+        let named = header.get("alg").and_then(Value::as_str).and_then(Algorithm::from_name);
+        named.filter(|named| self.algorithms().contains(named)).ok_or(ProofError::Algorithm)
+    }
+}
+
+impl CheckedProof {
+    /// The thumbprint of the key that signed the proof.
+    #[cfg(test)]
+    pub(super) const fn key(&self) -> Digest {
+        self.key
+    }
+
+    /// Refuses a proof by another key than the one that an access token is bound to.
+    pub(crate) fn by(self, key: &Digest) -> Result<Self, ProofError> {
+        if self.key.matches(key) { Ok(self) } else { Err(ProofError::AnotherKey) }
+    }
+
+    /// Remembers the proof. Refuses one that was used before, and one that cannot be remembered.
+    pub(crate) fn first_use(
+        self,
+        host: &dyn Host,
+        proofs: &Proofs,
+    ) -> Result<Possession, ProofError> {
+        if proofs.seen.first_time(host, &self.id, self.until)? {
+            Ok(Possession { key: Some(self.key), certificate: None })
+        } else {
+            Err(ProofError::Replayed)
+        }
+    }
+}
+
+/// The claims of a proof (RFC 9449 §4.2).
+struct Claims<'p> {
+    jti: &'p str,
+    htm: &'p str,
+    htu: &'p str,
+    iat: u64,
+    ath: Option<&'p str>,
+    nonce: Option<&'p str>,
+}
+
+impl<'p> Claims<'p> {
+    fn read(claims: &'p Map<String, Value>) -> Result<Self, ProofError> {
+        let text = |name: &'static str| {
+            let value = claims.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
+            value.ok_or(ProofError::Claims(name))
+        };
+        let optional = |name: &'static str| {
+            if claims.contains_key(name) { text(name).map(Some) } else { Ok(None) }
+        };
+        Ok(Self {
+            jti: text("jti")?,
+            htm: text("htm")?,
+            htu: text("htu")?,
+            iat: claims.get("iat").and_then(seconds).ok_or(ProofError::Claims("iat"))?,
+            ath: optional("ath")?,
+            nonce: optional("nonce")?,
+        })
+    }
+}
+
+/// Reads a time in seconds, which may have a fraction (RFC 7519 §2).
+fn seconds(time: &Value) -> Option<u64> {
+    time.as_u64().or_else(|| {
+        let time = time.as_f64().filter(|time| (0.0..1e15).contains(time))?;
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "within bounds"
+        )]
+        Some(time as u64)
+    })
+}

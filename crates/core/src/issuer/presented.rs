@@ -1,0 +1,70 @@
+//! Access tokens that callers and operators present in the `Authorization` header: a token that is
+//! bound to a key is good only in a request that proves the key.
+
+use std::rc::Rc;
+
+use super::refusal::Refusal;
+use super::request::{Head, Scheme, access_token};
+use crate::bearer::{Unproven, VerifiedToken, Verifier};
+use crate::confirmation::Possession;
+use crate::dpop::{Presented, ProofError, Proofs};
+use crate::host::Host;
+use crate::path::without_query;
+use crate::secret::Digest;
+use crate::step::Context;
+
+/// Verifies the access token in the `Authorization` header, and the proof of the key that it is
+/// bound to. `presented` is the token as [`access_token`] reads it.
+pub(super) async fn verify_presented(
+    verifier: &Verifier,
+    proofs: Option<&Proofs>,
+    context: &Context,
+    head: &Head,
+) -> Result<Rc<VerifiedToken>, Refusal> {
+    let (scheme, token) = access_token(head, proofs.is_some()).ok_or_else(Refusal::no_bearer)?;
+    let in_terms = |refusal: Refusal, is_for_proofs: bool| match proofs {
+        Some(proofs) if is_for_proofs => refusal.challenged_for_proof(&proofs.algorithm_names()),
+        _ => refusal,
+    };
+    let by_proof = scheme == Scheme::Dpop;
+    let unproven = verifier.verify(context, token).await;
+    let unproven = unproven.map_err(|error| in_terms(Refusal::bearer(&error), by_proof))?;
+    let key = unproven.key();
+    let proved = match proofs {
+        Some(proofs) if by_proof => {
+            prove(proofs, context.host(), head, token, &unproven).map_err(|error| {
+                let nonce = proofs.nonce(context.host().now());
+                in_terms(Refusal::presented_proof(error).offering(nonce), true)
+            })?
+        }
+        _ => Possession::default(),
+    };
+    let possession = Possession { certificate: digest(head), ..proved };
+    let held = unproven.held_with(&possession);
+    held.map_err(|error| in_terms(Refusal::bearer(&error), by_proof || key.is_some()))
+}
+
+/// Checks the proof of the key that a token is bound to (RFC 9449 §7.1). A token that is bound to no
+/// key is not for the scheme `DPoP`.
+fn prove(
+    proofs: &Proofs,
+    host: &dyn Host,
+    head: &Head,
+    token: &str,
+    unproven: &Unproven,
+) -> Result<Possession, ProofError> {
+    let key = unproven.key().ok_or(ProofError::AnotherKey)?;
+    let presented = presented(head, Some(token));
+    proofs.check(host.now(), presented)?.by(&key)?.first_use(host, proofs)
+}
+
+/// Returns a request as it is compared with its proof.
+pub(super) fn presented<'h>(head: &'h Head, token: Option<&'h str>) -> Presented<'h> {
+    let path = without_query(&head.path);
+    Presented { fields: &head.proofs, method: &head.method, path, token }
+}
+
+/// Returns the digest of the client's certificate.
+pub(super) fn digest(head: &Head) -> Option<Digest> {
+    head.certificate.as_ref().map(|certificate| certificate.digest)
+}

@@ -1,0 +1,270 @@
+//! Access tokens that are bound to a key: the proofs of an exchange (RFC 9449 §4.3, §5, §8, §11.1),
+//! and presented tokens that are bound (§7.1).
+
+use jsonwebtoken::Algorithm;
+use serde_json::{Value, json};
+
+use testkit::Findings;
+use testkit::configuration::{CLIENT_SECRET, Configuration, ORDERS, PROVIDER_KEY, SIGNING_KEY};
+use testkit::gateway::{
+    Gateway, Options, actor_claims, backend_claims, exchange_form, exchange_request, key_set,
+    minted, raw_part, verify, with_actor,
+};
+use testkit::holder::{Holder, bad_proofs, changed, proof_claims};
+use testkit::http::{Answer, Form, Request};
+
+const ORIGIN: &str = "https://auth.example.com";
+const TOKEN_PATH: &str = "/oidc/token";
+const TOKEN_URL: &str = "https://auth.example.com/oidc/token";
+const MINT_URL: &str = "https://auth.example.com/api/subject-tokens";
+
+/// A resource for which no client gets an unbound token.
+const VAULT: &str = "https://api.example.com/vault";
+
+fn configuration() -> Configuration {
+    Configuration::default()
+        .with(
+            "/clients/-",
+            json!({"client_id": "bound", "type": "native", "token_binding": "dpop"}),
+        )
+        .with("/clients/-", json!({"client_id": "tls", "type": "native", "token_binding": "mtls"}))
+        .with(
+            "/resources/-",
+            json!({"indicator": VAULT, "scopes": ["orders:read"], "token_binding": "any"}),
+        )
+}
+
+fn with_proofs(request: Request, proofs: &[String]) -> Request {
+    proofs.iter().fold(request, |request, proof| request.header("DPoP", proof))
+}
+
+fn exchange(gateway: &Gateway, form: &Form, proofs: &[String]) -> Answer {
+    gateway.send(&with_proofs(exchange_request(form), proofs))
+}
+
+fn claims_of(answer: &Answer) -> Value {
+    verify(&answer.member("access_token"), &key_set(&SIGNING_KEY)).1
+}
+
+#[test]
+fn the_exchange_makes_every_check_of_a_proof() {
+    let gateway = Gateway::lent(&configuration());
+    let token = gateway.mint("u-1");
+    let form = exchange_form(&token);
+    let mut findings = Findings::default();
+    for (case, fields) in bad_proofs("POST", (ORIGIN, TOKEN_PATH), None) {
+        let answer = exchange(&gateway, &form, &fields);
+        findings.expect(case, &answer.refusal(), &(400, "invalid_dpop_proof".into()));
+    }
+    let lies = [
+        ("host", "evil.example.com"),
+        ("x-forwarded-host", "evil.example.com"),
+        ("x-forwarded-proto", "http"),
+    ];
+    for (name, value) in lies {
+        let proof =
+            Holder::new(Algorithm::ES256).proof("POST", "https://evil.example.com/oidc/token");
+        let request = exchange_request(&form).header("DPoP", proof).header(name, value);
+        let answer = gateway.send(&request);
+        findings.expect(name, &answer.refusal(), &(400, "invalid_dpop_proof".into()));
+    }
+    let long = exchange_request(&form).header("DPoP", "x".repeat(65_536));
+    findings.expect("64 KiB", &(gateway.send(&long).status >= 400), &true);
+    gateway.assert_spendable(&token, "after bad proofs");
+}
+
+#[test]
+fn a_proof_binds_the_access_token_to_its_key() {
+    let gateway = Gateway::lent(&configuration());
+    for alg in [Algorithm::ES256, Algorithm::ES384, Algorithm::EdDSA, Algorithm::PS256] {
+        let holder = Holder::new(alg);
+        let form = exchange_form(&gateway.mint("u-1"));
+        let answer = exchange(&gateway, &form, &[holder.proof("POST", TOKEN_URL)]);
+        assert_eq!(answer.status, 200, "{alg:?}: {answer:?}");
+        assert_eq!(answer.member("token_type"), "DPoP", "{alg:?}");
+        assert_eq!(claims_of(&answer)["cnf"], json!({"jkt": holder.thumbprint()}), "{alg:?}");
+        let introspection = Form::default().set("token", &answer.member("access_token"));
+        let request = Request::post("/oidc/token/introspection")
+            .header("content-type", "application/x-www-form-urlencoded")
+            .basic("support-portal", &CLIENT_SECRET)
+            .body(introspection.encode());
+        let told = gateway.send(&request).json();
+        assert_eq!(told["token_type"], json!("DPoP"), "{told}");
+        assert_eq!(told["cnf"], json!({"jkt": holder.thumbprint()}), "{told}");
+    }
+    let unbound = exchange(&gateway, &exchange_form(&gateway.mint("u-1")), &[]);
+    assert_eq!(unbound.member("token_type"), "Bearer");
+    assert_eq!(claims_of(&unbound).get("cnf"), None);
+}
+
+#[test]
+fn a_client_or_a_resource_that_asks_for_binding_gets_no_unbound_token() {
+    let gateway = Gateway::lent(&configuration());
+    let holder = Holder::new(Algorithm::ES256);
+    let token = gateway.mint("u-1");
+    let bound = exchange_form(&token).set("client_id", "bound");
+    let vault = exchange_form(&token).set("resource", VAULT);
+    let tls = exchange_form(&token).set("client_id", "tls");
+    let proof = || vec![holder.proof("POST", TOKEN_URL)];
+    let mut findings = Findings::default();
+    #[rustfmt::skip]
+    let cases = [
+        ("a client, no proof",               &bound, vec![],  "invalid_dpop_proof"),
+        ("a resource, no proof",             &vault, vec![],  "invalid_dpop_proof"),
+        ("a certificate, none",              &tls,   vec![],  "invalid_request"),
+        ("a certificate, a proof instead",   &tls,   proof(), "invalid_request"),
+    ];
+    for (case, form, proofs, error) in cases {
+        let answer = exchange(&gateway, form, &proofs);
+        findings.expect(case, &answer.refusal(), &(400, error.into()));
+    }
+    assert_eq!(exchange(&gateway, &bound, &proof()).status, 200);
+    let again = exchange_form(&gateway.mint("u-1")).set("resource", VAULT);
+    assert_eq!(exchange(&gateway, &again, &proof()).status, 200);
+}
+
+/// RFC 9449 §11.1.
+#[test]
+fn a_proof_is_good_for_one_exchange() {
+    let gateway = Gateway::lent(&configuration());
+    let holder = Holder::new(Algorithm::ES256);
+    let proof = [holder.proof("POST", TOKEN_URL)];
+    let first = exchange(&gateway, &exchange_form(&gateway.mint("u-1")), &proof);
+    assert_eq!(first.status, 200, "{first:?}");
+    let second = exchange_form(&gateway.mint("u-1"));
+    let answer = exchange(&gateway, &second, &proof);
+    assert_eq!(answer.refusal(), (400, "invalid_dpop_proof".into()));
+    let unknown = exchange_form("sub_0123456789012345678901234567890123456789012");
+    let unused = [holder.proof("POST", TOKEN_URL)];
+    assert_eq!(exchange(&gateway, &unknown, &unused).refusal(), (400, "invalid_request".into()));
+    assert_eq!(exchange(&gateway, &second, &unused).status, 200, "a stranger used up no proof");
+}
+
+/// RFC 9449 §8.
+#[test]
+fn a_nonce_is_good_at_every_worker_and_at_every_envoy() {
+    let configuration = configuration().with("/dpop/nonce", "required");
+    let options = Options { concurrency: 2, ..Options::default() };
+    let gateways = [(); 2].map(|()| Gateway::try_start(&configuration, &options).unwrap());
+    let [first, other] = &gateways;
+    let holder = Holder::new(Algorithm::ES256);
+    let proof = |nonce: Option<&str>| {
+        let claims = changed(proof_claims("POST", TOKEN_URL), &json!({"nonce": nonce}));
+        [holder.sign(&claims)]
+    };
+    let form = exchange_form(&first.mint("u-1"));
+    let refused = exchange(first, &form, &proof(None));
+    assert_eq!(refused.refusal(), (400, "use_dpop_nonce".into()), "{refused:?}");
+    let nonce = refused.header("dpop-nonce").expect("a nonce").to_owned();
+    let invented = exchange(first, &form, &proof(Some("an-invented-nonce")));
+    assert_eq!(invented.refusal(), (400, "use_dpop_nonce".into()));
+    for gateway in [first, other] {
+        for connection in &mut gateway.envoy.connect_to_every_worker() {
+            let token = minted(&connection.send(&testkit::gateway::mint_request("u-1")));
+            let request =
+                with_proofs(exchange_request(&exchange_form(&token)), &proof(Some(&nonce)));
+            let answer = connection.send(&request);
+            assert_eq!(answer.status, 200, "{answer:?}");
+            assert!(answer.header("dpop-nonce").is_some(), "{answer:?}");
+        }
+    }
+    // Without a proof nobody is asked for a nonce, and a wrong clock does no harm.
+    assert_eq!(exchange(first, &form, &[]).status, 200);
+    let slow = changed(proof_claims("POST", TOKEN_URL), &json!({"nonce": nonce, "iat": 1_000_000}));
+    let form = exchange_form(&first.mint("u-1"));
+    assert_eq!(exchange(first, &form, &[holder.sign(&slow)]).status, 200);
+}
+
+/// RFC 9449 §7.1: at the endpoints that take an access token.
+#[test]
+fn a_bound_token_mints_only_with_a_proof_of_its_key() {
+    let gateway = Gateway::lent(&configuration());
+    let holder = Holder::new(Algorithm::ES256);
+    let claims = changed(backend_claims(), &json!({"cnf": {"jkt": holder.thumbprint()}}));
+    let token = PROVIDER_KEY.sign(&claims);
+    let plain = PROVIDER_KEY.sign(&backend_claims());
+    let other = Holder::new(Algorithm::ES256);
+    let mint = |scheme: &str, token: &str, proofs: &[String]| {
+        let request = Request::post("/api/subject-tokens").json(&json!({"userId": "u-1"}));
+        let request = request.header("authorization", format!("{scheme} {token}"));
+        gateway.send(&with_proofs(request, proofs))
+    };
+    let good = || holder.proof_with(&token, "POST", MINT_URL);
+    let mut findings = Findings::default();
+    for (case, fields) in bad_proofs("POST", (ORIGIN, "/api/subject-tokens"), Some(&token)) {
+        let answer = mint("DPoP", &token, &fields);
+        findings.expect(case, &answer.refusal(), &(401, "invalid_dpop_proof".into()));
+        findings.expect(case, &answer.challenge().0, &"DPoP".into());
+    }
+    #[rustfmt::skip]
+    let cases = [
+        ("no proof",                  "DPoP",   &token, vec![],                                             "invalid_dpop_proof"),
+        ("a downgrade",               "Bearer", &token, vec![],                                             "invalid_token"),
+        ("a downgrade with a proof",  "Bearer", &token, vec![good()],                                       "invalid_token"),
+        ("another key",               "DPoP",   &token, vec![other.proof_with(&token, "POST", MINT_URL)],   "invalid_token"),
+        ("for another token",         "DPoP",   &token, vec![holder.proof_with(&plain, "POST", MINT_URL)],  "invalid_dpop_proof"),
+        ("an unbound token",          "DPoP",   &plain, vec![holder.proof_with(&plain, "POST", MINT_URL)],  "invalid_token"),
+        ("a proof of an exchange",    "DPoP",   &token, vec![holder.proof_with(&token, "POST", TOKEN_URL)], "invalid_dpop_proof"),
+    ];
+    for (case, scheme, token, proofs, error) in cases {
+        let answer = mint(scheme, token, &proofs);
+        findings.expect(case, &answer.refusal(), &(401, error.into()));
+        findings.expect(case, &answer.challenge().0, &"DPoP".into());
+    }
+    let proof = [good()];
+    assert_eq!(mint("DPoP", &token, &proof).status, 201);
+    assert_eq!(mint("DPoP", &token, &proof).refusal(), (401, "invalid_dpop_proof".into()), "again");
+    assert_eq!(mint("dpop", &token, &[good()]).status, 201, "schemes ignore letter case");
+    assert_eq!(mint("Bearer", &plain, &[]).status, 201, "as before");
+}
+
+#[test]
+fn a_bound_actor_token_needs_the_key_of_the_exchange() {
+    let gateway = Gateway::lent(&configuration());
+    let (holder, other) = (Holder::new(Algorithm::ES256), Holder::new(Algorithm::ES256));
+    let bound = changed(actor_claims("agent-1"), &json!({"cnf": {"jkt": holder.thumbprint()}}));
+    let form = with_actor(exchange_form(&gateway.mint("u-1")), &PROVIDER_KEY.sign(&bound));
+    let refused = (400, "invalid_request".into());
+    assert_eq!(exchange(&gateway, &form, &[]).refusal(), refused, "no proof");
+    let another = exchange(&gateway, &form, &[other.proof("POST", TOKEN_URL)]);
+    assert_eq!(another.refusal(), refused, "another key");
+    let unknown = changed(actor_claims("agent-1"), &json!({"cnf": {"jwk": holder.jwk()}}));
+    let odd = with_actor(form.clone(), &PROVIDER_KEY.sign(&unknown));
+    let odd = exchange(&gateway, &odd, &[holder.proof("POST", TOKEN_URL)]);
+    assert_eq!(odd.refusal(), refused, "a cnf of another kind");
+    let answer = exchange(&gateway, &form, &[holder.proof("POST", TOKEN_URL)]);
+    assert_eq!(answer.status, 200, "{answer:?}");
+    assert_eq!(claims_of(&answer)["act"]["sub"], json!("agent-1"));
+}
+
+/// Nothing changes for a deployment that configures no binding.
+#[test]
+fn a_proof_means_nothing_where_no_binding_is_configured() {
+    let gateway = Gateway::shared();
+    let form = exchange_form(&gateway.mint("u-1"));
+    let answer = exchange(gateway, &form, &["no proof at all".into()]);
+    assert_eq!(answer.member("token_type"), "Bearer");
+    assert_eq!(raw_part(&answer.member("access_token"), 1).get("cnf"), None);
+    let document = gateway.send(&Request::get("/oidc/.well-known/openid-configuration")).json();
+    for member in
+        ["dpop_signing_alg_values_supported", "tls_client_certificate_bound_access_tokens"]
+    {
+        assert_eq!(document.get(member), None, "{member}");
+    }
+}
+
+#[test]
+fn discovery_names_the_ways_to_bind_and_to_authenticate() {
+    let signer = json!({
+        "client_id": "signer", "type": "traditional_web", "authentication": "private_key_jwt",
+        "local_jwks": testkit::configuration::jwks(&[&PROVIDER_KEY]), "resources": [ORDERS],
+    });
+    let gateway = Gateway::lent(&configuration().with("/clients/-", signer));
+    let document = gateway.send(&Request::get("/oidc/.well-known/openid-configuration")).json();
+    let list = |member: &str| document[member].as_array().cloned().unwrap_or_default();
+    assert!(list("dpop_signing_alg_values_supported").contains(&json!("ES256")), "{document}");
+    assert!(!list("dpop_signing_alg_values_supported").contains(&json!("RS256")), "{document}");
+    assert!(list("token_endpoint_auth_methods_supported").contains(&json!("private_key_jwt")));
+    assert!(list("token_endpoint_auth_signing_alg_values_supported").contains(&json!("PS256")));
+    assert_eq!(document["tls_client_certificate_bound_access_tokens"], json!(true));
+}
