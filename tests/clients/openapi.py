@@ -80,7 +80,7 @@ def give_an_id(case):
 
 
 def give_bounds_that_can_be_met(case):
-    for bound in ["clientId", "resource", "scope", "actorId", "expiresIn", "accessTokenExpiresIn"]:
+    for bound in ["clientId", "resource", "scope", "actorId", "expiresIn", "accessTokenExpiresIn", "approvals", "consent", "breakGlass"]:
         case.body.pop(bound, None)
 
 
@@ -89,6 +89,7 @@ REAL = {
     "revokeToken": give_a_token,
     "introspectToken": give_a_token,
     "cancelSubjectToken": give_an_id,
+    "showSubjectToken": give_an_id,
     "endImpersonation": give_an_id,
     "mintSubjectToken": give_bounds_that_can_be_met,
     "listImpersonations": lambda case: case.query.pop("cursor", None),
@@ -97,7 +98,7 @@ REAL = {
 
 def identify(case, name):
     """Returns the credentials of a caller who may use the operation."""
-    if name in ["mintSubjectToken", "cancelSubjectToken"]:
+    if name in ["mintSubjectToken", "cancelSubjectToken", "showSubjectToken"]:
         return {"headers": {"authorization": f"Bearer {who['backend']}"}}
     if name in ["listImpersonations", "endImpersonation", "endImpersonations"]:
         return {"headers": {"authorization": f"Bearer {who['operator']}"}}
@@ -111,7 +112,7 @@ def identify(case, name):
 
 def strangers(name):
     """Returns the credentials of callers who may not use the operation."""
-    if "Token" in name and name not in ["mintSubjectToken", "cancelSubjectToken"]:
+    if "Token" in name and name not in ["mintSubjectToken", "cancelSubjectToken", "showSubjectToken"]:
         return [{}, {"auth": ("nobody", "x")}, {"auth": (who["client"][0], "x")}]
     if name.startswith(("get", "head")):
         return []

@@ -6,14 +6,17 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use super::approvals::Approvals;
 use super::audit::AuditLog;
+use super::authzen::DecisionPoint;
 use super::clients::{Client, Clients, check_actors, check_resources, warn_of_weaker_clients};
 use super::events;
 use super::functions::{AuthorizeSubjectToken, CustomClaims};
 use super::impersonations::Impersonations;
-use super::kinds::{Boolean, Lifetime, OneOf, Words};
+use super::kinds::{Boolean, Lifetime, NonEmpty, OneOf, Words};
 use super::name_prefix::warn_of_two_names;
 use super::node::Node;
+use super::notifications::Hook;
 use super::paths::{PathMembers, Paths, Receives};
 use super::resources::{Resource, Resources};
 use super::section::{Kind, read_whole, section};
@@ -59,6 +62,12 @@ pub struct Config {
     pub(crate) authorize_subject_token: Option<AuthorizeSubjectToken>,
     /// The operators who may list and end impersonations, and the capacity of the list.
     pub impersonations: Impersonations,
+    /// Which mints need the approval of other people; `None` if none does.
+    pub(crate) approvals: Option<Approvals>,
+    /// The policy decision point that decides about mints, if there is one.
+    pub(crate) decision_point: Option<DecisionPoint>,
+    /// The hooks that are told what happens to impersonations.
+    pub(crate) hooks: Vec<Rc<Hook>>,
     /// The source of the key set and the discovery document.
     pub documents: DocumentSource,
     /// The outcome of an exchange whose subject token is not one of this filter's.
@@ -116,6 +125,12 @@ section! {
         subject_tokens: SubjectTokens,
         /// The operators who may list and end impersonations.
         impersonations: Impersonations => "nobody may",
+        /// Which mints need the approval of other people, and who may approve.
+        approvals: Approvals => "no mint needs an approval",
+        /// The policy decision point that decides about mints.
+        authzen: DecisionPoint => "none is asked",
+        /// The hooks that are told what happens to impersonations.
+        notifications: NonEmpty<Hook> => "nobody is told",
         /// Where subject tokens are kept until they are exchanged.
         store: Store = {},
         /// How long access tokens are good for.
@@ -192,6 +207,7 @@ impl Kind for Config {
             );
         }
         let impersonations = members.impersonations.unwrap_or_default();
+        let approvers = members.approvals.as_ref().map(|approvals| &approvals.authentication);
         let lists = [
             (
                 "subject_tokens.authentication.jwt",
@@ -199,6 +215,7 @@ impl Kind for Config {
             ),
             ("actor_tokens.jwt", names(&actor_tokens.verification.jwt)),
             ("impersonations.authentication.jwt", names(&impersonations.authentication.jwt)),
+            ("approvals.authentication.jwt", names(approvers.map_or(&[], |ways| &ways.jwt))),
             (
                 "impersonations.back_channel_logout",
                 events::names(&impersonations.back_channel_logout),
@@ -211,6 +228,7 @@ impl Kind for Config {
             capacity.warn("has no effect: etcd has no such limit");
         }
         let receives = Receives {
+            approvals: members.approvals.is_some(),
             logouts: !impersonations.back_channel_logout.is_empty(),
             events: !impersonations.security_events.is_empty(),
         };
@@ -233,6 +251,9 @@ impl Kind for Config {
             custom_claims: members.custom_claims,
             authorize_subject_token: members.authorize_subject_token,
             impersonations,
+            approvals: members.approvals,
+            decision_point: members.authzen,
+            hooks: members.notifications.into_iter().flatten().map(Rc::new).collect(),
             documents: members.identity_gateway.documents,
             foreign_subject_tokens: members.foreign_subject_tokens,
             audit_context: members.audit.context,
@@ -255,6 +276,12 @@ impl Config {
     ) -> Result<Self, ConfigError> {
         let (config, warnings) = read_whole::<Self>(value, environment)?;
         Ok(Self { warnings, ..config })
+    }
+
+    /// Returns the longest lifetime of a subject token.
+    pub(crate) fn longest_subject_token_lifetime(&self) -> Duration {
+        let reviewed = self.approvals.as_ref().map(|approvals| approvals.lifetime);
+        reviewed.unwrap_or_default().max(self.subject_tokens.lifetime)
     }
 
     /// Returns the longest lifetime of an access token.

@@ -7,7 +7,9 @@
 //! A configuration is plain data: it has fetched, remembered and run nothing.
 //! [`Service`](crate::issuer::Service) builds the parts that do from it.
 
+mod approvals;
 mod audit;
+mod authzen;
 mod clients;
 #[cfg(test)]
 mod describe;
@@ -22,6 +24,7 @@ mod kinds;
 mod limits;
 mod name_prefix;
 mod node;
+mod notifications;
 mod paths;
 mod resources;
 mod rules;
@@ -45,7 +48,9 @@ pub use rules::UserPattern;
 pub use store::Store;
 pub use wire::decode;
 
+pub(crate) use approvals::{BreakGlass, MOST_APPROVALS};
 pub(crate) use audit::AuditLog;
+pub(crate) use authzen::DecisionPoint;
 #[cfg(test)]
 pub(crate) use clients::ClientType;
 pub(crate) use clients::{Client, ClientAuthentication};
@@ -56,6 +61,7 @@ pub(crate) use guard::{DefaultAction, GuardHeaders};
 pub(crate) use http_uri::{HttpUri, USER_ID_PLACEHOLDER};
 pub(crate) use limits::{LONGEST_ACCESS_TOKEN_LIFETIME, LONGEST_SUBJECT_TOKEN_LIFETIME};
 pub(crate) use node::Problem;
+pub(crate) use notifications::{Happening, Hook};
 pub(crate) use resources::Resource;
 pub(crate) use rules::{MintRate, Rules};
 pub(crate) use signing_keys::SigningKey;

@@ -14,6 +14,7 @@ use super::describe::{Described, Descriptions};
 /// The default of each path: the specification's.
 const SUBJECT_TOKENS: &str = "/api/subject-tokens";
 const IMPERSONATIONS: &str = "/api/impersonations";
+const APPROVALS: &str = "/api/approvals";
 const TOKEN: &str = "/oidc/token";
 const REVOCATION: &str = "/oidc/token/revocation";
 const INTROSPECTION: &str = "/oidc/token/introspection";
@@ -42,6 +43,9 @@ section! {
         subject_tokens: EndpointPath = SUBJECT_TOKENS,
         /// Lists impersonations. Each has a path of its own below, and so have revocations.
         impersonations: EndpointPath = IMPERSONATIONS,
+        /// Lists what waits for a decision. Each has a path of its own below. If `approvals` is
+        /// absent, requests go on to the gateway.
+        approvals: EndpointPath = APPROVALS,
         /// Receives logout tokens. If `impersonations.back_channel_logout` is absent, requests go on
         /// to the gateway.
         back_channel_logout: EndpointPath = BACK_CHANNEL_LOGOUT,
@@ -51,9 +55,11 @@ section! {
     }
 }
 
-/// The events that a configuration lets others send. The filter has no endpoint for other events.
+/// What a configuration lets others send. The filter has no endpoint for the rest.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Receives {
+    /// Decisions of approvers and users.
+    pub(super) approvals: bool,
     /// Logout tokens.
     pub(super) logouts: bool,
     /// Security events.
@@ -68,6 +74,8 @@ pub struct Paths {
     pub subject_tokens: String,
     /// Lists impersonations. Each impersonation has its own path below, and so have revocations.
     pub(crate) impersonations: String,
+    /// Lists what waits for a decision, if anybody may decide. Each has its own path below.
+    pub(crate) approvals: Option<String>,
     /// Receives logout tokens, if anybody may send them.
     pub(crate) back_channel_logout: Option<String>,
     /// Receives security events, if anybody may send them.
@@ -99,6 +107,7 @@ impl Paths {
         let paths = configuration.get("paths");
         let ends_by = |name: &str| configuration["impersonations"].get(name).is_some();
         let receives = Receives {
+            approvals: configuration.get("approvals").is_some(),
             logouts: ends_by("back_channel_logout"),
             events: ends_by("security_events"),
         };
@@ -116,6 +125,9 @@ impl Paths {
     /// The default path of the list of impersonations.
     pub const DEFAULT_IMPERSONATIONS: &str = IMPERSONATIONS;
 
+    /// The default path of the list of what waits for a decision.
+    pub const DEFAULT_APPROVALS: &str = APPROVALS;
+
     fn with<'v>(
         base_path: &str,
         receives: Receives,
@@ -126,6 +138,7 @@ impl Paths {
         Self {
             subject_tokens: path("subject_tokens", SUBJECT_TOKENS),
             impersonations: path("impersonations", IMPERSONATIONS),
+            approvals: (receives.approvals).then(|| path("approvals", APPROVALS)),
             back_channel_logout: (receives.logouts)
                 .then(|| path("back_channel_logout", BACK_CHANNEL_LOGOUT)),
             security_events: (receives.events).then(|| path("security_events", SECURITY_EVENTS)),
@@ -147,6 +160,7 @@ impl PathMembers {
         Paths {
             subject_tokens: below(self.subject_tokens),
             impersonations: below(self.impersonations),
+            approvals: (receives.approvals).then(|| below(self.approvals)),
             back_channel_logout: (receives.logouts).then(|| below(self.back_channel_logout)),
             security_events: (receives.events).then(|| below(self.security_events)),
             token: below(self.token),
@@ -164,6 +178,7 @@ impl PathMembers {
         let mut paths = vec![
             ("subject_tokens", &self.subject_tokens, true),
             ("impersonations", &self.impersonations, true),
+            ("approvals", &self.approvals, true),
             ("back_channel_logout", &self.back_channel_logout, false),
             ("security_events", &self.security_events, false),
             ("token", &self.token, false),
