@@ -191,6 +191,13 @@ test-clients: build companion tools tests/gateway/node_modules tests/clients/nod
 	$(part)
 	cd tests/clients && node --test
 
+# Approvals, a policy decision point (Cerbos) and notifications, in a real Envoy and in two with etcd.
+# `make test-approvals CONTESTED=10000` contests more tokens.
+.PHONY: test-approvals
+test-approvals: build tools tests/approvals/node_modules
+	$(part)
+	cd tests/approvals && CONTESTED=$(or $(CONTESTED),300) node --test --test-concurrency=1
+
 # The page of live impersonations alone, in target/console, with its sizes. `make build` puts it into
 # the module.
 .PHONY: console test-console

@@ -38,10 +38,11 @@ export function withoutActors(yaml) {
   return yaml.replace('required: true', 'required: false');
 }
 
-/** Starts Envoy and waits until its workers accept connections. */
-export async function startEnvoy({ config = CONFIG, admin = PORTS.admin, env = {}, ...options }) {
+/** Starts Envoy and waits until its workers accept connections. Without `workers` it has one for each processor. */
+export async function startEnvoy({ config = CONFIG, admin = PORTS.admin, env = {}, workers = undefined, ...options }) {
   const envoy = execFileSync(`${ROOT}scripts/envoy`, ['--path'], { encoding: 'utf8' }).trim();
   const args = ['-c', config, '--disable-hot-restart', '--file-flush-interval-msec', '50'];
+  if (workers) args.push('--concurrency', `${workers}`);
   const running = await start('Envoy', envoy, args, {
     ready: /starting workers/, // logged just before they start: hence the gauge below
     cwd: ROOT,

@@ -81,7 +81,7 @@ def give_an_id(case):
 
 
 def give_bounds_that_can_be_met(case):
-    for bound in ["clientId", "resource", "scope", "actorId", "expiresIn", "accessTokenExpiresIn"]:
+    for bound in ["clientId", "resource", "scope", "actorId", "expiresIn", "accessTokenExpiresIn", "approvals", "consent", "breakGlass"]:
         case.body.pop(bound, None)
 
 
@@ -100,6 +100,7 @@ REAL = {
     "revokeToken": give_a_token,
     "introspectToken": give_a_token,
     "cancelSubjectToken": give_an_id,
+    "showSubjectToken": give_an_id,
     "endImpersonation": give_an_id,
     "mintSubjectToken": give_bounds_that_can_be_met,
     "listImpersonations": lambda case: case.query.pop("cursor", None),
@@ -108,7 +109,7 @@ REAL = {
 
 def identify(case, name):
     """Returns the credentials of a caller who may use the operation."""
-    if name in ["mintSubjectToken", "cancelSubjectToken"]:
+    if name in ["mintSubjectToken", "cancelSubjectToken", "showSubjectToken"]:
         return {"headers": {"authorization": f"Bearer {who['backend']}"}}
     if name in ["listImpersonations", "endImpersonation", "endImpersonations"]:
         return {"headers": {"authorization": f"Bearer {who['operator']}"}}
@@ -125,7 +126,7 @@ def strangers(name):
     # The signature of an event is its only credential here.
     if name.startswith("receive"):
         return []
-    if "Token" in name and name not in ["mintSubjectToken", "cancelSubjectToken"]:
+    if "Token" in name and name not in ["mintSubjectToken", "cancelSubjectToken", "showSubjectToken"]:
         return [{}, {"auth": ("nobody", "x")}, {"auth": (who["client"][0], "x")}]
     if name.startswith(("get", "head")):
         return []

@@ -20,6 +20,7 @@ const EXAMPLES = 25; // of each kind for each operation
 /** The statuses that each operation must have answered, so that the run shows something. */
 const ANSWERED = {
   mintSubjectToken: [201, 400, 401, 403, 404],
+  showSubjectToken: [200, 401, 403, 404],
   cancelSubjectToken: [204, 401, 403, 404],
   listImpersonations: [200, 400, 401, 403],
   endImpersonation: [204, 401, 403, 404],
@@ -132,7 +133,9 @@ test('every request is answered as described', async (context) => {
   const { stdout } = await run(`${ROOT}scripts/schemathesis`, [script, JSON.stringify(asked)], { cwd: ROOT, maxBuffer: 2 ** 26 });
   const seen = JSON.parse(stdout);
   context.diagnostic(JSON.stringify(seen));
-  assert.deepEqual(Object.keys(seen).sort(), Object.keys(ANSWERED).sort());
+  // The gateway answers at an endpoint that is not configured.
+  const answered = Object.keys(seen).filter((name) => Object.keys(seen[name]).some((status) => status !== 'passed on'));
+  assert.deepEqual(answered.sort(), Object.keys(ANSWERED).sort());
   for (const [operation, statuses] of Object.entries(ANSWERED)) {
     for (const status of statuses) assert.ok(seen[operation][status], `${operation} never answered ${status}: ${JSON.stringify(seen[operation])}`);
   }

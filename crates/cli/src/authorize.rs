@@ -29,7 +29,9 @@ use super::{Failure, Verdict};
 ///     }
 ///
 /// The output {} means that the script allows the mint unchanged. Only the filter knows if clients
-/// and resources are configured. The script's log lines go to standard error.
+/// and resources are configured. The script's log lines go to standard error, and so does a line
+/// that says what would happen: the mint is allowed, waits for people, or is denied. The operator's
+/// own `approvals` can ask for more people.
 ///
 /// Exit status: 0 the script allows, 1 it denies or fails, 2 it was not run.
 #[derive(Debug, Args)]
@@ -84,15 +86,32 @@ pub(super) fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
         bounds: &bounds,
     };
     let outcome = authorizer.run(&input, &mut |line| eprintln!("{line}"));
-    match outcome.and_then(|narrower| Ok(bounds.narrowed_by(narrower.clone()).map(|_| narrower)?)) {
-        Ok(narrower) => {
+    let narrowed =
+        outcome.and_then(|narrower| Ok((bounds.narrowed_by(narrower.clone())?, narrower)));
+    match narrowed {
+        Ok((all, narrower)) => {
             let shown = serde_json::to_string_pretty(&narrower).unwrap_or_default();
             writeln!(io::stdout().lock(), "{shown}")?;
+            eprintln!("decision: {}", decision(&all));
             Ok(Verdict::Fine)
         }
         Err(error) => {
             eprintln!("{name}: {error}");
+            eprintln!("decision: the mint is refused");
             Ok(Verdict::Problems)
         }
     }
+}
+
+/// Says what becomes of a mint with these bounds.
+fn decision(bounds: &Bounds) -> String {
+    let people = match bounds.asks_for() {
+        (0, false) => return "the mint is allowed".to_owned(),
+        (0, true) => "the user's consent".to_owned(),
+        (1, false) => "1 approval".to_owned(),
+        (1, true) => "1 approval and the user's consent".to_owned(),
+        (count, false) => format!("{count} approvals"),
+        (count, true) => format!("{count} approvals and the user's consent"),
+    };
+    format!("the mint is allowed, and the token waits for {people}")
 }

@@ -11,8 +11,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use terminal_size::{Width, terminal_size};
 
-use super::display::{Keep, escaped, shortened, width};
+use super::display::{Keep, escaped};
 use super::service::{Access, Ask, Done, NotDone, Service, encoded};
+use super::table::{Column, fitted, table};
 use super::{Failure, Verdict};
 
 /// The scope that the access token needs.
@@ -25,14 +26,8 @@ const PAGE: usize = 1000;
 /// never end.
 const MOST_PAGES: usize = 20_000;
 
-/// The columns of space between two columns of the table.
-const GAP: usize = 2;
-
 /// The position of the context's column: after the names, before the time.
 const CONTEXT_COLUMN: usize = 6;
-
-/// The least width of a column that is shortened.
-const NARROWEST: usize = 7;
 
 /// Shows who impersonates whom at this moment, at one service.
 ///
@@ -137,23 +132,6 @@ fn read(service: &Service, arguments: &Arguments) -> Result<List, NotDone> {
     Err(NotDone { message: "the list does not end".to_owned(), perhaps: true })
 }
 
-/// A column of the table.
-#[derive(Debug, Clone)]
-struct Column {
-    title: &'static str,
-    cells: Vec<String>,
-    /// The part of a cell that is kept if there is no room; `None` if the cell is never cut.
-    keep: Option<Keep>,
-    columns: usize,
-}
-
-impl Column {
-    fn new(title: &'static str, keep: Option<Keep>, cells: Vec<String>) -> Self {
-        let widest = cells.iter().map(|cell| width(cell)).max().unwrap_or_default();
-        Self { title, cells, keep, columns: widest.max(width(title)) }
-    }
-}
-
 fn for_people(list: &List, columns: Option<usize>) -> String {
     let mut text = String::new();
     let mut rows: Vec<_> = list.impersonations.iter().collect();
@@ -180,7 +158,7 @@ fn for_people(list: &List, columns: Option<usize>) -> String {
             let cells = rows.iter().map(|row| context(row)).collect();
             all.insert(CONTEXT_COLUMN, Column::new("CONTEXT", Some(Keep::Beginning), cells));
         }
-        text.push_str(&table(&fitted(all, columns)));
+        text.push_str(&table(&fitted(all, columns, &["SCOPE", "CALLER"])));
         text.push_str(&match rows.len() {
             1 => "1 impersonation is live.\n".to_owned(),
             count => format!("{count} impersonations are live.\n"),
@@ -194,12 +172,12 @@ fn for_people(list: &List, columns: Option<usize>) -> String {
     text
 }
 
-fn member(row: &Map<String, Value>, name: &str) -> String {
+pub(super) fn member(row: &Map<String, Value>, name: &str) -> String {
     row.get(name).and_then(Value::as_str).map_or_else(|| "-".to_owned(), escaped)
 }
 
 /// The listed members of the mint's context: `ticketId=T-1001 reason=...`.
-fn context(row: &Map<String, Value>) -> String {
+pub(super) fn context(row: &Map<String, Value>) -> String {
     let Some(Value::Object(members)) = row.get("context") else { return "-".to_owned() };
     let shown = members.iter().map(|(name, value)| match value {
         Value::String(text) => escaped(&format!("{name}={text}")),
@@ -209,7 +187,7 @@ fn context(row: &Map<String, Value>) -> String {
 }
 
 /// Formats the time that is left, by the clock of the service.
-fn left(expires: &str, now: UnixTime) -> String {
+pub(super) fn left(expires: &str, now: UnixTime) -> String {
     match UnixTime::from_rfc3339(expires) {
         Some(end) => format!("{} left", rounded(end.since(now))),
         None => "?".to_owned(),
@@ -228,57 +206,10 @@ fn rounded(duration: Duration) -> String {
     }
 }
 
-/// Fits the columns to a terminal: drops the least important ones first, then narrows the widest.
-/// Without a terminal all columns stay.
-fn fitted(mut all: Vec<Column>, columns: Option<usize>) -> Vec<Column> {
-    let Some(room) = columns else { return all };
-    for title in ["SCOPE", "CALLER"] {
-        if needed(&all) > room {
-            all.retain(|column| column.title != title);
-        }
-    }
-    while needed(&all) > room {
-        let narrower = all.iter_mut().filter(|column| column.keep.is_some());
-        match narrower.max_by_key(|column| column.columns) {
-            Some(widest) if widest.columns > NARROWEST => {
-                widest.columns = widest.columns.saturating_sub(1);
-            }
-            _ => break,
-        }
-    }
-    all
-}
-
-fn needed(all: &[Column]) -> usize {
-    let gaps = GAP.saturating_mul(all.len().saturating_sub(1));
-    all.iter().fold(gaps, |sum, column| sum.saturating_add(column.columns))
-}
-
-fn table(all: &[Column]) -> String {
-    let mut text = String::new();
-    let mut line = |cells: Vec<(&str, &Column)>| {
-        let mut row = String::new();
-        for (cell, column) in cells {
-            let shown = shortened(cell, column.columns, column.keep.unwrap_or(Keep::Beginning));
-            let rest = column.columns.saturating_sub(width(&shown)).saturating_add(GAP);
-            row.push_str(&shown);
-            row.extend(std::iter::repeat_n(' ', rest));
-        }
-        text.push_str(row.trim_end());
-        text.push('\n');
-    };
-    line(all.iter().map(|column| (column.title, column)).collect());
-    let rows = all.iter().map(|column| column.cells.len()).max().unwrap_or_default();
-    for index in 0..rows {
-        let cells = all.iter().filter_map(|column| Some((&**column.cells.get(index)?, column)));
-        line(cells.collect());
-    }
-    text
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::display::width;
 
     #[test]
     fn a_table_fits_the_terminal_and_every_id_can_be_copied() {

@@ -6,6 +6,7 @@
 //! checked files have problems, or a service refused a request. 2: nothing was checked or
 //! requested.
 
+mod approvals;
 mod authorize;
 mod check;
 mod claims;
@@ -22,6 +23,7 @@ mod revoke;
 mod schema;
 mod service;
 mod speaks_tls;
+mod table;
 
 use std::fmt;
 use std::fs::File;
@@ -56,6 +58,7 @@ enum Command {
     Schema(schema::Arguments),
     Probe(Box<probe::Arguments>),
     List(list::Arguments),
+    Approvals(Box<approvals::Arguments>),
     Revoke(revoke::Arguments),
     Report(Box<report::Arguments>),
     Events(events::Arguments),
@@ -102,6 +105,7 @@ fn main() -> ExitCode {
         Command::Schema(arguments) => schema::run(&arguments),
         Command::Probe(arguments) => probe::run(&arguments),
         Command::List(arguments) => list::run(&arguments),
+        Command::Approvals(arguments) => approvals::run(&arguments),
         Command::Revoke(arguments) => revoke::run(&arguments),
         Command::Report(arguments) => report::run(&arguments),
         Command::Events(arguments) => events::run(&arguments),

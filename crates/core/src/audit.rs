@@ -30,6 +30,12 @@ pub(crate) enum Operation {
     List,
     /// Ends impersonations.
     Revoke,
+    /// Lists what waits for a decision.
+    ListApprovals,
+    /// Approves or denies an impersonation.
+    Decide,
+    /// Asks what became of a subject token.
+    Show,
     /// Asks if a token is active.
     Introspect,
     /// Tells of an event: a logout, or what happened to an account or a device.
@@ -50,6 +56,15 @@ struct Names {
 /// token, or the token is not the client's.
 const REVOCATION_IGNORED: (&str, &str) =
     ("impersonation.revocation_ignored", metrics::REVOCATIONS_IGNORED);
+
+/// The event, and the counter, of a mint that waits for a decision.
+const APPROVAL_REQUESTED: (&str, &str) = ("approval.requested", metrics::CREATED);
+
+/// The event, and the counter, of a mint without the approvals that it needed.
+const BREAK_GLASS_USED: (&str, &str) = ("break_glass.used", metrics::CREATED);
+
+/// The event, and the counter, of a denial.
+const DENIED: (&str, &str) = ("approval.denied", metrics::DENIED);
 
 /// The event, and the counter, of a security event or a logout that ended impersonations.
 const ENDED_BY_EVENT: (&str, &str) = ("impersonations.ended", metrics::ENDED_BY_EVENT);
@@ -81,6 +96,21 @@ impl Operation {
                 granted: ("impersonation.revoked", metrics::REVOKED),
                 refused: "impersonation.revocation_refused",
                 endpoint: "revocation",
+            },
+            Self::ListApprovals => Names {
+                granted: ("approvals.listed", metrics::APPROVALS_LISTED),
+                refused: "approvals.list_refused",
+                endpoint: "approvals",
+            },
+            Self::Decide => Names {
+                granted: ("approval.given", metrics::APPROVED),
+                refused: "approval.refused",
+                endpoint: "approval",
+            },
+            Self::Show => Names {
+                granted: ("subject_token.shown", metrics::TOKENS_READ),
+                refused: "subject_token.show_refused",
+                endpoint: "subject_token",
             },
             Self::Introspect => Names {
                 granted: ("token.introspected", metrics::INTROSPECTED),
@@ -116,8 +146,8 @@ pub(crate) struct Facts {
     /// The caller that minted the subject token.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) caller: Option<String>,
-    /// The operator who lists or ends impersonations: the subject of the operator's access token,
-    /// or else its client.
+    /// The operator who lists or ends impersonations, or the person who decides about one: the
+    /// subject of their access token, or else its client.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) requested_by: Option<String>,
     /// A revocation ends every impersonation.
@@ -142,6 +172,18 @@ pub(crate) struct Facts {
     /// The caller left before the outcome was known.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(crate) caller_gone: bool,
+    /// The number of people who must approve.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) approvals_needed: Option<u8>,
+    /// The user must consent.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) consent_needed: bool,
+    /// The people who approved.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) approved_by: Option<Vec<String>>,
+    /// The reason of a decision, in the words of the person who decided.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) decision_reason: Option<String>,
     /// The session that an event names.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) session: Option<String>,
@@ -216,6 +258,21 @@ impl Trail {
         self.instead.set(Some(REVOCATION_IGNORED));
     }
 
+    /// Notes that the minted token waits for a decision.
+    pub(crate) fn waits_for_approval(&self) {
+        self.instead.set(Some(APPROVAL_REQUESTED));
+    }
+
+    /// Notes that the token was minted without the approvals that it needed.
+    pub(crate) fn uses_break_glass(&self) {
+        self.instead.set(Some(BREAK_GLASS_USED));
+    }
+
+    /// Notes that the decision is a denial.
+    pub(crate) fn is_denial(&self) {
+        self.instead.set(Some(DENIED));
+    }
+
     /// Notes that an event has ended impersonations.
     pub(crate) fn has_ended_by_itself(&self) {
         self.instead.set(Some(ENDED_BY_EVENT));
@@ -259,6 +316,19 @@ impl Trail {
         Event { event, operation, counter, facts, error: None, reason: None }
     }
 
+    /// Makes the alarm about a token that was minted without the approvals that it needed, as one
+    /// line of JSON.
+    pub(crate) fn break_glass(&self, subject_token_id: String) -> String {
+        let facts = self.facts.borrow();
+        one_line(&BreakGlass {
+            alarm: BREAK_GLASS_USED.0,
+            subject_token_id,
+            user_id: facts.user_id.as_deref(),
+            caller: facts.caller.as_deref(),
+            request_id: &facts.request_id,
+        })
+    }
+
     /// Makes the alarm about the spent token that this request presents.
     pub(crate) fn replay(&self, mint: Mint, first_exchange: Exchange) -> Replay {
         let facts = self.facts.borrow();
@@ -272,6 +342,19 @@ impl Trail {
             revoked: false,
         }
     }
+}
+
+/// The alarm about a subject token that was minted without the approvals that it needed.
+#[derive(Serialize)]
+struct BreakGlass<'f> {
+    /// `break_glass.used`.
+    alarm: &'static str,
+    subject_token_id: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    user_id: Option<&'f str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    caller: Option<&'f str>,
+    request_id: &'f str,
 }
 
 /// The alarm about a spent subject token that was presented again.

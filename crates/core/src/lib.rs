@@ -30,6 +30,7 @@ pub mod jose;
 pub mod local;
 pub mod media_type;
 pub mod metrics;
+mod notifications;
 pub mod oauth;
 mod one_line;
 mod path;

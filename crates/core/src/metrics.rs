@@ -39,6 +39,22 @@ pub(crate) const REVOCATIONS_OVERFLOWED: &str = "impersonation_revocations_overf
 /// or client were ended than named.
 pub(crate) const REVOCATION_SHARES_EXCEEDED: &str =
     "impersonation_revocation_shares_exceeded_total";
+/// Approvals, and consents of users.
+pub(crate) const APPROVED: &str = "impersonation_approvals_total";
+/// Denials.
+pub(crate) const DENIED: &str = "impersonation_denials_total";
+/// Requests for the list of what waits for a decision.
+pub(crate) const APPROVALS_LISTED: &str = "impersonation_approval_lists_total";
+/// Requests of callers for the state of a subject token.
+pub(crate) const TOKENS_READ: &str = "impersonation_subject_tokens_read_total";
+/// Subject tokens that were minted without the approvals that they needed.
+pub(crate) const BREAK_GLASS: &str = "impersonation_break_glass_total";
+/// Notices that a hook has taken.
+pub(crate) const NOTIFICATIONS_SENT: &str = "impersonation_notifications_sent_total";
+/// Notices that a hook has not taken, in all tries.
+pub(crate) const NOTIFICATIONS_FAILED: &str = "impersonation_notifications_failed_total";
+/// Notices that were dropped because their hook is slow.
+pub(crate) const NOTIFICATIONS_DROPPED: &str = "impersonation_notifications_dropped_total";
 /// Requests for the list of impersonations.
 pub(crate) const LISTED: &str = "impersonation_lists_total";
 /// Impersonations that the list had no room for.
@@ -93,7 +109,7 @@ pub(crate) const GUARD_WATCHING: &str = "impersonation_guard_watching";
 /// Counters that are defined at the start, with the value zero, in addition to those of
 /// [`callout_failed`]. Prometheus sees no growth in a counter that first appears with the value
 /// one: the first replay would raise no alarm.
-pub(crate) const FROM_THE_START: [&str; 19] = [
+pub(crate) const FROM_THE_START: [&str; 27] = [
     CREATED,
     EXCHANGED,
     REPLAYED,
@@ -113,6 +129,14 @@ pub(crate) const FROM_THE_START: [&str; 19] = [
     ENDED_BY_EVENT,
     EVENT_STREAMS_STOPPED,
     EVENTS_OVERFLOWED,
+    APPROVED,
+    DENIED,
+    APPROVALS_LISTED,
+    TOKENS_READ,
+    BREAK_GLASS,
+    NOTIFICATIONS_SENT,
+    NOTIFICATIONS_FAILED,
+    NOTIFICATIONS_DROPPED,
 ];
 
 /// Counts requests to `endpoint` that the check `reason` refused with the code `error`.

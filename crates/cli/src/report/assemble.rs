@@ -189,7 +189,8 @@ fn began(records: &[Record<'_>]) -> Option<UnixTime> {
         let record = records.iter().find(|record| record.facts.event.get() == Some(event));
         record.and_then(|record| record.time)
     };
-    of("token_exchange.succeeded").or_else(|| of("subject_token.created"))
+    let minted = ["subject_token.created", "approval.requested", "break_glass.used"];
+    of("token_exchange.succeeded").or_else(|| minted.into_iter().find_map(of))
 }
 
 /// Pairs the lines of both logs. Each request is left once. Takes no more time for requests that
@@ -298,7 +299,8 @@ fn step(record: &Record<'_>) -> Step {
     let what = match (record.kind, event.split_once('.').unwrap_or_default()) {
         (Kind::Call, _) => What::Call,
         (Kind::Alarm, _) => What::Alarm,
-        (_, ("subject_token", "created" | "refused")) => What::Mint,
+        (_, ("subject_token", "created" | "refused"))
+        | (_, ("approval", "requested") | ("break_glass", "used")) => What::Mint,
         (
             _,
             ("subject_token", "cancelled")

@@ -2,6 +2,7 @@
 //! Each subcommand has its file; this one runs the binary.
 #![cfg(test)]
 
+mod approvals;
 mod check;
 mod check_binding;
 mod check_guard;

@@ -6,16 +6,19 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use super::approvals::Approvals;
 use super::audit::AuditLog;
+use super::authzen::DecisionPoint;
 use super::binding::{CertificateSource, CertificateUse, Dpop, TokenBinding};
 use super::clients::{Client, Clients, check_actors, check_resources, warn_of_weaker_clients};
 use super::console::Console;
 use super::events;
 use super::functions::{AuthorizeSubjectToken, CustomClaims};
 use super::impersonations::Impersonations;
-use super::kinds::{Boolean, Lifetime, OneOf, Words};
+use super::kinds::{Boolean, Lifetime, NonEmpty, OneOf, Words};
 use super::name_prefix::warn_of_two_names;
 use super::node::Node;
+use super::notifications::Hook;
 use super::paths::{IfAskedFor, PathMembers, Paths};
 use super::profile::{Profile, Profiled};
 use super::resources::{Resource, Resources};
@@ -62,6 +65,12 @@ pub struct Config {
     pub(crate) authorize_subject_token: Option<AuthorizeSubjectToken>,
     /// The operators who may list and end impersonations, and the capacity of the list.
     pub impersonations: Impersonations,
+    /// Which mints need the approval of other people; `None` if none does.
+    pub(crate) approvals: Option<Approvals>,
+    /// The policy decision point that decides about mints, if there is one.
+    pub(crate) decision_point: Option<DecisionPoint>,
+    /// The hooks that are told what happens to impersonations.
+    pub(crate) hooks: Vec<Rc<Hook>>,
     /// How people sign in to the page of live impersonations; `None` if there is no page.
     pub(crate) console: Option<Console>,
     /// The source of the key set and the discovery document.
@@ -129,6 +138,12 @@ section! {
         subject_tokens: SubjectTokens,
         /// The operators who may list and end impersonations.
         impersonations: Impersonations => "nobody may",
+        /// Which mints need the approval of other people, and who may approve.
+        approvals: Approvals => "no mint needs an approval",
+        /// The policy decision point that decides about mints.
+        authzen: DecisionPoint => "none is asked",
+        /// The hooks that are told what happens to impersonations.
+        notifications: NonEmpty<Hook> => "nobody is told",
         /// The page of live impersonations. A module that was built without the page refuses this
         /// member.
         console: Console => "there is no page",
@@ -219,6 +234,7 @@ impl Kind for Config {
             );
         }
         let impersonations = members.impersonations.unwrap_or_default();
+        let approvers = members.approvals.as_ref().map(|approvals| &approvals.authentication);
         let lists = [
             (
                 "subject_tokens.authentication.jwt",
@@ -226,6 +242,7 @@ impl Kind for Config {
             ),
             ("actor_tokens.jwt", names(&actor_tokens.verification.jwt)),
             ("impersonations.authentication.jwt", names(&impersonations.authentication.jwt)),
+            ("approvals.authentication.jwt", names(approvers.map_or(&[], |ways| &ways.jwt))),
             (
                 "impersonations.back_channel_logout",
                 events::names(&impersonations.back_channel_logout),
@@ -238,6 +255,7 @@ impl Kind for Config {
             capacity.warn("has no effect: etcd has no such limit");
         }
         let asked_for = IfAskedFor {
+            approvals: members.approvals.is_some(),
             logouts: !impersonations.back_channel_logout.is_empty(),
             events: !impersonations.security_events.is_empty(),
             console: members.console.is_some(),
@@ -289,6 +307,9 @@ impl Kind for Config {
             custom_claims: members.custom_claims,
             authorize_subject_token: members.authorize_subject_token,
             impersonations,
+            approvals: members.approvals,
+            decision_point: members.authzen,
+            hooks: members.notifications.into_iter().flatten().map(Rc::new).collect(),
             console: members.console,
             documents: members.identity_gateway.documents,
             foreign_subject_tokens: members.foreign_subject_tokens,
@@ -340,6 +361,12 @@ impl Config {
     ) -> Result<Self, ConfigError> {
         let (config, warnings) = read_whole::<Self>(value, environment)?;
         Ok(Self { warnings, ..config })
+    }
+
+    /// Returns the longest lifetime of a subject token.
+    pub(crate) fn longest_subject_token_lifetime(&self) -> Duration {
+        let reviewed = self.approvals.as_ref().map(|approvals| approvals.lifetime);
+        reviewed.unwrap_or_default().max(self.subject_tokens.lifetime)
     }
 
     /// Returns the longest lifetime of an access token.

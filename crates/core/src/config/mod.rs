@@ -7,7 +7,9 @@
 //! A configuration is plain data: it has fetched, remembered and run nothing.
 //! [`Service`](crate::issuer::Service) builds the parts that do from it.
 
+mod approvals;
 mod audit;
+mod authzen;
 mod binding;
 mod clients;
 mod console;
@@ -24,6 +26,7 @@ mod kinds;
 mod limits;
 mod name_prefix;
 mod node;
+mod notifications;
 mod paths;
 mod profile;
 mod resources;
@@ -49,7 +52,9 @@ pub use rules::UserPattern;
 pub use store::Store;
 pub use wire::decode;
 
+pub(crate) use approvals::{BreakGlass, MOST_APPROVALS};
 pub(crate) use audit::AuditLog;
+pub(crate) use authzen::DecisionPoint;
 pub(crate) use binding::{CertificateSource, NonceRule, TokenBinding};
 #[cfg(test)]
 pub(crate) use clients::ClientType;
@@ -61,6 +66,7 @@ pub(crate) use guard::{DefaultAction, GuardHeaders};
 pub(crate) use http_uri::{HttpUri, USER_ID_PLACEHOLDER};
 pub(crate) use limits::{LONGEST_ACCESS_TOKEN_LIFETIME, LONGEST_SUBJECT_TOKEN_LIFETIME};
 pub(crate) use node::Problem;
+pub(crate) use notifications::{Happening, Hook};
 pub(crate) use profile::Profile;
 pub(crate) use resources::Resource;
 pub(crate) use rules::{MintRate, Rules};

@@ -14,6 +14,7 @@ use super::describe::{Described, Descriptions};
 /// The default of each path: the specification's.
 const SUBJECT_TOKENS: &str = "/api/subject-tokens";
 const IMPERSONATIONS: &str = "/api/impersonations";
+const APPROVALS: &str = "/api/approvals";
 const TOKEN: &str = "/oidc/token";
 const REVOCATION: &str = "/oidc/token/revocation";
 const INTROSPECTION: &str = "/oidc/token/introspection";
@@ -43,6 +44,9 @@ section! {
         subject_tokens: EndpointPath = SUBJECT_TOKENS,
         /// Lists impersonations. Each has a path of its own below, and so have revocations.
         impersonations: EndpointPath = IMPERSONATIONS,
+        /// Lists what waits for a decision. Each has a path of its own below. If `approvals` is
+        /// absent, requests go on to the gateway.
+        approvals: EndpointPath = APPROVALS,
         /// Receives logout tokens. If `impersonations.back_channel_logout` is absent, requests go on
         /// to the gateway.
         back_channel_logout: EndpointPath = BACK_CHANNEL_LOGOUT,
@@ -57,6 +61,8 @@ section! {
 /// The endpoints that the filter has only if the configuration asks for them.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct IfAskedFor {
+    /// Decisions of approvers and users.
+    pub(super) approvals: bool,
     /// Logout tokens.
     pub(super) logouts: bool,
     /// Security events.
@@ -73,6 +79,8 @@ pub struct Paths {
     pub subject_tokens: String,
     /// Lists impersonations. Each impersonation has its own path below, and so have revocations.
     pub(crate) impersonations: String,
+    /// Lists what waits for a decision, if anybody may decide. Each has its own path below.
+    pub(crate) approvals: Option<String>,
     /// Receives logout tokens, if anybody may send them.
     pub(crate) back_channel_logout: Option<String>,
     /// Receives security events, if anybody may send them.
@@ -106,6 +114,7 @@ impl Paths {
         let paths = configuration.get("paths");
         let ends_by = |name: &str| configuration["impersonations"].get(name).is_some();
         let asked_for = IfAskedFor {
+            approvals: configuration.get("approvals").is_some(),
             logouts: ends_by("back_channel_logout"),
             events: ends_by("security_events"),
             console: configuration.get("console").is_some(),
@@ -124,6 +133,9 @@ impl Paths {
     /// The default path of the list of impersonations.
     pub const DEFAULT_IMPERSONATIONS: &str = IMPERSONATIONS;
 
+    /// The default path of the list of what waits for a decision.
+    pub const DEFAULT_APPROVALS: &str = APPROVALS;
+
     fn with<'v>(
         base_path: &str,
         asked_for: IfAskedFor,
@@ -134,6 +146,7 @@ impl Paths {
         Self {
             subject_tokens: path("subject_tokens", SUBJECT_TOKENS),
             impersonations: path("impersonations", IMPERSONATIONS),
+            approvals: (asked_for.approvals).then(|| path("approvals", APPROVALS)),
             back_channel_logout: (asked_for.logouts)
                 .then(|| path("back_channel_logout", BACK_CHANNEL_LOGOUT)),
             security_events: (asked_for.events).then(|| path("security_events", SECURITY_EVENTS)),
@@ -156,6 +169,7 @@ impl PathMembers {
         Paths {
             subject_tokens: below(self.subject_tokens),
             impersonations: below(self.impersonations),
+            approvals: (asked_for.approvals).then(|| below(self.approvals)),
             back_channel_logout: (asked_for.logouts).then(|| below(self.back_channel_logout)),
             security_events: (asked_for.events).then(|| below(self.security_events)),
             console: (asked_for.console).then(|| below(self.console)),
@@ -183,12 +197,13 @@ impl PathMembers {
         paths.extend(self.oauth_discovery.as_ref().map(|path| ("oauth_discovery", path, false)));
         // A path that is not asked for is the gateway's.
         let optional = [
-            (asked_for.logouts, "back_channel_logout", &self.back_channel_logout),
-            (asked_for.events, "security_events", &self.security_events),
-            (asked_for.console, "console", &self.console),
+            (asked_for.approvals, ("approvals", &self.approvals, true)),
+            (asked_for.logouts, ("back_channel_logout", &self.back_channel_logout, false)),
+            (asked_for.events, ("security_events", &self.security_events, false)),
+            (asked_for.console, ("console", &self.console, false)),
         ];
-        let asked_for = optional.into_iter().filter(|(is_asked_for, ..)| *is_asked_for);
-        paths.extend(asked_for.map(|(_, name, path)| (name, path, false)));
+        let asked_for = optional.into_iter().filter(|(is_asked_for, _)| *is_asked_for);
+        paths.extend(asked_for.map(|(_, path)| path));
         for (index, (name, path, has_children)) in paths.iter().enumerate() {
             for (other, earlier, earlier_has_children) in paths.iter().take(index) {
                 let alike = without_slash(path).eq_ignore_ascii_case(without_slash(earlier))

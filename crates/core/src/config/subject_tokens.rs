@@ -94,7 +94,7 @@ section! {
 }
 
 /// The name of a member of the context. A refusal repeats the name in its `error_description`.
-struct ContextMember;
+pub(super) struct ContextMember;
 
 impl Kind for ContextMember {
     type Value = String;
@@ -115,7 +115,7 @@ impl Kind for ContextMember {
 }
 
 /// A user's name, or the beginning of one.
-struct ProtectedUser;
+pub(super) struct ProtectedUser;
 
 impl Kind for ProtectedUser {
     type Value = UserPattern;

@@ -126,7 +126,8 @@ impl Holder for Callers {
     const NAME: &'static str = "callers";
 }
 
-/// Operators who list and end impersonations. Each endpoint demands a scope of its own.
+/// Operators who list and end impersonations, people who approve them, and users who consent. Each
+/// endpoint demands a scope of its own.
 pub(super) struct Operators;
 
 impl Holder for Operators {

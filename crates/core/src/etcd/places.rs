@@ -15,6 +15,8 @@ use crate::secret::Digest;
 pub(crate) struct Places {
     /// The folder with a key for each subject token.
     pub(crate) tokens: String,
+    /// The folder with a key for each token with a review that is not decided or spent.
+    pub(crate) waiting: String,
     /// The folder with a key for each impersonation.
     pub(crate) impersonations: String,
     /// The folder with a key for each revocation.
@@ -32,6 +34,7 @@ impl Places {
         let folder = |kind: &str| format!("{prefix}{kind}/{namespace}/");
         Self {
             tokens: folder("tokens"),
+            waiting: folder("waiting"),
             impersonations: folder("impersonations"),
             revocations: folder("revocations"),
             // A user who may read revocations may read this key. A namespace has no dots, so the
@@ -64,10 +67,14 @@ mod tests {
     #[test]
     fn the_range_of_a_guard_has_revocations_and_nothing_else() {
         let places = ["a", "a-", "b"].map(|namespace| Places::new("/impersonation/", namespace));
-        for Places { tokens, impersonations, revocations, last_revocation, leases } in &places {
+        for Places { tokens, waiting, impersonations, revocations, last_revocation, leases } in
+            &places
+        {
             let readable = |key: &str| key.starts_with("/impersonation/revocations/");
             assert!(readable(revocations) && readable(last_revocation));
-            assert!([tokens, impersonations, leases].iter().all(|folder| !readable(folder)));
+            assert!(
+                [tokens, waiting, impersonations, leases].iter().all(|folder| !readable(folder))
+            );
             assert!(places.iter().all(|other| !last_revocation.starts_with(&other.revocations)));
         }
     }

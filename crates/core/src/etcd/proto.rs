@@ -59,6 +59,9 @@ pub(crate) struct RangeRequest {
     pub(crate) serializable: bool,
     #[prost(bool, tag = "8")]
     pub(crate) keys_only: bool,
+    /// Read the number of keys alone.
+    #[prost(bool, tag = "9")]
+    pub(crate) count_only: bool,
     /// Leave out keys that were last written before this revision.
     #[prost(int64, tag = "10")]
     pub(crate) min_mod_revision: i64,
@@ -93,6 +96,9 @@ pub(crate) struct RangeResponse {
     pub(crate) kvs: Vec<KeyValue>,
     #[prost(bool, tag = "3")]
     pub(crate) more: bool,
+    /// The number of keys of the range.
+    #[prost(int64, tag = "4")]
+    pub(crate) count: i64,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -308,6 +314,13 @@ impl TxnRequest {
         self.and_put(put)
     }
 
+    /// Also deletes `key`, if there is one and the comparisons succeed.
+    pub(crate) fn and_delete_key(mut self, key: Option<Vec<u8>>) -> Self {
+        let delete = |key| Request::Delete(DeleteRangeRequest { key, range_end: Vec::new() });
+        self.success.extend(key.map(|key| delete(key).into()));
+        self
+    }
+
     /// Adds the comparison that this key was last written at that revision; zero for a missing key.
     pub(crate) fn only_if_still_at(mut self, key: Vec<u8>, revision: i64) -> Self {
         let revision = Some(Compared::Mod(revision));
@@ -450,7 +463,7 @@ mod tests {
         fn a_truncated_answer_is_none_or_names_a_revision(value: Vec<u8>, cut in 0_usize..64) {
             let header = Some(ResponseHeader { revision: 9 });
             let kv = KeyValue { mod_revision: 3, value, ..KeyValue::default() };
-            let whole = RangeResponse { header, kvs: vec![kv], more: false };
+            let whole = RangeResponse { header, kvs: vec![kv], more: false, count: 0 };
             let bytes = whole.encode_to_vec();
             let read = RangeResponse::read(&bytes[..bytes.len().saturating_sub(cut)]);
             // A cut between two fields leaves a whole message. gRPC gives the length of a message,

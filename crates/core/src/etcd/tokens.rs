@@ -19,9 +19,13 @@
 //! A token is taken back in the same way: a transaction replaces the outstanding record by the
 //! cancelled one. So a token is either spent or taken back.
 //!
+//! A token with a review changes with each decision about it, by such a transaction. Nobody writes it
+//! between its last approval and its spend. See [`waiting`] for the keys by which people find it.
+//!
 //! A spend is settled even if its caller has left: see [`Context::call_to_the_end`].
 
 mod count;
+mod waiting;
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -32,7 +36,7 @@ use prost::Message as _;
 
 use count::Count;
 
-use super::calls::{TXN, Unanswered};
+use super::calls::{Attempts, TXN, Unanswered};
 use super::lease::{Kept, Leases};
 use super::proto::{
     Answer as _, Compared, KeyValue, PutRequest, RangeRequest, TxnRequest, TxnResponse,
@@ -46,8 +50,9 @@ use crate::secret::{Digest, namespace};
 use crate::shared_data::keys::Keys;
 use crate::step::{Context, WhenCallerLeaves};
 use crate::store::{
-    Cancelled, Exchange, Found, Grant, Mint, NONCE_LEN, NotSpent, NotStored, Origin, Outstanding,
-    Record, Seen, SeenRemotely, Slot, State, StoreFailure, SubjectToken, TokenId, is_current,
+    Cancelled, Exchange, Found, Grant, Lifetimes, Mint, NONCE_LEN, NotSpent, NotStored, Origin,
+    Outstanding, Record, Review, Seen, SeenRemotely, Slot, State, StoreFailure, SubjectToken,
+    TokenId, is_current,
 };
 
 /// The attempts of a look-up, and the time for each. A look-up changes nothing, so giving up early
@@ -81,24 +86,24 @@ pub(crate) struct EtcdTokens {
 }
 
 impl EtcdTokens {
-    /// The tokens of the service that `tenant` names, which live for `lifetime`. The access tokens
+    /// The tokens of the service that `tenant` names. The access tokens
     /// that they are exchanged for live for `afterlife` at most.
     pub(crate) fn new(
         server: &Rc<Server>,
         tenant: &str,
-        lifetime: Duration,
+        lifetimes: Lifetimes,
         afterlife: Duration,
     ) -> Self {
         let places = Places::new(&server.prefix, &namespace(tenant));
-        let kept = lifetime.saturating_add(afterlife.max(KEPT));
+        let kept = lifetimes.longest.saturating_add(afterlife.max(KEPT));
         Self {
             server: Rc::clone(server),
             leases: Leases::new(&places.leases, kept),
             places,
-            lifetime,
+            lifetime: lifetimes.usual,
             count: Count::new(Keys::new(tenant).etcd_census()),
             // A token names its slot, so a look-up works without the former capacity of the table.
-            before: SlotTable::new(tenant, 0, lifetime),
+            before: SlotTable::new(tenant, 0, lifetimes.longest),
         }
     }
 
@@ -109,8 +114,19 @@ impl EtcdTokens {
         grant: Grant,
         expires_at: UnixTime,
     ) -> Result<(SubjectToken, Digest), NotStored> {
+        self.store(context, mint, grant, None, expires_at).await
+    }
+
+    async fn store(
+        &self,
+        context: &Context,
+        mint: Mint,
+        grant: Grant,
+        review: Option<Box<Review>>,
+        expires_at: UnixTime,
+    ) -> Result<(SubjectToken, Digest), NotStored> {
         let began_at = context.host().micros();
-        let minted = self.try_mint(context, mint, grant, expires_at).await;
+        let minted = self.try_mint(context, mint, grant, review, expires_at).await;
         self.record(context.host(), metrics::STORE_MINT_DURATION, began_at);
         if let Err(NotStored::Remote(failure)) = &minted {
             self.server.complain(context.host(), *failure);
@@ -186,7 +202,7 @@ impl EtcdTokens {
         &self,
         context: &Context,
         id: &TokenId,
-        theirs: impl Fn(&Digest, &Mint) -> bool,
+        theirs: &dyn Fn(&Digest, &Mint) -> bool,
     ) -> Result<Cancelled, StoreFailure> {
         if id.slot.is_some() {
             return Ok(self.before.cancel(context.host(), id, theirs)?);
@@ -209,6 +225,7 @@ impl EtcdTokens {
         context: &Context,
         mint: Mint,
         grant: Grant,
+        review: Option<Box<Review>>,
         expires_at: UnixTime,
     ) -> Result<(SubjectToken, Digest), NotStored> {
         let host = context.host();
@@ -216,14 +233,19 @@ impl EtcdTokens {
         host.random(&mut secret)?;
         let digest = SubjectToken::remote_digest(&secret);
         let key = self.key(&digest);
-        let record = Record::new(&digest, mint, State::Outstanding(grant));
+        let record = Record::new(&digest, mint, State::Outstanding(grant)).reviewed(review);
+        let waits = self.waiting_key(&record);
         let (bytes, _) = Value::encode(host, &record, expires_at, self.leases.kept())?;
         let keys = &self.server.record_keys;
         let mut ours = Vec::new();
         let mut txn = |lease| {
             ours = keys.seal(Bound::new(&key, lease), &bytes)?;
             let put = PutRequest { key: key.clone(), value: ours.clone(), lease };
-            Ok(TxnRequest::put_if(Compared::Create(0), put))
+            let txn = TxnRequest::put_if(Compared::Create(0), put);
+            Ok(match waits.clone() {
+                Some(key) => txn.and_put(PutRequest { key, value: Vec::new(), lease }),
+                None => txn,
+            })
         };
         let attempts = self.server.attempts(host, MINT);
         // If the caller leaves, a record remains whose token nobody holds.
@@ -263,12 +285,16 @@ impl EtcdTokens {
         context: &Context,
         id: &TokenId,
     ) -> Result<Option<KeyValue>, RemoteFailure> {
-        let Some(first) = id.digest_bytes() else { return Ok(None) };
-        let mut prefix = self.places.tokens.clone();
-        BASE64_URL_SAFE_NO_PAD.encode_string(first, &mut prefix);
+        let Some(request) = self.range_of(id) else { return Ok(None) };
         let attempts = self.server.attempts(context.host(), FIND);
-        let request = RangeRequest::below(&prefix, 1);
         Ok(self.server.range(context, &request, attempts).await?.kvs.into_iter().next())
+    }
+
+    /// The read of the record of the token that `id` names.
+    fn range_of(&self, id: &TokenId) -> Option<RangeRequest> {
+        let mut prefix = self.places.tokens.clone();
+        BASE64_URL_SAFE_NO_PAD.encode_string(id.digest_bytes()?, &mut prefix);
+        Some(RangeRequest::below(&prefix, 1))
     }
 
     /// Replaces the outstanding record by the cancelled one. If an answer gets lost, the record
@@ -278,12 +304,11 @@ impl EtcdTokens {
         &self,
         context: &Context,
         id: &TokenId,
-        theirs: impl Fn(&Digest, &Mint) -> bool,
+        theirs: &dyn Fn(&Digest, &Mint) -> bool,
     ) -> Result<Cancelled, StoreFailure> {
         let host = context.host();
         let mut attempts = self.server.attempts(host, SPEND);
         let mut found = self.read_named(context, id).await?;
-        let mut failed = RemoteFailure::NotSent;
         loop {
             let Some(kv) = found else { return Ok(Cancelled::NotTheirs) };
             let Value { expires_at, record, kept, .. } =
@@ -300,23 +325,47 @@ impl EtcdTokens {
                 State::Cancelled => return Ok(Cancelled::Yes(record.mint)),
                 State::Outstanding(_) => {}
             }
-            let record = Record::new(&digest, record.mint, State::Cancelled);
-            let (bytes, _) = Value::encode(host, &record, expires_at, kept)?;
-            let value = self.server.record_keys.seal(Bound::after(&kv), &bytes)?;
-            let put = PutRequest { key: kv.key.clone(), value, lease: kv.lease };
-            let txn = TxnRequest::put_if(Compared::Mod(kv.mod_revision), put).encode_to_vec();
-            found = loop {
-                let timeout = attempts.next(host).ok_or(failed)?;
-                let go_on = WhenCallerLeaves::GoOn;
-                let answer: Result<TxnResponse, _> =
-                    self.server.call(context, &TXN, &txn, timeout, go_on).await;
-                match answer {
-                    Ok(answer) if answer.succeeded => return Ok(Cancelled::Yes(record.mint)),
-                    Ok(answer) => break self::found(&answer).cloned(),
-                    Err(Unanswered::NotDone(failure)) => return Err(failure.into()),
-                    Err(Unanswered::PerhapsDone(failure)) => failed = failure,
-                }
-            };
+            let record =
+                Record::new(&digest, record.mint, State::Cancelled).reviewed(record.review);
+            let waited = self.waiting_key(&record);
+            let replaced =
+                self.replace(context, &kv, (&record, expires_at, kept), waited, &mut attempts);
+            match replaced.await? {
+                Replaced::Yes => return Ok(Cancelled::Yes(record.mint)),
+                Replaced::Changed(now) => found = now,
+            }
+        }
+    }
+
+    /// Replaces the record in `kv` by another one, and deletes the key by which it is found, if
+    /// `waited` names it. If an answer got lost, the record may have been replaced all the same, and
+    /// its reader finds out.
+    async fn replace(
+        &self,
+        context: &Context,
+        kv: &KeyValue,
+        (record, expires_at, kept): (&Record, UnixTime, Kept),
+        waited: Option<Vec<u8>>,
+        attempts: &mut Attempts,
+    ) -> Result<Replaced, StoreFailure> {
+        let host = context.host();
+        let (bytes, _) = Value::encode(host, record, expires_at, kept)?;
+        let value = self.server.record_keys.seal(Bound::after(kv), &bytes)?;
+        let put = PutRequest { key: kv.key.clone(), value, lease: kv.lease };
+        let txn = TxnRequest::put_if(Compared::Mod(kv.mod_revision), put).and_delete_key(waited);
+        let txn = txn.encode_to_vec();
+        let mut failed = RemoteFailure::NotSent;
+        loop {
+            let timeout = attempts.next(host).ok_or(failed)?;
+            let go_on = WhenCallerLeaves::GoOn;
+            let answer: Result<TxnResponse, _> =
+                self.server.call(context, &TXN, &txn, timeout, go_on).await;
+            match answer {
+                Ok(answer) if answer.succeeded => return Ok(Replaced::Yes),
+                Ok(answer) => return Ok(Replaced::Changed(found(&answer).cloned())),
+                Err(Unanswered::NotDone(failure)) => return Err(failure.into()),
+                Err(Unanswered::PerhapsDone(failure)) => failed = failure,
+            }
         }
     }
 
@@ -345,7 +394,9 @@ impl EtcdTokens {
             (lease.map_err(|unanswered| unanswered.failure())?, self.leases.kept())
         };
         let key = self.key(&token.digest);
-        let record = Record::new(&token.digest, token.mint, State::Spent(exchange));
+        let record =
+            Record::new(&token.digest, token.mint, State::Spent(exchange)).reviewed(token.review);
+        let waited = self.waiting_key(&record);
         let (bytes, nonce) = Value::encode(host, &record, token.expires_at, kept)?;
         let bound = Bound {
             key: &key,
@@ -355,7 +406,7 @@ impl EtcdTokens {
         };
         let value = self.server.record_keys.seal(bound, &bytes)?;
         let put = PutRequest { key, value, lease };
-        let mut txn = TxnRequest::put_if(Compared::Mod(seen.modified), put);
+        let mut txn = TxnRequest::put_if(Compared::Mod(seen.modified), put).and_delete_key(waited);
         if let Some(Beside { key, value, .. }) = beside {
             txn = txn.and_put(PutRequest { key, value, lease });
         }
@@ -398,27 +449,23 @@ impl EtcdTokens {
             // The record was deleted and put back.
             return Err(RemoteFailure::Unauthentic);
         }
-        Ok(match record.state {
-            State::Spent(exchange) => Found::Spent(record.mint, exchange),
-            State::Cancelled => Found::Cancelled(record.mint),
-            State::Outstanding(grant) if !is_current(&record.mint, expires_at, now) => {
-                Found::Expired(record.mint, grant)
-            }
-            State::Outstanding(grant) => Found::Outstanding(Outstanding {
-                seen: Seen::Remote(SeenRemotely {
-                    modified: kv.mod_revision,
-                    created,
-                    version: kv.version,
-                    lease: kv.lease,
-                    kept: kept.duration(),
-                    last_revocation: answer.last_revocation(Some(last)),
-                }),
-                digest: *digest,
-                expires_at,
-                mint: record.mint,
-                grant,
-            }),
-        })
+        let seen = Seen::Remote(SeenRemotely {
+            modified: kv.mod_revision,
+            created,
+            version: kv.version,
+            lease: kv.lease,
+            kept: kept.duration(),
+            last_revocation: answer.last_revocation(Some(last)),
+        });
+        let digest = *digest;
+        Ok(Found::read(record, expires_at, now, |mint, grant, review| Outstanding {
+            seen,
+            digest,
+            expires_at,
+            mint,
+            grant,
+            review,
+        }))
     }
 
     /// Finds out which attempt spent the token, after the record was found changed. `unknown` is
@@ -465,6 +512,13 @@ impl EtcdTokens {
 /// The key that a failed transaction read.
 fn found(answer: &TxnResponse) -> Option<&KeyValue> {
     answer.ranged(0)?.kvs.first()
+}
+
+/// The result of replacing a record.
+enum Replaced {
+    Yes,
+    /// The record was written since it was read. This is its key now.
+    Changed(Option<KeyValue>),
 }
 
 /// A random number that tells one attempt to write from all others.

@@ -54,6 +54,8 @@ struct Range {
     serializable: bool,
     #[prost(bool, tag = "8")]
     keys_only: bool,
+    #[prost(bool, tag = "9")]
+    count_only: bool,
     #[prost(int64, tag = "10")]
     min_mod_revision: i64,
 }
@@ -476,7 +478,7 @@ impl Etcd {
 
     fn page(&self, range: &Range) -> Ranged {
         assert!(
-            range.limit > 0 && (!range.serializable || range.keys_only),
+            (range.limit > 0 || range.count_only) && (!range.serializable || range.keys_only),
             "only a count may be serializable"
         );
         let all =
@@ -488,7 +490,7 @@ impl Etcd {
         }
         let count = kvs.len();
         kvs.truncate(usize::try_from(range.limit).unwrap());
-        let more = kvs.len() < count;
+        let more = kvs.len() < count && !range.count_only;
         Ranged { header: self.header(), count: count as i64, kvs, more }
     }
 
@@ -511,9 +513,8 @@ impl Etcd {
                     DoneKind::Put(PutDone { header: self.header() })
                 }
                 OpKind::Delete(delete) => {
-                    self.keys.retain(|key, _| {
-                        !(delete.key.clone()..delete.range_end.clone()).contains(key)
-                    });
+                    let range = delete.key.clone()..delete.range_end.clone();
+                    self.keys.retain(|key, _| *key != delete.key && !range.contains(key));
                     self.revision += 1;
                     DoneKind::Delete(PutDone { header: self.header() })
                 }

@@ -10,6 +10,7 @@ use std::rc::Rc;
 use serde_json::Value;
 
 use super::documents::Documents;
+use super::endings::Endings;
 use super::events::Inbox;
 use super::issued_token::OwnTokens;
 use super::oversight::Oversight;
@@ -24,6 +25,7 @@ use crate::config::{
 use crate::dpop::{self, AllKeys, Nonces, Origin, Proofs};
 use crate::host::UnixTime;
 use crate::jose::{Algorithm, KeySet, NativeCrypto, PublishedKey, SigningKey, TestedCrypto};
+use crate::notifications::Notifier;
 use crate::policy::MintCounter;
 use crate::storage::{self, Stores};
 
@@ -96,12 +98,18 @@ impl Service {
             inbox(mem::take(&mut config.impersonations.security_events), "security_event");
         let actors = verifier(mem::take(&mut config.actor_tokens.verification));
         let operators = verifier(mem::take(&mut config.impersonations.authentication));
+        let people =
+            config.approvals.as_mut().map(|approvals| mem::take(&mut approvals.authentication));
+        let people = verifier(people.unwrap_or_default());
         let record_keys = mem::take(&mut config.record_keys);
         let Stores { tokens, revocations, list } = storage::open(&config, record_keys);
         let on_replay = config.subject_tokens.on_replay;
         let proofs = proofs(&mut config, crypto.as_ref()).map(Rc::new);
         let clients = clients(&config, crypto.as_ref());
-        let oversight = Oversight::new(revocations, list, operators, proofs.clone(), on_replay);
+        let notifier = Rc::new(Notifier::new(&config.hooks));
+        let endings = Endings::new(Rc::clone(&notifier), config.issuer.clone());
+        let oversight =
+            Oversight::new(revocations, list, operators, proofs.clone(), on_replay, endings);
         let mints = config.subject_tokens.rules.max_mints_per_caller;
         let mints = mints.map(|rate| MintCounter::new(&config.tenant(), rate));
         let documents = Documents::new(&config, proofs.as_deref());
@@ -118,6 +126,8 @@ impl Service {
             clients,
             proofs,
             callers,
+            people,
+            notifier,
             actors,
             logouts,
             security_events,

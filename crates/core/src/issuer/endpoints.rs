@@ -17,7 +17,8 @@ use super::refusal::Refusal;
 use super::request::{Body, Head};
 use super::service::Service;
 use super::{
-    cancel, exchange, introspect, list, logout, mint, revoke, revoke_token, security_event,
+    approvals, cancel, exchange, introspect, list, logout, mint, revoke, revoke_token,
+    security_event, subject_token,
 };
 use crate::audit::{Operation, Trail};
 use crate::config::Paths;
@@ -144,6 +145,39 @@ endpoints! {
             Reads::Head,
             Operation::Cancel,
             handler!(head only cancel::cancel),
+        ),
+        purpose: Purpose::Oversee,
+    };
+    /// Shows the subject token that the path names.
+    SubjectTokenState = Row {
+        path: (|paths| Some(&paths.subject_tokens), Rest::Id),
+        methods: &["GET"],
+        answered_by: AnsweredBy::Handler(
+            Reads::Head,
+            Operation::Show,
+            handler!(head only subject_token::show),
+        ),
+        purpose: Purpose::Oversee,
+    };
+    /// Lists what waits for a decision.
+    Approvals = Row {
+        path: (|paths| paths.approvals.as_deref(), Rest::Fixed("")),
+        methods: &["GET"],
+        answered_by: AnsweredBy::Handler(
+            Reads::Head,
+            Operation::ListApprovals,
+            handler!(head only approvals::list),
+        ),
+        purpose: Purpose::Oversee,
+    };
+    /// Decides about the subject token that the path names.
+    Approval = Row {
+        path: (|paths| paths.approvals.as_deref(), Rest::Id),
+        methods: &["POST"],
+        answered_by: AnsweredBy::Handler(
+            Reads::Json,
+            Operation::Decide,
+            handler!(approvals::decide),
         ),
         purpose: Purpose::Oversee,
     };

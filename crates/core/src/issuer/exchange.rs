@@ -16,20 +16,22 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::answer::secret_json;
-use super::oversight::listed;
+use super::listing::{ListedContext, Listing, listed};
 use super::possession::{bind, check_proof, proved, token_type, with_nonce};
 use super::refusal::Refusal;
 use super::request::{Body, Head};
+use super::reviewed::as_json;
 use super::service::{CustomClaims, Service};
 use crate::audit::Trail;
 use crate::bearer::SignIn;
 use crate::claims::{ClaimsError, Input};
 use crate::client::{AuthenticatedClient, Credentials};
-use crate::config::{Client, OnError, Resource, SignInRules};
+use crate::config::{Client, Happening, OnError, Resource, SignInRules};
 use crate::confirmation::{Confirmation, Possession};
 use crate::host::{Host, HostFailure, UnixTime};
 use crate::impersonations::{LiveImpersonation, excerpt};
 use crate::metrics;
+use crate::notifications::Notice;
 use crate::oauth::form::Form;
 use crate::oauth::{ACCESS_TOKEN_TYPE, JWT_TYPE, TOKEN_EXCHANGE, scope, uri};
 use crate::policy::Bounds;
@@ -192,7 +194,24 @@ pub(super) async fn exchange(
         jti: jti.clone(),
         at_millis: now.millis(),
     };
-    spend(service, context, trail, subject, caught_up, (&entry, sign_in.as_ref()), spent).await?;
+    let announced = match service.notifier.wants(Happening::Began) {
+        true => {
+            let notice = began(service, host, &entry, &subject.grant.context)?;
+            Some(service.notifier.announce(context, notice).await?)
+        }
+        false => None,
+    };
+    let sign_in = sign_in.as_ref();
+    let spent = spend(service, context, trail, subject, caught_up, (&entry, sign_in), spent).await;
+    if let Some(announced) = announced {
+        match &spent {
+            Ok(()) => service.notifier.note(context.host(), announced.has_happened()),
+            // Nobody knows if the impersonation has begun, so the hooks are told nothing more.
+            Err(refusal) if refusal.is_of_unknown_spend() => drop(announced.has_happened()),
+            Err(_) => drop(announced),
+        }
+    }
+    spent?;
 
     trail.note(|facts| facts.jti = Some(jti));
     let body = TokenResponse {
@@ -203,6 +222,18 @@ pub(super) async fn exchange(
         scope: &scope,
     };
     Ok(with_nonce(service, host, &head, secret_json(200, &body)))
+}
+
+/// Makes the notice that an impersonation begins, with the whole context of its mint.
+fn began(
+    service: &Service,
+    host: &dyn Host,
+    entry: &LiveImpersonation,
+    given_context: &str,
+) -> Result<Notice, HostFailure> {
+    let context = ListedContext::Whole(serde_json::from_str(given_context).unwrap_or_default());
+    let data = as_json(&Listing { context, ..Listing::of(entry) })?;
+    Notice::new(host, &service.config.issuer, Happening::Began, &entry.id, &data)
 }
 
 /// Authenticates the client of a form.
@@ -308,8 +339,19 @@ async fn find_subject(
     match service.store.find(context, &token, &digest).await? {
         Found::Outstanding(subject) => {
             minted_for(&subject.mint, Some(&subject.grant.user_id));
-            trail.note(|facts| facts.context = service.audited(&subject.grant.context));
+            trail.note(|facts| {
+                facts.context = service.audited(&subject.grant.context);
+                facts.approved_by = subject.review.as_ref().map(|review| review.approvers());
+            });
             if is_theirs(&subject.mint) { Ok(subject) } else { Err(bound_to_another_client()) }
+        }
+        Found::Waiting(mint, grant) => {
+            minted_for(&mint, Some(&grant.user_id));
+            Err(if is_theirs(&mint) { pending() } else { bound_to_another_client() })
+        }
+        Found::Denied(mint, grant) => {
+            minted_for(&mint, Some(&grant.user_id));
+            Err(if is_theirs(&mint) { denied() } else { bound_to_another_client() })
         }
         Found::Spent(mint, exchange) => {
             minted_for(&mint, None);
@@ -347,6 +389,18 @@ fn bound_to_another_client() -> Refusal {
 
 fn expired() -> Refusal {
     Refusal::invalid_request("subject_token_expired", "the subject token has expired")
+}
+
+/// Refuses a token that nobody, or not everybody, has decided about (RFC 8628 §3.5 has the code). The
+/// token stays unspent.
+fn pending() -> Refusal {
+    let told = "the subject token waits for a decision: present it again later";
+    Refusal::new(400, "authorization_pending", "undecided", told)
+}
+
+/// Refuses a token that somebody has denied (RFC 8628 §3.5 has the code).
+fn denied() -> Refusal {
+    Refusal::new(400, "access_denied", "denied", "this impersonation was denied")
 }
 
 /// Refuses a token whose impersonation was ended before it began. The client learns as much as of
@@ -507,6 +561,11 @@ async fn authenticate_actor(
     if !subject.mint.bounds.allows_actor(Some(&actor)) {
         return Err(bound_to_another_actor());
     }
+    // Two people must stand behind the impersonation.
+    if subject.review.as_ref().is_some_and(|review| review.has_approval_of(&actor)) {
+        let told = "the actor must not be a person who approved the impersonation";
+        return Err(Refusal::invalid_request("actor_approved", told));
+    }
     let now = context.host().now();
     for rules in [&service.config.actor_tokens.sign_in, &resource.actor_sign_in] {
         check_sign_in(rules, &verified.sign_in, now)?;
@@ -594,7 +653,11 @@ async fn spend(
                 replayed(service, context, trail, &entry.id, &entry.client_id, mint, first).await
             }
             Found::Cancelled(_) => cancelled(),
-            Found::Outstanding(_) | Found::Expired(..) | Found::Unknown => refusal,
+            Found::Outstanding(_)
+            | Found::Waiting(..)
+            | Found::Denied(..)
+            | Found::Expired(..)
+            | Found::Unknown => refusal,
         });
     }
     let beside = oversight.list.beside(entry).filter(|_| !subject.is_in_a_slot());

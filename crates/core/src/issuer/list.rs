@@ -1,9 +1,10 @@
 //! `GET /api/impersonations`: an operator sees who impersonates whom.
 
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 
 use super::answer::secret_json;
-use super::oversight::{READ, listed};
+use super::listing::{Listing, listed};
+use super::oversight::READ;
 use super::refusal::Refusal;
 use super::request::Head;
 use super::service::Service;
@@ -29,50 +30,6 @@ struct ListResponse<'e> {
     cursor: Option<String>,
     /// The list has every live impersonation, over all pages.
     complete: bool,
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Listing<'e> {
-    id: &'e str,
-    user_id: &'e str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    actor_id: Option<&'e str>,
-    client_id: &'e str,
-    caller: &'e str,
-    resource: &'e str,
-    scope: &'e str,
-    jti: &'e str,
-    issued_at: String,
-    expires_at: String,
-    #[serde(skip_serializing_if = "<[_]>::is_empty", serialize_with = "as_object")]
-    context: &'e [(String, String)],
-}
-
-/// Serialises the members in the order in which the operator named them.
-fn as_object<S: Serializer>(
-    members: &[(String, String)],
-    serializer: S,
-) -> Result<S::Ok, S::Error> {
-    serializer.collect_map(members.iter().map(|(name, text)| (name, text)))
-}
-
-impl<'e> Listing<'e> {
-    fn of(entry: &'e LiveImpersonation) -> Self {
-        Self {
-            id: &entry.id,
-            user_id: &entry.user_id,
-            actor_id: entry.actor_id.as_deref(),
-            client_id: &entry.client_id,
-            caller: &entry.caller,
-            resource: &entry.resource,
-            scope: &entry.scope,
-            jti: &entry.jti,
-            issued_at: entry.issued_at().rfc3339().to_string(),
-            expires_at: entry.expires_at().rfc3339().to_string(),
-            context: &entry.context,
-        }
-    }
 }
 
 /// Lists live impersonations.

@@ -4,22 +4,28 @@
 //! requests that are accepted. The backend decides who may impersonate the user; the filter holds
 //! the backend accountable for it.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::answer::secret_json;
 use super::body::given;
+use super::decision_point::{Question, evaluate};
 use super::presented::verify_presented;
 use super::refusal::Refusal;
 use super::request::{Body, Head};
+use super::reviewed::{Reviewed, as_json};
 use super::service::Service;
 use crate::audit::Trail;
 use crate::claims::{Authorizer, AuthorizerInput, ClaimsError, NotAuthorized};
-use crate::config::{Rules, UserLookup};
-use crate::host::Host;
+use crate::config::{BreakGlass, Config, Happening, Rules, UserLookup};
+use crate::host::{Host, HostFailure, UnixTime};
+use crate::metrics;
+use crate::notifications::Notice;
 use crate::policy::{Bounds, BoundsError, Offer, is_user_id};
 use crate::step::{Context, Response};
-use crate::store::{Grant, Mint};
+use crate::store::{Grant, Mint, Review, SubjectToken, TokenId};
 use crate::strict_json::Strict;
 use crate::upstream::{Upstream, ask};
 
@@ -44,6 +50,12 @@ struct Members {
     actor_id: Option<Value>,
     #[serde(default, deserialize_with = "given")]
     access_token_expires_in: Option<Value>,
+    #[serde(default, deserialize_with = "given")]
+    approvals: Option<Value>,
+    #[serde(default, deserialize_with = "given")]
+    consent: Option<Value>,
+    #[serde(default, deserialize_with = "given")]
+    break_glass: Option<Value>,
 }
 
 fn empty_object() -> Value {
@@ -59,6 +71,8 @@ impl Members {
             &self.scope,
             &self.actor_id,
             &self.access_token_expires_in,
+            &self.approvals,
+            &self.consent,
         ];
         let named = Bounds::MEMBERS.into_iter().zip(given);
         Bounds::of(named.filter_map(|(name, value)| Some((name, value.as_ref()?))))
@@ -72,6 +86,8 @@ struct MintRequest {
     /// The context, as JSON.
     context: Value,
     bounds: Bounds,
+    /// The mint goes without approval.
+    breaks_glass: bool,
 }
 
 impl MintRequest {
@@ -100,7 +116,16 @@ impl MintRequest {
             return Err(Refusal::new(413, "invalid_request", "context_too_long", "").telling(told));
         }
         let bounds = members.bounds()?;
-        Ok(Self { grant: Grant { user_id, context }, context: members.context, bounds })
+        let breaks_glass = match members.break_glass {
+            None => false,
+            Some(Value::Bool(breaks_glass)) => breaks_glass,
+            Some(_) => {
+                let told = "breakGlass must be true or false";
+                return Err(Refusal::invalid_request("break_glass", told));
+            }
+        };
+        let grant = Grant { user_id, context };
+        Ok(Self { grant, context: members.context, bounds, breaks_glass })
     }
 }
 
@@ -128,7 +153,7 @@ pub(super) async fn mint(
 
     let max_context_bytes = service.config.subject_tokens.max_context_bytes;
     let request = MintRequest::read(&head, &body, max_context_bytes)?;
-    let MintRequest { mut grant, context: given_context, mut bounds } = request;
+    let MintRequest { mut grant, context: given_context, mut bounds, breaks_glass } = request;
     let note_bounds = |bounds: &Bounds| {
         let bounds = Some(bounds.clone()).filter(|bounds| !bounds.is_empty());
         trail.note(|facts| facts.bounds = bounds);
@@ -138,16 +163,23 @@ pub(super) async fn mint(
         facts.user_id = Some(grant.user_id.clone());
         facts.context = service.audited(&grant.context);
     });
-    let offer = Offer::of(&service.config, !service.actors.is_empty());
-    bounds.check(&offer, &grant.user_id)?;
+    let mut offer = Offer::of(&service.config, !service.actors.is_empty());
     let rules = &service.config.subject_tokens.rules;
+    let break_glass = breaks_glass.then(|| break_glass(&service.config)).transpose()?;
+    offer.lifetime =
+        lifetime(&service.config, &needs(service, &bounds, &grant.user_id, breaks_glass));
+    bounds.check(&offer, &grant.user_id)?;
     require_context(rules, &given_context)?;
+    if let Some(break_glass) = break_glass {
+        require_context(&break_glass.rules, &given_context)?;
+    }
     protect(rules, &grant.user_id)?;
     let minter = service.mints.as_ref().map(|mints| (mints, mints.minter(&caller)));
     // The limit is checked before the filter calls out for the caller. The mint is counted once it
     // is granted.
-    let calls_out =
-        service.config.subject_tokens.user_lookup.is_some() || service.authorizer.is_some();
+    let calls_out = service.config.subject_tokens.user_lookup.is_some()
+        || service.config.decision_point.is_some()
+        || service.authorizer.is_some();
     if let Some((mints, minter)) = minter.as_ref().filter(|_| calls_out) {
         mints.look(context.host(), minter)?;
     }
@@ -160,9 +192,22 @@ pub(super) async fn mint(
         if let Some(user_id) = user_id.filter(|user_id| *user_id != grant.user_id) {
             trail.note(|facts| facts.user_id = Some(user_id.clone()));
             protect(rules, &user_id)?;
+            let needs = needs(service, &bounds, &user_id, breaks_glass);
+            offer.lifetime = lifetime(&service.config, &needs);
             bounds.check(&offer, &user_id)?;
             grant.user_id = user_id;
         }
+    }
+
+    if let Some(decision_point) = &service.config.decision_point {
+        let question = Question {
+            caller: &caller,
+            user_id: &grant.user_id,
+            context: &given_context,
+            bounds: &bounds,
+            request_id: trail.request_id(),
+        };
+        evaluate(decision_point, context, &question).await?;
     }
 
     if let Some(authorizer) = &service.authorizer {
@@ -188,9 +233,17 @@ pub(super) async fn mint(
         mints.count(context.host(), minter)?;
     }
     let now = context.host().now();
-    let lifetime = bounds.lifetime(service.config.subject_tokens.lifetime);
+    let needs = needs(service, &bounds, &grant.user_id, breaks_glass);
+    let lifetime = bounds.lifetime(lifetime(&service.config, &needs));
     let mint = Mint { caller, request_id: trail.request_id(), at_millis: now.millis(), bounds };
-    let (token, id) = service.store.mint(context, mint, grant, now.after(lifetime)).await?;
+    let expires_at = now.after(lifetime);
+    let (token, id) = if needs.needs_nobody() && !breaks_glass {
+        service.store.mint(context, mint, grant, expires_at).await?
+    } else {
+        let subject = verified.subject.clone().filter(|subject| *subject != mint.caller);
+        let asked = Asked { mint, grant, expires_at, needs, minted_by: subject };
+        mint_with_people(service, context, trail, asked).await?
+    };
     let id = id.to_string();
     trail.note(|facts| facts.subject_token_id = Some(id.clone()));
 
@@ -198,6 +251,121 @@ pub(super) async fn mint(
     let mut response = secret_json(201, &body);
     response.headers.push(("location", format!("{}/{id}", service.config.paths.subject_tokens)));
     Ok(response)
+}
+
+/// The decisions that a subject token needs before it can be exchanged.
+struct Needs {
+    approvals: u8,
+    consent: bool,
+}
+
+impl Needs {
+    const fn needs_nobody(&self) -> bool {
+        self.approvals == 0 && !self.consent
+    }
+}
+
+/// Returns the decisions that the operator, the mint and the operator's function ask for. Each of
+/// them can only add. A mint that breaks the glass needs none.
+fn needs(service: &Service, bounds: &Bounds, user_id: &str, breaks_glass: bool) -> Needs {
+    match &service.config.approvals {
+        Some(configured) if !breaks_glass => {
+            let (approvals, consent) = bounds.asks_for();
+            Needs { approvals: configured.required_for(user_id).max(approvals), consent }
+        }
+        _ => Needs { approvals: 0, consent: false },
+    }
+}
+
+/// Returns how long a subject token with these needs can be exchanged.
+fn lifetime(config: &Config, needs: &Needs) -> Duration {
+    match &config.approvals {
+        Some(approvals) if !needs.needs_nobody() => approvals.lifetime,
+        _ => config.subject_tokens.lifetime,
+    }
+}
+
+/// Finds the rules for a mint without approval. Refuses it where the operator allows none.
+fn break_glass(config: &Config) -> Result<&BreakGlass, Refusal> {
+    let Some(approvals) = &config.approvals else {
+        let told = "breakGlass needs people who may approve: approvals";
+        return Err(Refusal::invalid_request("break_glass", told));
+    };
+    approvals.break_glass.as_ref().ok_or_else(|| {
+        Refusal::access_denied("break_glass_not_allowed", "breakGlass is not allowed")
+    })
+}
+
+/// A subject token that people decide about, or would have decided about.
+struct Asked {
+    mint: Mint,
+    grant: Grant,
+    expires_at: UnixTime,
+    needs: Needs,
+    /// The subject of the caller's access token, if that is not the caller.
+    minted_by: Option<String>,
+}
+
+/// Mints a token that waits for decisions, or one that goes without them. The required hooks are told
+/// before anybody holds the token. If they cannot be told, the token is taken back.
+async fn mint_with_people(
+    service: &Service,
+    context: &Context,
+    trail: &Trail,
+    asked: Asked,
+) -> Result<(SubjectToken, TokenId), Refusal> {
+    let Asked { mint, grant, expires_at, needs, minted_by } = asked;
+    let host = context.host();
+    let store = &service.store;
+    let (happening, minted) = if needs.needs_nobody() {
+        (Happening::BreakGlassUsed, store.mint(context, mint, grant, expires_at).await?)
+    } else {
+        trail.note(|facts| {
+            facts.approvals_needed = Some(needs.approvals);
+            facts.consent_needed = needs.consent;
+        });
+        let review = Review::needing(needs.approvals, needs.consent, minted_by);
+        let minted = store.mint_for_review(context, mint, grant, review, expires_at).await?;
+        (Happening::ApprovalRequested, minted)
+    };
+    let (token, id) = minted;
+    if service.notifier.wants(happening)
+        && let Err(refusal) = tell(service, context, happening, &id).await
+    {
+        // Nobody holds the token yet. If it cannot be taken back, it expires.
+        if let Err(failure) = store.cancel(context, &id, |_, _| true).await {
+            host.warn(&format!("a token whose mint was refused is not taken back: {failure}"));
+        }
+        return Err(refusal);
+    }
+    match happening {
+        Happening::BreakGlassUsed => {
+            trail.uses_break_glass();
+            host.count(metrics::BREAK_GLASS.into());
+            host.warn(&trail.break_glass(id.to_string()));
+        }
+        _ => trail.waits_for_approval(),
+    }
+    Ok((token, id))
+}
+
+/// Tells the hooks of a token that was minted a moment ago.
+async fn tell(
+    service: &Service,
+    context: &Context,
+    happening: Happening,
+    id: &TokenId,
+) -> Result<(), Refusal> {
+    let host = context.host();
+    let Some(known) = service.store.known(context, id).await? else {
+        return Err(HostFailure("the token that was minted").into());
+    };
+    let data = Reviewed::new(id, &known, host.now());
+    let (issuer, data) = (&service.config.issuer, as_json(&data)?);
+    let notice = Notice::new(host, issuer, happening, &id.to_string(), &data)?;
+    let announced = service.notifier.announce(context, notice).await?;
+    service.notifier.note(host, announced.has_happened());
+    Ok(())
 }
 
 /// Refuses a mint whose context lacks a member that the operator requires.

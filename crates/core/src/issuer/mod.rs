@@ -2,11 +2,14 @@
 //! the documents by which APIs verify access tokens.
 
 mod answer;
+mod approvals;
 mod body;
 mod cancel;
 mod configure;
+mod decision_point;
 mod dispatch;
 mod documents;
+mod endings;
 mod endpoints;
 mod events;
 mod exchange;
@@ -14,6 +17,7 @@ mod introspect;
 mod issued_token;
 mod last_good;
 mod list;
+mod listing;
 mod logout;
 mod mint;
 mod ours;
@@ -23,10 +27,12 @@ mod possession;
 mod presented;
 mod refusal;
 mod request;
+mod reviewed;
 mod revoke;
 mod revoke_token;
 mod security_event;
 mod service;
+mod subject_token;
 
 pub use crate::config::Paths;
 pub use crate::events::EVENT_TYPES;

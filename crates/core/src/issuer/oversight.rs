@@ -5,6 +5,8 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 
+use super::endings::{Ending, Endings};
+use super::listing::listed;
 use super::presented::verify_presented;
 use super::refusal::Refusal;
 use super::request::{Head, access_token};
@@ -15,9 +17,7 @@ use crate::dpop::Proofs;
 use crate::host::{Host, HostFailure, UnixTime};
 use crate::impersonations::{Listed, LiveImpersonation};
 use crate::metrics;
-use crate::revocations::{
-    Happened, Impersonation, IssuedAt, Mark, Overflow, Owner, Revocation, Revoked, Told,
-};
+use crate::revocations::{Happened, IssuedAt, Mark, Overflow, Owner, Revocation, Revoked, Told};
 use crate::step::Context;
 use crate::storage::{List, Revocations};
 use crate::store::Exchange;
@@ -54,6 +54,8 @@ pub(crate) struct Oversight {
     proofs: Option<Rc<Proofs>>,
     on_replay: OnReplay,
     counted_at: Cell<UnixTime>,
+    /// Tells the hooks which impersonations have ended.
+    endings: Endings,
 }
 
 impl Oversight {
@@ -63,8 +65,27 @@ impl Oversight {
         operators: Verifier,
         proofs: Option<Rc<Proofs>>,
         on_replay: OnReplay,
+        endings: Endings,
     ) -> Self {
-        Self { revocations, list, operators, proofs, on_replay, counted_at: Cell::default() }
+        Self {
+            revocations,
+            list,
+            operators,
+            proofs,
+            on_replay,
+            counted_at: Cell::default(),
+            endings,
+        }
+    }
+
+    /// Takes the endings that the hooks have not been told.
+    pub(super) fn untold_endings(&self) -> Vec<Ending> {
+        self.endings.take()
+    }
+
+    /// Tells the hooks which impersonations have ended.
+    pub(super) async fn tell_of_endings(&self, context: &Context, endings: Vec<Ending>) {
+        self.endings.tell(context, &self.revocations, &self.list, endings).await;
     }
 
     /// Creates the tables in shared data if they are missing.
@@ -122,6 +143,7 @@ impl Oversight {
         context: &Context,
         revocation: &Revocation,
     ) -> Result<UnixTime, Refusal> {
+        self.endings.expect(context.host(), &self.revocations, revocation.id.as_deref());
         let revoked = self.revocations.revoke(context, revocation).await?;
         Ok(self.tell_of(context.host(), revoked))
     }
@@ -133,6 +155,7 @@ impl Oversight {
         revocation: &Revocation,
         happened: &Happened,
     ) -> Result<Told, Refusal> {
+        self.endings.expect(context.host(), &self.revocations, None);
         let told = self.revocations.keep_event(context, revocation, happened).await?;
         if let Told::News(overflow) = told {
             self.warn_of(context.host(), overflow);
@@ -184,6 +207,7 @@ impl Oversight {
         id: &str,
         owner: &Owner,
     ) -> Result<(), Refusal> {
+        self.endings.expect(context.host(), &self.revocations, Some(id));
         let revoked = self.revocations.end(context, id, owner).await?;
         self.tell_of(context.host(), revoked);
         Ok(())
@@ -273,21 +297,4 @@ impl Oversight {
             let _ = self.list.lacks(host, entry.expires_at());
         }
     }
-}
-
-/// The facts of a listed impersonation that a revocation can name, and when its access token was
-/// issued, as exactly as the token says.
-pub(super) fn listed(entry: &LiveImpersonation) -> (Impersonation<'_>, IssuedAt) {
-    let Mark { caller, issued, actor_since } = Mark::read(&entry.jti, entry.issued_at().secs());
-    let impersonation = Impersonation {
-        id: &entry.id,
-        user_id: &entry.user_id,
-        actor_id: entry.actor_id.as_deref(),
-        client_id: &entry.client_id,
-        caller,
-        resource: &entry.resource,
-        session: entry.session.as_deref(),
-        actor_since,
-    };
-    (impersonation, issued)
 }

@@ -20,6 +20,7 @@ use crate::dpop::ProofError;
 use crate::host::HostFailure;
 use crate::jose::SignError;
 use crate::metrics;
+use crate::notifications::Untold;
 use crate::oauth::form::FormError;
 use crate::policy::{BoundsError, NotCounted};
 use crate::remote::RemoteFailure;
@@ -340,6 +341,11 @@ impl Refusal {
         self.reason
     }
 
+    /// Returns true if nobody knows whether the subject token was spent.
+    pub(super) fn is_of_unknown_spend(&self) -> bool {
+        self.counter == Some(metrics::SPEND_UNKNOWN)
+    }
+
     /// The counter that moves besides that of refusals.
     pub(super) const fn counter(&self) -> Option<&'static str> {
         self.counter
@@ -505,6 +511,11 @@ impl From<NotStored> for Refusal {
             NotStored::Full => {
                 Self::temporarily_unavailable("store_full", "").counted(metrics::STORE_FULL)
             }
+            NotStored::HoldsTooMany => {
+                let told = "too many subject tokens of this caller wait for a decision";
+                Self::new(429, "temporarily_unavailable", "too_many_waiting", told)
+                    .retried_after(Duration::from_secs(60))
+            }
             NotStored::Host(_) => Self::temporarily_unavailable("host_failed", ""),
             NotStored::Remote(_) => Self::temporarily_unavailable("store_failed", ""),
         };
@@ -537,6 +548,12 @@ impl From<Unknown> for Refusal {
 impl From<UpstreamFailure> for Refusal {
     fn from(failure: UpstreamFailure) -> Self {
         Self::temporarily_unavailable("callout_failed", failure)
+    }
+}
+
+impl From<Untold> for Refusal {
+    fn from(untold: Untold) -> Self {
+        Self::temporarily_unavailable("notification_failed", untold)
     }
 }
 

@@ -10,7 +10,8 @@ use serde_json::Value;
 
 use super::answer::{empty, secret_json};
 use super::body::given;
-use super::oversight::{Oversight, REVOKE, listed};
+use super::listing::listed;
+use super::oversight::{Oversight, REVOKE};
 use super::refusal::Refusal;
 use super::request::{Body, Head};
 use super::service::Service;

@@ -16,6 +16,7 @@ use crate::dpop::Proofs;
 use crate::host::{Host, UnixTime};
 use crate::jose::{Algorithm, SigningKey, TestedCrypto};
 use crate::metrics;
+use crate::notifications::Notifier;
 use crate::policy::MintCounter;
 use crate::remote::RemoteFailure;
 use crate::step::{Step, Task};
@@ -50,6 +51,10 @@ pub struct Service {
     pub(crate) proofs: Option<Rc<Proofs>>,
     /// Verifies the access tokens of callers, who mint.
     pub(crate) callers: Verifier,
+    /// Verifies the access tokens of people who approve and of users who consent.
+    pub(crate) people: Verifier,
+    /// Tells the hooks what happens.
+    pub(crate) notifier: Rc<Notifier>,
     /// Verifies the access tokens of actors.
     pub(crate) actors: Verifier,
     /// The logout tokens of identity gateways.
@@ -135,6 +140,14 @@ impl Service {
                 service.oversight.count(&context).await;
             }));
         }
+        let endings = self.oversight.untold_endings();
+        if !endings.is_empty() {
+            let service = Rc::clone(self);
+            steps.push(Task::start(Rc::clone(host), None, |context| async move {
+                service.oversight.tell_of_endings(&context, endings).await;
+            }));
+        }
+        steps.extend(self.notifier.tick(host));
         steps
     }
 
@@ -153,7 +166,9 @@ impl Service {
         let inboxes = [&self.logouts, &self.security_events].into_iter();
         let senders = inboxes.flat_map(|inbox| inbox.senders.remote_key_sets());
         let holders = self.callers.remote_key_sets().chain(self.actors.remote_key_sets());
-        holders.chain(operators).chain(senders).chain(self.clients.remote_key_sets())
+        let people = self.people.remote_key_sets();
+        let clients = self.clients.remote_key_sets();
+        holders.chain(operators).chain(senders).chain(people).chain(clients)
     }
 
     /// The context as it appears in the audit log. It is left out unless the operator configured

@@ -10,6 +10,7 @@ mod revocations;
 mod slots;
 mod table;
 mod tokens;
+mod waiting;
 
 pub use census::Census;
 pub(crate) use census::TURN;

@@ -16,19 +16,24 @@
 //! says *spent*. A worker that dies in between leaves a token without a holder, or an exchange
 //! without an answer. It never leaves two exchanges.
 //!
+//! A token with a review changes with each decision about it, by the same compare-and-set. Nobody
+//! writes it between its last approval and its spend. So a spend names a version that was approved.
+//!
 //! Slots are taken in turn, so a spent record stays readable for as long as possible: that is how a
 //! second exchange is told from a guess.
 
 use std::cell::Cell;
 use std::time::Duration;
 
+use super::waiting::{self, Entry};
 use crate::host::{Expected, Host, HostFailure, SharedData, Swap, UnixTime};
 use crate::secret::Digest;
 use crate::shared_data::keys::Keys;
 use crate::shared_data::{Change, Read, update, update_read};
 use crate::store::{
-    Cancelled, Exchange, Found, Grant, Mint, NONCE_LEN, NotSpent, NotStored, Occupancy,
-    Outstanding, Record, Seen, Slot, State, SubjectToken, TokenId, is_current,
+    Cancelled, Exchange, Found, Grant, Known, MOST_HELD, Mint, NONCE_LEN, NotSpent, NotStored,
+    Occupancy, Outstanding, Record, Review, Seen, Slot, Standing, State, SubjectToken, TokenId,
+    Waiting, WaitingPage, is_current,
 };
 
 /// The number of slots of a page. A page is read and written whole: 1 KiB costs little more than a
@@ -42,8 +47,11 @@ const PAGE_BYTES: usize = 4 * PAGE as usize;
 /// hint stays wrong.
 const HINT_ATTEMPTS: usize = 16;
 
-/// The number of attempts to take a token back while others write its slot.
-const CANCEL_ATTEMPTS: usize = 16;
+/// The number of attempts to change a token while others write its slot.
+const CHANGE_ATTEMPTS: usize = 16;
+
+/// A page of waiting tokens ends after this many records were read.
+const READS_TO_A_PAGE: usize = 4000;
 
 /// A table of slots, as one worker sees it. Workers share the slots, not this value.
 #[derive(Debug)]
@@ -57,13 +65,16 @@ pub struct SlotTable {
 }
 
 impl SlotTable {
+    /// The place behind all waiting tokens.
+    pub(crate) const END: &str = "256.0";
+
     /// The table of the service that `tenant` names. Services with one `vm_id` share the map, but
     /// not their tokens.
     pub fn new(tenant: &str, capacity: u32, lifetime: Duration) -> Self {
         Self { keys: Keys::new(tenant), capacity, lifetime, hand: Cell::new(None) }
     }
 
-    /// Stores a new token.
+    /// Stores a new token that nobody needs to decide about.
     pub fn mint(
         &self,
         host: &dyn Host,
@@ -71,10 +82,82 @@ impl SlotTable {
         grant: Grant,
         expires_at: UnixTime,
     ) -> Result<(SubjectToken, Digest), NotStored> {
+        self.store(host, mint, grant, None, expires_at)
+    }
+
+    /// Stores a new token that people decide about. The caller gets no token beyond its share.
+    pub fn mint_for_review(
+        &self,
+        host: &dyn Host,
+        mint: Mint,
+        grant: Grant,
+        review: Review,
+        expires_at: UnixTime,
+    ) -> Result<(SubjectToken, Digest), NotStored> {
+        let caller = mint.caller.clone();
+        let (token, digest) = self.store(host, mint, grant, Some(Box::new(review)), expires_at)?;
+        let entry = Entry::new(&caller, &digest, token.slot.unwrap_or_default(), expires_at);
+        let share = usize::try_from(self.capacity.div_ceil(4)).unwrap_or(MOST_HELD).min(MOST_HELD);
+        let is_held = |entry: &Entry| self.holds_its_slot(host, entry);
+        let added = waiting::add(host, &self.keys, (&caller, entry), share, is_held);
+        if matches!(added, Ok(true)) {
+            return Ok((token, digest));
+        }
+        // Nobody has the token. Without its entry it could not be decided about.
+        self.remove(host, &token, &digest)?;
+        added?;
+        Err(NotStored::HoldsTooMany)
+    }
+
+    /// Returns true if the token of an entry keeps its slot from others.
+    fn holds_its_slot(&self, host: &dyn Host, entry: &Entry) -> Result<bool, HostFailure> {
+        let now = host.now();
+        let Some((bytes, _)) = host.get(&self.keys.slot(entry.slot))? else { return Ok(false) };
+        let Some(slot) = Slot::decode(&bytes).filter(|slot| !slot.is_free(now)) else {
+            return Ok(false);
+        };
+        // A record of a newer format may be this token.
+        Ok(slot.record.is_none_or(|record| entry.id().names(&record.digest())))
+    }
+
+    /// Makes the slot free of a token that was stored a moment ago and that nobody has.
+    fn remove(
+        &self,
+        host: &dyn Host,
+        token: &SubjectToken,
+        digest: &Digest,
+    ) -> Result<(), HostFailure> {
+        let Some(slot) = token.slot else { return Ok(()) };
+        let removed = update(host, &self.keys.slot(slot), CHANGE_ATTEMPTS, |bytes| {
+            let slot = bytes.and_then(Slot::decode);
+            let Some(Slot { expires_at, record: Some(record) }) = slot else {
+                return Ok(Change::Keep(()));
+            };
+            if !record.digest().matches(digest) {
+                return Ok(Change::Keep(()));
+            }
+            let record = Record::new(digest, record.mint, State::Cancelled);
+            let bytes = record.encode(expires_at).ok_or(HostFailure("memory for a record"))?;
+            Ok::<_, HostFailure>(Change::Write(bytes, ()))
+        });
+        removed?.ok_or(HostFailure("to remove a token"))?;
+        self.let_go(host, slot);
+        Ok(())
+    }
+
+    fn store(
+        &self,
+        host: &dyn Host,
+        mint: Mint,
+        grant: Grant,
+        review: Option<Box<Review>>,
+        expires_at: UnixTime,
+    ) -> Result<(SubjectToken, Digest), NotStored> {
         let mut nonce = [0; NONCE_LEN];
         host.random(&mut nonce)?;
         let now = host.now();
-        let mut record = Record::new(&Digest::from_bytes([0; 32]), mint, State::Outstanding(grant));
+        let mut record = Record::new(&Digest::from_bytes([0; 32]), mint, State::Outstanding(grant))
+            .reviewed(review);
 
         let first = self.hand(host)?;
         let pages = self.pages();
@@ -103,7 +186,7 @@ impl SlotTable {
                 };
                 let token = SubjectToken::in_slot(slot, nonce);
                 let digest = token.digest();
-                record = Record::new(&digest, record.mint, record.state);
+                record = record.of(&digest);
                 let bytes = record.encode(expires_at).ok_or(HostFailure("memory for a record"))?;
                 if host.compare_and_set(&key, &bytes, expected)? == Swap::Done {
                     // A write that fails leaves a wrong hint, which is harmless.
@@ -143,20 +226,81 @@ impl SlotTable {
         if !record.digest().matches(digest) {
             return Ok(Found::Unknown);
         }
-        Ok(match record.state {
-            State::Spent(exchange) => Found::Spent(record.mint, exchange),
-            State::Cancelled => Found::Cancelled(record.mint),
-            State::Outstanding(grant) if !is_current(&record.mint, expires_at, host.now()) => {
-                Found::Expired(record.mint, grant)
+        let seen = Seen::Slot(slot, version);
+        let digest = *digest;
+        Ok(Found::read(record, expires_at, host.now(), |mint, grant, review| Outstanding {
+            seen,
+            digest,
+            expires_at,
+            mint,
+            grant,
+            review,
+        }))
+    }
+
+    /// Looks up the token that `id` names.
+    pub(crate) fn known(
+        &self,
+        host: &dyn Host,
+        id: &TokenId,
+    ) -> Result<Option<Known>, HostFailure> {
+        let Some(slot) = id.slot else { return Ok(None) };
+        let bytes = host.get(&self.keys.slot(slot))?;
+        Ok(bytes.and_then(|(bytes, _)| read_known(&bytes, id)))
+    }
+
+    /// Changes the review of the token that `id` names. `decide` makes the new review from the token
+    /// as it is; `None` to leave it. Returns the token as it is then.
+    pub fn decide(
+        &self,
+        host: &dyn Host,
+        id: &TokenId,
+        mut decide: impl FnMut(&Known) -> Option<Review>,
+    ) -> Result<Option<Known>, HostFailure> {
+        let Some(slot) = id.slot else { return Ok(None) };
+        let decided = update(host, &self.keys.slot(slot), CHANGE_ATTEMPTS, |bytes| {
+            let Some(mut known) = bytes.and_then(|bytes| read_known(bytes, id)) else {
+                return Ok(Change::Keep(None));
+            };
+            let Some(review) = decide(&known) else { return Ok(Change::Keep(Some(known))) };
+            known.record = known.record.reviewed(Some(Box::new(review)));
+            let bytes = known.record.encode(known.expires_at);
+            let bytes = bytes.ok_or(HostFailure("memory for a record"))?;
+            Ok::<_, HostFailure>(Change::Write(bytes, Some(known)))
+        });
+        decided?.ok_or(HostFailure("to decide about a token"))
+    }
+
+    /// Reads a page of the tokens that wait for a decision: at most `limit` that `wanted` accepts.
+    pub(crate) fn waiting(
+        &self,
+        host: &dyn Host,
+        place: Option<&str>,
+        limit: usize,
+        mut wanted: impl FnMut(&Known) -> bool,
+    ) -> Result<WaitingPage, HostFailure> {
+        let now = host.now();
+        let mut place = place.map(Place::parse).unwrap_or_default();
+        let mut page = WaitingPage { entries: Vec::new(), next: None, complete: true };
+        let mut reads = 0_usize;
+        for bucket in place.bucket..waiting::BUCKETS {
+            let mut entries = waiting::read(host, &self.keys, bucket)?;
+            entries.sort_unstable_by_key(|entry| entry.slot);
+            let first = std::mem::take(&mut place.slot);
+            for entry in entries.into_iter().filter(|entry| entry.slot >= first) {
+                if page.entries.len() >= limit || reads >= READS_TO_A_PAGE {
+                    page.next = Some(Place { bucket, slot: entry.slot }.to_text());
+                    return Ok(page);
+                }
+                reads = reads.saturating_add(1);
+                let id = entry.id();
+                let Some(known) = self.known(host, &id)? else { continue };
+                if known.standing(now) == Standing::Pending && wanted(&known) {
+                    page.entries.push(Waiting { id, known });
+                }
             }
-            State::Outstanding(grant) => Found::Outstanding(Outstanding {
-                seen: Seen::Slot(slot, version),
-                digest: *digest,
-                expires_at,
-                mint: record.mint,
-                grant,
-            }),
-        })
+        }
+        Ok(page)
     }
 
     /// Takes back the token that `id` names, if `theirs` allows it. The token cannot be exchanged
@@ -170,7 +314,7 @@ impl SlotTable {
         let Some(slot) = id.slot else { return Ok(Cancelled::NotTheirs) };
         // An outstanding record changes once, and then stays as it is until its slot is taken
         // again.
-        let cancelled = update(host, &self.keys.slot(slot), CANCEL_ATTEMPTS, |bytes| {
+        let cancelled = update(host, &self.keys.slot(slot), CHANGE_ATTEMPTS, |bytes| {
             let keep = |cancelled| Ok(Change::Keep((cancelled, false)));
             let Some(Slot { expires_at, record: Some(record) }) = bytes.and_then(Slot::decode)
             else {
@@ -185,9 +329,11 @@ impl SlotTable {
                 State::Cancelled => return keep(Cancelled::Yes(record.mint)),
                 State::Outstanding(_) => {}
             }
-            let record = Record::new(&digest, record.mint, State::Cancelled);
+            let record =
+                Record::new(&digest, record.mint, State::Cancelled).reviewed(record.review);
             let bytes = record.encode(expires_at).ok_or(HostFailure("memory for a record"))?;
-            Ok(Change::Write(bytes, (Cancelled::Yes(record.mint), true)))
+            let is_free = record.review.is_none();
+            Ok(Change::Write(bytes, (Cancelled::Yes(record.mint), is_free)))
         })?;
         let (cancelled, is_free_now) = cancelled.ok_or(HostFailure("to take a token back"))?;
         if is_free_now {
@@ -217,7 +363,8 @@ impl SlotTable {
             return Err(NotSpent::Expired);
         }
         let key = self.keys.slot(slot);
-        let record = Record::new(&token.digest, token.mint, State::Spent(exchange));
+        let record =
+            Record::new(&token.digest, token.mint, State::Spent(exchange)).reviewed(token.review);
         let bytes = record.encode(token.expires_at).ok_or(HostFailure("memory for a record"))?;
         match host.compare_and_set(&key, &bytes, Expected::Version(version))? {
             Swap::Done => {
@@ -284,6 +431,34 @@ impl SlotTable {
     /// The page to search in the `turn`th place, beginning with the page of slot `first`.
     fn page_at(&self, first: u32, turn: u32, pages: u32) -> u32 {
         (first / PAGE).saturating_add(turn).checked_rem(pages).unwrap_or(0)
+    }
+}
+
+/// Reads the token that `id` names from the bytes of its slot.
+fn read_known(bytes: &[u8], id: &TokenId) -> Option<Known> {
+    let Slot { expires_at, record } = Slot::decode(bytes)?;
+    let record = record.filter(|record| id.names(&record.digest()))?;
+    Some(Known { record, expires_at })
+}
+
+/// The place where the next page of waiting tokens begins. A place that a caller makes up is
+/// harmless.
+#[derive(Debug, Clone, Copy, Default)]
+struct Place {
+    bucket: u32,
+    slot: u32,
+}
+
+impl Place {
+    fn parse(text: &str) -> Self {
+        let place = text.split_once('.').and_then(|(bucket, slot)| {
+            Some(Self { bucket: bucket.parse().ok()?, slot: slot.parse().ok()? })
+        });
+        place.unwrap_or_default()
+    }
+
+    fn to_text(self) -> String {
+        format!("{}.{}", self.bucket, self.slot)
     }
 }
 

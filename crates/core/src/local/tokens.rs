@@ -10,8 +10,8 @@ use crate::remote::Beside;
 use crate::secret::Digest;
 use crate::step::Context;
 use crate::store::{
-    Cancelled, Exchange, Found, Grant, Mint, NotSpent, NotStored, Outstanding, StoreFailure,
-    SubjectToken, TokenId,
+    Cancelled, Exchange, Found, Grant, Known, Lifetimes, Mint, NotSpent, NotStored, Outstanding,
+    Review, StoreFailure, SubjectToken, TokenId, WaitingPage,
 };
 
 /// The subject tokens of one Envoy, as one worker sees them.
@@ -24,9 +24,9 @@ pub(crate) struct LocalTokens {
 }
 
 impl LocalTokens {
-    pub(crate) fn new(tenant: &str, capacity: u32, lifetime: Duration) -> Self {
-        let table = SlotTable::new(tenant, capacity, lifetime);
-        Self { table, census: Census::default(), capacity, lifetime }
+    pub(crate) fn new(tenant: &str, capacity: u32, lifetimes: Lifetimes) -> Self {
+        let table = SlotTable::new(tenant, capacity, lifetimes.longest);
+        Self { table, census: Census::default(), capacity, lifetime: lifetimes.usual }
     }
 
     pub(crate) async fn mint(
@@ -37,6 +37,44 @@ impl LocalTokens {
         expires_at: UnixTime,
     ) -> Result<(SubjectToken, Digest), NotStored> {
         self.table.mint(context.host(), mint, grant, expires_at)
+    }
+
+    pub(crate) async fn mint_for_review(
+        &self,
+        context: &Context,
+        mint: Mint,
+        grant: Grant,
+        review: Review,
+        expires_at: UnixTime,
+    ) -> Result<(SubjectToken, Digest), NotStored> {
+        self.table.mint_for_review(context.host(), mint, grant, review, expires_at)
+    }
+
+    pub(crate) async fn known(
+        &self,
+        context: &Context,
+        id: &TokenId,
+    ) -> Result<Option<Known>, StoreFailure> {
+        Ok(self.table.known(context.host(), id)?)
+    }
+
+    pub(crate) async fn decide(
+        &self,
+        context: &Context,
+        id: &TokenId,
+        decide: &mut dyn FnMut(&Known) -> Option<Review>,
+    ) -> Result<Option<Known>, StoreFailure> {
+        Ok(self.table.decide(context.host(), id, decide)?)
+    }
+
+    pub(crate) async fn waiting(
+        &self,
+        context: &Context,
+        place: Option<&str>,
+        limit: usize,
+        wanted: &mut dyn FnMut(&Known) -> bool,
+    ) -> Result<WaitingPage, StoreFailure> {
+        Ok(self.table.waiting(context.host(), place, limit, wanted)?)
     }
 
     pub(crate) async fn find(
@@ -60,7 +98,7 @@ impl LocalTokens {
         &self,
         context: &Context,
         id: &TokenId,
-        theirs: impl Fn(&Digest, &Mint) -> bool,
+        theirs: &dyn Fn(&Digest, &Mint) -> bool,
     ) -> Result<Cancelled, StoreFailure> {
         Ok(self.table.cancel(context.host(), id, theirs)?)
     }

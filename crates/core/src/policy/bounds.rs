@@ -1,7 +1,8 @@
 //! Bounds: limits on the use of one subject token.
 //!
 //! Bounds come with the mint and stay with the token. They only narrow: no bound grants anything,
-//! and a member without a bound keeps the configured limit. A bound that can never be met is
+//! and a member without a bound keeps the configured limit. Two bounds ask for decisions of people.
+//! They do not stay among the bounds: the token's review has them. A bound that can never be met is
 //! refused at the mint, where the backend can still correct it. Otherwise a support agent would
 //! find the token useless in front of a user.
 
@@ -15,7 +16,7 @@ use serde::{Deserialize, Serialize, Serializer};
 use serde_json::{Map, Value};
 
 use super::is_user_id;
-use crate::config::{Client, Config, Resource};
+use crate::config::{Client, Config, MOST_APPROVALS, Resource};
 use crate::oauth::scope;
 
 const EXPIRES_IN: &str = "expiresIn";
@@ -24,6 +25,8 @@ const RESOURCE: &str = "resource";
 const SCOPE: &str = "scope";
 const ACTOR_ID: &str = "actorId";
 const ACCESS_TOKEN_EXPIRES_IN: &str = "accessTokenExpiresIn";
+const APPROVALS: &str = "approvals";
+const CONSENT: &str = "consent";
 
 /// The limits on one subject token. `None` means no limit besides the configuration's.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
@@ -40,6 +43,12 @@ pub struct Bounds {
     pub actor_id: Option<String>,
     /// How long the access token lives, in seconds.
     pub(crate) access_token_expires_in: Option<u64>,
+    /// How many people must approve. A store does not keep it.
+    #[serde(skip)]
+    pub(crate) approvals: Option<u8>,
+    /// True if the user must consent. A store does not keep it.
+    #[serde(skip)]
+    pub(crate) consent: bool,
 }
 
 /// The reason why bounds are invalid. `Display` names the member, and can serve as an
@@ -70,6 +79,8 @@ pub struct Offer<'c> {
     pub resources: &'c HashMap<String, Resource>,
     /// True if actor tokens can be verified.
     pub accepts_actors: bool,
+    /// True if people can approve and consent.
+    pub accepts_approvals: bool,
 }
 
 impl<'c> Offer<'c> {
@@ -82,6 +93,7 @@ impl<'c> Offer<'c> {
             clients: &config.clients,
             resources: &config.resources,
             accepts_actors,
+            accepts_approvals: config.approvals.is_some(),
         }
     }
 
@@ -92,8 +104,16 @@ impl<'c> Offer<'c> {
 
 impl Bounds {
     /// The names of all bounds, in the mint's body and in the result of `authorizeSubjectToken`.
-    pub const MEMBERS: [&str; 6] =
-        [EXPIRES_IN, CLIENT_ID, RESOURCE, SCOPE, ACTOR_ID, ACCESS_TOKEN_EXPIRES_IN];
+    pub const MEMBERS: [&str; 8] = [
+        EXPIRES_IN,
+        CLIENT_ID,
+        RESOURCE,
+        SCOPE,
+        ACTOR_ID,
+        ACCESS_TOKEN_EXPIRES_IN,
+        APPROVALS,
+        CONSENT,
+    ];
 
     /// Reads bounds from an object. [`Bounds::check`] tells if they can be met.
     pub fn read(members: &Map<String, Value>) -> Result<Self, BoundsError> {
@@ -115,6 +135,8 @@ impl Bounds {
                 ACCESS_TOKEN_EXPIRES_IN => {
                     bounds.access_token_expires_in = Some(seconds(ACCESS_TOKEN_EXPIRES_IN, value)?);
                 }
+                APPROVALS => bounds.approvals = Some(approvals(value)?),
+                CONSENT => bounds.consent = boolean(CONSENT, value)?,
                 _ => {
                     let known = Self::MEMBERS.join(", ");
                     return BoundsError::new("the object", format!("may have only {known}"));
@@ -122,6 +144,11 @@ impl Bounds {
             }
         }
         Ok(bounds)
+    }
+
+    /// Returns the number of people who must approve, and true if the user must consent.
+    pub fn asks_for(&self) -> (u8, bool) {
+        (self.approvals.unwrap_or(0), self.consent)
     }
 
     /// Returns true if there are no bounds.
@@ -132,6 +159,11 @@ impl Bounds {
     /// Refuses bounds that can never be met for the user `user_id`.
     pub fn check(&self, offer: &Offer<'_>, user_id: &str) -> Result<(), BoundsError> {
         at_most(EXPIRES_IN, self.expires_in, offer.lifetime.as_secs())?;
+        for (member, is_given) in [(APPROVALS, self.approvals.is_some()), (CONSENT, self.consent)] {
+            if is_given && !offer.accepts_approvals {
+                return BoundsError::new(member, "needs people who may approve: approvals");
+            }
+        }
         if self.client_ids.iter().flatten().any(|id| !offer.clients.contains_key(id)) {
             return BoundsError::new(CLIENT_ID, "must name only configured clients");
         }
@@ -206,6 +238,8 @@ impl Bounds {
                 self.access_token_expires_in,
                 other.access_token_expires_in,
             ),
+            approvals: self.approvals.max(other.approvals),
+            consent: self.consent || other.consent,
         })
     }
 
@@ -245,8 +279,16 @@ impl Bounds {
 /// (the store) get all fields in order.
 impl Serialize for Bounds {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Self { expires_in, client_ids, resources, scopes, actor_id, access_token_expires_in } =
-            self;
+        let Self {
+            expires_in,
+            client_ids,
+            resources,
+            scopes,
+            actor_id,
+            access_token_expires_in,
+            approvals,
+            consent,
+        } = self;
         if !serializer.is_human_readable() {
             let all =
                 (expires_in, client_ids, resources, scopes, actor_id, access_token_expires_in);
@@ -271,6 +313,12 @@ impl Serialize for Bounds {
         if let Some(seconds) = access_token_expires_in {
             map.serialize_entry(ACCESS_TOKEN_EXPIRES_IN, seconds)?;
         }
+        if let Some(approvals) = approvals {
+            map.serialize_entry(APPROVALS, approvals)?;
+        }
+        if *consent {
+            map.serialize_entry(CONSENT, consent)?;
+        }
         map.end()
     }
 }
@@ -279,6 +327,24 @@ fn seconds(member: &'static str, value: &Value) -> Result<u64, BoundsError> {
     match value.as_u64() {
         Some(seconds) if seconds > 0 => Ok(seconds),
         _ => BoundsError::new(member, "must be a number of whole seconds, at least 1"),
+    }
+}
+
+fn approvals(value: &Value) -> Result<u8, BoundsError> {
+    let count = value.as_u64().filter(|count| *count <= MOST_APPROVALS);
+    match count.and_then(|count| u8::try_from(count).ok()) {
+        Some(count) => Ok(count),
+        None => BoundsError::new(
+            APPROVALS,
+            format!("must be a number of people, from 0 to {MOST_APPROVALS}"),
+        ),
+    }
+}
+
+fn boolean(member: &'static str, value: &Value) -> Result<bool, BoundsError> {
+    match value {
+        Value::Bool(value) => Ok(*value),
+        _ => BoundsError::new(member, "must be true or false"),
     }
 }
 

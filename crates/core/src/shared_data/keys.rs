@@ -75,6 +75,11 @@ impl Keys {
         self.named("il")
     }
 
+    /// A bucket of the index of tokens with a review.
+    pub(crate) fn waiting(&self, bucket: u32) -> String {
+        self.numbered("w", bucket)
+    }
+
     /// A list of callers, with the number of mints of each.
     pub(crate) fn mints(&self, list: u32) -> String {
         self.numbered("m", list)

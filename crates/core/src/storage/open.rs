@@ -7,6 +7,7 @@ use super::{List, Revocations, Store};
 use crate::config::{self, Config, GuardConfig, GuardStore};
 use crate::etcd::{RecordKeys, Server};
 use crate::secret::Secret;
+use crate::store::Lifetimes;
 
 /// The stores of one service.
 pub(crate) struct Stores {
@@ -17,18 +18,22 @@ pub(crate) struct Stores {
 
 /// Opens the stores of a service. `record_keys` are for the records of a remote store.
 pub(crate) fn open(config: &Config, record_keys: Vec<Secret<[u8; 16]>>) -> Stores {
-    let (tenant, lifetime) = (config.tenant(), config.subject_tokens.lifetime);
+    let tenant = config.tenant();
+    let lifetimes = Lifetimes {
+        usual: config.subject_tokens.lifetime,
+        longest: config.longest_subject_token_lifetime(),
+    };
     let longest = config.longest_access_token_lifetime();
     match &config.store {
         config::Store::SharedData { capacity } => Stores {
-            tokens: Store::shared_data(&tenant, *capacity, lifetime),
+            tokens: Store::shared_data(&tenant, *capacity, lifetimes),
             revocations: Revocations::shared_data(&tenant),
             list: List::shared_data(&tenant, config.impersonations.capacity(), longest),
         },
         config::Store::Etcd(settings) => {
             let server = Rc::new(Server::new(settings, RecordKeys::new(record_keys)));
             Stores {
-                tokens: Store::etcd(&server, &tenant, lifetime, longest),
+                tokens: Store::etcd(&server, &tenant, lifetimes, longest),
                 // A filter never answers from an old copy of the revocations.
                 revocations: Revocations::etcd(&server, &tenant, Duration::ZERO),
                 list: List::etcd(&server, &tenant, longest),

@@ -11,8 +11,8 @@ use crate::remote::Beside;
 use crate::secret::Digest;
 use crate::step::Context;
 use crate::store::{
-    Cancelled, Exchange, Found, Grant, Mint, NotSpent, NotStored, Outstanding, StoreFailure,
-    SubjectToken, TokenId,
+    Cancelled, Exchange, Found, Grant, Known, Lifetimes, Mint, NotSpent, NotStored, Outstanding,
+    Review, StoreFailure, SubjectToken, TokenId, WaitingPage,
 };
 
 /// The store of subject tokens. Of any number of simultaneous attempts to spend a token, exactly
@@ -24,9 +24,9 @@ pub struct Store(Adapter<LocalTokens, Box<EtcdTokens>>);
 
 impl Store {
     /// The store in Envoy's shared data of the service that `tenant` names: a table for `capacity`
-    /// outstanding tokens, each for `lifetime`.
-    pub fn shared_data(tenant: &str, capacity: u32, lifetime: Duration) -> Self {
-        Self(Adapter::Local(LocalTokens::new(tenant, capacity, lifetime)))
+    /// outstanding tokens.
+    pub fn shared_data(tenant: &str, capacity: u32, lifetimes: impl Into<Lifetimes>) -> Self {
+        Self(Adapter::Local(LocalTokens::new(tenant, capacity, lifetimes.into())))
     }
 
     /// The store in etcd of the service that `tenant` names. A record outlives its token by
@@ -34,10 +34,11 @@ impl Store {
     pub fn etcd(
         server: &Rc<Server>,
         tenant: &str,
-        lifetime: Duration,
+        lifetimes: impl Into<Lifetimes>,
         afterlife: Duration,
     ) -> Self {
-        Self(Adapter::Etcd(Box::new(EtcdTokens::new(server, tenant, lifetime, afterlife))))
+        let lifetimes = lifetimes.into();
+        Self(Adapter::Etcd(Box::new(EtcdTokens::new(server, tenant, lifetimes, afterlife))))
     }
 
     /// Returns true if the tokens are outside Envoy, so that calls can fail on the way.
@@ -57,6 +58,56 @@ impl Store {
         let (token, digest) = minted?;
         let id = token.id(&digest);
         Ok((token, id))
+    }
+
+    /// Stores a new token that people decide about.
+    pub async fn mint_for_review(
+        &self,
+        context: &Context,
+        mint: Mint,
+        grant: Grant,
+        review: Review,
+        expires_at: UnixTime,
+    ) -> Result<(SubjectToken, TokenId), NotStored> {
+        let minted = call!(self.0, tokens => {
+            tokens.mint_for_review(context, mint, grant, review, expires_at).await
+        });
+        let (token, digest) = minted?;
+        let id = token.id(&digest);
+        Ok((token, id))
+    }
+
+    /// Looks up the token that `id` names, for somebody who need not hold it.
+    pub(crate) async fn known(
+        &self,
+        context: &Context,
+        id: &TokenId,
+    ) -> Result<Option<Known>, StoreFailure> {
+        call!(self.0, tokens => tokens.known(context, id).await)
+    }
+
+    /// Changes the review of the token that `id` names, atomically. `decide` makes the new review
+    /// from the token as it is; `None` to leave it. `decide` may be called several times. Returns
+    /// the token as it is then.
+    pub async fn decide(
+        &self,
+        context: &Context,
+        id: &TokenId,
+        mut decide: impl FnMut(&Known) -> Option<Review>,
+    ) -> Result<Option<Known>, StoreFailure> {
+        call!(self.0, tokens => tokens.decide(context, id, &mut decide).await)
+    }
+
+    /// Reads a page of the tokens that wait for a decision, from `place` on: at most `limit` that
+    /// `wanted` accepts.
+    pub(crate) async fn waiting(
+        &self,
+        context: &Context,
+        place: Option<&str>,
+        limit: usize,
+        mut wanted: impl FnMut(&Known) -> bool,
+    ) -> Result<WaitingPage, StoreFailure> {
+        call!(self.0, tokens => tokens.waiting(context, place, limit, &mut wanted).await)
     }
 
     /// Looks up a presented token by its digest.
@@ -86,7 +137,7 @@ impl Store {
         id: &TokenId,
         theirs: impl Fn(&Digest, &Mint) -> bool,
     ) -> Result<Cancelled, StoreFailure> {
-        call!(self.0, tokens => tokens.cancel(context, id, theirs).await)
+        call!(self.0, tokens => tokens.cancel(context, id, &theirs).await)
     }
 
     /// Spends a token, if no other request has spent it since it was found. Only one caller gets

@@ -9,12 +9,17 @@
 
 mod outcome;
 mod record;
+mod review;
 mod token;
 
-pub use outcome::{Cancelled, Found, NotSpent, NotStored, Occupancy, Outstanding, StoreFailure};
-pub(crate) use outcome::{Seen, SeenRemotely};
+pub use outcome::{
+    Cancelled, Found, Known, Lifetimes, NotSpent, NotStored, Occupancy, Outstanding, StoreFailure,
+};
+pub(crate) use outcome::{MOST_HELD, Seen, SeenRemotely, Standing, Waiting, WaitingPage};
 pub use record::{Exchange, Grant, Mint};
 pub(crate) use record::{Record, Slot, State, is_current};
+pub use review::{Choice, NotCounted, Person, Review};
+pub(crate) use review::{Decided, Verdict};
 pub(crate) use token::PREFIX;
 pub(crate) use token::{NONCE_LEN, Origin};
 pub use token::{SubjectToken, TokenId};

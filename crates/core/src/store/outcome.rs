@@ -3,12 +3,28 @@
 
 use std::time::Duration;
 
-use super::record::{Exchange, Grant, Mint};
+use super::record::{Exchange, Grant, Mint, Record, State, is_current};
+use super::review::{About, Choice, NotCounted, Person, Review, Verdict};
 use super::token::TokenId;
 use crate::host::{Host, HostFailure, UnixTime, Version};
 use crate::metrics;
 use crate::remote::{LastRevocation, RemoteFailure, Revision};
 use crate::secret::Digest;
+
+/// How long the tokens of a store can be outstanding.
+#[derive(Debug, Clone, Copy)]
+pub struct Lifetimes {
+    /// The lifetime of a token that nobody needs to decide about.
+    pub usual: Duration,
+    /// The longest lifetime of a token.
+    pub longest: Duration,
+}
+
+impl From<Duration> for Lifetimes {
+    fn from(all: Duration) -> Self {
+        Self { usual: all, longest: all }
+    }
+}
 
 /// The number of outstanding tokens in a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -46,6 +62,8 @@ pub struct Outstanding {
     pub mint: Mint,
     /// The rights that the token grants.
     pub grant: Grant,
+    /// What people have decided; `None` if nobody needed to. Nobody is missing.
+    pub(crate) review: Option<Box<Review>>,
 }
 
 /// The version of a record that was read. A spend succeeds only if the record still has it.
@@ -115,6 +133,10 @@ impl Outstanding {
 pub enum Found {
     /// The token can be exchanged.
     Outstanding(Outstanding),
+    /// The token cannot be exchanged yet: somebody must decide about it.
+    Waiting(Mint, Grant),
+    /// Somebody has decided that the token must not be exchanged.
+    Denied(Mint, Grant),
     /// The token was exchanged before.
     Spent(Mint, Exchange),
     /// The token was taken back before it was exchanged.
@@ -123,6 +145,159 @@ pub enum Found {
     Expired(Mint, Grant),
     /// There is no such token: it was never minted here, or its slot went to another token.
     Unknown,
+}
+
+impl Found {
+    /// Reads the state of a token from its record. `outstanding` makes the right to spend it.
+    pub(crate) fn read(
+        record: Record,
+        expires_at: UnixTime,
+        now: UnixTime,
+        outstanding: impl FnOnce(Mint, Grant, Option<Box<Review>>) -> Outstanding,
+    ) -> Self {
+        let verdict = record.verdict();
+        let Record { mint, state, review, .. } = record;
+        match state {
+            State::Spent(exchange) => Self::Spent(mint, exchange),
+            State::Cancelled => Self::Cancelled(mint),
+            State::Outstanding(grant) => match verdict {
+                _ if !is_current(&mint, expires_at, now) => Self::Expired(mint, grant),
+                Verdict::Pending => Self::Waiting(mint, grant),
+                Verdict::Denied => Self::Denied(mint, grant),
+                Verdict::Approved => Self::Outstanding(outstanding(mint, grant, review)),
+            },
+        }
+    }
+}
+
+/// The state of a token, as people see it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// Somebody must decide about the token.
+    Pending,
+    /// The token can be exchanged.
+    Approved,
+    /// Somebody has decided that the token must not be exchanged.
+    Denied,
+    /// The token was exchanged.
+    Exchanged,
+    /// The token was not exchanged in time.
+    Expired,
+    /// The token was taken back.
+    Cancelled,
+}
+
+impl Standing {
+    /// The word for callers and approvers.
+    pub(crate) const fn word(self) -> &'static str {
+        match self {
+            Self::Pending => "pending",
+            Self::Approved => "approved",
+            Self::Denied => "denied",
+            Self::Exchanged => "exchanged",
+            Self::Expired => "expired",
+            Self::Cancelled => "cancelled",
+        }
+    }
+}
+
+/// A token that was looked up by its id, by somebody who need not hold it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Known {
+    pub(crate) record: Record,
+    pub(crate) expires_at: UnixTime,
+}
+
+impl Known {
+    /// The state of the token.
+    pub(crate) fn standing(&self, now: UnixTime) -> Standing {
+        match &self.record.state {
+            State::Spent(_) => Standing::Exchanged,
+            State::Cancelled => Standing::Cancelled,
+            State::Outstanding(_) if !is_current(&self.record.mint, self.expires_at, now) => {
+                Standing::Expired
+            }
+            State::Outstanding(_) => match self.record.verdict() {
+                Verdict::Pending => Standing::Pending,
+                Verdict::Approved => Standing::Approved,
+                Verdict::Denied => Standing::Denied,
+            },
+        }
+    }
+
+    /// Adds the choice of a person to the review of the token. Returns `None` if the review has this
+    /// choice already. Nobody can decide about a token that has no review, has expired, is spent or
+    /// taken back.
+    pub fn with(
+        &self,
+        person: &Person<'_>,
+        choice: Choice,
+        now: UnixTime,
+    ) -> Result<Option<Review>, NotCounted> {
+        let review = self.record.review.as_ref();
+        let has_approved = review.is_some_and(|review| review.has_approval_of(person.name));
+        let is_spent = matches!(self.record.state, State::Spent(_));
+        if is_spent && choice == Choice::Approve && has_approved {
+            return Ok(None);
+        }
+        let (about, review) = self.under_review(now).ok_or(NotCounted::Decided)?;
+        review.with(about, person, choice, now)
+    }
+
+    /// The request that minted the token.
+    pub(crate) const fn mint(&self) -> &Mint {
+        &self.record.mint
+    }
+
+    /// The user; `None` if the token is spent or taken back.
+    pub(crate) fn user_id(&self) -> Option<&str> {
+        match &self.record.state {
+            State::Outstanding(grant) => Some(&grant.user_id),
+            State::Spent(_) | State::Cancelled => None,
+        }
+    }
+
+    /// Returns true if people decide about the token.
+    pub(crate) const fn has_review(&self) -> bool {
+        self.record.review.is_some()
+    }
+
+    /// Sets the review.
+    pub(crate) fn decide(&mut self, review: Review) {
+        self.record.review = Some(Box::new(review));
+    }
+
+    /// The token as one that people can still decide about; `None` if it is no such token.
+    fn under_review(&self, now: UnixTime) -> Option<(About<'_>, &Review)> {
+        let State::Outstanding(grant) = &self.record.state else { return None };
+        let mint = &self.record.mint;
+        let is_current = is_current(mint, self.expires_at, now);
+        let review = self.record.review.as_deref().filter(|_| is_current)?;
+        let actor_id = mint.bounds.actor_id.as_deref();
+        Some((About { caller: &mint.caller, user_id: &grant.user_id, actor_id }, review))
+    }
+}
+
+/// The most tokens with a review that one caller may hold at one time, so that no caller fills the
+/// store with tokens that nobody decides about.
+pub(crate) const MOST_HELD: usize = 1000;
+
+/// A token that waits for a decision.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Waiting {
+    pub(crate) id: TokenId,
+    pub(crate) known: Known,
+}
+
+/// A part of the tokens that wait for a decision.
+#[derive(Debug)]
+pub(crate) struct WaitingPage {
+    /// The tokens that were found.
+    pub(crate) entries: Vec<Waiting>,
+    /// The place where the next page begins, as the adapter writes it; `None` at the end.
+    pub(crate) next: Option<String>,
+    /// True if every token of this part could be read.
+    pub(crate) complete: bool,
 }
 
 /// The result of taking a token back.
@@ -153,6 +328,9 @@ pub enum NotStored {
     /// Every slot holds an outstanding token.
     #[error("all slots hold outstanding tokens")]
     Full,
+    /// The caller holds as many tokens with a review as it may.
+    #[error("the caller holds as many tokens with a review as it may")]
+    HoldsTooMany,
     /// Shared data or randomness failed.
     #[error(transparent)]
     Host(#[from] HostFailure),

@@ -3,15 +3,23 @@
 //! Every version of the format begins with its number and the time after which the slot is free. So
 //! an older filter that is started on a newer filter's shared data neither exchanges a record that
 //! it cannot read nor overwrites it before its time. The rest is `postcard`.
+//!
+//! There are two formats. A record with a review has the newer one. A record without a review is
+//! written as it was before there were reviews.
 
 use serde::ser::SerializeStruct;
 use serde::{Deserialize, Serialize, Serializer};
 
+use super::review::{Review, Verdict};
 use crate::host::UnixTime;
 use crate::policy::{Bounds, is_user_id};
 use crate::secret::Digest;
 
+/// The format of a record without a review.
 const VERSION: u8 = 3;
+
+/// The format of a record with a review: the same, and the review behind it.
+const REVIEWED: u8 = 4;
 
 /// The facts about a mint that an audit needs. The store keeps them until the slot is taken again.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -91,11 +99,31 @@ pub(crate) struct Record {
     digest: [u8; 32],
     pub(crate) mint: Mint,
     pub(crate) state: State,
+    /// What people decide about the token; `None` if nobody needs to. The token keeps it until its
+    /// record is gone.
+    #[serde(skip)]
+    pub(crate) review: Option<Box<Review>>,
 }
 
 impl Record {
     pub(crate) const fn new(digest: &Digest, mint: Mint, state: State) -> Self {
-        Self { digest: *digest.as_bytes(), mint, state }
+        Self { digest: *digest.as_bytes(), mint, state, review: None }
+    }
+
+    /// This record, of the token with another digest.
+    pub(crate) const fn of(mut self, digest: &Digest) -> Self {
+        self.digest = *digest.as_bytes();
+        self
+    }
+
+    /// Adds the review.
+    pub(crate) fn reviewed(self, review: Option<Box<Review>>) -> Self {
+        Self { review, ..self }
+    }
+
+    /// The result of all decisions until now. A token that nobody needs to decide about is approved.
+    pub(crate) fn verdict(&self) -> Verdict {
+        self.review.as_ref().map_or(Verdict::Approved, |review| review.verdict())
     }
 
     pub(crate) const fn digest(&self) -> Digest {
@@ -111,14 +139,25 @@ impl Record {
             State::Cancelled => None,
         };
         [Some(&self.mint.caller), user].into_iter().flatten().all(|name| is_user_id(name))
+            && self.review.iter().all(|review| review.has_good_names())
     }
 
     /// The record as bytes; `None` only if memory ran out.
     pub(crate) fn encode(&self, expires_at: UnixTime) -> Option<Vec<u8>> {
         let mut bytes = Vec::with_capacity(256);
-        bytes.push(VERSION);
+        bytes.push(if self.review.is_some() { REVIEWED } else { VERSION });
         bytes.extend_from_slice(&expires_at.millis().to_le_bytes());
-        postcard::to_extend(self, bytes).ok()
+        let bytes = postcard::to_extend(self, bytes).ok()?;
+        match &self.review {
+            Some(review) => postcard::to_extend(review, bytes).ok(),
+            None => Some(bytes),
+        }
+    }
+
+    /// Reads a record with its review.
+    fn decode_reviewed(bytes: &[u8]) -> Option<Self> {
+        let (record, bytes): (Self, _) = postcard::take_from_bytes(bytes).ok()?;
+        Some(record.reviewed(Some(postcard::from_bytes(bytes).ok()?)))
     }
 }
 
@@ -139,16 +178,20 @@ impl Slot {
         Some(Self {
             expires_at: UnixTime::from_millis(u64::from_le_bytes(*expires_at)),
             record: match *version {
-                VERSION => postcard::from_bytes(rest).ok().filter(Record::has_good_names),
+                VERSION => postcard::from_bytes(rest).ok(),
+                REVIEWED => Record::decode_reviewed(rest),
                 _ => None,
-            },
+            }
+            .filter(Record::has_good_names),
         })
     }
 
-    /// Returns true if another token may take the slot.
+    /// Returns true if another token may take the slot. A token with a review that was taken back
+    /// keeps its slot: its caller may ask about it.
     pub(crate) fn is_free(&self, now: UnixTime) -> bool {
         match &self.record {
-            Some(Record { state: State::Spent(_) | State::Cancelled, .. }) => true,
+            Some(Record { state: State::Spent(_), .. })
+            | Some(Record { state: State::Cancelled, review: None, .. }) => true,
             Some(record) => !is_current(&record.mint, self.expires_at, now),
             None => self.expires_at <= now,
         }
@@ -160,6 +203,20 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::store::review::Decided;
+
+    fn reviewed() -> Record {
+        let decided = |by: &str| Decided { by: by.into(), at_millis: 2 };
+        let review = Review {
+            approvals: 2,
+            consent: true,
+            minted_by: Some("batch".into()),
+            approved: vec![decided("dana"), decided("eli")],
+            consented_at_millis: Some(3),
+            denied: Some(decided("fay")),
+        };
+        record().reviewed(Some(Box::new(review)))
+    }
 
     fn record() -> Record {
         Record::new(
@@ -175,6 +232,7 @@ mod tests {
                     scopes: Some(vec!["orders:read".into(), "orders:write".into()]),
                     actor_id: Some("agent-7".into()),
                     access_token_expires_in: Some(60),
+                    ..Bounds::default()
                 },
             },
             State::Outstanding(Grant { user_id: "user-42".into(), context: "{}".into() }),
@@ -190,8 +248,28 @@ mod tests {
     #[test]
     fn a_record_is_read_back() {
         let expires_at = UnixTime::from_millis(1_700_000_000_123);
-        let slot = Slot::decode(&record().encode(expires_at).unwrap()).unwrap();
-        assert_eq!(slot, Slot { expires_at, record: Some(record()) });
+        for record in [record(), reviewed()] {
+            let slot = Slot::decode(&record.encode(expires_at).unwrap()).unwrap();
+            assert_eq!(slot, Slot { expires_at, record: Some(record) });
+        }
+    }
+
+    /// A filter without reviews must not take a token that waits for one that can be exchanged.
+    #[test]
+    fn only_a_record_with_a_review_has_the_newer_format() {
+        let bytes = |record: Record| record.encode(UnixTime::from_millis(1000)).unwrap();
+        assert_eq!((bytes(record())[0], bytes(reviewed())[0]), (3, 4));
+        assert_eq!(bytes(reviewed())[1..].get(..40), bytes(record())[1..].get(..40));
+    }
+
+    #[test]
+    fn a_reviewed_token_keeps_its_slot_until_it_is_spent_or_expires() {
+        let (early, late) = (UnixTime::from_millis(999), UnixTime::from_millis(1000));
+        for (state, is_free) in [(State::Cancelled, false), (record().state, false)] {
+            let record = Record { state, ..reviewed() };
+            let slot = Slot { expires_at: late, record: Some(record) };
+            assert_eq!((slot.is_free(early), slot.is_free(late)), (is_free, true));
+        }
     }
 
     #[test]
@@ -244,8 +322,8 @@ mod tests {
         }
 
         #[test]
-        fn a_cut_record_is_not_taken_for_a_whole_one(len in 0_usize..160) {
-            let bytes = record().encode(UnixTime::from_millis(1)).unwrap();
+        fn a_cut_record_is_not_taken_for_a_whole_one(len in 0_usize..240) {
+            let bytes = reviewed().encode(UnixTime::from_millis(1)).unwrap();
             let cut = &bytes[..len.min(bytes.len().saturating_sub(1))];
             prop_assert!(Slot::decode(cut).is_none_or(|slot| slot.record.is_none()));
         }

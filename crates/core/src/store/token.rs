@@ -120,9 +120,17 @@ impl TokenId {
     /// The number of hex digits of the digest.
     const DIGEST: usize = 24;
 
+    /// The number of bytes of the digest.
+    pub(crate) const DIGEST_BYTES: usize = Self::DIGEST / 2;
+
     /// The id of the token with this digest, in this slot.
     pub(crate) fn new(digest: &Digest, slot: Option<u32>) -> Self {
         Self { digest: digest.id(), slot }
+    }
+
+    /// The id of the token whose digest begins with these bytes, in this slot.
+    pub(crate) fn of_digest_bytes(digest: &[u8; Self::DIGEST_BYTES], slot: Option<u32>) -> Self {
+        Self { digest: base16ct::lower::encode_string(digest), slot }
     }
 
     /// Reads an id; `None` if the text cannot be an id of this filter.
@@ -140,7 +148,7 @@ impl TokenId {
     }
 
     /// The first bytes of the digest.
-    pub(crate) fn digest_bytes(&self) -> Option<[u8; Self::DIGEST / 2]> {
+    pub(crate) fn digest_bytes(&self) -> Option<[u8; Self::DIGEST_BYTES]> {
         let number = u128::from_str_radix(&self.digest, 16).ok()?;
         number.to_be_bytes().last_chunk().copied()
     }

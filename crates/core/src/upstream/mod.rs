@@ -27,6 +27,10 @@ pub enum Upstream {
     Userinfo,
     /// The service that knows whether a user exists.
     UserLookup,
+    /// The policy decision point.
+    DecisionPoint,
+    /// A hook that is told what happens to impersonations.
+    Notification,
 }
 
 /// An upstream that gave no usable answer.
@@ -61,7 +65,14 @@ pub(crate) enum Fault {
 
 impl Upstream {
     /// All upstreams.
-    pub const ALL: [Self; 4] = [Self::Jwks, Self::Introspection, Self::Userinfo, Self::UserLookup];
+    pub const ALL: [Self; 6] = [
+        Self::Jwks,
+        Self::Introspection,
+        Self::Userinfo,
+        Self::UserLookup,
+        Self::DecisionPoint,
+        Self::Notification,
+    ];
 
     /// The upstream's name in logs and metrics.
     pub const fn name(self) -> &'static str {
@@ -70,6 +81,8 @@ impl Upstream {
             Self::Introspection => "introspection",
             Self::Userinfo => "userinfo",
             Self::UserLookup => "user_lookup",
+            Self::DecisionPoint => "decision_point",
+            Self::Notification => "notification",
         }
     }
 

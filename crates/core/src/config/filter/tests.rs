@@ -31,8 +31,12 @@ const PEM_BODY: &str = "MC4CAQAwBQYDK2VwBCIEINTuctv5E1hK1bbY8fdp+K06/nwoy/HU++CX
 const INLINE_SECRET: &str = "correct horse battery staple";
 const SECRET_IN_ENVIRONMENT: &str = "Tr0ub4dor&3";
 
+/// 24 bytes.
+const WEBHOOK_SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
+
 /// Secrets that no message may ever show.
-const SECRETS: [&str; 5] = [ED25519_D, P256_D, PEM_BODY, INLINE_SECRET, SECRET_IN_ENVIRONMENT];
+const SECRETS: [&str; 6] =
+    [ED25519_D, P256_D, PEM_BODY, INLINE_SECRET, SECRET_IN_ENVIRONMENT, WEBHOOK_SECRET];
 
 fn ed25519() -> Value {
     json!({"kty": "OKP", "crv": "Ed25519", "x": ED25519_X, "d": ED25519_D})
@@ -81,6 +85,7 @@ fn full() -> Value {
             "introspection": "/realms/acme/protocol/openid-connect/token/introspect",
             "subject_tokens": "/impersonation/subject-tokens",
             "impersonations": "/impersonation/list",
+            "approvals": "/impersonation/approvals",
             "back_channel_logout": "/impersonation/logout",
             "security_events": "/impersonation/events",
             "console": "/impersonation/",
@@ -176,6 +181,33 @@ fn full() -> Value {
                 "local_jwks": {"environment_variable": "KEY_SET"},
             }],
         },
+        "approvals": {
+            "authentication": {
+                "jwt": [{
+                    "issuer": "https://auth.example.com/oidc",
+                    "name_prefix": "",
+                    "audiences": ["https://auth.example.com/api"],
+                    "required_scopes": ["openid"],
+                    "client_ids": ["support-desk"],
+                    "clock_skew": "30s",
+                    "local_jwks": {"inline_string": key_set().to_string()},
+                }],
+            },
+            "required": 2,
+            "protected_users": ["vip-*"],
+            "lifetime": "1200s",
+            "break_glass": {"required_context": ["incident"]},
+        },
+        "authzen": {
+            "http_uri": http_uri("/access/v1/evaluation"),
+            "authorization": {"environment_variable": "SECRET"},
+        },
+        "notifications": [{
+            "http_uri": http_uri("/hook"),
+            "events": ["approval.requested"],
+            "required": true,
+            "secret": {"inline_string": WEBHOOK_SECRET},
+        }],
         "store": {"shared_data": {"capacity": 10}},
         "access_tokens": {"lifetime": "1800s"},
         "actor_tokens": {
@@ -621,6 +653,16 @@ fn a_missing_required_member_is_named() {
         "resources",
         "resources[0].indicator",
         "resources[1].indicator",
+        "approvals.authentication",
+        "approvals.authentication.jwt[0].issuer",
+        "approvals.authentication.jwt[0].audiences",
+        "authzen.http_uri",
+        "authzen.http_uri.uri",
+        "authzen.http_uri.cluster",
+        "notifications[0].http_uri",
+        "notifications[0].http_uri.uri",
+        "notifications[0].http_uri.cluster",
+        "notifications[0].secret",
     ];
     // Members that another rule requires: a choice of several, or another member.
     #[rustfmt::skip]
@@ -645,6 +687,16 @@ fn a_missing_required_member_is_named() {
         ("impersonations.security_events[0].authorization_sha256[0]", "impersonations.security_events[0].authorization_sha256", "expected a list that is not empty"),
         ("impersonations.security_events[0].local_jwks", "impersonations.security_events[0]", "expected exactly one of remote_jwks, local_jwks"),
         ("impersonations.security_events[0].local_jwks.environment_variable", "impersonations.security_events[0].local_jwks", "expected exactly one of inline_string, environment_variable"),
+        ("approvals.authentication.jwt", "approvals.authentication", "expected at least one of jwt, introspection"),
+        ("approvals.authentication.jwt[0]", "approvals.authentication.jwt", "expected a list that is not empty"),
+        ("approvals.authentication.jwt[0].audiences[0]", "approvals.authentication.jwt[0].audiences", "expected a list that is not empty"),
+        ("approvals.authentication.jwt[0].client_ids[0]", "approvals.authentication.jwt[0].client_ids", "expected a list that is not empty"),
+        ("approvals.authentication.jwt[0].local_jwks", "approvals.authentication.jwt[0]", "expected exactly one of remote_jwks, local_jwks"),
+        ("approvals.authentication.jwt[0].local_jwks.inline_string", "approvals.authentication.jwt[0].local_jwks", "expected exactly one of inline_string, environment_variable"),
+        ("authzen.authorization.environment_variable", "authzen.authorization", "expected exactly one of inline_string, environment_variable"),
+        ("notifications[0]", "notifications", "expected a list that is not empty"),
+        ("notifications[0].events[0]", "notifications[0].events", "expected a list that is not empty"),
+        ("notifications[0].secret.inline_string", "notifications[0].secret", "expected exactly one of inline_string, environment_variable"),
         ("resources[0].actor_acr_values[0]", "resources[0].actor_acr_values", "expected a list that is not empty"),
         ("impersonations.authentication.jwt[0].audiences[0]", "impersonations.authentication.jwt[0].audiences", "expected a list that is not empty"),
         ("impersonations.authentication.jwt[0].client_ids[0]", "impersonations.authentication.jwt[0].client_ids", "expected a list that is not empty"),
@@ -1130,7 +1182,7 @@ fn a_probably_unintended_setting_is_a_warning() {
         (without("/subject_tokens/authentication/introspection/audiences"),              INTROSPECTION, "no audiences"),
         (without("/actor_tokens/introspection/audiences"),                               "actor_tokens.introspection", "no audiences"),
         (without("/subject_tokens/authentication/introspection/name_prefix"),            INTROSPECTION, "no name_prefix"),
-        (removed(with("/impersonations/authentication/jwt/0/name_prefix", json!("own:")), "/impersonations/back_channel_logout"), "impersonations.authentication.jwt[0].name_prefix", "differs from subject_tokens.authentication.jwt[0].name_prefix"),
+        (removed(removed(with("/impersonations/authentication/jwt/0/name_prefix", json!("own:")), "/impersonations/back_channel_logout"), "/approvals"), "impersonations.authentication.jwt[0].name_prefix", "differs from subject_tokens.authentication.jwt[0].name_prefix"),
     ];
     for (value, path, text) in cases {
         let warnings = parse(&value).unwrap().warnings;

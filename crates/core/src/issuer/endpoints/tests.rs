@@ -22,7 +22,7 @@ fn a_request_finds_its_endpoint_by_whole_path_and_method() {
     use Endpoint::*;
     use Route::{MethodNotAllowed, To};
     #[rustfmt::skip]
-    let cases: [(&[u8], &[u8], Option<Route>); 58] = [
+    let cases: [(&[u8], &[u8], Option<Route>); 60] = [
         (b"POST",    b"/api/subject-tokens",                     Some(To(SubjectTokens))),
         (b"POST",    b"/api/subject-tokens?a=b",                 Some(To(SubjectTokens))),
         (b"POST",    b"/api/subject-tokens?",                    Some(To(SubjectTokens))),
@@ -38,8 +38,10 @@ fn a_request_finds_its_endpoint_by_whole_path_and_method() {
         (b"DELETE",  b"/api/subject-tokens/1/2",                 None),
         (b"DELETE",  b"/api/subject-tokens/1/",                  None),
         (b"OPTIONS", b"/api/subject-tokens/1",                   None),
-        (b"POST",    b"/api/subject-tokens/1",                   Some(MethodNotAllowed(SubjectToken))),
-        (b"GET",     b"/api/subject-tokens/1",                   Some(MethodNotAllowed(SubjectToken))),
+        (b"POST",    b"/api/subject-tokens/1",                   Some(MethodNotAllowed(SubjectTokenState))),
+        (b"GET",     b"/api/subject-tokens/1",                   Some(To(SubjectTokenState))),
+        (b"PUT",     b"/api/subject-tokens/1",                   Some(MethodNotAllowed(SubjectTokenState))),
+        (b"GET",     b"/api/approvals",                          None),
         (b"GET",     b"/api/impersonations",                     Some(To(Impersonations))),
         (b"GET",     b"/api/impersonations?userId=1",            Some(To(Impersonations))),
         (b"HEAD",    b"/api/impersonations",                     Some(MethodNotAllowed(Impersonations))),
@@ -205,8 +207,12 @@ fn described() -> BTreeSet<(String, String)> {
 /// The default paths of a configuration that has every endpoint. `paths` are moved.
 fn with_all(paths: &serde_json::Value) -> Paths {
     let senders = json!({"back_channel_logout": [], "security_events": []});
-    let configuration = json!({"impersonations": senders, "console": {}, "paths": paths});
-    Paths::of_unchecked(&configuration)
+    Paths::of_unchecked(&json!({
+        "impersonations": senders,
+        "approvals": {},
+        "console": {},
+        "paths": paths,
+    }))
 }
 
 #[test]
@@ -253,6 +259,7 @@ fn a_request_reaches_every_row_by_each_of_its_methods() {
         "base_path": "/tenant-a",
         "paths": {"oauth_discovery": "/.well-known/oauth-authorization-server"},
         "impersonations": {"back_channel_logout": [], "security_events": []},
+        "approvals": {},
         "console": {},
     }));
     for endpoint in Endpoint::ALL {

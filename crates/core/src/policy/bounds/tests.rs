@@ -52,6 +52,7 @@ fn with_offer<T>(look: impl FnOnce(Offer<'_>) -> T) -> T {
         clients: &clients.into_iter().collect(),
         resources: &resources.into_iter().collect(),
         accepts_actors: true,
+        accepts_approvals: true,
     })
 }
 
@@ -151,6 +152,7 @@ fn bounds() -> impl Strategy<Value = Bounds> {
             scopes,
             actor_id,
             access_token_expires_in,
+            ..Bounds::default()
         },
     )
 }

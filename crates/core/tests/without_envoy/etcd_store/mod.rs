@@ -16,8 +16,12 @@ use impersonation_core::host::Host;
 use impersonation_core::metrics;
 use impersonation_core::step::{Call, Step, Task};
 use impersonation_core::storage::Store;
+use impersonation_core::store::Choice;
 
-use run::{LOST, Outcome, Scenario, another_envoy, begin, reply, shared_data, store};
+use run::{
+    LOST, Outcome, Scenario, another_envoy, begin, begin_cancel, begin_decision,
+    begin_mint_for_review, reply, shared_data, store,
+};
 
 fn assert_holds(scenario: Scenario, least: usize) {
     let searched = scenario.explore().unwrap_or_else(|rule| panic!("{scenario:?}: {rule}"));
@@ -53,6 +57,52 @@ fn an_etcd_that_lets_a_spent_token_be_taken_back_is_found_out() {
     let broken = Scenario { compares_nothing: true, ..Scenario::default() };
     let broken = Scenario { spenders: 1, cancellers: 1, ..broken };
     assert!(broken.explore().is_err());
+}
+
+/// Whatever call gets lost or arrives late: no exchange wins before the last approval, none wins after
+/// a denial, and one wins at most.
+#[test]
+fn a_token_under_review_is_exchanged_after_its_last_approval_or_never() {
+    let one = Scenario { approvers: 1, ..Scenario::default() };
+    assert_holds(Scenario { faults: 2, ..one }, 10);
+    assert_holds(Scenario { spenders: 1, faults: 2, ..one }, 100);
+    assert_holds(Scenario { deniers: 1, faults: 1, ..one }, 100);
+    assert_holds(Scenario { deniers: 1, spenders: 1, ..one }, 20);
+    assert_holds(Scenario { approvers: 2, spenders: 1, ..one }, 20);
+    assert_holds(Scenario { spenders: 1, cancellers: 1, ..one }, 20);
+    assert_holds(Scenario { approvers: 0, deniers: 1, cancellers: 1, faults: 1, ..one }, 20);
+}
+
+/// The search must be able to find a fault.
+#[test]
+fn an_etcd_that_loses_a_decision_is_found_out() {
+    let broken = Scenario { compares_nothing: true, ..Scenario::default() };
+    let broken = Scenario { approvers: 1, deniers: 1, ..broken };
+    assert!(broken.explore().is_err());
+}
+
+/// The key by which people find a token is there for as long as the token may wait.
+#[test]
+fn a_token_under_review_is_found_until_it_is_spent_denied_or_taken_back() {
+    type End = fn(&Rc<FakeHost>, &str) -> Step<Outcome>;
+    let ends: [End; 3] = [
+        |world, token| begin(world, &store(), Some(token)),
+        |world, token| begin_decision(world, token, "mallory", Choice::Deny),
+        |world, token| begin_cancel(world, &store(), token),
+    ];
+    for (end, approves) in ends.into_iter().zip([true, false, false]) {
+        let (world, mut etcd) = (another_envoy(), Etcd::default());
+        let minted = play(begin_mint_for_review(&world, &store(), 1), |call| etcd.answer(call));
+        let Outcome::Minted(token) = minted else { panic!("{minted:?}") };
+        assert_eq!(etcd.folder("waiting").len(), 1);
+        if approves {
+            let approve = begin_decision(&world, &token, "dana", Choice::Approve);
+            assert_eq!(play(approve, |call| etcd.answer(call)), Outcome::Counted);
+            assert_eq!(etcd.folder("waiting").len(), 1);
+        }
+        play(end(&world, &token), |call| etcd.answer(call));
+        assert_eq!(etcd.folder("waiting").len(), 0);
+    }
 }
 
 #[test]

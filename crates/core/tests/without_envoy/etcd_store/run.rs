@@ -13,7 +13,9 @@ use impersonation_core::remote::Beside;
 use impersonation_core::secret::Secret;
 use impersonation_core::step::{Call, Context, GrpcCall, GrpcStatus, Reply, Step, Task};
 use impersonation_core::storage::{List, Store};
-use impersonation_core::store::{Cancelled, Exchange, Found, Grant, Mint, NotSpent, SubjectToken};
+use impersonation_core::store::{
+    Cancelled, Choice, Exchange, Found, Grant, Mint, NotSpent, Person, Review, SubjectToken,
+};
 
 pub(crate) const LIFETIME: Duration = Duration::from_secs(600);
 
@@ -33,6 +35,16 @@ pub(crate) enum Outcome {
     AlreadySpent,
     /// The token had been taken back.
     WasCancelled,
+    /// The token waits for a decision.
+    Waits,
+    /// Somebody has denied the token.
+    WasDenied,
+    /// The decision counts.
+    Counted,
+    /// The decision came too late.
+    TooLate,
+    /// 503: perhaps the decision counts.
+    DecisionUnknown,
     /// The token is now taken back.
     TakenBack,
     /// 503: perhaps the token is taken back.
@@ -110,6 +122,8 @@ pub(crate) async fn spend(
         Ok(Found::Outstanding(found)) => found,
         Ok(Found::Spent(..)) => return Outcome::AlreadySpent,
         Ok(Found::Cancelled(_)) => return Outcome::WasCancelled,
+        Ok(Found::Waiting(..)) => return Outcome::Waits,
+        Ok(Found::Denied(..)) => return Outcome::WasDenied,
         Ok(Found::Expired(..)) => return Outcome::Expired,
         Ok(Found::Unknown) => return Outcome::NoSuchToken,
         Err(_) => return Outcome::Failed,
@@ -145,6 +159,65 @@ pub(crate) async fn mint(store: Rc<Store>, context: Context) -> Outcome {
         Ok((token, _)) => Outcome::Minted(token.reveal()),
         Err(_) => Outcome::Failed,
     }
+}
+
+async fn mint_for_review(store: Rc<Store>, context: Context, approvals: u8) -> Outcome {
+    let now = context.host().now();
+    let mint = Mint {
+        caller: "backend".into(),
+        request_id: String::new(),
+        at_millis: now.millis(),
+        bounds: Bounds::default(),
+    };
+    let grant = Grant { user_id: "user-42".into(), context: "{}".into() };
+    let review = Review::needing(approvals, false, None);
+    match store.mint_for_review(&context, mint, grant, review, now.after(LIFETIME)).await {
+        Ok((token, _)) => Outcome::Minted(token.reveal()),
+        Err(_) => Outcome::Failed,
+    }
+}
+
+/// Begins to mint a token that this number of people must approve.
+pub(crate) fn begin_mint_for_review(
+    world: &Rc<FakeHost>,
+    store: &Rc<Store>,
+    approvals: u8,
+) -> Step<Outcome> {
+    let (host, store) = (Rc::clone(world) as Rc<dyn Host>, Rc::clone(store));
+    Task::start(host, None, move |context| mint_for_review(store, context, approvals))
+}
+
+async fn decide(
+    store: Rc<Store>,
+    context: Context,
+    token: String,
+    name: String,
+    choice: Choice,
+) -> Outcome {
+    let token = SubjectToken::parse(&token).unwrap();
+    let id = token.id(&token.digest());
+    let person = Person { name: &name, client_id: Some("console"), may_approve: true };
+    let mut outcome = Outcome::NoSuchToken;
+    let decided = store
+        .decide(&context, &id, |known| {
+            let choice = known.with(&person, choice, context.host().now());
+            outcome = if choice.is_ok() { Outcome::Counted } else { Outcome::TooLate };
+            choice.ok().flatten()
+        })
+        .await;
+    if decided.is_err() { Outcome::DecisionUnknown } else { outcome }
+}
+
+/// Begins to approve or to deny a token.
+pub(crate) fn begin_decision(
+    world: &Rc<FakeHost>,
+    token: &str,
+    name: &str,
+    choice: Choice,
+) -> Step<Outcome> {
+    let (host, store) = (Rc::clone(world) as Rc<dyn Host>, store());
+    let (token, name) = (token.to_owned(), name.to_owned());
+    Task::start(host, None, move |context| decide(store, context, token, name, choice))
 }
 
 async fn cancel(store: Rc<Store>, context: Context, token: String) -> Outcome {
@@ -187,6 +260,10 @@ pub(crate) struct Scenario {
     pub spenders: usize,
     pub minters: usize,
     pub cancellers: usize,
+    /// The number of people who approve; all of them must.
+    pub approvers: u8,
+    /// The number of people who deny.
+    pub deniers: u8,
     /// The number of calls that get lost, lose their answer, or arrive late.
     pub faults: usize,
     /// Time passes until the tokens expire, once.
@@ -254,7 +331,12 @@ impl Scenario {
     fn play(&self, choices: &mut Choices) -> Result<(), String> {
         let world = another_envoy();
         let mut etcd = Etcd::default();
-        let minted = play(begin(&world, &store(), None), |call| etcd.answer(call));
+        let has_review = self.approvers + self.deniers > 0;
+        let mint = match has_review {
+            true => begin_mint_for_review(&world, &store(), self.approvers.max(1)),
+            false => begin(&world, &store(), None),
+        };
+        let minted = play(mint, |call| etcd.answer(call));
         let Outcome::Minted(token) = minted else { panic!("{minted:?}") };
         etcd.compares_nothing = self.compares_nothing;
         if self.minters > 0 {
@@ -268,6 +350,12 @@ impl Scenario {
         let mut steps: Vec<_> = begun.map(|token| Some(begin(&world, &store(), token))).collect();
         let cancels = (0..self.cancellers).map(|_| Some(begin_cancel(&world, &store(), &token)));
         steps.extend(cancels);
+        let people = [(Choice::Approve, self.approvers), (Choice::Deny, self.deniers)];
+        for (choice, count) in people {
+            let decides =
+                |index| begin_decision(&world, &token, &format!("{choice:?}-{index}"), choice);
+            steps.extend((0..count).map(|index| Some(decides(index))));
+        }
         let (mut faults, mut late) = (self.faults, Vec::new());
         let (mut expires, mut loses_leases) = (self.expires, self.loses_leases);
         let mut compacts = self.compacts;
@@ -347,6 +435,9 @@ impl Scenario {
         }
         let is_gone = (self.expires && !expires) || (self.loses_leases && !loses_leases);
         let again = play(begin(&world, &store(), Some(&token)), |call| etcd.answer(call));
+        if has_review {
+            return self.judge_review(&outcomes, &again);
+        }
         // The later exchange is no part of the race, and the write that takes a token back is no
         // spend.
         let replaced = etcd.replaced - usize::from(again == Outcome::Won);
@@ -361,6 +452,46 @@ impl Scenario {
             }
         }
         Ok(())
+    }
+
+    /// Checks the results of a race for a token with a review against the rules. `again` is the
+    /// answer to a later exchange.
+    fn judge_review(&self, outcomes: &[Outcome], again: &Outcome) -> Result<(), String> {
+        let count = |wanted: Outcome| outcomes.iter().filter(|outcome| **outcome == wanted).count();
+        let (won, unknown) = (count(Outcome::Won), count(Outcome::SpendUnknown));
+        let decisions = outcomes.len() - self.spenders - self.cancellers;
+        let decided = outcomes.split_at(outcomes.len() - decisions).1;
+        let (approvals, denials) = decided.split_at(self.approvers.into());
+        let counted = |outcomes: &[Outcome]| {
+            outcomes.iter().filter(|outcome| **outcome == Outcome::Counted).count()
+        };
+        let perhaps = |outcomes: &[Outcome]| {
+            let is =
+                |outcome: &&Outcome| matches!(outcome, Outcome::Counted | Outcome::DecisionUnknown);
+            outcomes.iter().filter(is).count()
+        };
+        let spent = won + usize::from(unknown > 0 && *again == Outcome::AlreadySpent);
+        if won > 1 || won > 0 && *again != Outcome::AlreadySpent {
+            return Err(format!("won {won} times, and afterwards {again:?}"));
+        }
+        if spent > 0 && (counted(denials) > 0 || perhaps(approvals) < self.approvers.into()) {
+            return Err("a token is spent that was denied, or was not approved".into());
+        }
+        if counted(denials) > 0 && counted(approvals) >= self.approvers.max(1).into() {
+            return Err("a token is approved and denied".into());
+        }
+        let cancelled = count(Outcome::TakenBack) + count(Outcome::WasCancelled) > 0;
+        let expected = match again {
+            Outcome::Won => perhaps(approvals) >= usize::from(self.approvers.max(1)),
+            Outcome::AlreadySpent => spent > 0,
+            Outcome::WasDenied => perhaps(denials) > 0,
+            Outcome::WasCancelled => cancelled || count(Outcome::CancelUnknown) > 0,
+            Outcome::Waits => {
+                counted(approvals) < self.approvers.max(1).into() && counted(denials) == 0
+            }
+            _ => false,
+        };
+        if expected { Ok(()) } else { Err(format!("{outcomes:?}, and afterwards {again:?}")) }
     }
 
     fn lost(&self, faults: &mut usize) -> u32 {

@@ -1,5 +1,6 @@
 //! Whole requests through the core, natively: the answers to callers, and the lines in the logs.
 
+mod approvals;
 #[cfg(feature = "custom-claims")]
 mod authorize;
 mod bounds;

@@ -23,8 +23,9 @@ use explorer::{Value, Violation};
 use impersonation_core::fakes::EnvoyMap;
 use impersonation_core::host::Swap;
 use impersonation_core::local::SlotTable;
+use impersonation_core::store::{Choice, NotStored};
 use model::{Ends, LIFETIME, Scenario, at};
-use worker::{Direct, Fault, Op, Refusal, kind_and_number, mint, spend};
+use worker::{Direct, Fault, Op, Refusal, decide, kind_and_number, mint, mint_for_review, spend};
 
 /// Every scenario ends only in these ways, and in each of them at least once.
 fn assert_ends(name: &str, scenario: &Scenario, expected: &[&str]) {
@@ -81,6 +82,71 @@ fn a_token_is_either_spent_or_taken_back() {
     explore("spend, cancel, failing", &one().spender(0).canceller(0).calls_fail());
     let clock = Scenario::new(1, &[2500]).clock(&[1000, 2000, 2500]);
     explore("spend, cancel, clock", &clock.spender(0).canceller(0));
+}
+
+/// Of any number of approvals, denials and exchanges at once: no exchange wins before the last
+/// approval, none wins after a denial, and one wins at most.
+#[test]
+fn a_token_under_review_is_exchanged_after_its_last_approval_or_never() {
+    let two = || Scenario::new(1, &[]).for_review(LONG, 2);
+    let ends = ["counted | counted | won", "counted | counted | waiting"];
+    let both = || two().approver(0, "dana").approver(0, "eli").spender(0);
+    assert_ends("approve, approve, spend", &both(), &ends);
+    let twice = two().approver(0, "dana").approver(0, "dana").spender(0);
+    assert_ends("the same approves twice, spend", &twice, &["counted | counted | waiting"]);
+    let one = || Scenario::new(1, &[]).for_review(LONG, 1);
+    assert_ends(
+        "approve, deny, spend",
+        &one().approver(0, "dana").denier(0).spender(0),
+        &[
+            "counted | decided | won",
+            "counted | decided | waiting",
+            "decided | counted | denied",
+            "decided | counted | waiting",
+        ],
+    );
+    explore("approve, approve, deny, spend", &both().denier(0));
+    explore("approve, approve, spend, spend", &both().spender(0));
+    explore("approve, spend, cancel", &one().approver(0, "dana").spender(0).canceller(0));
+    explore("deny, cancel, spend", &one().denier(0).canceller(0).spender(0));
+    explore("approve, deny, mint: 1 slot", &one().approver(0, "dana").denier(0).minter(0));
+    let failing = one().approver(0, "dana").denier(0).spender(0).calls_fail();
+    explore("approve, deny, spend, calls fail", &failing);
+    let clock = Scenario::new(1, &[]).for_review(2500, 1).clock(&[1000, 2000, 2500]);
+    explore("approve, spend, clock", &clock.approver(0, "dana").spender(0));
+}
+
+/// A search that finds no fault is only worth something if it could find one.
+#[test]
+fn a_store_that_loses_a_decision_is_found_out() {
+    for fault in [Fault::Overwrites, Fault::ComparesThenWrites, Fault::ReadsVersionAgain] {
+        let table = || Scenario::new(1, &[]).for_review(LONG, 1);
+        let broken = table().approver(0, "dana").denier(0).spender(0).broken(fault);
+        let found = broken.explore("approve, deny, spend").map_err(|violation| violation.rule);
+        let rule = found.expect_err("it is broken");
+        assert!(rule.contains("approved and denied"), "{fault:?}: {rule}");
+    }
+}
+
+/// One caller cannot use up the slots of the others with tokens that nobody decides about.
+#[test]
+fn a_caller_holds_a_quarter_of_the_slots_under_review_at_the_most() {
+    let host = Direct::new(&EnvoyMap::default(), at(1000));
+    let table = SlotTable::new("a", 8, LIFETIME);
+    let first = mint_for_review(&host, &table, at(LONG), 1).unwrap();
+    let second = mint_for_review(&host, &table, at(LONG), 1).unwrap();
+    assert_eq!(mint_for_review(&host, &table, at(LONG), 1), Err(NotStored::HoldsTooMany));
+    assert_eq!((0..6).filter(|_| mint(&host, &table, at(LONG)).is_ok()).count(), 6);
+
+    assert_eq!(decide(&host, &table, &first, "dana", Choice::Approve), Ok(()));
+    assert_eq!(mint_for_review(&host, &table, at(LONG), 1), Err(NotStored::Full));
+    assert_eq!(spend(&host, &table, &first), Ok(()));
+    assert!(mint_for_review(&host, &table, at(LONG), 1).is_ok(), "a spent token counts no more");
+    assert_eq!(worker::cancel(&host, &table, &second), Ok(()));
+    assert_eq!(mint_for_review(&host, &table, at(LONG), 1), Err(NotStored::Full));
+    let shared_data = host.into_shared_data();
+    let later = Direct::new(&shared_data, at(LONG));
+    assert!(mint_for_review(&later, &table, at(2 * LONG), 1).is_ok());
 }
 
 /// A search that finds no fault is only worth something if it could find one.

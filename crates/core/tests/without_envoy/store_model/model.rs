@@ -7,11 +7,12 @@ use std::time::{Duration, Instant};
 use impersonation_core::fakes::EnvoyMap;
 use impersonation_core::host::UnixTime;
 use impersonation_core::local::SlotTable;
-use impersonation_core::store::Found;
+use impersonation_core::store::{Choice, Found};
 
 use super::explorer::{Actor, Answer, Explorer, Progress, Value, Violation, World, fingerprint};
 use super::worker::{
-    Direct, Event, Fault, Op, Refusal, Token, Worker, find, kind_and_number, mint, spend,
+    Direct, Event, Fault, Op, Refusal, Token, Worker, find, kind_and_number, mint, mint_for_review,
+    spend,
 };
 
 /// A time after the expiry of every token of a scenario.
@@ -66,6 +67,27 @@ impl Scenario {
             fault: None,
             table,
         }
+    }
+
+    /// Adds a token to the table that this number of people must approve.
+    pub(super) fn for_review(mut self, expiry: u64, approvals: u8) -> Self {
+        let host = Direct::new(&self.shared_data, at(0));
+        let token = mint_for_review(&host, &self.table, at(expiry), approvals).unwrap();
+        self.tokens.push(token);
+        self.shared_data = host.into_shared_data();
+        self
+    }
+
+    /// Adds an actor that approves a token of the table, as the person with this name.
+    pub(super) fn approver(self, token: usize, name: &'static str) -> Self {
+        let op = Op::Decide(self.tokens[token].clone(), name, Choice::Approve);
+        self.actor(0, [op])
+    }
+
+    /// Adds an actor that denies a token of the table.
+    pub(super) fn denier(self, token: usize) -> Self {
+        let op = Op::Decide(self.tokens[token].clone(), "mallory", Choice::Deny);
+        self.actor(0, [op])
     }
 
     /// Adds an actor whose search for a free slot begins at `hand`.
@@ -195,6 +217,24 @@ impl Scenario {
         if spent.iter().any(|token| taken.contains(token)) {
             return Err("a token is spent and taken back".to_owned());
         }
+        for token in spent.iter().chain(&taken).filter(|token| token.approvals > 0) {
+            let decisions = Decisions::of(world, token);
+            if spent.contains(token) && decisions.approvers.len() < token.approvals.into() {
+                return Err("a token is spent before its last approval".to_owned());
+            }
+            if spent.contains(token) && decisions.is_denied {
+                return Err("a token is spent and denied".to_owned());
+            }
+        }
+        for token in &self.tokens {
+            let decisions = Decisions::of(world, token);
+            if decisions.is_denied && decisions.approvers.len() >= token.approvals.into() {
+                return Err("a token is approved and denied".to_owned());
+            }
+            if decisions.approvers.len() > token.approvals.into() {
+                return Err("a token has more approvals than it needs".to_owned());
+            }
+        }
         let told = world.actors.iter().flat_map(|actor| &actor.events);
         let mut untaken = told
             .filter(|event| matches!(event, Event::TakenBack(token) if !taken.contains(&token)));
@@ -223,7 +263,9 @@ impl Scenario {
         for token in self.tokens.iter().chain(minted) {
             let spent = events()
                 .any(|event| matches!(event, Event::Spent(it) | Event::Taken(it) if it == token));
-            let good = !spent && world.now < token.expires_at;
+            let decisions = Decisions::of(world, token);
+            let approved = decisions.approvers.len() >= token.approvals.into();
+            let good = !spent && world.now < token.expires_at && approved && !decisions.is_denied;
             let found = find(&host, &self.table, token).unwrap();
             match (good, found) {
                 (true, Found::Outstanding(_)) => live.push(token.clone()),
@@ -243,6 +285,7 @@ impl Scenario {
             let room = match kind_and_number(key) {
                 ('s', number) => number < self.capacity,
                 ('p', number) => number < self.capacity.div_ceil(PAGE),
+                ('w', number) => number < 256,
                 _ => false,
             };
             if !room {
@@ -262,7 +305,15 @@ impl Scenario {
     ) -> Result<(), String> {
         let host = Direct::new(&world.shared_data, world.now);
         let new = self.fill(&host);
-        let used = live.len() + new.len();
+        // A token with a review keeps its slot until it is spent or expires.
+        let events = || world.actors.iter().flat_map(|actor| &actor.events);
+        let is_spent =
+            |token: &Token| events().any(|event| matches!(event, Event::Spent(it) if it == token));
+        let kept = self.tokens.iter().filter(|token| {
+            let reviewed = token.approvals > 0 && world.now < token.expires_at;
+            reviewed && !live.contains(token) && !is_spent(token)
+        });
+        let used = live.len() + new.len() + kept.count();
         let capacity = self.capacity as usize;
         if used > capacity {
             return Err(format!("{used} tokens are outstanding at a capacity of {capacity}"));
@@ -301,11 +352,38 @@ fn is_in_trouble(actor: &Progress<Event>) -> bool {
     failed || !actor.finished && !actor.past.is_empty()
 }
 
+/// The decisions about a token that took effect.
+struct Decisions {
+    approvers: BTreeSet<&'static str>,
+    is_denied: bool,
+}
+
+impl Decisions {
+    fn of(world: &World<Event>, token: &Token) -> Self {
+        let events = world.actors.iter().flat_map(|actor| &actor.events);
+        let mut decisions = Self { approvers: BTreeSet::new(), is_denied: false };
+        for event in events {
+            match event {
+                Event::Decided(it, name, Choice::Approve) if it == token => {
+                    decisions.approvers.insert(*name);
+                }
+                Event::Decided(it, _, Choice::Deny) if it == token => decisions.is_denied = true,
+                _ => {}
+            }
+        }
+        decisions
+    }
+}
+
 fn how_it_ended(world: &World<Event>) -> String {
     let actors = world.actors.iter().map(|actor| {
         let events = actor.events.iter().filter_map(|event| match event {
             Event::Minted(_) => Some("minted"),
-            Event::Spent(_) | Event::Taken(_) => None,
+            Event::Spent(_) | Event::Taken(_) | Event::Decided(..) => None,
+            Event::Counted => Some("counted"),
+            Event::Refused(Refusal::Waiting, _) => Some("waiting"),
+            Event::Refused(Refusal::Denied, _) => Some("denied"),
+            Event::Refused(Refusal::Decided, _) => Some("decided"),
             Event::TakenBack(_) => Some("taken back"),
             Event::Won(_) => Some("won"),
             Event::Refused(Refusal::Full, _) => Some("full"),

@@ -7,7 +7,8 @@ use impersonation_core::host::{Expected, Host, HostFailure, SharedData, Swap, Un
 use impersonation_core::local::SlotTable;
 use impersonation_core::policy::Bounds;
 use impersonation_core::store::{
-    Cancelled, Exchange, Found, Grant, Mint, NotSpent, NotStored, SubjectToken,
+    Cancelled, Choice, Exchange, Found, Grant, Mint, NotSpent, NotStored, Person, Review,
+    SubjectToken,
 };
 
 use super::explorer::{Stage, Value};
@@ -17,6 +18,8 @@ use super::explorer::{Stage, Value};
 pub(super) struct Token {
     pub text: String,
     pub expires_at: UnixTime,
+    /// The number of people who must approve.
+    pub approvals: u8,
 }
 
 /// An operation of an actor on the table.
@@ -30,6 +33,8 @@ pub(super) enum Op {
     SpendOwn,
     /// Take a token back.
     Cancel(Token),
+    /// Approve or deny a token, as the person with this name.
+    Decide(Token, &'static str, Choice),
 }
 
 /// The outcome of an operation, or of its first write.
@@ -44,6 +49,10 @@ pub(super) enum Event {
     Taken(Token),
     /// The caller was told that the token is taken back, and no exchange has spent it.
     TakenBack(Token),
+    /// The write of a decision took effect.
+    Decided(Token, &'static str, Choice),
+    /// A person was told that their decision counts.
+    Counted,
     /// The operation failed, after this number of writes.
     Refused(Refusal, usize),
 }
@@ -55,6 +64,12 @@ pub(super) enum Refusal {
     Expired,
     AlreadySpent,
     Cancelled,
+    /// The token waits for a decision.
+    Waiting,
+    /// Somebody denied the token.
+    Denied,
+    /// The decision came too late.
+    Decided,
     HostFailed,
 }
 
@@ -165,6 +180,11 @@ impl<'w> Worker<'w> {
                     *self.first_write.borrow_mut() = Some(Event::Taken(token.clone()));
                     cancel(self, table, token).map(|()| Event::TakenBack(token.clone()))
                 }
+                (Op::Decide(token, name, choice), _) => {
+                    let event = Event::Decided(token.clone(), name, *choice);
+                    *self.first_write.borrow_mut() = Some(event);
+                    decide(self, table, token, name, *choice).map(|()| Event::Counted)
+                }
             };
             self.first_write.take();
             self.has_spent.set(false);
@@ -269,10 +289,53 @@ pub(super) fn mint(
     };
     let grant = Grant { user_id: "user-42".into(), context: "{}".into() };
     match table.mint(host, mint, grant, expires_at) {
-        Ok((token, _)) => Ok(Token { text: token.reveal(), expires_at }),
-        Err(NotStored::Full) => Err(Refusal::Full),
+        Ok((token, _)) => Ok(Token { text: token.reveal(), expires_at, approvals: 0 }),
+        Err(NotStored::Full | NotStored::HoldsTooMany) => Err(Refusal::Full),
         Err(NotStored::Host(_) | NotStored::Remote(_)) => Err(Refusal::HostFailed),
     }
+}
+
+/// Mints a token that this number of people must approve.
+pub(super) fn mint_for_review(
+    host: &dyn Host,
+    table: &SlotTable,
+    expires_at: UnixTime,
+    approvals: u8,
+) -> Result<Token, NotStored> {
+    let mint = Mint {
+        caller: "backend".into(),
+        request_id: "mint".into(),
+        at_millis: 0,
+        bounds: Bounds::default(),
+    };
+    let grant = Grant { user_id: "user-42".into(), context: "{}".into() };
+    let review = Review::needing(approvals, false, None);
+    let (token, _) = table.mint_for_review(host, mint, grant, review, expires_at)?;
+    Ok(Token { text: token.reveal(), expires_at, approvals })
+}
+
+pub(super) fn decide(
+    host: &dyn Host,
+    table: &SlotTable,
+    token: &Token,
+    name: &str,
+    choice: Choice,
+) -> Result<(), Refusal> {
+    let token = SubjectToken::parse(&token.text).unwrap();
+    let id = token.id(&token.digest());
+    let person = Person { name, client_id: Some("console"), may_approve: true };
+    let mut counted = Err(Refusal::Unknown);
+    let decided = table.decide(host, &id, |known| match known.with(&person, choice, host.now()) {
+        Ok(review) => {
+            counted = Ok(());
+            review
+        }
+        Err(_) => {
+            counted = Err(Refusal::Decided);
+            None
+        }
+    });
+    decided.map_or(Err(Refusal::HostFailed), |_| counted)
 }
 
 pub(super) fn find(
@@ -307,6 +370,8 @@ pub(super) fn spend(host: &dyn Host, table: &SlotTable, token: &Token) -> Result
         Ok(Found::Outstanding(outstanding)) => outstanding,
         Ok(Found::Spent(..)) => return Err(Refusal::AlreadySpent),
         Ok(Found::Cancelled(_)) => return Err(Refusal::Cancelled),
+        Ok(Found::Waiting(..)) => return Err(Refusal::Waiting),
+        Ok(Found::Denied(..)) => return Err(Refusal::Denied),
         Ok(Found::Expired(..)) => return Err(Refusal::Expired),
         Ok(Found::Unknown) => return Err(Refusal::Unknown),
         Err(HostFailure(_)) => return Err(Refusal::HostFailed),

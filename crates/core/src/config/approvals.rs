@@ -1,0 +1,99 @@
+//! Which mints need the approval of other people, and who may approve.
+
+use std::time::Duration;
+
+use super::kinds::{Integer, Lifetime, List};
+use super::node::Node;
+use super::rules::{Rules, UserPattern};
+use super::section::{Kind, section};
+use super::subject_tokens::{ContextMember, ProtectedUser};
+use super::verification::{Authentication, Operators, Verification};
+
+#[cfg(test)]
+use super::describe::{Described, Descriptions};
+
+/// The most people who must approve one impersonation.
+pub(crate) const MOST_APPROVALS: u64 = 5;
+
+/// Which mints need the approval of other people, and who may approve.
+#[derive(Debug)]
+pub(crate) struct Approvals {
+    /// How approvers and users are verified.
+    pub(crate) authentication: Verification,
+    /// The number of people who must approve each mint.
+    pub(crate) required: u8,
+    /// Users whose impersonation at least one person must approve.
+    protected_users: Vec<UserPattern>,
+    /// How long a subject token can wait and be exchanged.
+    pub(crate) lifetime: Duration,
+    /// How a mint goes without approval; `None` if none may.
+    pub(crate) break_glass: Option<BreakGlass>,
+}
+
+/// How a mint goes without approval.
+#[derive(Debug)]
+pub(crate) struct BreakGlass {
+    /// The members that the context must have, beside those of every mint.
+    pub(crate) rules: Rules,
+}
+
+impl Approvals {
+    /// Returns how many people must approve the impersonation of this user.
+    pub(crate) fn required_for(&self, user_id: &str) -> u8 {
+        let is_protected = self.protected_users.iter().any(|pattern| pattern.matches(user_id));
+        self.required.max(u8::from(is_protected))
+    }
+}
+
+section! {
+    /// Which mints need the approval of other people, and who may approve.
+    struct ApprovalsMembers {
+        /// How the people are verified who approve, and the users who consent, as in
+        /// `subject_tokens.authentication`. To approve, an access token needs the scope
+        /// `impersonations:approve`; a user who consents needs no scope beside `required_scopes`.
+        authentication: Authentication<Operators>,
+        /// How many people must approve each mint. With 0, only mints of protected users need an
+        /// approval, and those for which the mint itself or the function asks for one.
+        required: Integer<0, MOST_APPROVALS> = 1,
+        /// Users whose impersonation at least one person must approve, written as in
+        /// `subject_tokens.protected_users`. A user in that list is refused all the same.
+        protected_users: List<ProtectedUser> = [],
+        /// How long a subject token that needs a decision can be exchanged, the wait included. It
+        /// takes the place of `subject_tokens.lifetime`.
+        lifetime: Lifetime = "3600s",
+        /// How a mint with `"breakGlass": true` goes without approval, with an alarm.
+        break_glass: BreakGlassMembers => "such a mint is refused",
+    }
+}
+
+section! {
+    /// How a mint goes without approval.
+    struct BreakGlassMembers {
+        /// Members that the context of such a mint must have, as non-empty strings, in addition to
+        /// `subject_tokens.required_context`.
+        required_context: List<ContextMember> = [],
+    }
+}
+
+impl Kind for Approvals {
+    type Value = Self;
+
+    fn read(node: Node<'_>) -> Option<Self> {
+        let members = ApprovalsMembers::read(node)?;
+        let break_glass = members.break_glass.map(|BreakGlassMembers { required_context }| {
+            BreakGlass { rules: Rules { required_context, ..Rules::default() } }
+        });
+        Some(Self {
+            authentication: members.authentication,
+            required: u8::try_from(members.required).ok()?,
+            protected_users: members.protected_users,
+            lifetime: members.lifetime,
+            break_glass,
+        })
+    }
+
+    #[cfg(test)]
+    fn describe(descriptions: &mut Descriptions) -> Described {
+        ApprovalsMembers::describe(descriptions).under(descriptions, "approvals", "approvals")
+    }
+}

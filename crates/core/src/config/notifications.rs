@@ -1,0 +1,137 @@
+//! The hooks that are told what happens to impersonations (CloudEvents 1.0, Standard Webhooks).
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+
+use super::http_uri::{HttpUri, Upstream};
+use super::kinds::{Boolean, NonEmpty, OneOf, Words};
+use super::node::Node;
+use super::section::{Kind, section};
+use super::source::Source;
+use crate::secret::Secret;
+
+#[cfg(test)]
+use super::describe::{Described, Descriptions};
+
+/// What can happen to an impersonation that a hook can ask to be told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Happening {
+    /// A subject token waits for a decision.
+    ApprovalRequested,
+    /// A person has approved, or the user has consented.
+    ApprovalGiven,
+    /// A person has denied.
+    ApprovalDenied,
+    /// A subject token was minted without the approvals that it needed.
+    BreakGlassUsed,
+    /// A subject token was exchanged.
+    Began,
+    /// Somebody has ended an impersonation.
+    Ended,
+}
+
+impl Words for Happening {
+    const WORDS: &'static [(&'static str, Self)] = &[
+        ("approval.requested", Self::ApprovalRequested),
+        ("approval.given", Self::ApprovalGiven),
+        ("approval.denied", Self::ApprovalDenied),
+        ("break_glass.used", Self::BreakGlassUsed),
+        ("impersonation.began", Self::Began),
+        ("impersonation.ended", Self::Ended),
+    ];
+}
+
+/// A hook that is told what happens.
+#[derive(Debug)]
+pub(crate) struct Hook {
+    /// The address of the hook.
+    pub(crate) http_uri: HttpUri,
+    /// The events that the hook is told; `None` for all.
+    events: Option<Vec<Happening>>,
+    /// True if what the hook cannot be told does not happen.
+    pub(crate) required: bool,
+    /// The key of the signatures.
+    pub(crate) secret: Secret<Vec<u8>>,
+}
+
+impl Hook {
+    /// A hook that is told everything.
+    #[cfg(test)]
+    pub(crate) fn for_tests(required: bool) -> Self {
+        let http_uri = HttpUri {
+            cluster: "hooks".into(),
+            scheme: "https".into(),
+            authority: "hooks.example.com".into(),
+            path: "/".into(),
+            timeout: std::time::Duration::from_secs(2),
+        };
+        Self { http_uri, events: None, required, secret: Secret::new(vec![7; 24]) }
+    }
+
+    /// Returns true if the hook is told of this.
+    pub(crate) fn wants(&self, happening: Happening) -> bool {
+        self.events.as_ref().is_none_or(|events| events.contains(&happening))
+    }
+}
+
+section! {
+    /// A hook that is told what happens to impersonations: CloudEvents 1.0 over HTTP, signed as
+    /// Standard Webhooks.
+    struct HookMembers {
+        /// The address of the hook. The filter sends a `POST`, and every 2xx is a success.
+        http_uri: Upstream<false>,
+        /// The events that the hook is told. `impersonation.not_begun` goes to the hooks that were
+        /// told that the impersonation began.
+        events: NonEmpty<OneOf<Happening>> => "all",
+        /// If true, what the hook cannot be told does not happen: the request is answered with 503.
+        /// An ending never waits for a hook.
+        required: Boolean = false,
+        /// The key of the signatures: `whsec_` and the base64 of 24 to 64 random bytes.
+        secret: WebhookSecret,
+    }
+}
+
+/// The key of a hook's signatures, as Standard Webhooks writes it.
+struct WebhookSecret;
+
+impl Kind for WebhookSecret {
+    type Value = Secret<Vec<u8>>;
+
+    fn read(node: Node<'_>) -> Option<Secret<Vec<u8>>> {
+        let (place, text) = Source::read_with_place(node)?;
+        let key = text.strip_prefix("whsec_").and_then(|text| BASE64_STANDARD.decode(text).ok());
+        match key.filter(|key| (24..=64).contains(&key.len())) {
+            Some(key) => Some(Secret::new(key)),
+            None => place.problem("expected whsec_ and the base64 of 24 to 64 bytes"),
+        }
+    }
+
+    #[cfg(test)]
+    fn describe(descriptions: &mut Descriptions) -> Described {
+        Source::describe(descriptions)
+    }
+}
+
+impl Kind for Hook {
+    type Value = Self;
+
+    fn read(node: Node<'_>) -> Option<Self> {
+        let members = HookMembers::read(node)?;
+        Some(Self {
+            http_uri: members.http_uri,
+            events: members.events,
+            required: members.required,
+            secret: members.secret,
+        })
+    }
+
+    #[cfg(test)]
+    fn describe(descriptions: &mut Descriptions) -> Described {
+        HookMembers::describe(descriptions).defined_as(
+            descriptions,
+            "hook",
+            "notifications",
+            "hooks",
+        )
+    }
+}

@@ -1,0 +1,274 @@
+//! `GET /api/approvals` and `POST /api/approvals/{id}`: people see what waits for a decision, and
+//! decide.
+//!
+//! An approver has the scope `impersonations:approve`. A user needs no scope: they see and decide
+//! only what concerns them. The decision is one atomic write to the token's record, as a spend is.
+//! A required hook is told before the write.
+
+use std::cell::Cell;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::answer::secret_json;
+use super::body::given;
+use super::presented::verify_presented;
+use super::refusal::Refusal;
+use super::request::{Body, Head};
+use super::reviewed::{Reviewed, as_json};
+use super::service::Service;
+use crate::audit::Trail;
+use crate::bearer::BearerError;
+use crate::config::Happening;
+use crate::notifications::Notice;
+use crate::oauth::form::Form;
+use crate::step::{Context, Response};
+use crate::store::{Choice, Known, NotCounted, Person, Review, Standing, TokenId};
+
+/// The scope of an access token that may approve impersonations of other users.
+const APPROVE: &str = "impersonations:approve";
+
+/// The length of a page if the query has no `limit`.
+const DEFAULT_LIMIT: usize = 50;
+
+/// The longest page. A row has the whole context of its mint.
+const MAX_LIMIT: usize = 200;
+
+/// The longest reason of a decision, in characters.
+const LONGEST_REASON: usize = 1024;
+
+/// A person whose access token was verified.
+struct Visitor {
+    name: String,
+    client_id: Option<String>,
+    may_approve: bool,
+}
+
+impl Visitor {
+    fn person(&self) -> Person<'_> {
+        let Self { name, client_id, may_approve } = self;
+        Person { name, client_id: client_id.as_deref(), may_approve: *may_approve }
+    }
+}
+
+/// Verifies the person's access token. A token that names no person can decide nothing.
+async fn visitor(
+    service: &Service,
+    context: &Context,
+    trail: &Trail,
+    head: &Head,
+) -> Result<Visitor, Refusal> {
+    let proofs = service.proofs.as_deref();
+    let verified = verify_presented(&service.people, proofs, context, head).await?;
+    let name = verified.subject.clone().ok_or_else(|| {
+        Refusal::access_denied("nobody_named", "the access token must name a person")
+    })?;
+    trail.note(|facts| facts.requested_by = Some(name.clone()));
+    let may_approve = verified.require(APPROVE).is_ok();
+    Ok(Visitor { name, client_id: verified.client_id.clone(), may_approve })
+}
+
+fn lacks_the_scope() -> Refusal {
+    Refusal::bearer(&BearerError::InsufficientScope([APPROVE.to_owned()].into()))
+}
+
+#[derive(Serialize)]
+struct ListResponse {
+    approvals: Vec<Reviewed>,
+    /// The beginning of the next page; `null` on the last page.
+    cursor: Option<String>,
+    /// The list has everything that waits, over all pages.
+    complete: bool,
+}
+
+/// Lists what waits for a decision.
+pub(super) async fn list(
+    service: &Service,
+    context: &Context,
+    trail: &Trail,
+    head: Head,
+) -> Result<Response, Refusal> {
+    let visitor = visitor(service, context, trail, &head).await?;
+    let query = Form::parse(head.query())?;
+    if query.names().any(|name| !["limit", "cursor"].contains(&name)) {
+        let told = "the query can have limit and cursor";
+        return Err(Refusal::invalid_request("parameter_unknown", told));
+    }
+    let limit = limit(&query)?;
+    let place = query.get("cursor");
+    let is_shown = |known: &Known| {
+        let user = known.user_id();
+        visitor.may_approve || user.is_some_and(|user| user == visitor.name)
+    };
+    let page = service.store.waiting(context, place, limit, is_shown).await?;
+    // A person whose consent nobody needs is told as little as a stranger.
+    let is_empty = page.entries.is_empty() && page.next.is_none();
+    if !visitor.may_approve && place.is_none() && is_empty {
+        return Err(lacks_the_scope());
+    }
+    let now = context.host().now();
+    let row = |waiting: &crate::store::Waiting| Reviewed::new(&waiting.id, &waiting.known, now);
+    let answer = ListResponse {
+        approvals: page.entries.iter().map(row).collect(),
+        cursor: page.next,
+        complete: page.complete,
+    };
+    Ok(secret_json(200, &answer))
+}
+
+fn limit(query: &Form<'_>) -> Result<usize, Refusal> {
+    let Some(text) = query.get("limit") else { return Ok(DEFAULT_LIMIT) };
+    let digits = text.bytes().all(|byte| byte.is_ascii_digit());
+    let limit = text.parse().ok().filter(|limit| digits && (1..=MAX_LIMIT).contains(limit));
+    limit.ok_or_else(|| {
+        Refusal::invalid_request("limit", "")
+            .telling(format!("limit must be a whole number from 1 to {MAX_LIMIT}"))
+    })
+}
+
+/// The members of the body.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Members {
+    #[serde(default)]
+    decision: Value,
+    #[serde(default, deserialize_with = "given")]
+    reason: Option<Value>,
+}
+
+/// A decision, as a person writes it.
+struct Decision {
+    choice: Choice,
+    reason: Option<String>,
+}
+
+impl Decision {
+    fn read(head: &Head, body: &Body) -> Result<Self, Refusal> {
+        let Members { decision, reason } =
+            body.json(head, "the body must be a JSON object of decision and reason")?;
+        let choice = match decision.as_str() {
+            Some("approve") => Choice::Approve,
+            Some("deny") => Choice::Deny,
+            _ => {
+                let told = "decision must be approve or deny";
+                return Err(Refusal::invalid_request("decision", told));
+            }
+        };
+        let reason = match reason {
+            None => None,
+            Some(Value::String(text)) if text.chars().count() <= LONGEST_REASON => Some(text),
+            Some(_) => {
+                return Err(Refusal::invalid_request("decision_reason", "").telling(format!(
+                    "reason must be a string of at most {LONGEST_REASON} characters"
+                )));
+            }
+        };
+        Ok(Self { choice, reason })
+    }
+
+    const fn happening(&self) -> Happening {
+        match self.choice {
+            Choice::Approve => Happening::ApprovalGiven,
+            Choice::Deny => Happening::ApprovalDenied,
+        }
+    }
+}
+
+/// Decides about a subject token.
+pub(super) async fn decide(
+    service: &Service,
+    context: &Context,
+    trail: &Trail,
+    head: Head,
+    body: Body,
+) -> Result<Response, Refusal> {
+    let visitor = visitor(service, context, trail, &head).await?;
+    let decision = Decision::read(&head, &body)?;
+    trail.note(|facts| facts.decision_reason.clone_from(&decision.reason));
+    if decision.choice == Choice::Deny {
+        trail.is_denial();
+    }
+    let id = head.last_segment().and_then(TokenId::parse).ok_or_else(nothing_waits)?;
+    trail.note(|facts| facts.subject_token_id = Some(id.to_string()));
+    let known = service.store.known(context, &id).await?.ok_or_else(nothing_waits)?;
+    trail.note(|facts| {
+        facts.caller = Some(known.mint().caller.clone());
+        facts.user_id = known.user_id().map(str::to_owned);
+        facts.actor_id.clone_from(&known.mint().bounds.actor_id);
+    });
+    let host = context.host();
+    let judge = |known: &Known| judge(known, &visitor, decision.choice, context);
+    let Some(review) = judge(&known)? else {
+        trail.note(|facts| facts.outcome = Some("repeated"));
+        return Ok(secret_json(200, &Reviewed::new(&id, &known, host.now())));
+    };
+
+    let mut decided = known.clone();
+    decided.decide(review);
+    let notice = || {
+        let data = Reviewed {
+            decided_by: Some(visitor.name.clone()),
+            reason: decision.reason.clone(),
+            ..Reviewed::new(&id, &decided, host.now())
+        };
+        let (issuer, happening) = (&service.config.issuer, decision.happening());
+        Notice::new(host, issuer, happening, &id.to_string(), &as_json(&data)?)
+    };
+    let announced = match service.notifier.wants(decision.happening()) {
+        true => Some(service.notifier.announce(context, notice()?).await?),
+        false => None,
+    };
+
+    // The token may have changed since it was read. So the choice is judged again, in the same
+    // atomic step in which it is written.
+    context.still_wanted().await;
+    let refusal = Cell::new(None);
+    let written = service.store.decide(context, &id, |known| match judge(known) {
+        Ok(review) => review,
+        Err(refused) => {
+            refusal.set(Some(refused));
+            None
+        }
+    });
+    let known = written.await?.ok_or_else(nothing_waits)?;
+    if let Some(refused) = refusal.take() {
+        return Err(refused);
+    }
+    trail.is_done();
+    if let Some(announced) = announced {
+        service.notifier.note(host, announced.has_happened());
+    }
+    Ok(secret_json(200, &Reviewed::new(&id, &known, host.now())))
+}
+
+/// Judges the choice of a person. Returns the new review of the token; `None` if the review has this
+/// choice already.
+fn judge(
+    known: &Known,
+    visitor: &Visitor,
+    choice: Choice,
+    context: &Context,
+) -> Result<Option<Review>, Refusal> {
+    let now = context.host().now();
+    if !known.has_review() || matches!(known.standing(now), Standing::Cancelled | Standing::Expired)
+    {
+        return Err(nothing_waits());
+    }
+    known.with(&visitor.person(), choice, now).map_err(|reason| match reason {
+        NotCounted::NotAllowed => lacks_the_scope(),
+        NotCounted::OwnRequest => Refusal::access_denied(
+            "own_request",
+            "nobody can approve an impersonation of or for themselves",
+        ),
+        NotCounted::Decided => Refusal::new(
+            409,
+            "already_decided",
+            "already_decided",
+            "the impersonation is decided, or needs no further approval",
+        ),
+    })
+}
+
+fn nothing_waits() -> Refusal {
+    Refusal::not_found("approval_unknown", "nothing with this id waits for a decision")
+}

@@ -1,0 +1,110 @@
+//! What people see of a subject token: its state, and who has decided about it. The list of what
+//! waits, the answer to a decision, the caller's own look and the notices all show this.
+
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::host::{HostFailure, UnixTime};
+use crate::policy::Bounds;
+use crate::store::{Decided, Known, Review, Standing, State, TokenId};
+
+/// A subject token, as people see it. A member that nobody knows is absent.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Reviewed {
+    pub(super) id: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) user_id: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) actor_id: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) client_id: Option<Value>,
+    pub(super) caller: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) resource: Option<Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) scope: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) context: Option<Value>,
+    pub(super) approvals: Vec<Approval>,
+    /// The number of approvals that are missing.
+    pub(super) needed: u8,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) consent: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) denied: Option<Approval>,
+    pub(super) state: &'static str,
+    pub(super) requested_at: String,
+    pub(super) expires_at: String,
+    /// Who has just decided; in a notice.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) decided_by: Option<String>,
+    /// The reason of the decision; in a notice.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) reason: Option<String>,
+}
+
+/// The decision of a person.
+#[derive(Serialize)]
+pub(super) struct Approval {
+    by: String,
+    at: String,
+}
+
+impl Reviewed {
+    pub(super) fn new(id: &TokenId, known: &Known, now: UnixTime) -> Self {
+        let record = &known.record;
+        let mint = &record.mint;
+        let (grant, exchange) = match &record.state {
+            State::Outstanding(grant) => (Some(grant), None),
+            State::Spent(exchange) => (None, Some(exchange)),
+            State::Cancelled => (None, None),
+        };
+        let nothing = Review::default();
+        let review = record.review.as_deref().unwrap_or(&nothing);
+        let standing = known.standing(now);
+        let is_pending = standing == Standing::Pending;
+        let Bounds { client_ids, resources, scopes, actor_id, .. } = &mint.bounds;
+        let at = |millis| UnixTime::from_millis(millis).rfc3339().to_string();
+        let approval =
+            |decided: &Decided| Approval { by: decided.by.clone(), at: at(decided.at_millis) };
+        let actor = exchange.and_then(|exchange| exchange.actor_id.as_ref()).or(actor_id.as_ref());
+        let client = exchange.map(|exchange| Value::from(&*exchange.client_id));
+        Self {
+            id: id.to_string(),
+            user_id: grant.map(|grant| grant.user_id.clone()),
+            actor_id: actor.cloned(),
+            client_id: client.or_else(|| one_or_many(client_ids.as_deref())),
+            caller: mint.caller.clone(),
+            resource: one_or_many(resources.as_deref()),
+            scope: scopes.as_ref().map(|scopes| scopes.join(" ")),
+            context: grant.and_then(|grant| serde_json::from_str(&grant.context).ok()),
+            approvals: review.approved.iter().map(approval).collect(),
+            needed: if is_pending { review.missing() } else { 0 },
+            consent: match (review.consent, review.has_consent()) {
+                (false, _) => None,
+                (true, true) => Some("given"),
+                (true, false) => Some("needed"),
+            },
+            denied: review.denied.as_ref().map(approval),
+            state: standing.word(),
+            requested_at: at(mint.at_millis),
+            expires_at: known.expires_at.rfc3339().to_string(),
+            decided_by: None,
+            reason: None,
+        }
+    }
+}
+
+/// Writes data of a notice.
+pub(super) fn as_json(data: &impl Serialize) -> Result<String, HostFailure> {
+    serde_json::to_string(data).map_err(|_| HostFailure("memory for a notice"))
+}
+
+/// Writes a bound as a mint writes it: one name, or a list.
+fn one_or_many(names: Option<&[String]>) -> Option<Value> {
+    match names? {
+        [name] => Some(Value::from(&**name)),
+        names => Some(Value::from(names)),
+    }
+}

@@ -1,0 +1,38 @@
+//! `GET /api/subject-tokens/{id}`: a backend asks what became of a subject token that it minted.
+//!
+//! Only the caller that minted a token learns about it, and no other caller learns that the token
+//! exists.
+
+use super::answer::secret_json;
+use super::presented::verify_presented;
+use super::refusal::Refusal;
+use super::request::Head;
+use super::reviewed::Reviewed;
+use super::service::Service;
+use crate::audit::Trail;
+use crate::step::{Context, Response};
+use crate::store::TokenId;
+
+/// Shows a subject token.
+pub(super) async fn show(
+    service: &Service,
+    context: &Context,
+    trail: &Trail,
+    head: Head,
+) -> Result<Response, Refusal> {
+    let proofs = service.proofs.as_deref();
+    let verified = verify_presented(&service.callers, proofs, context, &head).await?;
+    let caller = verified.caller().unwrap_or_default();
+    trail.note(|facts| facts.caller = Some(caller.to_owned()));
+
+    let not_found = || {
+        let told = "there is no subject token with this id";
+        Refusal::not_found("subject_token_unknown", told)
+    };
+    let id = head.last_segment().and_then(TokenId::parse).ok_or_else(not_found)?;
+    trail.note(|facts| facts.subject_token_id = Some(id.to_string()));
+    let known = service.store.known(context, &id).await?;
+    let known = known.filter(|known| known.mint().caller == caller).ok_or_else(not_found)?;
+    trail.note(|facts| facts.user_id = known.user_id().map(str::to_owned));
+    Ok(secret_json(200, &Reviewed::new(&id, &known, context.host().now())))
+}
