@@ -22,7 +22,7 @@ fn a_request_finds_its_endpoint_by_whole_path_and_method() {
     use Endpoint::*;
     use Route::{MethodNotAllowed, To};
     #[rustfmt::skip]
-    let cases: [(&[u8], &[u8], Option<Route>); 60] = [
+    let cases: [(&[u8], &[u8], Option<Route>); 63] = [
         (b"POST",    b"/api/subject-tokens",                     Some(To(SubjectTokens))),
         (b"POST",    b"/api/subject-tokens?a=b",                 Some(To(SubjectTokens))),
         (b"POST",    b"/api/subject-tokens?",                    Some(To(SubjectTokens))),
@@ -41,7 +41,10 @@ fn a_request_finds_its_endpoint_by_whole_path_and_method() {
         (b"POST",    b"/api/subject-tokens/1",                   Some(MethodNotAllowed(SubjectTokenState))),
         (b"GET",     b"/api/subject-tokens/1",                   Some(To(SubjectTokenState))),
         (b"PUT",     b"/api/subject-tokens/1",                   Some(MethodNotAllowed(SubjectTokenState))),
-        (b"GET",     b"/api/approvals",                          None),
+        (b"GET",     b"/api/approvals",                          Some(To(Approvals))),
+        (b"POST",    b"/api/approvals",                          Some(MethodNotAllowed(Approvals))),
+        (b"POST",    b"/api/approvals/1",                        Some(To(Approval))),
+        (b"GET",     b"/api/approvals/1",                        Some(MethodNotAllowed(Approval))),
         (b"GET",     b"/api/impersonations",                     Some(To(Impersonations))),
         (b"GET",     b"/api/impersonations?userId=1",            Some(To(Impersonations))),
         (b"HEAD",    b"/api/impersonations",                     Some(MethodNotAllowed(Impersonations))),
@@ -85,7 +88,9 @@ fn a_request_finds_its_endpoint_by_whole_path_and_method() {
         (b"GET",     b"/\xff",                                   None),
     ];
     let paths = with_all(&json!({}));
-    assert_eq!(Route::find(&Paths::new(""), &&b"GET"[..], b"/impersonations/"), None);
+    for path in [&b"/impersonations/"[..], b"/api/approvals"] {
+        assert_eq!(Route::find(&Paths::new(""), &&b"GET"[..], path), None);
+    }
     for (method, path, route) in cases {
         assert_eq!(Route::find(&paths, &method, path), route, "{}", path.escape_ascii());
     }
