@@ -159,6 +159,7 @@ impl Described {
     pub(super) fn listed(self) -> Self {
         let items = match self.words.split_once('\u{0}') {
             Some((_, items)) => items.to_owned(),
+            None if self.words.starts_with('`') => self.words,
             None => match self.words.split_once(" of ") {
                 Some((noun, rest)) => format!("{noun}s of {rest}"),
                 None => format!("{}s", self.words),
