@@ -148,9 +148,12 @@ endpoints! {
         ),
         purpose: Purpose::Oversee,
     };
-    /// Shows the subject token that the path names.
+    /// Shows the subject token that the path names, where tokens can wait for a decision.
     SubjectTokenState = Row {
-        path: (|paths| Some(&paths.subject_tokens), Rest::Id),
+        path: (
+            |paths| paths.approvals.as_ref().map(|_| paths.subject_tokens.as_str()),
+            Rest::Id,
+        ),
         methods: &["GET"],
         answered_by: AnsweredBy::Handler(
             Reads::Head,
