@@ -1,35 +1,47 @@
-// The list, what it lacks, and the ways to end what it shows.
+// The lists, what they lack, and the ways to end or decide what they show.
 import { useEffect, useMemo, useRef, useState } from 'preact/hooks';
+import { list, listWaiting } from './api.js';
 import { Approvals } from './approvals.js';
 import { configuration } from './configuration.js';
 import { html } from './html.js';
-import { Live, MEMBERS, ORDERS, select } from './live.js';
+import { MEMBERS, ORDERS, rowOf, select } from './live.js';
+import { Pages } from './pages.js';
 import { EndMany, EndOne } from './questions.js';
+import { useReading } from './reading.js';
+import { Hide, Result, useResult } from './result.js';
 import { Rows } from './rows.js';
-import { age, count, since } from './words.js';
+import { waitingRowOf } from './waiting.js';
+import { age, count, counted, since } from './words.js';
 
 const ON_A_PAGE = 50;
 
 export function Board({ session, view, look, leave, enter }) {
   const [, draw] = useState(0);
   const [question, ask] = useState();
-  const [result, setResult] = useState();
   const [mayEnd, setMayEnd] = useState(session.scopes.includes('impersonations:revoke'));
   const [pageNumber, turn] = useState(0);
   const [back, setBack] = useState();
-  const resultElement = useRef();
+  const result = useResult();
   const missed = useRef();
 
-  const live = useMemo(() => new Live(session.token, () => draw((times) => times + 1)), [session]);
-  useEffect(() => () => live.stop(), [live]);
+  const live = useReading(session, list, rowOf);
+  const waiting = useReading(session, configuration.approvals && listWaiting, waitingRowOf);
   useEffect(() => {
     const timer = setInterval(() => draw((times) => times + 1), 1_000);
     return () => clearInterval(timer);
   }, []);
 
   const kind = live.trouble?.kind;
+  // A token that one list never accepted may be good for the other.
+  const lists = [live, waiting].filter(Boolean);
+  const refusals = lists.filter(({ trouble }) => ['signed-out', 'forbidden'].includes(trouble?.kind));
+  const unaccepted = refusals.filter(({ trouble }) => trouble.kind === 'signed-out');
+  const over = refusals.length === lists.length && (unaccepted.length === lists.length || unaccepted.some(({ asOf }) => asOf !== undefined));
   useEffect(() => {
-    if (kind === 'signed-out') leave('Your session is over. Sign in again to go on: the view stays.');
+    if (over) leave('Your session is over. Sign in again to go on: the view stays.');
+    else if (unaccepted.length > 0) lists.forEach((one) => one.again());
+  }, [over, unaccepted.length]);
+  useEffect(() => {
     if (kind === 'unreachable') missed.current = live.troubleSince;
     if (!kind && missed.current !== undefined) {
       setBack(`Envoy answers again. It did not answer since ${since(missed.current, Date.now())}.`);
@@ -45,10 +57,8 @@ export function Board({ session, view, look, leave, enter }) {
   const done = (words) => {
     ask(undefined);
     setBack(undefined);
-    setResult(words);
+    result.say(words);
     live.again();
-    // The button that was pressed is perhaps gone with its row.
-    setTimeout(() => resultElement.current?.focus());
   };
   const questions = {
     session, live, mayEnd, done, leave,
@@ -58,31 +68,19 @@ export function Board({ session, view, look, leave, enter }) {
   };
 
   useEffect(() => {
-    document.title = live.whole ? `${live.rows.length} live impersonations` : 'Live impersonations';
+    const decide = waiting?.rows.length ? `, ${waiting.rows.length} to decide` : '';
+    document.title = (live.whole ? `${live.rows.length} live impersonations` : 'Live impersonations') + decide;
   });
 
-  if (kind === 'forbidden') {
-    return html`
-      <section class="card">
-        <h2>You may not see this list</h2>
-        <p>Your access token lacks the scope <code>impersonations:read</code>, or the filter lets nobody list.</p>
-        <p class="muted">The filter says: <bdi>${live.trouble.description}</bdi></p>
-        <p><button class="main" onClick=${() => enter({ prompt: 'login' })}>Sign in as somebody else</button></p>
-      </section>`;
-  }
-
   return html`
-    ${configuration.approvals && html`<${Approvals} session=${session} />`}
+    ${waiting && html`<${Approvals} session=${session} waiting=${waiting} elsewhere=${kind} leave=${leave} />`}
+    ${kind === 'forbidden' || kind === 'signed-out' ? html`<${NotYours} live=${live} enter=${enter} />` : html`
     <section aria-labelledby="list-heading">
-      <h2 id="list-heading" class="hidden">The list</h2>
+      <h2 id="list-heading" class=${waiting ? '' : 'hidden'}>${waiting ? 'Live' : 'The list'}</h2>
       <${State} live=${live} mayEnd=${mayEnd} again=${() => live.again()} />
-      <div role="status" class="results">
-        ${result && html`
-          <p class="result" tabindex="-1" ref=${resultElement}>
-            <span>${result}</span> <button class="quiet" onClick=${() => setResult(undefined)} aria-label="Hide this message">Hide</button>
-          </p>`}
-        ${back && !kind && html`<p class="result"><span>${back}</span> <button class="quiet" onClick=${() => setBack(undefined)} aria-label="Hide this message">Hide</button></p>`}
-      </div>
+      <${Result} result=${result}>
+        ${back && !kind && html`<p class="result"><span>${back}</span> <${Hide} hide=${() => setBack(undefined)} /></p>`}
+      <//>
       <${Tools} view=${view} look=${(changes) => { turn(0); look(changes); }} found=${filtered && live.asOf !== undefined && rows.length}>
         ${mayEnd && html`
           <button onClick=${() => ask({ members: view.members })}>End many…</button>
@@ -94,15 +92,20 @@ export function Board({ session, view, look, leave, enter }) {
           ? html`<${Rows} rows=${rows.slice(shown * ON_A_PAGE, (shown + 1) * ON_A_PAGE)} first=${shown * ON_A_PAGE} total=${rows.length}
               now=${live.now} end=${mayEnd && ((row) => ask({ row }))} only=${(name, value) => { turn(0); look({ members: { ...view.members, [name]: value } }); }} />`
           : html`<${Nothing} live=${live} filtered=${filtered} all=${() => look({ members: {}, search: '' })} />`}
-      ${pages > 1 && html`
-        <nav aria-label="Pages of the list">
-          <button disabled=${shown === 0} onClick=${() => turn(shown - 1)}>Previous</button>
-          <span>${count(shown * ON_A_PAGE + 1, '', '').trim()} to ${count(Math.min(rows.length, (shown + 1) * ON_A_PAGE), '', '').trim()} of ${count(rows.length, '', '').trim()}</span>
-          <button disabled=${shown === pages - 1} onClick=${() => turn(shown + 1)}>Next</button>
-        </nav>`}
-    </section>
+      <${Pages} label="Pages of the list" number=${shown} size=${ON_A_PAGE} total=${rows.length} turn=${turn} />
+    </section>`}
     ${question?.row && html`<${EndOne} ...${questions} row=${question.row} />`}
     ${question && !question.row && html`<${EndMany} ...${questions} key=${JSON.stringify(question)} preset=${question.members ?? {}} all=${question.all} />`}`;
+}
+
+function NotYours({ live, enter }) {
+  return html`
+    <section class="card">
+      <h2>You may not see this list</h2>
+      <p>Your access token lacks the scope <code>impersonations:read</code>, or the filter lets nobody list live impersonations.</p>
+      <p class="muted">The filter says: <bdi>${live.trouble.description}</bdi></p>
+      <p><button class="main" onClick=${() => enter({ prompt: 'login' })}>Sign in as somebody else</button></p>
+    </section>`;
 }
 
 /** One line for how good the list is, and a box for each thing that is wrong with it. */
@@ -118,10 +121,10 @@ function State({ live, mayEnd, again }) {
     unexpected: ['The list could not be read', `The filter says: ${description}. ${known}`],
   };
   const trouble = troubles[kind];
-  const word = live.asOf === undefined ? (kind ? 'no list' : 'loading') : live.stale ? 'stale' : !live.whole ? 'reading on' : live.complete ? 'up to date' : 'incomplete';
+  const { word } = live;
   return html`
     <div class="state">
-      <p class="figure"><strong>${live.asOf === undefined ? '–' : count(live.rows.length, '', '').trim()}</strong> live
+      <p class="figure"><strong>${live.asOf === undefined ? '–' : counted(live.rows.length)}</strong> live
         ${' '}<span class=${`badge ${word.replaceAll(' ', '-')}`}>${word}</span></p>
       <p class="muted">${live.asOf === undefined ? '' : `Read ${live.stale ? `${age(Date.now() - live.asOf)} ago, ` : ''}at ${since(live.asOf, Date.now())}`}
         ${' '}<button class="quiet" onClick=${again}>Read again</button></p>

@@ -2,7 +2,7 @@
 import { render } from 'preact';
 import { useEffect, useState } from 'preact/hooks';
 import { Board } from './board.js';
-import { ADDRESS } from './configuration.js';
+import { ADDRESS, configuration } from './configuration.js';
 import { html } from './html.js';
 import { answer, signIn, SignInFailed } from './sign-in.js';
 import { hashOf, viewOf } from './view.js';
@@ -64,7 +64,7 @@ function Entrance({ why, busy, enter }) {
       <h2>${busy ? busy : 'Signed out'}</h2>
       ${!busy && html`
         <div role="status">${why && html`<p><strong>${why}</strong></p>`}</div>
-        <p>Sign in to see who acts as whom at this moment, and to end it.</p>
+        <p>Sign in to see who acts as whom at this moment, and to end it${configuration.approvals && ', or to decide what waits for approval'}.</p>
         <p><button class="main" onClick=${() => enter()}>Sign in</button></p>`}
     </section>`;
 }

@@ -1,54 +1,25 @@
 // The questions before something ends. Each says how many, and tells afterwards what happened.
-import { useEffect, useRef, useState } from 'preact/hooks';
+import { useState } from 'preact/hooks';
 import { endMany, endOne } from './api.js';
 import { html } from './html.js';
 import { MEMBERS } from './live.js';
+import { Failure, Question, useSending } from './question.js';
 import { Context } from './rows.js';
-import { count, left, since } from './words.js';
+import { count, counted, left, since } from './words.js';
 
 /** What must be typed before everything ends. */
 const WORDS = 'end everything';
 
-/** A dialog of the browser: it keeps the focus inside, and gives it back. */
-function Question({ heading, close, children }) {
-  const element = useRef();
-  useEffect(() => element.current.showModal(), []);
-  return html`
-    <dialog ref=${element} onClose=${close} aria-labelledby="question">
-      <h2 id="question">${heading}</h2>
-      ${children}
-    </dialog>`;
-}
-
-/** Sends, and says in words why it failed. Nothing is hidden: whoever reads must know what to do. */
-function useSending({ leave, forbid }) {
-  const [sending, setSending] = useState(false);
-  const [failure, setFailure] = useState();
-  const send = async (work) => {
-    setSending(true);
-    setFailure(undefined);
-    try {
-      await work();
-    } catch (error) {
-      if (error.kind === 'signed-out') return leave('Your session is over, and nothing was ended. Sign in again and repeat it.');
-      if (error.kind === 'forbidden') forbid();
-      setFailure({
-        forbidden: 'You may not end impersonations, and nothing was ended. Your access token lacks the scope impersonations:revoke.',
-        busy: 'Too many requests: nothing was ended. Try again in a moment.',
-        unavailable: 'The store is out of reach: it is not known whether anything was ended. Try again; ending twice does no harm.',
-        unreachable: 'There was no answer: it is not known whether anything was ended. Try again; ending twice does no harm.',
-      }[error.kind] ?? `Nothing was ended. The filter says: ${error.message}`);
-      setSending(false);
-    }
-    return undefined;
-  };
-  return [send, sending, failure];
-}
-
-const Failure = ({ words }) => html`<div role="alert">${words && html`<p class="box bad">${words}</p>`}</div>`;
+const FAILURES = {
+  'signed-out': 'Your session is over, and nothing was ended. Sign in again and repeat it.',
+  forbidden: 'You may not end impersonations, and nothing was ended. Your access token lacks the scope impersonations:revoke.',
+  busy: 'Too many requests: nothing was ended. Try again in a moment.',
+  unavailable: 'The store is out of reach: it is not known whether anything was ended. Try again; ending twice does no harm.',
+  unreachable: 'There was no answer: it is not known whether anything was ended. Try again; ending twice does no harm.',
+};
 
 export function EndOne({ session, live, mayEnd, row, done, leave, forbid, close, ask }) {
-  const [send, sending, failure] = useSending({ leave, forbid });
+  const [send, sending, failure] = useSending(leave, FAILURES, ({ kind }) => kind === 'forbidden' && forbid());
   const who = `${row.actorId ?? 'an unnamed actor'} as ${row.userId}`;
   const end = () => send(async () => {
     try {
@@ -78,14 +49,14 @@ export function EndOne({ session, live, mayEnd, row, done, leave, forbid, close,
         <p class="muted">Or more than this one:</p>
         ${alike.map((name) => {
           const number = live.rows.filter((other) => other[name] === row[name]).length;
-          return html`<button key=${name} disabled=${!mayEnd} onClick=${() => ask({ members: { [name]: row[name] } })}>End all ${count(number, '', '').trim()} of this ${MEMBERS[name]}…</button>`;
+          return html`<button key=${name} disabled=${!mayEnd} onClick=${() => ask({ members: { [name]: row[name] } })}>End all ${counted(number)} of this ${MEMBERS[name]}…</button>`;
         })}
       </div>
     <//>`;
 }
 
 export function EndMany({ session, live, mayEnd, preset, all, done, leave, forbid, close }) {
-  const [send, sending, failure] = useSending({ leave, forbid });
+  const [send, sending, failure] = useSending(leave, FAILURES, ({ kind }) => kind === 'forbidden' && forbid());
   const [members, setMembers] = useState(preset);
   const [typed, setTyped] = useState('');
 
@@ -123,7 +94,7 @@ export function EndMany({ session, live, mayEnd, preset, all, done, leave, forbi
                   autofocus=${index === 0} onInput=${({ target }) => setMembers({ ...members, [name]: target.value })} /></label>`)}
           </div>
           <p role="status">${named.length === 0 ? 'Give at least one name.'
-            : number > 0 ? html`<strong>${atLeast}${count(number)}</strong> of ${count(live.rows.length, '', '').trim()} in the list.`
+            : number > 0 ? html`<strong>${atLeast}${count(number)}</strong> of ${counted(live.rows.length)} in the list.`
               : 'The list has none of these names. What is not exchanged or not listed ends all the same.'}</p>`}
         <${Failure} words=${failure} />
         <div class="buttons">

@@ -1,9 +1,10 @@
 // The rows of the list, as a table. Narrow screens show each row as a card, with the same roles.
 import { html } from './html.js';
 import { MEMBERS, textOf } from './live.js';
-import { left, since } from './words.js';
+import { left, since, SOON_MS } from './words.js';
 
-const SOON_MS = 120_000;
+/** A row shows this many members of a context. The question shows them all. */
+const SHORT = 4;
 
 export function Rows({ rows, first, total, now, end, only }) {
   return html`
@@ -53,6 +54,7 @@ export function Context({ entries, whole }) {
   if (entries.length === 0) return html`<span class="muted">–</span>`;
   return html`
     <dl class=${whole ? '' : 'short'}>
-      ${entries.map(([name, value]) => html`<div key=${name}><dt><bdi>${name}</bdi></dt>${' '}<dd><bdi>${textOf(value)}</bdi></dd></div>`)}
-    </dl>`;
+      ${(whole ? entries : entries.slice(0, SHORT)).map(([name, value]) => html`<div key=${name}><dt><bdi>${name}</bdi></dt>${' '}<dd><bdi>${textOf(value)}</bdi></dd></div>`)}
+    </dl>
+    ${!whole && entries.length > SHORT && html`<small>and ${entries.length - SHORT} more</small>`}`;
 }

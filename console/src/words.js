@@ -4,8 +4,15 @@ const counts = new Intl.NumberFormat('en');
 const clock = new Intl.DateTimeFormat('en-GB', { hour: '2-digit', minute: '2-digit', second: '2-digit' });
 const day = new Intl.DateTimeFormat('en-GB', { day: 'numeric', month: 'short' });
 
+/** Less time than this is called soon. */
+export const SOON_MS = 120_000;
+
+export function counted(number) {
+  return counts.format(number);
+}
+
 export function count(number, one = 'impersonation', many = `${one}s`) {
-  return `${counts.format(number)} ${number === 1 ? one : many}`;
+  return `${counted(number)} ${number === 1 ? one : many}`;
 }
 
 /** The time, and the day if it is not today. */

@@ -57,6 +57,9 @@ struct Told<'c> {
     #[serde(skip_serializing_if = "Option::is_none")]
     resource: Option<&'c str>,
     impersonations: &'c str,
+    /// The page shows what waits for approval if anybody may approve.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    approvals: Option<&'c str>,
 }
 
 impl Page {
@@ -79,6 +82,7 @@ impl Page {
             scopes: &console.scopes,
             resource: console.resource.as_deref(),
             impersonations: &config.paths.impersonations,
+            approvals: config.paths.approvals.as_deref(),
         };
         let mut headers: Vec<_> = manifest.headers.into_iter().collect();
         headers.push(("content-encoding", "gzip".to_owned()));

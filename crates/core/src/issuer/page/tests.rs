@@ -48,6 +48,7 @@ fn no_value_ends_the_element_of_the_configuration() {
         scopes: &scopes,
         resource: Some(hostile),
         impersonations: hostile,
+        approvals: Some(hostile),
     });
     let json = element.strip_prefix("<script type=\"application/json\" id=\"configuration\">");
     let json = json.unwrap().strip_suffix("</script>\n").unwrap();
