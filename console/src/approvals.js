@@ -29,7 +29,7 @@ export function Approvals({ session, waiting, elsewhere, leave }) {
   const refused = kind === 'forbidden' || kind === 'signed-out';
   return html`
     <section class="approvals" aria-labelledby="approvals-heading">
-      <h2 id="approvals-heading">Waiting for approval</h2>
+      <h2 id="approvals-heading" class="hidden">Waiting for approval</h2>
       ${refused ? html`<${Refused} kind=${kind} again=${() => waiting.again()} />` : html`<${State} waiting=${waiting} elsewhere=${elsewhere} />`}
       <${Result} result=${result} />
       ${!refused && rows.length > 0 && html`
@@ -59,9 +59,12 @@ function State({ waiting, elsewhere }) {
     gone: ['There is no list of approvals here', `Envoy does not lead to the filter at its path. ${known}`],
     unexpected: ['What waits could not be read', `The filter says: ${description}. ${known}`],
   }[kind];
-  const words = waiting.asOf === undefined ? '' : waiting.rows.length > 0 ? `${counted(waiting.rows.length)} to decide` : waiting.whole && waiting.complete ? 'Nothing waits for approval.' : 'Nothing is listed.';
+  const { length } = waiting.rows;
+  const words = waiting.asOf === undefined ? 'Reading what waits for approval …'
+    : length > 0 ? html`<strong>${counted(length)}</strong> waiting for approval`
+      : waiting.whole && waiting.complete ? 'Nothing waits for approval.' : 'Nothing that waits for approval is listed.';
   return html`
-    <p class="waits"><span role="status">${words}</span>${word !== 'up to date' && html` <span class=${`badge ${word.replaceAll(' ', '-')}`}>${word}</span>`}</p>
+    <p class=${length > 0 ? 'figure' : 'figure muted'}><span role="status">${words}</span>${word !== 'up to date' && html` <span class=${`badge ${word.replaceAll(' ', '-')}`}>${word}</span>`}</p>
     <div role="alert">${trouble && html`<p class="box bad"><strong>${trouble[0]}.</strong> ${trouble[1]}</p>`}</div>
     <div role="status">${waiting.asOf !== undefined && !waiting.complete && html`
       <p class="box warn"><strong>This is not all.</strong> More may wait than could be listed.</p>`}</div>`;

@@ -76,7 +76,7 @@ export function Board({ session, view, look, leave, enter }) {
     ${waiting && html`<${Approvals} session=${session} waiting=${waiting} elsewhere=${kind} leave=${leave} />`}
     ${kind === 'forbidden' || kind === 'signed-out' ? html`<${NotYours} live=${live} enter=${enter} />` : html`
     <section aria-labelledby="list-heading">
-      <h2 id="list-heading" class=${waiting ? '' : 'hidden'}>${waiting ? 'Live' : 'The list'}</h2>
+      <h2 id="list-heading" class="hidden">The list</h2>
       <${State} live=${live} mayEnd=${mayEnd} again=${() => live.again()} />
       <${Result} result=${result}>
         ${back && !kind && html`<p class="result"><span>${back}</span> <${Hide} hide=${() => setBack(undefined)} /></p>`}

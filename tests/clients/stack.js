@@ -9,23 +9,24 @@ import { SECRETS } from './client.js';
 const FILES = `${ROOT}target/clients`;
 
 /**
- * Starts Envoy on these ports, before the server at `ports.gateway`. `edit` changes the
- * configuration. The files are kept.
+ * Starts Envoy on these ports, before the server at `ports.gateway`, with the configuration `yaml`
+ * or else the shipped one. `edit` changes it. The files are kept.
  */
-export async function startEnvoyOn(ports, edit = (yaml) => yaml) {
+export async function startEnvoyOn(ports, edit = (text) => text, yaml = undefined) {
   mkdirSync(FILES, { recursive: true });
   const config = `${FILES}/envoy-${ports.public}.yaml`;
-  writeFileSync(config, edit(configOn(ports)));
+  writeFileSync(config, edit(configOn(ports, yaml)));
+  const log = `${FILES}/envoy-${ports.public}.log`;
   const envoy = await startEnvoy({
     config,
-    log: `${FILES}/envoy-${ports.public}.log`,
+    log,
     admin: ports.admin,
     env: {
       IMPERSONATION_SIGNING_KEY: JSON.stringify(newSigningKey()),
       INTROSPECTION_SECRET: SECRETS.introspection,
     },
   });
-  return { envoy, ports, origin: `http://127.0.0.1:${ports.public}` };
+  return { envoy, log, ports, origin: `http://127.0.0.1:${ports.public}` };
 }
 
 export async function newPorts() {

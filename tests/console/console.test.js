@@ -9,6 +9,7 @@ import { after, afterEach, before, beforeEach, test } from 'node:test';
 import { buffer } from 'node:stream/consumers';
 import { gunzipSync } from 'node:zlib';
 import { poll, ROOT } from '../../stack/envoy.js';
+import { startEtcd } from '../../stack/etcd.js';
 import { stopAll } from '../../stack/process.js';
 import { startFirefox } from './firefox.js';
 import { enter, operator, PAGE, startBrowser, startConsole, STRANGE } from './stack.js';
@@ -37,18 +38,25 @@ after(async () => {
 });
 
 beforeEach(async () => {
+  await stack.takeBack();
   const token = await operator(origin);
   await poll(async () => (await fetch(`${origin}/api/impersonations/revocations`, {
     method: 'POST',
     headers: { authorization: `Bearer ${token}`, 'content-type': 'application/json' },
     body: '{"all": true}',
   })).status === 201);
-  page = await browser.open();
-  page.on('request', (sent) => {
+  page = await open();
+});
+
+/** Opens a tab that notes each request with an access token. */
+async function open(options) {
+  const tab = await browser.open(options);
+  tab.on('request', (sent) => {
     const { pathname, search } = new URL(sent.url());
     if (sent.headers().authorization && pathname !== '/oidc/token') made.add(`${sent.method()} ${pathname}${search}`);
   });
-});
+  return tab;
+}
 
 /** Each test ends with these, and may say which errors it has caused. */
 async function nothingWrong(expected = /$^/) {
@@ -64,8 +72,11 @@ async function nothingWrong(expected = /$^/) {
 afterEach(() => page.context().close());
 
 const read = async (token) => (await fetch(`${origin}/orders/1`, { headers: { authorization: `Bearer ${token}` } })).status;
-const rows = () => page.getByRole('table').getByRole('row').filter({ has: page.getByRole('cell') });
+const rows = (table = 'Live impersonations', tab = page) => tab.getByRole('table', { name: table }).getByRole('row').filter({ has: page.getByRole('cell') });
 const row = (text) => rows().filter({ hasText: text });
+const waiting = (text = '', tab = page) => rows('Waiting for approval', tab).filter({ hasText: text });
+/** The part of the page with the live list. The other part uses the same words. */
+const list = () => page.getByRole('region', { name: 'The list' });
 const button = (name) => page.getByRole('button', { name });
 
 /** Returns what axe-core calls serious or critical. */
@@ -82,16 +93,24 @@ const REQUESTS = [
   ['DELETE', /^\/api\/impersonations\/[0-9a-f]+$/, (id) => `/api/impersonations/${id}`],
   ['POST', /^\/api\/impersonations\/revocations$/, () => '/api/impersonations/revocations', { actorId: 'agent-1' }],
   ['POST', /^\/api\/impersonations\/revocations$/, () => '/api/impersonations/revocations', { all: true }],
+  ['GET', /^\/api\/approvals\?limit=200(&cursor=[^&]+)?$/, () => '/api/approvals?limit=200'],
+  ['POST', /^\/api\/approvals\/[0-9a-f]+$/, (_, waits) => `/api/approvals/${waits}`, { decision: 'approve', reason: 'a test' }],
+  ['POST', /^\/api\/approvals\/[0-9a-f]+$/, (_, waits) => `/api/approvals/${waits}`, { decision: 'deny' }],
 ];
 /** The requests that the page has made with an access token, in all tests so far. */
 const made = new Set();
 
-/** The answers to all requests of the page with this value of `Authorization`. */
-async function answersTo(authorization, id) {
+/** The answers to requests of the page with this value of `Authorization`. Some are left out. */
+async function answersTo(authorization, requests, ...ids) {
   const answers = [];
-  for (const [method, , path, json] of REQUESTS) {
+  for (const request of requests) {
+    if (request === undefined) {
+      answers.push(undefined);
+      continue;
+    }
+    const [method, , path, json] = request;
     const headers = { ...(authorization && { authorization }), 'content-type': 'application/json' };
-    const response = await fetch(`${origin}${path(id)}`, { method, body: json && JSON.stringify(json), headers });
+    const response = await fetch(`${origin}${path(...ids)}`, { method, body: json && JSON.stringify(json), headers });
     answers.push(response.status);
   }
   return answers;
@@ -164,9 +183,10 @@ test('the page has its header fields, and a policy with the hashes of its script
     issuer: `${origin}/oidc`,
     discovery: '/oidc/.well-known/openid-configuration',
     clientId: 'oncall',
-    scopes: ['openid', 'impersonations:read', 'impersonations:revoke'],
+    scopes: ['openid', 'impersonations:read', 'impersonations:revoke', 'impersonations:approve'],
     resource: `${origin}/api`,
     impersonations: '/api/impersonations',
+    approvals: '/api/approvals',
   });
 });
 
@@ -292,39 +312,170 @@ test('the server decides about every request of the page, whoever sends it', asy
     await tab.context().close();
     return authorization;
   };
+  const { id: waits, subjectToken } = await stack.mint({ userId: 'user-1207', approvals: 2 });
+  const { id: own } = await stack.mint({ userId: 'user-42', consent: true });
+  const [nobody, stranger] = [Array(7).fill(401), Array(7).fill(403)];
   const lesser = [
-    ['nobody', undefined, [401, 401, 401, 401]],
-    ['a stranger', 'Bearer made-up', [401, 401, 401, 401]],
-    ['a person without a scope', await tokenOf('user-42'), [403, 403, 403, 403]],
-    ['a person who may only look', await tokenOf('auditor-1'), [200, 403, 403, 403]],
-    ['an agent', `Bearer ${stack.people.agentToken}`, [401, 401, 401, 401]],
-    ['the backend, which may mint', `Bearer ${stack.people.backendToken}`, [401, 401, 401, 401]],
-    ['the impersonation itself', `Bearer ${token}`, [401, 401, 401, 401]],
+    ['nobody', undefined, nobody],
+    ['a stranger', 'Bearer made-up', nobody],
+    ['a person without a scope', await tokenOf('user-43'), stranger],
+    ['a user, about somebody else', await tokenOf('user-42'), [403, 403, 403, 403, 200, 403, 403]],
+    ['a person who may only look', await tokenOf('auditor-1'), [200, ...Array(6).fill(403)]],
+    ['a person who may only approve', await tokenOf('approver-1'), [403, 403, 403, 403, 200, 200, undefined]],
+    ['an agent', `Bearer ${stack.people.agentToken}`, nobody],
+    ['the backend, which may mint', `Bearer ${stack.people.backendToken}`, nobody],
+    ['the operator\'s program', `Bearer ${operations}`, [200, undefined, undefined, undefined, 401, 401, 401]],
+    ['the impersonation itself', `Bearer ${token}`, nobody],
   ];
-  for (const [who, authorization, expected] of lesser) assert.deepEqual(await answersTo(authorization, id), expected, who);
+  for (const [who, authorization, expected] of lesser) {
+    const allowed = REQUESTS.map((request, index) => (expected[index] === undefined ? undefined : request));
+    assert.deepEqual(await answersTo(authorization, allowed, id, waits), expected, who);
+  }
   assert.equal(await read(token), 200);
-  assert.deepEqual(await answersTo(await tokenOf('oncall-1'), id), [200, 204, 201, 201]);
+  assert.equal((await stack.exchange(subjectToken)).body.error, 'authorization_pending');
+  assert.deepEqual(await answersTo(await tokenOf('user-42'), REQUESTS.slice(5), id, own), [200, 409]);
+  assert.deepEqual(await answersTo(await tokenOf('oncall-1'), REQUESTS, id, waits), [200, 204, 201, 201, 200, 200, 409]);
   assert.equal(await read(token), 401);
 });
 
-test('while the list is read for the first time, the page says so', async () => {
-  await someWork();
-  let release;
-  const held = new Promise((resolve) => {
-    release = resolve;
-  });
-  await answerList(async (route) => {
-    await held;
-    await route.continue();
-  });
+/** Opens a question about what waits. */
+async function question(decision, who, tab = page) {
+  await tab.getByRole('button', { name: `${decision}: ${who}` }).click();
+  const dialog = tab.getByRole('dialog', { name: `${decision} this impersonation?` });
+  await dialog.waitFor();
+  return dialog;
+}
+const decide = (dialog, decision) => dialog.getByRole('button', { name: decision, exact: true }).click();
+
+test('a person approves, after a question that shows the whole context, and the impersonation can begin', async () => {
+  const context = { ticketId: 'T-2001', reason: 'Cancel the second order', channel: 'phone', language: 'de', supervisor: 'eve', queue: 'returns' };
+  const { subjectToken } = await stack.mint({ userId: 'user-42', actorId: 'agent-1', clientId: 'support-portal', scope: ['orders:read', 'orders:write'], approvals: 1, context });
+  assert.equal((await stack.exchange(subjectToken, { actor: 'agent-1' })).body.error, 'authorization_pending');
   await enter(page, origin);
-  await page.getByText('Reading the list …').waitFor();
-  await page.getByText('loading', { exact: true }).waitFor();
+  await waiting('T-2001').waitFor();
+  assert.equal(await page.title(), '0 live impersonations, 1 to decide');
+  assert.match(await waiting('T-2001').innerText(), /agent-1\s[^]*user-42\s[^]*support-portal[^]*minted by integrator-backend[^]*orders:read orders:write[^]*Cancel the second order[^]*and 2 more[^]*1 approval missing[^]*\d+:\d\d/);
+  const dialog = await question('Approve', 'agent-1 as user-42');
+  for (const word of Object.entries(context).flat()) assert.ok((await dialog.innerText()).includes(word), word);
+  await page.screenshot({ path: `${ROOT}target/console/approve.png` });
   assert.deepEqual(await serious(), []);
-  release();
-  await row('T-1001').waitFor();
+  await dialog.getByLabel(/^Reason/).fill('I know the customer');
+  await decide(dialog, 'Approve');
+  await page.getByText('Approved: agent-1 as user-42. The impersonation can begin.').waitFor();
+  await poll(() => page.evaluate(() => document.activeElement.textContent.startsWith('Approved: agent-1')));
+  await page.getByText('Nothing waits for approval.').waitFor();
+  assert.equal((await stack.exchange(subjectToken, { actor: 'agent-1' })).status, 200);
+  await row('agent-1').waitFor();
+  await poll(() => readFileSync(stack.log, 'utf8').includes('"decision_reason":"I know the customer"'));
   await nothingWrong();
 });
+
+test('two people approve, and who may only approve sees nothing else', async () => {
+  const { subjectToken } = await stack.mint({ approvals: 2, context: { ticketId: 'T-2002' } });
+  await enter(page, origin);
+  await decide(await question('Approve', 'any actor as user-42'), 'Approve');
+  await page.getByText('Your approval counts: any actor as user-42. Still missing: 1 approval.').waitFor();
+  await waiting('approved by oncall-1').waitFor();
+  assert.equal((await stack.exchange(subjectToken)).body.error, 'authorization_pending');
+
+  const other = await open();
+  await enter(other, origin, 'approver-1');
+  await other.getByText('You may not see this list').waitFor();
+  assert.equal(await other.getByRole('button', { name: /^End/ }).count(), 0);
+  await waiting('approved by oncall-1', other).waitFor();
+  await decide(await question('Approve', 'any actor as user-42', other), 'Approve');
+  await other.getByText('Approved: any actor as user-42. The impersonation can begin.').waitFor();
+  assert.deepEqual(other.wrong.filter((line) => !/status of 403/.test(line)), []);
+  await other.context().close();
+  await page.getByText('Nothing waits for approval.').waitFor();
+  assert.equal((await stack.exchange(subjectToken)).status, 200);
+  await nothingWrong();
+});
+
+test('one denial is the end, and who was slower is told so', async () => {
+  const { subjectToken } = await stack.mint({ approvals: 2, context: { ticketId: 'T-2003' } });
+  await enter(page, origin, 'approver-1');
+  const late = await question('Approve', 'any actor as user-42');
+  const other = await open();
+  await enter(other, origin);
+  await decide(await question('Deny', 'any actor as user-42', other), 'Deny');
+  await other.getByText('Denied: any actor as user-42. The impersonation cannot begin.').waitFor();
+  await other.context().close();
+  await late.getByText('This does not wait any more').waitFor();
+  await decide(late, 'Approve');
+  await late.getByText('Your decision does not count: somebody else has decided').waitFor();
+  assert.deepEqual(await serious(), []);
+  await button('Cancel').click();
+  await page.getByText('Nothing waits for approval.').waitFor();
+  assert.equal((await stack.exchange(subjectToken)).body.error, 'access_denied');
+  await nothingWrong(/status of (403|409)/);
+});
+
+test('nobody approves for themselves, and what was taken back is not decided', async () => {
+  await stack.mint({ actorId: 'oncall-1', approvals: 1 });
+  const { id } = await stack.mint({ userId: 'user-43', approvals: 1 });
+  await enter(page, origin);
+  const own = await question('Approve', 'oncall-1 as user-42');
+  await decide(own, 'Approve');
+  await own.getByText('This is not yours to decide, and nothing was decided.').waitFor();
+  await button('Cancel').click();
+  const gone = await question('Approve', 'any actor as user-43');
+  await stack.takeBack(id);
+  await decide(gone, 'Approve');
+  await page.getByText('Nothing was decided. This does not wait any more: any actor as user-43.').waitFor();
+  await nothingWrong(/status of (403|404)/);
+});
+
+test('a user without any scope sees what concerns them, and consents', async () => {
+  await stack.mint({ userId: 'user-43', approvals: 1 });
+  const { subjectToken } = await stack.mint({ userId: 'user-42', actorId: 'agent-1', consent: true, context: { ticketId: 'T-2004' } });
+  await enter(page, origin, 'user-42');
+  await waiting('consent of user-42 missing').waitFor();
+  await page.getByText('You may not see this list').waitFor();
+  assert.equal(await waiting().count(), 1);
+  assert.deepEqual(await serious(), []);
+  const dialog = await question('Approve', 'agent-1 as user-42');
+  await dialog.getByText('If you are user-42, this is your consent.').waitFor();
+  await decide(dialog, 'Approve');
+  await page.getByText('Approved: agent-1 as user-42. The impersonation can begin.').waitFor();
+  await page.getByText('Nothing waits for you.').waitFor();
+  await poll(() => page.evaluate(() => document.activeElement.textContent.startsWith('Approved: agent-1')));
+  assert.equal((await stack.exchange(subjectToken, { actor: 'agent-1' })).status, 200);
+  // Another question comes, and the person looks again.
+  await stack.mint({ userId: 'user-42', consent: true, context: { ticketId: 'T-2005' } });
+  await button('Read again').click();
+  await waiting('T-2005').waitFor();
+  await decide(await question('Deny', 'any actor as user-42'), 'Deny');
+  await page.getByText('Denied: any actor as user-42.').waitFor();
+  await nothingWrong(/status of 403/);
+});
+
+test('strange contexts that wait, and strange reasons, are shown and kept as text', async () => {
+  for (const strange of STRANGE) await stack.mint({ userId: strange, approvals: 1, context: { [strange]: strange, nested: { '<b>': [strange] } } });
+  await enter(page, origin);
+  await poll(async () => (await waiting().count()) === STRANGE.length);
+  const text = await page.getByRole('table', { name: 'Waiting for approval' }).innerText();
+  for (const strange of STRANGE) assert.ok(text.includes(strange), strange);
+  await page.screenshot({ path: `${ROOT}target/console/strange-approvals.png` });
+  for (const strange of STRANGE) {
+    const dialog = await question('Deny', `any actor as ${strange}`);
+    assert.ok((await dialog.innerText()).includes(JSON.stringify({ '<b>': [strange] })), strange);
+    assert.equal(await page.locator('table img, table script, table b, dialog img, dialog script, dialog b').count(), 0);
+    assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth));
+    await dialog.getByLabel(/^Reason/).fill(strange);
+    await decide(dialog, 'Deny');
+    await page.getByText(`Denied: any actor as ${strange}. The impersonation cannot begin.`, { exact: true }).waitFor();
+    await poll(() => readFileSync(stack.log, 'utf8').split('\n').some((line) => reasonIn(line) === strange));
+  }
+  assert.equal(await page.title(), '0 live impersonations');
+  await nothingWrong();
+});
+
+/** The reason of the decision in a line of Envoy's log; undefined if it has none. */
+function reasonIn(line) {
+  const json = line.indexOf('{"event":"approval.denied"');
+  return json < 0 ? undefined : JSON.parse(line.slice(json)).decision_reason;
+}
 
 test('a view in the address survives the sign-in, and a cancelled one', async () => {
   await someWork();
@@ -355,10 +506,10 @@ test('a session that is over empties the page, and ends nothing', async () => {
   const [token] = await someWork();
   await enter(page, origin);
   await row('T-1001').waitFor();
-  await page.route('**/api/impersonations**', async (route) => route.continue({ headers: { ...(await route.request().allHeaders()), authorization: 'Bearer over' } }));
+  await page.route('**/api/{impersonations,approvals}?**', async (route) => route.continue({ headers: { ...(await route.request().allHeaders()), authorization: 'Bearer over' } }));
   await page.getByText('Your session is over. Sign in again to go on: the view stays.').waitFor();
   assert.equal(await page.getByText('T-1001').count(), 0);
-  await page.unroute('**/api/impersonations**');
+  await page.unroute('**/api/{impersonations,approvals}?**');
   await button('Sign in').click();
   await row('T-1001').waitFor();
 
@@ -374,7 +525,7 @@ test('strange names and contexts are shown as text', async () => {
   for (const strange of STRANGE) await stack.begin({ userId: strange, context: { ticketId: { nested: ['<b>'] }, reason: strange } });
   await enter(page, origin);
   await poll(async () => (await rows().count()) === STRANGE.length);
-  const text = await page.getByRole('table').innerText();
+  const text = await page.getByRole('table', { name: 'Live impersonations' }).innerText();
   for (const strange of STRANGE) {
     assert.ok(text.includes(strange), strange);
     // Once as the user, once in the context, which the list cuts.
@@ -399,6 +550,7 @@ test('strange names and contexts are shown as text', async () => {
 
 test('all of it works by keyboard alone', async () => {
   const [token] = await someWork();
+  const { subjectToken } = await stack.mint({ userId: 'user-43', approvals: 1 });
   await page.goto(`${origin}${PAGE}`);
   /** Presses Tab until the focus is on what has this name. */
   const focus = async (name) => {
@@ -419,6 +571,18 @@ test('all of it works by keyboard alone', async () => {
   await focus('oncall-1');
   await page.keyboard.press('Enter');
   await row('T-1001').waitFor();
+  await focus('Deny: any actor as user-43');
+  await page.keyboard.press('Enter');
+  await page.getByRole('dialog').waitFor();
+  await page.keyboard.press('Escape');
+  await page.getByRole('dialog').waitFor({ state: 'detached' });
+  await page.keyboard.press('Shift+Tab'); // the focus was back on the button; before it stands the other
+  await page.keyboard.press('Enter');
+  await page.getByRole('dialog', { name: 'Approve this impersonation?' }).waitFor();
+  await page.keyboard.type('I know the customer'); // the focus is on the reason
+  await page.keyboard.press('Enter');
+  await page.getByText('Approved: any actor as user-43.').waitFor();
+  assert.equal((await stack.exchange(subjectToken)).status, 200);
   await focus('Search');
   await page.keyboard.type('T-1001');
   await poll(async () => (await rows().count()) === 1);
@@ -441,7 +605,7 @@ test('on a phone nothing is cut off, and in the dark all can be read', async () 
   await someWork();
   await stack.begin({ actor: 'agent-1', userId: 'user-8', context: { ticketId: 'T-1005', reason: 'The voucher is refused' }, expiresIn: 115 });
   await page.context().close();
-  page = await browser.open({ viewport: { width: 390, height: 844 }, colorScheme: 'dark', deviceScaleFactor: 1.5, hasTouch: true });
+  page = await open({ viewport: { width: 390, height: 844 }, colorScheme: 'dark', deviceScaleFactor: 1.5, hasTouch: true });
   await enter(page, origin);
   await row('T-1001').waitFor();
   assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth));
@@ -480,7 +644,7 @@ test('axe-core finds nothing serious, signed out and signed in, in each question
   await nothingWrong();
 });
 
-/** Answers for the filter what the filter cannot be brought to answer here. */
+/** Answers for the filter: a list of this length takes minutes to begin. */
 async function answerList(answer) {
   await page.route(/\/api\/impersonations\?/, (route) => answer(route, new URL(route.request().url()).searchParams));
 }
@@ -523,40 +687,6 @@ test('65 536 impersonations are read in parts, and do not freeze the page', asyn
   await nothingWrong();
 });
 
-test('half a list says so, and what it lacks can be ended by name', async () => {
-  const token = await stack.begin({ actor: 'agent-1', userId: 'user-42' });
-  await answerList(async (route) => {
-    await route.fulfill({ json: { impersonations: [], cursor: null, complete: false } });
-  });
-  await enter(page, origin);
-  await page.getByText('This is not all.').waitFor();
-  await page.getByText('incomplete').waitFor();
-  await page.getByText('Nobody impersonates anybody. At least nobody is listed.').waitFor();
-  assert.deepEqual(await serious(), []);
-  await button('End many…').click();
-  await page.getByRole('dialog').getByLabel('User').fill('user-42');
-  await button('End what matches').click();
-  await page.getByText('1 impersonation of user user-42 ended.').waitFor();
-  assert.equal(await read(token), 401);
-  await nothingWrong();
-});
-
-test('a store out of reach has its own words, and so has a list that grows stale', async () => {
-  await someWork();
-  await enter(page, origin);
-  await row('T-1001').waitFor();
-  await answerList((route) => route.fulfill({ status: 503, headers: { 'retry-after': '1' }, json: { error: 'temporarily_unavailable', error_description: 'the store does not answer' } }));
-  await page.getByText('The store is out of reach.').waitFor();
-  await page.getByText('stale', { exact: true }).waitFor();
-  assert.equal(await rows().count(), 5);
-  assert.deepEqual(await serious(), []);
-  await page.screenshot({ path: `${ROOT}target/console/stale.png` });
-  await page.unroute(/\/api\/impersonations\?/);
-  await page.getByText('up to date', { exact: true }).waitFor();
-  assert.equal(await page.getByText('The store is out of reach.').count(), 0);
-  await nothingWrong(/status of 503/);
-});
-
 test('in Firefox a person signs in, sees, searches, ends one, and the API refuses its next request', async () => {
   const [token, other] = await someWork();
   const firefox = await startFirefox(origin);
@@ -590,19 +720,98 @@ test('the tests know every request that the page makes with its access token', (
   }
 });
 
-// This test is the last, because what was begun before ends with Envoy.
-test('Envoy goes and comes back', async () => {
+// The tests from here on end with another Envoy, so what was begun before has ended.
+test('Envoy goes and comes back, with another configuration', async () => {
   await someWork();
   await enter(page, origin);
   await row('T-1001').waitFor();
+  await page.getByText('Nothing waits for approval.').waitFor();
   await stack.envoy.stop();
   await page.getByText('Envoy does not answer.').waitFor();
   await row('T-1001').getByRole('button', { name: /^End/ }).click();
   await button('End 1 impersonation').click();
   await page.getByText('There was no answer: it is not known whether anything was ended.').waitFor();
   await button('Cancel').click();
-  await stack.restartEnvoy();
+  // The list has room for one, and nobody may approve any more.
+  stack.envoy = (await stack.restartEnvoy({ capacity: 1 })).envoy;
   await page.getByText(/^Envoy answers again\. It did not answer since \d/).waitFor();
   await page.getByText('Nobody impersonates anybody.').waitFor();
-  await nothingWrong(/ERR_CONNECTION|status of 50[23]/);
+  await page.getByText('There is no list of approvals here.').waitFor();
+  assert.deepEqual(await serious(), []);
+  await nothingWrong(/ERR_CONNECTION|status of (404|50[23])/);
+});
+
+test('without approvals the page says nothing of them, and asks for nothing', async () => {
+  const asked = [];
+  page.on('request', (sent) => asked.push(new URL(sent.url()).pathname));
+  await enter(page, origin, 'auditor-1');
+  await page.getByText('Nobody impersonates anybody.').waitFor();
+  assert.equal(await page.getByText(/approv/i).count(), 0);
+  assert.ok(asked.includes('/api/impersonations'));
+  assert.ok(!asked.includes('/api/approvals'));
+  await nothingWrong();
+});
+
+test('half a list says so, and what it lacks can be ended by name', async () => {
+  await stack.begin({ actor: 'agent-1', userId: 'user-43' });
+  const token = await stack.begin({ actor: 'agent-1', userId: 'user-42' });
+  await enter(page, origin);
+  await page.getByText('This is not all.').waitFor();
+  await page.getByText('incomplete').waitFor();
+  assert.equal(await rows().count(), 1);
+  assert.deepEqual(await serious(), []);
+  await button('End many…').click();
+  await page.getByRole('dialog').getByLabel('User').fill('user-42');
+  await page.getByText('The list has none of these names.').waitFor();
+  await button('End what matches').click();
+  await page.getByText(/of user user-42/).waitFor();
+  assert.equal(await read(token), 401);
+  await nothingWrong();
+});
+
+test('loading, a store out of reach, and a list that grows stale have their own words', async () => {
+  const etcd = await startEtcd(1, { logs: `${ROOT}target/console` });
+  await stack.envoy.stop();
+  stack.envoy = (await stack.restartEnvoy({ approvals: true, etcd: etcd.addresses })).envoy;
+  const [{ service }] = etcd.nodes;
+  await poll(async () => (await stack.mint({}).catch(() => undefined)) !== undefined);
+  await someWork();
+  await stack.mint({ approvals: 1, context: { ticketId: 'T-1006' } });
+
+  // The words that were there, however short.
+  await page.addInitScript(() => {
+    globalThis.said = new Set();
+    new MutationObserver(() => document.querySelectorAll('p, .badge').forEach((one) => globalThis.said.add(one.textContent.trim()))).observe(document, { subtree: true, childList: true, characterData: true });
+  });
+  process.kill(service.pid, 'SIGSTOP');
+  try {
+    await enter(page, origin);
+    await page.getByText('The store is out of reach.').waitFor();
+    const said = await page.evaluate(() => [...globalThis.said]);
+    for (const words of ['Reading the list …', 'Reading what waits for approval …', 'loading', 'no list']) assert.ok(said.includes(words), words);
+    assert.equal(await page.getByText('There is no list to show yet.').count(), 1);
+  } finally {
+    process.kill(service.pid, 'SIGCONT');
+  }
+  await row('T-1001').waitFor();
+  await waiting('T-1006').waitFor();
+  await list().getByText('up to date', { exact: true }).waitFor();
+
+  await etcd.kill(etcd.nodes[0]);
+  await page.getByText('The store is out of reach.').waitFor();
+  await list().getByText('stale', { exact: true }).waitFor();
+  await page.getByRole('region', { name: 'Waiting for approval' }).getByText('stale', { exact: true }).waitFor();
+  assert.deepEqual([await rows().count(), await waiting().count()], [5, 1]);
+  assert.deepEqual(await serious(), []);
+  await page.screenshot({ path: `${ROOT}target/console/stale.png` });
+  await button('Deny: any actor as user-42').click();
+  await page.getByRole('dialog').getByRole('button', { name: 'Deny' }).click();
+  await page.getByText(/It is not known whether your decision counts: the store is out of reach/).waitFor();
+  await button('Cancel').click();
+
+  await etcd.restart(etcd.nodes[0]);
+  await list().getByText('up to date', { exact: true }).waitFor();
+  assert.equal(await page.getByText('The store is out of reach.').count(), 0);
+  assert.deepEqual([await rows().count(), await waiting().count()], [5, 1]);
+  await nothingWrong(/status of 50[34]/);
 });

@@ -5,7 +5,7 @@ import { once } from 'node:events';
 import { createServer } from 'node:http';
 import { chromium } from 'playwright-core';
 import { ROOT } from '../../stack/envoy.js';
-import { oidc, parties, SECRETS, signIn } from '../clients/client.js';
+import { parties, SECRETS, signIn } from '../clients/client.js';
 import { startEnvoyOn, startStack } from '../clients/stack.js';
 
 export const PAGE = '/impersonations/';
@@ -18,6 +18,13 @@ export const STRANGE = [
   '👩🏽‍🚒 fire 🔥',
 ];
 
+/** The API in the pictures. */
+export const SHOWN_API = 'https://api.example.com/orders';
+
+/**
+ * Starts gateway and Envoy. `restartEnvoy` starts Envoy again at the same address, with another
+ * configuration (see [`forTests`]).
+ */
 export async function startConsole() {
   // Says of each name that it is a user's, of the strange ones too.
   const server = createServer((request, response) => {
@@ -25,50 +32,109 @@ export async function startConsole() {
   }).listen(0, '127.0.0.1');
   await once(server, 'listening');
   server.unref();
-  const edit = (yaml) => forTests(yaml, server.address().port);
-  const stack = await startStack(edit);
+  const edit = (options) => (yaml) => forTests(yaml, { ...options, users: server.address().port });
+  const stack = await startStack(edit({ approvals: true }));
   const people = await parties(stack.origin);
-  return { ...stack, people, server, begin: begin(stack.origin, people), restartEnvoy: () => startEnvoyOn(stack.ports, edit) };
+  return { ...stack, people, server, ...actions(stack.origin, people), restartEnvoy: ({ etcd, ...options }) => startEnvoyOn(stack.ports, edit(options), etcd && withEtcd(etcd)) };
 }
 
-/** The shipped configuration, with a list that shows contexts, and users of any name. */
-function forTests(yaml, port) {
+/** The shipped configuration with its store in etcd. */
+const withEtcd = (addresses) => execFileSync(`${ROOT}scripts/envoy-in-cluster`, addresses, { encoding: 'utf8' });
+
+const approvalsAt = (origin) => `                    approvals:
+                      authentication:
+                        jwt:
+                        - issuer: ${origin}/oidc
+                          audiences: [${origin}/api]
+                          client_ids: [oncall]
+                          remote_jwks:
+                            http_uri: {uri: ${origin}/oidc/jwks, cluster: identity_gateway, timeout: 10s}
+                      required: 0
+`;
+
+/** The routes of docs/approvals.md. */
+const ROUTES = `              - match: {path: /api/approvals}
+                route: *answered_by_the_filter
+                typed_per_filter_config: *oversight
+              - match: {safe_regex: {regex: '/api/approvals/[0-9a-f]+'}}
+                route: *answered_by_the_filter
+                request_body_buffer_limit: 131072
+                typed_per_filter_config: *oversight
+`;
+
+/**
+ * The shipped configuration, with a list that shows contexts, and users of any name. `approvals`
+ * adds approvals, and `capacity` limits the list.
+ */
+function forTests(yaml, { users, approvals, capacity }) {
+  const [, origin] = /issuer: (http:.+)\/oidc/.exec(yaml);
+  const page = '              # The page of live impersonations.';
   const edits = [
-    ['  - name: identity_gateway\n    connect_timeout', `  - name: users\n    connect_timeout: 1s\n    load_assignment:\n      cluster_name: users\n      endpoints:\n      - lb_endpoints:\n        - endpoint: {address: {socket_address: {address: 127.0.0.1, port_value: ${port}}}}\n$&`],
-    ['# context: [ticketId, reason] # Yours: members that the list shows', 'context: [ticketId, reason]'],
+    ['  - name: identity_gateway\n    connect_timeout', `  - name: users\n    connect_timeout: 1s\n    load_assignment:\n      cluster_name: users\n      endpoints:\n      - lb_endpoints:\n        - endpoint: {address: {socket_address: {address: 127.0.0.1, port_value: ${users}}}}\n$&`],
+    ['# context: [ticketId, reason] # Yours: members that the list shows', `context: [ticketId, reason]${capacity ? `\n                      capacity: ${capacity}` : ''}`],
     ['/api/users/{userId}", cluster: identity_gateway', '/api/users/{userId}", cluster: users'],
     // Some of the test's impersonations have no actor.
     ['required: true', 'required: false'],
+    ['                    resources:\n', `$&                    - {indicator: "${SHOWN_API}", scopes: ["orders:read", "orders:write"]}\n`],
+    ...approvals ? [
+      ['                    console:\n', `${approvalsAt(origin)}$&`],
+      ['impersonations:read, impersonations:revoke]', 'impersonations:read, impersonations:revoke, impersonations:approve]'],
+      [page, `${ROUTES}$&`],
+    ] : [],
   ];
   for (const [from, to] of edits) {
     if (!yaml.includes(from)) throw new Error(`envoy.yaml does not have: ${from}`);
-    yaml = yaml.replace(from, to.replace('$&', () => from));
+    yaml = yaml.replace(from, () => to.replace('$&', () => from));
   }
   return yaml;
 }
 
-/** Returns a function that begins an impersonation, and returns its access token. */
-function begin(origin, { portal, backendToken }) {
+/**
+ * What backend and agents do: `mint` answers with the subject token and its id, `exchange` with
+ * status and body, `begin` does both and answers with the access token, and `takeBack` ends it.
+ */
+function actions(origin, { portal, backendToken }) {
   const actors = new Map();
-  return async ({ userId = 'user-42', actor, context = {}, scope = 'orders:read', expiresIn }) => {
-    if (actor && !actors.has(actor)) actors.set(actor, (await signIn(portal, actor)).access_token);
-    const minted = await fetch(`${origin}/api/subject-tokens`, {
+  const minted = [];
+  const mint = async ({ userId = 'user-42', context = {}, ...members }) => {
+    const response = await fetch(`${origin}/api/subject-tokens`, {
       method: 'POST',
       headers: { authorization: `Bearer ${backendToken}`, 'content-type': 'application/json' },
-      body: JSON.stringify({ userId, context, ...(expiresIn && { accessTokenExpiresIn: expiresIn }) }),
+      body: JSON.stringify({ userId, context, ...members }),
     });
-    if (minted.status !== 201) throw new Error(`the mint was answered with ${minted.status}: ${await minted.text()}`);
-    const { subjectToken } = await minted.json();
-    const type = 'urn:ietf:params:oauth:token-type:access_token';
-    const tokens = await oidc.genericGrantRequest(portal, 'urn:ietf:params:oauth:grant-type:token-exchange', {
-      scope,
-      resource: `${origin}/orders`,
-      subject_token: subjectToken,
-      subject_token_type: type,
-      ...(actor && { actor_token: actors.get(actor), actor_token_type: type }),
-    });
-    return tokens.access_token;
+    if (response.status !== 201) throw new Error(`the mint was answered with ${response.status}: ${await response.text()}`);
+    const id = response.headers.get('location').split('/').at(-1);
+    minted.push(id);
+    return { id, subjectToken: (await response.json()).subjectToken };
   };
+  const exchange = async (subjectToken, { actor, scope = 'orders:read', resource = `${origin}/orders` } = {}) => {
+    if (actor && !actors.has(actor)) actors.set(actor, (await signIn(portal, actor)).access_token);
+    const type = 'urn:ietf:params:oauth:token-type:access_token';
+    const response = await fetch(`${origin}/oidc/token`, {
+      method: 'POST',
+      headers: { authorization: `Basic ${Buffer.from(`support-portal:${SECRETS.supportPortal}`).toString('base64')}` },
+      body: new URLSearchParams({
+        grant_type: 'urn:ietf:params:oauth:grant-type:token-exchange',
+        scope,
+        resource,
+        subject_token: subjectToken,
+        subject_token_type: type,
+        ...(actor && { actor_token: actors.get(actor), actor_token_type: type }),
+      }),
+    });
+    return { status: response.status, body: await response.json() };
+  };
+  const begin = async ({ userId, context, expiresIn, ...exchanged }) => {
+    const { subjectToken } = await mint({ userId, context, ...(expiresIn && { accessTokenExpiresIn: expiresIn }) });
+    const { status, body } = await exchange(subjectToken, exchanged);
+    if (status !== 200) throw new Error(`the exchange was answered with ${status}: ${JSON.stringify(body)}`);
+    return body.access_token;
+  };
+  /** Takes back one subject token, or all that were minted. Those that were exchanged are over. */
+  const takeBack = async (ids = minted.splice(0)) => {
+    for (const id of [ids].flat()) await fetch(`${origin}/api/subject-tokens/${id}`, { method: 'DELETE', headers: { authorization: `Bearer ${backendToken}` } });
+  };
+  return { mint, exchange, begin, takeBack };
 }
 
 /** An access token that ends everything between two tests. */
@@ -101,7 +167,10 @@ export async function startBrowser(origin) {
     page.on('pageerror', (error) => page.wrong.push(`thrown: ${error.stack}`));
     page.on('request', (request) => {
       const url = new URL(request.url());
-      if (url.protocol !== 'data:' && url.origin !== origin) page.wrong.push(`request elsewhere: ${url}`);
+      if (url.protocol === 'data:') return;
+      if (url.origin !== origin) page.wrong.push(`request elsewhere: ${url}`);
+      // The page is one document: nothing of it is loaded besides.
+      if (!['document', 'fetch'].includes(request.resourceType())) page.wrong.push(`a ${request.resourceType()} from ${url}`);
     });
     return page;
   };

@@ -11,12 +11,14 @@ export const users = new Map([
   ['user-43', { name: 'Uwe User', email: 'uwe@customers.example' }],
   ['oncall-1', { name: 'Olga Oncall', email: 'olga@support.example' }],
   ['auditor-1', { name: 'Abe Auditor', email: 'abe@support.example' }],
+  ['approver-1', { name: 'Anna Approver', email: 'anna@support.example' }],
 ]);
 
-/** Who may look at impersonations, and who may end them. Nobody else may do either. */
+/** Who may look at impersonations, end them, and approve them. Nobody else may do any of it. */
 const oversight = new Map([
-  ['oncall-1', 'impersonations:read impersonations:revoke'],
+  ['oncall-1', 'impersonations:read impersonations:revoke impersonations:approve'],
   ['auditor-1', 'impersonations:read'],
+  ['approver-1', 'impersonations:approve'],
 ]);
 
 /** The end of a scripted sign-in. Nothing listens there: the code is read from the redirect. */
@@ -42,10 +44,10 @@ export function createProvider({ issuer, signingKey, secrets, envoy }) {
   // request without `resource` gets an opaque token without an audience. `OPAQUE_API` gives an
   // opaque token for the API.
   const resources = new Map([
-    [`${origin}/api`, 'impersonate users:read impersonations:read impersonations:revoke'],
+    [`${origin}/api`, 'impersonate users:read impersonations:read impersonations:revoke impersonations:approve'],
     [`${origin}/orders`, 'orders:read orders:write'],
     [`${origin}/invoices`, 'invoices:read'],
-    [OPAQUE_API, 'impersonate users:read impersonations:read impersonations:revoke'],
+    [OPAQUE_API, 'impersonate users:read impersonations:read impersonations:revoke impersonations:approve'],
   ]);
 
   const signsIn = {
@@ -85,7 +87,7 @@ export function createProvider({ issuer, signingKey, secrets, envoy }) {
       grant_types: ['authorization_code'],
       redirect_uris: [`${origin}/impersonations/`],
       response_types: ['code'],
-      scope: 'openid impersonations:read impersonations:revoke',
+      scope: 'openid impersonations:read impersonations:revoke impersonations:approve',
     },
     // The filter itself, for introspection. It gets no tokens of its own.
     {
