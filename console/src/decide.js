@@ -4,7 +4,7 @@ import { decide } from './api.js';
 import { html } from './html.js';
 import { Failure, Question, useSending } from './question.js';
 import { Context } from './rows.js';
-import { Decisions, Named, whoOf } from './waiting.js';
+import { Decisions, Named, Who } from './waiting.js';
 import { count, left, since } from './words.js';
 
 /** The filter takes no more characters. */
@@ -34,7 +34,7 @@ export function Decide({ session, waiting, row: asked, decision, done, leave, cl
   // Somebody else may decide while the question is open.
   const now = waiting.rows.find(({ id }) => id === asked.id);
   const row = now ?? asked;
-  const who = whoOf(row);
+  const who = html`<${Who} row=${row} />`;
   const rest = row.until - waiting.now;
 
   const submit = (event) => {
@@ -45,7 +45,7 @@ export function Decide({ session, waiting, row: asked, decision, done, leave, cl
         done(outcome(who, await decide(session.token, row.id, decision, reason.trim()), row));
       } catch (error) {
         if (error.kind !== 'gone') throw error;
-        done(`Nothing was decided. This does not wait any more: ${who}. It was taken back, or its time is over.`);
+        done(html`Nothing was decided. This does not wait any more: ${who}. It was taken back, or its time is over.`);
       }
     });
   };
@@ -61,7 +61,7 @@ export function Decide({ session, waiting, row: asked, decision, done, leave, cl
           <div><dt>API</dt><dd><${Named} name=${row.resource} none="any" /></dd></div>
           <div><dt>scope</dt><dd><${Named} name=${row.scope} none="any" /></dd></div>
           <div><dt>asked</dt><dd>${since(row.began, waiting.now)}, ${rest > 0 ? `${left(rest)} left` : 'expired'}</dd></div>
-          <div><dt>decisions</dt><dd><${Decisions} row=${row} /></dd></div>
+          <div><dt>decisions</dt><dd><${Decisions} row=${row} whole /></dd></div>
           <div><dt>id</dt><dd><code>${row.id}</code></dd></div>
         </dl>
         ${row.context.length > 0 && html`<${Context} entries=${row.context} whole />`}
@@ -84,11 +84,11 @@ export function Decide({ session, waiting, row: asked, decision, done, leave, cl
 
 /** Says what has become of the request. */
 function outcome(who, { state, needed, consent }, { userId }) {
-  const missing = [needed > 0 && count(needed, 'approval'), consent === 'needed' && `the consent of ${userId}`].filter(Boolean).join(' and ');
+  const missing = [needed > 0 && count(needed, 'approval'), consent === 'needed' && html`the consent of <bdi>${userId}</bdi>`].filter(Boolean);
   return {
-    approved: `Approved: ${who}. The impersonation can begin.`,
-    denied: `Denied: ${who}. The impersonation cannot begin.`,
-    pending: `Your approval counts: ${who}. Still missing: ${missing}.`,
-    exchanged: `It was approved before: ${who}. The impersonation has begun.`,
-  }[state] ?? `It is ${state}: ${who}.`;
+    approved: html`Approved: ${who}. The impersonation can begin.`,
+    denied: html`Denied: ${who}. The impersonation cannot begin.`,
+    pending: html`Your approval counts: ${who}. Still missing: ${missing.length > 1 ? [missing[0], ' and ', missing[1]] : missing}.`,
+    exchanged: html`It was approved before: ${who}. The impersonation has begun.`,
+  }[state] ?? html`It is ${state}: ${who}.`;
 }

@@ -20,14 +20,14 @@ const FAILURES = {
 
 export function EndOne({ session, live, mayEnd, row, done, leave, forbid, close, ask }) {
   const [send, sending, failure] = useSending(leave, FAILURES, ({ kind }) => kind === 'forbidden' && forbid());
-  const who = `${row.actorId ?? 'an unnamed actor'} as ${row.userId}`;
+  const who = html`<bdi>${row.actorId ?? 'an unnamed actor'}</bdi> as <bdi>${row.userId}</bdi>`;
   const end = () => send(async () => {
     try {
       await endOne(session.token, row.id);
-      done(`Ended: ${who}.`);
+      done(html`Ended: ${who}.`);
     } catch (error) {
       if (error.kind !== 'gone') throw error;
-      done(`It was over already: ${who}.`);
+      done(html`It was over already: ${who}.`);
     }
   });
   const alike = ['actorId', 'userId', 'clientId'].filter((name) => row[name] !== undefined);
@@ -69,11 +69,11 @@ export function EndMany({ session, live, mayEnd, preset, all, done, leave, forbi
     if (!ready || sending || !mayEnd) return;
     send(async () => {
       const { ended, revokedBefore, complete } = await endMany(session.token, all ? { all: true } : Object.fromEntries(named));
-      const what = all ? 'everybody' : named.map(([name, value]) => `${MEMBERS[name]} ${value}`).join(', ');
+      const what = all ? 'everybody' : named.map(([name, value], index) => html`${index > 0 && ', '}${MEMBERS[name]} <bdi>${value}</bdi>`);
       const until = `What was issued until ${since(Date.parse(revokedBefore), live.now)} is refused.`;
       done(ended === 0 && !all
-        ? `No live impersonation of ${what} was found. Is the name spelt so? ${until}`
-        : `${complete === false ? 'At least ' : ''}${count(ended)} of ${what} ended. ${until}`);
+        ? html`No live impersonation of ${what} was found. Is the name spelt so? ${until}`
+        : html`${complete === false ? 'At least ' : ''}${count(ended)} of ${what} ended. ${until}`);
     });
   };
 

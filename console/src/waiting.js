@@ -18,19 +18,22 @@ export function waitingRowOf(entry) {
 
 const namesOf = (names) => (names === undefined ? undefined : [names].flat().map(textOf).join(', '));
 
-/** An impersonation in one phrase. */
+/** An impersonation in one phrase, for the name of a button. */
 export const whoOf = ({ actorId, userId }) => `${actorId ?? 'any actor'} as ${userId}`;
+
+/** The same to be shown. */
+export const Who = ({ row: { actorId, userId } }) => html`<bdi>${actorId ?? 'any actor'}</bdi> as <bdi>${userId}</bdi>`;
 
 export function Named({ name, none = 'not named' }) {
   return name === undefined ? html`<span class="muted">${none}</span>` : html`<bdi>${name}</bdi>`;
 }
 
-/** Who has agreed, and who is missing. */
-export function Decisions({ row }) {
+/** Who has agreed, and who is missing; `whole` says when, too. */
+export function Decisions({ row, whole }) {
   const { approvals, needed, consent, userId } = row;
   return html`
     <ul class="decisions">
-      ${approvals.map(({ by, at }) => html`<li key=${by}>approved by <bdi>${by}</bdi> <span class="muted">${since(Date.parse(at), Date.now())}</span></li>`)}
+      ${approvals.map(({ by, at }) => html`<li key=${by}>approved by <bdi>${by}</bdi>${whole && html`, ${since(Date.parse(at), Date.now())}`}</li>`)}
       ${needed > 0 && html`<li><strong>${count(needed, 'approval')} missing</strong></li>`}
       ${consent === 'needed' && html`<li><strong>consent of <bdi>${userId}</bdi> missing</strong></li>`}
       ${consent === 'given' && html`<li>the user agrees</li>`}

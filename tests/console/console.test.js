@@ -12,7 +12,7 @@ import { poll, ROOT } from '../../stack/envoy.js';
 import { startEtcd } from '../../stack/etcd.js';
 import { stopAll } from '../../stack/process.js';
 import { startFirefox } from './firefox.js';
-import { enter, operator, PAGE, startBrowser, startConsole, STRANGE } from './stack.js';
+import { enter, operator, PAGE, startBrowser, SHOWN_API, startConsole, STRANGE } from './stack.js';
 
 /** UPDATE_DOCS=1 makes the pictures of docs/console.md anew. */
 const PICTURES = process.env.UPDATE_DOCS ? `${ROOT}docs/console-` : `${ROOT}target/console/`;
@@ -117,7 +117,7 @@ async function answersTo(authorization, requests, ...ids) {
 }
 
 /** A morning's work of a support team. */
-async function someWork() {
+async function someWork(resource = `${origin}/orders`) {
   const work = [
     ['agent-1', 'user-42', 'T-1001', 'The customer cannot see an order', 'orders:read'],
     ['agent-1', 'user-43', 'T-1002', 'Refund was not booked', 'orders:read orders:write'],
@@ -126,7 +126,7 @@ async function someWork() {
     [undefined, 'user-77', 'T-0998', 'Nightly repair of carts', 'orders:read orders:write'],
   ];
   const tokens = [];
-  for (const [actor, userId, ticketId, reason, scope] of work) tokens.push(await stack.begin({ actor, userId, scope, context: { ticketId, reason } }));
+  for (const [actor, userId, ticketId, reason, scope] of work) tokens.push(await stack.begin({ actor, userId, scope, resource, context: { ticketId, reason } }));
   return tokens;
 }
 
@@ -603,24 +603,50 @@ test('all of it works by keyboard alone', async () => {
 
 test('on a phone nothing is cut off, and in the dark all can be read', async () => {
   await someWork();
-  await stack.begin({ actor: 'agent-1', userId: 'user-8', context: { ticketId: 'T-1005', reason: 'The voucher is refused' }, expiresIn: 115 });
+  await stack.mint({ actorId: 'agent-2', approvals: 1, context: { ticketId: 'T-1006', reason: 'Refund' } });
   await page.context().close();
   page = await open({ viewport: { width: 390, height: 844 }, colorScheme: 'dark', deviceScaleFactor: 1.5, hasTouch: true });
   await enter(page, origin);
   await row('T-1001').waitFor();
+  await waiting('T-1006').waitFor();
   assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth));
   assert.deepEqual(await serious(), []);
-  await page.screenshot({ path: `${ROOT}target/console/phone.png` });
+  await page.screenshot({ path: `${ROOT}target/console/phone.png`, fullPage: true });
+  await button('Approve: agent-2 as user-42').tap();
+  await page.getByRole('dialog').waitFor();
+  assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth));
+  assert.deepEqual(await serious(), []);
+  await button('Cancel').tap();
   await row('T-1001').getByRole('button', { name: /^End/ }).tap();
   await page.getByRole('dialog').waitFor();
   assert.deepEqual(await serious(), []);
   await button('Cancel').tap();
-  await page.setViewportSize({ width: 1200, height: 600 });
-  assert.deepEqual(await serious(), []);
-  await page.evaluate(() => scrollTo(0, 0));
-  await page.screenshot({ path: `${PICTURES}dark.png` });
-  await page.emulateMedia({ colorScheme: 'light' });
-  await page.screenshot({ path: `${PICTURES}light.png` });
+  await nothingWrong();
+});
+
+test('on a laptop the work of a morning fits, in the light and in the dark', async () => {
+  await someWork(SHOWN_API);
+  await stack.begin({ actor: 'agent-1', userId: 'user-8', resource: SHOWN_API, context: { ticketId: 'T-1005', reason: 'The voucher is refused' }, expiresIn: 115 });
+  const wanted = { clientId: 'support-portal', resource: SHOWN_API, scope: ['orders:read', 'orders:write'] };
+  await stack.mint({ ...wanted, userId: 'user-1207', actorId: 'agent-2', approvals: 2, context: { ticketId: 'T-1006', reason: 'Cancel the second order; the customer asks for it' } });
+  await stack.mint({ ...wanted, userId: 'user-7', actorId: 'agent-1', consent: true, scope: 'orders:read', context: { ticketId: 'T-1007', reason: 'Look at the invoice together' } });
+  const other = await open();
+  await enter(other, origin, 'approver-1');
+  await decide(await question('Approve', 'agent-2 as user-1207', other), 'Approve');
+  await other.getByText('Your approval counts: agent-2 as user-1207.').waitFor();
+  await other.context().close();
+  await page.context().close();
+  page = await open({ viewport: { width: 1200, height: 800 }, deviceScaleFactor: 1.5 });
+  await enter(page, origin);
+  await row('T-1001').waitFor();
+  await waiting('approved by approver-1').waitFor();
+  assert.deepEqual([await rows().count(), await waiting().count()], [6, 2]);
+  for (const colorScheme of ['light', 'dark']) {
+    await page.emulateMedia({ colorScheme });
+    assert.deepEqual(await serious(), [], colorScheme);
+    assert.deepEqual(await page.evaluate(() => [scrollX, scrollY, document.documentElement.scrollWidth <= innerWidth]), [0, 0, true]);
+    await page.screenshot({ path: `${PICTURES}${colorScheme}.png` });
+  }
   await nothingWrong();
 });
 

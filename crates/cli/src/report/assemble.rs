@@ -279,6 +279,7 @@ fn add<'a>(record: &mut Record<'a>, line: Record<'a>) {
         (&mut facts.method, more.method),
         (&mut facts.path, more.path),
         (&mut facts.rule, more.rule),
+        (&mut facts.decision_reason, more.decision_reason),
     ];
     texts.into_iter().for_each(|(text, other)| text.or(other));
     facts.enforced = match (facts.enforced, more.enforced) {
@@ -287,6 +288,8 @@ fn add<'a>(record: &mut Record<'a>, line: Record<'a>) {
     };
     facts.all |= more.all;
     facts.caller_gone |= more.caller_gone;
+    facts.approvals_needed = facts.approvals_needed.or(more.approvals_needed);
+    facts.consent_needed |= more.consent_needed;
     facts.ended = facts.ended.or(more.ended);
     facts.context = facts.context.take().or(more.context);
     facts.bounds = facts.bounds.take().or(more.bounds);
@@ -385,10 +388,28 @@ fn note(record: &Record<'_>, what: What) -> Option<String> {
         let ended = facts.ended.map(|ended| format!(", {ended} live")).unwrap_or_default();
         notes.push(format!("all impersonations of {names}{ended}"));
     }
+    if let Some(people) = waits_for(facts) {
+        notes.push(format!("waits for {people}"));
+    }
+    if let Some(reason) = facts.decision_reason.get() {
+        notes.push(format!("reason given: {reason}"));
+    }
     if facts.caller_gone {
         notes.push("the caller had hung up".to_owned());
     }
     Some(notes.join("; ")).filter(|notes| !notes.is_empty())
+}
+
+/// Says who must decide before the token of this mint can be exchanged.
+fn waits_for(facts: &Facts<'_>) -> Option<String> {
+    let approvals =
+        facts.approvals_needed.filter(|number| *number > 0).map(|number| match number {
+            1 => "1 approval".to_owned(),
+            number => format!("{number} approvals"),
+        });
+    let consent = facts.consent_needed.then(|| "the user's consent".to_owned());
+    let people: Vec<_> = approvals.into_iter().chain(consent).collect();
+    (!people.is_empty()).then(|| people.join(" and "))
 }
 
 fn end_by_names(revocation: &ByNames) -> Step {
@@ -409,11 +430,13 @@ fn end_by_names(revocation: &ByNames) -> Step {
 fn end(records: &[Record<'_>], steps: &[(Option<UnixTime>, Step)]) -> Option<End> {
     let of_step = |step: &Step| {
         let cause = match (step.what, step.event.as_deref()) {
+            (What::Approval, Some("approval.denied")) => Cause::Denied,
             (What::End, Some("subject_token.cancelled")) => Cause::Cancelled,
             (What::End, _) if step.reason.is_some() => Cause::Event,
             (What::End, _) => Cause::Revoked,
             _ => return None,
         };
+        // A revocation by names is in many entries, and only the report puts it there.
         let of = step.note.clone().filter(|_| step.event.is_none());
         Some(End { at: step.time.clone(), cause, by: step.by.clone(), of })
     };

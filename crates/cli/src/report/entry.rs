@@ -62,6 +62,8 @@ pub(super) enum Cause {
     Event,
     /// The backend that minted took it back.
     Cancelled,
+    /// A person who had to approve it denied it, so it never began.
+    Denied,
     /// Its subject token was presented again.
     Replayed,
     /// The guard refused a request because it had ended. The logs do not say who ended it.

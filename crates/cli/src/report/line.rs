@@ -162,6 +162,12 @@ pub(super) struct Facts<'a> {
     pub(super) all: bool,
     pub(super) ended: Option<u64>,
     pub(super) caller_gone: bool,
+    /// Of a mint that waits: how many people must approve, and true if the user must consent.
+    pub(super) approvals_needed: Option<u64>,
+    pub(super) consent_needed: bool,
+    /// Of a decision: the reason that the person gave.
+    #[serde(borrow)]
+    pub(super) decision_reason: Text<'a>,
     pub(super) context: Option<Value>,
     pub(super) bounds: Option<Value>,
     #[serde(borrow)]

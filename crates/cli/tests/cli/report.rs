@@ -1,7 +1,7 @@
 //! Tests of `report`: what it puts together, what it selects, and how it shows texts that are meant
 //! to do harm.
 
-use std::process::Output;
+use std::process::{Command, Output};
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -166,6 +166,115 @@ Totals
 12 lines were read: 10 about impersonations, 2 about other things, 0 broken.
 "
     );
+}
+
+/// An impersonation for which two people must agree: the lines of its requests until the exchange,
+/// or until somebody denies it.
+fn waiting(txn: &str, decision: &str) -> Vec<String> {
+    let mut mint = minted(txn, "user-42", 1);
+    mint["impersonation"]["event"] = json!("approval.requested");
+    let mut mint_audit = mint.clone();
+    mint_audit["impersonation"]["approvals_needed"] = json!(1);
+    mint_audit["impersonation"]["consent_needed"] = json!(true);
+    let early = json!({
+        "time": "2026-11-22T21:00:02.000Z", "request_id": "early", "method": "POST",
+        "path": "/oidc/token", "status": 400,
+        "impersonation": {
+            "event": "token_exchange.refused", "subject_token_id": txn, "client_id": "support-portal",
+            "error": "authorization_pending", "reason": "undecided",
+        },
+    });
+    let decided = |event: &str, by: &str, status: u32, second: u32| {
+        json!({
+            "time": format!("2026-11-22T21:00:{second:02}.000Z"), "request_id": by, "method": "POST",
+            "path": format!("/api/approvals/{txn}"), "status": status,
+            "impersonation": {
+                "event": event, "subject_token_id": txn, "user_id": "user-42", "actor_id": "agent-1",
+                "caller": "integrator-backend", "requested_by": by,
+            },
+        })
+    };
+    let mut own = decided("approval.refused", "agent-1", 403, 3);
+    own["impersonation"]["error"] = json!("access_denied");
+    own["impersonation"]["reason"] = json!("own_request");
+    let consent = decided("approval.given", "user-42", 200, 4);
+    let last = decided(decision, "dana", 200, 5);
+    let mut last_audit = last.clone();
+    last_audit["impersonation"]["decision_reason"] = json!("I know\n\u{202e}the ticket");
+    vec![
+        mint.to_string(),
+        audit_of(&mint_audit, "21:00:01.007"),
+        early.to_string(),
+        audit_of(&early, "21:00:02.001"),
+        own.to_string(),
+        audit_of(&own, "21:00:03.001"),
+        consent.to_string(),
+        audit_of(&consent, "21:00:04.001"),
+        last.to_string(),
+        audit_of(&last_audit, "21:00:05.001"),
+    ]
+}
+
+#[test]
+fn decisions_are_told_with_their_reasons() {
+    let mut lines = waiting(TXN, "approval.given");
+    lines.push(exchanged(TXN, "user-42", "agent-1", 6).to_string());
+    let output = report(&log(&lines), &["--txn", TXN]);
+    assert_eq!(
+        stdout(&output).split("\n\n").next().unwrap(),
+        "\
+Impersonation 0123456789abcdef0123456789ab
+  agent-1 as user-42
+  minted by integrator-backend, exchanged by support-portal
+  for https://api.example.com/orders, scope orders:read
+  No end is in these logs: the token expires by itself.
+    2026-11-22T21:00:01.000Z  mint           201  POST /api/subject-tokens  approval.requested, by integrator-backend, waits for 1 approval and the user's consent, from 10.0.0.9
+    2026-11-22T21:00:02.000Z  exchange       400  POST /oidc/token  refused, by support-portal, reason undecided
+    2026-11-22T21:00:03.000Z  approval       403  POST /api/approvals/0123456789abcdef0123456789ab  approval.refused, refused, by agent-1, reason own_request
+    2026-11-22T21:00:04.000Z  approval       200  POST /api/approvals/0123456789abcdef0123456789ab  approval.given, by user-42
+    2026-11-22T21:00:05.000Z  approval       200  POST /api/approvals/0123456789abcdef0123456789ab  approval.given, by dana, reason given: I know\\n\\u{202e}the ticket
+    2026-11-22T21:00:06.000Z  exchange       200  POST /oidc/token  by support-portal
+  0 calls, 0 refused."
+    );
+    let totals = &json_of(&log(&lines), &[])["totals"];
+    assert_eq!([&totals["mints"], &totals["exchanges"]], [1, 1]);
+    assert_eq!(totals["events"]["approval.given"], 2);
+    // The user learns neither who decided nor why.
+    let output = report(&log(&lines), &["--txn", TXN, "--user-facing"]);
+    let told = stdout(&output);
+    assert!(
+        !told.contains("dana") && !told.contains("ticket") && !told.contains("agent-1"),
+        "{told}"
+    );
+}
+
+#[test]
+fn a_denial_is_the_end_of_an_impersonation() {
+    let lines = log(&waiting(TXN, "approval.denied"));
+    let reported = json_of(&lines, &[]);
+    let [entry] = &**reported["impersonations"].as_array().unwrap() else { panic!("{reported}") };
+    assert_eq!(
+        entry["ended"],
+        json!({"at": "2026-11-22T21:00:05.000Z", "cause": "denied", "by": "dana"})
+    );
+    assert_eq!(reported["totals"]["ended"], 1);
+    let told = report(&lines, &["--txn", TXN, "--user-facing"]);
+    assert!(stdout(&told).contains("Refused before it began, 2026-11-22T21:00:05.000Z."));
+}
+
+#[test]
+fn a_mint_that_broke_the_glass_says_so() {
+    let mut mint = minted(TXN, "user-42", 1);
+    mint["impersonation"]["event"] = json!("break_glass.used");
+    let alarm = json!({"alarm": "break_glass.used", "subject_token_id": TXN, "user_id": "user-42"});
+    let lines = log(&[mint.to_string(), in_envoys_log(&alarm, "21:00:01.001")]);
+    let told = report(&lines, &["--txn", TXN]);
+    assert!(
+        stdout(&told).contains("POST /api/subject-tokens  break_glass.used, by integrator-backend")
+    );
+    let reported = json_of(&lines, &[]);
+    assert_eq!(reported["totals"]["mints"], 1);
+    assert_eq!(reported["impersonations"][0]["steps"].as_array().unwrap().len(), 1);
 }
 
 #[test]
@@ -546,4 +655,21 @@ proptest! {
         let output = with_input(&["report", form], &log);
         prop_assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
     }
+}
+
+#[test]
+fn the_progress_is_shown_on_a_terminal_and_nowhere_else() {
+    let file = file("envoy.log", &log(&night()));
+    let program = env!("CARGO_BIN_EXE_impersonation-filter");
+    let words = format!("'{program}' report --json '{}' >/dev/null", file.display());
+    // The terminal is what `script` makes, and prints.
+    let terminal =
+        Command::new("script").args(["-qec", &words, "/dev/null"]).output().expect("bsdutils");
+    assert!(terminal.status.success(), "{terminal:?}");
+    let shown = stdout(&terminal);
+    assert!(shown.contains("0 of 0 MB read"), "{shown:?}");
+    // Nothing of it is left.
+    assert!(shown.ends_with("\r\u{1b}[K"), "{shown:?}");
+    let output = report(&log(&night()), &["--json"]);
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "");
 }

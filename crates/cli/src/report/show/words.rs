@@ -74,10 +74,12 @@ fn end(entry: &Entry, readers: Readers) -> String {
     let cause = match (end.cause, readers) {
         (Cause::Revoked | Cause::Event | Cause::Unknown, Readers::User) => "Ended early",
         (Cause::Cancelled, Readers::User) => "Taken back",
+        (Cause::Denied, Readers::User) => "Refused before it began",
         (Cause::Replayed, Readers::User) => "Ended early, because it was asked for twice",
         (Cause::Revoked, _) => "Ended",
         (Cause::Event, _) => "Ended because of an event that was sent",
         (Cause::Cancelled, _) => "Taken back",
+        (Cause::Denied, _) => "Denied",
         (Cause::Replayed, _) => "Ended because its subject token was presented again",
         (Cause::Unknown, _) => {
             "Had ended when the guard refused a call; the logs do not say who ended it"
@@ -146,7 +148,13 @@ pub(super) fn request(step: &Step, readers: Readers) -> (String, String) {
     let guard = step.guard.as_deref().unwrap_or_default();
     let reason = step.reason.as_deref().unwrap_or_default();
     let says_why = guard.ends_with(reason) || (reason == "rule" && guard.contains("rules["));
-    let event = (step.what == What::Other).then(|| said(&step.event, "")).flatten();
+    // The word for the request says the rest.
+    let tells = |event: &&String| match step.what {
+        What::Approval | What::Other => true,
+        What::Mint => !event.starts_with("subject_token."),
+        _ => false,
+    };
+    let event = step.event.as_ref().filter(tells).map(|event| escaped(event));
     let facts = [
         event,
         outcome,
