@@ -24,6 +24,7 @@ use testkit::gateway::{
 };
 use testkit::http::Request;
 use testkit::refusals::{self, Exchange, Mint, Told};
+use testkit::report::Counted;
 use testkit::{Findings, paths, repository, scratch, wait_for};
 
 const CREATED: &str = "subject_token.created";
@@ -756,5 +757,7 @@ fn hostile_requests_have_as_many_lines_as_answers() {
     let events = json_lines(&log, "info", "event");
     assert!(answered > requests / 4, "only {answered} of {} were the filter's", lines.len());
     assert_eq!((events.len(), told), (answered, answered), "of {} requests", lines.len());
+    // Callers have chosen ids, paths and header fields; each request is in the report once.
+    assert_eq!(Counted::by_report(&gateway.envoy), Counted::by_metrics(&gateway.envoy));
     inspect_log(&log);
 }

@@ -5,12 +5,14 @@ import { execFileSync, spawnSync } from 'node:child_process';
 import { generateKeyPairSync, sign } from 'node:crypto';
 import { mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { after, before, test } from 'node:test';
+import { setTimeout as pause } from 'node:timers/promises';
 import { send } from '../../stack/requests.js';
 import { newSigningKey } from '../../stack/signing-key.js';
 import { configOn, poll, replacedOnce, ROOT, startEnvoy, withoutActors } from '../../stack/envoy.js';
 import { startEtcd } from '../../stack/etcd.js';
 import { startGateway } from '../../stack/gateway.js';
 import { freePorts, start, stopAll } from '../../stack/process.js';
+import { draw } from './picture.js';
 
 const FILES = `${ROOT}target/observability`;
 const RULES = `${ROOT}deploy/prometheus/rules.yml`;
@@ -331,7 +333,69 @@ test('Prometheus fills every panel and raises the alarm at a replay', { skip, ti
   for (const { name } of rules.filter(({ type }) => type === 'recording')) {
     await poll(async () => (await query(name)).data.result.length > 0).catch(() => assert.fail(`${name} records nothing`));
   }
+
+  // UPDATE_DOCS=1 draws docs/dashboard.svg, from minutes of traffic.
+  const now = () => Date.now() / 1000;
+  let from = now() - 30;
+  if (process.env.UPDATE_DOCS) {
+    const gateway = await startGateway({ port: ports.gateway, origin });
+    from = await busyMinutes(gateway);
+  }
+  const range = async (expression, begin, end) => {
+    const answer = await api(`query_range?${new URLSearchParams({ query: expression, start: begin, end, step: Math.max(1, (end - begin) / 120) })}`);
+    assert.equal(answer.status, 'success', `${expression}: ${answer.error}`);
+    return answer.data.result;
+  };
+  const picture = await draw(dashboard, range, { from, to: now(), interval: '15s' });
+  for (const { title } of panels()) assert.ok(picture.includes(`>${title.replace("'", '&#39;')}</text>`) || picture.includes(`>${title}</text>`), title);
+  assert.doesNotMatch(picture, /NaN|undefined/);
+  writeFileSync(process.env.UPDATE_DOCS ? `${ROOT}docs/dashboard.svg` : `${FILES}/dashboard.svg`, picture);
 });
+
+/**
+ * The work of a team in four minutes, with some mistakes, a replay, and an end for everybody. Then
+ * the gateway is away for a while. Returns the time at which it began, in seconds.
+ */
+async function busyMinutes(gateway) {
+  const minute = 60_000;
+  const mint = await mintRequest(origin);
+  const operator = (await send({
+    url: `${origin}/oidc/token`,
+    basic: ['operations', 'demo-only-operations'],
+    form: { grant_type: 'client_credentials', scope: 'impersonations:read impersonations:revoke', resource: `${origin}/api` },
+  })).json.access_token;
+  await poll(async () => (await send(mint)).status === 201);
+  const began = Date.now();
+  const past = () => (Date.now() - began) / minute;
+  let ended = false;
+  for (let turn = 0; past() < 3.2; turn += 1) {
+    // Mornings are not even.
+    await pause(60 + 50 * Math.sin(turn / 40) + 40 * Math.random());
+    const at = turn % 3 === 0 ? `http://127.0.0.1:${portsOfEtcd.public}` : origin;
+    const minted = await send({ ...mint, url: `${at}/api/subject-tokens` });
+    if (minted.status !== 201 || turn % 7 === 0) continue;
+    const form = { ...exchangeOf(minted.json.subjectToken), url: `${at}/oidc/token` };
+    const exchanged = await send(form);
+    const bearer = exchanged.json.access_token;
+    for (let calls = turn % 4; calls > 0; calls -= 1) await send({ url: `${at}/orders/${calls}`, bearer });
+    if (turn % 11 === 0) await send({ url: `${at}/orders/1`, bearer, json: {} });
+    if (turn % 37 === 0) await send(form);
+    if (turn % 23 === 0) await send({ ...form, basic: ['support-portal', 'wrong'] });
+    if (turn % 29 === 0) await send({ ...mint, bearer: undefined });
+    if (turn % 31 === 0) await pushEvent({ jti: `turn-${turn}` });
+    if (past() > 2 && !ended) {
+      ended = true;
+      await send({ url: `${origin}/api/impersonations/revocations`, bearer: operator, json: { all: true } });
+      await send({ url: `${origin}/orders/1`, bearer });
+    }
+  }
+  await gateway.stop();
+  while (past() < 3.7) {
+    await pause(250);
+    await send(mint);
+  }
+  return began / 1000;
+}
 
 test('the dashboard uses only provisioned data sources', () => {
   const sources = read('deploy/grafana/provisioning/datasources/datasources.yml');

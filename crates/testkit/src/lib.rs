@@ -30,6 +30,7 @@ pub mod paths;
 pub mod process;
 pub mod refusals;
 pub mod relay;
+pub mod report;
 pub mod server;
 pub mod streaming;
 pub mod tls;
