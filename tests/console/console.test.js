@@ -72,7 +72,7 @@ async function nothingWrong(expected = /$^/) {
 afterEach(() => page.context().close());
 
 const read = async (token) => (await fetch(`${origin}/orders/1`, { headers: { authorization: `Bearer ${token}` } })).status;
-const rows = (table = 'Live impersonations', tab = page) => tab.getByRole('table', { name: table }).getByRole('row').filter({ has: page.getByRole('cell') });
+const rows = (table = 'Live impersonations', tab = page) => tab.getByRole('table', { name: table }).getByRole('row').filter({ has: tab.getByRole('cell') });
 const row = (text) => rows().filter({ hasText: text });
 const waiting = (text = '', tab = page) => rows('Waiting for approval', tab).filter({ hasText: text });
 /** The part of the page with the live list. The other part uses the same words. */
@@ -349,7 +349,7 @@ const decide = (dialog, decision) => dialog.getByRole('button', { name: decision
 
 test('a person approves, after a question that shows the whole context, and the impersonation can begin', async () => {
   const context = { ticketId: 'T-2001', reason: 'Cancel the second order', channel: 'phone', language: 'de', supervisor: 'eve', queue: 'returns' };
-  const { subjectToken } = await stack.mint({ userId: 'user-42', actorId: 'agent-1', clientId: 'support-portal', scope: ['orders:read', 'orders:write'], approvals: 1, context });
+  const { subjectToken } = await stack.mint({ userId: 'user-42', actorId: 'agent-1', clientId: 'support-portal', scope: 'orders:read orders:write', approvals: 1, context });
   assert.equal((await stack.exchange(subjectToken, { actor: 'agent-1' })).body.error, 'authorization_pending');
   await enter(page, origin);
   await waiting('T-2001').waitFor();
