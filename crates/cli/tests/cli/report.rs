@@ -232,9 +232,9 @@ Impersonation 0123456789abcdef0123456789ab
     2026-11-22T21:00:02.000Z  exchange       400  POST /oidc/token  refused, by support-portal, reason undecided
     2026-11-22T21:00:03.000Z  approval       403  POST /api/approvals/0123456789abcdef0123456789ab  approval.refused, refused, by agent-1, reason own_request
     2026-11-22T21:00:04.000Z  approval       200  POST /api/approvals/0123456789abcdef0123456789ab  approval.given, by user-42
-    2026-11-22T21:00:05.000Z  approval       200  POST /api/approvals/0123456789abcdef0123456789ab  approval.given, by dana, reason given: I know\\n\\u{202e}the ticket
+    2026-11-22T21:00:05.000Z  approval       200  POST /api/approvals/0123456789abcdef0123456789ab  approval.given, by dana, reason given: I know\\u{a}\\u{202e}the ticket
     2026-11-22T21:00:06.000Z  exchange       200  POST /oidc/token  by support-portal
-  0 calls, 0 refused."
+  0 calls."
     );
     let totals = &json_of(&log(&lines), &[])["totals"];
     assert_eq!([&totals["mints"], &totals["exchanges"]], [1, 1]);
