@@ -60,7 +60,7 @@ function State({ waiting, elsewhere }) {
     unexpected: ['What waits could not be read', `The filter says: ${description}. ${known}`],
   }[kind];
   const { length } = waiting.rows;
-  const words = waiting.asOf === undefined ? 'Reading what waits for approval …'
+  const words = waiting.asOf === undefined ? (kind ? 'It is not known what waits for approval.' : 'Reading what waits for approval …')
     : length > 0 ? html`<strong>${counted(length)}</strong> waiting for approval`
       : waiting.whole && waiting.complete ? 'Nothing waits for approval.' : 'Nothing that waits for approval is listed.';
   return html`
