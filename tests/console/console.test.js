@@ -355,7 +355,7 @@ test('a person approves, after a question that shows the whole context, and the 
   assert.equal((await stack.exchange(subjectToken, { actor: 'agent-1' })).body.error, 'authorization_pending');
   await enter(page, origin);
   await waiting('T-2001').waitFor();
-  assert.equal(await page.title(), '0 live impersonations, 1 to decide');
+  await poll(async () => (await page.title()) === '0 live impersonations, 1 to decide');
   assert.match(await waiting('T-2001').innerText(), /agent-1\s[^]*user-42\s[^]*support-portal[^]*minted by integrator-backend[^]*orders:read orders:write[^]*Cancel the second order[^]*and 2 more[^]*1 approval missing[^]*\d+:\d\d/);
   const dialog = await question('Approve', 'agent-1 as user-42');
   for (const word of Object.entries(context).flat()) assert.ok((await dialog.innerText()).includes(word), word);
@@ -469,7 +469,7 @@ test('strange contexts that wait, and strange reasons, are shown and kept as tex
     await page.getByText(`Denied: any actor as ${strange}. The impersonation cannot begin.`, { exact: true }).waitFor();
     await poll(() => readFileSync(stack.log, 'utf8').split('\n').some((line) => reasonIn(line) === strange));
   }
-  assert.equal(await page.title(), '0 live impersonations');
+  await poll(async () => (await page.title()) === '0 live impersonations');
   await nothingWrong();
 });
 
@@ -535,7 +535,7 @@ test('strange names and contexts are shown as text', async () => {
   }
   assert.ok(text.includes('{"nested":["<b>"]}'));
   assert.equal(await page.locator('table img, table script, table b').count(), 0);
-  assert.equal(await page.title(), '4 live impersonations');
+  await poll(async () => (await page.title()) === '4 live impersonations');
   await page.screenshot({ path: `${ROOT}target/console/strange.png` });
   // One of them is found, and ended, by its name.
   await page.getByRole('button', { name: STRANGE[1], exact: true }).click();
