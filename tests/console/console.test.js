@@ -638,7 +638,7 @@ test('on a laptop the work of a morning fits, in the light and in the dark', asy
   await other.getByText('Your approval counts: agent-2 as user-1207.').waitFor();
   await other.context().close();
   await page.context().close();
-  page = await open({ viewport: { width: 1200, height: 800 }, deviceScaleFactor: 1.5 });
+  page = await open({ viewport: { width: 1440, height: 920 }, deviceScaleFactor: 1.25 });
   await enter(page, origin);
   await row('T-1001').waitFor();
   await waiting('approved by approver-1').waitFor();
