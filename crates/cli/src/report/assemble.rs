@@ -11,7 +11,7 @@ use std::time::Duration;
 use impersonation_core::time::UnixTime;
 
 use super::entry::{Cause, End, Entry, Outcome, Step, What, written};
-use super::line::{Facts, Kind, Record, Source};
+use super::line::{Facts, Kind, Record, Source, shared};
 
 /// The longest time between an exchange and the expiry of its token, and between a mint and the
 /// exchange: the longest lifetime that can be configured.
@@ -54,7 +54,8 @@ impl ByNames {
 
     /// Returns what is the same in both logs.
     pub(super) fn identity(&self) -> Self {
-        Self { time: None, event_type: None, by: None, ..self.clone() }
+        let request_id = shared(&self.request_id).into_owned();
+        Self { request_id, time: None, event_type: None, by: None, ..self.clone() }
     }
 
     /// Returns true if the impersonation began before the revocation, had not expired for certain,
@@ -234,12 +235,17 @@ fn pair(record: &Record<'_>) -> Pair {
     let owned = |text: Option<&str>| text.unwrap_or_default().to_owned();
     let facts = &record.facts;
     let is_call = record.kind == Kind::Call;
-    (record.request_id().to_owned(), is_call, owned(facts.event.get()), owned(facts.reason.get()))
+    (
+        record.shared_request_id().into_owned(),
+        is_call,
+        owned(facts.event.get()),
+        owned(facts.reason.get()),
+    )
 }
 
 fn method(record: &Record<'_>) -> (String, String) {
     let method = record.access.method.get().or_else(|| record.facts.method.get());
-    (record.request_id().to_owned(), method.unwrap_or_default().to_owned())
+    (record.shared_request_id().into_owned(), method.unwrap_or_default().to_owned())
 }
 
 /// Returns true for a line of the guard that may be about a request that has a line already.

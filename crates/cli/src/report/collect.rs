@@ -177,9 +177,10 @@ impl Collection {
         if record.ends_by_names() {
             self.revocations.insert(ByNames::of(record));
         }
+        let shared = record.shared_request_id();
         let group = match record.txn() {
             Some(txn) => (true, txn),
-            None => (false, record.request_id()),
+            None => (false, &*shared),
         };
         let group = u128::from(self.hashes.0.hash_one(group)) << 64
             | u128::from(self.hashes.1.hash_one(group));

@@ -274,6 +274,11 @@ impl Record<'_> {
         id.get(..id.floor_char_boundary(MAX_REQUEST_ID)).unwrap_or_default()
     }
 
+    /// Returns what both logs have of the request's id.
+    pub(super) fn shared_request_id(&self) -> Cow<'_, str> {
+        shared(self.request_id())
+    }
+
     pub(super) fn user(&self) -> Option<&str> {
         self.facts.user_id.get().or_else(|| self.access.token.sub.get())
     }
@@ -297,6 +302,23 @@ impl Record<'_> {
     pub(super) fn is_ending_event(&self) -> bool {
         self.facts.event.get() == Some("impersonations.ended")
     }
+}
+
+/// Returns what both logs have of a request's id: each run of characters that are not ASCII becomes
+/// one. If a caller's id is not UTF-8, the access log has a character for each byte, and the audit
+/// line has replacement characters.
+pub(super) fn shared(id: &str) -> Cow<'_, str> {
+    if id.is_ascii() {
+        return Cow::Borrowed(id);
+    }
+    let mut shared = String::with_capacity(id.len());
+    for character in id.chars() {
+        let replaced = if character.is_ascii() { character } else { char::REPLACEMENT_CHARACTER };
+        if character.is_ascii() || !shared.ends_with(replaced) {
+            shared.push(replaced);
+        }
+    }
+    Cow::Owned(shared)
 }
 
 /// The verdict about one object.

@@ -658,6 +658,28 @@ proptest! {
 }
 
 #[test]
+fn a_request_whose_id_is_not_utf_8_is_one_in_both_logs() {
+    // The id has the bytes F8, B8, `y`, C3, A9 and FF: the access log has a character for each.
+    let [mut access, mut audit] = [json!({}), json!({})];
+    for (line, id) in [
+        (&mut access, "\u{f8}\u{b8}y\u{c3}\u{a9}\u{ff}"),
+        (&mut audit, "\u{fffd}\u{fffd}y\u{e9}\u{fffd}"),
+    ] {
+        *line = json!({
+            "time": "2026-11-22T21:00:01.000Z", "request_id": id, "status": 400,
+            "impersonation": {"event": "subject_token.refused", "error": "invalid_request", "reason": "malformed"},
+        });
+    }
+    let lines = [access.to_string(), audit_of(&audit, "21:00:01.001")];
+    let reported = json_of(&log(&lines), &[]);
+    assert_eq!(reported["totals"]["events"]["subject_token.refused"], 1);
+    // Two such requests stay two.
+    let twice = [lines.clone(), lines.map(|line| line.replace("01.00", "02.00"))].concat();
+    let reported = json_of(&log(&twice), &[]);
+    assert_eq!(reported["totals"]["events"]["subject_token.refused"], 2);
+}
+
+#[test]
 fn the_progress_is_shown_on_a_terminal_and_nowhere_else() {
     let file = file("envoy.log", &log(&night()));
     let program = env!("CARGO_BIN_EXE_impersonation-filter");
