@@ -9,14 +9,16 @@ export const users = new Map([
   ['agent-2', { name: 'Ben Agent', email: 'ben@support.example' }],
   ['user-42', { name: 'Una User', email: 'una@customers.example' }],
   ['user-43', { name: 'Uwe User', email: 'uwe@customers.example' }],
+  ['vip-1', { name: 'Vera Vip', email: 'vera@customers.example' }],
   ['oncall-1', { name: 'Olga Oncall', email: 'olga@support.example' }],
   ['auditor-1', { name: 'Abe Auditor', email: 'abe@support.example' }],
 ]);
 
-/** Who may look at impersonations, and who may end them. Nobody else may do either. */
+/** Who may look at impersonations, who may end them, and who may approve them. */
 const oversight = new Map([
-  ['oncall-1', 'impersonations:read impersonations:revoke'],
+  ['oncall-1', 'impersonations:read impersonations:revoke impersonations:approve'],
   ['auditor-1', 'impersonations:read'],
+  ['agent-2', 'impersonations:approve'],
 ]);
 
 /** The end of a scripted sign-in. Nothing listens there: the code is read from the redirect. */
@@ -42,10 +44,10 @@ export function createProvider({ issuer, signingKey, secrets, envoy }) {
   // request without `resource` gets an opaque token without an audience. `OPAQUE_API` gives an
   // opaque token for the API.
   const resources = new Map([
-    [`${origin}/api`, 'impersonate users:read impersonations:read impersonations:revoke'],
+    [`${origin}/api`, 'impersonate users:read impersonations:read impersonations:revoke impersonations:approve'],
     [`${origin}/orders`, 'orders:read orders:write'],
     [`${origin}/invoices`, 'invoices:read'],
-    [OPAQUE_API, 'impersonate users:read impersonations:read impersonations:revoke'],
+    [OPAQUE_API, 'impersonate users:read impersonations:read impersonations:revoke impersonations:approve'],
   ]);
 
   const signsIn = {
@@ -78,14 +80,14 @@ export function createProvider({ issuer, signingKey, secrets, envoy }) {
     },
     { client_id: 'support-portal', client_secret: secrets.supportPortal, ...signsIn },
     { client_id: 'support-console', token_endpoint_auth_method: 'none', ...signsIn },
-    // The filter's page, for people on call.
+    // The filter's page, for people on call and for those who approve.
     {
       client_id: 'oncall',
       token_endpoint_auth_method: 'none',
       grant_types: ['authorization_code'],
       redirect_uris: [`${origin}/impersonations/`],
       response_types: ['code'],
-      scope: 'openid impersonations:read impersonations:revoke',
+      scope: 'openid impersonations:read impersonations:revoke impersonations:approve',
     },
     // The filter itself, for introspection. It gets no tokens of its own.
     {
