@@ -45,7 +45,7 @@ export async function showFlow(origin, { log, hook } = {}) {
   const early = await show(exchange, 400);
   check(early.error === 'authorization_pending', 'the error is not authorization_pending');
 
-  title(`${COLLEAGUE}, a colleague, approves: here by hand, or with \`impersonation-filter approvals\`, or on the page`);
+  title(`${COLLEAGUE}, a colleague, approves: here by curl, else by \`impersonation-filter approvals\` or on the page`);
   const approved = await showApproval(origin);
 
   title('Step 3: the support portal exchanges it, showing who is acting, for a token bound to one API');
@@ -158,7 +158,7 @@ async function showBound({ origin, mint, exchange, use }) {
   const subject_token = await freshSubjectToken({ ...mint, json: { ...mint.json, clientId: CONSOLE } });
   const request = {
     ...theirs,
-    proof: await proofOf(key, 'POST', theirs.url),
+    proof: mention('PROOF', await proofOf(key, 'POST', theirs.url)),
     form: { ...theirs.form, client_id: CONSOLE, subject_token: mention('ANOTHER_SUBJECT_TOKEN', subject_token) },
   };
   const { access_token: token, token_type: type } = await show(request, 200);
@@ -167,11 +167,11 @@ async function showBound({ origin, mint, exchange, use }) {
 
   title('With a proof by the key, the token opens the API');
   const called = { url: use.url, bound: token };
-  await show({ ...called, proof: await proofOf(key, 'GET', use.url, token) }, 200);
+  await show({ ...called, proof: mention('PROOF', await proofOf(key, 'GET', use.url, token)) }, 200);
 
   title('A thief has the token and no key: neither alone nor with a proof by another key does it open anything');
   await showEnded({ url: use.url, bearer: token });
-  await showEnded({ ...called, proof: await proofOf(await newKey(), 'GET', use.url, token) });
+  await showEnded({ ...called, proof: mention('PROOF_BY_ANOTHER_KEY', await proofOf(await newKey(), 'GET', use.url, token)) });
 }
 
 /** A key pair of which only the public half can be read. */
@@ -181,10 +181,9 @@ const newKey = () => generateKeyPair('ES256', { extractable: false });
 async function proofOf({ publicKey, privateKey }, htm, htu, token) {
   const ath = token && createHash('sha256').update(token).digest('base64url');
   const claims = { htm, htu, jti: randomUUID(), ...(ath && { ath }) };
-  const proof = await new SignJWT(claims).setIssuedAt()
+  return new SignJWT(claims).setIssuedAt()
     .setProtectedHeader({ typ: 'dpop+jwt', alg: 'ES256', jwk: await exportJWK(publicKey) })
     .sign(privateKey);
-  return mention('PROOF', proof);
 }
 
 /** Shows that impersonations end by themselves, when the agent logs out. */
