@@ -30,6 +30,7 @@ test('discovery is the gateway\'s, with our grant and our endpoints added to it'
   assert.deepEqual(ours.json, {
     ...own.json,
     grant_types_supported: [...own.json.grant_types_supported, EXCHANGE],
+    dpop_signing_alg_values_supported: [...own.json.dpop_signing_alg_values_supported, 'ES384', 'PS256'],
     revocation_endpoint: `${origin}/oidc/token/revocation`,
     revocation_endpoint_auth_methods_supported: ['client_secret_basic', 'none'],
   });
