@@ -1,9 +1,10 @@
-// `make demo` and `make run`: starts the identity gateway and Envoy with envoy.yaml, and shows the
-// flow through both. `--stay` keeps them until Ctrl-C. Nothing outlives this program, which ends
+// `make demo` and `make run`: starts the identity gateway, and Envoy with envoy.yaml and the hook
+// that is commented there, and shows the flow through both. `--stay` keeps them until Ctrl-C. Nothing outlives this program, which ends
 // with status 0 only if every step did what it should.
-import { existsSync, mkdirSync } from 'node:fs';
-import { PORTS, ROOT, startEnvoy } from '../stack/envoy.js';
+import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { CONFIG, PORTS, ROOT, startEnvoy } from '../stack/envoy.js';
 import { startGateway } from '../stack/gateway.js';
+import { startHook, withHook } from '../stack/hook.js';
 import { isFree, ProcessError, stopAll, tails } from '../stack/process.js';
 import { pasteable, showFlow } from '../stack/flow.js';
 import { assignments } from '../stack/requests.js';
@@ -37,16 +38,21 @@ async function demonstrate() {
 
   mkdirSync(LOGS, { recursive: true });
   const gateway = await startGateway({ port: PORTS.gateway, origin: ORIGIN, log: `${LOGS}/gateway.log` });
+  const hook = await startHook();
+  const config = `${LOGS}/envoy.yaml`;
+  writeFileSync(config, withHook(readFileSync(CONFIG, 'utf8'), hook));
   const envoy = await startEnvoy({
+    config,
     env: {
       IMPERSONATION_SIGNING_KEY: JSON.stringify(newSigningKey()),
       INTROSPECTION_SECRET: 'demo-only-impersonation-filter',
+      HOOK_SECRET: hook.secret,
     },
     log: `${LOGS}/envoy.log`,
   });
   console.log(`Envoy listens on ${ORIGIN}, the identity gateway is behind it. Logs: target/demo`);
 
-  const flow = await showFlow(ORIGIN, { log: `${LOGS}/envoy.log` });
+  const flow = await showFlow(ORIGIN, { log: `${LOGS}/envoy.log`, hook });
   console.log('\nThe flow works.');
   worked = true;
   if (!stay) return;
@@ -54,7 +60,8 @@ async function demonstrate() {
   const lines = await pasteable(flow);
   console.log(`
 See who acts as whom, and end it, on the page ${ORIGIN}/impersonations/
-There sign in as oncall-1, who may end impersonations, or as auditor-1, who may only look.
+There sign in as oncall-1, who may end and approve impersonations, as agent-2, who may approve them,
+or as auditor-1, who may only look. Nobody acts as vip-1 without an approval.
 
 Paste this into another shell to try it yourself: the tokens are fresh, the subject token is unspent.
 

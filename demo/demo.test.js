@@ -16,6 +16,9 @@ test('the demo shows the flow, prints lines that can be pasted, and leaves nothi
   const demo = await start('the demo', process.execPath, [DEMO, '--stay'], { ready: /^Envoy stays up until Ctrl-C/, timeout: 120_000 });
   const printed = demo.tail(Infinity);
   assert.match(printed, /^The flow works\.$/m);
+  assert.match(printed, /^  "error": "authorization_pending",$[^]*^      "by": "agent-2",$[^]*^  "state": "approved",$/m);
+  assert.match(printed, /^To user-42: agent-1 sees your account until \S+Z\. The customer cannot see an order \(T-1001\)\.$/m);
+  assert.match(printed, /^  "token_type": "DPoP",$[^]*"the access token was presented without the key[^]*"the access token is bound to another key"$/m);
   const [, ended] = /^# The audit log says what ended the impersonation\n([^]*?\n\})$/m.exec(printed);
   const { event, actor_id: actor, sender, event_type: type, outcome } = JSON.parse(ended);
   assert.deepEqual(

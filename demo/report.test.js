@@ -49,15 +49,17 @@ test('the report on the demo has each request once, as the metrics have', async 
     return JSON.stringify(reported) === JSON.stringify(counted);
   }).catch(() => assert.deepEqual(reported, counted));
   // The flow has these, so the comparison is not one of zeros.
-  for (const [name, least] of Object.entries({ mints: 3, exchanges: 3, calls: 7, refusedCalls: 4, replays: 1, revoked: 1, endedByEvents: 1, listed: 2 })) {
+  for (const [name, least] of Object.entries({ mints: 3, exchanges: 3, calls: 7, refusedCalls: 4, replays: 1, approvals: 1, revoked: 1, endedByEvents: 1, listed: 2 })) {
     assert.ok(reported[name] >= least, `${name}: ${reported[name]}`);
   }
 
-  const { impersonations, lines } = JSON.parse(report('--json', '--actor', AGENT));
+  const { impersonations, lines, totals: { events } } = JSON.parse(report('--json', '--actor', AGENT));
   // The agent's last attempt began nothing, so there is nothing to end.
   const ends = impersonations.flatMap(({ ended }) => ended ?? []);
-  assert.deepEqual(ends.map(({ cause }) => cause), ['replayed', 'revoked', 'event']);
-  assert.deepEqual(ends.slice(1).map(({ by }) => by), ['operations', `${origin}/oidc`]);
+  assert.deepEqual(ends.map(({ cause }) => cause), ['replayed', 'revoked', 'event', 'event']);
+  assert.deepEqual(ends.slice(1).map(({ by }) => by), ['operations', `${origin}/oidc`, `${origin}/oidc`]);
+  // A colleague has approved the first.
+  assert.equal(events['approval.requested'], 1);
   assert.equal(lines.broken, 0);
   // The access log alone, without audit lines, says who ended it, too.
   const access = readFileSync(log, 'utf8').split('\n').filter((line) => line.startsWith('{"'));
@@ -76,6 +78,7 @@ function fromReport({ totals }) {
     calls: totals.calls,
     refusedCalls: totals.refusedCalls,
     replays: totals.replays,
+    approvals: events['approval.given'] ?? 0,
     refusedMints: events['subject_token.refused'] ?? 0,
     refusedExchanges: events['token_exchange.refused'] ?? 0,
     cancelled: events['subject_token.cancelled'] ?? 0,
@@ -97,6 +100,7 @@ async function fromMetrics(admin) {
     calls: sum('guard_requests_total'),
     refusedCalls: sum('guard_refusals_total.'),
     replays: sum('subject_tokens_replayed_total'),
+    approvals: sum('approvals_total'),
     refusedMints: sum('refusals_total.endpoint.subject_tokens.'),
     refusedExchanges: sum('refusals_total.endpoint.token.'),
     cancelled: sum('subject_tokens_cancelled_total'),

@@ -1,10 +1,10 @@
 // The flow in three steps through Envoy, and its early ends: each step is shown and checked.
-import { createHash, randomBytes } from 'node:crypto';
+import { createHash, randomBytes, randomUUID } from 'node:crypto';
 import { readFileSync } from 'node:fs';
-import { createRemoteJWKSet, jwtVerify } from 'jose';
+import { createRemoteJWKSet, exportJWK, generateKeyPair, jwtVerify, SignJWT } from 'jose';
 import { followTo } from './browser.js';
 import { poll } from './envoy.js';
-import { curl, keep, send } from './requests.js';
+import { curl, keep, mention, send } from './requests.js';
 import { check, print, show, title } from './show.js';
 
 const REDIRECT_URI = 'http://127.0.0.1/callback';
@@ -18,11 +18,16 @@ const CONTEXT = { ticketId: 'T-1001', reason: 'The customer cannot see an order'
 const BACKEND = ['integrator-backend', 'demo-only-integrator-backend'];
 const OPERATIONS = ['operations', 'demo-only-operations'];
 const PORTAL = ['support-portal', 'demo-only-support-portal'];
+const CONSOLE = 'support-console';
 export const AGENT = 'agent-1';
+const COLLEAGUE = 'agent-2';
 const CUSTOMER = 'user-42';
 
-/** Shows everything. `log` is the file of Envoy's log, if its audit lines are to be shown. */
-export async function showFlow(origin, { log } = {}) {
+/**
+ * Shows everything. `log` is the file of Envoy's log, if its audit lines are to be shown, and `hook`
+ * is the one that Envoy tells what happens, if there is one.
+ */
+export async function showFlow(origin, { log, hook } = {}) {
   const orders = `${origin}/orders`;
 
   const { backendToken, agentToken, browser } = await beforeTheFlow(origin);
@@ -30,18 +35,31 @@ export async function showFlow(origin, { log } = {}) {
   title(`Step 1: ${AGENT} asks the integrator's backend to act as ${CUSTOMER}`);
   console.log('The endpoint is the integrator\'s own, and checks that the agent may do so. Here it allows it.');
 
-  title(`Step 2: the backend asks for a subject token for ${CUSTOMER}`);
+  title(`Step 2: the backend asks for a subject token for ${CUSTOMER}, which a second person must approve`);
   const mint = mintRequest(origin, backendToken);
-  const minted = await show(mint, 201);
+  const minted = await show({ ...mint, json: { ...mint.json, approvals: 1 } }, 201);
   const subjectToken = keep('SUBJECT_TOKEN', minted.subjectToken);
 
-  title('Step 3: the support portal exchanges it, showing who is acting, for a token bound to one API');
+  title('The agent waits: nobody has approved it yet');
   const exchange = exchangeRequest(origin, subjectToken, agentToken);
+  const early = await show(exchange, 400);
+  check(early.error === 'authorization_pending', 'the error is not authorization_pending');
+
+  title(`${COLLEAGUE}, a colleague, approves: here by curl, else by \`impersonation-filter approvals\` or on the page`);
+  const approved = await showApproval(origin);
+
+  title('Step 3: the support portal exchanges it, showing who is acting, for a token bound to one API');
   const granted = await show(exchange, 200);
   const accessToken = keep('ACCESS_TOKEN', granted.access_token);
   check(granted.token_type === 'Bearer' && granted.issued_token_type === ACCESS_TOKEN, 'wrong type of token');
   check(granted.scope === 'orders:read', 'the scope is not the requested one');
   check(!('refresh_token' in granted), 'a refresh token came with it');
+
+  if (hook) {
+    title(`${CUSTOMER} is told: the filter has sent a signed notice to a hook, which writes to the user`);
+    const { data } = await hook.told('impersonation.began.v1', approved.id);
+    console.log(`To ${data.userId}: ${data.actorId} sees your account until ${data.expiresAt}. ${data.context.reason} (${data.context.ticketId}).`);
+  }
 
   title('The token, verified with the key set that the issuer publishes');
   const discovery = await send({ url: `${origin}/oidc/.well-known/openid-configuration` });
@@ -77,8 +95,21 @@ export async function showFlow(origin, { log } = {}) {
 
   const flow = { origin, mint, exchange, use };
   const kill = await showKill(flow);
+  await showBound(flow);
   await showLogout(flow, { browser, log });
   return { ...flow, ...kill };
+}
+
+/** A colleague approves the one impersonation that waits. Returns its row. */
+async function showApproval(origin) {
+  const { json: { access_token: token } } = await send(await signInToApprove(origin));
+  keep('COLLEAGUE_TOKEN', token);
+  const { json: { approvals: [row] } } = await send({ url: `${origin}/api/approvals`, bearer: token });
+  const decision = { decision: 'approve', reason: `I know ${CONTEXT.ticketId}` };
+  const decided = await show({ url: `${origin}/api/approvals/${row.id}`, bearer: token, json: decision }, 200);
+  check(decided.state === 'approved', 'the state is not approved');
+  check(decided.userId === CUSTOMER && decided.actorId === AGENT, 'somebody else was approved');
+  return decided;
 }
 
 /** Begins another impersonation. Returns a request with its access token. */
@@ -117,6 +148,42 @@ async function showKill(flow) {
   check(left.impersonations.length === 0, 'the list is not empty');
 
   return { list, revoke };
+}
+
+/** Shows a token that is bound to a key of the client's, and that it is worth nothing without it. */
+async function showBound({ origin, mint, exchange, use }) {
+  title('The support console runs in a browser. It has a key that cannot be copied, and binds its token to it');
+  const key = await newKey();
+  const { basic, ...theirs } = exchange;
+  const subject_token = await freshSubjectToken({ ...mint, json: { ...mint.json, clientId: CONSOLE } });
+  const request = {
+    ...theirs,
+    proof: mention('PROOF', await proofOf(key, 'POST', theirs.url)),
+    form: { ...theirs.form, client_id: CONSOLE, subject_token: mention('ANOTHER_SUBJECT_TOKEN', subject_token) },
+  };
+  const { access_token: token, token_type: type } = await show(request, 200);
+  check(type === 'DPoP', 'the token is not bound');
+  mention('BOUND_TOKEN', token);
+
+  title('With a proof by the key, the token opens the API');
+  const called = { url: use.url, bound: token };
+  await show({ ...called, proof: mention('PROOF', await proofOf(key, 'GET', use.url, token)) }, 200);
+
+  title('A thief has the token and no key: neither alone nor with a proof by another key does it open anything');
+  await showEnded({ url: use.url, bearer: token });
+  await showEnded({ ...called, proof: mention('PROOF_BY_ANOTHER_KEY', await proofOf(await newKey(), 'GET', use.url, token)) });
+}
+
+/** A key pair of which only the public half can be read. */
+const newKey = () => generateKeyPair('ES256', { extractable: false });
+
+/** Signs a proof of the key for one request (RFC 9449), of an access token if there is one yet. */
+async function proofOf({ publicKey, privateKey }, htm, htu, token) {
+  const ath = token && createHash('sha256').update(token).digest('base64url');
+  const claims = { htm, htu, jti: randomUUID(), ...(ath && { ath }) };
+  return new SignJWT(claims).setIssuedAt()
+    .setProtectedHeader({ typ: 'dpop+jwt', alg: 'ES256', jwk: await exportJWK(publicKey) })
+    .sign(privateKey);
 }
 
 /** Shows that impersonations end by themselves, when the agent logs out. */
@@ -249,24 +316,35 @@ async function freshSubjectToken(mint) {
 
 /** The agent signs in. Returns the request that redeems the code. */
 async function signIn(origin, browser = new Map()) {
+  const asked = { client_id: PORTAL[0], scope: 'openid', redirect_uri: REDIRECT_URI, login_hint: AGENT };
+  return { basic: PORTAL, ...(await codeRequest(origin, asked, browser)) };
+}
+
+/** The colleague signs in at the page's client, which has no secret. */
+async function signInToApprove(origin) {
+  const resource = `${origin}/api`;
+  const asked = {
+    client_id: 'oncall', scope: 'openid impersonations:approve', resource, redirect_uri: `${origin}/impersonations/`, login_hint: COLLEAGUE,
+  };
+  const { url, form } = await codeRequest(origin, asked);
+  return { url, form: { ...form, client_id: asked.client_id, resource } };
+}
+
+/** Somebody signs in, in a browser with these cookies. Returns the request that redeems the code. */
+async function codeRequest(origin, asked, browser = new Map()) {
   const verifier = randomBytes(32).toString('base64url');
-  const challenge = createHash('sha256').update(verifier).digest('base64url');
-  const callback = await followTo(REDIRECT_URI, `${origin}/oidc/auth?${new URLSearchParams({
-    client_id: PORTAL[0],
+  const callback = await followTo(asked.redirect_uri, `${origin}/oidc/auth?${new URLSearchParams({
+    ...asked,
     response_type: 'code',
-    scope: 'openid',
-    redirect_uri: REDIRECT_URI,
-    login_hint: AGENT,
-    code_challenge: challenge,
+    code_challenge: createHash('sha256').update(verifier).digest('base64url'),
     code_challenge_method: 'S256',
   })}`, undefined, browser);
   return {
     url: `${origin}/oidc/token`,
-    basic: PORTAL,
     form: {
       grant_type: 'authorization_code',
       code: callback.searchParams.get('code'),
-      redirect_uri: REDIRECT_URI,
+      redirect_uri: asked.redirect_uri,
       code_verifier: verifier,
     },
   };

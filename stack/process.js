@@ -9,7 +9,7 @@ import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
 
-const KEPT_LINES = 400;
+const KEPT_LINES = 1000;
 const GRACE_MS = 5_000;
 const WATCHDOG = fileURLToPath(new URL('../scripts/watchdog', import.meta.url));
 

@@ -2,6 +2,8 @@
 // shell variables are shown by name, so that a line stays readable and can be pasted.
 
 const variables = new Map();
+/** The names of variables that are good for one request only. */
+const passing = new Set();
 
 /** From now on `value` is shown as `$name`. */
 export function keep(name, value) {
@@ -9,15 +11,26 @@ export function keep(name, value) {
   return value;
 }
 
-export function assignments() {
-  return [...variables].map(([name, value]) => `${name}='${value}'`);
+/** The same, for a value that nobody can use again: it is no assignment. */
+export function mention(name, value) {
+  passing.add(name);
+  return keep(name, value);
 }
 
-/** `basic` is [user, password]; `form` and `json` are the body. */
-export function curl({ url, basic, bearer, form, json }) {
+export function assignments() {
+  return [...variables].filter(([name]) => !passing.has(name)).map(([name, value]) => `${name}='${value}'`);
+}
+
+/**
+ * `basic` is [user, password]; `form` and `json` are the body. `bearer` is an access token, and
+ * `bound` one that is bound to the key of `proof`.
+ */
+export function curl({ url, basic, bearer, bound, proof, form, json }) {
   const words = [`curl -s ${quote(url)}`];
   if (basic) words.push(`-u ${quote(basic.join(':'))}`);
   if (bearer) words.push(`-H ${quote(`Authorization: Bearer ${bearer}`)}`);
+  if (bound) words.push(`-H ${quote(`Authorization: DPoP ${bound}`)}`);
+  if (proof) words.push(`-H ${quote(`DPoP: ${proof}`)}`);
   if (json) words.push(`-H 'Content-Type: application/json'`, `-d ${quote(JSON.stringify(json))}`);
   for (const field of Object.entries(form ?? {})) {
     const asIs = /^[\w:/.~-]*$/.test(field[1]);
@@ -26,10 +39,12 @@ export function curl({ url, basic, bearer, form, json }) {
   return words.join(' \\\n  ');
 }
 
-export async function send({ url, basic, bearer, form, json }) {
+export async function send({ url, basic, bearer, bound, proof, form, json }) {
   const headers = {};
   if (basic) headers.authorization = `Basic ${Buffer.from(basic.join(':')).toString('base64')}`;
   if (bearer) headers.authorization = `Bearer ${bearer}`;
+  if (bound) headers.authorization = `DPoP ${bound}`;
+  if (proof) headers.dpop = proof;
   if (json) headers['content-type'] = 'application/json';
   const body = json ? JSON.stringify(json) : form && new URLSearchParams(form);
   const response = await fetch(url, { method: body ? 'POST' : 'GET', headers, body });

@@ -155,10 +155,11 @@ test('the routes follow the paths of the configuration, and so do their look-ali
   const { properties } = JSON.parse(readFileSync(`${ROOT}docs/configuration.schema.json`, 'utf8')).properties.paths;
   const defaults = Object.fromEntries(Object.entries(properties).map(([name, { default: path }]) => [name, path]).filter(([, path]) => path));
   for (const size of ['minimal', 'full']) {
-    const { base_path: base = '', paths, impersonations = {}, console } = configurationOf(size);
-    // Without a sender, the path of an event is the gateway's, and so is that of the page without `console`.
-    const configured = { ...impersonations, ...(console && { console }) };
-    const isTheFilters = (name) => name in configured || !['back_channel_logout', 'security_events', 'console'].includes(name);
+    const { base_path: base = '', paths, impersonations = {}, ...others } = configurationOf(size);
+    // Without a sender, the path of an event is the gateway's, and so are those of the page without
+    // `console`, and of approvals without `approvals`.
+    const configured = { ...impersonations, ...others };
+    const isTheFilters = (name) => name in configured || !['back_channel_logout', 'security_events', 'console', 'approvals'].includes(name);
     const expected = Object.entries({ ...defaults, ...paths }).filter(([name]) => isTheFilters(name)).map(([, path]) => base + path);
     const istio = manifests(render(size, 'istio')).find(({ kind }) => kind === 'VirtualService').spec.http;
     const uris = (name) => istio.filter((route) => route.name === name).flatMap(({ match }) => match.map(({ uri }) => uri));
@@ -197,6 +198,7 @@ test('an API has its own rules, and the guard has the filter’s issuer, base pa
     default: 'read_only',
     max_staleness: '20s',
     headers: { id: 'x-imp-id', actor: 'x-imp-actor' },
+    public_origin: 'https://api.example.com',
   };
   assert.deepEqual(configurations, {
     'istio-ingress': { ...common, default: 'deny', rules: [{ path: '/orders/search', methods: ['POST'], action: 'allow' }] },

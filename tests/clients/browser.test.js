@@ -3,8 +3,10 @@
 // (Fetch standard, 3.2).
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
+import { createHash, randomUUID } from 'node:crypto';
 import { readFileSync, writeFileSync } from 'node:fs';
 import { after, before, test } from 'node:test';
+import * as jose from 'jose';
 import { parse } from 'yaml';
 import { CONFIG, configOn, ROOT, startEnvoy } from '../../stack/envoy.js';
 import { freePorts, stopAll } from '../../stack/process.js';
@@ -89,6 +91,25 @@ test('a support client in the browser exchanges, calls the API, and revokes its 
   assert.equal((await read()).status, 401);
 });
 
+test('a page binds its token to a key, and calls the API with proofs', async () => {
+  const { publicKey, privateKey } = await jose.generateKeyPair('ES256');
+  const proof = async (htm, path, more) => new jose.SignJWT({ htm, htu: `${origin}${path}`, jti: randomUUID(), ...more }).setIssuedAt()
+    .setProtectedHeader({ typ: 'dpop+jwt', alg: 'ES256', jwk: await jose.exportJWK(publicKey) }).sign(privateKey);
+  const exchange = form(await exchangeForm());
+  exchange.headers.dpop = await proof('POST', '/oidc/token');
+  const { status, text } = await fetchFrom(PAGE, `${origin}/oidc/token`, exchange);
+  assert.equal(status, 200, text);
+  const { access_token: token, token_type: type } = JSON.parse(text);
+  assert.equal(type, 'DPoP');
+  const ath = createHash('sha256').update(token).digest('base64url');
+  const call = async (headers) => (await fetchFrom(PAGE, `${origin}/orders/1`, { headers })).status;
+  assert.equal(await call({ authorization: `DPoP ${token}`, dpop: await proof('GET', '/orders/1', { ath }) }), 200);
+  assert.equal(await call({ authorization: `Bearer ${token}` }), 401);
+  // If proofs need a nonce, a page can read it.
+  const answer = await fetch(`${origin}/oidc/token`, { ...exchange, headers: { origin: PAGE } });
+  assert.match(answer.headers.get('access-control-expose-headers'), /(^|[ ,])dpop-nonce([ ,]|$)/);
+});
+
 test('a page may use each method of an API, with a body in JSON', async () => {
   const token = await begin();
   for (const method of ['POST', 'PUT', 'PATCH', 'DELETE']) {
@@ -131,6 +152,8 @@ test('no page can mint, list, end or introspect', async () => {
     ['/api/impersonations', bearer('x')],
     ['/api/impersonations/00', bearer('x', { method: 'DELETE' })],
     ['/api/impersonations/revocations', bearer('x', { method: 'POST', ...json })],
+    ['/api/approvals', bearer('x')],
+    ['/api/approvals/00', bearer('x', { method: 'POST', ...json })],
     // Requests without a preflight: the page must not see the answer.
     ['/api/impersonations', {}],
     ['/oidc/token/introspection', form({ token: await begin(), client_id: 'support-console' })],

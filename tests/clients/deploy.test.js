@@ -53,7 +53,7 @@ function istioGuard() {
   const { spec } = find('EnvoyFilter', 'impersonation-guard');
   const values = (applyTo) => spec.configPatches.filter((patch) => patch.applyTo === applyTo).map(({ patch }) => patch.value);
   const [extension] = values('EXTENSION_CONFIG');
-  const [removed, guard] = values('HTTP_FILTER');
+  const [removed, kept, guard] = values('HTTP_FILTER');
   const action = actionOf(guard.typed_config);
   action.typed_config = { name: 'guard', typed_config: extension.typed_config };
   delete action.dynamic_config;
@@ -62,7 +62,8 @@ function istioGuard() {
   return (filters) => {
     replaceGuard(filters, guard, { payload_in_metadata: 'payload', claim_to_headers: claims });
     filters.splice(filters.findIndex(({ name }) => name === 'envoy.filters.http.header_mutation'), 1);
-    filters.splice(filters.findIndex(({ name }) => name === 'envoy.filters.http.jwt_authn'), 0, removed);
+    filters.splice(filters.findIndex(({ name }) => name === 'envoy.filters.http.header_to_metadata'), 1);
+    filters.splice(filters.findIndex(({ name }) => name === 'envoy.filters.http.jwt_authn'), 0, removed, kept);
   };
 }
 

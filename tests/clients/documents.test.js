@@ -5,6 +5,7 @@ import { get } from 'node:http';
 import { buffer } from 'node:stream/consumers';
 import { after, before, test } from 'node:test';
 import { gunzipSync } from 'node:zlib';
+import * as oauth from 'oauth4webapi';
 import { stopAll } from '../../stack/process.js';
 import { startStack } from './stack.js';
 
@@ -29,11 +30,29 @@ test('discovery is the gateway\'s, with our grant and our endpoints added to it'
   assert.deepEqual(ours.json, {
     ...own.json,
     grant_types_supported: [...own.json.grant_types_supported, EXCHANGE],
+    dpop_signing_alg_values_supported: [...own.json.dpop_signing_alg_values_supported, 'ES384', 'PS256'],
     revocation_endpoint: `${origin}/oidc/token/revocation`,
     revocation_endpoint_auth_methods_supported: ['client_secret_basic', 'none'],
   });
   const added = ['revocation_endpoint', 'revocation_endpoint_auth_methods_supported'];
   assert.deepEqual(Object.keys(ours.json), [...Object.keys(own.json), ...added]);
+});
+
+test('each API has its metadata, as a client that discovers it reads it (RFC 9728)', async () => {
+  const { origin } = stack;
+  const { scopes_supported: scopes } = (await read(stack.behind, DISCOVERY)).json;
+  for (const [api, expected] of [['orders', ['orders:read', 'orders:write']], ['invoices', ['invoices:read']]]) {
+    const resource = new URL(`${origin}/${api}`);
+    const answer = await oauth.resourceDiscoveryRequest(resource, { [oauth.allowInsecureRequests]: true });
+    assert.deepEqual(await oauth.processResourceDiscoveryResponse(resource, answer), {
+      resource: resource.href,
+      authorization_servers: [`${origin}/oidc`],
+      scopes_supported: expected,
+      bearer_methods_supported: ['header'],
+      dpop_signing_alg_values_supported: ['ES256', 'ES384'],
+    });
+    for (const scope of expected) assert.ok(scopes.includes(scope), scope);
+  }
 });
 
 test('the filter signs with the algorithm of the gateway', async () => {

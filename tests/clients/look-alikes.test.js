@@ -14,7 +14,7 @@ import { newPorts, startEnvoyOn } from './stack.js';
 
 const OURS = [
   '/api/subject-tokens', '/oidc/token', '/oidc/jwks', '/oidc/.well-known/openid-configuration',
-  '/api/impersonations', '/api/impersonations/revocations', '/oidc/token/revocation', '/oidc/token/introspection',
+  '/api/impersonations', '/api/impersonations/revocations', '/api/approvals', '/oidc/token/revocation', '/oidc/token/introspection',
   '/oidc/backchannel-logout',
   '/impersonations/',
 ];
@@ -44,7 +44,7 @@ const longer = (path) => [`${path}/`, `${path}//`, `${path}/.`, `${path}/x/..`, 
 /** Paths beside those above, and the gateway's own. */
 const LEGITIMATE = [
   '/', '/oidc', '/oidc/', '/api', '/api/', '/oidc/auth?client_id=a;b&x=%41', '/oidc/auth/abc', '/oidc/me', '/oidc/tokens', '/oidc/jwks.json', '/oidc/.well-known/', '/oidc/.well-known/jwks', '/.well-known/openid-configuration', '/oidc/session/end',
-  '/api/users/user-42', '/api/users/a%3Bb', '/api/users/a%20b%40c', '/api/users/%C3%A9', '/api/users/a;b', '/api/subject-tokens-of', '/api/subject-tokens/x/context',
+  '/api/users/user-42', '/api/users/a%3Bb', '/api/users/a%20b%40c', '/api/users/%C3%A9', '/api/users/a;b', '/api/subject-tokens-of', '/api/subject-tokens/x/context', '/api/approvals-of', '/api/approvals/x/y',
   '/oidc/backchannel-logouts', '/oidc/backchannel-logout/x', '/api/security-events', // no transmitter is configured
   '/orders-of/1', '/ordersx', '/my/orders/1', '/elsewhere;jsessionid=1', '/elsewhere/a;b/c', '/elsewhere/.well-known', '/elsewhere/...;x', '/%7Ejohn', '/100%25',
 ];

@@ -34,7 +34,7 @@ export function judgeIstio(whose, all) {
     const { metadata: { namespace }, spec } = find('EnvoyFilter', 'impersonation-guard');
     const values = (applyTo) => spec.configPatches.filter((patch) => patch.applyTo === applyTo).map(({ patch }) => patch.value);
     const extension = loadedGuard(all, namespace, values('EXTENSION_CONFIG'));
-    const [removed, ...entries] = values('HTTP_FILTER');
+    const [removed, kept, ...entries] = values('HTTP_FILTER');
     // Each entry is for one of the names that versions of Istio give to the guard.
     assert.deepEqual(entries.map(({ typed_config: entry }) => actionOf(entry).dynamic_config.name), extension.names);
     const [guard] = entries;
@@ -58,7 +58,8 @@ export function judgeIstio(whose, all) {
     for (const name of Object.values(headers)) assert.match(name.replaceAll('-', '_'), new RegExp(`^${spelling}$`));
     assert.ok(Object.values(headers).includes(header));
     assert.equal(payload, 'payload');
-    guardAccepted(guard.typed_config, values('CLUSTER')[0], [removed], filterOfIstio(all));
+    assert.deepEqual(find('RequestAuthentication', 'orders').spec.jwtRules[0].fromHeaders.map(({ prefix }) => prefix), SCHEMES);
+    guardAccepted(guard.typed_config, values('CLUSTER')[0], [removed, kept], filterOfIstio(all));
   });
 
   test(`${whose}, Istio: a support client in the browser may do the same as in envoy.yaml`, () => {
@@ -101,9 +102,13 @@ export function judgeEnvoyGateway(whose, all) {
     const [provider] = find('SecurityPolicy', 'orders').spec.jwt.providers;
     const { value } = actionOf(operation.value).typed_config.typed_config.config.configuration;
     assert.deepEqual([payload, claim, value.payload_in_metadata], [provider.name, 'txn', provider.name]);
+    assert.deepEqual(provider.extractFrom.headers.map(({ valuePrefix }) => valuePrefix), SCHEMES);
+    // Scheme and token are kept before all other filters.
+    const kept = jsonPatches.filter((patch) => patch.operation.jsonPath === '..http_filters').map((patch) => patch.operation);
+    assert.deepEqual(kept.map(({ op, path }) => [op, path]), [['add', '0']]);
     const { remove } = find('ClientTrafficPolicy', 'impersonation').spec.headers.earlyRequestHeaders;
     assert.deepEqual(sorted(remove), sorted(Object.values(value.headers)));
-    guardAccepted(operation.value, etcd, [], find('EnvoyExtensionPolicy', 'impersonation').spec.wasm[0].config);
+    guardAccepted(operation.value, etcd, kept.map((patch) => patch.value), find('EnvoyExtensionPolicy', 'impersonation').spec.wasm[0].config);
   });
 
   test(`${whose}, Envoy Gateway: a support client in the browser may do the same as in envoy.yaml`, () => {
@@ -140,6 +145,9 @@ export function patchesOf(all, { metadata: { namespace, name } }) {
 export function finder(all) {
   return (kind, name) => structuredClone(all.find((manifest) => manifest.kind === kind && manifest.metadata.name === name));
 }
+
+/** Tokens that are bound to a key, and others. */
+const SCHEMES = ['DPoP ', 'Bearer '];
 
 const sorted = (list) => [...list].sort();
 const cors = ({ allowMethods: methods, allowHeaders: headers, exposeHeaders: exposed, maxAge: age }) => ({ methods, headers, exposed, age });
@@ -212,17 +220,24 @@ function accepted(plugin, cluster) {
   });
 }
 
-/** Does the same for the guard, and the filters before it. */
+/** The same for the guard. The filters that must be before jwt_authn are put before all others. */
 function guardAccepted(guard, cluster, before, { store, issuer }) {
   const plugin = actionOf(guard).typed_config.typed_config.config;
   assert.equal(plugin.failure_policy, 'FAIL_RELOAD');
   // The guard has the filter's store and issuer.
   assert.deepEqual([plugin.configuration.value.store, plugin.configuration.value.issuer], [store, issuer]);
   assert.equal(cluster.name, store.etcd.cluster);
+  // The guard sees scheme and token of a request.
+  const keeps = before.find(({ typed_config: { '@type': type } }) => type.endsWith('.header_to_metadata.v3.Config'));
+  assert.deepEqual(keeps.typed_config.request_rules, [
+    { header: 'authorization', on_header_present: { metadata_namespace: 'impersonation', key: 'authorization', type: 'STRING' } },
+  ]);
+  assert.match(plugin.configuration.value.public_origin, /^https:/);
   judged(cluster, (filters) => {
     const index = filters.findIndex(({ name }) => name === 'impersonation-guard');
     plugin.vm_config.code = actionOf(filters[index].typed_config).typed_config.typed_config.config.vm_config.code;
-    filters.splice(index, 1, ...before, { name: 'impersonation-guard', disabled: true, typed_config: guard });
+    filters.splice(index, 1, { name: 'impersonation-guard', disabled: true, typed_config: guard });
+    filters.unshift(...before);
   });
 }
 

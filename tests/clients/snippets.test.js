@@ -79,6 +79,12 @@ test('an ordinary user reads and writes as before', async () => {
   }
 });
 
+test('docs/approvals.md has the routes of envoy.yaml', () => {
+  const page = readFileSync(`${ROOT}docs/approvals.md`, 'utf8');
+  const [, routes] = /```yaml\n(- match: \{path: \/api\/approvals\}\n[^]*?)```/.exec(page);
+  assert.ok(readFileSync(`${ROOT}envoy.yaml`, 'utf8').includes(routes.replaceAll(/^(?=.)/gm, ' '.repeat(14))));
+});
+
 test('check finds no error in the snippets, and proves the route to the API', () => {
   const checked = execFileSync(`${ROOT}target/companion/impersonation-filter`, ['check', '--assume-environment', file], { encoding: 'utf8', stdio: 'pipe' });
   assert.match(checked, /the guard stands before 1 of 1 route to APIs$/m);

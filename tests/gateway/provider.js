@@ -9,6 +9,7 @@ export const users = new Map([
   ['agent-2', { name: 'Ben Agent', email: 'ben@support.example' }],
   ['user-42', { name: 'Una User', email: 'una@customers.example' }],
   ['user-43', { name: 'Uwe User', email: 'uwe@customers.example' }],
+  ['vip-1', { name: 'Vera Vip', email: 'vera@customers.example' }],
   ['oncall-1', { name: 'Olga Oncall', email: 'olga@support.example' }],
   ['auditor-1', { name: 'Abe Auditor', email: 'abe@support.example' }],
   ['approver-1', { name: 'Anna Approver', email: 'anna@support.example' }],
@@ -19,6 +20,7 @@ const oversight = new Map([
   ['oncall-1', 'impersonations:read impersonations:revoke impersonations:approve'],
   ['auditor-1', 'impersonations:read'],
   ['approver-1', 'impersonations:approve'],
+  ['agent-2', 'impersonations:approve'],
 ]);
 
 /** The end of a scripted sign-in. Nothing listens there: the code is read from the redirect. */
@@ -80,7 +82,7 @@ export function createProvider({ issuer, signingKey, secrets, envoy }) {
     },
     { client_id: 'support-portal', client_secret: secrets.supportPortal, ...signsIn },
     { client_id: 'support-console', token_endpoint_auth_method: 'none', ...signsIn },
-    // The filter's page, for people on call.
+    // The filter's page, for people on call and for those who approve.
     {
       client_id: 'oncall',
       token_endpoint_auth_method: 'none',

@@ -147,7 +147,8 @@ fn check_authorization(chain: &Chain<'_>, findings: &mut Findings) {
         })
     };
     let jwt_authn = chain.filters.iter().position(|filter| filter.r#type == JWT_AUTHN);
-    let before = chain.filters.iter().take(jwt_authn.unwrap_or(0));
+    // A chain without jwt_authn is reported elsewhere.
+    let before = chain.filters.iter().take(jwt_authn.unwrap_or(usize::MAX));
     let kept = before
         .filter(|filter| filter.r#type == HEADER_TO_METADATA && !filter.entry.is_set("disabled"))
         .any(|filter| keeps(&filter.fields));

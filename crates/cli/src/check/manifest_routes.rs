@@ -77,8 +77,10 @@ pub(super) fn check(manifests: &[Place<'_>], paths: &Paths, place: &str, finding
     };
     let (configured, default) = (whole(paths), whole(&Paths::new("")));
     if configured.iter().chain(&default).any(|path| taken(path)) {
-        let missing: Vec<_> =
+        let mut missing: Vec<_> =
             configured.iter().filter(|path| !taken(path)).map(String::as_str).collect();
+        // Two endpoints have one path.
+        missing.dedup();
         if !missing.is_empty() {
             let text = format!(
                 "no VirtualService or HTTPRoute in this file has a route for {}, as it has for other paths of the filter: requests there pass the filter by",

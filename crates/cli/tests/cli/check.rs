@@ -272,7 +272,7 @@ fn the_shipped_configurations_have_no_findings_except_the_demos_secret() {
         assert_findings(name, &check(&path, &["--assume-environment"]), &[]);
     }
     let path = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../envoy.yaml"));
-    let demo = "warning: ^.http_filters[5].typed_config.config.configuration.value.clients[0].client_secret_sha256: is the demo's, as in the envoy.yaml that is shipped";
+    let demo = "warning: ^.http_filters[6].typed_config.config.configuration.value.clients[0].client_secret_sha256: is the demo's, as in the envoy.yaml that is shipped";
     let checked = check(path, &["--assume-environment"]);
     assert_findings("envoy.yaml", &checked, &[demo]);
     let summary = ": valid, 1 warning; the guard stands before 2 of 2 routes to APIs";

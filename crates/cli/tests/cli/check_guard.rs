@@ -86,7 +86,7 @@ fn every_route_to_an_api_is_proved_to_have_the_guard_before_it_or_named_with_the
     let configured =
         |members: &str| format!("                                    {members}\n{default}");
     let of_orders = "                orders:\n                  issuer: http://127.0.0.1:10000/oidc\n                  audiences: [http://127.0.0.1:10000/orders]\n";
-    let bearer = "                  from_headers: &bearer\n                  - {name: Authorization, value_prefix: \"Bearer \"}\n";
+    let bearer = "                  from_headers: &bearer\n                  - {name: Authorization, value_prefix: \"DPoP \"} # tokens that are bound to keys\n                  - {name: Authorization, value_prefix: \"Bearer \"}\n";
     let no_headers = ["                  from_headers: *bearer\n", bearer];
     let named = "                orders: {provider_name: orders}\n";
     let required = |requirement: &str| format!("                orders: {requirement}\n");

@@ -109,7 +109,7 @@ const CERTS: &str = "/realms/acme/protocol/openid-connect/certs";
 fn what_stays_at_another_path_than_the_configured_one_is_found() {
     let moved = moved_envoy_yaml();
     let back = |from: &str, to: &str| replaced(&moved, from, to);
-    let filter = ": ^.http_filters[5]: is disabled on every route to";
+    let filter = ": ^.http_filters[6]: is disabled on every route to";
     let alike = "warning: ^.route_config.virtual_hosts[0]: routes refuse paths that servers could take for the filter's, and none refuses those like";
     let with =
         |member: &str| back("paths:\n", &format!("paths:\n                      {member}\n"));
@@ -124,9 +124,15 @@ fn what_stays_at_another_path_than_the_configured_one_is_found() {
         ("the token endpoint", back(&format!("path: {TOKEN}}}"), "path: /oidc/token}"),
             vec![format!("{filter} {TOKEN}: those requests pass it by")]),
         ("introspection", back(&format!("path: {INTROSPECT}}}"), "path: /oidc/token/introspection}"),
-            vec![format!("warning{filter} {INTROSPECT}: impersonations cannot be seen or ended there")]),
+            vec![format!("warning{filter} {INTROSPECT}: impersonations cannot be seen, approved or ended there")]),
+        ("approvals", back("path: /api/approvals}", "path: /elsewhere}"),
+            vec![format!("warning{filter} /api/approvals: impersonations cannot be seen, approved or ended there")]),
+        ("one approval", back("'/api/approvals/[0-9a-f]+'", "'/elsewhere/[0-9a-f]+'"),
+            vec![format!("warning{filter} /api/approvals/{{id}}: impersonations cannot be seen, approved or ended there")]),
+        ("look-alikes of the path of approvals", back("(?i)/api/approvals(/|", "(?i)/api/elsewhere(/|"),
+            vec![format!("{alike} /api/approvals, such as /API/APPROVALS: refuse them")]),
         ("logouts", back("path: /api/backchannel-logout}", "path: /oidc/backchannel-logout}"),
-            vec![format!("warning{filter} /api/backchannel-logout: impersonations cannot be seen or ended there")]),
+            vec![format!("warning{filter} /api/backchannel-logout: impersonations cannot be seen, approved or ended there")]),
         ("look-alikes of the path of logouts", back("(?i)/api/backchannel-logout(", "(?i)/oidc/backchannel-logout("),
             vec![format!("{alike} /api/backchannel-logout, such as /API/BACKCHANNEL-LOGOUT: refuse them")]),
         ("no sender of logouts, so the path is the gateway's", without_sender.replace("path: /api/backchannel-logout}", "path: /elsewhere}"),

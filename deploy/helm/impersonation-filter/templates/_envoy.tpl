@@ -84,6 +84,16 @@ config:
       {{- .configuration | fromJson | toYaml | nindent 6 }}
 {{- end }}
 
+{{/* Keeps scheme and token of a request for the guard, because jwt_authn takes the header away. */}}
+{{- define "envoy.kept" -}}
+name: keeps-authorization
+typed_config:
+  "@type": type.googleapis.com/envoy.extensions.filters.http.header_to_metadata.v3.Config
+  request_rules:
+  - header: authorization
+    on_header_present: {metadata_namespace: impersonation, key: authorization, type: STRING}
+{{- end }}
+
 {{/*
 A filter that enters the guard for impersonations only: a dict of `predicate`, and of `guard`, which
 names the guard in ExecuteFilterAction.

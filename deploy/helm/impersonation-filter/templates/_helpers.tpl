@@ -44,14 +44,17 @@ can only be a member with its value.
   "introspection" "/oidc/token/introspection"
   "subject_tokens" "/api/subject-tokens"
   "impersonations" "/api/impersonations"
+  "approvals" "/api/approvals"
 -}}
 {{- $senders := dict "back_channel_logout" "/oidc/backchannel-logout" "security_events" "/api/security-events" -}}
 {{- $paths = mergeOverwrite $paths $senders (dict "console" "/impersonations/") (deepCopy (.Values.filter.configuration.paths | default dict)) -}}
-{{- /* Without a sender, or without `console`, the path is the gateway's. */ -}}
+{{- /* Without a sender, `console` or `approvals`, the path is the gateway's. */ -}}
 {{- range $name, $_ := $senders -}}
 {{- if not (dig "impersonations" $name "" $.Values.filter.configuration) }}{{ $_ := unset $paths $name }}{{ end -}}
 {{- end -}}
-{{- if not .Values.filter.configuration.console }}{{ $_ := unset $paths "console" }}{{ end -}}
+{{- range $name := list "console" "approvals" -}}
+{{- if not (get $.Values.filter.configuration $name) }}{{ $_ := unset $paths $name }}{{ end -}}
+{{- end -}}
 {{- $base := .Values.filter.configuration.base_path | default "" -}}
 {{- $whole := dict -}}
 {{- range $name, $path := $paths }}{{ if $path }}{{ $_ := set $whole $name (print $base $path) }}{{ end }}{{ end -}}
@@ -63,7 +66,7 @@ can only be a member with its value.
 {{- define "filter.pathsOfServers" -}}
 {{- $paths := include "filter.paths" . | fromJson -}}
 {{- $servers := list -}}
-{{- range list "subject_tokens" "impersonations" "revocations" "back_channel_logout" "security_events" "introspection" "jwks" "discovery" "oauth_discovery" "console" -}}
+{{- range list "subject_tokens" "impersonations" "revocations" "approvals" "back_channel_logout" "security_events" "introspection" "jwks" "discovery" "oauth_discovery" "console" -}}
 {{- with get $paths . }}{{ $servers = append $servers . }}{{ end -}}
 {{- end -}}
 {{ $servers | toJson }}
@@ -75,9 +78,16 @@ can only be a member with its value.
 {{ list $paths.token $paths.revocation | toJson }}
 {{- end }}
 
-{{- define "filter.pathsOfOne" -}}
+{{/* The paths below which each subject token, impersonation and decision has its own, as regular expressions. */}}
+{{- define "filter.parentsOfOne" -}}
 {{- $paths := include "filter.paths" . | fromJson -}}
-({{ regexQuoteMeta $paths.subject_tokens }}|{{ regexQuoteMeta $paths.impersonations }})
+{{- $parents := list -}}
+{{- range list $paths.subject_tokens $paths.impersonations $paths.approvals | compact }}{{ $parents = append $parents (regexQuoteMeta .) }}{{ end -}}
+{{ $parents | toJson }}
+{{- end }}
+
+{{- define "filter.pathsOfOne" -}}
+({{ include "filter.parentsOfOne" . | fromJsonArray | join "|" }})
 {{- end }}
 
 {{/*
@@ -102,7 +112,7 @@ path has its own.
 {{- $alike := list `(?i).*/\.{0,2}(;|%3b).*` -}}
 {{- range $parents | uniq | sortAlpha }}{{ $alike = append $alike (printf "(?i)%s(;|%%3b).*" .) }}{{ end -}}
 {{- range $quoted }}{{ $alike = append $alike (print "(?i)" .) }}{{ end -}}
-{{- $alike = append $alike (printf "(?i)%s/[^/]+(/|(;|%%3b).*)" (include "filter.pathsOfOne" .)) -}}
+{{- range include "filter.parentsOfOne" . | fromJsonArray }}{{ $alike = append $alike (printf "(?i)%s/[^/]+(/|(;|%%3b).*)" .) }}{{ end -}}
 {{ $alike | toJson }}
 {{- end }}
 
@@ -138,15 +148,29 @@ path has its own.
 {{ mergeOverwrite (deepCopy $root.Values.guard.configuration) ((index . 1).guard | default dict) $derived | toJson }}
 {{- end }}
 
+{{/* The request headers of access tokens: list $ $api. Tokens that are bound to keys need public_origin. */}}
+{{- define "api.schemes" -}}
+{{- $own := include "guard.configuration" (list (index . 0) (index . 1) "") | fromJson -}}
+{{ ternary (list "DPoP " "Bearer ") (list "Bearer ") (hasKey $own "public_origin") | toJson }}
+{{- end }}
+
 {{- define "api.namespace" -}}
 {{ (index . 1).namespace | default (include "gateway.namespace" (index . 0)) }}
 {{- end }}
 
-{{/* What a page may send and read: list methods headers. */}}
+{{- define "cors.ofPages" -}}
+{{- include "cors" (list (list "POST") (list "authorization" "content-type" "dpop") (list "dpop-nonce" "retry-after" "www-authenticate")) }}
+{{- end }}
+
+{{- define "cors.ofApis" -}}
+{{- include "cors" (list (list "GET" "HEAD" "POST" "PUT" "PATCH" "DELETE") .Values.cors.apiHeaders (list "retry-after" "www-authenticate")) }}
+{{- end }}
+
+{{/* What a page may send and read: list methods headers exposed. */}}
 {{- define "cors" -}}
 allowMethods: {{ index . 0 | toJson }}
 allowHeaders: {{ index . 1 | toJson }}
-exposeHeaders: [retry-after, www-authenticate]
+exposeHeaders: {{ index . 2 | toJson }}
 maxAge: 600s
 {{- end }}
 
