@@ -76,8 +76,8 @@ demo-cluster: build companion tools tests/gateway/node_modules stack/node_module
 test:
 	$(call run_parts,parts,$(filter-out test-binaries,$(filter test-%,$(parts))),5)
 
-# What needs other identity gateways, other Envoys, and the files of a release; .ci/run runs it after
-# `make test`. Needs Go, Java 17 and Maven besides.
+# What needs other identity gateways, other Envoys, a policy decision point, and the files of a
+# release; .ci/run runs it after `make test`. Needs Go, Java 17 and Maven besides.
 test-others:
 	$(call run_parts,others,$(others),3)
 
@@ -90,7 +90,7 @@ define run_parts
 endef
 
 # The longest part comes first.
-others := test-chart test-release test-envoys test-keycloak test-console test-gateways
+others := test-chart test-release test-envoys test-keycloak test-console test-approvals test-gateways
 .PHONY: test-others others
 others: $(others)
 
@@ -191,7 +191,8 @@ test-clients: build companion tools tests/gateway/node_modules tests/clients/nod
 	$(part)
 	cd tests/clients && node --test
 
-# Approvals, a policy decision point (Cerbos) and notifications, in a real Envoy and in two with etcd.
+# Approvals, a policy decision point (Cerbos, which npm fetches for Linux on x86-64) and notifications,
+# in a real Envoy and in two with etcd.
 # `make test-approvals CONTESTED=10000` contests more tokens.
 .PHONY: test-approvals
 test-approvals: build tools tests/approvals/node_modules

@@ -14,6 +14,7 @@
 #![cfg(test)]
 #![expect(clippy::arithmetic_side_effects, reason = "a benchmark that overflows fails, no more")]
 
+mod approvals;
 mod before;
 mod chart;
 mod cluster;
@@ -36,11 +37,13 @@ use std::thread;
 
 type Part = (&'static str, fn());
 
-const PARTS: [Part; 18] = [
+const PARTS: [Part; 20] = [
     ("size", footprint::size),
     ("ready", footprint::ready),
     ("exchange", exchange::run),
     ("rules", rules::run),
+    ("approvals", approvals::run),
+    ("waiting", approvals::weight),
     ("disabled", disabled::run),
     ("guard", guard::run),
     ("ended", ended::run),

@@ -16,7 +16,7 @@ const ROUNDS: usize = 15;
 const TURN: usize = 3000;
 
 /// The function denies, narrows and allows, as the examples of docs/who-may-impersonate-whom.md do.
-const FUNCTION: &str =
+pub(crate) const FUNCTION: &str =
     "const authorizeSubjectToken = async ({ caller, userId, context, bounds, api }) => {
     if (userId.startsWith('admin-')) api.denyAccess('protected');
     if (!/^TICKET-[0-9]+$/.test(context.ticketId)) api.denyAccess('a ticket is needed');

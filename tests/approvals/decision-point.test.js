@@ -69,6 +69,15 @@ test('a decision point that is slow, down or lying lets no mint continue', async
     'a redirect': (response) => response.writeHead(302, { location: '/yes' }).end(),
     'no answer': () => {},
     'a reset': (response) => response.socket.destroy(),
+    'a decision in another case': json(200, '{"Decision":true}'),
+    'a decision within': json(200, '{"evaluation":{"decision":true}}'),
+    'a list': json(200, '[{"decision":true}]'),
+    'null': json(200, '{"decision":null}'),
+    'nothing': json(200, ''),
+    'more than JSON': json(200, '{"decision":true}{"decision":false}'),
+    'a megabyte': json(200, `{"reason":"${'x'.repeat(1 << 20)}","decision":"yes"}`),
+    'half of the headers': (response) => response.socket.write('HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n'),
+    'half of the body': (response) => response.writeHead(200, { 'content-type': 'application/json', 'content-length': 17 }).write('{"decision":'),
   };
   for (const [name, bad] of Object.entries(cases)) {
     answer = bad;
@@ -77,4 +86,6 @@ test('a decision point that is slow, down or lying lets no mint continue', async
   }
   answer = json(200, '{"decision":false}');
   assert.equal((await mint(filter)).status, 403);
+  stub.stop();
+  assert.equal((await mint(filter)).status, 503, 'down');
 });

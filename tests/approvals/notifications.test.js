@@ -91,3 +91,65 @@ test('what a required hook cannot be told does not happen', async () => {
   assert.equal((await send(filter, 'DELETE', `/api/subject-tokens/${id}`, { token: await backend() })).status, 204);
   await poll(() => readFileSync(filter.log, 'utf8').includes('notification failed: impersonation.ended of '));
 });
+
+test('a required hook that is slow, down or lying lets nothing happen', async () => {
+  let answer;
+  const stub = await serve((request, body, response) => answer(response));
+  hooks.push(stub);
+  const value = withHook(true);
+  value.notifications[0].http_uri.timeout = '300ms';
+  const filter = await startFilter(value, { hooks: [stub.port] }, { workers: 1 });
+  const good = (response) => response.writeHead(204).end();
+  answer = good;
+  const { token, id } = await mint(filter);
+  const dana = await approver('dana');
+  // The hook says by its status alone if it was told: a body is no answer.
+  const cases = {
+    'no answer': () => {},
+    'a reset': (response) => response.socket.destroy(),
+    'a redirect': (response) => response.writeHead(302, { location: '/elsewhere' }).end(),
+    'a page of an error': (response) => response.writeHead(500, { 'content-type': 'text/html' }).end('<html>{"ok":true}'),
+    'a refusal': (response) => response.writeHead(401).end(),
+  };
+  for (const [name, bad] of Object.entries(cases)) {
+    answer = bad;
+    for (const refused of [await mint(filter), await decide(filter, dana, id, 'approve'), await mint(filter, { breakGlass: true })]) {
+      assert.deepEqual([refused.status, refused.body.error], [503, 'temporarily_unavailable'], name);
+    }
+  }
+  // Nothing has changed: one token waits, and nobody has decided about it.
+  const { body } = await send(filter, 'GET', '/api/approvals', { token: dana });
+  assert.deepEqual(body.approvals.map((row) => [row.id, row.needed]), [[id, 1]]);
+  answer = good;
+  assert.equal((await decide(filter, dana, id, 'approve')).status, 200);
+  for (const [name, bad] of Object.entries(cases)) {
+    answer = bad;
+    assert.equal((await exchange(filter, token)).status, 503, name);
+  }
+  // An exchange that is under way when the hook goes down leaves the token unspent, too.
+  stub.stop();
+  assert.equal((await exchange(filter, token)).status, 503, 'down');
+  const shown = await send(filter, 'GET', `/api/subject-tokens/${id}`, { token: await backend() });
+  assert.equal(shown.body.state, 'approved');
+});
+
+test('a hook that is not required delays and prevents nothing, however slow or wrong it is', async () => {
+  let answer;
+  const stub = await serve((request, body, response) => answer(response));
+  hooks.push(stub);
+  const filter = await startFilter(withHook(false), { hooks: [stub.port] }, { workers: 1 });
+  const cases = {
+    'no answer': () => {},
+    'a reset': (response) => response.socket.destroy(),
+    'an error': (response) => response.writeHead(500).end(),
+  };
+  for (const [name, bad] of Object.entries(cases)) {
+    answer = bad;
+    const { status, token, id } = await mint(filter);
+    assert.equal(status, 201, name);
+    assert.equal((await decide(filter, await approver('dana'), id, 'approve')).status, 200, name);
+    assert.equal((await exchange(filter, token)).status, 200, name);
+  }
+  stub.stop();
+  assert.equal((await mint(filter)).status, 201, 'down');
+});

@@ -51,7 +51,7 @@ pub(crate) struct Contenders {
 }
 
 /// The pause before a retry.
-const BACK_AFTER: Duration = Duration::from_millis(100);
+pub(crate) const BACK_AFTER: Duration = Duration::from_millis(100);
 
 impl Contenders {
     /// Opens `count` connections, through both Envoys in turn.

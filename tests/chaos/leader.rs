@@ -42,8 +42,12 @@ const RECOVERY_BOUND: Duration = Duration::from_secs(2);
 
 /// Starts two Envoys that store tokens in these nodes.
 pub(crate) fn two_gateways(nodes: &[Etcd; 3]) -> [Gateway; 2] {
-    let configuration =
-        Configuration::default().with("/store", json!({"etcd": {"cluster": "etcd"}}));
+    gateways(nodes, &Configuration::default())
+}
+
+/// Starts two Envoys with this configuration that store tokens in these nodes.
+pub(crate) fn gateways(nodes: &[Etcd; 3], configuration: &Configuration) -> [Gateway; 2] {
+    let configuration = configuration.clone().with("/store", json!({"etcd": {"cluster": "etcd"}}));
     [(); 2].map(|()| {
         let clusters = vec![etcd::cluster(nodes)];
         Gateway::try_start(&configuration, &Options { clusters, ..Options::default() }).unwrap()
@@ -64,7 +68,7 @@ fn run(machines: &[Machine; 3], nodes: &[Etcd; 3], gateways: &[Gateway; 2], leng
     let (timeline, tally) = (Timeline::new(), Tally::default());
     let began = Instant::now();
     let faults = under_load(nodes, gateways, &timeline, &tally, || {
-        inflict(machines, nodes, &timeline, &tally, length)
+        inflict(machines, nodes, &timeline, (length.faults, length.tokens), &tally.contests)
     });
     let until = Instant::now();
     report(nodes, gateways, &timeline, tally, &faults, (began, until), length);
@@ -171,13 +175,13 @@ async fn probe(number: usize, envoy: SocketAddr, timeline: &Timeline, tally: &Ta
     }
 }
 
-/// Makes the leader fail until there were enough faults.
-fn inflict(
+/// Makes the leader fail until there were enough faults, and waits for enough contests.
+pub(crate) fn inflict(
     machines: &[Machine; 3],
     nodes: &[Etcd; 3],
     timeline: &Timeline,
-    tally: &Tally,
-    length: Length,
+    (faults, wanted): (usize, usize),
+    contests: &AtomicUsize,
 ) -> Vec<(Instant, Fault)> {
     let mut inflicted = Vec::new();
     let mut kinds = Vec::new();
@@ -188,7 +192,7 @@ fn inflict(
         });
     };
     settle(Instant::now());
-    while inflicted.len() < length.faults {
+    while inflicted.len() < faults {
         // Each kind of fault occurs equally often, in random order.
         let kind = kinds.pop().unwrap_or_else(|| {
             kinds = Fault::ALL.to_vec();
@@ -204,9 +208,9 @@ fn inflict(
         settle(Instant::now());
         std::thread::sleep(Duration::from_millis(fastrand::u64(300..1000)));
     }
-    let (faults, wanted) = (inflicted.len(), length.tokens);
+    let faults = inflicted.len();
     wait_for_enough(&format!("{wanted} tokens to be contended for, after {faults} faults"), || {
-        let contests = tally.contests.load(Ordering::Relaxed);
+        let contests = contests.load(Ordering::Relaxed);
         (contests, contests >= wanted)
     });
     settle(Instant::now());
@@ -253,6 +257,18 @@ fn written(gateways: &[Gateway; 2]) -> Written {
     written
 }
 
+/// The ids of the tokens whose spend has an unknown outcome, by the logs of both Envoys.
+pub(crate) fn unknown_spends(gateways: &[Gateway; 2]) -> BTreeSet<String> {
+    written(gateways).unknown
+}
+
+/// The number of times that the record of each token was written, by the last part of its key.
+pub(crate) fn records(nodes: &[Etcd; 3]) -> BTreeMap<String, u64> {
+    let records = nodes[0].versions().into_iter();
+    let records = records.filter(|(key, _)| key.starts_with("/impersonation/tokens/"));
+    records.map(|(key, times)| (key.rsplit('/').next().unwrap().to_owned(), times)).collect()
+}
+
 fn report(
     nodes: &[Etcd; 3],
     gateways: &[Gateway; 2],
@@ -263,10 +279,7 @@ fn report(
     length: Length,
 ) {
     let written = written(gateways);
-    let records = nodes[0].versions().into_iter();
-    let records = records.filter(|(key, _)| key.starts_with("/impersonation/tokens/"));
-    let records: BTreeMap<_, _> =
-        records.map(|(key, times)| (key.rsplit('/').next().unwrap().to_owned(), times)).collect();
+    let records = records(nodes);
     let finished = tally.finished.into_inner().unwrap();
     let (mut wrong, mut told, mut spent_unknown) = (Vec::new(), BTreeMap::new(), 0);
     for contest in &finished {

@@ -1,6 +1,6 @@
 //! Two Envoys and three nodes of etcd. The leader is killed, stopped and cut off, over and over,
-//! while many callers want each token at once, and while an impersonation is ended. Then all nodes
-//! are gone.
+//! while many callers want each token at once, while people decide about tokens, and while an
+//! impersonation is ended. Then all nodes are gone.
 //!
 //! `make chaos` runs as long as docs/reliability.md says. The short form shows that the tests work,
 //! and checks everything but times: the machine may be busy.
@@ -10,6 +10,7 @@
     reason = "a test that overflows fails, and that is all it does"
 )]
 
+mod approvals;
 mod contest;
 mod ended;
 mod faults;
@@ -21,7 +22,9 @@ mod watch;
 /// The length of a run.
 #[derive(Clone, Copy, Debug)]
 struct Length {
+    /// The tokens that are contended for. Twice as many are decided about.
     tokens: usize,
+    /// The faults while tokens are contended for. Half as many come while tokens are decided about.
     faults: usize,
     /// The time for which all nodes are gone, for each way of being gone.
     gone_seconds: u64,

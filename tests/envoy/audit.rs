@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::hostile::{Attacker, inspect_log};
+use crate::hostile::{self, Attacker, inspect_log};
 use observed::{ABSENT, AGREEABLE, FILTER_STATE, Observed, SILENT, json_lines, with_access_log};
 use testkit::bootstrap::Filter;
 use testkit::configuration::{
@@ -685,7 +685,7 @@ fn hostile_requests_have_as_many_lines_as_answers() {
     println!("to send the same requests again: HOSTILE_SEED={seed}");
     let options = Options { concurrency: 2, ..Options::default() };
     // The bystander's token must outlive a million requests.
-    let configuration = Configuration::default().with("/subject_tokens/lifetime", "7200s");
+    let configuration = hostile::configuration().with("/subject_tokens/lifetime", "7200s");
     let gateway = Gateway::try_start(&configuration, &options).unwrap();
     let listener = listener("gateway", Some(Filter::from(&configuration).into()));
     gateway.envoy.update(with_access_log(listener)).unwrap();

@@ -19,7 +19,7 @@ use testkit::configuration::{
 use testkit::flood::Fate;
 use testkit::gateway::{
     ACCESS_TOKEN, BEARER, EXCHANGE_GRANT, Gateway, Options, actor_claims, backend_claims,
-    exchange_form, mint_request, minted, with_actor,
+    exchange_form, mint_body_request, mint_request, minted, now, with_actor,
 };
 use testkit::holder::{ASSERTION_TYPE, Holder, assertion_claims};
 use testkit::http::{Answer, Connection, Form, Request, urlencode};
@@ -28,13 +28,30 @@ use testkit::keys::unsigned;
 /// A client with a key of its own.
 static HOLDER: LazyLock<Holder> = LazyLock::new(|| Holder::new(Algorithm::ES256));
 
-/// The usual configuration, with proofs and a client that authenticates by assertions.
+/// The access token of a person who may approve.
+static APPROVER: LazyLock<String> = LazyLock::new(|| {
+    PROVIDER_KEY.sign(&json!({
+        "iss": ISSUER, "sub": "dana", "client_id": "console", "aud": "people", "iat": now(),
+        "exp": now() + 7200, "scope": "impersonations:approve",
+    }))
+});
+
+/// The usual configuration, with proofs, a client that authenticates by assertions, and people who
+/// approve.
 pub(crate) fn configuration() -> Configuration {
     let signer = json!({
         "client_id": "signer", "type": "traditional_web", "authentication": "private_key_jwt",
         "local_jwks": jwks(&[&HOLDER.key]),
     });
-    Configuration::default().with("/dpop", json!({})).with("/clients/-", signer)
+    let people = json!({
+        "issuer": ISSUER, "name_prefix": "", "audiences": ["people"],
+        "local_jwks": jwks(&[&PROVIDER_KEY]),
+    });
+    let approvals = json!({"authentication": {"jwt": [people]}, "required": 0});
+    Configuration::default()
+        .with("/dpop", json!({}))
+        .with("/clients/-", signer)
+        .with("/approvals", approvals)
 }
 
 const REQUESTS: usize = 20_000;
@@ -100,9 +117,19 @@ pub(crate) fn inspect_log(log: &str) {
             }
         }
     }
-    let of_tokens = ["subject_token.created", "subject_token.refused"];
-    let of_exchanges = ["token_exchange.refused", "token_exchange.succeeded"];
-    assert!(events.iter().eq(of_tokens.iter().chain(&of_exchanges)), "{events:?}");
+    let expected = [
+        "approval.denied",
+        "approval.given",
+        "approval.refused",
+        "approval.requested",
+        "approvals.list_refused",
+        "approvals.listed",
+        "subject_token.created",
+        "subject_token.refused",
+        "token_exchange.refused",
+        "token_exchange.succeeded",
+    ];
+    assert!(events.iter().eq(&expected), "{events:?}");
     for secret in
         [SIGNING_KEY.secrets(), vec![CLIENT_SECRET.clone(), STANDARD.encode(&*CLIENT_SECRET)]]
             .concat()
@@ -122,6 +149,8 @@ pub(crate) struct Attacker<'a> {
     random: Rng,
     /// Subject tokens to attack with.
     tokens: Vec<String>,
+    /// The ids of subject tokens that wait for a decision.
+    waiting: Vec<String>,
 }
 
 /// The bytes to send, and whether they are framed so that an answer must come.
@@ -140,7 +169,12 @@ impl From<Request> for Shot {
 impl<'a> Attacker<'a> {
     pub(crate) fn new(gateway: &'a Gateway, seed: u64) -> Self {
         let tokens = vec![minted(&gateway.send(&mint_request("u-victim")))];
-        Self { gateway, random: Rng::with_seed(seed), tokens }
+        let waiting = (0..4).map(|_| {
+            let body = json!({"userId": "u-victim", "approvals": 2});
+            let answer = gateway.send(&mint_body_request(&body));
+            answer.header("location").unwrap().rsplit('/').next().unwrap().to_owned()
+        });
+        Self { gateway, random: Rng::with_seed(seed), tokens, waiting: waiting.collect() }
     }
 
     pub(crate) fn attack(mut self, count: usize, deadline: Instant) -> BTreeMap<u16, usize> {
@@ -218,7 +252,8 @@ impl<'a> Attacker<'a> {
             35..60 => self.exchange(),
             60..68 => self.exchange_with_odd_token(),
             68..75 => self.exchange_with_keys(),
-            75..85 => self.anything(),
+            75..81 => self.anything(),
+            81..85 => self.decide(),
             85.. => self.large(),
         }
     }
@@ -356,6 +391,46 @@ impl<'a> Attacker<'a> {
             1 => request.header("authorization", format!("DPoP {}", *BEARER)),
             _ => request,
         }
+    }
+
+    /// A decision about a token that waits, or a look at all of them.
+    fn decide(&mut self) -> Request {
+        let authorization = match self.random.u32(0..6) {
+            0 => self.odd_authorization(),
+            _ => format!("Bearer {}", *APPROVER).into_bytes(),
+        };
+        if self.random.u32(..4) == 0 {
+            let query = self.pick(
+                &["", "?limit=2", "?limit=200"],
+                &["?", "?limit=0", "?cursor=%ff", "?limit=2&limit=2", "?cursor=256.0", "?a=b"],
+            );
+            let request = Request::get(&format!("/api/approvals{query}"));
+            return self.dress(request.header("authorization", authorization));
+        }
+        let id = match self.random.u32(0..6) {
+            0 => {
+                self.pick(&["0"], &["..", "%00", "ffffffffffffffffffffffffffff", "%2e"]).to_owned()
+            }
+            _ => self.waiting[self.random.usize(..self.waiting.len())].clone(),
+        };
+        let mut body = match self.random.u32(0..12) {
+            0 => self.bytes(200),
+            1 => Vec::new(),
+            2 => "[".repeat(self.random.usize(..60_000)).into_bytes(),
+            3 => json!({"decision": self.odd_value()}).to_string().into_bytes(),
+            4 => {
+                json!({"decision": "approve", "reason": self.odd_value()}).to_string().into_bytes()
+            }
+            5 => br#"{"decision":"approve","decision":"deny"}"#.to_vec(),
+            6 => json!({"decision": "deny"}).to_string().into_bytes(),
+            _ => json!({"decision": "approve", "reason": self.odd_text()}).to_string().into_bytes(),
+        };
+        if self.random.u32(..4) == 0 {
+            self.bend(&mut body);
+        }
+        let request = Request::post(&format!("/api/approvals/{id}"));
+        let request = request.header("authorization", authorization);
+        self.dress(request.header("content-type", "application/json").body(body))
     }
 
     /// A request of any method to any path, ours or not, with any body.

@@ -8,6 +8,7 @@
 //! `scripts/fuzz` lets libFuzzer search for such bytes, guided by the code that they reach. Its
 //! findings are in `corpus`, and `tests/replay.rs` tries them in every test run.
 
+mod approvals;
 mod check;
 pub mod corpus;
 mod etcd;
@@ -26,7 +27,7 @@ pub struct Target {
 }
 
 /// All targets.
-pub const TARGETS: [Target; 18] = [
+pub const TARGETS: [Target; 20] = [
     // The token endpoint.
     Target { name: "form", run: readers::form },
     Target { name: "token_request", run: requests::token_request },
@@ -38,6 +39,9 @@ pub const TARGETS: [Target; 18] = [
     Target { name: "jwt", run: requests::jwt },
     // The endpoints that list and end impersonations.
     Target { name: "oversight", run: requests::oversight },
+    // Approvals, their records, and the decision point.
+    Target { name: "approvals", run: approvals::approvals },
+    Target { name: "waiting", run: approvals::waiting },
     // Keys and tokens.
     Target { name: "jwks", run: readers::jwks },
     Target { name: "signing_key", run: readers::signing_key },

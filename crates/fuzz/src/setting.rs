@@ -50,10 +50,15 @@ pub(crate) fn good_jwt() -> String {
     signed(br#"{"alg":"EdDSA","typ":"at+jwt"}"#, claims.to_string().as_bytes())
 }
 
+/// `local_jwks` with the provider's key.
+pub(crate) fn provider_keys() -> Value {
+    let key = b64(provider().verifying_key().as_bytes());
+    let keys = json!({"keys": [{"kty": "OKP", "crv": "Ed25519", "x": key}]});
+    json!({"inline_string": keys.to_string()})
+}
+
 /// A configuration with these members besides.
 fn configuration(members: &Value) -> Value {
-    let key = b64(provider().verifying_key().as_bytes());
-    let keys = json!({"keys": [{"kty": "OKP", "crv": "Ed25519", "x": key}]}).to_string();
     let own = SigningKey::from_bytes(&OWN_KEY);
     let own_jwk = json!({
         "kty": "OKP", "crv": "Ed25519", "x": b64(own.verifying_key().as_bytes()), "d": b64(&OWN_KEY),
@@ -61,7 +66,7 @@ fn configuration(members: &Value) -> Value {
     let uri = |path: &str| json!({"uri": format!("https://auth.example.com{path}"), "cluster": "gateway", "timeout": "3s"});
     let jwt = json!({
         "issuer": ISSUER, "audiences": [API], "clock_skew": "60s",
-        "local_jwks": {"inline_string": keys},
+        "local_jwks": provider_keys(),
     });
     let introspection = json!({
         "http_uri": uri("/introspection"), "client_id": "filter",

@@ -7,8 +7,9 @@
 //!
 //! The revocations are read after the time at which the access token counts as issued, and right
 //! before the token is spent. So a revocation either is seen here, or ends the access token that is
-//! issued here: [`revocations`](crate::revocations) has the argument. The list has only
-//! impersonations whose token was spent.
+//! issued here: [`revocations`](crate::revocations) has the argument. If required hooks were told in
+//! between, which can take seconds, the revocations are read once more: an impersonation that was
+//! ended meanwhile does not begin. The list has only impersonations whose token was spent.
 //!
 //! RFC 8693 §2 defines the exchange, RFC 6749 §5.2 the errors.
 
@@ -194,10 +195,18 @@ pub(super) async fn exchange(
         jti: jti.clone(),
         at_millis: now.millis(),
     };
+    let mut caught_up = caught_up;
     let announced = match service.notifier.wants(Happening::Began) {
         true => {
+            // No hook is told of an impersonation that cannot begin.
+            let looked_at = (&entry, sign_in.as_ref());
+            look_for_endings(service, context, trail, &subject, caught_up, looked_at).await?;
             let notice = began(service, host, &entry, &subject.grant.context)?;
-            Some(service.notifier.announce(context, notice).await?)
+            let announced = service.notifier.announce(context, notice).await?;
+            if announced.took_time() {
+                caught_up = service.oversight.revocations.catch_up(context, None).await?;
+            }
+            Some(announced)
         }
         false => None,
     };
@@ -640,26 +649,8 @@ async fn spend(
 ) -> Result<(), Refusal> {
     // A caller who has left could not use the access token.
     context.still_wanted().await;
+    look_for_endings(service, context, trail, &subject, caught_up, (entry, sign_in)).await?;
     let oversight = &service.oversight;
-    let known = oversight.revocations.view_after(context.host(), caught_up)?;
-    if let Some(sign_in) = sign_in {
-        look_at_events(&known, entry, sign_in)?;
-    }
-    if let Err(refusal) = look_at_revocations(&known, caught_up.revision(), &subject, entry) {
-        // Another request may have spent the token, and the impersonation may have been ended
-        // since.
-        return Err(match service.store.find_again(context, &subject).await? {
-            Found::Spent(mint, first) => {
-                replayed(service, context, trail, &entry.id, &entry.client_id, mint, first).await
-            }
-            Found::Cancelled(_) => cancelled(),
-            Found::Outstanding(_)
-            | Found::Waiting(..)
-            | Found::Denied(..)
-            | Found::Expired(..)
-            | Found::Unknown => refusal,
-        });
-    }
     let beside = oversight.list.beside(entry).filter(|_| !subject.is_in_a_slot());
     let is_listed = beside.is_some();
     match service.store.spend(context, subject, exchange, beside).await {
@@ -680,6 +671,35 @@ async fn spend(
         oversight.note(context, entry).await;
     }
     Ok(())
+}
+
+/// Refuses an impersonation that has ended before it begins, or whose actor has left.
+async fn look_for_endings(
+    service: &Service,
+    context: &Context,
+    trail: &Trail,
+    subject: &Outstanding,
+    caught_up: CaughtUp,
+    (entry, sign_in): (&LiveImpersonation, Option<&SignIn>),
+) -> Result<(), Refusal> {
+    let known = service.oversight.revocations.view_after(context.host(), caught_up)?;
+    if let Some(sign_in) = sign_in {
+        look_at_events(&known, entry, sign_in)?;
+    }
+    let looked_at = look_at_revocations(&known, caught_up.revision(), subject, entry);
+    let Err(refusal) = looked_at else { return Ok(()) };
+    // Another request may have spent the token, and the impersonation may have been ended since.
+    Err(match service.store.find_again(context, subject).await? {
+        Found::Spent(mint, first) => {
+            replayed(service, context, trail, &entry.id, &entry.client_id, mint, first).await
+        }
+        Found::Cancelled(_) => cancelled(),
+        Found::Outstanding(_)
+        | Found::Waiting(..)
+        | Found::Denied(..)
+        | Found::Expired(..)
+        | Found::Unknown => refusal,
+    })
 }
 
 /// Refuses an actor token that was issued until an event about its actor or its session: a logout,

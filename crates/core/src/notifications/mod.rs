@@ -136,6 +136,11 @@ impl Notifier {
 }
 
 impl Announced<'_> {
+    /// Returns true if a hook was told, so that the world may have changed meanwhile.
+    pub(crate) const fn took_time(&self) -> bool {
+        !self.lines.is_empty()
+    }
+
     /// Returns the notice: what was announced has happened.
     pub(crate) fn has_happened(mut self) -> Rc<Notice> {
         self.contradicts = false;

@@ -7,14 +7,16 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-use impersonation_core::fakes;
+use impersonation_core::fakes::{self, Etcd};
 pub(crate) use impersonation_core::fakes::{FakeHost, FakeStream, START, Sent};
 use impersonation_core::host::Host;
 use impersonation_core::issuer::{BuiltPage, Service};
 use impersonation_core::jose::NativeCrypto;
-use impersonation_core::step::{Call, HttpCall, Reply};
+use impersonation_core::step::{Call, GrpcStatus, HttpCall, Reply};
 use impersonation_core::stream::{Flow, Stream};
 use serde_json::Value;
+
+use crate::etcd_store::run::another_envoy;
 
 /// A page of one line, as the build makes it: the beginning of a gzip file with `<p>page</p>` in a
 /// stored block.
@@ -87,8 +89,10 @@ pub(crate) struct Gateway {
     pub world: Rc<FakeHost>,
     pub service: Rc<Service>,
     upstreams: RefCell<VecDeque<Upstream>>,
-    /// The calls that were sent.
+    /// The calls that were sent over HTTP.
     pub calls: RefCell<Vec<HttpCall>>,
+    /// The etcd that keeps the state; Envoys may share one.
+    pub etcd: Option<Rc<RefCell<Etcd>>>,
 }
 
 /// A request that waits for the reply to a call.
@@ -145,7 +149,14 @@ impl Gateway {
             service: Rc::new(service),
             upstreams: RefCell::default(),
             calls: RefCell::default(),
+            etcd: None,
         }
+    }
+
+    /// The only worker of another Envoy, whose state is in this etcd.
+    pub(crate) fn with_etcd(etcd: &Rc<RefCell<Etcd>>, configuration: &Value) -> Self {
+        let world = another_envoy();
+        Self { etcd: Some(Rc::clone(etcd)), ..Self::in_world(&world, configuration) }
     }
 
     /// Sets the rule by which the next call is answered.
@@ -204,7 +215,13 @@ impl Gateway {
     }
 
     fn reply(&self, call: &Call) -> Reply {
-        let Call::Http(call) = call else { panic!("{call:?} is not over HTTP") };
+        let call = match (call, &self.etcd) {
+            (Call::Http(call), _) => call,
+            (Call::Grpc(call), Some(etcd)) => {
+                return Reply::Grpc(etcd.borrow_mut().answer(call).map_err(GrpcStatus));
+            }
+            (Call::Grpc(call), None) => panic!("{call:?} is not over HTTP"),
+        };
         let upstream = self.upstreams.borrow_mut().pop_front();
         let reply = upstream.unwrap_or_else(|| panic!("no upstream expects {call:?}"))(call);
         self.calls.borrow_mut().push(call.clone());

@@ -5,6 +5,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 
+use impersonation_core::fakes::Etcd;
 use impersonation_core::step::{CallFailure, HttpCall, Reply};
 use serde_json::{Value, json};
 use testkit::configuration::{ISSUER, jwks};
@@ -388,6 +389,41 @@ fn a_caller_cannot_fill_the_store_with_tokens_that_wait() {
     assert_eq!(mint(&gateway, &json!({})).status, 201);
 }
 
+/// A gateway with its state in shared data, and one with the same configuration and its state in
+/// etcd.
+fn in_both_stores(mut configuration: Value) -> [(&'static str, Gateway); 2] {
+    configuration["store"]["shared_data"]["capacity"] = json!(8000);
+    let local = Gateway::new(&configuration);
+    let etcd = Rc::<RefCell<Etcd>>::default();
+    [("shared data", local), ("etcd", Gateway::with_etcd(&etcd, &kept_in_etcd(configuration)))]
+}
+
+fn kept_in_etcd(mut configuration: Value) -> Value {
+    configuration["store"] = json!({"etcd": {"cluster": "etcd"}});
+    configuration
+}
+
+#[test]
+fn a_caller_holds_a_thousand_tokens_that_wait_and_the_others_have_as_many() {
+    for (store, gateway) in in_both_stores(with_approvals(&json!({"required": 1}))) {
+        let (token, id) = minted(&gateway, &json!({}));
+        for _ in 1..1000 {
+            minted(&gateway, &json!({}));
+        }
+        let answer = mint(&gateway, &json!({}));
+        assert_refused(&answer, store, 429, "temporarily_unavailable", "too_many_waiting");
+        let another = PROVIDER_KEY.sign(&with(backend_claims(), "client_id", "another"));
+        let form = MintForm::new(&json!({"userId": "user-42"})).bearer(&another);
+        assert_eq!(gateway.send(&form.request()).status, 201, "{store}: another caller");
+        // An exchange makes space again.
+        assert_eq!(decide(&gateway, &approver("dana"), &id, "approve").status, 200, "{store}");
+        assert_eq!(exchange(&gateway, &token).status, 200, "{store}");
+        assert_eq!(mint(&gateway, &json!({})).status, 201, "{store}: after an exchange");
+        let answer = mint(&gateway, &json!({}));
+        assert_refused(&answer, store, 429, "temporarily_unavailable", "too_many_waiting");
+    }
+}
+
 #[test]
 fn the_decision_point_is_asked_and_only_a_clear_yes_lets_the_mint_continue() {
     let mut configuration = configuration();
@@ -535,6 +571,64 @@ fn an_impersonation_that_was_announced_and_does_not_begin_is_taken_back() {
     let told = hook(&gateway, 1, 200);
     gateway.tick();
     assert_eq!(types(&told), ["impersonation.not_begun.v1"]);
+}
+
+/// Two workers of one Envoy, or two Envoys with one etcd, that tell a required hook and whose
+/// operators end impersonations.
+fn two_that_announce(is_in_etcd: bool) -> [Gateway; 2] {
+    let mut configuration = hooked(true);
+    configuration["approvals"]["required"] = json!(0);
+    configuration["impersonations"] = json!({"authentication": {"jwt": [{
+        "issuer": ISSUER, "audiences": ["operators"], "local_jwks": jwks(&[&PROVIDER_KEY]),
+    }]}});
+    if is_in_etcd {
+        let (etcd, configuration) = (Rc::default(), kept_in_etcd(configuration));
+        return [(); 2].map(|()| Gateway::with_etcd(&etcd, &configuration));
+    }
+    let one = Gateway::new(&configuration);
+    let other = Gateway::in_world(&one.world, &configuration);
+    [one, other]
+}
+
+/// The hook may take seconds. An ending that is answered meanwhile, by whichever worker or Envoy,
+/// is not missed.
+#[test]
+fn an_impersonation_that_is_ended_while_the_hook_is_told_does_not_begin() {
+    type Way = fn(&str) -> (Request, u16);
+    let ways: [(&str, Way); 2] = [
+        ("an operator ends it", |_| {
+            let claims = with(person("ops", "impersonations:revoke"), "aud", "operators");
+            let path = "/api/impersonations/revocations";
+            (ask("POST", path, &PROVIDER_KEY.sign(&claims), r#"{"userId":"user-42"}"#), 201)
+        }),
+        ("the caller takes it back", |id| {
+            let path = format!("/api/subject-tokens/{id}");
+            (ask("DELETE", &path, &super::setting::backend_token(), ""), 204)
+        }),
+    ];
+    for ((case, way), is_in_etcd) in ways.into_iter().flat_map(|way| [(way, false), (way, true)]) {
+        let case = format!("{case}, etcd: {is_in_etcd}");
+        let [gateway, other] = two_that_announce(is_in_etcd);
+        let (token, id) = minted(&gateway, &json!({}));
+        gateway.world.advance(Duration::from_secs(1));
+        if is_in_etcd {
+            other.world.advance(Duration::from_secs(1));
+        }
+        let (request, status) = way(&id);
+        gateway.upstream(move |call| {
+            let told: Value = serde_json::from_slice(&call.body).unwrap();
+            assert_eq!(told["type"], "impersonation.began.v1");
+            assert_eq!(other.send(&request).status, status);
+            Reply::Http { status: 200, json: false, body: Vec::new() }
+        });
+        let refused = exchange(&gateway, &token);
+        assert_refused(&refused, &case, 400, "invalid_request", "revoked");
+        let told = hook(&gateway, 1, 200);
+        gateway.tick();
+        assert_eq!(types(&told), ["impersonation.not_begun.v1"], "{case}");
+        // No hook expects a call from here on: nobody is told again of what cannot begin.
+        assert_eq!(exchange(&gateway, &token).reason(), "revoked", "{case}");
+    }
 }
 
 #[test]

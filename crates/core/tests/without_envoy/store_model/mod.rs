@@ -109,6 +109,8 @@ fn a_token_under_review_is_exchanged_after_its_last_approval_or_never() {
     explore("approve, approve, spend, spend", &both().spender(0));
     explore("approve, spend, cancel", &one().approver(0, "dana").spender(0).canceller(0));
     explore("deny, cancel, spend", &one().denier(0).canceller(0).spender(0));
+    let all = one().approver(0, "dana").denier(0).spender(0).canceller(0);
+    explore("approve, deny, spend, cancel", &all);
     explore("approve, deny, mint: 1 slot", &one().approver(0, "dana").denier(0).minter(0));
     let failing = one().approver(0, "dana").denier(0).spender(0).calls_fail();
     explore("approve, deny, spend, calls fail", &failing);
