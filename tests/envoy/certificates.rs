@@ -198,7 +198,9 @@ fn a_certificate_authenticates_a_client_and_binds_its_tokens() {
             (answer.status, answer.body)
         };
         for path in ["introspection", "revocation"] {
-            for stranger in [None, Some(&server)] {
+            // Every certificate here has the name of `by-dns`.
+            let strangers = if case == "by-dns" { vec![None] } else { vec![None, Some(&server)] };
+            for stranger in strangers {
                 let (status, body) = post(path, stranger);
                 let told = (status, body["error"].clone());
                 findings.expect(format!("{case}, {path}"), &told, &unauthorized);
