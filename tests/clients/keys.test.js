@@ -6,6 +6,7 @@ import * as oauth from 'oauth4webapi';
 import * as oidc from 'openid-client';
 import { replacedOnce } from '../../stack/envoy.js';
 import { stopAll } from '../../stack/process.js';
+import { withBinding } from './binding.js';
 import { EXCHANGE, jose, parties } from './client.js';
 import { FLOW, playAuthlib, playOauth4webapi, playOpenidClient } from './plays.js';
 import { startStack } from './stack.js';
@@ -26,8 +27,7 @@ function withKeys(jwks) {
     `  local_jwks: {inline_string: '${JSON.stringify(jwks)}'}`,
   ];
   return (yaml) => {
-    yaml = replacedOnce(yaml, /# (token_binding: dpop)/, '$1');
-    yaml = replacedOnce(yaml, /dpop: \{\}/, 'dpop: {nonce: required}');
+    yaml = withBinding(yaml, { nonce: true });
     return replacedOnce(yaml, /( +)(- client_id: support-console)/, (_, indent, rest) => (
       `${client.map((line) => `${indent}${line}\n`).join('')}${indent}${rest}`
     ));

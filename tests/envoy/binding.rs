@@ -1,5 +1,5 @@
 //! Access tokens that are bound to a key: the proofs of an exchange (RFC 9449 §4.3, §5, §8, §11.1),
-//! and presented tokens that are bound (§7.1).
+//! and actor tokens that are bound.
 
 use jsonwebtoken::Algorithm;
 use serde_json::{Value, json};
@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 use testkit::Findings;
 use testkit::configuration::{CLIENT_SECRET, Configuration, ORDERS, PROVIDER_KEY, SIGNING_KEY};
 use testkit::gateway::{
-    Gateway, Options, actor_claims, backend_claims, exchange_form, exchange_request, key_set,
-    minted, raw_part, verify, with_actor,
+    Gateway, Options, actor_claims, exchange_form, exchange_request, key_set, minted, raw_part,
+    verify, with_actor,
 };
 use testkit::holder::{Holder, bad_proofs, changed, proof_claims};
 use testkit::http::{Answer, Form, Request};
@@ -16,7 +16,6 @@ use testkit::http::{Answer, Form, Request};
 const ORIGIN: &str = "https://auth.example.com";
 const TOKEN_PATH: &str = "/oidc/token";
 const TOKEN_URL: &str = "https://auth.example.com/oidc/token";
-const MINT_URL: &str = "https://auth.example.com/api/subject-tokens";
 
 /// A resource for which no client gets an unbound token.
 const VAULT: &str = "https://api.example.com/vault";
@@ -68,8 +67,6 @@ fn the_exchange_makes_every_check_of_a_proof() {
         let answer = gateway.send(&request);
         findings.expect(name, &answer.refusal(), &(400, "invalid_dpop_proof".into()));
     }
-    let long = exchange_request(&form).header("DPoP", "x".repeat(65_536));
-    findings.expect("64 KiB", &(gateway.send(&long).status >= 400), &true);
     gateway.assert_spendable(&token, "after bad proofs");
 }
 
@@ -173,49 +170,6 @@ fn a_nonce_is_good_at_every_worker_and_at_every_envoy() {
     let slow = changed(proof_claims("POST", TOKEN_URL), &json!({"nonce": nonce, "iat": 1_000_000}));
     let form = exchange_form(&first.mint("u-1"));
     assert_eq!(exchange(first, &form, &[holder.sign(&slow)]).status, 200);
-}
-
-/// RFC 9449 §7.1: at the endpoints that take an access token.
-#[test]
-fn a_bound_token_mints_only_with_a_proof_of_its_key() {
-    let gateway = Gateway::lent(&configuration());
-    let holder = Holder::new(Algorithm::ES256);
-    let claims = changed(backend_claims(), &json!({"cnf": {"jkt": holder.thumbprint()}}));
-    let token = PROVIDER_KEY.sign(&claims);
-    let plain = PROVIDER_KEY.sign(&backend_claims());
-    let other = Holder::new(Algorithm::ES256);
-    let mint = |scheme: &str, token: &str, proofs: &[String]| {
-        let request = Request::post("/api/subject-tokens").json(&json!({"userId": "u-1"}));
-        let request = request.header("authorization", format!("{scheme} {token}"));
-        gateway.send(&with_proofs(request, proofs))
-    };
-    let good = || holder.proof_with(&token, "POST", MINT_URL);
-    let mut findings = Findings::default();
-    for (case, fields) in bad_proofs("POST", (ORIGIN, "/api/subject-tokens"), Some(&token)) {
-        let answer = mint("DPoP", &token, &fields);
-        findings.expect(case, &answer.refusal(), &(401, "invalid_dpop_proof".into()));
-        findings.expect(case, &answer.challenge().0, &"DPoP".into());
-    }
-    #[rustfmt::skip]
-    let cases = [
-        ("no proof",                  "DPoP",   &token, vec![],                                             "invalid_dpop_proof"),
-        ("a downgrade",               "Bearer", &token, vec![],                                             "invalid_token"),
-        ("a downgrade with a proof",  "Bearer", &token, vec![good()],                                       "invalid_token"),
-        ("another key",               "DPoP",   &token, vec![other.proof_with(&token, "POST", MINT_URL)],   "invalid_token"),
-        ("for another token",         "DPoP",   &token, vec![holder.proof_with(&plain, "POST", MINT_URL)],  "invalid_dpop_proof"),
-        ("an unbound token",          "DPoP",   &plain, vec![holder.proof_with(&plain, "POST", MINT_URL)],  "invalid_token"),
-        ("a proof of an exchange",    "DPoP",   &token, vec![holder.proof_with(&token, "POST", TOKEN_URL)], "invalid_dpop_proof"),
-    ];
-    for (case, scheme, token, proofs, error) in cases {
-        let answer = mint(scheme, token, &proofs);
-        findings.expect(case, &answer.refusal(), &(401, error.into()));
-        findings.expect(case, &answer.challenge().0, &"DPoP".into());
-    }
-    let proof = [good()];
-    assert_eq!(mint("DPoP", &token, &proof).status, 201);
-    assert_eq!(mint("DPoP", &token, &proof).refusal(), (401, "invalid_dpop_proof".into()), "again");
-    assert_eq!(mint("dpop", &token, &[good()]).status, 201, "schemes ignore letter case");
-    assert_eq!(mint("Bearer", &plain, &[]).status, 201, "as before");
 }
 
 #[test]

@@ -13,6 +13,7 @@ use std::sync::{Barrier, LazyLock, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use jsonwebtoken::Algorithm;
 use serde_json::{Value, json};
 
 use testkit::bootstrap::Cluster;
@@ -21,6 +22,7 @@ use testkit::etcd::Etcd;
 use testkit::gateway::{
     Gateway, Options, exchange_form, exchange_request, mint_request, raw_part, with_actor,
 };
+use testkit::holder::{Holder, changed, proof_claims};
 use testkit::http::{Answer, Request};
 use testkit::wait_for;
 
@@ -81,6 +83,29 @@ fn assert_both_unavailable(gateway: &Gateway, token: &str, because: &str) {
     let lines = complaints(gateway).split_off(before);
     assert_eq!(lines.len(), 1, "{because}: {lines:?}");
     assert!(lines[0].contains(because), "{because}: {lines:?}");
+}
+
+/// RFC 9449 §8: no Envoy has to tell the others.
+#[test]
+fn a_nonce_of_one_envoy_is_good_at_every_worker_of_another() {
+    let etcd = Etcd::start();
+    let configuration = configuration().with("/dpop/nonce", "required");
+    let clusters = || vec![cluster(etcd.address)];
+    let options = || Options { clusters: clusters(), concurrency: 2, ..Options::default() };
+    let [one, other] = [(); 2].map(|()| Gateway::try_start(&configuration, &options()).unwrap());
+    let holder = Holder::new(Algorithm::ES256);
+    let ask = |token: &str, nonce: Option<&str>| {
+        let claims = proof_claims("POST", "https://auth.example.com/oidc/token");
+        let proof = holder.sign(&changed(claims, &json!({"nonce": nonce})));
+        exchange_request(&exchange_form(token)).header("DPoP", proof)
+    };
+    let refused = one.send(&ask(&one.mint("u-1"), None));
+    assert_eq!(refused.refusal(), (400, "use_dpop_nonce".into()), "{refused:?}");
+    let nonce = refused.header("dpop-nonce").expect("a nonce");
+    for connection in &mut other.envoy.connect_to_every_worker() {
+        let answer = connection.send(&ask(&one.mint("u-1"), Some(nonce)));
+        assert_eq!(answer.status, 200, "{answer:?}");
+    }
 }
 
 #[test]

@@ -12,6 +12,7 @@
 
 mod audit;
 mod binding;
+mod bound_callers;
 mod bounds;
 mod capacity;
 mod certificates;
@@ -40,6 +41,7 @@ mod operator;
 mod pass_through;
 mod paths;
 mod probe;
+mod proof_memory;
 mod race;
 mod rules;
 mod updates;

@@ -13,9 +13,9 @@ use testkit::bootstrap::{Cluster, Filter, Listener};
 use testkit::configuration::{CLIENT_SECRET, ORDERS, PAYMENTS, PROVIDER_KEY, SIGNING_KEY};
 use testkit::gateway::{actor_claims, backend_claims};
 use testkit::guarded::{
-    API, Guarded, OTHER_ISSUER, api_listener, claims_with, filter_configuration,
-    for_impersonations, guard, guard_configuration, operator, operator_with, ordinary_token,
-    verifying_listener,
+    API, Guarded, OTHER_ISSUER, PUBLIC_ORIGIN, api_listener, bound_listener, claims_with,
+    filter_configuration, for_impersonations, guard, guard_configuration,
+    jwt_authn_for_bound_tokens, operator, operator_with, ordinary_token, verifying_listener,
 };
 use testkit::http::Request;
 use testkit::process::{Ending, Process};
@@ -345,6 +345,63 @@ fn ends_what_it_began_when_it_is_interrupted(guarded: &Guarded, api: &str) {
         assert_eq!(status.code(), Some(2), "{signal}");
         assert_eq!(live(guarded), 0, "{signal}");
     }
+}
+
+#[test]
+fn a_probe_of_bound_tokens_tries_what_a_thief_can_do() {
+    let api = Server::start(API);
+    api.answer(as_asked);
+    let client = json!({"client_id": "bound", "type": "native", "token_binding": "dpop"});
+    let filter = filter_configuration().with("/clients/-", client).with("/dpop/nonce", "required");
+    let listener =
+        bound_listener(&guard_configuration(&json!({"public_origin": PUBLIC_ORIGIN})), true);
+    // It accepts both schemes, and looks at no key.
+    let unchecked = Listener::new("unchecked").filter(jwt_authn_for_bound_tokens());
+    let bootstrap = Guarded::bootstrap_with(listener, Filter::from(&filter), api.address)
+        .listener(unchecked.route_to(API, "3s"));
+    let guarded = Guarded { envoy: bootstrap.start(), api };
+    let [held, unchecked] = ["guarded", "unchecked"].map(|name| address(&guarded, name));
+    let settings = json!({
+        "echo": null, "ordinary_token_file": null, "public_origin": PUBLIC_ORIGIN,
+        "client_id": "bound", "client_secret_file": null,
+    });
+    let gateway = address(&guarded, "gateway");
+    let probe = |apis: &[String], more: &Value| {
+        let probe = Probe::new("bound", &gateway, apis);
+        let secret = probe.settings["client_secret_file"].clone();
+        let mut probe = probe.with(&settings).with(more);
+        if more["client_id"].is_string() {
+            probe.settings["client_secret_file"] = secret;
+        }
+        probe.run()
+    };
+    let rule = "a bound token is worth nothing without its key";
+    let tried = |probed: &Probed, at: &str| {
+        probed.checks().iter().filter(|row| row["at"] == at && row["rule"] == rule).count()
+    };
+
+    let probed = probe(&[held.clone(), unchecked.clone()], &json!({}));
+    assert_eq!(probed.status, Some(1), "{}", probed.printed);
+    for at in [&held, &gateway] {
+        assert_eq!(probed.failed(Some(at)), Vec::<&Value>::new());
+        assert!(tried(&probed, at) > 2, "{at}: {}", probed.printed);
+    }
+    assert!(probed.has_failed(&unchecked, rule), "{}", probed.printed);
+    probed.expect_no_secret();
+
+    // A client that need not bind its tokens may.
+    for is_bound in [false, true] {
+        let members = json!({"client_id": "support-portal", "dpop": is_bound});
+        let probed = probe(std::slice::from_ref(&held), &members);
+        assert_eq!(probed.status, Some(0), "{}", probed.printed);
+        assert_eq!(tried(&probed, &held) > 0, is_bound, "{}", probed.printed);
+        probed.expect_no_secret();
+    }
+    assert_eq!(live(&guarded), 0);
+
+    // A wrong origin is no finding about the guard: nothing is read.
+    let probed = probe(&[held], &json!({"public_origin": null}));
+    assert_eq!(probed.status, Some(2), "{}", probed.printed);
 }
 
 #[test]

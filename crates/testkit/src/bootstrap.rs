@@ -354,6 +354,24 @@ impl Cluster {
         self
     }
 
+    /// Makes Envoy connect by TLS with this certificate, to servers that this authority vouches for.
+    pub fn by_tls(self, Identity { certificate, key }: &Identity, authority: &Path) -> Self {
+        let context = json!({
+            "name": "envoy.transport_sockets.tls",
+            "typed_config": {
+                "@type": "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext",
+                "common_tls_context": {
+                    "tls_certificates": [{
+                        "certificate_chain": {"filename": certificate},
+                        "private_key": {"filename": key},
+                    }],
+                    "validation_context": {"trusted_ca": {"filename": authority}},
+                },
+            },
+        });
+        self.with("transport_socket", context)
+    }
+
     /// Speaks HTTP/2 without negotiation, as gRPC needs it.
     pub fn http2(self) -> Self {
         self.http2_with(json!({}))

@@ -447,12 +447,20 @@ pub fn jwt_authn_for_bound_tokens() -> Value {
 /// A listener whose guard reads what bound tokens need. `keeps` says if Envoy keeps the
 /// `Authorization` header for it.
 pub fn bound_listener(configuration: &Value, keeps: bool) -> Listener {
+    bound_guard(configuration, keeps).route_to(API, "0s")
+}
+
+/// Such a listener, in which Envoy itself answers in the place of the API.
+pub fn bound_listener_answering(configuration: &Value, body: &str) -> Listener {
+    bound_guard(configuration, true).answer("/", body)
+}
+
+fn bound_guard(configuration: &Value, keeps: bool) -> Listener {
     let kept = keeps.then(keep_authorization);
     let filters = [
         jwt_authn_for_bound_tokens(),
         for_impersonations(guard(configuration)),
         without_headers(&["authorization", "dpop"]),
     ];
-    let listener = Listener::new("guarded");
-    kept.into_iter().chain(filters).fold(listener, Listener::filter).route_to(API, "0s")
+    kept.into_iter().chain(filters).fold(Listener::new("guarded"), Listener::filter)
 }

@@ -1,5 +1,7 @@
 //! A client that proves the possession of a key (RFC 9449), or signs assertions with it (RFC 7523).
 
+use std::sync::LazyLock;
+
 use aws_lc_rs::digest::{SHA256, digest};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -11,6 +13,9 @@ use crate::keys::Key;
 
 /// The type of a client assertion (RFC 7523 §2.2).
 pub const ASSERTION_TYPE: &str = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer";
+
+/// An RSA key takes long to make.
+static RSA: LazyLock<Holder> = LazyLock::new(|| Holder::new(Algorithm::PS256));
 
 /// A party with a private key of its own.
 pub struct Holder {
@@ -107,7 +112,7 @@ pub fn bad_proofs(
 ) -> Vec<(&'static str, Vec<String>)> {
     let url = &format!("{origin}{path}");
     let holder = Holder::new(Algorithm::ES256);
-    let rsa = Holder::new(Algorithm::PS256);
+    let rsa = &*RSA;
     let mut claims = proof_claims(method, url);
     if let Some(token) = token {
         claims["ath"] = json!(sha256(token));

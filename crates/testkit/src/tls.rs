@@ -3,11 +3,14 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa,
     KeyPair,
 };
 
+use crate::holder::sha256;
 use crate::keys::pem;
 
 /// A certificate authority, with all its files in one folder.
@@ -51,6 +54,13 @@ impl Authority {
         fs::write(&identity.key, pem("PRIVATE KEY", &key.serialize_der())).unwrap();
         identity
     }
+}
+
+/// The SHA-256 of the certificate in a file, in base64url, as a token names it (RFC 8705 §3.1).
+pub fn certificate_digest(certificate: &Path) -> String {
+    let pem = fs::read_to_string(certificate).unwrap();
+    let lines: String = pem.lines().filter(|line| !line.starts_with("-----")).collect();
+    sha256(STANDARD.decode(lines).unwrap())
 }
 
 fn parameters(name: &str) -> CertificateParams {

@@ -14,6 +14,8 @@ use testkit::holder::{Holder, bad_proofs};
 use testkit::http::{Answer, Request};
 use testkit::server::{Server, as_asked};
 
+use crate::bound_callers::large_headers;
+
 const URL: &str = "https://api.example.com/orders";
 
 /// An API behind a guard that reads what bound tokens need, beside a filter that reads proofs.
@@ -22,7 +24,7 @@ fn guarded() -> Guarded {
     let filter = Filter::from(&filter_configuration().with("/dpop", json!({})));
     let api = Server::start(API);
     api.answer(as_asked);
-    let listener = bound_listener(&guard_configuration(&members), true);
+    let listener = bound_listener(&guard_configuration(&members), true).edited(large_headers);
     Guarded { envoy: Guarded::bootstrap_with(listener, filter, api.address).start(), api }
 }
 
@@ -63,6 +65,7 @@ fn a_bound_token_reaches_the_api_only_with_a_proof_of_its_key() {
     #[rustfmt::skip]
     let cases = [
         ("no proof",                 by("DPoP"),                          vec![],                                          "DPoP", "invalid_dpop_proof"),
+        ("64 KiB",                   by("DPoP"),                          vec!["x".repeat(65_536)],                        "DPoP", "invalid_dpop_proof"),
         ("a downgrade",              by("Bearer"),                        vec![],                                          "DPoP", "invalid_token"),
         ("a downgrade with a proof", by("Bearer"),                        proof(),                                         "DPoP", "invalid_token"),
         ("another key",              by("DPoP"),                          vec![other.proof_with(&token, "GET", URL)],      "DPoP", "invalid_token"),

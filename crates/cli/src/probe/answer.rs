@@ -33,6 +33,8 @@ pub(super) struct Answer {
     /// `Retry-After` in seconds.
     pub(super) retry_after: Option<Duration>,
     pub(super) location: Option<String>,
+    /// The nonce for the next proof (RFC 9449 §8).
+    pub(super) nonce: Option<String>,
     pub(super) body: Vec<u8>,
     /// The time from the request to the end of what was read.
     pub(super) took: Duration,
@@ -46,6 +48,7 @@ impl Answer {
         };
         let challenge = header("www-authenticate").unwrap_or_default();
         let retry_after = header("retry-after").and_then(|text| text.trim().parse().ok());
+        let nonce = header("dpop-nonce");
         let (location, from_upstream) = (header("location"), header(FROM_UPSTREAM).is_some());
         let status = response.status().as_u16();
         let is_short = response.body().content_length().is_some_and(|it| it <= LONGEST);
@@ -59,6 +62,7 @@ impl Answer {
             challenge,
             retry_after: retry_after.map(Duration::from_secs),
             location,
+            nonce,
             body: body.unwrap_or_default(),
             took: asked.elapsed(),
         }
@@ -78,7 +82,7 @@ impl Answer {
     /// neither is a server behind Envoy.
     pub(super) fn is_refusal(&self) -> bool {
         let scheme = self.challenge.split_ascii_whitespace().next().unwrap_or_default();
-        let named = scheme.eq_ignore_ascii_case("bearer");
+        let named = ["bearer", "dpop"].iter().any(|known| scheme.eq_ignore_ascii_case(known));
         matches!(self.status, 401 | 403) && named && !self.from_upstream
     }
 

@@ -15,7 +15,8 @@ use serde_json::{Value, json};
 use ureq::http::{Method, Request};
 
 use super::answer::{Answer, Reading};
-use super::deployment::{At, Deployment, bearer, built};
+use super::credential::{Credential, Key, Target};
+use super::deployment::{At, Deployment, built};
 use super::report::Group;
 use super::settings::Settings;
 use crate::Failure;
@@ -36,13 +37,15 @@ const TOKEN_HEADERS: [&str; 8] = [
 const TOKEN_COOKIES: [&str; 5] = ["access_token", "token", "jwt", "bearer", "authorization"];
 
 /// A request that must not get to the API.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub(super) struct Attempt {
     pub(super) group: Group,
     pub(super) check: String,
     method: Method,
     target: String,
     headers: Vec<(&'static str, String)>,
+    /// The token that a new proof is made for, each time the request is sent. A thief has none.
+    proving: Option<Credential>,
 }
 
 impl Attempt {
@@ -65,6 +68,7 @@ impl Attempt {
     ) -> Option<Result<Answer, Failure>> {
         let mut control = self.clone();
         control.headers.retain(|(name, _)| *name != "authorization");
+        control.proving = None;
         (control.headers.len() < self.headers.len()).then(|| control.send(deployment, at))
     }
 
@@ -73,6 +77,9 @@ impl Attempt {
         let mut request = Request::builder().method(self.method.clone()).uri(uri);
         for (name, value) in &self.headers {
             request = request.header(*name, value);
+        }
+        if let Some(credential) = &self.proving {
+            request = credential.proving(request, at, self.method.as_str(), &self.target);
         }
         built(at, request, ())
     }
@@ -84,62 +91,70 @@ impl Attempt {
 }
 
 /// A read with an access token.
-pub(super) fn reading(path: &str, token: &Secret<String>) -> Attempt {
+pub(super) fn reading(path: &str, credential: &Credential) -> Attempt {
     Attempt {
         group: Group::Reads,
         check: "a read is answered".to_owned(),
         method: Method::GET,
         target: path.to_owned(),
-        headers: vec![("authorization", bearer(token))],
+        headers: vec![("authorization", credential.authorization())],
+        proving: Some(credential.clone()),
     }
 }
 
 /// A read on a connection of its own, which another worker of Envoy may serve.
-pub(super) fn reading_anew(path: &str, token: &Secret<String>) -> Attempt {
-    let mut attempt = reading(path, token);
+pub(super) fn reading_anew(path: &str, credential: &Credential) -> Attempt {
+    let mut attempt = reading(path, credential);
     attempt.headers.push(("connection", "close".to_owned()));
     attempt
 }
 
 /// A write with an access token, on a connection of its own.
-pub(super) fn writing(path: &str, token: &Secret<String>) -> Attempt {
+pub(super) fn writing(path: &str, credential: &Credential) -> Attempt {
     Attempt {
         group: Group::Writes,
         check: "a write is refused".to_owned(),
         method: Method::POST,
         target: path.to_owned(),
-        headers: vec![("authorization", bearer(token)), ("connection", "close".to_owned())],
+        headers: vec![
+            ("authorization", credential.authorization()),
+            ("connection", "close".to_owned()),
+        ],
+        proving: Some(credential.clone()),
     }
 }
 
 /// All attempts besides the plain write.
 pub(super) fn all(
     settings: &Settings,
-    token: &Secret<String>,
+    credential: &Credential,
     refused: &[(String, Secret<String>)],
 ) -> Vec<Attempt> {
     let Settings { read, write, .. } = settings;
     let all = [
-        of_tokens(read, write, token.expose()),
+        of_tokens(read, write, credential),
         of_refused_tokens(read, refused),
-        of_paths(read, write, token),
-        of_methods(write, token),
+        of_paths(read, write, credential),
+        of_methods(write, credential),
     ];
     all.into_iter().flatten().collect()
 }
 
-fn of_tokens(read: &str, write: &str, token: &str) -> Vec<Attempt> {
+fn of_tokens(read: &str, write: &str, credential: &Credential) -> Vec<Attempt> {
+    let token = credential.token.expose();
+    let scheme = credential.scheme();
     let attempt = |check: &str, method, target: &str, headers| Attempt {
         group: Group::Tokens,
         check: check.to_owned(),
         method,
         target: target.to_owned(),
         headers,
+        proving: Some(credential.clone()),
     };
     let reading = |check, headers| attempt(check, Method::GET, read, headers);
     let writing = |check, headers| attempt(check, Method::POST, write, headers);
     let authorization = |value: String| vec![("authorization", value)];
-    let bearer = |token: &str| format!("Bearer {token}");
+    let bearer = |token: &str| format!("{scheme} {token}");
     let two = |check, [first, second]: [&str; 2]| {
         writing(check, vec![("authorization", bearer(first)), ("authorization", bearer(second))])
     };
@@ -163,9 +178,9 @@ fn of_tokens(read: &str, write: &str, token: &str) -> Vec<Attempt> {
         two("a write with a second token is refused",                    [token, "x.y.z"]),
         two("a write with a first token is refused",                     ["x.y.z", token]),
         two("a write with the token twice is refused",                   [token, token]),
-        writing("a write with the scheme in small letters is refused",   authorization(format!("bearer {token}"))),
-        writing("a write with the scheme in capitals is refused",        authorization(format!("BEARER {token}"))),
-        writing("a write with a token without a scheme is refused",      authorization(token.to_owned())),
+        writing("a write with the scheme in small letters is refused",   authorization(format!("{} {token}", scheme.to_lowercase()))),
+        writing("a write with the scheme in capitals is refused",        authorization(format!("{} {token}", scheme.to_uppercase()))),
+        writing("a write with a token without a scheme is refused",      authorization(token.clone())),
         reading("a token that is none does not read",                    authorization(bearer("x.y.z"))),
         reading("a token with a changed signature does not read",        authorization(bearer(&with_another_signature(token)))),
         reading("a token with changed claims does not read",             authorization(bearer(&without_txn(token)))),
@@ -175,16 +190,69 @@ fn of_tokens(read: &str, write: &str, token: &str) -> Vec<Attempt> {
     attempts.into()
 }
 
+/// What a thief can do with an access token that is bound to a key. A thief may also have seen a
+/// proof for another request.
+pub(super) fn of_a_thief(at: &At, read: &str, credential: &Credential) -> Vec<Attempt> {
+    let Some(key) = &credential.key else { return Vec::new() };
+    let (own, thief) = (&**key, &Key::new());
+    let token = credential.token.expose();
+    let url = &at.public(read);
+    let proof = |key: &Key, method, url: &str, token: &str| {
+        key.prove(Target { method, url }, Some(token), None)
+    };
+    let attempt = |check: &str, scheme: &str, proofs: Vec<String>| {
+        let authorization = ("authorization", format!("{scheme} {token}"));
+        let proofs = proofs.into_iter().map(|proof| ("dpop", proof));
+        Attempt {
+            group: Group::Bound,
+            check: format!("a bound token {check} does not read"),
+            headers: [authorization].into_iter().chain(proofs).collect(),
+            proving: None,
+            ..reading(read, credential)
+        }
+    };
+    let by = |key: &Key| vec![proof(key, "GET", url, token)];
+    let elsewhere = |method, url: &str| vec![proof(own, method, url, token)];
+    #[rustfmt::skip]
+    let attempts = [
+        attempt("without a proof",                        "DPoP",   Vec::new()),
+        attempt("as a bearer token",                      "Bearer", Vec::new()),
+        attempt("as a bearer token with a proof",         "Bearer", by(own)),
+        attempt("with a proof by another key",            "DPoP",   by(thief)),
+        attempt("as a bearer token with a proof by another key", "Bearer", by(thief)),
+        attempt("with a proof for another method",        "DPoP",   elsewhere("POST", url)),
+        attempt("with a proof for another path",          "DPoP",   elsewhere("GET", &format!("{url}/another"))),
+        attempt("with a proof for another host",          "DPoP",   elsewhere("GET", "https://probe.invalid/")),
+        attempt("with a proof for another token",         "DPoP",   vec![proof(own, "GET", url, "x.y.z")]),
+        attempt("with a proof for no token",              "DPoP",   vec![own.prove(Target { method: "GET", url }, None, None)]),
+        attempt("with two proofs",                        "DPoP",   [by(thief), by(own)].concat()),
+        attempt("with a proof that is none",              "DPoP",   vec!["x.y.z".to_owned()]),
+        attempt("behind another scheme",                  "Basic x,DPoP", by(own)),
+    ];
+    attempts.into()
+}
+
+/// A read with a proof that does not change when the request is sent again.
+pub(super) fn with_one_proof(at: &At, read: &str, credential: &Credential) -> Option<Attempt> {
+    let key = credential.key.as_ref()?;
+    let target = Target { method: "GET", url: &at.public(read) };
+    let proof = key.prove(target, Some(credential.token.expose()), None);
+    let headers = vec![("authorization", credential.authorization()), ("dpop", proof)];
+    let check = "a bound token with a used proof does not read".to_owned();
+    let group = Group::Bound;
+    Some(Attempt { group, check, headers, proving: None, ..reading_anew(read, credential) })
+}
+
 fn of_refused_tokens(read: &str, refused: &[(String, Secret<String>)]) -> Vec<Attempt> {
     let attempt = |(name, token): &(String, Secret<String>)| Attempt {
         group: Group::Tokens,
         check: format!("the token in {name} does not read"),
-        ..reading(read, token)
+        ..reading(read, &Credential::bearer(token.clone()))
     };
     refused.iter().map(attempt).collect()
 }
 
-fn of_paths(read: &str, write: &str, token: &Secret<String>) -> Vec<Attempt> {
+fn of_paths(read: &str, write: &str, credential: &Credential) -> Vec<Attempt> {
     let rest = write.strip_prefix('/').unwrap_or(write);
     let mut letters = rest.chars();
     let first = letters.next().map_or(0, u32::from);
@@ -240,22 +308,23 @@ fn of_paths(read: &str, write: &str, token: &Secret<String>) -> Vec<Attempt> {
         group: Group::Paths,
         check: format!("a write with {spelling} is refused"),
         target,
-        ..writing(write, token)
+        ..writing(write, credential)
     });
     let elsewhere = ["x-original-url", "x-rewrite-url", "x_original_url"].map(|name| Attempt {
         group: Group::Paths,
         check: format!("a write with the path in {name} is refused"),
-        headers: vec![("authorization", bearer(token)), (name, write.to_owned())],
-        ..writing(read, token)
+        headers: vec![("authorization", credential.authorization()), (name, write.to_owned())],
+        ..writing(read, credential)
     });
     respelt.chain(elsewhere).map(on_a_kept_connection).collect()
 }
 
-fn of_methods(write: &str, token: &Secret<String>) -> Vec<Attempt> {
+fn of_methods(write: &str, credential: &Credential) -> Vec<Attempt> {
     let attempt = |check: String, method, target: String, headers: &[(&'static str, &str)]| {
-        let mut all = vec![("authorization", bearer(token))];
+        let mut all = vec![("authorization", credential.authorization())];
         all.extend(headers.iter().map(|(name, value)| (*name, (*value).to_owned())));
-        Attempt { group: Group::Methods, check, method, target, headers: all }
+        let proving = Some(credential.clone());
+        Attempt { group: Group::Methods, check, method, target, headers: all, proving }
     };
     let writes = [Method::PUT, Method::PATCH, Method::DELETE];
     let small = Method::from_bytes(b"post").ok();

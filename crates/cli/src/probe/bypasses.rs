@@ -3,7 +3,7 @@
 use std::thread;
 
 use super::answer::Answer;
-use super::attempts::{Attempt, all, reading, writing};
+use super::attempts::{Attempt, all, of_a_thief, reading, with_one_proof, writing};
 use super::deployment::{At, Deployment, Impersonation};
 use super::report::{Group, Outcome, Report};
 use crate::Failure;
@@ -11,6 +11,9 @@ use crate::Failure;
 /// The number of plain writes. Each has a connection of its own, so that different workers of Envoy
 /// serve them, and a guard that Envoy enters for a part of the requests is noticed.
 const WRITES: usize = 20;
+
+/// The number of times that a used proof is presented again.
+const REPLAYS: usize = 10;
 
 /// The number of attempts without an answer after which an address is left alone.
 const SILENCES: usize = 3;
@@ -21,7 +24,7 @@ pub(super) fn check(
     impersonation: &Impersonation,
     report: &mut Report,
 ) -> Vec<usize> {
-    let attempts = all(&deployment.settings, &impersonation.access_token, &deployment.refused);
+    let attempts = all(&deployment.settings, &impersonation.credential, &deployment.refused);
     let checked = thread::scope(|scope| {
         let check = |at| {
             let attempts = &attempts;
@@ -55,7 +58,7 @@ fn check_one(
 ) -> (Report, bool) {
     let mut report = Report::default();
     let settings = &deployment.settings;
-    let read = reading(&settings.read, &impersonation.access_token);
+    let read = reading(&settings.read, &impersonation.credential);
     let is_marked = match read.send(deployment, at) {
         Ok(answer) if answer.is_success() => {
             report.add_timed(read.group, &at.address, read.check, Outcome::Holds, answer.took);
@@ -72,6 +75,13 @@ fn check_one(
             return (report, false);
         }
     };
+    // What a thief tries are reads: they change nothing, even at an API without a guard.
+    let stolen = of_a_thief(at, &settings.read, &impersonation.credential);
+    let mut silences: usize = 0;
+    try_all(deployment, at, &stolen, is_marked, &mut silences, &mut report);
+    if let Some(used) = with_one_proof(at, &settings.read, &impersonation.credential) {
+        replay(deployment, at, &used, &mut report);
+    }
     if !refuses_writes(deployment, at, impersonation, &mut report) {
         // Each further attempt could change something.
         for attempt in attempts {
@@ -85,9 +95,22 @@ fn check_one(
         let check = "a token that is not for the API does not read";
         report.add(Group::Tokens, &at.address, check, Outcome::NotTried(told.to_owned()));
     }
-    let mut silences: usize = 0;
+    try_all(deployment, at, attempts, is_marked, &mut silences, &mut report);
+    (report, true)
+}
+
+/// Sends all attempts, unless the address stops answering. `silences` counts the attempts without an
+/// answer.
+fn try_all(
+    deployment: &Deployment,
+    at: &At,
+    attempts: &[Attempt],
+    is_marked: bool,
+    silences: &mut usize,
+    report: &mut Report,
+) {
     for attempt in attempts {
-        if silences >= SILENCES {
+        if *silences >= SILENCES {
             let told = Outcome::NotTried("the address does not answer any more".to_owned());
             report.add(attempt.group, &at.address, &*attempt.check, told);
             continue;
@@ -98,12 +121,35 @@ fn check_one(
                 report.add_timed(attempt.group, &at.address, &*attempt.check, outcome, answer.took);
             }
             Err(Failure(told)) => {
-                silences = silences.saturating_add(1);
+                *silences = silences.saturating_add(1);
                 report.add(attempt.group, &at.address, &*attempt.check, Outcome::Fails(told));
             }
         }
     }
-    (report, true)
+}
+
+/// Uses a proof, and then again on connections of its own, which other workers may serve.
+fn replay(deployment: &Deployment, at: &At, used: &Attempt, report: &mut Report) {
+    match used.send(deployment, at) {
+        Ok(answer) if answer.is_success() => {}
+        Ok(answer) => {
+            let told = format!("with a new proof it was answered {}", answer.in_short());
+            report.add(used.group, &at.address, &*used.check, Outcome::Fails(told));
+            return;
+        }
+        Err(Failure(told)) => {
+            report.add(used.group, &at.address, &*used.check, Outcome::Fails(told));
+            return;
+        }
+    }
+    for _ in 0..REPLAYS {
+        let outcome = match used.send(deployment, at) {
+            Ok(answer) if answer.is_refusal() => Outcome::Holds,
+            Ok(answer) => Outcome::Fails(format!("it was answered {}", answer.in_short())),
+            Err(Failure(told)) => Outcome::Fails(told),
+        };
+        report.add(used.group, &at.address, &*used.check, outcome);
+    }
 }
 
 /// Tries the plain write. Returns true if the guard refused it each time.
@@ -113,7 +159,7 @@ fn refuses_writes(
     impersonation: &Impersonation,
     report: &mut Report,
 ) -> bool {
-    let write = writing(&deployment.settings.write, &impersonation.access_token);
+    let write = writing(&deployment.settings.write, &impersonation.credential);
     for _ in 0..WRITES {
         let (outcome, took) = match write.send(deployment, at) {
             Ok(answer) if answer.is_refused_by_the_guard() => (Outcome::Holds, answer.took),

@@ -8,7 +8,7 @@
 use std::fs;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -20,6 +20,7 @@ use ureq::http::{Method, Request};
 use ureq::{Agent, AsSendBody};
 
 use super::answer::{Answer, Reading};
+use super::credential::{Credential, Key, Target};
 use super::interruption::Interruption;
 use super::report::{Group, Outcome, Report};
 use super::settings::Settings;
@@ -38,20 +39,32 @@ const CLEANINGS: usize = 3;
 /// An address, and the client that sends there.
 pub(super) struct At {
     pub(super) address: String,
+    /// The address as clients see it, for proofs: without its path if it is another one than
+    /// `address`.
+    origin: Option<String>,
     agent: Agent,
     /// Milliseconds of [`PATIENCE`] that were spent here.
     waited: AtomicU64,
 }
 
 impl At {
-    fn new(base: &Base, cacert: Option<&Path>) -> Result<Self, Failure> {
+    fn new(base: &Base, cacert: Option<&Path>, origin: Option<&Base>) -> Result<Self, Failure> {
         let Base { address, in_clear } = base.clone();
         if in_clear {
             eprintln!(
                 "impersonation-filter: {address} is not https: access tokens are sent in clear"
             );
         }
-        Ok(Self { agent: agent(&address, cacert)?, address, waited: AtomicU64::new(0) })
+        let origin = origin.map(|origin| origin.address.clone());
+        Ok(Self { agent: agent(&address, cacert)?, address, origin, waited: AtomicU64::new(0) })
+    }
+
+    /// The address of `target` as clients see it. Proofs name it.
+    pub(super) fn public(&self, target: &str) -> String {
+        let Some(origin) = &self.origin else { return format!("{}{target}", self.address) };
+        let authority = self.address.split_once("://").map_or("", |(_, rest)| rest);
+        let path = authority.find('/').and_then(|at| authority.get(at..)).unwrap_or_default();
+        format!("{origin}{path}{target}")
     }
 
     /// Sends a request once. The failure names the address, and repeats nothing of the request.
@@ -108,7 +121,7 @@ pub(super) struct SubjectToken {
 
 /// An impersonation that the probe began.
 pub(super) struct Impersonation {
-    pub(super) access_token: Secret<String>,
+    pub(super) credential: Credential,
     /// The claim `txn`.
     pub(super) id: String,
 }
@@ -134,16 +147,31 @@ pub(super) struct Deployment {
     actor: Option<Secret<String>>,
     operator: Secret<String>,
     client_secret: Option<Secret<String>>,
+    /// The key that the probe's tokens are bound to, once it is known that they are.
+    key: OnceLock<Arc<Key>>,
+    /// The last nonce of a filter, and the token endpoint as the filter's metadata have it.
+    nonce: Mutex<Option<String>>,
+    token_endpoint: OnceLock<String>,
     begun: Mutex<Vec<Begun>>,
+}
+
+/// The proof of an exchange.
+#[derive(Clone, Copy)]
+pub(super) enum Proof<'p> {
+    /// A new one, if the probe's tokens are bound.
+    Usual,
+    /// No proof, or this one.
+    Given(Option<&'p str>),
 }
 
 impl Deployment {
     /// Reads the credentials. It sends nothing.
     pub(super) fn open(settings: Settings, interruption: Interruption) -> Result<Self, Failure> {
-        let at = |bases: &[Base]| -> Result<Vec<At>, Failure> {
-            bases.iter().map(|base| At::new(base, settings.cacert.as_deref())).collect()
+        let at = |bases: &[Base], origin: Option<&Base>| -> Result<Vec<At>, Failure> {
+            bases.iter().map(|base| At::new(base, settings.cacert.as_deref(), origin)).collect()
         };
-        let (filters, apis) = (at(&settings.filters)?, at(&settings.apis)?);
+        let filters = at(&settings.filters, None)?;
+        let apis = at(&settings.apis, settings.public_origin.as_ref())?;
         if filters.is_empty() || apis.is_empty() {
             return Err(Failure("name at least one --filter and one --api".to_owned()));
         }
@@ -163,6 +191,9 @@ impl Deployment {
             actor: optional(&settings.actor_token_file)?,
             operator: token_in(&settings.operator_token_file)?,
             client_secret: settings.client_secret_file.as_deref().map(secret_in).transpose()?,
+            key: if settings.dpop { Arc::new(Key::new()).into() } else { OnceLock::new() },
+            nonce: Mutex::default(),
+            token_endpoint: OnceLock::new(),
             begun: Mutex::default(),
             settings,
         })
@@ -242,7 +273,37 @@ impl Deployment {
 
     /// Exchanges a subject token with the client's own credentials.
     pub(super) fn exchange(&self, at: &At, token: &SubjectToken) -> Result<Answer, Failure> {
-        self.exchange_as(at, token, self.client_secret.as_ref())
+        self.exchange_with(at, token, Proof::Usual)
+    }
+
+    /// Exchanges a subject token with this proof.
+    pub(super) fn exchange_with(
+        &self,
+        at: &At,
+        token: &SubjectToken,
+        proof: Proof<'_>,
+    ) -> Result<Answer, Failure> {
+        self.exchange_as(at, token, self.client_secret.as_ref(), proof)
+    }
+
+    /// Makes a proof for an exchange; `None` if the probe's tokens are bound to no key.
+    pub(super) fn proof_of_exchange(&self, at: &At) -> Option<String> {
+        let key = self.key.get()?;
+        let url = self.token_endpoint.get_or_init(|| self.look_up_token_endpoint(at));
+        let nonce = self.nonce.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        Some(key.prove(Target { method: "POST", url }, None, nonce.as_deref()))
+    }
+
+    /// The token endpoint as the filter's metadata have it: an address of one Envoy may be another
+    /// one.
+    fn look_up_token_endpoint(&self, at: &At) -> String {
+        let path = &self.settings.token_path;
+        let base = path.rsplit_once('/').map_or("", |(base, _)| base);
+        let request = Request::builder()
+            .uri(format!("{}{base}/.well-known/openid-configuration", at.address));
+        let answer = built(at, request, ()).and_then(|it| self.send(at, &it, Reading::Whole));
+        let named = answer.ok().and_then(|answer| answer.member("token_endpoint"));
+        named.unwrap_or_else(|| format!("{}{path}", at.address))
     }
 
     /// Exchanges a subject token with another client secret.
@@ -251,6 +312,40 @@ impl Deployment {
         at: &At,
         token: &SubjectToken,
         secret: Option<&Secret<String>>,
+        proof: Proof<'_>,
+    ) -> Result<Answer, Failure> {
+        loop {
+            let (made, is_usual) = match proof {
+                Proof::Usual => (self.proof_of_exchange(at), true),
+                Proof::Given(given) => (given.map(str::to_owned), false),
+            };
+            let answer = self.exchange_once(at, token, secret, made.as_deref())?;
+            let mut known = self.nonce.lock().unwrap_or_else(PoisonError::into_inner);
+            let is_new = answer.nonce.is_some() && *known != answer.nonce;
+            if is_new {
+                known.clone_from(&answer.nonce);
+            }
+            let error = answer.member("error");
+            let again = match error.as_deref() {
+                Some("use_dpop_nonce") => is_new,
+                // The client or the resource asks for a proof.
+                Some("invalid_dpop_proof") if made.is_none() => {
+                    is_usual && self.key.set(Arc::new(Key::new())).is_ok()
+                }
+                _ => false,
+            };
+            if !(again && is_usual) {
+                return Ok(answer);
+            }
+        }
+    }
+
+    fn exchange_once(
+        &self,
+        at: &At,
+        token: &SubjectToken,
+        secret: Option<&Secret<String>>,
+        proof: Option<&str>,
     ) -> Result<Answer, Failure> {
         let settings = &self.settings;
         let mut form = vec![
@@ -270,6 +365,9 @@ impl Deployment {
             .method(Method::POST)
             .uri(format!("{}{}", at.address, settings.token_path))
             .header("content-type", "application/x-www-form-urlencoded");
+        if let Some(proof) = proof {
+            request = request.header("dpop", proof);
+        }
         match secret {
             Some(secret) => {
                 // RFC 6749 §2.3.1: both are form-urlencoded first.
@@ -300,7 +398,15 @@ impl Deployment {
                 "the access token does not name its impersonation as `txn`: it is not the filter's";
             return Err(Failure::new(&at.address, told));
         }
-        Ok(Impersonation { access_token: Secret::new(access_token), id: token.id })
+        let key = self.key.get().map(Arc::clone);
+        let is_bound =
+            answer.member("token_type").is_some_and(|it| it.eq_ignore_ascii_case("DPoP"));
+        if key.is_some() != is_bound {
+            let told = "the access token is not bound to the key of the exchange's proof";
+            return Err(Failure::new(&at.address, told));
+        }
+        let credential = Credential { token: Secret::new(access_token), key };
+        Ok(Impersonation { credential, id: token.id })
     }
 
     /// Ends an impersonation as an operator does.

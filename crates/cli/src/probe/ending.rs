@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::attempts::{reading, reading_anew};
-use super::deployment::{At, Deployment, Impersonation, bearer, built};
+use super::deployment::{At, Deployment, Impersonation, built};
 use super::report::{Group, Outcome, Report};
 use crate::Failure;
 
@@ -46,7 +46,7 @@ fn end(
     let streams: Vec<_> =
         apis.iter().map(|at| open_stream(deployment, at, impersonation)).collect();
     // Without a request that passes before, a refusal afterwards shows nothing.
-    let read = reading(&deployment.settings.read, &impersonation.access_token);
+    let read = reading(&deployment.settings.read, &impersonation.credential);
     let passed: Vec<_> = apis.iter().map(|at| read.send(deployment, at)).collect();
     let asked_at = Instant::now();
     let ended = deployment.end(filter, &impersonation.id);
@@ -127,7 +127,7 @@ fn last_let_through(
     impersonation: &Impersonation,
     ended_at: Instant,
 ) -> Result<Duration, String> {
-    let read = reading_anew(&deployment.settings.read, &impersonation.access_token);
+    let read = reading_anew(&deployment.settings.read, &impersonation.credential);
     let longest = deployment.settings.ends_within.saturating_add(LONGER);
     let (mut last, mut refusals) = (Duration::ZERO, 0_usize);
     let mut seen = "it was not asked".to_owned();
@@ -193,9 +193,8 @@ fn open_stream(
         let why = "give --stream, a path whose response goes on";
         return Err(Outcome::NotTried(why.to_owned()));
     };
-    let request = ureq::http::Request::builder()
-        .uri(format!("{}{path}", at.address))
-        .header("authorization", bearer(&impersonation.access_token));
+    let request = ureq::http::Request::builder().uri(format!("{}{path}", at.address));
+    let request = impersonation.credential.presented(request, at, "GET", path);
     // Longer than anything waits for it.
     let longest = deployment.settings.ends_within.saturating_add(Duration::from_secs(120));
     let opened = built(at, request, ()).and_then(|request| at.open(request, longest));

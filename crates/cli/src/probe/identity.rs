@@ -3,11 +3,11 @@
 //! Envoy does not enter the guard for ordinary users, so their requests are tested, too. Only the API
 //! sees which headers arrive, so it must have a path that repeats them.
 
-use impersonation_core::secret::Secret;
 use ureq::http::Request;
 
 use super::answer::{Answer, Reading};
-use super::deployment::{At, Deployment, Impersonation, bearer, built};
+use super::credential::Credential;
+use super::deployment::{At, Deployment, Impersonation, built};
 use super::report::{Group, Outcome, Report};
 use crate::Failure;
 
@@ -36,11 +36,11 @@ pub(super) fn check(
             continue;
         };
         let outcome = match &deployment.ordinary {
-            Some(token) => forge(deployment, at, echo, token, true),
+            Some(token) => forge(deployment, at, echo, &Credential::bearer(token.clone()), true),
             None => Outcome::NotTried("give --ordinary-token-file".to_owned()),
         };
         report.add(Group::Headers, &at.address, BY_AN_ORDINARY_USER, outcome);
-        let outcome = forge(deployment, at, echo, &impersonation.access_token, false);
+        let outcome = forge(deployment, at, echo, &impersonation.credential, false);
         report.add(Group::Headers, &at.address, BY_AN_IMPERSONATION, outcome);
     }
 }
@@ -50,13 +50,13 @@ fn forge(
     deployment: &Deployment,
     at: &At,
     echo: &str,
-    token: &Secret<String>,
+    credential: &Credential,
     is_ordinary: bool,
 ) -> Outcome {
     let names = &deployment.settings.identity_headers;
     let ask = |headers: &[String]| -> Result<Answer, Failure> {
         let uri = format!("{}{echo}", at.address);
-        let mut request = Request::builder().uri(uri).header("authorization", bearer(token));
+        let mut request = credential.presented(Request::builder().uri(uri), at, "GET", echo);
         for name in headers {
             request = request.header(name, FORGED);
         }

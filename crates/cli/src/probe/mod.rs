@@ -10,6 +10,7 @@
 mod answer;
 mod attempts;
 mod bypasses;
+mod credential;
 mod deployment;
 mod ending;
 mod identity;

@@ -26,6 +26,7 @@ pub(super) enum Group {
     Reads,
     Writes,
     Tokens,
+    Bound,
     Paths,
     Methods,
     Headers,
@@ -43,6 +44,7 @@ impl Group {
             Self::Reads => "an impersonation reads",
             Self::Writes => "an impersonation does not write",
             Self::Tokens => "no other token passes, from no other place",
+            Self::Bound => "a bound token is worth nothing without its key",
             Self::Paths => "no spelling of a path passes",
             Self::Methods => "no other method and no upgrade passes",
             Self::Headers => "nobody forges the guard's headers",
@@ -67,6 +69,9 @@ impl Group {
             }
             Self::Tokens => {
                 "jwt_authn must require a token before this address: one provider with `issuer` and `audiences`, `from_headers` with Authorization alone, no `allow_missing`"
+            }
+            Self::Bound => {
+                "the guard needs its `public_origin` and the kept Authorization header, and the resource `token_binding`; give --public-origin if the address here is another one"
             }
             Self::Paths => {
                 "set normalize_path, merge_slashes and path_with_escaped_slashes_action, and let no other route lead to the API"

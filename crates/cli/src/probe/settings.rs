@@ -95,6 +95,13 @@ pub(crate) struct Arguments {
     /// for each.
     #[arg(long, value_name = "FILE")]
     refused_token_file: Vec<PathBuf>,
+    /// Bind the probe's tokens to a key (DPoP), also where neither the client nor the resource asks
+    /// for it. Where one asks, the probe does so by itself.
+    #[arg(long)]
+    dpop: bool,
+    /// The guard's `public_origin`, for proofs, if it is not the origin of each --api.
+    #[arg(long, value_name = "URL", value_parser = base_address)]
+    public_origin: Option<Base>,
     /// The token endpoint below the filter's address, if the filter's `paths` name another one.
     #[arg(long, value_name = "PATH", value_parser = path, default_value = "/oidc/token")]
     token_path: String,
@@ -125,7 +132,7 @@ pub(crate) struct Arguments {
 
 /// The flags that may not stand beside `--settings`, because the file has them. If one were ignored,
 /// nobody would notice that its address was not probed.
-const OF_THE_FILE: [&str; 23] = [
+const OF_THE_FILE: [&str; 25] = [
     "filter",
     "api",
     "read",
@@ -144,6 +151,8 @@ const OF_THE_FILE: [&str; 23] = [
     "operator_token_file",
     "ordinary_token_file",
     "refused_token_file",
+    "dpop",
+    "public_origin",
     "token_path",
     "subject_tokens_path",
     "impersonations_path",
@@ -172,6 +181,8 @@ pub(super) struct Settings {
     pub(super) operator_token_file: PathBuf,
     pub(super) ordinary_token_file: Option<PathBuf>,
     pub(super) refused_token_files: Vec<PathBuf>,
+    pub(super) dpop: bool,
+    pub(super) public_origin: Option<Base>,
     pub(super) token_path: String,
     pub(super) subject_tokens_path: String,
     pub(super) impersonations_path: String,
@@ -213,6 +224,8 @@ impl Arguments {
                 .ok_or_else(|| missing("operator-token-file"))?,
             ordinary_token_file: given.ordinary_token_file,
             refused_token_files: given.refused_token_file,
+            dpop: given.dpop,
+            public_origin: given.public_origin,
             token_path: given.token_path,
             subject_tokens_path: given.subject_tokens_path,
             impersonations_path: given.impersonations_path,

@@ -6,7 +6,8 @@ use std::thread;
 use impersonation_core::secret::Secret;
 
 use super::answer::Answer;
-use super::deployment::{At, Deployment, Impersonation, SubjectToken};
+use super::credential::{Key, Target};
+use super::deployment::{At, Deployment, Impersonation, Proof, SubjectToken};
 use super::report::{Group, Outcome, Report};
 use crate::Failure;
 
@@ -19,7 +20,7 @@ pub(super) fn check(
     impersonation: &Impersonation,
     report: &mut Report,
 ) -> Result<(), Failure> {
-    let token = &impersonation.access_token;
+    let token = &impersonation.credential.token;
     for (index, at) in deployment.filters.iter().enumerate() {
         let mut add = |check: &str, answer, statuses: &[u16]| {
             answered(report, Group::Parties, at, check, answer, statuses);
@@ -38,9 +39,12 @@ pub(super) fn check(
         let wrong = Secret::new("not-the-secret".to_owned());
         let next = index.saturating_add(1).checked_rem(deployment.filters.len());
         let next = next.and_then(|next| deployment.filters.get(next)).unwrap_or(at);
-        let answer = deployment.exchange_as(next, &minted, Some(&wrong));
+        let answer = deployment.exchange_as(next, &minted, Some(&wrong), Proof::Usual);
         let check = "an exchange with a wrong secret is refused";
         answered(report, Group::Parties, next, check, answer, &[400, 401]);
+        if impersonation.credential.key.is_some() {
+            bad_proofs(deployment, next, &minted, report);
+        }
         once(deployment, at, next, &minted, report);
         if deployment.settings.no_replays {
             let why = Outcome::NotTried("--no-replays".to_owned());
@@ -51,6 +55,32 @@ pub(super) fn check(
         }
     }
     Ok(())
+}
+
+/// Tries to exchange a token with proofs that are worth nothing. The token stays unspent.
+fn bad_proofs(deployment: &Deployment, at: &At, token: &SubjectToken, report: &mut Report) {
+    let mut refused = |check: &str, proof: Option<&str>| {
+        let answer = deployment.exchange_with(at, token, Proof::Given(proof));
+        answered(report, Group::Bound, at, check, answer, &[400]);
+    };
+    let key = Key::new();
+    let elsewhere = Target { method: "POST", url: "https://probe.invalid/oidc/token" };
+    refused(
+        "an exchange with a proof for another address is refused",
+        Some(&key.prove(elsewhere, None, None)),
+    );
+    refused("an exchange with a proof that is none is refused", Some("x.y.z"));
+    // The first exchange uses up the proof.
+    let Some(used) = deployment.proof_of_exchange(at) else { return };
+    let mint = |proof| {
+        let token = deployment.mint(0)?;
+        deployment.exchange_with(at, &token, Proof::Given(Some(proof)))
+    };
+    let check = "an exchange with a proof is answered";
+    answered(report, Group::Bound, at, check, mint(&used), &[200]);
+    let check = "an exchange with a used proof is refused";
+    let answer = deployment.exchange_with(at, token, Proof::Given(Some(&used)));
+    answered(report, Group::Bound, at, check, answer, &[400]);
 }
 
 /// Exchanges a token that one filter minted at another one.
