@@ -1,6 +1,6 @@
 //! The configuration of the filter as a whole.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -341,10 +341,13 @@ fn warn_of_idle_sign_in_rules(
         );
     }
     if actor_tokens.verification.is_empty() {
-        let mut strict: Vec<_> =
-            resources.iter().filter(|(_, resource)| !resource.actor_sign_in.is_empty()).collect();
-        strict.sort_by_key(|(indicator, _)| *indicator);
-        for (indicator, _) in strict {
+        let mut strict = BTreeSet::new();
+        for (indicator, resource) in resources {
+            if !resource.actor_sign_in.is_empty() {
+                strict.insert(&**indicator);
+            }
+        }
+        for indicator in strict {
             place.clone().member("resources").warn(format!(
                 "no access token can be issued for {indicator:?}: it needs an actor token, and no \
                  way to verify actor tokens is given in actor_tokens"

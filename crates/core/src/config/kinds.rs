@@ -212,8 +212,11 @@ impl Kind for Variables {
     type Value = BTreeMap<String, String>;
 
     fn read(node: Node<'_>) -> Option<Self::Value> {
-        let entries = node.entries()?.into_iter();
-        entries.map(|(name, node)| Some((name, node.string()?.to_owned()))).collect()
+        let mut variables = BTreeMap::new();
+        for (name, node) in node.entries()? {
+            variables.insert(name, node.string()?.to_owned());
+        }
+        Some(variables)
     }
 
     #[cfg(test)]

@@ -9,7 +9,7 @@ use std::cell::RefCell;
 
 use serde_json::Value;
 
-use super::node::{Node, Reading};
+use super::node::{Members, Node, Reading};
 use super::{ConfigEnvironment, ConfigError, Problem};
 
 #[cfg(test)]
@@ -76,8 +76,6 @@ macro_rules! section {
             type Value = Self;
 
             fn read(node: $crate::config::node::Node<'_>) -> Option<Self> {
-                #[allow(unused_imports, clippy::allow_attributes, reason = "not every section has members")]
-                use $crate::config::section::Kind;
                 #[allow(unused_mut, clippy::allow_attributes, reason = "not every section has members")]
                 let mut members = node.object()?;
                 $(
@@ -127,29 +125,15 @@ macro_rules! section {
     };
 
     (@read $members:ident, $name:ident, $kind:ty, [], []) => {
-        match $members.get($name) {
-            Some(node) => <$kind>::read(node),
-            None => $members.lacks($name),
-        }
+        $crate::config::section::required::<$kind>(&mut $members, $name)
     };
     (@read $members:ident, $name:ident, $kind:ty, [$default:tt], []) => {
-        {
-            let default;
-            let node = match $members.get($name) {
-                Some(node) => node,
-                None => {
-                    default = section!(@value $default);
-                    $members.at($name, &default)
-                }
-            };
-            <$kind>::read(node)
-        }
+        $crate::config::section::or_default::<$kind>(&mut $members, $name, || {
+            section!(@value $default)
+        })
     };
     (@read $members:ident, $name:ident, $kind:ty, [], [$absent:literal]) => {
-        match $members.get($name) {
-            Some(node) => <$kind>::read(node).map(Some),
-            None => Some(None),
-        }
+        $crate::config::section::optional::<$kind>(&mut $members, $name)
     };
 
     (@value []) => { serde_json::Value::Array(Vec::new()) };
@@ -174,6 +158,42 @@ pub(super) const fn name(field: &'static str) -> &'static str {
     match field.as_bytes() {
         [b'r', b'#', ..] => field.split_at(2).1,
         _ => field,
+    }
+}
+
+// Members of one kind share the code that reads them. Without `inline(never)` each would have a copy.
+
+/// Reads a member that must be given.
+#[inline(never)]
+pub(super) fn required<K: Kind>(members: &mut Members<'_>, name: &'static str) -> Option<K::Value> {
+    match members.get(name) {
+        Some(node) => K::read(node),
+        None => members.lacks(name),
+    }
+}
+
+/// Reads a member, or its default if it is absent.
+#[inline(never)]
+pub(super) fn or_default<K: Kind>(
+    members: &mut Members<'_>,
+    name: &'static str,
+    default: fn() -> Value,
+) -> Option<K::Value> {
+    match members.get(name) {
+        Some(node) => K::read(node),
+        None => K::read(members.at(name, &default())),
+    }
+}
+
+/// Reads a member that may be absent.
+#[inline(never)]
+pub(super) fn optional<K: Kind>(
+    members: &mut Members<'_>,
+    name: &'static str,
+) -> Option<Option<K::Value>> {
+    match members.get(name) {
+        Some(node) => K::read(node).map(Some),
+        None => Some(None),
     }
 }
 

@@ -7,11 +7,10 @@
 
 use std::cell::Cell;
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use serde_json::Value;
 
 use super::answer::secret_json;
-use super::body::given;
 use super::presented::verify_presented;
 use super::refusal::Refusal;
 use super::request::{Body, Head};
@@ -126,16 +125,6 @@ fn limit(query: &Form<'_>) -> Result<usize, Refusal> {
     })
 }
 
-/// The members of the body.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Members {
-    #[serde(default)]
-    decision: Value,
-    #[serde(default, deserialize_with = "given")]
-    reason: Option<Value>,
-}
-
 /// A decision, as a person writes it.
 struct Decision {
     choice: Choice,
@@ -144,9 +133,10 @@ struct Decision {
 
 impl Decision {
     fn read(head: &Head, body: &Body) -> Result<Self, Refusal> {
-        let Members { decision, reason } =
-            body.json(head, "the body must be a JSON object of decision and reason")?;
-        let choice = match decision.as_str() {
+        let is_member = |name: &str| ["decision", "reason"].contains(&name);
+        let malformed = "the body must be a JSON object of decision and reason";
+        let mut members = body.members(head, is_member, malformed)?;
+        let choice = match members.get("decision").and_then(Value::as_str) {
             Some("approve") => Choice::Approve,
             Some("deny") => Choice::Deny,
             _ => {
@@ -154,7 +144,7 @@ impl Decision {
                 return Err(Refusal::invalid_request("decision", told));
             }
         };
-        let reason = match reason {
+        let reason = match members.remove("reason") {
             None => None,
             Some(Value::String(text)) if text.chars().count() <= LONGEST_REASON => Some(text),
             Some(_) => {

@@ -1,8 +1,10 @@
 //! Reads the body of a request: the first checks that endpoints with a body share.
 
-use serde::de::DeserializeOwned;
+use std::fmt;
+
+use serde::de::{Error as _, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::refusal::Refusal;
 use super::request::{Body, Head};
@@ -19,18 +21,22 @@ impl Body {
         Ok(Form::parse(bytes)?)
     }
 
-    /// Reads the body as a JSON object; `malformed` tells the caller which object is expected.
-    pub(super) fn json<T: DeserializeOwned>(
+    /// Reads the body as a JSON object whose members are known, each given once. `malformed` tells
+    /// the caller which object is expected.
+    pub(super) fn members(
         &self,
         head: &Head,
+        is_known: fn(&str) -> bool,
         malformed: &'static str,
-    ) -> Result<T, Refusal> {
+    ) -> Result<Map<String, Value>, Refusal> {
         if !media_type::is(&head.content_type, "application/json") {
             let told = "the content type must be application/json";
             return Err(Refusal::new(415, "invalid_request", "content_type", told));
         }
-        let bytes = self.whole()?;
-        parse_object(bytes).ok_or_else(|| Refusal::invalid_request("body_malformed", malformed))
+        match serde_json::from_slice(self.whole()?) {
+            Ok(Members(members)) if members.keys().all(|name| is_known(name)) => Ok(members),
+            _ => Err(Refusal::invalid_request("body_malformed", malformed)),
+        }
     }
 
     pub(super) fn whole(&self) -> Result<&[u8], Refusal> {
@@ -41,14 +47,31 @@ impl Body {
     }
 }
 
-/// Parses a JSON object. `serde` would also accept a list of the members in their order.
-fn parse_object<T: DeserializeOwned>(bytes: &[u8]) -> Option<T> {
-    let is_object = bytes.trim_ascii_start().first() == Some(&b'{');
-    if is_object { serde_json::from_slice(bytes).ok() } else { None }
-}
+/// The members of an object. A list is not accepted, nor is a name that is given twice.
+struct Members(Map<String, Value>);
 
-/// Deserializes a member that is present, `null` included. A `null` must not look like an absent
-/// member: a caller that names no value does not mean every value.
-pub(super) fn given<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, D::Error> {
-    Value::deserialize(deserializer).map(Some)
+impl<'de> Deserialize<'de> for Members {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Object;
+
+        impl<'de> Visitor<'de> for Object {
+            type Value = Members;
+
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut given: A) -> Result<Members, A::Error> {
+                let mut members = Map::new();
+                while let Some((name, value)) = given.next_entry::<String, Value>()? {
+                    if members.insert(name, value).is_some() {
+                        return Err(A::Error::custom("a member is given twice"));
+                    }
+                }
+                Ok(Members(members))
+            }
+        }
+
+        deserializer.deserialize_map(Object)
+    }
 }

@@ -3,11 +3,12 @@
 //! Only 200 with the JSON `"decision": true` lets the mint continue. `"decision": false` is a denial.
 //! Every other answer, and no answer, is a failure of the decision point: the mint is refused too.
 
-use serde::Deserialize;
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::refusal::Refusal;
 use crate::config::DecisionPoint;
+use crate::host::HostFailure;
 use crate::policy::Bounds;
 use crate::step::Context;
 use crate::upstream::{Upstream, ask};
@@ -26,6 +27,34 @@ pub(super) struct Question<'q> {
     pub(super) request_id: String,
 }
 
+/// The body of the request (AuthZEN §6.1).
+#[derive(Serialize)]
+struct Request<'q> {
+    subject: Entity<'q>,
+    action: Action,
+    resource: Entity<'q>,
+    context: Circumstances<'q>,
+}
+
+#[derive(Serialize)]
+struct Entity<'q> {
+    #[serde(rename = "type")]
+    kind: &'static str,
+    id: &'q str,
+}
+
+#[derive(Serialize)]
+struct Action {
+    name: &'static str,
+}
+
+#[derive(Serialize)]
+struct Circumstances<'q> {
+    context: &'q Value,
+    bounds: &'q Bounds,
+    actor: Option<&'q str>,
+}
+
 /// The answer (AuthZEN §6.2). Its other members are for people.
 #[derive(Deserialize)]
 struct Evaluation {
@@ -39,12 +68,13 @@ pub(super) async fn evaluate(
     question: &Question<'_>,
 ) -> Result<(), Refusal> {
     let Question { caller, user_id, context: given, bounds, request_id } = question;
-    let body = json!({
-        "subject": {"type": "client", "id": caller},
-        "action": {"name": "impersonate"},
-        "resource": {"type": "user", "id": user_id},
-        "context": {"context": given, "bounds": bounds, "actor": bounds.actor_id},
-    });
+    let request = Request {
+        subject: Entity { kind: "client", id: caller },
+        action: Action { name: "impersonate" },
+        resource: Entity { kind: "user", id: user_id },
+        context: Circumstances { context: given, bounds, actor: bounds.actor_id.as_deref() },
+    };
+    let body = serde_json::to_vec(&request).map_err(|_| HostFailure("memory for a question"))?;
     let mut headers = vec![
         ("content-type", "application/json".to_owned()),
         ("accept", "application/json".to_owned()),
@@ -55,7 +85,7 @@ pub(super) async fn evaluate(
     if let Some(authorization) = &decision_point.authorization {
         headers.push(("authorization", authorization.expose().clone()));
     }
-    let call = decision_point.http_uri.call("POST", headers, body.to_string().into_bytes());
+    let call = decision_point.http_uri.call("POST", headers, body);
     let answer = ask(context, Upstream::DecisionPoint, call).await?;
     let Evaluation { decision } = answer.json(context.host())?;
     match decision {

@@ -168,8 +168,8 @@ struct Introspection {
 impl Supported {
     fn new(config: &Config, proofs: Option<&Proofs>, origin: &str) -> Self {
         let paths = &config.paths;
-        let used: BTreeSet<_> =
-            config.clients.values().map(|client| client.authentication).collect();
+        let mut used = BTreeSet::new();
+        used.extend(config.clients.values().map(|client| client.authentication));
         let methods: Vec<_> = used.iter().map(|method| method.name()).collect();
         let public = ClientAuthentication::None.name();
         let confidential: Vec<_> =

@@ -6,11 +6,10 @@
 
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde::Serialize;
+use serde_json::{Map, Value};
 
 use super::answer::secret_json;
-use super::body::given;
 use super::decision_point::{Question, evaluate};
 use super::presented::verify_presented;
 use super::refusal::Refusal;
@@ -23,60 +22,16 @@ use crate::config::{BreakGlass, Config, Happening, Rules, UserLookup};
 use crate::host::{Host, HostFailure, UnixTime};
 use crate::metrics;
 use crate::notifications::Notice;
-use crate::policy::{Bounds, BoundsError, Offer, is_user_id};
+use crate::policy::{Bounds, Offer, is_user_id};
 use crate::step::{Context, Response};
 use crate::store::{Grant, Mint, Review, SubjectToken, TokenId};
 use crate::strict_json::Strict;
 use crate::upstream::{Upstream, ask};
 
-/// The members of the body. An unknown member is refused: it could be a misspelt bound, and without
-/// that bound the token would be worth more than the caller wanted.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "camelCase")]
-struct Members {
-    #[serde(default)]
-    user_id: Value,
-    #[serde(default = "empty_object")]
-    context: Value,
-    #[serde(default, deserialize_with = "given")]
-    expires_in: Option<Value>,
-    #[serde(default, deserialize_with = "given")]
-    client_id: Option<Value>,
-    #[serde(default, deserialize_with = "given")]
-    resource: Option<Value>,
-    #[serde(default, deserialize_with = "given")]
-    scope: Option<Value>,
-    #[serde(default, deserialize_with = "given")]
-    actor_id: Option<Value>,
-    #[serde(default, deserialize_with = "given")]
-    access_token_expires_in: Option<Value>,
-    #[serde(default, deserialize_with = "given")]
-    approvals: Option<Value>,
-    #[serde(default, deserialize_with = "given")]
-    consent: Option<Value>,
-    #[serde(default, deserialize_with = "given")]
-    break_glass: Option<Value>,
-}
-
-fn empty_object() -> Value {
-    Value::Object(serde_json::Map::new())
-}
-
-impl Members {
-    fn bounds(&self) -> Result<Bounds, BoundsError> {
-        let given = [
-            &self.expires_in,
-            &self.client_id,
-            &self.resource,
-            &self.scope,
-            &self.actor_id,
-            &self.access_token_expires_in,
-            &self.approvals,
-            &self.consent,
-        ];
-        let named = Bounds::MEMBERS.into_iter().zip(given);
-        Bounds::of(named.filter_map(|(name, value)| Some((name, value.as_ref()?))))
-    }
+/// Returns true for a member that the body may have. An unknown member is refused: it could be a
+/// misspelt bound, and without that bound the token would be worth more than the caller wanted.
+fn is_member(name: &str) -> bool {
+    ["userId", "context", "breakGlass"].contains(&name) || Bounds::MEMBERS.contains(&name)
 }
 
 /// A mint request that is well formed.
@@ -92,12 +47,13 @@ struct MintRequest {
 
 impl MintRequest {
     fn read(head: &Head, body: &Body, max_context_bytes: usize) -> Result<Self, Refusal> {
-        let members: Members = body.json(
+        let mut members = body.members(
             head,
+            is_member,
             "the body must be a JSON object of userId, context and bounds, each given once",
         )?;
-        let user_id = match &members.user_id {
-            Value::String(user_id) if is_user_id(user_id) => user_id.clone(),
+        let user_id = match members.get("userId") {
+            Some(Value::String(user_id)) if is_user_id(user_id) => user_id.clone(),
             _ => {
                 return Err(Refusal::invalid_request(
                     "user_id",
@@ -105,27 +61,29 @@ impl MintRequest {
                 ));
             }
         };
-        if !members.context.is_object() {
+        let given_context = members.remove("context").unwrap_or_else(|| Map::new().into());
+        if !given_context.is_object() {
             return Err(Refusal::invalid_request("context", "context must be an object"));
         }
-        let context = members.context.to_string();
+        let context = given_context.to_string();
         if context.len() > max_context_bytes {
             let told = format!(
                 "context must not be longer than {max_context_bytes} bytes as compact JSON"
             );
             return Err(Refusal::new(413, "invalid_request", "context_too_long", "").telling(told));
         }
-        let bounds = members.bounds()?;
-        let breaks_glass = match members.break_glass {
+        let bounds = Bounds::MEMBERS.into_iter();
+        let bounds = Bounds::of(bounds.filter_map(|name| Some((name, members.get(name)?))))?;
+        let breaks_glass = match members.get("breakGlass") {
             None => false,
-            Some(Value::Bool(breaks_glass)) => breaks_glass,
+            Some(Value::Bool(breaks_glass)) => *breaks_glass,
             Some(_) => {
                 let told = "breakGlass must be true or false";
                 return Err(Refusal::invalid_request("break_glass", told));
             }
         };
         let grant = Grant { user_id, context };
-        Ok(Self { grant, context: members.context, bounds, breaks_glass })
+        Ok(Self { grant, context: given_context, bounds, breaks_glass })
     }
 }
 

@@ -5,11 +5,10 @@
 //! impersonations may begin. An operator who wants to prevent that must also take away the right to
 //! mint.
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use serde_json::Value;
 
 use super::answer::{empty, secret_json};
-use super::body::given;
 use super::listing::listed;
 use super::oversight::{Oversight, REVOKE};
 use super::refusal::Refusal;
@@ -70,22 +69,7 @@ pub(super) async fn revoke_one(
 
 /// The members of the body. An unknown member is refused: without it, more would end than the
 /// operator meant.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "camelCase")]
-struct Members {
-    #[serde(default, deserialize_with = "given")]
-    user_id: Option<Value>,
-    #[serde(default, deserialize_with = "given")]
-    actor_id: Option<Value>,
-    #[serde(default, deserialize_with = "given")]
-    client_id: Option<Value>,
-    #[serde(default, deserialize_with = "given")]
-    caller: Option<Value>,
-    #[serde(default, deserialize_with = "given")]
-    resource: Option<Value>,
-    #[serde(default, deserialize_with = "given")]
-    all: Option<Value>,
-}
+const MEMBERS: [&str; 6] = ["userId", "actorId", "clientId", "caller", "resource", "all"];
 
 /// The longest name in a revocation, in characters. Every Envoy that starts reads all names.
 const LONGEST_NAME: usize = 255;
@@ -177,12 +161,13 @@ async fn count_ended(
 }
 
 fn read(head: &Head, body: &Body) -> Result<Revocation, Refusal> {
-    let members: Members = body.json(
+    let mut members = body.members(
         head,
+        |name| MEMBERS.contains(&name),
         "the body must be a JSON object of userId, actorId, clientId, caller and resource, or of all \
          alone, each given once",
     )?;
-    let text = |name: &'static str, value: Option<Value>| match value {
+    let mut text = |name: &'static str| match members.remove(name) {
         None => Ok(None),
         // No name has control characters, and they would reach an access log.
         Some(Value::String(text))
@@ -195,18 +180,17 @@ fn read(head: &Head, body: &Body) -> Result<Revocation, Refusal> {
             "{name} must be a string of 1 to {LONGEST_NAME} characters without control characters"
         ))),
     };
-    let Members { user_id, actor_id, client_id, caller, resource, all } = members;
     let revocation = Revocation {
         id: None,
-        user_id: text("userId", user_id)?,
-        actor_id: text("actorId", actor_id)?,
-        client_id: text("clientId", client_id)?,
-        caller: text("caller", caller)?,
-        resource: text("resource", resource)?,
+        user_id: text("userId")?,
+        actor_id: text("actorId")?,
+        client_id: text("clientId")?,
+        caller: text("caller")?,
+        resource: text("resource")?,
         session: None,
     };
     let named = revocation != Revocation::default();
-    match all {
+    match members.get("all") {
         None if named => Ok(revocation),
         None => Err(Refusal::invalid_request(
             "revocation_empty",

@@ -8,6 +8,7 @@
 
 mod factorable;
 mod host_key;
+mod jwk;
 mod jwt;
 mod key_set;
 mod native;

@@ -4,16 +4,17 @@ use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use ed25519_dalek::Signer as _;
 use ed25519_dalek::pkcs8::DecodePrivateKey as _;
-use jwt_compact::jwk::JsonWebKey;
 use rsa::pkcs8::EncodePrivateKey as _;
 use rsa::signature::{RandomizedSigner as _, SignatureEncoding as _};
 use rsa::traits::{PrivateKeyParts as _, PublicKeyParts as _};
-use rsa::{RsaPrivateKey, RsaPublicKey, pkcs1v15, pss};
-use serde::{Deserialize, Serialize};
+use rsa::{BigUint, RsaPrivateKey, RsaPublicKey, pkcs1v15, pss};
+use serde::Serialize;
+use serde_json::{Map, Value};
 use sha2::{Digest as _, Sha256};
 
 use super::factorable::is_factorable;
-use super::{Algorithm, TestedCrypto, VerifyingKey};
+use super::jwk::{self, Jwk, Malformed, RsaSecret};
+use super::{Algorithm, TestedCrypto, VerifyingKey, thumbprint, verifying};
 use crate::host::{Host, HostFailure};
 use crate::secret::Secret;
 
@@ -33,14 +34,14 @@ pub struct SigningKey {
 
 /// A public key in our part of the key set.
 #[derive(Debug, Clone, Serialize)]
+#[serde(transparent)]
 pub struct PublishedKey {
-    #[serde(flatten)]
-    key: JsonWebKey<'static>,
+    jwk: Map<String, Value>,
     /// The key's name.
+    #[serde(skip)]
     pub kid: String,
-    alg: &'static str,
-    #[serde(rename = "use")]
-    public_key_use: &'static str,
+    #[serde(skip)]
+    algorithm: Algorithm,
 }
 
 /// Why a key cannot sign. The error never reveals the key's contents.
@@ -88,73 +89,67 @@ enum PrivateKey {
     Ps256(Box<pss::SigningKey<Sha256>>),
 }
 
-/// The members of a JWK that name the key and its algorithm.
-#[derive(Deserialize)]
-struct NamedKey {
-    kid: Option<String>,
-    alg: Option<String>,
-}
-
 /// Converts a private key from PKCS #8 in PEM to a JWK.
-pub fn private_from_pem(pem: &str) -> Result<serde_json::Value, SigningKeyError> {
-    let jwk = if let Ok(key) = ed25519_dalek::SigningKey::from_pkcs8_pem(pem) {
-        serde_json::to_value(JsonWebKey::from(&key))
-    } else if let Ok(key) = p256::ecdsa::SigningKey::from_pkcs8_pem(pem) {
-        serde_json::to_value(JsonWebKey::from(&key))
-    } else if let Ok(key) = p384::ecdsa::SigningKey::from_pkcs8_pem(pem) {
-        let secret = BASE64_URL_SAFE_NO_PAD.encode(key.to_bytes());
-        serde_json::to_value(p384_jwk(key.verifying_key())).map(|mut jwk| {
-            if let Some(members) = jwk.as_object_mut() {
-                members.insert("d".to_owned(), secret.into());
-            }
-            jwk
-        })
-    } else if let Ok(key) = RsaPrivateKey::from_pkcs8_pem(pem) {
-        serde_json::to_value(JsonWebKey::from(&key))
-    } else {
-        return Err(SigningKeyError::NotPem);
-    };
-    jwk.map_err(|_| SigningKeyError::NotPem)
+pub fn private_from_pem(pem: &str) -> Result<Value, SigningKeyError> {
+    if let Ok(key) = ed25519_dalek::SigningKey::from_pkcs8_pem(pem) {
+        let numbers = [("x", &key.verifying_key().to_bytes()[..]), ("d", &key.to_bytes())];
+        return Ok(jwk::write("OKP", Some("Ed25519"), &numbers));
+    }
+    if let Ok(key) = p256::ecdsa::SigningKey::from_pkcs8_pem(pem) {
+        let point = key.verifying_key().to_encoded_point(false);
+        return Ok(elliptic("P-256", point.x(), point.y(), &key.to_bytes()));
+    }
+    if let Ok(key) = p384::ecdsa::SigningKey::from_pkcs8_pem(pem) {
+        let point = key.verifying_key().to_encoded_point(false);
+        return Ok(elliptic("P-384", point.x(), point.y(), &key.to_bytes()));
+    }
+    let key = RsaPrivateKey::from_pkcs8_pem(pem).map_err(|_| SigningKeyError::NotPem)?;
+    let [p, q] = key.primes() else { return Err(SigningKeyError::NotPem) };
+    let [n, e, d, p, q] = [key.n(), key.e(), key.d(), p, q].map(BigUint::to_bytes_be);
+    Ok(jwk::write("RSA", None, &[("n", &n), ("e", &e), ("d", &d), ("p", &p), ("q", &q)]))
 }
 
 impl PublishedKey {
     /// The name of the algorithm that the key is for.
     pub(crate) const fn algorithm_name(&self) -> &'static str {
-        self.alg
+        self.algorithm.name()
     }
 
     /// Reads one of our keys from a JWK, with its private part if there is one. `kid` and `alg`
     /// apply where the JWK lacks them. If there is no `kid` at all, it is the key's thumbprint (RFC
     /// 7638).
     pub fn from_jwk(
-        jwk: &serde_json::Value,
+        jwk: &Value,
         kid: Option<&str>,
         alg: Option<&str>,
     ) -> Result<(Self, Option<SigningKey>), SigningKeyError> {
-        let named = NamedKey::deserialize(jwk).map_err(|_| SigningKeyError::NotAKey)?;
-        let jwk = JsonWebKey::deserialize(jwk).map_err(|_| SigningKeyError::NotAKey)?;
-        let fitting: &[Algorithm] = match &jwk {
-            JsonWebKey::KeyPair { .. } => &[Algorithm::EdDsa, Algorithm::Ed25519],
-            JsonWebKey::EllipticCurve { curve, .. } if curve == "P-384" => &[Algorithm::Es384],
-            JsonWebKey::EllipticCurve { .. } => &[Algorithm::Es256],
-            JsonWebKey::Rsa { .. } => &[Algorithm::Rs256, Algorithm::Ps256],
-            _ => return Err(SigningKeyError::NotAKey),
+        let not_a_key = |Malformed| SigningKeyError::NotAKey;
+        let kid = jwk::text(jwk, "kid").map_err(not_a_key)?.or(kid);
+        let alg = jwk::text(jwk, "alg").map_err(not_a_key)?.or(alg);
+        let key = Jwk::read(jwk).map_err(not_a_key)?;
+        let fitting: &[Algorithm] = match &key {
+            Jwk::Edwards { .. } => &[Algorithm::EdDsa, Algorithm::Ed25519],
+            Jwk::Elliptic { curve: "P-384", .. } => &[Algorithm::Es384],
+            Jwk::Elliptic { .. } => &[Algorithm::Es256],
+            Jwk::Rsa { .. } => &[Algorithm::Rs256, Algorithm::Ps256],
         };
-        let algorithm = match named.alg.as_deref().or(alg) {
+        let algorithm = match alg {
             None => fitting.first().copied(),
             Some(name) => fitting.iter().copied().find(|algorithm| algorithm.name() == name),
         }
         .ok_or(SigningKeyError::Algorithm)?;
-        let private =
-            if jwk.is_signing_key() { Some(PrivateKey::from_jwk(&jwk, algorithm)?) } else { None };
 
-        let key = jwk.to_verifying_key();
-        let kid = named
-            .kid
-            .or_else(|| kid.map(str::to_owned))
-            .unwrap_or_else(|| BASE64_URL_SAFE_NO_PAD.encode(key.thumbprint::<Sha256>()));
+        let member = |name: &&str| Some(((*name).to_owned(), jwk.get(name)?.clone()));
+        let mut published: Map<_, _> = key.public_members().iter().filter_map(member).collect();
+        let private = PrivateKey::from_jwk(key, algorithm)?;
+        let kid = match kid {
+            Some(kid) => kid.to_owned(),
+            None => thumbprint(jwk).ok_or(SigningKeyError::NotAKey)?.to_base64url(),
+        };
+        let named = [("kid", &*kid), ("alg", algorithm.name()), ("use", "sig")];
+        published.extend(named.map(|(name, value)| (name.to_owned(), value.into())));
         let signing = private.map(|private| SigningKey::new(algorithm, &kid, private));
-        Ok((Self { key, kid, alg: algorithm.name(), public_key_use: "sig" }, signing))
+        Ok((Self { jwk: published, kid, algorithm }, signing))
     }
 }
 
@@ -297,49 +292,63 @@ impl PrivateKey {
         der.ok().map(|der| der.as_bytes().to_vec())
     }
 
-    fn from_jwk(jwk: &JsonWebKey<'_>, algorithm: Algorithm) -> Result<Self, SigningKeyError> {
-        let mismatched = |_| SigningKeyError::Mismatched;
-        match jwk {
-            JsonWebKey::KeyPair { .. } => {
-                jwk.try_into().map(|key| Self::Ed25519(Box::new(key))).map_err(mismatched)
+    /// Reads the private part of a JWK; `None` if there is none.
+    fn from_jwk(jwk: Jwk<'_>, algorithm: Algorithm) -> Result<Option<Self>, SigningKeyError> {
+        let key = match jwk {
+            Jwk::Edwards { secret: None, .. }
+            | Jwk::Elliptic { secret: None, .. }
+            | Jwk::Rsa { secret: None, .. } => return Ok(None),
+            Jwk::Edwards { curve, x, secret: Some(secret) } => <[u8; 32]>::try_from(secret)
+                .map(|secret| ed25519_dalek::SigningKey::from_bytes(&secret))
+                .ok()
+                .filter(|key| verifying::ed25519(curve, &x) == Some(key.verifying_key()))
+                .map(|key| Self::Ed25519(Box::new(key))),
+            Jwk::Elliptic { curve: "P-384", x, y, secret: Some(secret) } => {
+                p384::ecdsa::SigningKey::from_slice(&secret)
+                    .ok()
+                    .filter(|key| verifying::p384(&x, &y).as_ref() == Some(key.verifying_key()))
+                    .map(Self::P384)
             }
-            JsonWebKey::EllipticCurve { curve, secret, .. } if curve == "P-384" => {
-                let key = secret
-                    .as_deref()
-                    .and_then(|secret| p384::ecdsa::SigningKey::from_slice(secret).ok());
-                let key = key.ok_or(SigningKeyError::Mismatched)?;
-                let matches = p384_jwk(key.verifying_key()) == jwk.to_verifying_key();
-                if matches { Ok(Self::P384(key)) } else { Err(SigningKeyError::Mismatched) }
+            Jwk::Elliptic { curve, x, y, secret: Some(secret) } => <[u8; 32]>::try_from(secret)
+                .ok()
+                .and_then(|secret| p256::ecdsa::SigningKey::from_slice(&secret).ok())
+                .filter(|key| verifying::p256(curve, &x, &y).as_ref() == Some(key.verifying_key()))
+                .map(Self::P256),
+            Jwk::Rsa { modulus, exponent, secret: Some(secret) } => {
+                Some(Self::from_rsa(&modulus, &exponent, secret, algorithm)?)
             }
-            JsonWebKey::EllipticCurve { .. } => jwk.try_into().map(Self::P256).map_err(mismatched),
-            JsonWebKey::Rsa { .. } => {
-                let key = RsaPrivateKey::try_from(jwk).map_err(mismatched)?;
-                if !(2048..=RsaPublicKey::MAX_SIZE).contains(&key.n().bits()) {
-                    return Err(SigningKeyError::Weak);
-                }
-                if is_factorable(&key.n().to_bytes_be()) {
-                    return Err(SigningKeyError::Factorable);
-                }
-                Ok(match algorithm {
-                    Algorithm::Ps256 => Self::Ps256(Box::new(pss::SigningKey::new(key))),
-                    _ => Self::Rs256(Box::new(pkcs1v15::SigningKey::new(key))),
-                })
-            }
-            _ => Err(SigningKeyError::NotAKey),
+        };
+        key.map(Some).ok_or(SigningKeyError::Mismatched)
+    }
+
+    fn from_rsa(
+        modulus: &[u8],
+        exponent: &[u8],
+        secret: RsaSecret,
+        algorithm: Algorithm,
+    ) -> Result<Self, SigningKeyError> {
+        let [n, e] = [modulus, exponent].map(BigUint::from_bytes_be);
+        let key = RsaPrivateKey::from_components(n, e, secret.exponent, secret.primes)
+            .and_then(|key| key.validate().map(|()| key))
+            .map_err(|_| SigningKeyError::Mismatched)?;
+        if !(2048..=RsaPublicKey::MAX_SIZE).contains(&key.n().bits()) {
+            return Err(SigningKeyError::Weak);
         }
+        if is_factorable(modulus) {
+            return Err(SigningKeyError::Factorable);
+        }
+        Ok(match algorithm {
+            Algorithm::Ps256 => Self::Ps256(Box::new(pss::SigningKey::new(key))),
+            _ => Self::Rs256(Box::new(pkcs1v15::SigningKey::new(key))),
+        })
     }
 }
 
-fn p384_jwk(key: &p384::ecdsa::VerifyingKey) -> JsonWebKey<'static> {
-    let point = key.to_encoded_point(false);
-    let coordinate =
-        |field: Option<&p384::FieldBytes>| field.map(|field| field.to_vec()).unwrap_or_default();
-    JsonWebKey::EllipticCurve {
-        curve: "P-384".into(),
-        x: coordinate(point.x()).into(),
-        y: coordinate(point.y()).into(),
-        secret: None,
-    }
+/// Writes a key on an elliptic curve as a JWK.
+fn elliptic<B: AsRef<[u8]>>(curve: &str, x: Option<&B>, y: Option<&B>, d: &B) -> Value {
+    // No public key is the point without coordinates.
+    let [x, y] = [x, y].map(|coordinate| coordinate.map(B::as_ref).unwrap_or_default());
+    jwk::write("EC", Some(curve), &[("x", x), ("y", y), ("d", d.as_ref())])
 }
 
 /// The host's randomness for crates that expect it never to fail. A failure is recorded, and the

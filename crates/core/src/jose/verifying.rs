@@ -4,15 +4,15 @@ use std::borrow::Cow;
 use std::convert::Infallible;
 
 use jwt_compact::AlgorithmSignature;
-use jwt_compact::jwk::JsonWebKey;
 use p256::ecdsa::signature::Verifier as _;
 use rsa::pkcs8::EncodePublicKey as _;
 use rsa::pss;
 use rsa::{BigUint, RsaPublicKey, pkcs1v15};
-use serde::Deserialize;
+use serde_json::Value;
 use sha2::{Sha256, Sha384, Sha512};
 
 use super::factorable::is_factorable;
+use super::jwk::{self, Jwk, Malformed};
 use super::{Algorithm, TestedCrypto};
 
 /// The length of the shortest RSA key that is secure (RFC 7518 §3.3).
@@ -56,37 +56,32 @@ pub enum VerifyingKeyError {
     Factorable,
 }
 
-/// The members of a JWK that say what the key is for.
-#[derive(Deserialize)]
-struct Purpose {
-    kid: Option<String>,
-    alg: Option<String>,
-    #[serde(rename = "use")]
-    public_key_use: Option<String>,
-    key_ops: Option<Vec<String>>,
-    kty: String,
-    crv: Option<String>,
-}
-
 impl VerifyingKey {
     /// Reads one key of a key set.
-    pub fn from_jwk(jwk: &serde_json::Value) -> Result<Self, VerifyingKeyError> {
-        let purpose = Purpose::deserialize(jwk).map_err(|_| VerifyingKeyError::Malformed)?;
-        let kind = (&*purpose.kty, purpose.crv.as_deref());
-        let known =
-            matches!(kind, ("RSA", _) | ("OKP", Some("Ed25519")) | ("EC", Some("P-256" | "P-384")));
-        let signs = purpose.public_key_use.is_none_or(|usage| usage == "sig")
-            && purpose.key_ops.is_none_or(|ops| ops.iter().any(|op| op == "verify"));
+    pub fn from_jwk(jwk: &Value) -> Result<Self, VerifyingKeyError> {
+        let malformed = |Malformed| VerifyingKeyError::Malformed;
+        let text = |name| jwk::text(jwk, name).map_err(malformed);
+        let [kid, alg, usage, curve] = [text("kid")?, text("alg")?, text("use")?, text("crv")?];
+        let kty = text("kty")?.ok_or(VerifyingKeyError::Malformed)?;
+        let operations = match jwk.get("key_ops").filter(|operations| !operations.is_null()) {
+            Some(operations) => Some(texts(operations).ok_or(VerifyingKeyError::Malformed)?),
+            None => None,
+        };
+        let known = matches!(
+            (kty, curve),
+            ("RSA", _) | ("OKP", Some("Ed25519")) | ("EC", Some("P-256" | "P-384"))
+        );
+        let signs = usage.is_none_or(|usage| usage == "sig")
+            && operations.is_none_or(|operations| operations.contains(&"verify"));
         if !known || !signs {
             return Err(VerifyingKeyError::NotForUs);
         }
-        let algorithm = match purpose.alg {
+        let algorithm = match alg {
             None => None,
-            Some(name) => Some(Algorithm::from_name(&name).ok_or(VerifyingKeyError::NotForUs)?),
+            Some(name) => Some(Algorithm::from_name(name).ok_or(VerifyingKeyError::NotForUs)?),
         };
-        let jwk = JsonWebKey::deserialize(jwk).map_err(|_| VerifyingKeyError::Malformed)?;
-        let key = PublicKey::from_jwk(&jwk)?;
-        Ok(Self { kid: purpose.kid, algorithm, ..Self::new(key) })
+        let key = PublicKey::from_jwk(&Jwk::read(jwk).map_err(malformed)?)?;
+        Ok(Self { kid: kid.map(str::to_owned), algorithm, ..Self::new(key) })
     }
 
     fn new(key: PublicKey) -> Self {
@@ -159,26 +154,23 @@ impl VerifyingKey {
 }
 
 impl PublicKey {
-    fn from_jwk(jwk: &JsonWebKey<'_>) -> Result<Self, VerifyingKeyError> {
-        let malformed = |_| VerifyingKeyError::Malformed;
-        match jwk {
-            JsonWebKey::KeyPair { .. } => jwk.try_into().map(Self::Ed25519).map_err(malformed),
-            JsonWebKey::EllipticCurve { curve, x, y, .. } if curve == "P-384" => {
-                p384_from_coordinates(x, y).map(Self::P384).ok_or(VerifyingKeyError::Malformed)
-            }
-            JsonWebKey::EllipticCurve { .. } => jwk.try_into().map(Self::P256).map_err(malformed),
-            JsonWebKey::Rsa { modulus, .. } => {
-                let bits = BigUint::from_bytes_be(modulus).bits();
-                if !(MIN_RSA_BITS..=RsaPublicKey::MAX_SIZE).contains(&bits) {
+    fn from_jwk(jwk: &Jwk<'_>) -> Result<Self, VerifyingKeyError> {
+        let key = match jwk {
+            Jwk::Edwards { curve, x, .. } => ed25519(curve, x).map(Self::Ed25519),
+            Jwk::Elliptic { curve: "P-384", x, y, .. } => p384(x, y).map(Self::P384),
+            Jwk::Elliptic { curve, x, y, .. } => p256(curve, x, y).map(Self::P256),
+            Jwk::Rsa { modulus, exponent, .. } => {
+                let [n, e] = [modulus, exponent].map(|number| BigUint::from_bytes_be(number));
+                if !(MIN_RSA_BITS..=RsaPublicKey::MAX_SIZE).contains(&n.bits()) {
                     return Err(VerifyingKeyError::Weak);
                 }
                 if is_factorable(modulus) {
                     return Err(VerifyingKeyError::Factorable);
                 }
-                RsaPublicKey::try_from(jwk).map(Self::Rsa).map_err(malformed)
+                RsaPublicKey::new(n, e).map(Self::Rsa).ok()
             }
-            _ => Err(VerifyingKeyError::NotForUs),
-        }
+        };
+        key.ok_or(VerifyingKeyError::Malformed)
     }
 
     fn verify(&self, algorithm: Algorithm, message: &[u8], signature: &[u8]) -> Option<()> {
@@ -217,7 +209,27 @@ impl PublicKey {
     }
 }
 
-fn p384_from_coordinates(x: &[u8], y: &[u8]) -> Option<p384::ecdsa::VerifyingKey> {
+/// Reads strings.
+fn texts(list: &Value) -> Option<Vec<&str>> {
+    list.as_array()?.iter().map(Value::as_str).collect()
+}
+
+/// Reads a public key on the Edwards curve that is accepted.
+pub(super) fn ed25519(curve: &str, x: &[u8]) -> Option<ed25519_dalek::VerifyingKey> {
+    let x: &[u8; 32] = x.try_into().ok().filter(|_| curve == "Ed25519")?;
+    ed25519_dalek::VerifyingKey::from_bytes(x).ok()
+}
+
+/// Reads a public key on P-256.
+pub(super) fn p256(curve: &str, x: &[u8], y: &[u8]) -> Option<p256::ecdsa::VerifyingKey> {
+    let x: [u8; 32] = x.try_into().ok().filter(|_| curve == "P-256")?;
+    let y: [u8; 32] = y.try_into().ok()?;
+    let point = p256::EncodedPoint::from_affine_coordinates(&x.into(), &y.into(), false);
+    p256::ecdsa::VerifyingKey::from_encoded_point(&point).ok()
+}
+
+/// Reads a public key on P-384.
+pub(super) fn p384(x: &[u8], y: &[u8]) -> Option<p384::ecdsa::VerifyingKey> {
     let x: [u8; 48] = x.try_into().ok()?;
     let y: [u8; 48] = y.try_into().ok()?;
     let point = p384::EncodedPoint::from_affine_coordinates(&x.into(), &y.into(), false);

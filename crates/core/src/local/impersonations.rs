@@ -168,8 +168,7 @@ impl LocalList {
             if let Some(after) = after.as_ref().filter(|_| bucket == first) {
                 entries.retain(|entry| entry.id > *after);
             }
-            entries.sort_unstable_by(|one, other| one.id.cmp(&other.id));
-            for entry in entries {
+            for entry in in_order(entries) {
                 if page.entries.len() >= limit {
                     let after = page.entries.last().map(|last| last.id.clone());
                     // If the last impersonation is of an earlier bucket, the next page begins with
@@ -197,6 +196,16 @@ impl LocalList {
         let hash = digest.as_bytes().first_chunk().map_or(0, |bytes| u32::from_be_bytes(*bytes));
         hash.checked_rem(self.buckets).unwrap_or(0)
     }
+}
+
+/// Sorts the entries of a bucket by their ids. They are few, so each is inserted at its place.
+fn in_order(entries: Vec<LiveImpersonation>) -> Vec<LiveImpersonation> {
+    let mut sorted: Vec<LiveImpersonation> = Vec::with_capacity(entries.len());
+    for entry in entries {
+        let place = sorted.partition_point(|earlier| earlier.id < entry.id);
+        sorted.insert(place, entry);
+    }
+    sorted
 }
 
 impl ListState {
