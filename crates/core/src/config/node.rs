@@ -35,6 +35,13 @@ pub(super) struct Reading<'r> {
     pub(super) warnings: RefCell<Vec<Problem>>,
 }
 
+impl Reading<'_> {
+    #[inline(never)]
+    fn note(&self, path: String, expected: String) {
+        self.problems.borrow_mut().push(Problem { path, expected });
+    }
+}
+
 /// A value and its path.
 #[derive(Clone)]
 pub(super) struct Node<'r> {
@@ -64,8 +71,7 @@ pub(super) enum Choice {
 impl<'r> Node<'r> {
     /// Notes a problem with this value, and returns `None`.
     pub(super) fn problem<T>(&self, expected: impl Into<String>) -> Option<T> {
-        let problem = Problem { path: self.path.clone(), expected: expected.into() };
-        self.reading.problems.borrow_mut().push(problem);
+        self.reading.note(self.path.clone(), expected.into());
         None
     }
 
@@ -88,6 +94,11 @@ impl<'r> Node<'r> {
     }
 
     fn mistyped<T>(&self, expected: &str) -> Option<T> {
+        self.problem(self.mismatch(expected))
+    }
+
+    #[inline(never)]
+    fn mismatch(&self, expected: &str) -> String {
         let found = match self.value {
             Value::Null => "null",
             Value::Bool(_) => "a boolean",
@@ -96,7 +107,7 @@ impl<'r> Node<'r> {
             Value::Array(_) => "a list",
             Value::Object(_) => "an object",
         };
-        self.problem(format!("expected {expected}, found {found}"))
+        format!("expected {expected}, found {found}")
     }
 
     pub(super) fn object(self) -> Option<Members<'r>> {
@@ -175,28 +186,32 @@ impl<'r> Node<'r> {
     /// Reads a list, each item with `read`.
     pub(super) fn list<T>(self, read: impl Fn(Node<'r>) -> Option<T>) -> Option<Vec<T>> {
         let Value::Array(items) = self.value else { return self.mistyped("a list") };
-        // Read all items before failing, so that every problem is found.
-        let items: Vec<_> = items
-            .iter()
-            .enumerate()
-            .map(|(index, value)| {
-                let path = format!("{}[{index}]", self.path);
-                read(Node { reading: self.reading, path, value })
-            })
-            .collect();
-        items.into_iter().collect()
+        // After an item that cannot be read the others are read too, so that every problem is found.
+        let mut list = Some(Vec::with_capacity(items.len()));
+        for (index, value) in items.iter().enumerate() {
+            let path = format!("{}[{index}]", self.path);
+            match (read(Node { reading: self.reading, path, value }), &mut list) {
+                (Some(item), Some(list)) => list.push(item),
+                _ => list = None,
+            }
+        }
+        list
+    }
+
+    #[inline(never)]
+    fn is_none_of(&self, words: &mut dyn Iterator<Item = &str>) {
+        let words: Vec<_> = words.collect();
+        self.reading.note(self.path.clone(), format!("expected one of {}", words.join(", ")));
     }
 
     /// Reads one of a few words.
     pub(super) fn one_of<T: Copy>(self, words: &[(&str, T)]) -> Option<T> {
         let text = self.clone().string()?;
-        match words.iter().find(|(word, _)| *word == text) {
-            Some((_, meaning)) => Some(*meaning),
-            None => {
-                let words: Vec<_> = words.iter().map(|(word, _)| *word).collect();
-                self.problem(format!("expected one of {}", words.join(", ")))
-            }
+        let found = words.iter().find(|(word, _)| *word == text);
+        if found.is_none() {
+            self.is_none_of(&mut words.iter().map(|(word, _)| *word));
         }
+        found.map(|(_, meaning)| *meaning)
     }
 }
 
@@ -234,11 +249,8 @@ impl<'r> Members<'r> {
     }
 
     /// Notes that a required member is missing.
-    #[inline(never)]
-    pub(super) fn lacks<T>(&self, name: &str) -> Option<T> {
-        let problem = Problem { path: self.path_of(name), expected: "is required".to_owned() };
-        self.node.reading.problems.borrow_mut().push(problem);
-        None
+    pub(super) fn lacks(&self, name: &str) {
+        self.node.reading.note(self.path_of(name), "is required".to_owned());
     }
 
     /// Notes every unknown member. Returns `None` if a choice broke its rule.
@@ -249,7 +261,7 @@ impl<'r> Members<'r> {
             }
             let path = self.path_of(name);
             let expected = format!("unknown member; expected one of {}", self.known.join(", "));
-            self.node.reading.problems.borrow_mut().push(Problem { path, expected });
+            self.node.reading.note(path, expected);
         }
         self.refused.is_empty().then_some(())
     }

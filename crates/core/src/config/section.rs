@@ -168,7 +168,10 @@ pub(super) const fn name(field: &'static str) -> &'static str {
 pub(super) fn required<K: Kind>(members: &mut Members<'_>, name: &'static str) -> Option<K::Value> {
     match members.get(name) {
         Some(node) => K::read(node),
-        None => members.lacks(name),
+        None => {
+            members.lacks(name);
+            None
+        }
     }
 }
 

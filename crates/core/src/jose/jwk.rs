@@ -111,3 +111,48 @@ pub(super) fn write(kty: &str, curve: Option<&str>, numbers: &[(&str, &[u8])]) -
     }
     Value::Object(jwk)
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_number_is_base64url_in_its_one_canonical_form() {
+        let jwk = json!({"none": null, "good": "AQAB", "padded": "AQA=", "spare_bits": "AB", "not_text": 1});
+        for absent in ["none", "missing"] {
+            assert!(number(&jwk, absent).is_err());
+            assert_eq!(optional_number(&jwk, absent).unwrap(), None, "{absent}");
+        }
+        assert_eq!(number(&jwk, "good").unwrap(), [1, 0, 1]);
+        for malformed in ["padded", "spare_bits", "not_text"] {
+            assert!(optional_number(&jwk, malformed).is_err(), "{malformed}");
+        }
+    }
+
+    #[test]
+    fn an_rsa_key_has_all_of_its_private_part_or_none() {
+        let whole =
+            json!({"kty": "RSA", "n": "AQAB", "e": "AQAB", "d": "Aw", "p": "BQ", "q": "Bw"});
+        #[rustfmt::skip]
+        let cases = [
+            ("d",   json!("Aw"),                     Some(2)),
+            ("dp",  json!(null),                     Some(2)),
+            ("oth", json!([]),                       Some(2)),
+            ("oth", json!([{"r": "CQ", "t": "Aw"}]), Some(3)),
+            ("d",   json!(null),                     None),
+            ("q",   json!("="),                      None),
+            ("dp",  json!("="),                      None),
+            ("oth", json!(null),                     None),
+            ("oth", json!([{"d": "CQ"}]),            None),
+            ("oth", json!([{"r": "CQ", "t": 1}]),    None),
+        ];
+        for (name, value, primes) in cases {
+            let mut jwk = whole.clone();
+            jwk[name] = value;
+            let Ok(Jwk::Rsa { secret, .. }) = Jwk::read(&jwk) else { panic!("{jwk}") };
+            assert_eq!(secret.map(|secret| secret.primes.len()), primes, "{jwk}");
+        }
+    }
+}
