@@ -34,14 +34,17 @@ ALWAYS = [
 # ignored.
 STRICT = ["mintSubjectToken", "endImpersonations", "listImpersonations"]
 
+# The operations of people who approve.
+APPROVING = ["listApprovals", "decide"]
+
 session = requests.Session()
 seen = collections.defaultdict(collections.Counter)
 
 
-def mint():
+def mint(**bounds):
     answer = session.post(
         f"{origin}/api/subject-tokens",
-        json={"userId": "user-42", "context": {"ticketId": "T-1"}},
+        json={"userId": "user-42", "context": {"ticketId": "T-1"}, **bounds},
         headers={"authorization": f"Bearer {who['backend']}"},
     )
     assert answer.status_code == 201, answer.text
@@ -80,6 +83,10 @@ def give_an_id(case):
     case.path_parameters["id"] = mint().headers["location"].rsplit("/", 1)[1]
 
 
+def give_what_waits(case):
+    case.path_parameters["id"] = mint(approvals=1).headers["location"].rsplit("/", 1)[1]
+
+
 def give_bounds_that_can_be_met(case):
     for bound in ["clientId", "resource", "scope", "actorId", "expiresIn", "accessTokenExpiresIn", "approvals", "consent", "breakGlass"]:
         case.body.pop(bound, None)
@@ -103,6 +110,8 @@ REAL = {
     "showSubjectToken": give_an_id,
     "endImpersonation": give_an_id,
     "mintSubjectToken": give_bounds_that_can_be_met,
+    "decide": give_what_waits,
+    "listApprovals": lambda case: case.query.pop("cursor", None),
     "listImpersonations": lambda case: case.query.pop("cursor", None),
 }
 
@@ -113,6 +122,8 @@ def identify(case, name):
         return {"headers": {"authorization": f"Bearer {who['backend']}"}}
     if name in ["listImpersonations", "endImpersonation", "endImpersonations"]:
         return {"headers": {"authorization": f"Bearer {who['operator']}"}}
+    if name in APPROVING:
+        return {"headers": {"authorization": f"Bearer {who['approver']}"}}
     if name in ["exchangeSubjectToken", "revokeToken", "introspectToken"]:
         for other in ["client_id", "client_secret"]:
             if isinstance(case.body, dict):
@@ -133,6 +144,8 @@ def strangers(name):
     others = ["x", who["operator"], who["backend with another scope"]]
     if "SubjectToken" not in name:
         others = ["x", who["backend"], who["operator with another scope"]]
+    if name in APPROVING:
+        others = ["x", who["operator"], who["approver with another scope"]]
     return [{}, *({"headers": {"authorization": f"Bearer {other}"}} for other in others)]
 
 

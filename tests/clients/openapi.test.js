@@ -22,6 +22,8 @@ const ANSWERED = {
   mintSubjectToken: [201, 400, 401, 403, 404],
   showSubjectToken: [200, 401, 403, 404],
   cancelSubjectToken: [204, 401, 403, 404],
+  listApprovals: [200, 400, 401, 403],
+  decide: [200, 400, 401, 403, 404],
   listImpersonations: [200, 400, 401, 403],
   endImpersonation: [204, 401, 403, 404],
   endImpersonations: [201, 400, 401, 403],
@@ -57,6 +59,8 @@ before(async () => {
   who = {
     backend: await sign('integrator-backend', 'impersonate users:read'),
     operator: await sign('operations', 'impersonations:read impersonations:revoke'),
+    approver: await sign('oncall', 'impersonations:approve'),
+    'approver with another scope': await sign('oncall', 'impersonations:nothing'),
     'backend with another scope': await sign('integrator-backend', 'users:read'),
     'operator with another scope': await sign('operations', 'impersonations:nothing'),
     actor: 'opaque-of-agent-1',
