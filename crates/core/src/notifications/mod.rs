@@ -108,7 +108,8 @@ impl Notifier {
     pub(crate) fn note(&self, host: &dyn Host, notice: Rc<Notice>) {
         let others = self.hooks.iter().filter(|line| !line.hook.required);
         for line in others.filter(|line| line.hook.wants(notice.happening)) {
-            line.wait(Some(host), Rc::clone(&notice));
+            line.wait(Rc::clone(&notice));
+            line.keep_within_bounds(host);
         }
     }
 
@@ -116,7 +117,8 @@ impl Notifier {
     pub(crate) fn note_the_end(&self, host: &dyn Host, notice: Notice) {
         let notice = Rc::new(notice);
         for line in self.hooks.iter().filter(|line| line.hook.wants(notice.happening)) {
-            line.wait(Some(host), Rc::clone(&notice));
+            line.wait(Rc::clone(&notice));
+            line.keep_within_bounds(host);
         }
     }
 
@@ -124,6 +126,8 @@ impl Notifier {
     pub(crate) fn tick(&self, host: &Rc<dyn Host>) -> Vec<Step<()>> {
         let mut steps = Vec::new();
         for line in &self.hooks {
+            // A contradiction was added without a host that could write down what it displaces.
+            line.keep_within_bounds(&**host);
             while let Some(waiting) = line.next(host.now()) {
                 let line = Rc::clone(line);
                 steps.push(Task::start(Rc::clone(host), None, |context| async move {
@@ -152,21 +156,25 @@ impl Drop for Announced<'_> {
     fn drop(&mut self) {
         let Some(notice) = self.notice.contradiction().filter(|_| self.contradicts) else { return };
         let notice = Rc::new(notice);
-        self.lines.iter().for_each(|line| line.wait(None, Rc::clone(&notice)));
+        self.lines.iter().for_each(|line| line.wait(Rc::clone(&notice)));
     }
 }
 
 impl Line {
-    /// Adds a notice to the queue, in place of the oldest if the queue is full.
-    fn wait(&self, host: Option<&dyn Host>, notice: Rc<Notice>) {
+    /// Adds a notice to the queue.
+    fn wait(&self, notice: Rc<Notice>) {
+        let waiting = Waiting { notice, tries: 0, since: None, due: UnixTime::default() };
+        self.waiting.borrow_mut().push_back(waiting);
+    }
+
+    /// Drops the oldest notices of a queue that is too long, and writes each down.
+    fn keep_within_bounds(&self, host: &dyn Host) {
         let mut queue = self.waiting.borrow_mut();
-        if queue.len() >= MOST_WAITING
-            && let (Some(oldest), Some(host)) = (queue.pop_front(), host)
-        {
+        while queue.len() > MOST_WAITING {
+            let Some(oldest) = queue.pop_front() else { return };
             host.count(metrics::NOTIFICATIONS_DROPPED.into());
             host.warn(&format!("notification dropped, the hook is slow: {}", oldest.notice));
         }
-        queue.push_back(Waiting { notice, tries: 0, since: None, due: UnixTime::default() });
     }
 
     /// Takes the next notice whose try is due.

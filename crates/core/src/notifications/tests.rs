@@ -44,6 +44,27 @@ fn a_slow_hook_loses_the_oldest_notice() {
 }
 
 #[test]
+fn a_contradiction_displaces_the_oldest_notice_and_that_is_written_down() {
+    let (host, notifier) = (Rc::new(FakeHost::default()), hooks(true));
+    for number in 0..MOST_WAITING {
+        let notice = notice(&host, Happening::Ended, &number.to_string());
+        notifier.note_the_end(&*host, notice);
+    }
+    let seen = Rc::clone(&host);
+    let dropped = || {
+        let counted = seen.counted.borrow();
+        counted.iter().filter(|name| **name == metrics::NOTIFICATIONS_DROPPED).count()
+    };
+    let notice = Rc::new(notice(&host, Happening::Began, "t"));
+    let lines = notifier.hooks.iter().collect();
+    drop(Announced { lines, notice, contradicts: true });
+    assert_eq!(dropped(), 0);
+    let host: Rc<dyn Host> = host;
+    drop(notifier.tick(&host));
+    assert_eq!(dropped(), 1);
+}
+
+#[test]
 fn a_notice_is_tried_three_times_within_ten_seconds() {
     let host = Rc::new(FakeHost::default());
     let notifier = hooks(false);
