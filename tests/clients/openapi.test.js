@@ -116,14 +116,20 @@ test('the described errors are those of docs/endpoints.md and those that the fil
   }
 
   const [, table] = read('docs/endpoints.md').split('\n## Errors\n');
-  const documented = [...table.matchAll(/^\|.*\| (\d{3})(?:, [^|]*)? \| `(\w+)` \|$/gm)].map(([, ...pair]) => pair);
+  // Some rows have two statuses.
+  const documented = [...table.matchAll(/^\|.*\| (\d{3}(?:[,;] [^|]*)?) \| `(\w+)` \|$/gm)].flatMap(([, statuses, code]) => (
+    statuses.match(/\b\d{3}\b/g).map((status) => [status, code])
+  ));
 
   const folder = 'crates/core/src/issuer';
   const sources = readdirSync(`${ROOT}${folder}`).filter((name) => name.endsWith('.rs')).map((name) => read(`${folder}/${name}`));
   // The errors of security events have the codes of RFC 8935.
   const events = read('crates/core/src/events/mod.rs').split('fn code(')[1].split('\n    }\n')[0];
   const ofEvents = [...events.matchAll(/"(\w+)"/g)].map(([, code]) => [code === 'authentication_failed' ? '401' : '400', code]);
-  const made = [...sources.join('\n').matchAll(/\b(?:Refusal|Self)::new\(\s*(\d{3}),\s*"(\w+)"/g)].map(([, ...pair]) => pair).concat(ofEvents);
+  const newIn = (source) => [...source.matchAll(/\b(?:Refusal|Self)::new\(\s*(\d{3}),\s*"(\w+)"/g)].map(([, ...pair]) => pair);
+  // Beside an access token the errors of a proof are 401 (RFC 9449, 7.1).
+  const ofProofs = newIn(read(`${folder}/refusal.rs`).split('fn proof(')[1].split('\n    }\n')[0]).map(([, code]) => ['401', code]);
+  const made = newIn(sources.join('\n')).concat(ofEvents, ofProofs);
 
   assert.ok(made.length > 15, 'the refusals are written in another way');
   assert.deepEqual(sorted(documented), sorted(made));
