@@ -3,14 +3,14 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use aws_lc_rs::digest::{SHA256, digest};
 use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa,
     KeyPair,
 };
 
-use crate::holder::sha256;
 use crate::keys::pem;
 
 /// A certificate authority, with all its files in one folder.
@@ -60,7 +60,7 @@ impl Authority {
 pub fn certificate_digest(certificate: &Path) -> String {
     let pem = fs::read_to_string(certificate).unwrap();
     let lines: String = pem.lines().filter(|line| !line.starts_with("-----")).collect();
-    sha256(STANDARD.decode(lines).unwrap())
+    URL_SAFE_NO_PAD.encode(digest(&SHA256, &STANDARD.decode(lines).unwrap()))
 }
 
 fn parameters(name: &str) -> CertificateParams {

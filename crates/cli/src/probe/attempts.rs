@@ -79,7 +79,9 @@ impl Attempt {
             request = request.header(*name, value);
         }
         if let Some(credential) = &self.proving {
-            request = credential.proving(request, at, self.method.as_str(), &self.target);
+            let url = at.public(&self.target);
+            let target = Target { method: self.method.as_str(), url: &url };
+            request = credential.proving(request, target);
         }
         built(at, request, ())
     }

@@ -13,8 +13,6 @@ use rand_core::{OsRng, RngCore as _};
 use serde_json::{Map, Value, json};
 use ureq::http::request::Builder;
 
-use super::deployment::At;
-
 /// A key pair of the probe. It lives as long as the probe.
 pub(super) struct Key(SigningKey);
 
@@ -90,25 +88,14 @@ impl Credential {
         format!("{} {}", self.scheme(), self.token.expose())
     }
 
-    /// Adds a new proof to a request for `target`, if the token is bound to a key.
-    pub(super) fn proving(&self, request: Builder, at: &At, method: &str, target: &str) -> Builder {
+    /// Adds a new proof to the request for `target`, if the token is bound to a key.
+    pub(super) fn proving(&self, request: Builder, target: Target<'_>) -> Builder {
         let Some(key) = &self.key else { return request };
-        let url = at.public(target);
-        request.header(
-            "dpop",
-            key.prove(Target { method, url: &url }, Some(self.token.expose()), None),
-        )
+        request.header("dpop", key.prove(target, Some(self.token.expose()), None))
     }
 
-    /// Adds the token to a request for `target`, and a proof if it needs one.
-    pub(super) fn presented(
-        &self,
-        request: Builder,
-        at: &At,
-        method: &str,
-        target: &str,
-    ) -> Builder {
-        let request = request.header("authorization", self.authorization());
-        self.proving(request, at, method, target)
+    /// Adds the token to the request for `target`, and a proof if it needs one.
+    pub(super) fn presented(&self, request: Builder, target: Target<'_>) -> Builder {
+        self.proving(request.header("authorization", self.authorization()), target)
     }
 }

@@ -7,6 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::attempts::{reading, reading_anew};
+use super::credential::Target;
 use super::deployment::{At, Deployment, Impersonation, built};
 use super::report::{Group, Outcome, Report};
 use crate::Failure;
@@ -194,7 +195,8 @@ fn open_stream(
         return Err(Outcome::NotTried(why.to_owned()));
     };
     let request = ureq::http::Request::builder().uri(format!("{}{path}", at.address));
-    let request = impersonation.credential.presented(request, at, "GET", path);
+    let target = Target { method: "GET", url: &at.public(path) };
+    let request = impersonation.credential.presented(request, target);
     // Longer than anything waits for it.
     let longest = deployment.settings.ends_within.saturating_add(Duration::from_secs(120));
     let opened = built(at, request, ()).and_then(|request| at.open(request, longest));

@@ -6,7 +6,7 @@
 use ureq::http::Request;
 
 use super::answer::{Answer, Reading};
-use super::credential::Credential;
+use super::credential::{Credential, Target};
 use super::deployment::{At, Deployment, Impersonation, built};
 use super::report::{Group, Outcome, Report};
 use crate::Failure;
@@ -56,7 +56,8 @@ fn forge(
     let names = &deployment.settings.identity_headers;
     let ask = |headers: &[String]| -> Result<Answer, Failure> {
         let uri = format!("{}{echo}", at.address);
-        let mut request = credential.presented(Request::builder().uri(uri), at, "GET", echo);
+        let target = Target { method: "GET", url: &at.public(echo) };
+        let mut request = credential.presented(Request::builder().uri(uri), target);
         for name in headers {
             request = request.header(name, FORGED);
         }
