@@ -41,34 +41,14 @@ export async function startConsole() {
 /** The shipped configuration with its store in etcd. */
 const withEtcd = (addresses) => execFileSync(`${ROOT}scripts/envoy-in-cluster`, addresses, { encoding: 'utf8' });
 
-const approvalsAt = (origin) => `                    approvals:
-                      authentication:
-                        jwt:
-                        - issuer: ${origin}/oidc
-                          audiences: [${origin}/api]
-                          client_ids: [oncall]
-                          remote_jwks:
-                            http_uri: {uri: ${origin}/oidc/jwks, cluster: identity_gateway, timeout: 10s}
-                      required: 0
-`;
-
-/** The routes of docs/approvals.md. */
-const ROUTES = `              - match: {path: /api/approvals}
-                route: *answered_by_the_filter
-                typed_per_filter_config: *oversight
-              - match: {safe_regex: {regex: '/api/approvals/[0-9a-f]+'}}
-                route: *answered_by_the_filter
-                request_body_buffer_limit: 131072
-                typed_per_filter_config: *oversight
-`;
+/** The section of approvals in the shipped configuration. */
+const APPROVALS = /^ {20}approvals:\n(?: {21,}.*\n)+/m;
 
 /**
- * The shipped configuration, with a list that shows contexts, and users of any name. `approvals`
- * adds approvals, and `capacity` limits the list.
+ * The shipped configuration, with a list that shows contexts, and users of any name. Without
+ * `approvals` nobody approves, and `capacity` limits the list.
  */
 function forTests(yaml, { users, approvals, capacity }) {
-  const [, origin] = /issuer: (http:.+)\/oidc/.exec(yaml);
-  const page = '              # The page of live impersonations.';
   const edits = [
     ['  - name: identity_gateway\n    connect_timeout', `  - name: users\n    connect_timeout: 1s\n    load_assignment:\n      cluster_name: users\n      endpoints:\n      - lb_endpoints:\n        - endpoint: {address: {socket_address: {address: 127.0.0.1, port_value: ${users}}}}\n$&`],
     ['# context: [ticketId, reason] # Yours: members that the list shows', `context: [ticketId, reason]${capacity ? `\n                      capacity: ${capacity}` : ''}`],
@@ -76,11 +56,10 @@ function forTests(yaml, { users, approvals, capacity }) {
     // Some of the test's impersonations have no actor.
     ['required: true', 'required: false'],
     ['                    resources:\n', `$&                    - {indicator: "${SHOWN_API}", scopes: ["orders:read", "orders:write"]}\n`],
-    ...approvals ? [
-      ['                    console:\n', `${approvalsAt(origin)}$&`],
-      ['impersonations:read, impersonations:revoke]', 'impersonations:read, impersonations:revoke, impersonations:approve]'],
-      [page, `${ROUTES}$&`],
-    ] : [],
+    ...approvals ? [] : [
+      [APPROVALS.exec(yaml)?.[0] ?? 'approvals:', ''],
+      [', impersonations:approve]', ']'],
+    ],
   ];
   for (const [from, to] of edits) {
     if (!yaml.includes(from)) throw new Error(`envoy.yaml does not have: ${from}`);
