@@ -28,6 +28,7 @@ mod kill;
 mod lane;
 mod latency;
 mod load;
+mod proofs;
 mod provider;
 mod rules;
 mod scale;
@@ -37,7 +38,7 @@ use std::thread;
 
 type Part = (&'static str, fn());
 
-const PARTS: [Part; 20] = [
+const PARTS: [Part; 21] = [
     ("size", footprint::size),
     ("ready", footprint::ready),
     ("exchange", exchange::run),
@@ -46,6 +47,7 @@ const PARTS: [Part; 20] = [
     ("waiting", approvals::weight),
     ("disabled", disabled::run),
     ("guard", guard::run),
+    ("proofs", proofs::run),
     ("ended", ended::run),
     ("weight", ended::weight),
     ("events", events::run),

@@ -33,9 +33,10 @@ pub(crate) struct ClientCertificate {
 impl ClientCertificate {
     /// Reads the certificate of the connection. `property` returns a property of the connection.
     pub(crate) fn of_connection(property: impl Fn(&str) -> Option<Vec<u8>>) -> Option<Self> {
+        let digest = digest_of_connection(&property)?;
         let text = |name| String::from_utf8(property(name)?).ok().filter(|text| !text.is_empty());
         Some(Self {
-            digest: Digest::from_hex(&text("sha256_peer_certificate_digest")?)?,
+            digest,
             subject: text("subject_peer_certificate"),
             dns_names: text("dns_san_peer_certificate").into_iter().collect(),
             uris: text("uri_san_peer_certificate").into_iter().collect(),
@@ -80,6 +81,12 @@ impl ClientCertificate {
         let subject = subject.filter(|subject| !subject.is_empty());
         Some(Self { digest: hash?, subject, dns_names, uris })
     }
+}
+
+/// Reads the digest alone of the certificate of the connection. Each property costs a call of the
+/// host.
+pub(crate) fn digest_of_connection(property: impl Fn(&str) -> Option<Vec<u8>>) -> Option<Digest> {
+    Digest::from_hex(std::str::from_utf8(&property("sha256_peer_certificate_digest")?).ok()?)
 }
 
 /// Splits off a value, which may be in double quotes. In quotes a backslash escapes a character.

@@ -435,6 +435,7 @@ pub fn jwt_authn_for_bound_tokens() -> Value {
                 "local_jwks": jwks(&[&SIGNING_KEY, &PROVIDER_KEY]),
                 "forward": false,
                 "payload_in_metadata": "access_token",
+                "jwt_cache_config": {"jwt_cache_size": 1000},
             }},
             "rules": [
                 {"match": {"path": VERSION_PATH}},

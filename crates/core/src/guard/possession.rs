@@ -13,7 +13,7 @@
 use super::ApiRequest;
 use super::claims::{Binding, Claims, authorization};
 use super::streams::Watched;
-use crate::certificate::ClientCertificate;
+use crate::certificate::{ClientCertificate, digest_of_connection};
 use crate::config::CertificateSource;
 use crate::confirmation::Possession;
 use crate::dpop::{Presented, ProofError, Proofs};
@@ -95,13 +95,14 @@ impl Keys {
     }
 
     fn certificate(&self, request: &dyn ApiRequest, watched: &Watched) -> Option<Digest> {
-        let certificate = match self.certificates {
+        match self.certificates {
             CertificateSource::Connection => {
-                ClientCertificate::of_connection(|name| request.connection_property(name))
+                digest_of_connection(|name| request.connection_property(name))
             }
-            CertificateSource::Forwarded => ClientCertificate::of_header(&watched.certificates),
-        };
-        Some(certificate?.digest)
+            CertificateSource::Forwarded => {
+                Some(ClientCertificate::of_header(&watched.certificates)?.digest)
+            }
+        }
     }
 }
 
