@@ -12,6 +12,7 @@ use serde_json::Value;
 
 use super::answer::secret_json;
 use super::presented::verify_presented;
+use super::query::{limit, refuse_unknown};
 use super::refusal::Refusal;
 use super::request::{Body, Head};
 use super::reviewed::{Reviewed, as_json};
@@ -22,7 +23,7 @@ use crate::config::Happening;
 use crate::notifications::Notice;
 use crate::oauth::form::Form;
 use crate::step::{Context, Response};
-use crate::store::{Choice, Known, NotCounted, Person, Review, Standing, TokenId};
+use crate::store::{Choice, Known, NotCounted, Person, Review, Standing, TokenId, Waiting};
 
 /// The scope of an access token that may approve impersonations of other users.
 const APPROVE: &str = "impersonations:approve";
@@ -89,11 +90,8 @@ pub(super) async fn list(
 ) -> Result<Response, Refusal> {
     let visitor = visitor(service, context, trail, &head).await?;
     let query = Form::parse(head.query())?;
-    if query.names().any(|name| !["limit", "cursor"].contains(&name)) {
-        let told = "the query can have limit and cursor";
-        return Err(Refusal::invalid_request("parameter_unknown", told));
-    }
-    let limit = limit(&query)?;
+    refuse_unknown(&query, &["limit", "cursor"], "the query can have limit and cursor")?;
+    let limit = limit(&query, DEFAULT_LIMIT, MAX_LIMIT)?;
     let place = query.get("cursor");
     let is_shown = |known: &Known| {
         let user = known.user_id();
@@ -106,23 +104,13 @@ pub(super) async fn list(
         return Err(lacks_the_scope());
     }
     let now = context.host().now();
-    let row = |waiting: &crate::store::Waiting| Reviewed::new(&waiting.id, &waiting.known, now);
+    let row = |waiting: &Waiting| Reviewed::new(&waiting.id, &waiting.known, now);
     let answer = ListResponse {
         approvals: page.entries.iter().map(row).collect(),
         cursor: page.next,
         complete: page.complete,
     };
     Ok(secret_json(200, &answer))
-}
-
-fn limit(query: &Form<'_>) -> Result<usize, Refusal> {
-    let Some(text) = query.get("limit") else { return Ok(DEFAULT_LIMIT) };
-    let digits = text.bytes().all(|byte| byte.is_ascii_digit());
-    let limit = text.parse().ok().filter(|limit| digits && (1..=MAX_LIMIT).contains(limit));
-    limit.ok_or_else(|| {
-        Refusal::invalid_request("limit", "")
-            .telling(format!("limit must be a whole number from 1 to {MAX_LIMIT}"))
-    })
 }
 
 /// A decision, as a person writes it.

@@ -5,6 +5,7 @@ use serde::Serialize;
 use super::answer::secret_json;
 use super::listing::{Listing, listed};
 use super::oversight::READ;
+use super::query::{limit, refuse_unknown};
 use super::refusal::Refusal;
 use super::request::Head;
 use super::service::Service;
@@ -50,7 +51,7 @@ pub(super) async fn list(
         facts.caller = wanted.caller.map(str::to_owned);
         facts.resource = wanted.resource.map(str::to_owned);
     });
-    let limit = limit(&query)?;
+    let limit = limit(&query, DEFAULT_LIMIT, MAX_LIMIT)?;
     let place = query.get("cursor").map(|text| Place::parse(text).ok_or_else(malformed_cursor));
     let place = place.transpose()?;
 
@@ -74,11 +75,8 @@ pub(super) async fn list(
 
 /// Reads the members that an impersonation must have to be listed.
 fn wanted<'q>(query: &'q Form<'_>) -> Result<Wanted<'q>, Refusal> {
-    if query.names().any(|name| !PARAMETERS.contains(&name)) {
-        let told =
-            "the query can have userId, actorId, clientId, caller, resource, limit and cursor";
-        return Err(Refusal::invalid_request("parameter_unknown", told));
-    }
+    let told = "the query can have userId, actorId, clientId, caller, resource, limit and cursor";
+    refuse_unknown(query, &PARAMETERS, told)?;
     let member = |name: &'static str| match query.get(name) {
         Some("") => {
             Err(Refusal::invalid_request("parameter_empty", "").telling(format!("{name} is empty")))
@@ -96,16 +94,6 @@ fn wanted<'q>(query: &'q Form<'_>) -> Result<Wanted<'q>, Refusal> {
         client_id: member("clientId")?,
         caller: member("caller")?,
         resource: member("resource")?,
-    })
-}
-
-fn limit(query: &Form<'_>) -> Result<usize, Refusal> {
-    let Some(text) = query.get("limit") else { return Ok(DEFAULT_LIMIT) };
-    let digits = text.bytes().all(|byte| byte.is_ascii_digit());
-    let limit = text.parse().ok().filter(|limit| digits && (1..=MAX_LIMIT).contains(limit));
-    limit.ok_or_else(|| {
-        Refusal::invalid_request("limit", "")
-            .telling(format!("limit must be a whole number from 1 to {MAX_LIMIT}"))
     })
 }
 

@@ -25,6 +25,7 @@ mod oversight;
 mod page;
 mod possession;
 mod presented;
+mod query;
 mod refusal;
 mod request;
 mod reviewed;
