@@ -8,8 +8,6 @@
 //! with tokens that nobody decides about. Mints at the same moment are not counted by each other, so a
 //! caller can exceed its share by as many as it sends at once.
 
-use std::time::Duration;
-
 use super::{EtcdTokens, FIND, Replaced, SPEND, Value};
 use crate::etcd::calls::Attempts;
 use crate::etcd::lease::Kept;
@@ -80,10 +78,10 @@ impl EtcdTokens {
             return Ok(self.before.known(context.host(), id)?);
         }
         let found = self.read_named(context, id).await;
-        let known = found.and_then(|kv| kv.map(|kv| self.open_named(&kv, id)).transpose());
-        Ok(known
-            .map(|known| known.map(|(known, _)| known))
-            .inspect_err(|failure| self.server.complain(context.host(), *failure))?)
+        let opened = found.and_then(|kv| kv.map(|kv| self.open_named(&kv, id)).transpose());
+        let opened =
+            opened.inspect_err(|failure| self.server.complain(context.host(), *failure))?;
+        Ok(opened.map(|(known, _)| known))
     }
 
     fn open_named(&self, kv: &KeyValue, id: &TokenId) -> Result<(Known, Kept), RemoteFailure> {
@@ -186,7 +184,7 @@ impl EtcdTokens {
         let mut page = WaitingPage { entries: Vec::new(), next: None, complete: true };
         let mut last = None;
         for _ in 0..READS_TO_A_PAGE {
-            let attempts = self.server.attempts(host, (3, Duration::from_millis(400)));
+            let attempts = self.server.attempts(host, FIND);
             let answer = self.server.range(context, &keys, attempts).await;
             let answer = answer.inspect_err(|failure| self.server.complain(host, *failure))?;
             let names = answer.kvs.iter().map(|kv| {
@@ -230,7 +228,7 @@ impl EtcdTokens {
         let answer = match ranges.is_empty() {
             true => None,
             false => {
-                let attempts = self.server.attempts(host, (3, Duration::from_millis(400)));
+                let attempts = self.server.attempts(host, FIND);
                 let answer = self.server.read(context, &TxnRequest::read(ranges), attempts).await;
                 Some(answer.inspect_err(|failure| self.server.complain(host, *failure))?)
             }

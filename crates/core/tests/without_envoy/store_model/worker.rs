@@ -276,11 +276,8 @@ fn is_page(key: &str) -> bool {
     kind_and_number(key).0 == 'p'
 }
 
-pub(super) fn mint(
-    host: &dyn Host,
-    table: &SlotTable,
-    expires_at: UnixTime,
-) -> Result<Token, Refusal> {
+/// What each mint of the model asks for.
+fn asked_for() -> (Mint, Grant) {
     let mint = Mint {
         caller: "backend".into(),
         request_id: "mint".into(),
@@ -288,6 +285,15 @@ pub(super) fn mint(
         bounds: Bounds::default(),
     };
     let grant = Grant { user_id: "user-42".into(), context: "{}".into() };
+    (mint, grant)
+}
+
+pub(super) fn mint(
+    host: &dyn Host,
+    table: &SlotTable,
+    expires_at: UnixTime,
+) -> Result<Token, Refusal> {
+    let (mint, grant) = asked_for();
     match table.mint(host, mint, grant, expires_at) {
         Ok((token, _)) => Ok(Token { text: token.reveal(), expires_at, approvals: 0 }),
         Err(NotStored::Full | NotStored::HoldsTooMany) => Err(Refusal::Full),
@@ -302,13 +308,7 @@ pub(super) fn mint_for_review(
     expires_at: UnixTime,
     approvals: u8,
 ) -> Result<Token, NotStored> {
-    let mint = Mint {
-        caller: "backend".into(),
-        request_id: "mint".into(),
-        at_millis: 0,
-        bounds: Bounds::default(),
-    };
-    let grant = Grant { user_id: "user-42".into(), context: "{}".into() };
+    let (mint, grant) = asked_for();
     let review = Review::needing(approvals, false, None);
     let (token, _) = table.mint_for_review(host, mint, grant, review, expires_at)?;
     Ok(Token { text: token.reveal(), expires_at, approvals })
