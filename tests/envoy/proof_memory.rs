@@ -16,8 +16,9 @@ use testkit::guarded::{
     API, Guarded, PUBLIC_ORIGIN, bound_listener, claims_with, connect, filter_configuration,
     guard_configuration, token,
 };
-use testkit::holder::{Holder, changed, proof_claims, sha256};
+use testkit::holder::{Holder, changed, proof_claims};
 use testkit::http::{Answer, Request};
+use testkit::keys::sha256;
 use testkit::server::{Server, as_asked};
 
 const API_URL: &str = "https://api.example.com/orders";

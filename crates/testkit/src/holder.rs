@@ -2,14 +2,11 @@
 
 use std::sync::LazyLock;
 
-use aws_lc_rs::digest::{SHA256, digest};
-use base64::Engine;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use jsonwebtoken::Algorithm;
 use serde_json::{Map, Value, json};
 
 use crate::gateway::now;
-use crate::keys::Key;
+use crate::keys::{Key, sha256};
 
 /// The type of a client assertion (RFC 7523 §2.2).
 pub const ASSERTION_TYPE: &str = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer";
@@ -92,11 +89,6 @@ pub fn changed(mut claims: Value, changes: &Value) -> Value {
         }
     }
     claims
-}
-
-/// The SHA-256 of a text, in base64url.
-pub fn sha256(text: impl AsRef<[u8]>) -> String {
-    URL_SAFE_NO_PAD.encode(digest(&SHA256, text.as_ref()))
 }
 
 fn unique() -> String {

@@ -1,5 +1,6 @@
 //! Keys made for one run, and JWTs signed with them, both well-formed and malformed.
 
+use aws_lc_rs::digest::{SHA256, digest};
 use aws_lc_rs::encoding::{AsBigEndian, AsDer, EcPrivateKeyBin, Pkcs8V1Der};
 use aws_lc_rs::rsa::KeySize;
 use aws_lc_rs::signature::{
@@ -160,4 +161,9 @@ pub(crate) fn pem(label: &str, der: &[u8]) -> String {
     let lines: Vec<_> =
         text.as_bytes().chunks(64).map(|line| str::from_utf8(line).unwrap()).collect();
     format!("-----BEGIN {label}-----\n{}\n-----END {label}-----\n", lines.join("\n"))
+}
+
+/// The SHA-256 of a text or of bytes, in base64url.
+pub fn sha256(text: impl AsRef<[u8]>) -> String {
+    URL_SAFE_NO_PAD.encode(digest(&SHA256, text.as_ref()))
 }

@@ -3,15 +3,14 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use aws_lc_rs::digest::{SHA256, digest};
 use base64::Engine;
-use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+use base64::engine::general_purpose::STANDARD;
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa,
     KeyPair,
 };
 
-use crate::keys::pem;
+use crate::keys::{pem, sha256};
 
 /// A certificate authority, with all its files in one folder.
 pub struct Authority {
@@ -60,7 +59,7 @@ impl Authority {
 pub fn certificate_digest(certificate: &Path) -> String {
     let pem = fs::read_to_string(certificate).unwrap();
     let lines: String = pem.lines().filter(|line| !line.starts_with("-----")).collect();
-    URL_SAFE_NO_PAD.encode(digest(&SHA256, &STANDARD.decode(lines).unwrap()))
+    sha256(STANDARD.decode(lines).unwrap())
 }
 
 fn parameters(name: &str) -> CertificateParams {
