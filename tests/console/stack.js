@@ -46,7 +46,7 @@ const APPROVALS = /^ {20}approvals:\n(?: {21,}.*\n)+/m;
 
 /**
  * The shipped configuration, with a list that shows contexts, and users of any name. Without
- * `approvals` nobody approves, and `capacity` limits the list.
+ * `approvals` nobody can approve. `capacity` limits the list.
  */
 function forTests(yaml, { users, approvals, capacity }) {
   const edits = [
