@@ -75,6 +75,34 @@ fn a_failing_script_fails_only_its_own_exchange() {
     }
 }
 
+/// A map whose table cannot grow goes on with the old one. QuickJS makes an error of it before the
+/// new entry has a value, and may then collect garbage: the entry must not show what an earlier call
+/// left in that memory. Each call is ended at another moment. Of those that end while the map grows,
+/// some collect garbage.
+#[test]
+fn a_map_that_cannot_grow_fails_only_its_own_exchange() {
+    let configuration = script(
+        "const getCustomJwtClaims = ({ context }) => {
+           const { call } = context.grant.subjectTokenContext;
+           if (call === undefined) return { works: true };
+           // As a value, eight of these bytes point to an object beyond all memory.
+           if (call % 2) for (const all = []; ; ) all.push(String.fromCharCode(255).repeat(900) + all.length);
+           for (const map = new Map(), end = Date.now() + call / 5; ; ) {
+             if (Date.now() < end) map.clear();
+             for (let i = 0; i < 100; i++) map.set(map.size, {});
+           }
+         };",
+    )
+    .with("/custom_claims/timeout", "20ms");
+    let gateway = Gateway::start(&configuration);
+    let mut findings = Findings::default();
+    for number in 0..200 {
+        let answer = call(&gateway, &json!({ "call": number }));
+        findings.expect(number, &answer.refusal(), &(500, "server_error".into()));
+    }
+    findings.expect("afterwards", &call(&gateway, &json!({})).status, &200);
+}
+
 struct SetWhenDropped<'a>(&'a AtomicBool);
 
 impl Drop for SetWhenDropped<'_> {
