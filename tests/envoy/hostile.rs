@@ -23,7 +23,7 @@ use testkit::gateway::{
 };
 use testkit::holder::{ASSERTION_TYPE, Holder, assertion_claims};
 use testkit::http::{Answer, Connection, Form, Request, urlencode};
-use testkit::keys::unsigned;
+use testkit::keys::{has_jwt, unsigned};
 
 /// A client with a key of its own.
 static HOLDER: LazyLock<Holder> = LazyLock::new(|| Holder::new(Algorithm::ES256));
@@ -100,13 +100,12 @@ pub(crate) fn inspect_log(log: &str) {
         for level in ["][error]", "][critical]"] {
             assert!(!line.contains(level), "{line}");
         }
+        assert!(!has_jwt(line), "a JWT in the log: {line}");
         // Random text has such a beginning now and then.
-        let long = |begin: &str, least: usize| {
-            let allowed = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_".contains(byte);
-            line.split(begin).skip(1).any(|rest| rest.bytes().take_while(allowed).count() > least)
-        };
-        assert!(!long("eyJ", 12), "a JWT in the log: {line}");
-        assert!(!long("sub_", 30), "a subject token in the log: {line}");
+        let allowed = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_".contains(byte);
+        let long = |rest: &str| rest.bytes().take_while(allowed).count() > 30;
+        let has_token = line.split("sub_").skip(1).any(long);
+        assert!(!has_token, "a subject token in the log: {line}");
         if let Some(json) = audit(line) {
             let record: Value =
                 serde_json::from_str(json).unwrap_or_else(|error| panic!("{error}: {line}"));

@@ -167,3 +167,14 @@ pub(crate) fn pem(label: &str, der: &[u8]) -> String {
 pub fn sha256(text: impl AsRef<[u8]>) -> String {
     URL_SAFE_NO_PAD.encode(digest(&SHA256, text.as_ref()))
 }
+
+/// Returns true if a JWT is in the text, or the beginning of one. It begins with the base64url of a
+/// JSON object, `{"`. Random text has these letters now and then, but is not JSON further on.
+pub fn has_jwt(text: &str) -> bool {
+    let allowed = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_".contains(byte);
+    text.match_indices("eyJ").any(|(at, _)| {
+        let begin: Vec<_> = text[at..].bytes().take_while(allowed).take(16).collect();
+        let decoded = URL_SAFE_NO_PAD.decode(begin).unwrap_or_default();
+        decoded.len() == 12 && decoded.iter().all(|byte| (b' '..=b'~').contains(byte))
+    })
+}
