@@ -15,7 +15,7 @@ use super::presented::verify_presented;
 use super::query::{limit, refuse_unknown};
 use super::refusal::Refusal;
 use super::request::{Body, Head};
-use super::reviewed::{Reviewed, as_json};
+use super::reviewed::{Reviewed, as_json, was_ended};
 use super::service::Service;
 use crate::audit::Trail;
 use crate::bearer::BearerError;
@@ -97,13 +97,15 @@ pub(super) async fn list(
         let user = known.user_id();
         visitor.may_approve || user.is_some_and(|user| user == visitor.name)
     };
-    let page = service.store.waiting(context, place, limit, is_shown).await?;
+    let mut page = service.store.waiting(context, place, limit, is_shown).await?;
+    let now = context.host().now();
+    let revocations = service.oversight.revocations.current_view(context).await?;
+    page.entries.retain(|it| !was_ended(&revocations, &it.id, &it.known, now));
     // A person whose consent nobody needs is told as little as a stranger.
     let is_empty = page.entries.is_empty() && page.next.is_none();
     if !visitor.may_approve && place.is_none() && is_empty {
         return Err(lacks_the_scope());
     }
-    let now = context.host().now();
     let row = |waiting: &Waiting| Reviewed::new(&waiting.id, &waiting.known, now);
     let answer = ListResponse {
         approvals: page.entries.iter().map(row).collect(),
@@ -175,6 +177,10 @@ pub(super) async fn decide(
         facts.actor_id.clone_from(&known.mint().bounds.actor_id);
     });
     let host = context.host();
+    let revocations = service.oversight.revocations.current_view(context).await?;
+    if was_ended(&revocations, &id, &known, host.now()) {
+        return Err(nothing_waits());
+    }
     let judge = |known: &Known| judge(known, &visitor, decision.choice, context);
     let Some(review) = judge(&known)? else {
         trail.note(|facts| facts.outcome = Some("repeated"));

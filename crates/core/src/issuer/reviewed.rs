@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use crate::host::{HostFailure, UnixTime};
 use crate::policy::Bounds;
+use crate::revocations::{CallerTag, Concerned, Impersonation, IssuedAt, View};
 use crate::store::{Decided, Known, Review, Standing, State, TokenId};
 
 /// A subject token, as people see it. A member that nobody knows is absent.
@@ -93,6 +94,44 @@ impl Reviewed {
             decided_by: None,
             reason: None,
         }
+    }
+
+    /// The same token after something has ended it that its record does not say: [`was_ended`].
+    pub(super) fn taken_back(self) -> Self {
+        Self { state: Standing::Cancelled.word(), needed: 0, ..self }
+    }
+}
+
+/// Returns true if a revocation, or an event about the user or the actor, has ended a token that
+/// could still be exchanged. Revocations of many impersonations change no token's record; an
+/// exchange asks the same.
+pub(super) fn was_ended(view: &View, id: &TokenId, known: &Known, now: UnixTime) -> bool {
+    if !matches!(known.standing(now), Standing::Pending | Standing::Approved) {
+        return false;
+    }
+    let (id, mint, user_id) = (id.to_string(), known.mint(), known.user_id().unwrap_or_default());
+    let Bounds { client_ids, resources, actor_id, .. } = &mint.bounds;
+    let actor_id = actor_id.as_deref();
+    let impersonation = Impersonation {
+        id: &id,
+        user_id,
+        actor_id,
+        client_id: only(client_ids.as_deref()),
+        caller: Some(CallerTag::of(&mint.caller)),
+        resource: only(resources.as_deref()),
+        session: None,
+        actor_since: None,
+    };
+    let concerned = Concerned { actor_id, session: None, user_id: Some(user_id) };
+    let minted = IssuedAt::new(UnixTime::from_millis(mint.at_millis), known.created);
+    view.has_revoked(&impersonation, minted) || view.event_has_ended(concerned, minted)
+}
+
+/// The name if there is only one; otherwise no name that a revocation has.
+fn only(names: Option<&[String]>) -> &str {
+    match names {
+        Some([name]) => name,
+        _ => "",
     }
 }
 

@@ -7,7 +7,7 @@ use super::answer::secret_json;
 use super::presented::verify_presented;
 use super::refusal::Refusal;
 use super::request::Head;
-use super::reviewed::Reviewed;
+use super::reviewed::{Reviewed, was_ended};
 use super::service::Service;
 use crate::audit::Trail;
 use crate::step::{Context, Response};
@@ -34,5 +34,9 @@ pub(super) async fn show(
     let known = service.store.known(context, &id).await?;
     let known = known.filter(|known| known.mint().caller == caller).ok_or_else(not_found)?;
     trail.note(|facts| facts.user_id = known.user_id().map(str::to_owned));
-    Ok(secret_json(200, &Reviewed::new(&id, &known, context.host().now())))
+    let now = context.host().now();
+    let revocations = service.oversight.revocations.current_view(context).await?;
+    let shown = Reviewed::new(&id, &known, now);
+    let has_ended = was_ended(&revocations, &id, &known, now);
+    Ok(secret_json(200, &if has_ended { shown.taken_back() } else { shown }))
 }

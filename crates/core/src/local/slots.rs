@@ -27,6 +27,7 @@ use std::time::Duration;
 
 use super::waiting::{self, Entry};
 use crate::host::{Expected, Host, HostFailure, SharedData, Swap, UnixTime};
+use crate::remote::Revision;
 use crate::secret::Digest;
 use crate::shared_data::keys::Keys;
 use crate::shared_data::{Change, Read, update, update_read};
@@ -438,7 +439,7 @@ impl SlotTable {
 fn read_known(bytes: &[u8], id: &TokenId) -> Option<Known> {
     let Slot { expires_at, record } = Slot::decode(bytes)?;
     let record = record.filter(|record| id.names(&record.digest()))?;
-    Some(Known { record, expires_at })
+    Some(Known { record, expires_at, created: Revision::default() })
 }
 
 /// The place where the next page of waiting tokens begins. A place that a caller makes up is

@@ -206,6 +206,8 @@ impl Standing {
 pub struct Known {
     pub(crate) record: Record,
     pub(crate) expires_at: UnixTime,
+    /// The revision that minted the token; none for a token in a table of slots.
+    pub(crate) created: Revision,
 }
 
 impl Known {

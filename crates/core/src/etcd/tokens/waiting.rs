@@ -14,7 +14,7 @@ use crate::etcd::lease::Kept;
 use crate::etcd::proto::{KeyValue, RangeRequest, TxnRequest};
 use crate::host::UnixTime;
 use crate::local::SlotTable;
-use crate::remote::RemoteFailure;
+use crate::remote::{RemoteFailure, Revision};
 use crate::secret::Digest;
 use crate::step::Context;
 use crate::store::{
@@ -89,7 +89,8 @@ impl EtcdTokens {
         if !id.names(&record.digest()) {
             return Err(RemoteFailure::UnknownRecord);
         }
-        Ok((Known { record, expires_at }, kept))
+        let created = Revision::new(kv.create_revision);
+        Ok((Known { record, expires_at, created }, kept))
     }
 
     pub(crate) async fn decide(

@@ -8,7 +8,7 @@ use std::time::Duration;
 use impersonation_core::fakes::Etcd;
 use impersonation_core::step::{CallFailure, HttpCall, Reply};
 use serde_json::{Value, json};
-use testkit::configuration::{ISSUER, jwks};
+use testkit::configuration::{ISSUER, ORDERS, jwks};
 
 use super::callouts::{http_uri, reply};
 use super::refusals::assert_refused;
@@ -315,6 +315,59 @@ fn what_was_taken_back_or_has_expired_cannot_be_decided() {
     assert_refused(&answer, "another caller", 404, "not_found", "subject_token_unknown");
 }
 
+/// A section `impersonations`, so that operators can end them.
+fn operators() -> Value {
+    json!({"authentication": {"jwt": [{
+        "issuer": ISSUER, "audiences": ["operators"], "local_jwks": jwks(&[&PROVIDER_KEY]),
+    }]}})
+}
+
+fn revocation(of: &Value) -> Request {
+    let claims = with(person("ops", "impersonations:revoke"), "aud", "operators");
+    let token = PROVIDER_KEY.sign(&claims);
+    ask("POST", "/api/impersonations/revocations", &token, &of.to_string())
+}
+
+/// A revocation of many impersonations writes to no token, so each endpoint has to ask for it.
+#[test]
+fn what_a_revocation_has_ended_waits_for_nobody() {
+    let mut configuration = with_approvals(&json!({"required": 1}));
+    configuration["impersonations"] = operators();
+    let bounds = json!({
+        "actorId": "agent-1", "clientId": "portal",
+        "resource": ORDERS,
+    });
+    let ends = [
+        json!({"userId": "user-42"}),
+        json!({"actorId": "agent-1"}),
+        json!({"clientId": "portal"}),
+        json!({"caller": "backend"}),
+        json!({"resource": ORDERS}),
+        json!({"all": true}),
+    ];
+    for end in ends {
+        for (place, gateway) in in_both_stores(configuration.clone()) {
+            let case = format!("{end}, {place}");
+            let approver = approver("dana");
+            let (token, id) = minted(&gateway, &bounds);
+            gateway.world.advance(Duration::from_secs(1));
+            assert_eq!(gateway.send(&revocation(&end)).status, 201, "{case}");
+            gateway.world.advance(Duration::from_secs(1));
+            let (_, later) = minted(&gateway, &bounds);
+
+            assert_eq!(state(&gateway, &id), "cancelled", "{case}");
+            let refused = decide(&gateway, &approver, &id, "approve");
+            assert_refused(&refused, &case, 404, "not_found", "approval_unknown");
+            assert_eq!(exchange(&gateway, &token).status, 400, "{case}");
+            let listed = list(&gateway, &approver).body["approvals"].clone();
+            let ids: Vec<_> = listed.as_array().unwrap().iter().map(|it| &it["id"]).collect();
+            assert_eq!(ids, [&json!(later)], "{case}");
+            assert_eq!(decide(&gateway, &approver, &later, "approve").status, 200, "{case}");
+            assert_eq!(state(&gateway, &later), "approved", "{case}");
+        }
+    }
+}
+
 #[test]
 fn the_list_has_pages_and_shows_what_callers_wrote_as_text() {
     let gateway = approving(1);
@@ -578,9 +631,7 @@ fn an_impersonation_that_was_announced_and_does_not_begin_is_taken_back() {
 fn two_that_announce(is_in_etcd: bool) -> [Gateway; 2] {
     let mut configuration = hooked(true);
     configuration["approvals"]["required"] = json!(0);
-    configuration["impersonations"] = json!({"authentication": {"jwt": [{
-        "issuer": ISSUER, "audiences": ["operators"], "local_jwks": jwks(&[&PROVIDER_KEY]),
-    }]}});
+    configuration["impersonations"] = operators();
     if is_in_etcd {
         let (etcd, configuration) = (Rc::default(), kept_in_etcd(configuration));
         return [(); 2].map(|()| Gateway::with_etcd(&etcd, &configuration));
@@ -596,11 +647,7 @@ fn two_that_announce(is_in_etcd: bool) -> [Gateway; 2] {
 fn an_impersonation_that_is_ended_while_the_hook_is_told_does_not_begin() {
     type Way = fn(&str) -> (Request, u16);
     let ways: [(&str, Way); 2] = [
-        ("an operator ends it", |_| {
-            let claims = with(person("ops", "impersonations:revoke"), "aud", "operators");
-            let path = "/api/impersonations/revocations";
-            (ask("POST", path, &PROVIDER_KEY.sign(&claims), r#"{"userId":"user-42"}"#), 201)
-        }),
+        ("an operator ends it", |_| (revocation(&json!({"userId": "user-42"})), 201)),
         ("the caller takes it back", |id| {
             let path = format!("/api/subject-tokens/{id}");
             (ask("DELETE", &path, &super::setting::backend_token(), ""), 204)
