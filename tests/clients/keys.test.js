@@ -107,3 +107,13 @@ test('a client that must prove a key is told so', async () => {
   assert.equal(answer.status, 400);
   assert.equal((await answer.json()).error, 'invalid_dpop_proof');
 });
+
+test('oauth4webapi learns who issues the tokens of an API, and how its proofs are signed', async () => {
+  for (const api of ['orders', 'invoices']) {
+    const resource = new URL(`${origin}/${api}`);
+    const answer = await oauth.resourceDiscoveryRequest(resource, INSECURE);
+    const metadata = await oauth.processResourceDiscoveryResponse(resource, answer);
+    assert.deepEqual(metadata.authorization_servers, [issuer]);
+    assert.deepEqual(metadata.dpop_signing_alg_values_supported, ['ES256', 'ES384'], 'those of the guard');
+  }
+});
