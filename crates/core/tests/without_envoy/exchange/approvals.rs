@@ -197,6 +197,42 @@ fn nobody_approves_for_themselves() {
     assert_eq!(gateway.exchange(&form.actor(&act("agent-8"))).status, 200);
 }
 
+/// A name has its issuer's prefix, so the filter cannot see that two names are one person's.
+#[test]
+fn a_person_counts_once_under_each_name() {
+    let mut configuration = with_approvals(&json!({"required": 2}));
+    let partner = json!({
+        "issuer": "https://partner.example", "name_prefix": "partner:", "audiences": ["people"],
+        "local_jwks": jwks(&[&PROVIDER_KEY]),
+    });
+    let issuers = configuration["approvals"]["authentication"]["jwt"].as_array_mut().unwrap();
+    issuers[0]["name_prefix"] = json!("");
+    issuers.push(partner);
+    let gateway = Gateway::new(&configuration);
+    let of_the_partner = |name: &str| {
+        let claims = person(name, "impersonations:approve");
+        PROVIDER_KEY.sign(&with(claims, "iss", "https://partner.example"))
+    };
+    let (token, id) = minted(&gateway, &json!({}));
+    for _ in 0..2 {
+        let answer = decide(&gateway, &of_the_partner("dana"), &id, "approve");
+        assert_eq!((answer.status, answer.text("state")), (200, "pending"), "{answer:?}");
+    }
+    // Another person's name at the partner is nobody's here.
+    let answer = decide(&gateway, &of_the_partner("user-42"), &id, "deny");
+    assert_eq!(answer.status, 200, "{answer:?}");
+    assert_eq!(answer.event["requested_by"], "partner:user-42");
+    assert_eq!(exchange(&gateway, &token).reason(), "denied");
+
+    let (token, id) = minted(&gateway, &json!({}));
+    decide(&gateway, &of_the_partner("dana"), &id, "approve");
+    let answer = decide(&gateway, &approver("dana"), &id, "approve");
+    assert_eq!(answer.text("state"), "approved");
+    let names: Vec<_> = (0..2).map(|n| answer.body["approvals"][n]["by"].clone()).collect();
+    assert_eq!(names, ["partner:dana", "dana"]);
+    assert_eq!(exchange(&gateway, &token).status, 200);
+}
+
 #[test]
 fn a_user_consents_to_what_concerns_them_and_needs_no_scope() {
     let gateway = approving(0);
