@@ -90,7 +90,7 @@ define run_parts
 endef
 
 # The longest part comes first.
-others := test-chart test-release test-envoys test-keycloak test-console test-approvals test-gateways
+others := test-release test-chart test-envoys test-keycloak test-console test-approvals test-gateways
 .PHONY: test-others others
 others: $(others)
 

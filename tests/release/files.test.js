@@ -136,7 +136,7 @@ test('another folder yields the same bytes', { timeout: 90 * MINUTES }, (context
   const [image] = json(`${LAYOUTS}/impersonation-filter/index.json`).manifests;
   const { annotations } = json(`${LAYOUTS}/impersonation-filter/blobs/${image.digest.replace(':', '/')}`);
   const { MAKEFLAGS, MAKELEVEL, CARGO_TARGET_DIR, ...outer } = process.env;
-  run('nice', ['make', 'release'], {
+  run('make', ['release'], {
     cwd: tree,
     stdio: ['ignore', 'ignore', 'inherit'],
     env: {
