@@ -97,9 +97,9 @@ pub(super) async fn list(
         let user = known.user_id();
         visitor.may_approve || user.is_some_and(|user| user == visitor.name)
     };
+    let revocations = service.oversight.revocations.current_view(context).await?;
     let mut page = service.store.waiting(context, place, limit, is_shown).await?;
     let now = context.host().now();
-    let revocations = service.oversight.revocations.current_view(context).await?;
     page.entries.retain(|it| !was_ended(&revocations, &it.id, &it.known, now));
     // A person whose consent nobody needs is told as little as a stranger.
     let is_empty = page.entries.is_empty() && page.next.is_none();
@@ -170,6 +170,8 @@ pub(super) async fn decide(
     }
     let id = head.last_segment().and_then(TokenId::parse).ok_or_else(nothing_waits)?;
     trail.note(|facts| facts.subject_token_id = Some(id.to_string()));
+    // Read before the token: a replay of a token that was exchanged in between ends it, too.
+    let revocations = service.oversight.revocations.current_view(context).await?;
     let known = service.store.known(context, &id).await?.ok_or_else(nothing_waits)?;
     trail.note(|facts| {
         facts.caller = Some(known.mint().caller.clone());
@@ -177,7 +179,6 @@ pub(super) async fn decide(
         facts.actor_id.clone_from(&known.mint().bounds.actor_id);
     });
     let host = context.host();
-    let revocations = service.oversight.revocations.current_view(context).await?;
     if was_ended(&revocations, &id, &known, host.now()) {
         return Err(nothing_waits());
     }

@@ -31,11 +31,12 @@ pub(super) async fn show(
     };
     let id = head.last_segment().and_then(TokenId::parse).ok_or_else(not_found)?;
     trail.note(|facts| facts.subject_token_id = Some(id.to_string()));
+    // Read before the token: a replay of a token that was exchanged in between ends it, too.
+    let revocations = service.oversight.revocations.current_view(context).await?;
     let known = service.store.known(context, &id).await?;
     let known = known.filter(|known| known.mint().caller == caller).ok_or_else(not_found)?;
     trail.note(|facts| facts.user_id = known.user_id().map(str::to_owned));
     let now = context.host().now();
-    let revocations = service.oversight.revocations.current_view(context).await?;
     let shown = Reviewed::new(&id, &known, now);
     let has_ended = was_ended(&revocations, &id, &known, now);
     Ok(secret_json(200, &if has_ended { shown.taken_back() } else { shown }))
