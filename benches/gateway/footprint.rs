@@ -4,12 +4,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Instant;
 
+use serde_json::json;
+
 use crate::guard::{guarded, unguarded};
 use crate::load::{envoy_core, leave_envoy_alone, median};
 use testkit::artifacts::{GUARD, MODULE};
 use testkit::bootstrap::Bootstrap;
 use testkit::configuration::Configuration;
 use testkit::gateway::{Gateway, Options, mint_request};
+use testkit::guarded::filter_configuration;
 
 pub(crate) fn size() {
     for (name, module) in [("module", &*MODULE), ("the guard's module", &*GUARD)] {
@@ -24,6 +27,11 @@ pub(crate) fn ready() {
     let with = until_ready(|| Gateway::start(&Configuration::default()));
     let without = until_ready(|| Gateway::without_filter(&Options::default()));
     println!("Envoy is ready with the filter  {with:>8.2} s   ({without:.2} s without)");
+    let page = json!({"client_id": "oncall", "scopes": ["openid", "impersonations:read"]});
+    let page = filter_configuration().with("/console", page);
+    let with = until_ready(|| Gateway::start(&page));
+    let without = until_ready(|| Gateway::start(&filter_configuration()));
+    println!("Envoy is ready with the page    {with:>8.2} s   ({without:.2} s without)");
     let with = until_ready(|| Bootstrap::default().listener(guarded()).start());
     let without = until_ready(|| Bootstrap::default().listener(unguarded()).start());
     println!("Envoy is ready with the guard   {with:>8.2} s   ({without:.2} s without)");
