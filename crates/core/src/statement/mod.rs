@@ -35,7 +35,7 @@ pub(crate) enum StatementError {
     #[error("critical header parameters")]
     Critical,
     /// `typ` names another kind of statement, such as an ID token or a logout token.
-    #[error("another kind of statement: {0}")]
+    #[error("another kind of statement: {0:?}")]
     Type(String),
     /// The configuration has no entry for `iss`.
     #[error("issuer {0:?} is not trusted")]

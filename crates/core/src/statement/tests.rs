@@ -280,6 +280,36 @@ fn time_is_checked_with_the_skew_of_the_issuers_clock() {
     }
 }
 
+/// JSON text may have DEL and the controls after it as they are. A log line may not.
+#[test]
+fn the_text_of_an_error_has_no_control_characters() {
+    let key = Key::generate(Other::EdDSA, "k");
+    let said = "a\u{7f}\u{85}\u{9b}\n\u{202e}b";
+    let token = key.sign(&claims());
+    let header = |name: &str| {
+        let mut header = json!({"alg": "EdDSA", "kid": "k"});
+        header[name] = json!(said);
+        let header = BASE64_URL_SAFE_NO_PAD.encode(header.to_string());
+        format!("{header}.{}", token.split_once('.').unwrap().1)
+    };
+    let untrusted = |token: &str| {
+        let statement = Untrusted::parse(token)?;
+        statement.check_type(&["at+jwt"])?;
+        issuers(&[]).find(statement.issuer()?).map(drop)
+    };
+    let errors = [
+        untrusted(&header("typ")).unwrap_err(),
+        untrusted(&key.sign(&with("iss", said))).unwrap_err(),
+        verify_with(&[key.public_jwk()], &header("alg")).unwrap_err(),
+    ];
+    for (error, reason) in errors.iter().zip(["type", "issuer", "algorithm"]) {
+        assert_eq!(error.reason(), reason);
+        let text = error.to_string();
+        assert!(!text.contains(|c: char| c.is_control() || c == '\u{202e}'), "{text:?}");
+        assert!(text.contains(r"a\u{7f}\u{85}\u{9b}\n\u{202e}b"), "{text}");
+    }
+}
+
 /// The signature holds for all of them. Another parser reads them, perhaps in another way.
 #[test]
 fn a_statement_that_two_parsers_may_read_differently_is_refused() {

@@ -50,6 +50,7 @@ impl<'t> Untrusted<'t> {
         match self.r#type() {
             None => Ok(()),
             Some(Value::String(name)) if is_accepted(name) => Ok(()),
+            Some(Value::String(name)) => Err(StatementError::Type(name.clone())),
             Some(other) => Err(StatementError::Type(other.to_string())),
         }
     }
