@@ -1,6 +1,7 @@
 // Keys instead of secrets, with libraries that know nothing of the filter: DPoP at the exchange and at
 // the guard, and private_key_jwt at every endpoint.
 import assert from 'node:assert/strict';
+import { constants, generateKeyPairSync, randomUUID, sign } from 'node:crypto';
 import { after, before, test } from 'node:test';
 import * as oauth from 'oauth4webapi';
 import * as oidc from 'openid-client';
@@ -106,6 +107,30 @@ test('a client that must prove a key is told so', async () => {
   const answer = await fetch(`${issuer}/token`, { method: 'POST', body: parameters });
   assert.equal(answer.status, 400);
   assert.equal((await answer.json()).error, 'invalid_dpop_proof');
+});
+
+// The libraries refuse to sign with a small key.
+test('an RSA key proves possession only if it is large', async () => {
+  const url = `${issuer}/token`;
+  const parameters = new URLSearchParams({ ...await exchange(), grant_type: EXCHANGE, client_id: 'support-console' });
+  const ask = (proof) => fetch(url, { method: 'POST', body: parameters, headers: { DPoP: proof } });
+  const proofsBy = (modulusLength) => {
+    const { privateKey: key, publicKey } = generateKeyPairSync('rsa', { modulusLength });
+    const part = (members) => Buffer.from(JSON.stringify(members)).toString('base64url');
+    const header = part({ typ: 'dpop+jwt', alg: 'PS256', jwk: publicKey.export({ format: 'jwk' }) });
+    return (nonce) => {
+      const claims = { jti: randomUUID(), htm: 'POST', htu: url, iat: Math.floor(Date.now() / 1000), nonce };
+      const signed = `${header}.${part(claims)}`;
+      const signature = sign('sha256', Buffer.from(signed), { key, padding: constants.RSA_PKCS1_PSS_PADDING, saltLength: 32 });
+      return `${signed}.${signature.toString('base64url')}`;
+    };
+  };
+  const [large, small] = [2048, 1024].map(proofsBy);
+  const nonce = (await ask(large())).headers.get('dpop-nonce');
+  const refused = await ask(small(nonce));
+  assert.deepEqual([refused.status, (await refused.json()).error], [400, 'invalid_dpop_proof']);
+  const granted = await ask(large(nonce));
+  assert.deepEqual([granted.status, (await granted.json()).token_type], [200, 'DPoP']);
 });
 
 test('oauth4webapi learns who issues the tokens of an API, and how its proofs are signed', async () => {
