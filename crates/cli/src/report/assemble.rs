@@ -104,10 +104,12 @@ impl ByNames {
 
 /// Removes lines that are there twice, for example because a log was copied while it was rotated.
 /// A line without a time or without a request's id may be another request.
-pub(super) fn without_repetitions(lines: &mut Vec<(Option<UnixTime>, Source, Vec<u8>)>) -> u64 {
+pub(super) fn without_repetitions(lines: &mut Vec<(Option<UnixTime>, Source, String)>) -> u64 {
     let all = lines.len();
     let mut seen = BTreeSet::new();
-    lines.retain(|line| line.0.is_none() || seen.insert(line.clone()));
+    let kept: Vec<_> = lines.iter().map(|line| line.0.is_none() || seen.insert(line)).collect();
+    let mut kept = kept.into_iter();
+    lines.retain(|_| kept.next().unwrap_or(true));
     u64::try_from(all.saturating_sub(lines.len())).unwrap_or(u64::MAX)
 }
 
@@ -199,6 +201,9 @@ fn began(records: &[Record<'_>]) -> Option<UnixTime> {
 fn merge(records: Vec<Record<'_>>) -> Vec<Record<'_>> {
     let (mut merged, lines): (Vec<_>, Vec<_>) =
         records.into_iter().partition(|record| record.source == Source::AccessLog);
+    if lines.is_empty() {
+        return merged;
+    }
     // The lines of the access log that have no partner yet, and the first call with an id and a
     // method that the guard let pass.
     let mut free: HashMap<Pair, VecDeque<usize>> = HashMap::new();
@@ -266,7 +271,7 @@ fn has_passed(record: &Record<'_>) -> bool {
 
 /// Adds what only the audit line has.
 fn add<'a>(record: &mut Record<'a>, line: Record<'a>) {
-    let (facts, more) = (&mut record.facts, line.facts);
+    let (facts, more) = (&mut *record.facts, *line.facts);
     let texts = [
         (&mut facts.event, more.event),
         (&mut facts.user_id, more.user_id),

@@ -9,7 +9,7 @@ use impersonation_core::one_line;
 use impersonation_core::time::UnixTime;
 
 use super::assemble::{ByNames, entry, without_repetitions};
-use super::entry::{Entry, Lines, Totals};
+use super::entry::{Kept, Lines, Totals};
 use super::input::{Found, scan};
 use super::line::{Kind, NoRecord, Record, Source, Stripped, read, strip};
 use super::sorter::{BUDGET, Sorted, Sorter};
@@ -20,6 +20,10 @@ const LONGEST: Duration = Duration::from_hours(48);
 
 /// The time between the lines of one request in both logs, at most.
 const SAME: Duration = Duration::from_secs(60);
+
+/// The order of the entries: impersonations, then requests that belong to none.
+const IMPERSONATIONS: u128 = 0;
+const OTHER_REQUESTS: u128 = 1;
 
 /// What the report is about. An impersonation is selected if its lines name all of it.
 #[derive(Debug, Default)]
@@ -119,13 +123,11 @@ impl Collection {
     }
 
     fn line(&mut self, line: &[u8]) -> io::Result<()> {
-        let mut outcome = self.objects(line)?;
-        if outcome == Err(NoRecord::Broken)
-            && let Err(_) = std::str::from_utf8(line)
-        {
+        let outcome = match std::str::from_utf8(line) {
+            Ok(line) => self.objects(line)?,
             // A caller's path may have any bytes, and the call still counts.
-            outcome = self.objects(String::from_utf8_lossy(line).as_bytes())?;
-        }
+            Err(_) => self.objects(&String::from_utf8_lossy(line))?,
+        };
         let count = match outcome {
             Ok(()) => &mut self.lines.ours,
             Err(NoRecord::Broken) => &mut self.lines.broken,
@@ -137,7 +139,7 @@ impl Collection {
 
     /// Takes all objects of a line. Two programs that write into one file may have lost the end of
     /// a line.
-    fn objects(&mut self, line: &[u8]) -> io::Result<Result<(), NoRecord>> {
+    fn objects(&mut self, line: &str) -> io::Result<Result<(), NoRecord>> {
         let mut outcome = Err(NoRecord::NotOurs);
         let mut left = line;
         loop {
@@ -163,7 +165,7 @@ impl Collection {
         }
     }
 
-    fn take(&mut self, record: &Record<'_>, object: &[u8]) -> io::Result<()> {
+    fn take(&mut self, record: &Record<'_>, object: &str) -> io::Result<()> {
         let lines = &mut self.lines;
         if record.source == Source::AccessLog {
             lines.of_access_log = lines.of_access_log.saturating_add(1);
@@ -187,7 +189,7 @@ impl Collection {
         let time = record.time.map_or(0, UnixTime::millis);
         let mut stored = Vec::with_capacity(object.len().saturating_add(1));
         stored.push(u8::from(record.source == Source::AuditLine));
-        stored.extend_from_slice(object);
+        stored.extend_from_slice(object.as_bytes());
         self.records.push(group, time, &stored)
     }
 
@@ -197,13 +199,13 @@ impl Collection {
         let revocations = each_once(revocations);
         let mut entries = Sorter::new(BUDGET);
         let mut totals = Totals::default();
-        let mut finish = |mut group: Vec<(Option<UnixTime>, Source, Vec<u8>)>| {
+        let mut finish = |mut group: Vec<(Option<UnixTime>, Source, String)>| {
             lines.repeated = lines.repeated.saturating_add(without_repetitions(&mut group));
-            let records = group.iter().filter_map(|(time, source, object)| {
+            let mut records = Vec::with_capacity(group.len());
+            records.extend(group.iter().filter_map(|(time, source, object)| {
                 let stripped = Stripped { object, time: *time };
                 read(stripped, Some(*source)).0.ok()
-            });
-            let records: Vec<_> = records.collect();
+            }));
             let id = records.first().and_then(Record::txn).map(str::to_owned);
             if !selection.names(&records) {
                 return Ok(());
@@ -212,7 +214,7 @@ impl Collection {
             if !selection.has_one_of(&times) {
                 return Ok(());
             }
-            let section = u128::from(entry.id.is_none());
+            let section = if entry.id.is_some() { IMPERSONATIONS } else { OTHER_REQUESTS };
             if selection.for_the_user {
                 let of_another = selection.user.is_some()
                     && entry.user_id.as_deref() != selection.user.as_deref();
@@ -234,7 +236,8 @@ impl Collection {
             let Some((source, object)) = stored.split_first() else { continue };
             let source = if *source == 0 { Source::AccessLog } else { Source::AuditLine };
             let time = (key.time != 0).then(|| UnixTime::from_millis(key.time));
-            group.push((time, source, object.to_vec()));
+            let object = std::str::from_utf8(object).map_err(io::Error::other)?;
+            group.push((time, source, object.to_owned()));
         }
         if !group.is_empty() {
             finish(group)?;
@@ -284,8 +287,9 @@ pub(super) struct Report {
 impl Report {
     /// Returns the next entry: impersonations by the time of their first request, then requests
     /// that belong to none.
-    pub(super) fn next_entry(&mut self) -> io::Result<Option<Entry>> {
+    pub(super) fn next_entry(&mut self) -> io::Result<Option<Kept<'_>>> {
         let next = self.entries.next_into(&mut self.record)?;
-        next.map(|_| serde_json::from_slice(&self.record).map_err(io::Error::other)).transpose()
+        let json = &self.record;
+        Ok(next.map(|key| Kept { is_impersonation: key.group == IMPERSONATIONS, json }))
     }
 }

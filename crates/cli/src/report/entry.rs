@@ -2,6 +2,7 @@
 //! totals. The JSON of a report consists of these.
 
 use std::collections::BTreeMap;
+use std::io;
 
 use impersonation_core::time::UnixTime;
 use serde::{Deserialize, Serialize};
@@ -173,6 +174,21 @@ impl Entry {
             steps: steps.collect(),
             ..Self::default()
         }
+    }
+}
+
+/// One entry, as it was kept.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Kept<'a> {
+    pub(super) is_impersonation: bool,
+    /// The entry as JSON, on one line.
+    pub(super) json: &'a [u8],
+}
+
+impl Kept<'_> {
+    pub(super) fn entry(&self) -> io::Result<Entry> {
+        let broken = |error| io::Error::other(format!("the temporary file of the report: {error}"));
+        serde_json::from_slice(self.json).map_err(broken)
     }
 }
 

@@ -221,8 +221,9 @@ pub(super) struct Access<'a> {
     pub(super) duration_ms: Text<'a>,
     #[serde(borrow)]
     pub(super) guard: Text<'a>,
+    /// Few lines have it, and it is large.
     #[serde(borrow)]
-    impersonation: Facts<'a>,
+    impersonation: Option<Box<Facts<'a>>>,
     #[serde(borrow)]
     pub(super) token: Token<'a>,
 }
@@ -249,7 +250,7 @@ pub(super) struct Record<'a> {
     pub(super) source: Source,
     pub(super) kind: Kind,
     pub(super) time: Option<UnixTime>,
-    pub(super) facts: Facts<'a>,
+    pub(super) facts: Box<Facts<'a>>,
     pub(super) access: Access<'a>,
 }
 
@@ -333,17 +334,17 @@ pub(super) enum NoRecord {
 /// A line, without what a container's log or Envoy's log writes before the object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Stripped<'a> {
-    pub(super) object: &'a [u8],
+    pub(super) object: &'a str,
     /// The time in the beginning.
     pub(super) time: Option<UnixTime>,
 }
 
 /// Removes the beginning of a line. `offset` is that of Envoy's clock from UTC, in milliseconds.
-pub(super) fn strip(line: &[u8], offset: i64) -> Result<Stripped<'_>, NoRecord> {
+pub(super) fn strip(line: &str, offset: i64) -> Result<Stripped<'_>, NoRecord> {
     let line = line.trim_ascii();
-    let start = memchr(b'{', line).ok_or(NoRecord::NotOurs)?;
+    let start = line.find('{').ok_or(NoRecord::NotOurs)?;
     let (before, object) = line.split_at_checked(start).ok_or(NoRecord::NotOurs)?;
-    let (time, before) = transport(before.trim_ascii());
+    let (time, before) = transport(before.trim_ascii().as_bytes());
     if before.is_empty() {
         return Ok(Stripped { object, time });
     }
@@ -391,11 +392,11 @@ fn envoy(before: &[u8], offset: i64) -> Option<Option<UnixTime>> {
 pub(super) fn read<'a>(
     stripped: Stripped<'a>,
     source: Option<Source>,
-) -> (Result<Record<'a>, NoRecord>, &'a [u8]) {
+) -> (Result<Record<'a>, NoRecord>, &'a str) {
     let Stripped { object, time } = stripped;
     let is_audit = match source {
         Some(source) => source == Source::AuditLine,
-        None => object.starts_with(br#"{"event""#) || object.starts_with(br#"{"alarm""#),
+        None => object.starts_with(r#"{"event""#) || object.starts_with(r#"{"alarm""#),
     };
     if !is_audit {
         let (access, rest) = first::<Access<'_>>(object);
@@ -409,24 +410,24 @@ pub(super) fn read<'a>(
             return (Ok(record), rest);
         }
     }
-    let (facts, rest) = first::<Facts<'_>>(object);
+    let (facts, rest) = first::<Box<Facts<'_>>>(object);
     let record = facts.and_then(|facts| of_audit(facts, time).ok_or(NoRecord::NotOurs));
     (record, rest)
 }
 
-fn first<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> (Result<T, NoRecord>, &'a [u8]) {
-    let mut values = serde_json::Deserializer::from_slice(bytes).into_iter::<T>();
+fn first<'a, T: Deserialize<'a>>(text: &'a str) -> (Result<T, NoRecord>, &'a str) {
+    let mut values = serde_json::Deserializer::from_str(text).into_iter::<T>();
     let value = values.next();
-    let rest = bytes.get(values.byte_offset()..).unwrap_or_default().trim_ascii();
+    let rest = text.get(values.byte_offset()..).unwrap_or_default().trim_ascii();
     match value {
         Some(Ok(value)) => (Ok(value), rest),
-        Some(Err(error)) if error.classify() == Category::Data => (Err(NoRecord::NotOurs), b""),
-        Some(Err(_)) | None => (Err(NoRecord::Broken), b""),
+        Some(Err(error)) if error.classify() == Category::Data => (Err(NoRecord::NotOurs), ""),
+        Some(Err(_)) | None => (Err(NoRecord::Broken), ""),
     }
 }
 
 fn of_access(mut access: Access<'_>, time: Option<UnixTime>) -> Option<Record<'_>> {
-    let facts = std::mem::take(&mut access.impersonation);
+    let facts = access.impersonation.take().unwrap_or_default();
     let has_txn = access.token.txn.get().is_some();
     let kind = match facts.event.get() {
         Some(REFUSED_CALL) => Kind::Call,
@@ -440,7 +441,7 @@ fn of_access(mut access: Access<'_>, time: Option<UnixTime>) -> Option<Record<'_
     Some(Record { source: Source::AccessLog, kind, time, facts, access })
 }
 
-fn of_audit(facts: Facts<'_>, time: Option<UnixTime>) -> Option<Record<'_>> {
+fn of_audit(facts: Box<Facts<'_>>, time: Option<UnixTime>) -> Option<Record<'_>> {
     let kind = match (facts.event.get(), facts.alarm.get()) {
         (None, Some(REPLAYED)) => Kind::Alarm,
         (Some(REFUSED_CALL), _) => Kind::Call,

@@ -138,7 +138,7 @@ impl From<io::Error> for Problem {
 }
 
 fn write(arguments: &Arguments, report: &mut Report) -> Result<(), Problem> {
-    let mut out = BufWriter::new(io::stdout().lock());
+    let mut out = BufWriter::with_capacity(64 << 10, io::stdout().lock());
     let readers = if arguments.user_facing { Readers::User } else { Readers::Auditors };
     let form = match arguments {
         Arguments { html: true, .. } => Form::Html,

@@ -172,7 +172,7 @@ impl Merge {
     fn next_into(&mut self, record: &mut Vec<u8>) -> io::Result<Option<Key>> {
         let Some(Reverse((key, index, length))) = self.next.pop() else { return Ok(None) };
         let Some(run) = self.runs.get_mut(index) else { return Ok(None) };
-        run.take(length, record)?;
+        record.extend_from_slice(run.take(length)?);
         if let Some((key, length)) = run.head()? {
             self.next.push(Reverse((key, index, length)));
         }
@@ -198,18 +198,18 @@ impl Run {
         if self.position == self.end && self.read == self.buffer.len() {
             return Ok(None);
         }
-        let mut head = Vec::with_capacity(40);
-        self.take(40, &mut head)?;
-        let word = |at: usize| {
-            let bytes = head.get(at..).and_then(<[u8]>::first_chunk).copied();
-            bytes.map(u64::from_le_bytes).ok_or(io::ErrorKind::UnexpectedEof)
+        let mut head = self.take(40)?;
+        let mut word = || {
+            let (word, rest) = head.split_first_chunk().ok_or(io::ErrorKind::UnexpectedEof)?;
+            head = rest;
+            io::Result::Ok(u64::from_le_bytes(*word))
         };
-        let group = u128::from(word(0)?) | u128::from(word(8)?) << 64;
-        let key = Key { group, time: word(16)?, number: word(24)? };
-        Ok(Some((key, usize::try_from(word(32)?).map_err(io::Error::other)?)))
+        let group = u128::from(word()?) | u128::from(word()?) << 64;
+        let key = Key { group, time: word()?, number: word()? };
+        Ok(Some((key, usize::try_from(word()?).map_err(io::Error::other)?)))
     }
 
-    fn take(&mut self, length: usize, into: &mut Vec<u8>) -> io::Result<()> {
+    fn take(&mut self, length: usize) -> io::Result<&[u8]> {
         let wanted = self.read.saturating_add(length);
         if wanted > self.buffer.len() {
             self.buffer.drain(..self.read);
@@ -224,9 +224,8 @@ impl Run {
         }
         let end = self.read.saturating_add(length);
         let taken = self.buffer.get(self.read..end).ok_or(io::ErrorKind::UnexpectedEof)?;
-        into.extend_from_slice(taken);
         self.read = end;
-        Ok(())
+        Ok(taken)
     }
 }
 

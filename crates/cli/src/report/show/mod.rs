@@ -10,7 +10,7 @@ use std::io::{self, Write};
 
 use impersonation_core::one_line;
 
-use super::entry::{Entry, Lines, Totals};
+use super::entry::{Kept, Lines, Totals};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Form {
@@ -54,8 +54,8 @@ impl<'w> Show<'w> {
     }
 
     /// Writes one entry. Impersonations come first.
-    pub(super) fn entry(&mut self, entry: &Entry) -> io::Result<()> {
-        let part = if entry.id.is_some() { Part::Impersonations } else { Part::OtherRequests };
+    pub(super) fn entry(&mut self, kept: &Kept<'_>) -> io::Result<()> {
+        let part = if kept.is_impersonation { Part::Impersonations } else { Part::OtherRequests };
         let is_first = self.part != part;
         if part == Part::OtherRequests && is_first {
             match self.form {
@@ -67,13 +67,13 @@ impl<'w> Show<'w> {
         }
         self.part = part;
         match self.form {
-            Form::Text => text::entry(self.out, entry, self.readers),
-            Form::Html => html::entry(self.out, entry, self.readers),
+            Form::Text => text::entry(self.out, &kept.entry()?, self.readers),
+            Form::Html => html::entry(self.out, &kept.entry()?, self.readers),
             Form::Json => {
-                let separator = if is_first { "\n" } else { ",\n" };
-                write!(self.out, "{separator}{}", one_line(entry))
+                self.out.write_all(if is_first { b"\n" } else { b",\n" })?;
+                self.out.write_all(kept.json)
             }
-            Form::Csv => csv::entry(self.out, entry),
+            Form::Csv => csv::entry(self.out, &kept.entry()?),
         }
     }
 
