@@ -33,6 +33,12 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+/// musl's own allocator asks the kernel for memory many times for each impersonation, and doubles the
+/// time of a report.
+#[cfg(target_env = "musl")]
+#[global_allocator]
+static ALLOCATOR: dlmalloc::GlobalDlmalloc = dlmalloc::GlobalDlmalloc;
+
 /// The version. scripts/release adds the commit.
 const VERSION: &str = match option_env!("IMPERSONATION_FILTER_VERSION") {
     Some(version) => version,

@@ -52,7 +52,9 @@ struct Spill {
 
 impl Sorter {
     pub(super) fn new(budget: usize) -> Self {
-        Self { budget, bytes: Vec::new(), places: Vec::new(), number: 0, spill: None }
+        // Memory that is never written to is not used, and records need not move when there are more.
+        let bytes = Vec::with_capacity(budget);
+        Self { budget, bytes, places: Vec::new(), number: 0, spill: None }
     }
 
     pub(super) fn push(&mut self, group: u128, time: u64, record: &[u8]) -> io::Result<()> {
