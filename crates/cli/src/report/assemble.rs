@@ -107,6 +107,7 @@ impl ByNames {
 pub(super) fn without_repetitions(lines: &mut Vec<(Option<UnixTime>, Source, String)>) -> u64 {
     let all = lines.len();
     let mut seen = BTreeSet::new();
+    // Lines are long, so they are compared where they are, and not copied.
     let kept: Vec<_> = lines.iter().map(|line| line.0.is_none() || seen.insert(line)).collect();
     let mut kept = kept.into_iter();
     lines.retain(|_| kept.next().unwrap_or(true));

@@ -201,11 +201,11 @@ impl Collection {
         let mut totals = Totals::default();
         let mut finish = |mut group: Vec<(Option<UnixTime>, Source, String)>| {
             lines.repeated = lines.repeated.saturating_add(without_repetitions(&mut group));
-            let mut records = Vec::with_capacity(group.len());
-            records.extend(group.iter().filter_map(|(time, source, object)| {
+            let records = group.iter().filter_map(|(time, source, object)| {
                 let stripped = Stripped { object, time: *time };
                 read(stripped, Some(*source)).0.ok()
-            }));
+            });
+            let records: Vec<_> = records.collect();
             let id = records.first().and_then(Record::txn).map(str::to_owned);
             if !selection.names(&records) {
                 return Ok(());

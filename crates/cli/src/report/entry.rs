@@ -8,6 +8,8 @@ use impersonation_core::time::UnixTime;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::sorter::FILE;
+
 /// One impersonation, or one request that belongs to none: then `id` is absent.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
@@ -177,7 +179,7 @@ impl Entry {
     }
 }
 
-/// One entry, as it was kept.
+/// An entry in the form in which it is sorted, and in which a report in JSON has it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Kept<'a> {
     pub(super) is_impersonation: bool,
@@ -186,8 +188,9 @@ pub(super) struct Kept<'a> {
 }
 
 impl Kept<'_> {
+    /// Reads the entry, for the other forms of a report.
     pub(super) fn entry(&self) -> io::Result<Entry> {
-        let broken = |error| io::Error::other(format!("the temporary file of the report: {error}"));
+        let broken = |error| io::Error::other(format!("{FILE}: {error}"));
         serde_json::from_slice(self.json).map_err(broken)
     }
 }

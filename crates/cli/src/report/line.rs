@@ -221,7 +221,7 @@ pub(super) struct Access<'a> {
     pub(super) duration_ms: Text<'a>,
     #[serde(borrow)]
     pub(super) guard: Text<'a>,
-    /// Few lines have it, and it is large.
+    /// Boxed, because few lines have it and it is large.
     #[serde(borrow)]
     impersonation: Option<Box<Facts<'a>>>,
     #[serde(borrow)]

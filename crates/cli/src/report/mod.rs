@@ -108,7 +108,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
     for (log, input) in opened(&arguments.logs)? {
         collection.read(input).map_err(|error| Failure::new(log.display(), error))?;
     }
-    let failed = |error| Failure::new("the temporary file of the report", error);
+    let failed = |error| Failure::new(sorter::FILE, error);
     let mut report = collection.assemble().map_err(failed)?;
 
     match write(arguments, &mut report) {

@@ -12,6 +12,9 @@ use std::io::{self, BufWriter, Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::Path;
 use std::rc::Rc;
 
+/// What errors call the temporary file.
+pub(super) const FILE: &str = "the temporary file of the report";
+
 /// The bytes of records that are kept in memory.
 pub(super) const BUDGET: usize = 32 << 20;
 
@@ -52,7 +55,8 @@ struct Spill {
 
 impl Sorter {
     pub(super) fn new(budget: usize) -> Self {
-        // Memory that is never written to is not used, and records need not move when there are more.
+        // The kernel provides a page of memory when it is first written to, so reserving costs
+        // nothing. The records then never move while they grow in number.
         let bytes = Vec::with_capacity(budget);
         Self { budget, bytes, places: Vec::new(), number: 0, spill: None }
     }
