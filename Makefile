@@ -83,8 +83,8 @@ test-others:
 
 # Runs the goal $(1), of which $(2) are the tests, with $(3) jobs.
 define run_parts
-	@mkdir -p target
-	@scripts/leash bash -o pipefail -c '$(MAKE) --no-print-directory --jobs $(3) --output-sync=target --keep-going $(1) 2>&1 | tee target/$@.log' \
+	@mkdir -p target && rm -f target/$@.log.envoys
+	@ENVOYS_STARTED=$(CURDIR)/target/$@.log.envoys scripts/leash bash -o pipefail -c '$(MAKE) --no-print-directory --jobs $(3) --output-sync=target --keep-going $(1) 2>&1 | tee target/$@.log' \
 	  || { echo; echo "What failed:"; grep -F '***' target/$@.log; failed=1; }; \
 	  scripts/test-totals target/$@.log $(2) || failed=1; exit $${failed:-0}
 endef
@@ -99,8 +99,13 @@ parts := test-envoy test-endurance test-chaos test-differential test-binaries bu
   lint-wasm test-dependencies test-without-engine test-demo test-compose test-gateway test-claims-scripts lint-format
 parts: $(parts)
 
-# The output of a part begins with its name: scripts/test-totals needs it.
+# The output of a part begins with its name, and has what each line of its recipe has cost:
+# scripts/test-totals needs both.
 part = @echo "== $@"
+ifneq ($(filter parts others,$(MAKECMDGOALS)),)
+$(parts) $(others) companion tools: private SHELL := $(CURDIR)/scripts/timed
+$(parts) $(others) companion tools: private .SHELLFLAGS = $@ -c
+endif
 
 test-binaries:
 	cargo test --all-features --no-run --message-format=json-render-diagnostics > target/test-binaries.json

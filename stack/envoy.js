@@ -1,6 +1,6 @@
 // Envoy with the repository's envoy.yaml, on its own ports or on others.
 import { execFileSync } from 'node:child_process';
-import { readFileSync } from 'node:fs';
+import { appendFileSync, readFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { setTimeout as pause } from 'node:timers/promises';
 import { start } from './process.js';
@@ -41,6 +41,8 @@ export function withoutActors(yaml) {
 /** Starts Envoy and waits until its workers accept connections. Without `workers` it has one for each processor. */
 export async function startEnvoy({ config = CONFIG, admin = PORTS.admin, env = {}, workers = undefined, ...options }) {
   const envoy = execFileSync(`${ROOT}scripts/envoy`, ['--path'], { encoding: 'utf8' }).trim();
+  // `make test` counts the starts.
+  if (process.env.ENVOYS_STARTED) appendFileSync(process.env.ENVOYS_STARTED, 'stack\n');
   const args = ['-c', config, '--disable-hot-restart', '--file-flush-interval-msec', '50'];
   if (workers) args.push('--concurrency', `${workers}`);
   const running = await start('Envoy', envoy, args, {

@@ -32,6 +32,30 @@ fn the_last_line_adds_up_the_totals_of_all_parts() {
 }
 
 #[test]
+fn the_end_lists_what_each_part_has_cost_and_the_slowest_tests() {
+    let log = format!(
+        "== test-core\ntest a::slow ... ok <2.500s>\ntest quick ... ok <0.010s>\n{RUST}\n\
+         == cost test-core 3.000 2.000 0.500\n== cost build 60.0 50.0 10.0\n\
+         == test-demo\nok 1 - it \u{2019}s shown\n  ---\n  duration_ms: 1500.5\n  ...\n{NODE}\n\
+         == cost test-demo 1.000 0.100 0.100\n== cost test-demo 1.000 0.100 0.100\n"
+    );
+    let (status, told) = totals("costs", &log, &["test-core", "test-demo"]);
+    assert_eq!(status, Some(0));
+    let expected = [
+        "seconds, and seconds of CPU time, of each part:",
+        "    60.0     60.0  build",
+        "     3.0      2.5  test-core",
+        "     2.0      0.4  test-demo",
+        "seconds of the slowest tests:",
+        "     2.5  test-core: a::slow",
+        "     1.5  test-demo: it \u{2019}s shown",
+        "     0.0  test-core: quick",
+        "17 passed, 1 failed, 4 skipped\n",
+    ];
+    assert_eq!(told, expected.join("\n"));
+}
+
+#[test]
 fn a_part_that_ran_no_tests_is_an_error() {
     let log = format!("== test-core\n{RUST}\n== test-envoy\n{EMPTY}\n");
     let told = "test-envoy ran no tests\ntest-chaos ran no tests\n12 passed, 0 failed, 2 skipped\n";
