@@ -36,8 +36,8 @@ build: wasm-target console/node_modules
 
 # The companion for the tests that start it, in a place where no other build replaces it. In `make
 # test` the target test-binaries has built it already.
-companion: $(if $(filter parts,$(MAKECMDGOALS)),test-binaries)
-	$(if $(filter parts,$(MAKECMDGOALS)),,cargo build --package impersonation-filter-cli)
+companion: $(if $(filter parts all-parts,$(MAKECMDGOALS)),test-binaries)
+	$(if $(filter parts all-parts,$(MAKECMDGOALS)),,cargo build --package impersonation-filter-cli)
 	install -D target/debug/impersonation-filter $(companion)
 
 # Lists the components of each module as CycloneDX, in a file beside it.
@@ -77,7 +77,7 @@ test:
 	$(call run_parts,parts,$(filter-out test-binaries,$(filter test-%,$(parts))),5)
 
 # What needs other identity gateways, other Envoys, a policy decision point, and the files of a
-# release; .ci/run runs it after `make test`. Needs Go, Java 17 and Maven besides.
+# release. Needs Go, Java 17 and Maven besides.
 test-others:
 	$(call run_parts,others,$(others),3)
 
@@ -99,10 +99,16 @@ parts := test-envoy test-endurance test-chaos test-differential test-binaries bu
   lint-wasm test-dependencies test-without-engine test-demo test-compose test-gateway test-claims-scripts lint-format
 parts: $(parts)
 
+# Both in one run, which leaves no core idle while the last part of the first ends.
+.PHONY: test-all all-parts
+test-all:
+	$(call run_parts,all-parts,$(filter-out test-binaries,$(filter test-%,$(parts) $(others))),5)
+all-parts: $(filter test-envoy%,$(parts) $(others)) $(others) $(parts)
+
 # The output of a part begins with its name, and has what each line of its recipe has cost:
 # scripts/test-totals needs both.
 part = @echo "== $@"
-ifneq ($(filter parts others,$(MAKECMDGOALS)),)
+ifneq ($(filter parts others all-parts,$(MAKECMDGOALS)),)
 $(parts) $(others) companion tools: private SHELL := $(CURDIR)/scripts/timed
 $(parts) $(others) companion tools: private .SHELLFLAGS = $@ -c
 endif
@@ -305,12 +311,12 @@ lint-format:
 	cargo fmt --all --check
 
 # In `make test` the test binaries come first, because tests wait for them.
-lint-native: $(if $(filter parts,$(MAKECMDGOALS)),test-binaries)
+lint-native: $(if $(filter parts all-parts,$(MAKECMDGOALS)),test-binaries)
 	nice cargo clippy --workspace --all-targets --all-features -- -D warnings
 
 # Uses the profile of the module, so that the C of the engine is not compiled again. The second line
 # lints what is different without the engine.
-lint-wasm: wasm-target console/node_modules $(if $(filter parts,$(MAKECMDGOALS)),build)
+lint-wasm: wasm-target console/node_modules $(if $(filter parts all-parts,$(MAKECMDGOALS)),build)
 	nice scripts/cargo-anywhere clippy --release --lib --package impersonation-filter --package impersonation-guard --package impersonation-envoy --package impersonation-core --package quickjs-rewind --target wasm32-wasip1 -- -D warnings
 	nice scripts/cargo-anywhere clippy --release --lib --package impersonation-filter --package impersonation-guard --package impersonation-envoy --package impersonation-core --target wasm32-wasip1 --no-default-features -- -D warnings
 
