@@ -506,6 +506,30 @@ fn an_impersonations_token_can_neither_mint_nor_act_even_without_an_actor() {
     assert_eq!(claims(&acted)["act"], json!({"sub": "agent-1"}));
 }
 
+/// Whoever can repair a request is told what to repair, and learns of nothing else.
+#[test]
+fn a_description_names_the_fault_that_the_client_can_repair() {
+    let gateway = Gateway::shared();
+    let token = gateway.mint("u-1");
+    let foreign = PROVIDER_KEY.sign(&actor_claims("u-1"));
+    let by_another = |client_id: &str, secret: &str| {
+        exchange_request(&exchange_form(&token)).basic(client_id, secret)
+    };
+    let mut findings = Findings::default();
+    for (case, request, told) in [
+        ("two clients", by_another("support-portal", &CLIENT_SECRET), "client_id in the form"),
+        ("of which one is unknown", by_another("nobody", "x"), "client_id in the form"),
+        (
+            "a foreign subject token without a scope",
+            exchange_request(&exchange_form(&foreign).without("scope")),
+            "begin with sub_",
+        ),
+    ] {
+        let description = gateway.send(&request).member("error_description");
+        findings.expect(format!("{case}: {description}"), &description.contains(told), &true);
+    }
+}
+
 #[test]
 fn an_actor_may_be_required_of_all_or_of_one_client() {
     let configuration = Configuration::default().with(

@@ -274,8 +274,13 @@ struct Parameters<'f> {
 
 impl<'f> Parameters<'f> {
     fn read(form: &'f Form<'_>) -> Result<Self, Refusal> {
-        let scope = scope_parameter(form)?;
         let subject_token = required(form, "subject_token")?;
+        // A client with a token of another service must not be told to repair its other parameters.
+        if !subject_token.starts_with(PREFIX) {
+            let told = "the subject token is not one of this endpoint: those begin with sub_";
+            return Err(Refusal::invalid_request("subject_token_foreign", told));
+        }
+        let scope = scope_parameter(form)?;
         if required(form, "subject_token_type")? != ACCESS_TOKEN_TYPE {
             return Err(Refusal::invalid_request(
                 "subject_token_type",
@@ -328,10 +333,6 @@ async fn find_subject(
     client: &Client,
     subject_token: &str,
 ) -> Result<Outstanding, Refusal> {
-    if !subject_token.starts_with(PREFIX) {
-        let refusal = Refusal::invalid_request("subject_token_foreign", INVALID_SUBJECT_TOKEN);
-        return Err(refusal.because("the subject token is not one of ours"));
-    }
     let token = SubjectToken::parse(subject_token).ok_or_else(unknown)?;
     let digest = token.digest();
     let id = token.id(&digest).to_string();
@@ -381,7 +382,7 @@ async fn find_subject(
     }
 }
 
-/// The description for a client whose subject token is foreign or unknown.
+/// The description for a client whose subject token is unknown.
 const INVALID_SUBJECT_TOKEN: &str = "the subject token is invalid";
 
 fn unknown() -> Refusal {
@@ -722,8 +723,9 @@ fn look_at_events(
         }
     };
     if is_too_old {
-        let refusal = Refusal::invalid_actor("actor_has_left");
-        return Err(refusal.because("the actor token is no younger than an event about its actor"));
+        let told = "the actor has signed out, or must sign in again: present a new actor token";
+        return Err(Refusal::invalid_request("actor_has_left", told)
+            .because("the actor token is no younger than an event about its actor"));
     }
     Ok(())
 }
