@@ -78,6 +78,38 @@ fn an_access_token_has_the_documented_claims_and_no_others() {
 }
 
 #[test]
+fn an_access_token_has_the_type_that_its_resource_names_or_else_the_configured_one() {
+    let of_payments = |configuration: Configuration, name: &str| {
+        configuration.with("/resources/1/access_token_typ", name)
+    };
+    let plain = Configuration::default();
+    let of_all = Configuration::default().with("/access_tokens/typ", "JWT");
+    let gateway = Gateway::lent(&plain);
+    #[rustfmt::skip]
+    let cases = [
+        ("the default",           plain.clone(),                    ["at+jwt", "at+jwt"]),
+        ("of one resource",       of_payments(plain, "JWT"),        ["at+jwt", "JWT"]),
+        ("of all",                of_all.clone(),                   ["JWT", "JWT"]),
+        ("of all but one",        of_payments(of_all, "at+jwt"),    ["JWT", "at+jwt"]),
+    ];
+    let mut findings = Findings::default();
+    for (case, configuration, types) in cases {
+        if let Err(log) = gateway.update(&configuration) {
+            findings.add(format!("{case}: refused: {log}"));
+            continue;
+        }
+        let asked = [(ORDERS, "orders:read"), (PAYMENTS, "payments:read")];
+        for ((resource, scope), name) in asked.into_iter().zip(types) {
+            let form = exchange_form(&gateway.mint("u-1"));
+            let answer = gateway.exchange(&form.set("resource", resource).set("scope", scope));
+            let (header, _) = verify(&answer.member("access_token"), &key_set(&SIGNING_KEY));
+            let expected = json!({"alg": "EdDSA", "typ": name, "kid": SIGNING_KEY.kid});
+            findings.expect(format!("{case}: {resource}"), &header, &expected);
+        }
+    }
+}
+
+#[test]
 fn no_two_access_tokens_have_the_same_jti() {
     let gateway = Gateway::shared();
     let mut seen = HashSet::new();
@@ -485,25 +517,32 @@ fn an_actor_proves_the_openid_scope_with_a_valid_token() {
 fn an_impersonations_token_can_neither_mint_nor_act_even_without_an_actor() {
     let keys = jwks(&[&PROVIDER_KEY, &SIGNING_KEY]);
     let audiences = json!([MANAGEMENT, SUPPORT, ORDERS]);
-    let gateway = Gateway::lent(
-        &Configuration::default()
-            .with("/subject_tokens/authentication/jwt/0/local_jwks", keys.clone())
-            .with("/subject_tokens/authentication/jwt/0/audiences", audiences.clone())
-            .with("/actor_tokens/jwt/0/local_jwks", keys)
-            .with("/actor_tokens/jwt/0/audiences", audiences)
-            .with("/resources/0/scopes", json!(["openid", "impersonate"])),
-    );
-    let form = exchange_form(&gateway.mint("u-1")).set("scope", "openid impersonate");
-    let impersonation = gateway.exchange(&form).member("access_token");
+    let scopes = ["openid", "impersonate", "impersonations:read"];
+    let operators = json!([{"issuer": ISSUER, "audiences": audiences, "local_jwks": keys}]);
+    let configuration = Configuration::default()
+        .with("/subject_tokens/authentication/jwt/0/local_jwks", keys.clone())
+        .with("/subject_tokens/authentication/jwt/0/audiences", audiences.clone())
+        .with("/actor_tokens/jwt/0/local_jwks", keys)
+        .with("/actor_tokens/jwt/0/audiences", audiences)
+        .with("/impersonations/authentication/jwt", operators)
+        .with("/resources/0/scopes", json!(scopes));
+    let gateway = Gateway::lent(&configuration);
+    for typ in ["at+jwt", "JWT"] {
+        gateway.update(&configuration.clone().with("/access_tokens/typ", typ)).unwrap();
+        let form = exchange_form(&gateway.mint("u-1")).set("scope", &scopes.join(" "));
+        let impersonation = gateway.exchange(&form).member("access_token");
 
-    let mint = Request::post("/api/subject-tokens").json(&json!({"userId": "u-2"}));
-    let minted = gateway.send(&mint.bearer(&impersonation));
-    assert_eq!(minted.refusal(), (401, "invalid_token".into()), "{minted:?}");
-    let form = form.set("subject_token", &gateway.mint("u-2"));
-    let refused = gateway.exchange(&with_actor(form.clone(), &impersonation));
-    assert_eq!(refused.refusal(), (400, "invalid_request".into()), "{refused:?}");
-    let acted = gateway.exchange(&with_actor(form, &actor_token()));
-    assert_eq!(claims(&acted)["act"], json!({"sub": "agent-1"}));
+        let mint = Request::post("/api/subject-tokens").json(&json!({"userId": "u-2"}));
+        let minted = gateway.send(&mint.bearer(&impersonation));
+        assert_eq!(minted.refusal(), (401, "invalid_token".into()), "{typ}: {minted:?}");
+        let listed = gateway.send(&Request::get("/api/impersonations").bearer(&impersonation));
+        assert_eq!(listed.refusal(), (401, "invalid_token".into()), "{typ}: {listed:?}");
+        let form = form.set("subject_token", &gateway.mint("u-2"));
+        let refused = gateway.exchange(&with_actor(form.clone(), &impersonation));
+        assert_eq!(refused.refusal(), (400, "invalid_request".into()), "{typ}: {refused:?}");
+        let acted = gateway.exchange(&with_actor(form, &actor_token()));
+        assert_eq!(claims(&acted)["act"], json!({"sub": "agent-1"}));
+    }
 }
 
 /// Whoever can repair a request is told what to repair, and learns of nothing else.

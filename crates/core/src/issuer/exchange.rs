@@ -171,7 +171,9 @@ pub(super) async fn exchange(
     }
     let expires_at = UnixTime::from_millis(claims.exp.saturating_mul(1000));
     let claims = serde_json::to_vec(&claims).map_err(|_| HostFailure("memory for claims"))?;
-    let access_token = service.signing_key.sign_jwt(host, service.crypto.as_deref(), &claims)?;
+    let r#type = resource.access_token_type.unwrap_or(service.config.access_token_type);
+    let crypto = service.crypto.as_deref();
+    let access_token = service.signing_key.sign_jwt(host, crypto, r#type, &claims)?;
 
     let (actor_id, sign_in) = actor.unzip();
     let entry = LiveImpersonation {

@@ -209,7 +209,7 @@ fn full() -> Value {
             "secret": {"inline_string": WEBHOOK_SECRET},
         }],
         "store": {"shared_data": {"capacity": 10}},
-        "access_tokens": {"lifetime": "1800s"},
+        "access_tokens": {"lifetime": "1800s", "typ": "JWT"},
         "actor_tokens": {
             "required": true,
             "jwt": [{
@@ -274,6 +274,7 @@ fn full() -> Value {
                 "indicator": "https://api.example.com/orders",
                 "scopes": ["orders:read", "orders:write"],
                 "access_token_lifetime": "900s",
+                "access_token_typ": "at+jwt",
                 "actor_acr_values": ["phrh"],
                 "actor_max_age": "300s",
                 "token_binding": "any",
