@@ -17,7 +17,7 @@ use testkit::gateway::{
     ACCESS_TOKEN, Gateway, actor_claims, exchange_form, exchange_request, key_set,
     mint_body_request, minted, now, portal_request, raw_exchange_request, verify, with_actor,
 };
-use testkit::http::{Answer, Request};
+use testkit::http::{Answer, Form, Request};
 use testkit::keys::{Key, unsigned};
 use testkit::refusals::{self, Exchange};
 use testkit::{Findings, http2, paths, wait_for};
@@ -322,6 +322,44 @@ fn a_form_is_read_as_the_url_standard_writes_it() {
         request
     });
     findings.expect("a query", &answer.status, &200);
+}
+
+/// RFC 6749 §3.2: a parameter without a value counts as omitted. Client libraries send some.
+#[test]
+fn an_empty_parameter_counts_as_omitted() {
+    let gateway = Gateway::shared();
+    let without_value = |token: &str| {
+        ["audience", "requested_token_type", "actor_token", "actor_token_type", "organization_id"]
+            .into_iter()
+            .chain(["client_secret", "client_assertion", "client_assertion_type"])
+            .fold(exchange_form(token), |form, name| form.set(name, ""))
+    };
+    let mut findings = Findings::default();
+    for case in ["name=", "name"] {
+        let mut body = without_value(&gateway.mint("u-1")).encode();
+        if case == "name" {
+            body = body
+                .split('&')
+                .map(|pair| pair.trim_end_matches('='))
+                .collect::<Vec<_>>()
+                .join("&");
+        }
+        let answer = gateway.send(&raw_exchange_request(&body));
+        findings.expect(case, &answer.status, &200);
+    }
+    let by_basic = without_value(&gateway.mint("u-1")).set("client_id", "");
+    let by_basic = exchange_request(&by_basic).basic("support-portal", &CLIENT_SECRET);
+    findings.expect("Basic", &gateway.send(&by_basic).status, &200);
+    // The client is named in the header alone where tokens are revoked and introspected, too.
+    let live = gateway.exchange(&exchange_form(&gateway.mint("u-1"))).member("access_token");
+    for path in ["introspection", "revocation"] {
+        let form = Form::default().set("token", &live).set("token_type_hint", "");
+        let form = form.set("client_id", "").set("client_secret", "").encode();
+        let request = Request::post(&format!("/oidc/token/{path}"))
+            .header("content-type", "application/x-www-form-urlencoded")
+            .basic("support-portal", &CLIENT_SECRET);
+        findings.expect(path, &gateway.send(&request.body(form)).status, &200);
+    }
 }
 
 #[test]

@@ -289,7 +289,7 @@ impl<'f> Parameters<'f> {
                 "subject_token_type must be urn:ietf:params:oauth:token-type:access_token",
             ));
         }
-        let requested = optional(form, "requested_token_type")?;
+        let requested = form.get("requested_token_type");
         if requested.is_some_and(|requested| ![ACCESS_TOKEN_TYPE, JWT_TYPE].contains(&requested)) {
             return Err(Refusal::invalid_request(
                 "requested_token_type",
@@ -302,7 +302,7 @@ impl<'f> Parameters<'f> {
 }
 
 fn required<'f>(form: &'f Form<'_>, name: &'static str) -> Result<&'f str, Refusal> {
-    optional(form, name)?.ok_or_else(|| missing(name))
+    form.get(name).ok_or_else(|| missing(name))
 }
 
 /// Reads `scope`. RFC 8693 §2.1 makes it optional, so a client that leaves it out is told more.
@@ -317,15 +317,6 @@ fn scope_parameter<'f>(form: &'f Form<'_>) -> Result<&'f str, Refusal> {
 
 fn missing(name: &'static str) -> Refusal {
     Refusal::invalid_request("parameter_missing", "").telling(format!("{name} is missing"))
-}
-
-fn optional<'f>(form: &'f Form<'_>, name: &'static str) -> Result<Option<&'f str>, Refusal> {
-    match form.get(name) {
-        Some("") => {
-            Err(Refusal::invalid_request("parameter_empty", "").telling(format!("{name} is empty")))
-        }
-        value => Ok(value),
-    }
 }
 
 async fn find_subject(
@@ -464,8 +455,8 @@ fn find_resource<'s>(
         let told = "audience is not supported, use resource";
         return Err(Refusal::invalid_target("audience_given", told));
     }
-    let indicator = form.get("resource").filter(|resource| !resource.is_empty());
-    let indicator = indicator
+    let indicator = form
+        .get("resource")
         .ok_or(const { Refusal::invalid_target("resource_malformed", "resource is missing") })?;
     let refused = || {
         let told = "the resource is unknown or not available to this client";
@@ -532,8 +523,8 @@ async fn authenticate_actor(
     form: &Form<'_>,
     subject: &Outstanding,
 ) -> Result<Option<(String, SignIn)>, Refusal> {
-    let token_type = optional(form, "actor_token_type")?;
-    let Some(token) = optional(form, "actor_token")? else {
+    let token_type = form.get("actor_token_type");
+    let Some(token) = form.get("actor_token") else {
         if token_type.is_some() {
             let told = "actor_token_type is given without actor_token";
             return Err(Refusal::invalid_request("actor_token_type", told));

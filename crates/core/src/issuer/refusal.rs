@@ -427,9 +427,7 @@ impl From<ClientAuthError> for Refusal {
     fn from(error: ClientAuthError) -> Self {
         const REASON: &str = "client_authentication";
         match error {
-            ClientAuthError::NoClientId | ClientAuthError::EmptyClientId => {
-                Self::invalid_request(REASON, "client_id is missing")
-            }
+            ClientAuthError::NoClientId => Self::invalid_request(REASON, "client_id is missing"),
             ClientAuthError::TwoMethods => Self::invalid_request(
                 REASON,
                 "a request must use one method of client authentication only",
