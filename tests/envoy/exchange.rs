@@ -583,6 +583,48 @@ fn an_impersonations_token_can_neither_mint_nor_act_even_without_an_actor() {
     }
 }
 
+/// RFC 8693 §3: a JWT may be presented as one. Spring Security does so.
+#[test]
+fn an_actor_token_that_is_a_jwt_may_be_called_one() {
+    const JWT: &str = "urn:ietf:params:oauth:token-type:jwt";
+    let gateway = Gateway::shared();
+    let form = |token: &str| {
+        with_actor(exchange_form(&gateway.mint("u-1")), token).set("actor_token_type", JWT)
+    };
+    let acted = gateway.exchange(&form(&actor_token()));
+    assert_eq!(claims(&acted)["act"], json!({"sub": "agent-1"}));
+    let opaque = gateway.exchange(&form("0123456789abcdef"));
+    assert_eq!(opaque.refusal(), (400, "invalid_request".into()));
+    assert!(opaque.member("error_description").contains("for a JWT"), "{opaque:?}");
+}
+
+#[test]
+fn a_subject_token_has_one_of_the_configured_types() {
+    const LOGTO: &str = "urn:logto:token-type:impersonation_token";
+    let types = |types: Value| Configuration::default().with("/subject_tokens/token_types", types);
+    let gateway = Gateway::lent(&Configuration::default());
+    let mut findings = Findings::default();
+    for (case, configuration, good) in [
+        ("the default", None, [true, false]),
+        ("another", Some(types(json!([LOGTO]))), [false, true]),
+        ("both", Some(types(json!([ACCESS_TOKEN, LOGTO]))), [true, true]),
+    ] {
+        if let Some(Err(log)) = configuration.map(|one| gateway.update(&one)) {
+            findings.add(format!("{case}: refused: {log}"));
+            continue;
+        }
+        for (name, good) in [ACCESS_TOKEN, LOGTO].into_iter().zip(good) {
+            let form = exchange_form(&gateway.mint("u-1")).set("subject_token_type", name);
+            let answer = gateway.exchange(&form);
+            findings.expect(
+                format!("{case}: {name}"),
+                &answer.status,
+                &if good { 200 } else { 400 },
+            );
+        }
+    }
+}
+
 /// Whoever can repair a request is told what to repair, and learns of nothing else.
 #[test]
 fn a_description_names_the_fault_that_the_client_can_repair() {

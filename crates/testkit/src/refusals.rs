@@ -218,6 +218,7 @@ pub const EXCHANGES: Table<fn(Exchange) -> Exchange> = &[
     ("resource in other letters",        |it| it.set("resource", "https://api.example.com/ORDERS"), target("resource_refused")),
     ("a resource of other clients",      |it| it.set("client_id", "shop").set("resource", PAYMENTS).set("scope", "payments:read"), target("resource_refused")),
     ("an audience",                      |it| it.set("audience", "orders"),                        target("audience_given")),
+    ("an organization",                  |it| it.set("organization_id", "org-1"),                  target("organization_given")),
     ("an empty audience and another",    |it| it.set("audience", "").add("audience", "orders"),    target("audience_given")),
     ("an audience, no resource",         |it| it.without("resource").set("audience", ORDERS),      target("audience_given")),
 
@@ -235,7 +236,8 @@ pub const EXCHANGES: Table<fn(Exchange) -> Exchange> = &[
     ("no actor where one is required",   |it| it.set("client_id", "desk"),                         invalid("actor_required")),
     ("actor token without its type",     |it| { let token = it.actor_token(); it.set("actor_token", &token) }, invalid("parameter_missing")),
     ("actor token type alone",           |it| it.set("actor_token_type", ACCESS_TOKEN),            invalid("actor_token_type")),
-    ("actor token of another type",      |it| { let token = it.actor_token(); it.actor(&token).set("actor_token_type", "urn:ietf:params:oauth:token-type:jwt") }, invalid("actor_token_type")),
+    ("actor token of another type",      |it| { let token = it.actor_token(); it.actor(&token).set("actor_token_type", "urn:ietf:params:oauth:token-type:id_token") }, invalid("actor_token_type")),
+    ("opaque actor token called a JWT",  |it| it.actor("opaque").set("actor_token_type", "urn:ietf:params:oauth:token-type:jwt"), invalid("actor_token_type")),
     ("empty actor token, with its type", |it| it.actor(""),                                        invalid("actor_token_type")),
     ("actor token with an empty type",   |it| { let token = it.actor_token(); it.actor(&token).set("actor_token_type", "") }, invalid("parameter_missing")),
     ("empty actor token, if required",   |it| it.set("client_id", "desk").set("actor_token", "").set("actor_token_type", ""), invalid("actor_required")),

@@ -38,6 +38,7 @@ use crate::oauth::{ACCESS_TOKEN_TYPE, JWT_TYPE, TOKEN_EXCHANGE, scope, uri};
 use crate::policy::Bounds;
 use crate::remote::Revision;
 use crate::revocations::{CaughtUp, Concerned, IssuedAt, Mark, View};
+use crate::statement::is_jwt;
 use crate::step::{Context, Response};
 use crate::store::{Exchange, Found, Mint, NotSpent, Outstanding, PREFIX, SubjectToken};
 
@@ -128,7 +129,7 @@ pub(super) async fn exchange(
         let told = "this client may not exchange subject tokens";
         return Err(Refusal::new(400, "unauthorized_client", "client_without_resources", told));
     }
-    let parameters = Parameters::read(&form)?;
+    let parameters = Parameters::read(service, &form)?;
     let proof = check_proof(service, context.host(), &head)?;
     let subject = find_subject(service, context, trail, &client, parameters.subject_token).await?;
     let bounds = &subject.mint.bounds;
@@ -275,7 +276,7 @@ struct Parameters<'f> {
 }
 
 impl<'f> Parameters<'f> {
-    fn read(form: &'f Form<'_>) -> Result<Self, Refusal> {
+    fn read(service: &Service, form: &'f Form<'_>) -> Result<Self, Refusal> {
         let subject_token = required(form, "subject_token")?;
         // A client with a token of another service must not be told to repair its other parameters.
         if !subject_token.starts_with(PREFIX) {
@@ -283,11 +284,11 @@ impl<'f> Parameters<'f> {
             return Err(Refusal::invalid_request("subject_token_foreign", told));
         }
         let scope = scope_parameter(form)?;
-        if required(form, "subject_token_type")? != ACCESS_TOKEN_TYPE {
-            return Err(Refusal::invalid_request(
-                "subject_token_type",
-                "subject_token_type must be urn:ietf:params:oauth:token-type:access_token",
-            ));
+        let token_type = required(form, "subject_token_type")?;
+        let token_types = &service.config.subject_tokens.token_types;
+        if !token_types.iter().any(|known| known == token_type) {
+            let told = format!("subject_token_type must be {}", token_types.join(" or "));
+            return Err(Refusal::invalid_request("subject_token_type", "").telling(told));
         }
         let requested = form.get("requested_token_type");
         if requested.is_some_and(|requested| ![ACCESS_TOKEN_TYPE, JWT_TYPE].contains(&requested)) {
@@ -451,9 +452,14 @@ fn find_resource<'s>(
     bounds: &Bounds,
     form: &Form<'_>,
 ) -> Result<(&'s str, &'s Resource), Refusal> {
+    // Both name a target, so a token for the resource alone would be for something else.
     if form.get("audience").is_some() {
         let told = "audience is not supported, use resource";
         return Err(Refusal::invalid_target("audience_given", told));
+    }
+    if form.get("organization_id").is_some() {
+        let told = "organization_id is not supported, use resource";
+        return Err(Refusal::invalid_target("organization_given", told));
     }
     let indicator = form
         .get("resource")
@@ -538,10 +544,16 @@ async fn authenticate_actor(
         }
         return Ok(None);
     };
-    if token_type.ok_or_else(|| missing("actor_token_type"))? != ACCESS_TOKEN_TYPE {
+    let fits = match token_type.ok_or_else(|| missing("actor_token_type"))? {
+        ACCESS_TOKEN_TYPE => true,
+        JWT_TYPE => is_jwt(token).unwrap_or(false),
+        _ => false,
+    };
+    if !fits {
         return Err(Refusal::invalid_request(
             "actor_token_type",
-            "actor_token_type must be urn:ietf:params:oauth:token-type:access_token",
+            "actor_token_type must be urn:ietf:params:oauth:token-type:access_token, or \
+             urn:ietf:params:oauth:token-type:jwt for a JWT",
         ));
     }
     let actors = &service.actors;

@@ -134,6 +134,7 @@ fn full() -> Value {
             "protected_users": ["root", "admin-*"],
             "max_mints_per_caller": {"count": 1000, "per": "600s"},
             "on_replay": "report",
+            "token_types": ["urn:ietf:params:oauth:token-type:access_token", "urn:logto:token-type:impersonation_token"],
         },
         "impersonations": {
             "authentication": {
