@@ -17,7 +17,7 @@ use testkit::gateway::{
     ACCESS_TOKEN, Gateway, actor_claims, exchange_form, exchange_request, key_set,
     mint_body_request, minted, now, portal_request, raw_exchange_request, verify, with_actor,
 };
-use testkit::http::{Answer, Request};
+use testkit::http::{Answer, Form, Request};
 use testkit::keys::{Key, unsigned};
 use testkit::refusals::{self, Exchange};
 use testkit::{Findings, http2, paths, wait_for};
@@ -75,6 +75,38 @@ fn an_access_token_has_the_documented_claims_and_no_others() {
         "exp": iat + 3600,
     });
     assert_eq!(claims, rest);
+}
+
+#[test]
+fn an_access_token_has_the_type_that_its_resource_names_or_else_the_configured_one() {
+    let of_payments = |configuration: Configuration, name: &str| {
+        configuration.with("/resources/1/access_token_typ", name)
+    };
+    let plain = Configuration::default();
+    let of_all = Configuration::default().with("/access_tokens/typ", "JWT");
+    let gateway = Gateway::lent(&plain);
+    #[rustfmt::skip]
+    let cases = [
+        ("the default",           plain.clone(),                    ["at+jwt", "at+jwt"]),
+        ("of one resource",       of_payments(plain, "JWT"),        ["at+jwt", "JWT"]),
+        ("of all",                of_all.clone(),                   ["JWT", "JWT"]),
+        ("of all but one",        of_payments(of_all, "at+jwt"),    ["JWT", "at+jwt"]),
+    ];
+    let mut findings = Findings::default();
+    for (case, configuration, types) in cases {
+        if let Err(log) = gateway.update(&configuration) {
+            findings.add(format!("{case}: refused: {log}"));
+            continue;
+        }
+        let asked = [(ORDERS, "orders:read"), (PAYMENTS, "payments:read")];
+        for ((resource, scope), name) in asked.into_iter().zip(types) {
+            let form = exchange_form(&gateway.mint("u-1"));
+            let answer = gateway.exchange(&form.set("resource", resource).set("scope", scope));
+            let (header, _) = verify(&answer.member("access_token"), &key_set(&SIGNING_KEY));
+            let expected = json!({"alg": "EdDSA", "typ": name, "kid": SIGNING_KEY.kid});
+            findings.expect(format!("{case}: {resource}"), &header, &expected);
+        }
+    }
 }
 
 #[test]
@@ -292,6 +324,44 @@ fn a_form_is_read_as_the_url_standard_writes_it() {
     findings.expect("a query", &answer.status, &200);
 }
 
+/// RFC 6749 §3.2: a parameter without a value counts as omitted. Client libraries send some.
+#[test]
+fn an_empty_parameter_counts_as_omitted() {
+    let gateway = Gateway::shared();
+    let without_value = |token: &str| {
+        ["audience", "requested_token_type", "actor_token", "actor_token_type", "organization_id"]
+            .into_iter()
+            .chain(["client_secret", "client_assertion", "client_assertion_type"])
+            .fold(exchange_form(token), |form, name| form.set(name, ""))
+    };
+    let mut findings = Findings::default();
+    for case in ["name=", "name"] {
+        let mut body = without_value(&gateway.mint("u-1")).encode();
+        if case == "name" {
+            body = body
+                .split('&')
+                .map(|pair| pair.trim_end_matches('='))
+                .collect::<Vec<_>>()
+                .join("&");
+        }
+        let answer = gateway.send(&raw_exchange_request(&body));
+        findings.expect(case, &answer.status, &200);
+    }
+    let by_basic = without_value(&gateway.mint("u-1")).set("client_id", "");
+    let by_basic = exchange_request(&by_basic).basic("support-portal", &CLIENT_SECRET);
+    findings.expect("Basic", &gateway.send(&by_basic).status, &200);
+    // The client is named in the header alone where tokens are revoked and introspected, too.
+    let live = gateway.exchange(&exchange_form(&gateway.mint("u-1"))).member("access_token");
+    for path in ["introspection", "revocation"] {
+        let form = Form::default().set("token", &live).set("token_type_hint", "");
+        let form = form.set("client_id", "").set("client_secret", "").encode();
+        let request = Request::post(&format!("/oidc/token/{path}"))
+            .header("content-type", "application/x-www-form-urlencoded")
+            .basic("support-portal", &CLIENT_SECRET);
+        findings.expect(path, &gateway.send(&request.body(form)).status, &200);
+    }
+}
+
 #[test]
 fn a_form_may_come_in_pieces() {
     let gateway = Gateway::shared();
@@ -485,25 +555,98 @@ fn an_actor_proves_the_openid_scope_with_a_valid_token() {
 fn an_impersonations_token_can_neither_mint_nor_act_even_without_an_actor() {
     let keys = jwks(&[&PROVIDER_KEY, &SIGNING_KEY]);
     let audiences = json!([MANAGEMENT, SUPPORT, ORDERS]);
-    let gateway = Gateway::lent(
-        &Configuration::default()
-            .with("/subject_tokens/authentication/jwt/0/local_jwks", keys.clone())
-            .with("/subject_tokens/authentication/jwt/0/audiences", audiences.clone())
-            .with("/actor_tokens/jwt/0/local_jwks", keys)
-            .with("/actor_tokens/jwt/0/audiences", audiences)
-            .with("/resources/0/scopes", json!(["openid", "impersonate"])),
-    );
-    let form = exchange_form(&gateway.mint("u-1")).set("scope", "openid impersonate");
-    let impersonation = gateway.exchange(&form).member("access_token");
+    let scopes = ["openid", "impersonate", "impersonations:read"];
+    let operators = json!([{"issuer": ISSUER, "audiences": audiences, "local_jwks": keys}]);
+    let configuration = Configuration::default()
+        .with("/subject_tokens/authentication/jwt/0/local_jwks", keys.clone())
+        .with("/subject_tokens/authentication/jwt/0/audiences", audiences.clone())
+        .with("/actor_tokens/jwt/0/local_jwks", keys)
+        .with("/actor_tokens/jwt/0/audiences", audiences)
+        .with("/impersonations/authentication/jwt", operators)
+        .with("/resources/0/scopes", json!(scopes));
+    let gateway = Gateway::lent(&configuration);
+    for typ in ["at+jwt", "JWT"] {
+        gateway.update(&configuration.clone().with("/access_tokens/typ", typ)).unwrap();
+        let form = exchange_form(&gateway.mint("u-1")).set("scope", &scopes.join(" "));
+        let impersonation = gateway.exchange(&form).member("access_token");
 
-    let mint = Request::post("/api/subject-tokens").json(&json!({"userId": "u-2"}));
-    let minted = gateway.send(&mint.bearer(&impersonation));
-    assert_eq!(minted.refusal(), (401, "invalid_token".into()), "{minted:?}");
-    let form = form.set("subject_token", &gateway.mint("u-2"));
-    let refused = gateway.exchange(&with_actor(form.clone(), &impersonation));
-    assert_eq!(refused.refusal(), (400, "invalid_request".into()), "{refused:?}");
-    let acted = gateway.exchange(&with_actor(form, &actor_token()));
+        let mint = Request::post("/api/subject-tokens").json(&json!({"userId": "u-2"}));
+        let minted = gateway.send(&mint.bearer(&impersonation));
+        assert_eq!(minted.refusal(), (401, "invalid_token".into()), "{typ}: {minted:?}");
+        let listed = gateway.send(&Request::get("/api/impersonations").bearer(&impersonation));
+        assert_eq!(listed.refusal(), (401, "invalid_token".into()), "{typ}: {listed:?}");
+        let form = form.set("subject_token", &gateway.mint("u-2"));
+        let refused = gateway.exchange(&with_actor(form.clone(), &impersonation));
+        assert_eq!(refused.refusal(), (400, "invalid_request".into()), "{typ}: {refused:?}");
+        let acted = gateway.exchange(&with_actor(form, &actor_token()));
+        assert_eq!(claims(&acted)["act"], json!({"sub": "agent-1"}));
+    }
+}
+
+/// RFC 8693 §3: a JWT may be presented as one. Spring Security does so.
+#[test]
+fn an_actor_token_that_is_a_jwt_may_be_called_one() {
+    const JWT: &str = "urn:ietf:params:oauth:token-type:jwt";
+    let gateway = Gateway::shared();
+    let form = |token: &str| {
+        with_actor(exchange_form(&gateway.mint("u-1")), token).set("actor_token_type", JWT)
+    };
+    let acted = gateway.exchange(&form(&actor_token()));
     assert_eq!(claims(&acted)["act"], json!({"sub": "agent-1"}));
+    let opaque = gateway.exchange(&form("0123456789abcdef"));
+    assert_eq!(opaque.refusal(), (400, "invalid_request".into()));
+    assert!(opaque.member("error_description").contains("for a JWT"), "{opaque:?}");
+}
+
+#[test]
+fn a_subject_token_has_one_of_the_configured_types() {
+    const LOGTO: &str = "urn:logto:token-type:impersonation_token";
+    let types = |types: Value| Configuration::default().with("/subject_tokens/token_types", types);
+    let gateway = Gateway::lent(&Configuration::default());
+    let mut findings = Findings::default();
+    for (case, configuration, good) in [
+        ("the default", None, [true, false]),
+        ("another", Some(types(json!([LOGTO]))), [false, true]),
+        ("both", Some(types(json!([ACCESS_TOKEN, LOGTO]))), [true, true]),
+    ] {
+        if let Some(Err(log)) = configuration.map(|one| gateway.update(&one)) {
+            findings.add(format!("{case}: refused: {log}"));
+            continue;
+        }
+        for (name, good) in [ACCESS_TOKEN, LOGTO].into_iter().zip(good) {
+            let form = exchange_form(&gateway.mint("u-1")).set("subject_token_type", name);
+            let answer = gateway.exchange(&form);
+            findings.expect(
+                format!("{case}: {name}"),
+                &answer.status,
+                &if good { 200 } else { 400 },
+            );
+        }
+    }
+}
+
+/// Whoever can repair a request is told what to repair, and learns of nothing else.
+#[test]
+fn a_description_names_the_fault_that_the_client_can_repair() {
+    let gateway = Gateway::shared();
+    let token = gateway.mint("u-1");
+    let foreign = PROVIDER_KEY.sign(&actor_claims("u-1"));
+    let by_another = |client_id: &str, secret: &str| {
+        exchange_request(&exchange_form(&token)).basic(client_id, secret)
+    };
+    let mut findings = Findings::default();
+    for (case, request, told) in [
+        ("two clients", by_another("support-portal", &CLIENT_SECRET), "client_id in the form"),
+        ("of which one is unknown", by_another("nobody", "x"), "client_id in the form"),
+        (
+            "a foreign subject token without a scope",
+            exchange_request(&exchange_form(&foreign).without("scope")),
+            "begin with sub_",
+        ),
+    ] {
+        let description = gateway.send(&request).member("error_description");
+        findings.expect(format!("{case}: {description}"), &description.contains(told), &true);
+    }
 }
 
 #[test]

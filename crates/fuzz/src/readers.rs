@@ -12,7 +12,7 @@ use impersonation_core::fakes::{FakeHost, START};
 use impersonation_core::guard::Guard;
 use impersonation_core::issuer;
 use impersonation_core::jose::{
-    Algorithm, KeySet, PublishedKey, UntrustedJwt, VerifyingKey, private_from_pem,
+    AccessTokenType, Algorithm, KeySet, PublishedKey, UntrustedJwt, VerifyingKey, private_from_pem,
 };
 use impersonation_core::oauth::TOKEN_EXCHANGE;
 use impersonation_core::oauth::form::{Form, Looks, looks_like_exchange};
@@ -69,7 +69,8 @@ pub(crate) fn signing_key(data: &[u8]) {
         assert_eq!(public.get(private), None);
     }
     let Some(signing) = signing else { return };
-    let token = signing.sign_jwt(&FakeHost::default(), None, b"{}").unwrap();
+    let token =
+        signing.sign_jwt(&FakeHost::default(), None, AccessTokenType::AtJwt, b"{}").unwrap();
     let (input, signature) = token.rsplit_once('.').unwrap();
     let signature = BASE64_URL_SAFE_NO_PAD.decode(signature).unwrap();
     let key = VerifyingKey::from_jwk(&public).unwrap();

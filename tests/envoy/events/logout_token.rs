@@ -192,3 +192,16 @@ fn a_repeated_logout_is_answered_as_the_first_and_ends_nothing_of_the_next_sign_
     assert_eq!(log_out(&sign("logout+jwt", &claims)), (200, String::new()));
     assert!(!next.has_ended());
 }
+
+/// The presenter of a good actor token is told to sign in again, and not why.
+#[test]
+fn an_actor_token_from_before_a_logout_is_refused_with_the_advice_to_sign_in_again() {
+    let live = Live::begin();
+    assert_eq!(log_out(&sign("logout+jwt", &logout_claims(&live.sid))).0, 200);
+    let before = exchange(&mint("u-1"), &actor_token(&live.actor, &live.sid, now() - 10));
+    assert_eq!(before.refusal(), (400, "invalid_request".into()));
+    let told = before.member("error_description");
+    assert!(told.contains("sign in again") && told.contains("new actor token"), "{told}");
+    let unsigned = exchange(&mint("u-1"), "a.b.c").member("error_description");
+    assert!(!unsigned.contains("sign in again"), "{unsigned}");
+}

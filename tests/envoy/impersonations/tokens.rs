@@ -130,6 +130,22 @@ fn introspection_repeats_the_claims_until_the_impersonation_has_ended() {
     event(gateway, "token.introspected", "subject_token_id", live.id());
 }
 
+/// An API may get another type of token while tokens of the former type are live.
+#[test]
+fn a_token_of_either_type_is_introspected_and_revoked() {
+    let of_type = |name: &str| configuration().with("/access_tokens/typ", name);
+    let gateway = start(&of_type("JWT"));
+    for name in ["at+jwt", "JWT"] {
+        let live = [Parties::new().begin(&gateway), Parties::new().begin(&gateway)];
+        gateway.update(&of_type(name)).unwrap();
+        for live in live {
+            assert!(is_active(&gateway, &live.access_token), "{name}");
+            assert_eq!(gateway.send(&by_console(&live.access_token)).status, 200, "{name}");
+            assert!(!is_active(&gateway, &live.access_token), "{name}");
+        }
+    }
+}
+
 #[test]
 fn a_subject_token_is_never_active_and_never_sent_to_the_gateway() {
     let (gateway, parties) = (gateway(), Parties::new());

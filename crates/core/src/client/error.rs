@@ -10,9 +10,6 @@ pub(crate) enum ClientAuthError {
     /// Neither the form nor `Authorization` names a client.
     #[error("no client_id")]
     NoClientId,
-    /// `client_id` has no value.
-    #[error("empty client_id")]
-    EmptyClientId,
     /// The form names one client, `Authorization` or the assertion another.
     #[error("client_id in the form and in the credentials differ")]
     TwoClients,

@@ -88,9 +88,6 @@ impl Clients {
     ) -> Result<AuthenticatedClient, ClientAuthError> {
         let Credentials { form, authorization, certificate } = credentials;
         let named = form.get("client_id");
-        if named == Some("") {
-            return Err(ClientAuthError::EmptyClientId);
-        }
         let secret = form.get("client_secret");
         let given = Given {
             assertion_type: form.get("client_assertion_type"),

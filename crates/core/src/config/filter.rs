@@ -29,7 +29,7 @@ use super::store::Store;
 use super::subject_tokens::SubjectTokens;
 use super::verification::{ActorTokens, names};
 use super::{ConfigEnvironment, ConfigError, Problem};
-use crate::jose::PublishedKey;
+use crate::jose::{AccessTokenType, PublishedKey};
 use crate::secret::Secret;
 
 /// A whole, valid configuration.
@@ -53,6 +53,8 @@ pub struct Config {
     pub store: Store,
     /// The lifetime of an access token whose resource sets none.
     pub(crate) access_token_lifetime: Duration,
+    /// `typ` of an access token whose resource sets none.
+    pub(crate) access_token_type: AccessTokenType,
     /// The settings by which acting users are verified.
     pub actor_tokens: ActorTokens,
     /// The clients by `client_id`.
@@ -188,6 +190,10 @@ section! {
     struct AccessTokens {
         /// How long access tokens are good for, unless their resource says otherwise.
         lifetime: Lifetime = "3600s",
+        /// `typ` of access tokens, unless their resource says otherwise. RFC 9068 wants `at+jwt`,
+        /// which no ID token has. Some APIs accept `JWT` only: Spring Security's resource server
+        /// and Nimbus, by default.
+        typ: OneOf<AccessTokenType> = "at+jwt",
     }
 }
 
@@ -301,6 +307,7 @@ impl Kind for Config {
             subject_tokens: members.subject_tokens,
             store: members.store,
             access_token_lifetime: members.access_tokens.lifetime,
+            access_token_type: members.access_tokens.typ,
             actor_tokens,
             clients: members.clients.into_iter().map(by_name).collect(),
             resources: members.resources,

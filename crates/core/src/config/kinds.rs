@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::limits::LONGEST_LIFETIME;
 use super::node::Node;
 use super::section::Kind;
+use crate::jose::AccessTokenType;
 use crate::oauth::scope;
 
 #[cfg(test)]
@@ -149,6 +150,11 @@ impl Kind for Lifetime {
 pub(super) trait Words: Copy + 'static {
     /// Each word with its value.
     const WORDS: &'static [(&'static str, Self)];
+}
+
+impl Words for AccessTokenType {
+    const WORDS: &'static [(&'static str, Self)] =
+        &[(Self::AtJwt.name(), Self::AtJwt), (Self::Jwt.name(), Self::Jwt)];
 }
 
 /// A value of `W`, written as one of its words.

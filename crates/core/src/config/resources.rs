@@ -8,6 +8,7 @@ use super::kinds::{DAY, Lifetime, List, NonEmpty, OneOf, SECOND, Scope, Span, Te
 use super::node::Node;
 use super::section::{Kind, section};
 use super::verification::SignInRules;
+use crate::jose::AccessTokenType;
 use crate::oauth::uri;
 
 #[cfg(test)]
@@ -23,6 +24,8 @@ pub struct Resource {
     pub scopes: Vec<String>,
     /// The lifetime of its access tokens; `None` for the default of all resources.
     pub access_token_lifetime: Option<Duration>,
+    /// `typ` of its access tokens; `None` for the default of all resources.
+    pub access_token_type: Option<AccessTokenType>,
     /// How an actor must have signed in, in addition to the rules for all resources.
     pub(crate) actor_sign_in: SignInRules,
     /// The kind of key that its access tokens must be bound to; `None` if they need not be bound.
@@ -39,6 +42,8 @@ section! {
         scopes: List<Scope> = [],
         /// How long access tokens for this resource are good for.
         access_token_lifetime: Lifetime => "`access_tokens.lifetime`",
+        /// `typ` of access tokens for this resource.
+        access_token_typ: OneOf<AccessTokenType> => "`access_tokens.typ`",
         /// The accepted authentication context classes of actors at this resource, in addition to
         /// those of `actor_tokens.acr_values`: `acr` must be in both lists. An exchange for this
         /// resource needs an actor token.
@@ -95,7 +100,13 @@ impl Kind for Resources {
                 let problem = format!("{indicator:?} is given twice");
                 return list.item(index).member("indicator").problem(problem);
             }
-            let resource = Resource { scopes, access_token_lifetime, actor_sign_in, token_binding };
+            let resource = Resource {
+                scopes,
+                access_token_lifetime,
+                access_token_type: members.access_token_typ,
+                actor_sign_in,
+                token_binding,
+            };
             resources.insert(indicator, resource);
         }
         Some(resources)

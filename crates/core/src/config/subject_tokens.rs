@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use super::http_uri::{HttpUri, Upstream};
-use super::kinds::{Integer, Lifetime, List, OneOf, Text, Words};
+use super::kinds::{Integer, Lifetime, List, NonEmpty, OneOf, Text, Words};
 use super::node::Node;
 use super::rules::{MintRate, Rules, UserPattern};
 use super::section::{Kind, section};
 use super::verification::{Authentication, Callers, Verification};
+use crate::oauth::{ACCESS_TOKEN_TYPE, uri};
 
 #[cfg(test)]
 use serde_json::json;
@@ -30,6 +31,8 @@ pub struct SubjectTokens {
     pub rules: Rules,
     /// The outcome for an impersonation whose subject token is presented again.
     pub on_replay: OnReplay,
+    /// The values that `subject_token_type` may have at the exchange.
+    pub token_types: Vec<String>,
 }
 
 /// The outcome for an impersonation whose subject token is presented again. A second presentation
@@ -73,6 +76,9 @@ section! {
         /// it, `report` lets it go on. Both raise the alarm `subject_token.replayed`, which says
         /// which it was.
         on_replay: OneOf<OnReplay> = "revoke",
+        /// What `subject_token_type` may be at the exchange. Add a type that your clients send
+        /// already, such as `urn:logto:token-type:impersonation_token`.
+        token_types: NonEmpty<TokenType> => "`urn:ietf:params:oauth:token-type:access_token`",
     }
 }
 
@@ -114,6 +120,27 @@ impl Kind for ContextMember {
     }
 }
 
+/// A type of token (RFC 8693 §3). A refusal repeats it in its `error_description`.
+pub(super) struct TokenType;
+
+impl Kind for TokenType {
+    type Value = String;
+
+    fn read(node: Node<'_>) -> Option<String> {
+        let text = node.clone().string()?;
+        if uri::is_absolute(text) {
+            return Some(text.to_owned());
+        }
+        node.problem("expected an absolute URI such as urn:ietf:params:oauth:token-type:jwt")
+    }
+
+    #[cfg(test)]
+    fn describe(_: &mut Descriptions) -> Described {
+        let schema = json!({"type": "string", "pattern": "^[A-Za-z][A-Za-z0-9+.-]*:[^#]+$"});
+        Described::plain("URI", schema)
+    }
+}
+
 /// A user's name, or the beginning of one.
 pub(super) struct ProtectedUser;
 
@@ -149,6 +176,7 @@ impl Kind for SubjectTokens {
                 max_mints_per_caller: members.max_mints_per_caller,
             },
             on_replay: members.on_replay,
+            token_types: members.token_types.unwrap_or_else(|| vec![ACCESS_TOKEN_TYPE.to_owned()]),
         })
     }
 

@@ -12,13 +12,13 @@ use crate::media_type;
 use crate::oauth::form::{Form, FormError};
 
 impl Body {
-    /// Reads the body as a form.
+    /// Reads the body as a form. An empty parameter counts as omitted (RFC 6749 §3.2).
     pub(super) fn form(&self, head: &Head) -> Result<Form<'_>, Refusal> {
         let bytes = self.whole()?;
         if !media_type::is_ascii_based(&head.content_type) {
             return Err(FormError::Charset.into());
         }
-        Ok(Form::parse(bytes)?)
+        Ok(Form::parse(bytes)?.without_empty())
     }
 
     /// Reads the body as a JSON object whose members are known, each given once. `malformed` tells

@@ -38,6 +38,7 @@ use crate::oauth::{ACCESS_TOKEN_TYPE, JWT_TYPE, TOKEN_EXCHANGE, scope, uri};
 use crate::policy::Bounds;
 use crate::remote::Revision;
 use crate::revocations::{CaughtUp, Concerned, IssuedAt, Mark, View};
+use crate::statement::is_jwt;
 use crate::step::{Context, Response};
 use crate::store::{Exchange, Found, Mint, NotSpent, Outstanding, PREFIX, SubjectToken};
 
@@ -128,7 +129,7 @@ pub(super) async fn exchange(
         let told = "this client may not exchange subject tokens";
         return Err(Refusal::new(400, "unauthorized_client", "client_without_resources", told));
     }
-    let parameters = Parameters::read(&form)?;
+    let parameters = Parameters::read(service, &form)?;
     let proof = check_proof(service, context.host(), &head)?;
     let subject = find_subject(service, context, trail, &client, parameters.subject_token).await?;
     let bounds = &subject.mint.bounds;
@@ -171,7 +172,9 @@ pub(super) async fn exchange(
     }
     let expires_at = UnixTime::from_millis(claims.exp.saturating_mul(1000));
     let claims = serde_json::to_vec(&claims).map_err(|_| HostFailure("memory for claims"))?;
-    let access_token = service.signing_key.sign_jwt(host, service.crypto.as_deref(), &claims)?;
+    let r#type = resource.access_token_type.unwrap_or(service.config.access_token_type);
+    let crypto = service.crypto.as_deref();
+    let access_token = service.signing_key.sign_jwt(host, crypto, r#type, &claims)?;
 
     let (actor_id, sign_in) = actor.unzip();
     let entry = LiveImpersonation {
@@ -273,16 +276,21 @@ struct Parameters<'f> {
 }
 
 impl<'f> Parameters<'f> {
-    fn read(form: &'f Form<'_>) -> Result<Self, Refusal> {
-        let scope = scope_parameter(form)?;
+    fn read(service: &Service, form: &'f Form<'_>) -> Result<Self, Refusal> {
         let subject_token = required(form, "subject_token")?;
-        if required(form, "subject_token_type")? != ACCESS_TOKEN_TYPE {
-            return Err(Refusal::invalid_request(
-                "subject_token_type",
-                "subject_token_type must be urn:ietf:params:oauth:token-type:access_token",
-            ));
+        // A client with a token of another service must not be told to repair its other parameters.
+        if !subject_token.starts_with(PREFIX) {
+            let told = "the subject token is not one of this endpoint: those begin with sub_";
+            return Err(Refusal::invalid_request("subject_token_foreign", told));
         }
-        let requested = optional(form, "requested_token_type")?;
+        let scope = scope_parameter(form)?;
+        let token_type = required(form, "subject_token_type")?;
+        let token_types = &service.config.subject_tokens.token_types;
+        if !token_types.iter().any(|known| known == token_type) {
+            let told = format!("subject_token_type must be {}", token_types.join(" or "));
+            return Err(Refusal::invalid_request("subject_token_type", "").telling(told));
+        }
+        let requested = form.get("requested_token_type");
         if requested.is_some_and(|requested| ![ACCESS_TOKEN_TYPE, JWT_TYPE].contains(&requested)) {
             return Err(Refusal::invalid_request(
                 "requested_token_type",
@@ -295,7 +303,7 @@ impl<'f> Parameters<'f> {
 }
 
 fn required<'f>(form: &'f Form<'_>, name: &'static str) -> Result<&'f str, Refusal> {
-    optional(form, name)?.ok_or_else(|| missing(name))
+    form.get(name).ok_or_else(|| missing(name))
 }
 
 /// Reads `scope`. RFC 8693 §2.1 makes it optional, so a client that leaves it out is told more.
@@ -312,15 +320,6 @@ fn missing(name: &'static str) -> Refusal {
     Refusal::invalid_request("parameter_missing", "").telling(format!("{name} is missing"))
 }
 
-fn optional<'f>(form: &'f Form<'_>, name: &'static str) -> Result<Option<&'f str>, Refusal> {
-    match form.get(name) {
-        Some("") => {
-            Err(Refusal::invalid_request("parameter_empty", "").telling(format!("{name} is empty")))
-        }
-        value => Ok(value),
-    }
-}
-
 async fn find_subject(
     service: &Service,
     context: &Context,
@@ -328,10 +327,6 @@ async fn find_subject(
     client: &Client,
     subject_token: &str,
 ) -> Result<Outstanding, Refusal> {
-    if !subject_token.starts_with(PREFIX) {
-        let refusal = Refusal::invalid_request("subject_token_foreign", INVALID_SUBJECT_TOKEN);
-        return Err(refusal.because("the subject token is not one of ours"));
-    }
     let token = SubjectToken::parse(subject_token).ok_or_else(unknown)?;
     let digest = token.digest();
     let id = token.id(&digest).to_string();
@@ -381,7 +376,7 @@ async fn find_subject(
     }
 }
 
-/// The description for a client whose subject token is foreign or unknown.
+/// The description for a client whose subject token is unknown.
 const INVALID_SUBJECT_TOKEN: &str = "the subject token is invalid";
 
 fn unknown() -> Refusal {
@@ -457,12 +452,17 @@ fn find_resource<'s>(
     bounds: &Bounds,
     form: &Form<'_>,
 ) -> Result<(&'s str, &'s Resource), Refusal> {
+    // Both name a target, so a token for the resource alone would be for something else.
     if form.get("audience").is_some() {
         let told = "audience is not supported, use resource";
         return Err(Refusal::invalid_target("audience_given", told));
     }
-    let indicator = form.get("resource").filter(|resource| !resource.is_empty());
-    let indicator = indicator
+    if form.get("organization_id").is_some() {
+        let told = "organization_id is not supported, use resource";
+        return Err(Refusal::invalid_target("organization_given", told));
+    }
+    let indicator = form
+        .get("resource")
         .ok_or(const { Refusal::invalid_target("resource_malformed", "resource is missing") })?;
     let refused = || {
         let told = "the resource is unknown or not available to this client";
@@ -529,8 +529,8 @@ async fn authenticate_actor(
     form: &Form<'_>,
     subject: &Outstanding,
 ) -> Result<Option<(String, SignIn)>, Refusal> {
-    let token_type = optional(form, "actor_token_type")?;
-    let Some(token) = optional(form, "actor_token")? else {
+    let token_type = form.get("actor_token_type");
+    let Some(token) = form.get("actor_token") else {
         if token_type.is_some() {
             let told = "actor_token_type is given without actor_token";
             return Err(Refusal::invalid_request("actor_token_type", told));
@@ -544,10 +544,16 @@ async fn authenticate_actor(
         }
         return Ok(None);
     };
-    if token_type.ok_or_else(|| missing("actor_token_type"))? != ACCESS_TOKEN_TYPE {
+    let fits = match token_type.ok_or_else(|| missing("actor_token_type"))? {
+        ACCESS_TOKEN_TYPE => true,
+        JWT_TYPE => is_jwt(token).unwrap_or(false),
+        _ => false,
+    };
+    if !fits {
         return Err(Refusal::invalid_request(
             "actor_token_type",
-            "actor_token_type must be urn:ietf:params:oauth:token-type:access_token",
+            "actor_token_type must be urn:ietf:params:oauth:token-type:access_token, or \
+             urn:ietf:params:oauth:token-type:jwt for a JWT",
         ));
     }
     let actors = &service.actors;
@@ -722,8 +728,9 @@ fn look_at_events(
         }
     };
     if is_too_old {
-        let refusal = Refusal::invalid_actor("actor_has_left");
-        return Err(refusal.because("the actor token is no younger than an event about its actor"));
+        let told = "the actor has signed out, or must sign in again: present a new actor token";
+        return Err(Refusal::invalid_request("actor_has_left", told)
+            .because("the actor token is no younger than an event about its actor"));
     }
     Ok(())
 }

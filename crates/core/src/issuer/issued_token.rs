@@ -11,7 +11,7 @@ use std::rc::Rc;
 use serde_json::{Map, Value};
 
 use crate::host::UnixTime;
-use crate::jose::{ACCESS_TOKEN_TYPE, KeySet, TestedCrypto};
+use crate::jose::{AccessTokenType, KeySet, TestedCrypto};
 use crate::revocations::{Impersonation, Mark, View};
 use crate::statement::Untrusted;
 
@@ -54,7 +54,9 @@ impl OwnTokens {
 
     fn candidate<'t>(&self, token: &'t str) -> Option<Untrusted<'t>> {
         let untrusted = Untrusted::parse(token).ok()?;
-        let looks_like_ours = untrusted.r#type().is_some_and(|name| name == ACCESS_TOKEN_TYPE)
+        // A resource may get another type while tokens of the former one are live.
+        let is_type = |name: &Value| AccessTokenType::ALL.iter().any(|one| *name == one.name());
+        let looks_like_ours = untrusted.r#type().is_some_and(is_type)
             && untrusted.issuer().is_ok_and(|issuer| issuer == self.issuer)
             && untrusted.names_key_of(&self.keys)
             && impersonation(untrusted.claims()).is_some();

@@ -22,7 +22,7 @@ pub(super) async fn logout(
         return Err(Refusal::new(415, "invalid_request", "content_type", told));
     }
     let form = body.form(&head)?;
-    let token = form.get("logout_token").filter(|token| !token.is_empty());
+    let token = form.get("logout_token");
     let missing = || Refusal::invalid_request("parameter_missing", "logout_token is missing");
     let token = token.ok_or_else(missing)?;
     let event = service.logouts.senders.logout_token(context, token).await;

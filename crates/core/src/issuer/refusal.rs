@@ -104,6 +104,12 @@ impl Refusal {
         Self::new(400, "invalid_scope", reason, told)
     }
 
+    /// Refuses a client that has not authenticated (RFC 6749 §5.2).
+    fn invalid_client(reason: &'static str, told: &'static str) -> Self {
+        Self::new(401, "invalid_client", reason, told)
+            .challenged(&format!("Basic realm=\"{REALM}\", charset=\"UTF-8\""))
+    }
+
     /// Refuses a mint that breaks a rule of the operator (RFC 6749 §4.1.2.1 has the code).
     pub(super) const fn access_denied(reason: &'static str, told: &'static str) -> Self {
         Self::new(403, "access_denied", reason, told)
@@ -421,19 +427,21 @@ impl From<ClientAuthError> for Refusal {
     fn from(error: ClientAuthError) -> Self {
         const REASON: &str = "client_authentication";
         match error {
-            ClientAuthError::NoClientId | ClientAuthError::EmptyClientId => {
-                Self::invalid_request(REASON, "client_id is missing")
-            }
+            ClientAuthError::NoClientId => Self::invalid_request(REASON, "client_id is missing"),
             ClientAuthError::TwoMethods => Self::invalid_request(
                 REASON,
                 "a request must use one method of client authentication only",
             ),
             ClientAuthError::Assertion(StatementError::Upstream(_))
             | ClientAuthError::NotRemembered(_) => Self::temporarily_unavailable(REASON, ""),
-            // One description for all: it reveals neither which clients exist nor how one
+            // The request alone shows this fault. No client was looked up.
+            ClientAuthError::TwoClients => Self::invalid_client(
+                REASON,
+                "client_id in the form must name the client that authenticates, or be left out",
+            ),
+            // One description for all others: it reveals neither which clients exist nor how one
             // authenticates.
-            _ => Self::new(401, "invalid_client", REASON, CLIENT_REFUSED)
-                .challenged(&format!("Basic realm=\"{REALM}\", charset=\"UTF-8\"")),
+            _ => Self::invalid_client(REASON, CLIENT_REFUSED),
         }
         .because(format_args!("client authentication failed: {error}"))
     }

@@ -23,8 +23,9 @@ pub use jwt::UntrustedJwt;
 pub(crate) use jwt::{JwtError, Times};
 pub use key_set::KeySet;
 pub use native::{NativeCrypto, TestedCrypto};
-pub(crate) use signing::ACCESS_TOKEN_TYPE;
-pub use signing::{PublishedKey, SignError, SigningKey, SigningKeyError, private_from_pem};
+pub use signing::{
+    AccessTokenType, PublishedKey, SignError, SigningKey, SigningKeyError, private_from_pem,
+};
 pub(crate) use thumbprint::thumbprint;
 pub use verifying::{VerifyingKey, VerifyingKeyError};
 

@@ -18,15 +18,33 @@ use super::{Algorithm, TestedCrypto, VerifyingKey, thumbprint, verifying};
 use crate::host::{Host, HostFailure};
 use crate::secret::Secret;
 
-/// The `typ` of the access tokens that we sign (RFC 9068 §2.1). It keeps them from being mistaken
-/// for ID tokens.
-pub(crate) const ACCESS_TOKEN_TYPE: &str = "at+jwt";
+/// The `typ` of an access token that we sign.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AccessTokenType {
+    /// `at+jwt` (RFC 9068 §2.1). It keeps access tokens from being mistaken for ID tokens.
+    AtJwt,
+    /// `JWT` (RFC 7519 §5.1), for APIs that know no other.
+    Jwt,
+}
+
+impl AccessTokenType {
+    pub(crate) const ALL: [Self; 2] = [Self::AtJwt, Self::Jwt];
+
+    /// The value of `typ`.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::AtJwt => "at+jwt",
+            Self::Jwt => "JWT",
+        }
+    }
+}
 
 /// A key that signs access tokens, parsed once.
 pub struct SigningKey {
     algorithm: Algorithm,
-    /// The encoded JOSE header with the dot behind it, which is the same for every token.
-    encoded_header: String,
+    /// The encoded JOSE headers, each with the dot behind it. All tokens of a type have the same.
+    encoded_at_jwt: String,
+    encoded_jwt: String,
     private: PrivateKey,
     /// The private key as PKCS #8 for the host; `None` if the host cannot use such keys.
     der: Option<Secret<Vec<u8>>>,
@@ -161,14 +179,17 @@ impl SigningKey {
             typ: &'a str,
             kid: &'a str,
         }
-        let header = Header { alg: algorithm.name(), typ: ACCESS_TOKEN_TYPE, kid };
-        let mut encoded_header = String::new();
-        // Three strings can always be serialized.
-        let header = serde_json::to_vec(&header).unwrap_or_default();
-        BASE64_URL_SAFE_NO_PAD.encode_string(header, &mut encoded_header);
-        encoded_header.push('.');
+        let encoded = |r#type: AccessTokenType| {
+            let header = Header { alg: algorithm.name(), typ: r#type.name(), kid };
+            // Three strings can always be serialized.
+            let header = serde_json::to_vec(&header).unwrap_or_default();
+            let mut encoded = BASE64_URL_SAFE_NO_PAD.encode(header);
+            encoded.push('.');
+            encoded
+        };
+        let [encoded_at_jwt, encoded_jwt] = AccessTokenType::ALL.map(encoded);
         let der = private.to_der().map(Secret::new);
-        Self { algorithm, encoded_header, private, der }
+        Self { algorithm, encoded_at_jwt, encoded_jwt, private, der }
     }
 
     /// The algorithm that the key signs with.
@@ -182,12 +203,16 @@ impl SigningKey {
         &self,
         host: &dyn Host,
         crypto: Option<&TestedCrypto>,
+        r#type: AccessTokenType,
         claims: &[u8],
     ) -> Result<String, SignError> {
-        let mut token = String::with_capacity(
-            self.encoded_header.len().saturating_add(claims.len().saturating_mul(2)),
-        );
-        token.push_str(&self.encoded_header);
+        let header = match r#type {
+            AccessTokenType::AtJwt => &self.encoded_at_jwt,
+            AccessTokenType::Jwt => &self.encoded_jwt,
+        };
+        let mut token =
+            String::with_capacity(header.len().saturating_add(claims.len().saturating_mul(2)));
+        token.push_str(header);
         BASE64_URL_SAFE_NO_PAD.encode_string(claims, &mut token);
         let signature = self.sign(host, crypto, token.as_bytes())?;
         token.push('.');

@@ -175,7 +175,9 @@ fn another_library_verifies_what_is_signed_here() {
                 PublishedKey::from_jwk(&jwk, Some("k"), Some(algorithm.name())).unwrap();
             let signing = signing.unwrap();
             assert_eq!(signing.algorithm(), algorithm);
-            let token = signing.sign_jwt(&host, None, br#"{"sub":"x","exp":99999999999}"#).unwrap();
+            let token = signing
+                .sign_jwt(&host, None, AccessTokenType::AtJwt, br#"{"sub":"x","exp":99999999999}"#)
+                .unwrap();
             let jwk: Jwk =
                 serde_json::from_value(serde_json::to_value(published).unwrap()).unwrap();
             let (decoding, validation) =
@@ -200,7 +202,7 @@ fn ed25519_is_another_name_of_eddsa() {
         let (published, signing) = PublishedKey::from_jwk(&jwk, None, None).unwrap();
         let published = serde_json::to_value(published).unwrap();
         assert_eq!(published["alg"], of_key.name());
-        let token = signing.unwrap().sign_jwt(&host, None, b"{}").unwrap();
+        let token = signing.unwrap().sign_jwt(&host, None, AccessTokenType::Jwt, b"{}").unwrap();
         let header: Value =
             serde_json::from_slice(&decode(token.split('.').next().unwrap())).unwrap();
         assert_eq!(header["alg"], of_key.name());
@@ -387,7 +389,8 @@ fn a_host_that_passes_the_self_test_signs_and_verifies() {
         assert_eq!(host.native.as_ref().unwrap().signs(algorithm), can, "{algorithm}");
 
         let before = (signed.get(), verified.get());
-        let token = signing.sign_jwt(&host, host.native.as_ref(), b"{}").unwrap();
+        let token =
+            signing.sign_jwt(&host, host.native.as_ref(), AccessTokenType::AtJwt, b"{}").unwrap();
         let public = verifying_key(&serde_json::to_value(published).unwrap());
         let (input, signature) = parts(&token);
         assert!(public.verify(None, algorithm, input, &signature), "{algorithm}");
@@ -432,7 +435,9 @@ fn a_host_that_fails_the_self_test_is_not_asked_again() {
             assert_eq!(signs, honest_signer);
 
             let before = signed.get();
-            let token = signing.sign_jwt(&host, host.native.as_ref(), b"{}").unwrap();
+            let token = signing
+                .sign_jwt(&host, host.native.as_ref(), AccessTokenType::AtJwt, b"{}")
+                .unwrap();
             assert_eq!(signed.get() != before, signs);
             let public = verifying_key(&key.public_jwk());
             let (input, signature) = parts(&token);

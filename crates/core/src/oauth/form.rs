@@ -3,7 +3,8 @@
 //! A body is read twice. [`looks_like_exchange`] decides whether the request is ours. It accepts
 //! any bytes, because a request that is not ours goes on unchanged. [`Form::parse`] then reads the
 //! body strictly. It refuses a repeated parameter, a stray percent sign and bytes that are not
-//! UTF-8, because the next reader could read them differently.
+//! UTF-8, because the next reader could read them differently. An empty parameter counts as omitted
+//! (RFC 6749 §3.2), but not if it is repeated: a parameter must not be included more than once.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -58,16 +59,23 @@ impl<'a> Form<'a> {
                 Entry::Vacant(entry) => {
                     entry.insert(value);
                 }
-                Entry::Occupied(entry) => match &**entry.key() {
+                Entry::Occupied(mut entry) => match &**entry.key() {
                     "resource" => return Err(FormError::SeveralResources),
                     // RFC 8693 lets `audience` be repeated. A later check refuses it for another
-                    // reason.
+                    // reason, if one of its values is not empty.
+                    "audience" if entry.get().is_empty() => drop(entry.insert(value)),
                     "audience" => {}
                     _ => return Err(FormError::Repeated),
                 },
             }
         }
         Ok(Self { parameters })
+    }
+
+    /// Leaves out the parameters that have no value (RFC 6749 §3.2).
+    pub(crate) fn without_empty(mut self) -> Self {
+        self.parameters.retain(|_, value| !value.is_empty());
+        self
     }
 
     /// The names of all parameters.

@@ -134,6 +134,7 @@ fn full() -> Value {
             "protected_users": ["root", "admin-*"],
             "max_mints_per_caller": {"count": 1000, "per": "600s"},
             "on_replay": "report",
+            "token_types": ["urn:ietf:params:oauth:token-type:access_token", "urn:logto:token-type:impersonation_token"],
         },
         "impersonations": {
             "authentication": {
@@ -209,7 +210,7 @@ fn full() -> Value {
             "secret": {"inline_string": WEBHOOK_SECRET},
         }],
         "store": {"shared_data": {"capacity": 10}},
-        "access_tokens": {"lifetime": "1800s"},
+        "access_tokens": {"lifetime": "1800s", "typ": "JWT"},
         "actor_tokens": {
             "required": true,
             "jwt": [{
@@ -274,6 +275,7 @@ fn full() -> Value {
                 "indicator": "https://api.example.com/orders",
                 "scopes": ["orders:read", "orders:write"],
                 "access_token_lifetime": "900s",
+                "access_token_typ": "at+jwt",
                 "actor_acr_values": ["phrh"],
                 "actor_max_age": "300s",
                 "token_binding": "any",

@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::SigningKeyError;
 use crate::fakes::FakeHost;
 use crate::jose::tests::{keys_of_all_kinds, rfc, signing_key};
-use crate::jose::{Algorithm, PublishedKey, private_from_pem};
+use crate::jose::{AccessTokenType, Algorithm, PublishedKey, private_from_pem};
 
 /// Both algorithms are deterministic, so the signatures equal those of the RFCs.
 #[test]
@@ -33,7 +33,11 @@ fn rsa_does_not_sign_without_randomness() {
         };
         let signs = !matches!(algorithm, Algorithm::Rs256 | Algorithm::Ps256);
         host.fail_randomness(0);
-        assert_eq!(signing.sign_jwt(&host, None, b"{}").is_ok(), signs, "{algorithm}");
+        assert_eq!(
+            signing.sign_jwt(&host, None, AccessTokenType::AtJwt, b"{}").is_ok(),
+            signs,
+            "{algorithm}"
+        );
     }
 }
 

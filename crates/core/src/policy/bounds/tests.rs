@@ -31,9 +31,14 @@ fn client(client_id: &str, resources: Option<&[&str]>) -> (String, Rc<Client>) {
 fn resource(indicator: &str, scopes: &[&str], seconds: Option<u64>) -> (String, Resource) {
     let scopes = scopes.iter().map(|scope| (*scope).to_owned()).collect();
     let access_token_lifetime = seconds.map(Duration::from_secs);
-    let actor_sign_in = SignInRules::default();
-    let token_binding = None;
-    (indicator.to_owned(), Resource { scopes, access_token_lifetime, actor_sign_in, token_binding })
+    let resource = Resource {
+        scopes,
+        access_token_lifetime,
+        access_token_type: None,
+        actor_sign_in: SignInRules::default(),
+        token_binding: None,
+    };
+    (indicator.to_owned(), resource)
 }
 
 /// `console` may ask for orders only. Access tokens live for an hour, those for payments for a
