@@ -16,6 +16,7 @@ use serde_json::Value;
 use super::answers::{Answers, Verdict};
 use super::identity::{Identity, NameClaims};
 use super::jwt::confirmation;
+use super::scopes::Scopes;
 use super::sign_in::{SignIn, SignInClaims};
 use super::{BearerError, VerifiedToken};
 use crate::config::{self, HttpUri, TokenRules};
@@ -40,7 +41,7 @@ pub(super) struct Introspection {
 #[derive(Deserialize)]
 struct IntrospectionAnswer {
     active: bool,
-    scope: Option<String>,
+    scope: Option<Scopes>,
     client_id: Option<String>,
     azp: Option<String>,
     sub: Option<String>,
@@ -204,11 +205,10 @@ impl Introspection {
         let client_ids = self.rules.client_ids.as_deref();
         let Identity { subject, client_id } =
             Identity::new(names, &self.name_prefix, named, client_ids)?;
-        let scope = answer.scope.unwrap_or_default();
         Rc::new(VerifiedToken {
             subject,
             client_id,
-            scopes: scope.split(' ').map(str::to_owned).collect(),
+            scopes: answer.scope.map(Scopes::into_list).unwrap_or_default(),
             expires_at,
             sign_in,
             confirmation,

@@ -3,9 +3,11 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
+use serde::Deserialize as _;
 use serde_json::Value;
 
 use super::identity::{Identity, NameClaims};
+use super::scopes::Scopes;
 use super::sign_in::SignInClaims;
 use super::{BearerError, ExpiringCache, VerifiedToken};
 use crate::config::JwtIssuer;
@@ -157,15 +159,9 @@ fn accept(
     let prefix = rules.name_prefix.as_deref().unwrap_or_default();
     let client_ids = rules.client_ids.as_deref();
     let Identity { subject, client_id } = Identity::new(names, prefix, named, client_ids)?;
-    // A string holds several scopes with spaces between them; in a list each item is one scope.
-    // Other issuers than those of RFC 9068 write the list, under another name.
-    let mut scopes: Vec<_> = verified.text("scope")?.into_iter().flat_map(split).collect();
-    match verified.claim("scp") {
-        Some(Value::Array(_)) => {
-            scopes.extend(verified.texts("scp")?.into_iter().map(str::to_owned));
-        }
-        _ => scopes.extend(verified.text("scp")?.into_iter().flat_map(split)),
-    }
+    // Some issuers write `scp` instead of RFC 9068's `scope`.
+    let mut scopes = read_scopes(verified, "scope")?;
+    scopes.extend(read_scopes(verified, "scp")?);
     let sign_in = SignInClaims {
         sid: text("sid")?,
         acr: verified.claim("acr"),
@@ -182,8 +178,10 @@ fn accept(
     })
 }
 
-fn split(scopes: &str) -> impl Iterator<Item = String> {
-    scopes.split(' ').map(str::to_owned)
+fn read_scopes(verified: &Verified<'_>, name: &str) -> Result<Vec<String>, StatementError> {
+    let Some(claim) = verified.claim(name) else { return Ok(Vec::new()) };
+    let scopes = Scopes::deserialize(claim).map_err(|_| StatementError::Claims)?;
+    Ok(scopes.into_list())
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ mod cache;
 mod identity;
 mod introspection;
 mod jwt;
+mod scopes;
 mod sign_in;
 mod userinfo;
 
