@@ -122,6 +122,10 @@ fn a_certificate_authenticates_a_client_and_binds_its_tokens() {
             "authentication": "self_signed_tls_client_auth",
             "local_jwks": {"inline_string": registered.to_string()},
         })))
+        .with("/clients/-", client("either", json!({
+            "client_secret_sha256": [sha256_hex("secret")], "tls_client_auth": {"subject": "CN=portal"},
+            "authentication": ["client_secret_post", "tls_client_auth"],
+        })))
         .with("/clients/-", client("secret", json!({
             "client_secret_sha256": [sha256_hex("secret")], "authentication": "client_secret_post",
         })));
@@ -147,6 +151,8 @@ fn a_certificate_authenticates_a_client_and_binds_its_tokens() {
     let refusals = [
         ("no certificate",             "gateway",   of("portal"),  None,           &unauthorized),
         ("another's certificate",      "gateway",   of("portal"),  Some(&another), &unauthorized),
+        ("either, no credentials",     "gateway",   of("either"),  Some(&another), &unauthorized),
+        ("either, a wrong secret",     "gateway",   of("either").set("client_secret", "x"), Some(&portal), &unauthorized),
         ("another name",               "gateway",   of("nobody"),  Some(&portal),  &unauthorized),
         ("not registered",             "accepting", of("own"),     Some(&portal),  &unauthorized),
         ("a forgery of its name",      "accepting", of("own"),     Some(&forged),  &unauthorized),
@@ -161,6 +167,8 @@ fn a_certificate_authenticates_a_client_and_binds_its_tokens() {
         ("portal", "gateway", of("portal"), &portal),
         ("by-dns", "gateway", of("by-dns"), &another),
         ("own", "accepting", of("own"), &own),
+        ("either", "gateway", of("either"), &portal),
+        ("secret", "gateway", of("either").set("client_secret", "secret"), &another),
         ("secret", "gateway", of("secret").set("client_secret", "secret"), &another),
     ];
     for (case, listener, form, identity) in successes {

@@ -5,7 +5,7 @@ use jsonwebtoken::Algorithm;
 use serde_json::{Value, json};
 
 use testkit::Findings;
-use testkit::configuration::{CLIENT_SECRET, Configuration, ISSUER, ORDERS, jwks};
+use testkit::configuration::{CLIENT_SECRET, Configuration, ISSUER, ORDERS, jwks, sha256_hex};
 use testkit::gateway::{Gateway, exchange_form, exchange_request};
 use testkit::holder::{ASSERTION_TYPE, Holder, assertion_claims, changed};
 use testkit::http::{Answer, Form, Request};
@@ -49,6 +49,73 @@ fn an_assertion_authenticates_its_client_at_every_endpoint() {
     assert_eq!(revoked.status, 200, "{revoked:?}");
     let ended = post(&gateway, "/oidc/token/introspection", &with_assertion(token, &assertion()));
     assert_eq!(ended.json()["active"], json!(false), "{ended:?}");
+}
+
+/// RFC 6749 §2.3: a client may have several methods, and a request uses one.
+#[test]
+fn a_client_with_a_list_of_methods_uses_one_in_each_request() {
+    let holder = Holder::new(Algorithm::ES256);
+    let client = json!({
+        "client_id": "several", "type": "traditional_web",
+        "authentication": ["client_secret_basic", "private_key_jwt"],
+        "client_secret_sha256": [sha256_hex(&CLIENT_SECRET)], "local_jwks": jwks(&[&holder.key]),
+    });
+    let by_form = json!({
+        "client_id": "posts", "type": "traditional_web",
+        "authentication": ["client_secret_basic", "client_secret_post"],
+        "client_secret_sha256": [sha256_hex(&CLIENT_SECRET)],
+    });
+    let configuration =
+        Configuration::default().with("/clients/-", client).with("/clients/-", by_form);
+    let gateway = Gateway::lent(&configuration);
+    let assertion = || holder.assert(&assertion_claims("several", ISSUER));
+    let asked =
+        |client: &str, token: &str| Form::default().set("token", token).set("client_id", client);
+    let mut findings = Findings::default();
+    for client in ["several", "posts"] {
+        let exchange = || exchange_form(&gateway.mint("u-1")).set("client_id", client);
+        let by_basic = |form: &Form, path: &str| {
+            let request = Request::post(path)
+                .header("content-type", "application/x-www-form-urlencoded")
+                .body(form.encode());
+            gateway.send(&request.basic(client, &CLIENT_SECRET))
+        };
+        let by_other = |form: Form| match client {
+            "several" => with_assertion(form, &assertion()),
+            _ => form.set("client_secret", &CLIENT_SECRET),
+        };
+        let basic = by_basic(&exchange(), "/oidc/token");
+        findings.expect(format!("{client}, Basic"), &basic.status, &200);
+        let other = gateway.exchange(&by_other(exchange()));
+        findings.expect(format!("{client}, its other method"), &other.status, &200);
+        if basic.status == 200 {
+            let token = basic.member("access_token");
+            let path = "/oidc/token/revocation";
+            let revoked = post(&gateway, path, &by_other(asked(client, &token)));
+            findings.expect(format!("{client}, revocation"), &revoked.status, &200);
+            let told = by_basic(&asked(client, &token), "/oidc/token/introspection");
+            findings.expect(format!("{client}, ended"), &told.json()["active"], &json!(false));
+        }
+        let twice = by_basic(&by_other(exchange()), "/oidc/token");
+        findings.expect(
+            format!("{client}, both at once"),
+            &twice.refusal(),
+            &(400, "invalid_request".into()),
+        );
+        let none = gateway.exchange(&exchange());
+        findings.expect(
+            format!("{client}, none"),
+            &none.refusal(),
+            &(401, "invalid_client".into()),
+        );
+    }
+    let form = exchange_form(&gateway.mint("u-1")).set("client_id", "several");
+    let answer = gateway.exchange(&form.set("client_secret", &CLIENT_SECRET));
+    findings.expect(
+        "a method that is not listed",
+        &answer.refusal(),
+        &(401, "invalid_client".into()),
+    );
 }
 
 #[test]

@@ -70,12 +70,19 @@ fn the_discovery_document_announces_only_what_is_configured() {
         "authentication": "client_secret_post",
         "client_secret_sha256": [sha256_hex("secret")],
     }]);
+    let mut several = post.clone();
+    several[0]["authentication"] = json!(["client_secret_post", "client_secret_basic"]);
     let address = |path: &str| json!(format!("https://auth.example.com/oidc/token/{path}"));
     let gateway = Gateway::lent(&Configuration::default());
     let document = || gateway.send(&Request::get(DISCOVERY)).json();
     for (clients, methods, of_the_confidential) in [
         (None, json!(["client_secret_basic", "none"]), json!(["client_secret_basic"])),
         (Some(&post), json!(["client_secret_post"]), json!(["client_secret_post"])),
+        (
+            Some(&several),
+            json!(["client_secret_basic", "client_secret_post"]),
+            json!(["client_secret_basic", "client_secret_post"]),
+        ),
         (Some(&public), json!(["none"]), Value::Null),
     ] {
         if let Some(clients) = clients {

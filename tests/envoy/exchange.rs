@@ -514,6 +514,7 @@ fn an_actor_proves_the_openid_scope_with_a_valid_token() {
         ("openid alone",            key.sign(&actor("scope", json!("openid"))),                true),
         ("openid at the end",       key.sign(&actor("scope", json!("email openid"))),          true),
         ("openid in scp",           key.sign(&scp(json!("openid"))),                           true),
+        ("scope, a list",           key.sign(&actor("scope", json!(["email", "openid"]))),     true),
         ("openid in a list",        key.sign(&scp(json!(["email", "openid"]))),                true),
         ("within the skew",         key.sign(&actor("exp", json!(now() - 30))),                true),
         ("without openid",          key.sign(&actor("scope", json!("profile email"))),         false),

@@ -157,6 +157,8 @@ fn a_bearer_may_have_every_shape_that_the_rfcs_allow() {
     let cases = [
         ("audience in a list",           key.sign(&claims("aud", json!(["urn:else", MANAGEMENT])))),
         ("more scopes than needed",      key.sign(&claims("scope", json!("openid impersonate email")))),
+        ("scope as a list",              key.sign(&claims("scope", json!(["openid", "impersonate"])))),
+        ("scope as a list, and scp",     key.sign(&with(claims("scope", json!(["openid"])), "scp", json!(["impersonate"])))),
         ("scp as a string",              key.sign(&scp(json!("openid impersonate")))),
         ("scp as a list",                key.sign(&scp(json!(["openid", "impersonate"])))),
         ("expired within the skew",      key.sign(&claims("exp", json!(now - 30)))),
@@ -346,6 +348,8 @@ fn a_bearer_without_the_scope_is_told_which_one_it_lacks() {
         ("a scope that ends alike",  key.sign(&claims("scope", json!("no-impersonate")))),
         ("another case",             key.sign(&claims("scope", json!("Impersonate")))),
         ("scp without it",           key.sign(&scp(json!(["openid"])))),
+        ("a list without it",        key.sign(&claims("scope", json!(["openid"])))),
+        ("words in an item",         key.sign(&claims("scope", json!(["openid impersonate"])))),
     ];
     let mut findings = Findings::default();
     for (case, bearer) in &cases {

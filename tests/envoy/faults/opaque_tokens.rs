@@ -88,6 +88,7 @@ fn introspection_decides_who_may_mint() {
         ("good",           active(json!({"exp": future})),                     201, ""),
         ("unlimited",      active(json!({})),                                  201, ""),
         ("more-scopes",    active(json!({"scope": "a impersonate b"})),        201, ""),
+        ("scopes-in-a-list", active(json!({"scope": ["a", "impersonate"]})),   201, ""),
         ("named-by-sub",   active(json!({"client_id": null})),                 201, ""),
         ("unknown-claims", active(json!({"aud": {"x": 1}, "ext": 7})),         201, ""),
         ("inactive",       json!({"active": false}),                           401, "invalid_token"),
@@ -98,6 +99,7 @@ fn introspection_decides_who_may_mint() {
         ("nobody",         active(json!({"client_id": null, "sub": null})),    401, "invalid_token"),
         ("no-scope",       active(json!({"scope": null})),                     403, "insufficient_scope"),
         ("other-scope",    active(json!({"scope": "impersonate2 openid"})),    403, "insufficient_scope"),
+        ("other-scopes",   active(json!({"scope": ["a impersonate"]})),        403, "insufficient_scope"),
         ("half-scope",     active(json!({"scope": "Impersonate"})),            403, "insufficient_scope"),
         // An answer without a valid introspection response says nothing about the token.
         ("no-verdict",     json!({"scope": "impersonate", "client_id": "b"}),  503, "temporarily_unavailable"),

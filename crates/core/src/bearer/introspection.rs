@@ -16,6 +16,7 @@ use serde_json::Value;
 use super::answers::{Answers, Verdict};
 use super::identity::{Identity, NameClaims};
 use super::jwt::confirmation;
+use super::scopes::Scopes;
 use super::sign_in::{SignIn, SignInClaims};
 use super::{BearerError, VerifiedToken};
 use crate::config::{self, HttpUri, TokenRules};
@@ -40,7 +41,7 @@ pub(super) struct Introspection {
 #[derive(Deserialize)]
 struct IntrospectionAnswer {
     active: bool,
-    scope: Option<String>,
+    scope: Option<Scopes>,
     client_id: Option<String>,
     azp: Option<String>,
     sub: Option<String>,
@@ -53,6 +54,10 @@ struct IntrospectionAnswer {
     token_use: Option<String>,
     typ: Option<String>,
     act: Option<IgnoredAny>,
+    txn: Option<IgnoredAny>,
+    nonce: Option<IgnoredAny>,
+    at_hash: Option<IgnoredAny>,
+    c_hash: Option<IgnoredAny>,
     cnf: Option<Value>,
     iat: Option<f64>,
     sid: Option<String>,
@@ -68,6 +73,12 @@ impl IntrospectionAnswer {
     fn not_an_access_token(&self) -> Option<&str> {
         const ACCESS_TOKEN: &str = "urn:ietf:params:oauth:token-type:access_token";
         const JWT: &str = "urn:ietf:params:oauth:token-type:jwt";
+        // OpenID Connect Core §2, §3.3.2.11: an ID token has these, and no access token.
+        let of_id_tokens =
+            [("nonce", self.nonce), ("at_hash", self.at_hash), ("c_hash", self.c_hash)];
+        if let Some((name, _)) = of_id_tokens.into_iter().find(|(_, member)| member.is_some()) {
+            return Some(name);
+        }
         let members: [(&Option<String>, &[&str]); 3] = [
             (&self.token_type, &["Bearer", "access_token", ACCESS_TOKEN, JWT]),
             (&self.token_use, &["access_token", "access"]),
@@ -121,14 +132,14 @@ impl Introspection {
         }
     }
 
-    /// Verifies a token, and checks that it has the required scopes. `issuer` is the token's
-    /// unverified `iss`, if the token is a JWT that has one.
+    /// Verifies a token, and checks that it has the required scopes. A JWT says more itself, without
+    /// proof: its issuer, if it has one, and that it [is an access token](VerifiedToken::is_marked).
     pub(super) async fn verify(
         &self,
         context: &Context,
         names: &Names,
         token: &str,
-        issuer: Option<&str>,
+        said_by_itself: (Option<&str>, Option<bool>),
     ) -> Verdict {
         let digest = Digest::of(token.as_bytes());
         let now = context.host().now();
@@ -147,7 +158,7 @@ impl Introspection {
         let call = self.http_uri.call("POST", headers, body.into_bytes());
         let answer = ask(context, Upstream::Introspection, call).await?;
         let answer: IntrospectionAnswer = answer.json(context.host())?;
-        let verdict = self.judge(names, answer, issuer, now);
+        let verdict = self.judge(names, answer, said_by_itself, now);
         let until =
             verdict.as_ref().map_or(UnixTime::from_millis(u64::MAX), |token| token.expires_at);
         self.answers.insert(digest, now, until, &verdict);
@@ -158,7 +169,7 @@ impl Introspection {
         &self,
         names: &Names,
         answer: IntrospectionAnswer,
-        issuer: Option<&str>,
+        (issuer, is_marked): (Option<&str>, Option<bool>),
         now: UnixTime,
     ) -> Verdict {
         if !answer.active {
@@ -188,7 +199,7 @@ impl Introspection {
         if self.rules.audiences.as_ref().is_some_and(|audiences| !answer.is_for(audiences)) {
             return Err(BearerError::Audience);
         }
-        if answer.act.is_some() {
+        if answer.act.is_some() || answer.txn.is_some() {
             return Err(BearerError::Delegated);
         }
         let confirmation = confirmation(answer.cnf.as_ref())?;
@@ -200,17 +211,18 @@ impl Introspection {
         };
         let sign_in = sign_in.read(names, &self.name_prefix, issued_at)?;
         let sign_in = SignIn { vouched_at: Some(now), ..sign_in };
+        let names_a_grant = answer.scope.is_some() || answer.client_id.is_some();
         let named = NameClaims { sub: answer.sub, client_id: answer.client_id, azp: answer.azp };
         let client_ids = self.rules.client_ids.as_deref();
         let Identity { subject, client_id } =
             Identity::new(names, &self.name_prefix, named, client_ids)?;
-        let scope = answer.scope.unwrap_or_default();
         Rc::new(VerifiedToken {
             subject,
             client_id,
-            scopes: scope.split(' ').map(str::to_owned).collect(),
+            scopes: answer.scope.map(Scopes::into_list).unwrap_or_default(),
             expires_at,
             sign_in,
+            is_marked: is_marked.unwrap_or(names_a_grant),
             confirmation,
             required_scopes: Rc::clone(&self.rules.required_scopes),
         })

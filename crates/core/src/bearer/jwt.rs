@@ -3,9 +3,11 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
+use serde::Deserialize as _;
 use serde_json::Value;
 
 use super::identity::{Identity, NameClaims};
+use super::scopes::Scopes;
 use super::sign_in::SignInClaims;
 use super::{BearerError, ExpiringCache, VerifiedToken};
 use crate::config::JwtIssuer;
@@ -23,6 +25,13 @@ const CACHE_CAPACITY: usize = 1024;
 
 /// The accepted values of `typ` (RFC 9068 §4, RFC 8725 §3.11). Some issuers write `JWT`.
 const TYPES: [&str; 3] = ["at+jwt", "application/at+jwt", "JWT"];
+
+/// The values of `typ` that only an access token has.
+const TYPES_OF_RFC_9068: [&str; 2] = ["at+jwt", "application/at+jwt"];
+
+/// Claims of other kinds of token, whatever `typ` says: of logout tokens and security events (RFC
+/// 8417 §2.2), and of ID tokens (OpenID Connect Core §2, §3.3.2.11).
+const NEVER_IN_AN_ACCESS_TOKEN: [&str; 4] = ["events", "nonce", "at_hash", "c_hash"];
 
 /// Verifies access tokens of trusted issuers, and remembers the verified ones.
 #[derive(Debug)]
@@ -71,7 +80,7 @@ impl JwtVerifier {
         let statement = parse(token)?;
         let (position, issuer) = self.issuers.find(statement.issuer()?)?;
         let verified = issuer.verify(context, crypto, &statement, now).await?;
-        let verified = Rc::new(accept(&issuer.rules, names, &verified, now)?);
+        let verified = Rc::new(accept(&issuer.rules, names, &statement, &verified, now)?);
         if statement.is_signed_by(crypto, own_keys) {
             return Err(BearerError::SelfIssued);
         }
@@ -104,12 +113,7 @@ pub(super) fn check_unlisted(
     crypto: Option<&TestedCrypto>,
     own_keys: &KeySet,
 ) -> Result<Confirmation, BearerError> {
-    if statement.claims().contains_key("events") {
-        return Err(reports_events());
-    }
-    if statement.claims().contains_key("act") {
-        return Err(BearerError::Delegated);
-    }
+    check_kind(|name| statement.claims().contains_key(name))?;
     let confirmation = confirmation(statement.claims().get("cnf"))?;
     if !statement.has_signature() {
         return Err(StatementError::Signature.into());
@@ -120,21 +124,37 @@ pub(super) fn check_unlisted(
     Ok(confirmation)
 }
 
+/// Returns true if a JWT says that it [is an access token](VerifiedToken::is_marked).
+pub(super) fn is_marked(statement: &Untrusted<'_>) -> bool {
+    let typed = statement.r#type().is_some() && statement.check_type(&TYPES_OF_RFC_9068).is_ok();
+    let claims = statement.claims();
+    let has = |name: &str| claims.get(name).is_some_and(|claim| !claim.is_null());
+    typed || ["scope", "scp", "client_id"].into_iter().any(has)
+}
+
 /// Reads the keys that a token is bound to; none if it has no `cnf`.
 pub(super) fn confirmation(cnf: Option<&Value>) -> Result<Confirmation, BearerError> {
     let Some(cnf) = cnf else { return Ok(Confirmation::default()) };
     Confirmation::read(cnf).ok_or(BearerError::SenderConstrained)
 }
 
-/// Refuses a logout token or a security event, which is never an access token (RFC 8725 §3.11).
-fn reports_events() -> BearerError {
-    BearerError::NotAnAccessToken("events".to_owned())
+/// Refuses a token whose claims say that it is another kind of token, or that its bearer is not its
+/// subject. `has` says whether the token has a claim, with any value.
+fn check_kind(has: impl Fn(&str) -> bool) -> Result<(), BearerError> {
+    if let Some(name) = NEVER_IN_AN_ACCESS_TOKEN.into_iter().find(|name| has(name)) {
+        return Err(BearerError::NotAnAccessToken(name.to_owned()));
+    }
+    if has("act") || has("txn") {
+        return Err(BearerError::Delegated);
+    }
+    Ok(())
 }
 
 /// Checks the claims of a token against the rules for its issuer, which did sign it.
 fn accept(
     rules: &JwtIssuer,
     names: &Names,
+    statement: &Untrusted<'_>,
     verified: &Verified<'_>,
     now: UnixTime,
 ) -> Result<VerifiedToken, BearerError> {
@@ -143,29 +163,16 @@ fn accept(
     if !rules.audiences.iter().any(|ours| audiences.contains(&ours.as_str())) {
         return Err(BearerError::Audience);
     }
-    // The token reports events (RFC 8417), whatever its type says.
-    if verified.has("events") {
-        return Err(reports_events());
-    }
-    // The token's bearer is an actor, and not its subject (RFC 8693 §4.1).
-    if verified.has("act") {
-        return Err(BearerError::Delegated);
-    }
+    check_kind(|name| verified.has(name))?;
     let confirmation = confirmation(verified.given("cnf"))?;
     let text = |name| verified.text(name).map(|text| text.map(str::to_owned));
     let named = NameClaims { sub: text("sub")?, client_id: text("client_id")?, azp: text("azp")? };
     let prefix = rules.name_prefix.as_deref().unwrap_or_default();
     let client_ids = rules.client_ids.as_deref();
     let Identity { subject, client_id } = Identity::new(names, prefix, named, client_ids)?;
-    // A string holds several scopes with spaces between them; in a list each item is one scope.
-    // Other issuers than those of RFC 9068 write the list, under another name.
-    let mut scopes: Vec<_> = verified.text("scope")?.into_iter().flat_map(split).collect();
-    match verified.claim("scp") {
-        Some(Value::Array(_)) => {
-            scopes.extend(verified.texts("scp")?.into_iter().map(str::to_owned));
-        }
-        _ => scopes.extend(verified.text("scp")?.into_iter().flat_map(split)),
-    }
+    // Some issuers write `scp` instead of RFC 9068's `scope`.
+    let mut scopes = read_scopes(verified, "scope")?;
+    scopes.extend(read_scopes(verified, "scp")?);
     let sign_in = SignInClaims {
         sid: text("sid")?,
         acr: verified.claim("acr"),
@@ -176,14 +183,17 @@ fn accept(
         client_id,
         scopes,
         expires_at,
+        is_marked: is_marked(statement),
         sign_in: sign_in.read(names, prefix, verified.issued_at)?,
         confirmation,
         required_scopes: Rc::clone(&rules.required_scopes),
     })
 }
 
-fn split(scopes: &str) -> impl Iterator<Item = String> {
-    scopes.split(' ').map(str::to_owned)
+fn read_scopes(verified: &Verified<'_>, name: &str) -> Result<Vec<String>, StatementError> {
+    let Some(claim) = verified.claim(name) else { return Ok(Vec::new()) };
+    let scopes = Scopes::deserialize(claim).map_err(|_| StatementError::Claims)?;
+    Ok(scopes.into_list())
 }
 
 #[cfg(test)]

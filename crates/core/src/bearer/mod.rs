@@ -10,6 +10,7 @@ mod cache;
 mod identity;
 mod introspection;
 mod jwt;
+mod scopes;
 mod sign_in;
 mod userinfo;
 
@@ -80,6 +81,7 @@ impl Verifier {
         let mut refusal = StatementError::NotAJwt.into();
         let mut issuer = None;
         let mut said_by_itself = Confirmation::default();
+        let mut is_marked = None;
         let untrusted;
         if is_jwt(token)? {
             if let Some(jwt) = &self.jwt {
@@ -95,13 +97,15 @@ impl Verifier {
             untrusted = jwt::parse(token)?;
             said_by_itself = jwt::check_unlisted(&untrusted, crypto, &self.own_keys)?;
             issuer = Some(untrusted.issuer()?).filter(|issuer| !issuer.is_empty());
+            is_marked = Some(jwt::is_marked(&untrusted));
         }
         if let Some(userinfo) = &self.userinfo {
             let verdict = userinfo.verify(context, &self.names, token, issuer).await?;
             return Ok(Unproven { token: verdict, said_by_itself });
         }
         if let Some(introspection) = &self.introspection {
-            let verdict = introspection.verify(context, &self.names, token, issuer).await?;
+            let verdict =
+                introspection.verify(context, &self.names, token, (issuer, is_marked)).await?;
             return Ok(Unproven { token: verdict, said_by_itself });
         }
         Err(refusal)
@@ -174,6 +178,9 @@ pub(crate) struct VerifiedToken {
     pub expires_at: UnixTime,
     /// When and how the holder signed in.
     pub sign_in: SignIn,
+    /// True if the token says that it is an access token: by `typ: at+jwt`, or by a scope or
+    /// a `client_id`. ID tokens have none of them, and may have no claim that access tokens lack.
+    pub is_marked: bool,
     /// The keys that the token is bound to.
     confirmation: Confirmation,
     /// The scopes that the issuer's entry requires.
@@ -235,8 +242,8 @@ pub(crate) enum BearerError {
     /// that is not understood. Without its key it is worth nothing.
     #[error("bound to a key that the request has not proved")]
     SenderConstrained,
-    /// The token has an `act` claim. Its bearer already acts as another user, and would stay
-    /// unnamed.
+    /// The token has an `act` claim, or the `txn` of an impersonation by any filter. Its bearer
+    /// already acts as another user, and would stay unnamed.
     #[error("the token is itself an impersonation")]
     Delegated,
     /// One of our own keys signed the token, for an impersonation. Without an `act` claim it looks

@@ -32,6 +32,7 @@ pub(super) struct Userinfo {
 struct UserinfoAnswer {
     sub: String,
     act: Option<IgnoredAny>,
+    txn: Option<IgnoredAny>,
     sid: Option<String>,
     acr: Option<Value>,
     auth_time: Option<Value>,
@@ -81,7 +82,7 @@ impl Userinfo {
         issuer: Option<&str>,
         now: UnixTime,
     ) -> Verdict {
-        if answer.act.is_some() {
+        if answer.act.is_some() || answer.txn.is_some() {
             return Err(BearerError::Delegated);
         }
         if let Some(issuer) = issuer {
@@ -102,6 +103,7 @@ impl Userinfo {
             scopes: Vec::new(),
             expires_at: UnixTime::from_millis(u64::MAX),
             sign_in,
+            is_marked: false,
             confirmation: Confirmation::default(),
             required_scopes: Rc::new([]),
         }))

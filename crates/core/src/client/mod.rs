@@ -2,9 +2,9 @@
 //! 6749 §2.3).
 //!
 //! Only this module can create an [`AuthenticatedClient`], so no later step runs for a client that
-//! was not authenticated. A client has one method, and a request uses one. An unknown client, a
-//! wrong secret, a bad assertion and another certificate get the same answer: a stranger learns
-//! neither which clients exist nor how near a guess was.
+//! was not authenticated. A client has one or several methods, and a request uses one. An unknown
+//! client, a wrong secret, a bad assertion and another certificate get the same answer: a stranger
+//! learns neither which clients exist nor how near a guess was.
 
 mod assertion;
 mod certificate;
@@ -62,10 +62,14 @@ impl Clients {
         clients: impl Iterator<Item = &'c Rc<Client>>,
         assertions: impl FnOnce(Vec<(Rc<Client>, Jwks)>) -> Assertions,
     ) -> Self {
-        let with_keys =
-            clients.filter_map(|client| Some((Rc::clone(client), client.keys.clone()?)));
-        let (signing, connecting): (Vec<_>, Vec<_>) = with_keys
-            .partition(|(client, _)| client.authentication == ClientAuthentication::PrivateKeyJwt);
+        let with_keys: Vec<_> =
+            clients.filter_map(|client| Some((Rc::clone(client), client.keys.clone()?))).collect();
+        let known_for = |method| {
+            let uses = with_keys.iter().filter(move |(client, _)| client.authenticates_by(method));
+            uses.cloned().collect::<Vec<_>>()
+        };
+        let signing = known_for(ClientAuthentication::PrivateKeyJwt);
+        let connecting = known_for(ClientAuthentication::SelfSignedTlsClientAuth);
         let source = |(client, keys): (Rc<Client>, Jwks)| (client, KeySource::new(&keys));
         Self {
             assertions: (!signing.is_empty()).then(|| assertions(signing)),
@@ -124,22 +128,22 @@ impl Clients {
         client: &Rc<Client>,
         certificate: Option<&ClientCertificate>,
     ) -> Result<(), ClientAuthError> {
-        let is_right = match client.authentication {
-            ClientAuthentication::None => true,
-            ClientAuthentication::TlsClientAuth => certificate
-                .zip(client.certificate_name.as_ref())
-                .is_some_and(|(certificate, name)| certificate::has_name(certificate, name)),
-            ClientAuthentication::SelfSignedTlsClientAuth => match certificate {
-                Some(certificate) => self.is_registered(context, client, certificate).await?,
-                None => false,
-            },
-            ClientAuthentication::ClientSecretBasic
-            | ClientAuthentication::ClientSecretPost
-            | ClientAuthentication::PrivateKeyJwt => {
-                return Err(ClientAuthError::CredentialsMissing);
-            }
-        };
-        if is_right { Ok(()) } else { Err(ClientAuthError::Certificate) }
+        if client.authenticates_by(ClientAuthentication::None) {
+            return Ok(());
+        }
+        if !client.connects_by_certificate() {
+            return Err(ClientAuthError::CredentialsMissing);
+        }
+        let certificate = certificate.ok_or(ClientAuthError::Certificate)?;
+        // Only a client with `tls_client_auth` has a name.
+        let name = client.certificate_name.as_ref();
+        if name.is_some_and(|name| certificate::has_name(certificate, name)) {
+            return Ok(());
+        }
+        if self.is_registered(context, client, certificate).await? {
+            return Ok(());
+        }
+        Err(ClientAuthError::Certificate)
     }
 
     /// Returns true if a certificate is in the client's key set. If it is not, fetches the key set

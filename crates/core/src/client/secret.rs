@@ -69,7 +69,7 @@ struct Credentials {
 }
 
 impl Credentials {
-    /// Checks that the secret is this client's, and came by the client's configured method. The
+    /// Checks that the secret is this client's, and came by a configured method of the client. The
     /// secret is hashed and compared at least once, even if the client does not exist.
     fn prove(
         &self,
@@ -89,7 +89,7 @@ impl Credentials {
         // All digests are compared, so that the time does not reveal which one matches.
         let right = known.iter().fold(false, |right, digest| right | digest.matches(&presented));
         match client {
-            Some(client) if right && client.authentication == method => Ok(()),
+            Some(client) if right && client.authenticates_by(method) => Ok(()),
             Some(_) if right => Err(ClientAuthError::AnotherMethod),
             _ => Err(ClientAuthError::Failed),
         }

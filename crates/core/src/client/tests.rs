@@ -14,9 +14,15 @@ fn client(client_id: &str, r#type: ClientType, secrets: &[&str]) -> Rc<Client> {
         client_id: client_id.into(),
         r#type,
         authentication: match r#type.is_confidential() {
-            true if client_id.ends_with("-post") => ClientAuthentication::ClientSecretPost,
-            true => ClientAuthentication::ClientSecretBasic,
-            false => ClientAuthentication::None,
+            true if client_id.ends_with("-both") => {
+                vec![
+                    ClientAuthentication::ClientSecretPost,
+                    ClientAuthentication::ClientSecretBasic,
+                ]
+            }
+            true if client_id.ends_with("-post") => vec![ClientAuthentication::ClientSecretPost],
+            true => vec![ClientAuthentication::ClientSecretBasic],
+            false => vec![ClientAuthentication::None],
         },
         secret_digests: secrets.iter().map(|secret| Digest::of(secret.as_bytes())).collect(),
         keys: None,
@@ -37,6 +43,7 @@ fn run(form: &str, authorization: Option<&str>) -> Result<String, ClientAuthErro
         client("c%2Bd", ClientType::TraditionalWeb, &["s"]),
         client("e+f", ClientType::SinglePage, &[]),
         client("desk-post", ClientType::TraditionalWeb, &["old", "n:e w%"]),
+        client("desk-both", ClientType::TraditionalWeb, &["old"]),
     ];
     let find = move |id: &str| clients.iter().find(|client| client.client_id == id).cloned();
     let (form, authorization) = (form.to_owned(), authorization.map(str::to_owned));
@@ -100,7 +107,7 @@ fn credentials_that_are_not_utf_8_are_refused() {
 }
 
 #[test]
-fn a_client_authenticates_by_its_configured_method_only() {
+fn a_client_authenticates_by_its_configured_methods_only() {
     use ClientAuthError::*;
     #[rustfmt::skip]
     let cases = [
@@ -127,6 +134,11 @@ fn a_client_authenticates_by_its_configured_method_only() {
         ("post, by Basic, wrong",   "",                  Some(basic("desk-post:new")),      Err(Failed)),
         ("post, both",              "client_id=desk-post&client_secret=old", Some(basic("desk-post:old")), Err(TwoMethods)),
         ("post, no name",           "client_secret=old", None,                              Err(NoClientId)),
+        ("both, by Basic",          "",                  Some(basic("desk-both:old")),      Ok("desk-both")),
+        ("both, in the form",       "client_id=desk-both&client_secret=old", None,          Ok("desk-both")),
+        ("both, at once",           "client_id=desk-both&client_secret=old", Some(basic("desk-both:old")), Err(TwoMethods)),
+        ("both, wrong",             "client_id=desk-both&client_secret=new", None,          Err(Failed)),
+        ("both, none",              "client_id=desk-both", None,                            Err(CredentialsMissing)),
         ("unknown, in the form",    "client_id=nobody&client_secret=old", None,             Err(Failed)),
         ("public, empty, in the form", "client_id=console&client_secret=", None,            Ok("console")),
         ("public, some, in the form", "client_id=console&client_secret=x", None,            Err(Failed)),

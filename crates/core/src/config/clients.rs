@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::rc::Rc;
 
 use super::binding::TokenBinding;
-use super::kinds::{Boolean, List, OneOf, Text, Words};
+use super::kinds::{Boolean, List, OneOf, OneOrMore, Text, Words};
 use super::node::Node;
 use super::resources::Resource;
 use super::section::{Kind, section};
@@ -12,7 +12,7 @@ use super::verification::{Jwks, LocalJwks, RemoteJwks, jwks};
 use crate::secret::Digest;
 
 #[cfg(test)]
-use serde_json::json;
+use serde_json::{Value, json};
 
 #[cfg(test)]
 use super::describe::{Described, Descriptions};
@@ -99,7 +99,7 @@ impl ClientAuthentication {
     }
 
     /// Returns true if the client authenticates by its TLS certificate.
-    pub(crate) const fn needs_certificate(self) -> bool {
+    const fn needs_certificate(self) -> bool {
         matches!(self, Self::TlsClientAuth | Self::SelfSignedTlsClientAuth)
     }
 }
@@ -153,8 +153,8 @@ pub struct Client {
     pub client_id: String,
     /// The kind of application. It decides if the client has secrets.
     pub r#type: ClientType,
-    /// The only method with which the client authenticates.
-    pub authentication: ClientAuthentication,
+    /// The methods with which the client may authenticate, at least one. Each request uses one.
+    pub authentication: Vec<ClientAuthentication>,
     /// The SHA-256 of each valid secret; several during rotation.
     pub secret_digests: Vec<Digest>,
     /// The keys with which the client signs assertions, or its certificates.
@@ -175,6 +175,21 @@ impl Client {
         self.r#type.is_confidential()
     }
 
+    /// Returns true if the client may authenticate by this method.
+    pub(crate) fn authenticates_by(&self, method: ClientAuthentication) -> bool {
+        self.authentication.contains(&method)
+    }
+
+    /// Returns true if the client may authenticate by a secret.
+    pub(super) fn has_secrets(&self) -> bool {
+        self.authentication.iter().any(|method| method.needs_secret())
+    }
+
+    /// Returns true if the client may authenticate by its TLS certificate.
+    pub(crate) fn connects_by_certificate(&self) -> bool {
+        self.authentication.iter().any(|method| method.needs_certificate())
+    }
+
     /// Returns true if there is a resource that the client may ask for. A client without one can
     /// only introspect.
     pub fn may_exchange(&self) -> bool {
@@ -190,13 +205,14 @@ section! {
         /// The kind of application. The first two are confidential: they authenticate with a
         /// secret. The others are public: they send `client_id` in the form.
         r#type: OneOf<ClientType>,
-        /// How a confidential client authenticates; the filter refuses every other method.
+        /// How a confidential client authenticates: one method, or a list of methods of which each
+        /// request uses one. The filter refuses every other method.
         /// `client_secret_basic`: by a secret in the `Authorization` header. `client_secret_post`:
         /// by a secret in the form. `private_key_jwt`: by a JWT that the client signs with a key in
         /// its key set. `tls_client_auth`: by a TLS certificate with the name in `tls_client_auth`.
         /// `self_signed_tls_client_auth`: by a TLS certificate in its key set (`x5c` or
         /// `x5t#S256`).
-        authentication: OneOf<ClientAuthentication> => "`client_secret_basic` of a confidential client",
+        authentication: OneOrMore<ClientAuthentication> => "`client_secret_basic` of a confidential client",
         /// The SHA-256 of each valid secret, in hexadecimal; several during rotation.
         /// `impersonation-filter hash-secret` prints it. Clients that authenticate by a secret need
         /// it, other clients must not have it.
@@ -256,12 +272,20 @@ impl Kind for Client {
                 "a public client (single_page, native) does not authenticate: leave authentication out",
             );
         }
-        let authentication = match members.authentication {
-            Some(given) => given,
-            None if is_confidential => ClientAuthentication::ClientSecretBasic,
-            None => ClientAuthentication::None,
-        };
-        let method = authentication.name();
+        let authentication = members.authentication.unwrap_or_else(|| {
+            vec![match is_confidential {
+                true => ClientAuthentication::ClientSecretBasic,
+                false => ClientAuthentication::None,
+            }]
+        });
+        let names: Vec<_> = authentication.iter().map(|method| method.name()).collect();
+        let methods = names.join(" and ");
+        let needs =
+            |what: fn(ClientAuthentication) -> bool| authentication.iter().copied().any(what);
+        let needs_secret = needs(ClientAuthentication::needs_secret);
+        let needs_keys = needs(ClientAuthentication::needs_keys);
+        let is_named = authentication.contains(&ClientAuthentication::TlsClientAuth);
+        let is_registered = authentication.contains(&ClientAuthentication::SelfSignedTlsClientAuth);
         let has_secrets = members.client_secret_sha256.is_some();
         let has_keys = members.remote_jwks.is_some() || members.local_jwks.is_some();
         let client = Self {
@@ -278,7 +302,7 @@ impl Kind for Client {
             resources: members.resources,
             actor_token_required: members.actor_token_required,
         };
-        if authentication.needs_secret() && client.secret_digests.is_empty() {
+        if needs_secret && client.secret_digests.is_empty() {
             return place.problem(
                 "a confidential client needs client_secret_sha256 \
                  (see `impersonation-filter hash-secret`)",
@@ -290,24 +314,23 @@ impl Kind for Client {
                  leave client_secret_sha256 out",
             );
         }
-        if !authentication.needs_secret() && has_secrets {
+        if !needs_secret && has_secrets {
             return place.problem(format!(
-                "a client with {method} has no secret: leave client_secret_sha256 out"
+                "a client with {methods} has no secret: leave client_secret_sha256 out"
             ));
         }
-        if authentication.needs_keys() != has_keys {
+        if needs_keys != has_keys {
             return place.problem(match has_keys {
-                true => format!("a client with {method} has no keys: leave its key set out"),
-                false => format!("a client with {method} needs remote_jwks or local_jwks"),
+                true => format!("a client with {methods} has no keys: leave its key set out"),
+                false => format!("a client with {methods} needs remote_jwks or local_jwks"),
             });
         }
-        if authentication == ClientAuthentication::SelfSignedTlsClientAuth
+        if is_registered
             && let Some(Jwks::Local(keys)) = &client.keys
             && keys.certificates().is_empty()
         {
             return place.member("local_jwks").problem("expected a key with x5c or x5t#S256");
         }
-        let is_named = authentication == ClientAuthentication::TlsClientAuth;
         if is_named != client.certificate_name.is_some() {
             return place.member("tls_client_auth").problem(match is_named {
                 true => "is required: it names the client's certificate",
@@ -319,33 +342,38 @@ impl Kind for Client {
 
     #[cfg(test)]
     fn describe(descriptions: &mut Descriptions) -> Described {
+        // An absent `authentication` is `client_secret_basic`.
+        let uses = |methods: &[&str]| {
+            json!({"properties": {"authentication": {"anyOf": [
+                {"enum": methods}, {"type": "array", "contains": {"enum": methods}},
+            ]}}})
+        };
+        let given_and = |rule: Value| json!({"required": ["authentication"], "allOf": [rule]});
         ClientMembers::describe(descriptions)
             .with_rule(json!({
                 "if": {"properties": {"type": {"enum": ["traditional_web", "machine_to_machine"]}}},
-                "then": {
-                    "if": {"properties": {"authentication": {
-                        "enum": ["client_secret_basic", "client_secret_post"],
-                    }}},
-                    "then": {
-                        "required": ["client_secret_sha256"],
-                        "properties": {
-                            "client_secret_sha256": {"minItems": 1},
-                            "remote_jwks": false, "local_jwks": false, "tls_client_auth": false,
-                        },
-                    },
-                    "else": {
-                        "properties": {"client_secret_sha256": false},
-                        "if": {"properties": {"authentication": {"const": "tls_client_auth"}}},
+                "then": {"allOf": [
+                    {
+                        "if": uses(&["client_secret_basic", "client_secret_post"]),
                         "then": {
-                            "required": ["tls_client_auth"],
-                            "properties": {"remote_jwks": false, "local_jwks": false},
+                            "required": ["client_secret_sha256"],
+                            "properties": {"client_secret_sha256": {"minItems": 1}},
                         },
-                        "else": {
-                            "oneOf": [{"required": ["remote_jwks"]}, {"required": ["local_jwks"]}],
-                            "properties": {"tls_client_auth": false},
-                        },
+                        "else": {"properties": {"client_secret_sha256": false}},
                     },
-                },
+                    {
+                        "if": given_and(uses(&["tls_client_auth"])),
+                        "then": {"required": ["tls_client_auth"]},
+                        "else": {"properties": {"tls_client_auth": false}},
+                    },
+                    {
+                        "if": given_and(uses(&["private_key_jwt", "self_signed_tls_client_auth"])),
+                        "then": {
+                            "oneOf": [{"required": ["remote_jwks"]}, {"required": ["local_jwks"]}],
+                        },
+                        "else": {"properties": {"remote_jwks": false, "local_jwks": false}},
+                    },
+                ]},
                 "else": {"properties": {
                     "client_secret_sha256": false, "authentication": false,
                     "remote_jwks": false, "local_jwks": false, "tls_client_auth": false,

@@ -169,6 +169,14 @@ impl Described {
         Self::plain(format!("list of {items}"), schema)
     }
 
+    /// Describes one such value, or a list of different ones that is not empty.
+    pub(super) fn or_listed(self) -> Self {
+        let (one, words) = (self.schema.clone(), format!("{}, or a list of them", self.words));
+        let list =
+            json!({"type": "array", "items": self.schema, "minItems": 1, "uniqueItems": true});
+        Self::plain(words, json!({"anyOf": [one, list]}))
+    }
+
     /// Requires the list to have at least one item.
     pub(super) fn not_empty(mut self) -> Self {
         self.words.push_str(", not empty");

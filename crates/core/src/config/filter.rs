@@ -291,7 +291,7 @@ impl Kind for Config {
         let bindings: Vec<_> = of_clients.chain(of_resources).collect();
         let reads_proofs = bindings.iter().any(|binding| binding.allows_proof());
         let reads_certificates = bindings.iter().any(|binding| binding.allows_certificate())
-            || members.clients.iter().any(|client| client.authentication.needs_certificate());
+            || members.clients.iter().any(|client| client.connects_by_certificate());
         let dpop = members.dpop.or_else(|| reads_proofs.then_some(Dpop { nonce: None }));
         let certificates = members
             .client_certificate

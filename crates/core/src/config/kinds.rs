@@ -211,6 +211,32 @@ impl<K: Kind> Kind for NonEmpty<K> {
     }
 }
 
+/// One word, or a list of different words with at least one item.
+pub(super) struct OneOrMore<W>(PhantomData<W>);
+
+impl<W: Words + PartialEq> Kind for OneOrMore<W> {
+    type Value = Vec<W>;
+
+    fn read(node: Node<'_>) -> Option<Self::Value> {
+        if !node.value.is_array() {
+            return Some(vec![OneOf::read(node)?]);
+        }
+        let list = node.clone();
+        let words = NonEmpty::<OneOf<W>>::read(node)?;
+        for (index, word) in words.iter().enumerate() {
+            if words.iter().take(index).any(|earlier| earlier == word) {
+                return list.item(index).problem("is given twice");
+            }
+        }
+        Some(words)
+    }
+
+    #[cfg(test)]
+    fn describe(descriptions: &mut Descriptions) -> Described {
+        OneOf::<W>::describe(descriptions).or_listed()
+    }
+}
+
 /// An object of strings whose member names the operator chooses.
 pub(super) struct Variables;
 

@@ -63,20 +63,16 @@ impl Profile {
             }
         }
         for (index, client) in clients.iter().enumerate() {
-            match client.authentication {
-                ClientAuthentication::None => {
-                    report(item("clients", index, "type"), "expected a confidential client");
-                }
-                ClientAuthentication::ClientSecretBasic
-                | ClientAuthentication::ClientSecretPost => report(
+            if client.authenticates_by(ClientAuthentication::None) {
+                report(item("clients", index, "type"), "expected a confidential client");
+            }
+            if client.has_secrets() {
+                report(
                     item("clients", index, "authentication"),
                     "expected private_key_jwt, tls_client_auth or self_signed_tls_client_auth",
-                ),
-                ClientAuthentication::PrivateKeyJwt
-                | ClientAuthentication::SelfSignedTlsClientAuth
-                | ClientAuthentication::TlsClientAuth => {}
+                );
             }
-            if client.authentication == ClientAuthentication::PrivateKeyJwt
+            if client.authenticates_by(ClientAuthentication::PrivateKeyJwt)
                 && let Some(Jwks::Local(keys)) = &client.keys
                 && keys.only_algorithms().any(|algorithm| self.forbids(algorithm))
             {

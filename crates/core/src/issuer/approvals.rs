@@ -65,6 +65,11 @@ async fn visitor(
     })?;
     trail.note(|facts| facts.requested_by = Some(name.clone()));
     let may_approve = verified.require(APPROVE).is_ok();
+    if !may_approve && !verified.is_marked {
+        return Err(lacks_the_scope().because(
+            "a user's token needs typ at+jwt, scope or client_id: it could be an ID token",
+        ));
+    }
     Ok(Visitor { name, client_id: verified.client_id.clone(), may_approve })
 }
 

@@ -169,7 +169,9 @@ impl Supported {
     fn new(config: &Config, proofs: Option<&Proofs>, origin: &str) -> Self {
         let paths = &config.paths;
         let mut used = BTreeSet::new();
-        used.extend(config.clients.values().map(|client| client.authentication));
+        used.extend(
+            config.clients.values().flat_map(|client| client.authentication.iter().copied()),
+        );
         let methods: Vec<_> = used.iter().map(|method| method.name()).collect();
         let public = ClientAuthentication::None.name();
         let confidential: Vec<_> =

@@ -245,7 +245,7 @@ fn full() -> Value {
             {
                 "client_id": "job",
                 "type": "machine_to_machine",
-                "authentication": "client_secret_post",
+                "authentication": ["client_secret_post", "client_secret_basic"],
                 "client_secret_sha256": ["c".repeat(64)],
                 "token_binding": "any",
             },
@@ -1000,6 +1000,11 @@ fn contradictions_are_refused() {
         ("a name without a certificate", client(json!({"tls_client_auth": {"san_dns": "a"}})), "clients[7].tls_client_auth", "is only for"),
         ("two names of a certificate", client(json!({"type": "traditional_web", "authentication": "tls_client_auth", "tls_client_auth": {"san_dns": "a", "san_uri": "b"}})), "clients[7].tls_client_auth", "expected exactly one of"),
         ("a method that there is not", client(json!({"type": "traditional_web", "authentication": "client_secret_jwt"})), "clients[7].authentication", "expected one of client_secret_basic, client_secret_post, private_key_jwt"),
+        ("a method twice",             client(json!({"type": "traditional_web", "client_secret_sha256": hash, "authentication": ["client_secret_post", "client_secret_post"]})), "clients[7].authentication[1]", "is given twice"),
+        ("no method",                  client(json!({"type": "traditional_web", "client_secret_sha256": hash, "authentication": []})), "clients[7].authentication", "expected a list that is not empty"),
+        ("two methods, no secret",     client(json!({"type": "traditional_web", "authentication": ["private_key_jwt", "client_secret_basic"], "local_jwks": {"environment_variable": "KEY_SET"}})), "clients[7]", "a confidential client needs client_secret_sha256"),
+        ("two methods, no keys",       client(json!({"type": "traditional_web", "client_secret_sha256": hash, "authentication": ["private_key_jwt", "client_secret_basic"]})), "clients[7]", "a client with private_key_jwt and client_secret_basic needs remote_jwks or local_jwks"),
+        ("two methods, no name",       client(json!({"type": "traditional_web", "client_secret_sha256": hash, "authentication": ["tls_client_auth", "client_secret_basic"]})), "clients[7].tls_client_auth", "is required"),
         ("a secret of no digits",      client(json!({"type": "traditional_web", "client_secret_sha256": []})), "clients[7]", "a confidential client needs"),
         ("an unknown resource",        client(json!({"resources": ["urn:example:nothing"]})), "clients[7].resources[0]", "expected the indicator of one of the resources"),
         ("actors without a way",       no_actors(full()),                                 "actor_tokens", "actor tokens are required, but no way"),
@@ -1033,6 +1038,7 @@ fn the_profile_names_every_setting_that_it_forbids() {
         signer(&es256, json!({"client_id": "signer", "token_binding": "dpop"})),
         signer(&es256, json!({"client_id": "unbound"})),
         {"client_id": "connector", "type": "traditional_web", "authentication": "tls_client_auth", "tls_client_auth": {"subject": "CN=a"}, "token_binding": "mtls"},
+        signer(&es256, json!({"client_id": "several", "token_binding": "dpop", "authentication": ["private_key_jwt", "client_secret_basic"], "client_secret_sha256": ["a".repeat(64)]})),
     ]);
     value["resources"] = json!([
         {"indicator": "urn:a", "token_binding": "any"}, {"indicator": "urn:b"}, {"indicator": "urn:c", "token_binding": "dpop"},
@@ -1047,6 +1053,7 @@ fn the_profile_names_every_setting_that_it_forbids() {
             "clients[2].token_binding",
             "clients[2].type",
             "clients[4].token_binding",
+            "clients[6].authentication",
             "issuer",
             "resources[1].token_binding",
         ]

@@ -17,7 +17,7 @@ fn client(client_id: &str, resources: Option<&[&str]>) -> (String, Rc<Client>) {
     let client = Client {
         client_id: client_id.to_owned(),
         r#type: ClientType::SinglePage,
-        authentication: ClientAuthentication::None,
+        authentication: vec![ClientAuthentication::None],
         secret_digests: Vec::new(),
         keys: None,
         certificate_name: None,
