@@ -39,7 +39,7 @@ type Row = (&'static str, fn(&Live) -> Value, bool);
 #[test]
 fn each_rule_about_claims_is_kept_and_an_invalid_logout_token_ends_nothing() {
     #[rustfmt::skip]
-    let rows: [Row; 43] = [
+    let rows: [Row; 46] = [
         // §2.4: the claims. A row that is good and ends nothing names somebody else.
         ("by sid",                       |_| json!({}),                                              true),
         ("by sub",                       |live| json!({"sid": null, "sub": live.actor}),             true),
@@ -54,6 +54,8 @@ fn each_rule_about_claims_is_kept_and_an_invalid_logout_token_ends_nothing() {
         ("a second event",               |_| json!({"events": {LOGOUT: {}, "urn:x": {}}}),           true),
         ("members in the event",         |_| json!({"events": {LOGOUT: {"x": 1}}}),                  true),
         ("expired within the skew",      |_| json!({"exp": now() - 30}),                             true),
+        ("exp missing",                  |_| json!({"exp": null}),                                   true),
+        ("good, exp missing, iat of four minutes ago", |_| json!({"exp": null, "iat": now() - 240}), false),
         ("nbf within the skew",          |_| json!({"nbf": now() + 30}),                             true),
         ("iat with a fraction",          |_| json!({"iat": now() as f64 + 0.25}),                    true),
         ("iat of an hour ago, before the sign-in", |_| json!({"iat": now() - 3600}),                 false),
@@ -69,7 +71,8 @@ fn each_rule_about_claims_is_kept_and_an_invalid_logout_token_ends_nothing() {
         ("aud of security events",       |_| json!({"aud": testkit::events::RECEIVER}),              false),
         ("iat missing",                  |_| json!({"iat": null}),                                   false),
         ("iat a string",                 |_| json!({"iat": now().to_string()}),                      false),
-        ("exp missing",                  |_| json!({"exp": null}),                                   false),
+        ("exp missing, iat of six minutes ago", |_| json!({"exp": null, "iat": now() - 360}),        false),
+        ("exp missing, iat ahead",       |_| json!({"exp": null, "iat": now() + 600}),               false),
         ("exp over",                     |_| json!({"exp": now() - 120}),                            false),
         ("exp a string",                 |_| json!({"exp": (now() + 120).to_string()}),              false),
         ("nbf ahead",                    |_| json!({"nbf": now() + 600}),                            false),

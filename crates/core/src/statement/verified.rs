@@ -79,4 +79,24 @@ impl<'s> Verified<'s> {
         }
         Ok(expires_at)
     }
+
+    /// Does as [`check_times`](Self::check_times), but accepts a statement without `exp` that is at
+    /// most `age` old. Refuses one whose `iat` lies in the future, as its age would begin later.
+    pub(crate) fn check_times_or_age(
+        &self,
+        now: UnixTime,
+        leeway: Duration,
+        age: Duration,
+    ) -> Result<(), StatementError> {
+        let (None, Some(issued_at)) = (self.expires_at, self.issued_at) else {
+            return self.check_times(now, leeway).map(drop);
+        };
+        if now > issued_at.after(age) {
+            return Err(StatementError::Expired);
+        }
+        if now.after(leeway) < self.not_before.max(issued_at) {
+            return Err(StatementError::NotYetValid);
+        }
+        Ok(())
+    }
 }
