@@ -10,6 +10,7 @@
     reason = "a test that overflows or slices wrongly fails, and that is all it does"
 )]
 
+mod approvals;
 mod audit;
 mod binding;
 mod bound_callers;

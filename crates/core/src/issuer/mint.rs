@@ -94,6 +94,9 @@ struct MintResponse {
     subject_token: String,
     #[serde(rename = "expiresIn")]
     expires_in: u64,
+    /// `pending` while the token waits for a decision; otherwise absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    approval: Option<&'static str>,
 }
 
 /// Mints a subject token.
@@ -195,6 +198,7 @@ pub(super) async fn mint(
     let lifetime = bounds.lifetime(lifetime(&service.config, &needs));
     let mint = Mint { caller, request_id: trail.request_id(), at_millis: now.millis(), bounds };
     let expires_at = now.after(lifetime);
+    let approval = (!needs.needs_nobody()).then_some("pending");
     let (token, id) = if needs.needs_nobody() && !breaks_glass {
         service.store.mint(context, mint, grant, expires_at).await?
     } else {
@@ -205,7 +209,8 @@ pub(super) async fn mint(
     let id = id.to_string();
     trail.note(|facts| facts.subject_token_id = Some(id.clone()));
 
-    let body = MintResponse { subject_token: token.reveal(), expires_in: lifetime.as_secs() };
+    let (subject_token, expires_in) = (token.reveal(), lifetime.as_secs());
+    let body = MintResponse { subject_token, expires_in, approval };
     let mut response = secret_json(201, &body);
     response.headers.push(("location", format!("{}/{id}", service.config.paths.subject_tokens)));
     Ok(response)
