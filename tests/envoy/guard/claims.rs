@@ -38,6 +38,7 @@ fn claims_that_the_filter_does_not_issue_are_refused() {
         ("no client",                  claims_with(&json!({"client_id": null})),          401),
         ("no time of issue",           claims_with(&json!({"iat": null})),                401),
         ("a null time of issue",       null("iat"),                                       401),
+        ("no time of expiry",          claims_with(&json!({"exp": null})),                401),
         ("no jti",                     claims_with(&json!({"jti": null})),                401),
         ("a null scope",               null("scope"),                                     401),
     ];

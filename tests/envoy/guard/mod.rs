@@ -6,6 +6,7 @@ mod claims;
 mod crashed;
 mod ended;
 mod etcd;
+mod expired;
 mod failures;
 mod mesh;
 mod observed;

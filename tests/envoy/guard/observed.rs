@@ -137,6 +137,8 @@ fn the_guard_counts_requests_and_refusals_from_zero() {
         "claims_malformed",
         "revocations_unknown",
         "revocations_stale",
+        "expired",
+        "expired_while_open",
         "ended",
         "ended_while_open",
         "stale_while_open",

@@ -30,6 +30,8 @@ pub(super) struct Claims<'m> {
     pub(super) jti: &'m str,
     /// `iat` in seconds.
     pub(super) issued_at: u64,
+    /// The time from which on the token is refused.
+    pub(super) expires_at: UnixTime,
     pub(super) scope: Scope<'m>,
     /// The keys that the token is bound to.
     pub(super) binding: Binding,
@@ -126,6 +128,7 @@ struct RawClaims<'m> {
     aud: Value<'m>,
     client_id: Value<'m>,
     iat: Value<'m>,
+    exp: Value<'m>,
     jti: Value<'m>,
     scope: Value<'m>,
     txn: Value<'m>,
@@ -144,6 +147,7 @@ impl<'m> RawClaims<'m> {
                 b"aud" => &mut raw.aud,
                 b"client_id" => &mut raw.client_id,
                 b"iat" => &mut raw.iat,
+                b"exp" => &mut raw.exp,
                 b"jti" => &mut raw.jti,
                 b"scope" => &mut raw.scope,
                 b"txn" => &mut raw.txn,
@@ -182,6 +186,7 @@ impl<'m> RawClaims<'m> {
         // Round down. A token that was issued in the second of its revocation then counts as
         // revoked.
         let issued_at = issued_at.floor() as u64;
+        let Value::Number(expires_at) = self.exp else { return None };
         let scope = match self.scope {
             Value::Absent | Value::String("") => Scope::Text(""),
             scope @ Value::String(_) => Scope::Text(scope.name()?),
@@ -198,6 +203,7 @@ impl<'m> RawClaims<'m> {
             resource: self.aud.name()?,
             jti: self.jti.name()?,
             issued_at,
+            expires_at: UnixTime::from_numeric_date(expires_at),
             scope,
             binding: Binding::of(self.cnf)?,
         })

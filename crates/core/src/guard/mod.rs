@@ -2,9 +2,9 @@
 //!
 //! The guard runs behind `jwt_authn`, which has verified the token. Envoy enters it only for tokens
 //! with `txn`: those that the filter issues. The guard checks each request in this order: are the
-//! claims those of a token of the filter, has the impersonation ended, and do the operator's rules
-//! allow the request. If the guard cannot know an answer, it refuses. A response that stays open is
-//! watched until it ends, because the impersonation can end in the meantime.
+//! claims those of a token of the filter, has the token expired, has the impersonation ended, and do
+//! the operator's rules allow the request. If the guard cannot know an answer, it refuses. A response
+//! that stays open is watched until it ends, because the impersonation can end in the meantime.
 //!
 //! The guard reads the revocations for every request. [`revocations`](crate::revocations) has the
 //! argument why no revoked impersonation passes. With etcd, one VM of each Envoy follows the
@@ -156,24 +156,28 @@ impl Guard {
     ) -> Flow {
         self.seen.set(self.seen.get().saturating_add(1));
         let mut told = Told::new(&self.config.headers);
-        let watched = Watched::read(request, &mut |name| told.see(name));
+        let mut watched = Watched::read(request, &mut |name| told.see(name));
         let claims = self.claims(&watched.metadata);
         let outcome = match &claims {
             Ok(claims) => self.look(host, request, &watched, claims),
             Err(none) => Err(Refusal::NoClaims(*none)),
         };
         let claims = claims.ok();
-        let goes_on = match outcome {
+        let expires_at = match outcome {
             Ok(decider) => {
                 request.set_filter_state("guard", &format!("allowed: {decider}"));
-                true
+                claims.map(|claims| claims.expires_at)
             }
-            Err(refusal) => self.refuse(host, request, &watched, claims.as_ref(), &refusal),
+            Err(refusal) => {
+                if !self.refuse(host, request, &watched, claims.as_ref(), &refusal) {
+                    return Flow::Pause;
+                }
+                // `enforce` would have no stream whose expiry could be counted.
+                None
+            }
         };
-        if !goes_on {
-            return Flow::Pause;
-        }
         told.tell(request, claims.as_ref());
+        watched.expires_at = expires_at;
         self.streams.borrow_mut().watch(stream, watched);
         Flow::Continue
     }
@@ -183,25 +187,28 @@ impl Guard {
         self.streams.borrow_mut().forget(stream);
     }
 
-    /// Ends the open streams of impersonations that have ended. `act_for` makes `request` refer to
-    /// the given stream.
+    /// Ends the open streams of impersonations that have ended or expired. `act_for` makes `request`
+    /// refer to the given stream.
     pub fn on_tick(&self, host: &dyn Host, request: &dyn ApiRequest, act_for: &dyn Fn(u32)) {
         // Requests are added to the counter here, to keep the request path fast.
         host.add(metrics::GUARD_SEEN, self.seen.take());
         let now = host.now();
+        let expired = self.streams.borrow_mut().take_expired(now);
+        self.end_streams(host, request, act_for, expired, &Refusal::ExpiredWhileOpen);
         match self.revocations.recent_view(host) {
             Ok(known) => {
                 let last = self.held_against.replace(Some(Rc::clone(&known)));
                 if !last.is_some_and(|last| Rc::ptr_eq(&last, &known)) {
-                    let ended = |claims: &Claims<'_>| has_ended(&known, claims);
-                    self.end_streams(host, request, act_for, &ended, &Refusal::EndedWhileOpen);
+                    let ended = self.take_streams(&|claims| has_ended(&known, claims));
+                    self.end_streams(host, request, act_for, ended, &Refusal::EndedWhileOpen);
                 }
             }
             // The VM could not read shared data. New requests are refused for this reason.
             Err(Unknown::Host(_)) => {}
             Err(Unknown::Remote(_) | Unknown::NotYet | Unknown::Stale) => {
                 self.held_against.take();
-                self.end_streams(host, request, act_for, &|_| true, &Refusal::StaleWhileOpen);
+                let all = self.take_streams(&|_| true);
+                self.end_streams(host, request, act_for, all, &Refusal::StaleWhileOpen);
             }
         }
         if let Ok(Some(as_of)) = self.revocations.confirmed_at(host) {
@@ -233,22 +240,25 @@ impl Guard {
         })
     }
 
-    /// Ends the open streams whose claims satisfy `is_meant`.
+    /// Takes the open streams whose claims satisfy `is_meant` out of the watched ones.
+    fn take_streams(&self, is_meant: &dyn Fn(&Claims<'_>) -> bool) -> Vec<(u32, Watched)> {
+        let is_meant = |watched: &Watched| {
+            self.claims(&watched.metadata).is_ok_and(|claims| is_meant(&claims))
+        };
+        self.streams.borrow_mut().take(is_meant)
+    }
+
+    /// Ends open streams. They were taken out before, because answering a stream may call back into
+    /// the guard.
     fn end_streams(
         &self,
         host: &dyn Host,
         request: &dyn ApiRequest,
         act_for: &dyn Fn(u32),
-        is_meant: &dyn Fn(&Claims<'_>) -> bool,
+        streams: Vec<(u32, Watched)>,
         because: &Refusal,
     ) {
-        let is_meant = |watched: &Watched| {
-            self.claims(&watched.metadata).is_ok_and(|claims| is_meant(&claims))
-        };
-        // Take the streams out and release the borrow first: answering a stream may call back into
-        // the guard.
-        let ended = self.streams.borrow_mut().take(is_meant);
-        for (stream, watched) in ended {
+        for (stream, watched) in streams {
             act_for(stream);
             let claims = self.claims(&watched.metadata).ok();
             host.count(metrics::GUARD_STREAMS_ENDED.into());
@@ -268,6 +278,10 @@ impl Guard {
         watched: &Watched,
         claims: &Claims<'_>,
     ) -> Result<Decider, Refusal> {
+        // The guard allows no leeway: nothing that has expired is in the list of impersonations.
+        if claims.expires_at <= host.now() {
+            return Err(Refusal::Expired);
+        }
         // Without its key a token is worth nothing, not even an answer about its impersonation.
         self.keys.check(host, request, watched, claims).map_err(Refusal::NotHeld)?;
         let known = self.revocations.recent_view(host).map_err(Refusal::Unknown)?;

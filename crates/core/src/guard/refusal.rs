@@ -18,6 +18,10 @@ pub(super) enum Refusal {
     NoClaims(NoClaims),
     /// The guard does not know what was revoked.
     Unknown(Unknown),
+    /// The access token has expired.
+    Expired,
+    /// The access token expired while the stream was open.
+    ExpiredWhileOpen,
     /// The impersonation has ended.
     Ended,
     /// The impersonation ended while the stream was open.
@@ -38,7 +42,7 @@ const RETRY_AFTER: &[u8] = b"1";
 
 impl Refusal {
     /// All values of [`reason`](Self::reason).
-    pub(super) const REASONS: [&str; 21] = [
+    pub(super) const REASONS: [&str; 23] = [
         "claims_missing",
         "other_issuer",
         "claims_malformed",
@@ -52,6 +56,8 @@ impl Refusal {
         "certificate",
         "revocations_unknown",
         "revocations_stale",
+        "expired",
+        "expired_while_open",
         "ended",
         "ended_while_open",
         "stale_while_open",
@@ -74,6 +80,8 @@ impl Refusal {
             Self::NotHeld(NotHeld::Certificate) => "certificate",
             Self::Unknown(Unknown::Stale) => "revocations_stale",
             Self::Unknown(_) => "revocations_unknown",
+            Self::Expired => "expired",
+            Self::ExpiredWhileOpen => "expired_while_open",
             Self::Ended => "ended",
             Self::EndedWhileOpen => "ended_while_open",
             Self::StaleWhileOpen => "stale_while_open",
@@ -87,7 +95,7 @@ impl Refusal {
 
     /// Returns true if the refusal ends a stream that was allowed when it began.
     pub(super) const fn is_of_an_open_stream(&self) -> bool {
-        matches!(self, Self::EndedWhileOpen | Self::StaleWhileOpen)
+        matches!(self, Self::ExpiredWhileOpen | Self::EndedWhileOpen | Self::StaleWhileOpen)
     }
 
     /// Returns the error code (RFC 6750 §3.1; RFC 6749 §4.1.2.1 if the caller may try again).
@@ -98,9 +106,12 @@ impl Refusal {
             | Self::StaleWhileOpen => "temporarily_unavailable",
             Self::NotHeld(NotHeld::Proof(ProofError::AnotherKey)) => "invalid_token",
             Self::NotHeld(NotHeld::Proof(_)) => "invalid_dpop_proof",
-            Self::NoClaims(_) | Self::NotHeld(_) | Self::Ended | Self::EndedWhileOpen => {
-                "invalid_token"
-            }
+            Self::NoClaims(_)
+            | Self::NotHeld(_)
+            | Self::Expired
+            | Self::ExpiredWhileOpen
+            | Self::Ended
+            | Self::EndedWhileOpen => "invalid_token",
             Self::Denied(Denied::SignInTooOld(_), _) => "insufficient_user_authentication",
             Self::Denied(..) => "insufficient_scope",
         }
@@ -121,6 +132,8 @@ impl Refusal {
             | Self::StaleWhileOpen => 503,
             Self::NoClaims(_)
             | Self::NotHeld(_)
+            | Self::Expired
+            | Self::ExpiredWhileOpen
             | Self::Ended
             | Self::EndedWhileOpen
             | Self::Denied(Denied::SignInTooOld(_), _) => 401,
@@ -149,6 +162,7 @@ impl Refusal {
             Self::NotHeld(_) => {
                 "the access token was presented without the key that it is bound to"
             }
+            Self::Expired | Self::ExpiredWhileOpen => "the access token has expired",
             Self::Ended | Self::EndedWhileOpen => "the impersonation has ended",
             Self::Denied(Denied::SignInTooOld(_), _) => "the acting user must sign in again",
             Self::Denied(..) => "this is not allowed while impersonating a user",

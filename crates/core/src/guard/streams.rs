@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use super::{ApiRequest, elsewhere};
 use crate::certificate::FORWARDED_CERTIFICATE;
+use crate::host::UnixTime;
 
 const FORWARDED: &[u8] = FORWARDED_CERTIFICATE.as_bytes();
 
@@ -27,6 +28,8 @@ pub(super) struct Watched {
     pub(super) proofs: Vec<Vec<u8>>,
     /// The header fields in which a proxy forwards the client's certificate.
     pub(super) certificates: Vec<Vec<u8>>,
+    /// The time at which the stream ends by itself.
+    pub(super) expires_at: Option<UnixTime>,
 }
 
 impl Watched {
@@ -60,19 +63,35 @@ impl Watched {
 
 /// The open streams of one worker, by Envoy's context id.
 #[derive(Debug, Default)]
-pub(super) struct Streams(HashMap<u32, Watched>);
+pub(super) struct Streams {
+    open: HashMap<u32, Watched>,
+    /// No stream expires before this time.
+    next_expiry: Option<UnixTime>,
+}
 
 impl Streams {
     pub(super) fn watch(&mut self, stream: u32, watched: Watched) {
-        self.0.insert(stream, watched);
+        self.next_expiry = self.next_expiry.into_iter().chain(watched.expires_at).min();
+        self.open.insert(stream, watched);
     }
 
     pub(super) fn forget(&mut self, stream: u32) {
-        self.0.remove(&stream);
+        self.open.remove(&stream);
+    }
+
+    /// Removes and returns the streams that have expired.
+    pub(super) fn take_expired(&mut self, now: UnixTime) -> Vec<(u32, Watched)> {
+        let is_due = |time: Option<UnixTime>| time.is_some_and(|time| time <= now);
+        if !is_due(self.next_expiry) {
+            return Vec::new();
+        }
+        let expired = self.take(|watched| is_due(watched.expires_at));
+        self.next_expiry = self.open.values().filter_map(|watched| watched.expires_at).min();
+        expired
     }
 
     /// Removes and returns the streams for which `is_meant` is true.
     pub(super) fn take(&mut self, is_meant: impl Fn(&Watched) -> bool) -> Vec<(u32, Watched)> {
-        self.0.extract_if(|_, watched| is_meant(watched)).collect()
+        self.open.extract_if(|_, watched| is_meant(watched)).collect()
     }
 }

@@ -81,7 +81,7 @@ impl Api {
         let now = self.world.now();
         json!({
             "iss": ISSUER, "sub": "u-1", "aud": "urn:api", "client_id": "portal", "iat": now.secs(),
-            "jti": Mark::jti([7; 16], "backend", now, Revision::default(), None), "scope": "read", "txn": id,
+            "exp": now.after(Duration::from_secs(3600)).secs(), "jti": Mark::jti([7; 16], "backend", now, Revision::default(), None), "scope": "read", "txn": id,
             "act": {"sub": "agent-7"},
         })
     }

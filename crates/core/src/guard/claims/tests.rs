@@ -84,6 +84,7 @@ fn claims_are_read_as_they_were_issued() {
         resource: "https://api.example.com/orders",
         jti: "j-1",
         issued_at: 1_700_000_000,
+        expires_at: UnixTime::from_millis(1_700_003_600_000),
         scope: Scope::Text("orders:read orders:write"),
         binding: Binding::None,
     };
@@ -173,6 +174,9 @@ fn claims_that_the_filter_does_not_issue_are_refused() {
         ("an iat as text",         with("iat", json!("1700000000")),         Err(NoClaims::Malformed)),
         ("an iat before the epoch", with("iat", json!(-1)),                  Err(NoClaims::Malformed)),
         ("an iat beyond counting", with("iat", json!(1e300)),                Err(NoClaims::Malformed)),
+        ("no exp",                 without("exp"),                           Err(NoClaims::Malformed)),
+        ("a null exp",             with("exp", json!(null)),                 Err(NoClaims::Malformed)),
+        ("an exp as text",         with("exp", json!("1700003600")),         Err(NoClaims::Malformed)),
         ("a number in a list",     with("scope", json!(["orders:read", 7])), Err(NoClaims::Malformed)),
         ("an empty text in a list", with("scope", json!([""])),              Err(NoClaims::Malformed)),
         ("a null scope",           with("scope", json!(null)),               Err(NoClaims::Malformed)),

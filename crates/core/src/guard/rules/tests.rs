@@ -22,6 +22,7 @@ const CLAIMS: Claims<'_> = Claims {
     resource: "https://api.example.com/orders",
     jti: "j-1",
     issued_at: 1_700_000_000,
+    expires_at: UnixTime::from_millis(1_700_003_600_000),
     scope: Scope::Text("orders:read orders:write"),
     binding: Binding::None,
 };
