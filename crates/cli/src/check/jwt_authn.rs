@@ -167,30 +167,30 @@ fn providers<'d>(
     };
     for (name, member) in requirement.members() {
         match name {
-            "provider_name" | "providerName" => {
+            "provider_name" => {
                 found.extend(member.text().map_or_else(Vec::new, named));
             }
-            "provider_and_audiences" | "providerAndAudiences" => {
+            "provider_and_audiences" => {
                 found.extend(member.text_of("provider_name").map_or_else(Vec::new, named));
                 doubts.push(Doubt::new(
                     &*member.path,
                     "provider_and_audiences puts other audiences in the place of the provider's: name them in the provider, and require it by provider_name",
                 ));
             }
-            "requires_any" | "requiresAny" | "requires_all" | "requiresAll" => {
+            "requires_any" | "requires_all" => {
                 for requirement in member.list("requirements") {
                     providers(fields, &requirement, found, doubts);
                 }
             }
-            "allow_missing" | "allowMissing" => doubts.push(Doubt::new(
+            "allow_missing" => doubts.push(Doubt::new(
                 &*member.path,
                 "allow_missing lets requests pass that jwt_authn finds no token in, such as `authorization: bearer` in small letters: require the provider alone",
             )),
-            "allow_missing_or_failed" | "allowMissingOrFailed" => doubts.push(Doubt::new(
+            "allow_missing_or_failed" => doubts.push(Doubt::new(
                 &*member.path,
                 "allow_missing_or_failed lets requests pass whose token is not valid, and enters no guard for them: require the provider alone",
             )),
-            "extract_only_without_validation" | "extractOnlyWithoutValidation" => {
+            "extract_only_without_validation" => {
                 doubts.push(Doubt::new(
                     &*member.path,
                     "extract_only_without_validation verifies no token: require the provider",

@@ -19,6 +19,7 @@ mod manifest;
 mod manifest_routes;
 mod plugin;
 mod proof;
+mod protobuf;
 mod reached;
 mod routing;
 mod rules;
@@ -117,9 +118,13 @@ fn check(text: &[u8], syntax: Syntax, assume: Assume, version: EnvoyVersion) -> 
     let root = Place::root(&value);
     if manifest::is_manifest(&root) {
         findings.partial = Some(PartialFile::Manifests);
-        manifest::check(&root, assume, version, &mut findings);
-    } else if envoy::is_envoy(&root) {
-        envoy::check(&root, assume, version, &mut findings);
+        let lines = std::mem::take(&mut findings.lines);
+        let value = findings.canonical(protobuf::read_within(&value, lines));
+        manifest::check(&Place::root(&value), assume, version, &mut findings);
+    } else if let Some(form) = envoy::form(&root) {
+        let lines = std::mem::take(&mut findings.lines);
+        let value = findings.canonical(form.read(&value, lines));
+        envoy::check(&Place::root(&value), assume, version, &mut findings);
     } else if wasm::looks_like_a_guards(&root) {
         findings.partial = Some(PartialFile::Guard);
         guard::check_alone(&root, &mut findings);

@@ -85,10 +85,10 @@ fn find<'d>(place: &Place<'d>, around: &Around<'d>, found: &mut Vec<Plugin<'d>>)
     for (name, member) in place.members() {
         let mut around = around.clone();
         match name {
-            "typed_per_filter_config" | "typedPerFilterConfig" => {
+            "typed_per_filter_config" => {
                 around.per_route = Some(member.clone());
             }
-            "http_filters" | "httpFilters" => {
+            "http_filters" => {
                 for filter in member.items() {
                     around.filter = Some(filter.clone());
                     find(&filter, &around, found);
@@ -250,17 +250,19 @@ impl<'d> Plugin<'d> {
 
     /// Checks the settings for a plugin that crashes, or that Envoy cannot load.
     pub(super) fn check_crash(&self, findings: &mut Findings) {
-        if let Some(open) = self.config.get("fail_open").filter(|open| open.value == true) {
-            findings.problem(open.path, "lets requests pass unchecked when the filter has crashed");
+        if self.config.is_set("fail_open") {
+            findings.problem(
+                self.path_of("fail_open"),
+                "lets requests pass unchecked when the filter has crashed",
+            );
         }
         let policy = self.config.get("failure_policy");
         let path = policy
             .as_ref()
             .map_or_else(|| self.path_of("failure_policy"), |policy| policy.path.clone());
-        let policy = policy.map(|policy| (policy.text(), policy.number()));
-        match policy {
-            Some((Some("FAIL_RELOAD"), _) | (_, Some(1))) => {}
-            Some((Some("FAIL_OPEN"), _) | (_, Some(3))) => findings.problem(
+        match policy.as_ref().and_then(Place::text) {
+            Some("FAIL_RELOAD") => {}
+            Some("FAIL_OPEN") => findings.problem(
                 path,
                 "must be FAIL_RELOAD: with FAIL_OPEN requests pass unchecked when the filter has crashed",
             ),
