@@ -23,7 +23,6 @@ mod protobuf;
 mod reached;
 mod routing;
 mod rules;
-mod shape;
 mod topology;
 mod traffic_extension;
 mod tree;

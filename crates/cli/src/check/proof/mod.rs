@@ -10,6 +10,8 @@
 //! filter's own and those to the identity gateway. A cluster behind such a route is a guarded API
 //! on other listeners too.
 
+mod shape;
+
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use impersonation_core::issuer::{Endpoint, Paths};
@@ -19,7 +21,6 @@ use super::findings::{Doubt, Findings, Proved, Severity};
 use super::guard::{Guard, Issuer};
 use super::jwt_authn::{self, JWT_AUTHN, Tokens, Verified};
 use super::routing::{self, Destination, Route, Variant};
-use super::shape;
 use super::topology::{self, Chain, Filter, Listener};
 use super::tree::{Place, member_path};
 use super::wasm::Plugin;
