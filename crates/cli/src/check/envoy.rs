@@ -116,7 +116,7 @@ pub(super) fn check_plugins(
     reached::check_reached(&services, findings);
     reached::check_shared(&services, findings);
     look_alikes::check(&services, findings);
-    let guards = guard::read(&found, &issuers, clusters, findings);
+    let guards = guard::read(&found, &issuers, clusters, assume, findings);
     let file = EnvoyFile {
         root,
         clusters,

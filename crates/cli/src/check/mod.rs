@@ -20,6 +20,7 @@ mod manifest_routes;
 mod plugin;
 mod proof;
 mod protobuf;
+mod reach;
 mod reached;
 mod routing;
 mod rules;
@@ -55,7 +56,8 @@ pub(super) struct Arguments {
     /// YAML or JSON; - for standard input.
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// Assume that environment variables which are not set here are set for Envoy, and valid.
+    /// Assume that environment variables and files which are not here are there for Envoy, and
+    /// valid.
     #[arg(long)]
     assume_environment: bool,
     /// Treat warnings as problems: end with status 1 if anything is not certain.
