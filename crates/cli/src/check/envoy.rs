@@ -8,6 +8,7 @@ use super::binding;
 use super::clusters::Clusters;
 use super::findings::{Findings, Severity};
 use super::guard::{self, Issuer};
+use super::logs;
 use super::look_alikes;
 use super::manager::Manager;
 use super::plugin::Assume;
@@ -116,6 +117,7 @@ pub(super) fn check_plugins(
     reached::check_reached(&services, findings);
     reached::check_shared(&services, findings);
     look_alikes::check(&services, findings);
+    logs::check(root, findings);
     let guards = guard::read(&found, &issuers, clusters, assume, findings);
     let file = EnvoyFile {
         root,

@@ -13,6 +13,7 @@ mod etcd;
 mod findings;
 mod guard;
 mod jwt_authn;
+mod logs;
 mod look_alikes;
 mod manager;
 mod manifest;
