@@ -48,13 +48,13 @@ pub(crate) fn assert_findings(case: &str, text: &str, expected: &[&str]) {
     assert_eq!(findings.len(), expected.len(), "{case}: {findings:#?}");
     let mut status = 0;
     for line in expected {
-        let is_warning = line.starts_with("warning: ");
-        assert!(
-            findings.iter().any(|found| {
-                found.contains(line) && found.contains(": warning: ") == is_warning
-            }),
-            "{case}: no {line:?} in {findings:#?}"
-        );
+        let (text, is_warning) = match line.strip_prefix("warning: ") {
+            Some(text) => (text, true),
+            None => (*line, false),
+        };
+        let is_it =
+            |found: &&&String| found.contains(text) && found.contains(": warning: ") == is_warning;
+        assert!(findings.iter().any(|found| is_it(&found)), "{case}: no {line:?} in {findings:#?}");
         status |= i32::from(!is_warning);
     }
     assert_eq!(found.status, Some(status), "{case}: {findings:#?}");
