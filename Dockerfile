@@ -46,7 +46,7 @@ CMD ["sh", "-c", "export IMPERSONATION_SIGNING_KEY=\"${IMPERSONATION_SIGNING_KEY
 FROM module AS cluster-configuration
 COPY envoy.yaml .
 RUN scripts/envoy-in-cluster etcd-1:2379:2381 etcd-2:2379:2381 etcd-3:2379:2381 | \
-  sed '/port_value: \(10000\|9902\)} # Yours/s/127\.0\.0\.1/0.0.0.0/; s/127\.0\.0\.1:10000/127.0.0.1:10010/g; s/port_value: 10000}/port_value: 10010}/; s/type: STATIC # Yours: STRICT_DNS.*/type: STRICT_DNS/; s/address: 127\.0\.0\.1, port_value: 9000}/address: cluster-gateway, port_value: 9000}/' > /envoy.yaml
+  sed '/port_value: \(10000\|9902\)} # Yours/s/127\.0\.0\.1/0.0.0.0/; s/127\.0\.0\.1:10000/127.0.0.1:10010/g; s/port_value: 10000}/port_value: 10010}/; s/type: STATIC # Yours: STRICT_DNS.*/type: STRICT_DNS/; s/address: 127\.0\.0\.1, port_value: \(900[01]\)}/address: cluster-gateway, port_value: \1}/' > /envoy.yaml
 
 FROM envoy AS envoy-in-cluster
 COPY --from=cluster-configuration /envoy.yaml .

@@ -37,7 +37,7 @@ async function demonstrate() {
   }
 
   mkdirSync(LOGS, { recursive: true });
-  const gateway = await startGateway({ port: PORTS.gateway, origin: ORIGIN, log: `${LOGS}/gateway.log` });
+  const gateway = await startGateway({ port: PORTS.gateway, apis: PORTS.apis, origin: ORIGIN, log: `${LOGS}/gateway.log` });
   const hook = await startHook();
   const config = `${LOGS}/envoy.yaml`;
   writeFileSync(config, withHook(readFileSync(CONFIG, 'utf8'), hook));

@@ -22,6 +22,7 @@ mod claims;
 mod client_auth;
 mod client_keys;
 mod configuration;
+mod descriptors;
 mod documents;
 mod etcd;
 mod events;

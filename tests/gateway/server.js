@@ -1,10 +1,10 @@
 // The identity gateway behind Envoy in the tests, in `make run` and in docker-compose.yml: an
 // OpenID provider below /oidc, the management API's users below /api/users, and two small APIs
-// (/orders, /invoices) for Envoy to guard. It is one process, so that everything behind Envoy is
-// one cluster.
+// (/orders, /invoices) for Envoy to guard.
 //
 // From the environment, all of it optional:
 //   HOST, PORT   where to listen (127.0.0.1:9000; port 0 picks one)
+//   API_PORT     where the APIs listen, if not there (9001, unless PORT is given)
 //   ISSUER       the public address, that is Envoy's (http://127.0.0.1:10000/oidc)
 //   ENVOY_ORIGIN where this process reaches Envoy, to report logouts (the origin of ISSUER)
 //   GATEWAY_SIGNING_KEY   private JWK; without it a key is made at start and lost at the end
@@ -32,21 +32,38 @@ const provider = createProvider({
 provider.on('server_error', (_ctx, error) => console.error(error));
 const oidc = provider.callback();
 
-const ROUTES = [
+const API_ROUTES = [
+  [/^\/(orders|invoices)(?:\/|$)/, serveResource],
+];
+const GATEWAY_ROUTES = [
   [/^\/oidc\/interaction\/[\w-]+$/, (request, response) => signInByHint(provider, request, response)],
   [/^\/oidc\//, serveProvider],
   [/^\/api\/users\/([^/]+)$/, serveUser],
-  [/^\/(orders|invoices)(?:\/|$)/, serveResource],
 ];
+const apiPort = env.API_PORT ?? (env.PORT ? undefined : 9001);
+const port = await listen(env.PORT ?? 9000, apiPort ? GATEWAY_ROUTES : [...GATEWAY_ROUTES, ...API_ROUTES]);
+if (apiPort) await listen(apiPort, API_ROUTES);
+console.log(`ready on ${port}`);
+for (const signal of ['SIGINT', 'SIGTERM']) process.once(signal, () => process.exit(0));
 
-const server = createServer((request, response) => {
+/** Serves these routes. Returns the port. */
+async function listen(port, routes) {
+  const server = createServer((request, response) => answer(routes, request, response));
+  // Longer than Envoy keeps an idle connection (envoy.yaml), so that Envoy never uses a closed one.
+  server.keepAliveTimeout = 75_000;
+  server.listen(Number(port), env.HOST ?? '127.0.0.1');
+  await once(server, 'listening');
+  return server.address().port;
+}
+
+function answer(routes, request, response) {
   // The gateway's documents depend on ISSUER only, never on a header that a caller sets.
   request.headers.host = issuer.host;
   request.headers['x-forwarded-proto'] = issuer.protocol.slice(0, -1);
   delete request.headers['x-forwarded-host'];
 
   const path = request.url.split('?', 1)[0];
-  for (const [pattern, serve] of ROUTES) {
+  for (const [pattern, serve] of routes) {
     const match = pattern.exec(path);
     if (match === null) continue;
     Promise.resolve(serve(request, response, match[1])).catch((error) => {
@@ -56,14 +73,7 @@ const server = createServer((request, response) => {
     return;
   }
   json(response, 404, { error: 'not_found' });
-});
-// Longer than Envoy keeps an idle connection (envoy.yaml), so that Envoy never uses a closed one.
-server.keepAliveTimeout = 75_000;
-
-server.listen(Number(env.PORT ?? 9000), env.HOST ?? '127.0.0.1');
-await once(server, 'listening');
-console.log(`ready on ${server.address().port}`);
-for (const signal of ['SIGINT', 'SIGTERM']) process.once(signal, () => process.exit(0));
+}
 
 function serveProvider(request, response) {
   request.originalUrl = request.url;

@@ -134,9 +134,9 @@ function replaced(yaml, pattern, block) {
   return yaml.replace(part, () => `${lines.join('\n')}\n\n`);
 }
 
-/** In envoy.yaml the server of the gateway is also that of the APIs. */
+/** Moves the APIs. */
 function withApis(port, yaml) {
-  return replacedOnce(yaml, /(- name: apis\n[^]*?port_value: )9000/, `$1${port}`);
+  return replacedOnce(yaml, /(- name: apis\n[^]*?port_value: )9001/, `$1${port}`);
 }
 
 function withoutLimits(yaml) {

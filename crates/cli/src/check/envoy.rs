@@ -1,28 +1,60 @@
 //! Checks an Envoy configuration with the filter or the guard in it.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
+
+use serde_json::Value;
 
 use super::binding;
 use super::clusters::Clusters;
 use super::findings::{Findings, Severity};
 use super::guard::{self, Issuer};
+use super::logs;
 use super::look_alikes;
 use super::manager::Manager;
 use super::plugin::Assume;
 use super::proof::{self, EnvoyFile};
+use super::protobuf::{self, BOOTSTRAP, CONFIG_DUMP, Canonical, DISCOVERY_RESPONSE};
 use super::reached::{self, Service};
 use super::topology;
 use super::tree::Place;
 use super::versions::{self, EnvoyVersion};
 use super::wasm;
 
-/// Returns true for a file of Envoy's, and false for a plugin's own configuration.
-pub(super) fn is_envoy(root: &Place<'_>) -> bool {
-    const TOP: [&str; 5] = ["static_resources", "dynamic_resources", "node", "admin", "@type"];
-    TOP.iter().any(|name| root.get(name).is_some())
+/// The form of an Envoy configuration.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Form {
+    /// The whole file is a message of this type.
+    Message(&'static str),
+    /// Messages with their types are somewhere in the file.
+    Within,
+}
+
+/// Returns the form of a file of Envoy's, and `None` for a plugin's own configuration.
+pub(super) fn form(root: &Place<'_>) -> Option<Form> {
+    const TOP: [&str; 4] = ["static_resources", "dynamic_resources", "node", "admin"];
+    let is_top = |name| protobuf::field_name(BOOTSTRAP, name).is_some_and(|it| TOP.contains(&it));
+    let has_types = |name| root.list(name).iter().any(|item| item.get("@type").is_some());
+    if root.members().any(|(name, _)| is_top(name)) {
+        Some(Form::Message(BOOTSTRAP))
+    } else if has_types("resources") {
         // A discovery response on disk. The filter has `resources` too, without a type.
-        || root.list("resources").iter().any(|resource| resource.get("@type").is_some())
-        || !wasm::plugins(root).is_empty()
+        Some(Form::Message(DISCOVERY_RESPONSE))
+    } else if has_types("configs") {
+        Some(Form::Message(CONFIG_DUMP))
+    } else {
+        let is_one = root.get("@type").is_some() || !wasm::plugins(root).is_empty();
+        is_one.then_some(Form::Within)
+    }
+}
+
+impl Form {
+    /// Reads a file as Envoy does.
+    pub(super) fn read(self, value: &Value, lines: HashMap<String, usize>) -> Canonical {
+        match self {
+            Self::Message(message) => protobuf::read(message, value, lines),
+            Self::Within => protobuf::read_within(value, lines),
+        }
+    }
 }
 
 /// Checks an Envoy configuration.
@@ -85,7 +117,8 @@ pub(super) fn check_plugins(
     reached::check_reached(&services, findings);
     reached::check_shared(&services, findings);
     look_alikes::check(&services, findings);
-    let guards = guard::read(&found, &issuers, clusters, findings);
+    logs::check(root, findings);
+    let guards = guard::read(&found, &issuers, clusters, assume, findings);
     let file = EnvoyFile {
         root,
         clusters,

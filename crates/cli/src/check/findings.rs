@@ -4,6 +4,10 @@ use std::collections::HashMap;
 use std::fmt;
 use std::io;
 
+use serde_json::Value;
+
+use super::protobuf::Canonical;
+
 /// How serious a finding is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Severity {
@@ -87,6 +91,17 @@ impl Findings {
         text: String,
     ) {
         self.findings.push(Finding { severity, path, about: Some(about), text });
+    }
+
+    /// Keeps the faults and the lines of a file's canonical form, and returns its value.
+    pub(super) fn canonical(&mut self, canonical: Canonical) -> Value {
+        self.lines = canonical.lines;
+        for fault in canonical.faults {
+            let is_doubt = fault.is_unknown_type;
+            let severity = if is_doubt { Severity::Warning } else { Severity::Problem };
+            self.add(severity, fault.path, fault.text);
+        }
+        canonical.value
     }
 
     pub(super) fn has(&self, path: &str, text: &str) -> bool {

@@ -5,7 +5,7 @@ use impersonation_core::config::{GuardConfig, GuardStore, Mode, Store};
 
 use super::clusters::Clusters;
 use super::findings::{Doubt, Findings, Severity};
-use super::plugin::Checked;
+use super::plugin::{Assume, Checked};
 use super::rules;
 use super::tree::{Place, member_path};
 use super::wasm::Plugin;
@@ -29,6 +29,7 @@ pub(super) fn read<'p, 'd>(
     plugins: &'p [Plugin<'d>],
     issuers: &[Issuer<'_, '_>],
     clusters: &Clusters<'_>,
+    assume: Assume,
     findings: &mut Findings,
 ) -> Vec<Guard<'p, 'd>> {
     let filters = plugins.iter().filter(|plugin| plugin.is_filter()).count();
@@ -45,8 +46,9 @@ pub(super) fn read<'p, 'd>(
         let place = Place { value: &value, path };
         clusters.check_store(&place, findings);
         if let Some(config) = check(&place, findings) {
-            let mut faults = Vec::new();
-            faults.extend(in_report_mode(&place, &config));
+            let mut faults = plugin.check_code(assume);
+            let reports = in_report_mode(&place, &config);
+            faults.extend(reports.map(|doubt| (Severity::Problem, doubt)));
             faults.extend(rules::without_effect(&place, &config));
             // The store of a filter whose configuration is not valid is not known.
             if issuers.len() == filters {
@@ -84,16 +86,15 @@ pub(super) fn check(place: &Place<'_>, findings: &mut Findings) -> Option<GuardC
 /// Checks a guard's configuration that is alone in its file.
 pub(super) fn check_alone(place: &Place<'_>, findings: &mut Findings) {
     let Some(config) = check(place, findings) else { return };
-    let faults = in_report_mode(place, &config).into_iter();
+    let faults = in_report_mode(place, &config).map(|doubt| (Severity::Warning, doubt)).into_iter();
     for (severity, doubt) in faults.chain(rules::without_effect(place, &config)) {
         findings.add(severity, doubt.path, doubt.text);
     }
 }
 
-fn in_report_mode(place: &Place<'_>, config: &GuardConfig) -> Option<(Severity, Doubt)> {
+fn in_report_mode(place: &Place<'_>, config: &GuardConfig) -> Option<Doubt> {
     let text = "mode: report refuses nothing, not even what has ended: set mode to enforce, or leave it out";
-    (config.mode == Mode::Report)
-        .then(|| (Severity::Warning, Doubt::new(member_path(&place.path, "mode"), text)))
+    (config.mode == Mode::Report).then(|| Doubt::new(member_path(&place.path, "mode"), text))
 }
 
 /// Finds faults for which the guard would not read the filter's revocations.
@@ -105,7 +106,7 @@ fn check_service(
     let in_etcd = matches!(config.store, GuardStore::Etcd { .. });
     if issuers.is_empty() {
         let text = "the guard stands in an Envoy without the filter, and learns of no revocation: keep them in store.etcd";
-        let fault = (Severity::Warning, Doubt::new(&*guard.config.path, text));
+        let fault = (Severity::Problem, Doubt::new(&*guard.config.path, text));
         return if in_etcd { Vec::new() } else { vec![fault] };
     }
     let its = issuers.iter().find(|issuer| issuer.checked.config.tenant() == config.tenant());

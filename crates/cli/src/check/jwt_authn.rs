@@ -11,6 +11,33 @@ use super::tree::{Place, member_path};
 
 pub(super) const JWT_AUTHN: &str = "envoy.extensions.filters.http.jwt_authn.v3.JwtAuthentication";
 
+const PER_ROUTE: &str = "envoy.extensions.filters.http.jwt_authn.v3.PerRouteConfig";
+
+/// The settings of a provider that leave the claims where the guard is entered by, and the route as
+/// it is.
+const OF_PROVIDERS: [&str; 20] = [
+    "audiences",
+    "claim_to_headers",
+    "clock_skew_seconds",
+    "failed_status_in_metadata",
+    "forward",
+    "forward_payload_header",
+    "from_cookies",
+    "from_headers",
+    "from_params",
+    "header_in_metadata",
+    "issuer",
+    "jwt_cache_config",
+    "local_jwks",
+    "max_lifetime",
+    "normalize_payload_in_metadata",
+    "pad_forward_payload_header",
+    "payload_in_metadata",
+    "remote_jwks",
+    "require_expiration",
+    "subjects",
+];
+
 /// The facts about the filter's tokens by which providers of `jwt_authn` are judged.
 pub(super) struct Tokens<'c> {
     /// The issuers of all filters and guards of the file.
@@ -28,11 +55,11 @@ pub(super) struct Tokens<'c> {
 
 /// The judgement about `jwt_authn` on a route.
 pub(super) struct Verified<'d> {
-    /// A token of the filter could meet a requirement on the route.
-    pub(super) concerns_us: bool,
     /// The provider that verifies the filter's tokens.
     pub(super) provider: Option<Place<'d>>,
     pub(super) doubts: Vec<Doubt>,
+    /// Faults for which no request passes the guard.
+    pub(super) faults: Vec<Doubt>,
 }
 
 /// A requirement of `jwt_authn` on a route.
@@ -63,8 +90,18 @@ pub(super) fn verify<'d>(
         providers(&jwt_authn.fields, requirement, &mut found, &mut doubts);
     }
     let ours: Vec<_> = found.iter().filter(|provider| tokens.may_be_of(provider)).collect();
-    let lets_all_pass = !doubts.is_empty();
-    let concerns_us = !ours.is_empty();
+    if let (true, true, Some(requirement)) =
+        (ours.is_empty(), doubts.is_empty(), requirements.first())
+    {
+        doubts.push(Doubt::new(
+            &*requirement.path,
+            format!("no provider that it requires has the issuer of the filter ({}), so no impersonation is accepted, and what is accepted is not proved: name that issuer, or give the route a listener without the guard", tokens.issuers.join(", ")),
+        ));
+    }
+    if requirements.is_empty() && doubts.is_empty() {
+        let text = "it names a requirement that jwt_authn does not have, which refuses every request: name one of its requirement_map";
+        doubts.push(Doubt::new(&*route.route.path, text));
+    }
     for provider in &ours {
         tokens.check_provider(provider, endpoint_ports, &mut doubts);
     }
@@ -76,20 +113,16 @@ pub(super) fn verify<'d>(
         members.all(|member| Some(member) == first)
     };
     let apart = ["from_headers", "payload_in_metadata"].into_iter().find(|name| !alike(name));
-    if let (true, Some(name), Some(first)) = (concerns_us, apart, found.first()) {
+    if let (Some(name), Some(first)) = (apart, found.first()) {
         doubts.push(Doubt::new(
             &*first.path,
             format!("of several providers not all have the same {name}: a request with two tokens could enter no guard; give them the same"),
         ));
     }
-    if concerns_us {
-        check_settings(&jwt_authn.fields, &mut doubts);
-    }
-    Verified {
-        concerns_us: concerns_us || lets_all_pass,
-        provider: ours.first().map(|provider| (*provider).clone()),
-        doubts,
-    }
+    let mut faults = Vec::new();
+    check_settings(jwt_authn, &mut doubts, &mut faults);
+    let provider = ours.first().map(|provider| (*provider).clone());
+    Verified { provider, doubts, faults }
 }
 
 /// Finds all requirements that a request on the route may have to meet.
@@ -120,6 +153,11 @@ fn requirements_on<'d>(
             _ => Some(setting.clone()),
         };
         if let Some(inner) = inner {
+            if inner.message().is_none_or(|message| message.r#type != PER_ROUTE) {
+                let text =
+                    "what this setting of jwt_authn requires is not known: give a PerRouteConfig";
+                return vec![Requirement::Missing(Doubt::new(&*inner.path, text))];
+            }
             if inner.is_set("disabled") {
                 return off(&inner);
             }
@@ -165,32 +203,38 @@ fn providers<'d>(
         let all = all.into_iter().flat_map(|all| all.members().collect::<Vec<_>>());
         all.filter(|(have, _)| *have == name).map(|(_, provider)| provider).collect::<Vec<_>>()
     };
+    if requirement.other_than(&[]).is_none() {
+        doubts.push(Doubt::new(
+            &*requirement.path,
+            "an empty requirement lets every request pass, without a token: name a provider",
+        ));
+    }
     for (name, member) in requirement.members() {
         match name {
-            "provider_name" | "providerName" => {
+            "provider_name" => {
                 found.extend(member.text().map_or_else(Vec::new, named));
             }
-            "provider_and_audiences" | "providerAndAudiences" => {
+            "provider_and_audiences" => {
                 found.extend(member.text_of("provider_name").map_or_else(Vec::new, named));
                 doubts.push(Doubt::new(
                     &*member.path,
                     "provider_and_audiences puts other audiences in the place of the provider's: name them in the provider, and require it by provider_name",
                 ));
             }
-            "requires_any" | "requiresAny" | "requires_all" | "requiresAll" => {
+            "requires_any" | "requires_all" => {
                 for requirement in member.list("requirements") {
                     providers(fields, &requirement, found, doubts);
                 }
             }
-            "allow_missing" | "allowMissing" => doubts.push(Doubt::new(
+            "allow_missing" => doubts.push(Doubt::new(
                 &*member.path,
                 "allow_missing lets requests pass that jwt_authn finds no token in, such as `authorization: bearer` in small letters: require the provider alone",
             )),
-            "allow_missing_or_failed" | "allowMissingOrFailed" => doubts.push(Doubt::new(
+            "allow_missing_or_failed" => doubts.push(Doubt::new(
                 &*member.path,
                 "allow_missing_or_failed lets requests pass whose token is not valid, and enters no guard for them: require the provider alone",
             )),
-            "extract_only_without_validation" | "extractOnlyWithoutValidation" => {
+            "extract_only_without_validation" => {
                 doubts.push(Doubt::new(
                     &*member.path,
                     "extract_only_without_validation verifies no token: require the provider",
@@ -202,7 +246,18 @@ fn providers<'d>(
 }
 
 /// Checks the settings for all routes.
-fn check_settings(fields: &Place<'_>, doubts: &mut Vec<Doubt>) {
+fn check_settings(jwt_authn: &Filter<'_>, doubts: &mut Vec<Doubt>, faults: &mut Vec<Doubt>) {
+    let fields = &jwt_authn.fields;
+    if jwt_authn.entry.is_set("is_optional") {
+        doubts.push(Doubt::new(
+            member_path(&jwt_authn.entry.path, "is_optional"),
+            "Envoy leaves jwt_authn out if it cannot load it, and lets every request pass: take that out",
+        ));
+    }
+    let providers = fields.get("providers");
+    for (_, provider) in providers.iter().flat_map(Place::members) {
+        check_effects(&provider, doubts);
+    }
     if fields.is_set("bypass_cors_preflight") {
         doubts.push(Doubt::new(
             member_path(&fields.path, "bypass_cors_preflight"),
@@ -210,10 +265,31 @@ fn check_settings(fields: &Place<'_>, doubts: &mut Vec<Doubt>) {
         ));
     }
     if fields.is_set("strip_failure_response") {
-        doubts.push(Doubt::new(
+        faults.push(Doubt::new(
             member_path(&fields.path, "strip_failure_response"),
             "strip_failure_response takes WWW-Authenticate from refusals: callers cannot tell an ended impersonation from a fault; take it out",
         ));
+    }
+}
+
+/// Checks that a provider, of any issuer, changes neither the claims nor the route.
+fn check_effects(provider: &Place<'_>, doubts: &mut Vec<Doubt>) {
+    if let Some(other) = provider.other_than(&OF_PROVIDERS) {
+        let name = other.path.rsplit('.').next().unwrap_or_default().to_owned();
+        let text = match &*name {
+            "clear_route_cache" => "clear_route_cache lets a verified request take another route, whose requirement it does not meet: take it out".to_owned(),
+            name => format!("{name} is not known to leave the claims and the route alone: take it out"),
+        };
+        doubts.push(Doubt::new(other.path, text));
+    }
+    let payload = provider.text_of("payload_in_metadata");
+    for name in ["header_in_metadata", "failed_status_in_metadata"] {
+        if let Some(same) = provider.get(name).filter(|same| same.text() == payload) {
+            let text = format!(
+                "{name} overwrites the claims, by which the guard is entered: give it another name"
+            );
+            doubts.push(Doubt::new(same.path, text));
+        }
     }
 }
 

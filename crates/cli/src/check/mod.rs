@@ -13,16 +13,18 @@ mod etcd;
 mod findings;
 mod guard;
 mod jwt_authn;
+mod logs;
 mod look_alikes;
 mod manager;
 mod manifest;
 mod manifest_routes;
 mod plugin;
 mod proof;
+mod protobuf;
+mod reach;
 mod reached;
 mod routing;
 mod rules;
-mod shape;
 mod topology;
 mod traffic_extension;
 mod tree;
@@ -55,7 +57,8 @@ pub(super) struct Arguments {
     /// YAML or JSON; - for standard input.
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// Assume that environment variables which are not set here are set for Envoy, and valid.
+    /// Assume that environment variables and files which are not here are there for Envoy, and
+    /// valid.
     #[arg(long)]
     assume_environment: bool,
     /// Treat warnings as problems: end with status 1 if anything is not certain.
@@ -117,9 +120,13 @@ fn check(text: &[u8], syntax: Syntax, assume: Assume, version: EnvoyVersion) -> 
     let root = Place::root(&value);
     if manifest::is_manifest(&root) {
         findings.partial = Some(PartialFile::Manifests);
-        manifest::check(&root, assume, version, &mut findings);
-    } else if envoy::is_envoy(&root) {
-        envoy::check(&root, assume, version, &mut findings);
+        let lines = std::mem::take(&mut findings.lines);
+        let value = findings.canonical(protobuf::read_within(&value, lines));
+        manifest::check(&Place::root(&value), assume, version, &mut findings);
+    } else if let Some(form) = envoy::form(&root) {
+        let lines = std::mem::take(&mut findings.lines);
+        let value = findings.canonical(form.read(&value, lines));
+        envoy::check(&Place::root(&value), assume, version, &mut findings);
     } else if wasm::looks_like_a_guards(&root) {
         findings.partial = Some(PartialFile::Guard);
         guard::check_alone(&root, &mut findings);

@@ -70,7 +70,7 @@ pub(super) fn reaches<'d>(manager: &Place<'d>, filter: &Place<'d>, path: &str) -
 
 /// The places that have filter settings for a route and one of its clusters, the most specific
 /// first.
-pub(super) struct Variant<'d>(Vec<Place<'d>>);
+pub(super) struct Variant<'d>(pub(super) Vec<Place<'d>>);
 
 impl<'d> Route<'d> {
     /// Returns a variant for each cluster that the route may choose, as each may have settings of
@@ -288,7 +288,10 @@ pub(super) enum Destination<'d> {
 impl<'d> Route<'d> {
     /// Returns the destination of the route.
     pub(super) fn destination(&self) -> Destination<'d> {
-        let Some(action) = self.route.get("route") else { return Destination::Nowhere };
+        let Some(action) = self.route.get("route") else {
+            let is_known = self.route.get("filter_action").is_none();
+            return if is_known { Destination::Nowhere } else { Destination::Unknown };
+        };
         if let Some(cluster) = action.text_of("cluster") {
             return Destination::Clusters(vec![cluster]);
         }
@@ -302,6 +305,13 @@ impl<'d> Route<'d> {
             Some(names) if !names.is_empty() => Destination::Clusters(names),
             _ => Destination::Unknown,
         }
+    }
+
+    /// Returns the policies by which Envoy sends copies of the route's requests elsewhere.
+    pub(super) fn mirrors(&self) -> Vec<Place<'d>> {
+        let action = self.route.get("route");
+        let levels = action.iter().flat_map(|_| [&self.host, &self.table]).chain(&action);
+        levels.flat_map(|level| level.list("request_mirror_policies")).collect()
     }
 
     /// Returns the name of the route for operators: its own name, or its paths.

@@ -5,9 +5,8 @@ use super::routing::{self, Route};
 use super::tree::{Place, messages};
 
 const LISTENER: &str = "envoy.config.listener.v3.Listener";
-const MANAGER: &str =
+pub(super) const MANAGER: &str =
     "envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager";
-const TCP_PROXY: &str = "envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy";
 
 /// A listener.
 pub(super) struct Listener<'d> {
@@ -15,8 +14,8 @@ pub(super) struct Listener<'d> {
     pub(super) name: String,
     /// The connection managers of the listener.
     pub(super) chains: Vec<Chain<'d>>,
-    /// The clusters to which `tcp_proxy` passes connections on.
-    pub(super) piped_to: Vec<(&'d str, Place<'d>)>,
+    /// The filters that see connections: of the listener, and of its filter chains.
+    pub(super) filters: Vec<Filter<'d>>,
 }
 
 /// A connection manager: filters, and the routes behind them.
@@ -28,7 +27,7 @@ pub(super) struct Chain<'d> {
     pub(super) routes: Option<Vec<Route<'d>>>,
 }
 
-/// An entry of `http_filters`.
+/// A filter with its place in a list of filters.
 pub(super) struct Filter<'d> {
     pub(super) entry: Place<'d>,
     /// The type of the filter; empty if the type is not in this file.
@@ -53,38 +52,39 @@ fn listener(place: Place<'_>, index: usize) -> Listener<'_> {
         Some(name) => name.to_owned(),
         None => format!("without a name ({index})"),
     };
-    let piped_to = messages(&place, TCP_PROXY).iter().flat_map(piped_to).collect();
     let chains = messages(&place, MANAGER).into_iter().map(chain).collect();
-    Listener { place, name, chains, piped_to }
-}
-
-fn piped_to<'d>(proxy: &Place<'d>) -> Vec<(&'d str, Place<'d>)> {
-    let weighted = proxy.get("weighted_clusters");
-    let weighted = weighted.map_or_else(Vec::new, |weighted| weighted.list("clusters"));
-    let names = weighted.iter().filter_map(|cluster| cluster.text_of("name"));
-    proxy.text_of("cluster").into_iter().chain(names).map(|name| (name, proxy.clone())).collect()
+    let of_chains =
+        place.list("filter_chains").into_iter().chain(place.get("default_filter_chain"));
+    let filters = of_chains.flat_map(|chain| chain.list("filters"));
+    let filters = filters.chain(place.list("listener_filters")).map(Filter::read).collect();
+    Listener { place, name, chains, filters }
 }
 
 fn chain(manager: Place<'_>) -> Chain<'_> {
-    let filters = manager.list("http_filters").into_iter().map(|entry| {
-        let message = entry.get("typed_config").and_then(|typed| typed.message());
-        match message {
-            Some(message) => Filter { entry, r#type: message.r#type, fields: message.fields },
-            None => Filter { fields: entry.clone(), entry, r#type: "" },
-        }
-    });
-    let filters = filters.collect();
-    // A virtual host may have a tree of matchers in place of routes.
+    let filters = manager.list("http_filters").into_iter().map(Filter::read).collect();
+    // A virtual host may have a tree of matchers in place of routes, and plugins may replace routes.
+    let is_plain = |place: &Place<'_>| {
+        ["vhds", "matcher", "route_specifiers"].iter().all(|name| place.get(name).is_none())
+    };
     let is_here = |table: &Place<'_>| {
-        table.get("vhds").is_none()
-            && table.list("virtual_hosts").iter().all(|host| host.get("matcher").is_none())
+        let hosts = table.list("virtual_hosts");
+        let mut routes = hosts.iter().flat_map(|host| host.list("routes"));
+        is_plain(table) && hosts.iter().all(is_plain) && routes.all(|route| is_plain(&route))
     };
     let routes = manager.get("route_config").filter(is_here);
     let routes = routes.map(|table| routing::routes(&table));
     Chain { manager, filters, routes }
 }
 
-impl Filter<'_> {
+impl<'d> Filter<'d> {
+    /// Reads an entry of a list of filters.
+    pub(super) fn read(entry: Place<'d>) -> Self {
+        match entry.get("typed_config").and_then(|typed| typed.message()) {
+            Some(message) => Self { entry, r#type: message.r#type, fields: message.fields },
+            None => Self { fields: entry.clone(), entry, r#type: "" },
+        }
+    }
+
     pub(super) fn name(&self) -> &str {
         self.entry.text_of("name").unwrap_or_default()
     }

@@ -1,7 +1,8 @@
 //! A place in a document: a value and its path.
 //!
-//! Envoy's files are protobuf written as JSON or YAML. So a field has two spellings, `null` means
-//! the same as absence, and a message of any type has its type in `@type`.
+//! Envoy's files are protobuf written as JSON or YAML. Their canonical form (`protobuf`) has one
+//! spelling of each field. `null` means the same as absence, and a message of any type has its type
+//! in `@type`.
 
 use serde_json::Value;
 
@@ -20,21 +21,14 @@ pub(super) struct Message<'d> {
     pub(super) fields: Place<'d>,
 }
 
-/// Types of a plain struct that stands for a message of another type.
-const TYPED_STRUCTS: [&str; 2] = ["xds.type.v3.TypedStruct", "udpa.type.v1.TypedStruct"];
-
 impl<'d> Place<'d> {
     pub(super) const fn root(value: &'d Value) -> Self {
         Self { value, path: String::new() }
     }
 
-    /// Returns a field, by its name in the proto file.
+    /// Returns a member.
     pub(super) fn get(&self, name: &str) -> Option<Self> {
-        let fields = self.value.as_object()?;
-        let camel = camel_case(name);
-        let (name, value) = [name, &camel]
-            .into_iter()
-            .find_map(|name| fields.get_key_value(name).filter(|(_, value)| !value.is_null()))?;
+        let value = self.value.as_object()?.get(name).filter(|value| !value.is_null())?;
         Some(Self { value, path: member_path(&self.path, name) })
     }
 
@@ -75,9 +69,7 @@ impl<'d> Place<'d> {
 
     /// Returns a member that is not among `known`. `check` cannot judge such a member.
     pub(super) fn other_than(&self, known: &[&str]) -> Option<Self> {
-        let is_known = |name: &str| {
-            name == "@type" || known.iter().any(|known| *known == name || camel_case(known) == name)
-        };
+        let is_known = |name: &str| name == "@type" || known.contains(&name);
         let mut others =
             self.members().filter(|(name, member)| !is_known(name) && !member.value.is_null());
         others.next().map(|(_, member)| member)
@@ -100,26 +92,13 @@ impl<'d> Place<'d> {
         self.get(name).is_some_and(|place| *place.value == Value::Bool(true))
     }
 
-    /// Reads an unsigned number. Protobuf allows it to be written as a string.
     pub(super) fn number(&self) -> Option<u64> {
-        match self.value {
-            Value::Number(number) => number.as_u64(),
-            Value::String(text) => text.parse().ok(),
-            _ => None,
-        }
+        self.value.as_u64()
     }
 
     /// Reads the value as a message; `None` without `@type`.
     pub(super) fn message(&self) -> Option<Message<'d>> {
-        let named = |url: &'d str| url.rsplit('/').next().unwrap_or(url);
-        let r#type = named(self.text_of("@type")?);
-        if TYPED_STRUCTS.contains(&r#type) {
-            return Some(Message {
-                r#type: named(self.text_of("type_url")?),
-                fields: self.get("value")?,
-            });
-        }
-        Some(Message { r#type, fields: self.clone() })
+        Some(Message { r#type: type_of(self.text_of("@type")?), fields: self.clone() })
     }
 }
 
@@ -129,6 +108,11 @@ pub(super) fn messages<'d>(place: &Place<'d>, r#type: &str) -> Vec<Place<'d>> {
     let mut found: Vec<_> = message.map(|message| message.fields).into_iter().collect();
     found.extend(place.children().iter().flat_map(|child| messages(child, r#type)));
     found
+}
+
+/// Returns the name of the message in a type URL.
+pub(super) fn type_of(url: &str) -> &str {
+    url.rsplit('/').next().unwrap_or(url)
 }
 
 /// Returns the path of a member: `a.b`, or `a["b.c"]` if the name has a dot.
@@ -147,17 +131,6 @@ pub(super) fn item_path(path: &str, index: usize) -> String {
     format!("{path}[{index}]")
 }
 
-fn camel_case(name: &str) -> String {
-    let mut words = name.split('_');
-    let mut camel = words.next().unwrap_or_default().to_owned();
-    for word in words {
-        let mut letters = word.chars();
-        camel.extend(letters.next().map(|first| first.to_ascii_uppercase()));
-        camel.push_str(letters.as_str());
-    }
-    camel
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -165,29 +138,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_field_has_two_spellings_and_null_is_its_absence() {
-        let value = json!({"stat_prefix": 1, "failurePolicy": 2, "vm_config": null});
-        let root = Place::root(&value);
-        assert_eq!(root.get("stat_prefix").unwrap().path, "stat_prefix");
-        assert_eq!(root.get("failure_policy").unwrap().path, "failurePolicy");
-        assert!(root.get("vm_config").is_none());
-    }
-
-    #[test]
     fn paths_name_one_place() {
         let value = json!({"a": [{"b.c": {"@type": "d"}}]});
         let item = Place::root(&value).list("a").remove(0);
         assert_eq!(item.at(&["b.c", "@type"]).unwrap().path, "a[0][\"b.c\"].@type");
-    }
-
-    #[test]
-    fn a_typed_struct_stands_for_its_message() {
-        let value = json!({
-            "@type": "type.googleapis.com/xds.type.v3.TypedStruct",
-            "type_url": "type.googleapis.com/a.B",
-            "value": {"c": 1},
-        });
-        let message = Place::root(&value).message().unwrap();
-        assert_eq!((message.r#type, &*message.fields.path), ("a.B", "value"));
     }
 }

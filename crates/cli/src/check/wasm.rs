@@ -4,12 +4,14 @@
 //! A plugin is found by its type, so `check` can read bootstrap files, single listeners and
 //! extension configurations.
 
+use std::path::Path;
+
 use impersonation_core::config;
 use impersonation_core::issuer::Paths;
 use serde_json::Value;
 
 use super::clusters::Clusters;
-use super::findings::Findings;
+use super::findings::{Doubt, Findings, Severity};
 use super::plugin::{self, Assume, Checked, Variables};
 use super::tree::{Place, member_path};
 
@@ -17,6 +19,31 @@ const WASM: &str = "envoy.extensions.filters.http.wasm.v3.Wasm";
 const LISTENER: &str = "envoy.config.listener.v3.Listener";
 const MANAGER: &str =
     "envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager";
+
+/// The settings of a plugin, and of its VM, with which it sees every request. With
+/// `capability_restriction_config` Envoy may leave the callbacks out.
+const OF_PLUGINS: [&str; 8] = [
+    "allow_on_headers_stop_iteration",
+    "configuration",
+    "fail_open",
+    "failure_policy",
+    "name",
+    "reload_config",
+    "root_id",
+    "vm_config",
+];
+const OF_VMS: [&str; 7] = [
+    "allow_precompiled",
+    "code",
+    "configuration",
+    "environment_variables",
+    "nack_on_code_cache_miss",
+    "runtime",
+    "vm_id",
+];
+
+/// The runtime of code that is a part of Envoy.
+const NO_RUNTIME: &str = "envoy.wasm.runtime.null";
 
 /// Returns true if a configuration can only be the filter's.
 pub(super) fn is_ours(configuration: &Place<'_>) -> bool {
@@ -85,10 +112,10 @@ fn find<'d>(place: &Place<'d>, around: &Around<'d>, found: &mut Vec<Plugin<'d>>)
     for (name, member) in place.members() {
         let mut around = around.clone();
         match name {
-            "typed_per_filter_config" | "typedPerFilterConfig" => {
+            "typed_per_filter_config" => {
                 around.per_route = Some(member.clone());
             }
-            "http_filters" | "httpFilters" => {
+            "http_filters" => {
                 for filter in member.items() {
                     around.filter = Some(filter.clone());
                     find(&filter, &around, found);
@@ -248,19 +275,59 @@ impl<'d> Plugin<'d> {
         self.check_crash(findings);
     }
 
+    /// Finds settings for which the guard's code is not there, or does not see every request.
+    pub(super) fn check_code(&self, assume: Assume) -> Vec<(Severity, Doubt)> {
+        let mut faults = Vec::new();
+        let mut problem = |path: String, text: String| {
+            faults.push((Severity::Problem, Doubt::new(path, text)));
+        };
+        let vm_config = self.config.get("vm_config");
+        let of_vm = vm_config.iter().filter_map(|vm_config| vm_config.other_than(&OF_VMS));
+        for other in self.config.other_than(&OF_PLUGINS).into_iter().chain(of_vm) {
+            let name = other.path.rsplit('.').next().unwrap_or_default().to_owned();
+            let text =
+                format!("{name} is not known to let the guard see every request: take it out");
+            problem(other.path, text);
+        }
+        let runtime = vm_config.as_ref().and_then(|vm_config| vm_config.get("runtime"));
+        if let Some(runtime) = runtime.filter(|runtime| runtime.text() == Some(NO_RUNTIME)) {
+            let text = "runs code of Envoy's own in place of the guard: take envoy.wasm.runtime.v8";
+            problem(runtime.path, text.to_owned());
+        }
+        let code = self.config.at(&["vm_config", "code"]);
+        let given = code.as_ref().is_some_and(|code| code.other_than(&[]).is_some());
+        if !given {
+            let path = member_path(&self.path_of("vm_config"), "code");
+            problem(path, "is required: the guard has no code".to_owned());
+        }
+        let file = code.and_then(|code| code.at(&["local", "filename"]));
+        if let Some((file, name)) = file.and_then(|file| Some((file.clone(), file.text()?)))
+            && assume == Assume::Nothing
+            && !Path::new(name).is_file()
+        {
+            let text = format!(
+                "there is no file {name:?} here, and Envoy does not start without the guard's code: check where Envoy runs, or say --assume-environment"
+            );
+            faults.push((Severity::Warning, Doubt::new(file.path, text)));
+        }
+        faults
+    }
+
     /// Checks the settings for a plugin that crashes, or that Envoy cannot load.
     pub(super) fn check_crash(&self, findings: &mut Findings) {
-        if let Some(open) = self.config.get("fail_open").filter(|open| open.value == true) {
-            findings.problem(open.path, "lets requests pass unchecked when the filter has crashed");
+        if self.config.is_set("fail_open") {
+            findings.problem(
+                self.path_of("fail_open"),
+                "lets requests pass unchecked when the filter has crashed",
+            );
         }
         let policy = self.config.get("failure_policy");
         let path = policy
             .as_ref()
             .map_or_else(|| self.path_of("failure_policy"), |policy| policy.path.clone());
-        let policy = policy.map(|policy| (policy.text(), policy.number()));
-        match policy {
-            Some((Some("FAIL_RELOAD"), _) | (_, Some(1))) => {}
-            Some((Some("FAIL_OPEN"), _) | (_, Some(3))) => findings.problem(
+        match policy.as_ref().and_then(Place::text) {
+            Some("FAIL_RELOAD") => {}
+            Some("FAIL_OPEN") => findings.problem(
                 path,
                 "must be FAIL_RELOAD: with FAIL_OPEN requests pass unchecked when the filter has crashed",
             ),

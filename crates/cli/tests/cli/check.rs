@@ -79,6 +79,10 @@ static_resources:
     connect_timeout: 1s
 "#;
 
+/// The protocol of the shipped clusters of etcd, and another.
+const HTTP2: &str = "http2_protocol_options: {connection_keepalive: {interval: 2s, timeout: 1s}}";
+const HTTP1: &str = "http_protocol_options: {}";
+
 const SECRET_PART: &str = "nWGxne_9WmC6hEr0kuwsxERJxWl7MmkZcDusAxyuf2A";
 
 fn signing_key() -> Value {
@@ -347,7 +351,7 @@ fn manifests_are_checked_for_what_they_contain() {
             "on_match.action.typed_config.typed_config.typed_config.config.configuration.value.payload_in_metadata: must be the name of a provider of the SecurityPolicy (others)",
             "single_predicate.input.typed_config.path[0].key: must be the name of a provider of the SecurityPolicy (others)",
         ]),
-        ("Istio, its edge profile",     limit(&istio, "request_body_buffer_limit: 131072", "timeout: 15s"), vec![edge]),
+        ("Istio, its edge profile",     limit(&istio, "request_body_buffer_limit: 131072", "name: mint"), vec![edge]),
         ("Istio, too little",           limit(&istio, "request_body_buffer_limit: 131072", "request_body_buffer_limit: 32768"), vec![edge]),
         ("Istio, by the listener",      limit(&istio, "        request_body_buffer_limit: 131072\n", "").replace("  # Turns the filter on", "  - applyTo: LISTENER\n    patch: {operation: MERGE, value: {per_connection_buffer_limit_bytes: 1048576}}\n  # Turns the filter on"), vec![]),
         ("something else",              "apiVersion: v1\nkind: Secret\n".to_owned(), vec![": the impersonation filter is nowhere in this file, whose manifests are of kind Secret: check reads EnvoyFilter"]),
@@ -401,7 +405,7 @@ fn a_guard_that_istio_places_stands_behind_jwt_authn_and_in_a_matcher() {
         ("a wrong member",           changed("default: read_only", "default: some"), vec!["[0].spec.wasm.pluginConfig.default: "]),
         ("reports only",             changed("default: read_only", "mode: report\n      default: read_only"), vec!["warning: [0].spec.wasm.pluginConfig.mode: mode: report refuses nothing"]),
         ("no configuration",         changed("    pluginConfig:\n", "    otherConfig:\n"), vec!["[0].spec.wasm.pluginConfig: is required: the guard's configuration"]),
-        ("etcd over HTTP/1.1",       changed("http2_protocol_options:", "x:"), vec!["must have explicit_http_config.http2_protocol_options"]),
+        ("etcd over HTTP/1.1",       changed(HTTP2, HTTP1), vec!["must have explicit_http_config.http2_protocol_options"]),
     ];
     for (case, text, expected) in cases {
         let checked = check(&file("manifest.yaml", &text), &["--assume-environment"]);
@@ -549,7 +553,7 @@ fn the_plugins_own_problems_are_told_with_their_path_in_the_file() {
             ENVOY.replace(part(CONFIGURATION, ROUTER), ""),
             vec!["~.configuration: is required"]),
         ("a configuration of another type",
-            edited(&[("google.protobuf.Struct", "google.protobuf.BytesValue")]),
+            edited(&[("google.protobuf.Struct", "google.protobuf.ListValue")]),
             vec!["~.configuration: expected a google.protobuf.Struct, or JSON in a google.protobuf.StringValue"]),
         ("broken JSON",
             with_string_value("{\"signing_keys\": [}"),
@@ -802,7 +806,7 @@ fn the_cluster_of_etcd_must_outlast_an_election() {
         ("as shipped",             good.clone(), None),
         ("another name",           change("{etcd: {cluster: etcd}}", "{etcd: {cluster: etc}}"),
             Some("~.configuration.value.store.etcd.cluster: there is no cluster \"etc\"".to_owned())),
-        ("HTTP/1.1",               change("http2_protocol_options:", "http_protocol_options:"),
+        ("HTTP/1.1",               change(HTTP2, HTTP1),
             Some(format!(": {at}.typed_extension_protocol_options: must have explicit_http_config.http2_protocol_options"))),
         ("no health checks",       cut("    health_checks:\n", "    outlier_detection:\n"),
             Some(format!("warning: {at}.health_checks: is not set"))),
@@ -829,7 +833,7 @@ fn the_cluster_of_etcd_must_outlast_an_election() {
 
     // Under Istio the guard runs in another Envoy.
     for (name, clusters) in MANIFESTS.into_iter().zip([2, 1]) {
-        let manifest = repositorys(name).replace("http2_protocol_options:", "x:");
+        let manifest = repositorys(name).replace(HTTP2, HTTP1);
         let checked = check(&file("manifest.yaml", &manifest), &["--assume-environment"]);
         let expected = "must have explicit_http_config.http2_protocol_options";
         assert_findings(name, &checked, &vec![expected; clusters]);

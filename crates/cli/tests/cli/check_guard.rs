@@ -8,12 +8,12 @@ use crate::check::check;
 use crate::file;
 
 /// Returns a text to replace and its replacement.
-fn edit(from: &str, to: impl Into<String>) -> (String, String) {
+pub(crate) fn edit(from: &str, to: impl Into<String>) -> (String, String) {
     (from.to_owned(), to.into())
 }
 
 /// Returns the shipped configuration with some of its text replaced.
-fn edited(edits: &[(&str, &str)]) -> String {
+pub(crate) fn edited(edits: &[(&str, &str)]) -> String {
     let shipped = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")).join("envoy.yaml");
     let shipped = std::fs::read_to_string(shipped).unwrap();
     edits.iter().fold(shipped, |text, (from, to)| {
@@ -23,7 +23,7 @@ fn edited(edits: &[(&str, &str)]) -> String {
 }
 
 /// Returns the whole entry of `http_filters` with this name.
-fn entry(name: &str) -> String {
+pub(crate) fn entry(name: &str) -> String {
     let shipped = edited(&[]);
     let head = format!("          - name: {name}\n");
     let (_, rest) = shipped.split_once(&head).unwrap();
@@ -39,22 +39,38 @@ fn entry(name: &str) -> String {
 /// The finding about the demo's secret, which is always there.
 const DEMO: &str = "is the demo's, as in the envoy.yaml that is shipped";
 
-/// Asserts that `check` has exactly these findings about this envoy.yaml.
-fn assert_findings(case: &str, text: &str, expected: &[&str]) {
+/// Asserts that `check` has exactly these findings about this envoy.yaml: problems, and warnings that
+/// begin with `warning: `.
+pub(crate) fn assert_findings(case: &str, text: &str, expected: &[&str]) {
     let found = check(&file("envoy.yaml", text), &["--assume-environment"]);
     let (_, findings) = found.lines.split_last().unwrap();
     let findings: Vec<_> = findings.iter().filter(|line| !line.contains(DEMO)).collect();
     assert_eq!(findings.len(), expected.len(), "{case}: {findings:#?}");
+    let mut status = 0;
     for line in expected {
-        assert!(
-            findings.iter().any(|found| found.contains(line)),
-            "{case}: no {line:?} in {findings:#?}"
-        );
+        let (text, is_warning) = match line.strip_prefix("warning: ") {
+            Some(text) => (text, true),
+            None => (*line, false),
+        };
+        let is_it =
+            |found: &&&String| found.contains(text) && found.contains(": warning: ") == is_warning;
+        assert!(findings.iter().any(|found| is_it(&found)), "{case}: no {line:?} in {findings:#?}");
+        status |= i32::from(!is_warning);
+    }
+    assert_eq!(found.status, Some(status), "{case}: {findings:#?}");
+}
+
+/// Asserts the findings about the shipped configuration with changes.
+pub(crate) fn assert_cases(cases: Vec<Case>) {
+    for (case, edits, expected) in cases {
+        let expected: Vec<_> = expected.iter().map(String::as_str).collect();
+        let edits: Vec<_> = edits.iter().map(|(from, to)| (&**from, &**to)).collect();
+        assert_findings(case, &edited(&edits), &expected);
     }
 }
 
 /// The name of a case, the changes, and the expected findings.
-type Case = (&'static str, Vec<(String, String)>, Vec<String>);
+pub(crate) type Case = (&'static str, Vec<(String, String)>, Vec<String>);
 
 /// Returns a line of a route's settings for a filter.
 fn setting(filter: &str, message: &str) -> String {
@@ -62,8 +78,8 @@ fn setting(filter: &str, message: &str) -> String {
 }
 
 const OFF: &str = "envoy.config.route.v3.FilterConfig, disabled: true";
-const BOTH: &str = "listener public, routes /orders, /invoices: ";
-const ORDERS: &str = "listener public, route /orders: ";
+pub(crate) const BOTH: &str = "listener public, routes /orders, /invoices: ";
+pub(crate) const ORDERS: &str = "listener public, route /orders: ";
 
 #[test]
 fn every_route_to_an_api_is_proved_to_have_the_guard_before_it_or_named_with_the_reason() {
@@ -193,7 +209,7 @@ fn every_route_to_an_api_is_proved_to_have_the_guard_before_it_or_named_with_the
         ("any issuer", vec![edit(of_orders, "                orders:\n                  audiences: [http://127.0.0.1:10000/orders]\n")], vec![format!("{ORDERS}the provider has no issuer")]),
         ("an issuer with a slash", vec![edit(of_orders, of_orders.replace("/oidc\n", "/oidc/\n"))], vec![format!("{ORDERS}the provider's issuer \"http://127.0.0.1:10000/oidc/\" is not quite the filter's")]),
         ("an issuer that is another", vec![("issuer: http://127.0.0.1:10000/oidc\n                  audiences", "issuer: https://other.example\n                  audiences")].into_iter().map(|(from, to)| edit(from, to)).collect(),
-            vec!["listener public: no provider of jwt_authn has the guard's issuer \"http://127.0.0.1:10000/oidc\"".into()]),
+            vec![format!("{ORDERS}no provider that it requires has the issuer of the filter (http://127.0.0.1:10000/oidc)"), "listener public, route /invoices: no provider that it requires has the issuer".into()]),
         ("an issuer in other letters", vec![edit(of_orders, of_orders.replace("/oidc\n", "/OIDC\n"))], vec![format!("{ORDERS}the provider's issuer \"http://127.0.0.1:10000/OIDC\" is not quite the filter's")]),
         ("any audience", vec![edit("                  audiences: [http://127.0.0.1:10000/orders]\n", "")], vec![format!("{ORDERS}the provider has no audiences")]),
         ("a misspelt indicator", vec![edit("audiences: [http://127.0.0.1:10000/orders]", "audiences: [http://127.0.0.1:10000/order]")], vec![format!("{ORDERS}no resource of the filter has one of the provider's audiences")]),
@@ -202,7 +218,7 @@ fn every_route_to_an_api_is_proved_to_have_the_guard_before_it_or_named_with_the
         ("tokens from the query", vec![edit(bearer, format!("{bearer}                  from_params: [access_token]\n"))], vec![format!("{ORDERS}the provider takes tokens from elsewhere than a header")]),
         ("tokens from another header", vec![edit(bearer, format!("{bearer}                  - {{name: x-token}}\n"))], vec![format!("{ORDERS}the provider takes tokens from another header"), "route /invoices: the provider takes tokens from another header".into()]),
         ("preflights pass", vec![edit("              requirement_map:\n", "              bypass_cors_preflight: true\n              requirement_map:\n")], vec![format!("{BOTH}bypass_cors_preflight lets OPTIONS pass")]),
-        ("nobody is told why", vec![edit("              requirement_map:\n", "              strip_failure_response: true\n              requirement_map:\n")], vec![format!("{BOTH}strip_failure_response takes WWW-Authenticate")]),
+        ("nobody is told why", vec![edit("              requirement_map:\n", "              strip_failure_response: true\n              requirement_map:\n")], vec![format!("warning: {BOTH}strip_failure_response takes WWW-Authenticate")]),
         ("the gateway's keys alone", vec![edit("cluster: public_listener, timeout: 5s", "cluster: identity_gateway, timeout: 5s")],
             vec![format!("{ORDERS}the provider's key set comes from the cluster \"identity_gateway\", past the filter"), "route /invoices: the provider's key set comes from the cluster".into()]),
         ("another key set", vec![edit("uri: http://127.0.0.1:10000/oidc/jwks, cluster: public_listener", "uri: http://127.0.0.1:10000/keys, cluster: public_listener")],
@@ -214,9 +230,9 @@ fn every_route_to_an_api_is_proved_to_have_the_guard_before_it_or_named_with_the
 
         ("nothing is refused", vec![edit(default, configured("mode: report"))], vec![format!("{BOTH}mode: report refuses nothing")]),
         ("everything is allowed first", vec![edit(default, configured("rules: [{path_prefix: /, action: allow}, {path_prefix: /orders, action: deny}]"))],
-            vec![format!("{BOTH}rules[0] allows whatever has come so far"), format!("{BOTH}rules[1] never decides over a path that is normal: rules[0]")]),
+            vec![format!("warning: {BOTH}rules[0] allows whatever has come so far"), format!("warning: {BOTH}rules[1] never decides over a path that is normal: rules[0]")]),
         ("a wider rule first", vec![edit(default, configured("rules: [{path_prefix: /orders, methods: [POST], action: allow}, {path: /orders/close, methods: [POST], action: deny}]"))],
-            vec![format!("{BOTH}rules[1] never decides over a path that is normal: rules[0]")]),
+            vec![format!("warning: {BOTH}rules[1] never decides over a path that is normal: rules[0]")]),
         ("a narrower rule first", vec![edit(default, configured("rules: [{path: /orders/close, methods: [POST], action: deny}, {path_prefix: /orders, methods: [POST], action: allow}]"))], vec![]),
         ("another vm_id", vec![edit(guards_vm, "x\n                                  vm_id: guard")], vec![format!("{BOTH}the guard's vm_id must be the same as in")]),
         ("another base_path", vec![edit(default, configured("base_path: /tenant"))], vec![format!("{BOTH}the guard must have issuer and base_path of the filter")]),
@@ -226,18 +242,14 @@ fn every_route_to_an_api_is_proved_to_have_the_guard_before_it_or_named_with_the
 
         ("another listener with jwt_authn and no guard", vec![edit(metrics, second(its_own, to_apis))], vec!["listener second, route /*: jwt_authn accepts access tokens of the filter, and no guard stands behind it".into()]),
         ("another listener with neither", vec![edit(metrics, second("", to_apis))], vec!["listener second, route /*: it leads to a guarded API, and neither jwt_authn nor the guard stands before it".into()]),
-        ("another listener whose routes are elsewhere", vec![edit(metrics, second("", elsewhere))], vec!["listener second: its routes are not in this file".into()]),
+        ("another listener whose routes are elsewhere", vec![edit(metrics, second("", elsewhere))], vec!["warning: listener second: its routes are not in this file".into()]),
         ("a listener that passes connections on", vec![edit(metrics, piped)], vec!["listener piped: tcp_proxy passes connections on to apis".into()]),
-        ("more listeners elsewhere", vec![edit("\nadmin:\n", "\ndynamic_resources: {lds_config: {path_config_source: {path: /lds.yaml}}}\nadmin:\n")], vec!["dynamic_resources.lds_config: more listeners come by LDS".into()]),
+        ("more listeners elsewhere", vec![edit("\nadmin:\n", "\ndynamic_resources: {lds_config: {path_config_source: {path: /lds.yaml}}}\nadmin:\n")], vec!["warning: dynamic_resources.lds_config: more listeners come by LDS".into()]),
         ("two listeners of one name", vec![edit(metrics_named, "  - name: public\n    address")], vec!["listener public: it has the name of static_resources.listeners[0]".into()]),
         ("two listeners of one address", vec![edit("port_value: 9902}", "port_value: 10000}")], vec!["listener metrics: it has the address of static_resources.listeners[0]".into()]),
-        ("everybody's admin", vec![edit(admin, "    socket_address: {address: 0.0.0.0, port_value: 9901}\n")], vec!["admin.address.socket_address.address: lets others than this machine reach the admin interface".into()]),
+        ("everybody's admin", vec![edit(admin, "    socket_address: {address: 0.0.0.0, port_value: 9901}\n")], vec!["warning: admin.address.socket_address.address: lets others than this machine reach the admin interface".into()]),
     ];
-    for (case, edits, expected) in cases {
-        let expected: Vec<_> = expected.iter().map(String::as_str).collect();
-        let edits: Vec<_> = edits.iter().map(|(from, to)| (&**from, &**to)).collect();
-        assert_findings(case, &edited(&edits), &expected);
-    }
+    assert_cases(cases);
 }
 
 #[test]
@@ -302,13 +314,13 @@ fn guard_and_filter_must_share_a_store_whose_cluster_is_checked_once() {
         ("another prefix",         in_etcd(etcd, "{etcd: {cluster: etcd, prefix: /other/}}"),
             &["routes /orders, /invoices: the guard's store.etcd.prefix must be \"/impersonation/\", as in"]),
         ("no such cluster",        elsewhere,
-            &["routes /orders, /invoices: the guard's store.etcd.cluster is not \"etcd\", as in", "configuration.value.store.etcd.cluster: there is no cluster \"store\""]),
+            &["warning: listener public, routes /orders, /invoices: the guard's store.etcd.cluster is not \"etcd\", as in", "configuration.value.store.etcd.cluster: there is no cluster \"store\""]),
         ("another cluster",        renamed,
-            &["routes /orders, /invoices: the guard's store.etcd.cluster is not \"etcd\", as in", "configuration.value.store.etcd.cluster: there is no cluster \"etcd\""]),
+            &["warning: listener public, routes /orders, /invoices: the guard's store.etcd.cluster is not \"etcd\", as in", "configuration.value.store.etcd.cluster: there is no cluster \"etcd\""]),
         ("a cluster that fails",   no_checks,
             &["retriable_statuses: must have 503"]),
         ("another vm_id",          other_vm,
-            &["routes /orders, /invoices: the guard's vm_id should be the same as in"]),
+            &["warning: listener public, routes /orders, /invoices: the guard's vm_id should be the same as in"]),
     ];
     for (case, text, expected) in cases {
         assert_findings(case, &text, expected);

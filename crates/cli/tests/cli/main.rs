@@ -8,6 +8,7 @@ mod check_binding;
 mod check_guard;
 mod check_paths;
 mod check_versions;
+mod check_ways;
 mod claims;
 mod events;
 mod hash_secret;

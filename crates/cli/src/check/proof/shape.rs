@@ -4,8 +4,8 @@
 //! shipped entry is known to enter the guard for every impersonation. No other shape has been shown
 //! to do that.
 
-use super::findings::Doubt;
-use super::tree::{Place, member_path};
+use super::super::findings::Doubt;
+use super::super::tree::{Place, member_path};
 
 const WITH_MATCHER: &str = "envoy.extensions.common.matching.v3.ExtensionWithMatcher";
 const COMPOSITE: &str = "envoy.extensions.filters.http.composite.v3.Composite";

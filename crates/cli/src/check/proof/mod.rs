@@ -3,14 +3,20 @@
 //! Two filters must stand before every route to a guarded API: `jwt_authn`, which requires one
 //! token of the issuer, and the guard, in the one shape that is known to be entered for each
 //! impersonation. A search for known mistakes would accept the next mistake. So `check` looks for
-//! the proof instead: it reports everything that is missing or unknown.
+//! the proof instead: a route without it is a problem, and so is every other way to the servers of
+//! an API.
 //!
 //! The file determines which routes lead to guarded APIs. A listener with `jwt_authn` for the
 //! filter's tokens, or with the guard, has APIs behind it: all its routes count, except the
-//! filter's own and those to the identity gateway. A cluster behind such a route is a guarded API
-//! on other listeners too.
+//! filter's own and those to the identity gateway. The servers behind such a route are guarded on
+//! every listener, by whatever cluster a route, a mirror or a filter leads to them.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+mod filters;
+mod reasons;
+mod shape;
+mod ways;
+
+use std::collections::HashSet;
 
 use impersonation_core::issuer::{Endpoint, Paths};
 
@@ -18,32 +24,15 @@ use super::clusters::Clusters;
 use super::findings::{Doubt, Findings, Proved, Severity};
 use super::guard::{Guard, Issuer};
 use super::jwt_authn::{self, JWT_AUTHN, Tokens, Verified};
+use super::reach::{Reach, Servers};
 use super::routing::{self, Destination, Route, Variant};
-use super::shape;
 use super::topology::{self, Chain, Filter, Listener};
 use super::tree::{Place, member_path};
 use super::wasm::Plugin;
 
-const HEADER_MUTATION: &str = "envoy.extensions.filters.http.header_mutation.v3.HeaderMutation";
-
-/// Filters that do not change the metadata which `jwt_authn` sets.
-const HARMLESS: [&str; 15] = [
-    HEADER_MUTATION,
-    "envoy.extensions.filters.http.buffer.v3.Buffer",
-    "envoy.extensions.filters.http.compressor.v3.Compressor",
-    "envoy.extensions.filters.http.cors.v3.Cors",
-    "envoy.extensions.filters.http.csrf.v3.CsrfPolicy",
-    "envoy.extensions.filters.http.decompressor.v3.Decompressor",
-    "envoy.extensions.filters.http.fault.v3.HTTPFault",
-    "envoy.extensions.filters.http.grpc_stats.v3.FilterConfig",
-    "envoy.extensions.filters.http.grpc_web.v3.GrpcWeb",
-    "envoy.extensions.filters.http.header_to_metadata.v3.Config",
-    "envoy.extensions.filters.http.health_check.v3.HealthCheck",
-    "envoy.extensions.filters.http.local_ratelimit.v3.LocalRateLimit",
-    "envoy.extensions.filters.http.ratelimit.v3.RateLimit",
-    "envoy.extensions.filters.http.rbac.v3.RBAC",
-    "envoy.extensions.filters.http.router.v3.Router",
-];
+use self::filters::Around;
+use self::reasons::{Causes, Reason, problem, warning};
+use self::ways::Lead;
 
 /// An Envoy configuration, with its plugins.
 pub(super) struct EnvoyFile<'a, 'p, 'd> {
@@ -57,85 +46,35 @@ pub(super) struct EnvoyFile<'a, 'p, 'd> {
     pub(super) guard_plugins: &'a [&'p Plugin<'d>],
 }
 
-/// A reason why a route is not proved.
-struct Reason {
-    severity: Severity,
-    doubt: Doubt,
-}
-
-/// Judges every route that leads to a guarded API.
+/// Judges every way that leads to a guarded API.
 pub(super) fn check(file: &EnvoyFile<'_, '_, '_>, findings: &mut Findings) -> Proved {
     let listeners = topology::listeners(file.root);
     let tokens = file.tokens(&listeners);
-    let judge = Judge { file, tokens: &tokens };
+    let reach = Reach::read(file.root);
+    let judge = Judge { file, tokens: &tokens, reach: &reach };
     let gateways = judge.gateways(&listeners);
-    let mut guarded_clusters = HashSet::new();
-    let mut has_apis = false;
-    for chain in listeners.iter().flat_map(|listener| &listener.chains) {
-        if !judge.has_apis(chain) {
-            continue;
-        }
-        has_apis = true;
-        for route in chain.routes.iter().flatten() {
-            if judge.is_api(chain, route, &gateways) {
-                guarded_clusters.extend(clusters_of(route));
-            }
-        }
-    }
+    let guarded = judge.guarded(&listeners, &gateways);
+    let has_apis =
+        listeners.iter().flat_map(|listener| &listener.chains).any(|chain| judge.has_apis(chain));
     let mut proved = Proved::default();
     let mut causes = Causes::default();
-    for listener in &listeners {
-        for chain in &listener.chains {
-            if let Some(reason) = judge.guards_nobody(chain) {
-                causes.add(&listener.name, None, reason);
-            }
-            let behind = judge.has_apis(chain);
-            let Some(routes) = &chain.routes else {
-                if has_apis {
-                    let path = chain
-                        .manager
-                        .get("route_config")
-                        .map_or_else(|| chain.manager.path.clone(), |table| table.path);
-                    let text = "its routes are not in this file, so nobody knows whether they lead to APIs past the guard: check a file that has them";
-                    let reason =
-                        Reason { severity: Severity::Warning, doubt: Doubt::new(path, text) };
-                    causes.add(&listener.name, None, reason);
-                }
-                continue;
-            };
-            for route in routes {
-                let leads_to_api = clusters_of(route).any(|name| guarded_clusters.contains(name));
-                let counts = behind && judge.is_api(chain, route, &gateways)
-                    || leads_to_api && !judge.is_own(chain, route);
-                if !counts {
-                    continue;
-                }
-                let Some(reasons) = judge.judge(chain, route) else { continue };
-                proved.routes = proved.routes.saturating_add(1);
-                if reasons.is_empty() {
-                    proved.guarded = proved.guarded.saturating_add(1);
-                }
-                for reason in reasons {
-                    causes.add(&listener.name, Some(route), reason);
-                }
-            }
+    if has_apis {
+        for listener in &listeners {
+            judge.check_listener(listener, &gateways, &guarded, &mut proved, &mut causes);
         }
-        for (cluster, place) in &listener.piped_to {
-            if guarded_clusters.contains(cluster) {
-                let text = format!(
-                    "tcp_proxy passes connections on to {cluster}, where a guarded API is, past jwt_authn and guard: take it out"
+        for name in ["lds_config", "cds_config"] {
+            if let Some(elsewhere) = file.root.at(&["dynamic_resources", name]) {
+                let what = if name == "lds_config" {
+                    "listeners come by LDS"
+                } else {
+                    "clusters come by CDS"
+                };
+                findings.warning(
+                    elsewhere.path,
+                    format!("more {what}, and nobody knows whether they lead to APIs past the guard: check a file that has them"),
                 );
-                let reason =
-                    Reason { severity: Severity::Warning, doubt: Doubt::new(&*place.path, text) };
-                causes.add(&listener.name, None, reason);
             }
         }
-    }
-    if let Some(lds) = file.root.at(&["dynamic_resources", "lds_config"]).filter(|_| has_apis) {
-        findings.warning(
-            lds.path,
-            "more listeners come by LDS, and nobody knows whether they lead to APIs past the guard: check a file that has them",
-        );
     }
     causes.report(findings);
     for guard in file.guards {
@@ -150,15 +89,6 @@ pub(super) fn check(file: &EnvoyFile<'_, '_, '_>, findings: &mut Findings) -> Pr
         }
     }
     proved
-}
-
-/// Returns the clusters that a route leads to.
-fn clusters_of<'d>(route: &Route<'d>) -> impl Iterator<Item = &'d str> + use<'d> {
-    match route.destination() {
-        Destination::Clusters(names) => names,
-        Destination::Nowhere | Destination::Unknown => Vec::new(),
-    }
-    .into_iter()
 }
 
 impl<'d> Guard<'_, 'd> {
@@ -228,9 +158,84 @@ fn regexes_of_ids(paths: &Paths) -> Vec<String> {
 struct Judge<'a, 'p, 'd> {
     file: &'a EnvoyFile<'a, 'p, 'd>,
     tokens: &'a Tokens<'a>,
+    reach: &'a Reach<'d>,
 }
 
 impl<'d> Judge<'_, '_, 'd> {
+    /// Judges all routes of a listener, and the other ways from there.
+    fn check_listener(
+        &self,
+        listener: &Listener<'d>,
+        gateways: &HashSet<&'d str>,
+        guarded: &Servers<'d>,
+        proved: &mut Proved,
+        causes: &mut Causes,
+    ) {
+        for chain in &listener.chains {
+            let Some(routes) = &chain.routes else {
+                let table = chain.manager.get("route_config");
+                let path = table.map_or_else(|| chain.manager.path.clone(), |table| table.path);
+                let text = "its routes are not in this file, so nobody knows whether they lead to APIs past the guard: check a file that has them";
+                causes.add(&listener.name, None, warning(Doubt::new(path, text)));
+                continue;
+            };
+            for route in routes {
+                let is_api = self.has_apis(chain) && self.is_api(chain, route, gateways);
+                let lead = ways::lead(route, self.reach, guarded);
+                if !is_api && lead.is_none() {
+                    if let Some(reason) = self.cannot_compare(route, guarded) {
+                        causes.add(&listener.name, Some(route), reason);
+                    }
+                    continue;
+                }
+                let mut reasons = self.judge(chain, route);
+                let is_guarded = reasons.iter().all(|reason| reason.severity == Severity::Warning);
+                if let (false, false, Some(Lead::Hidden(doubt))) = (is_api, is_guarded, lead) {
+                    reasons = vec![problem(doubt)];
+                }
+                proved.routes = proved.routes.saturating_add(1);
+                if is_guarded {
+                    proved.guarded = proved.guarded.saturating_add(1);
+                }
+                for reason in reasons {
+                    causes.add(&listener.name, Some(route), reason);
+                }
+            }
+        }
+        let mut others = ways::of_connections(listener, self.reach, guarded);
+        ways::of_filters(&listener.place, self.reach, guarded, &mut others);
+        for reason in others {
+            causes.add(&listener.name, None, reason);
+        }
+    }
+
+    /// Returns the servers of all guarded APIs.
+    fn guarded(&self, listeners: &[Listener<'d>], gateways: &HashSet<&'d str>) -> Servers<'d> {
+        let mut guarded = Servers::default();
+        let chains = listeners.iter().flat_map(|listener| &listener.chains);
+        for chain in chains.filter(|chain| self.has_apis(chain)) {
+            for route in chain.routes.iter().flatten() {
+                if self.is_api(chain, route, gateways) {
+                    for name in ways::own_clusters(route) {
+                        guarded.extend(self.reach.servers(name));
+                    }
+                }
+            }
+        }
+        guarded
+    }
+
+    /// Warns of a route whose servers nobody can compare with those of the APIs.
+    fn cannot_compare(&self, route: &Route<'d>, guarded: &Servers<'d>) -> Option<Reason> {
+        let names = ways::own_clusters(route);
+        let unseen = names.iter().find(|name| self.reach.servers(name).unseen);
+        let name = unseen.filter(|_| !guarded.is_empty())?;
+        let text = format!(
+            "the addresses of its cluster {name:?} are not in this file, so nobody knows whether a guarded API is there: check a file that has them"
+        );
+        Some(warning(Doubt::new(&*route.route.path, text)))
+    }
+
     /// Returns the clusters of the routes that take only the filter's paths: the identity gateways.
     /// A route that takes other paths as well may lead to an API.
     fn gateways(&self, listeners: &[Listener<'d>]) -> HashSet<&'d str> {
@@ -239,7 +244,7 @@ impl<'d> Judge<'_, '_, 'd> {
             chains.flat_map(|chain| chain.routes.iter().flatten().map(move |route| (chain, route)));
         routes
             .filter(|(chain, route)| self.is_own(chain, route))
-            .flat_map(|(_, route)| clusters_of(route))
+            .flat_map(|(_, route)| ways::own_clusters(route))
             .collect()
     }
 
@@ -261,16 +266,6 @@ impl<'d> Judge<'_, '_, 'd> {
         // A file without filter and guard has nothing to prove.
         let is_ours = !self.tokens.issuers.is_empty();
         is_ours && verifies || self.file.guard_plugins.iter().any(|guard| is_in(guard, chain))
-    }
-
-    /// Finds a guard whose `jwt_authn` accepts no token of the guard's issuer.
-    fn guards_nobody(&self, chain: &Chain<'d>) -> Option<Reason> {
-        let guard = self.file.guards.iter().find(|guard| guard.is_in(chain))?;
-        let (_, jwt_authn) = Self::jwt_authns(chain).next()?;
-        (!self.takes_our_tokens(jwt_authn)).then(|| {
-            let text = format!("no provider of jwt_authn has the guard's issuer {:?}, so no token of an impersonation is accepted: spell it as there", guard.config.issuer);
-            warning(Doubt::new(&*jwt_authn.entry.path, text))
-        })
     }
 
     fn takes_our_tokens(&self, jwt_authn: &Filter<'d>) -> bool {
@@ -324,17 +319,10 @@ impl<'d> Judge<'_, '_, 'd> {
         jwt_authn::verify(jwt_authn, route, variant, self.tokens, &ports)
     }
 
-    /// Finds the reasons why a route is not proved; `None` if the route accepts no token of the
-    /// filter.
-    fn judge(&self, chain: &Chain<'d>, route: &Route<'d>) -> Option<Vec<Reason>> {
-        let mut reasons = Vec::new();
-        let mut concerns_us = false;
-        for variant in route.variants() {
-            let Some(more) = self.judge_variant(chain, route, &variant) else { continue };
-            concerns_us = true;
-            reasons.extend(more);
-        }
-        concerns_us.then_some(reasons)
+    /// Finds the reasons why a route is not proved.
+    fn judge(&self, chain: &Chain<'d>, route: &Route<'d>) -> Vec<Reason> {
+        let variants = route.variants();
+        variants.iter().flat_map(|variant| self.judge_variant(chain, route, variant)).collect()
     }
 
     fn judge_variant(
@@ -342,41 +330,39 @@ impl<'d> Judge<'_, '_, 'd> {
         chain: &Chain<'d>,
         route: &Route<'d>,
         variant: &Variant<'d>,
-    ) -> Option<Vec<Reason>> {
-        let doubt = |path: &str, text: &str| vec![warning(Doubt::new(path, text))];
+    ) -> Vec<Reason> {
+        let doubt = |path: &str, text: &str| vec![problem(Doubt::new(path, text))];
         let mut jwt_authns = Self::jwt_authns(chain);
         let of_jwt_authn = jwt_authns.next();
         if jwt_authns.next().is_some() {
             let text = "several jwt_authn stand before it, and one can overwrite what another has said: keep one";
-            return Some(doubt(&chain.manager.path, text));
+            return doubt(&chain.manager.path, text);
         }
         let Some((of_jwt_authn, jwt_authn)) = of_jwt_authn else {
-            return Some(match self.entry_of_guard(chain, None) {
+            return match self.entry_of_guard(chain, None) {
                 Some(_) if chain.filters.iter().any(|filter| filter.r#type.is_empty()) => doubt(
                     &chain.manager.path,
                     "jwt_authn is not among its filters in this file, of which some come from elsewhere: check a file that has them",
                 ),
-                Some(filter) => vec![problem(Doubt::new(
-                    &*filter.path,
+                Some(filter) => doubt(
+                    &filter.path,
                     "the guard needs envoy.filters.http.jwt_authn before it, which verifies the token that it goes by",
-                ))],
+                ),
                 None => doubt(
                     &route.route.path,
                     "it leads to a guarded API, and neither jwt_authn nor the guard stands before it: put both there, or take the route away",
                 ),
-            });
+            };
         };
         let verified = self.verify(jwt_authn, route, variant);
-        if !verified.concerns_us {
-            return None;
-        }
         let Some(filter) = self.entry_of_guard(chain, verified.provider.as_ref()) else {
-            return Some(doubt(
+            return doubt(
                 &jwt_authn.entry.path,
                 "jwt_authn accepts access tokens of the filter, and no guard stands behind it: an impersonation that was ended goes on until its token expires; put the guard there (docs/guard.md)",
-            ));
+            );
         };
-        let mut reasons: Vec<_> = verified.doubts.into_iter().map(warning).collect();
+        let mut reasons: Vec<_> = verified.doubts.into_iter().map(problem).collect();
+        reasons.extend(verified.faults.into_iter().map(warning));
         check_path(&chain.manager, &mut reasons);
         let of_guard = chain.filters.iter().position(|one| one.entry.path == filter.path);
         let of_guard = of_guard.unwrap_or_default();
@@ -386,25 +372,14 @@ impl<'d> Judge<'_, '_, 'd> {
                 "the guard stands before jwt_authn: there are no claims yet to enter it by, and every impersonation passes it by; put it behind",
             )));
         }
-        let between = chain.filters.iter().take(of_guard).skip(of_jwt_authn.saturating_add(1));
-        for other in between
-            .filter(|other| !HARMLESS.contains(&other.r#type) && variant.has_enabled(&other.entry))
-        {
-            reasons.push(warning(Doubt::new(
-                &*other.entry.path,
-                format!("{:?} between jwt_authn and the guard could change what the guard is entered by: put it before the one or behind the other", other.name()),
-            )));
-        }
+        let around = Around { chain, route, variant, jwt_authn: of_jwt_authn, guard: of_guard };
+        let is_filter = |other: &Filter<'d>| {
+            self.filters_in(chain).any(|(_, entry)| entry.path == other.entry.path)
+        };
+        around.check(self.reach, is_filter, &mut reasons);
         reasons.extend(check_switch(filter, variant));
-        self.check_guards(
-            chain,
-            filter,
-            of_guard,
-            verified.provider.as_ref(),
-            variant,
-            &mut reasons,
-        );
-        Some(reasons)
+        self.check_guards(&around, filter, verified.provider.as_ref(), &mut reasons);
+        reasons
     }
 
     /// Returns the entry of a chain's guard. Of several guards, the one for the provider's tokens
@@ -430,11 +405,9 @@ impl<'d> Judge<'_, '_, 'd> {
     /// tokens.
     fn check_guards(
         &self,
-        chain: &Chain<'d>,
+        around: &Around<'_, 'd>,
         filter: &Place<'d>,
-        of_guard: usize,
         provider: Option<&Place<'d>>,
-        variant: &Variant<'d>,
         reasons: &mut Vec<Reason>,
     ) {
         let here = |guard: &&Guard<'_, 'd>| {
@@ -467,45 +440,31 @@ impl<'d> Judge<'_, '_, 'd> {
                 issuer != config.issuer && self.tokens.issuers.contains(&issuer)
             }) {
                 let text = "the guard has another issuer than jwt_authn's provider, and refuses every impersonation: name the filter's in both";
-                reasons.push(warning(Doubt::new(guard.plugin.path_of("configuration"), text)));
+                reasons.push(problem(Doubt::new(guard.plugin.path_of("configuration"), text)));
             }
         }
-        let before: Vec<_> = chain.filters.iter().take(of_guard).collect();
         let headers = [&config.headers.id, &config.headers.actor].into_iter().flatten();
-        for header in headers {
-            if let Some(doubt) = not_removed(header, &before, filter, variant) {
-                reasons.push(problem(doubt));
-            }
-        }
+        reasons.extend(headers.filter_map(|header| around.not_removed(header)).map(problem));
     }
-}
-
-fn warning(doubt: Doubt) -> Reason {
-    Reason { severity: Severity::Warning, doubt }
-}
-
-fn problem(doubt: Doubt) -> Reason {
-    Reason { severity: Severity::Problem, doubt }
 }
 
 /// Checks that routes, guard and API interpret a path in the same way.
 fn check_path(manager: &Place<'_>, reasons: &mut Vec<Reason>) {
     for name in ["normalize_path", "merge_slashes"] {
         if !manager.is_set(name) {
-            reasons.push(warning(Doubt::new(
+            reasons.push(problem(Doubt::new(
                 manager.get(name).map_or_else(|| manager.path.clone(), |member| member.path),
                 format!("{name} is not true: a path can be one thing to routes, jwt_authn and guard, and another to the API; set it"),
             )));
         }
     }
     let action = manager.get("path_with_escaped_slashes_action");
-    let action = action.map(|action| (action.path.clone(), action.text(), action.number()));
-    match action {
-        Some((_, Some("REJECT_REQUEST" | "UNESCAPE_AND_REDIRECT" | "UNESCAPE_AND_FORWARD"), _) | (_, _, Some(2..=4))) => {}
-        other => reasons.push(warning(Doubt::new(
-            other.map_or_else(|| manager.path.clone(), |(path, ..)| path),
+    let known = ["REJECT_REQUEST", "UNESCAPE_AND_REDIRECT", "UNESCAPE_AND_FORWARD"];
+    if !action.as_ref().and_then(Place::text).is_some_and(|action| known.contains(&action)) {
+        reasons.push(problem(Doubt::new(
+            action.map_or_else(|| manager.path.clone(), |action| action.path),
             "path_with_escaped_slashes_action leaves `%2F` in paths, which an API may take for a slash: set UNESCAPE_AND_REDIRECT",
-        ))),
+        )));
     }
 }
 
@@ -522,94 +481,9 @@ fn check_switch(filter: &Place<'_>, variant: &Variant<'_>) -> Option<Reason> {
             setting.path,
             "this switches the guard off: impersonations pass it by; take it out",
         ))),
-        Some(setting) => Some(warning(Doubt::new(
+        Some(setting) => Some(problem(Doubt::new(
             setting.path,
             "a setting of the guard's entry for this route can enter it for less, as ExtensionWithMatcherPerRoute does: take it out",
         ))),
-    }
-}
-
-/// Finds a way for an ordinary user to forge a header of the guard.
-fn not_removed(
-    header: &str,
-    before: &[&Filter<'_>],
-    guard: &Place<'_>,
-    variant: &Variant<'_>,
-) -> Option<Doubt> {
-    let removes = |filter: &&&Filter<'_>| {
-        let mutations = filter.fields.at(&["mutations", "request_mutations"]);
-        filter.r#type == HEADER_MUTATION
-            && mutations.is_some_and(|mutations| {
-                let removed = mutations.items().filter_map(|mutation| mutation.text_of("remove"));
-                removed.into_iter().any(|name| name.eq_ignore_ascii_case(header))
-            })
-    };
-    let its: Vec<_> = before.iter().filter(removes).collect();
-    if its.is_empty() {
-        return Some(Doubt::new(
-            &*guard.path,
-            format!(
-                "the guard needs a header_mutation before it that removes {header}: an ordinary user could forge it"
-            ),
-        ));
-    }
-    if !its.iter().any(|filter| variant.has_enabled(&filter.entry)) {
-        return Some(Doubt::new(
-            &*guard.path,
-            format!(
-                "the header_mutation that removes {header} is disabled here: an ordinary user could forge it; take that out"
-            ),
-        ));
-    }
-    // Envoy applies the mutations of a route after those of the filter.
-    let adds = its.iter().filter_map(|filter| variant.setting(filter.name())).find(|setting| {
-        setting.value.to_string().to_ascii_lowercase().contains(&format!("\"{header}\""))
-    });
-    adds.map(|setting| {
-        Doubt::new(setting.path, format!("a header_mutation of this route writes {header}, which is the guard's alone: take it out"))
-    })
-}
-
-/// Collects reasons, so that a cause is one line of the report however many routes it concerns.
-#[derive(Default)]
-struct Causes {
-    order: Vec<(Severity, String, Doubt)>,
-    routes: HashMap<(String, String, String), BTreeMap<usize, String>>,
-}
-
-impl Causes {
-    fn add(&mut self, listener: &str, route: Option<&Route<'_>>, reason: Reason) {
-        let Reason { severity, doubt } = reason;
-        // A reason about the routes themselves has a different path on each, and is one cause.
-        let is_own = route.is_some_and(|route| doubt.path.starts_with(&route.route.path));
-        let place = if is_own { String::new() } else { doubt.path.clone() };
-        let key = (listener.to_owned(), place, doubt.text.clone());
-        if !self.routes.contains_key(&key) {
-            self.order.push((severity, listener.to_owned(), doubt));
-        }
-        let routes = self.routes.entry(key).or_default();
-        let next = routes.len();
-        if let Some(label) =
-            route.map(Route::label).filter(|label| !routes.values().any(|have| have == label))
-        {
-            routes.insert(next, label);
-        }
-    }
-
-    fn report(self, findings: &mut Findings) {
-        let Self { order, routes } = self;
-        for (severity, listener, doubt) in order {
-            let find =
-                |place: &str| routes.get(&(listener.clone(), place.to_owned(), doubt.text.clone()));
-            let labels = find(&doubt.path).or_else(|| find(""));
-            let labels: Vec<_> =
-                labels.into_iter().flat_map(BTreeMap::values).map(String::as_str).collect();
-            let subject = match &*labels {
-                [] => format!("listener {listener}"),
-                [one] => format!("listener {listener}, route {one}"),
-                several => format!("listener {listener}, routes {}", several.join(", ")),
-            };
-            findings.add_about(severity, doubt.path, subject, doubt.text);
-        }
     }
 }
