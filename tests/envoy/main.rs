@@ -13,7 +13,6 @@
 mod audit;
 mod binding;
 mod bound_callers;
-mod bounds;
 mod capacity;
 mod certificates;
 #[cfg(feature = "custom-claims")]

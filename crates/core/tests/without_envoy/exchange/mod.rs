@@ -3,7 +3,6 @@
 mod approvals;
 #[cfg(feature = "custom-claims")]
 mod authorize;
-mod bounds;
 mod callouts;
 #[cfg(feature = "custom-claims")]
 mod claims;
