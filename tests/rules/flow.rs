@@ -1,10 +1,16 @@
 //! The steps that most rules begin with.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::world::World;
 use testkit::gateway::{exchange_form, exchange_request, mint_request, minted};
 use testkit::http::{Answer, Form};
+
+/// An `http_uri` that reaches a server by its cluster.
+pub(crate) fn http_uri_of(cluster: &str, path: &str) -> Value {
+    let uri = format!("http://{}.example.com{path}", cluster.replace('_', "-"));
+    json!({"uri": uri, "cluster": cluster, "timeout": "10s"})
+}
 
 impl World {
     /// Mints a subject token for `u-1`.

@@ -3,3 +3,4 @@
 
 mod bounds;
 mod flow;
+mod mint_rules;

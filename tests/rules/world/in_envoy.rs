@@ -6,11 +6,12 @@ use testkit::configuration::Configuration;
 use testkit::gateway::Gateway;
 use testkit::http::{Answer, Request};
 use testkit::lent::Lent;
+use testkit::server::Server;
 
 /// One Envoy with the filter. Other tests have used the process, and see nothing of this one.
 pub(crate) struct World {
     gateway: Lent<Gateway>,
-    ahead: std::cell::Cell<u64>,
+    ahead: std::cell::Cell<i64>,
 }
 
 impl World {
@@ -23,10 +24,15 @@ impl World {
         self.gateway.send(request)
     }
 
-    /// Moves the filter's clock on.
-    pub(crate) fn advance(&self, seconds: u64) {
+    /// Returns the server behind a cluster.
+    pub(crate) fn upstream(&self, cluster: &str) -> &Server {
+        self.gateway.server(cluster)
+    }
+
+    /// Moves the filter's clock on, or back.
+    pub(crate) fn advance(&self, seconds: i64) {
         self.ahead.set(self.ahead.get() + seconds);
-        self.gateway.clock().set(self.ahead.get().try_into().unwrap());
+        self.gateway.clock().set(self.ahead.get());
     }
 
     /// Returns what a counter has counted in this test.

@@ -140,9 +140,14 @@ impl World {
         found.unwrap_or_else(|| panic!("no server {cluster}"))
     }
 
-    /// Moves the filter's clock on.
-    pub(crate) fn advance(&self, seconds: u64) {
-        self.host.advance(Duration::from_secs(seconds));
+    /// Moves the filter's clock on, or back.
+    pub(crate) fn advance(&self, seconds: i64) {
+        let by = Duration::from_secs(seconds.unsigned_abs());
+        if seconds < 0 {
+            self.host.set_back(by)
+        } else {
+            self.host.advance(by)
+        }
         self.tick();
     }
 

@@ -15,7 +15,6 @@ mod leaving;
 mod order;
 mod page;
 mod refusals;
-mod rules;
 mod secrecy;
 mod setting;
 mod step_up;
