@@ -125,7 +125,7 @@ test-plugin: build
 # More tests run at once than there are cores, because a test waits for Envoy most of the time.
 test-envoy: test-binaries build test-plugin companion tools
 	$(part)
-	IMPERSONATION_FILTER=$(CURDIR)/$(companion) IMPERSONATION_FILTER_WASM=$(CURDIR)/$(module) IMPERSONATION_GUARD_WASM=$(CURDIR)/$(guard) TEST_PLUGIN_WASM=$(CURDIR)/$(dir $(module))test_plugin.wasm RUST_TEST_THREADS=6 scripts/run-tests target/test-binaries.json envoy
+	IMPERSONATION_FILTER=$(CURDIR)/$(companion) IMPERSONATION_FILTER_WASM=$(CURDIR)/$(module) IMPERSONATION_GUARD_WASM=$(CURDIR)/$(guard) TEST_PLUGIN_WASM=$(CURDIR)/$(dir $(module))test_plugin.wasm RUST_TEST_THREADS=6 scripts/run-tests target/test-binaries.json envoy rules_in_envoy
 
 # Proves that the filter runs in every supported version of Envoy (docs/gateway.md): the tests of
 # tests/envoy/every_version.txt, and the flow with envoy.yaml.
@@ -182,7 +182,7 @@ fuzz:
 # All tests that need no Envoy.
 test-core: test-binaries
 	$(part)
-	scripts/run-tests target/test-binaries.json --but envoy endurance chaos dependencies differential
+	scripts/run-tests target/test-binaries.json --but envoy rules_in_envoy endurance chaos dependencies differential
 
 # Checks the licences, versions and sources of the dependencies, and the lists of components.
 test-dependencies: test-binaries build
@@ -303,7 +303,7 @@ tools:
 quick: export CARGO_INCREMENTAL := 1
 quick: lint-format
 	cargo clippy --workspace --all-targets --all-features -- -D warnings
-	cargo test --all-features $(addprefix --package ,impersonation-filter impersonation-filter-cli impersonation-core quickjs-rewind) --lib --test without_envoy --test architecture
+	cargo test --all-features $(addprefix --package ,impersonation-filter impersonation-filter-cli impersonation-core quickjs-rewind) --lib --test rules --test without_envoy --test architecture
 
 lint: lint-format lint-native lint-wasm
 

@@ -14,7 +14,6 @@ mod approvals;
 mod audit;
 mod binding;
 mod bound_callers;
-mod bounds;
 mod capacity;
 mod certificates;
 #[cfg(feature = "custom-claims")]

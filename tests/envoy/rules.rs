@@ -19,69 +19,6 @@ fn by(key: &Key, client_id: &str) -> Request {
     Request::post("/api/subject-tokens").bearer(&key.sign(&claims)).json(&json!({"userId": "u-1"}))
 }
 
-#[test]
-fn required_context_and_protected_users_are_enforced() {
-    let configuration = Configuration::default()
-        .with("/subject_tokens/required_context", json!(["ticketId"]))
-        .with("/subject_tokens/protected_users", json!(["root", "admin-*"]));
-    let gateway = Gateway::start(&configuration);
-    let mint = |user: &str, context: Value| {
-        gateway.send(&mint_body_request(&json!({"userId": user, "context": context})))
-    };
-    let ticket = json!({"ticketId": "T-1"});
-    assert_eq!(mint("u-1", ticket.clone()).status, 201);
-    assert_eq!(mint("roots", ticket.clone()).status, 201);
-    for (user, context, reason) in [
-        ("u-1", json!({}), "required_context"),
-        ("u-1", json!({"ticketId": ""}), "required_context"),
-        ("u-1", json!({"ticketId": 7}), "required_context"),
-        ("root", ticket.clone(), "protected_user"),
-        ("admin-7", ticket, "protected_user"),
-    ] {
-        let name = format!(
-            "wasmcustom.impersonation_refusals_total.endpoint.subject_tokens.error.access_denied.reason.{reason}"
-        );
-        let before = gateway.envoy.stat(&name);
-        let answer = mint(user, context);
-        assert_eq!(answer.refusal(), (403, "access_denied".into()), "{user}: {answer:?}");
-        assert_eq!(gateway.envoy.stat(&name), before + 1, "{user}");
-    }
-}
-
-#[test]
-fn the_rules_apply_to_the_gateways_name_of_a_user() {
-    let users = Server::start("users");
-    users.answer(|asked| {
-        let user = asked.target.strip_prefix("/users/").unwrap().to_lowercase();
-        Reply::json(&json!({"id": user}))
-    });
-    let lookup = json!({
-        "http_uri": http_uri(&users, "/users/{userId}", "10s"), "user_id_member": "id",
-    });
-    let configuration = Configuration::default()
-        .with("/subject_tokens/user_lookup", lookup)
-        .with("/subject_tokens/protected_users", json!(["root"]));
-    let envoy = in_front_of(&[&Server::start(IDENTITY_GATEWAY), &users], &configuration).start();
-    let mint = |user: &str| {
-        envoy.send(
-            &Request::post("/api/subject-tokens").bearer(&BEARER).json(&json!({"userId": user})),
-        )
-    };
-    let token = minted(&mint("USER-42"));
-    let answer = envoy.send(&exchange_request(&exchange_form(&token)));
-    let claims = raw_part(&answer.member("access_token"), 1);
-    assert_eq!(claims["sub"], "user-42");
-    assert_eq!(mint("ROOT").refusal(), (403, "access_denied".into()));
-    // An actor cannot impersonate themselves under another spelling of their name.
-    let themselves = json!({"userId": "USER-42", "actorId": "user-42"});
-    let answer =
-        envoy.send(&Request::post("/api/subject-tokens").bearer(&BEARER).json(&themselves));
-    assert_eq!(answer.refusal(), (400, "invalid_request".into()), "{answer:?}");
-    assert!(answer.member("error_description").starts_with("actorId"), "{answer:?}");
-    users.answer_always(Reply::json(&json!({"name": "no id"})));
-    assert_eq!(mint("USER-42").refusal(), (503, "temporarily_unavailable".into()));
-}
-
 /// All workers count together. The period is far longer than a test.
 #[test]
 fn a_caller_at_its_mint_limit_does_not_hold_back_others() {

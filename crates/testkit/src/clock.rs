@@ -29,6 +29,7 @@ static LIBRARY: LazyLock<PathBuf> = LazyLock::new(|| {
 });
 
 /// The wall clock of the Envoys that use it.
+#[derive(Debug)]
 pub struct Clock {
     offset: PathBuf,
 }

@@ -1,5 +1,6 @@
 //! One Envoy process, from its start to its end: what it answers, says, counts and uses.
 
+use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io::Write;
 use std::net::SocketAddr;
@@ -25,10 +26,21 @@ pub struct Envoy {
     version: Mutex<u32>,
     directory: PathBuf,
     process: Mutex<Process>,
-    /// True if several tests use the process, one after the other.
-    is_lent: bool,
+    /// The facts from before this test, if several tests use the process, one after the other.
+    before: Option<Before>,
     /// True if tests' requests go to Keycloak's paths.
     moves_requests: bool,
+}
+
+/// The facts about a process that other tests have left.
+#[derive(Default)]
+struct Before {
+    /// The length of the log in bytes.
+    log: usize,
+    /// The number of lines in the access log.
+    access_log: usize,
+    /// The filter's counters.
+    counters: Vec<(String, u64)>,
 }
 
 /// Why Envoy did not come up.
@@ -92,14 +104,18 @@ impl Envoy {
             version: Mutex::new(1),
             process: Mutex::new(process),
             directory,
-            is_lent: false,
+            before: None,
             moves_requests: false,
         })
     }
 
-    /// Hides from now on the facts about the whole process: its log, its metrics, its memory.
+    /// Lends the process to a test. The test sees only what is logged and counted from now on.
     pub(crate) fn lend(&mut self) {
-        self.is_lent = true;
+        self.before = None;
+        let log = self.log().len();
+        let access_log = self.access_log().len();
+        self.before =
+            Some(Before { log, access_log, counters: self.filter_stats("&type=Counters") });
     }
 
     /// Sends requests to the first listener at Keycloak's paths from now on: see [`crate::paths`].
@@ -107,9 +123,10 @@ impl Envoy {
         self.moves_requests = true;
     }
 
-    /// Fails a test that looks at another test's log, metrics or memory.
+    /// Fails a test that looks at another test's metrics or memory.
     fn assert_is_not_lent(&self) {
-        assert!(!self.is_lent, "other tests used this Envoy before: start one for this test");
+        let is_lent = self.before.is_some();
+        assert!(!is_lent, "other tests used this Envoy before: start one for this test");
     }
 
     /// Returns the address of a listener of the bootstrap.
@@ -188,14 +205,26 @@ impl Envoy {
         value.map_or(0, |value| value.parse().unwrap())
     }
 
-    /// Returns all counters and gauges of the filter.
+    /// Returns all counters and gauges of the filter. A lent Envoy has counted from zero; its gauges
+    /// are those of the process.
     pub fn metrics(&self) -> Vec<(String, u64)> {
-        self.assert_is_not_lent();
+        let before = self.before.iter().flat_map(|before| &before.counters);
+        let before: HashMap<_, _> = before.map(|(name, value)| (name.as_str(), *value)).collect();
+        let since = |(name, value): (String, u64)| {
+            let since = value - before.get(name.as_str()).copied().unwrap_or(0);
+            (name, since)
+        };
+        self.filter_stats("").into_iter().map(since).collect()
+    }
+
+    /// Returns the counters and gauges of the filter. `which` are further parameters of the query.
+    fn filter_stats(&self, which: &str) -> Vec<(String, u64)> {
         let parse = |line: &str| {
             let (name, value) = line.strip_prefix("wasmcustom.")?.split_once(": ")?;
             Some((name.to_owned(), value.parse().ok()?))
         };
-        self.admin("/stats?filter=impersonation").lines().filter_map(parse).collect()
+        let all = self.admin(&format!("/stats?filter=impersonation{which}"));
+        all.lines().filter_map(parse).collect()
     }
 
     /// Returns a counter or gauge of the filter; `None` if there is none of that name.
@@ -241,10 +270,10 @@ impl Envoy {
         connections
     }
 
-    /// Returns everything that Envoy has printed.
+    /// Returns everything that Envoy has printed; a lent Envoy, since it was lent.
     pub fn log(&self) -> String {
-        self.assert_is_not_lent();
-        self.read_log()
+        let mut log = self.read_log();
+        log.split_off(self.before.as_ref().map_or(0, |before| before.log))
     }
 
     fn read_log(&self) -> String {
@@ -255,7 +284,8 @@ impl Envoy {
     pub fn access_log(&self) -> Vec<Value> {
         let text = fs::read_to_string(access_log_file(&self.directory)).unwrap_or_default();
         let lines = text.split_inclusive('\n').filter(|line| line.ends_with('\n'));
-        lines.map(|line| serde_json::from_str(line).unwrap()).collect()
+        let before = self.before.as_ref().map_or(0, |before| before.access_log);
+        lines.skip(before).map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
     /// Sets the level of one of Envoy's loggers.

@@ -2,13 +2,14 @@
 //! exchanges, and the APIs that verify access tokens.
 
 use std::net::SocketAddr;
-use std::sync::LazyLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 
 use crate::bootstrap::{Bootstrap, Cluster, Filter, Listener, buffer, disabled};
+use crate::clock::Clock;
 use crate::configuration::{
     CLIENT_SECRET, Configuration, ISSUER, MANAGEMENT, ORDERS, PROVIDER_KEY, SUPPORT,
 };
@@ -47,6 +48,8 @@ pub struct Options {
     pub disabled: bool,
     /// More clusters than that of the upstream.
     pub clusters: Vec<Cluster>,
+    /// Makes Envoy go by this clock.
+    pub clock: Option<Arc<Clock>>,
 }
 
 impl Default for Options {
@@ -60,6 +63,7 @@ impl Default for Options {
             drain_seconds: 600,
             disabled: false,
             clusters: Vec::new(),
+            clock: None,
         }
     }
 }
@@ -80,9 +84,17 @@ pub enum Listeners {
 pub struct Gateway {
     pub envoy: Envoy,
     pub upstream: Server,
+    /// The clock that a lent gateway goes by.
+    clock: Option<Arc<Clock>>,
+    /// The servers that a lent gateway knows besides its upstream.
+    servers: Vec<Server>,
     /// The VM of a lent gateway's filter.
     vm_id: Option<String>,
 }
+
+/// The servers that the filter of a lent gateway may ask, each with a cluster of its name.
+pub const SERVERS: [&str; 6] =
+    ["introspection", "userinfo", "users", "keys", "decision_point", "hooks"];
 
 impl Gateway {
     /// The gateway with the default configuration and two workers that tests share if they do not
@@ -99,24 +111,35 @@ impl Gateway {
         Self::try_start(configuration, &Options::default()).unwrap()
     }
 
-    /// Lends a gateway to a test that looks at answers only. The filter has a VM and shared data of
-    /// its own, but the Envoy may have served other tests before.
+    /// Lends a gateway to a test. The filter has a VM and shared data of its own, but the Envoy may
+    /// have served other tests before. The test sees only its own part of log and counters. Gauges
+    /// and memory are those of the process.
     pub fn lent(configuration: &Configuration) -> Lent<Self> {
         static COUNT: AtomicUsize = AtomicUsize::new(0);
         static IDLE: Idle<Gateway> = Idle::new(Vec::new());
         let vm_id = format!("impersonation-{}", COUNT.fetch_add(1, Ordering::Relaxed));
         let filter = Filter { vm_id: vm_id.clone(), ..Filter::from(configuration) };
         let start = || {
-            let mut gateway = Self::try_start(filter.clone(), &Options::default()).unwrap();
+            let servers: Vec<_> = SERVERS.map(Server::start).into();
+            let cluster = |server: &Server| Cluster::new(&server.name, server.address);
+            let options = Options {
+                clusters: servers.iter().map(cluster).collect(),
+                clock: Some(Arc::default()),
+                ..Options::default()
+            };
+            let mut gateway = Self::try_start(filter.clone(), &options).unwrap();
             gateway.envoy.lend();
             gateway.vm_id = Some(vm_id.clone());
-            gateway
+            Self { servers, clock: options.clock, ..gateway }
         };
         let renew = |gateway: &mut Self| {
             gateway.upstream.heal();
             gateway.upstream.answer(as_asked);
+            gateway.servers.iter().for_each(Server::reset);
+            gateway.clock().set(0);
             gateway.vm_id = Some(vm_id.clone());
             gateway.update(&filter).unwrap();
+            gateway.envoy.lend();
         };
         Lent::new(&IDLE, start, renew)
     }
@@ -154,7 +177,23 @@ impl Gateway {
         if let Some(core) = options.core {
             bootstrap = bootstrap.core(core);
         }
-        Ok(Self { envoy: bootstrap.try_start()?, upstream, vm_id: None })
+        if let Some(clock) = &options.clock {
+            bootstrap = clock.for_envoy(bootstrap);
+        }
+        let envoy = bootstrap.try_start()?;
+        Ok(Self { envoy, upstream, clock: None, servers: Vec::new(), vm_id: None })
+    }
+
+    /// Returns the clock of a lent gateway.
+    pub fn clock(&self) -> &Clock {
+        self.clock.as_ref().expect("only a lent gateway has a clock")
+    }
+
+    /// Returns a server that the filter of a lent gateway may ask, by the name of its cluster.
+    pub fn server(&self, name: &str) -> &Server {
+        let all = self.servers.iter().chain([&self.upstream]);
+        let found = all.into_iter().find(|server| server.name == name);
+        found.unwrap_or_else(|| panic!("no server {name}"))
     }
 
     /// Gives the running listener another filter. Returns when every worker uses it, or the reason

@@ -211,8 +211,9 @@ impl Guarded {
         Self::start_with_workers(members, 1)
     }
 
-    /// Lends an API behind a guard with these members to a test that looks at answers only, and
-    /// that ends no impersonations. The Envoy may have served other tests before.
+    /// Lends an API behind a guard with these members to a test that ends no impersonations. The
+    /// Envoy may have served other tests before. The test sees only its own part of log and
+    /// counters.
     pub fn lent(members: &Value) -> Lent<Self> {
         static IDLE: Idle<Guarded> = Idle::new(Vec::new());
         let start = || {
@@ -224,6 +225,7 @@ impl Guarded {
             guarded.api.heal();
             guarded.api.answer(as_asked);
             guarded.envoy.update(guarded_listener(&guard_configuration(members))).unwrap();
+            guarded.envoy.lend();
         };
         Lent::new(&IDLE, start, renew)
     }

@@ -245,6 +245,19 @@ impl Server {
         self.set(None);
     }
 
+    /// Forgets fault, rule and requests.
+    pub fn reset(&self) {
+        self.heal();
+        self.answer(echo);
+        self.state.lock().unwrap().received.clear();
+    }
+
+    /// Takes a request that did not come over the network. Returns the fault, and the answer if
+    /// there is no fault.
+    pub fn play(&self, received: Received) -> (Option<Fault>, Reply) {
+        self.take(received, &mut self.changed.subscribe())
+    }
+
     /// Returns all requests since the start.
     pub fn received(&self) -> Vec<Received> {
         self.state.lock().unwrap().received.clone()

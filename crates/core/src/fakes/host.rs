@@ -32,6 +32,8 @@ pub struct FakeHost {
     pub debugged: RefCell<Vec<String>>,
     /// The counters that were incremented, without those for the outcome of a request.
     pub counted: RefCell<Vec<Cow<'static, str>>>,
+    /// The value of each counter.
+    pub counters: RefCell<BTreeMap<Cow<'static, str>, u64>>,
     /// The last value of each gauge.
     pub gauges: RefCell<BTreeMap<&'static str, u64>>,
     random_state: Cell<u64>,
@@ -63,6 +65,7 @@ impl FakeHost {
             events: RefCell::default(),
             debugged: RefCell::default(),
             counted: RefCell::default(),
+            counters: RefCell::default(),
             gauges: RefCell::default(),
             random_state: Cell::new(seed),
             shared_data: RefCell::default(),
@@ -200,6 +203,7 @@ impl Host for FakeHost {
     }
 
     fn count(&self, counter: Cow<'static, str>) {
+        *self.counters.borrow_mut().entry(counter.clone()).or_default() += 1;
         let outcomes = [
             metrics::CREATED,
             metrics::EXCHANGED,

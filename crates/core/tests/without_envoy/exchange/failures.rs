@@ -188,3 +188,17 @@ fn a_replay_is_told_from_a_guess_until_the_slot_is_taken_again() {
     assert_eq!(answer.reason(), "subject_token_unknown");
     assert_eq!(answer.text("error_description"), "the subject token is invalid");
 }
+
+#[test]
+fn without_a_count_nothing_is_minted() {
+    let gateway = Gateway::new(&configured(
+        "/subject_tokens/max_mints_per_caller",
+        json!({"count": 2, "per": "60s"}),
+    ));
+    for answered in 0..3 {
+        gateway.world.fail_shared_data(answered);
+        let answer = gateway.send(&mint_form().request());
+        assert_refused(&answer, "failed", 503, "temporarily_unavailable", "host_failed");
+        assert!(gateway.world.heal());
+    }
+}

@@ -3,7 +3,6 @@
 mod approvals;
 #[cfg(feature = "custom-claims")]
 mod authorize;
-mod bounds;
 mod callouts;
 #[cfg(feature = "custom-claims")]
 mod claims;
@@ -16,7 +15,6 @@ mod leaving;
 mod order;
 mod page;
 mod refusals;
-mod rules;
 mod secrecy;
 mod setting;
 mod step_up;

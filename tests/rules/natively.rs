@@ -1,0 +1,12 @@
+//! The rules of requests, played natively on a fake host: all of them in seconds.
+#![cfg(test)]
+#![expect(
+    clippy::arithmetic_side_effects,
+    clippy::string_slice,
+    reason = "a test that overflows or slices wrongly fails, and that is all it does"
+)]
+
+#[path = "mod.rs"]
+mod rules;
+#[path = "world/natively.rs"]
+mod world;

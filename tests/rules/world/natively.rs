@@ -1,0 +1,184 @@
+//! The core on a fake host. It does for the core what the plugin does in Envoy: it shows a stream
+//! its request, sends the calls, and brings the replies. The servers are the testkit's own; their
+//! rules are asked without a socket.
+
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use impersonation_core::fakes::{self, FakeHost, FakeStream, Headers, Sent};
+use impersonation_core::host::{Host, UnixTime};
+use impersonation_core::issuer::{BuiltPage, Service};
+use impersonation_core::step::{Call, CallFailure, HttpCall, Reply};
+use impersonation_core::stream::{Flow, Stream};
+use serde_json::Value;
+
+use testkit::configuration::Configuration;
+use testkit::gateway::{IDENTITY_GATEWAY, SERVERS, now};
+use testkit::http::{Answer, Body, Request};
+use testkit::server::{Fault, Received, Server, as_asked};
+
+/// A page of one line, as the build makes it: the beginning of a gzip file with `<p>page</p>` in a
+/// stored block.
+const PAGE: BuiltPage = BuiltPage {
+    gzip: b"\x1f\x8b\x08\0\0\0\0\0\x02\xff\0\x0c\0\xf3\xff<p>page</p>\n",
+    manifest: r#"{"crc32": 1900388924, "length": 12, "headers": {
+        "content-type": "text/html; charset=utf-8",
+        "content-security-policy": "default-src 'none'"
+    }}"#,
+};
+
+/// One worker with the filter.
+pub(crate) struct World {
+    host: Rc<FakeHost>,
+    service: Rc<Service>,
+    servers: Vec<Server>,
+}
+
+impl World {
+    pub(crate) fn start(configuration: &Configuration) -> Self {
+        let host = Rc::new(FakeHost::default());
+        host.now.set(UnixTime::from_millis(now() * 1000));
+        let bytes = configuration.0.to_string().into_bytes();
+        let service = Service::configure(&bytes, &|_| None, host.now(), None, Some(PAGE));
+        let service = Rc::new(service.unwrap_or_else(|error| panic!("{error}")));
+        service.introduce(&*host);
+        let servers: Vec<_> =
+            SERVERS.into_iter().chain([IDENTITY_GATEWAY]).map(Server::start).collect();
+        servers.last().unwrap().answer(as_asked);
+        let world = Self { host, service, servers };
+        world.tick();
+        world
+    }
+
+    /// Plays a request to its end.
+    pub(crate) fn send(&self, request: &Request) -> Answer {
+        let host = Rc::clone(&self.host) as Rc<dyn Host>;
+        let mut stream = Stream::new(Some(Rc::clone(&self.service)), host);
+        let body = match &request.body {
+            Body::None => Vec::new(),
+            Body::Sized(body) => body.clone(),
+            Body::Pieces { data, .. } => data.concat(),
+        };
+        let headers = request.headers.iter().map(|(name, value)| (name.as_str(), value.as_slice()));
+        let shown = FakeStream::new(&request.method, request.target.as_bytes(), headers, &body);
+        let flow = shown.show_request(&mut stream);
+        shown.answer_calls(&mut stream, |call| self.reply(call));
+        let passed_on = flow == Flow::Continue && shown.answered.borrow().is_none();
+        let answer = match passed_on {
+            true => self.pass_on(&mut stream, &shown, body),
+            false => shown.answered.take().expect("neither answered nor passed on"),
+        };
+        stream.on_end(&shown);
+        self.tick();
+        let text = |value: Vec<u8>| String::from_utf8_lossy(&value).into_owned();
+        Answer {
+            status: answer.status,
+            headers: answer.headers.into_iter().map(|(name, value)| (name, text(value))).collect(),
+            body: answer.body,
+            trailers: Vec::new(),
+        }
+    }
+
+    /// Lets the identity gateway answer, and the filter see the answer.
+    fn pass_on(&self, stream: &mut Stream, shown: &FakeStream, body: Vec<u8>) -> Sent {
+        let mut headers = shown.request_headers.borrow().clone();
+        let mut pseudo = |name: &str| {
+            let at = headers.iter().position(|(have, _)| have == name).unwrap();
+            String::from_utf8(headers.remove(at).1).unwrap()
+        };
+        let received = received(&pseudo(":method"), &pseudo(":path"), headers, body);
+        let (fault, reply) = self.upstream(IDENTITY_GATEWAY).play(received);
+        assert_eq!(fault, None, "a gateway that breaks connections is for tests in Envoy");
+        let status = (":status".to_owned(), reply.status.to_string().into_bytes());
+        let headers = [status].into_iter().chain(reply.headers).collect();
+        shown.response_body.replace(Vec::new());
+        let _ = shown.show_response(stream, headers, &reply.body);
+        if let Some(answer) = shown.answered.take() {
+            return answer;
+        }
+        let mut headers = shown.response_headers.take();
+        headers.retain(|(name, _)| name != ":status");
+        Sent { status: reply.status, headers, body: shown.response_body.take() }
+    }
+
+    fn reply(&self, call: &Call) -> Reply {
+        let Call::Http(call) = call else { panic!("{call:?}: no rule is about etcd yet") };
+        let HttpCall { cluster, method, authority, path, headers, body, .. } = call;
+        let Some(server) = self.servers.iter().find(|server| *server.name == **cluster) else {
+            return Reply::Failed(CallFailure::NotSent);
+        };
+        let authority = (":authority".to_owned(), authority.as_bytes().to_vec());
+        let headers =
+            headers.iter().map(|(name, value)| ((*name).to_owned(), value.clone().into()));
+        let headers = [authority].into_iter().chain(headers).collect();
+        match server.play(received(method, path, headers, body.clone())) {
+            (Some(Fault::Stalled | Fault::ResetMidBody | Fault::Junk), _) => {
+                Reply::Failed(CallFailure::CutOff)
+            }
+            // Envoy reports a refused connection as 503, and a timeout as 504.
+            (Some(Fault::Refused), _) => Reply::Http { status: 503, json: false, body: Vec::new() },
+            (Some(Fault::Slow), _) => Reply::Http { status: 504, json: false, body: Vec::new() },
+            (_, reply) => {
+                let kind = reply.headers.iter().find(|(name, _)| name == "content-type");
+                let json = kind.is_some_and(|(_, value)| value.starts_with(b"application/json"));
+                Reply::Http { status: reply.status, json, body: reply.body }
+            }
+        }
+    }
+
+    /// Ticks the timer of the worker, and finishes the work that is due.
+    fn tick(&self) {
+        let host = Rc::clone(&self.host) as Rc<dyn Host>;
+        for step in self.service.tick(&host) {
+            fakes::run(step, |call| self.reply(call));
+        }
+    }
+
+    /// Returns the server behind a cluster.
+    pub(crate) fn upstream(&self, cluster: &str) -> &Server {
+        let found = self.servers.iter().find(|server| server.name == cluster);
+        found.unwrap_or_else(|| panic!("no server {cluster}"))
+    }
+
+    /// Moves the filter's clock on, or back.
+    pub(crate) fn advance(&self, seconds: i64) {
+        let by = Duration::from_secs(seconds.unsigned_abs());
+        if seconds < 0 {
+            self.host.set_back(by)
+        } else {
+            self.host.advance(by)
+        }
+        self.tick();
+    }
+
+    /// Returns what a counter has counted in this test.
+    pub(crate) fn counted(&self, name: &str) -> u64 {
+        self.host.counters.borrow().get(name).copied().unwrap_or(0)
+    }
+
+    /// Returns the lines of the audit log.
+    pub(crate) fn audit(&self) -> Vec<Value> {
+        let events = self.host.events.borrow();
+        let lines = events.iter().filter(|line| line.starts_with("{\"event\""));
+        lines.map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+
+    /// Returns the alarms.
+    pub(crate) fn alarms(&self) -> Vec<Value> {
+        let alarms = self.host.alarms.borrow();
+        alarms.iter().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+}
+
+fn received(method: &str, target: &str, headers: Headers, body: Vec<u8>) -> Received {
+    Received {
+        index: 0,
+        at: Instant::now(),
+        version: "HTTP/1.1".to_owned(),
+        method: method.to_owned(),
+        target: target.to_owned(),
+        headers,
+        body,
+        trailers: Vec::new(),
+    }
+}
