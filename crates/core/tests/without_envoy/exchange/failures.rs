@@ -7,6 +7,7 @@ use std::time::Duration;
 use jsonwebtoken::Algorithm;
 use serde_json::json;
 
+use super::refusals::assert_refused;
 use super::setting::{ExchangeForm, configuration, configured, mint_form};
 use crate::driver::Gateway;
 use testkit::keys::Key;
