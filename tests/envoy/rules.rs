@@ -2,12 +2,12 @@
 //! caller.
 
 use jsonwebtoken::Algorithm;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use testkit::configuration::{Configuration, PROVIDER_KEY, jwks};
 use testkit::gateway::{
     BEARER, Gateway, IDENTITY_GATEWAY, Options, backend_claims, exchange_form, exchange_request,
-    http_uri, in_front_of, mint_body_request, mint_request, minted, portal_request, raw_part,
+    http_uri, in_front_of, mint_request, minted, portal_request,
 };
 use testkit::http::Request;
 use testkit::keys::Key;
