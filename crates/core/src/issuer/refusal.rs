@@ -472,6 +472,10 @@ impl From<NotAuthorized> for Refusal {
             NotAuthorized::Script(ClaimsError::Denied(message)) => {
                 Self::access_denied("authorization_denied", "").telling(message)
             }
+            NotAuthorized::NeedsPeople => {
+                let told = "people must decide about this impersonation: breakGlass is not allowed";
+                Self::access_denied("break_glass_not_allowed", told)
+            }
             _ => {
                 let told = "whether this may be minted could not be decided";
                 Self::new(500, "server_error", "authorization_failed", told)

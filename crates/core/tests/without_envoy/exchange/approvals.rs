@@ -558,7 +558,7 @@ fn the_decision_point_is_asked_and_only_a_clear_yes_lets_the_mint_continue() {
             "resource": {"type": "user", "id": "user-42"},
             "context": {
                 "context": {"ticketId": "T-1"}, "bounds": {"actorId": "agent-7"},
-                "actor": "agent-7",
+                "actor": "agent-7", "breakGlass": false,
             },
         });
         assert_eq!(asked, expected);
