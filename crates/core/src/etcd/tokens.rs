@@ -330,7 +330,7 @@ impl EtcdTokens {
             let waited = self.waiting_key(&record);
             let replaced =
                 self.replace(context, &kv, (&record, expires_at, kept), waited, &mut attempts);
-            match replaced.await? {
+            match replaced.await.map_err(Unanswered::failure)? {
                 Replaced::Yes => return Ok(Cancelled::Yes(record.mint)),
                 Replaced::Changed(now) => found = now,
             }
@@ -347,24 +347,30 @@ impl EtcdTokens {
         (record, expires_at, kept): (&Record, UnixTime, Kept),
         waited: Option<Vec<u8>>,
         attempts: &mut Attempts,
-    ) -> Result<Replaced, StoreFailure> {
+    ) -> Result<Replaced, Unanswered> {
         let host = context.host();
-        let (bytes, _) = Value::encode(host, record, expires_at, kept)?;
-        let value = self.server.record_keys.seal(Bound::after(kv), &bytes)?;
+        let encoded = Value::encode(host, record, expires_at, kept).map_err(RemoteFailure::Host);
+        let sealed =
+            encoded.and_then(|(bytes, _)| self.server.record_keys.seal(Bound::after(kv), &bytes));
+        let value = sealed.map_err(Unanswered::NotDone)?;
         let put = PutRequest { key: kv.key.clone(), value, lease: kv.lease };
         let txn = TxnRequest::put_if(Compared::Mod(kv.mod_revision), put).and_delete_key(waited);
         let txn = txn.encode_to_vec();
-        let mut failed = RemoteFailure::NotSent;
+        let mut unanswered = Unanswered::NotDone(RemoteFailure::NotSent);
         loop {
-            let timeout = attempts.next(host).ok_or(failed)?;
+            let timeout = attempts.next(host).ok_or(unanswered)?;
             let go_on = WhenCallerLeaves::GoOn;
             let answer: Result<TxnResponse, _> =
                 self.server.call(context, &TXN, &txn, timeout, go_on).await;
             match answer {
                 Ok(answer) if answer.succeeded => return Ok(Replaced::Yes),
                 Ok(answer) => return Ok(Replaced::Changed(found(&answer).cloned())),
-                Err(Unanswered::NotDone(failure)) => return Err(failure.into()),
-                Err(Unanswered::PerhapsDone(failure)) => failed = failure,
+                // This attempt did nothing. Those before it may have replaced the record.
+                Err(failed @ Unanswered::NotDone(_)) => {
+                    let perhaps = matches!(unanswered, Unanswered::PerhapsDone(_));
+                    return Err(if perhaps { unanswered } else { failed });
+                }
+                Err(perhaps) => unanswered = perhaps,
             }
         }
     }

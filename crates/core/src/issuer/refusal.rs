@@ -27,7 +27,7 @@ use crate::remote::RemoteFailure;
 use crate::revocations::{NotRevoked, Unknown};
 use crate::statement::StatementError;
 use crate::step::Response;
-use crate::store::{NotStored, StoreFailure};
+use crate::store::{NotDecided, NotStored, StoreFailure};
 use crate::upstream::UpstreamFailure;
 
 /// The `realm` of our challenges (RFC 9110 §11.5).
@@ -532,6 +532,15 @@ impl From<NotStored> for Refusal {
             NotStored::Remote(_) => Self::temporarily_unavailable("store_failed", ""),
         };
         refusal.because(format_args!("not stored: {error}"))
+    }
+}
+
+impl From<NotDecided> for Refusal {
+    fn from(error: NotDecided) -> Self {
+        match error {
+            NotDecided::Store(failure) => failure.into(),
+            NotDecided::Unknown(_) => Self::temporarily_unavailable("decision_unknown", error),
+        }
     }
 }
 

@@ -10,8 +10,8 @@ use crate::remote::Beside;
 use crate::secret::Digest;
 use crate::step::Context;
 use crate::store::{
-    Cancelled, Exchange, Found, Grant, Known, Lifetimes, Mint, NotSpent, NotStored, Outstanding,
-    Review, StoreFailure, SubjectToken, TokenId, WaitingPage,
+    Cancelled, Exchange, Found, Grant, Known, Lifetimes, Mint, NotDecided, NotSpent, NotStored,
+    Outstanding, Review, StoreFailure, SubjectToken, TokenId, WaitingPage,
 };
 
 /// The subject tokens of one Envoy, as one worker sees them.
@@ -63,7 +63,7 @@ impl LocalTokens {
         context: &Context,
         id: &TokenId,
         decide: &mut dyn FnMut(&Known) -> Option<Review>,
-    ) -> Result<Option<Known>, StoreFailure> {
+    ) -> Result<Option<Known>, NotDecided> {
         Ok(self.table.decide(context.host(), id, decide)?)
     }
 

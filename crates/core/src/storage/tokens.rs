@@ -11,8 +11,8 @@ use crate::remote::Beside;
 use crate::secret::Digest;
 use crate::step::Context;
 use crate::store::{
-    Cancelled, Exchange, Found, Grant, Known, Lifetimes, Mint, NotSpent, NotStored, Outstanding,
-    Review, StoreFailure, SubjectToken, TokenId, WaitingPage,
+    Cancelled, Exchange, Found, Grant, Known, Lifetimes, Mint, NotDecided, NotSpent, NotStored,
+    Outstanding, Review, StoreFailure, SubjectToken, TokenId, WaitingPage,
 };
 
 /// The store of subject tokens. Of any number of simultaneous attempts to spend a token, exactly
@@ -94,7 +94,7 @@ impl Store {
         context: &Context,
         id: &TokenId,
         mut decide: impl FnMut(&Known) -> Option<Review>,
-    ) -> Result<Option<Known>, StoreFailure> {
+    ) -> Result<Option<Known>, NotDecided> {
         call!(self.0, tokens => tokens.decide(context, id, &mut decide).await)
     }
 

@@ -324,6 +324,29 @@ pub enum StoreFailure {
     Remote(#[from] RemoteFailure),
 }
 
+/// A decision about a token was not written, as far as anybody knows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum NotDecided {
+    /// The store failed, and the decision was not written.
+    #[error(transparent)]
+    Store(StoreFailure),
+    /// The store failed, and the decision may or may not have been written.
+    #[error("it is not known whether the decision was written: {0}")]
+    Unknown(RemoteFailure),
+}
+
+impl From<RemoteFailure> for NotDecided {
+    fn from(failure: RemoteFailure) -> Self {
+        Self::Store(failure.into())
+    }
+}
+
+impl From<HostFailure> for NotDecided {
+    fn from(failure: HostFailure) -> Self {
+        Self::Store(failure.into())
+    }
+}
+
 /// A token was not stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum NotStored {

@@ -9,7 +9,7 @@
 //! caller can exceed its share by as many as it sends at once.
 
 use super::{EtcdTokens, FIND, Replaced, SPEND, Value};
-use crate::etcd::calls::Attempts;
+use crate::etcd::calls::{Attempts, Unanswered};
 use crate::etcd::lease::Kept;
 use crate::etcd::proto::{KeyValue, RangeRequest, TxnRequest};
 use crate::host::UnixTime;
@@ -18,8 +18,8 @@ use crate::remote::{RemoteFailure, Revision};
 use crate::secret::Digest;
 use crate::step::Context;
 use crate::store::{
-    Grant, Known, MOST_HELD, Mint, NotStored, Record, Review, Standing, StoreFailure, SubjectToken,
-    TokenId, Verdict, Waiting, WaitingPage,
+    Grant, Known, MOST_HELD, Mint, NotDecided, NotStored, Record, Review, Standing, StoreFailure,
+    SubjectToken, TokenId, Verdict, Waiting, WaitingPage,
 };
 
 /// The number of tokens that are read at once. etcd takes at most 128 operations in a transaction.
@@ -98,15 +98,18 @@ impl EtcdTokens {
         context: &Context,
         id: &TokenId,
         decide: &mut dyn FnMut(&Known) -> Option<Review>,
-    ) -> Result<Option<Known>, StoreFailure> {
+    ) -> Result<Option<Known>, NotDecided> {
         if id.slot.is_some() {
             return Ok(self.before.decide(context.host(), id, decide)?);
         }
         let decided = self.try_decide(context, id, decide).await;
-        if let Err(StoreFailure::Remote(failure)) = &decided {
-            self.server.complain(context.host(), *failure);
-        }
-        decided
+        decided.map_err(|unanswered| {
+            self.server.complain(context.host(), unanswered.failure());
+            match unanswered {
+                Unanswered::NotDone(failure) => failure.into(),
+                Unanswered::PerhapsDone(failure) => NotDecided::Unknown(failure),
+            }
+        })
     }
 
     /// Replaces the record by one with the new review. If an answer gets lost, `decide` sees the
@@ -116,13 +119,18 @@ impl EtcdTokens {
         context: &Context,
         id: &TokenId,
         decide: &mut dyn FnMut(&Known) -> Option<Review>,
-    ) -> Result<Option<Known>, StoreFailure> {
+    ) -> Result<Option<Known>, Unanswered> {
         let mut attempts: Attempts = self.server.attempts(context.host(), SPEND);
-        let mut found = self.read_named(context, id).await?;
+        let found = self.read_named(context, id).await;
+        let mut found = found.map_err(Unanswered::NotDone)?;
         let mut ours: Option<Box<Review>> = None;
         loop {
             let Some(kv) = found else { return Ok(None) };
-            let (mut known, kept) = self.open_named(&kv, id)?;
+            let opened = self.open_named(&kv, id);
+            let (mut known, kept) = opened.map_err(|failure| match &ours {
+                None => Unanswered::NotDone(failure),
+                Some(_) => Unanswered::PerhapsDone(failure),
+            })?;
             // An attempt whose answer got lost has written the decision. Perhaps the token was even
             // exchanged since.
             if ours.is_some() && known.record.review == ours {
