@@ -1,10 +1,12 @@
 //! Two people: approvals, the user's consent and break glass, in a real Envoy.
 
+mod hooks;
+
 use serde_json::{Value, json};
 
 use testkit::bootstrap::Cluster;
 use testkit::configuration::{Configuration, ISSUER, PROVIDER_KEY, jwks};
-use testkit::gateway::{Gateway, Options, http_uri, mint_body_request};
+use testkit::gateway::{BEARER, Gateway, Options, http_uri, mint_body_request, now};
 use testkit::http::Request;
 use testkit::server::{Reply, Server};
 
@@ -25,6 +27,37 @@ fn mint(members: &Value) -> Request {
     let mut body = json!({"userId": "u-1"});
     body.as_object_mut().unwrap().extend(members.as_object().unwrap().clone());
     mint_body_request(&body)
+}
+
+/// Mints a subject token. Returns its id and the token.
+fn minted(gateway: &Gateway, members: &Value) -> (String, String) {
+    let answer = gateway.send(&mint(members));
+    assert_eq!(answer.status, 201, "{members}: {answer:?}");
+    let id = answer.header("location").unwrap().rsplit_once('/').unwrap().1.to_owned();
+    (id, answer.member("subjectToken"))
+}
+
+/// Takes a subject token back, as its caller.
+fn take_back(id: &str) -> Request {
+    Request::new("DELETE", &format!("/api/subject-tokens/{id}")).bearer(&BEARER)
+}
+
+/// The access token of a person with this scope.
+fn person(name: &str, scope: &str) -> String {
+    PROVIDER_KEY.sign(&json!({
+        "iss": ISSUER, "sub": name, "client_id": "console", "aud": "people", "iat": now(),
+        "exp": now() + 7200, "scope": scope,
+    }))
+}
+
+fn approver(name: &str) -> String {
+    person(name, "openid impersonations:approve")
+}
+
+/// The decision of an approver.
+fn decision(name: &str, id: &str, choice: &str) -> Request {
+    let request = Request::post(&format!("/api/approvals/{id}")).bearer(&approver(name));
+    request.json(&json!({"decision": choice}))
 }
 
 #[test]

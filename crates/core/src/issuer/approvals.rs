@@ -20,10 +20,13 @@ use super::service::Service;
 use crate::audit::Trail;
 use crate::bearer::BearerError;
 use crate::config::Happening;
-use crate::notifications::Notice;
+use crate::host::{Host, HostFailure};
+use crate::notifications::{Announced, Notice, taken_back_as};
 use crate::oauth::form::Form;
 use crate::step::{Context, Response};
-use crate::store::{Choice, Known, NotCounted, Person, Review, Standing, TokenId, Waiting};
+use crate::store::{
+    Choice, Known, NotCounted, NotDecided, Person, Review, Standing, TokenId, Waiting,
+};
 
 /// The scope of an access token that may approve impersonations of other users.
 const APPROVE: &str = "impersonations:approve";
@@ -193,19 +196,17 @@ pub(super) async fn decide(
         return Ok(secret_json(200, &Reviewed::new(&id, &known, host.now())));
     };
 
-    let mut decided = known.clone();
-    decided.decide(review);
-    let notice = || {
-        let data = Reviewed {
-            decided_by: Some(visitor.name.clone()),
-            reason: decision.reason.clone(),
-            ..Reviewed::new(&id, &decided, host.now())
-        };
-        let (issuer, happening) = (&service.config.issuer, decision.happening());
-        Notice::new(host, issuer, happening, &id.to_string(), &as_json(&data)?)
-    };
-    let announced = match service.notifier.wants(decision.happening()) {
-        true => Some(service.notifier.announce(context, notice()?).await?),
+    let is_user = known.user_id() == Some(&*visitor.name);
+    let happening = decision.happening();
+    let announced = match service.notifier.wants(happening) {
+        true => {
+            let notice =
+                notice(service, host, trail, (&visitor, &decision), (&id, &known), review)?;
+            if service.notifier.tells_first(happening) {
+                trail.is_taken_back_as(taken_back_as(happening));
+            }
+            Some(service.notifier.announce(context, notice).await?)
+        }
         false => None,
     };
 
@@ -220,15 +221,58 @@ pub(super) async fn decide(
             None
         }
     });
-    let known = written.await?.ok_or_else(nothing_waits)?;
+    let written = written.await;
+    // Only a decision that certainly has no effect is taken back.
+    let has_effect = match &written {
+        Ok(Some(Known { record, .. })) => record
+            .review
+            .as_ref()
+            .is_some_and(|review| review.has_choice_of(&visitor.name, is_user, decision.choice)),
+        Ok(None) | Err(NotDecided::Store(_)) => false,
+        Err(NotDecided::Unknown(_)) => true,
+    };
+    if has_effect {
+        trail.is_taken_back_as(None);
+    }
+    let notice = announced.filter(|_| has_effect).map(Announced::has_happened);
+    let known = written?.ok_or_else(nothing_waits)?;
     if let Some(refused) = refusal.take() {
         return Err(refused);
     }
     trail.is_done();
-    if let Some(announced) = announced {
-        service.notifier.note(host, announced.has_happened());
+    if let Some(notice) = notice {
+        service.notifier.note(host, notice);
     }
     Ok(secret_json(200, &Reviewed::new(&id, &known, host.now())))
+}
+
+/// Makes the notice of a decision with this result, under an id of its own. If the decision does not
+/// take effect, the hooks get the token as it was.
+fn notice(
+    service: &Service,
+    host: &dyn Host,
+    trail: &Trail,
+    (visitor, decision): (&Visitor, &Decision),
+    (id, known): (&TokenId, &Known),
+    review: Review,
+) -> Result<Notice, HostFailure> {
+    let mut random = [0; 16];
+    host.random(&mut random)?;
+    let decision_id = base16ct::lower::encode_string(&random);
+    trail.note(|facts| facts.decision_id = Some(decision_id.clone()));
+    let data = |known: &Known| {
+        as_json(&Reviewed {
+            decided_by: Some(visitor.name.clone()),
+            reason: decision.reason.clone(),
+            decision_id: Some(decision_id.clone()),
+            ..Reviewed::new(id, known, host.now())
+        })
+    };
+    let mut decided = known.clone();
+    decided.decide(review);
+    let (issuer, subject) = (&service.config.issuer, id.to_string());
+    let (told, otherwise) = (data(&decided)?, data(known)?);
+    Notice::new(host, issuer, decision.happening(), &subject, &told, &otherwise)
 }
 
 /// Judges the choice of a person. Returns the new review of the token; `None` if the review has this

@@ -245,7 +245,7 @@ fn began(
 ) -> Result<Notice, HostFailure> {
     let context = ListedContext::Whole(serde_json::from_str(given_context).unwrap_or_default());
     let data = as_json(&Listing { context, ..Listing::of(entry) })?;
-    Notice::new(host, &service.config.issuer, Happening::Began, &entry.id, &data)
+    Notice::new(host, &service.config.issuer, Happening::Began, &entry.id, &data, &data)
 }
 
 /// Authenticates the client of a form.

@@ -327,7 +327,7 @@ async fn tell(
     };
     let data = Reviewed::new(id, &known, host.now());
     let (issuer, data) = (&service.config.issuer, as_json(&data)?);
-    let notice = Notice::new(host, issuer, happening, &id.to_string(), &data)?;
+    let notice = Notice::new(host, issuer, happening, &id.to_string(), &data, &data)?;
     let announced = service.notifier.announce(context, notice).await?;
     service.notifier.note(host, announced.has_happened());
     Ok(())

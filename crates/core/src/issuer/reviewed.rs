@@ -43,6 +43,9 @@ pub(super) struct Reviewed {
     /// The reason of the decision; in a notice.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) reason: Option<String>,
+    /// The id of the decision; in a notice.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) decision_id: Option<String>,
 }
 
 /// The decision of a person.
@@ -93,6 +96,7 @@ impl Reviewed {
             expires_at: known.expires_at.rfc3339().to_string(),
             decided_by: None,
             reason: None,
+            decision_id: None,
         }
     }
 

@@ -128,6 +128,15 @@ impl Review {
         self.approved.iter().any(|approval| approval.by == name)
     }
 
+    /// Returns true if the review has this choice of the person, who is the user if `is_user`.
+    pub(crate) fn has_choice_of(&self, name: &str, is_user: bool, choice: Choice) -> bool {
+        match choice {
+            Choice::Approve if is_user => self.has_consent(),
+            Choice::Approve => self.has_approval_of(name),
+            Choice::Deny => self.denied.as_ref().is_some_and(|denied| denied.by == name),
+        }
+    }
+
     /// Returns true if a filter can have stored these names.
     pub(super) fn has_good_names(&self) -> bool {
         let people = self.approved.iter().chain(&self.denied).map(|decided| &decided.by);
@@ -153,11 +162,7 @@ impl Review {
         if is_user && !self.consent {
             return Err(NotCounted::OwnRequest);
         }
-        let is_repeated = match choice {
-            Choice::Approve if is_user => self.has_consent(),
-            Choice::Approve => self.has_approval_of(person.name),
-            Choice::Deny => self.denied.as_ref().is_some_and(|denied| denied.by == person.name),
-        };
+        let is_repeated = self.has_choice_of(person.name, is_user, choice);
         if is_repeated && (self.verdict() == Verdict::Denied) == (choice == Choice::Deny) {
             return Ok(None);
         }
