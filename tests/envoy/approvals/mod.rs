@@ -1,6 +1,7 @@
 //! Two people: approvals, the user's consent and break glass, in a real Envoy.
 
 mod hooks;
+mod waiting;
 
 use serde_json::{Value, json};
 

@@ -50,9 +50,9 @@ use crate::secret::{Digest, namespace};
 use crate::shared_data::keys::Keys;
 use crate::step::{Context, WhenCallerLeaves};
 use crate::store::{
-    Cancelled, Exchange, Found, Grant, Lifetimes, Mint, NONCE_LEN, NotSpent, NotStored, Origin,
-    Outstanding, Record, Review, Seen, SeenRemotely, Slot, State, StoreFailure, SubjectToken,
-    TokenId, is_current,
+    Cancelled, Exchange, Found, Grant, Known, Lifetimes, Mint, NONCE_LEN, NotSpent, NotStored,
+    Origin, Outstanding, Record, Review, Seen, SeenRemotely, Slot, State, StoreFailure,
+    SubjectToken, TokenId, is_current,
 };
 
 /// The attempts of a look-up, and the time for each. A look-up changes nothing, so giving up early
@@ -464,7 +464,8 @@ impl EtcdTokens {
             last_revocation: answer.last_revocation(Some(last)),
         });
         let digest = *digest;
-        Ok(Found::read(record, expires_at, now, |mint, grant, review| Outstanding {
+        let known = Known { record, expires_at, created };
+        Ok(Found::read(known, now, |mint, grant, review| Outstanding {
             seen,
             digest,
             expires_at,

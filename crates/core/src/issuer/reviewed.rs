@@ -110,19 +110,31 @@ impl Reviewed {
 /// could still be exchanged. Revocations of many impersonations change no token's record; an
 /// exchange asks the same.
 pub(super) fn was_ended(view: &View, id: &TokenId, known: &Known, now: UnixTime) -> bool {
+    let Bounds { client_ids, resources, .. } = &known.mint().bounds;
+    let of = (only(client_ids.as_deref()), only(resources.as_deref()));
+    was_ended_for(view, id, known, now, of)
+}
+
+/// Returns true if the token [was ended](was_ended) for an exchange by this client, for this resource.
+pub(super) fn was_ended_for(
+    view: &View,
+    id: &TokenId,
+    known: &Known,
+    now: UnixTime,
+    (client_id, resource): (&str, &str),
+) -> bool {
     if !matches!(known.standing(now), Standing::Pending | Standing::Approved) {
         return false;
     }
     let (id, mint, user_id) = (id.to_string(), known.mint(), known.user_id().unwrap_or_default());
-    let Bounds { client_ids, resources, actor_id, .. } = &mint.bounds;
-    let actor_id = actor_id.as_deref();
+    let actor_id = mint.bounds.actor_id.as_deref();
     let impersonation = Impersonation {
         id: &id,
         user_id,
         actor_id,
-        client_id: only(client_ids.as_deref()),
+        client_id,
         caller: Some(CallerTag::of(&mint.caller)),
-        resource: only(resources.as_deref()),
+        resource,
         session: None,
         actor_since: None,
     };

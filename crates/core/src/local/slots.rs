@@ -229,7 +229,8 @@ impl SlotTable {
         }
         let seen = Seen::Slot(slot, version);
         let digest = *digest;
-        Ok(Found::read(record, expires_at, host.now(), |mint, grant, review| Outstanding {
+        let known = Known { record, expires_at, created: Revision::default() };
+        Ok(Found::read(known, host.now(), |mint, grant, review| Outstanding {
             seen,
             digest,
             expires_at,
