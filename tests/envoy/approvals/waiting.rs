@@ -1,16 +1,16 @@
-//! What waits for a decision, in both stores: what becomes of it when it is revoked.
+//! What waits for a decision, in both stores: who sees it, and what becomes of it when it is revoked.
 
 use std::ops::Deref;
 
 use serde_json::{Value, json};
 
-use super::{configuration, decision, minted};
+use super::{configuration, decision, minted, person};
 use testkit::Findings;
 use testkit::bootstrap::Cluster;
 use testkit::configuration::{Configuration, ISSUER, MANAGEMENT, ORDERS, PROVIDER_KEY, jwks};
 use testkit::etcd::Etcd;
 use testkit::gateway::{Gateway, Options, backend_claims, exchange_form};
-use testkit::http::Request;
+use testkit::http::{Answer, Request};
 
 /// A gateway, with an etcd of its own if it needs one.
 struct Started {
@@ -42,6 +42,83 @@ fn with_each_store() -> [Started; 2] {
     };
     let in_etcd = configuration.clone().with("/store", json!({"etcd": {"cluster": "etcd"}}));
     [start("shared data", &configuration, None), start("etcd", &in_etcd, Some(Etcd::start()))]
+}
+
+/// The access token of the backend with this name.
+fn backend(name: &str) -> String {
+    let (mut claims, name) = (backend_claims(), json!(name));
+    (claims["sub"], claims["client_id"]) = (name.clone(), name);
+    PROVIDER_KEY.sign(&claims)
+}
+
+fn list(gateway: &Gateway, token: &str, query: &str) -> Answer {
+    gateway.send(&Request::get(&format!("/api/approvals{query}")).bearer(token))
+}
+
+/// The ids in a list.
+fn ids(answer: &Answer) -> Vec<String> {
+    assert_eq!(answer.status, 200, "{answer:?}");
+    let rows = answer.json()["approvals"].clone();
+    rows.as_array().unwrap().iter().map(|row| row["id"].as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn a_person_for_whom_nothing_waits_is_refused_however_many_tokens_wait() {
+    const QUERIES: [&str; 5] = ["", "?cursor=x", "?cursor=0.1", "?limit=0", "?unknown=1"];
+    for gateway in with_each_store() {
+        let (store, mut findings) = (gateway.store, Findings::default());
+        let (mut connection, callers) = (gateway.connect(), ["one", "another"].map(backend));
+        for number in 0..1205 {
+            let body = json!({"userId": format!("u-{}", number % 300), "approvals": 1});
+            let caller = &callers[number % callers.len()];
+            let request = Request::post("/api/subject-tokens").bearer(caller).json(&body);
+            assert_eq!(connection.send(&request).status, 201);
+        }
+        let (user, nobody) = (person("u-asked", "openid"), person("u-nobody", "openid"));
+        let mut refuses = |who: &str, token: &str| {
+            for query in QUERIES {
+                let answer = list(&gateway, token, query);
+                let case = format!("{store}, {who}, {query:?}");
+                findings.expect(case, &answer.refusal(), &(403, "insufficient_scope".into()));
+            }
+        };
+        refuses("nobody", &nobody);
+        refuses("not yet", &user);
+        let asks = json!({"userId": "u-asked", "consent": true});
+        let mut asked: Vec<_> = (0..3).map(|_| minted(&gateway, &asks).0).collect();
+        refuses("nobody, again", &nobody);
+
+        // The user reads what is theirs, page after page.
+        let first = list(&gateway, &user, "?limit=2");
+        let cursor = first.member("cursor");
+        let rest = list(&gateway, &user, &format!("?limit=2&cursor={cursor}"));
+        assert_eq!(rest.json()["cursor"], Value::Null, "{store}");
+        let mut found = [ids(&first), ids(&rest)].concat();
+        (asked.sort(), found.sort());
+        assert_eq!(found, asked, "{store}");
+        // Nothing waits after the decisions.
+        for id in &asked {
+            let request = Request::post(&format!("/api/approvals/{id}")).bearer(&user);
+            let answer = gateway.send(&request.json(&json!({"decision": "approve"})));
+            assert_eq!(answer.status, 200, "{store}: {answer:?}");
+        }
+        refuses("not any more", &user);
+    }
+}
+
+/// The list of live impersonations refuses before it reads the query, too.
+#[test]
+fn a_cursor_opens_no_list_to_a_person_without_a_right() {
+    for gateway in with_each_store() {
+        let mut claims = backend_claims();
+        claims["scope"] = json!("openid");
+        let token = PROVIDER_KEY.sign(&claims);
+        for query in ["", "?cursor=x", "?limit=0", "?unknown=1"] {
+            let request = Request::get(&format!("/api/impersonations{query}")).bearer(&token);
+            let answer = gateway.send(&request);
+            assert_eq!(answer.refusal().0, 403, "{}, {query:?}: {answer:?}", gateway.store);
+        }
+    }
 }
 
 #[test]

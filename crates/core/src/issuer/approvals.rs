@@ -97,23 +97,27 @@ pub(super) async fn list(
     head: Head,
 ) -> Result<Response, Refusal> {
     let visitor = visitor(service, context, trail, &head).await?;
+    let revocations = service.oversight.revocations.current_view(context).await?;
+    let now = context.host().now();
+    let user_id = (!visitor.may_approve).then_some(&*visitor.name);
+    let is_shown = |id: &TokenId, known: &Known| {
+        let is_theirs = user_id.is_none() || known.user_id() == user_id;
+        is_theirs && !was_ended(&revocations, id, known, now)
+    };
+    // A user for whom nothing waits is told as little as a stranger, whatever the query is.
+    let mut place = None;
+    while user_id.is_some() {
+        let page = service.store.waiting(context, user_id, place.as_deref(), 1, is_shown).await?;
+        if !page.entries.is_empty() {
+            break;
+        }
+        place = Some(page.next.ok_or_else(lacks_the_scope)?);
+    }
     let query = Form::parse(head.query())?;
     refuse_unknown(&query, &["limit", "cursor"], "the query can have limit and cursor")?;
     let limit = limit(&query, DEFAULT_LIMIT, MAX_LIMIT)?;
     let place = query.get("cursor");
-    let is_shown = |known: &Known| {
-        let user = known.user_id();
-        visitor.may_approve || user.is_some_and(|user| user == visitor.name)
-    };
-    let revocations = service.oversight.revocations.current_view(context).await?;
-    let mut page = service.store.waiting(context, place, limit, is_shown).await?;
-    let now = context.host().now();
-    page.entries.retain(|it| !was_ended(&revocations, &it.id, &it.known, now));
-    // A person whose consent nobody needs is told as little as a stranger.
-    let is_empty = page.entries.is_empty() && page.next.is_none();
-    if !visitor.may_approve && place.is_none() && is_empty {
-        return Err(lacks_the_scope());
-    }
+    let page = service.store.waiting(context, user_id, place, limit, is_shown).await?;
     let row = |waiting: &Waiting| Reviewed::new(&waiting.id, &waiting.known, now);
     let answer = ListResponse {
         approvals: page.entries.iter().map(row).collect(),

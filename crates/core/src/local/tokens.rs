@@ -70,11 +70,12 @@ impl LocalTokens {
     pub(crate) async fn waiting(
         &self,
         context: &Context,
+        user_id: Option<&str>,
         place: Option<&str>,
         limit: usize,
-        wanted: &mut dyn FnMut(&Known) -> bool,
+        wanted: &mut dyn FnMut(&TokenId, &Known) -> bool,
     ) -> Result<WaitingPage, StoreFailure> {
-        Ok(self.table.waiting(context.host(), place, limit, wanted)?)
+        Ok(self.table.waiting(context.host(), user_id, place, limit, wanted)?)
     }
 
     pub(crate) async fn find(

@@ -98,16 +98,17 @@ impl Store {
         call!(self.0, tokens => tokens.decide(context, id, &mut decide).await)
     }
 
-    /// Reads a page of the tokens that wait for a decision, from `place` on: at most `limit` that
-    /// `wanted` accepts.
+    /// Reads a page of the tokens that wait for a decision, for all users or for one, from `place` on:
+    /// at most `limit` that `wanted` accepts. What waits for others costs nothing to read for one.
     pub(crate) async fn waiting(
         &self,
         context: &Context,
+        user_id: Option<&str>,
         place: Option<&str>,
         limit: usize,
-        mut wanted: impl FnMut(&Known) -> bool,
+        mut wanted: impl FnMut(&TokenId, &Known) -> bool,
     ) -> Result<WaitingPage, StoreFailure> {
-        call!(self.0, tokens => tokens.waiting(context, place, limit, &mut wanted).await)
+        call!(self.0, tokens => tokens.waiting(context, user_id, place, limit, &mut wanted).await)
     }
 
     /// Looks up a presented token by its digest.
