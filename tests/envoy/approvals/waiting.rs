@@ -122,6 +122,49 @@ fn a_cursor_opens_no_list_to_a_person_without_a_right() {
 }
 
 #[test]
+fn no_answer_tells_a_stranger_if_an_id_waits() {
+    let mut findings = Findings::default();
+    for gateway in with_each_store() {
+        let ids = [
+            ("waits for approval", minted(&gateway, &json!({"approvals": 1})).0),
+            ("waits for consent", minted(&gateway, &json!({"consent": true})).0),
+            ("waits for nobody", minted(&gateway, &json!({})).0),
+            ("unknown", "0123456789abcdef01234567".to_owned()),
+            ("of a slot that is free", "0123456789abcdef01234567ffff".to_owned()),
+            ("not an id", "0123".to_owned()),
+        ];
+        let (stranger, other) = (person("u-2", "openid"), backend("another-backend"));
+        let decide = |id: &str, choice: &str| {
+            let request = Request::post(&format!("/api/approvals/{id}")).bearer(&stranger);
+            request.json(&json!({"decision": choice}))
+        };
+        let of_caller = |method: &str, id: &str| {
+            Request::new(method, &format!("/api/subject-tokens/{id}")).bearer(&other)
+        };
+        type Asked<'a> = (&'a str, u16, &'a dyn Fn(&str) -> Request);
+        let requests: [Asked<'_>; 4] = [
+            ("approve", 403, &|id| decide(id, "approve")),
+            ("deny", 403, &|id| decide(id, "deny")),
+            ("show", 404, &|id| of_caller("GET", id)),
+            ("take back", 404, &|id| of_caller("DELETE", id)),
+        ];
+        for (what, status, request) in requests {
+            let told = |id: &str| {
+                let answer = gateway.send(&request(id));
+                let mut headers = answer.headers.clone();
+                headers.retain(|(name, _)| !["date", "x-request-id"].contains(&&**name));
+                (answer.status, headers, answer.text())
+            };
+            let unknown = told(&ids[3].1);
+            assert_eq!(unknown.0, status, "{what}");
+            for (case, id) in &ids {
+                findings.expect(format!("{}, {what}, {case}", gateway.store), &told(id), &unknown);
+            }
+        }
+    }
+}
+
+#[test]
 fn a_token_that_is_revoked_while_it_waits_is_invalid() {
     let mut findings = Findings::default();
     for gateway in with_each_store() {

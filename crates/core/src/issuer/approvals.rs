@@ -2,8 +2,9 @@
 //! decide.
 //!
 //! An approver has the scope `impersonations:approve`. A user needs no scope: they see and decide
-//! only what concerns them. The decision is one atomic write to the token's record, as a spend is.
-//! A required hook is told before the write.
+//! only what concerns them. Everybody else gets one answer, whatever waits for others, so that it
+//! tells nothing, and the store reads nothing for them. The decision is one atomic write to the
+//! token's record, as a spend is. A required hook is told before the write.
 
 use std::cell::Cell;
 
@@ -180,11 +181,15 @@ pub(super) async fn decide(
     if decision.choice == Choice::Deny {
         trail.is_denial();
     }
-    let id = head.last_segment().and_then(TokenId::parse).ok_or_else(nothing_waits)?;
+    // Without the scope, a person is told nothing of tokens whose consent is not theirs to give.
+    let unknown = || if visitor.may_approve { nothing_waits() } else { lacks_the_scope() };
+    let id = head.last_segment().and_then(TokenId::parse).ok_or_else(unknown)?;
     trail.note(|facts| facts.subject_token_id = Some(id.to_string()));
     // Read before the token: a replay of a token that was exchanged in between ends it, too.
     let revocations = service.oversight.revocations.current_view(context).await?;
-    let known = service.store.known(context, &id).await?.ok_or_else(nothing_waits)?;
+    let known = service.store.known(context, &id).await?;
+    let is_shown = |known: &Known| visitor.may_approve || known.asks_consent_of(&visitor.name);
+    let known = known.filter(is_shown).ok_or_else(unknown)?;
     trail.note(|facts| {
         facts.caller = Some(known.mint().caller.clone());
         facts.user_id = known.user_id().map(str::to_owned);

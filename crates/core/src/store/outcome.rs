@@ -260,6 +260,12 @@ impl Known {
         }
     }
 
+    /// Returns true if the token needs, or has, the consent of the person with this name.
+    pub(crate) fn asks_consent_of(&self, name: &str) -> bool {
+        let review = self.record.review.as_ref();
+        review.is_some_and(|review| review.consent) && self.user_id() == Some(name)
+    }
+
     /// Returns true if people decide about the token.
     pub(crate) const fn has_review(&self) -> bool {
         self.record.review.is_some()
