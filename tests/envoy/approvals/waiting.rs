@@ -4,7 +4,7 @@ use std::ops::Deref;
 
 use serde_json::{Value, json};
 
-use super::{configuration, decision, minted, person};
+use super::{approver, configuration, decision, minted, person};
 use testkit::Findings;
 use testkit::bootstrap::Cluster;
 use testkit::configuration::{Configuration, ISSUER, MANAGEMENT, ORDERS, PROVIDER_KEY, jwks};
@@ -207,5 +207,48 @@ fn a_token_that_is_revoked_while_it_waits_is_invalid() {
                 findings.expect(format!("{case}, another"), &exchange(&other), &pending);
             }
         }
+    }
+}
+
+#[test]
+fn the_list_says_what_a_person_may_decide() {
+    for gateway in with_each_store() {
+        let rows = [
+            ("one", json!({"approvals": 1})),
+            ("consent", json!({"consent": true})),
+            ("both", json!({"approvals": 1, "consent": true})),
+            ("own", json!({"approvals": 1, "actorId": "dana"})),
+        ];
+        let rows = rows.map(|(name, members)| (name, minted(&gateway, &members).0));
+        let ids_of =
+            |wanted: &str| rows.iter().find(|(name, _)| *name == wanted).unwrap().1.clone();
+        let may = |token: &str, name: &str| {
+            let listed = list(&gateway, token, "").json()["approvals"].clone();
+            let id = json!(ids_of(name));
+            let row = listed.as_array().unwrap().iter().find(|row| row["id"] == id).cloned();
+            row.map_or_else(String::new, |row| row["mayDecide"].to_string())
+        };
+        let (dana, user) = (approver("dana"), person("u-1", "openid"));
+        const BOTH: &str = r#"["approve","deny"]"#;
+        for (who, name, expected) in [
+            (&dana, "one", BOTH),
+            (&dana, "consent", r#"["deny"]"#),
+            (&dana, "both", BOTH),
+            (&dana, "own", r#"["deny"]"#),
+            (&user, "one", "[]"),
+            (&user, "consent", BOTH),
+            (&user, "both", BOTH),
+        ] {
+            assert_eq!(may(who, name), expected, "{}, {name}", gateway.store);
+        }
+        // What is not offered is refused, in true words.
+        let answer = gateway.send(&decision("dana", &ids_of("consent"), "approve"));
+        assert_eq!(answer.refusal(), (409, "already_decided".into()));
+        let told = "no approval is missing: only the consent of the user is";
+        assert_eq!(answer.member("error_description"), told);
+        let approved = gateway.send(&decision("dana", &ids_of("both"), "approve"));
+        assert_eq!(approved.status, 200);
+        assert_eq!(may(&dana, "both"), r#"["deny"]"#, "nobody approves twice");
+        assert_eq!(may(&approver("eli"), "both"), r#"["deny"]"#, "only the consent is missing");
     }
 }

@@ -119,7 +119,14 @@ pub(super) async fn list(
     let limit = limit(&query, DEFAULT_LIMIT, MAX_LIMIT)?;
     let place = query.get("cursor");
     let page = service.store.waiting(context, user_id, place, limit, is_shown).await?;
-    let row = |waiting: &Waiting| Reviewed::new(&waiting.id, &waiting.known, now);
+    let may = |known: &Known, choice: Choice| {
+        matches!(known.with(&visitor.person(), choice, now), Ok(Some(_)))
+    };
+    let row = |Waiting { id, known }: &Waiting| {
+        let choices = Choice::ALL.into_iter().filter(|choice| may(known, *choice));
+        let may_decide = Some(choices.map(Choice::word).collect());
+        Reviewed { may_decide, ..Reviewed::new(id, known, now) }
+    };
     let answer = ListResponse {
         approvals: page.entries.iter().map(row).collect(),
         cursor: page.next,
@@ -139,14 +146,11 @@ impl Decision {
         let is_member = |name: &str| ["decision", "reason"].contains(&name);
         let malformed = "the body must be a JSON object of decision and reason";
         let mut members = body.members(head, is_member, malformed)?;
-        let choice = match members.get("decision").and_then(Value::as_str) {
-            Some("approve") => Choice::Approve,
-            Some("deny") => Choice::Deny,
-            _ => {
-                let told = "decision must be approve or deny";
-                return Err(Refusal::invalid_request("decision", told));
-            }
-        };
+        let word = members.get("decision").and_then(Value::as_str);
+        let choice = Choice::ALL.into_iter().find(|choice| word == Some(choice.word()));
+        let choice = choice.ok_or(
+            const { Refusal::invalid_request("decision", "decision must be approve or deny") },
+        )?;
         let reason = match members.remove("reason") {
             None => None,
             Some(Value::String(text)) if text.chars().count() <= LONGEST_REASON => Some(text),
@@ -303,12 +307,14 @@ fn judge(
             "own_request",
             "nobody can approve an impersonation of or for themselves",
         ),
-        NotCounted::Decided => Refusal::new(
-            409,
-            "already_decided",
-            "already_decided",
-            "the impersonation is decided, or needs no further approval",
-        ),
+        NotCounted::Decided => {
+            let told = "the impersonation is decided already";
+            Refusal::new(409, "already_decided", "already_decided", told)
+        }
+        NotCounted::NotNeeded => {
+            let told = "no approval is missing: only the consent of the user is";
+            Refusal::new(409, "already_decided", "approval_not_needed", told)
+        }
     })
 }
 

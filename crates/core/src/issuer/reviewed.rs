@@ -37,6 +37,9 @@ pub(super) struct Reviewed {
     pub(super) state: &'static str,
     pub(super) requested_at: String,
     pub(super) expires_at: String,
+    /// The decisions that the holder of the access token may make; in the list.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) may_decide: Option<Vec<&'static str>>,
     /// Who has just decided; in a notice.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) decided_by: Option<String>,
@@ -94,6 +97,7 @@ impl Reviewed {
             state: standing.word(),
             requested_at: at(mint.at_millis),
             expires_at: known.expires_at.rfc3339().to_string(),
+            may_decide: None,
             decided_by: None,
             reason: None,
             decision_id: None,

@@ -79,6 +79,19 @@ pub enum Choice {
     Deny,
 }
 
+impl Choice {
+    /// All choices.
+    pub(crate) const ALL: [Self; 2] = [Self::Approve, Self::Deny];
+
+    /// The word for a choice at the endpoints.
+    pub(crate) const fn word(self) -> &'static str {
+        match self {
+            Self::Approve => "approve",
+            Self::Deny => "deny",
+        }
+    }
+}
+
 /// Why a person's choice does not count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NotCounted {
@@ -86,8 +99,10 @@ pub enum NotCounted {
     NotAllowed,
     /// The person would approve for themselves.
     OwnRequest,
-    /// The token is decided, or needs no further approval.
+    /// The token is decided.
     Decided,
+    /// The token needs no further approval: only the user's consent is missing.
+    NotNeeded,
 }
 
 impl Review {
@@ -177,7 +192,7 @@ impl Review {
         match choice {
             Choice::Deny => next.denied = Some(decided),
             Choice::Approve if is_user => next.consented_at_millis = Some(now.millis()),
-            Choice::Approve if self.missing() == 0 => return Err(NotCounted::Decided),
+            Choice::Approve if self.missing() == 0 => return Err(NotCounted::NotNeeded),
             Choice::Approve => next.approved.push(decided),
         }
         Ok(Some(next))
