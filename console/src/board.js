@@ -68,7 +68,8 @@ export function Board({ session, view, look, leave, enter }) {
   };
 
   useEffect(() => {
-    const decide = waiting?.rows.length ? `, ${waiting.rows.length} to decide` : '';
+    const toDecide = waiting?.rows.filter(({ mayDecide }) => mayDecide.length > 0).length;
+    const decide = toDecide ? `, ${toDecide} to decide` : '';
     document.title = (live.whole ? `${live.rows.length} live impersonations` : 'Live impersonations') + decide;
   });
 
