@@ -512,6 +512,16 @@ test('an answer that nobody asked for signs nobody in', async () => {
   await nothingWrong();
 });
 
+test('whose access token no list has accepted is told so, and not that a session is over', async () => {
+  await page.route('**/api/{impersonations,approvals}?**', async (route) => route.continue({ headers: { ...(await route.request().allHeaders()), authorization: 'Bearer unaccepted' } }));
+  await page.goto(`${origin}${PAGE}`);
+  await button('Sign in').click();
+  await button('oncall-1').click();
+  await page.getByText('The filter does not accept the access token that the identity gateway gave you.').waitFor();
+  assert.equal(await page.getByText('Your session is over').count(), 0);
+  await nothingWrong(/status of 401/);
+});
+
 test('a session that is over empties the page, and ends nothing', async () => {
   const [token] = await someWork();
   await enter(page, origin);
