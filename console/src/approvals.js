@@ -88,7 +88,7 @@ function Table({ rows, first, total, now, ask }) {
 
 function Row({ row, index, now, ask }) {
   const rest = row.until - now;
-  const button = (decision, words, style) => html`
+  const button = (decision, words, style) => row.mayDecide.includes(decision) && html`
     <button class=${style} onClick=${() => ask(row, decision)} aria-label=${`${words}: ${whoOf(row)}`}>${words}…</button>`;
   return html`
     <tr role="row" aria-rowindex=${index}>

@@ -38,7 +38,8 @@ export function Board({ session, view, look, leave, enter }) {
   const unaccepted = refusals.filter(({ trouble }) => trouble.kind === 'signed-out');
   const over = refusals.length === lists.length && (unaccepted.length === lists.length || unaccepted.some(({ asOf }) => asOf !== undefined));
   useEffect(() => {
-    if (over) leave('Your session is over. Sign in again to go on: the view stays.');
+    const wasAccepted = lists.some(({ asOf }) => asOf !== undefined);
+    if (over) leave(wasAccepted ? 'Your session is over. Sign in again to go on: the view stays.' : UNACCEPTED);
     else if (unaccepted.length > 0) lists.forEach((one) => one.again());
   }, [over, unaccepted.length]);
   useEffect(() => {
@@ -68,7 +69,8 @@ export function Board({ session, view, look, leave, enter }) {
   };
 
   useEffect(() => {
-    const decide = waiting?.rows.length ? `, ${waiting.rows.length} to decide` : '';
+    const toDecide = waiting?.rows.filter(({ mayDecide }) => mayDecide.length > 0).length;
+    const decide = toDecide ? `, ${toDecide} to decide` : '';
     document.title = (live.whole ? `${live.rows.length} live impersonations` : 'Live impersonations') + decide;
   });
 
@@ -98,11 +100,18 @@ export function Board({ session, view, look, leave, enter }) {
     ${question && !question.row && html`<${EndMany} ...${questions} key=${JSON.stringify(question)} preset=${question.members ?? {}} all=${question.all} />`}`;
 }
 
+/** Why a token that nobody has accepted yet is refused. */
+const UNACCEPTED = 'The filter does not accept the access token that the identity gateway gave you. Its issuer, audience or client is not in impersonations.authentication.';
+
 function NotYours({ live, enter }) {
+  const { kind, code } = live.trouble;
+  const why = kind === 'signed-out' ? UNACCEPTED
+    : code === 'insufficient_scope' ? html`Your access token lacks the scope <code>impersonations:read</code>.`
+      : 'The filter lets nobody list live impersonations.';
   return html`
     <section class="card">
       <h2>You may not see this list</h2>
-      <p>Your access token lacks the scope <code>impersonations:read</code>, or the filter lets nobody list live impersonations.</p>
+      <p>${why}</p>
       <p class="muted">The filter says: <bdi>${live.trouble.description}</bdi></p>
       <p><button class="main" onClick=${() => enter({ prompt: 'login' })}>Sign in as somebody else</button></p>
     </section>`;

@@ -12,7 +12,7 @@ const LONGEST_REASON = 1024;
 
 const FAILURES = {
   'signed-out': 'Your session is over, and nothing was decided. Sign in again and repeat it.',
-  decided: 'Your decision does not count: somebody else has decided, or no further approval is needed.',
+  decided: ({ description }) => `Your decision does not count. The filter says: ${description}.`,
   busy: 'Too many requests: nothing was decided. Try again in a moment.',
   unavailable: 'It is not known whether your decision counts: the store is out of reach, or somebody who must be told first was not. Try again; one person counts once.',
   unreachable: 'There was no answer: it is not known whether your decision counts. Try again; one person counts once.',
@@ -21,7 +21,7 @@ const FAILURES = {
 /** Another person's right is not the same as no right at all. */
 function forbidden({ code, description }) {
   return code === 'insufficient_scope'
-    ? 'You may not approve, and nothing was decided. Your access token lacks the scope impersonations:approve.'
+    ? 'This does not wait for you, and nothing was decided. Without the scope impersonations:approve you decide only about your own consent, while it is asked.'
     : `This is not yours to decide, and nothing was decided. The filter says: ${description}.`;
 }
 

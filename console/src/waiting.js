@@ -7,6 +7,8 @@ import { count, since } from './words.js';
 export function waitingRowOf(entry) {
   return {
     ...entry,
+    // A filter that does not say it decides for itself.
+    mayDecide: entry.mayDecide ?? ['approve', 'deny'],
     // The list has what a mint has: one name, or several, or none.
     clientId: namesOf(entry.clientId),
     resource: namesOf(entry.resource),

@@ -408,7 +408,7 @@ test('one denial is the end, and who was slower is told so', async () => {
   await other.context().close();
   await late.getByText('This does not wait any more').waitFor();
   await decide(late, 'Approve');
-  await late.getByText('Your decision does not count: somebody else has decided').waitFor();
+  await late.getByText('Your decision does not count. The filter says: the impersonation is decided already.').waitFor();
   assert.deepEqual(await serious(), []);
   await button('Cancel').click();
   await page.getByText('Nothing waits for approval.').waitFor();
@@ -416,14 +416,19 @@ test('one denial is the end, and who was slower is told so', async () => {
   await nothingWrong(/status of (403|409)/);
 });
 
-test('nobody approves for themselves, and what was taken back is not decided', async () => {
-  await stack.mint({ actorId: 'oncall-1', approvals: 1 });
+test('nobody is offered a decision that is not theirs, and what was taken back is not decided', async () => {
+  await stack.mint({ userId: 'user-41', actorId: 'oncall-1', approvals: 1 });
+  await stack.mint({ userId: 'user-40', consent: true });
+  await stack.mint({ userId: 'user-39', approvals: 1, consent: true });
   const { id } = await stack.mint({ userId: 'user-43', approvals: 1 });
   await enter(page, origin);
-  const own = await question('Approve', 'oncall-1 as user-42');
-  await decide(own, 'Approve');
-  await own.getByText('This is not yours to decide, and nothing was decided.').waitFor();
-  await button('Cancel').click();
+  // Nobody approves for themselves, consents for the user, or approves twice.
+  await waiting('user-41').waitFor();
+  await decide(await question('Approve', 'any actor as user-39'), 'Approve');
+  await waiting('approved by oncall-1').waitFor();
+  for (const who of ['oncall-1 as user-41', 'any actor as user-40', 'any actor as user-39']) {
+    await poll(async () => await button(`Approve: ${who}`).count() === 0 && await button(`Deny: ${who}`).count() === 1);
+  }
   const gone = await question('Approve', 'any actor as user-43');
   await stack.takeBack(id);
   await decide(gone, 'Approve');
@@ -505,6 +510,16 @@ test('an answer that nobody asked for signs nobody in', async () => {
   await page.getByText('This sign-in was begun in another tab, or long ago. Sign in again.').waitFor();
   assert.equal(page.url(), `${origin}${PAGE}`);
   await nothingWrong();
+});
+
+test('whose access token no list has accepted is told so, and not that a session is over', async () => {
+  await page.route('**/api/{impersonations,approvals}?**', async (route) => route.continue({ headers: { ...(await route.request().allHeaders()), authorization: 'Bearer unaccepted' } }));
+  await page.goto(`${origin}${PAGE}`);
+  await button('Sign in').click();
+  await button('oncall-1').click();
+  await page.getByText('The filter does not accept the access token that the identity gateway gave you.').waitFor();
+  assert.equal(await page.getByText('Your session is over').count(), 0);
+  await nothingWrong(/status of 401/);
 });
 
 test('a session that is over empties the page, and ends nothing', async () => {

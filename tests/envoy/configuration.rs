@@ -102,6 +102,12 @@ fn every_mistake_is_refused_with_its_path() {
     let d = SIGNING_KEY.private_jwk()["d"].clone();
     const JWT: &str = "/subject_tokens/authentication/jwt/0";
     let jwt = |member: &str, value: Value| ok().with(&format!("{JWT}/{member}"), value);
+    let operators = json!([{
+        "issuer": ISSUER, "audiences": [MANAGEMENT], "client_ids": ["operations"],
+        "local_jwks": jwks(&[&PROVIDER_KEY]),
+    }]);
+    let of_operations = ok().with("/impersonations/authentication/jwt", operators);
+    let page = json!({"client_id": "oncall", "scopes": ["openid", "impersonations:read"]});
     #[rustfmt::skip]
     let cases: Vec<(&[&str], Configuration)> = vec![
         // Unknown members.
@@ -180,6 +186,8 @@ fn every_mistake_is_refused_with_its_path() {
         (&["resources", "0", "scopes", "1"],           ok().with("/resources/0/scopes", json!(["a", "b c"]))),
         (&["resources", "0", "scopes", "0"],           ok().with("/resources/0/scopes", json!(["\""]))),
         (&["resources", "0", "scopes"],                ok().with("/resources/0/scopes", json!([""]))),
+        // A page that could show nothing to anybody.
+        (&["console", "client_id"],                    of_operations.with("/console", page)),
         // Keys that cannot sign.
         (&["signing_keys", "0"],                       ok().with("/signing_keys/0", json!({}))),
         (&["signing_keys", "0"],                       ok().with("/signing_keys/0/pem", SIGNING_KEY.pem())),

@@ -23,9 +23,6 @@ const SCOPE: &str = "impersonations:approve";
 /// The most rows in one answer.
 const PAGE: usize = 200;
 
-/// More pages than any list has. The bound stops at a service whose pages never end.
-const MOST_PAGES: usize = 20_000;
-
 /// Shows which impersonations wait for an approval, and approves or denies them.
 ///
 ///     export IMPERSONATION_URL=https://auth.example.com
@@ -135,21 +132,13 @@ fn list(place: &Place, as_json: bool) -> Result<Result<String, NotDone>, Failure
 /// Reads all pages.
 fn read(service: &Service, path: &str) -> Result<List, NotDone> {
     let mut list = List { approvals: Vec::new(), complete: true, at: UnixTime::default() };
-    let mut cursor = None;
-    for _ in 0..MOST_PAGES {
-        let next = cursor.map(|cursor: String| format!("&cursor={}", encoded(&cursor)));
-        let path = format!("{path}?limit={PAGE}{}", next.unwrap_or_default());
-        let done: Done = service.ask(Ask::Get, &path, SCOPE)?;
-        let page: Page = done.read()?;
+    service.read_pages(&format!("{path}?limit={PAGE}"), SCOPE, |page: Page, at| {
         list.approvals.extend(page.approvals);
         list.complete &= page.complete;
-        list.at = done.at;
-        cursor = page.cursor;
-        if cursor.is_none() {
-            return Ok(list);
-        }
-    }
-    Err(NotDone { message: "the list does not end".to_owned(), perhaps: false })
+        list.at = at;
+        page.cursor
+    })?;
+    Ok(list)
 }
 
 fn for_people(list: &List, columns: Option<usize>) -> String {

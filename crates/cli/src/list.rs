@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 use terminal_size::{Width, terminal_size};
 
 use super::display::{Keep, escaped};
-use super::service::{Access, Ask, Done, NotDone, Service, encoded};
+use super::service::{Access, NotDone, Service, encoded};
 use super::table::{Column, fitted, table};
 use super::{Failure, Verdict};
 
@@ -21,10 +21,6 @@ const SCOPE: &str = "impersonations:read";
 
 /// The most impersonations in one answer.
 const PAGE: usize = 1000;
-
-/// More pages than a list of the greatest capacity has. The bound stops at a service whose pages
-/// never end.
-const MOST_PAGES: usize = 20_000;
 
 /// The position of the context's column: after the names, before the time.
 const CONTEXT_COLUMN: usize = 6;
@@ -115,21 +111,13 @@ fn read(service: &Service, arguments: &Arguments) -> Result<List, NotDone> {
         }
     }
     let mut list = List { impersonations: Vec::new(), complete: true, at: UnixTime::default() };
-    let mut cursor = None;
-    for _ in 0..MOST_PAGES {
-        let next = cursor.map(|cursor: String| format!("&cursor={}", encoded(&cursor)));
-        let done: Done =
-            service.ask(Ask::Get, &format!("{path}{}", next.unwrap_or_default()), SCOPE)?;
-        let page: Page = done.read()?;
+    service.read_pages(&path, SCOPE, |page: Page, at| {
         list.impersonations.extend(page.impersonations);
         list.complete &= page.complete;
-        list.at = done.at;
-        cursor = page.cursor;
-        if cursor.is_none() {
-            return Ok(list);
-        }
-    }
-    Err(NotDone { message: "the list does not end".to_owned(), perhaps: true })
+        list.at = at;
+        page.cursor
+    })?;
+    Ok(list)
 }
 
 fn for_people(list: &List, columns: Option<usize>) -> String {

@@ -5,6 +5,7 @@
 //! never from an argument, which all users of the machine can see. It is sent only to the given
 //! address, because redirects are not followed, and it appears in no message.
 
+use std::collections::BTreeSet;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -35,6 +36,10 @@ const CONNECT: Duration = Duration::from_secs(5);
 
 /// The timeout of one request, from the look-up of the host name to the end of the answer.
 const WHOLE: Duration = Duration::from_secs(20);
+
+/// More pages than a list of the greatest capacity has. The bound stops at a service whose pages
+/// never end.
+const MOST_PAGES: usize = 20_000;
 
 /// How long a service that says it is unavailable is asked again.
 const PATIENCE: Duration = Duration::from_secs(8);
@@ -289,6 +294,27 @@ impl Service {
                 200..=299 => self.done(answer, shown),
                 _ => Err(refused(answer, &shown, scope)),
             };
+        }
+    }
+
+    /// Reads all pages of the list at `path`, which has a query. `take` keeps a page, and returns the
+    /// cursor of the next one. Stops at a cursor that comes again.
+    pub(super) fn read_pages<P: DeserializeOwned>(
+        &self,
+        path: &str,
+        scope: &str,
+        mut take: impl FnMut(P, UnixTime) -> Option<String>,
+    ) -> Result<(), NotDone> {
+        let mut seen = BTreeSet::new();
+        let mut target = path.to_owned();
+        loop {
+            let done = self.ask(Ask::Get, &target, scope)?;
+            let Some(cursor) = take(done.read()?, done.at) else { return Ok(()) };
+            target = format!("{path}&cursor={}", encoded(&cursor));
+            if !seen.insert(cursor) || seen.len() > MOST_PAGES {
+                let message = "the list does not end: is this the filter?".to_owned();
+                return Err(NotDone { message, perhaps: false });
+            }
         }
     }
 

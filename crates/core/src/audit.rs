@@ -184,6 +184,9 @@ pub(crate) struct Facts {
     /// The reason of a decision, in the words of the person who decided.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) decision_reason: Option<String>,
+    /// The id of a decision that hooks are told.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) decision_id: Option<String>,
     /// The session that an event names.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) session: Option<String>,
@@ -232,6 +235,8 @@ pub(crate) struct Trail {
     facts: Rc<RefCell<Facts>>,
     /// The event and the counter of a granted request, if they are not those of the operation.
     instead: Rc<Cell<Option<(&'static str, &'static str)>>>,
+    /// The event of a refused request, if it is not that of the operation.
+    not_done: Rc<Cell<Option<&'static str>>>,
     /// The request has done its work, even if its answer fails.
     done: Rc<Cell<bool>>,
 }
@@ -244,6 +249,7 @@ impl Trail {
             operation,
             facts: Rc::new(RefCell::new(facts)),
             instead: Rc::default(),
+            not_done: Rc::default(),
             done: Rc::default(),
         }
     }
@@ -273,6 +279,12 @@ impl Trail {
         self.instead.set(Some(DENIED));
     }
 
+    /// Notes the event that says that a decision did not take effect: hooks are told of it before.
+    /// `None` if the decision has taken effect, or perhaps has.
+    pub(crate) fn is_taken_back_as(&self, event: Option<&'static str>) {
+        self.not_done.set(event);
+    }
+
     /// Notes that an event has ended impersonations.
     pub(crate) fn has_ended_by_itself(&self) {
         self.instead.set(Some(ENDED_BY_EVENT));
@@ -298,7 +310,8 @@ impl Trail {
 
     /// Makes the event of a refused request.
     pub(crate) fn refused(&self, error: &'static str, reason: &'static str) -> Event {
-        let event = self.event(self.operation.names().refused, None);
+        let refused = self.operation.names().refused;
+        let event = self.event(self.not_done.get().unwrap_or(refused), None);
         Event { error: Some(error), reason: Some(reason), ..event }
     }
 

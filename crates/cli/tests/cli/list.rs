@@ -67,6 +67,23 @@ agent-2  user-43  support-portal  integrator-backend  https://api.example.com/or
 }
 
 #[test]
+fn a_cursor_that_comes_again_ends_the_reading() {
+    for command in [&["list"][..], &["approvals", "list"]] {
+        let server = Server::start("service");
+        server.answer(|_| {
+            let (rows, cursor) = (json!([]), json!("again"));
+            Reply::json(&json!({
+                "impersonations": rows, "approvals": rows, "cursor": cursor, "complete": true,
+            }))
+        });
+        let output = asking(&server, command).output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{command:?}: {}", errors(&output));
+        assert!(errors(&output).contains("does not end"), "{command:?}: {}", errors(&output));
+        assert_eq!(server.calls(), 2, "{command:?}");
+    }
+}
+
+#[test]
 fn every_filter_reaches_the_service_unchanged() {
     let server = service(page(&[], None, true));
     let filters = [

@@ -35,6 +35,8 @@ pub struct AuthorizerInput<'a> {
     pub context: &'a str,
     /// The bounds that the mint asks for.
     pub bounds: &'a Bounds,
+    /// The mint goes without approval.
+    pub breaks_glass: bool,
 }
 
 /// Why a call of the function did not allow the mint.
@@ -46,6 +48,9 @@ pub enum NotAuthorized {
     /// The function returned an object that is not bounds.
     #[error("what the script returned is no bounds: {0}")]
     Bounds(#[from] BoundsError),
+    /// The function asked for approvals or consent of a mint that goes without.
+    #[error("the script asks for people, and the mint breaks the glass")]
+    NeedsPeople,
 }
 
 impl Authorizer {
@@ -65,23 +70,27 @@ impl Authorizer {
         input: &AuthorizerInput<'_>,
         log: &mut dyn FnMut(&str),
     ) -> Result<Bounds, NotAuthorized> {
-        match self.0.call(&as_json(input), log)? {
-            None => Ok(Bounds::default()),
-            Some(json) => match serde_json::from_str(&json) {
-                Ok(Value::Object(bounds)) => Ok(Bounds::read(&bounds)?),
-                Ok(_) => Err(ClaimsError::NotAnObject.into()),
-                Err(_) => Err(ClaimsError::NotPortable.into()),
-            },
+        let Some(json) = self.0.call(&as_json(input), log)? else { return Ok(Bounds::default()) };
+        let bounds = match serde_json::from_str(&json) {
+            Ok(Value::Object(bounds)) => Bounds::read(&bounds)?,
+            Ok(_) => return Err(ClaimsError::NotAnObject.into()),
+            Err(_) => return Err(ClaimsError::NotPortable.into()),
+        };
+        // What the function asks for is never dropped.
+        if input.breaks_glass && bounds.asks_for() != (0, false) {
+            return Err(NotAuthorized::NeedsPeople);
         }
+        Ok(bounds)
     }
 }
 
 fn as_json(input: &AuthorizerInput<'_>) -> String {
-    let AuthorizerInput { client_id, subject, scope, user_id, user, context, bounds } = input;
+    let AuthorizerInput { client_id, subject, scope, user_id, user, context, bounds, breaks_glass } =
+        input;
     let caller = json!({"clientId": client_id, "subject": subject, "scope": scope});
     let (user_id, bounds) = (Value::from(*user_id), json!(bounds));
     format!(
-        r#"{{"caller":{caller},"userId":{user_id},"user":{user},"context":{context},"bounds":{bounds}}}"#
+        r#"{{"caller":{caller},"userId":{user_id},"user":{user},"context":{context},"bounds":{bounds},"breakGlass":{breaks_glass}}}"#
     )
 }
 

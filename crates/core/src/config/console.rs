@@ -23,8 +23,8 @@ section! {
     /// The page where the person on call sees live impersonations, and ends them.
     struct ConsoleMembers {
         /// The client as which people sign in to the page at the identity gateway: a public client,
-        /// with PKCE. Its redirect URI is the page's own address. Its access tokens must be
-        /// accepted by `impersonations.authentication`.
+        /// with PKCE. Its redirect URI is the page's own address. If
+        /// `impersonations.authentication` has `client_ids`, the client must be one of them.
         client_id: Text,
         /// The scopes that the sign-in asks for: `impersonations:read`, and `impersonations:revoke`
         /// if people may end impersonations. `openid` lets the page show who is signed in.

@@ -27,7 +27,7 @@ use super::service::{BasePath, Issuer, tenant};
 use super::signing_keys::{Keys, SigningKey, SigningKeys};
 use super::store::Store;
 use super::subject_tokens::SubjectTokens;
-use super::verification::{ActorTokens, names};
+use super::verification::{ActorTokens, Verification, names};
 use super::{ConfigEnvironment, ConfigError, Problem};
 use crate::jose::{AccessTokenType, PublishedKey};
 use crate::secret::Secret;
@@ -260,6 +260,9 @@ impl Kind for Config {
             let capacity = place.clone().member("impersonations").member("capacity");
             capacity.warn("has no effect: etcd has no such limit");
         }
+        if let Some(console) = &members.console {
+            check_console(&place, console, &impersonations.authentication);
+        }
         let asked_for = IfAskedFor {
             approvals: members.approvals.is_some(),
             logouts: !impersonations.back_channel_logout.is_empty(),
@@ -333,6 +336,15 @@ impl Kind for Config {
     #[cfg(test)]
     fn describe(descriptions: &mut super::describe::Descriptions) -> super::describe::Described {
         FilterMembers::describe(descriptions)
+    }
+}
+
+/// Refuses a page whose client the list of impersonations never accepts: nobody could use the page.
+fn check_console(place: &Node<'_>, console: &Console, operators: &Verification) {
+    if !operators.is_empty() && !operators.may_accept(&console.client_id) {
+        let client = place.clone().member("console").member("client_id");
+        let _: Option<()> =
+            client.problem("expected one of client_ids of impersonations.authentication");
     }
 }
 

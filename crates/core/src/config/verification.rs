@@ -36,6 +36,13 @@ impl Verification {
     pub const fn is_empty(&self) -> bool {
         self.jwt.is_empty() && self.userinfo.is_none() && self.introspection.is_none()
     }
+
+    /// Returns true if a token that was issued to this client may be accepted.
+    pub(super) fn may_accept(&self, client_id: &str) -> bool {
+        let lists = self.jwt.iter().map(|issuer| &issuer.client_ids);
+        let mut lists = lists.chain(self.introspection.as_ref().map(|it| &it.rules.client_ids));
+        lists.any(|list| list.as_ref().is_none_or(|ids| ids.iter().any(|id| id == client_id)))
+    }
 }
 
 /// An issuer whose tokens are accepted, and what the tokens must say.

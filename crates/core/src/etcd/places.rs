@@ -15,8 +15,10 @@ use crate::secret::Digest;
 pub(crate) struct Places {
     /// The folder with a key for each subject token.
     pub(crate) tokens: String,
-    /// The folder with a key for each token with a review that is not decided or spent.
+    /// The folder with a key for each token with a review that is not denied or spent, by caller.
     pub(crate) waiting: String,
+    /// The folder with a key for each such token, by user.
+    pub(crate) waiting_for_user: String,
     /// The folder with a key for each impersonation.
     pub(crate) impersonations: String,
     /// The folder with a key for each revocation.
@@ -35,6 +37,8 @@ impl Places {
         Self {
             tokens: folder("tokens"),
             waiting: folder("waiting"),
+            // Beside the folder of the callers, and below the same right.
+            waiting_for_user: format!("{prefix}waiting/{namespace}.users/"),
             impersonations: folder("impersonations"),
             revocations: folder("revocations"),
             // A user who may read revocations may read this key. A namespace has no dots, so the
@@ -67,14 +71,21 @@ mod tests {
     #[test]
     fn the_range_of_a_guard_has_revocations_and_nothing_else() {
         let places = ["a", "a-", "b"].map(|namespace| Places::new("/impersonation/", namespace));
-        for Places { tokens, waiting, impersonations, revocations, last_revocation, leases } in
-            &places
+        for Places {
+            tokens,
+            waiting,
+            waiting_for_user,
+            impersonations,
+            revocations,
+            last_revocation,
+            leases,
+        } in &places
         {
             let readable = |key: &str| key.starts_with("/impersonation/revocations/");
             assert!(readable(revocations) && readable(last_revocation));
-            assert!(
-                [tokens, waiting, impersonations, leases].iter().all(|folder| !readable(folder))
-            );
+            let others = [tokens, waiting, waiting_for_user, impersonations, leases];
+            assert!(others.iter().all(|folder| !readable(folder)));
+            assert!(places.iter().all(|other| !waiting_for_user.starts_with(&other.waiting)));
             assert!(places.iter().all(|other| !last_revocation.starts_with(&other.revocations)));
         }
     }

@@ -314,10 +314,10 @@ impl TxnRequest {
         self.and_put(put)
     }
 
-    /// Also deletes `key`, if there is one and the comparisons succeed.
-    pub(crate) fn and_delete_key(mut self, key: Option<Vec<u8>>) -> Self {
+    /// Also deletes these keys, if the comparisons succeed.
+    pub(crate) fn and_delete_keys(mut self, keys: impl Iterator<Item = Vec<u8>>) -> Self {
         let delete = |key| Request::Delete(DeleteRangeRequest { key, range_end: Vec::new() });
-        self.success.extend(key.map(|key| delete(key).into()));
+        self.success.extend(keys.map(|key| delete(key).into()));
         self
     }
 

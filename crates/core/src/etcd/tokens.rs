@@ -50,9 +50,9 @@ use crate::secret::{Digest, namespace};
 use crate::shared_data::keys::Keys;
 use crate::step::{Context, WhenCallerLeaves};
 use crate::store::{
-    Cancelled, Exchange, Found, Grant, Lifetimes, Mint, NONCE_LEN, NotSpent, NotStored, Origin,
-    Outstanding, Record, Review, Seen, SeenRemotely, Slot, State, StoreFailure, SubjectToken,
-    TokenId, is_current,
+    Cancelled, Exchange, Found, Grant, Known, Lifetimes, Mint, NONCE_LEN, NotSpent, NotStored,
+    Origin, Outstanding, Record, Review, Seen, SeenRemotely, Slot, State, StoreFailure,
+    SubjectToken, TokenId, is_current,
 };
 
 /// The attempts of a look-up, and the time for each. A look-up changes nothing, so giving up early
@@ -233,8 +233,8 @@ impl EtcdTokens {
         host.random(&mut secret)?;
         let digest = SubjectToken::remote_digest(&secret);
         let key = self.key(&digest);
+        let waits = review.as_ref().map(|_| self.waiting_keys(&digest, &mint, &grant));
         let record = Record::new(&digest, mint, State::Outstanding(grant)).reviewed(review);
-        let waits = self.waiting_key(&record);
         let (bytes, _) = Value::encode(host, &record, expires_at, self.leases.kept())?;
         let keys = &self.server.record_keys;
         let mut ours = Vec::new();
@@ -242,10 +242,8 @@ impl EtcdTokens {
             ours = keys.seal(Bound::new(&key, lease), &bytes)?;
             let put = PutRequest { key: key.clone(), value: ours.clone(), lease };
             let txn = TxnRequest::put_if(Compared::Create(0), put);
-            Ok(match waits.clone() {
-                Some(key) => txn.and_put(PutRequest { key, value: Vec::new(), lease }),
-                None => txn,
-            })
+            let keys = waits.iter().flatten().cloned();
+            Ok(keys.fold(txn, |txn, key| txn.and_put(PutRequest { key, value: Vec::new(), lease })))
         };
         let attempts = self.server.attempts(host, MINT);
         // If the caller leaves, a record remains whose token nobody holds.
@@ -320,51 +318,58 @@ impl EtcdTokens {
             if !theirs(&digest, &record.mint) {
                 return Ok(Cancelled::NotTheirs);
             }
-            match record.state {
+            let grant = match record.state {
                 State::Spent(exchange) => return Ok(Cancelled::Spent(record.mint, exchange)),
                 State::Cancelled => return Ok(Cancelled::Yes(record.mint)),
-                State::Outstanding(_) => {}
-            }
+                State::Outstanding(grant) => grant,
+            };
+            let waited = record.review.as_ref();
+            let waited = waited.map(|_| self.waiting_keys(&digest, &record.mint, &grant));
             let record =
                 Record::new(&digest, record.mint, State::Cancelled).reviewed(record.review);
-            let waited = self.waiting_key(&record);
             let replaced =
                 self.replace(context, &kv, (&record, expires_at, kept), waited, &mut attempts);
-            match replaced.await? {
+            match replaced.await.map_err(Unanswered::failure)? {
                 Replaced::Yes => return Ok(Cancelled::Yes(record.mint)),
                 Replaced::Changed(now) => found = now,
             }
         }
     }
 
-    /// Replaces the record in `kv` by another one, and deletes the key by which it is found, if
-    /// `waited` names it. If an answer got lost, the record may have been replaced all the same, and
+    /// Replaces the record in `kv` by another one, and deletes the keys by which it is found, if
+    /// `waited` names them. If an answer got lost, the record may have been replaced all the same, and
     /// its reader finds out.
     async fn replace(
         &self,
         context: &Context,
         kv: &KeyValue,
         (record, expires_at, kept): (&Record, UnixTime, Kept),
-        waited: Option<Vec<u8>>,
+        waited: Option<[Vec<u8>; 2]>,
         attempts: &mut Attempts,
-    ) -> Result<Replaced, StoreFailure> {
+    ) -> Result<Replaced, Unanswered> {
         let host = context.host();
-        let (bytes, _) = Value::encode(host, record, expires_at, kept)?;
-        let value = self.server.record_keys.seal(Bound::after(kv), &bytes)?;
+        let encoded = Value::encode(host, record, expires_at, kept).map_err(RemoteFailure::Host);
+        let sealed =
+            encoded.and_then(|(bytes, _)| self.server.record_keys.seal(Bound::after(kv), &bytes));
+        let value = sealed.map_err(Unanswered::NotDone)?;
         let put = PutRequest { key: kv.key.clone(), value, lease: kv.lease };
-        let txn = TxnRequest::put_if(Compared::Mod(kv.mod_revision), put).and_delete_key(waited);
-        let txn = txn.encode_to_vec();
-        let mut failed = RemoteFailure::NotSent;
+        let txn = TxnRequest::put_if(Compared::Mod(kv.mod_revision), put);
+        let txn = txn.and_delete_keys(waited.into_iter().flatten()).encode_to_vec();
+        let mut unanswered = Unanswered::NotDone(RemoteFailure::NotSent);
         loop {
-            let timeout = attempts.next(host).ok_or(failed)?;
+            let timeout = attempts.next(host).ok_or(unanswered)?;
             let go_on = WhenCallerLeaves::GoOn;
             let answer: Result<TxnResponse, _> =
                 self.server.call(context, &TXN, &txn, timeout, go_on).await;
             match answer {
                 Ok(answer) if answer.succeeded => return Ok(Replaced::Yes),
                 Ok(answer) => return Ok(Replaced::Changed(found(&answer).cloned())),
-                Err(Unanswered::NotDone(failure)) => return Err(failure.into()),
-                Err(Unanswered::PerhapsDone(failure)) => failed = failure,
+                // This attempt did nothing. Those before it may have replaced the record.
+                Err(failed @ Unanswered::NotDone(_)) => {
+                    let perhaps = matches!(unanswered, Unanswered::PerhapsDone(_));
+                    return Err(if perhaps { unanswered } else { failed });
+                }
+                Err(perhaps) => unanswered = perhaps,
             }
         }
     }
@@ -394,9 +399,10 @@ impl EtcdTokens {
             (lease.map_err(|unanswered| unanswered.failure())?, self.leases.kept())
         };
         let key = self.key(&token.digest);
+        let waited = token.review.as_ref();
+        let waited = waited.map(|_| self.waiting_keys(&token.digest, &token.mint, &token.grant));
         let record =
             Record::new(&token.digest, token.mint, State::Spent(exchange)).reviewed(token.review);
-        let waited = self.waiting_key(&record);
         let (bytes, nonce) = Value::encode(host, &record, token.expires_at, kept)?;
         let bound = Bound {
             key: &key,
@@ -406,7 +412,8 @@ impl EtcdTokens {
         };
         let value = self.server.record_keys.seal(bound, &bytes)?;
         let put = PutRequest { key, value, lease };
-        let mut txn = TxnRequest::put_if(Compared::Mod(seen.modified), put).and_delete_key(waited);
+        let txn = TxnRequest::put_if(Compared::Mod(seen.modified), put);
+        let mut txn = txn.and_delete_keys(waited.into_iter().flatten());
         if let Some(Beside { key, value, .. }) = beside {
             txn = txn.and_put(PutRequest { key, value, lease });
         }
@@ -458,7 +465,8 @@ impl EtcdTokens {
             last_revocation: answer.last_revocation(Some(last)),
         });
         let digest = *digest;
-        Ok(Found::read(record, expires_at, now, |mint, grant, review| Outstanding {
+        let known = Known { record, expires_at, created };
+        Ok(Found::read(known, now, |mint, grant, review| Outstanding {
             seen,
             digest,
             expires_at,

@@ -2,8 +2,9 @@
 //! decide.
 //!
 //! An approver has the scope `impersonations:approve`. A user needs no scope: they see and decide
-//! only what concerns them. The decision is one atomic write to the token's record, as a spend is.
-//! A required hook is told before the write.
+//! only what concerns them. Everybody else gets one answer, whatever waits for others, so that it
+//! tells nothing, and the store reads nothing for them. The decision is one atomic write to the
+//! token's record, as a spend is. A required hook is told before the write.
 
 use std::cell::Cell;
 
@@ -20,10 +21,13 @@ use super::service::Service;
 use crate::audit::Trail;
 use crate::bearer::BearerError;
 use crate::config::Happening;
-use crate::notifications::Notice;
+use crate::host::{Host, HostFailure};
+use crate::notifications::{Announced, Notice, taken_back_as};
 use crate::oauth::form::Form;
 use crate::step::{Context, Response};
-use crate::store::{Choice, Known, NotCounted, Person, Review, Standing, TokenId, Waiting};
+use crate::store::{
+    Choice, Known, NotCounted, NotDecided, Person, Review, Standing, TokenId, Waiting,
+};
 
 /// The scope of an access token that may approve impersonations of other users.
 const APPROVE: &str = "impersonations:approve";
@@ -94,24 +98,35 @@ pub(super) async fn list(
     head: Head,
 ) -> Result<Response, Refusal> {
     let visitor = visitor(service, context, trail, &head).await?;
+    let revocations = service.oversight.revocations.current_view(context).await?;
+    let now = context.host().now();
+    let user_id = (!visitor.may_approve).then_some(&*visitor.name);
+    let is_shown = |id: &TokenId, known: &Known| {
+        let is_theirs = user_id.is_none() || known.user_id() == user_id;
+        is_theirs && !was_ended(&revocations, id, known, now)
+    };
+    // A user for whom nothing waits is told as little as a stranger, whatever the query is.
+    let mut place = None;
+    while user_id.is_some() {
+        let page = service.store.waiting(context, user_id, place.as_deref(), 1, is_shown).await?;
+        if !page.entries.is_empty() {
+            break;
+        }
+        place = Some(page.next.ok_or_else(lacks_the_scope)?);
+    }
     let query = Form::parse(head.query())?;
     refuse_unknown(&query, &["limit", "cursor"], "the query can have limit and cursor")?;
     let limit = limit(&query, DEFAULT_LIMIT, MAX_LIMIT)?;
     let place = query.get("cursor");
-    let is_shown = |known: &Known| {
-        let user = known.user_id();
-        visitor.may_approve || user.is_some_and(|user| user == visitor.name)
+    let page = service.store.waiting(context, user_id, place, limit, is_shown).await?;
+    let may = |known: &Known, choice: Choice| {
+        matches!(known.with(&visitor.person(), choice, now), Ok(Some(_)))
     };
-    let revocations = service.oversight.revocations.current_view(context).await?;
-    let mut page = service.store.waiting(context, place, limit, is_shown).await?;
-    let now = context.host().now();
-    page.entries.retain(|it| !was_ended(&revocations, &it.id, &it.known, now));
-    // A person whose consent nobody needs is told as little as a stranger.
-    let is_empty = page.entries.is_empty() && page.next.is_none();
-    if !visitor.may_approve && place.is_none() && is_empty {
-        return Err(lacks_the_scope());
-    }
-    let row = |waiting: &Waiting| Reviewed::new(&waiting.id, &waiting.known, now);
+    let row = |Waiting { id, known }: &Waiting| {
+        let choices = Choice::ALL.into_iter().filter(|choice| may(known, *choice));
+        let may_decide = Some(choices.map(Choice::word).collect());
+        Reviewed { may_decide, ..Reviewed::new(id, known, now) }
+    };
     let answer = ListResponse {
         approvals: page.entries.iter().map(row).collect(),
         cursor: page.next,
@@ -131,14 +146,11 @@ impl Decision {
         let is_member = |name: &str| ["decision", "reason"].contains(&name);
         let malformed = "the body must be a JSON object of decision and reason";
         let mut members = body.members(head, is_member, malformed)?;
-        let choice = match members.get("decision").and_then(Value::as_str) {
-            Some("approve") => Choice::Approve,
-            Some("deny") => Choice::Deny,
-            _ => {
-                let told = "decision must be approve or deny";
-                return Err(Refusal::invalid_request("decision", told));
-            }
-        };
+        let word = members.get("decision").and_then(Value::as_str);
+        let choice = Choice::ALL.into_iter().find(|choice| word == Some(choice.word()));
+        let choice = choice.ok_or(
+            const { Refusal::invalid_request("decision", "decision must be approve or deny") },
+        )?;
         let reason = match members.remove("reason") {
             None => None,
             Some(Value::String(text)) if text.chars().count() <= LONGEST_REASON => Some(text),
@@ -173,11 +185,15 @@ pub(super) async fn decide(
     if decision.choice == Choice::Deny {
         trail.is_denial();
     }
-    let id = head.last_segment().and_then(TokenId::parse).ok_or_else(nothing_waits)?;
+    // Without the scope, a person is told nothing of tokens whose consent is not theirs to give.
+    let unknown = || if visitor.may_approve { nothing_waits() } else { lacks_the_scope() };
+    let id = head.last_segment().and_then(TokenId::parse).ok_or_else(unknown)?;
     trail.note(|facts| facts.subject_token_id = Some(id.to_string()));
     // Read before the token: a replay of a token that was exchanged in between ends it, too.
     let revocations = service.oversight.revocations.current_view(context).await?;
-    let known = service.store.known(context, &id).await?.ok_or_else(nothing_waits)?;
+    let known = service.store.known(context, &id).await?;
+    let is_shown = |known: &Known| visitor.may_approve || known.asks_consent_of(&visitor.name);
+    let known = known.filter(is_shown).ok_or_else(unknown)?;
     trail.note(|facts| {
         facts.caller = Some(known.mint().caller.clone());
         facts.user_id = known.user_id().map(str::to_owned);
@@ -193,19 +209,17 @@ pub(super) async fn decide(
         return Ok(secret_json(200, &Reviewed::new(&id, &known, host.now())));
     };
 
-    let mut decided = known.clone();
-    decided.decide(review);
-    let notice = || {
-        let data = Reviewed {
-            decided_by: Some(visitor.name.clone()),
-            reason: decision.reason.clone(),
-            ..Reviewed::new(&id, &decided, host.now())
-        };
-        let (issuer, happening) = (&service.config.issuer, decision.happening());
-        Notice::new(host, issuer, happening, &id.to_string(), &as_json(&data)?)
-    };
-    let announced = match service.notifier.wants(decision.happening()) {
-        true => Some(service.notifier.announce(context, notice()?).await?),
+    let is_user = known.user_id() == Some(&*visitor.name);
+    let happening = decision.happening();
+    let announced = match service.notifier.wants(happening) {
+        true => {
+            let notice =
+                notice(service, host, trail, (&visitor, &decision), (&id, &known), review)?;
+            if service.notifier.tells_first(happening) {
+                trail.is_taken_back_as(taken_back_as(happening));
+            }
+            Some(service.notifier.announce(context, notice).await?)
+        }
         false => None,
     };
 
@@ -220,15 +234,58 @@ pub(super) async fn decide(
             None
         }
     });
-    let known = written.await?.ok_or_else(nothing_waits)?;
+    let written = written.await;
+    // Only a decision that certainly has no effect is taken back.
+    let has_effect = match &written {
+        Ok(Some(Known { record, .. })) => record
+            .review
+            .as_ref()
+            .is_some_and(|review| review.has_choice_of(&visitor.name, is_user, decision.choice)),
+        Ok(None) | Err(NotDecided::Store(_)) => false,
+        Err(NotDecided::Unknown(_)) => true,
+    };
+    if has_effect {
+        trail.is_taken_back_as(None);
+    }
+    let notice = announced.filter(|_| has_effect).map(Announced::has_happened);
+    let known = written?.ok_or_else(nothing_waits)?;
     if let Some(refused) = refusal.take() {
         return Err(refused);
     }
     trail.is_done();
-    if let Some(announced) = announced {
-        service.notifier.note(host, announced.has_happened());
+    if let Some(notice) = notice {
+        service.notifier.note(host, notice);
     }
     Ok(secret_json(200, &Reviewed::new(&id, &known, host.now())))
+}
+
+/// Makes the notice of a decision with this result, under an id of its own. If the decision does not
+/// take effect, the hooks get the token as it was.
+fn notice(
+    service: &Service,
+    host: &dyn Host,
+    trail: &Trail,
+    (visitor, decision): (&Visitor, &Decision),
+    (id, known): (&TokenId, &Known),
+    review: Review,
+) -> Result<Notice, HostFailure> {
+    let mut random = [0; 16];
+    host.random(&mut random)?;
+    let decision_id = base16ct::lower::encode_string(&random);
+    trail.note(|facts| facts.decision_id = Some(decision_id.clone()));
+    let data = |known: &Known| {
+        as_json(&Reviewed {
+            decided_by: Some(visitor.name.clone()),
+            reason: decision.reason.clone(),
+            decision_id: Some(decision_id.clone()),
+            ..Reviewed::new(id, known, host.now())
+        })
+    };
+    let mut decided = known.clone();
+    decided.decide(review);
+    let (issuer, subject) = (&service.config.issuer, id.to_string());
+    let (told, otherwise) = (data(&decided)?, data(known)?);
+    Notice::new(host, issuer, decision.happening(), &subject, &told, &otherwise)
 }
 
 /// Judges the choice of a person. Returns the new review of the token; `None` if the review has this
@@ -250,12 +307,14 @@ fn judge(
             "own_request",
             "nobody can approve an impersonation of or for themselves",
         ),
-        NotCounted::Decided => Refusal::new(
-            409,
-            "already_decided",
-            "already_decided",
-            "the impersonation is decided, or needs no further approval",
-        ),
+        NotCounted::Decided => {
+            let told = "the impersonation is decided already";
+            Refusal::new(409, "already_decided", "already_decided", told)
+        }
+        NotCounted::NotNeeded => {
+            let told = "no approval is missing: only the consent of the user is";
+            Refusal::new(409, "already_decided", "approval_not_needed", told)
+        }
     })
 }
 

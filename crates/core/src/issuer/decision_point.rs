@@ -23,6 +23,8 @@ pub(super) struct Question<'q> {
     pub(super) context: &'q Value,
     /// The bounds that the mint asks for.
     pub(super) bounds: &'q Bounds,
+    /// The mint goes without approval.
+    pub(super) breaks_glass: bool,
     /// Envoy's id of the request.
     pub(super) request_id: String,
 }
@@ -49,10 +51,12 @@ struct Action {
 }
 
 #[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
 struct Circumstances<'q> {
     context: &'q Value,
     bounds: &'q Bounds,
     actor: Option<&'q str>,
+    break_glass: bool,
 }
 
 /// The answer (AuthZEN §6.2). Its other members are for people.
@@ -67,12 +71,17 @@ pub(super) async fn evaluate(
     context: &Context,
     question: &Question<'_>,
 ) -> Result<(), Refusal> {
-    let Question { caller, user_id, context: given, bounds, request_id } = question;
+    let Question { caller, user_id, context: given, bounds, breaks_glass, request_id } = question;
     let request = Request {
         subject: Entity { kind: "client", id: caller },
         action: Action { name: "impersonate" },
         resource: Entity { kind: "user", id: user_id },
-        context: Circumstances { context: given, bounds, actor: bounds.actor_id.as_deref() },
+        context: Circumstances {
+            context: given,
+            bounds,
+            actor: bounds.actor_id.as_deref(),
+            break_glass: *breaks_glass,
+        },
     };
     let body = serde_json::to_vec(&request).map_err(|_| HostFailure("memory for a question"))?;
     let mut headers = vec![

@@ -103,8 +103,9 @@ impl Endings {
 
     fn note(&self, host: &dyn Host, entry: &LiveImpersonation) {
         let data = as_json(&Listing::of(entry));
-        let notice = data
-            .and_then(|data| Notice::new(host, &self.source, Happening::Ended, &entry.id, &data));
+        let notice = data.and_then(|data| {
+            Notice::new(host, &self.source, Happening::Ended, &entry.id, &data, &data)
+        });
         match notice {
             Ok(notice) => self.notifier.note_the_end(host, notice),
             Err(failure) => host.warn(&format!("notification failed: {failure}")),

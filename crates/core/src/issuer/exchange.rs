@@ -21,7 +21,7 @@ use super::listing::{ListedContext, Listing, listed};
 use super::possession::{bind, check_proof, proved, token_type, with_nonce};
 use super::refusal::Refusal;
 use super::request::{Body, Head};
-use super::reviewed::as_json;
+use super::reviewed::{as_json, was_ended_for};
 use super::service::{CustomClaims, Service};
 use crate::audit::Trail;
 use crate::bearer::SignIn;
@@ -131,7 +131,7 @@ pub(super) async fn exchange(
     }
     let parameters = Parameters::read(service, &form)?;
     let proof = check_proof(service, context.host(), &head)?;
-    let subject = find_subject(service, context, trail, &client, parameters.subject_token).await?;
+    let subject = find_subject(service, context, trail, &client, &parameters).await?;
     let bounds = &subject.mint.bounds;
     let (indicator, resource) = find_resource(service, trail, &client, bounds, &form)?;
     let scope = grant_scope(trail, parameters.scope, resource, bounds)?;
@@ -245,7 +245,7 @@ fn began(
 ) -> Result<Notice, HostFailure> {
     let context = ListedContext::Whole(serde_json::from_str(given_context).unwrap_or_default());
     let data = as_json(&Listing { context, ..Listing::of(entry) })?;
-    Notice::new(host, &service.config.issuer, Happening::Began, &entry.id, &data)
+    Notice::new(host, &service.config.issuer, Happening::Began, &entry.id, &data, &data)
 }
 
 /// Authenticates the client of a form.
@@ -272,6 +272,8 @@ pub(super) async fn authenticate(
 /// The parameters that every exchange needs (RFC 8693 §2.1), of supported types.
 struct Parameters<'f> {
     subject_token: &'f str,
+    /// The resource as the client names it. It may be unknown or missing.
+    resource: &'f str,
     scope: &'f str,
 }
 
@@ -298,7 +300,7 @@ impl<'f> Parameters<'f> {
                  urn:ietf:params:oauth:token-type:jwt",
             ));
         }
-        Ok(Self { subject_token, scope })
+        Ok(Self { subject_token, resource: form.get("resource").unwrap_or_default(), scope })
     }
 }
 
@@ -325,7 +327,7 @@ async fn find_subject(
     context: &Context,
     trail: &Trail,
     client: &Client,
-    subject_token: &str,
+    &Parameters { subject_token, resource, .. }: &Parameters<'_>,
 ) -> Result<Outstanding, Refusal> {
     let token = SubjectToken::parse(subject_token).ok_or_else(unknown)?;
     let digest = token.digest();
@@ -349,9 +351,16 @@ async fn find_subject(
             });
             if is_theirs(&subject.mint) { Ok(subject) } else { Err(bound_to_another_client()) }
         }
-        Found::Waiting(mint, grant) => {
-            minted_for(&mint, Some(&grant.user_id));
-            Err(if is_theirs(&mint) { pending() } else { bound_to_another_client() })
+        Found::Waiting(known) => {
+            minted_for(known.mint(), known.user_id());
+            if !is_theirs(known.mint()) {
+                return Err(bound_to_another_client());
+            }
+            let revocations = service.oversight.revocations.current_view(context).await?;
+            let (id, now) = (token.id(&digest), context.host().now());
+            let of = (&*client.client_id, resource);
+            let has_ended = was_ended_for(&revocations, &id, &known, now, of);
+            Err(if has_ended { revoked() } else { pending() })
         }
         Found::Denied(mint, grant) => {
             minted_for(&mint, Some(&grant.user_id));

@@ -166,6 +166,7 @@ pub(super) async fn mint(
             user_id: &grant.user_id,
             context: &given_context,
             bounds: &bounds,
+            breaks_glass,
             request_id: trail.request_id(),
         };
         evaluate(decision_point, context, &question).await?;
@@ -181,6 +182,7 @@ pub(super) async fn mint(
             user: &user,
             context: &grant.context,
             bounds: &bounds,
+            breaks_glass,
         };
         let narrower = authorize(authorizer, context.host(), &offer, &input)?;
         bounds = bounds.narrowed_by(narrower).map_err(Refusal::leaves_nothing)?;
@@ -325,7 +327,7 @@ async fn tell(
     };
     let data = Reviewed::new(id, &known, host.now());
     let (issuer, data) = (&service.config.issuer, as_json(&data)?);
-    let notice = Notice::new(host, issuer, happening, &id.to_string(), &data)?;
+    let notice = Notice::new(host, issuer, happening, &id.to_string(), &data, &data)?;
     let announced = service.notifier.announce(context, notice).await?;
     service.notifier.note(host, announced.has_happened());
     Ok(())
@@ -362,7 +364,11 @@ fn authorize(
         Ok(bounds)
     });
     checked.map_err(|error| {
-        if !matches!(error, NotAuthorized::Script(ClaimsError::Denied(_))) {
+        let is_denial = matches!(
+            error,
+            NotAuthorized::Script(ClaimsError::Denied(_)) | NotAuthorized::NeedsPeople
+        );
+        if !is_denial {
             host.warn(&format!("authorize_subject_token: {error}"));
         }
         error.into()

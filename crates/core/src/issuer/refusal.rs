@@ -27,7 +27,7 @@ use crate::remote::RemoteFailure;
 use crate::revocations::{NotRevoked, Unknown};
 use crate::statement::StatementError;
 use crate::step::Response;
-use crate::store::{NotStored, StoreFailure};
+use crate::store::{NotDecided, NotStored, StoreFailure};
 use crate::upstream::UpstreamFailure;
 
 /// The `realm` of our challenges (RFC 9110 §11.5).
@@ -472,6 +472,10 @@ impl From<NotAuthorized> for Refusal {
             NotAuthorized::Script(ClaimsError::Denied(message)) => {
                 Self::access_denied("authorization_denied", "").telling(message)
             }
+            NotAuthorized::NeedsPeople => {
+                let told = "people must decide about this impersonation: breakGlass is not allowed";
+                Self::access_denied("break_glass_not_allowed", told)
+            }
             _ => {
                 let told = "whether this may be minted could not be decided";
                 Self::new(500, "server_error", "authorization_failed", told)
@@ -528,6 +532,15 @@ impl From<NotStored> for Refusal {
             NotStored::Remote(_) => Self::temporarily_unavailable("store_failed", ""),
         };
         refusal.because(format_args!("not stored: {error}"))
+    }
+}
+
+impl From<NotDecided> for Refusal {
+    fn from(error: NotDecided) -> Self {
+        match error {
+            NotDecided::Store(failure) => failure.into(),
+            NotDecided::Unknown(_) => Self::temporarily_unavailable("decision_unknown", error),
+        }
     }
 }
 

@@ -37,12 +37,18 @@ pub(super) struct Reviewed {
     pub(super) state: &'static str,
     pub(super) requested_at: String,
     pub(super) expires_at: String,
+    /// The decisions that the holder of the access token may make; in the list.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) may_decide: Option<Vec<&'static str>>,
     /// Who has just decided; in a notice.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) decided_by: Option<String>,
     /// The reason of the decision; in a notice.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) reason: Option<String>,
+    /// The id of the decision; in a notice.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) decision_id: Option<String>,
 }
 
 /// The decision of a person.
@@ -91,8 +97,10 @@ impl Reviewed {
             state: standing.word(),
             requested_at: at(mint.at_millis),
             expires_at: known.expires_at.rfc3339().to_string(),
+            may_decide: None,
             decided_by: None,
             reason: None,
+            decision_id: None,
         }
     }
 
@@ -106,19 +114,31 @@ impl Reviewed {
 /// could still be exchanged. Revocations of many impersonations change no token's record; an
 /// exchange asks the same.
 pub(super) fn was_ended(view: &View, id: &TokenId, known: &Known, now: UnixTime) -> bool {
+    let Bounds { client_ids, resources, .. } = &known.mint().bounds;
+    let of = (only(client_ids.as_deref()), only(resources.as_deref()));
+    was_ended_for(view, id, known, now, of)
+}
+
+/// Returns true if the token [was ended](was_ended) for an exchange by this client, for this resource.
+pub(super) fn was_ended_for(
+    view: &View,
+    id: &TokenId,
+    known: &Known,
+    now: UnixTime,
+    (client_id, resource): (&str, &str),
+) -> bool {
     if !matches!(known.standing(now), Standing::Pending | Standing::Approved) {
         return false;
     }
     let (id, mint, user_id) = (id.to_string(), known.mint(), known.user_id().unwrap_or_default());
-    let Bounds { client_ids, resources, actor_id, .. } = &mint.bounds;
-    let actor_id = actor_id.as_deref();
+    let actor_id = mint.bounds.actor_id.as_deref();
     let impersonation = Impersonation {
         id: &id,
         user_id,
         actor_id,
-        client_id: only(client_ids.as_deref()),
+        client_id,
         caller: Some(CallerTag::of(&mint.caller)),
-        resource: only(resources.as_deref()),
+        resource,
         session: None,
         actor_since: None,
     };

@@ -95,14 +95,18 @@ impl SlotTable {
         review: Review,
         expires_at: UnixTime,
     ) -> Result<(SubjectToken, Digest), NotStored> {
-        let caller = mint.caller.clone();
+        let (caller, user_id) = (mint.caller.clone(), grant.user_id.clone());
         let (token, digest) = self.store(host, mint, grant, Some(Box::new(review)), expires_at)?;
         let entry = Entry::new(&caller, &digest, token.slot.unwrap_or_default(), expires_at);
         let share = usize::try_from(self.capacity.div_ceil(4)).unwrap_or(MOST_HELD).min(MOST_HELD);
         let is_held = |entry: &Entry| self.holds_its_slot(host, entry);
-        let added = waiting::add(host, &self.keys, (&caller, entry), share, is_held);
+        let mut added = waiting::add(host, &self.keys, (&caller, entry), share, is_held);
         if matches!(added, Ok(true)) {
-            return Ok((token, digest));
+            let entry = Entry::new(&user_id, &digest, entry.slot, expires_at);
+            match waiting::add_for_user(host, &self.keys, (&user_id, entry), is_held) {
+                Ok(()) => return Ok((token, digest)),
+                Err(failure) => added = Err(failure),
+            }
         }
         // Nobody has the token. Without its entry it could not be decided about.
         self.remove(host, &token, &digest)?;
@@ -229,7 +233,8 @@ impl SlotTable {
         }
         let seen = Seen::Slot(slot, version);
         let digest = *digest;
-        Ok(Found::read(record, expires_at, host.now(), |mint, grant, review| Outstanding {
+        let known = Known { record, expires_at, created: Revision::default() };
+        Ok(Found::read(known, host.now(), |mint, grant, review| Outstanding {
             seen,
             digest,
             expires_at,
@@ -272,20 +277,27 @@ impl SlotTable {
         decided?.ok_or(HostFailure("to decide about a token"))
     }
 
-    /// Reads a page of the tokens that wait for a decision: at most `limit` that `wanted` accepts.
+    /// Reads a page of the tokens that wait for a decision, for all users or for one: at most `limit`
+    /// that `wanted` accepts.
     pub(crate) fn waiting(
         &self,
         host: &dyn Host,
+        user_id: Option<&str>,
         place: Option<&str>,
         limit: usize,
-        mut wanted: impl FnMut(&Known) -> bool,
+        mut wanted: impl FnMut(&TokenId, &Known) -> bool,
     ) -> Result<WaitingPage, HostFailure> {
         let now = host.now();
         let mut place = place.map(Place::parse).unwrap_or_default();
         let mut page = WaitingPage { entries: Vec::new(), next: None, complete: true };
         let mut reads = 0_usize;
-        for bucket in place.bucket..waiting::BUCKETS {
-            let mut entries = waiting::read(host, &self.keys, bucket)?;
+        // All tokens of one user are in one bucket.
+        let buckets = if user_id.is_some() { 1 } else { waiting::BUCKETS };
+        for bucket in place.bucket..buckets {
+            let mut entries = match user_id {
+                Some(user_id) => waiting::read_for_user(host, &self.keys, user_id)?,
+                None => waiting::read(host, &self.keys, bucket)?,
+            };
             entries.sort_unstable_by_key(|entry| entry.slot);
             let first = std::mem::take(&mut place.slot);
             for entry in entries.into_iter().filter(|entry| entry.slot >= first) {
@@ -296,7 +308,7 @@ impl SlotTable {
                 reads = reads.saturating_add(1);
                 let id = entry.id();
                 let Some(known) = self.known(host, &id)? else { continue };
-                if known.standing(now) == Standing::Pending && wanted(&known) {
+                if known.standing(now) == Standing::Pending && wanted(&id, &known) {
                     page.entries.push(Waiting { id, known });
                 }
             }

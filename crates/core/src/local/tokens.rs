@@ -10,8 +10,8 @@ use crate::remote::Beside;
 use crate::secret::Digest;
 use crate::step::Context;
 use crate::store::{
-    Cancelled, Exchange, Found, Grant, Known, Lifetimes, Mint, NotSpent, NotStored, Outstanding,
-    Review, StoreFailure, SubjectToken, TokenId, WaitingPage,
+    Cancelled, Exchange, Found, Grant, Known, Lifetimes, Mint, NotDecided, NotSpent, NotStored,
+    Outstanding, Review, StoreFailure, SubjectToken, TokenId, WaitingPage,
 };
 
 /// The subject tokens of one Envoy, as one worker sees them.
@@ -63,18 +63,19 @@ impl LocalTokens {
         context: &Context,
         id: &TokenId,
         decide: &mut dyn FnMut(&Known) -> Option<Review>,
-    ) -> Result<Option<Known>, StoreFailure> {
+    ) -> Result<Option<Known>, NotDecided> {
         Ok(self.table.decide(context.host(), id, decide)?)
     }
 
     pub(crate) async fn waiting(
         &self,
         context: &Context,
+        user_id: Option<&str>,
         place: Option<&str>,
         limit: usize,
-        wanted: &mut dyn FnMut(&Known) -> bool,
+        wanted: &mut dyn FnMut(&TokenId, &Known) -> bool,
     ) -> Result<WaitingPage, StoreFailure> {
-        Ok(self.table.waiting(context.host(), place, limit, wanted)?)
+        Ok(self.table.waiting(context.host(), user_id, place, limit, wanted)?)
     }
 
     pub(crate) async fn find(

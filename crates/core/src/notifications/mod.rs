@@ -17,7 +17,7 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use std::time::Duration;
 
-pub(crate) use notice::Notice;
+pub(crate) use notice::{Notice, taken_back_as};
 
 use crate::config::{Happening, Hook};
 use crate::host::{Host, UnixTime};
@@ -85,9 +85,14 @@ impl Notifier {
         self.hooks.iter().any(|line| line.hook.wants(happening))
     }
 
+    /// Returns true if a hook is told of this before it happens.
+    pub(crate) fn tells_first(&self, happening: Happening) -> bool {
+        self.hooks.iter().any(|line| line.hook.required && line.hook.wants(happening))
+    }
+
     /// Tells the required hooks of something that is about to happen. Fails if one of them cannot
     /// be told; those that were told learn that it did not happen, if it is the begin of an
-    /// impersonation.
+    /// impersonation or a decision.
     pub(crate) async fn announce(
         &self,
         context: &Context,

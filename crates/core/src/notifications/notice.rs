@@ -15,8 +15,8 @@ pub(crate) struct Notice {
     pub(super) id: String,
     /// The event as JSON.
     pub(super) body: String,
-    /// The event with which this one is taken back, as JSON.
-    contradiction: Option<String>,
+    /// The event with which this one is taken back: its name, and the event as JSON.
+    contradiction: Option<(&'static str, String)>,
     /// The name of the event.
     name: &'static str,
     /// The id of the subject token.
@@ -25,39 +25,49 @@ pub(crate) struct Notice {
 
 impl Notice {
     /// Makes the notice that something happens to the impersonation of the subject token with this
-    /// id. `source` is the issuer, and `data` is an object as JSON.
+    /// id. `source` is the issuer, and `data` is an object as JSON. If the notice is taken back, the
+    /// hooks get `otherwise` as data.
     pub(crate) fn new(
         host: &dyn Host,
         source: &str,
         happening: Happening,
         subject: &str,
         data: &str,
+        otherwise: &str,
     ) -> Result<Self, HostFailure> {
         let mut random = [0; 16];
         host.random(&mut random)?;
         let id = base16ct::lower::encode_string(&random);
         let (now, name) = (host.now(), name(happening));
         let body = event(&id, source, name, subject, now, data);
-        let contradiction = matches!(happening, Happening::Began)
-            .then(|| event(&contradicting(&id), source, NOT_BEGUN, subject, now, data));
+        let contradiction = taken_back_as(happening)
+            .map(|name| (name, event(&contradicting(&id), source, name, subject, now, otherwise)));
         Ok(Self { happening, id, body, contradiction, name, subject: subject.to_owned() })
     }
 
     /// The notice that this did not happen; `None` where nobody needs it.
     pub(super) fn contradiction(&self) -> Option<Self> {
+        let (name, body) = self.contradiction.clone()?;
         Some(Self {
             happening: self.happening,
             id: contradicting(&self.id),
-            body: self.contradiction.clone()?,
+            body,
             contradiction: None,
-            name: NOT_BEGUN,
+            name,
             subject: self.subject.clone(),
         })
     }
 }
 
-/// The event that takes back that an impersonation began.
-const NOT_BEGUN: &str = "impersonation.not_begun";
+/// The event that takes back that this happens; `None` where nothing does.
+pub(crate) const fn taken_back_as(happening: Happening) -> Option<&'static str> {
+    match happening {
+        Happening::ApprovalGiven => Some("approval.not_given"),
+        Happening::ApprovalDenied => Some("approval.not_denied"),
+        Happening::Began => Some("impersonation.not_begun"),
+        Happening::ApprovalRequested | Happening::BreakGlassUsed | Happening::Ended => None,
+    }
+}
 
 fn contradicting(id: &str) -> String {
     format!("{id}-0")

@@ -7,7 +7,7 @@ fn hooks(required: bool) -> Notifier {
 }
 
 fn notice(host: &FakeHost, happening: Happening, id: &str) -> Notice {
-    Notice::new(host, "https://auth.example.com", happening, id, "{}").unwrap()
+    Notice::new(host, "https://auth.example.com", happening, id, "{}", "{}").unwrap()
 }
 
 fn waiting(notifier: &Notifier) -> Vec<String> {

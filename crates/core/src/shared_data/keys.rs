@@ -75,9 +75,14 @@ impl Keys {
         self.named("il")
     }
 
-    /// A bucket of the index of tokens with a review.
+    /// A bucket of the index of tokens with a review, by caller.
     pub(crate) fn waiting(&self, bucket: u32) -> String {
         self.numbered("w", bucket)
+    }
+
+    /// A bucket of the index of tokens with a review, by user.
+    pub(crate) fn waiting_for_user(&self, bucket: u32) -> String {
+        self.numbered("u", bucket)
     }
 
     /// A list of callers, with the number of mints of each.

@@ -11,8 +11,8 @@ use crate::remote::Beside;
 use crate::secret::Digest;
 use crate::step::Context;
 use crate::store::{
-    Cancelled, Exchange, Found, Grant, Known, Lifetimes, Mint, NotSpent, NotStored, Outstanding,
-    Review, StoreFailure, SubjectToken, TokenId, WaitingPage,
+    Cancelled, Exchange, Found, Grant, Known, Lifetimes, Mint, NotDecided, NotSpent, NotStored,
+    Outstanding, Review, StoreFailure, SubjectToken, TokenId, WaitingPage,
 };
 
 /// The store of subject tokens. Of any number of simultaneous attempts to spend a token, exactly
@@ -94,20 +94,21 @@ impl Store {
         context: &Context,
         id: &TokenId,
         mut decide: impl FnMut(&Known) -> Option<Review>,
-    ) -> Result<Option<Known>, StoreFailure> {
+    ) -> Result<Option<Known>, NotDecided> {
         call!(self.0, tokens => tokens.decide(context, id, &mut decide).await)
     }
 
-    /// Reads a page of the tokens that wait for a decision, from `place` on: at most `limit` that
-    /// `wanted` accepts.
+    /// Reads a page of the tokens that wait for a decision, for all users or for one, from `place` on:
+    /// at most `limit` that `wanted` accepts. What waits for others costs nothing to read for one.
     pub(crate) async fn waiting(
         &self,
         context: &Context,
+        user_id: Option<&str>,
         place: Option<&str>,
         limit: usize,
-        mut wanted: impl FnMut(&Known) -> bool,
+        mut wanted: impl FnMut(&TokenId, &Known) -> bool,
     ) -> Result<WaitingPage, StoreFailure> {
-        call!(self.0, tokens => tokens.waiting(context, place, limit, &mut wanted).await)
+        call!(self.0, tokens => tokens.waiting(context, user_id, place, limit, &mut wanted).await)
     }
 
     /// Looks up a presented token by its digest.

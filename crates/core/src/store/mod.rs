@@ -13,7 +13,8 @@ mod review;
 mod token;
 
 pub use outcome::{
-    Cancelled, Found, Known, Lifetimes, NotSpent, NotStored, Occupancy, Outstanding, StoreFailure,
+    Cancelled, Found, Known, Lifetimes, NotDecided, NotSpent, NotStored, Occupancy, Outstanding,
+    StoreFailure,
 };
 pub(crate) use outcome::{MOST_HELD, Seen, SeenRemotely, Standing, Waiting, WaitingPage};
 pub use record::{Exchange, Grant, Mint};

@@ -134,7 +134,7 @@ pub enum Found {
     /// The token can be exchanged.
     Outstanding(Outstanding),
     /// The token cannot be exchanged yet: somebody must decide about it.
-    Waiting(Mint, Grant),
+    Waiting(Box<Known>),
     /// Somebody has decided that the token must not be exchanged.
     Denied(Mint, Grant),
     /// The token was exchanged before.
@@ -150,21 +150,22 @@ pub enum Found {
 impl Found {
     /// Reads the state of a token from its record. `outstanding` makes the right to spend it.
     pub(crate) fn read(
-        record: Record,
-        expires_at: UnixTime,
+        known: Known,
         now: UnixTime,
         outstanding: impl FnOnce(Mint, Grant, Option<Box<Review>>) -> Outstanding,
     ) -> Self {
-        let verdict = record.verdict();
-        let Record { mint, state, review, .. } = record;
+        let standing = known.standing(now);
+        if standing == Standing::Pending {
+            return Self::Waiting(Box::new(known));
+        }
+        let Record { mint, state, review, .. } = known.record;
         match state {
             State::Spent(exchange) => Self::Spent(mint, exchange),
             State::Cancelled => Self::Cancelled(mint),
-            State::Outstanding(grant) => match verdict {
-                _ if !is_current(&mint, expires_at, now) => Self::Expired(mint, grant),
-                Verdict::Pending => Self::Waiting(mint, grant),
-                Verdict::Denied => Self::Denied(mint, grant),
-                Verdict::Approved => Self::Outstanding(outstanding(mint, grant, review)),
+            State::Outstanding(grant) => match standing {
+                Standing::Denied => Self::Denied(mint, grant),
+                Standing::Approved => Self::Outstanding(outstanding(mint, grant, review)),
+                _ => Self::Expired(mint, grant),
             },
         }
     }
@@ -259,6 +260,12 @@ impl Known {
         }
     }
 
+    /// Returns true if the token needs, or has, the consent of the person with this name.
+    pub(crate) fn asks_consent_of(&self, name: &str) -> bool {
+        let review = self.record.review.as_ref();
+        review.is_some_and(|review| review.consent) && self.user_id() == Some(name)
+    }
+
     /// Returns true if people decide about the token.
     pub(crate) const fn has_review(&self) -> bool {
         self.record.review.is_some()
@@ -322,6 +329,29 @@ pub enum StoreFailure {
     /// The remote store failed.
     #[error(transparent)]
     Remote(#[from] RemoteFailure),
+}
+
+/// A decision about a token was not written, as far as anybody knows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum NotDecided {
+    /// The store failed, and the decision was not written.
+    #[error(transparent)]
+    Store(StoreFailure),
+    /// The store failed, and the decision may or may not have been written.
+    #[error("it is not known whether the decision was written: {0}")]
+    Unknown(RemoteFailure),
+}
+
+impl From<RemoteFailure> for NotDecided {
+    fn from(failure: RemoteFailure) -> Self {
+        Self::Store(failure.into())
+    }
+}
+
+impl From<HostFailure> for NotDecided {
+    fn from(failure: HostFailure) -> Self {
+        Self::Store(failure.into())
+    }
 }
 
 /// A token was not stored.

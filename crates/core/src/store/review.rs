@@ -79,6 +79,19 @@ pub enum Choice {
     Deny,
 }
 
+impl Choice {
+    /// All choices.
+    pub(crate) const ALL: [Self; 2] = [Self::Approve, Self::Deny];
+
+    /// The word for a choice at the endpoints.
+    pub(crate) const fn word(self) -> &'static str {
+        match self {
+            Self::Approve => "approve",
+            Self::Deny => "deny",
+        }
+    }
+}
+
 /// Why a person's choice does not count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NotCounted {
@@ -86,8 +99,10 @@ pub enum NotCounted {
     NotAllowed,
     /// The person would approve for themselves.
     OwnRequest,
-    /// The token is decided, or needs no further approval.
+    /// The token is decided.
     Decided,
+    /// The token needs no further approval: only the user's consent is missing.
+    NotNeeded,
 }
 
 impl Review {
@@ -128,6 +143,15 @@ impl Review {
         self.approved.iter().any(|approval| approval.by == name)
     }
 
+    /// Returns true if the review has this choice of the person, who is the user if `is_user`.
+    pub(crate) fn has_choice_of(&self, name: &str, is_user: bool, choice: Choice) -> bool {
+        match choice {
+            Choice::Approve if is_user => self.has_consent(),
+            Choice::Approve => self.has_approval_of(name),
+            Choice::Deny => self.denied.as_ref().is_some_and(|denied| denied.by == name),
+        }
+    }
+
     /// Returns true if a filter can have stored these names.
     pub(super) fn has_good_names(&self) -> bool {
         let people = self.approved.iter().chain(&self.denied).map(|decided| &decided.by);
@@ -153,11 +177,7 @@ impl Review {
         if is_user && !self.consent {
             return Err(NotCounted::OwnRequest);
         }
-        let is_repeated = match choice {
-            Choice::Approve if is_user => self.has_consent(),
-            Choice::Approve => self.has_approval_of(person.name),
-            Choice::Deny => self.denied.as_ref().is_some_and(|denied| denied.by == person.name),
-        };
+        let is_repeated = self.has_choice_of(person.name, is_user, choice);
         if is_repeated && (self.verdict() == Verdict::Denied) == (choice == Choice::Deny) {
             return Ok(None);
         }
@@ -172,7 +192,7 @@ impl Review {
         match choice {
             Choice::Deny => next.denied = Some(decided),
             Choice::Approve if is_user => next.consented_at_millis = Some(now.millis()),
-            Choice::Approve if self.missing() == 0 => return Err(NotCounted::Decided),
+            Choice::Approve if self.missing() == 0 => return Err(NotCounted::NotNeeded),
             Choice::Approve => next.approved.push(decided),
         }
         Ok(Some(next))

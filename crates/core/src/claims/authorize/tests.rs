@@ -26,6 +26,7 @@ fn call(authorizer: &Authorizer, given: &Value) -> Result<Value, String> {
         user: &given["user"],
         context: &context.to_string(),
         bounds: &Bounds::read(&members).unwrap(),
+        breaks_glass: false,
     };
     let bounds = authorizer.run(&input, &mut |_| ()).map_err(|error| error.to_string())?;
     Ok(serde_json::to_value(bounds).unwrap())
@@ -33,7 +34,7 @@ fn call(authorizer: &Authorizer, given: &Value) -> Result<Value, String> {
 
 fn outcome(body: &str) -> Result<Value, String> {
     let source = format!(
-        "const authorizeSubjectToken = async ({{ caller, userId, user, context, bounds, environmentVariables, api }}) => {{ {body} }};"
+        "const authorizeSubjectToken = async ({{ caller, userId, user, context, bounds, breakGlass, environmentVariables, api }}) => {{ {body} }};"
     );
     let given = json!({
         "user": {"roles": ["customer"]}, "context": {"ticketId": "T-1"},
@@ -47,10 +48,10 @@ fn the_function_gets_the_documented_input() {
     let expected = json!({
         "caller": {"clientId": "backend", "subject": null, "scope": "impersonate"},
         "userId": "user-42", "user": {"roles": ["customer"]}, "context": {"ticketId": "T-1"},
-        "bounds": {"expiresIn": 60, "clientId": ["portal"], "scope": "a b"},
+        "bounds": {"expiresIn": 60, "clientId": ["portal"], "scope": "a b"}, "breakGlass": false,
         "environmentVariables": {"REGION": "eu"},
     });
-    let body = "api.denyAccess(JSON.stringify({ caller, userId, user, context, bounds, environmentVariables }))";
+    let body = "api.denyAccess(JSON.stringify({ caller, userId, user, context, bounds, breakGlass, environmentVariables }))";
     let told = outcome(body).unwrap_err();
     // A denial has no quotes and no backslashes, and is cut.
     let plain = expected.to_string().replace('"', "'");

@@ -283,7 +283,7 @@ fn full() -> Value {
             {"indicator": "urn:example:invoices"},
         ],
         "console": {
-            "client_id": "oncall",
+            "client_id": "support-desk",
             "scopes": ["openid", "impersonations:read", "impersonations:revoke"],
             "resource": "https://auth.example.com/api",
         },
@@ -501,7 +501,7 @@ fn every_member_can_be_set() {
     assert_eq!(events.authorization_digests, Some(vec![Digest::from_bytes([0xdd; 32])]));
     assert_eq!(config.paths.security_events.as_deref(), Some("/tenant-a/impersonation/events"));
     let console = config.console.unwrap();
-    assert_eq!(console.client_id, "oncall");
+    assert_eq!(console.client_id, "support-desk");
     assert_eq!(console.scopes, ["openid", "impersonations:read", "impersonations:revoke"]);
     assert_eq!(console.resource.as_deref(), Some("https://auth.example.com/api"));
     assert_eq!(config.paths.console.as_deref(), Some("/tenant-a/impersonation/"));

@@ -1,15 +1,17 @@
 //! The tokens that wait for a decision, in etcd.
 //!
-//! Beside the record of a token with a review there is a key without a value,
-//! `<prefix>waiting/<namespace>/<hash of the caller>/<id of the token>`. It is a hint: **only the
-//! record counts**, and a key without a record of a waiting token is passed over. The transaction
-//! that mints the token writes the key, on the lease of the token. Those that deny, spend or take
-//! back the token delete it. So the keys of one caller can be counted, and no caller fills etcd
+//! Beside the record of a token with a review there are two keys without a value,
+//! `<prefix>waiting/<namespace>/<hash of the caller>/<id of the token>` and
+//! `<prefix>waiting/<namespace>.users/<hash of the user>/<id of the token>`. They are hints: **only
+//! the record counts**, and a key without a record of a waiting token is passed over. The transaction
+//! that mints the token writes the keys, on the lease of the token. Those that deny, spend or take
+//! back the token delete them. So the keys of one caller can be counted, and no caller fills etcd
 //! with tokens that nobody decides about. Mints at the same moment are not counted by each other, so a
-//! caller can exceed its share by as many as it sends at once.
+//! caller can exceed its share by as many as it sends at once. A user is answered from their own keys,
+//! however much waits for others.
 
 use super::{EtcdTokens, FIND, Replaced, SPEND, Value};
-use crate::etcd::calls::Attempts;
+use crate::etcd::calls::{Attempts, Unanswered};
 use crate::etcd::lease::Kept;
 use crate::etcd::proto::{KeyValue, RangeRequest, TxnRequest};
 use crate::host::UnixTime;
@@ -18,8 +20,8 @@ use crate::remote::{RemoteFailure, Revision};
 use crate::secret::Digest;
 use crate::step::Context;
 use crate::store::{
-    Grant, Known, MOST_HELD, Mint, NotStored, Record, Review, Standing, StoreFailure, SubjectToken,
-    TokenId, Verdict, Waiting, WaitingPage,
+    Grant, Known, MOST_HELD, Mint, NotDecided, NotStored, Record, Review, Standing, State,
+    StoreFailure, SubjectToken, TokenId, Verdict, Waiting, WaitingPage,
 };
 
 /// The number of tokens that are read at once. etcd takes at most 128 operations in a transaction.
@@ -58,15 +60,19 @@ impl EtcdTokens {
         Ok(usize::try_from(answer.count).unwrap_or(usize::MAX))
     }
 
-    /// The key by which people find the token; `None` if nobody needs to decide about it.
-    pub(super) fn waiting_key(&self, record: &Record) -> Option<Vec<u8>> {
-        record.review.as_ref()?;
-        let id = TokenId::new(&record.digest(), None);
-        Some(format!("{}{id}", self.folder_of(&record.mint.caller)).into_bytes())
+    /// The keys by which people find a token that somebody must decide about.
+    pub(super) fn waiting_keys(&self, digest: &Digest, mint: &Mint, grant: &Grant) -> [Vec<u8>; 2] {
+        let id = TokenId::new(digest, None);
+        let folders = [self.folder_of(&mint.caller), self.folder_for(&grant.user_id)];
+        folders.map(|folder| format!("{folder}{id}").into_bytes())
     }
 
     fn folder_of(&self, caller: &str) -> String {
         format!("{}{}/", self.places.waiting, Digest::of(caller.as_bytes()).id())
+    }
+
+    fn folder_for(&self, user_id: &str) -> String {
+        format!("{}{}/", self.places.waiting_for_user, Digest::of(user_id.as_bytes()).id())
     }
 
     pub(crate) async fn known(
@@ -98,15 +104,18 @@ impl EtcdTokens {
         context: &Context,
         id: &TokenId,
         decide: &mut dyn FnMut(&Known) -> Option<Review>,
-    ) -> Result<Option<Known>, StoreFailure> {
+    ) -> Result<Option<Known>, NotDecided> {
         if id.slot.is_some() {
             return Ok(self.before.decide(context.host(), id, decide)?);
         }
         let decided = self.try_decide(context, id, decide).await;
-        if let Err(StoreFailure::Remote(failure)) = &decided {
-            self.server.complain(context.host(), *failure);
-        }
-        decided
+        decided.map_err(|unanswered| {
+            self.server.complain(context.host(), unanswered.failure());
+            match unanswered {
+                Unanswered::NotDone(failure) => failure.into(),
+                Unanswered::PerhapsDone(failure) => NotDecided::Unknown(failure),
+            }
+        })
     }
 
     /// Replaces the record by one with the new review. If an answer gets lost, `decide` sees the
@@ -116,13 +125,18 @@ impl EtcdTokens {
         context: &Context,
         id: &TokenId,
         decide: &mut dyn FnMut(&Known) -> Option<Review>,
-    ) -> Result<Option<Known>, StoreFailure> {
+    ) -> Result<Option<Known>, Unanswered> {
         let mut attempts: Attempts = self.server.attempts(context.host(), SPEND);
-        let mut found = self.read_named(context, id).await?;
+        let found = self.read_named(context, id).await;
+        let mut found = found.map_err(Unanswered::NotDone)?;
         let mut ours: Option<Box<Review>> = None;
         loop {
             let Some(kv) = found else { return Ok(None) };
-            let (mut known, kept) = self.open_named(&kv, id)?;
+            let opened = self.open_named(&kv, id);
+            let (mut known, kept) = opened.map_err(|failure| match &ours {
+                None => Unanswered::NotDone(failure),
+                Some(_) => Unanswered::PerhapsDone(failure),
+            })?;
             // An attempt whose answer got lost has written the decision. Perhaps the token was even
             // exchanged since.
             if ours.is_some() && known.record.review == ours {
@@ -132,7 +146,13 @@ impl EtcdTokens {
             let is_denied = review.verdict() == Verdict::Denied;
             ours = Some(Box::new(review));
             known.record = known.record.reviewed(ours.clone());
-            let waited = self.waiting_key(&known.record).filter(|_| is_denied);
+            let Record { mint, state, .. } = &known.record;
+            let waited = match state {
+                State::Outstanding(grant) if is_denied => {
+                    Some(self.waiting_keys(&known.record.digest(), mint, grant))
+                }
+                _ => None,
+            };
             let written = (&known.record, known.expires_at, kept);
             match self.replace(context, &kv, written, waited, &mut attempts).await? {
                 Replaced::Yes => return Ok(Some(known)),
@@ -141,19 +161,22 @@ impl EtcdTokens {
         }
     }
 
-    /// Reads a page of the waiting tokens: first those that were minted into shared data.
+    /// Reads a page of the waiting tokens, of all users or of one: first those that were minted into
+    /// shared data.
     pub(crate) async fn waiting(
         &self,
         context: &Context,
+        user_id: Option<&str>,
         place: Option<&str>,
         limit: usize,
-        wanted: &mut dyn FnMut(&Known) -> bool,
+        wanted: &mut dyn FnMut(&TokenId, &Known) -> bool,
     ) -> Result<WaitingPage, StoreFailure> {
         let before = place.map_or(Some(""), |place| place.strip_prefix(BEFORE));
         let Some(before) = before else {
-            return self.waiting_in_etcd(context, place, limit, wanted).await;
+            return self.waiting_in_etcd(context, user_id, place, limit, wanted).await;
         };
-        let mut page = self.before.waiting(context.host(), Some(before), limit, &mut *wanted)?;
+        let host = context.host();
+        let mut page = self.before.waiting(host, user_id, Some(before), limit, &mut *wanted)?;
         page.next = page.next.map(|next| format!("{BEFORE}{next}"));
         if page.next.is_some() {
             return Ok(page);
@@ -163,7 +186,7 @@ impl EtcdTokens {
             page.next = Some(format!("{BEFORE}{}", SlotTable::END));
             return Ok(page);
         }
-        let rest = self.waiting_in_etcd(context, None, left, wanted).await?;
+        let rest = self.waiting_in_etcd(context, user_id, None, left, wanted).await?;
         page.entries.extend(rest.entries);
         Ok(WaitingPage { entries: page.entries, ..rest })
     }
@@ -171,12 +194,14 @@ impl EtcdTokens {
     async fn waiting_in_etcd(
         &self,
         context: &Context,
+        user_id: Option<&str>,
         place: Option<&str>,
         limit: usize,
-        wanted: &mut dyn FnMut(&Known) -> bool,
+        wanted: &mut dyn FnMut(&TokenId, &Known) -> bool,
     ) -> Result<WaitingPage, StoreFailure> {
         let host = context.host();
-        let folder = &self.places.waiting;
+        let folder =
+            &user_id.map_or(self.places.waiting.clone(), |user_id| self.folder_for(user_id));
         let keys = RangeRequest::below(folder, AT_ONCE);
         let mut keys = RangeRequest { keys_only: true, ..keys };
         if let Some(place) = place.filter(|place| !place.is_empty()) {
@@ -200,7 +225,7 @@ impl EtcdTokens {
                 }
                 last = Some(name);
                 let Some((id, known)) = known else { continue };
-                if known.standing(host.now()) == Standing::Pending && wanted(&known) {
+                if known.standing(host.now()) == Standing::Pending && wanted(&id, &known) {
                     page.entries.push(Waiting { id, known });
                 }
             }

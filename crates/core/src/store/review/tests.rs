@@ -50,7 +50,7 @@ fn consent_is_the_users_alone_and_no_approval() {
     let both = review(1, true);
     let approved = decide(&both, "dana", Choice::Approve).unwrap().unwrap();
     assert_eq!(approved.verdict(), Verdict::Pending);
-    assert_eq!(decide(&approved, "eli", Choice::Approve), Err(NotCounted::Decided));
+    assert_eq!(decide(&approved, "eli", Choice::Approve), Err(NotCounted::NotNeeded));
     let consented = decide(&approved, "user-42", Choice::Approve).unwrap().unwrap();
     assert_eq!(consented.verdict(), Verdict::Approved);
     assert_eq!(consented.approved.len(), 1);

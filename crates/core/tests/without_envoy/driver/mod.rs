@@ -3,7 +3,7 @@
 //! [`Gateway`] does for the core what the plugin does in Envoy: it shows a stream its request, and
 //! answers its calls.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
 
@@ -93,6 +93,8 @@ pub(crate) struct Gateway {
     pub calls: RefCell<Vec<HttpCall>>,
     /// The etcd that keeps the state; Envoys may share one.
     pub etcd: Option<Rc<RefCell<Etcd>>>,
+    /// The number of transactions in etcd whose answers get lost from now on.
+    pub lost: Rc<Cell<usize>>,
 }
 
 /// A request that waits for the reply to a call.
@@ -150,6 +152,7 @@ impl Gateway {
             upstreams: RefCell::default(),
             calls: RefCell::default(),
             etcd: None,
+            lost: Rc::default(),
         }
     }
 
@@ -218,7 +221,10 @@ impl Gateway {
         let call = match (call, &self.etcd) {
             (Call::Http(call), _) => call,
             (Call::Grpc(call), Some(etcd)) => {
-                return Reply::Grpc(etcd.borrow_mut().answer(call).map_err(GrpcStatus));
+                let answer = etcd.borrow_mut().answer(call).map_err(GrpcStatus);
+                let is_lost = call.method == "Txn" && self.lost.get() > 0;
+                self.lost.set(self.lost.get() - usize::from(is_lost));
+                return Reply::Grpc(if is_lost { Err(GrpcStatus(14)) } else { answer });
             }
             (Call::Grpc(call), None) => panic!("{call:?} is not over HTTP"),
         };

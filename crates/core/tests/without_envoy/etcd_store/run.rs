@@ -14,7 +14,8 @@ use impersonation_core::secret::Secret;
 use impersonation_core::step::{Call, Context, GrpcCall, GrpcStatus, Reply, Step, Task};
 use impersonation_core::storage::{List, Store};
 use impersonation_core::store::{
-    Cancelled, Choice, Exchange, Found, Grant, Mint, NotSpent, Person, Review, SubjectToken,
+    Cancelled, Choice, Exchange, Found, Grant, Mint, NotDecided, NotSpent, Person, Review,
+    SubjectToken,
 };
 
 pub(crate) const LIFETIME: Duration = Duration::from_secs(600);
@@ -43,6 +44,8 @@ pub(crate) enum Outcome {
     Counted,
     /// The decision came too late.
     TooLate,
+    /// 503: the decision does not count.
+    NotDecided,
     /// 503: perhaps the decision counts.
     DecisionUnknown,
     /// The token is now taken back.
@@ -205,7 +208,11 @@ async fn decide(
             choice.ok().flatten()
         })
         .await;
-    if decided.is_err() { Outcome::DecisionUnknown } else { outcome }
+    match decided {
+        Ok(_) => outcome,
+        Err(NotDecided::Store(_)) => Outcome::NotDecided,
+        Err(NotDecided::Unknown(_)) => Outcome::DecisionUnknown,
+    }
 }
 
 /// Begins to approve or to deny a token.

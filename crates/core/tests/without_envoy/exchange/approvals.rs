@@ -558,7 +558,7 @@ fn the_decision_point_is_asked_and_only_a_clear_yes_lets_the_mint_continue() {
             "resource": {"type": "user", "id": "user-42"},
             "context": {
                 "context": {"ticketId": "T-1"}, "bounds": {"actorId": "agent-7"},
-                "actor": "agent-7",
+                "actor": "agent-7", "breakGlass": false,
             },
         });
         assert_eq!(asked, expected);
@@ -640,6 +640,29 @@ fn what_a_required_hook_cannot_be_told_does_not_happen() {
     let _ = hook(&gateway, 1, 200);
     assert_eq!(exchange(&gateway, &token).status, 200, "the token is unspent");
     assert_eq!(types(&told), ["approval.requested.v1"]);
+}
+
+/// The decision may count: to take it back would be a lie as often as the truth.
+#[test]
+fn a_decision_of_unknown_outcome_is_not_taken_back() {
+    let gateway = Gateway::with_etcd(&Rc::default(), &kept_in_etcd(hooked(true)));
+    let _ = hook(&gateway, 1, 200);
+    let (token, id) = minted(&gateway, &json!({}));
+    let lost = Rc::clone(&gateway.lost);
+    gateway.upstream(move |_| {
+        // All answers to the write.
+        lost.set(5);
+        Reply::Http { status: 200, json: false, body: Vec::new() }
+    });
+    let answer = decide(&gateway, &approver("dana"), &id, "approve");
+    assert_refused(&answer, "lost", 503, "temporarily_unavailable", "decision_unknown");
+    assert_eq!(answer.event["event"], "approval.refused");
+    // No hook expects a call from here on. The person repeats the decision, and learns that it counts.
+    gateway.tick();
+    let answer = decide(&gateway, &approver("dana"), &id, "approve");
+    assert_eq!((answer.status, answer.text("state")), (200, "approved"));
+    let _ = hook(&gateway, 1, 200);
+    assert_eq!(exchange(&gateway, &token).status, 200);
 }
 
 #[test]
