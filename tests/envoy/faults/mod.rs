@@ -8,6 +8,7 @@ mod key_sets;
 mod opaque_tokens;
 mod presented_tokens;
 mod recovery;
+mod stand_in;
 mod user_lookup;
 
 use std::fmt::Display;

@@ -15,7 +15,7 @@ use super::console::Console;
 use super::events;
 use super::functions::{AuthorizeSubjectToken, CustomClaims};
 use super::impersonations::Impersonations;
-use super::kinds::{Boolean, Lifetime, NonEmpty, OneOf, Words};
+use super::kinds::{Boolean, Lifetime, NonEmpty, OneOf, Text, Words};
 use super::name_prefix::warn_of_two_names;
 use super::node::Node;
 use super::notifications::Hook;
@@ -23,7 +23,7 @@ use super::paths::{IfAskedFor, PathMembers, Paths};
 use super::profile::{Profile, Profiled};
 use super::resources::{Resource, Resources};
 use super::section::{Kind, read_whole, section};
-use super::service::{BasePath, Issuer, tenant};
+use super::service::{BasePath, Issuer, Origin, tenant};
 use super::signing_keys::{Keys, SigningKey, SigningKeys};
 use super::store::Store;
 use super::subject_tokens::SubjectTokens;
@@ -77,6 +77,8 @@ pub struct Config {
     pub(crate) console: Option<Console>,
     /// The source of the key set and the discovery document.
     pub documents: DocumentSource,
+    /// The source of the documents that stand in while the gateway fails; `None` if none does.
+    pub(crate) stand_ins: Option<StandInSource>,
     /// The outcome of an exchange whose subject token is not one of this filter's.
     pub(crate) foreign_subject_tokens: ForeignSubjectTokens,
     /// The profile that the configuration keeps to.
@@ -121,6 +123,15 @@ pub enum DocumentSource {
 impl Words for DocumentSource {
     const WORDS: &'static [(&'static str, Self)] =
         &[("merge", Self::Merged), ("none", Self::Alone)];
+}
+
+/// The source of the documents that stand in while the gateway fails.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct StandInSource {
+    /// The gateway's Envoy cluster.
+    pub(crate) cluster: Rc<str>,
+    /// The origins that endpoints of a discovery document may have, besides the issuer's.
+    pub(crate) origins: Vec<String>,
 }
 
 section! {
@@ -204,6 +215,34 @@ section! {
         /// behind the filter. `none` means that there is no gateway: the filter serves both
         /// documents alone.
         documents: OneOf<DocumentSource> = "merge",
+        /// The Envoy cluster of the gateway, which the filter asks itself, once a minute, for the
+        /// documents that stand in [while the gateway
+        /// fails](gateway.md#what-the-filter-does-to-which-request).
+        cluster: Text => "no document stands in, with a warning",
+        /// Origins, besides the issuer's, that the endpoints in a discovery document may have. A
+        /// document with another one does not stand in.
+        origins: NonEmpty<Origin> => "the issuer's alone",
+    }
+}
+
+impl IdentityGateway {
+    /// Checks the members with each other, and takes the source of the documents that stand in.
+    fn stand_ins(&mut self, place: &Node<'_>) -> Option<StandInSource> {
+        let is_merged = self.documents == DocumentSource::Merged;
+        let cluster = place.clone().member("cluster");
+        if self.cluster.is_some() && !is_merged {
+            return cluster.problem("expected only with documents: merge");
+        }
+        if self.origins.is_some() && self.cluster.is_none() {
+            return place.clone().member("origins").problem("expected only beside cluster");
+        }
+        if is_merged && self.cluster.is_none() {
+            cluster.warn(
+                "absent: while the identity gateway fails, no key set and no discovery document stands in",
+            );
+        }
+        let origins = self.origins.take().unwrap_or_default();
+        Some(StandInSource { cluster: self.cluster.take()?.into(), origins })
     }
 }
 
@@ -223,7 +262,9 @@ impl Kind for Config {
 
     fn read(node: Node<'_>) -> Option<Self> {
         let place = node.clone();
-        let members = FilterMembers::read(node)?;
+        let mut members = FilterMembers::read(node)?;
+        let identity_gateway = place.clone().member("identity_gateway");
+        let stand_ins = members.identity_gateway.stand_ins(&identity_gateway);
         let clients = place.clone().member("clients");
         check_resources(&clients, &members.clients, &members.resources);
         let actor_tokens = members.actor_tokens.unwrap_or_default();
@@ -319,6 +360,7 @@ impl Kind for Config {
             hooks: members.notifications.into_iter().flatten().map(Rc::new).collect(),
             console: members.console,
             documents: members.identity_gateway.documents,
+            stand_ins,
             foreign_subject_tokens: members.foreign_subject_tokens,
             profile: members.profile,
             dpop,

@@ -291,7 +291,11 @@ fn full() -> Value {
         "dpop": {"nonce": "required"},
         "client_certificate": "forwarded",
         "audit": {"context": true},
-        "identity_gateway": {"documents": "none"},
+        "identity_gateway": {
+            "documents": "merge",
+            "cluster": "identity_gateway",
+            "origins": ["https://mtls.example.com"],
+        },
     })
 }
 
@@ -467,7 +471,10 @@ fn every_member_can_be_set() {
     assert_eq!(config.access_token_lifetime, Duration::from_secs(1800));
     assert!(config.actor_tokens.required);
     assert_eq!(config.foreign_subject_tokens, ForeignSubjectTokens::PassThrough);
-    assert_eq!(config.documents, DocumentSource::Alone);
+    assert_eq!(config.documents, DocumentSource::Merged);
+    let source = config.stand_ins.as_ref().unwrap();
+    assert_eq!(&*source.cluster, "identity_gateway");
+    assert_eq!(source.origins, ["https://mtls.example.com"]);
     assert!(config.audit_context);
 
     let portal = &config.clients["portal"];
@@ -696,6 +703,8 @@ fn a_missing_required_member_is_named() {
         ("approvals.authentication.jwt[0].local_jwks", "approvals.authentication.jwt[0]", "expected exactly one of remote_jwks, local_jwks"),
         ("approvals.authentication.jwt[0].local_jwks.inline_string", "approvals.authentication.jwt[0].local_jwks", "expected exactly one of inline_string, environment_variable"),
         ("authzen.authorization.environment_variable", "authzen.authorization", "expected exactly one of inline_string, environment_variable"),
+        ("identity_gateway.cluster", "identity_gateway.origins", "expected only beside cluster"),
+        ("identity_gateway.origins[0]", "identity_gateway.origins", "expected a list that is not empty"),
         ("notifications[0]", "notifications", "expected a list that is not empty"),
         ("notifications[0].events[0]", "notifications[0].events", "expected a list that is not empty"),
         ("notifications[0].secret.inline_string", "notifications[0].secret", "expected exactly one of inline_string, environment_variable"),
