@@ -16,7 +16,7 @@ use super::events;
 use super::functions::{AuthorizeSubjectToken, CustomClaims};
 use super::impersonations::Impersonations;
 use super::kinds::{Boolean, Lifetime, NonEmpty, OneOf, Text, Words};
-use super::name_prefix::warn_of_two_names;
+use super::name_prefix::{NamedList, refuse_two_names, refuse_unnamed};
 use super::node::Node;
 use super::notifications::Hook;
 use super::paths::{IfAskedFor, PathMembers, Paths};
@@ -27,7 +27,7 @@ use super::service::{BasePath, Issuer, Origin, tenant};
 use super::signing_keys::{Keys, SigningKey, SigningKeys};
 use super::store::Store;
 use super::subject_tokens::SubjectTokens;
-use super::verification::{ActorTokens, names};
+use super::verification::{ActorTokens, Verification, names};
 use super::{ConfigEnvironment, ConfigError, Problem};
 use crate::jose::{AccessTokenType, PublishedKey};
 use crate::secret::Secret;
@@ -282,21 +282,8 @@ impl Kind for Config {
         }
         let impersonations = members.impersonations.unwrap_or_default();
         let approvers = members.approvals.as_ref().map(|approvals| &approvals.authentication);
-        let lists = [
-            (
-                "subject_tokens.authentication.jwt",
-                names(&members.subject_tokens.authentication.jwt),
-            ),
-            ("actor_tokens.jwt", names(&actor_tokens.verification.jwt)),
-            ("impersonations.authentication.jwt", names(&impersonations.authentication.jwt)),
-            ("approvals.authentication.jwt", names(approvers.map_or(&[], |ways| &ways.jwt))),
-            (
-                "impersonations.back_channel_logout",
-                events::names(&impersonations.back_channel_logout),
-            ),
-            ("impersonations.security_events", events::names(&impersonations.security_events)),
-        ];
-        warn_of_two_names(&place, &lists);
+        let callers = &members.subject_tokens.authentication;
+        check_names(&place, callers, &actor_tokens.verification, approvers, &impersonations);
         if matches!(members.store, Store::Etcd(_)) && impersonations.capacity.is_some() {
             let capacity = place.clone().member("impersonations").member("capacity");
             capacity.warn("has no effect: etcd has no such limit");
@@ -376,6 +363,44 @@ impl Kind for Config {
     fn describe(descriptions: &mut super::describe::Descriptions) -> super::describe::Described {
         FilterMembers::describe(descriptions)
     }
+}
+
+/// Refuses issuers and endpoints whose people would have two names.
+fn check_names(
+    place: &Node<'_>,
+    callers: &Verification,
+    actors: &Verification,
+    approvers: Option<&Verification>,
+    impersonations: &Impersonations,
+) {
+    let none = Verification::default();
+    let approvers = approvers.unwrap_or(&none);
+    let operators = &impersonations.authentication;
+    let list = |path, issuers| NamedList { path, issuers };
+    let lists = [
+        list("subject_tokens.authentication.jwt", names(&callers.jwt)),
+        list("actor_tokens.jwt", names(&actors.jwt)),
+        list("impersonations.authentication.jwt", names(&operators.jwt)),
+        list("approvals.authentication.jwt", names(&approvers.jwt)),
+        list(
+            "impersonations.back_channel_logout",
+            events::names(&impersonations.back_channel_logout),
+        ),
+        list("impersonations.security_events", events::names(&impersonations.security_events)),
+    ];
+    refuse_two_names(place, &lists);
+    let introspections = [
+        ("subject_tokens.authentication.introspection", callers),
+        ("actor_tokens.introspection", actors),
+        ("impersonations.authentication.introspection", operators),
+        ("approvals.authentication.introspection", approvers),
+    ];
+    let introspections = introspections.into_iter().filter_map(|(path, ways)| {
+        Some((path, ways.introspection.as_ref()?.name_prefix.as_deref()))
+    });
+    let userinfo = actors.userinfo.iter();
+    let userinfo = userinfo.map(|one| ("actor_tokens.userinfo", one.name_prefix.as_deref()));
+    refuse_unnamed(place, &lists, &introspections.chain(userinfo).collect::<Vec<_>>());
 }
 
 /// Warns of rules about the sign-in of actors that hold for fewer exchanges than one may think.
