@@ -20,9 +20,10 @@ let serve; // each test sets the server's behaviour
 
 before(async () => {
   const ports = await newPorts();
-  // The filter fetches the gateway's keys at any time: no test is about that.
+  // The filter fetches the gateway's documents at any time: no test is about that.
+  const documents = ['/oidc/jwks', '/oidc/.well-known/openid-configuration'];
   upstream = createServer((request, response) => (
-    request.url === '/oidc/jwks' ? notFound(request, response) : serve(request, response)
+    documents.includes(request.url) ? notFound(request, response) : serve(request, response)
   ));
   upstream.listen(ports.gateway, '127.0.0.1');
   await once(upstream, 'listening');

@@ -285,11 +285,9 @@ fn an_opaque_token_cannot_name_anyone_of_another_issuer() {
         "client_secret": {"inline_string": "introspection-secret"}, "cache_duration": "0s",
     });
     let userinfo = json!({"http_uri": http_uri(&service, "/me", "10s"), "cache_duration": "0s"});
-    let start = |prefix: Option<&str>| {
+    let start = |prefix: &str| {
         let named = |mut way: Value| {
-            if let Some(prefix) = prefix {
-                way["name_prefix"] = json!(prefix);
-            }
+            way["name_prefix"] = json!(prefix);
             way
         };
         let configuration = configuration()
@@ -303,17 +301,17 @@ fn an_opaque_token_cannot_name_anyone_of_another_issuer() {
     let cases = [
         // A token is the name with `~` for `:`. The issuer that the answer names follows after
         // `~~`.
-        (None,             "agent-7",          Some("agent-7"),          true),
-        (None,             "partner~agent-7",  None,                     true),
-        (None,             "agent-7~~partner", None,                     false),
-        (None,             "agent-7~~another", None,                     false),
-        (Some("opaque:"),  "agent-7",          Some("opaque:agent-7"),   true),
-        (Some("opaque:"),  "partner~agent-7",  Some("opaque:partner:agent-7"), true),
-        (Some("opaque:"),  "agent-7~~another", Some("opaque:agent-7"),   false),
-        (Some("opaque:"),  "agent-7~~partner", None,                     false),
-        (Some("partner:"), "agent-7~~partner", Some("partner:agent-7"),  false),
+        ("",         "agent-7",          Some("agent-7"),          true),
+        ("",         "partner~agent-7",  None,                     true),
+        ("",         "agent-7~~partner", None,                     false),
+        ("",         "agent-7~~another", None,                     false),
+        ("opaque:",  "agent-7",          Some("opaque:agent-7"),   true),
+        ("opaque:",  "partner~agent-7",  Some("opaque:partner:agent-7"), true),
+        ("opaque:",  "agent-7~~another", Some("opaque:agent-7"),   false),
+        ("opaque:",  "agent-7~~partner", None,                     false),
+        ("partner:", "agent-7~~partner", Some("partner:agent-7"),  false),
     ];
-    for prefix in [None, Some("opaque:"), Some("partner:")] {
+    for prefix in ["", "opaque:", "partner:"] {
         let envoy = start(prefix);
         for (_, token, expected, acts) in cases.iter().filter(|case| case.0 == prefix) {
             let case = format!("{prefix:?} {token}");
@@ -347,4 +345,86 @@ fn envoy_refuses_a_configuration_in_which_two_issuers_have_one_prefix() {
     }
     assert!(gateway.envoy.log().contains("actor_tokens.jwt[0].name_prefix: is required"));
     gateway.assert_serves("the one before");
+}
+
+/// People who approve, of both issuers.
+const APPROVERS: &str = "/approvals/authentication/jwt";
+
+/// Two people must stand behind an impersonation. A person with two names would be two of them.
+#[test]
+fn a_person_who_would_have_one_name_to_approve_and_another_to_act_is_refused_at_load() {
+    let approvers = |configuration: Configuration| configuration.with(APPROVERS, both("people"));
+    let partners = |prefix: Option<&str>| {
+        let mut entry = both(SUPPORT)[1].clone();
+        entry.as_object_mut().unwrap().remove("name_prefix");
+        if let Some(prefix) = prefix {
+            entry["name_prefix"] = json!(prefix);
+        }
+        json!([entry])
+    };
+    let plain = || approvers(Configuration::default());
+    let asked = |secret: bool| {
+        let mut way = json!({
+            "http_uri": {"uri": "https://auth.example.com/x", "cluster": IDENTITY_GATEWAY},
+        });
+        if secret {
+            way["client_id"] = json!("filter");
+            way["client_secret"] = json!({"inline_string": "introspection-secret"});
+        }
+        way
+    };
+    let named = |prefix: &str, mut way: Value| {
+        way["name_prefix"] = json!(prefix);
+        way
+    };
+    const INTROSPECTION: &str = "/subject_tokens/authentication/introspection";
+    const OF_OPERATORS: &str = "/impersonations/authentication/introspection";
+    const LOGOUTS: &str = "/impersonations/back_channel_logout";
+    #[rustfmt::skip]
+    let cases = [
+        // `partner:agent-7` approves, and `agent-7` acts.
+        ("actors without a prefix",     plain().with(ACTORS, partners(None)),                          Some("approvals.authentication.jwt[1].name_prefix")),
+        ("actors with another prefix",  plain().with(ACTORS, partners(Some("p:"))),                    Some("approvals.authentication.jwt[1].name_prefix")),
+        ("callers without a prefix",    plain().with(CALLERS, partners(None)),                         Some("approvals.authentication.jwt[1].name_prefix")),
+        ("operators without a prefix",  plain().with(OPERATORS, partners(None)),                       Some("approvals.authentication.jwt[1].name_prefix")),
+        ("logouts without a prefix",    plain().with(LOGOUTS, partners(None)),                         Some("back_channel_logout[0].name_prefix")),
+        ("events with another prefix",  plain().with("/impersonations/security_events", partners(Some("p:"))).with(OPERATORS, both(MANAGEMENT)), Some("security_events[0].name_prefix")),
+        ("userinfo without a prefix",   plain().with("/actor_tokens/userinfo", asked(false)),          Some("actor_tokens.userinfo.name_prefix")),
+        ("actors, introspected",        plain().with("/actor_tokens/introspection", asked(true)),      Some("actor_tokens.introspection.name_prefix")),
+        ("callers, introspected",       plain().with(INTROSPECTION, asked(true)),                      Some("subject_tokens.authentication.introspection.name_prefix")),
+        ("operators, introspected",     plain().with(OF_OPERATORS, asked(true)),                       Some("impersonations.authentication.introspection.name_prefix")),
+        ("approvers, introspected",     plain().with("/approvals/authentication/introspection", asked(true)), Some("approvals.authentication.introspection.name_prefix")),
+        ("one prefix everywhere",       plain().with(ACTORS, partners(Some("partner:"))).with(OPERATORS, both(MANAGEMENT)), None),
+        ("userinfo with a prefix",      plain().with("/actor_tokens/userinfo", named("", asked(false))), None),
+        ("introspection with its own",  plain().with(INTROSPECTION, named("opaque:", asked(true))),    None),
+    ];
+    let gateway = Gateway::start(&plain());
+    let mut findings = Findings::default();
+    for (case, configuration, refused) in cases {
+        // A sender of events has no scopes, and operators must be there to receive any.
+        let configuration = match configuration.0.pointer("/impersonations/authentication") {
+            None if configuration.0.get("impersonations").is_some() => {
+                configuration.with(OPERATORS, both(MANAGEMENT))
+            }
+            _ => configuration,
+        };
+        match (gateway.update(&configuration), refused) {
+            (Ok(()), Some(_)) => findings.add(format!("{case}: accepted")),
+            (Err(log), None) => findings.add(format!("{case}: refused: {log}")),
+            (Err(log), Some(path)) => findings.expect(case, &log.contains(path), &true),
+            (Ok(()), None) => {}
+        }
+    }
+}
+
+/// The people of two lists are compared, so no issuer of one list may give a name of the other's.
+#[test]
+fn an_issuer_of_one_list_cannot_give_a_name_of_another_lists_issuer() {
+    let configuration = Configuration::default().with(APPROVERS, both("people"));
+    let gateway = Gateway::lent(&configuration);
+    for (name, status) in [("agent-7", 200), ("partner:agent-7", 400)] {
+        let token = minted(&gateway.send(&mint_request("u-1")));
+        let answer = gateway.send(&acting(&token, &agent(ISSUER, name)));
+        assert_eq!(answer.status, status, "{name}: {answer:?}");
+    }
 }

@@ -119,7 +119,7 @@ async function envoyYaml(edit) {
     const yaml = readFileSync(join(folder, 'keycloak.yaml'), 'utf8');
     const withRoutes = replaced(yaml, /^ *# These paths differ from a path above [^]*?\n\n/m, BLOCKS.routes);
     const configuration = edit === undefined ? BLOCKS.configuration : YAML.stringify(edit(YAML.parse(BLOCKS.configuration)));
-    return replaced(withRoutes, /^ *# docs\/configuration\.md explains every member[^]*?identity_gateway: \{documents: merge\}\n\n/m, configuration);
+    return replaced(withRoutes, /^ *# docs\/configuration\.md explains every member[^]*?identity_gateway: \{documents: merge, cluster: identity_gateway\}\n\n/m, configuration);
   } finally {
     rmSync(folder, { recursive: true });
   }

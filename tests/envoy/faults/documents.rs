@@ -20,21 +20,21 @@ use testkit::http2;
 use testkit::keys::Key;
 use testkit::server::{Fault, Received, Reply, Server};
 
-const JWKS: &str = "/oidc/jwks";
-const DISCOVERY: &str = "/oidc/.well-known/openid-configuration";
+pub(super) const JWKS: &str = "/oidc/jwks";
+pub(super) const DISCOVERY: &str = "/oidc/.well-known/openid-configuration";
 
 fn start(gateway: &Server) -> Envoy {
     merging(gateway).start()
 }
 
-fn merging(gateway: &Server) -> Bootstrap {
+pub(super) fn merging(gateway: &Server) -> Bootstrap {
     let configuration =
         Configuration::default().with("/identity_gateway", json!({"documents": "merge"}));
     in_front_of(&[gateway], &configuration)
 }
 
 /// The gateway's own documents.
-fn gateway_document(target: &str) -> Value {
+pub(super) fn gateway_document(target: &str) -> Value {
     match target {
         JWKS => json!({
             "z": [1, 2.5, null, "é"],
@@ -55,7 +55,7 @@ fn gateway_document(target: &str) -> Value {
 }
 
 /// Starts a gateway whose documents stay the same from one request to the next.
-fn gateway_with_documents() -> (Server, Value, Value) {
+pub(super) fn gateway_with_documents() -> (Server, Value, Value) {
     let gateway = Server::start(IDENTITY_GATEWAY);
     let (key_set, discovery) = (gateway_document(JWKS), gateway_document(DISCOVERY));
     let documents = (key_set.clone(), discovery.clone());
@@ -70,11 +70,11 @@ fn gateway_with_documents() -> (Server, Value, Value) {
     (gateway, key_set, discovery)
 }
 
-fn kids(document: &Value) -> Vec<&str> {
+pub(super) fn kids(document: &Value) -> Vec<&str> {
     document["keys"].as_array().unwrap().iter().filter_map(|key| key["kid"].as_str()).collect()
 }
 
-fn expect_honest_length(findings: &mut Findings, case: &str, answer: &Answer) {
+pub(super) fn expect_honest_length(findings: &mut Findings, case: &str, answer: &Answer) {
     let length = answer.header("content-length").map(|length| length.parse().unwrap());
     findings.expect(
         format!("{case}: content-length"),
@@ -351,7 +351,7 @@ fn no_body_follows_the_answer_to_a_head() {
 }
 
 /// Answers that are not documents, by name.
-fn answers_that_are_no_documents() -> Vec<(&'static str, Reply)> {
+pub(super) fn answers_that_are_no_documents() -> Vec<(&'static str, Reply)> {
     let body = |text: &str| Reply { body: text.into(), ..Reply::json(&Value::Null) };
     #[rustfmt::skip]
     let replies = vec![
@@ -368,7 +368,7 @@ fn answers_that_are_no_documents() -> Vec<(&'static str, Reply)> {
     replies
 }
 
-const FAULTS: [Fault; 6] = [
+pub(super) const FAULTS: [Fault; 6] = [
     Fault::Refused,
     Fault::Slow,
     Fault::ServerError,
@@ -415,47 +415,6 @@ fn a_failure_of_the_gateway_reaches_the_caller_unchanged() {
             gateway.heal();
         }
     }
-}
-
-#[test]
-fn the_gateways_last_good_document_replaces_a_failing_one() {
-    let (gateway, ..) = gateway_with_documents();
-    let envoy = merging(&gateway).workers(2).start();
-    let mut findings = Findings::default();
-    for target in [JWKS, DISCOVERY] {
-        // One worker merges the document, and every worker can serve it.
-        gateway.answer_always(Reply::json(&gateway_document(target)));
-        let good = envoy.send(&Request::get(target));
-        let mut expect_good = |case: &str, answer: &Answer| {
-            findings.expect(format!("{case}: status"), &answer.status, &200);
-            findings.expect(format!("{case}: body"), &answer.text(), &good.text());
-            let kept_for = answer.header("cache-control");
-            findings.expect(format!("{case}: kept for"), &kept_for, &Some("max-age=60"));
-            let same = answer.header("etag") == good.header("etag");
-            findings.expect(format!("{case}: tag"), &same, &true);
-            expect_honest_length(&mut findings, case, answer);
-        };
-        let mut connections = envoy.connect_to_every_worker();
-        for (name, reply) in answers_that_are_no_documents() {
-            gateway.answer_always(reply);
-            for connection in &mut connections {
-                expect_good(&format!("{target}: {name}"), &connection.send(&Request::get(target)));
-            }
-        }
-        for fault in FAULTS {
-            gateway.fail(fault);
-            expect_good(&format!("{target}: {fault:?}"), &envoy.send(&Request::get(target)));
-            gateway.heal();
-        }
-        let etag = good.header("etag").unwrap();
-        let known = envoy.send(&Request::get(target).header("if-none-match", etag));
-        findings.expect(format!("{target}: known"), &known.status, &304);
-        gateway.answer_always(Reply::json(&gateway_document(target)));
-        let answer = envoy.send(&Request::get(target));
-        findings.expect(format!("{target}: healed"), &answer.header("cache-control"), &None);
-    }
-    let line = "its last good one stands in";
-    findings.expect("the operator learns of it", &envoy.log().contains(line), &true);
 }
 
 /// HTTP/2 can end an answer in more ways than HTTP/1.1.

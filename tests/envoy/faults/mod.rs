@@ -8,6 +8,7 @@ mod key_sets;
 mod opaque_tokens;
 mod presented_tokens;
 mod recovery;
+mod stand_in;
 mod user_lookup;
 
 use std::fmt::Display;
@@ -122,13 +123,14 @@ fn introspection(service: &Server, cache_duration: &str, required_scopes: Value)
         "client_id": "impersonation-filter",
         "client_secret": {"inline_string": "introspection-secret"},
         "required_scopes": required_scopes,
+        "name_prefix": "",
         "cache_duration": cache_duration,
     })
 }
 
 fn userinfo(service: &Server, cache_duration: &str) -> Value {
     let http_uri = http_uri(service, "/oidc/me", TIMEOUT_TEXT);
-    json!({"http_uri": http_uri, "cache_duration": cache_duration})
+    json!({"http_uri": http_uri, "name_prefix": "", "cache_duration": cache_duration})
 }
 
 fn mint_with(bearer: &str) -> Request {

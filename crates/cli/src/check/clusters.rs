@@ -63,6 +63,16 @@ impl<'d> Clusters<'d> {
         }
     }
 
+    /// Checks the cluster of `identity_gateway`, if a configuration has one. Whether it speaks TLS is
+    /// the business of the routes to it.
+    pub(super) fn check_gateway(&self, configuration: &Place<'_>, findings: &mut Findings) {
+        let Some(by_name) = &self.by_name else { return };
+        let Some(named) = configuration.at(&["identity_gateway", "cluster"]) else { return };
+        if let Some(name) = named.text().filter(|name| !by_name.contains_key(*name)) {
+            self.is_missing(name, &named, findings);
+        }
+    }
+
     /// Checks the cluster of `store.etcd`, if a configuration has one.
     pub(super) fn check_store(&self, configuration: &Place<'_>, findings: &mut Findings) {
         let Some(named) = configuration.at(&["store", "etcd", "cluster"]) else { return };

@@ -231,6 +231,7 @@ impl<'d> Plugin<'d> {
                 let place = Place { value: &value, path };
                 clusters.check(&place, findings);
                 clusters.check_store(&place, findings);
+                clusters.check_gateway(&place, findings);
                 plugin::check(&place, &self.variables(), assume, findings)
             }
             Err((path, text)) => {

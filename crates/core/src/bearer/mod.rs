@@ -36,21 +36,21 @@ pub(crate) struct Verifier {
     jwt: Option<JwtVerifier>,
     userinfo: Option<Userinfo>,
     introspection: Option<Introspection>,
-    names: Names,
+    names: Rc<Names>,
     /// The keys that sign impersonations. A token that they signed is refused.
     own_keys: Rc<KeySet>,
     crypto: Option<Rc<TestedCrypto>>,
 }
 
 impl Verifier {
-    /// Creates a verifier with empty caches. It refuses all tokens that `own_keys` signed, as they
-    /// are impersonations.
+    /// Creates a verifier with empty caches. `names` has the issuers of all verifiers. The verifier
+    /// refuses all tokens that `own_keys` signed, as they are impersonations.
     pub(crate) fn new(
         ways: Verification,
+        names: Rc<Names>,
         own_keys: Rc<KeySet>,
         crypto: Option<Rc<TestedCrypto>>,
     ) -> Self {
-        let names = names(&ways);
         let jwt = (!ways.jwt.is_empty()).then(|| JwtVerifier::new(ways.jwt));
         let userinfo = ways.userinfo.map(Userinfo::new);
         let introspection = ways.introspection.map(Introspection::new);
@@ -112,13 +112,20 @@ impl Verifier {
     }
 }
 
-/// The name prefixes of the issuers and of the endpoints. An absent prefix is empty.
-pub(crate) fn names(ways: &Verification) -> Names {
+/// The name prefixes of the issuers and endpoints of all `lists`: a name that one of them gives may
+/// be compared with a name of any other. An absent prefix is empty.
+pub(crate) fn names<'v>(lists: impl Iterator<Item = &'v Verification>) -> Names {
     let prefix = |prefix: &Option<String>| prefix.clone().unwrap_or_default();
-    let issuers = ways.jwt.iter().map(|entry| (entry.issuer.clone(), prefix(&entry.name_prefix)));
-    let userinfo = ways.userinfo.iter().map(|userinfo| prefix(&userinfo.name_prefix));
-    let introspection = ways.introspection.iter().map(|endpoint| prefix(&endpoint.name_prefix));
-    Names::new(issuers.collect(), userinfo.chain(introspection).collect())
+    let (mut issuers, mut endpoints) = (Vec::new(), Vec::new());
+    for ways in lists {
+        let of_list = ways.jwt.iter();
+        issuers.extend(of_list.map(|entry| (entry.issuer.clone(), prefix(&entry.name_prefix))));
+        endpoints.extend(ways.userinfo.iter().map(|userinfo| prefix(&userinfo.name_prefix)));
+        endpoints.extend(ways.introspection.iter().map(|asked| prefix(&asked.name_prefix)));
+    }
+    issuers.sort_unstable();
+    issuers.dedup();
+    Names::new(issuers, endpoints)
 }
 
 /// Returns true if `token` is a `b64token` (RFC 6750 §2.1). Any other text is not an access token,

@@ -15,15 +15,15 @@ use super::console::Console;
 use super::events;
 use super::functions::{AuthorizeSubjectToken, CustomClaims};
 use super::impersonations::Impersonations;
-use super::kinds::{Boolean, Lifetime, NonEmpty, OneOf, Words};
-use super::name_prefix::warn_of_two_names;
+use super::kinds::{Boolean, Lifetime, NonEmpty, OneOf, Text, Words};
+use super::name_prefix::{NamedList, refuse_two_names, refuse_unnamed};
 use super::node::Node;
 use super::notifications::Hook;
 use super::paths::{IfAskedFor, PathMembers, Paths};
 use super::profile::{Profile, Profiled};
 use super::resources::{Resource, Resources};
 use super::section::{Kind, read_whole, section};
-use super::service::{BasePath, Issuer, tenant};
+use super::service::{BasePath, Issuer, Origin, tenant};
 use super::signing_keys::{Keys, SigningKey, SigningKeys};
 use super::store::Store;
 use super::subject_tokens::SubjectTokens;
@@ -77,6 +77,8 @@ pub struct Config {
     pub(crate) console: Option<Console>,
     /// The source of the key set and the discovery document.
     pub documents: DocumentSource,
+    /// The source of the documents that stand in while the gateway fails; `None` if none does.
+    pub(crate) stand_ins: Option<StandInSource>,
     /// The outcome of an exchange whose subject token is not one of this filter's.
     pub(crate) foreign_subject_tokens: ForeignSubjectTokens,
     /// The profile that the configuration keeps to.
@@ -121,6 +123,15 @@ pub enum DocumentSource {
 impl Words for DocumentSource {
     const WORDS: &'static [(&'static str, Self)] =
         &[("merge", Self::Merged), ("none", Self::Alone)];
+}
+
+/// The source of the documents that stand in while the gateway fails.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct StandInSource {
+    /// The gateway's Envoy cluster.
+    pub(crate) cluster: Rc<str>,
+    /// The origins that endpoints of a discovery document may have, besides the issuer's.
+    pub(crate) origins: Vec<String>,
 }
 
 section! {
@@ -204,6 +215,34 @@ section! {
         /// behind the filter. `none` means that there is no gateway: the filter serves both
         /// documents alone.
         documents: OneOf<DocumentSource> = "merge",
+        /// The Envoy cluster of the gateway, which the filter asks itself, once a minute, for the
+        /// documents that stand in [while the gateway
+        /// fails](gateway.md#what-the-filter-does-to-which-request).
+        cluster: Text => "no document stands in, with a warning",
+        /// Origins, besides the issuer's, that the endpoints in a discovery document may have. A
+        /// document with another one does not stand in.
+        origins: NonEmpty<Origin> => "the issuer's alone",
+    }
+}
+
+impl IdentityGateway {
+    /// Checks the members with each other, and takes the source of the documents that stand in.
+    fn stand_ins(&mut self, place: &Node<'_>) -> Option<StandInSource> {
+        let is_merged = self.documents == DocumentSource::Merged;
+        let cluster = place.clone().member("cluster");
+        if self.cluster.is_some() && !is_merged {
+            return cluster.problem("expected only with documents: merge");
+        }
+        if self.origins.is_some() && self.cluster.is_none() {
+            return place.clone().member("origins").problem("expected only beside cluster");
+        }
+        if is_merged && self.cluster.is_none() {
+            cluster.warn(
+                "absent: while the identity gateway fails, no key set and no discovery document stands in",
+            );
+        }
+        let origins = self.origins.take().unwrap_or_default();
+        Some(StandInSource { cluster: self.cluster.take()?.into(), origins })
     }
 }
 
@@ -223,7 +262,9 @@ impl Kind for Config {
 
     fn read(node: Node<'_>) -> Option<Self> {
         let place = node.clone();
-        let members = FilterMembers::read(node)?;
+        let mut members = FilterMembers::read(node)?;
+        let identity_gateway = place.clone().member("identity_gateway");
+        let stand_ins = members.identity_gateway.stand_ins(&identity_gateway);
         let clients = place.clone().member("clients");
         check_resources(&clients, &members.clients, &members.resources);
         let actor_tokens = members.actor_tokens.unwrap_or_default();
@@ -241,21 +282,8 @@ impl Kind for Config {
         }
         let impersonations = members.impersonations.unwrap_or_default();
         let approvers = members.approvals.as_ref().map(|approvals| &approvals.authentication);
-        let lists = [
-            (
-                "subject_tokens.authentication.jwt",
-                names(&members.subject_tokens.authentication.jwt),
-            ),
-            ("actor_tokens.jwt", names(&actor_tokens.verification.jwt)),
-            ("impersonations.authentication.jwt", names(&impersonations.authentication.jwt)),
-            ("approvals.authentication.jwt", names(approvers.map_or(&[], |ways| &ways.jwt))),
-            (
-                "impersonations.back_channel_logout",
-                events::names(&impersonations.back_channel_logout),
-            ),
-            ("impersonations.security_events", events::names(&impersonations.security_events)),
-        ];
-        warn_of_two_names(&place, &lists);
+        let callers = &members.subject_tokens.authentication;
+        check_names(&place, callers, &actor_tokens.verification, approvers, &impersonations);
         if matches!(members.store, Store::Etcd(_)) && impersonations.capacity.is_some() {
             let capacity = place.clone().member("impersonations").member("capacity");
             capacity.warn("has no effect: etcd has no such limit");
@@ -322,6 +350,7 @@ impl Kind for Config {
             hooks: members.notifications.into_iter().flatten().map(Rc::new).collect(),
             console: members.console,
             documents: members.identity_gateway.documents,
+            stand_ins,
             foreign_subject_tokens: members.foreign_subject_tokens,
             profile: members.profile,
             dpop,
@@ -346,6 +375,44 @@ fn check_console(place: &Node<'_>, console: &Console, operators: &Verification) 
         let _: Option<()> =
             client.problem("expected one of client_ids of impersonations.authentication");
     }
+}
+
+/// Refuses issuers and endpoints whose people would have two names.
+fn check_names(
+    place: &Node<'_>,
+    callers: &Verification,
+    actors: &Verification,
+    approvers: Option<&Verification>,
+    impersonations: &Impersonations,
+) {
+    let none = Verification::default();
+    let approvers = approvers.unwrap_or(&none);
+    let operators = &impersonations.authentication;
+    let list = |path, issuers| NamedList { path, issuers };
+    let lists = [
+        list("subject_tokens.authentication.jwt", names(&callers.jwt)),
+        list("actor_tokens.jwt", names(&actors.jwt)),
+        list("impersonations.authentication.jwt", names(&operators.jwt)),
+        list("approvals.authentication.jwt", names(&approvers.jwt)),
+        list(
+            "impersonations.back_channel_logout",
+            events::names(&impersonations.back_channel_logout),
+        ),
+        list("impersonations.security_events", events::names(&impersonations.security_events)),
+    ];
+    refuse_two_names(place, &lists);
+    let introspections = [
+        ("subject_tokens.authentication.introspection", callers),
+        ("actor_tokens.introspection", actors),
+        ("impersonations.authentication.introspection", operators),
+        ("approvals.authentication.introspection", approvers),
+    ];
+    let introspections = introspections.into_iter().filter_map(|(path, ways)| {
+        Some((path, ways.introspection.as_ref()?.name_prefix.as_deref()))
+    });
+    let userinfo = actors.userinfo.iter();
+    let userinfo = userinfo.map(|one| ("actor_tokens.userinfo", one.name_prefix.as_deref()));
+    refuse_unnamed(place, &lists, &introspections.chain(userinfo).collect::<Vec<_>>());
 }
 
 /// Warns of rules about the sign-in of actors that hold for fewer exchanges than one may think.

@@ -1,6 +1,8 @@
-//! `name_prefix`: keeps the names of several issuers apart where one list trusts more than one.
+//! `name_prefix`: keeps the names of several issuers apart where one list trusts more than one, and
+//! gives each issuer one prefix in all lists.
 //!
-//! The prefix is required there, because only the operator knows which issuer's names were used
+//! All lists name people who are compared with each other: the one who approves must not be the one
+//! who acts. The prefix is required where a list has several issuers, because only the operator knows which issuer's names were used
 //! until now. An issuer without a prefix must be given an empty one (`""`), so that a forgotten
 //! prefix does not pass for an intended one.
 
@@ -62,39 +64,56 @@ pub(super) fn keep_apart(list: &Node<'_>, entries: &[(&str, Option<&str>)]) -> O
     apart
 }
 
-/// Warns of `ways` without a prefix beside an issuer with an empty one: their names would count as
-/// names of that issuer. `issuers` are the issuers of the list; `ways` are introspection and
-/// userinfo.
-pub(super) fn warn_of_the_unnamed(
-    node: &Node<'_>,
-    issuers: &[Named<'_>],
-    ways: &[(&str, Option<&str>)],
-) {
-    let Some((unnamed, _)) = issuers.iter().find(|(_, prefix)| *prefix == Some("")) else { return };
-    for (way, _) in ways.iter().filter(|(_, prefix)| prefix.is_none() && issuers.len() > 1) {
-        node.clone().member(way).warn(format!(
-            "no name_prefix: its names count as names of {unnamed:?}; give it that issuer's \
-             prefix, an empty string, or one of its own"
-        ));
-    }
+/// A list of issuers by its path.
+pub(super) struct NamedList<'n> {
+    /// The path of the list.
+    pub(super) path: &'static str,
+    /// Each issuer of the list with its prefix.
+    pub(super) issuers: Vec<Named<'n>>,
 }
 
-/// Warns of an issuer that has different prefixes in different lists: each of its people has two
-/// names. A list is given by its path and its issuers.
-pub(super) fn warn_of_two_names(root: &Node<'_>, lists: &[(&str, Vec<Named<'_>>)]) {
+/// Refuses an issuer with different prefixes in different lists: each of its people would have two
+/// names, and could be two of the people whom an impersonation needs.
+pub(super) fn refuse_two_names(root: &Node<'_>, lists: &[NamedList<'_>]) {
     let mut seen: Vec<(String, &str, &str)> = Vec::new();
-    for (path, list) in lists {
-        for (index, (issuer, prefix)) in list.iter().enumerate() {
+    for NamedList { path, issuers } in lists {
+        for (index, (issuer, prefix)) in issuers.iter().enumerate() {
             let (place, prefix) =
                 (format!("{path}[{index}].name_prefix"), prefix.unwrap_or_default());
             let differs =
                 |(_, other, theirs): &&(String, &str, &str)| other == issuer && *theirs != prefix;
-            if let Some((elsewhere, ..)) = seen.iter().find(differs) {
-                let warning =
-                    format!("differs from {elsewhere}: each person of this issuer gets two names");
-                Node { path: place.clone(), ..root.clone() }.warn(warning);
+            if let Some((elsewhere, _, theirs)) = seen.iter().find(differs) {
+                let problem = format!(
+                    "expected {theirs:?} as in {elsewhere}: an issuer has one prefix in all lists"
+                );
+                refuse(root, place.clone(), problem);
             }
             seen.push((place, issuer, prefix));
         }
     }
+}
+
+/// Refuses an endpoint without a prefix where any other issuer or endpoint has one: its people could
+/// have another name there. `endpoints` has the path of each, and its prefix.
+pub(super) fn refuse_unnamed(
+    root: &Node<'_>,
+    lists: &[NamedList<'_>],
+    endpoints: &[(&'static str, Option<&str>)],
+) {
+    let of_lists =
+        lists.iter().flat_map(|list| list.issuers.iter().map(|named| (list.path, named.1)));
+    let mut all = of_lists.chain(endpoints.iter().copied());
+    let is_given = |(_, prefix): &(_, Option<&str>)| prefix.is_some_and(|one| !one.is_empty());
+    let Some((elsewhere, _)) = all.find(is_given) else { return };
+    for (path, _) in endpoints.iter().filter(|(_, prefix)| prefix.is_none()) {
+        let problem = format!(
+            "is required, as {elsewhere} has a name_prefix: expected that of the issuer whose \
+             tokens the endpoint knows, an empty string if that has none, or one of its own"
+        );
+        refuse(root, format!("{path}.name_prefix"), problem);
+    }
+}
+
+fn refuse(root: &Node<'_>, path: String, problem: String) {
+    let _: Option<()> = Node { path, ..root.clone() }.problem(problem);
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::http_uri::{HttpUri, Upstream};
 use super::kinds::{Boolean, DAY, HOUR, List, NonEmpty, SECOND, Scope, Span, Text};
-use super::name_prefix::{NamePrefix, Named, keep_apart, warn_of_the_unnamed};
+use super::name_prefix::{NamePrefix, Named, keep_apart};
 use super::node::Node;
 use super::section::{Kind, section};
 use super::source::Source;
@@ -246,8 +246,7 @@ section! {
         /// its `azp` if it has no `client_id`. Actor tokens have no such member.
         client_ids: NonEmpty<Text> => "any, with a warning",
         /// The prefix that the filter puts before each name in an answer ([several
-        /// issuers](#several-issuers)). The filter warns if it is absent while one of several
-        /// issuers has `""`.
+        /// issuers](#several-issuers)). It is required if any list has an issuer with a prefix.
         name_prefix: NamePrefix => "nothing",
         /// How long an answer is cached. A revoked token works that much longer. `0s` asks every
         /// time.
@@ -333,18 +332,6 @@ pub(super) fn jwks(
 /// Returns each issuer of a list with its prefix.
 pub(super) fn names(issuers: &[JwtIssuer]) -> Vec<Named<'_>> {
     issuers.iter().map(|one| (&*one.issuer, one.name_prefix.as_deref())).collect()
-}
-
-impl Verification {
-    /// Warns of userinfo and introspection whose names could be mistaken for those of an issuer in
-    /// the list.
-    fn warn_of_names(&self, place: &Node<'_>) {
-        let userinfo = self.userinfo.iter().map(|way| ("userinfo", way.name_prefix.as_deref()));
-        let introspection =
-            self.introspection.iter().map(|way| ("introspection", way.name_prefix.as_deref()));
-        let ways: Vec<_> = userinfo.chain(introspection).collect();
-        warn_of_the_unnamed(place, &names(&self.jwt), &ways);
-    }
 }
 
 fn check_each_is_there_once(list: &Node<'_>, issuers: &[JwtIssuer]) -> Option<()> {
@@ -469,12 +456,8 @@ impl<H: Holder> Kind for Authentication<H> {
     type Value = Verification;
 
     fn read(node: Node<'_>) -> Option<Verification> {
-        let place = node.clone();
         let AuthenticationMembers { jwt, introspection } = AuthenticationMembers::<H>::read(node)?;
-        let verification =
-            Verification { jwt: jwt.unwrap_or_default(), userinfo: None, introspection };
-        verification.warn_of_names(&place);
-        Some(verification)
+        Some(Verification { jwt: jwt.unwrap_or_default(), userinfo: None, introspection })
     }
 
     #[cfg(test)]
@@ -580,7 +563,6 @@ impl Kind for ActorTokens {
             );
         }
         let sign_in = SignInRules { acr_values: members.acr_values, max_age: members.max_age };
-        verification.warn_of_names(&place);
         Some(Self { required: members.required, verification, sign_in })
     }
 

@@ -84,15 +84,29 @@ impl Service {
         };
         let crypto = native.map(|native| Rc::new(TestedCrypto::new(native, &signing_key)));
         let own_keys = Rc::new(KeySet::of(&config.published_keys));
-        let verifier = |ways| Verifier::new(ways, Rc::clone(&own_keys), crypto.clone());
+        let approvers = config.approvals.as_ref().map(|approvals| &approvals.authentication);
+        let names = Rc::new(bearer::names(
+            [
+                &config.subject_tokens.authentication,
+                &config.actor_tokens.verification,
+                &config.impersonations.authentication,
+            ]
+            .into_iter()
+            .chain(approvers),
+        ));
+        let verifier =
+            |ways| Verifier::new(ways, Rc::clone(&names), Rc::clone(&own_keys), crypto.clone());
         let own_tokens =
             OwnTokens::new(config.issuer.clone(), Rc::clone(&own_keys), crypto.clone());
         // These settings are moved, because they hold secrets that nothing else needs.
         let callers = verifier(mem::take(&mut config.subject_tokens.authentication));
-        let names = Rc::new(bearer::names(&config.actor_tokens.verification));
+        let actors = &config.actor_tokens.verification.jwt;
+        let of_actors =
+            Rc::new(names.only(|issuer| actors.iter().any(|entry| entry.issuer == issuer)));
         let tenant = config.tenant();
-        let inbox =
-            |senders, kind| Inbox::new(senders, Rc::clone(&names), crypto.clone(), &tenant, kind);
+        let inbox = |senders, kind| {
+            Inbox::new(senders, Rc::clone(&of_actors), crypto.clone(), &tenant, kind)
+        };
         let logouts = inbox(mem::take(&mut config.impersonations.back_channel_logout), "logout");
         let security_events =
             inbox(mem::take(&mut config.impersonations.security_events), "security_event");

@@ -4,8 +4,8 @@
 //! In front of an identity gateway, the filter serves the gateway's documents with our parts added.
 //! An API that trusts the gateway then trusts our tokens without being configured. When the gateway
 //! fails, the filter never serves our part alone: an API that cached a key set without the
-//! gateway's keys would refuse every token of the gateway until it fetched the next one. The filter
-//! serves the gateway's last good document instead (RFC 5861 §4). If there is none, the gateway's
+//! gateway's keys would refuse every token of the gateway until it fetched the next one. A document
+//! that the filter has fetched itself stands in (RFC 5861 §4). If there is none, the gateway's
 //! failure passes through unchanged.
 //!
 //! The discovery document lists the endpoints of this configuration, and how the configured clients
@@ -14,15 +14,18 @@
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
+use std::rc::Rc;
+use std::time::Duration;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use super::last_good::LastGood;
+use super::origins::Origins;
+use super::stand_in::{Fitting, StandIn};
 use crate::client::Assertions;
-use crate::config::{ClientAuthentication, Config};
+use crate::config::{ClientAuthentication, Config, HttpUri};
 use crate::dpop::Proofs;
 use crate::host::Host;
 use crate::jose::PublishedKey;
@@ -36,8 +39,11 @@ use crate::step::Response;
 /// be published this long before it signs.
 const MAX_AGE: &str = "public, max-age=300";
 
-/// How long a reader may cache the gateway's last good document while the gateway fails.
+/// How long a reader may cache a document that stands in while the gateway fails.
 const STAND_IN_MAX_AGE: &str = "max-age=60";
+
+/// How long the gateway may take for a document that may stand in. No request waits for it.
+const STAND_IN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The grants of a provider that does not list any (OpenID Connect Discovery §3).
 const DEFAULT_GRANTS: [&str; 2] = ["authorization_code", "implicit"];
@@ -111,9 +117,8 @@ pub(crate) struct Documents {
     supported: Supported,
     /// True once the operator was warned that the gateway has an endpoint at another path.
     told: Cell<bool>,
-    last_jwks: LastGood,
-    last_discovery: LastGood,
-    last_oauth_discovery: LastGood,
+    /// The documents that may stand in for the gateway's.
+    stand_ins: Vec<(Document, Rc<StandIn>)>,
 }
 
 #[derive(Serialize)]
@@ -240,7 +245,6 @@ impl Documents {
         let origin = HttpUrl::parse(&config.issuer)
             .map(|url| format!("{}://{}", url.scheme, url.authority))
             .unwrap_or_default();
-        let tenant = config.tenant();
         let supported = Supported::new(config, proofs, &origin);
         let metadata = Metadata {
             issuer: &config.issuer,
@@ -261,9 +265,7 @@ impl Documents {
             keys: config.published_keys.clone(),
             supported,
             told: Cell::default(),
-            last_jwks: LastGood::new(&tenant, "jwks"),
-            last_discovery: LastGood::new(&tenant, "discovery"),
-            last_oauth_discovery: LastGood::new(&tenant, "oauth_discovery"),
+            stand_ins: stand_ins(config, &origin),
         }
     }
 
@@ -281,53 +283,36 @@ impl Documents {
         document: &[u8],
         if_none_match: Option<&[u8]>,
     ) -> Option<Response> {
-        let (merged, is_ours) = self.merge(host, which, document)?;
-        // A gateway may write a document for the host that a request names. Such a document must
-        // not be served to others.
-        if is_ours {
-            self.last_good(which).remember(host, document);
-        }
+        let merged = self.merge(host, which, document)?;
         Some(self.answer(which, merged, None, if_none_match))
     }
 
-    /// Answers with the gateway's last good document and our part in it, when the gateway failed;
-    /// `None` if there is no such document.
+    /// Answers with the document that stands in and our part in it, when the gateway failed; `None`
+    /// if there is no such document.
     pub(crate) fn stand_in(
         &self,
         host: &dyn Host,
         which: Document,
         if_none_match: Option<&[u8]>,
     ) -> Option<Response> {
-        let document = self.last_good(which).recall(host)?;
-        let (merged, _) = self.merge(host, which, &document)?;
+        let (_, stand_in) = self.stand_ins.iter().find(|(document, _)| *document == which)?;
+        let merged = self.merge(host, which, &stand_in.recall(host)?)?;
         Some(self.answer(which, merged, Some(STAND_IN_MAX_AGE), if_none_match))
     }
 
-    fn last_good(&self, which: Document) -> &LastGood {
-        match which {
-            Document::Jwks => &self.last_jwks,
-            Document::Discovery => &self.last_discovery,
-            Document::OauthDiscovery => &self.last_oauth_discovery,
-        }
+    /// The documents that the background task fetches.
+    pub(super) fn stand_ins(&self) -> impl Iterator<Item = &Rc<StandIn>> {
+        self.stand_ins.iter().map(|(_, stand_in)| stand_in)
     }
 
-    /// Merges a document of the gateway with our part. Also returns whether the document belongs to
-    /// our issuer (OpenID Connect Discovery §4.3). A key set names no issuer, and always does.
-    fn merge(&self, host: &dyn Host, which: Document, document: &[u8]) -> Option<(Vec<u8>, bool)> {
+    /// Merges a document of the gateway with our part.
+    fn merge(&self, host: &dyn Host, which: Document, document: &[u8]) -> Option<Vec<u8>> {
         let document: Map<String, Value> = serde_json::from_slice(document).ok()?;
-        let is_ours = match which {
-            Document::Jwks => true,
-            Document::Discovery | Document::OauthDiscovery => {
-                document.get("issuer").is_some_and(|issuer| *issuer == self.issuer)
-            }
-        };
         let merged = match which {
             Document::Jwks => self.merge_keys(host, document),
-            Document::Discovery | Document::OauthDiscovery => {
-                self.merge_metadata(host, document, is_ours)
-            }
+            Document::Discovery | Document::OauthDiscovery => self.merge_metadata(host, document),
         };
-        Some((Value::Object(merged?).to_string().into_bytes(), is_ours))
+        Some(Value::Object(merged?).to_string().into_bytes())
     }
 
     fn ours(&self, which: Document) -> &[u8] {
@@ -363,13 +348,13 @@ impl Documents {
     }
 
     /// Adds our grant to the gateway's document, and our endpoints if the document belongs to our
-    /// issuer. Every other member stays as it is.
+    /// issuer (OpenID Connect Discovery §4.3). Every other member stays as it is.
     fn merge_metadata(
         &self,
         host: &dyn Host,
         mut document: Map<String, Value>,
-        is_ours: bool,
     ) -> Option<Map<String, Value>> {
+        let is_ours = document.get("issuer").is_some_and(|issuer| *issuer == self.issuer);
         if !add_to_list(&mut document, GRANTS, Some(&DEFAULT_GRANTS), &[TOKEN_EXCHANGE]) {
             return None;
         }
@@ -404,6 +389,36 @@ impl Documents {
         }
         Response { status: 200, headers, body }
     }
+}
+
+/// The documents of a configuration that may stand in for the gateway's; none without the gateway's
+/// cluster. `origin` is the issuer's.
+fn stand_ins(config: &Config, origin: &str) -> Vec<(Document, Rc<StandIn>)> {
+    let source = config.stand_ins.as_ref().zip(HttpUrl::parse(&config.issuer));
+    let Some((source, issuer)) = source else { return Vec::new() };
+    let paths = &config.paths;
+    let documents = [
+        (Document::Jwks, Some(&paths.jwks)),
+        (Document::Discovery, Some(&paths.discovery)),
+        (Document::OauthDiscovery, paths.oauth_discovery.as_ref()),
+    ];
+    let stand_in = |(which, path): (Document, Option<&String>)| {
+        let address = HttpUri {
+            cluster: Rc::clone(&source.cluster),
+            scheme: issuer.scheme.into(),
+            authority: issuer.authority.into(),
+            path: path?.clone(),
+            timeout: STAND_IN_TIMEOUT,
+        };
+        let fitting = match which {
+            Document::Jwks => Fitting::KeySet,
+            Document::Discovery | Document::OauthDiscovery => {
+                Fitting::Metadata(Origins::new(&config.issuer, origin, &source.origins))
+            }
+        };
+        Some((which, Rc::new(StandIn::new(address, fitting))))
+    };
+    documents.into_iter().filter_map(stand_in).collect()
 }
 
 /// Adds our values to a list, each once. `default` is the meaning of a document without the list;

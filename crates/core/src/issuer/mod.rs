@@ -15,11 +15,11 @@ mod events;
 mod exchange;
 mod introspect;
 mod issued_token;
-mod last_good;
 mod list;
 mod listing;
 mod logout;
 mod mint;
+mod origins;
 mod ours;
 mod oversight;
 mod page;
@@ -33,6 +33,7 @@ mod revoke;
 mod revoke_token;
 mod security_event;
 mod service;
+mod stand_in;
 mod subject_token;
 
 pub use crate::config::Paths;
@@ -47,3 +48,4 @@ pub use page::BuiltPage;
 pub use request::{Body, Head, MAX_BODY};
 
 pub use service::Service;
+pub(crate) use stand_in::MAX_DOCUMENT;

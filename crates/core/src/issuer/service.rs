@@ -117,7 +117,8 @@ impl Service {
         }
     }
 
-    /// Starts the background work that is due now: fetching key sets, counting, setting gauges.
+    /// Starts the background work that is due now: fetching key sets and documents, counting,
+    /// setting gauges.
     pub fn tick(self: &Rc<Self>, host: &Rc<dyn Host>) -> Vec<Step<()>> {
         self.create_tables(&**host);
         self.set_gauges(&**host);
@@ -128,6 +129,12 @@ impl Service {
             })
         };
         let mut steps: Vec<_> = self.remote_key_sets().map(fetch).collect();
+        for stand_in in self.documents.stand_ins() {
+            let stand_in = Rc::clone(stand_in);
+            steps.push(Task::start(Rc::clone(host), None, |context| async move {
+                stand_in.keep_fresh(&context).await;
+            }));
+        }
         if self.store.counts(&**host) {
             let service = Rc::clone(self);
             steps.push(Task::start(Rc::clone(host), None, |context| async move {

@@ -90,11 +90,6 @@ impl Keys {
         self.numbered("m", list)
     }
 
-    /// The last good document of the gateway with this name.
-    pub(crate) fn document(&self, name: &str) -> String {
-        self.named(&format!("d-{name}"))
-    }
-
     /// A bucket of the ids that were seen once. `purpose` keeps ids of different kinds apart.
     /// `format` is part of the name: another version of the filter uses other keys.
     pub(crate) fn seen_once(&self, purpose: &str, format: u8, bucket: u32) -> String {
@@ -116,4 +111,9 @@ impl Keys {
 /// one key set.
 pub(crate) fn key_set(source: &str) -> String {
     format!("k{}", Digest::of(source.as_bytes()).id())
+}
+
+/// The document that was fetched from `source`. All services share it, as they share key sets.
+pub(crate) fn document(source: &str) -> String {
+    format!("d{}", Digest::of(source.as_bytes()).id())
 }

@@ -1,7 +1,7 @@
 //! Names with their issuer: one name means one person.
 //!
-//! Two issuers may both know an `agent-7`. Therefore each issuer of a list has a prefix of its own,
-//! which the filter puts before every name that the issuer gives. Bounds, rules, records and logs
+//! Two issuers may both know an `agent-7`. Therefore each issuer has a prefix of its own, in all
+//! lists of the configuration, which the filter puts before every name that the issuer gives. Bounds, rules, records and logs
 //! only ever see the name with its prefix.
 //!
 //! A prefix alone does not keep two issuers apart: the issuer without a prefix could name a user
@@ -17,13 +17,13 @@
 use super::StatementError;
 use crate::policy::is_user_id;
 
-/// The prefixes of one list of issuers.
+/// The prefixes of issuers.
 #[derive(Debug, Default)]
 pub(crate) struct Names {
-    /// Each issuer of the list with its prefix.
+    /// Each issuer with its prefix.
     issuers: Vec<(String, String)>,
-    /// The prefixes of the endpoints that are asked about tokens.
-    endpoints: Vec<String>,
+    /// The prefixes of all issuers, and of the endpoints that are asked about tokens.
+    prefixes: Vec<String>,
 }
 
 /// Why a name is refused.
@@ -39,11 +39,19 @@ pub(crate) enum NameError {
 
 impl Names {
     /// Takes each issuer with its prefix, and the prefixes of the endpoints that are asked.
-    pub(crate) const fn new(issuers: Vec<(String, String)>, endpoints: Vec<String>) -> Self {
-        Self { issuers, endpoints }
+    pub(crate) fn new(issuers: Vec<(String, String)>, endpoints: Vec<String>) -> Self {
+        let of_issuers = issuers.iter().map(|(_, prefix)| prefix.clone());
+        let prefixes = of_issuers.chain(endpoints).collect();
+        Self { issuers, prefixes }
     }
 
-    /// The prefix of an issuer of the list; `None` if the list lacks the issuer.
+    /// Knows fewer issuers. A name must still not be one of the others'.
+    pub(crate) fn only(&self, is_known: impl Fn(&str) -> bool) -> Self {
+        let issuers = self.issuers.iter().filter(|(issuer, _)| is_known(issuer));
+        Self { issuers: issuers.cloned().collect(), prefixes: self.prefixes.clone() }
+    }
+
+    /// The prefix of a known issuer.
     pub(crate) fn prefix_of(&self, issuer: &str) -> Option<&str> {
         let listed = self.issuers.iter().find(|(listed, _)| listed == issuer);
         listed.map(|(_, prefix)| &**prefix)
@@ -56,8 +64,11 @@ impl Names {
         if !is_user_id(&name) {
             return Err(NameError::Malformed);
         }
-        let mut prefixes = self.issuers.iter().map(|(_, prefix)| prefix).chain(&self.endpoints);
-        if prefixes.any(|other| other.len() > prefix.len() && name.starts_with(&**other)) {
+        if self
+            .prefixes
+            .iter()
+            .any(|other| other.len() > prefix.len() && name.starts_with(&**other))
+        {
             return Err(NameError::OfAnotherIssuer);
         }
         Ok(name)

@@ -5,13 +5,11 @@ use std::rc::Rc;
 use super::answering::respond;
 use crate::host::Host;
 use crate::http_stream::{Flow, HttpStream};
-use crate::issuer::{Document, PARTIAL_HEADERS, STALE_HEADERS, Service, stays_beside};
+use crate::issuer::{
+    Document, MAX_DOCUMENT, PARTIAL_HEADERS, STALE_HEADERS, Service, stays_beside,
+};
 use crate::media_type;
 use crate::step::Response;
-
-/// The longest document of a gateway that the filter reads, in bytes. Envoy buffers one megabyte by
-/// default.
-pub(super) const MAX_DOCUMENT: usize = 512 * 1024;
 
 /// A request for a document that the filter merges with the gateway's.
 pub(super) struct Merge {
@@ -65,13 +63,13 @@ impl Merge {
         Some(Flow::Continue)
     }
 
-    /// Answers with the gateway's last good document, because the gateway sent none. Returns `None`
-    /// if there is no last good document, and the gateway's answer goes on as it is.
+    /// Answers with the document that stands in, because the gateway sent none. Returns `None` if
+    /// none does, and the gateway's answer goes on as it is.
     pub(super) fn stand_in(&self, host: &dyn Host, http: &dyn HttpStream) -> Option<Flow> {
         let if_none_match = self.if_none_match.as_deref();
-        let Some(last_good) = self.service.documents.stand_in(host, self.document, if_none_match)
+        let Some(stand_in) = self.service.documents.stand_in(host, self.document, if_none_match)
         else {
-            host.warn("the identity gateway has no such document, nor had it one of late");
+            host.warn("the identity gateway has no such document, and none stands in for it");
             return self.head_only.then(|| {
                 // The filter asked by GET. The body must not go to a caller that sent a HEAD.
                 let status = http.response_header(":status").as_deref().and_then(number);
@@ -80,7 +78,7 @@ impl Merge {
             });
         };
         host.warn("the identity gateway has no such document: its last good one stands in");
-        respond(http, &last_good, "");
+        respond(http, &stand_in, "");
         Some(Flow::Pause)
     }
 }

@@ -18,7 +18,9 @@ use crate::certificate::{ClientCertificate, FORWARDED_CERTIFICATE};
 use crate::config::{AuditLog, CertificateSource};
 use crate::host::Host;
 pub use crate::http_stream::{Flow, HttpStream};
-use crate::issuer::{Answer, Body, Dispatch, Head, MAX_BODY, Outcome, Route, Service, dispatch};
+use crate::issuer::{
+    Answer, Body, Dispatch, Head, MAX_BODY, MAX_DOCUMENT, Outcome, Route, Service, dispatch,
+};
 use crate::media_type;
 use crate::metrics;
 use crate::step::{Progress, Reply, Step, Task};
@@ -168,9 +170,7 @@ impl Stream {
         end_of_stream: bool,
     ) -> Flow {
         match self.take() {
-            State::ReadingDocument(merge) if size > merging::MAX_DOCUMENT => {
-                self.stand_in(http, &merge)
-            }
+            State::ReadingDocument(merge) if size > MAX_DOCUMENT => self.stand_in(http, &merge),
             State::ReadingDocument(merge) if end_of_stream => {
                 match merge.merge(&*self.host, http, size) {
                     Some(flow) => flow,
@@ -185,9 +185,7 @@ impl Stream {
     /// Handles trailers, which end the response.
     pub fn on_response_trailers(&mut self, http: &dyn HttpStream) -> Flow {
         let size = match self.state {
-            State::ReadingDocument(_) => {
-                http.response_body(merging::MAX_DOCUMENT.saturating_add(1)).len()
-            }
+            State::ReadingDocument(_) => http.response_body(MAX_DOCUMENT.saturating_add(1)).len(),
             _ => 0,
         };
         self.on_response_body(http, size, true)

@@ -21,6 +21,8 @@ use crate::step::{Call, CallFailure, Context, HttpCall, Reply};
 pub enum Upstream {
     /// The key set of an issuer.
     Jwks,
+    /// The documents of the identity gateway.
+    Documents,
     /// A token introspection endpoint.
     Introspection,
     /// A userinfo endpoint.
@@ -65,8 +67,9 @@ pub(crate) enum Fault {
 
 impl Upstream {
     /// All upstreams.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::Jwks,
+        Self::Documents,
         Self::Introspection,
         Self::Userinfo,
         Self::UserLookup,
@@ -78,6 +81,7 @@ impl Upstream {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Jwks => "jwks",
+            Self::Documents => "documents",
             Self::Introspection => "introspection",
             Self::Userinfo => "userinfo",
             Self::UserLookup => "user_lookup",

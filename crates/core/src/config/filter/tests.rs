@@ -291,7 +291,11 @@ fn full() -> Value {
         "dpop": {"nonce": "required"},
         "client_certificate": "forwarded",
         "audit": {"context": true},
-        "identity_gateway": {"documents": "none"},
+        "identity_gateway": {
+            "documents": "merge",
+            "cluster": "identity_gateway",
+            "origins": ["https://mtls.example.com"],
+        },
     })
 }
 
@@ -467,7 +471,10 @@ fn every_member_can_be_set() {
     assert_eq!(config.access_token_lifetime, Duration::from_secs(1800));
     assert!(config.actor_tokens.required);
     assert_eq!(config.foreign_subject_tokens, ForeignSubjectTokens::PassThrough);
-    assert_eq!(config.documents, DocumentSource::Alone);
+    assert_eq!(config.documents, DocumentSource::Merged);
+    let source = config.stand_ins.as_ref().unwrap();
+    assert_eq!(&*source.cluster, "identity_gateway");
+    assert_eq!(source.origins, ["https://mtls.example.com"]);
     assert!(config.audit_context);
 
     let portal = &config.clients["portal"];
@@ -594,6 +601,7 @@ fn a_missing_required_member_is_named() {
         "subject_tokens.authentication.introspection.http_uri.cluster",
         "subject_tokens.authentication.introspection.client_id",
         "subject_tokens.authentication.introspection.client_secret",
+        "subject_tokens.authentication.introspection.name_prefix",
         "subject_tokens.user_lookup.http_uri",
         "subject_tokens.user_lookup.http_uri.uri",
         "subject_tokens.user_lookup.http_uri.cluster",
@@ -604,11 +612,13 @@ fn a_missing_required_member_is_named() {
         "actor_tokens.userinfo.http_uri",
         "actor_tokens.userinfo.http_uri.uri",
         "actor_tokens.userinfo.http_uri.cluster",
+        "actor_tokens.userinfo.name_prefix",
         "actor_tokens.introspection.http_uri",
         "actor_tokens.introspection.http_uri.uri",
         "actor_tokens.introspection.http_uri.cluster",
         "actor_tokens.introspection.client_id",
         "actor_tokens.introspection.client_secret",
+        "actor_tokens.introspection.name_prefix",
         "console.client_id",
         "console.scopes",
         "impersonations.authentication",
@@ -622,6 +632,7 @@ fn a_missing_required_member_is_named() {
         "impersonations.authentication.introspection.http_uri.cluster",
         "impersonations.authentication.introspection.client_id",
         "impersonations.authentication.introspection.client_secret",
+        "impersonations.authentication.introspection.name_prefix",
         "impersonations.back_channel_logout[0].issuer",
         "impersonations.back_channel_logout[0].name_prefix",
         "impersonations.back_channel_logout[0].audiences",
@@ -696,6 +707,8 @@ fn a_missing_required_member_is_named() {
         ("approvals.authentication.jwt[0].local_jwks", "approvals.authentication.jwt[0]", "expected exactly one of remote_jwks, local_jwks"),
         ("approvals.authentication.jwt[0].local_jwks.inline_string", "approvals.authentication.jwt[0].local_jwks", "expected exactly one of inline_string, environment_variable"),
         ("authzen.authorization.environment_variable", "authzen.authorization", "expected exactly one of inline_string, environment_variable"),
+        ("identity_gateway.cluster", "identity_gateway.origins", "expected only beside cluster"),
+        ("identity_gateway.origins[0]", "identity_gateway.origins", "expected a list that is not empty"),
         ("notifications[0]", "notifications", "expected a list that is not empty"),
         ("notifications[0].events[0]", "notifications[0].events", "expected a list that is not empty"),
         ("notifications[0].secret.inline_string", "notifications[0].secret", "expected exactly one of inline_string, environment_variable"),
@@ -1190,8 +1203,7 @@ fn a_probably_unintended_setting_is_a_warning() {
         (without("/subject_tokens/authentication/introspection/client_ids"),             INTROSPECTION, "no client_ids"),
         (without("/subject_tokens/authentication/introspection/audiences"),              INTROSPECTION, "no audiences"),
         (without("/actor_tokens/introspection/audiences"),                               "actor_tokens.introspection", "no audiences"),
-        (without("/subject_tokens/authentication/introspection/name_prefix"),            INTROSPECTION, "no name_prefix"),
-        (removed(removed(with("/impersonations/authentication/jwt/0/name_prefix", json!("own:")), "/impersonations/back_channel_logout"), "/approvals"), "impersonations.authentication.jwt[0].name_prefix", "differs from subject_tokens.authentication.jwt[0].name_prefix"),
+        (removed(without("/identity_gateway/origins"), "/identity_gateway/cluster"),     "identity_gateway.cluster", "absent: while the identity gateway fails"),
     ];
     for (value, path, text) in cases {
         let warnings = parse(&value).unwrap().warnings;

@@ -167,6 +167,11 @@ impl Gateway {
         self.upstreams.borrow_mut().push_back(Box::new(upstream));
     }
 
+    /// Forgets the rules that no call has used.
+    pub(crate) fn forget_upstreams(&self) {
+        self.upstreams.borrow_mut().clear();
+    }
+
     /// Ticks the timer of the worker, and finishes the work that is due.
     pub(crate) fn tick(&self) {
         let host = Rc::clone(&self.world) as Rc<dyn Host>;

@@ -164,7 +164,7 @@ fn a_token_that_cannot_be_ours_goes_on_unverified() {
         ("another key",      Key::generate(Algorithm::ES256, "gateway-1").sign(&claims)),
         ("another alg",      other_algorithm.sign(&claims)),
         ("no kid",           key.sign_with(&without(header("x", json!(1)), "kid"), &claims)),
-        ("another typ",      key.sign_with(&header("typ", json!("JWT")), &claims)),
+        ("another typ",      key.sign_with(&header("typ", json!("logout+jwt")), &claims)),
         ("critical headers", key.sign_with(&header("crit", json!([])), &claims)),
         ("padding",          format!("{}=", setting.access_token)),
         ("opaque",           "opaque".to_owned()),

@@ -1,0 +1,246 @@
+//! The documents that stand in while the identity gateway fails are the filter's own: no caller's
+//! request decides what others get.
+
+use serde_json::{Value, json};
+
+use super::documents::{
+    DISCOVERY, FAULTS, JWKS, answers_that_are_no_documents, expect_honest_length,
+    gateway_with_documents, kids, merging,
+};
+use testkit::bootstrap::{Bootstrap, Cluster, Listener};
+use testkit::configuration::{Configuration, ISSUER, PROVIDER_KEY};
+use testkit::envoy::Envoy;
+use testkit::gateway::{IDENTITY_GATEWAY, backend_claims, in_front_of};
+use testkit::http::{Answer, Request};
+use testkit::keys::Key;
+use testkit::server::{Fault, Received, Reply, Server};
+use testkit::{Findings, wait_for};
+
+/// The issuer's authority, at which the filter asks.
+const AUTHORITY: &str = "auth.example.com";
+
+/// The filter with the gateway's cluster, and these members besides.
+fn keeping(members: Value) -> Configuration {
+    let mut gateway = json!({"documents": "merge", "cluster": IDENTITY_GATEWAY});
+    gateway.as_object_mut().unwrap().extend(members.as_object().unwrap().clone());
+    Configuration::default().with("/identity_gateway", gateway)
+}
+
+/// Waits until a document stands in for the failing gateway.
+fn stand_in(envoy: &Envoy, target: &str) -> Answer {
+    wait_for("a document that stands in", || {
+        let answer = envoy.send(&Request::get(target));
+        (answer.status == 200 && answer.header("cache-control") == Some("max-age=60"))
+            .then_some(answer)
+    })
+}
+
+/// Waits until the filter has asked for a document itself.
+fn wait_for_a_fetch(gateway: &Server, target: &str) {
+    wait_for("the filter's own request", || {
+        gateway.received().iter().any(|asked| asked.target == target).then_some(())
+    });
+}
+
+/// A gateway of many tenants: whoever names another host, in any way, or an application gets the
+/// stranger's keys and endpoints.
+fn gateway_of_tenants(ours: &Key, strangers: &Key) -> Server {
+    let keys = |key: &Key| json!({"keys": [key.public_jwk()]});
+    let documents = [keys(ours), keys(strangers)];
+    let gateway = Server::start(IDENTITY_GATEWAY);
+    gateway.answer(move |asked| {
+        let host = ["x-forwarded-host", "host"].into_iter().find_map(|name| asked.header(name));
+        let (path, query) = asked.target.split_once('?').unwrap_or((&asked.target, ""));
+        let is_strangers = host != Some(AUTHORITY) || !query.is_empty();
+        Reply::json(&if path == JWKS {
+            documents[usize::from(is_strangers)].clone()
+        } else {
+            let origin =
+                if is_strangers { "https://evil.example" } else { "https://auth.example.com" };
+            json!({
+                "issuer": ISSUER,
+                "token_endpoint": format!("{origin}/oidc/token"),
+                "jwks_uri": format!("{origin}{JWKS}"),
+            })
+        })
+    });
+    gateway
+}
+
+/// An API whose Envoy fetches the filter's key set when the first token arrives.
+fn api(filter: &Envoy) -> Envoy {
+    let jwt_authn = json!({
+        "name": "envoy.filters.http.jwt_authn",
+        "typed_config": {
+            "@type": "type.googleapis.com/envoy.extensions.filters.http.jwt_authn.v3.JwtAuthentication",
+            "providers": {"ours": {
+                "issuer": ISSUER,
+                "remote_jwks": {"http_uri": {
+                    "uri": format!("http://{AUTHORITY}{JWKS}"), "cluster": "filter", "timeout": "5s",
+                }},
+            }},
+            "rules": [{"match": {"prefix": "/orders"}, "requires": {"provider_name": "ours"}}],
+        },
+    });
+    let listener = Listener::new("api").filter(jwt_authn).answer("/", "orders");
+    let filter = Cluster::new("filter", filter.address("gateway"));
+    Bootstrap::default().listener(listener).cluster(filter).start()
+}
+
+#[test]
+fn a_strangers_request_does_not_decide_what_stands_in_for_a_failing_gateway() {
+    let strangers = Key::generate(PROVIDER_KEY.alg, "strangers");
+    let gateway = gateway_of_tenants(&PROVIDER_KEY, &strangers);
+    let envoy = in_front_of(&[&gateway], &keeping(json!({}))).workers(2).start();
+    let mut findings = Findings::default();
+    for target in [JWKS, DISCOVERY] {
+        wait_for_a_fetch(&gateway, target);
+        for (case, query, name, value) in [
+            ("Host", "", "host", "evil.example"),
+            ("a query", "?appid=evil", "host", AUTHORITY),
+            ("X-Forwarded-Host", "", "x-forwarded-host", "evil.example"),
+        ] {
+            let request = Request::get(&format!("{target}{query}")).header(name, value);
+            for connection in &mut envoy.connect_to_every_worker() {
+                let answer = connection.send(&request).text();
+                let own = answer.contains("strangers") || answer.contains("evil.example");
+                findings.expect(format!("{target} by {case}: the stranger's own"), &own, &true);
+            }
+        }
+    }
+    gateway.fail(Fault::ServerError);
+    for (case, request) in [
+        ("an API", Request::get(JWKS)),
+        (
+            "the stranger",
+            Request::get(&format!("{JWKS}?appid=evil")).header("host", "evil.example"),
+        ),
+    ] {
+        stand_in(&envoy, JWKS);
+        let answer = envoy.send(&request);
+        findings.expect(case, &kids(&answer.json()), &vec!["provider-1", "gateway-1"]);
+    }
+    let discovery = stand_in(&envoy, DISCOVERY).json();
+    findings.expect("discovery", &discovery["jwks_uri"], &json!(format!("{ISSUER}/jwks")));
+
+    let api = api(&envoy);
+    let orders =
+        |key: &Key| api.send(&Request::get("/orders").bearer(&key.sign(&backend_claims())));
+    findings.expect("an ordinary user", &orders(&PROVIDER_KEY).status, &200);
+    findings.expect("a forged token", &orders(&strangers).status, &401);
+}
+
+#[test]
+fn the_filter_asks_for_itself_once_for_all_workers_and_with_nothing_of_a_caller() {
+    let (gateway, ..) = gateway_with_documents();
+    let envoy = in_front_of(&[&gateway], &keeping(json!({}))).workers(4).start();
+    for target in [JWKS, DISCOVERY] {
+        wait_for_a_fetch(&gateway, target);
+    }
+    // Every worker has begun.
+    envoy.connect_to_every_worker();
+    let own = |target: &str| -> Vec<Received> {
+        gateway.received().into_iter().filter(|asked| asked.target == target).collect()
+    };
+    for target in [JWKS, DISCOVERY] {
+        let asked = own(target);
+        assert_eq!(asked.len(), 1, "{target}: {asked:#?}");
+        let asked = &asked[0];
+        assert_eq!((&*asked.method, asked.header("host")), ("GET", Some(AUTHORITY)));
+        assert_eq!(asked.header("accept-encoding"), Some("identity"));
+        for name in ["authorization", "cookie", "x-forwarded-host", "x-request-id"] {
+            assert_eq!(asked.header(name), None, "{target}: {name}");
+        }
+    }
+}
+
+#[test]
+fn without_the_gateways_cluster_its_failure_reaches_every_caller() {
+    let (gateway, ..) = gateway_with_documents();
+    let envoy = merging(&gateway).start();
+    for target in [JWKS, DISCOVERY] {
+        assert_eq!(envoy.send(&Request::get(target)).status, 200, "{target}");
+        gateway.fail(Fault::ServerError);
+        assert_eq!(envoy.send(&Request::get(target)).status, 500, "{target}");
+        gateway.heal();
+    }
+    assert!(envoy.log().contains("configuration: identity_gateway.cluster: absent"));
+}
+
+#[test]
+fn a_discovery_document_stands_in_only_if_its_endpoints_have_allowed_origins() {
+    const MTLS: &str = "https://mtls.example.com";
+    let document = json!({
+        "issuer": ISSUER,
+        "token_endpoint": format!("{ISSUER}/token"),
+        "service_documentation": "https://www.example.org/",
+        "mtls_endpoint_aliases": {"token_endpoint": format!("{MTLS}/token")},
+    });
+    for (members, stands_in) in [(json!({}), false), (json!({"origins": [MTLS]}), true)] {
+        let gateway = Server::start(IDENTITY_GATEWAY);
+        gateway.answer_always(Reply::json(&document));
+        let envoy = in_front_of(&[&gateway], &keeping(members.clone())).start();
+        wait_for_a_fetch(&gateway, DISCOVERY);
+        if !stands_in {
+            wait_for("the operator's line", || {
+                envoy.log().contains("mtls_endpoint_aliases").then_some(())
+            });
+        }
+        // The caller's own document is not held back.
+        assert_eq!(envoy.send(&Request::get(DISCOVERY)).status, 200, "{members}");
+        gateway.fail(Fault::ServerError);
+        if stands_in {
+            let aliases = &stand_in(&envoy, DISCOVERY).json()["mtls_endpoint_aliases"];
+            assert_eq!(*aliases, document["mtls_endpoint_aliases"], "{members}");
+        } else {
+            assert_eq!(envoy.send(&Request::get(DISCOVERY)).status, 500, "{members}");
+        }
+    }
+}
+
+#[test]
+fn the_filters_document_replaces_that_of_a_gateway_which_fails_in_any_way() {
+    let (gateway, key_set, discovery) = gateway_with_documents();
+    let envoy = in_front_of(&[&gateway], &keeping(json!({}))).workers(2).start();
+    for target in [JWKS, DISCOVERY] {
+        wait_for_a_fetch(&gateway, target);
+    }
+    let mut findings = Findings::default();
+    for (target, document) in [(JWKS, key_set), (DISCOVERY, discovery)] {
+        // The standard is the gateway's own answer.
+        gateway.answer_always(Reply::json(&document));
+        let good = envoy.send(&Request::get(target));
+        gateway.fail(Fault::ServerError);
+        stand_in(&envoy, target);
+        gateway.heal();
+        let mut expect_good = |case: &str, answer: &Answer| {
+            findings.expect(format!("{case}: status"), &answer.status, &200);
+            findings.expect(format!("{case}: body"), &answer.text(), &good.text());
+            let kept_for = answer.header("cache-control");
+            findings.expect(format!("{case}: kept for"), &kept_for, &Some("max-age=60"));
+            let same = answer.header("etag") == good.header("etag");
+            findings.expect(format!("{case}: tag"), &same, &true);
+            expect_honest_length(&mut findings, case, answer);
+        };
+        let mut connections = envoy.connect_to_every_worker();
+        for (name, reply) in answers_that_are_no_documents() {
+            gateway.answer_always(reply);
+            for connection in &mut connections {
+                expect_good(&format!("{target}: {name}"), &connection.send(&Request::get(target)));
+            }
+        }
+        for fault in FAULTS {
+            gateway.fail(fault);
+            expect_good(&format!("{target}: {fault:?}"), &envoy.send(&Request::get(target)));
+            gateway.heal();
+        }
+        let etag = good.header("etag").unwrap();
+        let known = envoy.send(&Request::get(target).header("if-none-match", etag));
+        findings.expect(format!("{target}: known"), &known.status, &304);
+        gateway.answer_always(Reply::json(&document));
+        let answer = envoy.send(&Request::get(target));
+        findings.expect(format!("{target}: healed"), &answer.header("cache-control"), &None);
+    }
+    let line = "its last good one stands in";
+    findings.expect("the operator learns of it", &envoy.log().contains(line), &true);
+}
