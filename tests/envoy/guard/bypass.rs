@@ -98,7 +98,7 @@ type Header = (&'static str, &'static str);
 
 /// Requests that may name another method: method, target, header and status.
 #[rustfmt::skip]
-pub(crate) const OVERRIDES: [(&str, &str, &str, Option<Header>, u16); 24] = [
+pub(crate) const OVERRIDES: [(&str, &str, &str, Option<Header>, u16); 31] = [
     ("no override",                "POST", "/orders/7",                                         None, 200),
     ("an override",                "POST", "/orders/7",                                         Some(("x-http-method-override", "DELETE")), DENIED),
     ("one to the same",            "POST", "/orders/7",                                         Some(("x-http-method-override", "POST")), DENIED),
@@ -117,7 +117,14 @@ pub(crate) const OVERRIDES: [(&str, &str, &str, Option<Header>, u16); 24] = [
     ("as a hash",                  "POST", "/orders/7?_method%5Bx%5D=DELETE",                   None, DENIED),
     ("in brackets, to Rails",      "POST", "/orders/7?[_method]=DELETE",                        None, DENIED),
     ("behind a semicolon",         "POST", "/orders/7?a=b;_Method=DELETE",                      None, DENIED),
-    ("like one, and none",         "POST", "/orders/7?__method=DELETE&a[_method]=x&method=y",   None, 200),
+    ("Google's, in the query",     "POST", "/orders/7?$httpMethod=DELETE",                      None, DENIED),
+    ("with an underscore",         "POST", "/orders/7?_HttpMethod=DELETE",                      None, DENIED),
+    ("Restlet's",                  "POST", "/orders/7?method=DELETE",                           None, DENIED),
+    ("a read, in the query",       "GET",  "/orders/7?method=DELETE",                           None, DENIED),
+    ("LinkedIn's",                 "POST", "/orders/7",                                         Some(("x-tunneled-method", "DELETE")), DENIED),
+    ("in another order",           "POST", "/orders/7",                                         Some(("x-override-method", "DELETE")), DENIED),
+    ("a proxy's",                  "POST", "/orders/7",                                         Some(("x-forwarded-method", "DELETE")), DENIED),
+    ("like one, and none",         "POST", "/orders/7?__method=DELETE&a[_method]=x&methods=y",  None, 200),
     ("with dots, as a variable",   "POST", "/orders/7",                                         Some(("x.http.method.override", "DELETE")), DENIED),
     ("a read, with a dot",         "GET",  "/orders/7?.method=DELETE",                          None, DENIED),
     ("a read that is none",        "GET",  "/orders/7",                                         Some(("x-http-method-override", "DELETE")), DENIED),

@@ -342,6 +342,9 @@ fn of_methods(write: &str, credential: &Credential) -> Vec<Attempt> {
         ("x.http.method.override", "POST"),
         ("x-http-method",          "POST"),
         ("x-method-override",      "POST"),
+        ("x-override-method",      "POST"),
+        ("x-forwarded-method",     "POST"),
+        ("x-tunneled-method",      "POST"),
     ];
     let in_headers = headers.map(|(name, value)| {
         let check = format!("a write in a read with {name}: {value} is refused");
@@ -358,6 +361,9 @@ fn of_methods(write: &str, credential: &Credential) -> Vec<Attempt> {
         "_method%5Bx%5D=POST",
         "[_method]=POST",
         "a=b;_Method=POST",
+        "_HttpMethod=POST",
+        "$httpMethod=POST",
+        "method=POST",
     ];
     let in_the_query = parameters.map(|parameter| {
         let check = format!("a write in a read with ?{parameter} is refused");
