@@ -230,9 +230,11 @@ fn passes_and_leaves_nothing(guarded: &Guarded, authority: &tls::Authority, apis
     assert_eq!((probed.status, &probed.report["holds"]), (Some(0), &json!(true)));
     assert!(probed.checks().iter().all(|row| row["holds"] == true), "{}", probed.printed);
     for api in apis {
-        for rule in
-            ["an ended impersonation is refused", "an open stream ends with its impersonation"]
-        {
+        for rule in [
+            "an expired token is refused",
+            "an ended impersonation is refused",
+            "an open stream ends with its impersonation",
+        ] {
             let measured =
                 probed.checks().iter().find(|row| row["at"] == **api && row["rule"] == rule);
             let measured = measured.unwrap_or_else(|| panic!("{rule}: {}", probed.printed));
@@ -263,6 +265,7 @@ fn fails_where_there_is_a_gap(guarded: &Guarded, held: &str) {
     #[rustfmt::skip]
     let gaps = [
         ("bare",         "an impersonation does not write"),
+        ("bare",         "an expired token is refused"),
         ("bare",         "an ended impersonation is refused"),
         ("reports",      "an impersonation does not write"),
         ("reports",      "an ended impersonation is refused"),
