@@ -111,6 +111,12 @@ export function judgeEnvoyGateway(whose, all) {
     guardAccepted(operation.value, etcd, kept.map((patch) => patch.value), find('EnvoyExtensionPolicy', 'impersonation').spec.wasm[0].config);
   });
 
+  test(`${whose}, Envoy Gateway: a response of an API may take any time as long as it moves`, () => {
+    const { rules } = find('HTTPRoute', 'orders').spec;
+    assert.deepEqual(rules.map(({ timeouts }) => timeouts), [{ request: '0s' }]);
+    assert.equal(find('ClientTrafficPolicy', 'impersonation').spec.timeout.http.streamIdleTimeout, '60s');
+  });
+
   test(`${whose}, Envoy Gateway: a support client in the browser may do the same as in envoy.yaml`, () => {
     const policies = all.filter(({ kind, spec }) => kind === 'SecurityPolicy' && spec.cors).flatMap(({ spec }) => (
       spec.targetRefs.flatMap(({ name }) => find('HTTPRoute', name).spec.rules.flatMap(({ matches }) => (
