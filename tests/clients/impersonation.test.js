@@ -150,13 +150,16 @@ test('the API accepts the customer\'s own token from the gateway: the key set ha
 test('the agent can read but not write, and the API learns who acts from the guard alone', async () => {
   const { access_token: token } = await exchange(portal, await subjectToken('user-42'), { actor_token: agentToken });
   const forged = { 'x-impersonator': 'nobody', 'x-impersonation-id': 'none' };
+  // Servers that read header fields as variables take these for others.
+  for (const name of ['x.impersonator', 'x!impersonation!id', 'x.jwt.payload', 'x!jwt!payload']) forged[name] = 'none';
   const ask = (method, bearer) => fetch(`${origin}/orders/7`, {
     method, headers: { ...forged, authorization: `Bearer ${bearer}` },
   });
   const read = await ask('GET', token);
   assert.equal(read.status, 200);
   const { payload } = await verified(token, `${origin}/orders`);
-  assert.deepEqual((await read.json()).impersonation, { id: payload.txn, actor: 'agent-1' });
+  const seen = await read.json();
+  assert.deepEqual([seen.impersonation, seen.oddNames], [{ id: payload.txn, actor: 'agent-1' }, []]);
 
   for (const method of ['POST', 'PUT', 'PATCH', 'DELETE']) {
     assert.deepEqual(await answer(ask(method, token)), [403, 'insufficient_scope'], method);

@@ -493,7 +493,8 @@ fn a_probe_tries_each_way_around_the_guard_that_the_tests_know() {
         if status != 403 {
             continue;
         }
-        if let Some((name, _)) = header {
+        // Headers with odd names may be removed, and what is left is no attempt.
+        if let Some((name, _)) = header.filter(|(name, _)| !name.contains(['_', '.'])) {
             expect(case, &headers, name.to_lowercase());
         }
         if let Some((_, query)) = target.split_once('?') {
