@@ -64,26 +64,28 @@ pub fn guard(configuration: &Value) -> Filter {
     }
 }
 
-/// A filter that only requests enter with a verified token that has `txn`.
+/// A filter that only requests enter with a verified token that has `txn` or `cnf`.
 pub fn for_impersonations(filter: Filter) -> Value {
-    let predicate = json!({
-        "input": {
-            "name": "txn",
-            "typed_config": {
-                "@type": "type.googleapis.com/envoy.extensions.matching.common_inputs.network.v3.DynamicMetadataInput",
-                "filter": "envoy.filters.http.jwt_authn",
-                "path": [{"key": "access_token"}, {"key": "txn"}],
+    let has = |claim: &str| {
+        json!({"single_predicate": {
+            "input": {
+                "name": claim,
+                "typed_config": {
+                    "@type": "type.googleapis.com/envoy.extensions.matching.common_inputs.network.v3.DynamicMetadataInput",
+                    "filter": "envoy.filters.http.jwt_authn",
+                    "path": [{"key": "access_token"}, {"key": claim}],
+                },
             },
-        },
-        "custom_match": {
-            "name": "present",
-            "typed_config": {
-                "@type": "type.googleapis.com/envoy.extensions.matching.input_matchers.metadata.v3.Metadata",
-                "value": {"present_match": true},
+            "custom_match": {
+                "name": "present",
+                "typed_config": {
+                    "@type": "type.googleapis.com/envoy.extensions.matching.input_matchers.metadata.v3.Metadata",
+                    "value": {"present_match": true},
+                },
             },
-        },
-    });
-    entered_where(&predicate, filter.into())
+        }})
+    };
+    entered_where(&json!({"or_matcher": {"predicate": [has("txn"), has("cnf")]}}), filter.into())
 }
 
 /// A filter that only requests enter for which the predicate holds.
@@ -97,7 +99,7 @@ pub fn entered_where(predicate: &Value, filter: Value) -> Value {
                 "typed_config": {"@type": "type.googleapis.com/envoy.extensions.filters.http.composite.v3.Composite"},
             },
             "xds_matcher": {"matcher_list": {"matchers": [{
-                "predicate": {"single_predicate": predicate},
+                "predicate": predicate,
                 "on_match": {"action": {
                     "name": "guard",
                     "typed_config": {

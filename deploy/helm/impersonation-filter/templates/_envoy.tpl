@@ -115,8 +115,9 @@ xds_matcher:
   matcher_list:
     matchers:
     - predicate:
-        single_predicate:
-          {{- .predicate | nindent 10 }}
+        or_matcher:
+          predicate:
+          {{- .predicates | nindent 10 }}
       on_match:
         action:
           name: guard
