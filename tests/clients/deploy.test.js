@@ -8,7 +8,7 @@ import { probe } from '../../stack/probe.js';
 import { freePorts, stopAll } from '../../stack/process.js';
 import { credentials } from './client.js';
 import {
-  actionOf, finder, judgeEnvoyGateway, judgeIstio, manifests, patchesOf, pathsOfEnvoyGateway, pathsOfIstio,
+  actionOf, finder, inputsOf, judgeEnvoyGateway, judgeIstio, manifests, patchesOf, pathsOfEnvoyGateway, pathsOfIstio,
 } from './manifests.js';
 import { startStack } from './stack.js';
 
@@ -71,8 +71,7 @@ function istioGuard() {
 function envoyGatewayGuard() {
   const all = read('envoy-gateway');
   const [{ operation: { value } }] = patchesOf(all, finder(all)('EnvoyExtensionPolicy', 'orders'));
-  const [{ predicate }] = value.xds_matcher.matcher_list.matchers;
-  const [{ key: payload }] = predicate.single_predicate.input.typed_config.path;
+  const [{ path: [{ key: payload }] }] = inputsOf(value);
   return (filters) => replaceGuard(filters, { name: 'impersonation-guard', typed_config: value }, { payload_in_metadata: payload });
 }
 

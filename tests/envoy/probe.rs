@@ -230,9 +230,11 @@ fn passes_and_leaves_nothing(guarded: &Guarded, authority: &tls::Authority, apis
     assert_eq!((probed.status, &probed.report["holds"]), (Some(0), &json!(true)));
     assert!(probed.checks().iter().all(|row| row["holds"] == true), "{}", probed.printed);
     for api in apis {
-        for rule in
-            ["an ended impersonation is refused", "an open stream ends with its impersonation"]
-        {
+        for rule in [
+            "an expired token is refused",
+            "an ended impersonation is refused",
+            "an open stream ends with its impersonation",
+        ] {
             let measured =
                 probed.checks().iter().find(|row| row["at"] == **api && row["rule"] == rule);
             let measured = measured.unwrap_or_else(|| panic!("{rule}: {}", probed.printed));
@@ -263,6 +265,7 @@ fn fails_where_there_is_a_gap(guarded: &Guarded, held: &str) {
     #[rustfmt::skip]
     let gaps = [
         ("bare",         "an impersonation does not write"),
+        ("bare",         "an expired token is refused"),
         ("bare",         "an ended impersonation is refused"),
         ("reports",      "an impersonation does not write"),
         ("reports",      "an ended impersonation is refused"),
@@ -418,8 +421,12 @@ fn a_probe_finds_each_variant_that_check_cannot_prove() {
     let mut findings = Findings::default();
     for variant in VARIANTS {
         let failed = probed.failed(Some(&address(&guarded, variant.name)));
-        // A setting that does no harm alone shows from outside only if it changes an answer.
-        let is_found = !matches!(variant.shown_by, Shown::Not(_)) || variant.name == "told-nothing";
+        // A setting that does no harm alone shows from outside only if it changes an answer. The probe
+        // has no ordinary user's token that is bound to a key.
+        let is_found = match variant.shown_by {
+            Shown::Not(_) => variant.name == "told-nothing",
+            _ => variant.name != "bound-tokens-pass",
+        };
         findings.expect(format!("{}: {failed:#?}", variant.name), &!failed.is_empty(), &is_found);
     }
     let failed = probed.failed(Some(&address(&guarded, "shipped")));
@@ -490,7 +497,8 @@ fn a_probe_tries_each_way_around_the_guard_that_the_tests_know() {
         if status != 403 {
             continue;
         }
-        if let Some((name, _)) = header {
+        // Headers with odd names may be removed, and what is left is no attempt.
+        if let Some((name, _)) = header.filter(|(name, _)| !name.contains(['_', '.'])) {
             expect(case, &headers, name.to_lowercase());
         }
         if let Some((_, query)) = target.split_once('?') {

@@ -131,6 +131,7 @@ function serveResource(request, response, resource) {
     claims: payload === undefined ? null : JSON.parse(Buffer.from(payload, 'base64url')),
     // The guard says who is acting.
     impersonation: { id: request.headers['x-impersonation-id'], actor: request.headers['x-impersonator'] },
+    oddNames: Object.keys(request.headers).filter((name) => /[^a-z0-9-]/.test(name)),
   });
 }
 

@@ -24,6 +24,10 @@ pub const API: &str = "api";
 pub const ID_HEADER: &str = "x-impersonation-id";
 pub const ACTOR_HEADER: &str = "x-impersonator";
 
+/// Names of headers that have other characters than letters, digits and hyphens. The names of
+/// HTTP/2's own fields begin with a colon.
+const ODD_NAMES: &str = ".*[^a-z0-9:-].*";
+
 /// The issuer of tokens that are not the filter's, but that the API trusts too.
 pub const OTHER_ISSUER: &str = "https://other.example.com";
 
@@ -60,26 +64,28 @@ pub fn guard(configuration: &Value) -> Filter {
     }
 }
 
-/// A filter that only requests enter with a verified token that has `txn`.
+/// A filter that only requests enter with a verified token that has `txn` or `cnf`.
 pub fn for_impersonations(filter: Filter) -> Value {
-    let predicate = json!({
-        "input": {
-            "name": "txn",
-            "typed_config": {
-                "@type": "type.googleapis.com/envoy.extensions.matching.common_inputs.network.v3.DynamicMetadataInput",
-                "filter": "envoy.filters.http.jwt_authn",
-                "path": [{"key": "access_token"}, {"key": "txn"}],
+    let has = |claim: &str| {
+        json!({"single_predicate": {
+            "input": {
+                "name": claim,
+                "typed_config": {
+                    "@type": "type.googleapis.com/envoy.extensions.matching.common_inputs.network.v3.DynamicMetadataInput",
+                    "filter": "envoy.filters.http.jwt_authn",
+                    "path": [{"key": "access_token"}, {"key": claim}],
+                },
             },
-        },
-        "custom_match": {
-            "name": "present",
-            "typed_config": {
-                "@type": "type.googleapis.com/envoy.extensions.matching.input_matchers.metadata.v3.Metadata",
-                "value": {"present_match": true},
+            "custom_match": {
+                "name": "present",
+                "typed_config": {
+                    "@type": "type.googleapis.com/envoy.extensions.matching.input_matchers.metadata.v3.Metadata",
+                    "value": {"present_match": true},
+                },
             },
-        },
-    });
-    entered_where(&predicate, filter.into())
+        }})
+    };
+    entered_where(&json!({"or_matcher": {"predicate": [has("txn"), has("cnf")]}}), filter.into())
 }
 
 /// A filter that only requests enter for which the predicate holds.
@@ -93,7 +99,7 @@ pub fn entered_where(predicate: &Value, filter: Value) -> Value {
                 "typed_config": {"@type": "type.googleapis.com/envoy.extensions.filters.http.composite.v3.Composite"},
             },
             "xds_matcher": {"matcher_list": {"matchers": [{
-                "predicate": {"single_predicate": predicate},
+                "predicate": predicate,
                 "on_match": {"action": {
                     "name": "guard",
                     "typed_config": {
@@ -140,14 +146,11 @@ pub fn jwt_authn() -> Value {
     })
 }
 
-/// Removes these headers from every request, and the headers that a server may take for them.
+/// Removes these headers from every request, and all headers that a server may take for others.
 pub fn without_headers(names: &[&str]) -> Value {
-    let spelling = |name: &&str| {
-        let regex = name.replace('-', "[^a-z0-9]");
-        json!({"remove_on_match": {"key_matcher": {"safe_regex": {"regex": regex}}}})
-    };
+    let odd = json!({"remove_on_match": {"key_matcher": {"safe_regex": {"regex": ODD_NAMES}}}});
     let exactly = names.iter().map(|name| json!({"remove": name}));
-    let removed: Vec<_> = exactly.chain(names.iter().map(spelling)).collect();
+    let removed: Vec<_> = exactly.chain([odd]).collect();
     json!({
         "name": "envoy.filters.http.header_mutation",
         "typed_config": {

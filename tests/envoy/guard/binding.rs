@@ -5,10 +5,11 @@ use serde_json::json;
 
 use testkit::Findings;
 use testkit::bootstrap::Filter;
+use testkit::configuration::PROVIDER_KEY;
 use testkit::gateway::{exchange_form, exchange_request, mint_request, minted};
 use testkit::guarded::{
-    API, Guarded, PUBLIC_ORIGIN, bound_listener, claims_with, connect, filter_configuration,
-    guard_configuration, ordinary_token, token,
+    API, Guarded, ID_HEADER, PUBLIC_ORIGIN, bound_listener, claims_with, connect,
+    filter_configuration, guard_configuration, ordinary_token, token,
 };
 use testkit::holder::{Holder, bad_proofs};
 use testkit::http::{Answer, Request};
@@ -118,6 +119,44 @@ fn a_bound_token_reaches_the_api_only_with_a_proof_of_its_key() {
     let (_, challenge) = ask(&guarded, &by("DPoP"), &[]).challenge();
     let algs = challenge.iter().find(|(name, _)| name == "algs").map(|(_, algs)| algs.clone());
     findings.expect("algs", &algs, &Some("ES256 ES384".into()));
+}
+
+/// An ordinary user's token, too. Nothing else of it is looked at: what the user does is no
+/// impersonation.
+#[test]
+fn an_ordinary_users_bound_token_reaches_the_api_only_with_a_proof_of_its_key() {
+    let guarded = guarded();
+    let (holder, other) = (Holder::new(Algorithm::ES256), Holder::new(Algorithm::ES256));
+    let cnf = json!({"jkt": holder.thumbprint()});
+    let changes = json!({"txn": null, "act": null, "client_id": null, "cnf": cnf});
+    let token = PROVIDER_KEY.sign(&claims_with(&changes));
+    let post = |scheme: &str, proofs: &[String]| {
+        let request = Request::post("/orders").header("authorization", format!("{scheme} {token}"));
+        send(&guarded, request.header(ID_HEADER, "forged").body("x"), proofs)
+    };
+    let proof = |holder: &Holder| [holder.proof_with(&token, "POST", URL)];
+    let once = proof(&holder);
+    #[rustfmt::skip]
+    let cases = [
+        ("as a bearer token",      post("Bearer", &[]),             "invalid_token"),
+        ("so, with a proof",       post("Bearer", &proof(&holder)), "invalid_token"),
+        ("without a proof",        post("DPoP", &[]),               "invalid_dpop_proof"),
+        ("by another key",         post("DPoP", &proof(&other)),    "invalid_token"),
+    ];
+    for (case, answer, error) in cases {
+        assert_eq!(told(&answer), (401, "DPoP".into(), error.into()), "{case}");
+        assert!(!guarded.reached(&answer), "{case}");
+    }
+    let answer = post("DPoP", &once);
+    let seen = guarded.api.received_for(&answer).expect("the API answered");
+    assert_eq!((seen.header(ID_HEADER), seen.header("dpop")), (None, None));
+    assert_eq!(told(&post("DPoP", &once)).2, "invalid_dpop_proof", "a used proof");
+    // The audit log is about impersonations.
+    assert!(!guarded.envoy.log().contains("impersonated_request.refused"));
+    let refused = |reason: &str| {
+        guarded.envoy.metric(&format!("impersonation_guard_refusals_total.reason.{reason}"))
+    };
+    assert_eq!((refused("token_scheme"), refused("proof_missing")), (Some(2), Some(1)));
 }
 
 #[test]

@@ -98,7 +98,7 @@ type Header = (&'static str, &'static str);
 
 /// Requests that may name another method: method, target, header and status.
 #[rustfmt::skip]
-pub(crate) const OVERRIDES: [(&str, &str, &str, Option<Header>, u16); 24] = [
+pub(crate) const OVERRIDES: [(&str, &str, &str, Option<Header>, u16); 31] = [
     ("no override",                "POST", "/orders/7",                                         None, 200),
     ("an override",                "POST", "/orders/7",                                         Some(("x-http-method-override", "DELETE")), DENIED),
     ("one to the same",            "POST", "/orders/7",                                         Some(("x-http-method-override", "POST")), DENIED),
@@ -117,7 +117,14 @@ pub(crate) const OVERRIDES: [(&str, &str, &str, Option<Header>, u16); 24] = [
     ("as a hash",                  "POST", "/orders/7?_method%5Bx%5D=DELETE",                   None, DENIED),
     ("in brackets, to Rails",      "POST", "/orders/7?[_method]=DELETE",                        None, DENIED),
     ("behind a semicolon",         "POST", "/orders/7?a=b;_Method=DELETE",                      None, DENIED),
-    ("like one, and none",         "POST", "/orders/7?__method=DELETE&a[_method]=x&method=y",   None, 200),
+    ("Google's, in the query",     "POST", "/orders/7?$httpMethod=DELETE",                      None, DENIED),
+    ("with an underscore",         "POST", "/orders/7?_HttpMethod=DELETE",                      None, DENIED),
+    ("Restlet's",                  "POST", "/orders/7?method=DELETE",                           None, DENIED),
+    ("a read, in the query",       "GET",  "/orders/7?method=DELETE",                           None, DENIED),
+    ("LinkedIn's",                 "POST", "/orders/7",                                         Some(("x-tunneled-method", "DELETE")), DENIED),
+    ("in another order",           "POST", "/orders/7",                                         Some(("x-override-method", "DELETE")), DENIED),
+    ("a proxy's",                  "POST", "/orders/7",                                         Some(("x-forwarded-method", "DELETE")), DENIED),
+    ("like one, and none",         "POST", "/orders/7?__method=DELETE&a[_method]=x&methods=y",  None, 200),
     ("with dots, as a variable",   "POST", "/orders/7",                                         Some(("x.http.method.override", "DELETE")), DENIED),
     ("a read, with a dot",         "GET",  "/orders/7?.method=DELETE",                          None, DENIED),
     ("a read that is none",        "GET",  "/orders/7",                                         Some(("x-http-method-override", "DELETE")), DENIED),
@@ -129,7 +136,9 @@ pub(crate) const OVERRIDES: [(&str, &str, &str, Option<Header>, u16); 24] = [
 pub(crate) const PATH_HEADERS: [&str; 3] = ["x-original-url", "x-rewrite-url", "x_original_url"];
 
 /// Spellings of the guard's headers that a server may take for them.
-pub(crate) const HEADER_SPELLINGS: [&str; 6] = [
+pub(crate) const HEADER_SPELLINGS: [&str; 8] = [
+    "x!impersonator",
+    "x~impersonation~id",
     "x_impersonator",
     "X_Impersonator",
     "x.impersonator",
@@ -137,6 +146,13 @@ pub(crate) const HEADER_SPELLINGS: [&str; 6] = [
     "x-impersonation_id",
     "X_IMPERSONATION.ID",
 ];
+
+/// Starts a guard before which nothing removes headers with odd names.
+fn start_alone(members: &Value) -> Guarded {
+    let guard = for_impersonations(guard(&guard_configuration(members)));
+    let listener = Listener::new("guarded").filter(jwt_authn()).filter(guard);
+    Guarded::try_start_with(listener.route_to(API, "3s")).unwrap()
+}
 
 fn run(guarded: &Guarded, cases: &[(&str, Request, u16)]) {
     let mut findings = Findings::default();
@@ -189,7 +205,7 @@ fn an_overridden_method_is_refused_if_a_rule_depends_on_methods() {
         {"path_prefix": "/orders/", "methods": ["POST"], "action": "allow"},
         {"path_prefix": "/any/", "action": "allow"},
     ]);
-    let guarded = Guarded::lent(&json!({"rules": rules}));
+    let guarded = start_alone(&json!({"rules": rules}));
     let requests = OVERRIDES.map(|(case, method, target, header, status)| {
         let request = asking(method, target);
         let request =
@@ -201,7 +217,7 @@ fn an_overridden_method_is_refused_if_a_rule_depends_on_methods() {
 
 #[test]
 fn a_path_that_a_header_overrides_matches_no_allow_rule() {
-    let guarded = Guarded::lent(
+    let guarded = start_alone(
         &json!({"default": "deny", "rules": [{"path_prefix": "/", "action": "allow"}]}),
     );
     let read = || asking("GET", "/orders");
@@ -276,11 +292,17 @@ fn no_caller_can_forge_an_identity_header() {
 /// and Rack after it. Envoy passes underscores on here, as it does by default.
 #[test]
 fn no_caller_can_forge_an_identity_header_by_another_spelling() {
+    // The characters that a name of a header field may have (RFC 9110 §5.6.2), and that a server
+    // may take for a hyphen.
+    let payloads = "!#$%&'*+.^_`|~".chars().map(|odd| format!("x{odd}jwt{odd}payload"));
+    let payloads: Vec<_> =
+        payloads.chain(["X-JWT.Payload".into(), "x_jwt-payload".into()]).collect();
     let forged = |request: Request| {
         let request = request.header("x-impersonators", "kept").header("ximpersonator", "kept");
+        let request = payloads.iter().fold(request, |request, name| request.header(name, "forged"));
         HEADER_SPELLINGS.iter().fold(request, |request, name| request.header(name, "forged"))
     };
-    let expect_none_forged = |guarded: &Guarded, case: &str, token: &str, id: Option<&str>| {
+    let expect_none_forged = |guarded: &Guarded, case, token: &str, id: Option<&str>, has_rule| {
         for (protocol, send) in PROTOCOLS {
             let request = forged(Request::get("/orders")).bearer(token);
             let answer = send(guarded.envoy.address("guarded"), &request);
@@ -290,6 +312,12 @@ fn no_caller_can_forge_an_identity_header_by_another_spelling() {
                 assert_eq!(received.header(name), None, "{case}, {protocol}, {name}");
             }
             assert_eq!(received.header(ID_HEADER), id, "{case}, {protocol}");
+            let told = |(name, _): &&(String, Vec<u8>)| {
+                name.to_lowercase().replace(|one: char| !one.is_alphanumeric(), "-")
+                    == "x-jwt-payload"
+            };
+            let payloads = received.headers.iter().filter(told).count();
+            assert_eq!(payloads, if has_rule { 1 } else { 17 }, "{case}, {protocol}");
             for name in ["x-impersonators", "ximpersonator"] {
                 assert_eq!(received.header(name), Some("kept"), "{case}, {protocol}");
             }
@@ -297,13 +325,11 @@ fn no_caller_can_forge_an_identity_header_by_another_spelling() {
     };
     // Before the guard, `header_mutation` removes them from all requests.
     let guarded = Guarded::lent(&json!({}));
-    expect_none_forged(&guarded, "an ordinary user", &ordinary_token(), None);
-    // The guard removes them from the requests that enter it, whatever stands before it.
-    let configuration = guard_configuration(&json!({"mode": "report"}));
-    let listener = Listener::new("guarded").filter(jwt_authn());
-    let listener = listener.filter(for_impersonations(guard(&configuration))).route_to(API, "3s");
-    let guarded = Guarded::try_start_with(listener).unwrap();
-    expect_none_forged(&guarded, "an impersonation", &token(&claims()), Some("a-txn"));
+    expect_none_forged(&guarded, "an ordinary user", &ordinary_token(), None, true);
+    expect_none_forged(&guarded, "an impersonation", &token(&claims()), Some("a-txn"), true);
+    // The guard removes its own from the requests that enter it, whatever stands before it.
+    let guarded = start_alone(&json!({"mode": "report"}));
+    expect_none_forged(&guarded, "a guard alone", &token(&claims()), Some("a-txn"), false);
 }
 
 /// `jwt_authn` verifies one of two tokens. The API gets the claims of that one, and neither token.

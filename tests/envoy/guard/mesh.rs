@@ -4,11 +4,15 @@
 use serde_json::{Value, json};
 
 use testkit::bootstrap::Listener;
+use testkit::configuration::PROVIDER_KEY;
 use testkit::guarded::{
     ACTOR_HEADER, API, Guarded, ID_HEADER, claims, claims_with, entered_where, guard,
     guard_configuration, jwt_authn, ordinary_token, token, without_headers,
 };
 use testkit::http::Request;
+
+/// The header of a token that is bound to a key.
+const CNF_HEADER: &str = "x-jwt-cnf";
 
 fn as_istio_has_it() -> Value {
     let mut filter = jwt_authn();
@@ -16,24 +20,30 @@ fn as_istio_has_it() -> Value {
         provider["payload_in_metadata"] = "payload".into();
         provider["normalize_payload_in_metadata"] =
             json!({"space_delimited_claims": ["permission", "scope"]});
-        provider["claim_to_headers"] = json!([{"header_name": ID_HEADER, "claim_name": "txn"}]);
+        provider["claim_to_headers"] = json!([
+            {"header_name": ID_HEADER, "claim_name": "txn"},
+            {"header_name": CNF_HEADER, "claim_name": "cnf"},
+        ]);
     }
     filter
 }
 
-/// Wraps a filter so that only requests with the header enter it.
-fn for_the_header(filter: Value) -> Value {
-    let predicate = json!({
-        "input": {
-            "name": "txn",
-            "typed_config": {
-                "@type": "type.googleapis.com/envoy.type.matcher.v3.HttpRequestHeaderMatchInput",
-                "header_name": ID_HEADER,
+/// Wraps a filter so that only requests with one of the headers enter it.
+fn for_the_headers(filter: Value) -> Value {
+    let has = |claim: &str, header: &str| {
+        json!({"single_predicate": {
+            "input": {
+                "name": claim,
+                "typed_config": {
+                    "@type": "type.googleapis.com/envoy.type.matcher.v3.HttpRequestHeaderMatchInput",
+                    "header_name": header,
+                },
             },
-        },
-        "value_match": {"safe_regex": {"google_re2": {}, "regex": "(?s).+"}},
-    });
-    entered_where(&predicate, filter)
+            "value_match": {"safe_regex": {"google_re2": {}, "regex": "(?s).+"}},
+        }})
+    };
+    let either = [has("txn", ID_HEADER), has("cnf", CNF_HEADER)];
+    entered_where(&json!({"or_matcher": {"predicate": either}}), filter)
 }
 
 #[test]
@@ -46,11 +56,13 @@ fn a_header_that_jwt_authn_makes_marks_impersonations_and_cannot_be_forged() {
     let listener = Listener::new("guarded")
         .filter(without_headers(&[ID_HEADER, ACTOR_HEADER]))
         .filter(as_istio_has_it())
-        .filter(for_the_header(guard.into()))
+        .filter(for_the_headers(guard.into()))
         .route_to(API, "5s");
     let guarded = Guarded::try_start_with(listener).unwrap();
     let forged = |request: Request| request.header(ID_HEADER, "forged").header(ACTOR_HEADER, "me");
     let impersonation = token(&claims());
+    let bound = claims_with(&json!({"txn": null, "act": null, "cnf": {"jkt": "a-key"}}));
+    let bound = PROVIDER_KEY.sign(&bound);
     #[rustfmt::skip]
     let cases = [
         ("a read",             Request::get("/orders"),             &impersonation, 200),
@@ -59,6 +71,7 @@ fn a_header_that_jwt_authn_makes_marks_impersonations_and_cannot_be_forged() {
         ("an ordinary user",   Request::post("/invoices"),          &ordinary_token(), 200),
         ("a forging user",     forged(Request::post("/invoices")),  &ordinary_token(), 200),
         ("a forging agent",    forged(Request::post("/invoices")),  &impersonation, 403),
+        ("a bound token",      Request::post("/invoices"),          &bound, 401),
         ("a scope less",       Request::post("/orders"),
             &token(&claims_with(&json!({"scope": "orders:read"}))), 403),
     ];

@@ -169,6 +169,12 @@ fn anything(_: &Received) -> bool {
     true
 }
 
+/// An ordinary user's token that is bound to a key, which nobody proves.
+fn bound_token() -> String {
+    let cnf = json!({"jkt": "a-key"});
+    PROVIDER_KEY.sign(&claims_with(&json!({"txn": null, "act": null, "cnf": cnf})))
+}
+
 fn write_of_the_ended(tokens: &Tokens) -> Request {
     Request::post("/orders/1").bearer(&tokens.ended)
 }
@@ -213,12 +219,18 @@ pub(crate) const VARIANTS: &[Variant] = &[
     Variant { name: "matched-by-value", finding: "must be entered where access_token.txn", shown_by: Shown::ByTheEnded,
         edit: |listener| {
             let value = json!({"string_match": {"exact": "x"}});
-            matchers(listener)[0]["predicate"]["single_predicate"]["custom_match"]["typed_config"]["value"] = value;
+            matchers(listener)[0]["predicate"]["or_matcher"]["predicate"][0]["single_predicate"]["custom_match"]["typed_config"]["value"] = value;
+        } },
+    Variant { name: "bound-tokens-pass", finding: "the guard is not entered for cnf",
+        shown_by: Shown::By(|_| Request::post("/orders/1").bearer(&bound_token()), anything),
+        edit: |listener| {
+            let first = matchers(listener)[0]["predicate"]["or_matcher"]["predicate"][0].take();
+            matchers(listener)[0]["predicate"] = first;
         } },
     Variant { name: "another-matcher-on-the-route", finding: "as ExtensionWithMatcherPerRoute does", shown_by: Shown::ByTheEnded,
         edit: |listener| {
             let mut matcher = guards_entry(listener)["typed_config"]["xds_matcher"].clone();
-            let matched = "/matcher_list/matchers/0/predicate/single_predicate/custom_match/typed_config/value";
+            let matched = "/matcher_list/matchers/0/predicate/or_matcher/predicate/0/single_predicate/custom_match/typed_config/value";
             *matcher.pointer_mut(matched).unwrap() = json!({"string_match": {"exact": "x"}});
             setting(listener, "impersonation-guard", json!({
                 "@type": "type.googleapis.com/envoy.extensions.common.matching.v3.ExtensionWithMatcherPerRoute",
@@ -316,6 +328,16 @@ pub(crate) const VARIANTS: &[Variant] = &[
     Variant { name: "forged-headers", finding: "needs a header_mutation before it that removes x-impersonator", 
         shown_by: Shown::By(forged, |received| received.header(ACTOR_HEADER) == Some("agent-7")),
         edit: |listener| filters(listener).retain(|filter| filter["name"] != "envoy.filters.http.header_mutation") },
+    Variant { name: "odd-names-pass", finding: "removes the names of remove_on_match",
+        shown_by: Shown::By(
+            |_| Request::post("/orders/1").bearer(&ordinary_token()).header("x!jwt!payload", "forged"),
+            |received| received.header("x!jwt!payload") == Some("forged"),
+        ),
+        edit: |listener| {
+            let removes = filters(listener).iter_mut().find(|one| one["name"] == "envoy.filters.http.header_mutation");
+            let mutations = &mut removes.unwrap()["typed_config"]["mutations"]["request_mutations"];
+            mutations.as_array_mut().unwrap().retain(|one| one["remove_on_match"].is_null());
+        } },
     Variant { name: "forged-headers-on-the-route", finding: "the header_mutation that removes x-impersonator is disabled here",
         shown_by: Shown::By(forged, |received| received.header(ACTOR_HEADER) == Some("agent-7")),
         edit: |listener| setting(listener, "envoy.filters.http.header_mutation", off()) },

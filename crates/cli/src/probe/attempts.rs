@@ -4,9 +4,9 @@
 //! that is added there must be added here.
 //!
 //! Two of the tests' methods are missing, PROPFIND and TRACE. They write nothing, so a guard with
-//! `default: allow` may let them pass. Each method override and each
-//! upgrade is tried on the path that may not be
-//! written, because a rule may allow all methods of the other path.
+//! `default: allow` may let them pass. Overrides by headers with odd names are missing, too: Envoy
+//! may remove such headers, and then a read is a read. Each method override and each upgrade is tried
+//! on the path that may not be written, because a rule may allow all methods of the other path.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
@@ -338,10 +338,11 @@ fn of_methods(write: &str, credential: &Credential) -> Vec<Attempt> {
         ("x-http-method-override", "POST"),
         ("x-http-method-override", "GET"),
         ("x-http-method-override", ""),
-        ("x_http_method_override", "POST"),
-        ("x.http.method.override", "POST"),
         ("x-http-method",          "POST"),
         ("x-method-override",      "POST"),
+        ("x-override-method",      "POST"),
+        ("x-forwarded-method",     "POST"),
+        ("x-tunneled-method",      "POST"),
     ];
     let in_headers = headers.map(|(name, value)| {
         let check = format!("a write in a read with {name}: {value} is refused");
@@ -358,6 +359,9 @@ fn of_methods(write: &str, credential: &Credential) -> Vec<Attempt> {
         "_method%5Bx%5D=POST",
         "[_method]=POST",
         "a=b;_Method=POST",
+        "_HttpMethod=POST",
+        "$httpMethod=POST",
+        "method=POST",
     ];
     let in_the_query = parameters.map(|parameter| {
         let check = format!("a write in a read with ?{parameter} is refused");

@@ -226,7 +226,12 @@ impl Deployment {
 
     /// Mints a subject token at a filter.
     pub(super) fn mint(&self, at: usize) -> Result<SubjectToken, Failure> {
-        let (answer, minted) = self.mint_with(at, Some(&self.caller))?;
+        self.mint_for(at, None)
+    }
+
+    /// Mints a subject token whose access token lives for so long.
+    fn mint_for(&self, at: usize, lifetime: Option<Duration>) -> Result<SubjectToken, Failure> {
+        let (answer, minted) = self.mint_with(at, Some(&self.caller), lifetime)?;
         minted.ok_or_else(|| {
             let told = format!("no subject token was minted: {}", answer.in_short());
             self.filter(at).map_or_else(|it| it, |at| Failure::new(&at.address, told))
@@ -238,6 +243,7 @@ impl Deployment {
         &self,
         index: usize,
         token: Option<&Secret<String>>,
+        lifetime: Option<Duration>,
     ) -> Result<(Answer, Option<SubjectToken>), Failure> {
         let settings = &self.settings;
         let at = self.filter(index)?;
@@ -250,6 +256,9 @@ impl Deployment {
         });
         if let (Some(context), Some(members)) = (&settings.context, body.as_object_mut()) {
             members.insert("context".to_owned(), context.clone());
+        }
+        if let (Some(lifetime), Some(members)) = (lifetime, body.as_object_mut()) {
+            members.insert("accessTokenExpiresIn".to_owned(), lifetime.as_secs().into());
         }
         let mut request = Request::builder()
             .method(Method::POST)
@@ -385,7 +394,16 @@ impl Deployment {
 
     /// Begins an impersonation: mints at a filter, and exchanges there.
     pub(super) fn begin(&self, at: usize) -> Result<Impersonation, Failure> {
-        let token = self.mint(at)?;
+        self.begin_for(at, None)
+    }
+
+    /// Begins an impersonation whose access token lives for so long.
+    pub(super) fn begin_for(
+        &self,
+        at: usize,
+        lifetime: Option<Duration>,
+    ) -> Result<Impersonation, Failure> {
+        let token = self.mint_for(at, lifetime)?;
         let at = self.filter(at)?;
         let answer = self.exchange(at, &token)?;
         let access_token = answer.member("access_token").filter(|_| answer.status == 200);

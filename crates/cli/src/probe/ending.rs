@@ -6,6 +6,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use super::answer::Answer;
 use super::attempts::{reading, reading_anew};
 use super::credential::Target;
 use super::deployment::{At, Deployment, Impersonation, built};
@@ -73,38 +74,71 @@ fn end(
         }
         return;
     }
+    let times = Times { asked_at, ended_at };
+    watch(deployment, impersonation, &passed, (Group::Ended, &refused), apis, times, report);
+    close(deployment, streams, &closed, apis, times, report);
+}
+
+/// When an impersonation ended.
+#[derive(Clone, Copy)]
+pub(super) struct Times {
+    /// It was live until then.
+    pub(super) asked_at: Instant,
+    /// It has ended since.
+    pub(super) ended_at: Instant,
+}
+
+/// Reads at each API until it refuses. `passed` are the answers to reads before the end.
+pub(super) fn watch(
+    deployment: &Deployment,
+    impersonation: &Impersonation,
+    passed: &[Result<Answer, Failure>],
+    (group, refused): (Group, &str),
+    apis: &[&At],
+    Times { ended_at, .. }: Times,
+    report: &mut Report,
+) {
     let watched: Vec<_> = thread::scope(|scope| {
         let watch =
             |at| scope.spawn(move || last_let_through(deployment, at, impersonation, ended_at));
         let threads: Vec<_> = apis.iter().copied().map(watch).collect();
         threads.into_iter().map(thread::ScopedJoinHandle::join).collect()
     });
-    let within = deployment.settings.ends_within;
     for ((at, passed), watched) in apis.iter().zip(passed).zip(watched) {
         let was_live = match passed {
             Ok(answer) if answer.is_success() => Ok(()),
             Ok(answer) => Err(format!("while live it was answered {}", answer.in_short())),
-            Err(Failure(told)) => Err(told),
+            Err(Failure(told)) => Err(told.clone()),
         };
         let watched = watched.unwrap_or_else(|_| Err("the probe itself failed".to_owned()));
         match was_live.and(watched) {
             Ok(took) => {
-                let outcome = in_time(took, within, "a request passed");
-                report.add_timed(Group::Ended, &at.address, &*refused, outcome, took);
+                let outcome = in_time(took, deployment.settings.ends_within, "a request passed");
+                report.add_timed(group, &at.address, refused, outcome, took);
             }
-            Err(told) => report.add(Group::Ended, &at.address, &*refused, Outcome::Fails(told)),
+            Err(told) => report.add(group, &at.address, refused, Outcome::Fails(told)),
         }
     }
+}
+
+/// Waits for the end of the streams.
+pub(super) fn close(
+    deployment: &Deployment,
+    streams: Vec<Result<Stream, Outcome>>,
+    closed: &str,
+    apis: &[&At],
+    Times { asked_at, ended_at }: Times,
+    report: &mut Report,
+) {
+    let within = deployment.settings.ends_within;
     for (at, stream) in apis.iter().zip(streams) {
         match stream.map(|stream| stream.end(asked_at, ended_at, within)) {
             Ok(Ok(took)) => {
                 let outcome = in_time(took, within, "it was open");
-                report.add_timed(Group::Streams, &at.address, &*closed, outcome, took);
+                report.add_timed(Group::Streams, &at.address, closed, outcome, took);
             }
-            Ok(Err(told)) => {
-                report.add(Group::Streams, &at.address, &*closed, Outcome::Fails(told))
-            }
-            Err(outcome) => report.add(Group::Streams, &at.address, &*closed, outcome),
+            Ok(Err(told)) => report.add(Group::Streams, &at.address, closed, Outcome::Fails(told)),
+            Err(outcome) => report.add(Group::Streams, &at.address, closed, outcome),
         }
     }
 }
@@ -169,7 +203,7 @@ const SHORT: u64 = 64 * 1024;
 const TOO_SHORT: &str = "it ended before the impersonation: name a longer one";
 
 /// A stream that was open before the end.
-struct Stream(mpsc::Receiver<Instant>);
+pub(super) struct Stream(mpsc::Receiver<Instant>);
 
 impl Stream {
     /// Waits for the end of the stream. Returns the time since the end of the impersonation.
@@ -190,7 +224,7 @@ impl Stream {
 }
 
 /// Opens a stream, and reads it until it ends.
-fn open_stream(
+pub(super) fn open_stream(
     deployment: &Deployment,
     at: &At,
     impersonation: &Impersonation,

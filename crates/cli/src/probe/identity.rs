@@ -15,7 +15,8 @@ use crate::Failure;
 const FORGED: &str = "forged-by-a-probe";
 
 /// Servers that read headers as variables take all of these for one name.
-const SEPARATORS: [[&str; 2]; 5] = [["-", "-"], ["_", "_"], [".", "."], ["-", "_"], ["_", "."]];
+const SEPARATORS: [[&str; 2]; 7] =
+    [["-", "-"], ["_", "_"], [".", "."], ["-", "_"], ["_", "."], ["!", "!"], ["~", "~"]];
 
 const BY_AN_ORDINARY_USER: &str = "an ordinary user forges no header of the guard";
 const BY_AN_IMPERSONATION: &str = "an impersonation forges no header of the guard";
@@ -83,7 +84,7 @@ fn forge(
             return Outcome::Fails(format!("a forged {} arrives", spelt.join(" or ")));
         }
         // A server may print the names as variables.
-        let text = text.to_lowercase().replace(['_', '.'], "-");
+        let text = text.to_lowercase().replace(['_', '.', '!', '~'], "-");
         if let Some(name) = names.iter().find(|name| is_ordinary && text.contains(&***name)) {
             return Outcome::Fails(format!("{name} arrives with the token of an ordinary user"));
         }

@@ -13,6 +13,7 @@ mod bypasses;
 mod credential;
 mod deployment;
 mod ending;
+mod expiry;
 mod identity;
 mod interruption;
 mod report;
@@ -100,5 +101,6 @@ fn probe(deployment: &Deployment, report: &mut Report) -> Result<(), Failure> {
     }
     identity::check(deployment, &impersonation, &apis, report);
     deployment.interruption.check()?;
+    expiry::check(deployment, &apis, report)?;
     ending::check(deployment, &apis, report)
 }

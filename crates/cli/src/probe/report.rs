@@ -30,6 +30,7 @@ pub(super) enum Group {
     Paths,
     Methods,
     Headers,
+    Expired,
     Ended,
     Streams,
     Clean,
@@ -48,6 +49,7 @@ impl Group {
             Self::Paths => "no spelling of a path passes",
             Self::Methods => "no other method and no upgrade passes",
             Self::Headers => "nobody forges the guard's headers",
+            Self::Expired => "an expired token is refused",
             Self::Ended => "an ended impersonation is refused",
             Self::Streams => "an open stream ends with its impersonation",
             Self::Clean => "nothing of the probe stays",
@@ -81,6 +83,9 @@ impl Group {
             }
             Self::Headers => {
                 "header_mutation before the guard must remove the guard's headers in each spelling, and nothing else may set them"
+            }
+            Self::Expired => {
+                "the guard must stand before this address; jwt_authn alone lets an expired token pass for a minute. The clocks of both hosts must be right"
             }
             Self::Ended => {
                 "the guard must have the filter's `issuer`, `base_path`, `vm_id` and `store`"

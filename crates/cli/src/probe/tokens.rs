@@ -25,7 +25,7 @@ pub(super) fn check(
         let mut add = |check: &str, answer, statuses: &[u16]| {
             answered(report, Group::Parties, at, check, answer, statuses);
         };
-        let mint = |token| deployment.mint_with(index, token).map(|(answer, _)| answer);
+        let mint = |token| deployment.mint_with(index, token, None).map(|(answer, _)| answer);
         add("a mint without an access token is refused", mint(None), &[401]);
         add(
             "a mint with an impersonation's access token is refused",

@@ -349,7 +349,8 @@ fn manifests_are_checked_for_what_they_contain() {
         ("Envoy Gateway, a number",     limit(&gateway, "bufferLimit: 1Mi", "bufferLimit: 131072"), vec![]),
         ("Envoy Gateway, another provider", limit(&gateway, "    - name: orders\n      issuer", "    - name: others\n      issuer"), vec![
             "on_match.action.typed_config.typed_config.typed_config.config.configuration.value.payload_in_metadata: must be the name of a provider of the SecurityPolicy (others)",
-            "single_predicate.input.typed_config.path[0].key: must be the name of a provider of the SecurityPolicy (others)",
+            "predicate[0].single_predicate.input.typed_config.path[0].key: must be the name of a provider of the SecurityPolicy (others)",
+            "predicate[1].single_predicate.input.typed_config.path[0].key: must be the name of a provider of the SecurityPolicy (others)",
         ]),
         ("Istio, its edge profile",     limit(&istio, "request_body_buffer_limit: 131072", "name: mint"), vec![edge]),
         ("Istio, too little",           limit(&istio, "request_body_buffer_limit: 131072", "request_body_buffer_limit: 32768"), vec![edge]),

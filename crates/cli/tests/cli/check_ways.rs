@@ -150,7 +150,7 @@ fn filters_around_the_guard_come_from_a_closed_list() {
     };
     let manager = "          stat_prefix: public\n";
     let with = |member: &str| vec![edit(manager, format!("{manager}          {member}\n"))];
-    let on_orders = "                route: {cluster: apis}\n                request_headers_to_remove: [dpop] # the guard";
+    let on_orders = "                route: {cluster: apis, timeout: 0s, max_stream_duration: {max_stream_duration: 3600s}}\n                request_headers_to_remove: [dpop] # the guard";
     let options = "        common_http_protocol_options: {idle_timeout: 60s}\n        explicit_http_config: {http_protocol_options: {enable_trailers: true}}\n\n  # This Envoy itself";
     let plugin = "                                name: impersonation-guard\n";
     let of_plugin = |member: &str| {

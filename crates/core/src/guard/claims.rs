@@ -13,6 +13,15 @@ use crate::revocations::{Impersonation, Mark};
 /// The filter whose metadata holds the claims.
 const JWT_AUTHN: &[u8] = b"envoy.filters.http.jwt_authn";
 
+/// The access token of a request that enters the guard.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Token<'m> {
+    /// The filter issued the token.
+    Impersonation(Claims<'m>),
+    /// The token is an ordinary user's, and bound to a key.
+    Bound(Binding),
+}
+
 /// The claims of an access token that the filter issued.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Claims<'m> {
@@ -87,18 +96,22 @@ pub(super) enum NoClaims {
     Malformed,
 }
 
+impl<'m> Token<'m> {
+    /// Reads the claims stored as `payload` in the metadata. A token with `txn` must be one that
+    /// `issuer` issued.
+    pub(super) fn read(metadata: &'m [u8], payload: &str, issuer: &str) -> Result<Self, NoClaims> {
+        let claims = RawClaims::of(metadata, payload)?;
+        if claims.txn == Value::Absent && claims.cnf != Value::Absent {
+            return Binding::of(claims.cnf).map(Self::Bound).ok_or(NoClaims::Malformed);
+        }
+        claims.issued_by(issuer).map(Self::Impersonation)
+    }
+}
+
 impl<'m> Claims<'m> {
     /// Reads the claims stored as `payload` in the metadata, of a token that `issuer` issued.
     pub(super) fn read(metadata: &'m [u8], payload: &str, issuer: &str) -> Result<Self, NoClaims> {
-        let claims = payload_of(metadata, payload.as_bytes());
-        let Value::Struct(claims) = claims.ok_or(NoClaims::Malformed)? else {
-            return Err(NoClaims::Missing);
-        };
-        let claims = RawClaims::read(claims).ok_or(NoClaims::Malformed)?;
-        if claims.iss != Value::String(issuer) {
-            return Err(NoClaims::OtherIssuer);
-        }
-        claims.typed().ok_or(NoClaims::Malformed)
+        RawClaims::of(metadata, payload)?.issued_by(issuer)
     }
 
     /// Returns the facts about the token that a revocation can name.
@@ -137,6 +150,21 @@ struct RawClaims<'m> {
 }
 
 impl<'m> RawClaims<'m> {
+    fn of(metadata: &'m [u8], payload: &str) -> Result<Self, NoClaims> {
+        let claims = payload_of(metadata, payload.as_bytes());
+        let Value::Struct(claims) = claims.ok_or(NoClaims::Malformed)? else {
+            return Err(NoClaims::Missing);
+        };
+        Self::read(claims).ok_or(NoClaims::Malformed)
+    }
+
+    fn issued_by(self, issuer: &str) -> Result<Claims<'m>, NoClaims> {
+        if self.iss != Value::String(issuer) {
+            return Err(NoClaims::OtherIssuer);
+        }
+        self.typed().ok_or(NoClaims::Malformed)
+    }
+
     fn read(claims: &'m [u8]) -> Option<Self> {
         let mut raw = Self::default();
         for entry in members(claims) {

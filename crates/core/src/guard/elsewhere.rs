@@ -7,15 +7,23 @@
 //! and Express's `qs` read `name[]` and `name[x]` as `name`; Rack and `qs` read `[name]` as `name`
 //! too.
 
-/// Headers that override the method.
-const METHODS: [&str; 4] =
-    ["x-http-method", "x-http-method-override", "x-method-override", "http-method-override"];
+/// Headers that override the method. Some servers read the same names in the query.
+const METHODS: [&str; 7] = [
+    "x-http-method",
+    "x-http-method-override",
+    "x-method-override",
+    "http-method-override",
+    "x-override-method",
+    "x-forwarded-method",
+    "x-tunneled-method",
+];
 
 /// Headers that override the path.
 const PATHS: [&str; 2] = ["x-original-url", "x-rewrite-url"];
 
-/// The query parameter that overrides the method.
-const PARAMETER: &str = "_method";
+/// Query parameters that override the method: of PHP and Rails, of Google's APIs (`$httpMethod`), and
+/// of Restlet.
+const PARAMETERS: [&str; 3] = ["_method", "_httpmethod", "method"];
 
 /// Returns true if a header field of this name overrides the method.
 pub(super) fn is_method(name: &[u8]) -> bool {
@@ -58,7 +66,7 @@ fn is_method_parameter(name: &str) -> bool {
     let name = name.trim_start_matches(|character| is_ignored(character) || is_bracket(character));
     let end = name.find(|character| character == '\0' || is_bracket(character));
     let name = end.and_then(|end| name.get(..end)).unwrap_or(name).trim_end_matches(is_ignored);
-    is_spelling_of(name.as_bytes(), PARAMETER) || is_method(name.as_bytes())
+    is_one_of(name.as_bytes(), &PARAMETERS) || is_method(name.as_bytes())
 }
 
 #[cfg(test)]
@@ -105,8 +113,14 @@ mod tests {
             ("/?a=b; _Method=DELETE",              true),
             ("/?a&&+.METHOD[]",                    true),
             ("/?x.http.method.override=DELETE",    true),
-            ("/?method=DELETE",                    false),
-            ("/?+method=DELETE",                   false),
+            ("/?method=DELETE",                    true),
+            ("/?+Method[]=DELETE",                 true),
+            ("/?_HttpMethod=DELETE",               true),
+            ("/?$httpMethod=DELETE",               true),
+            ("/?%24httpmethod=DELETE",             true),
+            ("/?X-Tunneled-Method=DELETE",         true),
+            ("/?http_method=DELETE",               false),
+            ("/?methods=GET",                      false),
             ("/?a[_method]=DELETE",                false),
             ("/?__method=DELETE",                  false),
             ("/?_methods=GET",                     false),

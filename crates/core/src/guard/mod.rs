@@ -1,7 +1,9 @@
 //! The guard: decides which requests of an impersonation reach an API.
 //!
 //! The guard runs behind `jwt_authn`, which has verified the token. Envoy enters it only for tokens
-//! with `txn`: those that the filter issues. The guard checks each request in this order: are the
+//! with `txn`, which are those that the filter issues, and for tokens that are bound to a key (`cnf`).
+//! Of an ordinary user's bound token the guard checks the proof, and nothing else. For an
+//! impersonation it checks each request in this order: are the
 //! claims those of a token of the filter, has the token expired, has the impersonation ended, and do
 //! the operator's rules allow the request. If the guard cannot know an answer, it refuses. A response
 //! that stays open is watched until it ends, because the impersonation can end in the meantime.
@@ -37,7 +39,7 @@ use crate::revocations::{FOLLOWED_EVERY, Mark, Unknown, View};
 use crate::step::{Step, StreamAction, StreamEvent, Task};
 use crate::storage::{Revocations, open_for_guard};
 
-use claims::{Claims, NoClaims};
+use claims::{Binding, Claims, NoClaims, Token};
 use event::{Event, Happening};
 use possession::Keys;
 use refusal::Refusal;
@@ -157,12 +159,15 @@ impl Guard {
         self.seen.set(self.seen.get().saturating_add(1));
         let mut told = Told::new(&self.config.headers);
         let mut watched = Watched::read(request, &mut |name| told.see(name));
-        let claims = self.claims(&watched.metadata);
-        let outcome = match &claims {
-            Ok(claims) => self.look(host, request, &watched, claims),
-            Err(none) => Err(Refusal::NoClaims(*none)),
+        let (claims, outcome) = match self.token(&watched.metadata) {
+            Ok(Token::Impersonation(claims)) => {
+                (Some(claims), self.look(host, request, &watched, &claims))
+            }
+            Ok(Token::Bound(binding)) => {
+                return self.on_ordinary_request(host, request, &watched, binding, &told);
+            }
+            Err(none) => (None, Err(Refusal::NoClaims(none))),
         };
-        let claims = claims.ok();
         let expires_at = match outcome {
             Ok(decider) => {
                 request.set_filter_state("guard", &format!("allowed: {decider}"));
@@ -266,8 +271,37 @@ impl Guard {
         }
     }
 
+    fn token<'m>(&self, metadata: &'m [u8]) -> Result<Token<'m>, NoClaims> {
+        Token::read(metadata, &self.config.payload_in_metadata, &self.config.issuer)
+    }
+
     fn claims<'m>(&self, metadata: &'m [u8]) -> Result<Claims<'m>, NoClaims> {
         Claims::read(metadata, &self.config.payload_in_metadata, &self.config.issuer)
+    }
+
+    /// Decides about a request with an ordinary user's token that is bound to a key. The audit log is
+    /// about impersonations, so a refusal is in the metrics and in the access log only.
+    fn on_ordinary_request(
+        &self,
+        host: &dyn Host,
+        request: &dyn ApiRequest,
+        watched: &Watched,
+        binding: Binding,
+        told: &Told<'_>,
+    ) -> Flow {
+        let held = self.keys.check(host, request, watched, binding);
+        if let Err(not_held) = held {
+            let refusal = Refusal::NotHeld(not_held);
+            let outcome = if self.config.mode == Mode::Enforce { "refused" } else { "reported" };
+            request.set_filter_state("guard", &format!("{outcome}: {}", refusal.reason()));
+            if !self.turn_away(host, request, &refusal) {
+                return Flow::Pause;
+            }
+        } else {
+            request.set_filter_state("guard", "allowed: key");
+        }
+        told.tell(request, None);
+        Flow::Continue
     }
 
     /// Decides if a request goes on. Both results name what decided.
@@ -283,7 +317,7 @@ impl Guard {
             return Err(Refusal::Expired);
         }
         // Without its key a token is worth nothing, not even an answer about its impersonation.
-        self.keys.check(host, request, watched, claims).map_err(Refusal::NotHeld)?;
+        self.keys.check(host, request, watched, claims.binding).map_err(Refusal::NotHeld)?;
         let known = self.revocations.recent_view(host).map_err(Refusal::Unknown)?;
         if has_ended(&known, claims) {
             return Err(Refusal::Ended);
@@ -302,7 +336,7 @@ impl Guard {
         }
     }
 
-    /// Refuses a request, unless the mode is `report`. Returns true if the request goes on.
+    /// Refuses a request of an impersonation. Returns true if the request goes on.
     fn refuse(
         &self,
         host: &dyn Host,
@@ -329,15 +363,21 @@ impl Guard {
                 }
             }
         }
+        self.turn_away(host, request, refusal)
+    }
+
+    /// Counts a refusal and answers, unless the mode is `report`. Returns true if the request goes on.
+    fn turn_away(&self, host: &dyn Host, request: &dyn ApiRequest, refusal: &Refusal) -> bool {
         host.count(self.counter(refusal.reason()));
         // The VM that asks etcd logs its failures. Do not log them again for each request.
         if let Refusal::Unknown(unknown @ Unknown::Host(_)) = refusal {
             host.warn(&format!("revocations are not known: {unknown}"));
         }
-        if enforced {
+        if self.config.mode == Mode::Enforce {
             refusal.respond(request);
+            return false;
         }
-        !enforced
+        true
     }
 
     fn counter(&self, reason: &'static str) -> Cow<'static, str> {

@@ -11,7 +11,7 @@
 //! if none of this existed.
 
 use super::ApiRequest;
-use super::claims::{Binding, Claims, authorization};
+use super::claims::{Binding, authorization};
 use super::streams::Watched;
 use crate::certificate::{ClientCertificate, digest_of_connection};
 use crate::config::CertificateSource;
@@ -53,9 +53,9 @@ impl Keys {
         host: &dyn Host,
         request: &dyn ApiRequest,
         watched: &Watched,
-        claims: &Claims<'_>,
+        binding: Binding,
     ) -> Result<(), NotHeld> {
-        let bound_to = match claims.binding {
+        let bound_to = match binding {
             Binding::None => return Ok(()),
             Binding::NotUnderstood => return Err(NotHeld::Unknown),
             Binding::To(confirmation) => confirmation,

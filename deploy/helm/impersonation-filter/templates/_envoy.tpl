@@ -94,9 +94,16 @@ typed_config:
     on_header_present: {metadata_namespace: impersonation, key: authorization, type: STRING}
 {{- end }}
 
+{{/* Removes the names of header fields that a server may take for others. */}}
+{{- define "envoy.withoutOddNames" -}}
+# Removes each name with another character than letters, digits and hyphens: servers that read header
+# fields as variables take `x.jwt.payload` for `x-jwt-payload`.
+- remove_on_match: {key_matcher: {safe_regex: {regex: '.*[^a-z0-9:-].*'}}}
+{{- end }}
+
 {{/*
-A filter that enters the guard for impersonations only: a dict of `predicate`, and of `guard`, which
-names the guard in ExecuteFilterAction.
+A filter that enters the guard for impersonations and bound tokens only: a dict of `predicates`, one of
+which must hold, and of `guard`, which names the guard in ExecuteFilterAction.
 */}}
 {{- define "envoy.entry" -}}
 "@type": type.googleapis.com/envoy.extensions.common.matching.v3.ExtensionWithMatcher
@@ -108,8 +115,9 @@ xds_matcher:
   matcher_list:
     matchers:
     - predicate:
-        single_predicate:
-          {{- .predicate | nindent 10 }}
+        or_matcher:
+          predicate:
+          {{- .predicates | nindent 10 }}
       on_match:
         action:
           name: guard

@@ -38,6 +38,10 @@ const HARMLESS: [&str; 19] = [
     "envoy.extensions.filters.http.upstream_codec.v3.UpstreamCodec",
 ];
 
+/// The names of headers that a server may take for others: those with another character than
+/// letters, digits and hyphens. A colon begins the names of HTTP/2's own fields.
+const ODD_NAMES: &str = ".*[^a-z0-9:-].*";
+
 /// Header fields that decide where a request goes and what it does.
 const OF_REQUESTS: [&str; 5] = [":path", ":authority", ":method", ":scheme", "host"];
 
@@ -190,6 +194,31 @@ impl<'d> Around<'_, 'd> {
         let text = format!("{header} is written here, which is the guard's alone: take it out");
         Some(Doubt::new(place.path, text))
     }
+
+    /// Finds a way for anybody to forge a header by a name that servers take for it.
+    pub(super) fn odd_names_not_removed(&self) -> Option<Doubt> {
+        let guard = self.chain.filters.get(self.guard)?;
+        let mut before = self.chain.filters.iter().take(self.guard);
+        if before.any(|one| removes_odd_names(one) && self.variant.has_enabled(&one.entry)) {
+            return None;
+        }
+        let text = format!(
+            "the guard needs a header_mutation before it that removes the names of remove_on_match {ODD_NAMES:?}: servers that read headers as variables take `x.jwt.payload` for `x-jwt-payload`, and anybody could forge it"
+        );
+        Some(Doubt::new(&*guard.entry.path, text))
+    }
+}
+
+/// Returns true if a filter removes every header whose name a server may take for another.
+fn removes_odd_names(filter: &Filter<'_>) -> bool {
+    let mutations = filter.fields.at(&["mutations", "request_mutations"]);
+    filter.r#type == HEADER_MUTATION
+        && mutations.is_some_and(|mutations| {
+            mutations.items().any(|mutation| {
+                let regex = mutation.at(&["remove_on_match", "key_matcher", "safe_regex", "regex"]);
+                regex.as_ref().and_then(Place::text) == Some(ODD_NAMES)
+            })
+        })
 }
 
 /// Finds a setting that writes one of these header fields of requests.

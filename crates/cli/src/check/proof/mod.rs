@@ -445,6 +445,7 @@ impl<'d> Judge<'_, '_, 'd> {
         }
         let headers = [&config.headers.id, &config.headers.actor].into_iter().flatten();
         reasons.extend(headers.filter_map(|header| around.not_removed(header)).map(problem));
+        reasons.extend(around.odd_names_not_removed().map(problem));
     }
 }
 

@@ -55,9 +55,28 @@ fn differs(entry: &Place<'_>, guard: &Guard<'_>) -> Result<(), Doubt> {
     check_action(&required(one, "on_match")?)
 }
 
+/// Checks the match on `txn`, or on `cnf`.
+fn check_predicate(predicate: &Place<'_>, guard: &Guard<'_>) -> Result<(), Doubt> {
+    only(predicate, &["or_matcher", "single_predicate", "and_matcher"])?;
+    let Some(either) = predicate.get("or_matcher") else {
+        check_txn(predicate, guard)?;
+        return Err(Doubt::new(
+            &*predicate.path,
+            "the guard is not entered for cnf: an ordinary user's token that is bound to a key passes without its proof; let or_matcher match txn or cnf, as the shipped envoy.yaml does",
+        ));
+    };
+    only(predicate, &["or_matcher"])?;
+    only(&either, &["predicate"])?;
+    let predicates = either.list("predicate");
+    let [txn, cnf] = &*predicates else { return Err(not_by_txn(&either, guard)) };
+    check_txn(txn, guard)?;
+    only(cnf, &["single_predicate"])?;
+    check_single(&required(cnf, "single_predicate")?, guard, "cnf")
+}
+
 /// Checks the match on `txn`. If an API trusts several issuers, `iss` may be matched as well
 /// (docs/guard.md).
-fn check_predicate(predicate: &Place<'_>, guard: &Guard<'_>) -> Result<(), Doubt> {
+fn check_txn(predicate: &Place<'_>, guard: &Guard<'_>) -> Result<(), Doubt> {
     only(predicate, &["single_predicate", "and_matcher"])?;
     let Some(all) = predicate.get("and_matcher") else {
         return check_single(&required(predicate, "single_predicate")?, guard, "txn");
@@ -99,7 +118,9 @@ fn check_single(single: &Place<'_>, guard: &Guard<'_>, claim: &str) -> Result<()
     only(&matched, &["value"])?;
     let value = required(&matched, "value")?;
     let holds = match claim {
-        "txn" => value.is_set("present_match") && value.other_than(&["present_match"]).is_none(),
+        "txn" | "cnf" => {
+            value.is_set("present_match") && value.other_than(&["present_match"]).is_none()
+        }
         _ => {
             let exact = value.at(&["string_match", "exact"]);
             exact.as_ref().and_then(Place::text) == Some(guard.issuer)
@@ -114,7 +135,7 @@ fn not_by_txn(place: &Place<'_>, guard: &Guard<'_>) -> Doubt {
     Doubt::new(
         &*place.path,
         format!(
-            "the guard must be entered where {}.txn of {JWT_AUTHN} is present (present_match): impersonations that do not match pass it by",
+            "the guard must be entered where {0}.txn or {0}.cnf of {JWT_AUTHN} is present (present_match): tokens that do not match pass it by",
             guard.payload_in_metadata
         ),
     )
