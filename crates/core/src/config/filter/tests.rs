@@ -857,8 +857,11 @@ fn values_out_of_bounds_are_refused() {
         (at("/signing_keys/0/alg", "signing_keys[0].jwk"),     json!("ES256"),                         "expected an alg that fits the key"),
         (at("/signing_keys/0/alg", "signing_keys[0].jwk"),     json!("none"),                          "expected an alg that fits the key"),
         (at("/signing_keys/1/alg", "signing_keys[1].environment_variable"), json!("ES256"),            "expected an alg that fits the key"),
-        (at("/signing_keys/1/environment_variable", "signing_keys[1].environment_variable"), json!("NOWHERE"), "expected the name of an environment variable that is set"),
-        (at("/signing_keys/1/environment_variable", "signing_keys[1].environment_variable"), json!("EMPTY"), "expected the name of an environment variable that is set"),
+        (at("/signing_keys/1/environment_variable", "signing_keys[1].environment_variable"), json!("NOWHERE"), "expected the name of an environment variable that is set, and NOWHERE is unset or empty; in Envoy"),
+        (at("/signing_keys/1/environment_variable", "signing_keys[1].environment_variable"), json!("EMPTY"), "expected the name of an environment variable that is set, and EMPTY is unset or empty; in Envoy"),
+        // A secret that is there by mistake is not repeated.
+        (at("/signing_keys/1/environment_variable", "signing_keys[1].environment_variable"), json!("JBSWY3DPEHPK3PXP"), "expected the name of an environment variable that is set; in Envoy"),
+        (at("/signing_keys/1/environment_variable", "signing_keys[1].environment_variable"), json!("a_secret_in_words"), "expected the name of an environment variable that is set; in Envoy"),
         (at("/signing_keys/1/environment_variable", "signing_keys[1].environment_variable"), json!("SECRET"), "expected a PKCS#8 private key in PEM"),
         (at("/signing_keys/2/pem", "signing_keys[2].pem"),     json!(PEM_BODY),                        "expected a PKCS#8 private key in PEM"),
         (at("/subject_tokens/lifetime", "subject_tokens.lifetime"), json!("0s"),                       "expected a duration from 1s to"),
