@@ -12,6 +12,7 @@ mod collect;
 mod entry;
 mod input;
 mod line;
+mod repetitions;
 mod show;
 mod sorter;
 mod when;
