@@ -207,6 +207,14 @@ pub(super) fn totals(totals: &Totals, readers: Readers) -> Vec<(String, u64)> {
     all
 }
 
+/// Says that the report is empty, and if it could not be otherwise.
+pub(super) const fn nothing(lines: &Lines) -> &'static str {
+    match lines.ours {
+        0 => "No line of these logs is about impersonations.",
+        _ => "No impersonation was found.",
+    }
+}
+
 pub(super) fn lines(lines: &Lines) -> Vec<String> {
     let Lines { read, ours, others, broken, repeated, alike, without_time, of_access_log } = lines;
     let mut said = vec![format!(
