@@ -29,8 +29,8 @@ wasm-target:
 # modules with the features of both in one call, and the guard needs no engine: so there are two
 # calls.
 build: wasm-target console/node_modules
-	scripts/cargo-anywhere build --release --package impersonation-filter --lib --target wasm32-wasip1
-	scripts/cargo-anywhere build --release --package impersonation-guard --lib --target wasm32-wasip1
+	scripts/cargo-anywhere build --locked --release --package impersonation-filter --lib --target wasm32-wasip1
+	scripts/cargo-anywhere build --locked --release --package impersonation-guard --lib --target wasm32-wasip1
 	scripts/shrink-wasm $(module) $(filter_exports)
 	scripts/shrink-wasm $(guard) $(guard_exports)
 
