@@ -2,14 +2,20 @@
 # registry; `sbom`; and the services of docker-compose.yml: `envoy` with the module in it,
 # `envoy-in-cluster`, and `gateway`, which is tests/gateway.
 
-FROM rust:1.95.0-bookworm AS module
+# Every base image has its digest, which the engine verifies. Envoy's comes from whoever builds:
+#   docker build --target envoy --build-arg ENVOY=envoyproxy/envoy:v1.40.0@sha256:… .
+# `docker buildx imagetools inspect envoyproxy/envoy:v1.40.0` prints the digest. For trying things
+# out, docker-compose.yml takes the tag.
+ARG ENVOY=envoyproxy/envoy:v1.40.0
+
+FROM rust:1.95.0-bookworm@sha256:6258907abe69656e41cd992e0b705cdcfabcbbe3db374f92ed2d47121282d4a1 AS module
 WORKDIR /src
 # scripts/zig needs it to fetch the C compiler for wasm.
 RUN apt-get update && apt-get install --yes --no-install-recommends python3-venv && rm -rf /var/lib/apt/lists/*
 # The page of live impersonations is built with it. scripts/shrink-wasm needs it, too: it makes the
 # module smaller by a third, and Envoy is ready that much sooner.
-COPY --from=node:24.11.1-bookworm-slim /usr/local/bin/node /usr/local/bin/
-COPY --from=node:24.11.1-bookworm-slim /usr/local/lib/node_modules /usr/local/lib/node_modules
+COPY --from=node:24.11.1-bookworm-slim@sha256:48abc13a19400ca3985071e287bd405a1d99306770eb81d61202fb6b65cf0b57 /usr/local/bin/node /usr/local/bin/
+COPY --from=node:24.11.1-bookworm-slim@sha256:48abc13a19400ca3985071e287bd405a1d99306770eb81d61202fb6b65cf0b57 /usr/local/lib/node_modules /usr/local/lib/node_modules
 RUN ln -s ../lib/node_modules/npm/bin/npm-cli.js /usr/local/bin/npm
 # rust-toolchain.toml is left out: the image has the pinned compiler, and its lints are not needed.
 COPY Cargo.toml Cargo.lock Makefile build.rs ./
@@ -19,6 +25,7 @@ COPY benches benches
 COPY console console
 COPY crates crates
 COPY src src
+ENV ONLY_PINNED=1
 RUN make build sbom
 
 FROM scratch AS plugin
@@ -31,7 +38,10 @@ COPY --from=module /src/target/wasm32-wasip1/release/impersonation_guard.wasm /p
 FROM scratch AS sbom
 COPY --from=module /src/target/wasm32-wasip1/release/impersonation_filter.cdx.json /src/target/wasm32-wasip1/release/impersonation_guard.cdx.json /
 
-FROM envoyproxy/envoy:v1.40.0 AS envoy
+FROM ${ENVOY} AS envoy
+ARG ENVOY
+ARG TRIAL=no
+RUN case $ENVOY in *@sha256:*) ;; *) [ "$TRIAL" = yes ] || { echo "name Envoy's image with its digest: --build-arg ENVOY=$ENVOY@sha256:…" >&2; exit 1; } ;; esac
 WORKDIR /srv
 COPY --from=module /src/target/wasm32-wasip1/release/impersonation_filter.wasm /src/target/wasm32-wasip1/release/impersonation_guard.wasm target/wasm32-wasip1/release/
 COPY envoy.yaml .
@@ -51,7 +61,7 @@ RUN scripts/envoy-in-cluster etcd-1:2379:2381 etcd-2:2379:2381 etcd-3:2379:2381 
 FROM envoy AS envoy-in-cluster
 COPY --from=cluster-configuration /envoy.yaml .
 
-FROM node:24.11.1-bookworm-slim AS gateway
+FROM node:24.11.1-bookworm-slim@sha256:48abc13a19400ca3985071e287bd405a1d99306770eb81d61202fb6b65cf0b57 AS gateway
 WORKDIR /srv/tests/gateway
 COPY tests/gateway/package.json tests/gateway/package-lock.json tests/gateway/.npmrc ./
 RUN npm ci --omit=dev --no-audit --no-fund

@@ -29,8 +29,8 @@ wasm-target:
 # modules with the features of both in one call, and the guard needs no engine: so there are two
 # calls.
 build: wasm-target console/node_modules
-	scripts/cargo-anywhere build --release --package impersonation-filter --lib --target wasm32-wasip1
-	scripts/cargo-anywhere build --release --package impersonation-guard --lib --target wasm32-wasip1
+	scripts/cargo-anywhere build --locked --release --package impersonation-filter --lib --target wasm32-wasip1
+	scripts/cargo-anywhere build --locked --release --package impersonation-guard --lib --target wasm32-wasip1
 	scripts/shrink-wasm $(module) $(filter_exports)
 	scripts/shrink-wasm $(guard) $(guard_exports)
 
@@ -47,12 +47,14 @@ sbom: build
 
 # Makes the files of a release in target/release-files, and its images in target/oci: see
 # RELEASING.md. ARCHITECTURES are those of the companion.
+release: export ONLY_PINNED := 1
 release: build
 	scripts/release
 
 # Checks the release, loads it into Envoy, and makes it once more in another folder, which takes some
 # minutes. Needs Go, for actionlint. One architecture is enough to compare two builds.
 test-release: export ARCHITECTURES := amd64
+test-release: export ONLY_PINNED := 1
 test-release: release tools tests/gateway/node_modules stack/node_modules
 	$(part)
 	cd tests/release && node --test

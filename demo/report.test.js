@@ -4,10 +4,11 @@ import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { after, test } from 'node:test';
-import { configOn, poll, ROOT, startEnvoy } from '../stack/envoy.js';
-import { AGENT, showFlow } from '../stack/flow.js';
+import { configOn, poll, replacedOnce, ROOT, startEnvoy } from '../stack/envoy.js';
+import { AGENT, beforeTheFlow, exchangeRequest, mintRequest, showFlow } from '../stack/flow.js';
 import { startGateway } from '../stack/gateway.js';
 import { freePorts, stopAll } from '../stack/process.js';
+import { send } from '../stack/requests.js';
 import { newSigningKey } from '../stack/signing-key.js';
 
 const FOLDER = `${ROOT}target/demo/report`;
@@ -15,14 +16,15 @@ const COMPANION = `${ROOT}target/companion/impersonation-filter`;
 
 after(stopAll);
 
-test('the report on the demo has each request once, as the metrics have', async () => {
+/** Starts Envoy with envoy.yaml, changed by `edit`, before the gateway. */
+async function startDemo(edit = (yaml) => yaml) {
   const [public_, admin, gateway] = await freePorts(3);
   const ports = { public: public_, admin, gateway };
   const origin = `http://127.0.0.1:${ports.public}`;
   const log = `${FOLDER}/envoy-${ports.public}.log`;
   const config = `${FOLDER}/envoy-${ports.public}.yaml`;
   mkdirSync(FOLDER, { recursive: true });
-  writeFileSync(config, configOn(ports));
+  writeFileSync(config, edit(configOn(ports)));
   await startGateway({ port: ports.gateway, origin });
   await startEnvoy({
     config,
@@ -33,6 +35,11 @@ test('the report on the demo has each request once, as the metrics have', async 
       INTROSPECTION_SECRET: 'demo-only-impersonation-filter',
     },
   });
+  return { origin, log, ports };
+}
+
+test('the report on the demo has each request once, as the metrics have', async () => {
+  const { origin, log, ports } = await startDemo();
   await showFlow(origin);
   // Requests that are refused before they belong to an impersonation.
   for (const path of ['/api/subject-tokens', '/oidc/token/revocation', '/api/impersonations/revocations']) {
@@ -68,6 +75,43 @@ test('the report on the demo has each request once, as the metrics have', async 
   const page = report('--html', '--user', 'user-42');
   assert.match(page, /<td>GET \/orders\/1<\/td>/);
   assert.doesNotMatch(report('--user-facing', '--user', 'user-42'), /agent-1|support-portal|integrator-backend|operations|oidc/);
+});
+
+test('each call with one request id is in the report', async () => {
+  const { origin, log } = await startDemo((yaml) => replacedOnce(yaml, /^( +)use_remote_address: true$/m, '$&\n$1preserve_external_request_id: true'));
+  const { backendToken, agentToken } = await beforeTheFlow(origin);
+  const { json: { subjectToken } } = await send(mintRequest(origin, backendToken));
+  const { json: { access_token: token } } = await send(exchangeRequest(origin, subjectToken, agentToken));
+  const headers = { authorization: `Bearer ${token}`, 'x-request-id': 'chosen-by-the-caller' };
+  const answers = await Promise.all(Array.from({ length: 120 }, () => fetch(`${origin}/orders/1`, { headers })));
+  assert.deepEqual([...new Set(answers.map(({ status }) => status))], [200]);
+
+  const logged = () => readFileSync(log, 'utf8').split('\n').filter((line) => line.includes('"request_id":"chosen-by-the-caller"'));
+  await poll(async () => logged().length === 120);
+  const report = (...logs) => JSON.parse(execFileSync(COMPANION, ['report', '--json', ...logs], { encoding: 'utf8' }));
+  const steps = ({ impersonations: [{ steps }] }) => steps.filter(({ what }) => what === 'call');
+  assert.equal(report(log).totals.calls, 120);
+  assert.deepEqual(steps(report(log)).filter(({ repetition }) => repetition), []);
+  // A log that was copied while it was rotated, as two files and as one.
+  const copy = `${log}.1`;
+  const twice = `${log}.2`;
+  writeFileSync(copy, readFileSync(log));
+  writeFileSync(twice, Buffer.concat([readFileSync(log), readFileSync(log)]));
+  for (const logs of [[log, copy], [twice]]) {
+    const copied = report(...logs);
+    assert.equal(copied.totals.calls, 120);
+    assert.deepEqual([copied.totals.mints, copied.totals.exchanges], [1, 1]);
+    assert.deepEqual([...new Set(steps(copied).map(({ repetition }) => repetition))], ['its line is 2 times in the logs']);
+  }
+
+  // Lines of an access log without Envoy's id of the line: equal ones may be calls of their own.
+  const older = `${log}.older`;
+  const olderCopy = `${log}.older.1`;
+  for (const file of [older, olderCopy]) writeFileSync(file, readFileSync(log, 'utf8').replaceAll(/"line_id":"[^"]*",/g, ''));
+  assert.equal(report(older).totals.calls, 120);
+  const both = report(older, olderCopy);
+  assert.ok(both.totals.calls >= 120, `${both.totals.calls} calls`);
+  assert.ok(steps(both).every(({ repetition }) => /^one of \d+ equal lines$/.test(repetition)));
 });
 
 function fromReport({ totals }) {

@@ -1,4 +1,5 @@
-//! Checks that the dependencies are allowed by deny.toml, and that the SBOM lists all of them.
+//! Checks that the dependencies are allowed by deny.toml, that the SBOM lists all of them, and that
+//! what builds a release has a hash.
 //!
 //! cargo-deny reads the same file. This test checks the part that needs neither a database of
 //! advisories nor minutes to compile.
@@ -142,6 +143,77 @@ fn npm_packages_in_the_page_have_licences_of_the_list() {
         let licence = package["license"].as_str().unwrap();
         let allowed = texts(&deny["allow"]).contains(&licence);
         findings.expect(format!("{name}: {licence} is allowed"), &allowed, &true);
+    }
+}
+
+/// Returns the lines of the files that build what is shipped, without comments, with their places.
+/// A line that goes on in the next is one.
+fn build_lines() -> Vec<(String, String)> {
+    let scripts = fs::read_dir(repository().join("scripts")).unwrap();
+    let scripts = scripts.map(|entry| entry.unwrap().path()).filter(|path| path.is_file());
+    let files = ["Makefile", "Dockerfile", ".github/workflows/release.yml"];
+    let mut lines = Vec::new();
+    for path in scripts.chain(files.map(|file| repository().join(file))) {
+        let text = fs::read_to_string(&path).unwrap().replace("\\\n", " ");
+        let name = path.strip_prefix(repository()).unwrap().display().to_string();
+        let code = text.lines().map(str::trim).filter(|line| !line.starts_with('#'));
+        lines.extend(code.map(|line| (name.clone(), line.to_owned())));
+    }
+    lines
+}
+
+/// Scripts that install what only tests run.
+const FOR_TESTS: [&str; 2] = ["scripts/envoy", "scripts/python-with"];
+
+#[test]
+fn whatever_builds_what_is_shipped_has_a_hash() {
+    let mut findings = Findings::default();
+    let mut installs = BTreeMap::new();
+    for (place, line) in build_lines() {
+        let mut expect = |kind: &'static str, holds: bool| {
+            *installs.entry(kind).or_insert(0) += 1;
+            findings.expect(format!("{place}: {line}"), &holds, &true);
+        };
+        if line.contains("pip\" install") && !FOR_TESTS.contains(&&*place) {
+            expect("pip", line.contains("--require-hashes"));
+        }
+        if line.contains("npm ci") || line.contains("npm install") || line.contains("npx ") {
+            expect("npm", line.contains("npm ci"));
+        }
+        let builds = ["cargo-anywhere build", "cargo-anywhere', 'build'"];
+        if builds.iter().any(|build| line.contains(build)) && !line.contains("test-plugin") {
+            expect("cargo", line.contains("--locked"));
+        }
+        let base = line.strip_prefix("FROM ").or_else(|| line.strip_prefix("COPY --from="));
+        let base = base.and_then(|rest| rest.split(' ').next()).filter(|_| place == "Dockerfile");
+        // Another stage has no tag. Envoy's image is the builder's own: tests/compose.
+        if let Some(base) = base.filter(|base| base.contains(':')) {
+            let digest = base.split_once("@sha256:").map(|(_, digest)| digest);
+            let is_hex = |digest: &str| digest.bytes().all(|byte| byte.is_ascii_hexdigit());
+            expect("image", digest.is_some_and(|digest| digest.len() == 64 && is_hex(digest)));
+        }
+    }
+    let kinds: Vec<_> = installs.into_keys().collect();
+    assert_eq!(kinds, ["cargo", "image", "npm", "pip"], "a kind was not looked at");
+
+    let requirements = fs::read_to_string(repository().join("scripts/zig.txt")).unwrap();
+    let requirements = requirements.replace("\\\n", " ");
+    for line in requirements.lines().filter(|line| !line.starts_with('#')) {
+        let pinned = line.contains("==") && line.contains("--hash=sha256:");
+        findings.expect(format!("zig.txt: {line}"), &pinned, &true);
+    }
+    for lock in ["console", "scripts/binaryen"] {
+        let lock = repository().join(lock).join("package-lock.json");
+        let lock: Value = serde_json::from_slice(&fs::read(&lock).unwrap()).unwrap();
+        let packages = lock["packages"].as_object().unwrap().iter();
+        for (path, package) in packages.filter(|(path, _)| !path.is_empty()) {
+            let sum = package["integrity"].as_str().unwrap_or_default();
+            findings.expect(path, &sum.starts_with("sha512-"), &true);
+        }
+    }
+    let lock = fs::read_to_string(repository().join("Cargo.lock")).unwrap();
+    for package in lock.split("\n\n").filter(|package| package.contains("\nsource = ")) {
+        findings.expect(package, &package.contains("\nchecksum = \""), &true);
     }
 }
 

@@ -25,7 +25,8 @@ const engine = runs(['docker', 'info']);
 const dockerfile = readFileSync(`${ROOT}Dockerfile`, 'utf8');
 const { services } = parse(readFileSync(`${ROOT}docker-compose.yml`, 'utf8'), { merge: true });
 /** The base images of the stages, without `scratch`, which is not an image. */
-const bases = [...dockerfile.matchAll(/^FROM (\S+:\S+) AS /gm)].map(([, image]) => image);
+const [, envoyImage] = /^ARG ENVOY=(\S+)$/m.exec(dockerfile);
+const bases = [...dockerfile.matchAll(/^FROM (\S+:\S+|\$\{ENVOY\}) AS /gm)].map(([, image]) => image.replace('${ENVOY}', envoyImage));
 
 test('docker-compose.yml names existing stages and files, and images by version', () => {
   for (const [name, { build, image, volumes = [], ports = [] }] of Object.entries(services)) {
@@ -37,6 +38,16 @@ test('docker-compose.yml names existing stages and files, and images by version'
     for (const port of ports) assert.match(port, /^127\.0\.0\.1:/, name);
   }
   assert.equal(bases.length, 3);
+});
+
+test('an image with Envoy is built from a digest, or says that it is for trying things out', () => {
+  const [, check] = /^FROM \$\{ENVOY\} AS envoy\nARG ENVOY\nARG TRIAL=no\nRUN (.+)$/m.exec(dockerfile);
+  const status = (ENVOY, TRIAL) => spawnSync('sh', ['-c', check], { env: { ENVOY, TRIAL } }).status;
+  const pinned = `${envoyImage}@sha256:${'0'.repeat(64)}`;
+  assert.deepEqual([status(envoyImage, 'no'), status(envoyImage, 'yes'), status(pinned, 'no')], [1, 0, 0]);
+  for (const { build } of Object.values(services)) {
+    if (build?.target.startsWith('envoy')) assert.deepEqual(build.args, { TRIAL: 'yes' });
+  }
 });
 
 test('docker-compose.yml is valid', { skip: !compose && 'no docker compose' }, () => {

@@ -72,7 +72,7 @@ export async function startEnvoyBeforeCanaille(ports) {
   mkdirSync(FILES, { recursive: true });
   const config = `${FILES}/envoy-canaille.yaml`;
   writeFileSync(config, configOn(ports, editedConfig(ports)));
-  const [key] = execFileSync(COMPANION, ['keygen', '--alg', 'RS256'], { encoding: 'utf8' }).split('\n');
+  const key = execFileSync(COMPANION, ['keygen', '--alg', 'RS256'], { encoding: 'utf8', stdio: ['ignore', 'pipe', 'ignore'] }).trim();
   await startEnvoy({
     config,
     log: `${FILES}/envoy-canaille.log`,

@@ -1,7 +1,7 @@
 //! `keygen`: makes a key for `signing_keys`, and the public key set that verifies its signatures.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, Write as _};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use base64::Engine as _;
@@ -16,9 +16,10 @@ use serde_json::{Value, json};
 
 use super::{Failure, Verdict};
 
-/// Makes a new signing key: the private JWK, then the public JWK set, each on one line.
+/// Makes a new signing key: the private JWK and the public JWK set, each on one line.
 ///
-/// Output without a file goes to standard output, so this command sets an environment variable:
+/// Without files the key goes to standard output, and the public set to standard error. So this
+/// command sets an environment variable:
 ///
 ///     IMPERSONATION_SIGNING_KEY=$(impersonation-filter keygen --alg EdDSA --public-out jwks.json)
 #[derive(Debug, Args)]
@@ -84,8 +85,14 @@ pub(super) fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
     let public_file =
         arguments.public_out.as_deref().map(|path| create(path, 0o644)).transpose()?;
     let generated = generate(arguments.alg, arguments.kid.as_deref(), arguments.bits)?;
-    write(private_file, &generated.private_jwk)?;
-    write(public_file, &generated.public_jwks)?;
+    match private_file {
+        Some(file) => write(file, &generated.private_jwk)?,
+        None => unless_unread(write(io::stdout().lock(), &generated.private_jwk))?,
+    }
+    match public_file {
+        Some(file) => write(file, &generated.public_jwks)?,
+        None => unless_unread(write(io::stderr().lock(), &generated.public_jwks))?,
+    }
     Ok(Verdict::Fine)
 }
 
@@ -100,10 +107,15 @@ fn create(path: &Path, mode: u32) -> Result<File, Failure> {
     options.open(path).map_err(|error| Failure::new(path.display(), error))
 }
 
-fn write(file: Option<File>, line: &str) -> io::Result<()> {
-    match file {
-        Some(mut file) => writeln!(file, "{line}"),
-        None => writeln!(io::stdout().lock(), "{line}"),
+fn write(mut to: impl io::Write, line: &str) -> io::Result<()> {
+    writeln!(to, "{line}")
+}
+
+/// A reader that has closed the pipe, such as `head`, has seen enough.
+fn unless_unread(written: io::Result<()>) -> io::Result<()> {
+    match written {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        written => written,
     }
 }
 

@@ -8,6 +8,11 @@ use impersonation_core::issuer::{Endpoint, Paths};
 use super::findings::Findings;
 use super::reached::Service;
 use super::routing::{self, Destination, Route};
+use super::tree::member_path;
+
+/// With this setting Envoy matches routes by a path without its parameters, and forwards the path
+/// with them.
+const IGNORES_PARAMETERS: &str = "ignore_path_parameters_in_path_matching";
 
 /// Returns true for a regular expression that is there to refuse look-alikes.
 pub(super) fn is_for_look_alikes(regex: &str) -> bool {
@@ -21,6 +26,7 @@ pub(super) fn check(services: &[Service<'_, '_>], findings: &mut Findings) {
         let around = &service.plugin.around;
         let (Some(manager), Some(filter)) = (&around.manager, &around.filter) else { continue };
         let Some(table) = manager.get("route_config") else { continue };
+        let mut any_refuses = false;
         for host in table.list("virtual_hosts") {
             let answers_itself =
                 |route: &Route<'_>| matches!(route.destination(), Destination::Nowhere);
@@ -36,9 +42,16 @@ pub(super) fn check(services: &[Service<'_, '_>], findings: &mut Findings) {
             let reaches = |path: &str| {
                 routing::routes_of(&table, &host, path).any(|route| !answers_itself(&route))
             };
+            any_refuses |= refuses;
             if refuses {
                 report(&host.path, &service.paths, is_the_filters, reaches, findings);
             }
+        }
+        if any_refuses && table.is_set(IGNORES_PARAMETERS) {
+            findings.warning(
+                member_path(&table.path, IGNORES_PARAMETERS),
+                "hides path parameters from the routes that refuse `;`, so /oidc;x/token reaches a server: take it out",
+            );
         }
     }
 }

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
-use impersonation_core::config::Config;
+use impersonation_core::config::{Config, is_no_secret};
 use impersonation_core::issuer;
 use impersonation_core::jose::Algorithm;
 use impersonation_core::secret::Digest;
@@ -105,13 +105,19 @@ fn check_oversight(prefix: &str, config: &Config, findings: &mut Findings) {
     }
 }
 
-/// Warns once that the values of variables were not checked, and says how to check them. The text
-/// has no names of variables: a name may be the secret itself, put there by mistake.
+/// Warns once that the values of variables were not checked, and says how to check them.
 fn tell_of_unset(configuration: &Place<'_>, unset: &HashSet<&str>, findings: &mut Findings) {
+    let mut named: Vec<_> = unset.iter().copied().filter(|name| is_no_secret(name)).collect();
+    named.sort_unstable();
+    let names = if named.is_empty() { String::new() } else { format!(" ({})", named.join(", ")) };
     let text = match unset.len() {
         0 => return,
-        1 => "names an environment variable that is not set here, so its value was not checked: set it as for Envoy, or say --assume-environment".to_owned(),
-        several => format!("names {several} environment variables that are not set here, so their values were not checked: set them as for Envoy, or say --assume-environment"),
+        1 => format!(
+            "names an environment variable that is not set here{names}, so its value was not checked: set it as for Envoy, or say --assume-environment"
+        ),
+        several => format!(
+            "names {several} environment variables that are not set here{names}, so their values were not checked: set them as for Envoy, or say --assume-environment"
+        ),
     };
     findings.warning(&*configuration.path, text);
 }
@@ -157,8 +163,8 @@ impl Variables<'_> {
                 of_process.map_or(Variable::Unknown, Variable::Is)
             }
             Self::PassedOn { path, .. } => {
-                // The name may be the secret itself, put there by mistake.
-                let text = format!("must pass on what {} names", place.path);
+                let name = if is_no_secret(name) { format!(": {name}") } else { String::new() };
+                let text = format!("must pass on what {} names{name}", place.path);
                 findings.problem(&**path, text);
                 of_process.map_or(Variable::Assumed, Variable::Is)
             }

@@ -5,7 +5,7 @@
 //! So lines are paired, one of each log, and never merged by their id alone: two requests with one
 //! id stay two.
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
 use impersonation_core::time::UnixTime;
@@ -102,18 +102,6 @@ impl ByNames {
     }
 }
 
-/// Removes lines that are there twice, for example because a log was copied while it was rotated.
-/// A line without a time or without a request's id may be another request.
-pub(super) fn without_repetitions(lines: &mut Vec<(Option<UnixTime>, Source, String)>) -> u64 {
-    let all = lines.len();
-    let mut seen = BTreeSet::new();
-    // Lines are long, so they are compared where they are, and not copied.
-    let kept: Vec<_> = lines.iter().map(|line| line.0.is_none() || seen.insert(line)).collect();
-    let mut kept = kept.into_iter();
-    lines.retain(|_| kept.next().unwrap_or(true));
-    u64::try_from(all.saturating_sub(lines.len())).unwrap_or(u64::MAX)
-}
-
 /// Makes the entry of the records of one group. `id` is absent for a request without impersonation.
 pub(super) fn entry(
     id: Option<String>,
@@ -205,27 +193,33 @@ fn merge(records: Vec<Record<'_>>) -> Vec<Record<'_>> {
     if lines.is_empty() {
         return merged;
     }
-    // The lines of the access log that have no partner yet, and the first call with an id and a
-    // method that the guard let pass.
+    // The lines of the access log that have no partner yet, and the calls that the guard let pass.
     let mut free: HashMap<Pair, VecDeque<usize>> = HashMap::new();
-    let mut passed: HashMap<(String, String), usize> = HashMap::new();
+    let mut passed: HashMap<(String, String), Vec<usize>> = HashMap::new();
     for (index, record) in merged.iter().enumerate() {
         free.entry(pair(record)).or_default().push_back(index);
         if has_passed(record) {
-            passed.entry(method(record)).or_insert(index);
+            passed.entry(method(record)).or_default().push(index);
         }
     }
+    // The number of the guard's further lines that have found their calls already.
+    let mut further: HashMap<((String, String), String), usize> = HashMap::new();
     for line in lines {
-        let free = free.get_mut(&pair(&line)).and_then(VecDeque::pop_front);
+        let mut partner = free.get_mut(&pair(&line)).and_then(VecDeque::pop_front);
         // The guard writes further lines about one request under `mode: report`, and when it ends
-        // an open stream.
-        let partner =
-            free.or_else(|| passed.get(&method(&line)).copied().filter(|_| is_further(&line)));
+        // an open stream: at most one for each reason. Two lines with one reason are about two
+        // requests.
+        if partner.is_none() && is_further(&line) {
+            let reason = line.facts.reason.get().unwrap_or_default().to_owned();
+            let told = further.entry((method(&line), reason)).or_default();
+            partner = passed.get(&method(&line)).and_then(|calls| calls.get(*told)).copied();
+            *told = told.saturating_add(1);
+        }
         match partner.and_then(|index| merged.get_mut(index)) {
             Some(record) => add(record, line),
             None => {
                 if has_passed(&line) {
-                    passed.entry(method(&line)).or_insert(merged.len());
+                    passed.entry(method(&line)).or_default().push(merged.len());
                 }
                 merged.push(line);
             }
@@ -306,6 +300,7 @@ fn add<'a>(record: &mut Record<'a>, line: Record<'a>) {
     facts.context = facts.context.take().or(more.context);
     facts.bounds = facts.bounds.take().or(more.bounds);
     record.time = record.time.or(line.time);
+    record.repetition = record.repetition.take().or(line.repetition);
 }
 
 fn step(record: &Record<'_>) -> Step {
@@ -353,6 +348,7 @@ fn step(record: &Record<'_>) -> Step {
         error: facts.error.owned(),
         reason: facts.reason.owned().or_else(|| facts.event_type.owned()),
         note: note(record, what),
+        repetition: record.repetition.clone(),
         request_id: Some(record.request_id().to_owned()).filter(|id| !id.is_empty()),
         client_address: access.client_address.owned(),
         jti: access.token.jti.get().or_else(|| facts.jti.get()).map(str::to_owned),

@@ -8,10 +8,11 @@ use std::time::Duration;
 use impersonation_core::one_line;
 use impersonation_core::time::UnixTime;
 
-use super::assemble::{ByNames, entry, without_repetitions};
+use super::assemble::{ByNames, entry};
 use super::entry::{Kept, Lines, Totals};
 use super::input::{Found, scan};
 use super::line::{Kind, NoRecord, Record, Source, Stripped, read, strip};
+use super::repetitions::{Line, without_copies};
 use super::sorter::{BUDGET, Sorted, Sorter};
 
 /// An impersonation takes two days at most, from its mint to the expiry of its access token. A
@@ -90,6 +91,8 @@ pub(super) struct Collection {
     records: Sorter,
     revocations: BTreeSet<ByNames>,
     lines: Lines,
+    /// The number of the file that is read.
+    file: u32,
     /// Callers choose ids. With hashes that nobody can predict, no two groups become one.
     hashes: (RandomState, RandomState),
 }
@@ -102,12 +105,14 @@ impl Collection {
             records: Sorter::new(BUDGET),
             revocations: BTreeSet::new(),
             lines: Lines::default(),
+            file: 0,
             hashes: Default::default(),
         }
     }
 
     pub(super) fn read(&mut self, input: impl Read) -> io::Result<()> {
         let mut torn = 0_u64;
+        self.file = self.file.saturating_add(1);
         let read = scan(input, |found| {
             match found {
                 Found::Line(line) => self.line(line)?,
@@ -187,8 +192,10 @@ impl Collection {
         let group = u128::from(self.hashes.0.hash_one(group)) << 64
             | u128::from(self.hashes.1.hash_one(group));
         let time = record.time.map_or(0, UnixTime::millis);
-        let mut stored = Vec::with_capacity(object.len().saturating_add(1));
-        stored.push(u8::from(record.source == Source::AuditLine));
+        let mut stored = Vec::with_capacity(object.len().saturating_add(5));
+        let is_audit = u8::from(record.source == Source::AuditLine);
+        stored.push(is_audit | u8::from(record.is_unique()) << 1);
+        stored.extend_from_slice(&self.file.to_le_bytes());
         stored.extend_from_slice(object.as_bytes());
         self.records.push(group, time, &stored)
     }
@@ -199,11 +206,14 @@ impl Collection {
         let revocations = each_once(revocations);
         let mut entries = Sorter::new(BUDGET);
         let mut totals = Totals::default();
-        let mut finish = |mut group: Vec<(Option<UnixTime>, Source, String)>| {
-            lines.repeated = lines.repeated.saturating_add(without_repetitions(&mut group));
-            let records = group.iter().filter_map(|(time, source, object)| {
-                let stripped = Stripped { object, time: *time };
-                read(stripped, Some(*source)).0.ok()
+        let mut finish = |mut group: Vec<Line>| {
+            let counts = without_copies(&mut group);
+            lines.repeated = lines.repeated.saturating_add(counts.repeated);
+            lines.alike = lines.alike.saturating_add(counts.alike);
+            let records = group.iter().filter_map(|line| {
+                let stripped = Stripped { object: &line.object, time: line.time };
+                let record = read(stripped, Some(line.source)).0.ok()?;
+                Some(Record { repetition: line.repetition.clone(), ..record })
             });
             let records: Vec<_> = records.collect();
             let id = records.first().and_then(Record::txn).map(str::to_owned);
@@ -233,11 +243,17 @@ impl Collection {
             if current.replace(key.group) != Some(key.group) && !group.is_empty() {
                 finish(std::mem::take(&mut group))?;
             }
-            let Some((source, object)) = stored.split_first() else { continue };
-            let source = if *source == 0 { Source::AccessLog } else { Source::AuditLine };
-            let time = (key.time != 0).then(|| UnixTime::from_millis(key.time));
+            let Some((kind, rest)) = stored.split_first() else { continue };
+            let Some((file, object)) = rest.split_first_chunk() else { continue };
             let object = std::str::from_utf8(object).map_err(io::Error::other)?;
-            group.push((time, source, object.to_owned()));
+            group.push(Line {
+                time: (key.time != 0).then(|| UnixTime::from_millis(key.time)),
+                source: if kind & 1 == 0 { Source::AccessLog } else { Source::AuditLine },
+                file: u32::from_le_bytes(*file),
+                is_unique: kind & 2 != 0,
+                object: object.to_owned(),
+                repetition: None,
+            });
         }
         if !group.is_empty() {
             finish(group)?;

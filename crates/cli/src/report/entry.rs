@@ -130,6 +130,9 @@ pub(super) struct Step {
     pub(super) reason: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) note: Option<String>,
+    /// Says how often the request's line is in the logs, if it is more than once.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) repetition: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) request_id: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -163,6 +166,7 @@ impl Entry {
             method: step.method.filter(|_| step.what == What::Call),
             path: step.path.filter(|_| step.what == What::Call),
             status: step.status.filter(|_| step.what == What::Call),
+            repetition: step.repetition,
             ..Step::default()
         });
         Self {
@@ -270,8 +274,10 @@ pub(super) struct Lines {
     pub(super) others: u64,
     /// Lines that are cut off or mixed with others. Some of them may have been ours.
     pub(super) broken: u64,
-    /// Lines about impersonations that were there more than once.
+    /// Copies of lines about impersonations, which do not count.
     pub(super) repeated: u64,
+    /// Lines that are equal to another one and count, because each may be a request of its own.
+    pub(super) alike: u64,
     /// Lines about impersonations without a time.
     pub(super) without_time: u64,
     /// Lines of the access log among ours. Without an access log the report has no allowed calls.

@@ -24,6 +24,10 @@ pub(super) const REFUSED_CALL: &str = "impersonated_request.refused";
 /// The alarm about a spent subject token that was presented again.
 pub(super) const REPLAYED: &str = "subject_token.replayed";
 
+/// The events that happen once for each token.
+const ONCE: [&str; 4] =
+    ["subject_token.created", "approval.requested", "break_glass.used", "token_exchange.succeeded"];
+
 /// The beginnings of the names of audit events. The report shows events that it does not know, if
 /// they have such a name.
 const FAMILIES: [&str; 8] = [
@@ -205,6 +209,9 @@ pub(super) struct Token<'a> {
 pub(super) struct Access<'a> {
     #[serde(borrow)]
     time: Text<'a>,
+    /// Envoy's own id of the line.
+    #[serde(borrow)]
+    pub(super) line_id: Text<'a>,
     #[serde(borrow)]
     pub(super) request_id: Text<'a>,
     #[serde(borrow)]
@@ -252,6 +259,8 @@ pub(super) struct Record<'a> {
     pub(super) time: Option<UnixTime>,
     pub(super) facts: Box<Facts<'a>>,
     pub(super) access: Access<'a>,
+    /// Says how often the line is in the logs, if it is more than once.
+    pub(super) repetition: Option<String>,
 }
 
 impl Record<'_> {
@@ -273,6 +282,15 @@ impl Record<'_> {
         };
         let id = id.get().unwrap_or_default();
         id.get(..id.floor_char_boundary(MAX_REQUEST_ID)).unwrap_or_default()
+    }
+
+    /// Returns true if no other request can leave the same line: Envoy has given it an id, or the
+    /// event happens once for each token.
+    pub(super) fn is_unique(&self) -> bool {
+        match self.source {
+            Source::AccessLog => self.access.line_id.get().is_some(),
+            Source::AuditLine => self.facts.event.get().is_some_and(|event| ONCE.contains(&event)),
+        }
     }
 
     /// Returns what both logs have of the request's id.
@@ -438,7 +456,7 @@ fn of_access(mut access: Access<'_>, time: Option<UnixTime>) -> Option<Record<'_
         _ => return None,
     };
     let time = access.time.get().and_then(|text| when::with_offset(text.as_bytes())).or(time);
-    Some(Record { source: Source::AccessLog, kind, time, facts, access })
+    Some(Record { source: Source::AccessLog, kind, time, facts, access, repetition: None })
 }
 
 fn of_audit(facts: Box<Facts<'_>>, time: Option<UnixTime>) -> Option<Record<'_>> {
@@ -450,7 +468,8 @@ fn of_audit(facts: Box<Facts<'_>>, time: Option<UnixTime>) -> Option<Record<'_>>
     };
     let time =
         time.or_else(|| facts.time.get().and_then(|text| when::with_offset(text.as_bytes())));
-    Some(Record { source: Source::AuditLine, kind, time, facts, access: Access::default() })
+    let access = Access::default();
+    Some(Record { source: Source::AuditLine, kind, time, facts, access, repetition: None })
 }
 
 fn is_known(event: &str) -> bool {

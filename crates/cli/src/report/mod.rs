@@ -5,13 +5,15 @@
 //! bounded by the two sorters, by the lines of one impersonation, and by the revocations that name
 //! actors, users and so on, which are few.
 //!
-//! Exit status 0: there is a report, even one about nothing. 2: the logs could not be read.
+//! Exit status 0: there is a report, even if nothing was selected. 1: no line is about
+//! impersonations. 2: the logs could not be read.
 
 mod assemble;
 mod collect;
 mod entry;
 mod input;
 mod line;
+mod repetitions;
 mod show;
 mod sorter;
 mod when;
@@ -44,7 +46,8 @@ const PROGRESS: Duration = Duration::from_millis(200);
 ///
 /// Reads the access log of envoy.yaml and audit lines, in any order and mixed. An impersonation is
 /// selected if one of its requests has all that is asked for, and is shown as a whole. The exit
-/// status is 0 if there is a report, even about nothing, and 2 if the logs could not be read.
+/// status is 0 if there is a report, even if nothing was selected, 1 if no line is about
+/// impersonations, and 2 if the logs could not be read.
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 #[command(group(ArgGroup::new("form").args(["html", "json", "csv"])))]
@@ -121,6 +124,14 @@ pub(super) fn run(arguments: &Arguments) -> Result<Verdict, Failure> {
     // The spreadsheet has no place for the counts, and the user need not know them.
     if arguments.csv || arguments.user_facing {
         eprint!("{}", show::lines(&report.lines));
+    }
+    if report.lines.ours == 0 {
+        eprintln!(
+            "impersonation-filter: {} lines were read, and none is about impersonations: expected \
+             the access log of envoy.yaml, or audit lines (Envoy's log at level info)",
+            report.lines.read
+        );
+        return Ok(Verdict::Problems);
     }
     Ok(Verdict::Fine)
 }

@@ -644,16 +644,16 @@ fn variables_must_be_passed_on_and_set() {
     let two_keys = "- environment_variable: IMPERSONATION_SIGNING_KEY\n                    - {environment_variable: PREVIOUS_KEY, alg: PS256}";
     let one_key = "- environment_variable: IMPERSONATION_SIGNING_KEY";
     let assume = &["--assume-environment"][..];
-    let unset = "warning: ~.configuration.value: names an environment variable that is not set here, so its value was not checked: set it as for Envoy, or say --assume-environment";
-    let not_passed = "~.vm_config.environment_variables.host_env_keys: must pass on what ~.configuration.value.signing_keys[1].environment_variable names";
+    let unset = "warning: ~.configuration.value: names an environment variable that is not set here (PREVIOUS_KEY), so its value was not checked: set it as for Envoy, or say --assume-environment";
+    let not_passed = "~.vm_config.environment_variables.host_env_keys: must pass on what ~.configuration.value.signing_keys[1].environment_variable names: PREVIOUS_KEY";
     #[rustfmt::skip]
     let cases = [
         ("passed on, set",             edited(&[]), &[][..], vec![]),
         ("written down",               edited(&[(passed_on, &key_values)]), &[][..], vec![]),
         ("written down, empty",        edited(&[(passed_on, "environment_variables: {key_values: {IMPERSONATION_SIGNING_KEY: ''}}")]), assume,
-            vec!["value.signing_keys[0].environment_variable: expected the name of an environment variable that is set"]),
+            vec!["value.signing_keys[0].environment_variable: expected the name of an environment variable that is set, and IMPERSONATION_SIGNING_KEY is unset or empty; in Envoy"]),
         ("not passed on",              edited(&[("                  environment_variables: {host_env_keys: [IMPERSONATION_SIGNING_KEY]}\n", "")]), &[][..],
-            vec!["~.vm_config.environment_variables.host_env_keys: must pass on what ~.configuration.value.signing_keys[0].environment_variable names"]),
+            vec!["~.vm_config.environment_variables.host_env_keys: must pass on what ~.configuration.value.signing_keys[0].environment_variable names: IMPERSONATION_SIGNING_KEY"]),
         ("not passed on, not set",     edited(&[(one_key, two_keys)]), &[][..], vec![not_passed]),
         ("not passed on, assumed",     edited(&[(one_key, two_keys)]), assume,  vec![not_passed]),
         ("the key itself for a name",  edited(&[(one_key, &format!("- environment_variable: '{}'", signing_key()))]), &[][..],
@@ -676,7 +676,7 @@ fn variables_must_be_passed_on_and_set() {
         "the plugin's own",
         &check(&path, &[]),
         &[
-            "warning: names 2 environment variables that are not set here, so their values were not checked: set them as for Envoy, or say --assume-environment",
+            "warning: names 2 environment variables that are not set here (KEY_SET, PREVIOUS_KEY), so their values were not checked: set them as for Envoy, or say --assume-environment",
         ],
     );
     plugin["signing_keys"] = json!([{"environment_variable": signing_key().to_string()}]);

@@ -157,6 +157,8 @@ fn what_stays_at_another_path_than_the_configured_one_is_found() {
         ("another virtual host", back("            virtual_hosts:\n", "            virtual_hosts:\n            - {name: others, domains: [others], routes: [{match: {safe_regex: {regex: '(?i)/x/'}}, direct_response: {status: 404}}, {match: {prefix: /}, route: {cluster: identity_gateway}}]}\n"), vec![]),
         ("look-alikes by a path parameter", back("realms(/acme(/protocol(/openid-connect)?|/\\.well-known)?)?", "realms"),
             vec![format!("{alike} {TOKEN}, ")]),
+        ("parameters that no route sees", back("            virtual_hosts:\n", "            ignore_path_parameters_in_path_matching: true\n            virtual_hosts:\n"),
+            vec!["warning: ^.route_config.ignore_path_parameters_in_path_matching: hides path parameters from the routes that refuse `;`".into()]),
         ("look-alikes that lead to the gateway", back("                direct_response: *nobodys\n              - match: {safe_regex: {regex: '(?i)/api/impersonations", "                route: {cluster: identity_gateway}\n              - match: {safe_regex: {regex: '(?i)/api/impersonations"),
             vec![format!("{alike} /realms/acme/.well-known/openid-configuration, such as ")]),
     ];

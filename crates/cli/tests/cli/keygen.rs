@@ -10,9 +10,9 @@ fn a_generated_key_signs_and_its_set_verifies() {
     for alg in ["EdDSA", "Ed25519", "ES256", "ES384", "ps256"] {
         let output = command(&["keygen", "--alg", alg]).output().unwrap();
         assert!(output.status.success(), "{alg}");
-        let documents: Vec<Value> =
-            stdout(&output).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-        let [private, set] = documents.try_into().unwrap();
+        // As `$(…)` reads it: the key alone. The public half is beside it.
+        let private: Value = serde_json::from_str(stdout(&output)).unwrap();
+        let set: Value = serde_json::from_slice(&output.stderr).unwrap();
         let public = &set["keys"][0];
         assert_eq!(set["keys"].as_array().unwrap().len(), 1, "{alg}");
         for member in ["kid", "alg", "use", "kty", "crv", "x", "y", "n", "e"] {
@@ -42,8 +42,8 @@ fn a_generated_key_signs_and_its_set_verifies() {
 fn a_key_id_is_the_given_one_or_the_thumbprint() {
     let kid = |arguments: &[&str]| {
         let output = command(&["keygen", "--alg", "ES256"]).args(arguments).output().unwrap();
-        let line = stdout(&output).lines().next().unwrap().to_owned();
-        serde_json::from_str::<Value>(&line).unwrap()["kid"].as_str().unwrap().to_owned()
+        let key: Value = serde_json::from_str(stdout(&output)).unwrap();
+        key["kid"].as_str().unwrap().to_owned()
     };
     assert_eq!(kid(&["--kid", "2026-11"]), "2026-11");
     assert_eq!(kid(&[]).len(), 43);
@@ -71,11 +71,21 @@ fn key_files_are_private_and_never_overwritten() {
     assert_eq!(output.status.code(), Some(2));
     assert_eq!(read(private), key);
 
-    // Output without a file goes to standard output.
+    // With a file for the key only, standard output has nothing.
     let other = fresh("key.json");
     let output =
         command(&["keygen", "--alg", "EdDSA", "--out", other.to_str().unwrap()]).output().unwrap();
-    assert!(stdout(&output).starts_with("{\"keys\":"));
+    assert_eq!(stdout(&output), "");
+    assert!(output.stderr.starts_with(b"{\"keys\":"));
+}
+
+#[test]
+fn a_reader_that_has_seen_enough_is_no_failure() {
+    let (unread, pipe) = std::io::pipe().unwrap();
+    drop(unread);
+    let output = command(&["keygen", "--alg", "EdDSA"]).stdout(pipe).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(output.stderr.starts_with(b"{\"keys\":"));
 }
 
 #[test]

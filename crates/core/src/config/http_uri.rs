@@ -59,6 +59,10 @@ impl<const OF_A_USER: bool> Kind for Upstream<OF_A_USER> {
             uri::HttpUrl::parse(&members.uri)
         };
         let Some(url) = url else {
+            if let Some(other) = placeholder(&members.uri).filter(|_| OF_A_USER) {
+                let wrong = format!("expected {USER_ID_PLACEHOLDER} in the path, not {other:?}");
+                return place.problem(wrong);
+            }
             return place
                 .problem("expected an http or https URL without user information and fragment");
         };
@@ -82,4 +86,11 @@ impl<const OF_A_USER: bool> Kind for Upstream<OF_A_USER> {
             "HTTP URIs",
         )
     }
+}
+
+/// Returns the first part in braces that is not [`USER_ID_PLACEHOLDER`].
+fn placeholder(uri: &str) -> Option<&str> {
+    let parts = uri.match_indices('{').filter_map(|(start, _)| uri.get(start..));
+    let mut parts = parts.filter_map(|rest| rest.get(..=rest.find('}')?));
+    parts.find(|part| *part != USER_ID_PLACEHOLDER)
 }

@@ -49,6 +49,7 @@ pub use guard::{Action, GuardConfig, GuardRule, GuardStore, Mode, PathPattern};
 pub use limits::Limits;
 pub use paths::Paths;
 pub use rules::UserPattern;
+pub use source::is_no_secret;
 pub use store::Store;
 pub use wire::decode;
 

@@ -28,11 +28,17 @@ impl Kind for Variable {
         let name = node.clone().non_empty_string()?;
         match node.reading.environment.variable(&name).filter(|value| !value.is_empty()) {
             Some(value) => Some(value),
-            // Do not repeat the name: it may be the secret itself, put here by mistake.
-            None => node.problem(
-                "expected the name of an environment variable that is set; in Envoy it must be \
-                 listed in vm_config.environment_variables",
-            ),
+            None => {
+                let named = if is_no_secret(&name) {
+                    format!(", and {name} is unset or empty")
+                } else {
+                    String::new()
+                };
+                node.problem(format!(
+                    "expected the name of an environment variable that is set{named}; in Envoy it \
+                     must be listed in vm_config.environment_variables"
+                ))
+            }
         }
     }
 
@@ -40,6 +46,15 @@ impl Kind for Variable {
     fn describe(descriptions: &mut Descriptions) -> Described {
         Text::describe(descriptions)
     }
+}
+
+/// Returns true if a text can only be the name of a variable. The operator may have put the secret
+/// itself there by mistake, and messages must not repeat secrets.
+pub fn is_no_secret(name: &str) -> bool {
+    let is_of_names = |c: char| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_';
+    // Base32 and hexadecimal digits are no words.
+    let has_words = name.contains('_') || !name.contains(|c: char| c.is_ascii_digit());
+    name.len() <= 64 && name.chars().all(is_of_names) && has_words
 }
 
 /// Envoy's `DataSource`: a text, given inline or in an environment variable.

@@ -11,7 +11,7 @@ use super::super::entry::Entry;
 use crate::display::escaped;
 
 const COLUMNS: &str = "id,user,actor,caller,client,resource,scope,time,what,outcome,event,by,\
-                       method,path,status,guard,error,reason,note,request_id,client_address,jti";
+                       method,path,status,guard,error,reason,note,request_id,client_address,jti,repetition";
 
 pub(super) fn begin(out: &mut dyn Write) -> io::Result<()> {
     write!(out, "{COLUMNS}\r\n")
@@ -48,6 +48,7 @@ pub(super) fn entry(out: &mut dyn Write, entry: &Entry) -> io::Result<()> {
             &step.request_id,
             &step.client_address,
             &step.jti,
+            &step.repetition,
         ];
         let row = cells.map(|text| text.as_deref().map(cell).unwrap_or_default()).join(",");
         write!(out, "{row}\r\n")?;

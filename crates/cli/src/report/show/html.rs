@@ -103,7 +103,7 @@ pub(super) fn end(
     part: Part,
 ) -> io::Result<()> {
     match part {
-        Part::Start => writeln!(out, "<p>No impersonation was found.</p>")?,
+        Part::Start => writeln!(out, "<p>{}</p>", words::nothing(lines))?,
         Part::Impersonations => {}
         Part::OtherRequests => writeln!(out, "</tbody>\n</table>\n</section>")?,
     }

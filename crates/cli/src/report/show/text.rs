@@ -54,7 +54,7 @@ pub(super) fn end(
     empty: bool,
 ) -> io::Result<()> {
     if empty {
-        writeln!(out, "No impersonation was found.")?;
+        writeln!(out, "{}", words::nothing(lines))?;
     }
     writeln!(out, "\nTotals")?;
     for (name, count) in words::totals(totals, readers) {

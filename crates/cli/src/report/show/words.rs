@@ -134,7 +134,9 @@ pub(super) fn request(step: &Step, readers: Readers) -> (String, String) {
         text.as_deref().map(|text| format!("{before}{}", escaped(text)))
     };
     if readers == Readers::User {
-        return (request, outcome(step.outcome).to_owned());
+        let facts = [Some(outcome(step.outcome).to_owned()), said(&step.repetition, "")];
+        let facts = facts.into_iter().flatten().filter(|fact| !fact.is_empty());
+        return (request, facts.collect::<Vec<_>>().join(", "));
     }
     let outcome = match step.outcome {
         Outcome::Done => None,
@@ -161,6 +163,7 @@ pub(super) fn request(step: &Step, readers: Readers) -> (String, String) {
         said(&step.guard, ""),
         said(&step.by, "by "),
         said(&step.note, ""),
+        said(&step.repetition, ""),
         said(&step.reason.clone().filter(|_| !says_why), "reason "),
         said(&step.client_address, "from "),
     ];
@@ -204,8 +207,16 @@ pub(super) fn totals(totals: &Totals, readers: Readers) -> Vec<(String, u64)> {
     all
 }
 
+/// Says that the report is empty, and if it could not be otherwise.
+pub(super) const fn nothing(lines: &Lines) -> &'static str {
+    match lines.ours {
+        0 => "No line of these logs is about impersonations.",
+        _ => "No impersonation was found.",
+    }
+}
+
 pub(super) fn lines(lines: &Lines) -> Vec<String> {
-    let Lines { read, ours, others, broken, repeated, without_time, of_access_log } = lines;
+    let Lines { read, ours, others, broken, repeated, alike, without_time, of_access_log } = lines;
     let mut said = vec![format!(
         "{read} lines were read: {ours} about impersonations, {others} about other things, {broken} broken."
     )];
@@ -213,7 +224,12 @@ pub(super) fn lines(lines: &Lines) -> Vec<String> {
         said.push("Broken lines are cut off, mixed with others or in an unknown form. Some may be missing above.".to_owned());
     }
     if *repeated > 0 {
-        said.push(format!("{repeated} lines were there more than once, and count once."));
+        said.push(format!("{repeated} lines are copies of others, and do not count."));
+    }
+    if *alike > 0 {
+        said.push(format!(
+            "{alike} lines are equal to others, and count: each may be a request of its own."
+        ));
     }
     if *without_time > 0 {
         said.push(format!("{without_time} lines have no time of their own."));
