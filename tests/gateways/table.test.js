@@ -1,45 +1,44 @@
-// docs/gateways/README.md: the filter accepts the paths of each gateway in its table.
+// docs/gateways/README.md has the paths of known gateways, and docs/gateway.md the lines that move
+// envoy.yaml to them.
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
-import { after, before, test } from 'node:test';
-import { COMPANION } from './canaille.js';
-import { block, page } from './page.js';
+import { mkdirSync, writeFileSync } from 'node:fs';
+import { test } from 'node:test';
+import { ROOT } from '../../stack/envoy.js';
+import { newSigningKey } from '../../stack/signing-key.js';
+import { check, knownGateways, moved } from './moved.js';
 
-const [, table] = /<!-- The tests read this table\. -->\n([^]*?)<!-- end of the table -->/.exec(page('README.md'));
-const [head, , ...rows] = table.trim().split('\n').map((line) => line.split('|').slice(1, -1).map((cell) => cell.trim()));
+const FILES = `${ROOT}target/gateways`;
+const gateways = knownGateways();
 
-let folder;
-
-before(() => {
-  folder = mkdtempSync(join(tmpdir(), 'paths-'));
-});
-
-after(() => rmSync(folder, { recursive: true }));
+/** Writes a file, and returns its name. */
+function written(name, yaml) {
+  mkdirSync(FILES, { recursive: true });
+  const file = `${FILES}/moved-${name.replace(/\W+/g, '-')}.yaml`;
+  writeFileSync(file, yaml);
+  return file;
+}
 
 test('the table has the gateways that people ask about', () => {
-  const names = rows.map(([name]) => name);
+  const names = Object.keys(gateways);
   for (const name of ['Keycloak', 'Canaille', 'Auth0', 'Okta', 'Microsoft Entra ID', 'ZITADEL', 'Logto', 'Ory', 'authentik']) {
     assert.ok(names.some((listed) => listed.startsWith(name)), name);
   }
 });
 
-for (const [name, , ...cells] of rows) {
-  // The columns whose heads are members of `paths`, and the cells that are paths as code.
-  const paths = cells.flatMap((cell, index) => {
-    const [, member] = /^`(\w+)`$/.exec(head[index + 2]) ?? [];
-    const [, path] = /^`(\/\S+)`$/.exec(cell) ?? [];
-    return member && path ? [[member, path]] : [];
-  });
-
-  test(`the paths of ${name} are accepted`, () => {
-    assert.ok(paths.length >= 3, 'token, jwks and discovery at least');
-    const config = join(folder, 'configuration.yaml');
-    const members = `paths: ${JSON.stringify(Object.fromEntries(paths))}\n`;
-    writeFileSync(config, block('canaille.md', 'configuration').replace(/^paths:\n(?: .*\n)+/m, members));
-    const printed = execFileSync(COMPANION, ['check', '--assume-environment', config], { encoding: 'utf8' });
-    assert.match(printed, /: valid/);
+for (const [name, paths] of Object.entries(gateways)) {
+  test(`the lines move envoy.yaml to the paths of ${name}`, () => {
+    const yaml = moved(paths);
+    const lines = check(written(name, yaml)).trim().split('\n');
+    assert.match(lines.pop(), /: valid, \d warnings?; the guard stands before 2 of 2 routes to APIs$/);
+    for (const warning of lines) assert.match(warning, /: warning: .* demo's/);
   });
 }
+
+test('the lines leave no path of envoy.yaml as it was, and Envoy accepts the file', () => {
+  const yaml = moved();
+  assert.doesNotMatch(yaml, /\/oidc\b/);
+  const envoy = execFileSync(`${ROOT}scripts/envoy`, ['--path'], { encoding: 'utf8' }).trim();
+  const env = { ...process.env, IMPERSONATION_SIGNING_KEY: JSON.stringify(newSigningKey()), INTROSPECTION_SECRET: 'secret' };
+  execFileSync(envoy, ['--mode', 'validate', '-c', written('as-printed', yaml)], { cwd: ROOT, env, stdio: 'pipe' });
+});
