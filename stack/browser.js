@@ -13,7 +13,7 @@ export async function followTo(redirectUri, url, fields, cookies = new Map()) {
       method: body ? 'POST' : 'GET',
       body,
       redirect: 'manual',
-      headers: { cookie: [...cookies].map(([name, value]) => `${name}=${value}`).join('; ') },
+      headers: { accept: 'text/html', cookie: [...cookies].map(([name, value]) => `${name}=${value}`).join('; ') },
     });
     const page = await response.text();
     for (const cookie of response.headers.getSetCookie()) {
