@@ -92,7 +92,7 @@ define run_parts
 endef
 
 # The longest part comes first.
-others := test-release test-chart test-envoys test-keycloak test-console test-approvals test-gateways
+others := test-release test-chart test-envoys test-keycloak test-frameworks test-console test-approvals test-gateways
 .PHONY: test-others others
 others: $(others)
 
@@ -232,6 +232,16 @@ test-gateways: build companion tests/gateways/node_modules
 	scripts/envoy --path
 	scripts/canaille --version
 	cd tests/gateways && node --test
+
+# The libraries and gateways of Java and Go. Needs Java 17, Maven, Go and a C compiler. A cold build
+# takes some three minutes of CPU time.
+.PHONY: frameworks test-frameworks
+frameworks:
+	scripts/frameworks
+
+test-frameworks: frameworks build companion tools tests/gateway/node_modules tests/clients/node_modules
+	$(part)
+	cd tests/frameworks && node --test
 
 # Keycloak. Needs Java 17 or later and Maven, which fetches it (180 MB).
 keycloak:
