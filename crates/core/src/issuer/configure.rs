@@ -91,8 +91,10 @@ impl Service {
         let callers = verifier(mem::take(&mut config.subject_tokens.authentication));
         let names = Rc::new(bearer::names(&config.actor_tokens.verification));
         let tenant = config.tenant();
-        let inbox =
-            |senders, kind| Inbox::new(senders, Rc::clone(&names), crypto.clone(), &tenant, kind);
+        let oldest = config.actor_tokens.max_lifetime;
+        let inbox = |senders, kind| {
+            Inbox::new(senders, Rc::clone(&names), crypto.clone(), &tenant, kind, oldest)
+        };
         let logouts = inbox(mem::take(&mut config.impersonations.back_channel_logout), "logout");
         let security_events =
             inbox(mem::take(&mut config.impersonations.security_events), "security_event");
