@@ -3,6 +3,7 @@
 //!
 //! Most tests share one Envoy, and each of them ends only what it has begun.
 
+mod floods;
 mod forms;
 mod kinds;
 mod logout_token;

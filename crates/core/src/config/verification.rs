@@ -487,6 +487,11 @@ section! {
         /// this member or `resources[].actor_max_age` is given, access tokens have `act.auth_time`;
         /// with `acr_values` or `resources[].actor_acr_values` they have `act.acr`.
         max_age: Span<SECOND, { 365 * DAY }> => "any time ago",
+        /// How long ago an actor token may have been issued, where the filter receives events: it
+        /// remembers an event for as long as this, a day at least. The exchange refuses an older
+        /// actor token, and a JWT without `iat`. Make it the longest lifetime of the issuers' access
+        /// tokens.
+        max_lifetime: Span<SECOND, { 365 * DAY }> = "24h",
     }
 }
 
@@ -515,6 +520,8 @@ pub struct ActorTokens {
     pub verification: Verification,
     /// How the actors of all resources must have signed in.
     pub(crate) sign_in: SignInRules,
+    /// How long ago an actor token may have been issued, if events are received.
+    pub(crate) max_lifetime: Duration,
 }
 
 /// How an actor must have signed in (RFC 9470).
@@ -563,7 +570,8 @@ impl Kind for ActorTokens {
             );
         }
         let sign_in = SignInRules { acr_values: members.acr_values, max_age: members.max_age };
-        Some(Self { required: members.required, verification, sign_in })
+        let max_lifetime = members.max_lifetime;
+        Some(Self { required: members.required, verification, sign_in, max_lifetime })
     }
 
     #[cfg(test)]

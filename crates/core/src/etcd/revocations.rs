@@ -4,13 +4,14 @@
 //! same again takes no more room. The keys of a caller or a client are below one key of its own, in
 //! the order of time. When its share is used up, one transaction deletes the older half and makes
 //! that one key its cut-off. Each key is on a lease that outlives every token that the revocation
-//! ends.
+//! ends. Events have keys of their own: see [`events`].
 
 mod counted;
+mod events;
 mod following;
 mod watch;
 
-use std::cell::Cell;
+use std::cell::{Cell, OnceCell};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -25,7 +26,7 @@ use crate::local::{LocalTable, Number};
 use crate::remote::{LastRevocation, RemoteFailure, Revision};
 use crate::revocations::{
     CaughtUp, End, Happened, LastView, Learned, NotRevoked, Overflow, Owner, RETENTION, Revocation,
-    Revoked, Table, Told, Unknown, View, end_at_revision,
+    Revoked, Unknown, View, end_at_revision,
 };
 use crate::secret::{Digest, namespace};
 use crate::shared_data::Turn;
@@ -46,7 +47,7 @@ const WRITE: (u32, Duration) = (4, Duration::from_millis(400));
 const PAGE: i64 = 128;
 
 /// The format of a value.
-const VERSION: u8 = 4;
+const VERSION: u8 = 5;
 
 /// The revocations in etcd, as one worker sees them, and the copy of them that all workers share.
 #[derive(Debug)]
@@ -54,6 +55,8 @@ pub(crate) struct EtcdRevocations {
     server: Rc<Server>,
     places: Places,
     leases: Leases,
+    /// The leases of events, once this VM was told of one.
+    event_leases: OnceCell<Leases>,
     max_staleness: Duration,
     copy: LocalTable,
     /// The revocations that were made in this Envoy before etcd was in use.
@@ -87,6 +90,7 @@ impl EtcdRevocations {
         Self {
             server: Rc::clone(server),
             leases: Leases::new(&places.leases, RETENTION),
+            event_leases: OnceCell::new(),
             places,
             max_staleness,
             copy: LocalTable::copy(tenant),
@@ -274,101 +278,6 @@ impl EtcdRevocations {
         Ok(Some(CutOff { owner: owner.clone(), end, seen }))
     }
 
-    /// Ends what an event names. The copy of this Envoy is brought up to date first, so that an
-    /// event that another Envoy was told is not told again.
-    pub(crate) async fn keep_event(
-        &self,
-        context: &Context,
-        revocation: &Revocation,
-        happened: &Happened,
-    ) -> Result<Told, NotRevoked> {
-        let host = context.host();
-        match self.catch_up(context, None).await {
-            Ok(_) => {}
-            Err(Unknown::Host(failure)) => return Err(failure.into()),
-            Err(Unknown::Remote(failure)) => return Err(failure.into()),
-            Err(Unknown::NotYet | Unknown::Stale) => return Err(NotRevoked::Contended),
-        }
-        let known = self.copy.whole(host)?;
-        if known.is_old_news(revocation, happened) {
-            return Ok(Told::OldNews);
-        }
-        let made_room = self.make_room_for_events(context, &known, &happened.sender).await?;
-        let value = Value {
-            at_millis: happened.at_millis,
-            revocation: revocation.clone(),
-            owner: None,
-            until: None,
-            event: Some(happened.clone()),
-        };
-        let bytes = encode(&value)?;
-        let keys = OwnersKeys::of_events(&self.places);
-        let key = keys.of(happened.at(), &(revocation, &happened.sender));
-        let mut txn = |lease| {
-            let put = PutRequest { key: key.clone(), value: bytes.clone(), lease };
-            let txn = TxnRequest::default().only_if_still_at(key.clone(), 0);
-            Ok(txn.and_put(put).and_put(self.put_last()))
-        };
-        let attempts = self.server.attempts(host, WRITE);
-        let go_on = WhenCallerLeaves::GoOn;
-        let answer = self.server.write(context, &self.leases, &mut txn, attempts, go_on).await?;
-        // Another Envoy, or an attempt that had no answer, has written the same event.
-        let revision = match answer.succeeded {
-            true => answer.revision(),
-            false => {
-                let attempts = self.server.attempts(host, READ);
-                let found = self.server.range(context, &RangeRequest::of(key), attempts).await?;
-                let written = found.kvs.first().ok_or(NotRevoked::Contended)?;
-                Revision::new(written.mod_revision)
-            }
-        };
-        let overflow = self.copy.learn(host, &[value.learned(revision)], None)?;
-        Ok(Told::News(made_room.max(overflow)))
-    }
-
-    /// Makes the older half of all events one cut-off, if their room is used up, and deletes their
-    /// keys. If another Envoy does the same at once, one of the two succeeds.
-    async fn make_room_for_events(
-        &self,
-        context: &Context,
-        known: &Table,
-        sender: &str,
-    ) -> Result<Option<Overflow>, NotRevoked> {
-        let host = context.host();
-        let Some(half) = known.cut_off_for_events() else { return Ok(None) };
-        let keys = OwnersKeys::of_events(&self.places);
-        let attempts = self.server.attempts(host, READ);
-        let read = RangeRequest::of(keys.cut_off());
-        let answer = self.server.range(context, &read, attempts).await?;
-        let seen = answer.kvs.first().map_or(0, |kv| kv.mod_revision);
-        // A cut-off only moves forward, and this Envoy knows the one before it.
-        let sender = if half.is_of(sender) { sender.to_owned() } else { String::new() };
-        let value = Value {
-            at_millis: half.at.millis(),
-            revocation: Revocation::default(),
-            owner: None,
-            until: Some((half.end.time.millis(), half.end.revision.as_i64())),
-            event: Some(Happened { at_millis: half.at.millis(), sender }),
-        };
-        let bytes = encode(&value)?;
-        let (first, behind) = keys.until(half.at);
-        let mut txn = |lease| {
-            let put = PutRequest { key: keys.cut_off(), value: bytes.clone(), lease };
-            let txn = TxnRequest::default().only_if_still_at(keys.cut_off(), seen);
-            let (first, behind) = (first.clone(), behind.clone());
-            let txn = txn.and_put(put).and_delete(first, behind, half.end.revision.as_i64());
-            Ok(txn.and_put(self.put_last()))
-        };
-        let attempts = self.server.attempts(host, WRITE);
-        let go_on = WhenCallerLeaves::GoOn;
-        let answer = self.server.write(context, &self.leases, &mut txn, attempts, go_on).await?;
-        if !answer.succeeded {
-            return Ok(None);
-        }
-        self.copy.learn(host, &[value.learned(answer.revision())], None)?;
-        Ok(Some(Overflow::Events))
-    }
-
     /// Writes the key that shows every reader that there is a new revocation.
     fn put_last(&self) -> PutRequest {
         let key = self.places.last_revocation.clone().into_bytes();
@@ -512,12 +421,6 @@ struct OwnersKeys(String);
 impl OwnersKeys {
     fn new(places: &Places, owner: &Owner) -> Self {
         let named = Places::named(&places.revocations, &digest(owner));
-        Self(String::from_utf8(named).unwrap_or_default())
-    }
-
-    /// The keys of all events.
-    fn of_events(places: &Places) -> Self {
-        let named = Places::named(&places.revocations, &digest(&"events"));
         Self(String::from_utf8(named).unwrap_or_default())
     }
 

@@ -45,9 +45,20 @@ impl Envoy {
 
     fn tell(&self, etcd: &mut Etcd, actor: usize, at_millis: u64) -> Told {
         let agent = Revocation { actor_id: Some(actor.to_string()), ..Revocation::default() };
-        let happened = Happened { at_millis, sender: SENDER.to_owned() };
+        self.tell_of(etcd, agent, None, at_millis)
+    }
+
+    fn tell_of(
+        &self,
+        etcd: &mut Etcd,
+        ended: Revocation,
+        person: Option<String>,
+        at_millis: u64,
+    ) -> Told {
+        let happened = Happened::new(SENDER, at_millis, Duration::from_secs(86_400));
+        let happened = Happened { person, ..happened };
         let told = self.run(etcd, |revocations, context| async move {
-            revocations.keep_event(&context, &agent, &happened).await
+            revocations.keep_event(&context, &ended, &happened).await
         });
         told.unwrap()
     }
@@ -124,4 +135,40 @@ fn the_older_half_of_all_events_becomes_one_key_and_nothing_lives_on() {
     }
     let known = third.view(&mut etcd);
     assert!(!known.has_ended(&impersonation("0"), after), "a repetition ends nothing");
+}
+
+/// Two Envoys are told of the logouts of one account in turn, each of a new session.
+#[test]
+fn a_persons_logouts_become_one_key_and_end_nothing_of_anybody_elses() {
+    let mut etcd = Etcd::default();
+    let envoys = [Envoy::new(1), Envoy::new(2)];
+    let before = envoys[0].issue(&mut etcd);
+    let log_out = |envoy: &Envoy, etcd: &mut Etcd, number: u64| {
+        let session = Revocation { session: Some(number.to_string()), ..Revocation::default() };
+        envoy.tell_of(
+            etcd,
+            session,
+            Some("account".to_owned()),
+            START.millis().saturating_add(number),
+        )
+    };
+    for (number, envoy) in (1..200).zip(envoys.iter().cycle()) {
+        envoys.iter().for_each(|envoy| envoy.host.advance(Duration::from_millis(1)));
+        assert_eq!(log_out(envoy, &mut etcd, number), Told::News(None), "{number}");
+    }
+    let third = Envoy::new(3);
+    third.host.now.set(envoys[0].host.now.get());
+    for envoy in envoys.iter().chain([&third]) {
+        let known = envoy.view(&mut etcd);
+        assert!(known.len() < 40, "{}", known.len());
+        for number in 1..200 {
+            let sid = number.to_string();
+            let of = |actor| Impersonation { session: Some(&sid), ..impersonation(actor) };
+            assert!(known.has_ended(&of("account"), before), "{number}");
+        }
+        assert!(!known.has_ended(&impersonation("another"), before));
+        for number in [1, 100] {
+            assert_eq!(log_out(envoy, &mut etcd, number), Told::OldNews, "{number}");
+        }
+    }
 }

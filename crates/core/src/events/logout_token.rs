@@ -60,6 +60,7 @@ impl Senders {
             jti,
             kind: LOGOUT.to_owned(),
             at: when(issued_at, issued_at, now),
+            person: given("sub")?.and_then(name),
             meaning: ended
                 .map_or(Meaning::SubjectNotUnderstood, |ended| Meaning::Ends(vec![ended])),
         })

@@ -35,6 +35,9 @@ pub(crate) struct Event {
     pub(crate) kind: String,
     /// The time of the event by its sender's clock. See [`when`].
     pub(crate) at: UnixTime,
+    /// The person whose session the event is about, with the issuer's prefix; `None` if the sender
+    /// does not say it beside the session.
+    pub(crate) person: Option<String>,
     /// The consequence of the event.
     pub(crate) meaning: Meaning,
 }

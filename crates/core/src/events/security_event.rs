@@ -88,7 +88,14 @@ impl Senders {
             }
         };
         let issuer = sender.configured.issuer.clone();
-        Ok(Event { issuer, jti, kind: kind.clone(), at: when(at, issued_at, now), meaning })
+        Ok(Event {
+            issuer,
+            jti,
+            kind: kind.clone(),
+            at: when(at, issued_at, now),
+            person: None,
+            meaning,
+        })
     }
 }
 

@@ -6,6 +6,7 @@ use super::EventError;
 use crate::config::EventSender;
 use crate::host::UnixTime;
 use crate::jose::TestedCrypto;
+use crate::revocations::{People, Whose};
 use crate::secret::Digest;
 use crate::statement::{Issuers, Names, Untrusted, Verified};
 use crate::step::Context;
@@ -14,6 +15,8 @@ use crate::upstream::RemoteKeySet;
 /// The senders of one kind of event.
 pub(crate) struct Senders {
     issuers: Issuers<EventSender>,
+    /// Each sender with the prefix of the names that it gives in its own right.
+    prefixes: Vec<(String, String)>,
     names: Rc<Names>,
     crypto: Option<Rc<TestedCrypto>>,
 }
@@ -34,8 +37,11 @@ impl Senders {
         names: Rc<Names>,
         crypto: Option<Rc<TestedCrypto>>,
     ) -> Self {
+        let prefix = |sender: &EventSender| sender.name_prefix.clone().unwrap_or_default();
+        let prefixes = senders.iter().map(|sender| (sender.issuer.clone(), prefix(sender)));
+        let prefixes = prefixes.collect();
         let issuers = Issuers::new(senders, |sender| (&sender.issuer, &sender.keys));
-        Self { issuers, names, crypto }
+        Self { issuers, prefixes, names, crypto }
     }
 
     /// The key sets that the background task keeps fresh.
@@ -46,6 +52,19 @@ impl Senders {
     /// The number of senders.
     pub(crate) fn count(&self) -> usize {
         self.issuers.count()
+    }
+
+    /// The people among whom is the person or the session with this name, and their relation to a
+    /// sender. They are the people of the issuer of actor tokens that has their prefix. If none has,
+    /// they are those of the senders with this prefix.
+    pub(crate) fn people_of(&self, name: &str, sender: &str) -> (People, Whose) {
+        let of_senders = self.prefixes.iter().map(|(_, prefix)| &**prefix);
+        let people = People::of(name, self.names.prefixes().chain(of_senders));
+        let is_own = match self.names.issuer_with(people.prefix()) {
+            Some(issuer) => issuer == sender,
+            None => self.prefixes.iter().any(|(one, own)| one == sender && own == people.prefix()),
+        };
+        (people, if is_own { Whose::Own } else { Whose::Others })
     }
 
     /// The place of a sender in the list, from zero.

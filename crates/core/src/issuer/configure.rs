@@ -104,8 +104,9 @@ impl Service {
         let of_actors =
             Rc::new(names.only(|issuer| actors.iter().any(|entry| entry.issuer == issuer)));
         let tenant = config.tenant();
+        let oldest = config.actor_tokens.max_lifetime;
         let inbox = |senders, kind| {
-            Inbox::new(senders, Rc::clone(&of_actors), crypto.clone(), &tenant, kind)
+            Inbox::new(senders, Rc::clone(&of_actors), crypto.clone(), &tenant, kind, oldest)
         };
         let logouts = inbox(mem::take(&mut config.impersonations.back_channel_logout), "logout");
         let security_events =

@@ -16,7 +16,7 @@ use std::time::Duration;
 use super::oversight::Oversight;
 use super::refusal::Refusal;
 use crate::audit::Trail;
-use crate::config::EventSender;
+use crate::config::{EventSender, LONGEST_ACCESS_TOKEN_LIFETIME};
 use crate::events::{Event, EventError, Meaning, Senders};
 use crate::host::HostFailure;
 use crate::jose::TestedCrypto;
@@ -30,6 +30,10 @@ use crate::step::Context;
 /// revocations, and ends nothing either.
 const REMEMBERED_FOR: Duration = Duration::from_secs(86_400);
 
+/// How long an API may accept an expired access token, and how far a sender's clock may be behind.
+/// An event is kept so much longer than any token that it ends or refuses.
+const LEEWAY: Duration = Duration::from_secs(600);
+
 /// What an event can lead to, for the audit log and the metrics.
 const OUTCOMES: [&str; 6] =
     [ENDED, REPEATED, "verification", "stream_updated", "nothing", "subject_not_understood"];
@@ -41,19 +45,24 @@ pub(crate) struct Inbox {
     pub(super) senders: Senders,
     seen: SeenOnce,
     kind: &'static str,
+    /// The time for which an event is kept.
+    kept_for: Duration,
 }
 
 impl Inbox {
-    /// Believes these senders. `kind` keeps the `jti`s of different kinds of event apart.
+    /// Believes these senders. `kind` keeps the `jti`s of different kinds of event apart. No actor
+    /// token is accepted that is older than `oldest`.
     pub(super) fn new(
         senders: Vec<EventSender>,
         names: Rc<Names>,
         crypto: Option<Rc<TestedCrypto>>,
         tenant: &str,
         kind: &'static str,
+        oldest: Duration,
     ) -> Self {
         let senders = Senders::new(senders, names, crypto);
-        Self { senders, seen: SeenOnce::new(tenant, kind), kind }
+        let kept_for = oldest.max(LONGEST_ACCESS_TOKEN_LIFETIME).saturating_add(LEEWAY);
+        Self { senders, seen: SeenOnce::new(tenant, kind), kind, kept_for }
     }
 
     /// The counters of all senders, which begin at zero: so the first event of a sender is growth,
@@ -74,10 +83,11 @@ impl Inbox {
         event: Event,
     ) -> Result<(), Refusal> {
         let host = context.host();
-        let Event { issuer, jti, kind, at, meaning } = event;
+        let Event { issuer, jti, kind, at, person, meaning } = event;
         let id = [issuer.as_bytes(), b"\0", jti.as_bytes()].concat();
         let place = self.senders.place_of(&issuer);
-        let happened = Happened { at_millis: at.millis(), sender: issuer.clone() };
+        let happened = Happened::new(&issuer, at.millis(), self.kept_for);
+        let happened = Happened { person, ..happened };
         trail.note(|facts| {
             facts.sender = Some(issuer);
             facts.event_id = Some(jti);
@@ -87,7 +97,9 @@ impl Inbox {
             REPEATED
         } else {
             match &meaning {
-                Meaning::Ends(ended) => end(oversight, context, trail, ended, &happened).await?,
+                Meaning::Ends(ended) => {
+                    self.end(oversight, context, trail, ended, &happened).await?
+                }
                 Meaning::Verification { .. } => "verification",
                 Meaning::StreamUpdated { status } => {
                     if status != "enabled" {
@@ -107,29 +119,35 @@ impl Inbox {
         }
         Ok(())
     }
-}
 
-/// Ends what an event names, one revocation after the other. Returns the outcome for the audit log.
-async fn end(
-    oversight: &Oversight,
-    context: &Context,
-    trail: &Trail,
-    ended: &[Revocation],
-    happened: &Happened,
-) -> Result<&'static str, Refusal> {
-    let mut is_news = false;
-    for revocation in ended {
-        trail.note(|facts| {
-            facts.actor_id = revocation.actor_id.clone().or(facts.actor_id.take());
-            facts.user_id = revocation.user_id.clone().or(facts.user_id.take());
-            facts.session = revocation.session.clone().or(facts.session.take());
-        });
-        is_news |= oversight.keep_event(context, revocation, happened).await? != Told::OldNews;
+    /// Ends what an event names, one revocation after the other. Returns the outcome for the audit log.
+    async fn end(
+        &self,
+        oversight: &Oversight,
+        context: &Context,
+        trail: &Trail,
+        ended: &[Revocation],
+        happened: &Happened,
+    ) -> Result<&'static str, Refusal> {
+        let mut is_news = false;
+        for revocation in ended {
+            let Revocation { actor_id, session, user_id, .. } = revocation;
+            let named = actor_id.as_ref().or(session.as_ref()).or(user_id.as_ref());
+            let name = named.map_or("", String::as_str);
+            let (people, whose) = self.senders.people_of(name, &happened.sender);
+            let happened = Happened { people, whose, ..happened.clone() };
+            trail.note(|facts| {
+                facts.actor_id = revocation.actor_id.clone().or(facts.actor_id.take());
+                facts.user_id = revocation.user_id.clone().or(facts.user_id.take());
+                facts.session = revocation.session.clone().or(facts.session.take());
+            });
+            is_news |= oversight.keep_event(context, revocation, &happened).await? != Told::OldNews;
+        }
+        if is_news {
+            trail.has_ended_by_itself();
+        }
+        Ok(if is_news { ENDED } else { REPEATED })
     }
-    if is_news {
-        trail.has_ended_by_itself();
-    }
-    Ok(if is_news { ENDED } else { REPEATED })
 }
 
 impl From<EventError> for Refusal {

@@ -591,10 +591,23 @@ async fn authenticate_actor(
         return Err(Refusal::invalid_request("actor_approved", told));
     }
     let now = context.host().now();
+    check_age(service, &verified.sign_in, now)?;
     for rules in [&service.config.actor_tokens.sign_in, &resource.actor_sign_in] {
         check_sign_in(rules, &verified.sign_in, now)?;
     }
     Ok(Some((actor, verified.sign_in.clone())))
+}
+
+/// Refuses an actor token that may be older than the events that are remembered. One that does not
+/// say when it was issued may be, unless its issuer vouched for it.
+fn check_age(service: &Service, sign_in: &SignIn, now: UnixTime) -> Result<(), Refusal> {
+    let oldest = service.config.actor_tokens.max_lifetime;
+    let is_too_old = sign_in.known_since().is_some_and(|since| now > since.after(oldest));
+    if !is_too_old || !service.receives_events() {
+        return Ok(());
+    }
+    let refusal = Refusal::invalid_actor("actor_token_too_old");
+    Err(refusal.because("the actor token is older than actor_tokens.max_lifetime"))
 }
 
 /// Refuses an actor who did not sign in as the operator demands. The subject token stays good for

@@ -234,8 +234,8 @@ impl Oversight {
             Some(Overflow::Events) => {
                 host.count(metrics::EVENTS_OVERFLOWED.into());
                 host.warn(
-                    "there are more events than can be told apart: the older half was merged into \
-                     one that covers all impersonations",
+                    "a sender has told of more events than can be told apart: the older half was \
+                     merged into one that covers all impersonations of its people",
                 );
             }
             Some(Overflow::Share) => {

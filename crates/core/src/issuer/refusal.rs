@@ -548,6 +548,8 @@ impl From<NotRevoked> for Refusal {
     fn from(error: NotRevoked) -> Self {
         match error {
             NotRevoked::Contended => Self::temporarily_unavailable("revocation_failed", error),
+            NotRevoked::NoRoom => Self::temporarily_unavailable("no_room_for_event", error)
+                .counted(metrics::EVENTS_OVERFLOWED),
             NotRevoked::Host(failure) => failure.into(),
             NotRevoked::Remote(failure) => StoreFailure::from(failure).into(),
         }

@@ -77,6 +77,11 @@ pub(crate) struct CustomClaims {
 }
 
 impl Service {
+    /// Returns true if somebody may send events.
+    pub(super) fn receives_events(&self) -> bool {
+        self.logouts.senders.count() > 0 || self.security_events.senders.count() > 0
+    }
+
     /// Logs the version, the warnings about the configuration, and who signs and verifies. Defines
     /// the counters.
     pub fn introduce(&self, host: &dyn Host) {

@@ -268,8 +268,11 @@ impl LocalTable {
         happened: &Happened,
     ) -> Result<Told, NotRevoked> {
         let clocks = Clocks::read(host);
-        let opened = update::<_, HostFailure>(host, &self.table_key, ATTEMPTS, |bytes| {
+        let opened = update::<_, NotRevoked>(host, &self.table_key, ATTEMPTS, |bytes| {
             let mut table = bytes.map_or_else(|| self.new_table(host), read)?;
+            if table.has_no_room_for(revocation, happened) {
+                return Err(NotRevoked::NoRoom);
+            }
             let told = table.open_event(revocation, happened, clocks);
             if told == Told::OldNews {
                 return Ok(Change::Keep((told, table.sequence)));
@@ -282,7 +285,7 @@ impl LocalTable {
         let closed = update::<_, HostFailure>(host, &self.table_key, ATTEMPTS, |bytes| {
             let mut table = read(bytes.ok_or(UNREADABLE)?)?;
             // An exchange that has not seen the row yet issued its token no later than now.
-            if !table.close_event(revocation, host.now().max(clocks.now())) {
+            if !table.close_event(revocation, happened, host.now().max(clocks.now())) {
                 return Ok(Change::Keep(table.sequence));
             }
             let (bytes, sequence) = numbered(table);

@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use siphasher::sip128::{Hasher128 as _, SipHasher13};
 
+use super::happened::{Extent, Happened};
 use crate::host::UnixTime;
 use crate::remote::Revision;
 use crate::secret::Digest;
@@ -192,23 +193,6 @@ impl Owner {
     }
 }
 
-/// An event of which a sender has told: it ends what a revocation names.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Happened {
-    /// The time of the event by its sender's clock, in milliseconds since the epoch. It lies at most
-    /// [`CLOCKS_APART`] ahead of the clock of the Envoy that was told.
-    pub at_millis: u64,
-    /// The sender.
-    pub sender: String,
-}
-
-impl Happened {
-    /// The time of the event, by its sender's clock.
-    pub(crate) const fn at(&self) -> UnixTime {
-        UnixTime::from_millis(self.at_millis)
-    }
-}
-
 /// A revocation that was read from the remote store.
 #[derive(Debug, Clone)]
 pub(crate) struct Learned {
@@ -228,7 +212,7 @@ pub(crate) type Key = [u8; 16];
 pub(crate) type Name = [u8; 16];
 
 /// The members that are given, one bit for each.
-pub(crate) type Mask = u8;
+pub(crate) type Mask = u16;
 
 const ID: Mask = 1;
 const USER: Mask = 2;
@@ -240,6 +224,9 @@ pub(crate) const SESSION: Mask = 64;
 
 /// The row was made by an event, and not by a revocation.
 pub(crate) const EVENT: Mask = 128;
+
+/// The row stands for events about sessions of the actor whom it names.
+pub(crate) const SESSIONS: Mask = 256;
 
 impl Revocation {
     /// The one impersonation with this id.
@@ -268,14 +255,20 @@ impl Revocation {
         self.name_with(key, self.mask())
     }
 
-    /// The members that are given, and the mark of an event.
-    pub(crate) fn event_mask(&self) -> Mask {
-        self.mask() | EVENT
+    /// The members that are given, and the marks of an event of this extent.
+    pub(crate) fn event_mask(&self, extent: Extent) -> Mask {
+        let sessions = if extent == Extent::SessionsOfPerson { SESSIONS } else { 0 };
+        self.mask() | EVENT | sessions
     }
 
-    /// The name of the row of events that end what this names.
-    pub(crate) fn event_name(&self, key: &Key) -> Name {
-        self.name_with(key, self.event_mask())
+    /// The name of the row of events of this extent that end what this names.
+    pub(crate) fn event_name(&self, key: &Key, extent: Extent) -> Name {
+        self.name_with(key, self.event_mask(extent))
+    }
+
+    /// The revocation of the impersonations in which this person acts.
+    pub(crate) fn of_actor(person: &str) -> Self {
+        Self { actor_id: Some(person.to_owned()), ..Self::default() }
     }
 
     fn name_with(&self, key: &Key, mask: Mask) -> Name {
@@ -314,19 +307,14 @@ impl Concerned<'_> {
             name(key, mask | EVENT, members)
         };
         let names = [
-            Some(of(&[], 0)),
             user_id.map(|user| of(&[user], USER)),
             actor_id.map(|actor| of(&[actor], ACTOR)),
+            actor_id.map(|actor| of(&[actor], ACTOR | SESSIONS)),
             session.map(|session| of(&[session], SESSION)),
             both.map(|(actor, session)| of(&[actor, session], ACTOR | SESSION)),
         ];
         names.into_iter().flatten()
     }
-}
-
-/// The name of the row that ends everyone until the older half of all events.
-pub(crate) fn name_of_all_events(key: &Key) -> Name {
-    name(key, EVENT, std::iter::empty())
 }
 
 impl Impersonation<'_> {
@@ -355,7 +343,7 @@ impl Impersonation<'_> {
 /// bytes.
 fn name<'a>(key: &Key, mask: Mask, members: impl Iterator<Item = &'a [u8]>) -> Name {
     let mut hasher = SipHasher13::new_with_key(key);
-    hasher.write(&[mask]);
+    hasher.write(&mask.to_le_bytes());
     for member in members {
         hasher.write(&u64::try_from(member.len()).unwrap_or(u64::MAX).to_le_bytes());
         hasher.write(member);

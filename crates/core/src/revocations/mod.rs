@@ -43,26 +43,29 @@
 //! # Forgetting
 //!
 //! A revocation is kept for the longest life that any configuration allows for a subject token and
-//! its access token. In one Envoy, two clocks must agree that this time is over: see [`table`]. In
-//! a remote store a lease removes the revocation. A copy goes by no clock: it forgets a revocation
-//! only when a read of all revocations shows that the store has it no more. So a wrong clock makes
-//! no Envoy forget, neither its own nor another.
+//! its access token, and an event for as long as a token that it ends or refuses can be old. In one
+//! Envoy, two clocks must agree that this time is over: see [`table`]. In a remote store a lease
+//! removes the revocation. A copy goes by no clock: it forgets a revocation only when a read of all
+//! revocations shows that the store has it no more. So a wrong clock makes no Envoy forget, neither
+//! its own nor another.
 //!
 //! Unknown facts count against the token: a time of issue that is only known to the second, an
 //! unknown caller, a full table. A value that cannot be read is an error, and the caller must
 //! refuse the request.
 
 mod entry;
+mod happened;
 mod mark;
 mod table;
 mod view;
 
 pub(crate) use entry::{CLOCKS_APART, Learned};
-pub use entry::{CallerTag, Concerned, End, Happened, Impersonation, IssuedAt, Owner, Revocation};
+pub use entry::{CallerTag, Concerned, End, Impersonation, IssuedAt, Owner, Revocation};
+pub use happened::{Extent, Happened, People, Whose};
 pub use mark::Mark;
 #[cfg(test)]
 pub(crate) use table::EVENTS;
-pub(crate) use table::{Clocks, RETENTION, Table, end_at_revision};
+pub(crate) use table::{Clocks, RETENTION, Sessions, Table, end_at_revision};
 pub use table::{MAX_ENTRIES, Overflow, SHARE, Told};
 pub(crate) use view::LastView;
 pub use view::View;
@@ -103,6 +106,9 @@ pub enum NotRevoked {
     /// Other workers were faster, again and again.
     #[error("too many revocations at once")]
     Contended,
+    /// The sender has used up its share for events about another issuer's people.
+    #[error("the sender has used up its share for events about another issuer's people")]
+    NoRoom,
     /// Shared data or randomness failed.
     #[error(transparent)]
     Host(#[from] HostFailure),

@@ -1,6 +1,6 @@
 //! The table of revocations, as bytes.
 //!
-//! A table is small enough to be read whole. It is searched as it is stored: rows of 40 bytes in
+//! A table is small enough to be read whole. It is searched as it is stored: rows of 58 bytes in
 //! the order of their names. Its head lists the kinds of revocation that it has, with the latest
 //! end of each kind, so that looking up an impersonation hashes only as often as a match is
 //! possible.
@@ -19,7 +19,7 @@
 //! # Events
 //!
 //! Events have [`EVENTS`] rows of their own, beside all others, because every logout of an ordinary
-//! user takes one. See [`events`].
+//! user takes one. Each sender and each person has a share of them. See [`events`].
 //!
 //! # Forgetting
 //!
@@ -44,16 +44,17 @@ use crate::config::{LONGEST_ACCESS_TOKEN_LIFETIME, LONGEST_SUBJECT_TOKEN_LIFETIM
 use crate::host::{Host, UnixTime};
 use crate::remote::Revision;
 pub use events::Told;
-pub(crate) use events::end_at_revision;
+pub(crate) use events::{Sessions, end_at_revision};
 use format::{OPERATORS, Row, row};
 
-/// The most revocations that are told apart: 672 KiB of rows.
+/// The most revocations that are told apart: 928 KiB of rows.
 pub const MAX_ENTRIES: usize = 16_384;
 
 /// The most rows of one caller or one client.
 pub const SHARE: usize = 1024;
 
-/// The most rows of events: 336 KiB beside those of [`MAX_ENTRIES`]. Unit tests fill a smaller room.
+/// The most rows of events: 464 KiB beside those of [`MAX_ENTRIES`], and a quarter more for events
+/// about other issuers' people. Unit tests fill a smaller room.
 pub(crate) const EVENTS: usize = if cfg!(test) { 256 } else { 8192 };
 
 /// The most rows of all callers and clients together. The rest is the operators'.
@@ -86,6 +87,8 @@ pub(crate) struct Table {
     /// The callers and clients that have rows. The revocation of all impersonations of an owner
     /// names it.
     owners: Vec<(Mask, Name)>,
+    /// The senders that have told of events.
+    sources: Vec<events::Source>,
     /// The rows in the order of their names. Each name is there once.
     rows: Vec<Row>,
 }
@@ -141,23 +144,23 @@ impl Clocks {
         self.now
     }
 
-    /// Returns true if no token that a row ends can still be live. The row has this end, and was
-    /// made at this uptime.
-    fn have_outlived(self, end: End, made_at: Uptime) -> bool {
+    /// Returns true if no token that a row ends can still be live. The row has this end, was made
+    /// at this uptime, and is `kept_for` that long.
+    fn have_outlived(self, end: End, made_at: Uptime, kept_for: Duration) -> bool {
         let uptime = Duration::from_secs(self.uptime.saturating_sub(made_at).into());
-        has_passed(end, self.now) && uptime >= RETENTION
+        has_passed(end, self.now, kept_for) && uptime >= kept_for
     }
 }
 
 /// Returns true if no token can still be live that was issued until `end`, by the wall clock alone.
-fn has_passed(end: End, now: UnixTime) -> bool {
-    now >= end.time.after(RETENTION)
+fn has_passed(end: End, now: UnixTime, kept_for: Duration) -> bool {
+    now >= end.time.after(kept_for)
 }
 
 /// A lack of room, which ended more than was named.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Overflow {
-    /// The room for events was used up, and more has ended than the events named.
+    /// The share of a sender of events was used up, and more of its people's work has ended.
     Events,
     /// The share of a caller or a client was used up, and more of its own has ended.
     Share,
@@ -170,9 +173,10 @@ impl Table {
     /// that time.
     pub(crate) fn has_ended(&self, impersonation: &Impersonation<'_>, issued: IssuedAt) -> bool {
         self.has_ended_by(impersonation, issued, |_| true)
+            || self.a_cut_off_has_ended(impersonation, issued)
     }
 
-    /// The same, for rows of some kinds only.
+    /// Returns true if the cut-off of everyone or a row of one of these kinds has ended it.
     fn has_ended_by(
         &self,
         impersonation: &Impersonation<'_>,
@@ -210,7 +214,9 @@ impl Table {
 
     /// Returns true if the time of some row is over by the wall clock alone.
     pub(crate) fn has_old(&self, now: UnixTime) -> bool {
-        self.rows.iter().any(|row| has_passed(format::end(row), now))
+        let events = self.events_are_kept_for();
+        let kept_for = |row| if format::event(row).is_some() { events } else { RETENTION };
+        self.rows.iter().any(|row| has_passed(format::end(row), now, kept_for(row)))
     }
 }
 
@@ -231,6 +237,7 @@ impl Table {
             cut_off: End::default(),
             kinds: Vec::new(),
             owners: Vec::new(),
+            sources: Vec::new(),
             rows: Vec::new(),
         }
     }
@@ -259,12 +266,10 @@ impl Table {
     /// Adds many revocations of a remote store at once. Forgets nothing by any clock: the remote
     /// store does.
     pub(crate) fn insert_all(&mut self, learned: &[Learned]) -> Option<Overflow> {
-        for Learned { revocation, end, owner, event } in learned {
+        for one in learned {
+            let Learned { revocation, end, owner, event } = one;
             if let Some(happened) = event {
-                let sender = events::tag(&happened.sender);
-                let name = revocation.event_name(&self.key);
-                self.rows.push(format::event_row(&name, happened.at(), *end, sender, 0));
-                self.note_kind(revocation.event_mask(), *end, 0);
+                self.learn_event(one, happened);
                 continue;
             }
             let mask = revocation.mask();
@@ -284,7 +289,7 @@ impl Table {
             }
             same
         });
-        self.forget_covered_events();
+        self.forget_covered_events(learned);
         let cut_offs = learned.iter().filter_map(|one| {
             one.owner.as_ref().filter(|owner| one.revocation == owner.everything())
         });
@@ -305,6 +310,7 @@ impl Table {
             cut_off: End::default(),
             kinds: Vec::new(),
             owners: Vec::new(),
+            sources: Vec::new(),
             rows: Vec::new(),
         }
     }
@@ -316,8 +322,13 @@ impl Table {
         if read.key != self.key {
             return false;
         }
+        let sources = read.take_sources(&self.sources, revision);
         for row in self.rows.iter().filter(|row| format::end(row).revision > revision) {
             let mut row = *row;
+            if format::event(&row).is_some() {
+                let number = sources.get(usize::from(format::source(&row))).copied();
+                row = format::of_source(&row, number.unwrap_or(u16::MAX));
+            }
             if let Some((mask, name)) = self.owner_of(&row) {
                 format::set_owner(&mut row, read.owner_named(mask, name));
             }
@@ -371,7 +382,12 @@ impl Table {
 
     /// Forgets rows that end no token that could still be live.
     fn forget_old(&mut self, clocks: Clocks) {
-        self.retain(|end, made_at, _| !clocks.have_outlived(end, made_at));
+        let events = self.events_are_kept_for();
+        self.retain(|end, made_at, is_event| {
+            let kept_for = if is_event { events } else { RETENTION };
+            !clocks.have_outlived(end, made_at, kept_for)
+        });
+        self.forget_sources(|end, made_at| clocks.have_outlived(end, made_at, events));
     }
 
     /// Keeps owners to their shares, and turns the operators' oldest rows into the cut-off if there

@@ -57,6 +57,17 @@ impl Names {
         listed.map(|(_, prefix)| &**prefix)
     }
 
+    /// All prefixes.
+    pub(crate) fn prefixes(&self) -> impl Iterator<Item = &str> + Clone {
+        self.issuers.iter().map(|(_, prefix)| &**prefix).chain(self.endpoints.iter().map(|p| &**p))
+    }
+
+    /// The issuer of the list whose names have this prefix. Issuers of one list do not share one.
+    pub(crate) fn issuer_with(&self, prefix: &str) -> Option<&str> {
+        let listed = self.issuers.iter().find(|(_, known)| known == prefix);
+        listed.map(|(issuer, _)| &**issuer)
+    }
+
     /// Puts an issuer's prefix before a name that the issuer gave.
     pub(crate) fn qualify(&self, prefix: &str, name: &str) -> Result<String, NameError> {
         let name = format!("{prefix}{name}");

@@ -593,7 +593,7 @@ fn a_value_that_cannot_be_received_may_mean_anybody() {
 }
 
 fn event_at(time: UnixTime) -> Happened {
-    Happened { at_millis: time.millis(), sender: "https://auth.example.com".to_owned() }
+    Happened::new("https://auth.example.com", time.millis(), Duration::from_secs(86_400))
 }
 
 /// An event ends everywhere what began before it, by clocks that differ by a minute, and a new

@@ -282,7 +282,7 @@ fn tell(world: &Rc<World>, happened: &Happened) -> Option<Told> {
 }
 
 fn event_at(time: UnixTime) -> Happened {
-    Happened { at_millis: time.millis(), sender: "https://auth.example.com".to_owned() }
+    Happened::new("https://auth.example.com", time.millis(), Duration::from_secs(86_400))
 }
 
 /// An exchange that takes its time before the event can be seen, whatever it does then, leaves

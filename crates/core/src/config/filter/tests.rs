@@ -231,6 +231,7 @@ fn full() -> Value {
             },
             "acr_values": ["phrh", "phr"],
             "max_age": "900s",
+            "max_lifetime": "48h",
         },
         "clients": [
             {

@@ -30,6 +30,7 @@ fn a_logout_token_ends_its_session_or_all_of_its_actor() {
         jti: "j-1".to_owned(),
         kind: LOGOUT.to_owned(),
         at: UnixTime::from_secs(i64::try_from(NOW).unwrap()),
+        person: Some("agent-7".to_owned()),
         meaning: Meaning::Ends(vec![session("s-1")]),
     };
     assert_eq!(event, expected);

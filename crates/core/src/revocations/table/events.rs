@@ -30,26 +30,39 @@
 //!
 //! A sender repeats an event until it has an answer. An event that happened no later than the one
 //! that its row has from the same sender is old news, and changes nothing: what the row does not
-//! end began after a later event of this sender arrived, so after this one. The clocks of two
-//! senders may differ, so the row of another sender says less: the event then ends what was issued
-//! until its arrival, and until [`CLOCKS_APART`] after the later of the two.
+//! end began after a later event of this sender arrived, so after this one. The row can be its own,
+//! or one that stands for it: that of the person whose session it is, or the sender's cut-off. The
+//! clocks of two senders may differ, so the row of another sender says less: the event then ends
+//! what was issued until its arrival, and until [`CLOCKS_APART`] after the later of the two.
+//!
+//! # Forgetting
+//!
+//! A row ends what began before the event arrived, and refuses actor tokens that were issued until
+//! the event. It is kept for a day, the longest that any configuration allows for an access token,
+//! and for as long as an actor token may be old (`actor_tokens.max_lifetime`): the exchange refuses
+//! an older one. Nothing that the row ends or refuses outlives it.
 //!
 //! # Room
 //!
-//! When there are more than [`EVENTS`] rows, the older half becomes one row that names nobody: it
-//! ends every impersonation that was issued until then, and refuses every actor token that was.
+//! Each sender has a share, and in it each person: see [`sources`]. Where a share is full, rows become
+//! one that ends more of the same people's work, never less, and nothing of anybody else's.
+
+mod sources;
 
 use std::time::Duration;
 
 use super::super::entry::{
-    ACTOR, CLOCKS_APART, Concerned, EVENT, End, Happened, Impersonation, IssuedAt, Mask,
-    Revocation, SESSION, name_of_all_events,
+    ACTOR, CLOCKS_APART, Concerned, EVENT, End, Impersonation, IssuedAt, Learned, Mask, Revocation,
+    SESSION,
 };
-use super::format::{self, Row, SEVERAL, event_row};
-use super::{Clocks, EVENTS, Overflow, Table, Uptime, last_of_oldest};
+use super::super::happened::{Extent, Happened};
+use super::format::{self, NOBODY, Row, event_row};
+use super::{Clocks, Overflow, Table, Uptime};
 use crate::host::UnixTime;
 use crate::remote::Revision;
-use crate::secret::Digest;
+pub(crate) use sources::Sessions;
+pub(super) use sources::Source;
+use sources::person_row;
 
 /// The effect of an event on a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,17 +74,32 @@ pub enum Told {
 }
 
 impl Table {
-    /// Returns true if the table has this event, or a later one of its sender.
+    /// Returns true if the table has this event, or a later one of its source.
     pub(crate) fn is_old_news(&self, revocation: &Revocation, happened: &Happened) -> bool {
-        let tag = tag(&happened.sender);
-        let names = [revocation.event_name(&self.key), name_of_all_events(&self.key)];
-        names.iter().filter_map(|name| self.row(name)).any(|row| {
-            let is_later = format::event(row).is_some_and(|at| happened.at() <= at);
-            is_later && tag != SEVERAL && format::sender(row) == tag
-        })
+        let Some((number, _)) = self.source_of(revocation, happened) else { return false };
+        let names = [
+            revocation.event_name(&self.key, happened.extent),
+            person_row(&self.key, revocation, happened),
+        ];
+        let rows = names.iter().filter_map(|name| self.row(name));
+        let mut rows = rows.filter(|row| format::source(row) == number);
+        rows.any(|row| format::event(row).is_some_and(|at| happened.at() <= at))
+            || self.cut_off_at(number).is_some_and(|at| happened.at() <= at)
     }
 
-    /// Adds an open row for an event that is news.
+    /// The earlier event of the same source that the row of an event has.
+    pub(crate) fn event_before(
+        &self,
+        revocation: &Revocation,
+        happened: &Happened,
+    ) -> Option<UnixTime> {
+        let (number, _) = self.source_of(revocation, happened)?;
+        let row = self.row(&revocation.event_name(&self.key, happened.extent));
+        row.filter(|row| format::source(row) == number).and_then(format::event)
+    }
+
+    /// Adds an open row for an event that is news. The caller has asked if there is
+    /// [room](Table::has_no_room_for) for it.
     pub(crate) fn open_event(
         &mut self,
         revocation: &Revocation,
@@ -82,7 +110,7 @@ impl Table {
             return Told::OldNews;
         }
         self.forget_old(clocks);
-        let name = revocation.event_name(&self.key);
+        let name = revocation.event_name(&self.key, happened.extent);
         let before = self.row(&name);
         let at = before.and_then(format::event).unwrap_or_default().max(happened.at());
         // If the clock was set back since the last event arrived, this one cannot be closed: what
@@ -90,26 +118,70 @@ impl Table {
         let was_set_back = before.is_some_and(|row| format::end(row).time > clocks.now);
         let slack = Duration::from_millis(if was_set_back { 1 } else { 0 });
         let end = End::at(at.after(CLOCKS_APART.saturating_sub(slack)));
-        self.put(event_row(&name, at, end, tag(&happened.sender), clocks.uptime));
-        self.note_kind(revocation.event_mask(), end, clocks.uptime);
+        let number = self.source_number(revocation, happened);
+        let person = person_row(&self.key, revocation, happened);
+        // If the row has a later event of another source, it stays that source's.
+        self.put(event_row(&name, (at, end), number, clocks.uptime, &person));
+        self.note_kind(revocation.event_mask(happened.extent), end, clocks.uptime);
         Told::News(self.make_room(clocks.uptime))
     }
 
-    /// Closes the row of an event, and that of all events: they end what was issued until now.
-    /// Returns true if that changed a row.
-    pub(crate) fn close_event(&mut self, revocation: &Revocation, now: UnixTime) -> bool {
-        let names = [revocation.event_name(&self.key), name_of_all_events(&self.key)];
-        let mut changed = false;
+    /// Closes the row of an event, and those that may stand for it: they end what was issued until
+    /// now. Returns true if that changed one.
+    pub(crate) fn close_event(
+        &mut self,
+        revocation: &Revocation,
+        happened: &Happened,
+        now: UnixTime,
+    ) -> bool {
+        let names = [
+            revocation.event_name(&self.key, happened.extent),
+            person_row(&self.key, revocation, happened),
+        ];
+        let number = self.source_of(revocation, happened).map(|(number, _)| number);
+        let mut changed = number.is_some_and(|number| self.close_cut_off(number, now));
         for name in names {
             let Ok(place) = self.place(&name) else { continue };
             let Some(row) = self.rows.get_mut(place) else { continue };
             let Some(at) = format::event(row).filter(|_| format::is_open(row)) else { continue };
-            let closed = End { time: now, ..format::end(row) };
-            let closed = event_row(&name, at, closed, format::sender(row), format::made_at(row));
+            let reach = (at, End { time: now, ..format::end(row) });
+            let (source, made_at) = (format::source(row), format::made_at(row));
+            let closed = event_row(&name, reach, source, made_at, &format::person(row));
             changed |= *row != closed;
             *row = closed;
         }
         changed
+    }
+
+    /// Adds an event that was read from the remote store.
+    pub(super) fn learn_event(&mut self, learned: &Learned, happened: &Happened) {
+        let Learned { revocation, end, .. } = learned;
+        let number = self.source_number(revocation, happened);
+        if matches!(happened.extent, Extent::AllActors | Extent::AllUsers) {
+            self.cut_source_off(number, OlderHalf { at: happened.at(), end: *end }, 0);
+            return;
+        }
+        let name = revocation.event_name(&self.key, happened.extent);
+        let person = match happened.extent {
+            Extent::One => person_row(&self.key, revocation, happened),
+            _ => NOBODY,
+        };
+        self.rows.push(event_row(&name, (happened.at(), *end), number, 0, &person));
+        self.note_kind(revocation.event_mask(happened.extent), *end, 0);
+    }
+
+    /// Drops the rows of events that others which were read cover.
+    pub(super) fn forget_covered_events(&mut self, learned: &[Learned]) {
+        self.forget_covered_by_cut_offs();
+        for Learned { revocation, event, .. } in learned {
+            let Some(happened) = event else { continue };
+            if happened.extent == Extent::SessionsOfPerson
+                && let Some((number, _)) = self.source_of(revocation, happened)
+            {
+                let person = revocation.event_name(&self.key, happened.extent);
+                self.forget_covered_sessions(number, person);
+            }
+        }
     }
 
     /// Returns true if a revocation has ended an impersonation of which a token was issued at that
@@ -123,6 +195,7 @@ impl Table {
     pub(crate) fn event_has_ended(&self, concerned: Concerned<'_>, issued: IssuedAt) -> bool {
         let mut names = concerned.names(&self.key);
         names.any(|name| self.row(&name).is_some_and(|row| format::ends(row, issued)))
+            || self.a_cut_off_concerns(concerned, issued)
     }
 
     /// Returns true if an event about one of these people happened at that time or later, by the
@@ -130,64 +203,23 @@ impl Table {
     pub(crate) fn has_event_since(&self, concerned: Concerned<'_>, time: UnixTime) -> bool {
         let mut names = concerned.names(&self.key);
         names.any(|name| self.row(&name).is_some_and(|row| refuses(row, Some(time))))
+            || self.a_cut_off_refuses(concerned, time)
     }
 
-    /// The events that make room for one more, and how far they reach: the event and the end of the
-    /// row that would stand for them. `None` if there is room.
-    pub(crate) fn cut_off_for_events(&self) -> Option<OlderHalf> {
-        let count = self.rows.iter().filter(|row| format::event(row).is_some()).count();
-        if count < EVENTS { None } else { self.older_half_of_events() }
-    }
-
-    /// Turns the older half of the events into one row, if there are too many. Returns true if it
-    /// did.
+    /// Keeps persons and sources to their shares. Returns true if a source got a cut-off.
     pub(super) fn make_room_for_events(&mut self, uptime: Uptime) -> bool {
-        let count = self.rows.iter().filter(|row| format::event(row).is_some()).count();
-        if count <= EVENTS {
+        if self.sources.is_empty() {
             return false;
         }
-        let Some(OlderHalf { at, end, sender }) = self.older_half_of_events() else { return false };
-        let name = name_of_all_events(&self.key);
-        self.put(event_row(&name, at, end, sender, uptime));
-        self.note_kind(EVENT, end, uptime);
-        self.forget_covered_events();
-        true
-    }
-
-    /// Drops the rows of events that the row of all events covers.
-    pub(super) fn forget_covered_events(&mut self) {
-        let name = name_of_all_events(&self.key);
-        let Some(all) = self.row(&name) else { return };
-        let Some(at) = format::event(all) else { return };
-        let end = format::end(all);
-        self.rows.retain(|row| {
-            let covered = format::event(row).is_some_and(|event| event <= at);
-            !covered || !format::end(row).is_within(end) || format::name(row) == name
-        });
-    }
-
-    fn older_half_of_events(&self) -> Option<OlderHalf> {
-        let all = name_of_all_events(&self.key);
-        let events = || {
-            let rows = self.rows.iter().filter(|row| format::name(row) != all);
-            rows.filter_map(|row| Some((format::event(row)?, row)))
-        };
-        let mut times: Vec<_> = events().map(|(at, _)| End::at(at)).collect();
-        let half = times.len() / 2;
-        let at = last_of_oldest(&mut times, half)?.time;
-        let older = || events().filter(|(event, _)| *event <= at).map(|(_, row)| row);
-        let end = older().map(format::end).reduce(End::max)?;
-        let mut senders = older().chain(self.row(&all)).map(format::sender);
-        let sender = senders.next()?;
-        let is_one = senders.all(|other| other == sender);
-        Some(OlderHalf { at, end, sender: if is_one { sender } else { SEVERAL } })
+        self.keep_persons_to_shares(uptime);
+        self.keep_sources_to_shares(uptime)
     }
 }
 
-/// Returns true if the events of this kind are about actors, their sessions, or everyone: they
-/// refuse actor tokens.
+/// Returns true if the events of this kind are about actors or their sessions: they refuse actor
+/// tokens.
 pub(super) const fn are_about_actors(mask: Mask) -> bool {
-    mask == EVENT || (mask & EVENT != 0 && mask & (ACTOR | SESSION) != 0)
+    mask & EVENT != 0 && mask & (ACTOR | SESSION) != 0
 }
 
 /// Returns true if the row is that of an event which happened at that time or later, by the clock of
@@ -196,31 +228,13 @@ pub(super) fn refuses(row: &Row, time: Option<UnixTime>) -> bool {
     time.zip(format::event(row)).is_some_and(|(time, at)| time <= at)
 }
 
-/// The older half of all events, as one row has it.
+/// The older half of the events of one source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct OlderHalf {
     /// The latest of these events.
     pub(crate) at: UnixTime,
     /// The latest end of their rows.
     pub(crate) end: End,
-    /// The tag of their sender.
-    pub(crate) sender: u16,
-}
-
-impl OlderHalf {
-    /// Returns true if this sender told of all these events.
-    pub(crate) fn is_of(&self, sender: &str) -> bool {
-        self.sender != SEVERAL && self.sender == tag(sender)
-    }
-}
-
-/// A short name for a sender, to tell whose event a row has. No name stands for several senders.
-pub(crate) fn tag(sender: &str) -> u16 {
-    if sender.is_empty() {
-        return SEVERAL;
-    }
-    let digest = Digest::of(sender.as_bytes());
-    digest.as_bytes().first_chunk().map_or(1, |bytes| u16::from_be_bytes(*bytes)).max(1)
 }
 
 #[cfg(test)]

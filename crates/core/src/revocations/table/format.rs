@@ -2,35 +2,41 @@
 
 use std::time::Duration;
 
-use super::super::entry::{CLOCKS_APART, End, IssuedAt, Key, Name};
+use super::super::entry::{CLOCKS_APART, End, IssuedAt, Key, Mask, Name};
+use super::events::Source;
 use super::{Kind, Table, Uptime};
 use crate::host::UnixTime;
 use crate::remote::Revision;
 
 /// The format of a table. A table in another format is an error, and requests are refused: a new
 /// table would have forgotten the revocations.
-pub(super) const VERSION: u8 = 6;
+pub(super) const VERSION: u8 = 7;
 
 const NAME: usize = 16;
 const END: usize = 8 + 8;
 const UPTIME: usize = 4;
 const OWNER: usize = 2;
 const LEAD: usize = 4;
+const PERSON: usize = NAME;
 
 /// The length of a row.
-pub(super) const ROW: usize = NAME + END + UPTIME + OWNER + LEAD;
+pub(super) const ROW: usize = NAME + END + UPTIME + OWNER + LEAD + PERSON;
 
-const KIND: usize = 1 + END + UPTIME;
-const OWNER_NAME: usize = 1 + NAME;
+const MASK: usize = 2;
+const KIND: usize = MASK + END + UPTIME;
+const OWNER_NAME: usize = MASK + NAME;
 
-/// The length of the longest head, which has every kind, without the owners.
-const HEAD: usize = 1 + 8 + 16 + END + 1 + 255 * KIND + 2;
+/// The length of the longest head, which has every kind, without the owners and the sources.
+const HEAD: usize = 1 + 8 + 16 + END + 1 + 255 * KIND + 2 + 4;
 
-/// A row: its name, its end, the uptime at which it was made, the number of its owner, and its lead.
+/// A row: its name, its end, the uptime at which it was made, the number of its owner, its lead, and
+/// the name of its person's row.
 ///
 /// The lead is only that of an event: the milliseconds by which the row's end is later than
 /// [`CLOCKS_APART`] before the event, at most [`OPEN`]. An event on a sender's clock that is ahead
-/// is later than the row's end. The row of an event has a tag of its sender in place of the owner.
+/// is later than the row's end. The row of an event has the number of its source in place of the
+/// owner's. The row of an event about a session of a known person also names the row to which all
+/// of that person's sessions can be merged.
 pub(super) type Row = [u8; ROW];
 
 /// The lead of a row that no event made.
@@ -39,8 +45,8 @@ const NO_EVENT: u32 = u32::MAX;
 /// The number of the operators, who have no share.
 pub(super) const OPERATORS: u16 = 0;
 
-/// The tag of a row that has events of several senders.
-pub(super) const SEVERAL: u16 = 0;
+/// The person's row of a row that is not about a session of a known person.
+pub(super) const NOBODY: Name = [0; NAME];
 
 /// The longest lead of an event. The clocks of its sender and of an Envoy may differ by half of it,
 /// either way.
@@ -58,16 +64,21 @@ impl Table {
         bytes.extend_from_slice(&end_to_bytes(self.cut_off));
         bytes.push(u8::try_from(self.kinds.len()).unwrap_or(u8::MAX));
         for Kind { mask, last, made_at } in &self.kinds {
-            bytes.push(*mask);
+            bytes.extend_from_slice(&mask.to_be_bytes());
             bytes.extend_from_slice(&end_to_bytes(*last));
             bytes.extend_from_slice(&made_at.to_be_bytes());
         }
         let owners = u16::try_from(self.owners.len()).unwrap_or(u16::MAX);
         bytes.extend_from_slice(&owners.to_be_bytes());
         for (mask, name) in &self.owners {
-            bytes.push(*mask);
+            bytes.extend_from_slice(&mask.to_be_bytes());
             bytes.extend_from_slice(name);
         }
+        // Without memory the length is wrong, and the table is not read.
+        let sources = postcard::to_allocvec(&self.sources).unwrap_or_default();
+        let len = u32::try_from(sources.len()).unwrap_or(u32::MAX);
+        bytes.extend_from_slice(&len.to_be_bytes());
+        bytes.extend_from_slice(&sources);
         bytes.extend_from_slice(self.rows.as_flattened());
         bytes
     }
@@ -80,7 +91,7 @@ impl Table {
         let key: Key = take(&mut rest)?;
         let cut_off = end_from_bytes(&take(&mut rest)?);
         let mask = |rest: &mut &[u8]| {
-            let [mask] = take(rest)?;
+            let mask = Mask::from_be_bytes(take(rest)?);
             (mask != 0).then_some(mask)
         };
         let [kinds] = take(&mut rest)?;
@@ -95,12 +106,15 @@ impl Table {
         let owners = u16::from_be_bytes(take(&mut rest)?);
         let owners = (0..owners).map(|_| Some((mask(&mut rest)?, take(&mut rest)?)));
         let owners = owners.collect::<Option<_>>()?;
+        let len = usize::try_from(u32::from_be_bytes(take(&mut rest)?)).ok()?;
+        let (sources, rest) = rest.split_at_checked(len)?;
+        let sources: Vec<Source> = postcard::from_bytes(sources).ok()?;
         let (rows, []) = rest.as_chunks::<ROW>() else { return None };
         // A row out of order would not be found.
         if !rows.is_sorted_by(|one, next| name(one) < name(next)) {
             return None;
         }
-        Some(Self { sequence, key, cut_off, kinds, owners, rows: rows.to_vec() })
+        Some(Self { sequence, key, cut_off, kinds, owners, sources, rows: rows.to_vec() })
     }
 }
 
@@ -112,23 +126,34 @@ fn take<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
 
 /// A row that a revocation made.
 pub(super) fn row(name: &Name, end: End, owner: u16, made_at: Uptime) -> Row {
-    make(name, end, owner, made_at, NO_EVENT)
+    make(name, end, owner, made_at, NO_EVENT, &NOBODY)
 }
 
-/// The row of an event at that time. `end` is at most [`CLOCKS_APART`] later, or earlier.
-pub(super) fn event_row(name: &Name, at: UnixTime, end: End, sender: u16, made_at: Uptime) -> Row {
-    let time = end.time.clamp(at.before(CLOCKS_APART), at.after(CLOCKS_APART));
-    let lead = time.after(CLOCKS_APART).since(at).as_millis();
+/// The row of an event of `source` at that time. `end` is at most [`CLOCKS_APART`] later, or
+/// earlier. `person` is the name of its person's row.
+pub(super) fn event_row(
+    name: &Name,
+    (at, end): (UnixTime, End),
+    source: u16,
+    made_at: Uptime,
+    person: &Name,
+) -> Row {
+    let end = near(at, end);
+    let lead = end.time.after(CLOCKS_APART).since(at).as_millis();
     let lead = u32::try_from(lead).unwrap_or(OPEN).min(OPEN);
-    let end = End { time, ..end };
-    make(name, end, sender, made_at, lead)
+    make(name, end, source, made_at, lead, person)
 }
 
-fn make(name: &Name, end: End, owner: u16, made_at: Uptime, lead: u32) -> Row {
+/// The end of an event at that time, which differs from it by no more than clocks may.
+pub(super) fn near(at: UnixTime, end: End) -> End {
+    End { time: end.time.clamp(at.before(CLOCKS_APART), at.after(CLOCKS_APART)), ..end }
+}
+
+fn make(name: &Name, end: End, owner: u16, made_at: Uptime, lead: u32, person: &Name) -> Row {
     let mut row = [0; ROW];
     let fields = name.iter().copied().chain(end_to_bytes(end));
     let fields = fields.chain(made_at.to_be_bytes()).chain(owner.to_be_bytes());
-    let fields = fields.chain(lead.to_be_bytes());
+    let fields = fields.chain(lead.to_be_bytes()).chain(person.iter().copied());
     row.iter_mut().zip(fields).for_each(|(byte, field)| *byte = field);
     row
 }
@@ -137,13 +162,10 @@ fn make(name: &Name, end: End, owner: u16, made_at: Uptime, lead: u32) -> Row {
 /// does not pay for a row that an operator made, too. The row of two events has the later one.
 pub(super) fn merged(one: &Row, other: &Row) -> Row {
     if let (Some(at), Some(other_at)) = (event(one), event(other)) {
-        let sender = match [sender(one), sender(other)] {
-            senders if senders.contains(&SEVERAL) => SEVERAL,
-            [_, later] if at < other_at => later,
-            [earlier, _] => earlier,
-        };
-        let (at, end) = (at.max(other_at), end(one).max(end(other)));
-        return event_row(&name(one), at, end, sender, made_at(one).max(made_at(other)));
+        let later = if at < other_at { other } else { one };
+        let reach = (at.max(other_at), end(one).max(end(other)));
+        let made_at = made_at(one).max(made_at(other));
+        return event_row(&name(one), reach, source(later), made_at, &person(later));
     }
     row(
         &name(one),
@@ -168,16 +190,27 @@ pub(super) fn made_at(row: &Row) -> Uptime {
 
 /// The number of a row's owner. An event has no owner among callers and clients.
 pub(super) fn owner(row: &Row) -> u16 {
-    if event(row).is_some() { OPERATORS } else { sender(row) }
+    if event(row).is_some() { OPERATORS } else { source(row) }
 }
 
 pub(super) fn set_owner(row: &mut Row, number: u16) {
     *row = self::row(&name(row), end(row), number, made_at(row));
 }
 
-/// The tag of the sender of an event; zero for several senders.
-pub(super) fn sender(row: &Row) -> u16 {
+/// The number of the source of an event.
+pub(super) fn source(row: &Row) -> u16 {
     u16::from_be_bytes(field::<OWNER, { NAME + END + UPTIME }>(row))
+}
+
+/// The row of the same event, of the source with this number.
+pub(super) fn of_source(row: &Row, number: u16) -> Row {
+    let reach = (event(row).unwrap_or_default(), end(row));
+    event_row(&name(row), reach, number, made_at(row), &person(row))
+}
+
+/// The name of the row of the person whose session the event is about.
+pub(super) fn person(row: &Row) -> Name {
+    field::<PERSON, { NAME + END + UPTIME + OWNER + LEAD }>(row)
 }
 
 /// The time of the event that made a row, by its sender's clock; `None` if none did.

@@ -5,7 +5,7 @@
 use proptest::prelude::*;
 
 use super::super::format::ROW;
-use super::super::{Key, Learned, MAX_ENTRIES, Overflow};
+use super::super::{EVENTS, Key, Learned, MAX_ENTRIES, Overflow};
 use super::*;
 
 const KEY: Key = [7; 16];
@@ -13,6 +13,7 @@ const SECOND: u64 = 1000;
 /// A time that no test reaches back from.
 const BASE: u64 = 1_000 * SECOND;
 const SENDER: &str = "https://auth.example.com";
+const DAY: Duration = Duration::from_secs(86_400);
 
 fn at(millis: u64) -> UnixTime {
     UnixTime::from_millis(millis)
@@ -31,13 +32,13 @@ fn agent(name: &str) -> Revocation {
 }
 
 fn of(sender: &str, millis: u64) -> Happened {
-    Happened { at_millis: millis, sender: sender.to_owned() }
+    Happened::new(sender, millis, DAY)
 }
 
 /// Tells a table of an event about `agent` that arrives at that time.
 fn tell(table: &mut Table, happened: &Happened, arrival: u64) -> Told {
     let told = table.open_event(&agent("agent"), happened, clocks(arrival));
-    table.close_event(&agent("agent"), at(arrival));
+    table.close_event(&agent("agent"), happened, at(arrival));
     *table = Table::decode(&table.encode()).unwrap();
     told
 }
@@ -90,7 +91,8 @@ fn an_event_that_has_not_arrived_as_a_whole_ends_all_of_its_minute() {
     // The sender tries again, and the row is closed.
     assert_eq!(tell(&mut table, &of(SENDER, BASE), BASE + 3), Told::OldNews);
     assert!(ended(&table, BASE + 3) && !ended(&table, BASE + 4));
-    assert!(!table.close_event(&agent("agent"), at(BASE + 9)), "a row is closed once");
+    let changed = table.close_event(&agent("agent"), &of(SENDER, BASE), at(BASE + 9));
+    assert!(!changed, "a row is closed once");
 }
 
 /// Actor tokens are compared by their issuer's clock alone, and the next sign-in is good at once.
@@ -119,7 +121,7 @@ fn a_late_event_ends_what_began_from_an_older_actor_token() {
     for (revocation, ends) in cases {
         let mut table = empty();
         table.open_event(&revocation, &of(SENDER, BASE), clocks(hour));
-        table.close_event(&revocation, at(hour));
+        table.close_event(&revocation, &of(SENDER, BASE), at(hour));
         let table = Table::decode(&table.encode()).unwrap();
         let since = |since: Option<u64>| Impersonation {
             actor_since: since.map(at),
