@@ -16,6 +16,7 @@ use crate::load::{Load, envoy_core, leave_envoy_alone};
 use crate::rules::FUNCTION;
 use testkit::configuration::{Configuration, ISSUER, PROVIDER_KEY, jwks};
 use testkit::envoy::Envoy;
+use testkit::etcd::{self, Etcd};
 use testkit::gateway::{Gateway, IDENTITY_GATEWAY, Options, backend_claims, now};
 use testkit::http::Request;
 use testkit::keys::Key;
@@ -25,6 +26,9 @@ const ROUNDS: usize = 21;
 const TURN: usize = 2000;
 /// The callers that mint. Each holds only a thousand tokens that need an approval.
 const CALLERS: usize = 8;
+
+/// The tokens that wait for others, while somebody is told that nothing waits for them.
+const OTHERS: usize = 1200;
 
 /// The tokens that wait before memory is measured, and those whose memory is measured.
 const BEFORE: usize = 5000;
@@ -61,8 +65,10 @@ fn callers(count: usize) -> Vec<String> {
     (0..count).map(caller).collect()
 }
 
-fn body(approvals: Option<u8>) -> Value {
-    let mut body = json!({"userId": "user_123", "context": {"ticketId": "TICKET-123"}});
+/// The body of a mint for one of many users.
+fn body(number: usize, approvals: Option<u8>) -> Value {
+    let user = format!("user_{number}");
+    let mut body = json!({"userId": user, "context": {"ticketId": "TICKET-123"}});
     if let Some(approvals) = approvals {
         body["approvals"] = json!(approvals);
     }
@@ -92,9 +98,9 @@ pub(crate) fn run() {
         // Each comes first in every second round.
         let order = if round % 2 == 0 { [0, 1] } else { [1, 0] };
         for kind in order {
-            let body = body((kind == 1).then_some(1));
+            let body = |number| body(number, (kind == 1).then_some(1));
             let requests: Vec<_> =
-                (0..TURN).map(|number| mint(&callers[number % CALLERS], &body)).collect();
+                (0..TURN).map(|number| mint(&callers[number % CALLERS], &body(number))).collect();
             mints[kind].turn(&requests);
             if kind == 1 {
                 let tokens = mints[1].subject_tokens();
@@ -151,7 +157,7 @@ fn decision_point() {
             Lane::new(name, envoy, envoy.address("gateway"), 201)
         })
         .collect();
-    let requests = vec![mint(&callers(1)[0], &body(None)); TURN];
+    let requests = vec![mint(&callers(1)[0], &body(123, None)); TURN];
     for round in 0..=ROUNDS {
         for lane in &mut lanes {
             lane.turn(&requests);
@@ -173,6 +179,61 @@ fn decision_point() {
     );
 }
 
+/// Measures the list of what waits for a person without a scope for whom nothing waits: while nothing
+/// waits for others, and while [`OTHERS`] tokens do.
+pub(crate) fn nobody() {
+    leave_envoy_alone();
+    let person = PROVIDER_KEY.sign(&json!({
+        "iss": ISSUER, "sub": "u-nobody", "client_id": "console", "aud": "people", "iat": now(),
+        "exp": now() + 7200, "scope": "openid",
+    }));
+    let list = vec![Request::get("/api/approvals").bearer(&person).to_bytes(); TURN / 10];
+    let of_others: Vec<_> = (0..OTHERS)
+        .map(|number| json!({"userId": format!("user-{number}"), "approvals": 1}))
+        .zip(callers(2).into_iter().cycle())
+        .map(|(body, caller)| mint(&caller, &body))
+        .collect();
+    for in_etcd in [false, true] {
+        let nodes = if in_etcd { vec![Etcd::start(), Etcd::start()] } else { Vec::new() };
+        let gateways = [0, 1].map(|number| {
+            let node = nodes.get(number..=number).unwrap_or_default();
+            let configuration = match in_etcd {
+                true => configuration().with("/store", json!({"etcd": {"cluster": "etcd"}})),
+                false => configuration(),
+            };
+            let clusters = if in_etcd { vec![etcd::cluster(node)] } else { Vec::new() };
+            let options = Options { core: envoy_core(), clusters, ..Options::default() };
+            Gateway::try_start(&configuration, &options).unwrap()
+        });
+        let minted = Load::new(gateways[1].address()).run(&of_others);
+        assert!(minted.iter().all(|reply| reply.status == 201));
+        let names = ["nothing waits for others", "1200 tokens wait for others"];
+        let mut lanes = [0, 1].map(|number| {
+            let Gateway { envoy, .. } = &gateways[number];
+            Lane::new(names[number], envoy, envoy.address("gateway"), 403)
+        });
+        for round in 0..=ROUNDS {
+            for lane in &mut lanes {
+                lane.turn(&list);
+                if round == 0 {
+                    lane.forget();
+                }
+            }
+        }
+        let store = if in_etcd { "etcd" } else { "shared data" };
+        println!("\nthe list of what waits, for somebody for whom nothing does, {store}");
+        Lane::print_head();
+        let [none, many] = &lanes;
+        none.print(None);
+        many.print(Some(none));
+        println!(
+            "{OTHERS} tokens of others make it take {:.2} times as long, {:.2} of the CPU time",
+            none.ratio(many),
+            many.cpu() / none.cpu()
+        );
+    }
+}
+
 /// Measures the memory of tokens that wait, beside that of tokens that do not.
 pub(crate) fn weight() {
     leave_envoy_alone();
@@ -185,7 +246,7 @@ pub(crate) fn weight() {
         let mut load = Load::new(gateway.address());
         let mut store = |numbers: std::ops::Range<usize>| {
             let requests: Vec<_> = numbers
-                .map(|number| mint(&callers[number % callers.len()], &body(approvals)))
+                .map(|number| mint(&callers[number % callers.len()], &body(number, approvals)))
                 .collect();
             assert!(load.run(&requests).iter().all(|reply| reply.status == 201));
             memory(&gateway.envoy)

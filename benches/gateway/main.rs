@@ -38,13 +38,14 @@ use std::thread;
 
 type Part = (&'static str, fn());
 
-const PARTS: [Part; 21] = [
+const PARTS: [Part; 22] = [
     ("size", footprint::size),
     ("ready", footprint::ready),
     ("exchange", exchange::run),
     ("rules", rules::run),
     ("approvals", approvals::run),
     ("waiting", approvals::weight),
+    ("nobody", approvals::nobody),
     ("disabled", disabled::run),
     ("guard", guard::run),
     ("proofs", proofs::run),

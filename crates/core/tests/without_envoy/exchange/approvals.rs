@@ -628,6 +628,9 @@ fn what_a_required_hook_cannot_be_told_does_not_happen() {
     let ids: Vec<_> = failed.borrow().iter().map(|event| event["id"].clone()).collect();
     assert!(ids.iter().all(|id| *id == ids[0]), "the id is the same in each try");
     assert_eq!(state(&gateway, &id), "pending");
+    let not_given = hook(&gateway, 1, 200);
+    gateway.tick();
+    assert_eq!(types(&not_given), ["approval.not_given.v1"]);
     let _ = hook(&gateway, 1, 200);
     assert_eq!(decide(&gateway, &approver("dana"), &id, "approve").status, 200);
 
