@@ -512,7 +512,8 @@ fn a_probe_tries_each_way_around_the_guard_that_the_tests_know() {
             );
         }
     }
-    for name in PATH_HEADERS.iter().chain(&HEADER_SPELLINGS).chain(&["upgrade", "cookie"]) {
+    let of_paths = PATH_HEADERS.iter().filter(|name| !name.contains('_'));
+    for name in of_paths.chain(&HEADER_SPELLINGS).chain(&["upgrade", "cookie"]) {
         expect("a header", &headers, name.to_lowercase());
     }
     for method in ["PUT", "PATCH", "DELETE", "POST", "OPTIONS", "post"] {

@@ -341,7 +341,7 @@ pub(crate) const VARIANTS: &[Variant] = &[
     Variant { name: "forged-headers-on-the-route", finding: "the header_mutation that removes x-impersonator is disabled here",
         shown_by: Shown::By(forged, |received| received.header(ACTOR_HEADER) == Some("agent-7")),
         edit: |listener| setting(listener, "envoy.filters.http.header_mutation", off()) },
-    Variant { name: "headers-written-on-the-route", finding: "a header_mutation of this route writes x-impersonator",
+    Variant { name: "headers-written-on-the-route", finding: "x-impersonator is written here",
         shown_by: Shown::By(forged, |received| received.header(ACTOR_HEADER) == Some("agent-7")),
         edit: |listener| setting(listener, "envoy.filters.http.header_mutation", json!({
             "@type": "type.googleapis.com/envoy.extensions.filters.http.header_mutation.v3.HeaderMutationPerRoute",
