@@ -59,10 +59,10 @@ impl Names {
 
     /// All prefixes.
     pub(crate) fn prefixes(&self) -> impl Iterator<Item = &str> + Clone {
-        self.issuers.iter().map(|(_, prefix)| &**prefix).chain(self.endpoints.iter().map(|p| &**p))
+        self.prefixes.iter().map(|prefix| &**prefix)
     }
 
-    /// The issuer of the list whose names have this prefix. Issuers of one list do not share one.
+    /// The known issuer whose names have this prefix.
     pub(crate) fn issuer_with(&self, prefix: &str) -> Option<&str> {
         let listed = self.issuers.iter().find(|(_, known)| known == prefix);
         listed.map(|(issuer, _)| &**issuer)

@@ -57,7 +57,7 @@ impl EtcdRevocations {
         let txn = |lease| {
             let put = PutRequest { key: key.clone(), value: bytes.clone(), lease };
             let txn = TxnRequest::default().only_if_still_at(key.clone(), 0);
-            txn.and_put(put).and_delete_key(before.clone()).and_put(self.put_last())
+            txn.and_put(put).and_delete_keys(before.clone().into_iter()).and_put(self.put_last())
         };
         let answer = self.write_event(context, happened, txn).await?;
         // Another Envoy, or an attempt that had no answer, has written the same event.
@@ -107,7 +107,8 @@ impl EtcdRevocations {
                 let (first, behind) = keys.at(*session);
                 txn = txn.and_delete(first, behind, end.revision.as_i64());
             }
-            txn.and_delete_key(before.map(|before| keys.of_person(before))).and_put(self.put_last())
+            txn.and_delete_keys(before.map(|before| keys.of_person(before)).into_iter())
+                .and_put(self.put_last())
         };
         let answer = self.write_event(context, &happened, txn).await?;
         if answer.succeeded {
