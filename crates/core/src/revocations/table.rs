@@ -260,7 +260,7 @@ impl Table {
         let owner = self.owner(owner);
         self.put(row(&revocation.name(&self.key), end, owner, clocks.uptime));
         self.note_kind(mask, end, clocks.uptime);
-        self.make_room(clocks.uptime)
+        self.make_room(clocks.uptime, events::MOST)
     }
 
     /// Adds many revocations of a remote store at once. Forgets nothing by any clock: the remote
@@ -289,12 +289,12 @@ impl Table {
             }
             same
         });
-        self.forget_covered_events(learned);
+        self.settle_events(learned);
         let cut_offs = learned.iter().filter_map(|one| {
             one.owner.as_ref().filter(|owner| one.revocation == owner.everything())
         });
         cut_offs.for_each(|owner| self.forget_covered(owner));
-        self.make_room(0)
+        self.make_room(0, events::MOST_IN_COPY)
     }
 
     /// Returns this table with the sequence number of `other`.
@@ -392,8 +392,8 @@ impl Table {
 
     /// Keeps owners to their shares, and turns the operators' oldest rows into the cut-off if there
     /// are too many. Returns what else was ended.
-    fn make_room(&mut self, uptime: Uptime) -> Option<Overflow> {
-        let events = self.make_room_for_events(uptime).then_some(Overflow::Events);
+    fn make_room(&mut self, uptime: Uptime, most: events::Most) -> Option<Overflow> {
+        let events = self.make_room_for_events(uptime, most).then_some(Overflow::Events);
         let shares = self.keep_to_shares(uptime).then_some(Overflow::Share);
         events.max(shares).max(self.make_room_for_all().then_some(Overflow::Table))
     }

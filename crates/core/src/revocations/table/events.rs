@@ -61,8 +61,8 @@ use super::{Clocks, Overflow, Table, Uptime};
 use crate::host::UnixTime;
 use crate::remote::Revision;
 pub(crate) use sources::Sessions;
-pub(super) use sources::Source;
 use sources::person_row;
+pub(super) use sources::{MOST, MOST_IN_COPY, Most, Source};
 
 /// The effect of an event on a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -123,7 +123,8 @@ impl Table {
         // If the row has a later event of another source, it stays that source's.
         self.put(event_row(&name, (at, end), number, clocks.uptime, &person));
         self.note_kind(revocation.event_mask(happened.extent), end, clocks.uptime);
-        Told::News(self.make_room(clocks.uptime))
+        self.keep_person_to_share((number, person), clocks.uptime, MOST);
+        Told::News(self.make_room(clocks.uptime, MOST))
     }
 
     /// Closes the row of an event, and those that may stand for it: they end what was issued until
@@ -170,16 +171,18 @@ impl Table {
         self.note_kind(revocation.event_mask(happened.extent), *end, 0);
     }
 
-    /// Drops the rows of events that others which were read cover.
-    pub(super) fn forget_covered_events(&mut self, learned: &[Learned]) {
+    /// Drops the rows that events which were read cover, and keeps their persons to their shares.
+    pub(super) fn settle_events(&mut self, learned: &[Learned]) {
         self.forget_covered_by_cut_offs();
         for Learned { revocation, event, .. } in learned {
             let Some(happened) = event else { continue };
-            if happened.extent == Extent::SessionsOfPerson
-                && let Some((number, _)) = self.source_of(revocation, happened)
-            {
+            let Some((number, _)) = self.source_of(revocation, happened) else { continue };
+            if happened.extent == Extent::SessionsOfPerson {
                 let person = revocation.event_name(&self.key, happened.extent);
                 self.forget_covered_sessions(number, person);
+            } else {
+                let person = person_row(&self.key, revocation, happened);
+                self.keep_person_to_share((number, person), 0, MOST_IN_COPY);
             }
         }
     }
@@ -206,13 +209,9 @@ impl Table {
             || self.a_cut_off_refuses(concerned, time)
     }
 
-    /// Keeps persons and sources to their shares. Returns true if a source got a cut-off.
-    pub(super) fn make_room_for_events(&mut self, uptime: Uptime) -> bool {
-        if self.sources.is_empty() {
-            return false;
-        }
-        self.keep_persons_to_shares(uptime);
-        self.keep_sources_to_shares(uptime)
+    /// Keeps sources to their shares. Returns true if one got a cut-off.
+    pub(super) fn make_room_for_events(&mut self, uptime: Uptime, most: Most) -> bool {
+        !self.sources.is_empty() && self.keep_sources_to_shares(uptime, most)
     }
 }
 

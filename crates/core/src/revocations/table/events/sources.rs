@@ -43,6 +43,27 @@ const OF_ALL_OTHERS: usize = EVENTS / 4;
 /// The most rows about sessions of one person.
 const OF_PERSON: usize = 16;
 
+/// The most rows that a table tells apart.
+#[derive(Clone, Copy)]
+pub(in crate::revocations::table) struct Most {
+    of_person: usize,
+    of_source: usize,
+    of_all: usize,
+}
+
+/// The most rows, for whoever writes.
+pub(in crate::revocations::table) const MOST: Most =
+    Most { of_person: OF_PERSON, of_source: OF_SOURCE, of_all: EVENTS };
+
+/// The most rows in a copy. Those who write to the remote store make room there. Many who write at
+/// once each see room for one more, and a copy must not make room before one of them has seen that
+/// there is none.
+pub(in crate::revocations::table) const MOST_IN_COPY: Most = Most {
+    of_person: OF_PERSON.saturating_mul(4),
+    of_source: OF_SOURCE + OF_SOURCE / 8,
+    of_all: EVENTS + EVENTS / 8,
+};
+
 /// A sender as it tells of the people of one issuer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(in crate::revocations::table) struct Source {
@@ -270,7 +291,7 @@ impl Table {
 
     /// The source that must make room, if one event more is kept for the source `growing`: it has
     /// too many rows, or it has the most and all together have too many.
-    fn too_large_source(&self, growing: Option<Growing>) -> Option<u16> {
+    fn too_large_source(&self, growing: Option<Growing>, most: Most) -> Option<u16> {
         let counts = self.events_of_sources();
         let own = (0_u16..).zip(self.sources.iter().zip(&counts));
         let own = own.filter(|(_, (source, _))| source.whose == Whose::Own);
@@ -280,7 +301,7 @@ impl Table {
         let all: usize = own.iter().map(|(_, count)| count).sum();
         let all = all.saturating_add(usize::from(growing == Some(Growing(None))));
         let (number, count) = own.into_iter().max_by_key(|(_, count)| *count)?;
-        (count > OF_SOURCE || all > EVENTS).then_some(number)
+        (count > most.of_source || all > most.of_all).then_some(number)
     }
 
     /// The cut-off that makes room for an event, as an event of its own, and its older half. `None`
@@ -294,7 +315,7 @@ impl Table {
             return None;
         }
         let growing = self.source_of(revocation, happened).map(|(number, _)| number);
-        let number = self.too_large_source(Some(Growing(growing)))?;
+        let number = self.too_large_source(Some(Growing(growing)), MOST)?;
         let half = self.older_half_of_events(number)?;
         let source = self.sources.get(usize::from(number))?;
         let extent = match source.about {
@@ -350,20 +371,20 @@ impl Table {
         all.reduce(|one, next| OlderHalf { at: one.at.max(next.at), end: one.end.max(next.end) })
     }
 
-    /// Makes one row of a person's rows about sessions, for each person who has too many.
-    pub(super) fn keep_persons_to_shares(&mut self, uptime: Uptime) {
-        let about_sessions = self.rows.iter().filter(|row| format::person(row) != NOBODY);
-        let mut persons: Vec<_> =
-            about_sessions.map(|row| (format::source(row), format::person(row))).collect();
-        persons.sort_unstable();
-        let too_many = persons.chunk_by(PartialEq::eq).filter(|rows| rows.len() > OF_PERSON);
-        let too_many: Vec<_> = too_many.filter_map(|rows| rows.first().copied()).collect();
-        for (number, person) in too_many {
-            let Some(OlderHalf { at, end }) = self.all_of(number, person) else { continue };
-            self.put(event_row(&person, (at, end), number, uptime, &NOBODY));
-            self.note_kind(SESSIONS_OF_PERSON, end, uptime);
-            self.forget_covered_sessions(number, person);
+    /// Makes one row of a person's rows about sessions, if there are too many.
+    pub(super) fn keep_person_to_share(
+        &mut self,
+        (number, person): (u16, Name),
+        uptime: Uptime,
+        most: Most,
+    ) {
+        if person == NOBODY || self.sessions_of(number, person).count() <= most.of_person {
+            return;
         }
+        let Some(OlderHalf { at, end }) = self.all_of(number, person) else { return };
+        self.put(event_row(&person, (at, end), number, uptime, &NOBODY));
+        self.note_kind(SESSIONS_OF_PERSON, end, uptime);
+        self.forget_covered_sessions(number, person);
     }
 
     /// Drops the rows about sessions that the row of their person covers.
@@ -381,9 +402,9 @@ impl Table {
 
     /// Turns the older half of a source into its cut-off, if it has too many rows, or the most of
     /// too many. Returns true if rows were merged.
-    pub(super) fn keep_sources_to_shares(&mut self, uptime: Uptime) -> bool {
+    pub(super) fn keep_sources_to_shares(&mut self, uptime: Uptime, most: Most) -> bool {
         let mut did = false;
-        while let Some(number) = self.too_large_source(None) {
+        while let Some(number) = self.too_large_source(None, most) {
             let Some(half) = self.older_half_of_events(number) else { break };
             let before = self.rows.len();
             self.cut_source_off(number, half, uptime);

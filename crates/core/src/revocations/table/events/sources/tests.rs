@@ -75,7 +75,7 @@ fn ended(table: &Table, actor: &str, sid: &str, issued: u64) -> bool {
 }
 
 #[test]
-fn the_logouts_of_one_account_end_what_it_does_and_nothing_of_anybody_elses() {
+fn one_accounts_logouts_end_only_its_own_work() {
     let mut table = empty();
     for number in 0..FLOOD {
         let logout = logout(OWN, "flooder", &format!("s-{number}"), BASE + number);
@@ -96,7 +96,7 @@ fn the_logouts_of_one_account_end_what_it_does_and_nothing_of_anybody_elses() {
 }
 
 #[test]
-fn a_senders_flood_about_nobody_ends_only_what_its_own_people_do() {
+fn a_senders_flood_ends_only_its_own_peoples_work() {
     let mut table = empty();
     let session = logout(OWN, "agent", "over", BASE);
     tell(&mut table, &session);
@@ -272,7 +272,7 @@ proptest! {
                     prop_assert!(table.has_ended(&since, late), "{revocation:?}");
                 }
             }
-            prop_assert!(table.rows.len() <= EVENTS + 1);
+            prop_assert!(table.rows.len() <= MOST_IN_COPY.of_all);
         }
     }
 }
