@@ -143,7 +143,7 @@ fn flood(
 }
 
 #[test]
-fn the_logouts_of_one_account_end_what_it_does_and_nothing_of_anybody_elses() {
+fn one_accounts_logouts_end_only_its_own_work() {
     let (guarded, account) = (shared(), unique("account"));
     let victim = begin(guarded, ISSUER, &unique("agent"), now() - 10);
     let of_account = begin(guarded, ISSUER, &account, now() - 10);
@@ -154,7 +154,7 @@ fn the_logouts_of_one_account_end_what_it_does_and_nothing_of_anybody_elses() {
 }
 
 #[test]
-fn a_senders_flood_about_nobody_ends_only_what_its_own_people_do() {
+fn a_senders_flood_ends_only_its_own_peoples_work() {
     let guarded = shared();
     let victim = begin(guarded, ISSUER, &unique("agent"), now() - 10);
     let of_partner = begin(guarded, PARTNER, &unique("agent"), now() - 10);
@@ -168,7 +168,7 @@ fn a_senders_flood_about_nobody_ends_only_what_its_own_people_do() {
 
 /// A partner may end what a person of another issuer does, and by volume nothing.
 #[test]
-fn a_flood_about_another_issuers_people_is_refused_and_ends_nothing_of_anybody_elses() {
+fn a_flood_about_another_issuers_people_is_refused() {
     let guarded = shared();
     let victim = begin(guarded, ISSUER, &unique("agent"), now() - 10);
     let refused = flood(guarded, 1500, 202, || about_nobody(ISSUER));
