@@ -607,6 +607,7 @@ fn a_failed_callout_and_a_caller_that_hangs_up_each_leave_a_line() {
                 "http_uri": uri("/introspect", SILENT, "20s"),
                 "client_id": "filter",
                 "client_secret": {"inline_string": "introspection-secret"},
+                "name_prefix": "",
             }),
         )
         .with(
@@ -618,7 +619,10 @@ fn a_failed_callout_and_a_caller_that_hangs_up_each_leave_a_line() {
                 "remote_jwks": {"http_uri": uri("/jwks", ABSENT, "1s")},
             }),
         )
-        .with("/actor_tokens/userinfo", json!({"http_uri": uri("/me", SILENT, "300ms")}));
+        .with(
+            "/actor_tokens/userinfo",
+            json!({"http_uri": uri("/me", SILENT, "300ms"), "name_prefix": ""}),
+        );
     let observed = Observed::start(&configuration, 1);
     let token = observed.mint(&mint_request("u-1"));
 

@@ -420,7 +420,8 @@ fn a_person_who_would_have_one_name_to_approve_and_another_to_act_is_refused_at_
 /// The people of two lists are compared, so no issuer of one list may give a name of the other's.
 #[test]
 fn an_issuer_of_one_list_cannot_give_a_name_of_another_lists_issuer() {
-    let configuration = Configuration::default().with(APPROVERS, both("people"));
+    let configuration =
+        Configuration::default().with(APPROVERS, both("people")).with("/approvals/required", 0);
     let gateway = Gateway::lent(&configuration);
     for (name, status) in [("agent-7", 200), ("partner:agent-7", 400)] {
         let token = minted(&gateway.send(&mint_request("u-1")));

@@ -283,7 +283,7 @@ fn a_missing_cluster_counts_as_a_failing_service() {
     let issuer = Issuer::start("nowhere");
     let configuration = Configuration::default()
         .with(MINTERS, issuer.minters("300s"))
-        .with("/actor_tokens/userinfo", json!({"http_uri": nowhere("/me")}))
+        .with("/actor_tokens/userinfo", json!({"http_uri": nowhere("/me"), "name_prefix": ""}))
         .with(
             "/subject_tokens/authentication/introspection",
             introspection(&issuer.service, "0s", json!(["impersonate"])),

@@ -10,6 +10,7 @@ use jsonwebtoken::Algorithm;
 use serde_json::{Value, json};
 
 use super::BOUND;
+use super::stand_in::{keeping, stand_in, wait_for_a_fetch};
 use testkit::Findings;
 use testkit::bootstrap::Bootstrap;
 use testkit::configuration::{Configuration, ISSUER, SIGNING_KEY};
@@ -278,9 +279,13 @@ fn compressor() -> Value {
 #[test]
 fn head_is_answered_with_the_header_fields_of_get() {
     let (gateway, ..) = gateway_with_documents();
-    let envoy = start(&gateway);
+    let envoy = in_front_of(&[&gateway], &keeping(json!({}))).start();
     let mut findings = Findings::default();
     for target in [JWKS, DISCOVERY] {
+        wait_for_a_fetch(&gateway, target);
+        gateway.fail(Fault::ServerError);
+        stand_in(&envoy, target);
+        gateway.heal();
         let etag = envoy.send(&Request::get(target)).header("etag").unwrap().to_owned();
         let plain = Request::get(target);
         #[rustfmt::skip]

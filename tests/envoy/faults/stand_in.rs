@@ -20,14 +20,14 @@ use testkit::{Findings, wait_for};
 const AUTHORITY: &str = "auth.example.com";
 
 /// The filter with the gateway's cluster, and these members besides.
-fn keeping(members: Value) -> Configuration {
+pub(super) fn keeping(members: Value) -> Configuration {
     let mut gateway = json!({"documents": "merge", "cluster": IDENTITY_GATEWAY});
     gateway.as_object_mut().unwrap().extend(members.as_object().unwrap().clone());
     Configuration::default().with("/identity_gateway", gateway)
 }
 
 /// Waits until a document stands in for the failing gateway.
-fn stand_in(envoy: &Envoy, target: &str) -> Answer {
+pub(super) fn stand_in(envoy: &Envoy, target: &str) -> Answer {
     wait_for("a document that stands in", || {
         let answer = envoy.send(&Request::get(target));
         (answer.status == 200 && answer.header("cache-control") == Some("max-age=60"))
@@ -36,7 +36,7 @@ fn stand_in(envoy: &Envoy, target: &str) -> Answer {
 }
 
 /// Waits until the filter has asked for a document itself.
-fn wait_for_a_fetch(gateway: &Server, target: &str) {
+pub(super) fn wait_for_a_fetch(gateway: &Server, target: &str) {
     wait_for("the filter's own request", || {
         gateway.received().iter().any(|asked| asked.target == target).then_some(())
     });

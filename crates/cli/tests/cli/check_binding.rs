@@ -89,7 +89,8 @@ fn a_listener_that_does_not_verify_certificates_is_found() {
         "client_secret_sha256: [1935d7613ead96200a9bfbf12ab593d31a0c3efb6ab6f8eaaff2219581ce8b0d]\n                      token_binding: mtls",
     );
     let forwarded = "                    identity_gateway: {documents: merge, cluster: identity_gateway}\n                    client_certificate: forwarded\n";
-    let merge = "                    identity_gateway: {documents: merge, cluster: identity_gateway}\n";
+    let merge =
+        "                    identity_gateway: {documents: merge, cluster: identity_gateway}\n";
     let verifying = tls("validation_context: {trusted_ca: {filename: c}}", "");
     let required =
         tls("validation_context: {trusted_ca: {filename: c}}", "require_client_certificate: true");

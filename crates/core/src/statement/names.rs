@@ -93,9 +93,13 @@ impl Names {
     ) -> Result<(), StatementError> {
         let is_anothers = match self.prefix_of(issuer) {
             Some(listed) => listed != prefix,
-            // If the list has one issuer, the unlisted issuer's names cannot be mistaken for
-            // another's.
-            None => self.issuers.len() > 1 && self.issuers.iter().any(|(_, known)| known == prefix),
+            // If there is one issuer, or if no issuer has a prefix, the operator takes the unlisted
+            // issuer's names for those of the others.
+            None => {
+                let are_apart = self.issuers.iter().any(|(_, known)| !known.is_empty());
+                let is_known = self.issuers.iter().any(|(_, known)| known == prefix);
+                self.issuers.len() > 1 && are_apart && is_known
+            }
         };
         if is_anothers { Err(StatementError::Issuer(issuer.to_owned())) } else { Ok(()) }
     }
