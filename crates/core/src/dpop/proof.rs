@@ -1,5 +1,9 @@
 //! The checks of a proof (RFC 9449 §4.3), in the order of the RFC where that order costs nothing.
 //!
+//! The signature comes last: it costs more than everything else together, and whoever sends a proof
+//! chooses its key. A caller that can still refuse a request for a reason of its own does so in
+//! between.
+//!
 //! The proof names its own key, so a good signature says only that whoever made the proof has the
 //! key. Everything else follows from what the key is compared with: a token that is bound to it.
 
@@ -95,6 +99,15 @@ impl ProofError {
     }
 }
 
+/// A proof that passed every check but those of its signature and its `jti`. Anybody may have written
+/// it.
+#[must_use]
+pub(crate) struct UnverifiedProof<'p> {
+    proof: Compact<'p>,
+    algorithm: Algorithm,
+    checked: CheckedProof,
+}
+
 /// A proof that passed every check but that of its `jti`.
 #[derive(Debug)]
 #[must_use]
@@ -113,6 +126,26 @@ impl Proofs {
         now: UnixTime,
         presented: Presented<'_>,
     ) -> Result<CheckedProof, ProofError> {
+        self.verify(self.read(now, presented)?)
+    }
+
+    /// Checks the signature of a proof.
+    pub(crate) fn verify(
+        &self,
+        unverified: UnverifiedProof<'_>,
+    ) -> Result<CheckedProof, ProofError> {
+        let UnverifiedProof { proof, algorithm, checked } = unverified;
+        let jwk = proof.header.get("jwk").ok_or(ProofError::Key)?;
+        self.keys.verify(jwk, algorithm, proof.signed.as_bytes(), &proof.signature)?;
+        Ok(checked)
+    }
+
+    /// Checks a proof, except its signature, and that it was not used before.
+    pub(crate) fn read<'p>(
+        &self,
+        now: UnixTime,
+        presented: Presented<'p>,
+    ) -> Result<UnverifiedProof<'p>, ProofError> {
         let field = match presented.fields {
             [] => return Err(ProofError::Missing),
             [one] => one,
@@ -129,7 +162,6 @@ impl Proofs {
             return Err(ProofError::PrivateKey);
         }
         let thumbprint = thumbprint(jwk).ok_or(ProofError::Key)?;
-        // The claims cost less than the signature.
         let claims = Claims::read(&proof.claims)?;
         if claims.htm.as_bytes() != presented.method {
             return Err(ProofError::Method);
@@ -143,11 +175,8 @@ impl Proofs {
                 return Err(ProofError::Token);
             }
         }
-        if self.nonces.is_none() && claims.iat.abs_diff(now.secs()) > FRESH_FOR {
-            return Err(ProofError::Time);
-        }
-        self.keys.verify(jwk, algorithm, proof.signed.as_bytes(), &proof.signature)?;
         let until = match &self.nonces {
+            None if claims.iat.abs_diff(now.secs()) > FRESH_FOR => return Err(ProofError::Time),
             None => {
                 UnixTime::from_millis(claims.iat.saturating_add(FRESH_FOR + 1).saturating_mul(1000))
             }
@@ -157,7 +186,8 @@ impl Proofs {
             Some(_) => return Err(ProofError::Nonce),
         };
         let id = [&thumbprint.as_bytes()[..], claims.jti.as_bytes()].concat();
-        Ok(CheckedProof { key: thumbprint, id, until })
+        let checked = CheckedProof { key: thumbprint, id, until };
+        Ok(UnverifiedProof { proof, algorithm, checked })
     }
 
     /// The nonce that a client should put into its next proof; `None` where proofs need none.

@@ -4,6 +4,7 @@ use jsonwebtoken::Algorithm as Other;
 use serde_json::{Value, json};
 use testkit::keys::{Key, unsigned};
 
+use super::proof::CheckedProof;
 use super::*;
 use crate::confirmation::Possession;
 use crate::fakes::FakeHost;
@@ -205,4 +206,24 @@ fn a_proof_that_cannot_be_remembered_is_refused() {
     assert_eq!(used(1000), Err(full), "the others could still be presented");
     host.now.set(UnixTime::from_secs(NOW as i64 + 61));
     assert!(used(1000).is_ok(), "the others are too old");
+}
+
+/// Whoever sends a proof chooses its key, and so the time that its verification takes.
+#[test]
+fn a_key_that_costs_much_to_verify_with_is_refused() {
+    let key = Key::generate(Other::PS256, "");
+    let with_jwk = |name: &str, new: &str| {
+        let header = with(header(&key), &format!("/jwk/{name}"), new.into());
+        check(&proofs(None), &[key.sign_with(&header, &claims())]).map(|checked| checked.key())
+    };
+    let of_bits = |bits: usize| {
+        let mut modulus = vec![0xff; bits / 8];
+        modulus[bits / 8 - 1] = 0xfd;
+        base64::Engine::encode(&base64::prelude::BASE64_URL_SAFE_NO_PAD, modulus)
+    };
+    assert_eq!(with_jwk("n", &of_bits(3072)), Err(ProofError::Signature), "the longest");
+    assert_eq!(with_jwk("n", &of_bits(3080)), Err(ProofError::Key), "longer");
+    assert_eq!(with_jwk("e", "AQAB"), Ok(crate::jose::thumbprint(&key.public_jwk()).unwrap()));
+    assert_eq!(with_jwk("e", "Aw"), Err(ProofError::Key), "an exponent of 3");
+    assert_eq!(with_jwk("e", "AQAAAAE"), Err(ProofError::Key), "an exponent of 2^32+1");
 }

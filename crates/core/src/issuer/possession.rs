@@ -8,33 +8,34 @@ use super::request::Head;
 use super::service::Service;
 use crate::config::{Client, Resource, TokenBinding};
 use crate::confirmation::{Confirmation, Possession};
-use crate::dpop::{CheckedProof, ProofError, Proofs};
+use crate::dpop::{ProofError, Proofs, UnverifiedProof};
 use crate::host::Host;
 use crate::step::Response;
 
-/// Checks the proof of an exchange; `None` if there is none. The proof still counts as unused.
-pub(super) fn check_proof(
+/// Reads the proof of an exchange; `None` if there is none. Its signature is not verified yet.
+pub(super) fn read_proof<'h>(
     service: &Service,
     host: &dyn Host,
-    head: &Head,
-) -> Result<Option<CheckedProof>, Refusal> {
+    head: &'h Head,
+) -> Result<Option<UnverifiedProof<'h>>, Refusal> {
     let Some(proofs) = service.proofs.as_deref().filter(|_| !head.proofs.is_empty()) else {
         return Ok(None);
     };
-    let checked = proofs.check(host.now(), presented(head, None));
-    checked.map(Some).map_err(|error| refused(proofs, host, error))
+    let read = proofs.read(host.now(), presented(head, None));
+    read.map(Some).map_err(|error| refused(proofs, host, error))
 }
 
-/// Returns the keys that an exchange has proved. The proof counts as used from now on.
+/// Verifies the proof of an exchange, and returns the keys that the exchange has proved. The proof
+/// counts as used from now on.
 pub(super) fn proved(
     service: &Service,
     host: &dyn Host,
     head: &Head,
-    proof: Option<CheckedProof>,
+    proof: Option<UnverifiedProof<'_>>,
 ) -> Result<Possession, Refusal> {
     let key = match (service.proofs.as_deref(), proof) {
         (Some(proofs), Some(proof)) => {
-            let used = proof.first_use(host, proofs);
+            let used = proofs.verify(proof).and_then(|checked| checked.first_use(host, proofs));
             used.map_err(|error| refused(proofs, host, error))?.key
         }
         _ => None,
