@@ -213,13 +213,26 @@ impl CheckedProof {
         if self.key.matches(key) { Ok(self) } else { Err(ProofError::AnotherKey) }
     }
 
-    /// Remembers the proof. Refuses one that was used before, and one that cannot be remembered.
+    /// Remembers the proof. Refuses one that was used before, and one that cannot be remembered. The
+    /// key has a share of the memory: a token is bound to it, so nobody has many such keys.
     pub(crate) fn first_use(
         self,
         host: &dyn Host,
         proofs: &Proofs,
     ) -> Result<Possession, ProofError> {
-        if proofs.seen.first_time(host, &self.id, self.until)? {
+        let key = self.key;
+        self.first_use_by(host, proofs, key.as_bytes())
+    }
+
+    /// Remembers the proof of a key that nobody has approved, as [`first_use`](Self::first_use) does.
+    /// Anybody can make such keys, so the share of the memory is that of the `bearer`.
+    pub(crate) fn first_use_by(
+        self,
+        host: &dyn Host,
+        proofs: &Proofs,
+        bearer: &[u8],
+    ) -> Result<Possession, ProofError> {
+        if proofs.seen.first_time(host, bearer, &self.id, self.until)? {
             Ok(Possession { key: Some(self.key), certificate: None })
         } else {
             Err(ProofError::Replayed)

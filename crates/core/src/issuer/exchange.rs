@@ -141,7 +141,7 @@ pub(super) async fn exchange(
     let (indicator, resource) = find_resource(service, trail, &client, bounds, &form)?;
     let scope = grant_scope(trail, parameters.scope, resource, bounds)?;
     // Only a request for a live subject token can make the filter verify and remember a proof.
-    let possession = proved(service, context.host(), &head, proof)?;
+    let possession = proved(service, context.host(), &head, proof, &subject)?;
     let confirmation = bind(&client, resource, &possession)?;
     let demands = Demands { client: &client, resource, possession: &possession };
     let actor = authenticate_actor(service, context, trail, demands, &form, &subject).await?;

@@ -11,6 +11,7 @@ use crate::confirmation::{Confirmation, Possession};
 use crate::dpop::{ProofError, Proofs, UnverifiedProof};
 use crate::host::Host;
 use crate::step::Response;
+use crate::store::Outstanding;
 
 /// Reads the proof of an exchange; `None` if there is none. Its signature is not verified yet.
 pub(super) fn read_proof<'h>(
@@ -26,16 +27,20 @@ pub(super) fn read_proof<'h>(
 }
 
 /// Verifies the proof of an exchange, and returns the keys that the exchange has proved. The proof
-/// counts as used from now on.
+/// counts as used from now on, against the share of the subject token.
 pub(super) fn proved(
     service: &Service,
     host: &dyn Host,
     head: &Head,
     proof: Option<UnverifiedProof<'_>>,
+    subject: &Outstanding,
 ) -> Result<Possession, Refusal> {
     let key = match (service.proofs.as_deref(), proof) {
         (Some(proofs), Some(proof)) => {
-            let used = proofs.verify(proof).and_then(|checked| checked.first_use(host, proofs));
+            let bearer = subject.id().to_string();
+            let used = proofs
+                .verify(proof)
+                .and_then(|checked| checked.first_use_by(host, proofs, bearer.as_bytes()));
             used.map_err(|error| refused(proofs, host, error))?.key
         }
         _ => None,
