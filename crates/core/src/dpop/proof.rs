@@ -20,8 +20,12 @@ use crate::statement::Compact;
 /// The longest proof that is read, in bytes. A proof by an RSA key of 4096 bits has about 2700.
 const MAX_LEN: usize = 4096;
 
-/// How far `iat` may be from the clock, in seconds.
+/// How long ago `iat` may be, in seconds.
 const FRESH_FOR: u64 = 60;
+
+/// How far `iat` may lie in the future, in seconds: as far as the FAPI 2.0 Security Profile
+/// (§5.3.2.1) requires. A proof that is made ahead of its time is one that somebody keeps for later.
+const AHEAD: u64 = 10;
 
 /// The only `typ` of a proof.
 const TYPE: &str = "dpop+jwt";
@@ -176,7 +180,10 @@ impl Proofs {
             }
         }
         let until = match &self.nonces {
-            None if claims.iat.abs_diff(now.secs()) > FRESH_FOR => return Err(ProofError::Time),
+            None if claims.iat > now.secs().saturating_add(AHEAD) => return Err(ProofError::Time),
+            None if claims.iat.saturating_add(FRESH_FOR) < now.secs() => {
+                return Err(ProofError::Time);
+            }
             None => {
                 UnixTime::from_millis(claims.iat.saturating_add(FRESH_FOR + 1).saturating_mul(1000))
             }

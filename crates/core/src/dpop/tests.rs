@@ -126,7 +126,7 @@ fn each_check_of_a_proof_refuses_it() {
         ("9: another host",            vec![at_claims("/htu", "https://evil.example/orders".into())], Target),
         ("9: another scheme",          vec![at_claims("/htu", "http://api.example.com/orders".into())], Target),
         ("11: too old",                vec![at_claims("/iat", (NOW - 61).into())],               Time),
-        ("11: in the future",          vec![at_claims("/iat", (NOW + 61).into())],               Time),
+        ("11: in the future",          vec![at_claims("/iat", (NOW + 11).into())],               Time),
         ("12: no ath",                 vec![at_claims("/ath", Value::Null)],                     Token),
         ("12: another ath",            vec![at_claims("/ath", Digest::of(b"x").to_base64url().into())], Token),
         ("12: ath in hex",             vec![at_claims("/ath", Digest::of(TOKEN.as_bytes()).to_hex().into())], Token),
@@ -138,7 +138,7 @@ fn each_check_of_a_proof_refuses_it() {
             "{case}"
         );
     }
-    for seconds in [NOW - 60, NOW + 60] {
+    for seconds in [NOW - 60, NOW + 10] {
         let proof = at_claims("/iat", seconds.into());
         assert!(check(&proofs(None), &[proof]).is_ok(), "{seconds}");
     }
