@@ -127,10 +127,10 @@ impl Proofs {
     /// Checks a proof, except that it was not used before.
     pub(crate) fn check(
         &self,
-        now: UnixTime,
+        host: &dyn Host,
         presented: Presented<'_>,
     ) -> Result<CheckedProof, ProofError> {
-        self.verify(self.read(now, presented)?)
+        self.verify(self.read(host, presented)?)
     }
 
     /// Checks the signature of a proof.
@@ -147,9 +147,10 @@ impl Proofs {
     /// Checks a proof, except its signature, and that it was not used before.
     pub(crate) fn read<'p>(
         &self,
-        now: UnixTime,
+        host: &dyn Host,
         presented: Presented<'p>,
     ) -> Result<UnverifiedProof<'p>, ProofError> {
+        let now = host.now();
         let field = match presented.fields {
             [] => return Err(ProofError::Missing),
             [one] => one,
@@ -187,7 +188,7 @@ impl Proofs {
             None => {
                 UnixTime::from_millis(claims.iat.saturating_add(FRESH_FOR + 1).saturating_mul(1000))
             }
-            Some(nonces) if claims.nonce.is_some_and(|nonce| nonces.accept(nonce, now)) => {
+            Some(nonces) if claims.nonce.is_some_and(|nonce| nonces.accept(host, nonce)) => {
                 now.after(nonce::LONGEST)
             }
             Some(_) => return Err(ProofError::Nonce),
@@ -198,8 +199,8 @@ impl Proofs {
     }
 
     /// The nonce that a client should put into its next proof; `None` where proofs need none.
-    pub(crate) fn nonce(&self, now: UnixTime) -> Option<String> {
-        self.nonces.as_ref()?.current(now)
+    pub(crate) fn nonce(&self, host: &dyn Host) -> Option<String> {
+        self.nonces.as_ref()?.current(host)
     }
 
     fn algorithm(&self, header: &Map<String, Value>) -> Result<Algorithm, ProofError> {

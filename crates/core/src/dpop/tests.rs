@@ -42,15 +42,25 @@ fn with(mut value: Value, pointer: &str, new: Value) -> Value {
     value
 }
 
-fn check(proofs: &Proofs, fields: &[String]) -> Result<CheckedProof, ProofError> {
-    check_at(UnixTime::from_secs(NOW as i64), proofs, fields)
+fn host_at(now: UnixTime) -> FakeHost {
+    let host = FakeHost::default();
+    host.now.set(now);
+    host
 }
 
-fn check_at(now: UnixTime, proofs: &Proofs, fields: &[String]) -> Result<CheckedProof, ProofError> {
+fn check(proofs: &Proofs, fields: &[String]) -> Result<CheckedProof, ProofError> {
+    check_at(&host_at(UnixTime::from_secs(NOW as i64)), proofs, fields)
+}
+
+fn check_at(
+    host: &FakeHost,
+    proofs: &Proofs,
+    fields: &[String],
+) -> Result<CheckedProof, ProofError> {
     let fields: Vec<_> = fields.iter().map(|field| field.as_bytes().to_vec()).collect();
     let presented =
         Presented { fields: &fields, method: b"POST", path: b"/orders", token: Some(TOKEN) };
-    proofs.check(now, presented)
+    proofs.check(host, presented)
 }
 
 #[test]
@@ -147,7 +157,7 @@ fn each_check_of_a_proof_refuses_it() {
 /// 10: RFC 9449 §8. With a nonce, `iat` decides nothing.
 #[test]
 fn a_proof_needs_a_nonce_of_ours_where_nonces_are_required() {
-    let nonces = |key: u8| Nonces::new(vec![Secret::new([key; 16])]);
+    let nonces = |key: u8| Nonces::Of(vec![Secret::new([key; 16])]);
     let now = UnixTime::from_secs(NOW as i64);
     let proofs = proofs(Some(nonces(1)));
     let key = Key::generate(Other::ES256, "");
@@ -155,13 +165,13 @@ fn a_proof_needs_a_nonce_of_ours_where_nonces_are_required() {
         let claims = with(with(claims(), "/nonce", nonce), "/iat", iat.into());
         check(&proofs, &[key.sign_with(&header(&key), &claims)]).map(|_| ())
     };
-    let ours = proofs.nonce(now).unwrap();
+    let ours = proofs.nonce(&host_at(now)).unwrap();
     assert_eq!(verdict(ours.clone().into(), NOW), Ok(()));
     assert_eq!(verdict(ours.into(), NOW - 86_400), Ok(()), "a wrong clock");
     assert_eq!(verdict(Value::Null, NOW), Err(ProofError::Nonce), "none");
-    let others = nonces(2).current(now).unwrap();
+    let others = nonces(2).current(&host_at(now)).unwrap();
     assert_eq!(verdict(others.into(), NOW), Err(ProofError::Nonce), "another's");
-    let old = nonces(1).current(UnixTime::from_secs(NOW as i64 - 121)).unwrap();
+    let old = nonces(1).current(&host_at(UnixTime::from_secs(NOW as i64 - 121))).unwrap();
     assert_eq!(verdict(old.into(), NOW), Err(ProofError::Nonce), "an old one");
 }
 
@@ -195,8 +205,7 @@ fn a_proof_that_cannot_be_remembered_is_refused() {
     let used_by = |key: &Key, number: u64| {
         let claims = with(claims(), "/jti", number.to_string().into());
         let claims = with(claims, "/iat", host.now.get().secs().into());
-        check_at(host.now.get(), &proofs, &[key.sign_with(&header(key), &claims)])?
-            .first_use(&host, &proofs)
+        check_at(&host, &proofs, &[key.sign_with(&header(key), &claims)])?.first_use(&host, &proofs)
     };
     let used = |number: u64| used_by(&key, number);
     let accepted = (0..100).take_while(|number| used(*number).is_ok()).count();

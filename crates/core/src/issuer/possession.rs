@@ -22,7 +22,7 @@ pub(super) fn read_proof<'h>(
     let Some(proofs) = service.proofs.as_deref().filter(|_| !head.proofs.is_empty()) else {
         return Ok(None);
     };
-    let read = proofs.read(host.now(), presented(head, None));
+    let read = proofs.read(host, presented(head, None));
     read.map(Some).map_err(|error| refused(proofs, host, error))
 }
 
@@ -49,7 +49,7 @@ pub(super) fn proved(
 }
 
 fn refused(proofs: &Proofs, host: &dyn Host, error: ProofError) -> Refusal {
-    Refusal::proof(error).offering(proofs.nonce(host.now()))
+    Refusal::proof(error).offering(proofs.nonce(host))
 }
 
 /// Returns the keys that an access token will be bound to. Refuses an exchange that has not proved
@@ -97,7 +97,7 @@ pub(super) fn with_nonce(
     mut response: Response,
 ) -> Response {
     if !head.proofs.is_empty() {
-        let nonce = service.proofs.as_ref().and_then(|proofs| proofs.nonce(host.now()));
+        let nonce = service.proofs.as_ref().and_then(|proofs| proofs.nonce(host));
         response.headers.extend(nonce.map(|nonce| (NONCE, nonce)));
     }
     response
