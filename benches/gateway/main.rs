@@ -32,6 +32,7 @@ mod proofs;
 mod provider;
 mod rules;
 mod scale;
+mod strangers;
 mod workers;
 
 use std::thread;
@@ -49,6 +50,7 @@ const PARTS: [Part; 22] = [
     ("disabled", disabled::run),
     ("guard", guard::run),
     ("proofs", proofs::run),
+    ("strangers", strangers::run),
     ("ended", ended::run),
     ("weight", ended::weight),
     ("events", events::run),

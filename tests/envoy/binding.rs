@@ -137,6 +137,36 @@ fn a_proof_is_good_for_one_exchange() {
     assert_eq!(exchange(&gateway, &second, &unused).status, 200, "a stranger used up no proof");
 }
 
+/// A stranger chooses the key of a proof, and so what its verification costs. Without a nonce and a
+/// live subject token nobody makes the filter verify.
+#[test]
+fn a_proof_is_verified_last() {
+    let gateway = Gateway::lent(&configuration());
+    let holder = Holder::new(Algorithm::ES256);
+    let forged = |claims: &Value| {
+        let proof = holder.sign(claims);
+        [format!("{}.{}", proof.rsplit_once('.').unwrap().0, "A".repeat(86))]
+    };
+    let forged_now = || forged(&proof_claims("POST", TOKEN_URL));
+    let unknown = exchange_form("sub_0123456789012345678901234567890123456789012");
+    let refused = exchange(&gateway, &unknown, &forged_now());
+    assert_eq!(refused.refusal(), (400, "invalid_request".into()), "no live token: {refused:?}");
+    let live = exchange_form(&gateway.mint("u-1"));
+    let elsewhere = live.clone().set("resource", "https://api.example.com/else");
+    let refused = exchange(&gateway, &elsewhere, &forged_now());
+    assert_eq!(refused.refusal(), (400, "invalid_target".into()), "{refused:?}");
+    let refused = exchange(&gateway, &live, &forged_now());
+    assert_eq!(refused.refusal(), (400, "invalid_dpop_proof".into()), "{refused:?}");
+    gateway.update(&configuration().with("/dpop/nonce", "required")).unwrap();
+    let refused = exchange(&gateway, &live, &forged_now());
+    assert_eq!(refused.refusal(), (400, "use_dpop_nonce".into()), "no nonce: {refused:?}");
+    let nonce = refused.header("dpop-nonce").expect("a nonce").to_owned();
+    let claims = changed(proof_claims("POST", TOKEN_URL), &json!({"nonce": nonce}));
+    let refused = exchange(&gateway, &live, &forged(&claims));
+    assert_eq!(refused.refusal(), (400, "invalid_dpop_proof".into()), "{refused:?}");
+    assert_eq!(exchange(&gateway, &live, &[holder.sign(&claims)]).status, 200);
+}
+
 /// RFC 9449 §8.
 #[test]
 fn a_nonce_is_good_at_every_worker_and_at_every_envoy() {

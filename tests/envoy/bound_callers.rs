@@ -21,7 +21,7 @@ pub(crate) fn large_headers(listener: &mut Value) {
     manager["max_request_headers_kb"] = 192.into();
 }
 
-fn start() -> Envoy {
+pub(crate) fn start() -> Envoy {
     let people = json!({
         "issuer": testkit::configuration::ISSUER, "audiences": [MANAGEMENT],
         "local_jwks": jwks(&[&PROVIDER_KEY]),
@@ -35,17 +35,17 @@ fn start() -> Envoy {
 }
 
 /// A request that needs an access token, and the answer to a good one.
-struct Asked {
-    method: &'static str,
-    path: String,
+pub(crate) struct Asked {
+    pub(crate) method: &'static str,
+    pub(crate) path: String,
     body: Option<Value>,
     /// The claims of an access token that may send it.
-    claims: Value,
-    status: u16,
+    pub(crate) claims: Value,
+    pub(crate) status: u16,
 }
 
 impl Asked {
-    fn as_whom(&self, authorization: &[String], proofs: &[String]) -> Request {
+    pub(crate) fn as_whom(&self, authorization: &[String], proofs: &[String]) -> Request {
         let mut request = Request::new(self.method, &self.path);
         for value in authorization {
             request = request.header("authorization", value);
@@ -61,7 +61,7 @@ impl Asked {
 }
 
 /// One request to each endpoint that takes an access token.
-fn every_endpoint(envoy: &Envoy) -> Vec<Asked> {
+pub(crate) fn every_endpoint(envoy: &Envoy) -> Vec<Asked> {
     let minted = |user: &str| {
         let answer = envoy.send(&mint_body_request(&json!({"userId": user})));
         assert_eq!(answer.status, 201, "{answer:?}");

@@ -358,8 +358,8 @@ fn a_probe_of_bound_tokens_tries_what_a_thief_can_do() {
     api.answer(as_asked);
     let client = json!({"client_id": "bound", "type": "native", "token_binding": "dpop"});
     let filter = filter_configuration().with("/clients/-", client).with("/dpop/nonce", "required");
-    let listener =
-        bound_listener(&guard_configuration(&json!({"public_origin": PUBLIC_ORIGIN})), true);
+    let members = json!({"public_origin": PUBLIC_ORIGIN, "dpop": {"nonce": "required"}});
+    let listener = bound_listener(&guard_configuration(&members), true);
     // It accepts both schemes, and looks at no key.
     let unchecked = Listener::new("unchecked").filter(jwt_authn_for_bound_tokens());
     let bootstrap = Guarded::bootstrap_with(listener, Filter::from(&filter), api.address)

@@ -80,7 +80,7 @@ pub(crate) fn signing_key(data: &[u8]) {
 /// The configuration of either plugin, as JSON or as a `Struct`, without its scripts: one could run
 /// for seconds.
 pub(crate) fn configuration(data: &[u8]) {
-    let _ = Guard::configure(data, START, || None);
+    let _ = Guard::configure(data, START, &|_| None, || None);
     let Ok(mut value) = decode(data) else { return };
     // The value survives a round trip through JSON.
     let again = decode(value.to_string().as_bytes());

@@ -468,7 +468,7 @@ fn a_guard() -> Guard {
             {"path_prefix": "/agents", "actors": ["agent-*"], "action": "allow"},
         ],
     });
-    let guard = Guard::configure(configuration.to_string().as_bytes(), START, || None);
+    let guard = Guard::configure(configuration.to_string().as_bytes(), START, &|_| None, || None);
     guard.unwrap_or_else(|error| panic!("{error}"))
 }
 

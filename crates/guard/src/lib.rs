@@ -76,7 +76,8 @@ impl RootContext for Root {
     fn on_configure(&mut self, plugin_configuration_size: usize) -> bool {
         let bytes = host::plugin_configuration(plugin_configuration_size);
         let host = Rc::new(Envoy::default());
-        match Guard::configure(&bytes, host.now(), || Some(Box::new(ForeignFunctions))) {
+        let variable = |name: &str| std::env::var(name).ok();
+        match Guard::configure(&bytes, host.now(), &variable, || Some(Box::new(ForeignFunctions))) {
             Ok(guard) => {
                 guard.introduce(&*host);
                 let (guard, background) = (Rc::new(guard), Background::new(self.context));

@@ -453,19 +453,24 @@ pub fn jwt_authn_for_bound_tokens() -> Value {
 /// A listener whose guard reads what bound tokens need. `keeps` says if Envoy keeps the
 /// `Authorization` header for it.
 pub fn bound_listener(configuration: &Value, keeps: bool) -> Listener {
-    bound_guard(configuration, keeps).route_to(API, "0s")
+    bound_guard(guard(configuration), keeps).route_to(API, "0s")
+}
+
+/// Such a listener with this guard, which keeps what bound tokens need.
+pub fn bound_listener_by(guard: Filter) -> Listener {
+    bound_guard(guard, true).route_to(API, "0s")
 }
 
 /// Such a listener, in which Envoy itself answers in the place of the API.
 pub fn bound_listener_answering(configuration: &Value, body: &str) -> Listener {
-    bound_guard(configuration, true).answer("/", body)
+    bound_guard(guard(configuration), true).answer("/", body)
 }
 
-fn bound_guard(configuration: &Value, keeps: bool) -> Listener {
+fn bound_guard(guard: Filter, keeps: bool) -> Listener {
     let kept = keeps.then(keep_authorization);
     let filters = [
         jwt_authn_for_bound_tokens(),
-        for_impersonations(guard(configuration)),
+        for_impersonations(guard),
         without_headers(&["authorization", "dpop"]),
     ];
     kept.into_iter().chain(filters).fold(Listener::new("guarded"), Listener::filter)

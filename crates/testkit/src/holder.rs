@@ -168,7 +168,7 @@ pub fn bad_proofs(
         ("9: another scheme", vec![at(url.replace("https://", "http://"))]),
         ("9: another port", vec![at(format!("{origin}:8443{path}"))]),
         ("11: too old", vec![with_claims(json!({"iat": now() - 120}))]),
-        ("11: in the future", vec![with_claims(json!({"iat": now() + 120}))]),
+        ("11: in the future", vec![with_claims(json!({"iat": now() + 50}))]),
     ];
     if token.is_some() {
         proofs.extend([

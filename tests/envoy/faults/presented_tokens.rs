@@ -10,13 +10,15 @@ use jsonwebtoken::Algorithm;
 use serde_json::{Value, json};
 
 use super::{echoing_gateway, exchange_by, introspection, mint_with, userinfo};
+use crate::bound_callers;
 use testkit::Findings;
-use testkit::configuration::{Configuration, ISSUER, MANAGEMENT, PROVIDER_KEY};
+use testkit::configuration::{Configuration, ISSUER, MANAGEMENT, PROVIDER_KEY, jwks};
 use testkit::envoy::Envoy;
 use testkit::gateway::{
     Gateway, actor_claims, backend_claims, exchange_form, exchange_request, in_front_of,
-    mint_request, minted, raw_part,
+    mint_request, minted, now, raw_part,
 };
+use testkit::holder::changed;
 use testkit::http::Request;
 use testkit::keys::{Key, unsigned};
 use testkit::server::{Reply, Server};
@@ -201,7 +203,19 @@ fn a_delegated_token_can_neither_mint_nor_act() {
         let token = stranger.sign(&json!({"iss": UNLISTED, "sub": "u-victim", "act": act}));
         findings.expect(&act, &forgiving.present(&token), &(401, 400));
     }
-    findings.expect("refused as", &forgiving.refusals("invalid_token", "delegated"), &6);
+    // `txn` marks the tokens of every filter.
+    for txn in [json!("an-id"), json!(""), json!(null)] {
+        let token = stranger.sign(&json!({"iss": UNLISTED, "sub": "u-victim", "txn": txn}));
+        findings.expect(format!("txn {txn}"), &forgiving.present(&token), &(401, 400));
+    }
+    findings.expect("refused as", &forgiving.refusals("invalid_token", "delegated"), &9);
+    // OpenID Connect Core §2, §3.3.2.11: an ID token.
+    for name in ["nonce", "at_hash", "c_hash"] {
+        let token = stranger.sign(&json!({"iss": UNLISTED, "sub": "u-victim", name: "x"}));
+        findings.expect(name, &forgiving.present(&token), &(401, 400));
+    }
+    let refusals = forgiving.refusals("invalid_token", "not_an_access_token");
+    findings.expect("refused as", &refusals, &3);
     // A token that is bound to a key is not a bearer token: RFC 9449, RFC 8705, RFC 7800.
     for cnf in [json!({"jkt": "x"}), json!({"x5t#S256": "x"}), json!({}), json!(null)] {
         let token = stranger.sign(&json!({"iss": UNLISTED, "sub": "agent-1", "cnf": cnf}));
@@ -230,6 +244,7 @@ fn an_answer_of_userinfo_is_held_to_the_rules_of_a_jwt() {
         (json!({"sub": "agent\u{0}"}),                       400),
         (json!({"sub": "agent\u{9b}31m"}),                   400),
         (json!({"sub": "u-1", "act": {"sub": "agent-1"}}),   400),
+        (json!({"sub": "u-1", "txn": "an-id"}),              400),
     ];
     let mut findings = Findings::default();
     for (answer, status) in cases {
@@ -298,6 +313,10 @@ fn an_introspection_answer_is_held_to_the_rules_of_a_jwt() {
         (json!({"cnf": null}),                                  201, ""),
         (json!({"act": {}}),                                    401, "delegated"),
         (json!({"act": null}),                                  201, ""),
+        (json!({"txn": "an-id"}),                               401, "delegated"),
+        (json!({"nonce": "n"}),                                 401, "not_an_access_token"),
+        (json!({"at_hash": "h"}),                               401, "not_an_access_token"),
+        (json!({"c_hash": "h"}),                                401, "not_an_access_token"),
         // An opaque token: only the answer says who its subject is.
         (json!({"iss": "https://another.example.com"}),         201, ""),
     ];
@@ -360,6 +379,96 @@ fn only_tokens_of_the_listed_clients_mint() {
     ];
     for (changes, expected) in cases {
         findings.expect(&changes, &status(changes.clone()), &expected);
+    }
+}
+
+/// Another filter of the same issuer signs with the issuer's key, so the signature alone does not
+/// tell its tokens from those of callers. An ID token is signed with that key, too.
+#[test]
+fn an_impersonation_of_another_filter_and_an_id_token_are_good_at_no_endpoint() {
+    let envoy = bound_callers::start();
+    let mut findings = Findings::default();
+    let changes = [
+        json!({"txn": "an-id"}),
+        json!({"txn": "an-id", "act": {"sub": "agent-1"}}),
+        json!({"nonce": "n"}),
+        json!({"at_hash": "h"}),
+        json!({"c_hash": "h"}),
+    ];
+    for asked in bound_callers::every_endpoint(&envoy) {
+        let send = |claims: &Value| {
+            let bearer = format!("Bearer {}", PROVIDER_KEY.sign(claims));
+            envoy.send(&asked.as_whom(&[bearer], &[]))
+        };
+        for change in &changes {
+            let case = format!("{} {}, {change}", asked.method, asked.path);
+            let answer = send(&changed(asked.claims.clone(), change));
+            findings.expect(case, &answer.refusal(), &(401, "invalid_token".into()));
+        }
+        let case = format!("{} {}", asked.method, asked.path);
+        findings.expect(case, &send(&asked.claims).status, &asked.status);
+    }
+    let subject_token = minted(&envoy.send(&mint_request("u-1")));
+    for change in &changes {
+        let actor = PROVIDER_KEY.sign(&changed(actor_claims("agent-1"), change));
+        let answer = envoy.send(&exchange_by(&subject_token, &actor));
+        findings.expect(
+            format!("an actor, {change}"),
+            &answer.refusal(),
+            &(400, "invalid_request".into()),
+        );
+    }
+    let actor = PROVIDER_KEY.sign(&actor_claims("agent-1"));
+    findings.expect("an actor", &envoy.send(&exchange_by(&subject_token, &actor)).status, &200);
+}
+
+/// An ID token need not have `nonce`, `at_hash` or `c_hash`, and its audience may be listed.
+#[test]
+fn a_user_without_scope_consents_only_with_an_access_token() {
+    let people = json!({"authentication": {"jwt": [{
+        "issuer": ISSUER, "name_prefix": "", "audiences": ["console"],
+        "local_jwks": jwks(&[&PROVIDER_KEY]),
+    }]}, "required": 0});
+    let envoy =
+        in_front_of(&[&echoing_gateway()], &Configuration::default().with("/approvals", people))
+            .start();
+    let claims = |more: Value| {
+        let mut claims = json!({"iss": ISSUER, "sub": "u-1", "aud": "console", "exp": now() + 600});
+        claims.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        claims
+    };
+    let signed = |typ: Value, more: Value| {
+        let header = json!({"alg": "RS256", "kid": PROVIDER_KEY.kid, "typ": typ});
+        let header = changed(header, &if typ.is_null() { json!({"typ": null}) } else { json!({}) });
+        PROVIDER_KEY.sign_with(&header, &claims(more))
+    };
+    #[rustfmt::skip]
+    let cases = [
+        ("an ID token, no typ",        signed(json!(null), json!({})),                          403),
+        ("an ID token",                signed(json!("JWT"), json!({"email": "a@example.com", "azp": "console"})), 403),
+        ("null claims",                signed(json!("JWT"), json!({"scope": null, "client_id": null})), 403),
+        ("at+jwt",                     signed(json!("at+jwt"), json!({})),                      200),
+        ("the whole media type",       signed(json!("application/at+jwt"), json!({})),          200),
+        ("a scope",                    signed(json!("JWT"), json!({"scope": "openid"})),        200),
+        ("scopes in a list",           signed(json!("JWT"), json!({"scope": ["openid"]})),      200),
+        ("a client_id",                signed(json!(null), json!({"client_id": "console"})),    200),
+    ];
+    let mut findings = Findings::default();
+    for (case, token, status) in cases {
+        let mint =
+            Request::post("/api/subject-tokens").bearer(&PROVIDER_KEY.sign(&backend_claims()));
+        let answer = envoy.send(&mint.json(&json!({"userId": "u-1", "consent": true})));
+        let id = answer.header("location").unwrap().rsplit_once('/').unwrap().1.to_owned();
+        let decide = Request::post(&format!("/api/approvals/{id}")).bearer(&token);
+        let decided = envoy.send(&decide.json(&json!({"decision": "approve"})));
+        findings.expect(case, &decided.status, &status);
+        let listed = envoy.send(&Request::get("/api/approvals").bearer(&token));
+        findings.expect(format!("{case}, the list"), &listed.status, &status);
+        if status == 403 {
+            findings.expect(case, &decided.refusal().1, &"insufficient_scope".to_owned());
+            let exchanged = envoy.send(&exchange_request(&exchange_form(&minted(&answer))));
+            findings.expect(case, &exchanged.refusal().1, &"authorization_pending".to_owned());
+        }
     }
 }
 

@@ -1,18 +1,19 @@
 //! Access tokens that are bound to a key, on their way to an API (RFC 9449 §4.3, §7, §11.1).
 
 use jsonwebtoken::Algorithm;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use testkit::Findings;
 use testkit::bootstrap::Filter;
 use testkit::configuration::PROVIDER_KEY;
-use testkit::gateway::{exchange_form, exchange_request, mint_request, minted};
+use testkit::gateway::{exchange_form, exchange_request, mint_request, minted, now};
 use testkit::guarded::{
-    API, Guarded, ID_HEADER, PUBLIC_ORIGIN, bound_listener, claims_with, connect,
-    filter_configuration, guard_configuration, ordinary_token, token,
+    API, Guarded, ID_HEADER, PUBLIC_ORIGIN, bound_listener, bound_listener_by, claims_with,
+    connect, filter_configuration, guard, guard_configuration, ordinary_token, token,
 };
-use testkit::holder::{Holder, bad_proofs};
+use testkit::holder::{Holder, bad_proofs, changed, proof_claims};
 use testkit::http::{Answer, Request};
+use testkit::keys::sha256;
 use testkit::server::{Server, as_asked};
 
 use crate::bound_callers::large_headers;
@@ -157,6 +158,57 @@ fn an_ordinary_users_bound_token_reaches_the_api_only_with_a_proof_of_its_key() 
         guarded.envoy.metric(&format!("impersonation_guard_refusals_total.reason.{reason}"))
     };
     assert_eq!((refused("token_scheme"), refused("proof_missing")), (Some(2), Some(1)));
+}
+
+/// RFC 9449 §9. The guard has no signing key: the workers share a random one, or the operator gives
+/// one to every Envoy.
+#[test]
+fn a_nonce_of_the_guard_is_good_at_every_worker_and_where_the_secret_is_known() {
+    let start = |dpop: Value| {
+        let members = json!({"public_origin": PUBLIC_ORIGIN, "dpop": dpop});
+        let mut guard = guard(&guard_configuration(&members));
+        guard.environment = vec![("NONCES".into(), "the secret of all guards of this API".into())];
+        let listener = bound_listener_by(guard);
+        let api = Server::start(API);
+        api.answer(as_asked);
+        let filter = Filter::from(&filter_configuration().with("/dpop", json!({})));
+        let bootstrap = Guarded::bootstrap_with(listener, filter, api.address).workers(2);
+        Guarded { envoy: bootstrap.start(), api }
+    };
+    let by_variable = json!({"nonce": "required", "secret": {"environment_variable": "NONCES"}});
+    let guards = [json!({"nonce": "required"}), by_variable.clone(), by_variable].map(start);
+    let [alone, one, other] = &guards;
+    let holder = Holder::new(Algorithm::ES256);
+    let token = bound(&holder);
+    let proof = |nonce: Option<&str>, iat: u64| {
+        let claims = json!({"nonce": nonce, "ath": sha256(&token), "iat": iat});
+        vec![holder.sign(&changed(proof_claims("GET", URL), &claims))]
+    };
+    let by_dpop = format!("DPoP {token}");
+    let mut findings = Findings::default();
+    let asked = |guarded: &Guarded, proofs: &[String]| {
+        let refused = ask(guarded, &by_dpop, proofs);
+        assert_eq!(told(&refused), (401, "DPoP".into(), "use_dpop_nonce".into()), "{refused:?}");
+        assert!(!guarded.reached(&refused));
+        refused.header("dpop-nonce").expect("a nonce").to_owned()
+    };
+    for (guarded, elsewhere) in [(alone, one), (one, other)] {
+        let nonce = asked(guarded, &proof(None, now()));
+        asked(guarded, &proof(Some("an-invented-nonce"), now()));
+        let missing = ask(guarded, &by_dpop, &[]);
+        findings.expect("no proof", &missing.refusal(), &(401, "invalid_dpop_proof".into()));
+        findings.expect("no proof", &missing.header("dpop-nonce").is_some(), &true);
+        // With a nonce a wrong clock does no harm.
+        for (number, connection) in guarded.envoy.connect_to_every_worker().iter_mut().enumerate() {
+            let request = Request::get("/orders").header("authorization", &*by_dpop);
+            let proofs = proof(Some(&nonce), 1_000_000);
+            let answer = connection.send(&request.header("DPoP", &*proofs[0]));
+            findings.expect(format!("worker {number}"), &answer.status, &200);
+        }
+        let answer = ask(elsewhere, &by_dpop, &proof(Some(&nonce), now()));
+        let expected = if std::ptr::eq(guarded, one) { 200 } else { 401 };
+        findings.expect("another Envoy", &answer.status, &expected);
+    }
 }
 
 #[test]

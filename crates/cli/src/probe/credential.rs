@@ -1,7 +1,7 @@
 //! An access token as a request presents it: alone, or with a proof of the key that it is bound to
 //! (RFC 9449 §7).
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use base64::Engine as _;
@@ -14,7 +14,11 @@ use serde_json::{Map, Value, json};
 use ureq::http::request::Builder;
 
 /// A key pair of the probe. It lives as long as the probe.
-pub(super) struct Key(SigningKey);
+pub(super) struct Key {
+    pair: SigningKey,
+    /// The nonce that the guards ask for (RFC 9449 §9).
+    nonce_of_guards: Mutex<Option<String>>,
+}
 
 /// The request that a proof is made for.
 #[derive(Debug, Clone, Copy)]
@@ -25,7 +29,12 @@ pub(super) struct Target<'t> {
 
 impl Key {
     pub(super) fn new() -> Self {
-        Self(SigningKey::random(&mut OsRng))
+        Self { pair: SigningKey::random(&mut OsRng), nonce_of_guards: Mutex::default() }
+    }
+
+    /// Takes the nonce for proofs to APIs from now on.
+    pub(super) fn learn(&self, nonce: String) {
+        *self.nonce_of_guards.lock().unwrap_or_else(PoisonError::into_inner) = Some(nonce);
     }
 
     /// Makes a proof for a request, and for the access token that it presents.
@@ -35,7 +44,7 @@ impl Key {
         token: Option<&str>,
         nonce: Option<&str>,
     ) -> String {
-        let point = self.0.verifying_key().to_encoded_point(false);
+        let point = self.pair.verifying_key().to_encoded_point(false);
         let encoded = |bytes: &[u8]| BASE64_URL_SAFE_NO_PAD.encode(bytes);
         let coordinate = |bytes: Option<&_>| bytes.map(|bytes: &p256::FieldBytes| encoded(bytes));
         let jwk = json!({
@@ -53,6 +62,9 @@ impl Key {
             claims
                 .insert("ath".to_owned(), encoded(Digest::of(token.as_bytes()).as_bytes()).into());
         }
+        // Only an API is shown a token with its proof.
+        let known = self.nonce_of_guards.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let nonce = nonce.map(str::to_owned).or(known.filter(|_| token.is_some()));
         if let Some(nonce) = nonce {
             claims.insert("nonce".to_owned(), nonce.into());
         }
@@ -60,7 +72,7 @@ impl Key {
         let part = |value: String| encoded(value.as_bytes());
         let signed =
             format!("{}.{}", part(header.to_string()), part(Value::from(claims).to_string()));
-        let signature: Signature = self.0.sign(signed.as_bytes());
+        let signature: Signature = self.pair.sign(signed.as_bytes());
         format!("{signed}.{}", encoded(&signature.to_bytes()))
     }
 }

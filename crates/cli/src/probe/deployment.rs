@@ -424,7 +424,22 @@ impl Deployment {
             return Err(Failure::new(&at.address, told));
         }
         let credential = Credential { token: Secret::new(access_token), key };
+        self.learn_nonce(&credential)?;
         Ok(Impersonation { credential, id: token.id })
+    }
+
+    /// Learns the nonce that the guards ask for, if they do: from the refusal of a request without a
+    /// proof.
+    fn learn_nonce(&self, credential: &Credential) -> Result<(), Failure> {
+        let Some(key) = &credential.key else { return Ok(()) };
+        for api in &self.apis {
+            let request = Request::builder()
+                .uri(format!("{}{}", api.address, self.settings.read))
+                .header("authorization", credential.authorization());
+            let answer = self.send(api, &built(api, request, ())?, Reading::IfShort)?;
+            answer.nonce.into_iter().for_each(|nonce| key.learn(nonce));
+        }
+        Ok(())
     }
 
     /// Ends an impersonation as an operator does.

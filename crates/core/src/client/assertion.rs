@@ -126,7 +126,7 @@ impl Assertions {
         }
         let jti = verified.text("jti")?.filter(|jti| !jti.is_empty()).ok_or(rule("no jti"))?;
         let id = [client_id.as_bytes(), b"\0", jti.as_bytes()].concat();
-        if !self.seen.first_time(context.host(), &id, expires_at)? {
+        if !self.seen.first_time(context.host(), client_id.as_bytes(), &id, expires_at)? {
             return Err(rule("the assertion was used before"));
         }
         Ok(Rc::clone(&client.rules))

@@ -1,7 +1,15 @@
 //! The keys that access tokens are bound to.
 
 use super::kinds::{OneOf, Words};
-use super::section::section;
+use super::node::Node;
+use super::section::{Kind, section};
+use super::source::Source;
+#[cfg(test)]
+use super::source::SourceMembers;
+use crate::secret::{Digest, Secret};
+
+#[cfg(test)]
+use super::describe::{Described, Descriptions};
 
 /// The kind of key that an access token must be bound to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,5 +87,65 @@ section! {
         /// may be wrong. Nonces are good at every worker, and at every Envoy with the same signing
         /// keys.
         pub(crate) nonce: OneOf<NonceRule> as Option<NonceRule> => "a proof is good for 60 s by its `iat`",
+    }
+}
+
+/// The least number of characters of a secret that makes nonces.
+const LEAST_SECRET: usize = 32;
+
+section! {
+    /// Proofs of possession at the guard (DPoP, RFC 9449).
+    struct GuardDpopMembers {
+        /// `required`: a proof needs a nonce of the guard's. A client learns the nonce from the
+        /// refusal of its first proof, 401 `use_dpop_nonce`. So a proof that was intercepted cannot
+        /// be kept, and one for an Envoy with another secret is worth nothing.
+        nonce: OneOf<NonceRule>,
+        /// The secret that makes the nonces, at least 32 characters. Give the same one to each Envoy
+        /// before the same APIs: a nonce of one is then good at all.
+        secret: NonceSecret => "a random one that the workers of one Envoy share; required with `store.etcd`",
+    }
+}
+
+/// A secret that is long enough, as the key of nonces.
+struct NonceSecret;
+
+impl Kind for NonceSecret {
+    type Value = Secret<[u8; 16]>;
+
+    fn read(node: Node<'_>) -> Option<Self::Value> {
+        let (place, text) = Source::read_with_place(node)?;
+        if text.chars().count() < LEAST_SECRET {
+            return place.problem(format!("expected at least {LEAST_SECRET} characters"));
+        }
+        let digest = Digest::of(["impersonation-guard: nonces\0", &text].concat().as_bytes());
+        digest.as_bytes().first_chunk().copied().map(Secret::new)
+    }
+
+    #[cfg(test)]
+    fn describe(descriptions: &mut Descriptions) -> Described {
+        SourceMembers::describe(descriptions)
+    }
+}
+
+/// The source of the guard's nonces.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum GuardNonces {
+    /// The workers of one Envoy share a random key.
+    OfThisEnvoy,
+    /// The key of every Envoy with the operator's secret.
+    Of(Secret<[u8; 16]>),
+}
+
+impl Kind for GuardNonces {
+    type Value = Self;
+
+    fn read(node: Node<'_>) -> Option<Self> {
+        let GuardDpopMembers { nonce: NonceRule::Required, secret } = GuardDpopMembers::read(node)?;
+        Some(secret.map_or(Self::OfThisEnvoy, Self::Of))
+    }
+
+    #[cfg(test)]
+    fn describe(descriptions: &mut Descriptions) -> Described {
+        GuardDpopMembers::describe(descriptions)
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::audit::AuditLog;
-use super::binding::{CertificateSource, CertificateUse};
+use super::binding::{CertificateSource, CertificateUse, GuardNonces};
 use super::etcd::EtcdSettings;
 use super::kinds::{DAY, HOUR, List, NonEmpty, OneOf, SECOND, Scope, Span, Text, Words};
 use super::node::Node;
@@ -43,6 +43,8 @@ pub struct GuardConfig {
     /// The origin of the APIs, as clients see it; `None` if tokens that are bound by a proof are
     /// refused.
     pub public_origin: Option<String>,
+    /// The source of the nonces that proofs need; `None` if they need none.
+    pub(crate) nonces: Option<GuardNonces>,
     /// Where client certificates are read.
     pub(crate) certificates: CertificateSource,
     /// The places to which audit events are written.
@@ -181,6 +183,8 @@ section! {
         /// possession (DPoP) must be for this origin and the request's path. Access tokens that are
         /// bound to a key need it, and [more filters](binding.md#at-the-guard).
         public_origin: Origin => "access tokens that are bound by a proof are refused",
+        /// Proofs of possession. It needs `public_origin`.
+        dpop: GuardNonces => "a proof is good for 60 s by its `iat`",
         /// Where the certificates of clients are read, for access tokens that are bound to one.
         /// `connection`: in the handshake with Envoy. `forwarded`: in the header
         /// `x-forwarded-client-cert` of a proxy in front, with [settings of
@@ -301,9 +305,17 @@ impl Kind for Headers {
 }
 
 impl GuardConfig {
-    /// Reads a configuration, decoded.
+    /// Reads a configuration, decoded, that refers to no environment variable.
     pub fn from_value(value: &Value) -> Result<Self, ConfigError> {
-        let (config, warnings) = read_whole::<Self>(value, &NoEnvironment)?;
+        Self::with_variables(value, &|_| None)
+    }
+
+    /// Reads a configuration, decoded. `variable` looks up an environment variable.
+    pub fn with_variables(
+        value: &Value,
+        variable: &dyn Fn(&str) -> Option<String>,
+    ) -> Result<Self, ConfigError> {
+        let (config, warnings) = read_whole::<Self>(value, &Variables(variable))?;
         Ok(Self { warnings, ..config })
     }
 
@@ -321,12 +333,12 @@ impl GuardConfig {
     }
 }
 
-/// The outside world of the guard's parser: it has no secrets and no scripts.
-struct NoEnvironment;
+/// The outside world of the guard's parser: it has no scripts.
+struct Variables<'v>(&'v dyn Fn(&str) -> Option<String>);
 
-impl ConfigEnvironment for NoEnvironment {
-    fn variable(&self, _name: &str) -> Option<String> {
-        None
+impl ConfigEnvironment for Variables<'_> {
+    fn variable(&self, name: &str) -> Option<String> {
+        (self.0)(name)
     }
 
     fn try_script(&self, _custom_claims: &CustomClaims) -> Result<(), String> {
@@ -352,12 +364,25 @@ impl Kind for GuardConfig {
             None => {
                 if members.max_staleness.is_some() {
                     place
+                        .clone()
                         .member("max_staleness")
                         .warn("has no effect: shared data is never out of touch");
                 }
                 GuardStore::SharedData
             }
         };
+        if members.dpop.is_some() && members.public_origin.is_none() {
+            return place
+                .member("dpop")
+                .problem("needs public_origin: without it no proof is read");
+        }
+        if members.dpop == Some(GuardNonces::OfThisEnvoy)
+            && matches!(store, GuardStore::Etcd { .. })
+        {
+            return place.member("dpop.secret").problem(
+                "is required with store.etcd: a nonce of one Envoy must be good at the others",
+            );
+        }
         Some(Self {
             issuer: members.issuer,
             base_path: members.base_path,
@@ -368,6 +393,7 @@ impl Kind for GuardConfig {
             rules: members.rules,
             headers: members.headers,
             public_origin: members.public_origin,
+            nonces: members.dpop,
             certificates: members.client_certificate,
             audit_log: members.audit.log.unwrap_or(AuditLog::Both),
             warnings: Vec::new(),

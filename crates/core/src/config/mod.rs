@@ -56,7 +56,7 @@ pub use wire::decode;
 pub(crate) use approvals::{BreakGlass, MOST_APPROVALS};
 pub(crate) use audit::AuditLog;
 pub(crate) use authzen::DecisionPoint;
-pub(crate) use binding::{CertificateSource, NonceRule, TokenBinding};
+pub(crate) use binding::{CertificateSource, GuardNonces, NonceRule, TokenBinding};
 #[cfg(test)]
 pub(crate) use clients::ClientType;
 pub(crate) use clients::{CertificateName, Client, ClientAuthentication};

@@ -9,7 +9,7 @@ use super::describe::{Described, Descriptions};
 
 section! {
     /// A text, given inline or in an environment variable.
-    struct SourceMembers {
+    pub(super) struct SourceMembers {
         /// The text itself.
         inline_string: Text => "one of the two",
         /// The environment variable that holds the text.

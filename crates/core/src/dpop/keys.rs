@@ -54,7 +54,7 @@ impl ProofKeys for AllKeys {
         signature: &[u8],
     ) -> Result<(), ProofError> {
         let key = VerifyingKey::from_jwk(jwk).map_err(|_| ProofError::Key)?;
-        if !key.accepts(algorithm) {
+        if !key.accepts(algorithm) || key.is_costly() {
             return Err(ProofError::Key);
         }
         let is_good = key.verify(self.crypto.as_deref(), algorithm, message, signature);

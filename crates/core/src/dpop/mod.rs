@@ -2,10 +2,11 @@
 //! of each request with a key that never leaves it. A token that is bound to the key is worth
 //! nothing to a thief.
 //!
-//! [`Proofs::check`] makes all checks of RFC 9449 §4.3 but one, and keeps no memory. A
-//! [`CheckedProof`] becomes a key that a request has proved only by [`CheckedProof::first_use`],
-//! which remembers the `jti`. Callers take that step last, for a request that has shown a token
-//! that is good: otherwise strangers could fill the memory.
+//! [`Proofs::check`] makes all checks of RFC 9449 §4.3 but one, and keeps no memory;
+//! [`Proofs::read`] leaves out the signature, too. A [`proof::CheckedProof`] becomes a key that a
+//! request has proved only by [`proof::CheckedProof::first_use`], which remembers the `jti`. Callers
+//! take that step last, for a request that has shown a token that is good: otherwise strangers could
+//! fill the memory.
 //!
 //! The filter and the guard both use this. The address is compared with a configured origin, never
 //! with the host that a request names.
@@ -17,7 +18,7 @@ mod target;
 
 pub(crate) use keys::{AllKeys, KeysOfHost};
 pub(crate) use nonce::Nonces;
-pub(crate) use proof::{CheckedProof, ProofError};
+pub(crate) use proof::{ProofError, UnverifiedProof};
 pub(crate) use target::Origin;
 
 use self::keys::ProofKeys;
@@ -28,8 +29,8 @@ use crate::shared_data::SeenOnce;
 pub(crate) const ALGORITHMS: &[Algorithm] =
     &[Algorithm::Es256, Algorithm::Es384, Algorithm::EdDsa, Algorithm::Ed25519, Algorithm::Ps256];
 
-/// The number of buckets of the memory of `jti`s: room for 262 144 proofs in 6 MiB.
-const BUCKETS: u32 = 4096;
+/// The number of buckets of the memory of `jti`s: room for 524 288 proofs in 12 MiB.
+const BUCKETS: u32 = 8192;
 
 /// How proofs are checked at one service.
 pub(crate) struct Proofs {

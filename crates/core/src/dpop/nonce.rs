@@ -1,9 +1,10 @@
 //! Nonces for proofs (RFC 9449 §8): each is the number of a window of time, and a tag that only a
 //! holder of a nonce key can make.
 //!
-//! Nothing is stored, so a nonce is good at every worker, and at every Envoy whose nonce keys are the
-//! same. The keys are derived from the private signing keys: the first makes nonces, and each
-//! accepts them, so that keys can be rotated.
+//! No nonce is stored, so a nonce is good at every worker, and at every Envoy whose nonce keys are
+//! the same. The filter derives the keys from its private signing keys: the first makes nonces, and
+//! each accepts them, so that keys can be rotated. The guard has no signing key. Its operator gives
+//! it a secret, or it takes a random one that the workers of one Envoy share.
 
 use std::hash::Hasher as _;
 use std::time::Duration;
@@ -13,8 +14,9 @@ use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use siphasher::sip128::{Hasher128 as _, SipHasher24};
 use subtle::ConstantTimeEq as _;
 
-use crate::host::UnixTime;
+use crate::host::{Host, UnixTime};
 use crate::secret::Secret;
+use crate::shared_data::SharedSecret;
 
 /// The length of a window. A nonce is good for one to two windows.
 const WINDOW: Duration = Duration::from_secs(60);
@@ -25,33 +27,41 @@ pub(super) const LONGEST: Duration = Duration::from_secs(180);
 
 /// The keys that make and accept nonces.
 #[derive(Debug)]
-pub(crate) struct Nonces(Vec<Secret<[u8; 16]>>);
+pub(crate) enum Nonces {
+    /// The first key makes nonces, and each accepts them.
+    Of(Vec<Secret<[u8; 16]>>),
+    /// A random key that the workers of one Envoy share.
+    OfThisEnvoy(SharedSecret),
+}
 
 impl Nonces {
-    /// Makes nonces with the first of `keys`, and accepts those of each.
-    pub(crate) const fn new(keys: Vec<Secret<[u8; 16]>>) -> Self {
-        Self(keys)
-    }
-
     /// Returns the nonce for proofs that are made now; `None` if there is no key.
-    pub(crate) fn current(&self, now: UnixTime) -> Option<String> {
-        let window = window(now).to_be_bytes();
-        let tag = tag(self.0.first()?, window);
+    pub(crate) fn current(&self, host: &dyn Host) -> Option<String> {
+        let window = window(host.now()).to_be_bytes();
+        let tag = tag(self.keys(host).first()?, window);
         Some(BASE64_URL_SAFE_NO_PAD.encode([&window[..], &tag].concat()))
     }
 
     /// Returns true if a nonce was made in this window or the one before. The next window counts
     /// too: another Envoy's clock may be ahead.
-    pub(super) fn accept(&self, nonce: &str, now: UnixTime) -> bool {
+    pub(super) fn accept(&self, host: &dyn Host, nonce: &str) -> bool {
         let Ok(bytes) = BASE64_URL_SAFE_NO_PAD.decode(nonce) else { return false };
         let Some((window_of_nonce, presented)) = bytes.split_first_chunk::<8>() else {
             return false;
         };
-        let is_near = u64::from_be_bytes(*window_of_nonce).abs_diff(window(now)) <= 1;
-        let is_ours = self.0.iter().fold(false, |ours, key| {
+        let is_near = u64::from_be_bytes(*window_of_nonce).abs_diff(window(host.now())) <= 1;
+        let is_ours = self.keys(host).iter().fold(false, |ours, key| {
             ours | bool::from(tag(key, *window_of_nonce)[..].ct_eq(presented))
         });
         is_near && is_ours
+    }
+
+    /// A key that cannot be read makes no nonce and accepts none.
+    fn keys(&self, host: &dyn Host) -> &[Secret<[u8; 16]>] {
+        match self {
+            Self::Of(keys) => keys,
+            Self::OfThisEnvoy(secret) => secret.get(host).map_or(&[], std::slice::from_ref),
+        }
     }
 }
 
@@ -68,16 +78,22 @@ fn tag(key: &Secret<[u8; 16]>, window: [u8; 8]) -> [u8; 16] {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fakes::FakeHost;
 
     fn nonces(keys: &[u8]) -> Nonces {
-        Nonces::new(keys.iter().map(|key| Secret::new([*key; 16])).collect())
+        Nonces::Of(keys.iter().map(|key| Secret::new([*key; 16])).collect())
+    }
+
+    fn at(seconds: i64) -> FakeHost {
+        let host = FakeHost::default();
+        host.now.set(UnixTime::from_secs(600_000_i64.saturating_add(seconds)));
+        host
     }
 
     #[test]
     fn a_nonce_is_good_for_its_window_and_the_next() {
-        let at = |seconds: i64| UnixTime::from_secs(600_000 + seconds);
         let ours = nonces(&[1]);
-        let nonce = ours.current(at(0)).unwrap();
+        let nonce = ours.current(&at(0)).unwrap();
         let cases = [
             (0, true),
             (59, true),
@@ -88,21 +104,36 @@ mod tests {
             (-61, false),
         ];
         for (seconds, good) in cases {
-            assert_eq!(ours.accept(&nonce, at(seconds)), good, "{seconds}");
+            assert_eq!(ours.accept(&at(seconds), &nonce), good, "{seconds}");
         }
     }
 
     #[test]
     fn a_nonce_is_good_wherever_the_key_is_listed() {
-        let now = UnixTime::from_secs(600_000);
-        let nonce = nonces(&[1]).current(now).unwrap();
-        assert!(nonces(&[2, 1]).accept(&nonce, now), "an older key");
-        assert!(!nonces(&[2]).accept(&nonce, now), "another key");
-        assert!(!nonces(&[]).accept(&nonce, now), "no key");
+        let host = &at(0);
+        let nonce = nonces(&[1]).current(host).unwrap();
+        assert!(nonces(&[2, 1]).accept(host, &nonce), "an older key");
+        assert!(!nonces(&[2]).accept(host, &nonce), "another key");
+        assert!(!nonces(&[]).accept(host, &nonce), "no key");
         for altered in
             ["", "AAAA", nonce.split_at(1).1, &format!("{nonce}A"), &nonce.replace('A', "B")]
         {
-            assert!(!nonces(&[1]).accept(altered, now), "{altered:?}");
+            assert!(!nonces(&[1]).accept(host, altered), "{altered:?}");
         }
+    }
+
+    /// Each worker has a [`Nonces`] of its own, and all share one map.
+    #[test]
+    fn a_nonce_of_this_envoy_is_good_at_each_of_its_workers() {
+        let host = &at(0);
+        let worker = || Nonces::OfThisEnvoy(SharedSecret::new("tenant", "nonces"));
+        let nonce = worker().current(host).unwrap();
+        assert!(worker().accept(host, &nonce));
+        let another = FakeHost::with_seed(7);
+        another.now.set(host.now());
+        assert!(!worker().accept(&another, &nonce), "another Envoy");
+        let broken = at(0);
+        broken.fail_shared_data(0);
+        assert_eq!((worker().current(&broken), worker().accept(&broken, &nonce)), (None, false));
     }
 }

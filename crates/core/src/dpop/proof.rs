@@ -1,5 +1,9 @@
 //! The checks of a proof (RFC 9449 §4.3), in the order of the RFC where that order costs nothing.
 //!
+//! The signature comes last: it costs more than everything else together, and whoever sends a proof
+//! chooses its key. A caller that can still refuse a request for a reason of its own does so in
+//! between.
+//!
 //! The proof names its own key, so a good signature says only that whoever made the proof has the
 //! key. Everything else follows from what the key is compared with: a token that is bound to it.
 
@@ -16,8 +20,12 @@ use crate::statement::Compact;
 /// The longest proof that is read, in bytes. A proof by an RSA key of 4096 bits has about 2700.
 const MAX_LEN: usize = 4096;
 
-/// How far `iat` may be from the clock, in seconds.
+/// How long ago `iat` may be, in seconds.
 const FRESH_FOR: u64 = 60;
+
+/// How far `iat` may lie in the future, in seconds: as far as the FAPI 2.0 Security Profile
+/// (§5.3.2.1) requires. A proof that is made ahead of its time is one that somebody keeps for later.
+const AHEAD: u64 = 10;
 
 /// The only `typ` of a proof.
 const TYPE: &str = "dpop+jwt";
@@ -95,6 +103,15 @@ impl ProofError {
     }
 }
 
+/// A proof that passed every check but those of its signature and its `jti`. Anybody may have written
+/// it.
+#[must_use]
+pub(crate) struct UnverifiedProof<'p> {
+    proof: Compact<'p>,
+    algorithm: Algorithm,
+    checked: CheckedProof,
+}
+
 /// A proof that passed every check but that of its `jti`.
 #[derive(Debug)]
 #[must_use]
@@ -110,9 +127,30 @@ impl Proofs {
     /// Checks a proof, except that it was not used before.
     pub(crate) fn check(
         &self,
-        now: UnixTime,
+        host: &dyn Host,
         presented: Presented<'_>,
     ) -> Result<CheckedProof, ProofError> {
+        self.verify(self.read(host, presented)?)
+    }
+
+    /// Checks the signature of a proof.
+    pub(crate) fn verify(
+        &self,
+        unverified: UnverifiedProof<'_>,
+    ) -> Result<CheckedProof, ProofError> {
+        let UnverifiedProof { proof, algorithm, checked } = unverified;
+        let jwk = proof.header.get("jwk").ok_or(ProofError::Key)?;
+        self.keys.verify(jwk, algorithm, proof.signed.as_bytes(), &proof.signature)?;
+        Ok(checked)
+    }
+
+    /// Checks a proof, except its signature, and that it was not used before.
+    pub(crate) fn read<'p>(
+        &self,
+        host: &dyn Host,
+        presented: Presented<'p>,
+    ) -> Result<UnverifiedProof<'p>, ProofError> {
+        let now = host.now();
         let field = match presented.fields {
             [] => return Err(ProofError::Missing),
             [one] => one,
@@ -129,7 +167,6 @@ impl Proofs {
             return Err(ProofError::PrivateKey);
         }
         let thumbprint = thumbprint(jwk).ok_or(ProofError::Key)?;
-        // The claims cost less than the signature.
         let claims = Claims::read(&proof.claims)?;
         if claims.htm.as_bytes() != presented.method {
             return Err(ProofError::Method);
@@ -143,26 +180,27 @@ impl Proofs {
                 return Err(ProofError::Token);
             }
         }
-        if self.nonces.is_none() && claims.iat.abs_diff(now.secs()) > FRESH_FOR {
-            return Err(ProofError::Time);
-        }
-        self.keys.verify(jwk, algorithm, proof.signed.as_bytes(), &proof.signature)?;
         let until = match &self.nonces {
+            None if claims.iat > now.secs().saturating_add(AHEAD) => return Err(ProofError::Time),
+            None if claims.iat.saturating_add(FRESH_FOR) < now.secs() => {
+                return Err(ProofError::Time);
+            }
             None => {
                 UnixTime::from_millis(claims.iat.saturating_add(FRESH_FOR + 1).saturating_mul(1000))
             }
-            Some(nonces) if claims.nonce.is_some_and(|nonce| nonces.accept(nonce, now)) => {
+            Some(nonces) if claims.nonce.is_some_and(|nonce| nonces.accept(host, nonce)) => {
                 now.after(nonce::LONGEST)
             }
             Some(_) => return Err(ProofError::Nonce),
         };
         let id = [&thumbprint.as_bytes()[..], claims.jti.as_bytes()].concat();
-        Ok(CheckedProof { key: thumbprint, id, until })
+        let checked = CheckedProof { key: thumbprint, id, until };
+        Ok(UnverifiedProof { proof, algorithm, checked })
     }
 
     /// The nonce that a client should put into its next proof; `None` where proofs need none.
-    pub(crate) fn nonce(&self, now: UnixTime) -> Option<String> {
-        self.nonces.as_ref()?.current(now)
+    pub(crate) fn nonce(&self, host: &dyn Host) -> Option<String> {
+        self.nonces.as_ref()?.current(host)
     }
 
     fn algorithm(&self, header: &Map<String, Value>) -> Result<Algorithm, ProofError> {
@@ -183,13 +221,26 @@ impl CheckedProof {
         if self.key.matches(key) { Ok(self) } else { Err(ProofError::AnotherKey) }
     }
 
-    /// Remembers the proof. Refuses one that was used before, and one that cannot be remembered.
+    /// Remembers the proof. Refuses one that was used before, and one that cannot be remembered. The
+    /// key has a share of the memory: a token is bound to it, so nobody has many such keys.
     pub(crate) fn first_use(
         self,
         host: &dyn Host,
         proofs: &Proofs,
     ) -> Result<Possession, ProofError> {
-        if proofs.seen.first_time(host, &self.id, self.until)? {
+        let key = self.key;
+        self.first_use_by(host, proofs, key.as_bytes())
+    }
+
+    /// Remembers the proof of a key that nobody has approved, as [`first_use`](Self::first_use) does.
+    /// Anybody can make such keys, so the share of the memory is that of the `bearer`.
+    pub(crate) fn first_use_by(
+        self,
+        host: &dyn Host,
+        proofs: &Proofs,
+        bearer: &[u8],
+    ) -> Result<Possession, ProofError> {
+        if proofs.seen.first_time(host, bearer, &self.id, self.until)? {
             Ok(Possession { key: Some(self.key), certificate: None })
         } else {
             Err(ProofError::Replayed)

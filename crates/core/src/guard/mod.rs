@@ -27,8 +27,8 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 
-use crate::config::{AuditLog, ConfigError, GuardConfig, GuardStore, Mode, decode};
-use crate::dpop::{KeysOfHost, Origin, Proofs};
+use crate::config::{AuditLog, ConfigError, GuardConfig, GuardNonces, GuardStore, Mode, decode};
+use crate::dpop::{KeysOfHost, Nonces, Origin, Proofs};
 use crate::host::{Host, Level, UnixTime};
 use crate::http_stream::Flow;
 use crate::jose::{NativeCrypto, host_verifies};
@@ -36,6 +36,7 @@ use crate::metrics;
 use crate::path::{NormalPath, without_query};
 use crate::remote::RemoteFailure;
 use crate::revocations::{FOLLOWED_EVERY, Mark, Unknown, View};
+use crate::shared_data::SharedSecret;
 use crate::step::{Step, StreamAction, StreamEvent, Task};
 use crate::storage::{Revocations, open_for_guard};
 
@@ -94,20 +95,29 @@ pub struct Guard {
 }
 
 impl Guard {
-    /// Reads a configuration from the bytes that Envoy hands the plugin. `native` is the host's
-    /// cryptography. It verifies proofs, as far as it passes a self-test.
+    /// Reads a configuration from the bytes that Envoy hands the plugin. `variable` looks up an
+    /// environment variable. `native` is the host's cryptography. It verifies proofs, as far as it
+    /// passes a self-test.
     pub fn configure(
         bytes: &[u8],
         now: UnixTime,
+        variable: &dyn Fn(&str) -> Option<String>,
         native: impl FnOnce() -> Option<Box<dyn NativeCrypto>>,
     ) -> Result<Self, ConfigError> {
-        let config = GuardConfig::from_value(&decode(bytes)?)?;
+        let mut config = GuardConfig::with_variables(&decode(bytes)?, variable)?;
+        let nonces = config.nonces.take();
         let origin = config.public_origin.as_deref().and_then(Origin::of);
         // A host that cannot verify signatures leaves the guard without proofs: it refuses then.
         let proofs = origin.and_then(|origin| {
             let host = native().filter(|host| host_verifies(&**host))?;
             let tenant = config.tenant();
-            Some(Proofs::new(origin, KeysOfHost(host), None, (&tenant, "dpop-api")))
+            let nonces = nonces.map(|nonces| match nonces {
+                GuardNonces::OfThisEnvoy => {
+                    Nonces::OfThisEnvoy(SharedSecret::new(&tenant, "guard-nonces"))
+                }
+                GuardNonces::Of(key) => Nonces::Of(vec![key]),
+            });
+            Some(Proofs::new(origin, KeysOfHost(host), nonces, (&tenant, "dpop-api")))
         });
         Ok(Self {
             revocations: open_for_guard(&config),
@@ -374,7 +384,7 @@ impl Guard {
             host.warn(&format!("revocations are not known: {unknown}"));
         }
         if self.config.mode == Mode::Enforce {
-            refusal.respond(request);
+            refusal.respond(request, self.keys.nonce(host, refusal));
             return false;
         }
         true

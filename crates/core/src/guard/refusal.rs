@@ -42,7 +42,7 @@ const RETRY_AFTER: &[u8] = b"1";
 
 impl Refusal {
     /// All values of [`reason`](Self::reason).
-    pub(super) const REASONS: [&str; 23] = [
+    pub(super) const REASONS: [&str; 24] = [
         "claims_missing",
         "other_issuer",
         "claims_malformed",
@@ -50,6 +50,7 @@ impl Refusal {
         "token_scheme",
         "proof_missing",
         "proof_invalid",
+        "proof_nonce",
         "proof_another_key",
         "proof_replayed",
         "proof_not_remembered",
@@ -105,6 +106,8 @@ impl Refusal {
             | Self::Unknown(_)
             | Self::StaleWhileOpen => "temporarily_unavailable",
             Self::NotHeld(NotHeld::Proof(ProofError::AnotherKey)) => "invalid_token",
+            // RFC 9449 §9.
+            Self::NotHeld(NotHeld::Proof(ProofError::Nonce)) => "use_dpop_nonce",
             Self::NotHeld(NotHeld::Proof(_)) => "invalid_dpop_proof",
             Self::NoClaims(_)
             | Self::NotHeld(_)
@@ -155,6 +158,9 @@ impl Refusal {
             Self::NotHeld(NotHeld::Proof(ProofError::AnotherKey)) => {
                 "the access token is bound to another key"
             }
+            Self::NotHeld(NotHeld::Proof(ProofError::Nonce)) => {
+                "put the nonce of the header DPoP-Nonce into the proof"
+            }
             Self::NotHeld(NotHeld::Proof(_)) => "the proof is invalid or was used before",
             Self::NotHeld(NotHeld::Certificate) => {
                 "the access token is bound to another client certificate"
@@ -170,12 +176,12 @@ impl Refusal {
     }
 
     /// Returns true if the client should send a proof of possession.
-    const fn asks_for_proof(&self) -> bool {
+    pub(super) const fn asks_for_proof(&self) -> bool {
         matches!(self, Self::NotHeld(NotHeld::Proof(_) | NotHeld::Scheme { needs_proof: true }))
     }
 
-    /// Answers the request.
-    pub(super) fn respond(&self, request: &dyn ApiRequest) {
+    /// Answers the request. `nonce` is for the client's next proof.
+    pub(super) fn respond(&self, request: &dyn ApiRequest, nonce: Option<String>) {
         let (error, told) = (self.error(), self.told());
         let scheme = if self.asks_for_proof() { "DPoP" } else { "Bearer" };
         let mut challenge =
@@ -197,6 +203,7 @@ impl Refusal {
             _ if self.status() == 503 => ("retry-after", RETRY_AFTER),
             _ => ("www-authenticate", challenge.as_bytes()),
         });
+        headers.extend(nonce.as_deref().map(|nonce| ("dpop-nonce", nonce.as_bytes())));
         let details = format!("impersonation_{}", self.reason());
         request.respond(self.status(), &headers, body.as_bytes(), &details);
     }

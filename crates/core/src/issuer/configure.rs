@@ -202,7 +202,7 @@ fn proofs(config: &mut Config, crypto: Option<&Rc<TestedCrypto>>) -> Option<Proo
         &[Algorithm::Es256, Algorithm::EdDsa, Algorithm::Ed25519, Algorithm::Ps256];
     let keys = mem::take(&mut config.nonce_keys);
     let needs_nonce = matches!(config.dpop.as_ref()?.nonce, Some(NonceRule::Required));
-    let nonces = needs_nonce.then(|| Nonces::new(keys));
+    let nonces = needs_nonce.then_some(Nonces::Of(keys));
     let algorithms = match config.profile {
         Some(Profile::Fapi2) => OF_FAPI,
         None => dpop::ALGORITHMS,

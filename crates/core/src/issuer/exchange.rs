@@ -5,6 +5,11 @@
 //! and only the request that spent it answers with an access token: a refusal never costs a client
 //! its token, and a race never yields two access tokens.
 //!
+//! What costs much comes behind what costs little. Whoever sends a proof of possession chooses its
+//! key, so everything that the proof says is compared first, its nonce too, and its signature is
+//! verified after the subject token was found to be live. That order tells nothing: the client has
+//! authenticated by then, and whoever holds a subject token may know if it is live.
+//!
 //! The revocations are read after the time at which the access token counts as issued, and right
 //! before the token is spent. So a revocation either is seen here, or ends the access token that is
 //! issued here: [`revocations`](crate::revocations) has the argument. If required hooks were told in
@@ -18,7 +23,7 @@ use serde_json::{Map, Value};
 
 use super::answer::secret_json;
 use super::listing::{ListedContext, Listing, listed};
-use super::possession::{bind, check_proof, proved, token_type, with_nonce};
+use super::possession::{bind, proved, read_proof, token_type, with_nonce};
 use super::refusal::Refusal;
 use super::request::{Body, Head};
 use super::reviewed::{as_json, was_ended_for};
@@ -130,13 +135,13 @@ pub(super) async fn exchange(
         return Err(Refusal::new(400, "unauthorized_client", "client_without_resources", told));
     }
     let parameters = Parameters::read(service, &form)?;
-    let proof = check_proof(service, context.host(), &head)?;
+    let proof = read_proof(service, context.host(), &head)?;
     let subject = find_subject(service, context, trail, &client, &parameters).await?;
     let bounds = &subject.mint.bounds;
     let (indicator, resource) = find_resource(service, trail, &client, bounds, &form)?;
     let scope = grant_scope(trail, parameters.scope, resource, bounds)?;
-    // Only a request for a live subject token can make the filter remember a proof.
-    let possession = proved(service, context.host(), &head, proof)?;
+    // Only a request for a live subject token can make the filter verify and remember a proof.
+    let possession = proved(service, context.host(), &head, proof, &subject)?;
     let confirmation = bind(&client, resource, &possession)?;
     let demands = Demands { client: &client, resource, possession: &possession };
     let actor = authenticate_actor(service, context, trail, demands, &form, &subject).await?;

@@ -8,33 +8,39 @@ use super::request::Head;
 use super::service::Service;
 use crate::config::{Client, Resource, TokenBinding};
 use crate::confirmation::{Confirmation, Possession};
-use crate::dpop::{CheckedProof, ProofError, Proofs};
+use crate::dpop::{ProofError, Proofs, UnverifiedProof};
 use crate::host::Host;
 use crate::step::Response;
+use crate::store::Outstanding;
 
-/// Checks the proof of an exchange; `None` if there is none. The proof still counts as unused.
-pub(super) fn check_proof(
+/// Reads the proof of an exchange; `None` if there is none. Its signature is not verified yet.
+pub(super) fn read_proof<'h>(
     service: &Service,
     host: &dyn Host,
-    head: &Head,
-) -> Result<Option<CheckedProof>, Refusal> {
+    head: &'h Head,
+) -> Result<Option<UnverifiedProof<'h>>, Refusal> {
     let Some(proofs) = service.proofs.as_deref().filter(|_| !head.proofs.is_empty()) else {
         return Ok(None);
     };
-    let checked = proofs.check(host.now(), presented(head, None));
-    checked.map(Some).map_err(|error| refused(proofs, host, error))
+    let read = proofs.read(host, presented(head, None));
+    read.map(Some).map_err(|error| refused(proofs, host, error))
 }
 
-/// Returns the keys that an exchange has proved. The proof counts as used from now on.
+/// Verifies the proof of an exchange, and returns the keys that the exchange has proved. The proof
+/// counts as used from now on, against the share of the subject token.
 pub(super) fn proved(
     service: &Service,
     host: &dyn Host,
     head: &Head,
-    proof: Option<CheckedProof>,
+    proof: Option<UnverifiedProof<'_>>,
+    subject: &Outstanding,
 ) -> Result<Possession, Refusal> {
     let key = match (service.proofs.as_deref(), proof) {
         (Some(proofs), Some(proof)) => {
-            let used = proof.first_use(host, proofs);
+            let bearer = subject.id().to_string();
+            let used = proofs
+                .verify(proof)
+                .and_then(|checked| checked.first_use_by(host, proofs, bearer.as_bytes()));
             used.map_err(|error| refused(proofs, host, error))?.key
         }
         _ => None,
@@ -43,7 +49,7 @@ pub(super) fn proved(
 }
 
 fn refused(proofs: &Proofs, host: &dyn Host, error: ProofError) -> Refusal {
-    Refusal::proof(error).offering(proofs.nonce(host.now()))
+    Refusal::proof(error).offering(proofs.nonce(host))
 }
 
 /// Returns the keys that an access token will be bound to. Refuses an exchange that has not proved
@@ -91,7 +97,7 @@ pub(super) fn with_nonce(
     mut response: Response,
 ) -> Response {
     if !head.proofs.is_empty() {
-        let nonce = service.proofs.as_ref().and_then(|proofs| proofs.nonce(host.now()));
+        let nonce = service.proofs.as_ref().and_then(|proofs| proofs.nonce(host));
         response.headers.extend(nonce.map(|nonce| (NONCE, nonce)));
     }
     response

@@ -33,7 +33,7 @@ pub(super) async fn verify_presented(
     let proved = match proofs {
         Some(proofs) if by_proof => {
             prove(proofs, context.host(), head, token, &unproven).map_err(|error| {
-                let nonce = proofs.nonce(context.host().now());
+                let nonce = proofs.nonce(context.host());
                 in_terms(Refusal::presented_proof(error).offering(nonce), true)
             })?
         }
@@ -55,7 +55,7 @@ fn prove(
 ) -> Result<Possession, ProofError> {
     let key = unproven.key().ok_or(ProofError::AnotherKey)?;
     let presented = presented(head, Some(token));
-    proofs.check(host.now(), presented)?.by(&key)?.first_use(host, proofs)
+    proofs.check(host, presented)?.by(&key)?.first_use(host, proofs)
 }
 
 /// Returns a request as it is compared with its proof.

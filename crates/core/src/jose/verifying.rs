@@ -7,6 +7,7 @@ use jwt_compact::AlgorithmSignature;
 use p256::ecdsa::signature::Verifier as _;
 use rsa::pkcs8::EncodePublicKey as _;
 use rsa::pss;
+use rsa::traits::PublicKeyParts as _;
 use rsa::{BigUint, RsaPublicKey, pkcs1v15};
 use serde_json::Value;
 use sha2::{Sha256, Sha384, Sha512};
@@ -17,6 +18,11 @@ use super::{Algorithm, TestedCrypto};
 
 /// The length of the shortest RSA key that is secure (RFC 7518 §3.3).
 const MIN_RSA_BITS: usize = 2048;
+
+/// The length of the longest RSA key, and its exponent, that somebody may choose for whom the filter
+/// verifies without having agreed to the key.
+const LONGEST_CHOSEN_RSA_BITS: usize = 3072;
+const CHOSEN_RSA_EXPONENT: u32 = 65_537;
 
 /// A public key, and the algorithms that it may be used with.
 #[derive(Debug, Clone)]
@@ -117,6 +123,18 @@ impl VerifyingKey {
     /// `alg`: the only algorithm of this key, if its owner names one.
     pub(super) const fn only_algorithm(&self) -> Option<Algorithm> {
         self.algorithm
+    }
+
+    /// Returns true if verifying with this key can take milliseconds: an RSA key is long, or has an
+    /// exponent that nobody needs. A key that comes in a request must not be such a key.
+    pub(crate) fn is_costly(&self) -> bool {
+        match &self.key {
+            PublicKey::Rsa(key) => {
+                key.n().bits() > LONGEST_CHOSEN_RSA_BITS
+                    || *key.e() != BigUint::from(CHOSEN_RSA_EXPONENT)
+            }
+            PublicKey::Ed25519(_) | PublicKey::P256(_) | PublicKey::P384(_) => false,
+        }
     }
 
     /// Returns true if this key may verify signatures of `algorithm`.

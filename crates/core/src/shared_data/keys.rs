@@ -96,6 +96,11 @@ impl Keys {
         self.numbered(&format!("o-{purpose}-{format}-"), bucket)
     }
 
+    /// The random secret of this Envoy for a purpose.
+    pub(crate) fn secret(&self, purpose: &str) -> String {
+        self.named(&format!("secret-{purpose}"))
+    }
+
     fn named(&self, name: &str) -> String {
         [&*self.namespace, name].concat()
     }

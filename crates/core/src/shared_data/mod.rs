@@ -5,9 +5,11 @@
 
 pub(crate) mod keys;
 mod once;
+mod secret;
 mod turn;
 
 pub use once::{NotRemembered, SeenOnce};
+pub(crate) use secret::SharedSecret;
 pub(crate) use turn::Turn;
 
 use crate::host::{HostFailure, SharedData, Swap, Version};

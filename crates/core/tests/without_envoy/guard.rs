@@ -47,7 +47,8 @@ impl Api {
         let mut configuration = json!({"issuer": ISSUER});
         configuration.as_object_mut().unwrap().extend(members.as_object().unwrap().clone());
         let bytes = configuration.to_string();
-        let guard = Rc::new(Guard::configure(bytes.as_bytes(), world.now(), || None).unwrap());
+        let guard =
+            Rc::new(Guard::configure(bytes.as_bytes(), world.now(), &|_| None, || None).unwrap());
         Self { world, guard }
     }
 

@@ -3,6 +3,7 @@
 use serde_json::json;
 
 use super::*;
+use crate::secret::{Digest, Secret};
 
 /// A configuration with every member.
 pub(in crate::config) fn full() -> Value {
@@ -19,6 +20,7 @@ pub(in crate::config) fn full() -> Value {
         ],
         "headers": {"id": "x-impersonation-id", "actor": "x-impersonator"},
         "public_origin": "https://api.example.com",
+        "dpop": {"nonce": "required", "secret": {"inline_string": "s".repeat(32)}},
         "client_certificate": "forwarded",
         "audit": {"log": "access_log"},
         "max_staleness": "5s",
@@ -38,6 +40,53 @@ fn with(pointer: &str, to: Value) -> Value {
         object => object[name] = to,
     }
     value
+}
+
+/// The key of nonces that the secret in [`full`] makes.
+fn nonce_key() -> Secret<[u8; 16]> {
+    let digest = Digest::of(format!("impersonation-guard: nonces\0{}", "s".repeat(32)).as_bytes());
+    Secret::new(*digest.as_bytes().first_chunk().unwrap())
+}
+
+/// A nonce of one Envoy must be good at each Envoy that shares a store with it.
+#[test]
+fn nonces_need_an_origin_and_with_etcd_a_secret() {
+    let at_least = |dpop: Value, more: Value| {
+        let mut value = json!({"issuer": "https://auth.example.com/oidc", "dpop": dpop});
+        value.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        problems(&value)
+    };
+    let origin = json!({"public_origin": "https://api.example.com"});
+    let etcd =
+        json!({"public_origin": "https://api.example.com", "store": {"etcd": {"cluster": "c"}}});
+    let required = json!({"nonce": "required"});
+    let short = json!({"nonce": "required", "secret": {"inline_string": "s".repeat(31)}});
+    let long = json!({"nonce": "required", "secret": {"inline_string": "s".repeat(32)}});
+    let unset = json!({"nonce": "required", "secret": {"environment_variable": "UNSET"}});
+    #[rustfmt::skip]
+    let cases = [
+        ("of this Envoy",     at_least(required.clone(), origin.clone()), ""),
+        ("of the operator",   at_least(long.clone(), origin.clone()),     ""),
+        ("with etcd",         at_least(long, etcd.clone()),               ""),
+        ("no origin",         at_least(required.clone(), json!({})),      "dpop: needs public_origin"),
+        ("etcd, no secret",   at_least(required, etcd),                   "dpop.secret: is required with store.etcd"),
+        ("a short secret",    at_least(short, origin.clone()),            "dpop.secret.inline_string: expected at least 32 characters"),
+        ("an unset variable", at_least(unset, origin.clone()),            "dpop.secret.environment_variable: expected the name"),
+        ("no rule",           at_least(json!({}), origin),                "dpop.nonce: is required"),
+    ];
+    for (case, found, expected) in cases {
+        match expected {
+            "" => assert_eq!(found, [""; 0], "{case}"),
+            _ => assert!(found.len() == 1 && found[0].starts_with(expected), "{case}: {found:?}"),
+        }
+    }
+    let by_variable = json!({
+        "issuer": "https://auth.example.com/oidc", "public_origin": "https://api.example.com",
+        "dpop": {"nonce": "required", "secret": {"environment_variable": "NONCES"}},
+    });
+    let variable = |name: &str| (name == "NONCES").then(|| "s".repeat(32));
+    let config = GuardConfig::with_variables(&by_variable, &variable).unwrap();
+    assert_eq!(config.nonces, Some(GuardNonces::Of(nonce_key())));
 }
 
 #[test]
@@ -75,6 +124,7 @@ fn all_members_are_read() {
             actor: Some("x-impersonator".into()),
         },
         public_origin: Some("https://api.example.com".into()),
+        nonces: Some(GuardNonces::Of(nonce_key())),
         certificates: CertificateSource::Forwarded,
         audit_log: AuditLog::AccessLog,
         warnings: config.warnings.clone(),
@@ -181,7 +231,7 @@ fn a_problem_is_reported_with_its_path() {
         ("/headers/colour",         json!("blue"),             "headers.colour: unknown member; expected one of id, actor"),
         ("/max_staleness",          json!("0s"),               "max_staleness: expected a duration from 1s to 3600s"),
         ("/max_staleness",          json!(10),                 "max_staleness: expected a duration such as 600s, 10m or 250ms, found a number"),
-        ("/colour",                 json!("blue"),             "colour: unknown member; expected one of issuer, base_path, payload_in_metadata, store, mode, default, rules, headers, public_origin, client_certificate, audit, max_staleness"),
+        ("/colour",                 json!("blue"),             "colour: unknown member; expected one of issuer, base_path, payload_in_metadata, store, mode, default, rules, headers, public_origin, dpop, client_certificate, audit, max_staleness"),
     ];
     for (pointer, value, problem) in cases {
         assert_eq!(problems(&with(pointer, value.clone())), [problem], "{pointer}: {value}");

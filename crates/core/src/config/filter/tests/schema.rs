@@ -34,7 +34,7 @@ const GUARD: Schema = Schema {
         let error = GuardConfig::from_value(value).err();
         error.map(|error| error.problems).unwrap_or_default()
     },
-    elsewhere: &[],
+    elsewhere: &["public_origin"],
 };
 
 impl Schema {
