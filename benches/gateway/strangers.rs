@@ -107,7 +107,7 @@ fn rows(registered: &[Holder; 3]) -> Vec<Row> {
     let forger = Key::generate(PROVIDER_KEY.alg, &PROVIDER_KEY.kid);
     let bearer = forger.sign(&backend_claims());
     let mut long = backend_claims();
-    long["x"] = json!(["y"; 9000]);
+    long["x"] = json!(vec!["y"; 9000]);
     let long = forger.sign(&long);
     let mint = |bearer: &str| {
         Request::post("/api/subject-tokens").bearer(bearer).json(&json!({"userId": "u-1"}))
