@@ -45,6 +45,7 @@ mod probe;
 mod proof_memory;
 mod race;
 mod rules;
+mod spellings;
 mod updates;
 mod vectors;
 mod version;

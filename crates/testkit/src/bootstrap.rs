@@ -408,7 +408,8 @@ impl Cluster {
         cluster.insert("name".into(), json!(self.name));
         let endpoints = json!([{"lb_endpoints": self.endpoints}]);
         let assignment = json!({"cluster_name": self.name, "endpoints": endpoints});
-        cluster.insert("load_assignment".into(), assignment);
+        // A cluster may have settings of its own for its endpoints, or null for none.
+        cluster.entry("load_assignment").or_insert(assignment);
         cluster.into()
     }
 }

@@ -285,11 +285,12 @@ fn the_shipped_configurations_have_no_findings_except_the_demos_secret() {
     // The README's command, without the secrets.
     let output = command(&["check", path.to_str().unwrap()]).output().unwrap();
     let lines: Vec<_> = stdout(&output).lines().collect();
-    let [unset, secret, summary] = &*lines else { panic!("{lines:#?}") };
+    let [code, unset, secret, summary] = &*lines else { panic!("{lines:#?}") };
+    assert!(code.contains("there is no file"), "{code}");
     assert!(unset.contains("names 2 environment variables that are not set here"), "{unset}");
     assert!(secret.contains("is the demo's"), "{secret}");
     assert!(
-        summary.ends_with(": valid, 2 warnings; the guard stands before 2 of 2 routes to APIs"),
+        summary.ends_with(": valid, 3 warnings; the guard stands before 2 of 2 routes to APIs"),
         "{summary}"
     );
     assert_eq!(output.status.code(), Some(0));

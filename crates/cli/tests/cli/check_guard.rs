@@ -1,5 +1,5 @@
 //! Tests of `check` for the guard: changes to the shipped envoy.yaml after which impersonations may
-//! not meet the guard. `tests/envoy/guard/proof.rs` shows in Envoy, as far as requests can, that
+//! not meet the guard. `tests/envoy/guard/proof` shows in Envoy, as far as requests can, that
 //! they do not.
 
 use std::path::Path;

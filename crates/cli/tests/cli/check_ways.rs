@@ -1,5 +1,5 @@
 //! Tests of `check`: every way to an API that is not proved to have the guard before it is a problem,
-//! and what `check` does not understand is a warning. `tests/envoy/guard/proof.rs` shows in Envoy
+//! and what `check` does not understand is a warning. `tests/envoy/guard/proof` shows in Envoy
 //! that the ways are open.
 
 use crate::check::check;
@@ -164,7 +164,6 @@ fn filters_around_the_guard_come_from_a_closed_list() {
         ("a disabled one", behind(&lua.replace("{name: lua", "{name: lua, disabled: \"yes\"")), vec![]),
         ("a filter from elsewhere", behind("{name: any, config_discovery: {config_source: {ads: {}}, type_urls: [a/b]}}"), vec![format!("{BOTH}\"any\" behind the guard")]),
         ("a known one", behind("{name: buffer, typed_config: {\"@type\": type.googleapis.com/envoy.extensions.filters.http.buffer.v3.Buffer, max_request_bytes: 9}}"), vec![]),
-        ("another path behind the guard", behind(&mutation(":path")), vec![format!("{BOTH}a header field that decides where a request goes is written behind jwt_authn")]),
         ("a header of the guard", behind(&mutation("X-Impersonator")), vec![format!("{BOTH}x-impersonator is written here, which is the guard's alone")]),
         ("a header of the guard, by the route", vec![edit(on_orders, on_orders.replace("                request", "                request_headers_to_add: [{header: {key: x-impersonator, value: agent-7}}]\n                request"))], vec![format!("{ORDERS}x-impersonator is written here")]),
         ("filters behind the router", vec![edit("              suppress_envoy_headers: true\n", format!("              suppress_envoy_headers: true\n              upstream_http_filters: [{lua}]\n"))], vec![format!("{BOTH}\"lua\" between the router and the API")]),

@@ -42,9 +42,6 @@ const HARMLESS: [&str; 19] = [
 /// letters, digits and hyphens. A colon begins the names of HTTP/2's own fields.
 const ODD_NAMES: &str = ".*[^a-z0-9:-].*";
 
-/// Header fields that decide where a request goes and what it does.
-const OF_REQUESTS: [&str; 5] = [":path", ":authority", ":method", ":scheme", "host"];
-
 /// A chain of filters around the guard, for one route.
 pub(super) struct Around<'a, 'd> {
     pub(super) chain: &'a Chain<'d>,
@@ -85,10 +82,6 @@ impl<'d> Around<'_, 'd> {
         }
         self.check_upstream(reach, reasons);
         self.check_upgrades(reasons);
-        if let Some(place) = self.written(&OF_REQUESTS) {
-            let text = "a header field that decides where a request goes is written behind jwt_authn, and the API could get another request than the guard has seen: take it out";
-            reasons.push(problem(Doubt::new(place.path, text)));
-        }
     }
 
     /// Checks the filters between the router and the API.
@@ -132,17 +125,11 @@ impl<'d> Around<'_, 'd> {
         }
     }
 
-    /// Finds a place behind `jwt_authn`, or on the route, that writes one of these header fields of
-    /// requests.
-    fn written(&self, headers: &[&str]) -> Option<Place<'d>> {
-        let behind = self.chain.filters.iter().skip(self.jwt_authn.saturating_add(1));
-        self.written_by(behind, headers)
-    }
-
+    /// Finds a place in one of these filters, or on the route, that writes a header field of requests.
     fn written_by<'f>(
         &self,
         filters: impl Iterator<Item = &'f Filter<'d>>,
-        headers: &[&str],
+        header: &str,
     ) -> Option<Place<'d>>
     where
         'd: 'f,
@@ -153,7 +140,7 @@ impl<'d> Around<'_, 'd> {
         let of_filters =
             filters.filter(|filter| self.variant.has_enabled(&filter.entry)).flat_map(settings);
         let of_route = self.variant.0.iter().map(|level| level.get("request_headers_to_add"));
-        of_filters.chain(of_route).flatten().find_map(|place| writes(&place, headers))
+        of_filters.chain(of_route).flatten().find_map(|place| writes(&place, header))
     }
 
     /// Finds a way for an ordinary user to forge a header field of the guard.
@@ -190,7 +177,7 @@ impl<'d> Around<'_, 'd> {
         // Envoy applies the mutations of a route after those of the filter.
         let mut rest = self.chain.filters.iter();
         rest.find(|filter| filter.entry.path == last.entry.path);
-        let place = self.written_by(std::iter::once(*last).chain(rest), &[header])?;
+        let place = self.written_by(std::iter::once(*last).chain(rest), header)?;
         let text = format!("{header} is written here, which is the guard's alone: take it out");
         Some(Doubt::new(place.path, text))
     }
@@ -221,11 +208,10 @@ fn removes_odd_names(filter: &Filter<'_>) -> bool {
         })
 }
 
-/// Finds a setting that writes one of these header fields of requests.
-fn writes<'d>(place: &Place<'d>, headers: &[&str]) -> Option<Place<'d>> {
-    let is_one = |place: &Place<'_>| {
-        place.text().is_some_and(|text| headers.iter().any(|one| one.eq_ignore_ascii_case(text)))
-    };
+/// Finds a setting that writes a header field of requests.
+fn writes<'d>(place: &Place<'d>, header: &str) -> Option<Place<'d>> {
+    let is_one =
+        |place: &Place<'_>| place.text().is_some_and(|text| text.eq_ignore_ascii_case(header));
     let added = place.at(&["header", "key"]);
     let claims = place.list("claim_to_headers").into_iter();
     let claims = claims.filter_map(|claim| claim.get("header_name"));
@@ -237,5 +223,5 @@ fn writes<'d>(place: &Place<'d>, headers: &[&str]) -> Option<Place<'d>> {
     let others = place.members().filter(|(name, _)| {
         !name.starts_with("response") && !matches!(*name, "configuration" | "xds_matcher")
     });
-    others.map(|(_, member)| member).chain(place.items()).find_map(|inner| writes(&inner, headers))
+    others.map(|(_, member)| member).chain(place.items()).find_map(|inner| writes(&inner, header))
 }

@@ -1,173 +1,18 @@
-//! `impersonation-filter check` proves that the guard stands before an API. Each change to the
-//! shipped configuration that `check` cannot prove safe is tried in Envoy, too: a request really
-//! passes that the shipped configuration refuses. This shows that the warnings of `check` are
-//! justified and that its proofs hold.
-//!
-//! All variants are listeners of one Envoy before one API. tests/envoy/probe.rs runs
-//! `impersonation-filter probe` against the same listeners. `check` reads the file that this Envoy
-//! was started with. The same changes to envoy.yaml are in `crates/cli/tests/cli/check_guard.rs`,
-//! and some that are not here:
-//!
-//! - Stores that differ: a guard that asks a missing etcd answers 503, and `guard::etcd` tests
-//!   one that asks another etcd.
-//! - Another key set by `remote_jwks`: the effect is that of `local_jwks` without the filter's key,
-//!   tested here.
-//! - Listeners and routes from elsewhere: `check` cannot see them.
-//! - Two listeners of one name or one address: Envoy drops the second, or does not start.
-//! - The demo's secret, a public admin interface, no operator who can end anything: no request to
-//!   an API shows those.
+//! Changes to the shipped listener that show from outside: `impersonation-filter probe` finds them, too.
 
-use std::process::Command;
+use std::collections::HashMap;
 
-use serde_json::{Value, json};
+use serde_json::json;
 
-use testkit::Findings;
-use testkit::artifacts::COMPANION;
-use testkit::bootstrap::{Bootstrap, Cluster, Filter, Listener};
 use testkit::configuration::{ISSUER, ORDERS, PAYMENTS, PROVIDER_KEY, SIGNING_KEY, jwks};
-use testkit::guarded::{
-    ACTOR_HEADER, API, Guarded, ID_HEADER, OTHER_ISSUER, Parties, claims_with, connect,
-    filter_configuration, for_impersonations, gateway_listener, guard, guard_configuration,
-    ordinary_token, without_headers,
-};
+use testkit::guarded::{ACTOR_HEADER, API, OTHER_ISSUER, claims_with, ordinary_token};
 use testkit::http::Request;
-use testkit::server::{Received, Server, as_asked};
 
-/// A change to the shipped configuration.
-pub(crate) struct Variant {
-    pub(crate) name: &'static str,
-    edit: fn(&mut Value),
-    /// The finding of `check` about its routes.
-    finding: &'static str,
-    pub(crate) shown_by: Shown,
-}
-
-/// The way to show in Envoy that the warning is right.
-pub(crate) enum Shown {
-    /// A write of an impersonation that was ended reaches the API.
-    ByTheEnded,
-    /// This request reaches the API, and does harm there.
-    By(fn(&Tokens) -> Request, fn(&Received) -> bool),
-    /// The change fails closed: live impersonations do not reach the API.
-    ByRefusals,
-    /// The change alone is harmless, for this reason: two settings must both be wrong.
-    Not(&'static str),
-}
-
-/// The access tokens of an ended and of a live impersonation.
-pub(crate) struct Tokens {
-    ended: String,
-    live: String,
-}
-
-/// The path that no impersonation may write.
-pub(crate) const LOCKED: &str = "/orders/locked";
-
-const BEHIND: &str = "/filter_chains/0/filters/0/typed_config";
-
-fn manager(listener: &mut Value) -> &mut Value {
-    listener.pointer_mut(BEHIND).unwrap()
-}
-
-fn filters(listener: &mut Value) -> &mut Vec<Value> {
-    manager(listener)["http_filters"].as_array_mut().unwrap()
-}
-
-fn jwt_authn(listener: &mut Value) -> &mut Value {
-    let filter = filters(listener)
-        .iter_mut()
-        .find(|filter| filter["name"] == "envoy.filters.http.jwt_authn");
-    &mut filter.unwrap()["typed_config"]
-}
-
-fn provider(listener: &mut Value) -> &mut Value {
-    &mut jwt_authn(listener)["providers"]["orders"]
-}
-
-fn guards_entry(listener: &mut Value) -> &mut Value {
-    filters(listener).iter_mut().find(|filter| filter["name"] == "impersonation-guard").unwrap()
-}
-
-fn matchers(listener: &mut Value) -> &mut Vec<Value> {
-    let matchers = "/typed_config/xds_matcher/matcher_list/matchers";
-    guards_entry(listener).pointer_mut(matchers).unwrap().as_array_mut().unwrap()
-}
-
-fn action(listener: &mut Value) -> &mut Value {
-    &mut matchers(listener)[0]["on_match"]["action"]["typed_config"]
-}
-
-fn plugin(listener: &mut Value) -> &mut Value {
-    &mut action(listener)["typed_config"]["typed_config"]["config"]
-}
-
-fn guards(listener: &mut Value) -> &mut Value {
-    &mut plugin(listener)["configuration"]["value"]
-}
-
-/// The API's route. The route before it is the same on every listener of these tests.
-fn route(listener: &mut Value) -> &mut Value {
-    &mut manager(listener)["route_config"]["virtual_hosts"][0]["routes"][1]
-}
-
-fn without(value: &mut Value, member: &str) {
-    assert!(value.as_object_mut().unwrap().remove(member).is_some(), "{member}");
-}
-
-fn setting(listener: &mut Value, filter: &str, setting: Value) {
-    route(listener)["typed_per_filter_config"][filter] = setting;
-}
-
-fn off() -> Value {
-    json!({"@type": "type.googleapis.com/envoy.config.route.v3.FilterConfig", "disabled": true})
-}
-
-/// The listener of envoy.yaml.
-fn shipped(name: &str) -> Listener {
-    let jwt_authn = json!({
-        "name": "envoy.filters.http.jwt_authn",
-        "typed_config": {
-            "@type": "type.googleapis.com/envoy.extensions.filters.http.jwt_authn.v3.JwtAuthentication",
-            "providers": {"orders": {
-                "issuer": ISSUER,
-                "audiences": [ORDERS],
-                "from_headers": [{"name": "Authorization", "value_prefix": "Bearer "}],
-                "local_jwks": jwks(&[&SIGNING_KEY, &PROVIDER_KEY]),
-                "forward_payload_header": "x-jwt-payload",
-                "payload_in_metadata": "access_token",
-            }},
-            "requirement_map": {"orders": {"provider_name": "orders"}},
-        },
-    });
-    let configuration = guard_configuration(&json!({
-        "rules": [
-            {"path": LOCKED, "action": "deny"},
-            {"path_prefix": "/orders", "methods": ["POST"], "action": "allow"},
-        ],
-    }));
-    Listener::new(name)
-        .filter(jwt_authn)
-        .filter(without_headers(&[ID_HEADER, ACTOR_HEADER]))
-        .filter(for_impersonations(guard(&configuration)))
-        .route(json!({
-            "match": {"path_separated_prefix": "/orders"},
-            "route": {"cluster": API, "timeout": "0s"},
-            "typed_per_filter_config": {"envoy.filters.http.jwt_authn": {
-                "@type": "type.googleapis.com/envoy.extensions.filters.http.jwt_authn.v3.PerRouteConfig",
-                "requirement_name": "orders",
-            }},
-        }))
-        .edited(|listener| {
-            let manager = manager(listener);
-            manager["normalize_path"] = true.into();
-            manager["merge_slashes"] = true.into();
-            manager["path_with_escaped_slashes_action"] = "UNESCAPE_AND_REDIRECT".into();
-        })
-}
-
-fn anything(_: &Received) -> bool {
-    true
-}
+use super::{
+    AGGREGATE, SAME_ADDRESS, Shown, Variant, action, anything, claims_are_of_the_second_token,
+    filters, forged, guards, guards_entry, jwt_authn, manager, matchers, off, plugin, provider,
+    route, setting, with_a_second_token, without, without_guard,
+};
 
 /// An ordinary user's token that is bound to a key, which nobody proves.
 fn bound_token() -> String {
@@ -175,25 +20,15 @@ fn bound_token() -> String {
     PROVIDER_KEY.sign(&claims_with(&json!({"txn": null, "act": null, "cnf": cnf})))
 }
 
-fn write_of_the_ended(tokens: &Tokens) -> Request {
-    Request::post("/orders/1").bearer(&tokens.ended)
-}
-
-/// A request with an ordinary token where the guard looks, and the impersonation's where the API
-/// looks.
-fn with_a_second_token(tokens: &Tokens) -> Request {
-    let target = format!("/orders/1?access_token={}", tokens.ended);
-    Request::post(&target).bearer(&ordinary_token())
-}
-
-/// Returns true if the API gets the claims of the second token as verified.
-fn claims_are_of_the_second_token(received: &Received) -> bool {
-    let in_query = received.target.split_once("access_token=").map(|(_, token)| token);
-    let token = in_query.or_else(|| received.header("x-token")).unwrap();
-    let claims = token.split('.').nth(1).unwrap();
-    let told = received.headers.iter().filter(|(name, _)| name == "x-jwt-payload");
-    told.into_iter().any(|(_, value)| String::from_utf8_lossy(value).contains(claims))
-}
+/// The capabilities of a guard that is not shown any request: all that it asks for when it starts.
+#[rustfmt::skip]
+const CAPABILITIES: [&str; 19] = [
+    "proxy_on_vm_start", "proxy_on_configure", "proxy_on_tick", "proxy_on_context_create", "proxy_on_delete",
+    "proxy_on_memory_allocate", "proxy_log", "proxy_get_buffer_bytes", "proxy_get_shared_data",
+    "proxy_set_shared_data", "proxy_define_metric", "proxy_increment_metric", "proxy_record_metric",
+    "proxy_set_tick_period_milliseconds", "proxy_get_current_time_nanoseconds", "proxy_get_property",
+    "random_get", "clock_time_get", "proxy_call_foreign_function",
+];
 
 #[rustfmt::skip]
 pub(crate) const VARIANTS: &[Variant] = &[
@@ -385,91 +220,75 @@ pub(crate) const VARIANTS: &[Variant] = &[
     Variant { name: "escapes-as-they-come", finding: "path_with_escaped_slashes_action leaves",
         shown_by: Shown::Not("no other route leads to the API, and the guard allows no path that is not normal"),
         edit: |listener| without(manager(listener), "path_with_escaped_slashes_action") },
+    Variant { name: "nothing-in-the-requirement", finding: "an empty requirement lets every request pass", shown_by: Shown::ByTheEnded,
+        edit: |listener| jwt_authn(listener)["requirement_map"]["orders"] = json!({}) },
+    Variant { name: "nothing-by-a-rule", finding: "an empty requirement lets every request pass", shown_by: Shown::ByTheEnded,
+        edit: |listener| {
+            without(route(listener), "typed_per_filter_config");
+            jwt_authn(listener)["rules"] = json!([{"match": {"prefix": "/"}, "requires": {}}]);
+        } },
+    Variant { name: "nothing-as-one-of-several", finding: "an empty requirement lets every request pass",
+        shown_by: Shown::By(|tokens| Request::post("/orders/1").header("authorization", format!("bearer {}", tokens.ended)), anything),
+        edit: |listener| jwt_authn(listener)["requirement_map"]["orders"] =
+            json!({"requires_any": {"requirements": [{"provider_name": "orders"}, {}]}}) },
+    Variant { name: "null-as-one-of-several", finding: "an empty requirement lets every request pass",
+        shown_by: Shown::By(|tokens| Request::post("/orders/1").header("authorization", format!("bearer {}", tokens.ended)), anything),
+        edit: |listener| jwt_authn(listener)["requirement_map"]["orders"] =
+            json!({"requiresAny": {"requirements": [null, {"providerName": "orders"}]}}) },
+    Variant { name: "of-another-issuer", finding: "no provider that it requires has the issuer of the filter", shown_by: Shown::ByRefusals,
+        edit: |listener| provider(listener)["issuer"] = OTHER_ISSUER.into() },
+    Variant { name: "claims-written-in-between", finding: "between jwt_authn and the guard could change", shown_by: Shown::ByTheEnded,
+        edit: |listener| filters(listener).insert(1, json!({
+            "name": "notes",
+            "typed_config": {
+                "@type": "type.googleapis.com/envoy.extensions.filters.http.header_to_metadata.v3.Config",
+                "request_rules": [{"header": "x-note", "on_header_missing": {
+                    "metadata_namespace": "envoy.filters.http.jwt_authn", "key": "access_token", "value": "none",
+                }}],
+            },
+        })) },
+    Variant { name: "the-header-in-place-of-the-claims", finding: "header_in_metadata overwrites the claims",
+        shown_by: Shown::Not("this Envoy writes the claims last"),
+        edit: |listener| provider(listener)["header_in_metadata"] = "access_token".into() },
+    Variant { name: "shown-no-requests", finding: "capability_restriction_config is not known to let the guard see", shown_by: Shown::ByTheEnded,
+        edit: |listener| plugin(listener)["capability_restriction_config"] = json!({
+            "allowed_capabilities": HashMap::from(CAPABILITIES.map(|name| (name, json!({})))),
+        }) },
+    Variant { name: "header-written-by-the-route", finding: "x-impersonator is written here",
+        shown_by: Shown::By(forged, |received| received.header(ACTOR_HEADER) == Some("agent-7")),
+        edit: |listener| route(listener)["request_headers_to_add"] =
+            json!([{"header": {"key": "X-Impersonator", "value": "agent-7"}}]) },
+    Variant { name: "by-the-same-address", finding: "has the address localhost:", shown_by: Shown::ByTheEnded,
+        edit: |listener| {
+            without_guard(listener);
+            route(listener)["route"]["cluster"] = SAME_ADDRESS.into();
+        } },
+    Variant { name: "by-an-aggregate", finding: "has \"api\" inside, where a guarded API is", shown_by: Shown::ByTheEnded,
+        edit: |listener| {
+            without_guard(listener);
+            route(listener)["route"]["cluster"] = AGGREGATE.into();
+        } },
+    Variant { name: "by-tcp-to-the-same-address", finding: "tcp_proxy passes connections on to the-same-address", shown_by: Shown::ByTheEnded,
+        edit: |listener| listener["filter_chains"] = json!({"filters": {
+            "name": "envoy.filters.network.tcp_proxy",
+            "typedConfig": {
+                "@type": "type.googleapis.com/envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy",
+                "statPrefix": "tcp", "cluster": SAME_ADDRESS,
+            },
+        }}) },
+    Variant { name: "disabled-by-a-string", finding: "the guard is disabled", shown_by: Shown::ByTheEnded,
+        edit: |listener| guards_entry(listener)["disabled"] = "true".into() },
+    Variant { name: "disabled-by-one-letter-on-the-route", finding: "switches the guard off", shown_by: Shown::ByTheEnded,
+        edit: |listener| setting(listener, "impersonation-guard", json!({
+            "@type": "any.example/envoy.config.route.v3.FilterConfig", "disabled": "T",
+        })) },
+    Variant { name: "preflights-pass-by-a-string", finding: "bypass_cors_preflight lets OPTIONS pass",
+        shown_by: Shown::By(
+            |tokens| Request::new("OPTIONS", "/orders/1").bearer(&tokens.ended)
+                .header("origin", "https://a.example").header("access-control-request-method", "POST"),
+            anything,
+        ),
+        edit: |listener| jwt_authn(listener)["bypassCorsPreflight"] = "yes".into() },
+    Variant { name: "for-no-sample-in-another-spelling", finding: "sample_percent enters the guard for a part", shown_by: Shown::ByTheEnded,
+        edit: |listener| action(listener)["samplePercent"] = json!({"defaultValue": {"numerator": "0", "denominator": 2}}) },
 ];
-
-fn forged(_: &Tokens) -> Request {
-    Request::post("/orders/1").bearer(&ordinary_token()).header(ACTOR_HEADER, "agent-7")
-}
-
-/// Starts an Envoy with the shipped listener and each variant of it before one API.
-pub(crate) fn start(api: Server) -> Guarded {
-    let bootstrap = Bootstrap::default()
-        .listener(shipped("shipped"))
-        .listener(gateway_listener(Filter::from(&filter_configuration())))
-        .cluster(Cluster::new(API, api.address).as_downstream());
-    let bootstrap = VARIANTS.iter().fold(bootstrap, |bootstrap, variant| {
-        bootstrap.listener(shipped(variant.name).edited(variant.edit))
-    });
-    Guarded { envoy: bootstrap.start(), api }
-}
-
-#[test]
-fn each_shape_that_check_cannot_prove_is_unsafe_and_the_proved_one_is_safe() {
-    let api = Server::start(API);
-    api.answer(as_asked);
-    let guarded = start(api);
-    let ended = guarded.begin(&Parties::new());
-    let live = guarded.begin(&Parties::new()).access_token;
-    guarded.revoke(&json!({"userId": user_of(&ended.access_token)}));
-    let tokens = Tokens { ended: ended.access_token, live };
-
-    let sent = |listener: &str, request: &Request, harms: fn(&Received) -> bool| {
-        let answer = connect(&guarded.envoy, listener).send(request);
-        guarded.api.received_for(&answer).is_some_and(|received| harms(&received))
-    };
-    let said = checked(&guarded);
-    let of_shipped =
-        said.iter().filter(|line| line.contains("listener shipped")).collect::<Vec<_>>();
-    assert_eq!(of_shipped, Vec::<&String>::new());
-
-    let read = Request::get("/orders/1").bearer(&tokens.live);
-    assert!(sent("shipped", &read, anything), "a live impersonation reads");
-    let mut findings = Findings::default();
-    for Variant { name, finding, shown_by, .. } in VARIANTS {
-        let about = format!("listener {name}");
-        let told = said.iter().any(|line| {
-            let names_route = line.contains(&format!("{about}, route /orders: "))
-                || line.contains(&format!("{about}: tcp_proxy"));
-            names_route && line.contains(finding)
-        });
-        if !told {
-            let lines: Vec<_> = said.iter().filter(|line| line.contains(&about)).collect();
-            findings.add(format!("{name}: not {finding:?} but {lines:#?}"));
-        }
-        let (request, harms): (Request, fn(&Received) -> bool) = match shown_by {
-            Shown::ByTheEnded => (write_of_the_ended(&tokens), anything),
-            Shown::By(request, harms) => (request(&tokens), *harms),
-            Shown::ByRefusals => {
-                findings.expect(
-                    format!("{name}, a live read"),
-                    &sent(name, &read, anything),
-                    &false,
-                );
-                continue;
-            }
-            Shown::Not(why) => {
-                findings.expect(
-                    format!("{name}: {why}"),
-                    &sent(name, &write_of_the_ended(&tokens), anything),
-                    &false,
-                );
-                continue;
-            }
-        };
-        findings.expect(format!("{name}: passes"), &sent(name, &request, harms), &true);
-        findings.expect(format!("{name}, as shipped"), &sent("shipped", &request, harms), &false);
-    }
-}
-
-fn user_of(token: &str) -> String {
-    testkit::gateway::raw_part(token, 1)["sub"].as_str().unwrap().to_owned()
-}
-
-/// Returns the findings of `check` about the file that an Envoy was started with.
-fn checked(guarded: &Guarded) -> Vec<String> {
-    let file = guarded.envoy.directory().join("envoy.json");
-    let output = Command::new(&*COMPANION).arg("check").arg(file).output().unwrap();
-    let text = String::from_utf8(output.stdout).unwrap();
-    assert!(output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
-    text.lines().map(str::to_owned).collect()
-}
