@@ -125,7 +125,9 @@ impl StandIn {
 
     /// Keeps the document in the reply to a fetch. If the reply has none, the earlier one stays.
     fn fetched(&self, host: &dyn Host, reply: Reply) {
-        let failed = |fault| drop(Upstream::Documents.failed(host, fault));
+        let failed = |fault| {
+            let _logged = Upstream::Documents.failed(host, fault);
+        };
         let document = match reply {
             Reply::Http { status: 200, json: true, body } => body,
             Reply::Http { status: 200, .. } => return failed(Fault::ContentType),
