@@ -39,7 +39,7 @@ use std::thread;
 
 type Part = (&'static str, fn());
 
-const PARTS: [Part; 22] = [
+const PARTS: [Part; 23] = [
     ("size", footprint::size),
     ("ready", footprint::ready),
     ("exchange", exchange::run),
