@@ -84,7 +84,7 @@ fn an_etcd_that_loses_a_decision_is_found_out() {
     assert!(broken.explore().is_err());
 }
 
-/// The key by which people find a token is there for as long as the token may wait.
+/// The keys by which approvers and the user find a token are there for as long as it may wait.
 #[test]
 fn a_token_under_review_is_found_until_it_is_spent_denied_or_taken_back() {
     type End = fn(&Rc<FakeHost>, &str) -> Step<Outcome>;
@@ -97,11 +97,11 @@ fn a_token_under_review_is_found_until_it_is_spent_denied_or_taken_back() {
         let (world, mut etcd) = (another_envoy(), Etcd::default());
         let minted = play(begin_mint_for_review(&world, &store(), 1), |call| etcd.answer(call));
         let Outcome::Minted(token) = minted else { panic!("{minted:?}") };
-        assert_eq!(etcd.folder("waiting").len(), 1);
+        assert_eq!(etcd.folder("waiting").len(), 2);
         if approves {
             let approve = begin_decision(&world, &token, "dana", Choice::Approve);
             assert_eq!(play(approve, |call| etcd.answer(call)), Outcome::Counted);
-            assert_eq!(etcd.folder("waiting").len(), 1);
+            assert_eq!(etcd.folder("waiting").len(), 2);
         }
         play(end(&world, &token), |call| etcd.answer(call));
         assert_eq!(etcd.folder("waiting").len(), 0);

@@ -286,6 +286,7 @@ impl Scenario {
                 ('s', number) => number < self.capacity,
                 ('p', number) => number < self.capacity.div_ceil(PAGE),
                 ('w', number) => number < 256,
+                ('u', number) => number < 1024,
                 _ => false,
             };
             if !room {
