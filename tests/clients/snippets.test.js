@@ -37,8 +37,8 @@ function firstConfiguration() {
 function edit(yaml) {
   const [address] = yaml.match(/http:\/\/127\.0\.0\.1:\d+(?=\/oidc)/);
   const { config, manager, host } = bare(yaml);
-  const { filter: [filter], routes } = parsed('docs/gateway.md');
-  const { guard, api } = parsed('docs/guard.md');
+  const [[filter], routes] = parsed('docs/gateway.md', ['filter', 'routes']);
+  const [guard, api] = parsed('docs/guard.md', ['guard', 'api']);
   filter.typed_config.config.configuration.value = firstConfiguration();
   manager.http_filters.unshift(...guard, filter);
   host.routes.unshift(...routes, ...api);
@@ -49,7 +49,7 @@ function edit(yaml) {
     .replaceAll('timeout: 2s', 'timeout: 10s');
 }
 
-const parsed = (page) => Object.fromEntries(Object.entries(namedBlocks(page)).map(([name, text]) => [name, parse(text)]));
+const parsed = (page, names) => names.map((name) => parse(namedBlocks(page)[name]));
 
 before(async () => {
   const stack = await startStack(edit);

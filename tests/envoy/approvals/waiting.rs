@@ -94,7 +94,8 @@ fn a_person_for_whom_nothing_waits_is_refused_however_many_tokens_wait() {
         let rest = list(&gateway, &user, &format!("?limit=2&cursor={cursor}"));
         assert_eq!(rest.json()["cursor"], Value::Null, "{store}");
         let mut found = [ids(&first), ids(&rest)].concat();
-        (asked.sort(), found.sort());
+        asked.sort();
+        found.sort();
         assert_eq!(found, asked, "{store}");
         // Nothing waits after the decisions.
         for id in &asked {
