@@ -10,7 +10,6 @@ use jsonwebtoken::Algorithm;
 use serde_json::{Value, json};
 
 use super::BOUND;
-use super::stand_in::{keeping, stand_in, wait_for_a_fetch};
 use testkit::Findings;
 use testkit::bootstrap::Bootstrap;
 use testkit::configuration::{Configuration, ISSUER, SIGNING_KEY};
@@ -32,6 +31,29 @@ pub(super) fn merging(gateway: &Server) -> Bootstrap {
     let configuration =
         Configuration::default().with("/identity_gateway", json!({"documents": "merge"}));
     in_front_of(&[gateway], &configuration)
+}
+
+/// The filter with the gateway's cluster, and these members besides.
+pub(super) fn keeping(members: Value) -> Configuration {
+    let mut gateway = json!({"documents": "merge", "cluster": IDENTITY_GATEWAY});
+    gateway.as_object_mut().unwrap().extend(members.as_object().unwrap().clone());
+    Configuration::default().with("/identity_gateway", gateway)
+}
+
+/// Waits until a document stands in for the failing gateway.
+pub(super) fn stand_in(envoy: &Envoy, target: &str) -> Answer {
+    wait_for("a document that stands in", || {
+        let answer = envoy.send(&Request::get(target));
+        (answer.status == 200 && answer.header("cache-control") == Some("max-age=60"))
+            .then_some(answer)
+    })
+}
+
+/// Waits until the filter has asked for a document itself.
+pub(super) fn wait_for_a_fetch(gateway: &Server, target: &str) {
+    wait_for("the filter's own request", || {
+        gateway.received().iter().any(|asked| asked.target == target).then_some(())
+    });
 }
 
 /// The gateway's own documents.

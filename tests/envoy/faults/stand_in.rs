@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::documents::{
     DISCOVERY, FAULTS, JWKS, answers_that_are_no_documents, expect_honest_length,
-    gateway_with_documents, kids, merging,
+    gateway_with_documents, keeping, kids, merging, stand_in, wait_for_a_fetch,
 };
 use testkit::bootstrap::{Bootstrap, Cluster, Listener};
 use testkit::configuration::{Configuration, ISSUER, PROVIDER_KEY};
@@ -18,29 +18,6 @@ use testkit::{Findings, wait_for};
 
 /// The issuer's authority, at which the filter asks.
 const AUTHORITY: &str = "auth.example.com";
-
-/// The filter with the gateway's cluster, and these members besides.
-pub(super) fn keeping(members: Value) -> Configuration {
-    let mut gateway = json!({"documents": "merge", "cluster": IDENTITY_GATEWAY});
-    gateway.as_object_mut().unwrap().extend(members.as_object().unwrap().clone());
-    Configuration::default().with("/identity_gateway", gateway)
-}
-
-/// Waits until a document stands in for the failing gateway.
-pub(super) fn stand_in(envoy: &Envoy, target: &str) -> Answer {
-    wait_for("a document that stands in", || {
-        let answer = envoy.send(&Request::get(target));
-        (answer.status == 200 && answer.header("cache-control") == Some("max-age=60"))
-            .then_some(answer)
-    })
-}
-
-/// Waits until the filter has asked for a document itself.
-pub(super) fn wait_for_a_fetch(gateway: &Server, target: &str) {
-    wait_for("the filter's own request", || {
-        gateway.received().iter().any(|asked| asked.target == target).then_some(())
-    });
-}
 
 /// A gateway of many tenants: whoever names another host, in any way, or an application gets the
 /// stranger's keys and endpoints.

@@ -384,7 +384,8 @@ impl Guard {
             host.warn(&format!("revocations are not known: {unknown}"));
         }
         if self.config.mode == Mode::Enforce {
-            refusal.respond(request, self.keys.nonce(host, refusal));
+            let nonce = refusal.asks_for_proof().then(|| self.keys.nonce(host)).flatten();
+            refusal.respond(request, nonce);
             return false;
         }
         true

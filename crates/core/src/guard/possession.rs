@@ -12,7 +12,6 @@
 
 use super::ApiRequest;
 use super::claims::{Binding, authorization};
-use super::refusal::Refusal;
 use super::streams::Watched;
 use crate::certificate::{ClientCertificate, digest_of_connection};
 use crate::config::CertificateSource;
@@ -95,10 +94,9 @@ impl Keys {
         checked.and_then(|checked| checked.first_use(host, proofs)).map_err(NotHeld::Proof)
     }
 
-    /// Returns the nonce for the next proof of a client whose proof was refused; `None` where proofs
-    /// need none (RFC 9449 §9).
-    pub(super) fn nonce(&self, host: &dyn Host, refusal: &Refusal) -> Option<String> {
-        self.proofs.as_ref().filter(|_| refusal.asks_for_proof())?.nonce(host)
+    /// Returns the nonce for the next proof; `None` where proofs need none (RFC 9449 §9).
+    pub(super) fn nonce(&self, host: &dyn Host) -> Option<String> {
+        self.proofs.as_ref()?.nonce(host)
     }
 
     fn certificate(&self, request: &dyn ApiRequest, watched: &Watched) -> Option<Digest> {

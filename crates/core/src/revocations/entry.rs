@@ -137,6 +137,12 @@ impl End {
         Self { time, ..Self::default() }
     }
 
+    /// The end of an event at that time, which differs from it by no more than clocks may.
+    #[must_use]
+    pub(super) fn near(self, at: UnixTime) -> Self {
+        Self { time: self.time.clamp(at.before(CLOCKS_APART), at.after(CLOCKS_APART)), ..self }
+    }
+
     /// The end that covers everything that one of the two ends.
     #[must_use]
     pub fn max(self, other: Self) -> Self {

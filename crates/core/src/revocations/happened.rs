@@ -83,7 +83,7 @@ pub struct Happened {
     /// about a session.
     pub person: Option<String>,
     /// The seconds for which the event is kept.
-    pub kept_for_secs: u32,
+    pub(crate) kept_for_secs: u32,
     /// The extent of the event.
     pub extent: Extent,
 }

@@ -33,6 +33,7 @@
 mod events;
 mod format;
 mod shares;
+mod source;
 
 use std::time::Duration;
 
@@ -88,7 +89,7 @@ pub(crate) struct Table {
     /// names it.
     owners: Vec<(Mask, Name)>,
     /// The senders that have told of events.
-    sources: Vec<events::Source>,
+    sources: Vec<source::Source>,
     /// The rows in the order of their names. Each name is there once.
     rows: Vec<Row>,
 }

@@ -62,7 +62,7 @@ use crate::host::UnixTime;
 use crate::remote::Revision;
 pub(crate) use sources::Sessions;
 use sources::person_row;
-pub(super) use sources::{MOST, MOST_IN_COPY, Most, Source};
+pub(super) use sources::{MOST, MOST_IN_COPY, Most};
 
 /// The effect of an event on a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::super::entry::{CLOCKS_APART, End, IssuedAt, Key, Mask, Name};
-use super::events::Source;
+use super::source::Source;
 use super::{Kind, Table, Uptime};
 use crate::host::UnixTime;
 use crate::remote::Revision;
@@ -138,15 +138,10 @@ pub(super) fn event_row(
     made_at: Uptime,
     person: &Name,
 ) -> Row {
-    let end = near(at, end);
+    let end = end.near(at);
     let lead = end.time.after(CLOCKS_APART).since(at).as_millis();
     let lead = u32::try_from(lead).unwrap_or(OPEN).min(OPEN);
     make(name, end, source, made_at, lead, person)
-}
-
-/// The end of an event at that time, which differs from it by no more than clocks may.
-pub(super) fn near(at: UnixTime, end: End) -> End {
-    End { time: end.time.clamp(at.before(CLOCKS_APART), at.after(CLOCKS_APART)), ..end }
 }
 
 fn make(name: &Name, end: End, owner: u16, made_at: Uptime, lead: u32, person: &Name) -> Row {

@@ -18,9 +18,8 @@
 
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
-
 use super::super::format::{self, NOBODY, Row, event_row};
+use super::super::source::{About, CutOff, Source};
 use super::super::{EVENTS, Table, Uptime, last_of_oldest};
 use super::{OlderHalf, are_about_actors};
 use crate::host::UnixTime;
@@ -29,7 +28,7 @@ use crate::revocations::entry::{
     ACTOR, CLOCKS_APART, Concerned, EVENT, End, Impersonation, IssuedAt, Key, Mask, Name,
     Revocation, SESSIONS,
 };
-use crate::revocations::happened::{Extent, Happened, People, Whose};
+use crate::revocations::happened::{Extent, Happened, Whose};
 
 /// The most rows of one source.
 const OF_SOURCE: usize = EVENTS / 2;
@@ -63,104 +62,6 @@ pub(in crate::revocations::table) const MOST_IN_COPY: Most = Most {
     of_source: OF_SOURCE + OF_SOURCE / 8,
     of_all: EVENTS + EVENTS / 8,
 };
-
-/// A sender as it tells of the people of one issuer.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(in crate::revocations::table) struct Source {
-    sender: String,
-    people: People,
-    whose: Whose,
-    about: About,
-    /// The seconds for which events are kept.
-    kept_for_secs: u32,
-    /// The cut-off: the older events, which have no rows any more.
-    cut_off: Option<CutOff>,
-}
-
-/// The part that people have in an impersonation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-enum About {
-    Actors,
-    Users,
-}
-
-/// Events that became one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-struct CutOff {
-    at_millis: u64,
-    end_millis: u64,
-    revision: i64,
-    made_at: Uptime,
-}
-
-impl CutOff {
-    fn new(at: UnixTime, end: End, made_at: Uptime) -> Self {
-        let End { time, revision } = format::near(at, end);
-        let (at_millis, end_millis) = (at.millis(), time.millis());
-        Self { at_millis, end_millis, revision: revision.as_i64(), made_at }
-    }
-
-    const fn at(self) -> UnixTime {
-        UnixTime::from_millis(self.at_millis)
-    }
-
-    fn end(self) -> End {
-        let time = UnixTime::from_millis(self.end_millis);
-        End { time, revision: Revision::new(self.revision) }
-    }
-
-    fn merged(self, other: Self) -> Self {
-        let (at, end) = (self.at().max(other.at()), self.end().max(other.end()));
-        Self::new(at, end, self.made_at.max(other.made_at))
-    }
-
-    fn ends(self, issued: IssuedAt) -> bool {
-        issued.is_until_event(self.at(), self.end())
-    }
-
-    /// Returns true if an actor token that was issued at that time is too old.
-    fn refuses(self, since: Option<UnixTime>) -> bool {
-        since.is_some_and(|since| since <= self.at())
-    }
-}
-
-impl About {
-    fn of(revocation: &Revocation, extent: Extent) -> Self {
-        match extent {
-            Extent::One if revocation.user_id.is_some() => Self::Users,
-            Extent::AllUsers => Self::Users,
-            Extent::One | Extent::SessionsOfPerson | Extent::AllActors => Self::Actors,
-        }
-    }
-}
-
-impl Source {
-    fn new(revocation: &Revocation, happened: &Happened) -> Self {
-        Self {
-            sender: happened.sender.clone(),
-            people: happened.people.clone(),
-            whose: happened.whose,
-            about: About::of(revocation, happened.extent),
-            kept_for_secs: happened.kept_for_secs,
-            cut_off: None,
-        }
-    }
-
-    fn is_that_of(&self, revocation: &Revocation, happened: &Happened) -> bool {
-        self.about == About::of(revocation, happened.extent)
-            && self.whose == happened.whose
-            && self.sender == happened.sender
-            && self.people == happened.people
-    }
-
-    fn concerns(&self, Concerned { actor_id, session, user_id }: Concerned<'_>) -> bool {
-        let names = match self.about {
-            About::Actors => [actor_id, session],
-            About::Users => [user_id, None],
-        };
-        names.into_iter().flatten().any(|name| self.people.have(name))
-    }
-}
 
 impl Table {
     /// The source of an event, and its number.

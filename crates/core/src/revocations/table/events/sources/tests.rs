@@ -6,6 +6,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::revocations::People;
 use crate::revocations::entry::Learned;
 use crate::revocations::table::{Clocks, Overflow, Told};
 
