@@ -347,7 +347,22 @@ async fn find_subject(
     };
     // A client learns nothing of the state of a token that is bound to other clients.
     let is_theirs = |mint: &Mint| mint.bounds.allows_client(&client.client_id);
-    match service.store.find(context, &token, &digest).await? {
+    let of = (&*client.client_id, resource);
+    let mut found = service.store.find(context, &token, &digest).await?;
+    let mut has_ended = false;
+    if let Found::Waiting(known) = &found
+        && is_theirs(known.mint())
+    {
+        let revocations = service.oversight.revocations.current_view(context).await?;
+        let now = context.host().now();
+        has_ended = was_ended_for(&revocations, &token.id(&digest), known, now, of);
+        if has_ended {
+            // The revocations are newer than the record. An exchange and its replay may lie in
+            // between, and the record says so.
+            found = service.store.find(context, &token, &digest).await?;
+        }
+    }
+    match found {
         Found::Outstanding(subject) => {
             minted_for(&subject.mint, Some(&subject.grant.user_id));
             trail.note(|facts| {
@@ -358,14 +373,11 @@ async fn find_subject(
         }
         Found::Waiting(known) => {
             minted_for(known.mint(), known.user_id());
-            if !is_theirs(known.mint()) {
-                return Err(bound_to_another_client());
-            }
-            let revocations = service.oversight.revocations.current_view(context).await?;
-            let (id, now) = (token.id(&digest), context.host().now());
-            let of = (&*client.client_id, resource);
-            let has_ended = was_ended_for(&revocations, &id, &known, now, of);
-            Err(if has_ended { revoked() } else { pending() })
+            Err(match (is_theirs(known.mint()), has_ended) {
+                (false, _) => bound_to_another_client(),
+                (true, true) => revoked(),
+                (true, false) => pending(),
+            })
         }
         Found::Denied(mint, grant) => {
             minted_for(&mint, Some(&grant.user_id));
