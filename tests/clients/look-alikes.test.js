@@ -10,6 +10,7 @@ import { after, before, test } from 'node:test';
 import { parseAllDocuments } from 'yaml';
 import { ROOT } from '../../stack/envoy.js';
 import { stopAll } from '../../stack/process.js';
+import { moved } from '../gateways/moved.js';
 import { newPorts, startEnvoyOn } from './stack.js';
 
 const OURS = [
@@ -86,18 +87,16 @@ const withRegexes = (regexes) => (yaml) => {
     return routes.join('');
   });
 };
-const [, page] = readFileSync(`${ROOT}docs/gateway.md`, 'utf8').split('\n## A gateway with other paths\n');
-/** The changes of addresses in docs/gateway.md, in their order. */
-const MOVES = [...page.matchAll(/-e 's\|(.*)\|(.*)\|'/g)].map(([, from, to]) => [from, to]);
+/** The default paths, and those to which docs/gateway.md moves envoy.yaml. */
+const MOVES = [
+  ['/oidc/token/revocation', '/realms/acme/protocol/openid-connect/revoke'],
+  ['/oidc/token/introspection', '/realms/acme/protocol/openid-connect/token/introspect'],
+  ['/oidc/token', '/realms/acme/protocol/openid-connect/token'],
+  ['/oidc/jwks', '/realms/acme/protocol/openid-connect/certs'],
+  ['/oidc/.well-known/openid-configuration', '/realms/acme/.well-known/openid-configuration'],
+  ['/oidc/backchannel-logout', '/api/backchannel-logout'],
+];
 const move = (text) => MOVES.reduce((all, [from, to]) => all.replaceAll(from, to), text);
-/** envoy.yaml with other paths, changed as docs/gateway.md says. */
-const moved = (yaml) => {
-  const [, paths] = /```yaml\n([^`]*)```/.exec(page);
-  const [keys, margin] = /^( *)signing_keys:\n/m.exec(yaml);
-  const configured = yaml.replace(keys, paths.replace(/^/gm, margin).trimEnd() + `\n${keys}`);
-  const regexes = [...page.matchAll(/^\| `(\(\?i\).*)` \| `(.*)` \|$/gm)].map((row) => row.slice(1).map((cell) => cell.replaceAll('\\|', '|')));
-  return move(regexes.reduce((all, [from, to]) => all.replace(from, () => to), configured));
-};
 const manifest = (folder, pick) => (
   parseAllDocuments(readFileSync(`${ROOT}deploy/${folder}/impersonation.yaml`, 'utf8')).map((it) => it.toJS()).map(pick).find(Boolean)
 );
@@ -106,14 +105,14 @@ const envoyGateway = manifest('envoy-gateway', ({ metadata, spec }) => (
   metadata.name === 'impersonation-look-alikes' && spec.rules?.[0].matches.map(({ path }) => path.value)
 ));
 
-for (const [whose, edit, apis, ours = OURS] of [
+for (const [whose, edit, apis, ours = OURS, yaml = undefined] of [
   ['envoy.yaml', shipped, APIS, [...OURS, SECURITY_EVENTS]],
-  ['envoy.yaml with other paths', moved, APIS, [...OURS, SECURITY_EVENTS].map(move)],
+  ['envoy.yaml with other paths', shipped, APIS, [...OURS, SECURITY_EVENTS].map(move), moved()],
   ['the manifest for Istio', withRegexes(istio), []],
   ['the manifest for Envoy Gateway', withRegexes(envoyGateway), []],
 ]) {
   test(`${whose}: a look-alike reaches no server, and the gateway's own paths reach the gateway`, async () => {
-    const { envoy } = await startEnvoyOn(ports, edit);
+    const { envoy } = await startEnvoyOn(ports, edit, yaml);
     const faults = [];
     const refused = [...ours, ...apis, ...apis.map((api) => `${api}/1`)].flatMap(lookAlikes).concat(ours.flatMap(longer));
     const passing = apis.length > 0 ? LEGITIMATE : [...LEGITIMATE, '/Reports/1', '/reports;x/1'];

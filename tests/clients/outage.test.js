@@ -44,7 +44,8 @@ function startSameGateway() {
 const KINDS = {
   mint: { alive: 201, dead: 503, send: () => mint() }, // asks whether the user exists
   exchange: { alive: 200, dead: 200, prepare: subjectToken, send: (token) => exchange(token) },
-  'key set': { alive: 200, dead: 200, send: () => fetch(`${origin}/oidc/jwks`) },
+  // Whether a key set stands in depends on when the filter could last fetch it: see tests/envoy/faults.
+  'key set': { alive: 200, dead: undefined, send: () => fetch(`${origin}/oidc/jwks`) },
   client_credentials: { alive: 200, dead: 503, send: () => clientCredentials() },
   API: { alive: 200, dead: 503, send: () => fetch(`${origin}/orders/1`, { headers: { authorization: `Bearer ${apiToken}` } }) },
 };
@@ -109,7 +110,7 @@ test('requests that fail while the gateway is dead succeed when it is back', asy
     const alive = sent + took < turns.dies || sent > turns.back + BLUR_MS;
     const dead = sent > turns.dead + BLUR_MS && sent + took < turns.returns;
     if (alive) assert.equal(status, kind.alive, request);
-    else if (dead) assert.equal(status, kind.dead, request);
+    else if (dead && kind.dead) assert.equal(status, kind.dead, request);
     else assert.ok([kind.alive, 502, 503, CUT_OFF].includes(status), request);
   }
   // No request was lost: the very same requests succeed now.

@@ -36,12 +36,14 @@ export async function newPorts() {
 
 /**
  * Starts gateway and Envoy. `origin` is the public address, `behind` is the gateway without Envoy.
- * `edit` changes Envoy's configuration.
+ * `edit` changes Envoy's configuration. The APIs are at an address of their own, as `check` wants
+ * it.
  */
 export async function startStack(edit) {
-  const ports = await newPorts();
+  const [apis] = await freePorts(1);
+  const ports = { ...(await newPorts()), apis };
   const origin = `http://127.0.0.1:${ports.public}`;
-  const behind = () => startGateway({ port: ports.gateway, origin });
+  const behind = () => startGateway({ port: ports.gateway, apis, origin });
   const gateway = await behind();
   return {
     ...(await startEnvoyOn(ports, edit)),

@@ -132,8 +132,9 @@ mod tests {
         let another = FakeHost::with_seed(7);
         another.now.set(host.now());
         assert!(!worker().accept(&another, &nonce), "another Envoy");
-        let broken = at(0);
-        broken.fail_shared_data(0);
-        assert_eq!((worker().current(&broken), worker().accept(&broken, &nonce)), (None, false));
+        host.fail_shared_data(0);
+        assert_eq!(worker().current(host), None);
+        host.fail_shared_data(0);
+        assert!(!worker().accept(host, &nonce));
     }
 }

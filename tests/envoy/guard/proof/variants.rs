@@ -22,12 +22,13 @@ fn bound_token() -> String {
 
 /// The capabilities of a guard that is not shown any request: all that it asks for when it starts.
 #[rustfmt::skip]
-const CAPABILITIES: [&str; 19] = [
+const CAPABILITIES: [&str; 26] = [
     "proxy_on_vm_start", "proxy_on_configure", "proxy_on_tick", "proxy_on_context_create", "proxy_on_delete",
     "proxy_on_memory_allocate", "proxy_log", "proxy_get_buffer_bytes", "proxy_get_shared_data",
     "proxy_set_shared_data", "proxy_define_metric", "proxy_increment_metric", "proxy_record_metric",
     "proxy_set_tick_period_milliseconds", "proxy_get_current_time_nanoseconds", "proxy_get_property",
-    "random_get", "clock_time_get", "proxy_call_foreign_function",
+    "random_get", "clock_time_get", "proxy_call_foreign_function", "environ_get", "environ_sizes_get", "fd_write",
+    "fd_read", "fd_seek", "proc_exit", "proxy_on_done",
 ];
 
 #[rustfmt::skip]

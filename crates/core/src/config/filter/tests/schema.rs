@@ -23,7 +23,15 @@ const FILTER: Schema = Schema {
     complete: || vec![everything(), everything_in_etcd()],
     minimal,
     problems: |value| parse(value).err().map(|error| error.problems).unwrap_or_default(),
-    elsewhere: &["actor_tokens", "resources[0]"],
+    elsewhere: &[
+        "actor_tokens",
+        "resources[0]",
+        "subject_tokens.authentication.introspection.name_prefix",
+        "actor_tokens.introspection.name_prefix",
+        "actor_tokens.userinfo.name_prefix",
+        "impersonations.authentication.introspection.name_prefix",
+        "approvals.authentication.introspection.name_prefix",
+    ],
 };
 
 const GUARD: Schema = Schema {
