@@ -10,7 +10,6 @@ use jsonwebtoken::Algorithm;
 use serde_json::{Value, json};
 
 use super::BOUND;
-use testkit::Findings;
 use testkit::bootstrap::Bootstrap;
 use testkit::configuration::{Configuration, ISSUER, SIGNING_KEY};
 use testkit::envoy::Envoy;
@@ -19,6 +18,7 @@ use testkit::http::{Answer, Request};
 use testkit::http2;
 use testkit::keys::Key;
 use testkit::server::{Fault, Received, Reply, Server};
+use testkit::{Findings, wait_for};
 
 pub(super) const JWKS: &str = "/oidc/jwks";
 pub(super) const DISCOVERY: &str = "/oidc/.well-known/openid-configuration";

@@ -7,13 +7,14 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
+use super::documents::wait_for_a_fetch;
 use super::{
     BOUND, Issuer, MINTERS, echoing_gateway, exchange_by, introspection, mint_with, userinfo,
 };
 use testkit::Findings;
 use testkit::configuration::Configuration;
 use testkit::envoy::Envoy;
-use testkit::gateway::{in_front_of, mint_request, minted};
+use testkit::gateway::{IDENTITY_GATEWAY, in_front_of, mint_request, minted};
 use testkit::http::Request;
 use testkit::server::{Fault, Reply, Server};
 
@@ -110,7 +111,7 @@ fn requests_that_fail_while_the_provider_is_dead_succeed_when_it_is_back() {
             introspection(&minters, "0s", json!(["impersonate"])),
         )
         .with("/actor_tokens/userinfo", userinfo(&users, "0s"))
-        .with("/identity_gateway", json!({"documents": "merge"}));
+        .with("/identity_gateway", json!({"documents": "merge", "cluster": IDENTITY_GATEWAY}));
     let services = [&gateway, &users, &minters, &issuer.service];
     let envoy = in_front_of(&services, &configuration).workers(2).start();
     let warm = envoy.connect_to_every_worker();
@@ -118,6 +119,7 @@ fn requests_that_fail_while_the_provider_is_dead_succeed_when_it_is_back() {
         let mint = mint_with(&issuer.bearer(&issuer.key));
         (envoy.send(&mint).status == 201).then_some(())
     });
+    wait_for_a_fetch(&gateway, "/oidc/jwks");
     assert_eq!(envoy.send(&Request::get("/oidc/jwks")).status, 200);
     drop(warm);
     thread::sleep(Duration::from_millis(1200));

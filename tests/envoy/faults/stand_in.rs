@@ -1,14 +1,14 @@
 //! The documents that stand in while the identity gateway fails are the filter's own: no caller's
 //! request decides what others get.
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::documents::{
     DISCOVERY, FAULTS, JWKS, answers_that_are_no_documents, expect_honest_length,
     gateway_with_documents, keeping, kids, merging, stand_in, wait_for_a_fetch,
 };
 use testkit::bootstrap::{Bootstrap, Cluster, Listener};
-use testkit::configuration::{Configuration, ISSUER, PROVIDER_KEY};
+use testkit::configuration::{ISSUER, PROVIDER_KEY};
 use testkit::envoy::Envoy;
 use testkit::gateway::{IDENTITY_GATEWAY, backend_claims, in_front_of};
 use testkit::http::{Answer, Request};
