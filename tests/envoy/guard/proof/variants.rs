@@ -22,13 +22,12 @@ fn bound_token() -> String {
 
 /// The capabilities of a guard that is not shown any request: all that it asks for when it starts.
 #[rustfmt::skip]
-const CAPABILITIES: [&str; 26] = [
+const CAPABILITIES: [&str; 19] = [
     "proxy_on_vm_start", "proxy_on_configure", "proxy_on_tick", "proxy_on_context_create", "proxy_on_delete",
     "proxy_on_memory_allocate", "proxy_log", "proxy_get_buffer_bytes", "proxy_get_shared_data",
     "proxy_set_shared_data", "proxy_define_metric", "proxy_increment_metric", "proxy_record_metric",
     "proxy_set_tick_period_milliseconds", "proxy_get_current_time_nanoseconds", "proxy_get_property",
-    "random_get", "clock_time_get", "proxy_call_foreign_function", "environ_get", "environ_sizes_get", "fd_write",
-    "fd_read", "fd_seek", "proc_exit", "proxy_on_done",
+    "random_get", "clock_time_get", "proxy_call_foreign_function",
 ];
 
 #[rustfmt::skip]
@@ -251,7 +250,7 @@ pub(crate) const VARIANTS: &[Variant] = &[
     Variant { name: "the-header-in-place-of-the-claims", finding: "header_in_metadata overwrites the claims",
         shown_by: Shown::Not("this Envoy writes the claims last"),
         edit: |listener| provider(listener)["header_in_metadata"] = "access_token".into() },
-    Variant { name: "shown-no-requests", finding: "capability_restriction_config is not known to let the guard see", shown_by: Shown::ByTheEnded,
+    Variant { name: "shown-no-requests", finding: "capability_restriction_config is not known to let the guard see", shown_by: Shown::ByTheEndedInTheNewest,
         edit: |listener| plugin(listener)["capability_restriction_config"] = json!({
             "allowed_capabilities": HashMap::from(CAPABILITIES.map(|name| (name, json!({})))),
         }) },
