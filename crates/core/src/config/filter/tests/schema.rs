@@ -29,6 +29,7 @@ const FILTER: Schema = Schema {
         "subject_tokens.authentication.introspection.name_prefix",
         "actor_tokens.introspection.name_prefix",
         "actor_tokens.userinfo.name_prefix",
+        "identity_gateway.cluster",
         "impersonations.authentication.introspection.name_prefix",
         "approvals.authentication.introspection.name_prefix",
     ],
