@@ -30,7 +30,7 @@ struct Expiring {
     times: Times,
 }
 
-/// Lets a token expire, and measures what the APIs do then.
+/// Waits until a token has expired, and measures the APIs' answers from then on.
 pub(super) fn check(
     deployment: &Deployment,
     apis: &[usize],

@@ -220,7 +220,7 @@ fn a_proof_that_cannot_be_remembered_is_refused() {
     assert!(used(1000).is_ok(), "the others are too old");
 }
 
-/// Whoever sends a proof chooses its key, and so the time that its verification takes.
+/// The sender of a proof chooses its key, and so the time that its verification takes.
 #[test]
 fn a_key_that_costs_much_to_verify_with_is_refused() {
     let key = Key::generate(Other::PS256, "");

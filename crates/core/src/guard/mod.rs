@@ -2,7 +2,7 @@
 //!
 //! The guard runs behind `jwt_authn`, which has verified the token. Envoy enters it only for tokens
 //! with `txn`, which are those that the filter issues, and for tokens that are bound to a key (`cnf`).
-//! Of an ordinary user's bound token the guard checks the proof, and nothing else. For an
+//! The guard checks only the proof of an ordinary user's bound token. For an
 //! impersonation it checks each request in this order: are the
 //! claims those of a token of the filter, has the token expired, has the impersonation ended, and do
 //! the operator's rules allow the request. If the guard cannot know an answer, it refuses. A response

@@ -5,10 +5,10 @@
 //! and only the request that spent it answers with an access token: a refusal never costs a client
 //! its token, and a race never yields two access tokens.
 //!
-//! What costs much comes behind what costs little. Whoever sends a proof of possession chooses its
-//! key, so everything that the proof says is compared first, its nonce too, and its signature is
-//! verified after the subject token was found to be live. That order tells nothing: the client has
-//! authenticated by then, and whoever holds a subject token may know if it is live.
+//! Cheap checks come before expensive ones. The sender of a proof of possession chooses its key. So
+//! the filter first compares everything that the proof says, its nonce too, and verifies the
+//! signature only after it has found the subject token to be live. That order tells nothing: the
+//! client has authenticated by then, and whoever holds a subject token may know if it is live.
 //!
 //! The revocations are read after the time at which the access token counts as issued, and right
 //! before the token is spent. So a revocation either is seen here, or ends the access token that is

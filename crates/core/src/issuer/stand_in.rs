@@ -43,7 +43,7 @@ const EARLIER: Duration = Duration::from_secs(55);
 /// end.
 const MAX_AGE: Duration = Duration::from_secs(3600);
 
-/// What a document must have to be kept.
+/// The requirements that a document meets to be kept.
 #[derive(Debug)]
 pub(super) enum Fitting {
     /// A list of keys.
@@ -170,7 +170,7 @@ impl StandIn {
         }
     }
 
-    /// Lets the next fetch begin earlier. Envoy may not know its clusters yet when the first VM
+    /// Makes the next fetch begin earlier. Envoy may not know its clusters yet when the first VM
     /// starts.
     fn try_again_soon(&self, host: &dyn Host) {
         let began_at = host.now().before(EARLIER);

@@ -5,10 +5,11 @@
 //! and the caller must then refuse the request. An id is forgotten when the clock has passed the
 //! time after which every caller refuses it anyway.
 //!
-//! Whoever presents ids must not be able to fill a bucket that others need. So the hash has a random
-//! secret for its key, and nobody can choose the bucket of an id. And each owner of ids, such as a
-//! key that signs proofs, has a share: in each bucket it gets half of what the others leave. A flood
-//! of one owner leaves half of the memory, and seven owners together are needed to fill a bucket.
+//! A caller that presents ids must not be able to fill a bucket that others need. So the hash has a
+//! random secret for its key, and nobody can choose the bucket of an id. And each owner of ids,
+//! such as a key that signs proofs, has a share: in each bucket it gets half of what the others
+//! leave. A flood of one owner leaves half of the memory, and seven owners together are needed to
+//! fill a bucket.
 //!
 //! If any number of workers present one id at once, exactly one learns that it was the first: all
 //! of them write the same bucket by compare-and-set.
