@@ -20,6 +20,7 @@ pub(crate) const CONNECTIONS: usize = 16;
 /// thread drives all connections: on a machine with two cores, one thread for each would spend more
 /// time on switching than on requests.
 pub(crate) struct Load {
+    address: SocketAddr,
     runtime: Runtime,
     connections: Vec<(TcpStream, Vec<u8>)>,
 }
@@ -39,25 +40,25 @@ impl Load {
     /// Opens a load with this number of connections.
     pub(crate) fn with_connections(address: SocketAddr, connections: usize) -> Self {
         let runtime = runtime::Builder::new_current_thread().enable_io().build().unwrap();
-        let connect = async || {
-            let stream = TcpStream::connect(address).await.unwrap();
-            stream.set_nodelay(true).unwrap();
-            (stream, Vec::with_capacity(16 * 1024))
-        };
+        let connect = async || (connect(address).await, Vec::with_capacity(16 * 1024));
         let connections = (0..connections).map(|_| runtime.block_on(connect())).collect();
-        Self { runtime, connections }
+        Self { address, runtime, connections }
     }
 
-    /// Sends every request once, over the first free connection.
+    /// Sends every request once, over the first free connection. Envoy closes a connection if it
+    /// answers before it has the whole request: the next request then has a connection of its own.
     pub(crate) fn run(&mut self, requests: &[Vec<u8>]) -> Vec<Reply> {
         let next = Cell::new(0);
         let drive = async |(stream, buffer): &mut (TcpStream, Vec<u8>)| {
             let mut replies = Vec::new();
             while let Some(request) = requests.get(next.replace(next.get() + 1)) {
                 let sent = Instant::now();
-                stream.write_all(request).await.unwrap();
-                let (status, body) = read_reply(stream, buffer).await;
+                let all_sent = stream.write_all(request).await.is_ok();
+                let (status, body, closes) = read_reply(stream, buffer).await;
                 replies.push(Reply { status, body, latency: sent.elapsed().as_secs_f64() });
+                if closes || !all_sent {
+                    *stream = connect(self.address).await;
+                }
             }
             replies
         };
@@ -66,7 +67,13 @@ impl Load {
     }
 }
 
-async fn read_reply(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> (u16, Vec<u8>) {
+async fn connect(address: SocketAddr) -> TcpStream {
+    let stream = TcpStream::connect(address).await.unwrap();
+    stream.set_nodelay(true).unwrap();
+    stream
+}
+
+async fn read_reply(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> (u16, Vec<u8>, bool) {
     buffer.clear();
     loop {
         assert_ne!(stream.read_buf(buffer).await.unwrap(), 0, "the server hung up");
@@ -76,15 +83,20 @@ async fn read_reply(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> (u16, Vec<u
     }
 }
 
-/// Returns the status and the body of an answer once it is complete.
-fn parse(buffer: &[u8]) -> Option<(u16, Vec<u8>)> {
+/// Returns the status and the body of an answer once it is complete, and whether the server closes
+/// the connection after it.
+fn parse(buffer: &[u8]) -> Option<(u16, Vec<u8>, bool)> {
     let mut headers = [httparse::EMPTY_HEADER; 32];
     let mut head = httparse::Response::new(&mut headers);
     let httparse::Status::Complete(start) = head.parse(buffer).unwrap() else { return None };
-    let named = |header: &&httparse::Header| header.name.eq_ignore_ascii_case("content-length");
-    let length = head.headers.iter().find(named).unwrap().value;
-    let length: usize = str::from_utf8(length).unwrap().parse().unwrap();
-    buffer.get(start..start + length).map(|body| (head.code.unwrap(), body.to_vec()))
+    let value = |name: &str| {
+        let header = head.headers.iter().find(|header| header.name.eq_ignore_ascii_case(name))?;
+        str::from_utf8(header.value).ok()
+    };
+    let length: usize = value("content-length").unwrap().parse().unwrap();
+    let closes = value("connection") == Some("close");
+    let body = buffer.get(start..start + length)?;
+    Some((head.code.unwrap(), body.to_vec(), closes))
 }
 
 /// Sends every request once, `rate` per second. Returns the latencies in seconds.
