@@ -413,6 +413,9 @@ impl From<FormError> for Refusal {
             FormError::Charset => {
                 Self::invalid_request("form_malformed", "the form must be in UTF-8")
             }
+            FormError::TooMany => {
+                Self::invalid_request("form_malformed", "the form has more than 64 parameters")
+            }
             FormError::Repeated => {
                 Self::invalid_request("parameter_repeated", "a parameter is given twice")
             }
