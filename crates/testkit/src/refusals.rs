@@ -255,6 +255,7 @@ pub const FORMS: Table<fn(&str) -> String> = &[
     ("a percent of no number",     |good| format!("{good}&x=%zz"),                             invalid("form_malformed")),
     ("a value that is not UTF-8",  |good| format!("{good}&x=%ff%fe"),                          invalid("form_malformed")),
     ("in a parameter that counts", |good| good.replace("scope=orders", "scope=%C3%28orders"),  invalid("form_malformed")),
+    ("65 parameters and more",     |good| (0..64).fold(good.to_owned(), |form, number| format!("{form}&x{number}")), invalid("form_malformed")),
     ("a form of 64 KiB and more",  |good| format!("{good}&x={}", "y".repeat(65_536)),          (413, "invalid_request", "body_too_long")),
 ];
 
@@ -304,6 +305,8 @@ pub const BEARERS: Table<fn(u64) -> Option<String>> = &[
     ("empty bearer",         |_| Some("Bearer ".into()),                                      token("bearer_missing")),
     ("opaque bearer",        |_| Some("Bearer opaque".into()),                                token("not_a_jwt")),
     ("no b64token",          |_| Some("Bearer a b".into()),                                   token("malformed")),
+    ("more than 16 KiB",     |now| bearer(now, "x", json!("y".repeat(12_288))),               token("malformed")),
+    ("more than 1024 values", |now| bearer(now, "x", json!(vec![1; 1024])),                  token("claims")),
     ("unknown issuer",       |now| bearer(now, "iss", json!("https://evil.example")),         token("issuer")),
     ("no issuer",            |now| bearer(now, "iss", Value::Null),                           token("issuer")),
     ("another audience",     |now| bearer(now, "aud", json!("https://x.example")),            token("audience")),

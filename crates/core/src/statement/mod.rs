@@ -27,6 +27,9 @@ use crate::upstream::UpstreamFailure;
 /// Why a signed statement is not believed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum StatementError {
+    /// The text is longer than any token that an issuer writes. It was not read.
+    #[error("more than 16 KiB")]
+    TooLong,
     /// The text is not a JWT in its one canonical form.
     #[error("not a JWT")]
     NotAJwt,
@@ -70,6 +73,7 @@ impl StatementError {
     /// The check that failed, as a name for metrics.
     pub(crate) const fn reason(&self) -> &'static str {
         match self {
+            Self::TooLong => "malformed",
             Self::NotAJwt => "not_a_jwt",
             Self::Critical => "critical_header",
             Self::Type(_) => "type",

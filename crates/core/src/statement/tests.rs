@@ -331,6 +331,7 @@ fn a_statement_that_two_parsers_may_read_differently_is_refused() {
     let in_payload = |more: &str| first(&payload, more);
     let broken = |json: &str| [b"{\"x\":\"\xff\",", &json.as_bytes()[1..]].concat();
     let deep = format!(r#""x":{}1{}"#, "[".repeat(200), "]".repeat(200));
+    let many = format!(r#""x":[1{}]"#, ",1".repeat(1024));
     use StatementError::*;
     #[rustfmt::skip]
     let headers = [
@@ -366,6 +367,7 @@ fn a_statement_that_two_parsers_may_read_differently_is_refused() {
         ("a comment",              in_payload(r#"/**/"x":1"#),                     Claims),
         ("more behind it",         format!("{payload}{{}}").into_bytes(),          Claims),
         ("deeper than many go",    in_payload(&deep),                              Claims),
+        ("more than 1024 values",  in_payload(&many),                              Claims),
     ];
     for (case, payload, refused) in payloads {
         assert_eq!(verdict(header.as_bytes(), &payload), Some(refused), "{case}");

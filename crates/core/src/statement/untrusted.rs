@@ -11,7 +11,7 @@ use base64::alphabet::URL_SAFE;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use serde_json::{Map, Value};
 
-use super::compact::object;
+use super::compact::{is_too_long, object};
 use super::{StatementError, Verified};
 use crate::jose::{Algorithm, JwtError, KeySet, TestedCrypto, UntrustedJwt};
 
@@ -25,6 +25,9 @@ pub(crate) struct Untrusted<'t> {
 impl<'t> Untrusted<'t> {
     /// Parses a token that is a JWT in canonical form.
     pub(crate) fn parse(token: &'t str) -> Result<Self, StatementError> {
+        if is_too_long(token) {
+            return Err(StatementError::TooLong);
+        }
         // Accepts three parts in canonical base64url only: no padding, no spare bits.
         let jwt = UntrustedJwt::parse(token).ok_or(StatementError::NotAJwt)?;
         let mut parts = token.split('.').map(object);
@@ -120,8 +123,12 @@ impl<'t> Untrusted<'t> {
 /// them. Any other token is opaque, including an encrypted JWT (five parts, RFC 7516), which only
 /// its issuer can read.
 ///
-/// A signed JWT with a part too few or too many is an error, because a careless parser accepts it.
+/// A token that is too long is an error. A signed JWT with a part too few or too many is one,
+/// because a careless parser accepts it.
 pub(crate) fn is_jwt(token: &str) -> Result<bool, StatementError> {
+    if is_too_long(token) {
+        return Err(StatementError::TooLong);
+    }
     // Decodes everything that any parser decodes.
     const FORGIVING: GeneralPurpose = GeneralPurpose::new(
         &URL_SAFE,
