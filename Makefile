@@ -36,8 +36,8 @@ build: wasm-target console/node_modules
 
 # The companion for the tests that start it, in a place where no other build replaces it. In `make
 # test` the target test-binaries has built it already.
-companion: $(if $(filter parts all-parts,$(MAKECMDGOALS)),test-binaries)
-	$(if $(filter parts all-parts,$(MAKECMDGOALS)),,cargo build --package impersonation-filter-cli)
+companion: $(if $(filter parts,$(MAKECMDGOALS)),test-binaries)
+	$(if $(filter parts,$(MAKECMDGOALS)),,cargo build --package impersonation-filter-cli)
 	install -D target/debug/impersonation-filter $(companion)
 
 # Lists the components of each module as CycloneDX, in a file beside it.
@@ -72,45 +72,37 @@ demo: build tests/gateway/node_modules stack/node_modules
 demo-cluster: build companion tools tests/gateway/node_modules stack/node_modules
 	node demo/cluster.js
 
-# Everything that a change must pass, but for `test-others`. Independent parts run side by side. The
-# output of a part appears when the part ends. The end lists the parts that failed, and the last line
-# has the totals.
-test:
-	$(call run_parts,parts,$(filter-out test-binaries,$(filter test-%,$(parts))),5)
-
-# What needs other identity gateways, other Envoys, a policy decision point, and the files of a
-# release. Needs Go, Java 17 and Maven besides.
-test-others:
-	$(call run_parts,others,$(others),3)
-
-# Runs the goal $(1), of which $(2) are the tests, with $(3) jobs.
-define run_parts
-	@mkdir -p target && rm -f target/$@.log.envoys
-	@ENVOYS_STARTED=$(CURDIR)/target/$@.log.envoys scripts/leash bash -o pipefail -c '$(MAKE) --no-print-directory --jobs $(3) --output-sync=target --keep-going $(1) 2>&1 | tee target/$@.log' \
-	  || { echo; echo "What failed:"; grep -F '***' target/$@.log; failed=1; }; \
-	  scripts/test-totals target/$@.log $(2) || failed=1; exit $${failed:-0}
-endef
-
-# The longest part comes first.
-others := test-release test-chart test-envoys test-keycloak test-frameworks test-console test-approvals test-gateways
-.PHONY: test-others others
-others: $(others)
-
 # The longest part comes first. The lints come after everything that a test waits for.
 parts := test-envoy test-endurance test-chaos test-differential test-binaries build test-clients test-observability test-core lint-native \
   lint-wasm test-dependencies test-without-engine test-demo test-compose test-gateway test-claims-scripts lint-format
+
+# What needs other identity gateways, other Envoys, a policy decision point, and the files of a
+# release. Needs Go, Java 17 and Maven besides.
+others := test-release test-chart test-envoys test-keycloak test-frameworks test-console test-approvals test-gateways
+
+# Everything that a change must pass, but for $(others). Independent parts run side by side. The
+# output of a part appears when the part ends. The end lists the parts that failed, and the last line
+# has the totals. `make test parts='lint-format test-core'` runs some parts.
+.PHONY: parts test-others test-all
+test:
+	@mkdir -p target && rm -f target/test.log.envoys
+	@ENVOYS_STARTED=$(CURDIR)/target/test.log.envoys scripts/leash bash -o pipefail -c '$(MAKE) --no-print-directory --jobs 5 --output-sync=target --keep-going parts parts="$(parts)" 2>&1 | tee target/test.log' \
+	  || { echo; echo "What failed:"; grep -F '***' target/test.log; failed=1; }; \
+	  scripts/test-totals target/test.log $(filter-out test-binaries,$(filter test-%,$(parts))) || failed=1; exit $${failed:-0}
+
 parts: $(parts)
 
+test-others: parts := $(others)
+test-others: test
+
 # Both in one run, which leaves no core idle while the last part of the first ends.
-.PHONY: test-all all-parts
-test-all:
-	$(call run_parts,all-parts,$(filter-out test-binaries,$(filter test-%,$(parts) $(others))),5)
-all-parts: $(filter test-envoy%,$(parts) $(others)) $(others) $(parts)
+test-all: parts := test-envoy test-envoys $(filter-out test-envoys,$(others)) $(filter-out test-envoy,$(parts))
+test-all: test
 
 # The output of a part begins with its name, and has what each line of its recipe has cost:
 # scripts/test-totals needs both.
 part = @echo "== $@"
-ifneq ($(filter parts others all-parts,$(MAKECMDGOALS)),)
+ifneq ($(filter parts,$(MAKECMDGOALS)),)
 $(parts) $(others) companion tools: private SHELL := $(CURDIR)/scripts/timed
 $(parts) $(others) companion tools: private .SHELLFLAGS = $@ -c
 endif
@@ -323,12 +315,12 @@ lint-format:
 	cargo fmt --all --check
 
 # In `make test` the test binaries come first, because tests wait for them.
-lint-native: $(if $(filter parts all-parts,$(MAKECMDGOALS)),test-binaries)
+lint-native: $(if $(filter parts,$(MAKECMDGOALS)),test-binaries)
 	nice cargo clippy --workspace --all-targets --all-features -- -D warnings
 
 # Uses the profile of the module, so that the C of the engine is not compiled again. The second line
 # lints what is different without the engine.
-lint-wasm: wasm-target console/node_modules $(if $(filter parts all-parts,$(MAKECMDGOALS)),build)
+lint-wasm: wasm-target console/node_modules $(if $(filter parts,$(MAKECMDGOALS)),build)
 	nice scripts/cargo-anywhere clippy --release --lib --package impersonation-filter --package impersonation-guard --package impersonation-envoy --package impersonation-core --package quickjs-rewind --target wasm32-wasip1 -- -D warnings
 	nice scripts/cargo-anywhere clippy --release --lib --package impersonation-filter --package impersonation-guard --package impersonation-envoy --package impersonation-core --target wasm32-wasip1 --no-default-features -- -D warnings
 
