@@ -18,3 +18,11 @@ test('every action is pinned by its commit, and every job names its permissions'
     assert.match(text, /^permissions: \{\}$/m, `${name}: a job has only the permissions that it names`);
   }
 });
+
+test('the jobs of CI run every part of the tests', () => {
+  const makefile = readFileSync(`${ROOT}Makefile`, 'utf8').replaceAll('\\\n', ' ');
+  const listed = ['parts', 'others'].flatMap((list) => makefile.match(new RegExp(`^${list} := (.*)$`, 'm'))[1].trim().split(/\s+/));
+  const jobs = [...Object.fromEntries(workflows)['ci.yml'].matchAll(/^ +parts: (.*)$/gm)];
+  const ran = jobs.flatMap(([, parts]) => parts.split(' '));
+  assert.deepEqual(listed.filter((part) => !ran.includes(part)), []);
+});
