@@ -51,8 +51,8 @@ release: export ONLY_PINNED := 1
 release: build
 	scripts/release
 
-# Checks the release, loads it into Envoy, and makes it once more in another folder, which takes some
-# minutes. Needs Go, for actionlint. One architecture is enough to compare two builds.
+# Checks the release, loads it into Envoy, and makes it once more in another folder, which takes
+# some minutes. Needs Go, for actionlint. One architecture is enough to compare two builds.
 test-release: export ARCHITECTURES := amd64
 test-release: export ONLY_PINNED := 1
 test-release: release tools tests/gateway/node_modules stack/node_modules
@@ -81,8 +81,8 @@ parts := test-envoy test-endurance test-chaos test-differential test-binaries bu
 others := test-release test-chart test-envoys test-keycloak test-frameworks test-console test-approvals test-gateways
 
 # Everything that a change must pass, but for $(others). Independent parts run side by side. The
-# output of a part appears when the part ends. The end lists the parts that failed, and the last line
-# has the totals. `make test parts='lint-format test-core'` runs some parts.
+# output of a part appears when the part ends. The end lists the parts that failed, and the last
+# line has the totals. `make test parts='lint-format test-core'` runs some parts.
 .PHONY: parts test-others test-all
 test:
 	@mkdir -p target && rm -f target/test.log.envoys
@@ -196,16 +196,16 @@ test-clients: build companion tools tests/gateway/node_modules tests/clients/nod
 	$(part)
 	cd tests/clients && node --test
 
-# Approvals, a policy decision point (Cerbos, which npm fetches for Linux on x86-64) and notifications,
-# in a real Envoy and in two with etcd.
+# Approvals, a policy decision point (Cerbos, which npm fetches for Linux on x86-64) and
+# notifications, in a real Envoy and in two with etcd.
 # `make test-approvals CONTESTED=10000` contests more tokens.
 .PHONY: test-approvals
 test-approvals: build tools tests/approvals/node_modules
 	$(part)
 	cd tests/approvals && CONTESTED=$(or $(CONTESTED),300) node --test --test-concurrency=1
 
-# The page of live impersonations alone, in target/console, with its sizes. `make build` puts it into
-# the module.
+# The page of live impersonations alone, in target/console, with its sizes. `make build` puts it
+# into the module.
 .PHONY: console test-console
 console: console/node_modules
 	node console/build.js
@@ -264,8 +264,8 @@ mesh-translators:
 	mkdir -p target/meshes
 	cd tests/meshes && CGO_ENABLED=0 go build -trimpath -gcflags='all=-N -l' -ldflags='-s -w' -o ../../target/meshes/ ./envoy-gateway ./istio ./certificates
 
-# Runs the manifests in deploy/ as Envoy Gateway and Istio translate them. Not a part of `make test`:
-# the first build takes some minutes.
+# Runs the manifests in deploy/ as Envoy Gateway and Istio translate them. Not a part of `make
+# test`: the first build takes some minutes.
 # The images of the modules, as a release has them.
 mesh-images: build
 	mkdir -p target/meshes/oci
@@ -286,7 +286,8 @@ test-observability: build tools tests/gateway/node_modules
 	cd tests/observability && node --test
 
 # Renders the Helm chart with Helm, and judges the result as the manifests in deploy/. No part of
-# `make test`: it needs Go, and builds Helm on first use, which takes some minutes (see scripts/helm).
+# `make test`: it needs Go, and builds Helm on first use, which takes some minutes (see
+# scripts/helm).
 test-chart: build companion tests/clients/node_modules stack/node_modules
 	$(part)
 	scripts/envoy --path

@@ -1,9 +1,9 @@
 // How the page's document is put together from what `build.js` makes. The module does the same.
 //
-// A gzip file (RFC 1952) is a header, blocks of deflate (RFC 1951), the checksum and the length. The
-// build compresses what never changes, and ends with a flush: the file then stands at a whole byte.
-// The configuration follows as one block that is stored, not compressed. So nothing is compressed
-// or decompressed when the page is asked for.
+// A gzip file (RFC 1952) is a header, blocks of deflate (RFC 1951), the checksum and the length.
+// The build compresses what never changes, and ends with a flush: the file then stands at a whole
+// byte. The configuration follows as one block that is stored, not compressed. So nothing is
+// compressed or decompressed when the page is asked for.
 import { Deflate, Z_SYNC_FLUSH } from 'pako';
 
 /** Returns the beginning of a gzip file, and the checksum of `html`. */

@@ -122,8 +122,8 @@ fn crates_come_from_the_registry_and_by_version() {
     }
 }
 
-/// Returns the npm packages in the page of live impersonations, from the lock file: what is not only
-/// for its build.
+/// Returns the npm packages in the page of live impersonations, from the lock file: what is not
+/// only for its build.
 fn packages_in_the_page() -> Vec<(String, Value)> {
     let lock = repository().join("console/package-lock.json");
     let lock: Value = serde_json::from_slice(&fs::read(lock).unwrap()).unwrap();

@@ -1,5 +1,5 @@
-//! Measures an exchange of an approved token beside one that nobody needed to approve, a mint that a
-//! policy decision point decides beside one that the function decides, and the memory of a token
+//! Measures an exchange of an approved token beside one that nobody needed to approve, a mint that
+//! a policy decision point decides beside one that the function decides, and the memory of a token
 //! that waits.
 
 use std::thread;
@@ -179,8 +179,8 @@ fn decision_point() {
     );
 }
 
-/// Measures the list of what waits for a person without a scope for whom nothing waits: while nothing
-/// waits for others, and while [`OTHERS`] tokens do.
+/// Measures the list of what waits for a person without a scope for whom nothing waits: while
+/// nothing waits for others, and while [`OTHERS`] tokens do.
 pub(crate) fn nobody() {
     leave_envoy_alone();
     let person = PROVIDER_KEY.sign(&json!({

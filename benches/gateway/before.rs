@@ -1,5 +1,5 @@
-//! Compares the modules with those of another version, in turns within one run: an exchange, a mint,
-//! and a request of an impersonation that the guard lets through.
+//! Compares the modules with those of another version, in turns within one run: an exchange, a
+//! mint, and a request of an impersonation that the guard lets through.
 
 use std::path::{Path, PathBuf};
 

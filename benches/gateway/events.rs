@@ -1,10 +1,10 @@
 //! Measures how soon an impersonation is refused after the identity gateway has sent an event about
 //! its actor, and what step-up costs an exchange.
 //!
-//! Two Envoys share one etcd. The first has the filter and a guard, the second has a guard alone, as
-//! beside an API. Both are asked without a pause, so a time is exact to one request. It counts from
-//! the moment at which the sender writes its request. An operator's revocation is measured in the
-//! same way, for comparison.
+//! Two Envoys share one etcd. The first has the filter and a guard, the second has a guard alone,
+//! as beside an API. Both are asked without a pause, so a time is exact to one request. It counts
+//! from the moment at which the sender writes its request. An operator's revocation is measured in
+//! the same way, for comparison.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;

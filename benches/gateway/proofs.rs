@@ -1,5 +1,5 @@
-//! Measures what bound tokens cost: an exchange with a proof, and requests to an API with a token that
-//! is bound to a key or to a certificate, each beside the same request with a bearer token.
+//! Measures what bound tokens cost: an exchange with a proof, and requests to an API with a token
+//! that is bound to a key or to a certificate, each beside the same request with a bearer token.
 //!
 //! No proof can be sent twice, so each request has one of its own. They are made before the turn.
 

@@ -1,9 +1,9 @@
-//! Measures what a stranger's request costs Envoy, at each endpoint that a stranger can reach, beside
-//! a request for a path that there is not. A stranger has no credentials, and chooses the request:
-//! its key, its length, its signatures that fail.
+//! Measures what a stranger's request costs Envoy, at each endpoint that a stranger can reach,
+//! beside a request for a path that there is not. A stranger has no credentials, and chooses the
+//! request: its key, its length, its signatures that fail.
 //!
-//! No request may cost more than [`LIMIT`] times a 404, or [`LIMIT_OF_OPERATORS`] where the operator
-//! has registered the key that makes it costly.
+//! No request may cost more than [`LIMIT`] times a 404, or [`LIMIT_OF_OPERATORS`] where the
+//! operator has registered the key that makes it costly.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;

@@ -1,8 +1,8 @@
 // The sign-in: authorization code with PKCE, as a public client (RFC 9700, 2.1.1).
 //
-// The token stays in memory, so that nothing else can use it and nothing is left of it when the page
-// closes. For the seconds at the identity gateway, and only then, the tab's session storage has what
-// the answer is compared with; that is no secret afterwards. The answer takes it away.
+// The token stays in memory, so that nothing else can use it and nothing is left of it when the
+// page closes. For the seconds at the identity gateway, and only then, the tab's session storage
+// has what the answer is compared with; that is no secret afterwards. The answer takes it away.
 import * as oauth from 'oauth4webapi';
 import { ADDRESS, configuration } from './configuration.js';
 

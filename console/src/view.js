@@ -1,5 +1,5 @@
-// What is looked at: filters, search and order. The address has it behind `#`, so that a view can be
-// shared, and no server writes the names into its log.
+// What is looked at: filters, search and order. The address has it behind `#`, so that a view can
+// be shared, and no server writes the names into its log.
 import { MEMBERS, ORDERS } from './live.js';
 
 export function viewOf(hash) {

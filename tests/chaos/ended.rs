@@ -1,6 +1,6 @@
 //! The leader of etcd fails while an impersonation is ended. Once the end was answered, an Envoy
-//! that has not heard of it refuses the impersonation after `max_staleness` at the latest. The watch
-//! of one Envoy is silent from the moment before.
+//! that has not heard of it refuses the impersonation after `max_staleness` at the latest. The
+//! watch of one Envoy is silent from the moment before.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;

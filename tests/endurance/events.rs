@@ -4,9 +4,9 @@
 //! A race has two Envoys with two workers each, and one etcd. An event about an actor is sent while
 //! several exchanges of this actor are under way. Whatever the order:
 //!
-//! - What an actor token of before the event has begun has ended, in both Envoys.
-//! - What an actor token of the next sign-in has begun has ended if the exchange was answered before
-//!   the event was sent, and is live if it was sent after the event was answered.
+//! - Impersonations by an actor token of before the event have ended, in both Envoys.
+//! - Those by an actor token of the next sign-in have ended if the exchange was answered before the
+//!   event was sent, and are live if it was sent after the event was answered.
 
 use std::collections::BTreeMap;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};

@@ -47,8 +47,8 @@ impl UnixTime {
             let second = self.secs() % 86_400;
             let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
             let millis = self.0 % 1000;
-            // A report has millions of times. The formatter is slow, so it writes only the year, which
-            // may have any number of digits.
+            // A report has millions of times. The formatter is slow, so it writes only the year,
+            // which may have any number of digits.
             let ([a, b], [c, d], [e, f]) = (digits(month), digits(day), digits(hour));
             let ([g, h], [i, j], [k, l, m]) = (digits(minute), digits(second), digits(millis));
             #[rustfmt::skip]

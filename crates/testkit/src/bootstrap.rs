@@ -354,7 +354,8 @@ impl Cluster {
         self
     }
 
-    /// Makes Envoy connect by TLS with this certificate, to servers that this authority vouches for.
+    /// Makes Envoy connect by TLS with this certificate, to servers that this authority vouches
+    /// for.
     pub fn by_tls(self, Identity { certificate, key }: &Identity, authority: &Path) -> Self {
         let context = json!({
             "name": "envoy.transport_sockets.tls",

@@ -205,8 +205,8 @@ impl Envoy {
         value.map_or(0, |value| value.parse().unwrap())
     }
 
-    /// Returns all counters and gauges of the filter. A lent Envoy has counted from zero; its gauges
-    /// are those of the process.
+    /// Returns all counters and gauges of the filter. A lent Envoy has counted from zero; its
+    /// gauges are those of the process.
     pub fn metrics(&self) -> Vec<(String, u64)> {
         let before = self.before.iter().flat_map(|before| &before.counters);
         let before: HashMap<_, _> = before.map(|(name, value)| (name.as_str(), *value)).collect();

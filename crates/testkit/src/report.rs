@@ -20,8 +20,8 @@ pub struct Counted {
 }
 
 impl Counted {
-    /// Counts with `impersonation-filter report`, in Envoy's log and in its access log. Fails if the
-    /// report calls a line broken, or has taken two for one.
+    /// Counts with `impersonation-filter report`, in Envoy's log and in its access log. Fails if
+    /// the report calls a line broken, or has taken two for one.
     pub fn by_report(envoy: &Envoy) -> Self {
         let mut logs = envoy.log();
         for line in envoy.access_log() {

@@ -132,8 +132,9 @@ impl Introspection {
         }
     }
 
-    /// Verifies a token, and checks that it has the required scopes. A JWT says more itself, without
-    /// proof: its issuer, if it has one, and that it [is an access token](VerifiedToken::is_marked).
+    /// Verifies a token, and checks that it has the required scopes. A JWT says more itself,
+    /// without proof: its issuer, if it has one, and that it [is an access
+    /// token](VerifiedToken::is_marked).
     pub(super) async fn verify(
         &self,
         context: &Context,

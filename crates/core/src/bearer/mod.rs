@@ -67,8 +67,8 @@ impl Verifier {
         self.jwt.is_none() && self.userinfo.is_none() && self.introspection.is_none()
     }
 
-    /// Verifies a token, and checks that it has the required scopes. If the token is bound to a key,
-    /// its bearer has yet to prove that it has the key.
+    /// Verifies a token, and checks that it has the required scopes. If the token is bound to a
+    /// key, its bearer has yet to prove that it has the key.
     pub(crate) async fn verify(
         &self,
         context: &Context,

@@ -33,8 +33,8 @@ impl SignIn {
     }
 }
 
-/// The claims of a sign-in, as their issuer wrote them. `iat` is not among them, because a parser of
-/// JWTs keeps it to itself. An `acr` or `auth_time` of another type counts as absent: only actor
+/// The claims of a sign-in, as their issuer wrote them. `iat` is not among them, because a parser
+/// of JWTs keeps it to itself. An `acr` or `auth_time` of another type counts as absent: only actor
 /// tokens need them.
 #[derive(Debug, Default)]
 pub(super) struct SignInClaims<'c> {

@@ -2,8 +2,8 @@
 //! the signed statements by which a client says who it is.
 //!
 //! The one audience is our issuer. An assertion for another service, which that service could
-//! present here, is refused; so is one that is for several. Each assertion is good once, for at most
-//! five minutes.
+//! present here, is refused; so is one that is for several. Each assertion is good once, for at
+//! most five minutes.
 
 use std::rc::Rc;
 use std::time::Duration;

@@ -100,8 +100,8 @@ section! {
         /// refusal of its first proof, 401 `use_dpop_nonce`. So a proof that was intercepted cannot
         /// be kept, and one for an Envoy with another secret is worth nothing.
         nonce: OneOf<NonceRule>,
-        /// The secret that makes the nonces, at least 32 characters. Give the same one to each Envoy
-        /// before the same APIs: a nonce of one is then good at all.
+        /// The secret that makes the nonces, at least 32 characters. Give the same one to each
+        /// Envoy before the same APIs: a nonce of one is then good at all.
         secret: NonceSecret => "a random one that the workers of one Envoy share; required with `store.etcd`",
     }
 }

@@ -137,8 +137,8 @@ pub(crate) struct StandInSource {
 section! {
     /// Configuration of the impersonation filter.
     struct FilterMembers {
-        /// `iss` of the access tokens. No query, no fragment. Behind an identity gateway this is the
-        /// gateway's issuer, with a slash at the end only if that has one.
+        /// `iss` of the access tokens. No query, no fragment. Behind an identity gateway this is
+        /// the gateway's issuer, with a slash at the end only if that has one.
         issuer: Issuer,
         /// The path part of the service's address, such as `/tenant-a`: the part before
         /// `/api/subject-tokens` and `/oidc/token`.
@@ -170,8 +170,8 @@ section! {
         clients: Clients,
         /// The resources that access tokens may be for.
         resources: Resources,
-        /// `fapi2`: refuse, at load, every setting that the FAPI 2.0 Security Profile forbids: client
-        /// secrets, public clients, RS256 and ES384, and clients and resources without
+        /// `fapi2`: refuse, at load, every setting that the FAPI 2.0 Security Profile forbids:
+        /// client secrets, public clients, RS256 and ES384, and clients and resources without
         /// `token_binding`. The profile does not apply to the tokens with which callers mint.
         profile: OneOf<Profile> => "none",
         /// How proofs of possession (DPoP) are checked.
@@ -465,8 +465,8 @@ impl Config {
         lifetimes.fold(self.access_token_lifetime, Duration::max)
     }
 
-    /// Returns true if a rule looks at the class of an actor's sign-in, and true if one looks at its
-    /// time.
+    /// Returns true if a rule looks at the class of an actor's sign-in, and true if one looks at
+    /// its time.
     pub(crate) fn asks_for_sign_in(&self) -> (bool, bool) {
         let of_resources = self.resources.values().map(|resource| &resource.actor_sign_in);
         let rules = || of_resources.clone().chain([&self.actor_tokens.sign_in]);

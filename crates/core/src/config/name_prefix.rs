@@ -2,9 +2,9 @@
 //! gives each issuer one prefix in all lists.
 //!
 //! All lists name people who are compared with each other: the one who approves must not be the one
-//! who acts. The prefix is required where a list has several issuers, because only the operator knows which issuer's names were used
-//! until now. An issuer without a prefix must be given an empty one (`""`), so that a forgotten
-//! prefix does not pass for an intended one.
+//! who acts. The prefix is required where a list has several issuers, because only the operator
+//! knows which issuer's names were used until now. An issuer without a prefix must be given an
+//! empty one (`""`), so that a forgotten prefix does not pass for an intended one.
 
 use super::node::Node;
 use super::section::Kind;
@@ -93,8 +93,8 @@ pub(super) fn refuse_two_names(root: &Node<'_>, lists: &[NamedList<'_>]) {
     }
 }
 
-/// Refuses an endpoint without a prefix where any other issuer or endpoint has one: its people could
-/// have another name there. `endpoints` has the path of each, and its prefix.
+/// Refuses an endpoint without a prefix where any other issuer or endpoint has one: its people
+/// could have another name there. `endpoints` has the path of each, and its prefix.
 pub(super) fn refuse_unnamed(
     root: &Node<'_>,
     lists: &[NamedList<'_>],

@@ -186,7 +186,8 @@ impl<'r> Node<'r> {
     /// Reads a list, each item with `read`.
     pub(super) fn list<T>(self, read: impl Fn(Node<'r>) -> Option<T>) -> Option<Vec<T>> {
         let Value::Array(items) = self.value else { return self.mistyped("a list") };
-        // After an item that cannot be read the others are read too, so that every problem is found.
+        // After an item that cannot be read the others are read too, so that every problem is
+        // found.
         let mut list = Some(Vec::with_capacity(items.len()));
         for (index, value) in items.iter().enumerate() {
             let path = format!("{}[{index}]", self.path);

@@ -81,8 +81,8 @@ section! {
         /// The address of the hook. The filter sends a `POST`, and every 2xx is a success.
         http_uri: Upstream<false>,
         /// The events that the hook is told. An event that takes back another
-        /// (`impersonation.not_begun`, `approval.not_given`, `approval.not_denied`) goes to the hooks
-        /// that were told the other.
+        /// (`impersonation.not_begun`, `approval.not_given`, `approval.not_denied`) goes to the
+        /// hooks that were told the other.
         events: NonEmpty<OneOf<Happening>> => "all",
         /// If true, what the hook cannot be told does not happen: the request is answered with 503.
         /// An ending never waits for a hook.

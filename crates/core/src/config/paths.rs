@@ -25,8 +25,8 @@ const CONSOLE: &str = "/impersonations/";
 const DISCOVERY: &str = "/oidc/.well-known/openid-configuration";
 
 section! {
-    /// The paths of the endpoints, each below `base_path`. Name those that your identity gateway has,
-    /// and its clients know. No two may be alike.
+    /// The paths of the endpoints, each below `base_path`. Name those that your identity gateway
+    /// has, and its clients know. No two may be alike.
     pub(super) struct PathMembers {
         /// The token endpoint.
         token: GatewayPath = TOKEN,
@@ -47,8 +47,8 @@ section! {
         /// Lists what waits for a decision. Each has a path of its own below. If `approvals` is
         /// absent, requests go on to the gateway.
         approvals: EndpointPath = APPROVALS,
-        /// Receives logout tokens. If `impersonations.back_channel_logout` is absent, requests go on
-        /// to the gateway.
+        /// Receives logout tokens. If `impersonations.back_channel_logout` is absent, requests go
+        /// on to the gateway.
         back_channel_logout: EndpointPath = BACK_CHANNEL_LOGOUT,
         /// Receives security events. If `impersonations.security_events` is absent, requests go on
         /// to the gateway.
@@ -279,8 +279,8 @@ fn described(end: &str) -> Described {
     Described::plain("path", json!({"type": "string", "pattern": pattern}))
 }
 
-/// Returns true for a character of a segment (RFC 3986 §3.3) that needs no escape. Some servers cut a
-/// path at `;`, so it is none.
+/// Returns true for a character of a segment (RFC 3986 §3.3) that needs no escape. Some servers cut
+/// a path at `;`, so it is none.
 fn is_plain(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,=:@".contains(&byte)
 }

@@ -161,7 +161,8 @@ pub(super) const fn name(field: &'static str) -> &'static str {
     }
 }
 
-// Members of one kind share the code that reads them. Without `inline(never)` each would have a copy.
+// Members of one kind share the code that reads them. Without `inline(never)` each would have a
+// copy.
 
 /// Reads a member that must be given.
 #[inline(never)]

@@ -482,15 +482,16 @@ section! {
         /// one of them. If an actor token has another one, the exchange is refused with
         /// `unmet_authentication_requirements`, and the subject token can still be exchanged.
         acr_values: NonEmpty<Text> => "any",
-        /// How long ago the actor may have signed in: `auth_time` of an actor token, by its issuer's
-        /// clock. An older actor token, or one without `auth_time`, is refused in the same way. If
-        /// this member or `resources[].actor_max_age` is given, access tokens have `act.auth_time`;
-        /// with `acr_values` or `resources[].actor_acr_values` they have `act.acr`.
+        /// How long ago the actor may have signed in: `auth_time` of an actor token, by its
+        /// issuer's clock. An older actor token, or one without `auth_time`, is refused in the same
+        /// way. If this member or `resources[].actor_max_age` is given, access tokens have
+        /// `act.auth_time`; with `acr_values` or `resources[].actor_acr_values` they have
+        /// `act.acr`.
         max_age: Span<SECOND, { 365 * DAY }> => "any time ago",
         /// How long ago an actor token may have been issued, where the filter receives events: it
         /// remembers an event for as long as this, a day at least. The exchange refuses an older
-        /// actor token, and a JWT without `iat`. Make it the longest lifetime of the issuers' access
-        /// tokens.
+        /// actor token, and a JWT without `iat`. Make it the longest lifetime of the issuers'
+        /// access tokens.
         max_lifetime: Span<SECOND, { 365 * DAY }> = "24h",
     }
 }

@@ -4,9 +4,9 @@
 //!
 //! [`Proofs::check`] makes all checks of RFC 9449 §4.3 but one, and keeps no memory;
 //! [`Proofs::read`] leaves out the signature, too. A [`proof::CheckedProof`] becomes a key that a
-//! request has proved only by [`proof::CheckedProof::first_use`], which remembers the `jti`. Callers
-//! take that step last, for a request that has shown a token that is good: otherwise strangers could
-//! fill the memory.
+//! request has proved only by [`proof::CheckedProof::first_use`], which remembers the `jti`.
+//! Callers take that step last, for a request that has shown a token that is good: otherwise
+//! strangers could fill the memory.
 //!
 //! The filter and the guard both use this. The address is compared with a configured origin, never
 //! with the host that a request names.
@@ -25,7 +25,8 @@ use self::keys::ProofKeys;
 use crate::jose::Algorithm;
 use crate::shared_data::SeenOnce;
 
-/// The algorithms of proofs at the filter. PKCS #1 v1.5 is left out: no client needs it for a new protocol.
+/// The algorithms of proofs at the filter. PKCS #1 v1.5 is left out: no client needs it for a new
+/// protocol.
 pub(crate) const ALGORITHMS: &[Algorithm] =
     &[Algorithm::Es256, Algorithm::Es384, Algorithm::EdDsa, Algorithm::Ed25519, Algorithm::Ps256];
 

@@ -24,7 +24,8 @@ const MAX_LEN: usize = 4096;
 const FRESH_FOR: u64 = 60;
 
 /// How far `iat` may lie in the future, in seconds: as far as the FAPI 2.0 Security Profile
-/// (§5.3.2.1) requires. A proof that is made ahead of its time is one that somebody keeps for later.
+/// (§5.3.2.1) requires. A proof that is made ahead of its time is one that somebody keeps for
+/// later.
 const AHEAD: u64 = 10;
 
 /// The only `typ` of a proof.
@@ -103,8 +104,8 @@ impl ProofError {
     }
 }
 
-/// A proof that passed every check but those of its signature and its `jti`. Anybody may have written
-/// it.
+/// A proof that passed every check but those of its signature and its `jti`. Anybody may have
+/// written it.
 #[must_use]
 pub(crate) struct UnverifiedProof<'p> {
     proof: Compact<'p>,
@@ -221,8 +222,8 @@ impl CheckedProof {
         if self.key.matches(key) { Ok(self) } else { Err(ProofError::AnotherKey) }
     }
 
-    /// Remembers the proof. Refuses one that was used before, and one that cannot be remembered. The
-    /// key has a share of the memory: a token is bound to it, so nobody has many such keys.
+    /// Remembers the proof. Refuses one that was used before, and one that cannot be remembered.
+    /// The key has a share of the memory: a token is bound to it, so nobody has many such keys.
     pub(crate) fn first_use(
         self,
         host: &dyn Host,

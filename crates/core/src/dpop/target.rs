@@ -1,8 +1,8 @@
 //! The address that a proof is for (`htu`, RFC 9449 §4.2).
 //!
 //! The origin is configured. The path is the request's, as Envoy has normalised it. RFC 9449 §4.3
-//! has both sides compared after the normalisation of RFC 3986 §6.2.2 and §6.2.3; query and fragment
-//! of `htu` are ignored.
+//! has both sides compared after the normalisation of RFC 3986 §6.2.2 and §6.2.3; query and
+//! fragment of `htu` are ignored.
 
 use crate::oauth::uri::HttpUrl;
 
@@ -40,8 +40,8 @@ impl Origin {
     }
 }
 
-/// Normalises the percent-encoding of a path: unreserved characters stand for themselves, and digits
-/// are capitals (RFC 3986 §6.2.2).
+/// Normalises the percent-encoding of a path: unreserved characters stand for themselves, and
+/// digits are capitals (RFC 3986 §6.2.2).
 fn normal(path: &[u8]) -> Vec<u8> {
     let mut normal = Vec::with_capacity(path.len());
     let mut rest = path;

@@ -194,8 +194,8 @@ fn a_proof_is_good_once() {
     assert!(used(&Key::generate(Other::ES256, ""), &claims()).is_ok(), "another client's jti");
 }
 
-/// Under a flood the memory is full, and forgets nothing before its time. A key can fill its own share
-/// of it, and no more.
+/// Under a flood the memory is full, and forgets nothing before its time. A key can fill its own
+/// share of it, and no more.
 #[test]
 fn a_proof_that_cannot_be_remembered_is_refused() {
     let host = FakeHost::default();

@@ -55,8 +55,8 @@ impl Senders {
     }
 
     /// The people among whom is the person or the session with this name, and their relation to a
-    /// sender. They are the people of the issuer of actor tokens that has their prefix. If none has,
-    /// they are those of the senders with this prefix.
+    /// sender. They are the people of the issuer of actor tokens that has their prefix. If none
+    /// has, they are those of the senders with this prefix.
     pub(crate) fn people_of(&self, name: &str, sender: &str) -> (People, Whose) {
         let of_senders = self.prefixes.iter().map(|(_, prefix)| &**prefix);
         let people = People::of(name, self.names.prefixes().chain(of_senders));

@@ -51,8 +51,8 @@ impl Subject {
         }
     }
 
-    /// The revocations of the impersonations in which the subject acts, in any session, and of those
-    /// of the subject. Of a subject that is only a session, the session's impersonations.
+    /// The revocations of the impersonations in which the subject acts, in any session, and of
+    /// those of the subject. Of a subject that is only a session, the session's impersonations.
     pub(super) fn as_account(&self) -> Vec<Revocation> {
         let Some(person) = &self.person else { return vec![self.as_actor()] };
         let person = || Some(person.clone());

@@ -21,8 +21,8 @@ const METHODS: [&str; 7] = [
 /// Headers that override the path.
 const PATHS: [&str; 2] = ["x-original-url", "x-rewrite-url"];
 
-/// Query parameters that override the method: of PHP and Rails, of Google's APIs (`$httpMethod`), and
-/// of Restlet.
+/// Query parameters that override the method: of PHP and Rails, of Google's APIs (`$httpMethod`),
+/// and of Restlet.
 const PARAMETERS: [&str; 3] = ["_method", "_httpmethod", "method"];
 
 /// Returns true if a header field of this name overrides the method.

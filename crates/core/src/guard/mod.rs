@@ -1,12 +1,12 @@
 //! The guard: decides which requests of an impersonation reach an API.
 //!
 //! The guard runs behind `jwt_authn`, which has verified the token. Envoy enters it only for tokens
-//! with `txn`, which are those that the filter issues, and for tokens that are bound to a key (`cnf`).
-//! The guard checks only the proof of an ordinary user's bound token. For an
-//! impersonation it checks each request in this order: are the
-//! claims those of a token of the filter, has the token expired, has the impersonation ended, and do
-//! the operator's rules allow the request. If the guard cannot know an answer, it refuses. A response
-//! that stays open is watched until it ends, because the impersonation can end in the meantime.
+//! with `txn`, which are those that the filter issues, and for tokens that are bound to a key
+//! (`cnf`). The guard checks only the proof of an ordinary user's bound token. For an impersonation
+//! it checks each request in this order: are the claims those of a token of the filter, has the
+//! token expired, has the impersonation ended, and do the operator's rules allow the request. If
+//! the guard cannot know an answer, it refuses. A response that stays open is watched until it
+//! ends, because the impersonation can end in the meantime.
 //!
 //! The guard reads the revocations for every request. [`revocations`](crate::revocations) has the
 //! argument why no revoked impersonation passes. With etcd, one VM of each Envoy follows the
@@ -48,9 +48,9 @@ use rules::{Decider, Method, RequestFacts};
 use streams::{Streams, Watched};
 use told::Told;
 
-/// How often the guard checks open streams, and asks etcd while it has no watch. The period is short
-/// enough that an impersonation that another Envoy ended is gone within a second, even on a busy
-/// machine.
+/// How often the guard checks open streams, and asks etcd while it has no watch. The period is
+/// short enough that an impersonation that another Envoy ended is gone within a second, even on a
+/// busy machine.
 pub const TICK: Duration = FOLLOWED_EVERY;
 
 /// A request on its way to an API, as Envoy shows it.
@@ -202,8 +202,8 @@ impl Guard {
         self.streams.borrow_mut().forget(stream);
     }
 
-    /// Ends the open streams of impersonations that have ended or expired. `act_for` makes `request`
-    /// refer to the given stream.
+    /// Ends the open streams of impersonations that have ended or expired. `act_for` makes
+    /// `request` refer to the given stream.
     pub fn on_tick(&self, host: &dyn Host, request: &dyn ApiRequest, act_for: &dyn Fn(u32)) {
         // Requests are added to the counter here, to keep the request path fast.
         host.add(metrics::GUARD_SEEN, self.seen.take());
@@ -289,8 +289,8 @@ impl Guard {
         Claims::read(metadata, &self.config.payload_in_metadata, &self.config.issuer)
     }
 
-    /// Decides about a request with an ordinary user's token that is bound to a key. The audit log is
-    /// about impersonations, so a refusal is in the metrics and in the access log only.
+    /// Decides about a request with an ordinary user's token that is bound to a key. The audit log
+    /// is about impersonations, so a refusal is in the metrics and in the access log only.
     fn on_ordinary_request(
         &self,
         host: &dyn Host,
@@ -376,7 +376,8 @@ impl Guard {
         self.turn_away(host, request, refusal)
     }
 
-    /// Counts a refusal and answers, unless the mode is `report`. Returns true if the request goes on.
+    /// Counts a refusal and answers, unless the mode is `report`. Returns true if the request goes
+    /// on.
     fn turn_away(&self, host: &dyn Host, request: &dyn ApiRequest, refusal: &Refusal) -> bool {
         host.count(self.counter(refusal.reason()));
         // The VM that asks etcd logs its failures. Do not log them again for each request.

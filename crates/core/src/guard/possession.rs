@@ -7,8 +7,8 @@
 //! names the hash of this token.
 //!
 //! A guard that cannot know the answer refuses: without the header, without the origin of its own
-//! addresses, and for a `cnf` that it does not understand. A token that is bound to no key passes as
-//! if none of this existed.
+//! addresses, and for a `cnf` that it does not understand. A token that is bound to no key passes
+//! as if none of this existed.
 
 use super::ApiRequest;
 use super::claims::{Binding, authorization};
@@ -111,8 +111,8 @@ impl Keys {
     }
 }
 
-/// Returns the token of an `Authorization` header that is exactly this scheme, one space, and a JWT.
-/// `jwt_authn` compares letter case, and so does the guard.
+/// Returns the token of an `Authorization` header that is exactly this scheme, one space, and a
+/// JWT. `jwt_authn` compares letter case, and so does the guard.
 fn token_of<'h>(header: &'h str, scheme: &str) -> Option<&'h str> {
     let token = header.strip_prefix(scheme)?.strip_prefix(' ')?;
     let is_of_jwt = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);

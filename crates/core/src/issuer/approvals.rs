@@ -259,8 +259,8 @@ pub(super) async fn decide(
     Ok(secret_json(200, &Reviewed::new(&id, &known, host.now())))
 }
 
-/// Makes the notice of a decision with this result, under an id of its own. If the decision does not
-/// take effect, the hooks get the token as it was.
+/// Makes the notice of a decision with this result, under an id of its own. If the decision does
+/// not take effect, the hooks get the token as it was.
 fn notice(
     service: &Service,
     host: &dyn Host,
@@ -288,8 +288,8 @@ fn notice(
     Notice::new(host, issuer, decision.happening(), &subject, &told, &otherwise)
 }
 
-/// Judges the choice of a person. Returns the new review of the token; `None` if the review has this
-/// choice already.
+/// Judges the choice of a person. Returns the new review of the token; `None` if the review has
+/// this choice already.
 fn judge(
     known: &Known,
     visitor: &Visitor,

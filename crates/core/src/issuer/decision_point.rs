@@ -1,7 +1,8 @@
 //! Asks the operator's policy decision point about a mint (AuthZEN Authorization API 1.0).
 //!
-//! Only 200 with the JSON `"decision": true` lets the mint continue. `"decision": false` is a denial.
-//! Every other answer, and no answer, is a failure of the decision point: the mint is refused too.
+//! Only 200 with the JSON `"decision": true` lets the mint continue. `"decision": false` is a
+//! denial. Every other answer, and no answer, is a failure of the decision point: the mint is
+//! refused too.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;

@@ -2,9 +2,9 @@
 //! kept, and its `jti` is remembered after that.
 //!
 //! The audit event of an ending says what ended it: the sender, the event, the actor, the user, the
-//! session. It does not say how many impersonations ended, as that of an operator's revocation does.
-//! To count them, the filter would read the list of all impersonations at each logout of an ordinary
-//! user, and under etcd that is a request for each page.
+//! session. It does not say how many impersonations ended, as that of an operator's revocation
+//! does. To count them, the filter would read the list of all impersonations at each logout of an
+//! ordinary user, and under etcd that is a request for each page.
 //!
 //! An event is answered only when it is kept. If it could not be kept, the sender gets 503, and
 //! tries again; nothing of it is remembered.
@@ -120,7 +120,8 @@ impl Inbox {
         Ok(())
     }
 
-    /// Ends what an event names, one revocation after the other. Returns the outcome for the audit log.
+    /// Ends what an event names, one revocation after the other. Returns the outcome for the audit
+    /// log.
     async fn end(
         &self,
         oversight: &Oversight,

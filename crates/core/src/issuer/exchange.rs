@@ -421,8 +421,8 @@ fn expired() -> Refusal {
     Refusal::invalid_request("subject_token_expired", "the subject token has expired")
 }
 
-/// Refuses a token that nobody, or not everybody, has decided about (RFC 8628 §3.5 has the code). The
-/// token stays unspent.
+/// Refuses a token that nobody, or not everybody, has decided about (RFC 8628 §3.5 has the code).
+/// The token stays unspent.
 fn pending() -> Refusal {
     let told = "the subject token waits for a decision: present it again later";
     Refusal::new(400, "authorization_pending", "undecided", told)

@@ -271,8 +271,8 @@ struct Asked {
     minted_by: Option<String>,
 }
 
-/// Mints a token that waits for decisions, or one that goes without them. The required hooks are told
-/// before anybody holds the token. If they cannot be told, the token is taken back.
+/// Mints a token that waits for decisions, or one that goes without them. The required hooks are
+/// told before anybody holds the token. If they cannot be told, the token is taken back.
 async fn mint_with_people(
     service: &Service,
     context: &Context,

@@ -2,7 +2,8 @@
 //!
 //! The filter asks the gateway itself for such a document. A cache before the gateway may still
 //! answer with one that a stranger has asked for, and clients would send codes and secrets to its
-//! endpoints. Therefore each endpoint must have the issuer's origin, or one that the operator lists.
+//! endpoints. Therefore each endpoint must have the issuer's origin, or one that the operator
+//! lists.
 //!
 //! The check is closed. A text counts as an address if any reader could take it for one: a browser
 //! reads `https:host` and `\\host` as addresses, too.
@@ -71,8 +72,8 @@ impl Origins {
         }
     }
 
-    /// Returns true for an address of an allowed origin. The text behind the origin cannot belong to
-    /// its host or port.
+    /// Returns true for an address of an allowed origin. The text behind the origin cannot belong
+    /// to its host or port.
     fn has_origin(&self, address: &str) -> bool {
         self.allowed.iter().any(|origin| {
             address

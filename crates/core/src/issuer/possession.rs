@@ -1,5 +1,5 @@
-//! The keys that an exchange proves, and the keys that the issued access token is bound to: as far as
-//! the client or the resource asks for it. A proof binds the token in any case. A proof does not
+//! The keys that an exchange proves, and the keys that the issued access token is bound to: as far
+//! as the client or the resource asks for it. A proof binds the token in any case. A proof does not
 //! stand in for a certificate, nor a certificate for a proof.
 
 use super::presented::{digest, presented};

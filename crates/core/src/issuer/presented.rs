@@ -44,8 +44,8 @@ pub(super) async fn verify_presented(
     held.map_err(|error| in_terms(Refusal::bearer(&error), by_proof || key.is_some()))
 }
 
-/// Checks the proof of the key that a token is bound to (RFC 9449 §7.1). A token that is bound to no
-/// key is not for the scheme `DPoP`.
+/// Checks the proof of the key that a token is bound to (RFC 9449 §7.1). A token that is bound to
+/// no key is not for the scheme `DPoP`.
 fn prove(
     proofs: &Proofs,
     host: &dyn Host,

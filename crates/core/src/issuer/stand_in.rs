@@ -5,9 +5,9 @@
 //! the header fields of a request, so a document that a caller asked for is the caller's own. None
 //! is kept for others.
 //!
-//! All workers share a document through shared data, as they share key sets. A worker claims a fetch
-//! by moving the time at which the last fetch began, and then fetches for all workers. A failed
-//! fetch changes nothing.
+//! All workers share a document through shared data, as they share key sets. A worker claims a
+//! fetch by moving the time at which the last fetch began, and then fetches for all workers. A
+//! failed fetch changes nothing.
 //!
 //! A time that lies ahead was written before the clock was set back. A fetch that waits for such a
 //! time is due, and a document of such a time is too old.

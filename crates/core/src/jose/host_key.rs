@@ -1,8 +1,8 @@
 //! Public keys of a small module: the host verifies ECDSA, and there is nothing else.
 //!
 //! A module that verifies by itself needs 400 kB more for the curves and for RSA, and 50 kB for
-//! Ed25519 alone. Every worker compiles the module. The host checks that a point is on its curve and
-//! that numbers are in range.
+//! Ed25519 alone. Every worker compiles the module. The host checks that a point is on its curve
+//! and that numbers are in range.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;

@@ -6,13 +6,13 @@ use serde_json::Value;
 
 use crate::secret::Digest;
 
-/// Returns the thumbprint of a public key; `None` if a member is missing, or is not base64url in its
-/// one canonical form.
+/// Returns the thumbprint of a public key; `None` if a member is missing, or is not base64url in
+/// its one canonical form.
 pub(crate) fn thumbprint(jwk: &Value) -> Option<Digest> {
     let text = |name: &str| jwk.get(name).and_then(Value::as_str);
     let number = |name: &str| text(name).filter(|text| BASE64_URL_SAFE_NO_PAD.decode(text).is_ok());
-    // The names of curves and the digits need no escape. RFC 7638 §3.2: the required members, in the
-    // order of their names.
+    // The names of curves and the digits need no escape. RFC 7638 §3.2: the required members, in
+    // the order of their names.
     let curve = text("crv")
         .filter(|name| name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-'));
     let canonical = match text("kty")? {

@@ -19,8 +19,8 @@ use super::{Algorithm, TestedCrypto};
 /// The length of the shortest RSA key that is secure (RFC 7518 §3.3).
 const MIN_RSA_BITS: usize = 2048;
 
-/// The length of the longest RSA key, and its exponent, that somebody may choose for whom the filter
-/// verifies without having agreed to the key.
+/// The length of the longest RSA key, and its exponent, that somebody may choose for whom the
+/// filter verifies without having agreed to the key.
 const LONGEST_CHOSEN_RSA_BITS: usize = 3072;
 const CHOSEN_RSA_EXPONENT: u32 = 65_537;
 

@@ -25,8 +25,8 @@ pub(crate) struct Notice {
 
 impl Notice {
     /// Makes the notice that something happens to the impersonation of the subject token with this
-    /// id. `source` is the issuer, and `data` is an object as JSON. If the notice is taken back, the
-    /// hooks get `otherwise` as data.
+    /// id. `source` is the issuer, and `data` is an object as JSON. If the notice is taken back,
+    /// the hooks get `otherwise` as data.
     pub(crate) fn new(
         host: &dyn Host,
         source: &str,

@@ -1,8 +1,8 @@
 //! Names with their issuer: one name means one person.
 //!
 //! Two issuers may both know an `agent-7`. Therefore each issuer has a prefix of its own, in all
-//! lists of the configuration, which the filter puts before every name that the issuer gives. Bounds, rules, records and logs
-//! only ever see the name with its prefix.
+//! lists of the configuration, which the filter puts before every name that the issuer gives.
+//! Bounds, rules, records and logs only ever see the name with its prefix.
 //!
 //! A prefix alone does not keep two issuers apart: the issuer without a prefix could name a user
 //! `partner:agent-7`, and an issuer with the prefix `p` could name a user `artner:agent-7`.
