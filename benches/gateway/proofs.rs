@@ -123,7 +123,7 @@ fn before(envoy: &Envoy, client: &testkit::tls::Identity, authority: &Path) -> E
     Bootstrap::default().listener(front).cluster(cluster).start()
 }
 
-/// Lets both lanes take turns, and prints both and the difference of their CPU times.
+/// Measures both lanes in turns, and prints both and the difference of their CPU times.
 fn in_turns(lanes: &mut [Lane<'_>; 2], mut requests: impl FnMut(usize) -> Vec<Vec<u8>>) {
     for round in 0..=ROUNDS {
         let order = if round % 2 == 0 { [0, 1] } else { [1, 0] };

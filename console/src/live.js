@@ -1,6 +1,6 @@
 // The rows of the list of live impersonations: what is searched, filtered and sorted.
 
-/** What filters name, and their words. */
+/** The members that a filter can name, and their words. */
 export const MEMBERS = { actorId: 'actor', userId: 'user', clientId: 'client', caller: 'caller', resource: 'resource' };
 
 /** An impersonation never changes, so a row that is known stays. */

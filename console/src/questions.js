@@ -7,7 +7,7 @@ import { Failure, Question, useSending } from './question.js';
 import { Context } from './rows.js';
 import { count, counted, left, since } from './words.js';
 
-/** What must be typed before everything ends. */
+/** A person must type this before everything ends. */
 const WORDS = 'end everything';
 
 const FAILURES = {

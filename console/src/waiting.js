@@ -23,14 +23,14 @@ const namesOf = (names) => (names === undefined ? undefined : [names].flat().map
 /** An impersonation in one phrase, for the name of a button. */
 export const whoOf = ({ actorId, userId }) => `${actorId ?? 'any actor'} as ${userId}`;
 
-/** The same to be shown. */
+/** The actor and the user of a row, to be shown. */
 export const Who = ({ row: { actorId, userId } }) => html`<bdi>${actorId ?? 'any actor'}</bdi> as <bdi>${userId}</bdi>`;
 
 export function Named({ name, none = 'not named' }) {
   return name === undefined ? html`<span class="muted">${none}</span>` : html`<bdi>${name}</bdi>`;
 }
 
-/** Who has agreed, and who is missing; `whole` says when, too. */
+/** The people who have agreed, and how many are missing. `whole` also shows when they agreed. */
 export function Decisions({ row, whole }) {
   const { approvals, needed, consent, userId } = row;
   return html`

@@ -199,7 +199,7 @@ pub(crate) struct Facts {
     /// The kind of an event, as its sender names it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) event_type: Option<String>,
-    /// What an event led to.
+    /// The outcome of an event.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) outcome: Option<&'static str>,
     /// The context of the mint, if the operator wants it in the audit log.

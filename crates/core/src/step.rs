@@ -108,7 +108,7 @@ pub enum StreamAction {
     Cancel,
 }
 
-/// What happened on the stream of a VM.
+/// An event on the stream of a VM.
 #[derive(Clone, PartialEq, Eq)]
 pub enum StreamEvent {
     /// A message has arrived. It is empty if it was too long to be read.

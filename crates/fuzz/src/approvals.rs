@@ -1,5 +1,6 @@
-//! What people, the decision point and another version of the filter say about tokens that need an
-//! approval. A token that waits is exchanged after its approval, never after a denial, and once.
+//! Answers of people, of the decision point and of another version of the filter about tokens that
+//! need an approval. A token that waits is exchanged after its approval, never after a denial, and
+//! once.
 
 use std::rc::Rc;
 

@@ -38,7 +38,7 @@ impl Key {
         Self { alg, kid: kid.into(), pem, public, private, signer: signer.unwrap() }
     }
 
-    /// The same private key under another algorithm and `kid`: an RSA key serves six algorithms.
+    /// Returns the private key under another algorithm and `kid`: an RSA key serves six algorithms.
     pub fn under(&self, alg: Algorithm, kid: &str) -> Self {
         let (pem, signer) = (self.pem.clone(), self.signer.clone());
         let (public, private) = (self.public.clone(), self.private.clone());

@@ -108,7 +108,7 @@ fn authorized(request: Request, authorization: Option<&str>) -> Request {
     }
 }
 
-/// The same claims at another time.
+/// Returns the claims with another time.
 fn at(mut claims: Value, now: u64) -> Value {
     claims["iat"] = now.into();
     claims["exp"] = (now + 3600).into();

@@ -9,7 +9,7 @@ use tokio::sync::watch;
 
 use crate::RUNTIME;
 
-/// What happens to the bytes that arrive.
+/// The fate of the bytes that arrive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     Open,
@@ -42,13 +42,13 @@ impl Relay {
         Self { address, way, cuts, task }
     }
 
-    /// Lets no byte through from now on, in either direction. Connections stay open, and new ones
+    /// Holds back every byte from now on, in both directions. Connections stay open, and new ones
     /// are accepted.
     pub fn block(&self) {
         self.way.send_replace(Way::Blocked);
     }
 
-    /// Lets all bytes through, also those that have waited.
+    /// Passes all bytes on, also those that have waited.
     pub fn unblock(&self) {
         self.way.send_replace(Way::Open);
     }

@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::artifacts::COMPANION;
 use crate::envoy::Envoy;
 
-/// What the report has counted, and what Envoy's metrics say about the same.
+/// The counts of the report, or of Envoy's metrics for the same requests.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Counted {
     pub mints: u64,

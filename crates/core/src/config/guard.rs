@@ -74,7 +74,7 @@ pub enum GuardStore {
 pub enum Mode {
     /// Refuses requests.
     Enforce,
-    /// Lets requests pass that `Enforce` would refuse, counts them, and writes them to the audit.
+    /// Passes requests that `Enforce` would refuse, counts them, and writes them to the audit.
     Report,
 }
 

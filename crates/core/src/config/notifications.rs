@@ -13,7 +13,7 @@ use crate::secret::Secret;
 #[cfg(test)]
 use super::describe::{Described, Descriptions};
 
-/// What can happen to an impersonation that a hook can ask to be told.
+/// An event in the life of an impersonation that a hook can ask to be told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Happening {
     /// A subject token waits for a decision.

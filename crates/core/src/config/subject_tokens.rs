@@ -76,7 +76,7 @@ section! {
         /// it, `report` lets it go on. Both raise the alarm `subject_token.replayed`, which says
         /// which it was.
         on_replay: OneOf<OnReplay> = "revoke",
-        /// What `subject_token_type` may be at the exchange. Add a type that your clients send
+        /// The values of `subject_token_type` at the exchange. Add a type that your clients send
         /// already, such as `urn:logto:token-type:impersonation_token`.
         token_types: NonEmpty<TokenType> => "`urn:ietf:params:oauth:token-type:access_token`",
     }

@@ -1,5 +1,5 @@
-//! Who verifies the signature of a proof: the filter with every kind of key, the guard with the few
-//! that its module has room for.
+//! The keys of proofs. The filter verifies signatures with every kind of key, the guard with the
+//! few that its module has room for.
 
 use std::rc::Rc;
 

@@ -103,7 +103,7 @@ pub(crate) enum Document {
     Jwks,
     /// The provider's metadata (OpenID Connect Discovery §3).
     Discovery,
-    /// The same metadata, for clients that look for them by RFC 8414 §3.
+    /// The discovery document, for clients that look for it by RFC 8414 §3.
     OauthDiscovery,
 }
 

@@ -25,7 +25,7 @@ const MOST: usize = 200;
 pub(super) struct Ending {
     /// The impersonation that was to end; `None` if the ending has no id.
     id: Option<String>,
-    /// What had ended before.
+    /// The revocations before this ending.
     before: Rc<View>,
 }
 

@@ -1,4 +1,4 @@
-//! What the endpoints of logout tokens and of security events share: an event that was verified is
+//! The part that the endpoints of logout tokens and of security events share: a verified event is
 //! kept, and its `jti` is remembered after that.
 //!
 //! The audit event of an ending says what ended it: the sender, the event, the actor, the user, the
@@ -34,7 +34,7 @@ const REMEMBERED_FOR: Duration = Duration::from_secs(86_400);
 /// An event is kept so much longer than any token that it ends or refuses.
 const LEEWAY: Duration = Duration::from_secs(600);
 
-/// What an event can lead to, for the audit log and the metrics.
+/// The possible outcomes of an event, for the audit log and the metrics.
 const OUTCOMES: [&str; 6] =
     [ENDED, REPEATED, "verification", "stream_updated", "nothing", "subject_not_understood"];
 const ENDED: &str = "ended";

@@ -537,7 +537,7 @@ fn grant_scope(
     Ok(granted)
 }
 
-/// What an actor must meet, beside the bounds of the subject token.
+/// The demands on an actor, besides the bounds of the subject token.
 #[derive(Clone, Copy)]
 struct Demands<'e> {
     client: &'e Client,

@@ -26,8 +26,8 @@ const LONGEST_BLOCK: usize = 0xffff;
 pub struct BuiltPage {
     /// The beginning of a gzip file, which ends at a whole byte.
     pub gzip: &'static [u8],
-    /// What the end needs: a JSON object with the checksum and the length of the document so far,
-    /// and the header fields of the answer.
+    /// The facts that the end needs: a JSON object with the checksum and the length of the document
+    /// so far, and the header fields of the answer.
     pub manifest: &'static str,
 }
 

@@ -1,4 +1,4 @@
-//! What people see of a subject token: its state, and who has decided about it. The list of what
+//! A subject token as people see it: its state, and who has decided about it. The list of what
 //! waits, the answer to a decision, the caller's own look and the notices all show this.
 
 use serde::Serialize;
@@ -40,7 +40,7 @@ pub(super) struct Reviewed {
     /// The decisions that the holder of the access token may make; in the list.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) may_decide: Option<Vec<&'static str>>,
-    /// Who has just decided; in a notice.
+    /// The person who has just decided; in a notice.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) decided_by: Option<String>,
     /// The reason of the decision; in a notice.
@@ -104,7 +104,7 @@ impl Reviewed {
         }
     }
 
-    /// The same token after something has ended it that its record does not say: [`was_ended`].
+    /// Returns the token as ended by something that its record does not name: [`was_ended`].
     pub(super) fn taken_back(self) -> Self {
         Self { state: Standing::Cancelled.word(), needed: 0, ..self }
     }

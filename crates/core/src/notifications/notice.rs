@@ -7,9 +7,9 @@ use serde_json::json;
 use crate::config::Happening;
 use crate::host::{Host, HostFailure, UnixTime};
 
-/// What a hook is told.
+/// An event that a hook is told.
 pub(crate) struct Notice {
-    /// What happens.
+    /// The kind of the event.
     pub(super) happening: Happening,
     /// The id of the event, the same in each try.
     pub(super) id: String,

@@ -1086,7 +1086,7 @@ fn the_profile_names_every_setting_that_it_forbids() {
     assert!(callers.is_object(), "the profile does not apply to callers");
 }
 
-/// What is read costs something: nothing is read that nobody asks for.
+/// Reading costs something, so the filter reads nothing that no setting asks for.
 #[test]
 fn proofs_and_certificates_are_read_only_where_something_asks_for_them() {
     let bound =
