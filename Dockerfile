@@ -1,6 +1,6 @@
 # The targets: `plugin` and `guard`, each a module alone, as Istio and Envoy Gateway fetch it from a
 # registry; `sbom`; and the services of docker-compose.yml: `envoy` with the module in it,
-# `envoy-in-cluster`, and `gateway`, which is tests/gateway.
+# `envoy-in-cluster`, and `gateway`, which is tests/js/gateway.
 
 # Every base image has its digest, which the engine verifies. Envoy's comes from whoever builds:
 #   docker build --target envoy --build-arg ENVOY=envoyproxy/envoy:v1.40.0@sha256:… .
@@ -62,10 +62,10 @@ FROM envoy AS envoy-in-cluster
 COPY --from=cluster-configuration /envoy.yaml .
 
 FROM node:24.11.1-bookworm-slim@sha256:48abc13a19400ca3985071e287bd405a1d99306770eb81d61202fb6b65cf0b57 AS gateway
-WORKDIR /srv/tests/gateway
-COPY tests/gateway/package.json tests/gateway/package-lock.json tests/gateway/.npmrc ./
+WORKDIR /srv/tests/js/gateway
+COPY tests/js/gateway/package.json tests/js/gateway/package-lock.json tests/js/gateway/.npmrc ./
 RUN npm ci --omit=dev --no-audit --no-fund
-COPY tests/gateway/provider.js tests/gateway/server.js ./
-COPY stack/package.json stack/signing-key.js /srv/stack/
+COPY tests/js/gateway/provider.js tests/js/gateway/server.js ./
+COPY tests/js/stack/package.json tests/js/stack/signing-key.js /srv/tests/js/stack/
 USER node
 CMD ["node", "server.js"]

@@ -4,13 +4,13 @@
 // Without a majority mint and exchange answer 503. Nothing outlives this program, which ends with
 // status 0 only if every step did what it should.
 import { existsSync } from 'node:fs';
-import { startCluster } from '../stack/cluster.js';
-import { poll, ROOT } from '../stack/envoy.js';
-import { AGENT, beforeTheFlow, exchangeRequest, mintRequest, operatorRequest } from '../stack/flow.js';
-import { ProcessError, stopAll, tails } from '../stack/process.js';
-import { probe } from '../stack/probe.js';
-import { keep, send } from '../stack/requests.js';
-import { check, show, title } from '../stack/show.js';
+import { startCluster } from '../tests/js/stack/cluster.js';
+import { poll, ROOT } from '../tests/js/stack/envoy.js';
+import { AGENT, beforeTheFlow, exchangeRequest, mintRequest, operatorRequest } from '../tests/js/stack/flow.js';
+import { ProcessError, stopAll, tails } from '../tests/js/stack/process.js';
+import { probe } from '../tests/js/stack/probe.js';
+import { keep, send } from '../tests/js/stack/requests.js';
+import { check, show, title } from '../tests/js/stack/show.js';
 
 const MODULE = 'target/wasm32-wasip1/release/impersonation_filter.wasm';
 

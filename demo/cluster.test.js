@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
-import { start, stopAll } from '../stack/process.js';
+import { start, stopAll } from '../tests/js/stack/process.js';
 
 const DEMO = fileURLToPath(new URL('cluster.js', import.meta.url));
 

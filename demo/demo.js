@@ -2,13 +2,13 @@
 // that is commented there, and shows the flow through both. `--stay` keeps them until Ctrl-C. Nothing outlives this program, which ends
 // with status 0 only if every step did what it should.
 import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
-import { CONFIG, PORTS, ROOT, startEnvoy } from '../stack/envoy.js';
-import { startGateway } from '../stack/gateway.js';
-import { startHook, withHook } from '../stack/hook.js';
-import { isFree, ProcessError, stopAll, tails } from '../stack/process.js';
-import { pasteable, showFlow } from '../stack/flow.js';
-import { assignments } from '../stack/requests.js';
-import { newSigningKey } from '../stack/signing-key.js';
+import { CONFIG, PORTS, ROOT, startEnvoy } from '../tests/js/stack/envoy.js';
+import { startGateway } from '../tests/js/stack/gateway.js';
+import { startHook, withHook } from '../tests/js/stack/hook.js';
+import { isFree, ProcessError, stopAll, tails } from '../tests/js/stack/process.js';
+import { pasteable, showFlow } from '../tests/js/stack/flow.js';
+import { assignments } from '../tests/js/stack/requests.js';
+import { newSigningKey } from '../tests/js/stack/signing-key.js';
 
 const ORIGIN = `http://127.0.0.1:${PORTS.public}`;
 const MODULE = 'target/wasm32-wasip1/release/impersonation_filter.wasm';

@@ -4,9 +4,9 @@ import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { after, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
-import { PORTS, ROOT } from '../stack/envoy.js';
-import { isFree, start, stopAll } from '../stack/process.js';
-import { pasteFlow, pasteReadme, shown } from '../stack/readme.js';
+import { PORTS, ROOT } from '../tests/js/stack/envoy.js';
+import { isFree, start, stopAll } from '../tests/js/stack/process.js';
+import { pasteFlow, pasteReadme, shown } from '../tests/js/stack/readme.js';
 
 const DEMO = fileURLToPath(new URL('demo.js', import.meta.url));
 

@@ -4,12 +4,12 @@ import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { after, test } from 'node:test';
-import { configOn, poll, replacedOnce, ROOT, startEnvoy } from '../stack/envoy.js';
-import { AGENT, beforeTheFlow, exchangeRequest, mintRequest, showFlow } from '../stack/flow.js';
-import { startGateway } from '../stack/gateway.js';
-import { freePorts, stopAll } from '../stack/process.js';
-import { send } from '../stack/requests.js';
-import { newSigningKey } from '../stack/signing-key.js';
+import { configOn, poll, replacedOnce, ROOT, startEnvoy } from '../tests/js/stack/envoy.js';
+import { AGENT, beforeTheFlow, exchangeRequest, mintRequest, showFlow } from '../tests/js/stack/flow.js';
+import { startGateway } from '../tests/js/stack/gateway.js';
+import { freePorts, stopAll } from '../tests/js/stack/process.js';
+import { send } from '../tests/js/stack/requests.js';
+import { newSigningKey } from '../tests/js/stack/signing-key.js';
 
 const FOLDER = `${ROOT}target/demo/report`;
 const COMPANION = `${ROOT}target/companion/impersonation-filter`;

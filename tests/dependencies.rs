@@ -186,7 +186,7 @@ fn whatever_builds_what_is_shipped_has_a_hash() {
         }
         let base = line.strip_prefix("FROM ").or_else(|| line.strip_prefix("COPY --from="));
         let base = base.and_then(|rest| rest.split(' ').next()).filter(|_| place == "Dockerfile");
-        // Another stage has no tag. Envoy's image is the builder's own: tests/compose.
+        // Another stage has no tag. Envoy's image is the builder's own: tests/js/compose.
         if let Some(base) = base.filter(|base| base.contains(':')) {
             let digest = base.split_once("@sha256:").map(|(_, digest)| digest);
             let is_hex = |digest: &str| digest.bytes().all(|byte| byte.is_ascii_hexdigit());

@@ -75,7 +75,8 @@ struct Provider {
 
 impl Provider {
     fn start() -> Self {
-        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/gateway/with-exchange.js");
+        let script =
+            Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/js/gateway/with-exchange.js");
         let mut command = match envoy_core() {
             Some(core) => {
                 let mut command = Command::new("taskset");

@@ -54,14 +54,14 @@ impl Plan {
     }
 }
 
-/// Returns a command that runs a script of `tests/gateway`, with its packages installed.
+/// Returns a command that runs a script of `tests/js/gateway`, with its packages installed.
 fn node(script: &str) -> Command {
-    let modules = "tests/gateway/node_modules";
+    let modules = "tests/js/gateway/node_modules";
     let made = Command::new("make").current_dir(repository()).args(["--silent", modules]).output();
     let made = made.unwrap();
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
     let mut command = Command::new("node");
-    command.arg(repository().join("tests/gateway").join(script));
+    command.arg(repository().join("tests/js/gateway").join(script));
     command
 }
 

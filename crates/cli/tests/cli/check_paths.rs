@@ -1,5 +1,5 @@
 //! Tests of `check` for endpoints at configured paths: routes, look-alikes and key sets must follow
-//! `paths`. `tests/gateways` moves envoy.yaml by the lines of docs/gateway.md.
+//! `paths`. `tests/js/gateways` moves envoy.yaml by the lines of docs/gateway.md.
 
 use std::path::Path;
 

@@ -1,6 +1,6 @@
 //! Tests of `events`: a transmitter as SSF 1.0 has it, and transmitters that break a rule each. The
-//! transmitter and the metrics are fakes here; `tests/keycloak/ssf.test.js` has a real transmitter,
-//! and Envoy with the filter.
+//! transmitter and the metrics are fakes here; `tests/js/keycloak/ssf.test.js` has a real
+//! transmitter, and Envoy with the filter.
 
 use std::process::Output;
 use std::sync::{Arc, Mutex};

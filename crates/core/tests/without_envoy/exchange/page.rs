@@ -1,5 +1,5 @@
 //! The page of live impersonations, as a stream answers with it. The tests use a page of one line;
-//! `tests/console` reads the real one.
+//! `tests/js/console` reads the real one.
 
 use impersonation_core::issuer::Service;
 use impersonation_core::stream::Flow;

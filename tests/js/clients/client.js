@@ -1,0 +1,95 @@
+// openid-client as its documentation uses it, for the clients of tests/js/gateway.
+import * as jose from 'jose';
+import * as oauth from 'oauth4webapi';
+import * as oidc from 'openid-client';
+import * as yaml from 'yaml';
+import { followTo } from '../stack/browser.js';
+import { poll } from '../stack/envoy.js';
+
+// For suites in other folders.
+export { jose, oauth, oidc, yaml };
+
+export const EXCHANGE = 'urn:ietf:params:oauth:grant-type:token-exchange';
+export const ACCESS_TOKEN = 'urn:ietf:params:oauth:token-type:access_token';
+
+export const SECRETS = {
+  integratorBackend: 'demo-only-integrator-backend',
+  supportPortal: 'demo-only-support-portal',
+  introspection: 'demo-only-impersonation-filter',
+  operations: 'demo-only-operations',
+};
+
+export const REDIRECT_URI = 'http://127.0.0.1/callback';
+
+export function discover(origin, clientId, secret, authentication) {
+  return discoverAt(`${origin}/oidc`, clientId, secret, authentication);
+}
+
+/** `fetch` takes the place of the global function. */
+export function discoverAt(issuer, clientId, secret, authentication = oidc.ClientSecretBasic(secret), fetch = undefined) {
+  return oidc.discovery(new URL(issuer), clientId, undefined, authentication, {
+    execute: [oidc.allowInsecureRequests],
+    ...(fetch && { [oidc.customFetch]: fetch }),
+  });
+}
+
+/**
+ * The authorization code flow, in which `user` signs in: with `fields`, if there is a form.
+ * `cookies` are those of the user's browser.
+ */
+export async function signIn(config, user, parameters = {}, fields = undefined, cookies = new Map()) {
+  const verifier = oidc.randomPKCECodeVerifier();
+  const state = oidc.randomState();
+  const callback = await followTo(REDIRECT_URI, oidc.buildAuthorizationUrl(config, {
+    redirect_uri: REDIRECT_URI,
+    scope: 'openid',
+    login_hint: user,
+    state,
+    code_challenge: await oidc.calculatePKCECodeChallenge(verifier),
+    code_challenge_method: 'S256',
+    ...parameters,
+  }), fields, cookies);
+  return oidc.authorizationCodeGrant(config, callback, { pkceCodeVerifier: verifier, expectedState: state });
+}
+
+/**
+ * The parties of an impersonation. Waits until the filter has the gateway's keys: until then it
+ * asks minters to retry.
+ */
+export async function parties(origin) {
+  const backend = await discover(origin, 'integrator-backend', SECRETS.integratorBackend);
+  const portal = await discover(origin, 'support-portal', SECRETS.supportPortal);
+  const { access_token: agentToken } = await signIn(portal, 'agent-1');
+  const { access_token: backendToken } = await oidc.clientCredentialsGrant(backend, {
+    scope: 'impersonate users:read', resource: `${origin}/api`,
+  });
+  const mint = (userId) => fetch(`${origin}/api/subject-tokens`, {
+    method: 'POST',
+    headers: { authorization: `Bearer ${backendToken}`, 'content-type': 'application/json' },
+    body: JSON.stringify({ userId }),
+  });
+  await poll(async () => (await mint('user-42')).status !== 503);
+  const subjectToken = async (userId = 'user-42') => (await (await mint(userId)).json()).subjectToken;
+  /**
+   * The parameters of a token exchange: a fresh subject token for orders, and an agent who acts.
+   */
+  const exchange = async () => ({
+    scope: 'orders:read',
+    subject_token: await subjectToken(),
+    subject_token_type: ACCESS_TOKEN,
+    resource: `${origin}/orders`,
+    actor_token: agentToken,
+    actor_token_type: ACCESS_TOKEN,
+  });
+  return { portal, agentToken, backendToken, subjectToken, exchange };
+}
+
+/** The access tokens that a probe needs: of the backend, of the agent, and of an operator. */
+export async function credentials(origin) {
+  const { backendToken, agentToken } = await parties(origin);
+  const operations = await discover(origin, 'operations', SECRETS.operations);
+  const { access_token: operator } = await oidc.clientCredentialsGrant(operations, {
+    scope: 'impersonations:read impersonations:revoke', resource: `${origin}/api`,
+  });
+  return { caller: backendToken, actor: agentToken, operator };
+}
