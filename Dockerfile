@@ -62,10 +62,10 @@ FROM envoy AS envoy-in-cluster
 COPY --from=cluster-configuration /envoy.yaml .
 
 FROM node:24.11.1-bookworm-slim@sha256:48abc13a19400ca3985071e287bd405a1d99306770eb81d61202fb6b65cf0b57 AS gateway
-WORKDIR /srv/tests/js/gateway
-COPY tests/js/gateway/package.json tests/js/gateway/package-lock.json tests/js/gateway/.npmrc ./
-RUN npm ci --omit=dev --no-audit --no-fund
-COPY tests/js/gateway/provider.js tests/js/gateway/server.js ./
-COPY tests/js/stack/package.json tests/js/stack/signing-key.js /srv/tests/js/stack/
+WORKDIR /srv/tests/js
+COPY tests/js/package.json tests/js/package-lock.json tests/js/.npmrc ./
+RUN npm ci --omit=dev --omit=optional --no-audit --no-fund
+COPY tests/js/gateway/provider.js tests/js/gateway/server.js gateway/
+COPY tests/js/stack/signing-key.js stack/
 USER node
-CMD ["node", "server.js"]
+CMD ["node", "gateway/server.js"]

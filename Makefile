@@ -55,21 +55,21 @@ release: build
 # some minutes. Needs Go, for actionlint. One architecture is enough to compare two builds.
 test-release: export ARCHITECTURES := amd64
 test-release: export ONLY_PINNED := 1
-test-release: release tools tests/js/gateway/node_modules tests/js/stack/node_modules
+test-release: release tools tests/js/node_modules
 	$(part)
 	cd tests/js/release && node --test
 
 # Starts Envoy before an identity gateway on 127.0.0.1:10000, shows the flow, and goes on until
 # Ctrl-C. The README then uses the companion.
-run: build companion tests/js/gateway/node_modules tests/js/stack/node_modules
+run: build companion tests/js/node_modules
 	node demo/demo.js --stay
 
 # Shows the flow of `make run` and ends; fails if a step fails.
-demo: build tests/js/gateway/node_modules tests/js/stack/node_modules
+demo: build tests/js/node_modules
 	node demo/demo.js
 
 # Shows the flow with two Envoys and three nodes of etcd, and kills the leader.
-demo-cluster: build companion tools tests/js/gateway/node_modules tests/js/stack/node_modules
+demo-cluster: build companion tools tests/js/node_modules
 	node demo/cluster.js
 
 # The longest part comes first. The lints come after everything that a test waits for.
@@ -125,11 +125,11 @@ test-envoy: test-binaries build test-plugin companion tools
 # tests/envoy/every_version.txt, and the flow with envoy.yaml.
 .PHONY: test-envoys
 envoys := 1.36.4 1.37.0 1.39.3 1.40.0
-test-envoys: test-binaries build companion tools tests/js/gateway/node_modules tests/js/stack/node_modules
+test-envoys: test-binaries build companion tools tests/js/node_modules
 	$(part)
 	IMPERSONATION_FILTER=$(CURDIR)/$(companion) IMPERSONATION_FILTER_WASM=$(CURDIR)/$(module) IMPERSONATION_GUARD_WASM=$(CURDIR)/$(guard) RUST_TEST_THREADS=6 scripts/test-envoys target/test-binaries.json $(envoys)
 
-test-differential: test-binaries build tools tests/js/gateway/node_modules
+test-differential: test-binaries build tools tests/js/node_modules
 	$(part)
 	IMPERSONATION_FILTER_WASM=$(CURDIR)/$(module) IMPERSONATION_GUARD_WASM=$(CURDIR)/$(guard) scripts/run-tests target/test-binaries.json differential
 
@@ -188,11 +188,11 @@ test-without-engine: test-core companion lint-native
 	$(part)
 	nice cargo test --package impersonation-filter-cli --no-default-features --test cli without_the_engine
 
-test-gateway: tests/js/gateway/node_modules
+test-gateway: tests/js/node_modules
 	$(part)
 	cd tests/js/gateway && node --test
 
-test-clients: build companion tools tests/js/gateway/node_modules tests/js/clients/node_modules
+test-clients: build companion tools tests/js/node_modules
 	$(part)
 	cd tests/js/clients && node --test
 
@@ -200,7 +200,7 @@ test-clients: build companion tools tests/js/gateway/node_modules tests/js/clien
 # notifications, in a real Envoy and in two with etcd.
 # `make test-approvals CONTESTED=10000` contests more tokens.
 .PHONY: test-approvals
-test-approvals: build tools tests/js/approvals/node_modules
+test-approvals: build tools tests/js/node_modules
 	$(part)
 	cd tests/js/approvals && CONTESTED=$(or $(CONTESTED),300) node --test --test-concurrency=1
 
@@ -211,7 +211,7 @@ console: console/node_modules
 	node console/build.js
 
 # The page in Debian's Chromium and Firefox, before Envoy with the module.
-test-console: build companion tools tests/js/gateway/node_modules tests/js/clients/node_modules tests/js/console/node_modules tests/js/stack/node_modules
+test-console: build companion tools tests/js/node_modules
 	$(part)
 	scripts/chromium --version
 	scripts/firefox --version
@@ -219,7 +219,7 @@ test-console: build companion tools tests/js/gateway/node_modules tests/js/clien
 
 # The filter before other identity gateways than that of tests/js/gateway, and the pages about them
 # (docs/gateways).
-test-gateways: build companion tests/js/gateways/node_modules
+test-gateways: build companion tests/js/node_modules
 	$(part)
 	scripts/envoy --path
 	scripts/canaille --version
@@ -231,7 +231,7 @@ test-gateways: build companion tests/js/gateways/node_modules
 frameworks:
 	scripts/frameworks
 
-test-frameworks: frameworks build companion tools tests/js/gateway/node_modules tests/js/clients/node_modules
+test-frameworks: frameworks build companion tools tests/js/node_modules
 	$(part)
 	cd tests/js/frameworks && node --test
 
@@ -240,20 +240,20 @@ keycloak:
 	scripts/keycloak
 
 # docs/gateways/keycloak.md, run as it is written. It is no part of `make test`.
-test-keycloak: keycloak build companion tools tests/js/clients/node_modules
+test-keycloak: keycloak build companion tools tests/js/node_modules
 	$(part)
 	scripts/leash node --test --test-reporter=spec tests/js/keycloak/
 
 # Impersonation by Keycloak's own token exchange and by the filter, side by side.
-bench-keycloak: keycloak build tools tests/js/clients/node_modules
+bench-keycloak: keycloak build tools tests/js/node_modules
 	scripts/leash node tests/js/keycloak/side-by-side.js
 
 # The next two parts use the ports that envoy.yaml names, so they run one after the other.
-test-demo: build companion tools tests/js/gateway/node_modules tests/js/stack/node_modules
+test-demo: build companion tools tests/js/node_modules
 	$(part)
 	cd demo && flock ../target/.ports.lock node --test
 
-test-compose: build tools tests/js/clients/node_modules tests/js/stack/node_modules
+test-compose: build tools tests/js/node_modules
 	$(part)
 	cd tests/js/compose && flock ../../../target/.ports.lock node --test
 
@@ -272,7 +272,7 @@ mesh-images: build
 	scripts/module-image $(module) target/meshes/oci/impersonation-filter impersonation-filter
 	scripts/module-image $(guard) target/meshes/oci/impersonation-guard impersonation-guard
 
-test-meshes: tools mesh-translators mesh-images tests/js/gateway/node_modules tests/js/clients/node_modules
+test-meshes: tools mesh-translators mesh-images tests/js/node_modules
 	$(part)
 	cd tests/js/meshes && node --test
 
@@ -281,14 +281,14 @@ test-claims-scripts:
 	cd tests/claims-scripts && node --test
 
 # Checks metrics, rules and dashboard against a real run (see scripts/prometheus).
-test-observability: build tools tests/js/gateway/node_modules
+test-observability: build tools tests/js/node_modules
 	$(part)
 	cd tests/js/observability && node --test
 
 # Renders the Helm chart with Helm, and judges the result as the manifests in deploy/. No part of
 # `make test`: it needs Go, and builds Helm on first use, which takes some minutes (see
 # scripts/helm).
-test-chart: build companion tests/js/clients/node_modules tests/js/stack/node_modules
+test-chart: build companion tests/js/node_modules
 	$(part)
 	scripts/envoy --path
 	scripts/helm version --short
@@ -338,7 +338,7 @@ deny:
 	cargo deny --locked --workspace check
 
 # Measures the filter under load over loopback, each figure beside that of Envoy without the filter.
-bench: build tests/js/gateway/node_modules
+bench: build tests/js/node_modules
 	cargo bench --bench gateway
 
 %/node_modules: %/package-lock.json

@@ -202,7 +202,7 @@ fn whatever_builds_what_is_shipped_has_a_hash() {
         let pinned = line.contains("==") && line.contains("--hash=sha256:");
         findings.expect(format!("zig.txt: {line}"), &pinned, &true);
     }
-    for lock in ["console", "scripts/binaryen"] {
+    for lock in ["console", "scripts/binaryen", "tests/js"] {
         let lock = repository().join(lock).join("package-lock.json");
         let lock: Value = serde_json::from_slice(&fs::read(&lock).unwrap()).unwrap();
         let packages = lock["packages"].as_object().unwrap().iter();

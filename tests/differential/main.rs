@@ -56,7 +56,7 @@ impl Plan {
 
 /// Returns a command that runs a script of `tests/js/gateway`, with its packages installed.
 fn node(script: &str) -> Command {
-    let modules = "tests/js/gateway/node_modules";
+    let modules = "tests/js/node_modules";
     let made = Command::new("make").current_dir(repository()).args(["--silent", modules]).output();
     let made = made.unwrap();
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));

@@ -7,7 +7,7 @@ import { poll } from '../stack/envoy.js';
 import { freePorts, start, stopAll } from '../stack/process.js';
 import { configuration, FILES, mint, serve, startFilter } from './world.js';
 
-const CERBOS = fileURLToPath(new URL('node_modules/@cerbos/cerbos-linux-x64/cerbos-linux-x64', import.meta.url));
+const CERBOS = fileURLToPath(new URL('../node_modules/@cerbos/cerbos-linux-x64/cerbos-linux-x64', import.meta.url));
 const POLICY = `
 apiVersion: api.cerbos.dev/v1
 resourcePolicy:

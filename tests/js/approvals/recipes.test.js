@@ -68,7 +68,7 @@ test('a consent window: the user is asked outside of it', async () => {
 });
 
 test('a Slack approval: a click decides with the access token of the person who clicked', async () => {
-  const folder = fileURLToPath(new URL('node_modules/.recipes/', import.meta.url));
+  const folder = fileURLToPath(new URL('../node_modules/.recipes/', import.meta.url));
   mkdirSync(folder, { recursive: true });
   writeFileSync(`${folder}slack.mjs`, block('A Slack approval', 'javascript'));
   const { onHook, onClick } = await import(`${folder}slack.mjs`);

@@ -6,11 +6,9 @@ import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, test } from 'node:test';
-import { createRequire } from 'node:module';
+import { parse } from 'yaml';
 import { ROOT } from '../stack/envoy.js';
 import { judgeIstio, manifests } from '../clients/manifests.js';
-
-const { parse } = createRequire(new URL('../clients/', import.meta.url))('yaml');
 
 // Digests that YAML would read as numbers.
 const FILTER = `1e${'1'.repeat(62)}`;

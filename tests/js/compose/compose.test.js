@@ -4,17 +4,15 @@
 import assert from 'node:assert/strict';
 import { execFileSync, spawnSync } from 'node:child_process';
 import { cpSync, existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
-import { createRequire } from 'node:module';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { test } from 'node:test';
+import { parse } from 'yaml';
 import { pasteable, showFlow } from '../stack/flow.js';
 import { assignments } from '../stack/requests.js';
 import { poll, ROOT } from '../stack/envoy.js';
 import { pasteFlow } from '../stack/readme.js';
 import { newSigningKey } from '../stack/signing-key.js';
-
-const { parse } = createRequire(new URL('../clients/', import.meta.url))('yaml');
 
 const ORIGIN = 'http://127.0.0.1:10000';
 const MINUTES = 60_000;
