@@ -1,13 +1,7 @@
 // openid-client as its documentation uses it, for the clients of tests/js/gateway.
-import * as jose from 'jose';
-import * as oauth from 'oauth4webapi';
 import * as oidc from 'openid-client';
-import * as yaml from 'yaml';
 import { followTo } from '../stack/browser.js';
 import { poll } from '../stack/envoy.js';
-
-// For suites in other folders.
-export { jose, oauth, oidc, yaml };
 
 export const EXCHANGE = 'urn:ietf:params:oauth:grant-type:token-exchange';
 export const ACCESS_TOKEN = 'urn:ietf:params:oauth:token-type:access_token';

@@ -3,12 +3,13 @@
 import assert from 'node:assert/strict';
 import { constants, generateKeyPairSync, randomUUID, sign } from 'node:crypto';
 import { after, before, test } from 'node:test';
+import * as jose from 'jose';
 import * as oauth from 'oauth4webapi';
 import * as oidc from 'openid-client';
 import { replacedOnce } from '../stack/envoy.js';
 import { stopAll } from '../stack/process.js';
 import { withBinding } from './binding.js';
-import { EXCHANGE, jose, parties } from './client.js';
+import { EXCHANGE, parties } from './client.js';
 import { FLOW, playAuthlib, playOauth4webapi, playOpenidClient } from './plays.js';
 import { startStack } from './stack.js';
 

@@ -3,12 +3,15 @@
 import assert from 'node:assert/strict';
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { after, before, describe, test } from 'node:test';
+import * as jose from 'jose';
+import * as oidc from 'openid-client';
+import * as YAML from 'yaml';
 import { followTo } from '../stack/browser.js';
 import { configOn, poll, startEnvoy } from '../stack/envoy.js';
 import { freePorts, stopAll } from '../stack/process.js';
 import { send } from '../stack/requests.js';
 import { newSigningKey } from '../stack/signing-key.js';
-import { ACCESS_TOKEN, discoverAt, EXCHANGE, jose, oidc, REDIRECT_URI, SECRETS, signIn, yaml as YAML } from '../clients/client.js';
+import { ACCESS_TOKEN, discoverAt, EXCHANGE, SECRETS, signIn } from '../clients/client.js';
 import { FLOW } from '../clients/plays.js';
 import { startApi } from '../gateways/api.js';
 import { check, knownGateways, moved } from '../gateways/moved.js';

@@ -3,9 +3,11 @@
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { after, before, test } from 'node:test';
+import * as jose from 'jose';
+import * as oidc from 'openid-client';
 import { replacedOnce, ROOT } from '../stack/envoy.js';
 import { freePorts, stopAll } from '../stack/process.js';
-import { EXCHANGE, jose, oidc, parties, SECRETS, signIn } from '../clients/client.js';
+import { EXCHANGE, parties, SECRETS, signIn } from '../clients/client.js';
 import { FLOW } from '../clients/plays.js';
 import { startStack } from '../clients/stack.js';
 import { runInGo, startJava } from './programs.js';

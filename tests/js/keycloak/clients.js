@@ -1,7 +1,9 @@
 // The client libraries and verifiers of tests/js/clients, with Keycloak's documents.
 import assert from 'node:assert/strict';
 import { before, describe, test } from 'node:test';
-import { jose, oauth, oidc } from '../clients/client.js';
+import * as jose from 'jose';
+import * as oauth from 'oauth4webapi';
+import * as oidc from 'openid-client';
 import { FLOW, playAuthlib, playOauth4webapi, playOpenidClient } from '../clients/plays.js';
 import { verifiedByAuthlib, verifiedByPyjwt, withExpressApi } from '../clients/verifiers.js';
 import { everything, SECRETS, signInAs } from './parties.js';

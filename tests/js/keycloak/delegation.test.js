@@ -3,7 +3,9 @@
 // version fails here, docs/gateways/keycloak.md must say something else.
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
-import { ACCESS_TOKEN, discoverAt, EXCHANGE, jose, oidc, REDIRECT_URI, signIn } from '../clients/client.js';
+import * as jose from 'jose';
+import * as oidc from 'openid-client';
+import { ACCESS_TOKEN, discoverAt, EXCHANGE, REDIRECT_URI, signIn } from '../clients/client.js';
 import { poll } from '../stack/envoy.js';
 import { ADMIN } from '../stack/keycloak.js';
 import { stopAll } from '../stack/process.js';

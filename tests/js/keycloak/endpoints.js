@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { get } from 'node:http';
 import { before, describe, test } from 'node:test';
-import { oidc } from '../clients/client.js';
+import * as oidc from 'openid-client';
 import { call, everything, mint, post, signInAs } from './parties.js';
 import { USERS } from './stack.js';
 

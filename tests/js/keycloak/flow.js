@@ -1,7 +1,9 @@
 // Mint and exchange with Keycloak's tokens.
 import assert from 'node:assert/strict';
 import { before, describe, test } from 'node:test';
-import { ACCESS_TOKEN, EXCHANGE, jose, oidc } from '../clients/client.js';
+import * as jose from 'jose';
+import * as oidc from 'openid-client';
+import { ACCESS_TOKEN, EXCHANGE } from '../clients/client.js';
 import { everything, exchangeAt, mint, signInAs } from './parties.js';
 import { USERS } from './stack.js';
 

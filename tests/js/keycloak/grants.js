@@ -1,7 +1,9 @@
 // Keycloak's own grants pass: each side gets the bytes that the other has sent.
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
-import { ACCESS_TOKEN, EXCHANGE, jose, oidc } from '../clients/client.js';
+import * as jose from 'jose';
+import * as oidc from 'openid-client';
+import { ACCESS_TOKEN, EXCHANGE } from '../clients/client.js';
 import { everything, post, signInAs } from './parties.js';
 import { USERS } from './stack.js';
 

@@ -2,9 +2,11 @@
 // that the agent has signed in for this session.
 import assert from 'node:assert/strict';
 import { before, describe, test } from 'node:test';
+import * as jose from 'jose';
+import * as oidc from 'openid-client';
 import { followTo } from '../stack/browser.js';
 import { ADMIN } from '../stack/keycloak.js';
-import { jose, oidc, REDIRECT_URI } from '../clients/client.js';
+import { REDIRECT_URI } from '../clients/client.js';
 import { call, everything, exchangeAt, signInAs } from './parties.js';
 import { USERS } from './stack.js';
 

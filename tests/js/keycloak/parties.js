@@ -1,6 +1,8 @@
 // The one stack of all tests here, and its parties, by openid-client.
 import assert from 'node:assert/strict';
-import { ACCESS_TOKEN, discoverAt, EXCHANGE, oidc, REDIRECT_URI, signIn, yaml as YAML } from '../clients/client.js';
+import * as oidc from 'openid-client';
+import * as YAML from 'yaml';
+import { ACCESS_TOKEN, discoverAt, EXCHANGE, REDIRECT_URI, signIn } from '../clients/client.js';
 import { poll } from '../stack/envoy.js';
 import { BLOCKS, startEnvoyBefore, startStack, USERS } from './stack.js';
 

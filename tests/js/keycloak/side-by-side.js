@@ -6,7 +6,9 @@
 //   SECONDS=20           for each way
 import { readFileSync } from 'node:fs';
 import { Agent, request } from 'node:http';
-import { ACCESS_TOKEN, discoverAt, EXCHANGE, jose, oidc } from '../clients/client.js';
+import * as jose from 'jose';
+import * as oidc from 'openid-client';
+import { ACCESS_TOKEN, discoverAt, EXCHANGE } from '../clients/client.js';
 import { poll } from '../stack/envoy.js';
 import { stopAll } from '../stack/process.js';
 import { SECRETS, signInAs } from './parties.js';

@@ -6,12 +6,12 @@ import { createServer } from 'node:http';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
+import * as YAML from 'yaml';
 import { CONFIG, configOn, replacedOnce, ROOT, startEnvoy } from '../stack/envoy.js';
 import { startKeycloak } from '../stack/keycloak.js';
 import { freePorts } from '../stack/process.js';
 import { namedBlocks } from '../stack/readme.js';
 import { newSigningKey } from '../stack/signing-key.js';
-import { yaml as YAML } from '../clients/client.js';
 import { startRecorder } from './recorder.js';
 
 export const FILES = `${ROOT}target/keycloak/run`;
