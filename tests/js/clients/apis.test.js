@@ -5,8 +5,8 @@ import { after, before, test } from 'node:test';
 import { decodeProtectedHeader } from 'jose';
 import * as oidc from 'openid-client';
 import { stopAll } from '../stack/process.js';
-import { EXCHANGE, parties, signIn } from './client.js';
-import { startStack } from './stack.js';
+import { EXCHANGE, parties, signIn } from '../stack/client.js';
+import { startStack } from '../stack/shipped.js';
 import { verifiedByAuthlib, verifiedByPyjwt, withExpressApi } from './verifiers.js';
 
 let origin;

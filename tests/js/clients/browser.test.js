@@ -11,8 +11,8 @@ import { parse } from 'yaml';
 import { CONFIG, configOn, ROOT, startEnvoy } from '../stack/envoy.js';
 import { freePorts, stopAll } from '../stack/process.js';
 import { newSigningKey } from '../stack/signing-key.js';
-import { EXCHANGE, parties, SECRETS } from './client.js';
-import { startStack } from './stack.js';
+import { EXCHANGE, parties, SECRETS } from '../stack/client.js';
+import { startStack } from '../stack/shipped.js';
 
 const PAGE = 'http://localhost:3000'; // as envoy.yaml names it
 const ELSEWHERE = 'https://evil.example';

@@ -6,7 +6,7 @@ import { createServer } from 'node:http';
 import { connect } from 'node:net';
 import { after, before, test } from 'node:test';
 import { stopAll } from '../stack/process.js';
-import { newPorts, startEnvoyOn } from './stack.js';
+import { newPorts, startEnvoyOn } from '../stack/shipped.js';
 
 const EXCHANGE = 'grant_type=urn:ietf:params:oauth:grant-type:token-exchange&client_id=support-console&subject_token=sub_a';
 const FORM = 'content-type: application/x-www-form-urlencoded';

@@ -6,11 +6,11 @@ import { parse, stringify } from 'yaml';
 import { ROOT } from '../stack/envoy.js';
 import { probe } from '../stack/probe.js';
 import { freePorts, stopAll } from '../stack/process.js';
-import { credentials } from './client.js';
+import { credentials } from '../stack/client.js';
 import {
   actionOf, finder, inputsOf, judgeEnvoyGateway, judgeIstio, manifests, patchesOf, pathsOfEnvoyGateway, pathsOfIstio,
 } from './manifests.js';
-import { startStack } from './stack.js';
+import { startStack } from '../stack/shipped.js';
 
 after(stopAll);
 

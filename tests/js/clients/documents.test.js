@@ -7,7 +7,7 @@ import { after, before, test } from 'node:test';
 import { gunzipSync } from 'node:zlib';
 import * as oauth from 'oauth4webapi';
 import { stopAll } from '../stack/process.js';
-import { startStack } from './stack.js';
+import { startStack } from '../stack/shipped.js';
 
 const DISCOVERY = '/oidc/.well-known/openid-configuration';
 const KEYS = '/oidc/jwks';

@@ -5,7 +5,7 @@ import { after, before, test } from 'node:test';
 import { poll, ROOT } from '../stack/envoy.js';
 import { lines, namedLines, paste, pasteFlow } from '../stack/readme.js';
 import { stopAll } from '../stack/process.js';
-import { startStack } from './stack.js';
+import { startStack } from '../stack/shipped.js';
 
 const PAGE = 'docs/ending-an-impersonation.md';
 const steps = namedLines(PAGE);

@@ -5,8 +5,8 @@ import { decodeJwt, decodeProtectedHeader } from 'jose';
 import * as oidc from 'openid-client';
 import { startGateway } from '../stack/gateway.js';
 import { freePorts, stopAll } from '../stack/process.js';
-import { discover, SECRETS, signIn } from './client.js';
-import { startStack } from './stack.js';
+import { discover, SECRETS, signIn } from '../stack/client.js';
+import { startStack } from '../stack/shipped.js';
 
 let stack;
 let bare; // a gateway without Envoy

@@ -7,8 +7,8 @@ import * as oidc from 'openid-client';
 import { OPAQUE_API } from '../gateway/provider.js';
 import { poll } from '../stack/envoy.js';
 import { stopAll } from '../stack/process.js';
-import { discover, SECRETS, signIn } from './client.js';
-import { startStack } from './stack.js';
+import { discover, SECRETS, signIn } from '../stack/client.js';
+import { startStack } from '../stack/shipped.js';
 
 const EXCHANGE = 'urn:ietf:params:oauth:grant-type:token-exchange';
 const ACCESS_TOKEN = 'urn:ietf:params:oauth:token-type:access_token';

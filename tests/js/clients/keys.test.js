@@ -8,10 +8,10 @@ import * as oauth from 'oauth4webapi';
 import * as oidc from 'openid-client';
 import { replacedOnce } from '../stack/envoy.js';
 import { stopAll } from '../stack/process.js';
-import { withBinding } from './binding.js';
-import { EXCHANGE, parties } from './client.js';
+import { withBinding } from '../stack/binding.js';
+import { EXCHANGE, parties } from '../stack/client.js';
 import { FLOW, playAuthlib, playOauth4webapi, playOpenidClient } from './plays.js';
-import { startStack } from './stack.js';
+import { startStack } from '../stack/shipped.js';
 
 const INSECURE = { [oauth.allowInsecureRequests]: true };
 

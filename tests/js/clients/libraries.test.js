@@ -4,9 +4,9 @@ import { after, before, test } from 'node:test';
 import * as oauth from 'oauth4webapi';
 import * as oidc from 'openid-client';
 import { stopAll } from '../stack/process.js';
-import { parties, SECRETS } from './client.js';
+import { parties, SECRETS } from '../stack/client.js';
 import { FLOW, playAuthlib, playOauth4webapi, playOpenidClient } from './plays.js';
-import { startStack } from './stack.js';
+import { startStack } from '../stack/shipped.js';
 
 const PORTAL = ['support-portal', SECRETS.supportPortal];
 

@@ -11,7 +11,7 @@ import { parseAllDocuments } from 'yaml';
 import { ROOT } from '../stack/envoy.js';
 import { stopAll } from '../stack/process.js';
 import { moved } from '../gateways/moved.js';
-import { newPorts, startEnvoyOn } from './stack.js';
+import { newPorts, startEnvoyOn } from '../stack/shipped.js';
 
 const OURS = [
   '/api/subject-tokens', '/oidc/token', '/oidc/jwks', '/oidc/.well-known/openid-configuration',

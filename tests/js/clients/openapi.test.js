@@ -12,8 +12,8 @@ import { exportJWK, generateKeyPair, SignJWT } from 'jose';
 import { parse, stringify } from 'yaml';
 import { poll, ROOT } from '../stack/envoy.js';
 import { stopAll } from '../stack/process.js';
-import { SECRETS } from './client.js';
-import { newPorts, startEnvoyOn } from './stack.js';
+import { SECRETS } from '../stack/client.js';
+import { newPorts, startEnvoyOn } from '../stack/shipped.js';
 
 const run = promisify(execFile);
 const EXAMPLES = 25; // of each kind for each operation

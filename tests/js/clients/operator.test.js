@@ -5,8 +5,8 @@ import { get } from 'node:http';
 import { after, before, test } from 'node:test';
 import { probe } from '../stack/probe.js';
 import { stopAll } from '../stack/process.js';
-import { credentials } from './client.js';
-import { startStack } from './stack.js';
+import { credentials } from '../stack/client.js';
+import { startStack } from '../stack/shipped.js';
 
 const ENDPOINTS = ['/api/subject-tokens', '/oidc/token'];
 

@@ -7,8 +7,8 @@ import { setTimeout as pause } from 'node:timers/promises';
 import { poll, withoutActors } from '../stack/envoy.js';
 import { startGateway } from '../stack/gateway.js';
 import { stopAll } from '../stack/process.js';
-import { SECRETS } from './client.js';
-import { newPorts, startEnvoyOn } from './stack.js';
+import { SECRETS } from '../stack/client.js';
+import { newPorts, startEnvoyOn } from '../stack/shipped.js';
 
 const RATE = 50; // requests a second
 const PHASE_MS = 3000; // the least time in which the gateway works, is dead, and works again

@@ -9,7 +9,7 @@ import { connect } from 'node:http2';
 import { buffer } from 'node:stream/consumers';
 import { after, before, test } from 'node:test';
 import { stopAll } from '../stack/process.js';
-import { newPorts, startEnvoyOn } from './stack.js';
+import { newPorts, startEnvoyOn } from '../stack/shipped.js';
 
 const PATHS = ['/oidc/token', '/elsewhere'];
 const MIB = 1024 * 1024;

@@ -10,8 +10,8 @@ import { parse, stringify } from 'yaml';
 import { ROOT } from '../stack/envoy.js';
 import { namedBlocks } from '../stack/readme.js';
 import { stopAll } from '../stack/process.js';
-import { EXCHANGE, parties, SECRETS, signIn } from './client.js';
-import { startStack } from './stack.js';
+import { EXCHANGE, parties, SECRETS, signIn } from '../stack/client.js';
+import { startStack } from '../stack/shipped.js';
 
 let origin;
 let file;

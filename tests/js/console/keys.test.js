@@ -5,9 +5,9 @@ import { once } from 'node:events';
 import { createServer } from 'node:http';
 import { after, before, test } from 'node:test';
 import { stopAll } from '../stack/process.js';
-import { withBinding } from '../clients/binding.js';
-import { EXCHANGE, parties } from '../clients/client.js';
-import { startStack } from '../clients/stack.js';
+import { withBinding } from '../stack/binding.js';
+import { EXCHANGE, parties } from '../stack/client.js';
+import { startStack } from '../stack/shipped.js';
 import { startBrowser } from './stack.js';
 
 let browser;

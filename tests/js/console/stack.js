@@ -5,8 +5,8 @@ import { once } from 'node:events';
 import { createServer } from 'node:http';
 import { chromium } from 'playwright-core';
 import { ROOT } from '../stack/envoy.js';
-import { parties, SECRETS, signIn } from '../clients/client.js';
-import { startEnvoyOn, startStack } from '../clients/stack.js';
+import { parties, SECRETS, signIn } from '../stack/client.js';
+import { startEnvoyOn, startStack } from '../stack/shipped.js';
 
 export const PAGE = '/impersonations/';
 

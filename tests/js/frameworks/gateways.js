@@ -7,7 +7,7 @@ import { createServer } from 'node:http';
 import { poll } from '../stack/envoy.js';
 import { freePorts } from '../stack/process.js';
 import { newSigningKey } from '../stack/signing-key.js';
-import { REDIRECT_URI, SECRETS } from '../clients/client.js';
+import { REDIRECT_URI, SECRETS } from '../stack/client.js';
 import { FILES, startInGo } from './programs.js';
 
 const MACHINE = 'demo-only-integrator-backend';

@@ -11,7 +11,7 @@ import { configOn, poll, startEnvoy } from '../stack/envoy.js';
 import { freePorts, stopAll } from '../stack/process.js';
 import { send } from '../stack/requests.js';
 import { newSigningKey } from '../stack/signing-key.js';
-import { ACCESS_TOKEN, discoverAt, EXCHANGE, SECRETS, signIn } from '../clients/client.js';
+import { ACCESS_TOKEN, discoverAt, EXCHANGE, SECRETS, signIn } from '../stack/client.js';
 import { FLOW } from '../clients/plays.js';
 import { startApi } from '../gateways/api.js';
 import { check, knownGateways, moved } from '../gateways/moved.js';

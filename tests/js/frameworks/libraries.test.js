@@ -7,9 +7,9 @@ import * as jose from 'jose';
 import * as oidc from 'openid-client';
 import { replacedOnce, ROOT } from '../stack/envoy.js';
 import { freePorts, stopAll } from '../stack/process.js';
-import { EXCHANGE, parties, SECRETS, signIn } from '../clients/client.js';
+import { EXCHANGE, parties, SECRETS, signIn } from '../stack/client.js';
 import { FLOW } from '../clients/plays.js';
-import { startStack } from '../clients/stack.js';
+import { startStack } from '../stack/shipped.js';
 import { runInGo, startJava } from './programs.js';
 
 const CLIENT = ['support-portal', SECRETS.supportPortal];

@@ -10,7 +10,7 @@ import { freePorts, stopAll } from '../stack/process.js';
 import { send } from '../stack/requests.js';
 import { startApi } from './api.js';
 import { client, COMPANION, idOf, password, startCanaille, startEnvoyBeforeCanaille } from './canaille.js';
-import { ask, basic } from './http.js';
+import { ask, basic } from '../stack/http.js';
 
 const EXCHANGE = 'urn:ietf:params:oauth:grant-type:token-exchange';
 const ACCESS_TOKEN = 'urn:ietf:params:oauth:token-type:access_token';

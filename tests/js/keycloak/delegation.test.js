@@ -5,7 +5,7 @@ import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 import * as jose from 'jose';
 import * as oidc from 'openid-client';
-import { ACCESS_TOKEN, discoverAt, EXCHANGE, REDIRECT_URI, signIn } from '../clients/client.js';
+import { ACCESS_TOKEN, discoverAt, EXCHANGE, REDIRECT_URI, signIn } from '../stack/client.js';
 import { poll } from '../stack/envoy.js';
 import { ADMIN } from '../stack/keycloak.js';
 import { stopAll } from '../stack/process.js';

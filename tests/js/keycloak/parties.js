@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import * as oidc from 'openid-client';
 import * as YAML from 'yaml';
-import { ACCESS_TOKEN, discoverAt, EXCHANGE, REDIRECT_URI, signIn } from '../clients/client.js';
+import { ACCESS_TOKEN, discoverAt, EXCHANGE, REDIRECT_URI, signIn } from '../stack/client.js';
 import { poll } from '../stack/envoy.js';
 import { BLOCKS, startEnvoyBefore, startStack, USERS } from './stack.js';
 

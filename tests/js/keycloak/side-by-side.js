@@ -8,7 +8,7 @@ import { readFileSync } from 'node:fs';
 import { Agent, request } from 'node:http';
 import * as jose from 'jose';
 import * as oidc from 'openid-client';
-import { ACCESS_TOKEN, discoverAt, EXCHANGE } from '../clients/client.js';
+import { ACCESS_TOKEN, discoverAt, EXCHANGE } from '../stack/client.js';
 import { poll } from '../stack/envoy.js';
 import { stopAll } from '../stack/process.js';
 import { SECRETS, signInAs } from './parties.js';

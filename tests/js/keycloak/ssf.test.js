@@ -6,7 +6,7 @@ import { execFile } from 'node:child_process';
 import { writeFileSync } from 'node:fs';
 import { after, before, test } from 'node:test';
 import * as oidc from 'openid-client';
-import { ACCESS_TOKEN, discoverAt, REDIRECT_URI } from '../clients/client.js';
+import { ACCESS_TOKEN, discoverAt, REDIRECT_URI } from '../stack/client.js';
 import { poll, ROOT } from '../stack/envoy.js';
 import { ADMIN } from '../stack/keycloak.js';
 import { stopAll } from '../stack/process.js';

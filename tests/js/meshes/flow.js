@@ -1,6 +1,6 @@
 // What must hold in front of an identity gateway, whichever mesh has configured the Envoys.
 import assert from 'node:assert/strict';
-import * as clients from '../clients/client.js';
+import * as clients from '../stack/client.js';
 import { API, poll, send, statusOf } from './mesh.js';
 
 const PAGE = 'https://support.example.com';

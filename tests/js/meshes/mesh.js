@@ -11,7 +11,7 @@ import { poll, ROOT, startEnvoy } from '../stack/envoy.js';
 import { startGateway } from '../stack/gateway.js';
 import { freePorts, start } from '../stack/process.js';
 import { newSigningKey } from '../stack/signing-key.js';
-import { SECRETS } from '../clients/client.js';
+import { SECRETS } from '../stack/client.js';
 
 const PROGRAMS = `${ROOT}target/meshes`;
 const FILES = `${PROGRAMS}/runs`;

@@ -1,5 +1,5 @@
 // envoy.yaml, where the support console must bind its tokens to a key.
-import { replacedOnce } from '../stack/envoy.js';
+import { replacedOnce } from './envoy.js';
 
 /** With `nonce`, the proofs of the exchange need nonces. */
 export function withBinding(yaml, { nonce = false } = {}) {

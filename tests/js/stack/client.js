@@ -1,7 +1,7 @@
 // openid-client as its documentation uses it, for the clients of tests/js/gateway.
 import * as oidc from 'openid-client';
-import { followTo } from '../stack/browser.js';
-import { poll } from '../stack/envoy.js';
+import { followTo } from './browser.js';
+import { poll } from './envoy.js';
 
 export const EXCHANGE = 'urn:ietf:params:oauth:grant-type:token-exchange';
 export const ACCESS_TOKEN = 'urn:ietf:params:oauth:token-type:access_token';

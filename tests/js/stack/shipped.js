@@ -1,9 +1,9 @@
 // A gateway and an Envoy in front of it, with the repository's envoy.yaml moved to free ports.
 import { mkdirSync, writeFileSync } from 'node:fs';
-import { newSigningKey } from '../stack/signing-key.js';
-import { configOn, ROOT, startEnvoy } from '../stack/envoy.js';
-import { startGateway } from '../stack/gateway.js';
-import { freePorts } from '../stack/process.js';
+import { newSigningKey } from './signing-key.js';
+import { configOn, ROOT, startEnvoy } from './envoy.js';
+import { startGateway } from './gateway.js';
+import { freePorts } from './process.js';
 import { SECRETS } from './client.js';
 
 const FILES = `${ROOT}target/clients`;
