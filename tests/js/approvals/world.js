@@ -5,6 +5,7 @@ import { mkdirSync, writeFileSync } from 'node:fs';
 import { Agent, createServer, request } from 'node:http';
 import { exportJWK, generateKeyPair, SignJWT } from 'jose';
 import { ROOT, startEnvoy } from '../stack/envoy.js';
+import { ACCESS_TOKEN, EXCHANGE } from '../stack/names.js';
 import { freePorts } from '../stack/process.js';
 import { newSigningKey } from '../stack/signing-key.js';
 
@@ -141,10 +142,10 @@ export const decide = (filter, token, id, decision, reason = undefined) => (
 );
 
 export function exchange(filter, token, actorToken = undefined) {
-  const type = 'urn:ietf:params:oauth:token-type:access_token';
+  const type = ACCESS_TOKEN;
   return send(filter, 'POST', '/oidc/token', {
     form: {
-      grant_type: 'urn:ietf:params:oauth:grant-type:token-exchange',
+      grant_type: EXCHANGE,
       client_id: 'portal',
       scope: 'orders:read',
       resource: ORDERS,

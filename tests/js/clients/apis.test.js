@@ -4,8 +4,9 @@ import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 import { decodeProtectedHeader } from 'jose';
 import * as oidc from 'openid-client';
+import { EXCHANGE } from '../stack/names.js';
 import { stopAll } from '../stack/process.js';
-import { EXCHANGE, parties, signIn } from '../stack/client.js';
+import { parties, signIn } from '../stack/client.js';
 import { startStack } from '../stack/shipped.js';
 import { verifiedByAuthlib, verifiedByPyjwt, withExpressApi } from './verifiers.js';
 

@@ -9,9 +9,10 @@ import { after, before, test } from 'node:test';
 import * as jose from 'jose';
 import { parse } from 'yaml';
 import { CONFIG, configOn, ROOT, startEnvoy } from '../stack/envoy.js';
+import { EXCHANGE, SECRETS } from '../stack/names.js';
 import { freePorts, stopAll } from '../stack/process.js';
 import { newSigningKey } from '../stack/signing-key.js';
-import { EXCHANGE, parties, SECRETS } from '../stack/client.js';
+import { parties } from '../stack/client.js';
 import { startStack } from '../stack/shipped.js';
 
 const PAGE = 'http://localhost:3000'; // as envoy.yaml names it
@@ -198,7 +199,7 @@ test('while the guard cannot reach etcd, the page can read that it should retry'
     config,
     log: `${ROOT}target/clients/envoy-${listener}.log`,
     admin,
-    env: { IMPERSONATION_SIGNING_KEY: JSON.stringify(newSigningKey()), INTROSPECTION_SECRET: SECRETS.introspection },
+    env: { IMPERSONATION_SIGNING_KEY: JSON.stringify(newSigningKey()), INTROSPECTION_SECRET: SECRETS['impersonation-filter'] },
   });
   const call = await fetchFrom(PAGE, `http://127.0.0.1:${listener}/orders/1`, bearer(token));
   assert.deepEqual([call.status, JSON.parse(call.text).error], [503, 'temporarily_unavailable']);

@@ -6,12 +6,12 @@ import { buffer } from 'node:stream/consumers';
 import { after, before, test } from 'node:test';
 import { gunzipSync } from 'node:zlib';
 import * as oauth from 'oauth4webapi';
+import { EXCHANGE } from '../stack/names.js';
 import { stopAll } from '../stack/process.js';
 import { startStack } from '../stack/shipped.js';
 
 const DISCOVERY = '/oidc/.well-known/openid-configuration';
 const KEYS = '/oidc/jwks';
-const EXCHANGE = 'urn:ietf:params:oauth:grant-type:token-exchange';
 
 let stack;
 

@@ -5,7 +5,7 @@ import { decodeJwt, decodeProtectedHeader } from 'jose';
 import * as oidc from 'openid-client';
 import { startGateway } from '../stack/gateway.js';
 import { freePorts, stopAll } from '../stack/process.js';
-import { discover, SECRETS, signIn } from '../stack/client.js';
+import { discover, signIn } from '../stack/client.js';
 import { startStack } from '../stack/shipped.js';
 
 let stack;
@@ -21,7 +21,7 @@ before(async () => {
 after(stopAll);
 
 test('client_credentials', () => sameAsWithout(async (origin) => {
-  const config = await discover(origin, 'integrator-backend', SECRETS.integratorBackend);
+  const config = await discover(origin, 'integrator-backend');
   const granted = await oidc.clientCredentialsGrant(config, {
     scope: 'impersonate users:read',
     resource: `${origin}/api`,
@@ -31,7 +31,7 @@ test('client_credentials', () => sameAsWithout(async (origin) => {
 
 test('authorization_code with PKCE, its ID token verified, then userinfo and refresh_token', () => (
   sameAsWithout(async (origin) => {
-    const config = await discover(origin, 'support-portal', SECRETS.supportPortal);
+    const config = await discover(origin, 'support-portal');
     oidc.enableNonRepudiationChecks(config);
     const granted = await signIn(config, 'agent-1');
     const refreshed = await oidc.refreshTokenGrant(config, granted.refresh_token);
@@ -52,9 +52,9 @@ test('authorization_code of a public client', () => sameAsWithout(async (origin)
 }));
 
 test('introspection', () => sameAsWithout(async (origin) => {
-  const machine = await discover(origin, 'integrator-backend', SECRETS.integratorBackend);
+  const machine = await discover(origin, 'integrator-backend');
   const { access_token: token } = await oidc.clientCredentialsGrant(machine, { scope: 'impersonate' });
-  const filter = await discover(origin, 'impersonation-filter', SECRETS.introspection);
+  const filter = await discover(origin, 'impersonation-filter');
   return oidc.tokenIntrospection(filter, token);
 }));
 

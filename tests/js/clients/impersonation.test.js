@@ -6,12 +6,10 @@ import { createRemoteJWKSet, jwtVerify } from 'jose';
 import * as oidc from 'openid-client';
 import { OPAQUE_API } from '../gateway/provider.js';
 import { poll } from '../stack/envoy.js';
+import { ACCESS_TOKEN, EXCHANGE, SECRETS } from '../stack/names.js';
 import { stopAll } from '../stack/process.js';
-import { discover, SECRETS, signIn } from '../stack/client.js';
+import { discover, signIn } from '../stack/client.js';
 import { startStack } from '../stack/shipped.js';
-
-const EXCHANGE = 'urn:ietf:params:oauth:grant-type:token-exchange';
-const ACCESS_TOKEN = 'urn:ietf:params:oauth:token-type:access_token';
 
 let origin;
 let envoy;
@@ -23,8 +21,8 @@ let agentToken; // opaque; both clients must send it
 
 before(async () => {
   ({ origin, envoy, ports } = await startStack());
-  backend = await discover(origin, 'integrator-backend', SECRETS.integratorBackend);
-  portal = await discover(origin, 'support-portal', SECRETS.supportPortal);
+  backend = await discover(origin, 'integrator-backend');
+  portal = await discover(origin, 'support-portal');
   console_ = await discover(origin, 'support-console', undefined, oidc.None());
   ({ access_token: agentToken } = await signIn(portal, 'agent-1'));
   // Until the filter has the gateway's keys, it asks callers to retry (503).
@@ -226,7 +224,7 @@ test('the access log says who acted as whom, and holds no token', async () => {
   assert.equal(used.guard, 'allowed: default');
 
   const log = envoy.tail(Infinity);
-  for (const secret of [token, agentToken, granted.access_token, SECRETS.supportPortal]) {
+  for (const secret of [token, agentToken, granted.access_token, SECRETS['support-portal']]) {
     assert.equal(log.includes(secret), false);
   }
 });

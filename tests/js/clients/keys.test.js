@@ -7,9 +7,10 @@ import * as jose from 'jose';
 import * as oauth from 'oauth4webapi';
 import * as oidc from 'openid-client';
 import { replacedOnce } from '../stack/envoy.js';
+import { EXCHANGE } from '../stack/names.js';
 import { stopAll } from '../stack/process.js';
 import { withBinding } from '../stack/binding.js';
-import { EXCHANGE, parties } from '../stack/client.js';
+import { parties } from '../stack/client.js';
 import { FLOW, playAuthlib, playOauth4webapi, playOpenidClient } from './plays.js';
 import { startStack } from '../stack/shipped.js';
 

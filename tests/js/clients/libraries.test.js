@@ -3,12 +3,13 @@ import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 import * as oauth from 'oauth4webapi';
 import * as oidc from 'openid-client';
+import { client } from '../stack/names.js';
 import { stopAll } from '../stack/process.js';
-import { parties, SECRETS } from '../stack/client.js';
+import { parties } from '../stack/client.js';
 import { FLOW, playAuthlib, playOauth4webapi, playOpenidClient } from './plays.js';
 import { startStack } from '../stack/shipped.js';
 
-const PORTAL = ['support-portal', SECRETS.supportPortal];
+const PORTAL = client('support-portal');
 
 let shipped; // envoy.yaml as it is
 let byForm; // with the one line that lets the portal send its secret in the form

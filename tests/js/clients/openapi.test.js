@@ -11,8 +11,8 @@ import { promisify } from 'node:util';
 import { exportJWK, generateKeyPair, SignJWT } from 'jose';
 import { parse, stringify } from 'yaml';
 import { poll, ROOT } from '../stack/envoy.js';
+import { client } from '../stack/names.js';
 import { stopAll } from '../stack/process.js';
-import { SECRETS } from '../stack/client.js';
 import { newPorts, startEnvoyOn } from '../stack/shipped.js';
 
 const run = promisify(execFile);
@@ -64,7 +64,7 @@ before(async () => {
     'backend with another scope': await sign('integrator-backend', 'users:read'),
     'operator with another scope': await sign('operations', 'impersonations:nothing'),
     actor: 'opaque-of-agent-1',
-    client: ['support-portal', SECRETS.supportPortal],
+    client: client('support-portal'),
     'logout token': await signEvent('logout+jwt', 'http://schemas.openid.net/event/backchannel-logout', { sid: 's-1' }),
     event: await signEvent('secevent+jwt', 'https://schemas.openid.net/secevent/caep/event-type/session-revoked', {
       sub_id: { format: 'opaque', id: 'nobody' },

@@ -6,8 +6,8 @@ import { after, before, test } from 'node:test';
 import { setTimeout as pause } from 'node:timers/promises';
 import { poll, withoutActors } from '../stack/envoy.js';
 import { startGateway } from '../stack/gateway.js';
+import { ACCESS_TOKEN, EXCHANGE, SECRETS } from '../stack/names.js';
 import { stopAll } from '../stack/process.js';
-import { SECRETS } from '../stack/client.js';
 import { newPorts, startEnvoyOn } from '../stack/shipped.js';
 
 const RATE = 50; // requests a second
@@ -17,7 +17,6 @@ const BOUND_MS = 15_000; // the time of one request on a busy machine: a callout
 const CUT_OFF = 'cut off'; // a body that breaks off when the gateway dies
 const { privateKey } = generateKeyPairSync('ec', { namedCurve: 'P-256' });
 const KEY = JSON.stringify({ ...privateKey.export({ format: 'jwk' }), kid: 'kept', alg: 'ES256', use: 'sig' });
-const ACCESS_TOKEN = 'urn:ietf:params:oauth:token-type:access_token';
 
 let ports;
 let origin;
@@ -144,7 +143,7 @@ function exchange(token) {
   return fetch(`${origin}/oidc/token`, {
     method: 'POST',
     body: new URLSearchParams({
-      grant_type: 'urn:ietf:params:oauth:grant-type:token-exchange',
+      grant_type: EXCHANGE,
       client_id: 'support-console',
       scope: 'orders:read',
       subject_token: token,
@@ -157,7 +156,7 @@ function exchange(token) {
 function clientCredentials(at = origin, parameters = { scope: 'users:read' }) {
   return fetch(`${at}/oidc/token`, {
     method: 'POST',
-    headers: { authorization: `Basic ${btoa(`integrator-backend:${SECRETS.integratorBackend}`)}` },
+    headers: { authorization: `Basic ${btoa(`integrator-backend:${SECRETS['integrator-backend']}`)}` },
     body: new URLSearchParams({ grant_type: 'client_credentials', ...parameters }),
   });
 }

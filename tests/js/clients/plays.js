@@ -7,7 +7,7 @@ import { promisify } from 'node:util';
 import * as oauth from 'oauth4webapi';
 import * as oidc from 'openid-client';
 import { ROOT } from '../stack/envoy.js';
-import { EXCHANGE } from '../stack/client.js';
+import { EXCHANGE } from '../stack/names.js';
 
 const AUTHLIB = fileURLToPath(new URL('authlib-client.py', import.meta.url));
 

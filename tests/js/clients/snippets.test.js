@@ -8,9 +8,10 @@ import { after, before, test } from 'node:test';
 import * as oidc from 'openid-client';
 import { parse, stringify } from 'yaml';
 import { ROOT } from '../stack/envoy.js';
+import { EXCHANGE, SECRETS } from '../stack/names.js';
 import { namedBlocks } from '../stack/readme.js';
 import { stopAll } from '../stack/process.js';
-import { EXCHANGE, parties, SECRETS, signIn } from '../stack/client.js';
+import { parties, signIn } from '../stack/client.js';
 import { startStack } from '../stack/shipped.js';
 
 let origin;
@@ -30,7 +31,7 @@ function bare(yaml) {
 function firstConfiguration() {
   const readme = readFileSync(`${ROOT}README.md`, 'utf8');
   const example = parse(readme.split('<!-- This example is checked by the tests. -->\n```yaml\n')[1].split('```')[0]);
-  example.clients[0].client_secret_sha256 = [createHash('sha256').update(SECRETS.supportPortal).digest('hex')];
+  example.clients[0].client_secret_sha256 = [createHash('sha256').update(SECRETS['support-portal']).digest('hex')];
   return example;
 }
 

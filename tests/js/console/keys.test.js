@@ -4,9 +4,10 @@ import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { createServer } from 'node:http';
 import { after, before, test } from 'node:test';
+import { EXCHANGE } from '../stack/names.js';
 import { stopAll } from '../stack/process.js';
 import { withBinding } from '../stack/binding.js';
-import { EXCHANGE, parties } from '../stack/client.js';
+import { parties } from '../stack/client.js';
 import { startStack } from '../stack/shipped.js';
 import { startBrowser } from './stack.js';
 

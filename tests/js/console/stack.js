@@ -5,7 +5,8 @@ import { once } from 'node:events';
 import { createServer } from 'node:http';
 import { chromium } from 'playwright-core';
 import { ROOT } from '../stack/envoy.js';
-import { parties, SECRETS, signIn } from '../stack/client.js';
+import { parties, signIn } from '../stack/client.js';
+import { ACCESS_TOKEN, EXCHANGE, SECRETS } from '../stack/names.js';
 import { startEnvoyOn, startStack } from '../stack/shipped.js';
 
 export const PAGE = '/impersonations/';
@@ -88,12 +89,12 @@ function actions(origin, { portal, backendToken }) {
   };
   const exchange = async (subjectToken, { actor, scope = 'orders:read', resource = `${origin}/orders` } = {}) => {
     if (actor && !actors.has(actor)) actors.set(actor, (await signIn(portal, actor)).access_token);
-    const type = 'urn:ietf:params:oauth:token-type:access_token';
+    const type = ACCESS_TOKEN;
     const response = await fetch(`${origin}/oidc/token`, {
       method: 'POST',
-      headers: { authorization: `Basic ${Buffer.from(`support-portal:${SECRETS.supportPortal}`).toString('base64')}` },
+      headers: { authorization: `Basic ${Buffer.from(`support-portal:${SECRETS['support-portal']}`).toString('base64')}` },
       body: new URLSearchParams({
-        grant_type: 'urn:ietf:params:oauth:grant-type:token-exchange',
+        grant_type: EXCHANGE,
         scope,
         resource,
         subject_token: subjectToken,

@@ -5,12 +5,12 @@ import { once } from 'node:events';
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:http';
 import { poll } from '../stack/envoy.js';
+import { REDIRECT_URI, SECRETS } from '../stack/names.js';
 import { freePorts } from '../stack/process.js';
 import { newSigningKey } from '../stack/signing-key.js';
-import { REDIRECT_URI, SECRETS } from '../stack/client.js';
 import { FILES, startInGo } from './programs.js';
 
-const MACHINE = 'demo-only-integrator-backend';
+const MACHINE = SECRETS['integrator-backend'];
 export const SIGNED_OUT_URI = 'http://127.0.0.1/signed-out';
 
 /** Spring Authorization Server, as Spring Boot sets it up. It has one user. */
@@ -31,7 +31,7 @@ export const spring = {
       'spring.security.user.password': 'demo-only-agent-1',
       [`${server}.issuer`]: origin,
       ...client('integrator-backend', MACHINE, { 'authorization-grant-types': 'client_credentials', scopes: 'impersonate' }),
-      ...client('support-portal', SECRETS.supportPortal, {
+      ...client('support-portal', SECRETS['support-portal'], {
         'authorization-grant-types': 'authorization_code', 'redirect-uris': REDIRECT_URI, scopes: 'openid',
       }),
     });
@@ -87,7 +87,7 @@ export const hydra = {
     }
     await client({ client_id: 'integrator-backend', client_secret: MACHINE, grant_types: ['client_credentials'], scope: 'impersonate' });
     await client({
-      client_id: 'support-portal', client_secret: SECRETS.supportPortal, grant_types: ['authorization_code'], response_types: ['code'],
+      client_id: 'support-portal', client_secret: SECRETS['support-portal'], grant_types: ['authorization_code'], response_types: ['code'],
       scope: 'openid', redirect_uris: [REDIRECT_URI], post_logout_redirect_uris: [SIGNED_OUT_URI],
       backchannel_logout_uri: `${origin}/api/backchannel-logout`,
     });
@@ -110,7 +110,7 @@ export const dex = {
         email: dex.fields.login, username: 'admin', userID: '08a8684b-db88-4b73-90a9-3cd1661f5466',
         hash: '$2a$10$2b2cU8CPhOTaGrs1HRQuAueS7JTT5ZHsHSzYiFPm1leZck7Mc8T4W',
       }],
-      staticClients: [{ id: 'support-portal', secret: SECRETS.supportPortal, name: 'Support portal', redirectURIs: [REDIRECT_URI] }],
+      staticClients: [{ id: 'support-portal', secret: SECRETS['support-portal'], name: 'Support portal', redirectURIs: [REDIRECT_URI] }],
     });
     await startInGo('dex', ['serve', file], { ready: /listening on/, env: { ...process.env, DEX_EXPAND_ENV: 'false' } });
   },

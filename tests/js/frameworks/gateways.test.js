@@ -8,10 +8,11 @@ import * as oidc from 'openid-client';
 import * as YAML from 'yaml';
 import { followTo } from '../stack/browser.js';
 import { configOn, poll, startEnvoy } from '../stack/envoy.js';
+import { ACCESS_TOKEN, EXCHANGE, client } from '../stack/names.js';
 import { freePorts, stopAll } from '../stack/process.js';
 import { send } from '../stack/requests.js';
 import { newSigningKey } from '../stack/signing-key.js';
-import { ACCESS_TOKEN, discoverAt, EXCHANGE, SECRETS, signIn } from '../stack/client.js';
+import { discoverAt, signIn } from '../stack/client.js';
 import { FLOW } from '../clients/plays.js';
 import { startApi } from '../gateways/api.js';
 import { check, knownGateways, moved } from '../gateways/moved.js';
@@ -20,7 +21,7 @@ import { dex, hydra, SIGNED_OUT_URI, spring, zitadel } from './gateways.js';
 import { FILES, startJava } from './programs.js';
 
 const USER = 'user-42';
-const CLIENT = ['support-portal', SECRETS.supportPortal];
+const CLIENT = client('support-portal');
 
 let runInJava;
 

@@ -6,13 +6,14 @@ import { after, before, test } from 'node:test';
 import * as jose from 'jose';
 import * as oidc from 'openid-client';
 import { replacedOnce, ROOT } from '../stack/envoy.js';
+import { EXCHANGE, client } from '../stack/names.js';
 import { freePorts, stopAll } from '../stack/process.js';
-import { EXCHANGE, parties, SECRETS, signIn } from '../stack/client.js';
+import { parties, signIn } from '../stack/client.js';
 import { FLOW } from '../clients/plays.js';
 import { startStack } from '../stack/shipped.js';
 import { runInGo, startJava } from './programs.js';
 
-const CLIENT = ['support-portal', SECRETS.supportPortal];
+const CLIENT = client('support-portal');
 
 let issuer;
 let runInJava;

@@ -6,15 +6,13 @@ import { createHash, randomBytes } from 'node:crypto';
 import { after, before, test } from 'node:test';
 import { createRemoteJWKSet, decodeProtectedHeader, jwtVerify } from 'jose';
 import { followTo } from '../stack/browser.js';
+import { ACCESS_TOKEN, EXCHANGE, REDIRECT_URI } from '../stack/names.js';
 import { freePorts, stopAll } from '../stack/process.js';
 import { send } from '../stack/requests.js';
 import { startApi } from './api.js';
 import { client, COMPANION, idOf, password, startCanaille, startEnvoyBeforeCanaille } from './canaille.js';
 import { ask, basic } from '../stack/http.js';
 
-const EXCHANGE = 'urn:ietf:params:oauth:grant-type:token-exchange';
-const ACCESS_TOKEN = 'urn:ietf:params:oauth:token-type:access_token';
-const REDIRECT_URI = 'http://127.0.0.1/callback';
 const DOCUMENTS = ['/.well-known/openid-configuration', '/.well-known/oauth-authorization-server'];
 
 // Each person signs in once: Canaille cannot give one person two access tokens in one second.

@@ -4,12 +4,13 @@ import { before, describe, test } from 'node:test';
 import * as jose from 'jose';
 import * as oauth from 'oauth4webapi';
 import * as oidc from 'openid-client';
+import { client } from '../stack/names.js';
 import { FLOW, playAuthlib, playOauth4webapi, playOpenidClient } from '../clients/plays.js';
 import { verifiedByAuthlib, verifiedByPyjwt, withExpressApi } from '../clients/verifiers.js';
-import { everything, SECRETS, signInAs } from './parties.js';
+import { everything, signInAs } from './parties.js';
 import { USERS } from './stack.js';
 
-const PORTAL = ['support-portal', SECRETS['support-portal']];
+const PORTAL = client('support-portal');
 
 let all;
 let party;

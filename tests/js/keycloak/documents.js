@@ -1,7 +1,7 @@
 // The key set and both discovery documents: Keycloak's, with the filter's members added.
 import assert from 'node:assert/strict';
 import { before, test } from 'node:test';
-import { EXCHANGE } from '../stack/client.js';
+import { EXCHANGE } from '../stack/names.js';
 import { call, everything } from './parties.js';
 
 const OIDC = '/realms/acme/protocol/openid-connect';

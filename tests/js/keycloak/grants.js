@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import * as jose from 'jose';
 import * as oidc from 'openid-client';
-import { ACCESS_TOKEN, EXCHANGE } from '../stack/client.js';
+import { ACCESS_TOKEN, EXCHANGE } from '../stack/names.js';
 import { everything, post, signInAs } from './parties.js';
 import { USERS } from './stack.js';
 

@@ -6,7 +6,7 @@ import * as jose from 'jose';
 import * as oidc from 'openid-client';
 import { followTo } from '../stack/browser.js';
 import { ADMIN } from '../stack/keycloak.js';
-import { REDIRECT_URI } from '../stack/client.js';
+import { REDIRECT_URI } from '../stack/names.js';
 import { call, everything, exchangeAt, signInAs } from './parties.js';
 import { USERS } from './stack.js';
 

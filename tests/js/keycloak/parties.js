@@ -2,15 +2,13 @@
 import assert from 'node:assert/strict';
 import * as oidc from 'openid-client';
 import * as YAML from 'yaml';
-import { ACCESS_TOKEN, discoverAt, EXCHANGE, REDIRECT_URI, signIn } from '../stack/client.js';
+import { discoverAt, signIn } from '../stack/client.js';
 import { poll } from '../stack/envoy.js';
+import { ACCESS_TOKEN, EXCHANGE, REDIRECT_URI, SECRETS as OF_CLIENTS } from '../stack/names.js';
 import { BLOCKS, startEnvoyBefore, startStack, USERS } from './stack.js';
 
 export const SECRETS = {
-  'impersonation-filter': 'demo-only-impersonation-filter',
-  'integrator-backend': 'demo-only-integrator-backend',
-  operations: 'demo-only-operations',
-  'support-portal': 'demo-only-support-portal',
+  ...OF_CLIENTS,
   shop: 'demo-only-shop',
   lightweight: 'demo-only-lightweight',
 };

@@ -1,6 +1,7 @@
 // What must hold in front of an identity gateway, whichever mesh has configured the Envoys.
 import assert from 'node:assert/strict';
-import * as clients from '../stack/client.js';
+import { parties, signIn } from '../stack/client.js';
+import { ACCESS_TOKEN, EXCHANGE, SECRETS } from '../stack/names.js';
 import { API, poll, send, statusOf } from './mesh.js';
 
 const PAGE = 'https://support.example.com';
@@ -13,26 +14,26 @@ const basic = (name, secret) => ({ authorization: `Basic ${Buffer.from(`${name}:
  * user, and a function that exchanges another subject token.
  */
 export async function begin({ origin, gateway, api }) {
-  const { agentToken, portal, subjectToken } = await clients.parties(origin);
+  const { agentToken, portal, subjectToken } = await parties(origin);
   const exchange = async () => send(gateway, '/oidc/token', {
     method: 'POST',
     form: {
-      grant_type: clients.EXCHANGE,
+      grant_type: EXCHANGE,
       client_id: 'support-console',
       scope: 'orders:read',
       subject_token: await subjectToken(),
-      subject_token_type: clients.ACCESS_TOKEN,
+      subject_token_type: ACCESS_TOKEN,
       resource: `${origin}/orders`,
       actor_token: agentToken,
-      actor_token_type: clients.ACCESS_TOKEN,
+      actor_token_type: ACCESS_TOKEN,
     },
   });
   const granted = await exchange();
   assert.equal(granted.status, 200, granted.text);
-  const signedIn = await clients.signIn(portal, 'user-43', { resource: `${origin}/orders`, scope: 'openid orders:read' });
+  const signedIn = await signIn(portal, 'user-43', { resource: `${origin}/orders`, scope: 'openid orders:read' });
   const { json: { access_token: ordinary } } = await send(gateway, '/oidc/token', {
     method: 'POST',
-    headers: basic('support-portal', clients.SECRETS.supportPortal),
+    headers: basic('support-portal', SECRETS['support-portal']),
     form: { grant_type: 'refresh_token', refresh_token: signedIn.refresh_token, resource: `${origin}/orders` },
   });
   const impersonation = granted.json.access_token;
@@ -52,7 +53,7 @@ export async function documentsAreMerged({ origin, gateway, ports }) {
   const own = (await send(ports.gateway, '/oidc/jwks')).json.keys.length;
   await poll(async () => (await send(gateway, '/oidc/jwks')).json?.keys.length === own + 1);
   const { json } = await send(gateway, '/oidc/.well-known/openid-configuration');
-  assert.ok(json.grant_types_supported.includes(clients.EXCHANGE));
+  assert.ok(json.grant_types_supported.includes(EXCHANGE));
   assert.equal(json.issuer, `${origin}/oidc`);
 }
 
@@ -94,7 +95,7 @@ export async function killEnds({ origin, gateway, api }, { impersonation, exchan
   const another = (await exchange()).json.access_token;
   const { json: { access_token: operator } } = await send(gateway, '/oidc/token', {
     method: 'POST',
-    headers: basic('operations', 'demo-only-operations'),
+    headers: basic('operations', SECRETS.operations),
     form: { grant_type: 'client_credentials', scope: 'impersonations:read impersonations:revoke', resource: `${origin}/api` },
   });
   const list = async () => (await send(gateway, '/api/impersonations?actorId=agent-1', { token: operator })).json.impersonations;
@@ -112,10 +113,10 @@ export async function killEnds({ origin, gateway, api }, { impersonation, exchan
 
 /** A subject token is spent once. */
 export async function spentOnce({ origin, gateway }) {
-  const { agentToken, subjectToken } = await clients.parties(origin);
+  const { agentToken, subjectToken } = await parties(origin);
   const form = {
-    grant_type: clients.EXCHANGE, client_id: 'support-console', scope: 'orders:read', subject_token: await subjectToken(),
-    subject_token_type: clients.ACCESS_TOKEN, resource: `${origin}/orders`, actor_token: agentToken, actor_token_type: clients.ACCESS_TOKEN,
+    grant_type: EXCHANGE, client_id: 'support-console', scope: 'orders:read', subject_token: await subjectToken(),
+    subject_token_type: ACCESS_TOKEN, resource: `${origin}/orders`, actor_token: agentToken, actor_token_type: ACCESS_TOKEN,
   };
   const statuses = [];
   for (let time = 0; time < 2; time += 1) statuses.push((await send(gateway, '/oidc/token', { method: 'POST', form })).status);
@@ -170,14 +171,14 @@ export async function pagesMay({ gateway, api }) {
   assert.deepEqual([allowed.status, allowed.origin], [200, PAGE]);
   assert.equal((await preflight(api, '/orders/1', 'GET', { host: API, origin: 'https://other.example' })).origin, undefined);
   // A page can read a refusal.
-  const refused = await send(gateway, '/oidc/token', { method: 'POST', headers: { origin: PAGE }, form: { grant_type: clients.EXCHANGE } });
+  const refused = await send(gateway, '/oidc/token', { method: 'POST', headers: { origin: PAGE }, form: { grant_type: EXCHANGE } });
   assert.deepEqual([refused.status >= 400, refused.headers['access-control-allow-origin']], [true, PAGE], refused.text);
 }
 
 /** The filter itself answers a body of almost 64 KiB. */
 export async function longBodiesArrive({ gateway }) {
   const { status, json, text } = await send(gateway, '/oidc/token', {
-    method: 'POST', form: { grant_type: clients.EXCHANGE, client_id: 'support-console', subject_token: `sub_${'x'.repeat(60_000)}` },
+    method: 'POST', form: { grant_type: EXCHANGE, client_id: 'support-console', subject_token: `sub_${'x'.repeat(60_000)}` },
   });
   assert.equal(status, 400, text);
   assert.equal(json.error, 'invalid_request');

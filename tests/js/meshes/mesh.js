@@ -9,9 +9,9 @@ import { connect } from 'node:net';
 import { promisify } from 'node:util';
 import { poll, ROOT, startEnvoy } from '../stack/envoy.js';
 import { startGateway } from '../stack/gateway.js';
+import { SECRETS } from '../stack/names.js';
 import { freePorts, start } from '../stack/process.js';
 import { newSigningKey } from '../stack/signing-key.js';
-import { SECRETS } from '../stack/client.js';
 
 const PROGRAMS = `${ROOT}target/meshes`;
 const FILES = `${PROGRAMS}/runs`;
@@ -118,7 +118,7 @@ export async function run(config, folder, admin) {
     config: file,
     log: `${folder}/envoy-${admin}.log`,
     admin,
-    env: { IMPERSONATION_SIGNING_KEY: JSON.stringify(newSigningKey()), INTROSPECTION_SECRET: SECRETS.introspection },
+    env: { IMPERSONATION_SIGNING_KEY: JSON.stringify(newSigningKey()), INTROSPECTION_SECRET: SECRETS['impersonation-filter'] },
   });
 }
 

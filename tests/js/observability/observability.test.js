@@ -6,6 +6,7 @@ import { generateKeyPairSync, sign } from 'node:crypto';
 import { mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { after, before, test } from 'node:test';
 import { setTimeout as pause } from 'node:timers/promises';
+import { ACCESS_TOKEN, EXCHANGE, client } from '../stack/names.js';
 import { send } from '../stack/requests.js';
 import { newSigningKey } from '../stack/signing-key.js';
 import { configOn, poll, replacedOnce, ROOT, startEnvoy, withoutActors } from '../stack/envoy.js';
@@ -16,7 +17,6 @@ import { draw } from './picture.js';
 
 const FILES = `${ROOT}target/observability`;
 const RULES = `${ROOT}deploy/prometheus/rules.yml`;
-const ACCESS_TOKEN = 'urn:ietf:params:oauth:token-type:access_token';
 
 const ENVIRONMENT = {
   IMPERSONATION_SIGNING_KEY: JSON.stringify(newSigningKey()),
@@ -88,7 +88,7 @@ async function withEtcd(gateway) {
 async function mintRequest(at) {
   const backend = (await send({
     url: `${origin}/oidc/token`,
-    basic: ['integrator-backend', 'demo-only-integrator-backend'],
+    basic: client('integrator-backend'),
     form: { grant_type: 'client_credentials', scope: 'impersonate users:read', resource: `${origin}/api` },
   })).json.access_token;
   return { url: `${at}/api/subject-tokens`, bearer: backend, json: { userId: 'user-42' } };
@@ -98,7 +98,7 @@ function exchangeOf(subjectToken) {
   return {
     url: `${origin}/oidc/token`,
     form: {
-      grant_type: 'urn:ietf:params:oauth:grant-type:token-exchange',
+      grant_type: EXCHANGE,
       client_id: 'support-console',
       scope: 'orders:read',
       subject_token: subjectToken,
@@ -361,7 +361,7 @@ async function busyMinutes(gateway) {
   const mint = await mintRequest(origin);
   const operator = (await send({
     url: `${origin}/oidc/token`,
-    basic: ['operations', 'demo-only-operations'],
+    basic: client('operations'),
     form: { grant_type: 'client_credentials', scope: 'impersonations:read impersonations:revoke', resource: `${origin}/api` },
   })).json.access_token;
   await poll(async () => (await send(mint)).status === 201);

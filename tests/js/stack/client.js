@@ -2,20 +2,9 @@
 import * as oidc from 'openid-client';
 import { followTo } from './browser.js';
 import { poll } from './envoy.js';
+import { ACCESS_TOKEN, REDIRECT_URI, SECRETS } from './names.js';
 
-export const EXCHANGE = 'urn:ietf:params:oauth:grant-type:token-exchange';
-export const ACCESS_TOKEN = 'urn:ietf:params:oauth:token-type:access_token';
-
-export const SECRETS = {
-  integratorBackend: 'demo-only-integrator-backend',
-  supportPortal: 'demo-only-support-portal',
-  introspection: 'demo-only-impersonation-filter',
-  operations: 'demo-only-operations',
-};
-
-export const REDIRECT_URI = 'http://127.0.0.1/callback';
-
-export function discover(origin, clientId, secret, authentication) {
+export function discover(origin, clientId, secret = SECRETS[clientId], authentication = undefined) {
   return discoverAt(`${origin}/oidc`, clientId, secret, authentication);
 }
 
@@ -51,8 +40,8 @@ export async function signIn(config, user, parameters = {}, fields = undefined, 
  * asks minters to retry.
  */
 export async function parties(origin) {
-  const backend = await discover(origin, 'integrator-backend', SECRETS.integratorBackend);
-  const portal = await discover(origin, 'support-portal', SECRETS.supportPortal);
+  const backend = await discover(origin, 'integrator-backend');
+  const portal = await discover(origin, 'support-portal');
   const { access_token: agentToken } = await signIn(portal, 'agent-1');
   const { access_token: backendToken } = await oidc.clientCredentialsGrant(backend, {
     scope: 'impersonate users:read', resource: `${origin}/api`,
@@ -81,7 +70,7 @@ export async function parties(origin) {
 /** The access tokens that a probe needs: of the backend, of the agent, and of an operator. */
 export async function credentials(origin) {
   const { backendToken, agentToken } = await parties(origin);
-  const operations = await discover(origin, 'operations', SECRETS.operations);
+  const operations = await discover(origin, 'operations');
   const { access_token: operator } = await oidc.clientCredentialsGrant(operations, {
     scope: 'impersonations:read impersonations:revoke', resource: `${origin}/api`,
   });

@@ -4,21 +4,17 @@ import { readFileSync } from 'node:fs';
 import { createRemoteJWKSet, exportJWK, generateKeyPair, jwtVerify, SignJWT } from 'jose';
 import { followTo } from './browser.js';
 import { poll } from './envoy.js';
+import { ACCESS_TOKEN, EXCHANGE, REDIRECT_URI, client } from './names.js';
 import { curl, keep, mention, send } from './requests.js';
 import { check, print, show, title } from './show.js';
 
-const REDIRECT_URI = 'http://127.0.0.1/callback';
 const SIGNED_OUT_URI = 'http://127.0.0.1/signed-out';
-const ACCESS_TOKEN = 'urn:ietf:params:oauth:token-type:access_token';
 const CONTEXT = { ticketId: 'T-1001', reason: 'The customer cannot see an order' };
 
-/**
- * The parties. Their secrets are those of tests/js/gateway and of envoy.yaml: for trying things
- * out.
- */
-const BACKEND = ['integrator-backend', 'demo-only-integrator-backend'];
-const OPERATIONS = ['operations', 'demo-only-operations'];
-const PORTAL = ['support-portal', 'demo-only-support-portal'];
+/** The parties. */
+const BACKEND = client('integrator-backend');
+const OPERATIONS = client('operations');
+const PORTAL = client('support-portal');
 const CONSOLE = 'support-console';
 export const AGENT = 'agent-1';
 const COLLEAGUE = 'agent-2';
@@ -280,7 +276,7 @@ export function exchangeRequest(origin, subjectToken, agentToken) {
     url: `${origin}/oidc/token`,
     basic: PORTAL,
     form: {
-      grant_type: 'urn:ietf:params:oauth:grant-type:token-exchange',
+      grant_type: EXCHANGE,
       client_id: PORTAL[0],
       scope: 'orders:read',
       subject_token: subjectToken,

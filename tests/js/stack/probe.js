@@ -4,6 +4,7 @@ import { existsSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { ROOT } from './envoy.js';
+import { SECRETS } from './names.js';
 
 const COMPANION = `${ROOT}target/companion/impersonation-filter`;
 
@@ -30,7 +31,7 @@ export async function probe({ origin, filters = [origin], apis = filters, tokens
       user: 'user-42',
       context: { reason: 'a probe' },
       client_id: 'support-portal',
-      client_secret_file: file('secret', 'demo-only-support-portal'),
+      client_secret_file: file('secret', SECRETS['support-portal']),
       caller_token_file: file('caller', tokens.caller),
       actor_token_file: file('actor', tokens.actor),
       operator_token_file: file('operator', tokens.operator),

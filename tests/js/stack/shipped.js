@@ -1,10 +1,10 @@
 // A gateway and an Envoy in front of it, with the repository's envoy.yaml moved to free ports.
 import { mkdirSync, writeFileSync } from 'node:fs';
+import { SECRETS } from './names.js';
 import { newSigningKey } from './signing-key.js';
 import { configOn, ROOT, startEnvoy } from './envoy.js';
 import { startGateway } from './gateway.js';
 import { freePorts } from './process.js';
-import { SECRETS } from './client.js';
 
 const FILES = `${ROOT}target/clients`;
 
@@ -23,7 +23,7 @@ export async function startEnvoyOn(ports, edit = (text) => text, yaml = undefine
     admin: ports.admin,
     env: {
       IMPERSONATION_SIGNING_KEY: JSON.stringify(newSigningKey()),
-      INTROSPECTION_SECRET: SECRETS.introspection,
+      INTROSPECTION_SECRET: SECRETS['impersonation-filter'],
     },
   });
   return { envoy, log, ports, origin: `http://127.0.0.1:${ports.public}` };
